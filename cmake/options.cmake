@@ -1,0 +1,13 @@
+# Every switch a builder may turn, with what it costs to turn it.
+option(FAIRWAY_BUILD_TESTS "Build the tests (needs GoogleTest)" ON)
+set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror=return-type)
+if(FAIRWAY_SANITIZE)
+  add_compile_options(-fsanitize=${FAIRWAY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${FAIRWAY_SANITIZE})
+endif()
