@@ -1,8 +1,8 @@
-# Third-party libraries. Core needs threads and OpenSSL; each other one is optional and switches off cleanly what needs it.
+# Third-party libraries. The core needs threads, OpenSSL's libcrypto and fmt; each other one switches off what needs it.
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(fmt REQUIRED)
-find_package(PkgConfig)
+find_package(PkgConfig QUIET)
 
 # fairway_optional(<NAME> <found variable>): FAIRWAY_WITH_<NAME> says whether to look for the library at all (ON by default);
 # FAIRWAY_HAVE_<NAME> says whether it is used.
@@ -25,10 +25,19 @@ find_package(pugixml QUIET)
 fairway_optional(PUGIXML pugixml_FOUND)
 if(PkgConfig_FOUND)
   pkg_check_modules(hwloc QUIET IMPORTED_TARGET hwloc)
+  pkg_check_modules(numa QUIET IMPORTED_TARGET numa)
   pkg_check_modules(hiredis QUIET IMPORTED_TARGET hiredis)
 endif()
 fairway_optional(HWLOC hwloc_FOUND)
+fairway_optional(NUMA numa_FOUND)
 fairway_optional(HIREDIS hiredis_FOUND)
+find_package(benchmark QUIET)
+fairway_optional(BENCHMARK benchmark_FOUND)
+
 if(FAIRWAY_BUILD_TESTS)
-  find_package(GTest REQUIRED)
+  find_package(GTest QUIET)
+  if(NOT GTest_FOUND)
+    message(STATUS "fairway: GoogleTest is absent, so the tests are off")
+    set(FAIRWAY_BUILD_TESTS OFF)
+  endif()
 endif()

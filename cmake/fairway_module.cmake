@@ -1,10 +1,21 @@
-# fairway_module(<name> SOURCES ... [LINKS ...]): one object target per folder of src/, linked privately to the layers
-# below it. Everything ends in libfairway.so; tests and the tool link the modules' objects through fairway_internal.
+# fairway_module(<name> SOURCES ... [LINKS ...] [DEFINES ...]): one object target, fairway_<name>, per folder of src/, linked
+# privately to the layers below it. src/CMakeLists.txt adds the folders bottom up and a link to a target that does not
+# exist yet is refused here, so no module can link upwards. Everything ends in libfairway.so and in fairway_internal.
 function(fairway_module name)
-  cmake_parse_arguments(M "" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(M "" "" "SOURCES;LINKS;DEFINES" ${ARGN})
+  if(M_UNPARSED_ARGUMENTS OR NOT M_SOURCES)
+    message(FATAL_ERROR "fairway_module(${name}): needs SOURCES; not understood: ${M_UNPARSED_ARGUMENTS}")
+  endif()
+  foreach(link IN LISTS M_LINKS)
+    if(link MATCHES "^fairway_" AND NOT TARGET ${link})
+      message(FATAL_ERROR "fairway_module(${name}): ${link} is not below ${name} (see src/CMakeLists.txt)")
+    endif()
+  endforeach()
   add_library(fairway_${name} OBJECT ${M_SOURCES})
-  target_include_directories(fairway_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(fairway_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(fairway_${name} PRIVATE ${M_LINKS})
+  target_compile_definitions(fairway_${name} PRIVATE ${M_DEFINES})
   set_property(GLOBAL APPEND PROPERTY FAIRWAY_MODULES fairway_${name})
 endfunction()

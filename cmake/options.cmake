@@ -1,6 +1,7 @@
 # Every switch a builder may turn, with what it costs to turn it.
 option(FAIRWAY_BUILD_TESTS "Build the tests (needs GoogleTest)" ON)
-set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread")
+option(FAIRWAY_FUZZ "Build the fuzz targets (needs clang); the whole library is then instrumented and slower" OFF)
+set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread; several times slower")
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
@@ -10,4 +11,11 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-con
 if(FAIRWAY_SANITIZE)
   add_compile_options(-fsanitize=${FAIRWAY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${FAIRWAY_SANITIZE})
+endif()
+
+# lld links the tests in a fraction of the default linker's time.
+include(CheckLinkerFlag)
+check_linker_flag(CXX -fuse-ld=lld FAIRWAY_HAVE_LLD)
+if(FAIRWAY_HAVE_LLD)
+  add_link_options(-fuse-ld=lld)
 endif()
