@@ -1,0 +1,41 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace fairway {
+
+// One session with one life of a peer. A peer that restarts, or was declared dead, is reached under a new PeerId; the old
+// one answers `stale_incarnation` or `peer_dead` for ever.
+struct PeerId {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;  // 0: no peer
+  explicit operator bool() const { return generation != 0; }
+  auto operator<=>(const PeerId&) const = default;
+};
+
+// One accepted transfer of this engine. Never reused within 2^32 transfers of its slot.
+struct TransferId {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;  // 0: no transfer
+  explicit operator bool() const { return generation != 0; }
+  auto operator<=>(const TransferId&) const = default;
+};
+
+// Local memory registered with this engine.
+struct RegionId {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;  // 0: no region
+  explicit operator bool() const { return generation != 0; }
+  auto operator<=>(const RegionId&) const = default;
+};
+
+// A peer's region, imported into this engine. Valid for the PeerId it was imported from.
+struct RemoteRegionId {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;  // 0: no region
+  explicit operator bool() const { return generation != 0; }
+  auto operator<=>(const RemoteRegionId&) const = default;
+};
+
+}  // namespace fairway

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "fairway/status.h"
+
+// Who is there. Control finds peers, proves both sides' knowledge of the job's key, keeps a session with each alive, and
+// carries the engine's own messages in order. It knows nothing of transports, regions or transfers.
+namespace fairway::control {
+
+struct Options {
+  std::string name;                 // this engine's name in the directory and in messages; empty: its address
+  std::string listen = "127.0.0.1:0";
+  std::string job_key;              // needed to listen beyond loopback
+  std::string directory;            // "": none; "serve": serve one here; "host:port": one served there; "redis://host:port[/prefix]"
+  Time peer_timeout = 2 * kSecond;  // a peer that shows no life for so long is dead
+  std::uint32_t max_peers = 1024;
+  std::uint32_t max_queued_bytes = 1 << 20;  // per session, of messages not yet acknowledged; beyond it the session fails
+};
+
+// A session with one life of one peer. Never reused within one Control.
+using SessionId = std::uint64_t;
+
+struct PeerInfo {
+  std::string name;     // as the peer gave it
+  std::string address;  // where the peer listens, "host:port"
+  std::uint64_t incarnation = 0;
+  bool initiated_here = false;  // of two sides that connect to each other at once, exactly one says true
+};
+
+// Whether the workers behind this control make progress; carried by the heartbeat so that a stuck worker is seen.
+struct Progress {
+  bool queued = false;        // work waits
+  std::uint64_t steps = 0;    // grows with every worker step while work is queued
+};
+
+// What control tells the engine. Called on control's own thread; must not block or call Control::close().
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void session_up(SessionId session, const PeerInfo& peer) = 0;
+  // Once per session that was up. `reason` names the cause: peer_dead, stale_incarnation, closed, protocol_error.
+  virtual void session_down(SessionId session, const Status& reason) = 0;
+  // In order, exactly once, also across a broken and resumed connection.
+  virtual void message(SessionId session, std::span<const std::byte> bytes) = 0;
+  // Answers connect(): the session, already announced by session_up, or why there is none.
+  virtual void connect_done(std::uint64_t token, Result<SessionId> session) = 0;
+  virtual void resolve_done(std::uint64_t token, Result<std::string> address) = 0;
+  virtual Progress progress() = 0;
+};
+
+// All calls are for any thread; they queue a command for control's thread and return.
+class Control {
+ public:
+  virtual ~Control() = default;  // close()
+  virtual std::string address() const = 0;
+  virtual std::uint64_t incarnation() const = 0;
+  // Connecting twice to one living peer gives the same session.
+  virtual Status connect(const std::string& address, std::uint64_t token, Time timeout) = 0;
+  virtual Status resolve(const std::string& name, std::uint64_t token, Time timeout) = 0;  // by the directory
+  // At most kMaxMessage bytes, copied. not_found when the session is down.
+  virtual Status send(SessionId session, std::span<const std::byte> bytes) = 0;
+  virtual void disconnect(SessionId session) = 0;  // orderly: the peer sees `closed`
+  virtual void close() = 0;                        // tells every peer, then stops; no observer call follows
+};
+inline constexpr std::size_t kMaxMessage = 4096;
+
+Result<std::unique_ptr<Control>> open_control(const Options& options, Runtime& runtime, Observer& observer);
+
+}  // namespace fairway::control

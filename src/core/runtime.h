@@ -1,0 +1,114 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/time.h"
+#include "fairway/status.h"
+
+// All that engine, control and transports may know of time, chance, threads and sockets. sys implements it on the operating
+// system, sim on virtual time with one seed. Nothing else in those layers reads a clock, sleeps, starts a thread or opens a
+// socket.
+namespace fairway {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual Time now() = 0;            // any thread
+  virtual std::uint64_t unix_ns() = 0;  // wall clock, for directory records and incarnations only; any thread
+};
+
+class Rng {
+ public:
+  virtual ~Rng() = default;
+  virtual void fill(std::span<std::byte> out) = 0;  // any thread; unpredictable on sys, seeded on sim
+};
+
+// Code with one owner. step() does a bounded amount of work and says when it wants to run again.
+class Stepper {
+ public:
+  virtual ~Stepper() = default;
+  // Returns <= now when there is more to do at once, a later time for a timer, kNever to run only when woken.
+  virtual Time step(Time now) = 0;
+  // The last look before its thread sleeps: arm every wake-up source. False: work arrived meanwhile, do not sleep.
+  virtual bool prepare_sleep() { return true; }
+};
+
+// A Stepper that an executor runs. Destroying it returns only when step() is not running and never will again.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual void wake() = 0;                // any thread; wakes coalesce
+  virtual Status watch(int fd) = 0;       // also wake when fd is readable (level); owner thread or before the first step
+  virtual void unwatch(int fd) = 0;
+};
+
+// A file descriptor that becomes readable once set, for a user's event loop. In the simulator there is no descriptor.
+class Signal {
+ public:
+  virtual ~Signal() = default;
+  virtual void set() = 0;    // any thread; cheap when already set
+  virtual void clear() = 0;  // any thread
+  virtual int fd() const = 0;  // -1 in the simulator
+};
+
+struct TaskOptions {
+  std::string name;                     // of the thread, <= 15 characters
+  Time spin_ns = 20 * kMicrosecond;     // how long to spin before sleeping; 0 when runnable threads exceed cores
+  bool caller_steps = false;            // no thread: the owner calls step() itself; wake() sets `signal`
+  Signal* signal = nullptr;             // with caller_steps
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper) = 0;
+  virtual Result<std::unique_ptr<Signal>> make_signal() = 0;
+  // Blocks while `word` holds `seen`, until wake_all(word) or `deadline`. Spurious returns are allowed. The simulator runs
+  // other steppers meanwhile.
+  virtual void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) = 0;
+  virtual void wake_all(std::atomic<std::uint32_t>& word) = 0;
+};
+
+// An ordered byte stream that never blocks. One owner: the stepper whose task it wakes.
+class Channel {
+ public:
+  virtual ~Channel() = default;  // closes
+  // Bytes taken; 0: would block, the task is woken when there is room. A failure is final.
+  virtual Result<std::size_t> send(std::span<const std::byte> bytes) = 0;
+  // Bytes stored; 0: none now, the task is woken when there are. ErrorCode::closed: the other end closed in order;
+  // anything else: it broke (refused, reset, unreachable: the system's text says).
+  virtual Result<std::size_t> receive(std::span<std::byte> into) = 0;
+  virtual std::string peer_address() const = 0;  // "host:port" for messages
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;  // stops listening
+  virtual Result<std::unique_ptr<Channel>> accept(Task& wakes) = 0;  // null when none waits
+  virtual std::string address() const = 0;                            // the bound "host:port"
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  // "host:port", "[v6]:port". Returns at once; connecting goes on, and its failure shows in send() or receive().
+  virtual Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) = 0;
+  virtual Result<std::unique_ptr<Listener>> listen(const std::string& address, Task& wakes) = 0;
+  // True for an address that only this host can reach; an error for one that cannot be parsed or resolved.
+  virtual Result<bool> is_loopback(const std::string& address) = 0;
+};
+
+// Borrowed by everything that is opened on it; outlives all of it.
+struct Runtime {
+  Clock& clock;
+  Rng& rng;
+  Executor& executor;
+  Network& network;
+};
+
+}  // namespace fairway

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+namespace fairway {
+
+// Nanoseconds on a clock that never goes back; its zero means nothing.
+using Time = std::uint64_t;
+
+inline constexpr Time kNever = ~Time{0};
+inline constexpr Time kMicrosecond = 1'000;
+inline constexpr Time kMillisecond = 1'000'000;
+inline constexpr Time kSecond = 1'000'000'000;
+
+// `now + delay` without overflow past kNever.
+constexpr Time after(Time now, Time delay) { return delay > kNever - now ? kNever : now + delay; }
+
+}  // namespace fairway
