@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/machine.h"
+
+// Judgements on a machine that is already read: which ports may carry bulk traffic, what contradicts itself, and how
+// two machines differ.
+namespace fairway::topology {
+
+struct RailVerdict {
+  NodeRef node;  // interface or rdma
+  bool rail = false;
+  std::string reason;  // one sentence
+};
+// One for every RDMA device, then one for every interface.
+std::vector<RailVerdict> rail_verdicts(const Machine& machine);
+RailVerdict rail_verdict(const Machine& machine, NodeRef node);
+
+// A NIC as seen from a memory.
+struct NicChoice {
+  Ref<Nic> nic;
+  PathClass path;
+  Fact<double> gbs;           // GB/s per direction: the smallest known capacity on the way, before efficiency
+  Fact<double> one_flow_gbs;  // the same for one flow (one leg of a bond)
+  bool rail = false;
+  std::string reason;  // one sentence: why it stands where it stands
+};
+// Best first: rails before others, then the nearer class, then the larger capacity, then name.
+std::vector<NicChoice> nics_for_gpu(const Machine& machine, Ref<Gpu> gpu);
+std::vector<NicChoice> nics_for_numa(const Machine& machine, std::uint32_t numa_os_index);
+
+enum class Severity : std::uint8_t { error, warning, notice };
+std::string_view to_string(Severity severity);
+
+struct Finding {
+  Severity severity = Severity::notice;
+  std::string rule;     // "numa-masks-overlap": stable, for scripts
+  std::string subject;  // what it is about
+  std::string text;     // what is wrong, and what it does
+};
+// Contradictions and things to look at, worst first. Deterministic.
+std::vector<Finding> lint(const Machine& machine);
+
+struct Difference {
+  double cost = 0;      // what it may cost: the share of a path's capacity lost, 0 to 1; 0 where it costs nothing known
+  std::string subject;  // the device, by a name that both machines share
+  std::string field;    // "PCIe width"
+  std::string a;
+  std::string b;
+  std::string text;  // one sentence, with the cost
+};
+// How b differs from a, dearest first. Identities and counters are not compared.
+std::vector<Difference> diff(const Machine& a, const Machine& b);
+
+}  // namespace fairway::topology

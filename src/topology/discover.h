@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "fairway/status.h"
+
+#include "topology/machine.h"
+
+namespace fairway::topology {
+
+struct DiscoverOptions {
+  // Where /sys, /proc and /etc are. "/" reads the living machine, with hwloc, the GPU driver and libibverbs where there
+  // are any; another directory is a captured tree, read as files only.
+  std::string root = "/";
+  bool use_hwloc = true;         // off: read the tree from sysfs instead
+  bool use_gpu_driver = true;    // off: what sysfs says of GPUs
+  bool use_verbs = true;         // off: what sysfs says of RDMA devices, without their limits
+  bool keep_identities = false;  // serials, GUIDs, MACs, addresses, host name
+};
+
+// Reads this machine, without root. What could not be read is in the notes; fails only where the root is no directory
+// or holds more than kMaxPciDevices. Blocking file reads, some tens of milliseconds; any thread.
+Result<Machine> discover(const DiscoverOptions& options = {});
+
+}  // namespace fairway::topology

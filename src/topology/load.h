@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "fairway/status.h"
+
+#include "topology/fabric.h"
+#include "topology/machine.h"
+
+// Machines from files. Every function is total: a file of any content gives a machine or a Status that names the file,
+// the line where there is one, and the reason. Nothing a file lacks is invented: what stays unknown is in the notes.
+namespace fairway::topology {
+
+enum class FileKind : std::uint8_t {
+  unknown,
+  snapshot,
+  fabric_snapshot,
+  hwloc_xml,
+  nccl_xml,  // RCCL's too
+  topo_matrix,
+  sysfs_tree,      // a directory: a captured root with sys/, a sys/, or a class/infiniband
+  command_folder,  // a directory of pasted command outputs
+};
+std::string_view to_string(FileKind kind);
+
+// Recognises the kind by content. not_found, or system_error with the system's text, when unreadable.
+Result<FileKind> recognise(const std::string& path);
+
+// A machine from whatever the path holds.
+Result<Machine> load(const std::string& path);
+// A fabric; a path that holds one machine gives a fabric of one.
+Result<Fabric> load_fabric(const std::string& path);
+
+// By kind, from memory; `name` stands for the file in messages.
+Result<Machine> read_snapshot(std::string_view text, const std::string& name);
+Result<Fabric> read_fabric_snapshot(std::string_view text, const std::string& name);
+Result<Machine> read_hwloc_xml(std::string_view text, const std::string& name);
+Result<Machine> read_nccl_xml(std::string_view text, const std::string& name);
+Result<Machine> read_topo_matrix(std::string_view text, const std::string& name);
+
+// From directories.
+Result<Machine> read_sysfs_tree(const std::string& directory);
+Result<Machine> read_command_folder(const std::string& directory);
+
+// The snapshot's JSON, version 1. `keep_identities` false scrubs first.
+inline constexpr int kSnapshotVersion = 1;
+struct SnapshotOptions {
+  bool keep_identities =
+      false;  // serials, GUIDs, MACs, addresses, host name: leave off for a file that others will see
+};
+Result<std::string> write_snapshot(const Machine& machine, const SnapshotOptions& options = {});
+Result<std::string> write_snapshot(const Fabric& fabric, const SnapshotOptions& options = {});
+
+}  // namespace fairway::topology

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fairway/status.h"
+
+#include "topology/accelerator.h"
+#include "topology/fact.h"
+#include "topology/host.h"
+#include "topology/ids.h"
+#include "topology/network.h"
+#include "topology/path_class.h"
+
+// The machine as a value: what there is, how it hangs together, what each link can carry, who said so, and what nobody
+// knows. It decides nothing. Copy it, compare it, keep it; references (Ref, NodeRef) are positions in its vectors and
+// mean nothing in another Machine.
+namespace fairway::topology {
+
+// Beyond these an input is refused: no machine has them, and a reading must stay bounded.
+inline constexpr std::size_t kMaxPciDevices = 65536;
+inline constexpr std::size_t kMaxNotes = 1000;
+inline constexpr std::size_t kMaxPciDepth = 64;
+
+struct Machine {
+  std::string name;                // what to call it: "H20 server"; never a host name unless identities were asked for
+  Fact<std::string> host_name;     // identity: scrubbed from snapshots
+  Fact<std::string> product;       // the vendor's name of the model
+  Fact<std::string> architecture;  // "x86_64", "aarch64"
+  Fact<std::string> kernel;        // release
+  Fact<std::string> gpu_driver;    // version
+  Fact<std::string> virtual_machine;  // the hypervisor's name where it is one: "KVM"; "none" where it is none
+
+  std::vector<Package> packages;
+  std::vector<NumaNode> numa_nodes;
+  std::vector<SocketLink> socket_links;
+  std::vector<HostBridge> host_bridges;
+  std::vector<PciDevice> pci;  // by bus id; a parent may come after its children
+  std::vector<Gpu> gpus;       // by ordinal
+  std::vector<NvSwitch> nv_switches;
+  std::vector<DeviceLink> links;  // NVLink, xGMI, C2C
+  std::vector<PeerAccess> peers;
+  std::vector<Nic> nics;  // those with an RDMA device first, in the order that nvidia-smi numbers them
+  std::vector<RdmaDevice> rdma;
+  std::vector<NetInterface> interfaces;
+  std::vector<Bond> bonds;
+  RecordedMatrix matrix;  // the classes of a captured `topo -m`; empty where there was none
+  std::vector<Note> notes;
+
+  friend bool operator==(const Machine&, const Machine&) = default;
+};
+
+// Appends a note; beyond kMaxNotes counts on in the last one instead. Equal notes are kept once.
+void add_note(Machine& machine, NoteKind kind, std::string subject, std::string text);
+
+// Ok when every reference points at something, no PCI device is its own ancestor, none lies deeper than kMaxPciDepth,
+// bus ids are unique, and no number is impossible (negative, not finite). Every loader ends with it.
+Status validate(const Machine& machine);
+
+// Removes serial numbers, UUIDs, GUIDs, MACs, IP addresses and host names, and nothing else.
+void scrub(Machine& machine);
+
+// Sorts PCI devices by bus id and rewrites every reference. Loaders call it, so that equal machines are equal values.
+void sort_pci(Machine& machine);
+// Makes Gpu, Nic, NvSwitch entries for PCI devices and RDMA devices that have none yet, joins bonds, interfaces and
+// RDMA devices to their NICs, and copies NUMA facts down the tree. Every loader calls it after reading.
+void complete(Machine& machine);
+
+Ref<PciDevice> find_pci(const Machine& machine, const BusId& bus_id);
+Ref<NetInterface> find_interface(const Machine& machine, std::string_view name);
+Ref<RdmaDevice> find_rdma(const Machine& machine, std::string_view name);
+Ref<NumaNode> find_numa(const Machine& machine, std::uint32_t os_index);
+Ref<Gpu> find_gpu(const Machine& machine, std::uint32_t ordinal);
+
+// "GPU3", "NIC0", "mlx5_bond_0", "0000:2c:00.0", "package 1": a name for people.
+std::string node_name(const Machine& machine, NodeRef node);
+// Its PCI device; none where it has none or the place is unknown. For a Nic the first function.
+Ref<PciDevice> pci_of(const Machine& machine, NodeRef node);
+// NumaNode::os_index near a GPU, NIC or PCI device: its own fact, else that of the bridges above.
+Fact<std::uint32_t> numa_of(const Machine& machine, NodeRef node);
+
+// What a NIC can carry in Gb/s per direction: its RDMA port's rate (times the legs of its bond), else its interface's.
+Fact<double> nic_capacity_gbps(const Machine& machine, const Nic& nic);
+// Of one flow: one leg of a bond.
+Fact<double> nic_one_flow_gbps(const Machine& machine, const Nic& nic);
+
+// One link of the machine, with what it carries in each direction.
+enum class EdgeKind : std::uint8_t { pcie, host_bridge, memory, socket, nvlink, xgmi, c2c, port, bond_leg };
+std::string_view to_string(EdgeKind kind);
+
+struct Edge {
+  EdgeKind kind = EdgeKind::pcie;
+  NodeRef a;  // the end nearer to the CPU, where that has a meaning
+  NodeRef b;
+  Fact<double> gbs;         // GB/s per direction now; unknown stays unknown
+  Fact<double> max_gbs;     // at its best
+  std::uint32_t count = 1;  // parallel links, already in gbs
+  friend bool operator==(const Edge&, const Edge&) = default;
+};
+
+// Every edge, derived from the facts above: PCIe (host bridge or bridge to device), host bridge to NUMA node, NUMA node
+// to package, socket to socket, device links, NIC to its network (b = none), bond to leg. A GPU or NIC with a known
+// bus id stands in place of its PCI device.
+std::vector<Edge> edges(const Machine& machine);
+
+}  // namespace fairway::topology

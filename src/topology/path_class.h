@@ -1,0 +1,76 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/fact.h"
+#include "topology/ids.h"
+
+namespace fairway::topology {
+
+struct Machine;
+
+// nvidia-smi's names, nearest first, and xGMI as AMD's tools say it.
+enum class PathKind : std::uint8_t {
+  self,     // X
+  nvlink,   // NV#: a bonded set of # NVLinks, direct or through NVSwitches
+  xgmi,     // XGMI#: # direct xGMI links
+  pix,      // at most one PCIe switch
+  pxb,      // several PCIe switches, no host bridge
+  phb,      // one PCIe host bridge
+  node,     // host bridges of one NUMA node
+  sys,      // NUMA nodes apart
+  unknown,  // ?: no source places both ends
+};
+
+struct PathClass {
+  PathKind kind = PathKind::unknown;
+  std::uint32_t links = 0;  // the # of NV# and XGMI#
+
+  // "X", "NV18", "PIX", "?": case and blanks around do not matter. Unrecognised text is nothing.
+  static std::optional<PathClass> parse(std::string_view text);
+  [[nodiscard]] std::string to_string() const;
+  friend bool operator==(const PathClass&, const PathClass&) = default;
+};
+
+// What a captured `nvidia-smi topo -m` said, cell by cell.
+struct RecordedMatrix {
+  std::vector<NodeRef> ends;     // gpu or nic, in the order of its columns
+  std::vector<PathClass> cells;  // ends.size() squared, row by row; unknown where the capture is cut off
+  Source source = Source::none;
+  [[nodiscard]] bool empty() const { return ends.empty(); }
+  friend bool operator==(const RecordedMatrix&, const RecordedMatrix&) = default;
+};
+
+// The class between two of a machine's GPUs and NICs: from its links and PCI tree where these place both, else as
+// recorded, else unknown. `source` says which: derived or topo_matrix.
+Fact<PathClass> path_class(const Machine& machine, NodeRef a, NodeRef b);
+// The same from the tree alone, never from a recorded matrix.
+PathClass path_class_from_tree(const Machine& machine, NodeRef a, NodeRef b);
+
+// The matrix that `fairway topo` prints: all GPUs, then the NICs that nvidia-smi would number (those with an RDMA
+// device; every network function where the machine has none).
+struct PathMatrix {
+  std::vector<NodeRef> ends;
+  std::vector<PathClass> cells;
+  [[nodiscard]] const PathClass& at(std::size_t row, std::size_t column) const {
+    return cells[row * ends.size() + column];
+  }
+};
+PathMatrix path_matrix(const Machine& machine);
+
+// Cells in which the tree and a recorded matrix differ: nothing is wrong while this is empty.
+struct ClassConflict {
+  NodeRef a;
+  NodeRef b;
+  PathClass tree;
+  PathClass recorded;
+};
+std::vector<ClassConflict> class_conflicts(const Machine& machine);
+
+}  // namespace fairway::topology
