@@ -1,0 +1,52 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fairway/ids.h"
+
+namespace fairway {
+
+// Times in nanoseconds; each value is the upper end of a bucket, at most 1/16 above the true one.
+struct Latency {
+  std::uint64_t count = 0;
+  std::uint64_t p50_ns = 0;
+  std::uint64_t p90_ns = 0;
+  std::uint64_t p99_ns = 0;
+  std::uint64_t max_ns = 0;
+};
+
+struct LinkMetrics {
+  std::string name;
+  PeerId peer;
+  bool up = false;
+  std::uint64_t bytes_out = 0;   // payload this side asked to move: writes, reads, messages
+  std::uint64_t slices = 0;
+  std::uint64_t errors = 0;
+  std::uint64_t retries = 0;     // slices of this link that had to move to another
+  std::uint64_t failures = 0;    // times the link went down
+  std::uint32_t in_flight = 0;
+};
+
+struct PeerMetrics {
+  PeerId peer;
+  std::string name;
+  std::uint64_t transfers_ok = 0;
+  std::uint64_t transfers_failed = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t notifications = 0;  // delivered here
+  std::uint32_t in_flight = 0;
+  Latency latency;                  // submission to completion
+};
+
+struct Metrics {
+  std::vector<PeerMetrics> peers;
+  std::vector<LinkMetrics> links;
+  std::uint64_t transfers_in_use = 0;
+  std::uint64_t regions = 0;
+  std::uint64_t back_pressure = 0;  // submissions refused because a queue was full
+};
+
+}  // namespace fairway

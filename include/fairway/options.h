@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fairway {
+
+class Loopback;  // fairway/loopback.h: joins engines of one process
+
+enum class Progress : std::uint8_t {
+  threads,  // worker threads of the engine move the bytes
+  caller,   // Engine::poll() and the wait functions do, on the caller's thread; control still has its own thread
+};
+
+struct EngineOptions {
+  // This engine's name in the directory and in messages. Empty: its address.
+  std::string name;
+  // Where peers reach this engine's control. Beyond loopback a job key is needed. Port 0 takes a free one.
+  std::string listen = "127.0.0.1:0";
+  // What every engine of the job knows and proves before anything else of it is read. Empty: any process of this host.
+  std::string job_key;
+  // Where names are looked up: "" nowhere, "serve" this engine serves the directory, "host:port" the engine there does,
+  // "redis://host:port/prefix" a Redis server does.
+  std::string directory;
+
+  Progress progress = Progress::threads;
+  // Worker threads. Each peer belongs to one; more help only with several busy peers.
+  std::uint32_t workers = 1;
+  // How long a waiting thread spins before it sleeps in the kernel. 0 where threads exceed cores.
+  std::chrono::microseconds spin{20};
+
+  // Limits. Reaching one is back-pressure or a clear error, never growth.
+  std::uint32_t max_transfers = 4096;  // accepted and not yet collected, all peers
+  std::uint32_t max_regions = 4096;
+  std::uint32_t max_remote_regions = 16384;
+  std::uint32_t max_peers = 1024;
+  std::uint32_t max_counters = 4096;            // different immediate values counted
+  std::uint32_t notifications_per_peer = 64;    // delivered but not yet polled; a peer's further ones wait at its side
+  std::uint32_t unexpected_bytes_per_peer = 65536;  // of small messages that wait for their receive
+
+  // A peer that shows no life for so long is dead: its transfers fail.
+  std::chrono::milliseconds peer_timeout{2000};
+  // Write and read back a small scratch region over each new link before it carries data.
+  bool prove_paths = true;
+  // Refuse same-host transports that map more of a peer's memory than its regions.
+  bool strict_isolation = false;
+  // Transports that may be used, by name; empty: all that work here.
+  std::vector<std::string> transports;
+  // Engines of one process that share this object reach each other by plain copies.
+  std::shared_ptr<Loopback> loopback;
+};
+
+}  // namespace fairway

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/runtime.h"
+#include "fairway/engine.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace fairway {
+
+// Makes one worker's transports. `wake` may be called from any thread and makes that worker's poll() run soon.
+using TransportFactory = std::function<std::vector<std::unique_ptr<transport::Transport>>(
+    transport::RegionTable& regions, Runtime& runtime, std::function<void()> wake)>;
+
+// Opens engines on any runtime and set of transports: Engine::open with the operating system's, the simulator with its own.
+struct EngineAccess {
+  // `runtime` outlives the engine.
+  static Result<Engine> open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports);
+};
+
+}  // namespace fairway
