@@ -12,6 +12,12 @@ if(FAIRWAY_SANITIZE)
   add_compile_options(-fsanitize=${FAIRWAY_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${FAIRWAY_SANITIZE})
 endif()
+if(FAIRWAY_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "FAIRWAY_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++ or the preset fuzz")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 # lld links the tests in a fraction of the default linker's time.
 include(CheckLinkerFlag)

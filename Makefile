@@ -1,0 +1,38 @@
+# The few verbs of daily work; each calls what a person could type. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup build demo test bench lint clean
+
+help:
+	@echo 'make demo     build what users install and show it moving bytes'
+	@echo 'make test     every test, the sanitizer builds, a build without optional libraries, lint, a short fuzz'
+	@echo '                LABEL=unit      only tests of this label (unit conformance process fault model net rdma_vm gpu repository)'
+	@echo '                MATCH=Stripe    only tests whose names match this regular expression'
+	@echo '                STAGE=asan      only these of: dev asan tsan bare lint fuzz (dev alone when LABEL or MATCH is given)'
+	@echo 'make bench    build what users install and measure it'
+	@echo 'make lint     clang-format and clang-tidy on files that differ from the last commit; ALL=1 for every file'
+	@echo 'make build    build for development, in build/dev'
+	@echo 'make clean    remove build/'
+	@echo 'Each first installs what is missing of the packages that scripts/packages.txt lists (Debian 12).'
+
+setup:
+	@scripts/setup
+
+build: setup
+	@cmake --preset dev >/dev/null
+	@cmake --build --preset dev
+
+demo: setup
+	@scripts/demo
+
+test: setup
+	@LABEL='$(LABEL)' MATCH='$(MATCH)' STAGE='$(STAGE)' scripts/test
+
+bench: setup
+	@scripts/bench
+
+lint: setup
+	@ALL='$(ALL)' scripts/lint
+
+clean:
+	@rm -rf build

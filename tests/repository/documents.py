@@ -1,0 +1,53 @@
+"""What the documents point at exists: links to files and headings, and in README.md the commands and paths too."""
+
+import re
+
+import tree
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELL = ("", "sh", "bash", "console")
+
+
+def anchors(text):
+    """The fragments that a page's headings can be linked by."""
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def broken_links(root, path, text):
+    for match in LINK.finditer(FENCE.sub("", text)):
+        link = match.group(1) or match.group(2)
+        if re.match(r"\w+:", link):
+            continue
+        file, _, fragment = link.partition("#")
+        target = root / path.parent / file if file else root / path
+        if not target.exists():
+            yield f"{path}: links to {link}, which does not exist"
+        elif fragment and target.suffix == ".md" and fragment not in anchors(target.read_text()):
+            yield f"{path}: links to {link}, which has no such heading"
+
+
+def broken_commands(root, path, text):
+    """Commands in README's code blocks: `make VERB` needs that verb, and a program of the tree must be in it."""
+    makefile = root / "Makefile"
+    verbs = set(re.findall(r"^([a-z]+):", makefile.read_text(), re.MULTILINE)) if makefile.exists() else set()
+    for language, block in FENCE.findall(text):
+        for line in block.split("\n") if language in SHELL else []:
+            words = line.removeprefix("$ ").split()
+            if words[:1] == ["make"] and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]) and words[1] not in verbs:
+                yield f"{path}: `make {words[1]}`: the Makefile has no such verb"
+            if words and re.match(r"(\./)?(scripts|tools|tests|examples)/", words[0]) and not (root / words[0]).exists():
+                yield f"{path}: `{words[0]}` does not exist"
+
+
+def check(root):
+    for path in tree.files(root, ".md"):
+        text = (root / path).read_text()
+        yield from broken_links(root, path, text)
+        if path.name == "README.md":
+            yield from broken_commands(root, path, text)
+
+
+if __name__ == "__main__":
+    tree.main(check)

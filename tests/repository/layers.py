@@ -1,0 +1,90 @@
+"""Who may include whom: each folder's allowed others, by the order that docs/ARCHITECTURE.md draws."""
+
+import re
+
+import tree
+
+# A folder of src/ may include its own headers, the public ones and those of the folders listed here.
+ALLOWED = {
+    "src/core": [],
+    "src/sys": ["core"],
+    "src/topology": ["core", "sys"],
+    "src/predict": ["core", "sys", "topology"],
+    "src/render": ["core", "sys", "topology"],
+    "src/control": ["core", "sys"],
+    "src/transport": ["core", "sys"],
+    "src/transport/*": ["core", "sys", "transport"],
+    "src/engine": ["core", "sys", "topology", "control", "transport"],
+    "src/sim": ["core", "sys", "topology", "control", "transport", "engine"],
+    # Users of the library: the public headers and their own.
+    "src/collectives": [],
+    "src/moe": [],
+    "src/kv": [],
+    "plugins/*": [],
+    "tools": [],
+    "bench": [],
+    "examples": [],
+}
+
+# The one file that names the concrete transports.
+REGISTRY = "src/transport/registry.cc"
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+STANDARD = re.compile(r"^[a-z_0-9]+$")
+
+
+def home(path):
+    """The row of ALLOWED that a file falls under, and the file's own folder."""
+    parts = path.parts
+    if parts[:2] == ("src", "transport") and len(parts) > 3:
+        return "src/transport/*", "/".join(parts[1:3])
+    if parts[0] == "src":
+        return "/".join(parts[:2]), parts[1]
+    if parts[0] == "plugins":
+        return "plugins/*", None
+    return parts[0], None
+
+
+def folder_of(include):
+    """The folder of src/ that an include names: `transport/tcp/lane.h` is of transport/tcp, `core/time.h` of core."""
+    parts = include.split("/")
+    return "/".join(parts[:2]) if parts[0] == "transport" and len(parts) > 2 else parts[0]
+
+
+def why_not(root, path, include):
+    """Why path may not include that, or None."""
+    row, own = home(path)
+    if include.startswith("fairway/"):
+        return None if (root / "include" / include).exists() else "no such public header"
+    if ".." in include.split("/"):
+        return "climbs out of its folder"
+    if row not in ALLOWED:
+        return f"{row} has no row in tests/repository/layers.py"
+    if own is None or "/" not in include:
+        return None if (root / path.parent / include).exists() else "tools, benches, examples and plugins see only fairway/"
+    target = folder_of(include)
+    if target == own or target in ALLOWED[row]:
+        return None
+    if path.as_posix() == REGISTRY and target.startswith("transport/"):
+        return None
+    return f"{row} may include only {', '.join([own] + ALLOWED[row])}"
+
+
+def check(root):
+    for folder in ("src", "plugins", "tools", "bench", "examples"):
+        for path in tree.files(root, ".h", ".cc", ".cu", ".cuh", under=folder):
+            for number, line in enumerate((root / path).read_text().split("\n"), 1):
+                found = INCLUDE.match(line)
+                if found and found.group(1) == '"':
+                    reason = why_not(root, path, found.group(2))
+                    if reason:
+                        yield f'{path}:{number}: "{found.group(2)}": {reason}'
+    for path in tree.files(root, ".h", under="include"):
+        for number, line in enumerate((root / path).read_text().split("\n"), 1):
+            found = INCLUDE.match(line)
+            if found and not (found.group(2).startswith("fairway/") if found.group(1) == '"' else STANDARD.match(found.group(2))):
+                yield f"{path}:{number}: public headers include only the standard library and fairway/, not {found.group(2)}"
+
+
+if __name__ == "__main__":
+    tree.main(check)

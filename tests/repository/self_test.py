@@ -1,0 +1,199 @@
+"""Shows that every check of the repository can fail, by giving each a tree that it must refuse and one it must accept."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import tempfile
+import unittest
+
+import documents
+import layers
+import origins
+import purity
+import sizes
+import tree
+
+
+def load_summary():
+    path = str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "summary")
+    loader = importlib.machinery.SourceFileLoader("summary", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("summary", loader))
+    loader.exec_module(module)
+    return module
+
+
+class Checks(unittest.TestCase):
+    def problems(self, check, files):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            return list(check(root))
+
+    def refuses(self, check, files, word):
+        found = self.problems(check, files)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(word, found[0])
+
+    def accepts(self, check, files):
+        self.assertEqual(self.problems(check, files), [])
+
+
+class Layers(Checks):
+    def include(self, path, header, **others):
+        return {path: f'#include "{header}"\n', "include/fairway/status.h": "", **others}
+
+    def test_downward_and_own_includes_are_fine(self):
+        self.accepts(layers.check, self.include("src/engine/a.cc", "transport/transport.h"))
+        self.accepts(layers.check, self.include("src/transport/tcp/a.cc", "transport/transport.h"))
+        self.accepts(layers.check, self.include("src/transport/tcp/a.cc", "transport/tcp/lane.h"))
+        self.accepts(layers.check, self.include("src/transport/registry.cc", "transport/tcp/tcp.h"))
+        self.accepts(layers.check, self.include("tools/a.cc", "fairway/status.h"))
+        self.accepts(layers.check, self.include("tools/a.cc", "b.h", **{"tools/b.h": ""}))
+
+    def test_upward_and_sideways_includes_are_not(self):
+        self.refuses(layers.check, self.include("src/core/a.cc", "sys/fd.h"), "src/core may include only core")
+        self.refuses(layers.check, self.include("src/transport/tcp/a.cc", "transport/shm/ring.h"), "transport/tcp")
+        self.refuses(layers.check, self.include("src/transport/tcp/a.cc", "engine/worker.h"), "transport/tcp")
+        self.refuses(layers.check, self.include("src/transport/shared.cc", "transport/tcp/tcp.h"), "src/transport may")
+        self.refuses(layers.check, self.include("src/engine/a.cc", "transport/tcp/tcp.h"), "src/engine may")
+        self.refuses(layers.check, self.include("src/engine/a.cc", "../core/time.h"), "climbs")
+        self.refuses(layers.check, self.include("src/newcomer/a.cc", "core/time.h"), "no row")
+
+    def test_users_see_public_headers_only(self):
+        self.refuses(layers.check, self.include("tools/a.cc", "engine/worker.h"), "only fairway/")
+        self.refuses(layers.check, self.include("bench/a.cc", "fairway/missing.h"), "no such public header")
+
+    def test_public_headers_include_std_and_each_other(self):
+        self.refuses(layers.check, {"include/fairway/a.h": "#include <fmt/core.h>\n"}, "standard library")
+        self.refuses(layers.check, {"include/fairway/a.h": "#include <unistd.h>\n"}, "standard library")
+        self.refuses(layers.check, {"include/fairway/a.h": '#include "core/time.h"\n'}, "standard library")
+        self.accepts(layers.check, {"include/fairway/a.h": "#include <vector>\n"})
+
+
+class Purity(Checks):
+    CASES = {
+        "thread": "std::thread t;",
+        "lock": "std::mutex m;",
+        "wait": "std::this_thread::yield();",
+        "clock": "auto t = std::chrono::steady_clock::now();",
+        "chance": "std::random_device d;",
+        "socket": "int fd = ::socket(AF_INET, SOCK_STREAM, 0);",
+        "environment": 'auto* home = getenv("HOME");',
+        "output": 'printf("hello");',
+        "end": "std::abort();",
+    }
+
+    def test_every_rule_is_tried_here(self):
+        self.assertEqual(set(self.CASES), set(purity.FORBIDDEN))
+
+    def test_each_call_is_refused_outside_sys(self):
+        for what, line in self.CASES.items():
+            for folder in purity.FOLDERS:
+                found = self.problems_in(f"{folder}/a.cc", line + "\n")
+                self.assertTrue(any(f": {what}: " in problem for problem in found), (what, folder, found))
+
+    def test_sys_may_and_words_in_comments_and_texts_do_not_count(self):
+        self.assertEqual(self.problems_in("src/sys/a.cc", "std::thread t;\n"), [])
+        self.assertEqual(self.problems_in("src/engine/a.cc", '// a std::mutex\nauto s = "std::thread";\n/* abort() */\n'), [])
+        self.assertEqual(self.problems_in("src/engine/a.cc", "link.connect(peer); channel->send(x); snprintf(b, 1, f);\n"), [])
+
+    def problems_in(self, path, text):
+        return [p for p in self.problems(purity.check, {path: text}) if not p.startswith("tests/repository/purity.py")]
+
+    def test_a_stale_exception_is_refused(self):
+        saved, purity.ALLOWED = purity.ALLOWED, {("src/engine/gone.cc", "lock"): "why"}
+        try:
+            self.refuses(purity.check, {"src/engine/a.cc": ""}, "does not exist")
+        finally:
+            purity.ALLOWED = saved
+
+    def test_an_exception_holds_for_its_file_and_rule_only(self):
+        saved, purity.ALLOWED = purity.ALLOWED, {("src/engine/a.cc", "lock"): "why"}
+        try:
+            self.accepts(purity.check, {"src/engine/a.cc": "std::mutex m;\n"})
+            found = self.problems(purity.check, {"src/engine/a.cc": "std::thread t;\n", "src/engine/b.cc": "std::mutex m;\n"})
+            self.assertEqual(len(found), 2, found)
+        finally:
+            purity.ALLOWED = saved
+
+
+class Sizes(Checks):
+    def test_long_files_need_a_reason_and_longer_ones_are_refused(self):
+        self.accepts(sizes.check, {"src/a.cc": "x\n" * 400})
+        self.refuses(sizes.check, {"src/a.cc": "x\n" * 401}, "over 400")
+        self.accepts(sizes.check, {"src/a.cc": "// size: one table, read as a whole\n" + "x\n" * 401})
+        self.refuses(sizes.check, {"src/a.cc": "// size: a reason\n" + "x\n" * 600}, "over 600")
+
+    def test_public_headers_are_short_together(self):
+        self.accepts(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(3)})
+        found = self.problems(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(4)})
+        self.assertEqual(len(found), 1, found)
+
+
+class Origins(Checks):
+    def test_paths_of_one_machine_are_refused(self):
+        for folder in ("home/someone", "root/x", "work/tree"):
+            self.refuses(origins.check, {"a.md": f"see /{folder}/file\n"}, "a path of one machine")
+        self.accepts(origins.check, {"a.md": "see docs/work/a, /sys/class and ~/work/x\n"})
+
+    def test_unlisted_addresses_are_refused(self):
+        self.refuses(origins.check, {"scripts/setup": "fetch http:" + "//packages.mirror.test/debian\n"}, "does not list")
+        self.accepts(origins.check, {"a.md": "http:" + "//www.apache.org/licenses/ and http:" + "//127.0.0.1:80/\n"})
+
+
+class Documents(Checks):
+    def test_links_must_resolve(self):
+        self.refuses(documents.check, {"docs/a.md": "[b](b.md)\n"}, "does not exist")
+        self.refuses(documents.check, {"docs/a.md": "[b](#nowhere)\n"}, "no such heading")
+        self.accepts(documents.check, {"docs/a.md": "[b](../b.md#the-end)\n", "b.md": "# The end\n"})
+
+    def test_commands_of_the_readme_must_exist(self):
+        block = "```sh\nmake fly\nscripts/gone\n```\n"
+        found = self.problems(documents.check, {"README.md": block, "Makefile": "demo:\n\ttrue\n"})
+        self.assertEqual(len(found), 2, found)
+        self.accepts(documents.check, {"README.md": "```sh\nmake demo\n```\n", "Makefile": "demo:\n\ttrue\n"})
+
+
+class Summary(Checks):
+    CASE = '<testcase name="{}" status="{}">{}</testcase>'
+
+    def summary(self, cases, failed_steps=""):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            (root / "dev.xml").write_text(f"<testsuite>{''.join(cases)}</testsuite>")
+            if failed_steps:
+                (root / "failed_steps").write_text(failed_steps)
+            return load_summary().summarize(root)
+
+    def test_counts_and_reasons(self):
+        skip = "<skipped message='x'/><system-out>a.cc:4: Skipped\nno GPU\n[  SKIPPED ] A.C (0 ms)</system-out>"
+        lines, good = self.summary(
+            [self.CASE.format("A.B", "run", ""), self.CASE.format("A.C", "notrun", skip)]
+        )
+        self.assertTrue(good)
+        self.assertEqual(lines[-1], "1 passed, 0 failed, 1 skipped")
+        self.assertIn("skipped: no GPU (dev: A.C)", lines)
+
+    def test_a_failed_case_or_step_or_an_empty_run_is_not_good(self):
+        good_case, bad_case = self.CASE.format("A.B", "run", ""), self.CASE.format("A.C", "fail", "")
+        for cases, steps, last in (
+            ([good_case, bad_case], "dev-tests\n", "1 passed, 1 failed, 0 skipped"),
+            ([good_case], "tsan-build\n", "1 passed, 1 failed, 0 skipped"),
+            ([good_case], "dev-tests\n", "1 passed, 1 failed, 0 skipped"),
+            ([], "", "0 passed, 0 failed, 0 skipped"),
+        ):
+            lines, good = self.summary(cases, steps)
+            self.assertFalse(good)
+            self.assertEqual(lines[-1], last)
+
+
+class Tree(unittest.TestCase):
+    def test_code_lines_keeps_numbers_and_drops_comments_and_texts(self):
+        text = 'a; // b\n/* c\nd */ e("f // g");\nR"(h\ni)"; j\n'
+        self.assertEqual([line.strip() for _, line in tree.code_lines(text)], ["a;", "", 'e("");', "", "; j", ""])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,1 @@
+#include "wrong_header.h"
