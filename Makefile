@@ -10,7 +10,8 @@ help:
 	@echo '                MATCH=Stripe    only tests whose names match this regular expression'
 	@echo '                STAGE=asan      only these of: dev asan tsan bare lint fuzz (dev alone when LABEL or MATCH is given)'
 	@echo 'make bench    build what users install and measure it'
-	@echo 'make lint     clang-format and clang-tidy on files that differ from the last commit; ALL=1 for every file'
+	@echo 'make lint     clang-format and clang-tidy on files that differ from the last commit; ALL=1 for every file,'
+	@echo '                FIX=1 to put the format right'
 	@echo 'make build    build for development, in build/dev'
 	@echo 'make clean    remove build/'
 	@echo 'Each first installs what is missing of the packages that scripts/packages.txt lists (Debian 12).'
@@ -32,7 +33,7 @@ bench: setup
 	@scripts/bench
 
 lint: setup
-	@ALL='$(ALL)' scripts/lint
+	@ALL='$(ALL)' FIX='$(FIX)' scripts/lint
 
 clean:
 	@rm -rf build
