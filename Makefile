@@ -14,7 +14,7 @@ help:
 	@echo '                FIX=1 to put the format right'
 	@echo 'make build    build for development, in build/dev'
 	@echo 'make clean    remove build/'
-	@echo 'Each first installs what is missing of the packages that scripts/packages.txt lists (Debian 12).'
+	@echo 'All but clean first install what is missing of the packages that scripts/packages.txt lists (Debian 12).'
 
 setup:
 	@scripts/setup

@@ -13,8 +13,8 @@ if(FAIRWAY_SANITIZE)
   add_link_options(-fsanitize=${FAIRWAY_SANITIZE})
 endif()
 if(FAIRWAY_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # The sanitizer does not model fences. Those here order atomics only, so it misses what they forbid but reports nothing
-  # false; tests/model checks these places instead.
+  # GCC warns that the sanitizer does not model fences. Those here order atomics only, so it may miss something but
+  # reports nothing false.
   add_compile_options(-Wno-tsan)
 endif()
 if(FAIRWAY_FUZZ)
