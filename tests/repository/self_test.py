@@ -3,6 +3,8 @@
 import importlib.machinery
 import importlib.util
 import pathlib
+import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -187,6 +189,52 @@ class Summary(Checks):
             lines, good = self.summary(cases, steps)
             self.assertFalse(good)
             self.assertEqual(lines[-1], last)
+
+
+class Setup(unittest.TestCase):
+    """scripts/setup against a machine made of stubs: what dpkg-query says is there, and an apt-get that notes its calls."""
+
+    TOOLS = ("bash", "cat", "dirname", "env", "grep", "mktemp", "rm", "sort", "tail")
+    PACKAGES = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "packages.txt"
+
+    def setup_on(self, missing=(), stubs=("dpkg-query", "apt-get", "sudo"), apt_status=0):
+        names = [line.split()[0] for line in self.PACKAGES.read_text().split("\n") if line and line[0] != "#"]
+        with tempfile.TemporaryDirectory() as folder:
+            bin, calls = pathlib.Path(folder) / "bin", pathlib.Path(folder) / "calls"
+            bin.mkdir()
+            for tool in self.TOOLS:
+                (bin / tool).symlink_to(shutil.which(tool))
+            there = "".join(f"{name} installed\n" for name in names if name not in missing)
+            text = {
+                "dpkg-query": f"cat <<'END'\n{there}END\n",
+                "apt-get": f'echo "$*" >>"{calls}"\nexit {apt_status}\n',
+                "sudo": 'exec "$@"\n',
+            }
+            for stub in stubs:
+                (bin / stub).write_text("#!/usr/bin/env bash\n" + text[stub])
+                (bin / stub).chmod(0o755)
+            run = subprocess.run([self.PACKAGES.parent / "setup"], env={"PATH": str(bin)}, capture_output=True, text=True)
+            return run, calls.read_text() if calls.exists() else ""
+
+    def test_a_complete_machine_is_left_alone(self):
+        run, calls = self.setup_on()
+        self.assertEqual((run.returncode, run.stdout, run.stderr, calls), (0, "", "", ""))
+
+    def test_exactly_what_is_missing_is_named_and_installed(self):
+        run, calls = self.setup_on(missing=("lld", "redis-server"))
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertRegex(calls, r"(?s)^update .*\ninstall .* lld redis-server\n$")
+        self.assertIn("redis-server", run.stdout)
+
+    def test_a_failing_apt_is_an_error(self):
+        run, _ = self.setup_on(missing=("lld",), apt_status=100)
+        self.assertEqual(run.returncode, 100)
+        self.assertIn("apt-get update failed with status 100", run.stderr)
+
+    def test_a_system_without_apt_is_told_what_to_install(self):
+        run, _ = self.setup_on(stubs=())
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("libssl-dev", run.stderr)
 
 
 class Tree(unittest.TestCase):
