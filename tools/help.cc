@@ -1,0 +1,129 @@
+#include "help.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace fairway::tool {
+namespace {
+
+constexpr std::size_t kColumn = 26;  // where descriptions begin
+
+std::vector<std::string> wrap(const std::string& text, std::size_t width) {
+  std::vector<std::string> lines(1);
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (!lines.back().empty() && lines.back().size() + 1 + word.size() > width) lines.emplace_back();
+    if (!word.empty()) lines.back() += (lines.back().empty() ? "" : " ") + word;
+    if (end < text.size() && text[end] == '\n') lines.emplace_back();
+    at = end + 1;
+  }
+  return lines;
+}
+
+std::string left_side(const CLI::Option& option) {
+  std::string left = option.nonpositional() ? option.get_name(false, true) : option.get_name(true);
+  // get_name joins spellings by a bare comma.
+  for (std::size_t comma = left.find(','); comma != std::string::npos; comma = left.find(',', comma + 2)) {
+    left.insert(comma + 1, " ");
+  }
+  if (option.get_items_expected_max() != 0 && option.nonpositional()) left += " " + option.get_type_name();
+  return left;
+}
+
+}  // namespace
+
+std::string typed(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : typed(*app.get_parent()) + " " + app.get_name();
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& names) {
+  std::string best;
+  std::size_t best_distance = word.size() / 2 + 1;  // beyond, it is another word, not a slip
+  for (const std::string& name : names) {
+    // Levenshtein's distance, one row at a time.
+    std::vector<std::size_t> row(name.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 1; i <= word.size(); ++i) {
+      std::size_t diagonal = row[0]++;
+      for (std::size_t j = 1; j <= name.size(); ++j) {
+        const std::size_t replaced = diagonal + (word[i - 1] == name[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = name;
+    }
+  }
+  return best;
+}
+
+std::string HelpFormatter::row(const std::string& left, const std::string& right) const {
+  std::string out = "  " + left;
+  const std::size_t room = width_ > kColumn + 20 ? width_ - kColumn : 20;
+  bool below = left.size() + 4 > kColumn;  // a long left side has its description on the next line
+  if (below) out += "\n";
+  for (const std::string& line : wrap(right, room)) {
+    out += below ? std::string(kColumn, ' ') : std::string(kColumn - 2 - left.size(), ' ');
+    out += line + "\n";
+    below = true;
+  }
+  return out;
+}
+
+std::string HelpFormatter::make_usage(const CLI::App* app, std::string) const {
+  std::string out = "Usage: " + typed(*app);
+  const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
+  for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); })) {
+    const std::string name = option->get_name(true);
+    out += option->get_required() ? " " + name : " [" + name + "]";
+    if (option->get_expected_max() > 1) out += "...";
+  }
+  out += " [OPTIONS]";
+  if (!commands.empty()) out += app->get_require_subcommand_min() > 0 ? " COMMAND" : " [COMMAND]";
+  return out + "\n";
+}
+
+std::string HelpFormatter::make_subcommands(const CLI::App* app, CLI::AppFormatMode) const {
+  const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
+  std::vector<std::string> groups;
+  for (const CLI::App* command : commands) {
+    const std::string group = command->get_group();
+    if (!group.empty() && std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+  }
+  std::string out;
+  for (const std::string& group : groups) {
+    out += "\n" + group + ":\n";
+    for (const CLI::App* command : commands) {
+      if (command->get_group() == group) out += row(command->get_name(), command->get_description());
+    }
+  }
+  return out;
+}
+
+std::string HelpFormatter::make_group(std::string group, bool, std::vector<const CLI::Option*> options) const {
+  std::string out = "\n" + group + ":\n";
+  for (const CLI::Option* option : options) out += row(left_side(*option), option->get_description());
+  return out;
+}
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const {
+  std::string out;
+  for (const std::string& line : wrap(app->get_description(), width_)) out += line + "\n";
+  out += "\n" + make_usage(app, name) + make_subcommands(app, mode);
+  const auto arguments =
+      app->get_options([](const CLI::Option* o) { return o->get_positional() && !o->get_group().empty(); });
+  if (!arguments.empty()) out += make_group("Arguments", true, arguments);
+  out += make_groups(app, mode);
+  const std::string footer = app->get_footer();
+  if (!footer.empty()) out += "\n" + footer + "\n";
+  return out;
+}
+
+}  // namespace fairway::tool

@@ -1,0 +1,183 @@
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "command.h"
+#include "help.h"
+
+namespace fairway::tool {
+namespace {
+
+constexpr std::string_view kAbout =
+    "Fairway moves bytes between the memories of an AI cluster along the fastest path that the hardware has, and says "
+    "which path that is.";
+
+constexpr std::string_view kFooter = R"(Examples:
+  fairway topo                     this machine: GPUs, NICs, and what lies between them
+  fairway topo --svg machine.svg   the same as a picture
+  fairway topo --from host.json    the same of a machine recorded elsewhere
+  fairway topo nics --gpu 3        the NICs for a GPU, best first
+
+Exit codes:
+  0  done      1  failed; stderr says why in one line      2  the command line is not understood
+
+`fairway COMMAND --help` says more about a command.)";
+
+// All of the bytes to a descriptor; 0 or errno.
+int write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+const CLI::App* last_named(const CLI::App* app) {
+  for (auto named = app->get_subcommands(); !named.empty(); named = app->get_subcommands()) app = named.back();
+  return app;
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == '.')) text.pop_back();
+  return text;
+}
+
+}  // namespace
+
+std::string_view heading(Group group) {
+  switch (group) {
+    case Group::machine: return "The machine";
+    case Group::traffic: return "Traffic";
+    case Group::insight: return "Insight";
+    case Group::tool: return "The tool itself";
+  }
+  return "Others";
+}
+
+Tool::Tool(Surroundings surroundings) : app_(std::string(kAbout), "fairway"), surroundings_(surroundings) {
+  app_.formatter(std::make_shared<HelpFormatter>(std::min<std::size_t>(surroundings.columns, 110)));
+  app_.set_help_flag("-h,--help", "Say what this does and stop");
+  app_.set_version_flag("--version", fmt::format("fairway {}\nbuilt with {}", version(), features()),
+                        "Print the version and what this build can do");
+  app_.footer(std::string(kFooter));
+  app_.require_subcommand(0, 1);
+}
+
+CLI::App& Tool::add(Group group, const std::string& name, const std::string& sentence) {
+  CLI::App& command = add_below(app_, name, sentence);
+  command.group(std::string(heading(group)));
+  return command;
+}
+
+CLI::App& Tool::add_below(CLI::App& parent, const std::string& name, const std::string& sentence) {
+  CLI::App& command = *parent.add_subcommand(name, sentence);
+  command.footer("");  // CLI11 hands the parent's down
+  command.group("Commands");
+  command.require_subcommand(0, 1);
+  return command;
+}
+
+void Tool::on_run(CLI::App& command, Run run) {
+  runs_[&command] = std::move(run);
+}
+
+Exit Tool::main(int argc, char** argv) {
+  try {
+    app_.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return print(last_named(&app_)->help());
+  } catch (const CLI::CallForVersion& version_text) {
+    return print(std::string(version_text.what()) + "\n");
+  } catch (const CLI::ParseError& error) {
+    return misparsed(error);
+  }
+  const CLI::App* chosen = last_named(&app_);
+  const auto run = runs_.find(chosen);
+  if (run != runs_.end()) return run->second();
+  if (chosen == &app_) return print(chosen->help());
+  return misused("needs a command of its own");
+}
+
+Exit Tool::misparsed(const CLI::ParseError& error) const {
+  std::string message = one_line(error.what());
+  const CLI::App* where = last_named(&app_);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const std::vector<std::string> extras = app_.remaining(true);
+    const std::string word = extras.empty() ? "" : extras.front();
+    std::vector<std::string> names;
+    if (word.rfind('-', 0) == 0) {
+      for (const CLI::Option* option : where->get_options()) {
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+      }
+    } else {
+      for (const CLI::App* command : where->get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+      }
+    }
+    const bool is_option = word.rfind('-', 0) == 0;
+    message = fmt::format("there is no {} '{}' here", is_option ? "option" : "command", one_line(word));
+    if (!is_option && names.empty()) message = fmt::format("takes no further argument, but got '{}'", one_line(word));
+    const std::string meant = nearest(word.substr(0, word.find('=')), names);
+    if (!meant.empty()) message += fmt::format("; did you mean '{}'?", meant);
+  }
+  return misused(message);
+}
+
+std::string Tool::running() const {
+  return typed(*last_named(&app_));
+}
+
+Exit Tool::print(std::string_view text) {
+  const int error = write_all(STDOUT_FILENO, text);
+  if (error == 0 || error == EPIPE) return Exit::done;
+  return fail(fmt::format("cannot write to standard output: {}", std::strerror(error)));
+}
+
+Exit Tool::fail(std::string_view message) const {
+  write_all(STDERR_FILENO, fmt::format("{}: {}\n", running(), one_line(std::string(message))));
+  return Exit::failed;
+}
+
+Exit Tool::fail(const Status& status) const {
+  return fail(status.message());
+}
+
+Exit Tool::misused(std::string_view message) const {
+  const std::string name = running();
+  const std::string text = one_line(std::string(message));
+  const std::string_view stop = text.ends_with('?') ? "" : ";";
+  write_all(STDERR_FILENO, fmt::format("{}: {}{} try '{} --help'\n", name, text, stop, name));
+  return Exit::usage;
+}
+
+void Tool::remark(std::string_view message) const {
+  write_all(STDERR_FILENO, fmt::format("{}: {}\n", running(), one_line(std::string(message))));
+}
+
+Status write_file(const std::string& path, std::string_view bytes) {
+  const bool is_stdout = path == "-";
+  const int descriptor =
+      is_stdout ? STDOUT_FILENO : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int error = descriptor < 0 ? errno : write_all(descriptor, bytes);
+  // A full disk of a network file system shows at close.
+  if (!is_stdout && descriptor >= 0 && ::close(descriptor) != 0 && error == 0) error = errno;
+  if (error == 0 || (is_stdout && error == EPIPE)) return Status::ok();
+  return {ErrorCode::system_error,
+          fmt::format("cannot write {}: {}", is_stdout ? "to standard output" : path, std::strerror(error))};
+}
+
+}  // namespace fairway::tool
