@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transport/loopback/wire.h"
+
+namespace fairway::transport::loopback {
+
+// Where the next bytes of a command lie on both sides.
+struct Piece {
+  std::byte* local = nullptr;
+  std::uint64_t remote_offset = 0;  // in the region
+  std::uint64_t length = 0;
+};
+
+// A resumable walk over a command's blocks. A value; knows no memory but the caller's index arrays.
+struct BlockCursor {
+  std::uint32_t block = 0;
+  std::uint64_t offset = 0;  // within the block
+
+  bool done(const Slice& slice) const { return block >= slice.count; }
+
+  // The next piece, `most` bytes at most, within one block; out_of_range when the block leaves the local memory or the
+  // sums overflow. The remote side is the target's to check. A block of no bytes is one piece of no bytes.
+  ErrorCode next(const Command& command, std::uint64_t most, Piece& out) {
+    const Slice& slice = command.slice;
+    std::uint64_t local = static_cast<std::uint64_t>(slice.local - command.local_begin);
+    std::uint64_t remote = slice.remote_offset;
+    if (slice.shape != Shape::contiguous) {
+      const std::uint64_t local_unit = slice.shape == Shape::indexed ? slice.local_index[block] : block;
+      const std::uint64_t remote_unit = slice.shape == Shape::indexed ? slice.remote_index[block] : block;
+      if (!advance(local, local_unit, slice.local_stride) || !advance(remote, remote_unit, slice.remote_stride))
+        return ErrorCode::out_of_range;
+    }
+    if (slice.length != 0 && (local > command.local_size || slice.length > command.local_size - local))
+      return ErrorCode::out_of_range;
+    out = {command.local_begin + local + offset, remote + offset, std::min(slice.length - offset, most)};
+    if (remote + offset < remote) return ErrorCode::out_of_range;
+    offset += out.length;
+    if (offset >= slice.length) {
+      offset = 0;
+      ++block;
+    }
+    return ErrorCode::ok;
+  }
+
+ private:
+  static bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
+    std::uint64_t distance = 0;
+    return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
+  }
+};
+
+constexpr Access needed_access(Op op) {
+  switch (op) {
+    case Op::write:
+    case Op::write_immediate: return Access::write;
+    case Op::read: return Access::read;
+    case Op::fetch_add:
+    case Op::compare_swap: return Access::atomic;
+    case Op::message: break;
+  }
+  return Access::none;
+}
+
+}  // namespace fairway::transport::loopback

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/loopback/pipe.h"
+
+namespace fairway::transport::loopback {
+
+// One end of a Pipe: as initiator it queues slices, as target it applies the peer's with one copy, straight between the
+// two memories. Owned by a transport, called on its worker's thread.
+class DirectPort final : public Port {
+ public:
+  DirectPort(std::shared_ptr<Pipe> pipe, unsigned side, RegionTable& regions);
+  ~DirectPort() override { close(); }
+
+  std::size_t post(std::span<const Command> commands) override;
+  void ring() override { pipe_->ring(1 - side_); }
+  std::size_t poll(std::span<Event> events, Time now, std::uint64_t& budget) override;
+  bool idle() const override;
+  void cancel(SliceToken token) override;
+  void cancel_memory(std::uint64_t local_handle) override;
+  bool uses(std::uint64_t local_handle) const override;
+  void fence() override;
+  void cut() override;
+  void close() override;
+  std::uint64_t name() const override { return pipe_->name; }
+
+ private:
+  // As initiator.
+  bool place_message(Flight& flight);
+  void collect(std::span<Event> events, std::size_t& stored);
+  void report(Flight& flight, Event& event);
+  void recycle(std::uint32_t index);
+  void end_early(Flight& flight);  // cancelled now, or after the piece that is being copied
+  std::size_t finish_fence(std::span<Event> events, std::size_t stored);
+  // As target.
+  void serve(std::span<Event> events, std::size_t& stored, std::uint64_t& budget);
+  void advance(Flight& flight, std::uint64_t& budget);  // one piece; decides result when it ends
+  ErrorCode execute_atomic(Flight& flight);
+  void settle(Flight& flight, Hold to);
+
+  const std::shared_ptr<Pipe> pipe_;
+  const unsigned side_;
+  RegionTable& regions_;
+  Lane& out_;
+  Lane& in_;
+  std::vector<std::uint32_t> free_;   // flights of out_
+  std::vector<std::uint32_t> early_;  // ended here: refused or cancelled, their events are due
+  std::uint32_t arena_tail_ = 0;      // of out_, free-running
+  std::uint32_t arena_due_ = 0;       // of in_: to give back at the next poll
+  bool arena_held_ = false;
+  bool serving_ = false;  // current_ is a flight of in_ that is not finished
+  std::uint32_t current_ = 0;
+  std::uint64_t immediates_ = 0;  // received
+  enum class State : std::uint8_t { up, down, fencing, fenced } state_ = State::up;
+};
+
+}  // namespace fairway::transport::loopback

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/loopback/wire.h"
+
+namespace fairway::transport::loopback {
+
+class Pipe;
+
+// Where the ends of direct links find each other. Any thread; locks while links are made, never on the data path.
+class DirectWire final : public Wire {
+ public:
+  explicit DirectWire(std::vector<Device> devices = {default_device()});
+  static Device default_device();
+
+  std::uint64_t fabric() const override { return reinterpret_cast<std::uintptr_t>(this); }
+  std::span<const Device> devices() const override { return devices_; }
+  bool ready(DeviceIndex) const override { return true; }
+  std::unique_ptr<Port> offer(std::uint64_t id, End end) override;
+  std::unique_ptr<Port> attach(std::uint64_t id, End end) override;
+
+ private:
+  const std::vector<Device> devices_;
+  std::atomic<std::uint64_t> next_name_{1};
+  std::mutex mutex_;  // guards offers_
+  std::unordered_map<std::uint64_t, std::weak_ptr<Pipe>> offers_;
+};
+
+}  // namespace fairway::transport::loopback

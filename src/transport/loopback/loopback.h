@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "fairway/loopback.h"
+
+#include "core/runtime.h"
+#include "transport/loopback/wire.h"
+
+namespace fairway {
+
+// Holds the wire that the transports of some engines share. Immutable.
+class Loopback {
+ public:
+  explicit Loopback(std::unique_ptr<transport::loopback::Wire> wire) : wire_(std::move(wire)) {}
+  transport::loopback::Wire& wire() const { return *wire_; }
+
+ private:
+  std::unique_ptr<transport::loopback::Wire> wire_;
+};
+
+namespace transport {
+
+// One worker's transport on that wire. `regions` and `runtime` outlive it; `wake` makes its poll() run soon.
+std::unique_ptr<Transport> make_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
+                                                   Runtime& runtime, std::function<void()> wake);
+
+}  // namespace transport
+}  // namespace fairway

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "core/spsc_ring.h"
+#include "transport/loopback/blocks.h"
+
+namespace fairway::transport::loopback {
+
+// Who may touch the initiator's memory for a slice. The two threads move it by compare-exchange alone:
+//
+//              claim (target)
+//   waiting  ------------------> copying     the target copies at most one piece (kPieceBytes), then
+//      ^   <------------------      |          puts it back, or ends it
+//      |      not all copied        v
+//   cancelled (initiator)         finished
+//
+// `cancelled` can only replace `waiting`, so once it is stored the target never touches the memory again.
+enum class Hold : std::uint32_t { waiting, copying, finished, cancelled };
+
+inline constexpr std::uint64_t kPieceBytes = 1 << 20;
+inline constexpr std::uint32_t kQueueDepth = 32;
+inline constexpr std::uint32_t kArenaBytes = 4096;
+inline constexpr std::uint32_t kMaxMessageBytes = 1024;
+
+// A slice in flight. The initiator writes it before it enters `submitted`; then it belongs to whom `hold` says.
+struct Flight {
+  Command command;
+  std::atomic<Hold> hold{Hold::waiting};
+  std::atomic<bool> give_up{false};  // the initiator asks the target to end it after this piece
+  BlockCursor cursor;                // target's progress
+  bool touched = false;              // some byte was moved
+  ErrorCode result = ErrorCode::ok;
+  std::uint64_t old_value = 0;
+  std::uint32_t arena_begin = 0, arena_end = 0;  // a message's bytes, free-running
+  // The initiator's own.
+  bool in_use = false;
+  bool reported = false;  // its event was given
+  bool returned = false;  // the target is through with it
+};
+
+// What one side asks of the other. About 9 KiB, plus kArenaBytes once a message is sent.
+struct Lane {
+  std::array<Flight, kQueueDepth> flights;
+  SpscRing<std::uint32_t> submitted{kQueueDepth};  // initiator -> target
+  SpscRing<std::uint32_t> completed{kQueueDepth};  // target -> initiator; never full: a flight is in it once
+  std::unique_ptr<std::byte[]> arena;              // made by the initiator before the first message is submitted
+  std::atomic<std::uint32_t> arena_head{0};        // free-running; the target gives back up to here
+};
+
+// One epoch of one link between two threads; shared by its two ports. Side 0 offered it, side 1 attached.
+class Pipe {
+ public:
+  Pipe(std::uint64_t link_name, std::shared_ptr<Doorbell> offerer) : name(link_name) { bells[0] = std::move(offerer); }
+
+  const std::uint64_t name;
+  std::array<Lane, 2> lanes;  // by initiator
+  std::array<std::shared_ptr<Doorbell>, 2> bells;
+  std::atomic<bool> attached{false};  // publishes bells[1]
+  std::atomic<bool> broken{false};    // cut, or an end has fenced it
+
+  void ring(unsigned side) {
+    if (side == 0 || attached.load(std::memory_order_acquire)) bells[side]->ring();
+  }
+};
+
+}  // namespace fairway::transport::loopback

@@ -1,0 +1,250 @@
+#include "transport/loopback/transport.h"
+
+#include <algorithm>
+#include <array>
+
+#include "transport/loopback/blocks.h"
+
+namespace fairway::transport::loopback {
+
+namespace {
+
+constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of copying: what a step may take, about 100 us
+
+constexpr std::uint64_t pack(std::uint32_t slot, std::uint32_t generation) {
+  return static_cast<std::uint64_t>(generation) << 32 | slot;
+}
+constexpr RegionId region_of(std::uint64_t handle) {
+  return {static_cast<std::uint32_t>(handle), static_cast<std::uint32_t>(handle >> 32)};
+}
+template <class E>
+constexpr bool has(std::uint8_t mask, E bit) {
+  return (mask & static_cast<std::uint8_t>(bit)) != 0;
+}
+
+}  // namespace
+
+LoopbackTransport::LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime,
+                                     std::function<void()> wake)
+    : loopback_(std::move(loopback)),
+      wire_(loopback_->wire()),
+      regions_(regions),
+      runtime_(runtime),
+      doorbell_(std::make_shared<Doorbell>(std::move(wake))) {}
+
+// A handle is the region's own id: the table that says what may be touched is the only one.
+Result<RegisteredMemory> LoopbackTransport::register_memory(const MemoryDescription& memory) {
+  if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
+    return Status(ErrorCode::unsupported, "loopback moves host memory only");
+  const Result<Region> region = regions_.find(memory.id);
+  if (!region) return region.status();
+  return RegisteredMemory{pack(memory.id.slot, memory.id.generation), {}};
+}
+
+void LoopbackTransport::deregister(std::uint64_t handle) {
+  for (Link& link : links_)
+    if (link.port) link.port->cancel_memory(handle);
+  deregistering_.push_back(handle);
+}
+
+// Inbound frames need no waiting: this thread applies them, and resolves each piece in the table, which refuses by now.
+void LoopbackTransport::finish_deregistrations() {
+  std::erase_if(deregistering_, [this](std::uint64_t handle) {
+    for (const Link& link : links_)
+      if (link.port && link.port->uses(handle)) return false;
+    Queued& queued = queued_.emplace_back();
+    queued.event.kind = EventKind::deregistered;
+    queued.event.value = handle;
+    return true;
+  });
+}
+
+Result<std::uint64_t> LoopbackTransport::import(PeerIndex peer, const RemoteMemory& memory,
+                                                std::span<const std::vector<std::byte>>) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end() || found->second.leaving) return Status(ErrorCode::not_found, "loopback: no such peer");
+  std::uint32_t slot = 0;
+  if (!free_imports_.empty()) {
+    slot = free_imports_.back();
+    free_imports_.pop_back();
+  } else {
+    slot = static_cast<std::uint32_t>(imports_.size());
+    imports_.emplace_back();
+  }
+  Import& import = imports_[slot];
+  import = {import.generation + 1, true, peer, memory.id};
+  return pack(slot, import.generation);
+}
+
+void LoopbackTransport::release(std::uint64_t remote_handle) {
+  const RegionId id = region_of(remote_handle);
+  if (id.slot >= imports_.size() || imports_[id.slot].generation != id.generation || !imports_[id.slot].live) return;
+  imports_[id.slot].live = false;
+  free_imports_.push_back(id.slot);
+}
+
+LoopbackTransport::Link* LoopbackTransport::find(LinkId id) {
+  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
+  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
+}
+
+std::size_t LoopbackTransport::post(std::span<const Slice> slices) {
+  std::array<Command, 8> batch;
+  std::size_t taken = 0;
+  while (taken < slices.size()) {
+    Link* link = find(slices[taken].link);
+    if (closed_ || !link || link->state != LinkState::up) break;
+    bool full = false;
+    std::size_t run = 0;  // of this link
+    while (!full && taken < slices.size() && slices[taken].link == link->id) {
+      std::size_t size = 0;
+      while (size < batch.size() && taken + size < slices.size() && slices[taken + size].link == link->id) {
+        batch[size] = prepare(*link, slices[taken + size]);
+        ++size;
+      }
+      const std::size_t took = link->port->post(std::span(batch).first(size));
+      full = took < size;
+      taken += took;
+      run += took;
+    }
+    if (run != 0) link->port->ring();
+    if (full) break;
+  }
+  return taken;
+}
+
+Command LoopbackTransport::prepare(const Link& link, const Slice& slice) const {
+  Command command;
+  command.slice = slice;
+  command.refusal = check(link, slice, command);
+  return command;
+}
+
+// What this side can refuse. Bounds and permissions of the far side are its own to check.
+ErrorCode LoopbackTransport::check(const Link& link, const Slice& slice, Command& out) const {
+  const Capabilities& can = wire_.devices()[link.device].capabilities;
+  if (!has(can.operations, slice.op)) return ErrorCode::unsupported;
+  if (slice.op == Op::message) {
+    out.slice.count = 1;
+    out.slice.shape = Shape::contiguous;
+    return slice.length <= can.max_message_bytes ? ErrorCode::ok : ErrorCode::invalid_argument;
+  }
+  const RegionId handle = region_of(slice.remote_handle);
+  if (handle.slot >= imports_.size()) return ErrorCode::not_found;
+  const Import& import = imports_[handle.slot];
+  if (!import.live || import.generation != handle.generation || import.peer != link.peer) return ErrorCode::not_found;
+  out.region = import.region;
+  if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
+    out.slice.count = 1;
+    return ErrorCode::ok;
+  }
+  if (!has(can.shapes, slice.shape)) return ErrorCode::unsupported;
+  if (slice.shape == Shape::contiguous) out.slice.count = 1;
+  if (slice.shape == Shape::indexed && (!slice.local_index || !slice.remote_index)) return ErrorCode::invalid_argument;
+  std::uint64_t total = 0;
+  if (__builtin_mul_overflow(slice.length, std::uint64_t{out.slice.count}, &total) || total > can.max_slice_bytes)
+    return ErrorCode::invalid_argument;
+  if (total == 0 && slice.local_handle == 0) return ErrorCode::ok;  // a bare immediate, a probe
+  const Result<Region> local = regions_.find(region_of(slice.local_handle));
+  if (!local) return ErrorCode::revoked;
+  out.local_begin = local->address;
+  out.local_size = local->size_bytes;
+  return slice.local >= local->address && slice.local <= local->address + local->size_bytes ? ErrorCode::ok
+                                                                                            : ErrorCode::out_of_range;
+}
+
+std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
+  doorbell_->disarm();
+  lent_.clear();
+  retired_.clear();
+  if (!closed_) retry_offers(now);
+  std::size_t stored = take_queued(events);
+  std::uint64_t budget = kBytesPerPoll;
+  const std::size_t count = links_.size();
+  for (std::size_t i = 0; i < count && stored < events.size(); ++i) {
+    Link& link = links_[(next_link_ + i) % count];
+    if (link.port) stored += poll_link(link, events.subspan(stored), now, budget);
+  }
+  if (count != 0) next_link_ = (next_link_ + 1) % count;
+  if (!deregistering_.empty()) finish_deregistrations();
+  if (someone_leaves_) forget_gone_peers();
+  return stored + take_queued(events.subspan(stored));
+}
+
+std::size_t LoopbackTransport::poll_link(Link& link, std::span<Event> events, Time now, std::uint64_t& budget) {
+  if (link.state == LinkState::offering || link.state == LinkState::offered || link.state == LinkState::fenced ||
+      link.state == LinkState::wanted)
+    return 0;
+  const std::size_t stored = link.port->poll(events, now, budget);
+  for (Event& event : events.first(stored)) {
+    event.link = link.id;
+    event.peer = link.peer;
+    event.device = link.device;
+    if (event.kind == EventKind::link_down) link.state = LinkState::down;
+    if (event.kind == EventKind::fenced) {
+      link.state = LinkState::fenced;
+      retired_.push_back(std::move(link.port));
+    }
+  }
+  return stored;
+}
+
+std::size_t LoopbackTransport::take_queued(std::span<Event> events) {
+  std::size_t stored = 0;
+  for (; stored < events.size() && !queued_.empty(); ++stored) {
+    events[stored] = std::move(queued_.front().event);
+    if (!queued_.front().bytes.empty()) {
+      lent_.push_back(std::move(queued_.front().bytes));
+      events[stored].bytes = lent_.back();
+    }
+    queued_.pop_front();
+  }
+  return stored;
+}
+
+void LoopbackTransport::fence(LinkId id) {
+  Link* link = find(id);
+  if (!link || (link->state != LinkState::up && link->state != LinkState::down)) return;
+  link->state = LinkState::fencing;
+  link->port->fence();
+}
+
+void LoopbackTransport::cancel(SliceToken token) {
+  for (Link& link : links_)
+    if (link.port) link.port->cancel(token);
+}
+
+bool LoopbackTransport::prepare_sleep() {
+  doorbell_->arm();
+  const bool idle = queued_.empty() && deregistering_.empty() && !someone_leaves_ && retired_.empty() &&
+                    std::all_of(links_.begin(), links_.end(), [](const Link& link) {
+                      return !link.port || link.state == LinkState::offered || link.port->idle();
+                    });
+  if (!idle) doorbell_->disarm();
+  return idle;
+}
+
+void LoopbackTransport::close() {
+  if (closed_) return;
+  closed_ = true;
+  doorbell_->remove();
+  queued_.clear();
+  retry_at_ = kNever;
+  for (auto& [index, peer] : peers_) peer.leaving = someone_leaves_ = true;
+  for (Link& link : links_) {
+    if (!link.port) continue;
+    link.port->close();
+    if (link.state == LinkState::up || link.state == LinkState::down) link.state = LinkState::fencing;
+  }
+}
+
+}  // namespace fairway::transport::loopback
+
+namespace fairway::transport {
+
+std::unique_ptr<Transport> make_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
+                                                   Runtime& runtime, std::function<void()> wake) {
+  return std::make_unique<loopback::LoopbackTransport>(std::move(loopback), regions, runtime, std::move(wake));
+}
+
+}  // namespace fairway::transport

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "core/runtime.h"
+#include "transport/loopback/handshake.h"
+#include "transport/loopback/loopback.h"
+
+namespace fairway::transport::loopback {
+
+// The contract's state machine: peers, links and their epochs, handles, events. What carries bytes is the wire's.
+// Belongs to one worker's thread, as the contract says.
+class LoopbackTransport final : public Transport {
+ public:
+  LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime,
+                    std::function<void()> wake);
+  ~LoopbackTransport() override { close(); }
+
+  std::string_view name() const override { return "loopback"; }
+  Status probe() override { return {}; }
+  std::span<const Device> devices() const override { return wire_.devices(); }
+
+  Status connect(PeerIndex peer, Role role) override;
+  void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
+  void disconnect(PeerIndex peer) override;
+
+  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  void deregister(std::uint64_t handle) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
+                               std::span<const std::vector<std::byte>> keys) override;
+  void release(std::uint64_t remote_handle) override;
+
+  std::size_t post(std::span<const Slice> slices) override;
+  std::size_t poll(std::span<Event> events, Time now) override;
+  Time next_timer() const override { return retry_at_; }
+  void fence(LinkId link) override;
+  void reconnect(LinkId link) override;
+  void cancel(SliceToken token) override;
+  bool prepare_sleep() override;
+  void close() override;
+
+ private:
+  enum class LinkState : std::uint8_t { free, offering, offered, up, down, fencing, fenced, wanted };
+  struct Link {
+    LinkId id;
+    LinkState state = LinkState::free;
+    PeerIndex peer = 0;
+    DeviceIndex device = 0;
+    std::uint16_t index = 0;       // within the session, equal at both ends
+    std::uint32_t attempt = 0;     // grows with each new offer, equal at both ends
+    std::uint64_t held_offer = 0;  // came before this side was ready for it
+    std::uint32_t held_attempt = 0;
+    std::unique_ptr<Port> port;
+  };
+  struct Peer {
+    Role role = Role::initiator;
+    bool met = false;      // acceptor: the hello came
+    bool leaving = false;  // disconnect() or failed: forgotten once its links are fenced
+    bool failed = false;   // stays known, without links, until disconnect()
+    std::uint16_t links = 0;
+    std::vector<std::uint32_t> slots;  // of links_, by index; kNoSlot: not made yet
+  };
+  struct Import {
+    std::uint32_t generation = 0;
+    bool live = false;
+    PeerIndex peer = 0;
+    RegionId region;
+  };
+  struct Queued {
+    Event event;
+    std::vector<std::byte> bytes;
+  };
+  static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+
+  // connect.cc: making links
+  void accept_hello(PeerIndex index, Peer& peer, const Handshake& hello);
+  void accept_offer(PeerIndex index, Peer& peer, const Handshake& offer);
+  void accept_attached(PeerIndex index, Peer& peer, const Handshake& attached);
+  void offer_link(Link& link);
+  void attach_link(Link& link, std::uint64_t offer, std::uint32_t attempt);
+  void link_is_up(Link& link);
+  void retry_offers(Time now);
+  Link& make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index);
+  void say(PeerIndex peer, const Handshake& message);
+  void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
+  void forget_gone_peers();
+  std::uint64_t random();
+
+  // transport.cc: using them
+  Link* find(LinkId id);
+  Command prepare(const Link& link, const Slice& slice) const;
+  ErrorCode check(const Link& link, const Slice& slice, Command& out) const;
+  std::size_t poll_link(Link& link, std::span<Event> events, Time now, std::uint64_t& budget);
+  std::size_t take_queued(std::span<Event> events);
+  void finish_deregistrations();
+
+  const std::shared_ptr<Loopback> loopback_;
+  Wire& wire_;
+  RegionTable& regions_;
+  Runtime& runtime_;
+  const std::shared_ptr<Doorbell> doorbell_;
+  std::unordered_map<PeerIndex, Peer> peers_;
+  std::vector<Link> links_;
+  std::vector<Import> imports_;
+  std::vector<std::uint32_t> free_imports_;
+  std::deque<Queued> queued_;                   // rare events: what connecting, failing and deregistering say
+  std::vector<std::vector<std::byte>> lent_;    // bytes of the events of the last poll
+  std::vector<std::unique_ptr<Port>> retired_;  // their messages may be in the last poll's events
+  std::vector<std::uint64_t> deregistering_;
+  std::size_t next_link_ = 0;  // polled first, in turn
+  Time retry_at_ = kNever;
+  bool someone_leaves_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace fairway::transport::loopback
