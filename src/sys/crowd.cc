@@ -1,0 +1,51 @@
+#include "sys/crowd.h"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+namespace fairway::sys {
+namespace {
+
+unsigned usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return static_cast<unsigned>(CPU_COUNT(&set));
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  return online > 0 ? static_cast<unsigned>(online) : 1;
+}
+
+}  // namespace
+
+Crowd::Crowd() : loadavg_(::open("/proc/loadavg", O_RDONLY | O_CLOEXEC)), cores_(usable_cores()) {}
+
+bool Crowd::crowded(Time now) {
+  Time next = next_sample_.load(std::memory_order_relaxed);
+  // Whoever moves the time of the next sample takes this one; everybody else uses the last answer.
+  if (now >= next && next_sample_.compare_exchange_strong(next, now + kSampleEvery, std::memory_order_relaxed))
+    crowded_.store(sample(), std::memory_order_relaxed);
+  return crowded_.load(std::memory_order_relaxed);
+}
+
+bool Crowd::sample() const {
+  if (!loadavg_) return false;
+  std::array<char, 128> text;
+  const ssize_t size = ::pread(loadavg_.get(), text.data(), text.size(), 0);
+  if (size <= 0) return false;
+  // "0.20 0.18 0.12 3/93 12271": the fourth field is runnable/all, the asking thread included.
+  std::string_view rest(text.data(), static_cast<std::size_t>(size));
+  for (int field = 0; field < 3; ++field) {
+    const auto space = rest.find(' ');
+    if (space == std::string_view::npos) return false;
+    rest.remove_prefix(space + 1);
+  }
+  unsigned runnable = 0;
+  std::from_chars(rest.data(), rest.data() + rest.size(), runnable);
+  return runnable > cores_;
+}
+
+}  // namespace fairway::sys

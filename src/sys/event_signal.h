@@ -1,0 +1,32 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "core/runtime.h"
+#include "sys/epoll_set.h"
+#include "sys/fd.h"
+
+namespace fairway::sys {
+
+// An eventfd inside an epoll set: the descriptor that a user polls is the set's, so that it also turns readable for
+// what a caller-stepped task watches. Any thread.
+class EventSignal final : public Signal {
+ public:
+  static Result<std::unique_ptr<Signal>> make();
+
+  void set() override;
+  void clear() override;
+  int fd() const override { return epoll_->fd(); }
+
+  const std::shared_ptr<EpollSet>& epoll() const { return epoll_; }
+
+ private:
+  EventSignal(std::shared_ptr<EpollSet> epoll, Fd event) : epoll_(std::move(epoll)), event_(std::move(event)) {}
+
+  const std::shared_ptr<EpollSet> epoll_;
+  const Fd event_;
+  std::atomic<bool> set_{false};
+};
+
+}  // namespace fairway::sys

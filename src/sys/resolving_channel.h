@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/runtime.h"
+#include "sys/address.h"
+#include "sys/epoll_set.h"
+
+namespace fairway::sys {
+
+// A connection to a host name. The system's resolver blocks for seconds when a name server is away, so it runs on a
+// thread of its own that nobody waits for; until it answers, the channel takes and gives nothing. Same owner as any
+// channel.
+class ResolvingChannel final : public Channel, private Readiness {
+ public:
+  static Result<std::unique_ptr<Channel>> dial(const HostPort& where, std::string name,
+                                               std::shared_ptr<EpollSet> epoll);
+  ~ResolvingChannel() override;
+
+  Result<std::size_t> send(std::span<const std::byte> bytes) override;
+  Result<std::size_t> receive(std::span<std::byte> into) override;
+  std::string peer_address() const override { return name_; }
+
+ private:
+  struct Answer;  // shared with the resolver's thread
+  ResolvingChannel(std::string name, std::shared_ptr<EpollSet> epoll, std::shared_ptr<Answer> answer)
+      : name_(std::move(name)), epoll_(std::move(epoll)), answer_(std::move(answer)) {}
+  void on_ready(std::uint32_t) override {}
+  Channel* connected(Status& failure);
+
+  const std::string name_;
+  const std::shared_ptr<EpollSet> epoll_;
+  const std::shared_ptr<Answer> answer_;
+  std::unique_ptr<Channel> channel_;
+  Status failure_;
+};
+
+}  // namespace fairway::sys

@@ -1,0 +1,23 @@
+#pragma once
+
+#include "core/runtime.h"
+#include "sys/system_clock.h"
+#include "sys/tcp_network.h"
+#include "sys/thread_executor.h"
+
+namespace fairway::sys {
+
+// The operating system as a Runtime. A resource: outlives everything that is opened on it; several may exist side by
+// side.
+class SystemRuntime {
+ public:
+  Runtime runtime() { return {clock_, rng_, executor_, network_}; }
+
+ private:
+  SystemClock clock_;
+  SystemRng rng_;
+  ThreadExecutor executor_{clock_};
+  TcpNetwork network_;
+};
+
+}  // namespace fairway::sys

@@ -1,0 +1,96 @@
+#include "sys/tcp_channel.h"
+
+#include <cerrno>
+
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "sys/error.h"
+
+namespace fairway::sys {
+
+void set_tcp_options(int socket) {
+  const int one = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+}
+
+Result<std::unique_ptr<Channel>> TcpChannel::connect(const SocketAddress& to, std::string name,
+                                                     std::shared_ptr<EpollSet> epoll) {
+  Fd socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!socket) return system_status(errno, fmt::format("cannot open a socket to {}", name));
+  set_tcp_options(socket.get());
+  if (::connect(socket.get(), to.data(), to.size) != 0 && errno != EINPROGRESS)
+    return system_status(errno, fmt::format("cannot connect to {}", name));
+  std::unique_ptr<TcpChannel> channel(new TcpChannel(std::move(socket), std::move(name), std::move(epoll), false));
+  if (Status status = channel->start(); !status) return status;
+  return std::unique_ptr<Channel>(std::move(channel));
+}
+
+Result<std::unique_ptr<Channel>> TcpChannel::adopt(Fd socket, std::string peer, std::shared_ptr<EpollSet> epoll) {
+  set_tcp_options(socket.get());
+  std::unique_ptr<TcpChannel> channel(new TcpChannel(std::move(socket), std::move(peer), std::move(epoll), true));
+  if (Status status = channel->start(); !status) return status;
+  return std::unique_ptr<Channel>(std::move(channel));
+}
+
+Status TcpChannel::start() {
+  Status status = epoll_->watch_edge(socket_.get(), *this);
+  watched_ = status.is_ok();
+  return status;
+}
+
+TcpChannel::~TcpChannel() {
+  if (watched_) epoll_->forget(socket_.get());
+}
+
+void TcpChannel::on_ready(std::uint32_t events) {
+  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = true;
+  if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) writable_ = true;
+}
+
+Status TcpChannel::fail(int error, bool sending) {
+  const auto what = !connected_ ? fmt::format("cannot connect to {}", peer_)
+                                : fmt::format("{} {} failed", sending ? "sending to" : "receiving from", peer_);
+  failure_ = system_status(error, what);
+  return failure_;
+}
+
+Result<std::size_t> TcpChannel::send(std::span<const std::byte> bytes) {
+  if (!failure_) return failure_;
+  if (bytes.empty() || !writable_) return std::size_t{0};
+  for (;;) {
+    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) {
+      connected_ = true;
+      return static_cast<std::size_t>(sent);
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return fail(errno, true);
+    writable_ = !epoll_->harvested();
+    return std::size_t{0};
+  }
+}
+
+Result<std::size_t> TcpChannel::receive(std::span<std::byte> into) {
+  if (!failure_) return failure_;
+  if (into.empty() || !readable_) return std::size_t{0};
+  for (;;) {
+    const ssize_t got = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
+    if (got > 0) {
+      connected_ = true;
+      return static_cast<std::size_t>(got);
+    }
+    if (got == 0) {
+      failure_ = Status(ErrorCode::closed, fmt::format("{} closed the connection", peer_));
+      return failure_;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return fail(errno, false);
+    readable_ = !epoll_->harvested();
+    return std::size_t{0};
+  }
+}
+
+}  // namespace fairway::sys

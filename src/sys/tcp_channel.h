@@ -1,0 +1,49 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/runtime.h"
+#include "sys/address.h"
+#include "sys/epoll_set.h"
+#include "sys/fd.h"
+
+namespace fairway::sys {
+
+// A nonblocking TCP connection. Owned and called by the stepper whose task it wakes. It asks the kernel only after
+// epoll said that there is something, so that a stepper may poll hundreds of idle channels for nanoseconds each.
+class TcpChannel final : public Channel, private Readiness {
+ public:
+  // Begins to connect; a failure that the kernel knows at once is returned, a later one shows in send() or receive().
+  static Result<std::unique_ptr<Channel>> connect(const SocketAddress& to, std::string name,
+                                                  std::shared_ptr<EpollSet> epoll);
+  // Takes over a connected socket.
+  static Result<std::unique_ptr<Channel>> adopt(Fd socket, std::string peer, std::shared_ptr<EpollSet> epoll);
+  ~TcpChannel() override;
+
+  Result<std::size_t> send(std::span<const std::byte> bytes) override;
+  Result<std::size_t> receive(std::span<std::byte> into) override;
+  std::string peer_address() const override { return peer_; }
+
+ private:
+  TcpChannel(Fd socket, std::string peer, std::shared_ptr<EpollSet> epoll, bool connected)
+      : socket_(std::move(socket)), peer_(std::move(peer)), epoll_(std::move(epoll)), connected_(connected) {}
+  Status start();
+  void on_ready(std::uint32_t events) override;
+  Status fail(int error, bool sending);
+
+  const Fd socket_;
+  const std::string peer_;
+  const std::shared_ptr<EpollSet> epoll_;
+  bool watched_ = false;
+  bool connected_;
+  // Hints from epoll; written on the task's thread before step(), read in step().
+  bool readable_ = true;
+  bool writable_ = true;
+  Status failure_;
+};
+
+// The options every Fairway TCP socket has.
+void set_tcp_options(int socket);
+
+}  // namespace fairway::sys

@@ -1,0 +1,137 @@
+#include "sys/tcp_network.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "sys/address.h"
+#include "sys/error.h"
+#include "sys/resolving_channel.h"
+#include "sys/tcp_channel.h"
+#include "sys/thread_task.h"
+
+namespace fairway::sys {
+namespace {
+
+// The kernel cuts it to net.core.somaxconn (4096 by default): enough for every engine of a large job at once.
+constexpr int kBacklog = 4096;
+
+Result<EpollTask*> epoll_task(Task& task) {
+  if (auto* ours = dynamic_cast<EpollTask*>(&task)) return ours;
+  return Status(ErrorCode::invalid_argument, "the task to wake is not of the executor that belongs to this network");
+}
+
+// Owned and called by the stepper whose task it wakes.
+class TcpListener final : public Listener, private Readiness {
+ public:
+  TcpListener(Fd socket, std::string address, std::shared_ptr<EpollSet> epoll)
+      : socket_(std::move(socket)), address_(std::move(address)), epoll_(std::move(epoll)), reserve_(open_reserve()) {}
+  ~TcpListener() override { epoll_->forget(socket_.get()); }
+
+  Status start() { return epoll_->watch_edge(socket_.get(), *this); }
+  Result<std::unique_ptr<Channel>> accept(Task& wakes) override;
+  std::string address() const override { return address_; }
+
+ private:
+  static Fd open_reserve() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+  void on_ready(std::uint32_t) override { readable_ = true; }
+  Status turn_away(int error);
+
+  const Fd socket_;
+  const std::string address_;
+  const std::shared_ptr<EpollSet> epoll_;
+  Fd reserve_;  // given up for a moment to turn a caller away when descriptors are out
+  bool readable_ = true;
+};
+
+Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
+  auto task = epoll_task(wakes);
+  if (!task) return task.status();
+  while (readable_) {
+    SocketAddress from;
+    from.size = sizeof(from.storage);
+    Fd socket(
+        ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket) {
+      if (!reserve_) reserve_ = open_reserve();
+      return TcpChannel::adopt(std::move(socket), from.text(), task.value()->epoll());
+    }
+    switch (errno) {
+      case EAGAIN: readable_ = !epoll_->harvested(); return std::unique_ptr<Channel>();
+      case EMFILE:
+      case ENFILE:
+      case ENOBUFS:
+      case ENOMEM: return turn_away(errno);
+      case EBADF:
+      case EINVAL:
+      case ENOTSOCK:
+      case EOPNOTSUPP:
+      case EFAULT: return system_status(errno, fmt::format("cannot accept on {}", address_));
+      default: break;  // that caller gave up, or its network failed (accept(2) lists which): the next one
+    }
+  }
+  return std::unique_ptr<Channel>();
+}
+
+// Closes the connection that waits, so that its caller fails now instead of hanging, and says why.
+Status TcpListener::turn_away(int error) {
+  reserve_.reset();
+  { const Fd victim(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+  reserve_ = open_reserve();
+  return system_status(error, fmt::format("cannot accept a connection on {}", address_));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Channel>> TcpNetwork::dial(const std::string& address, Task& wakes) {
+  auto task = epoll_task(wakes);
+  if (!task) return task.status();
+  auto where = parse_host_port(address);
+  if (!where) return where.status();
+  if (auto numeric = numeric_address(where.value()); numeric)
+    return TcpChannel::connect(numeric.value(), address, task.value()->epoll());
+  return ResolvingChannel::dial(where.value(), address, task.value()->epoll());
+}
+
+Result<std::unique_ptr<Listener>> TcpNetwork::listen(const std::string& address, Task& wakes) {
+  auto task = epoll_task(wakes);
+  if (!task) return task.status();
+  auto where = parse_host_port(address);
+  if (!where) return where.status();
+  auto found = resolve_address(where.value());
+  if (!found) return found.status();
+  const SocketAddress& at = found.value().front();
+
+  const std::string what = fmt::format("cannot listen on {}", address);
+  Fd socket(::socket(at.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!socket) return system_status(errno, what);
+  const int one = 1;
+  const int zero = 0;
+  // Only lets a port be taken whose old connections linger (TIME_WAIT); never one that another socket listens on.
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  if (at.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+  if (::bind(socket.get(), at.data(), at.size) != 0) return system_status(errno, what);
+  if (::listen(socket.get(), kBacklog) != 0) return system_status(errno, what);
+  SocketAddress bound;
+  bound.size = sizeof(bound.storage);
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0)
+    return system_status(errno, what);
+  auto listener = std::make_unique<TcpListener>(std::move(socket), bound.text(), task.value()->epoll());
+  if (Status status = listener->start(); !status) return status;
+  return std::unique_ptr<Listener>(std::move(listener));
+}
+
+Result<bool> TcpNetwork::is_loopback(const std::string& address) {
+  auto where = parse_host_port(address);
+  if (!where) return where.status();
+  auto found = resolve_address(where.value());
+  if (!found) return found.status();
+  return std::all_of(found.value().begin(), found.value().end(),
+                     [](const SocketAddress& each) { return each.is_loopback(); });
+}
+
+}  // namespace fairway::sys

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "core/runtime.h"
+
+namespace fairway::sys {
+
+// TCP over IPv4 and IPv6. Holds nothing; any thread. The tasks it is given must be of this library's ThreadExecutor.
+class TcpNetwork final : public Network {
+ public:
+  Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) override;
+  Result<std::unique_ptr<Listener>> listen(const std::string& address, Task& wakes) override;
+  Result<bool> is_loopback(const std::string& address) override;
+};
+
+}  // namespace fairway::sys

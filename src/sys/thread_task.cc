@@ -1,0 +1,130 @@
+#include "sys/thread_task.h"
+
+#include <cerrno>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+
+#include "sys/error.h"
+#include "sys/event_signal.h"
+#include "sys/waiting.h"
+
+namespace fairway::sys {
+
+// Why no wake-up is lost. A waker publishes its work (or, for a bare wake(), nothing), then reads the gate after a full
+// fence. The thread announces its sleep to the gate with a full fence, then steps once more, then sleeps in epoll.
+//   - The waker's read sees "awake": its fence came before the thread's, so the step after the announcement sees the
+//   work
+//     and begins after the wake().
+//   - It sees "asleep": it takes the announcement and writes the eventfd, which is watched edge-triggered: an edge that
+//     comes before epoll_wait is kept for it. Exactly one waker per announcement writes.
+// So a wake() of an awake thread costs a fence and a load, and no system call.
+
+Result<std::unique_ptr<Task>> ThreadTask::start(const TaskOptions& options, Stepper& stepper, Clock& clock,
+                                                Crowd& crowd) {
+  auto epoll = EpollSet::make(true);
+  if (!epoll) return epoll.status();
+  Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!event) return system_status(errno, "cannot create an eventfd");
+  epoll_event interest{};
+  interest.events = EPOLLIN | EPOLLET;  // never read: each write is an edge, and the count has 64 bits
+  interest.data.fd = event.get();
+  if (::epoll_ctl(epoll.value()->fd(), EPOLL_CTL_ADD, event.get(), &interest) != 0)
+    return system_status(errno, "cannot watch an eventfd");
+
+  std::unique_ptr<ThreadTask> task(
+      new ThreadTask(options, stepper, clock, crowd, std::move(epoll).value(), std::move(event)));
+  // The user's signal handlers run on the user's threads.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  Status status;
+  try {
+    task->thread_ = std::thread([raw = task.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    status = system_status(error.code().value(), fmt::format("cannot start the thread {}", options.name));
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!status) return status;
+  return std::unique_ptr<Task>(std::move(task));
+}
+
+ThreadTask::ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& clock, Crowd& crowd,
+                       std::shared_ptr<EpollSet> epoll, Fd event)
+    : EpollTask(std::move(epoll)),
+      options_(options),
+      stepper_(stepper),
+      clock_(clock),
+      crowd_(crowd),
+      event_(std::move(event)) {}
+
+ThreadTask::~ThreadTask() {
+  stop_.store(true, std::memory_order_release);
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ThreadTask::wake() {
+  if (!gate_.claim_wake()) return;
+  [[maybe_unused]] const int result = ::eventfd_write(event_.get(), 1);
+}
+
+void ThreadTask::run() {
+  pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
+  ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // 1 us instead of 50: timers are few and meant
+  bool idle = false;
+  Time spin_until = 0;
+  while (!stop_.load(std::memory_order_acquire)) {
+    const Time now = clock_.now();
+    if (stepper_.step(now) <= now) {
+      idle = false;
+      if (epoll_->has_edges()) epoll_->wait(0);
+      continue;
+    }
+    if (!idle) {
+      idle = true;
+      spin_until = options_.spin_ns == 0 || crowd_.crowded(now) ? 0 : after(clock_.now(), options_.spin_ns);
+    }
+    if (clock_.now() < spin_until) {
+      if (epoll_->has_edges() && epoll_->wait(0) > 0) idle = false;
+      relax();
+      continue;
+    }
+    sleep();
+    idle = false;
+  }
+}
+
+void ThreadTask::sleep() {
+  gate_.announce();
+  const Time now = clock_.now();
+  const Time next = stepper_.step(now);
+  if (next > now && stepper_.prepare_sleep() && !stop_.load(std::memory_order_acquire)) {
+    if (next == kNever) {
+      epoll_->wait(kNever);
+    } else if (const Time later = clock_.now(); next > later) {
+      epoll_->wait(next - later);
+    }
+  }
+  gate_.awake();
+}
+
+Result<std::unique_ptr<Task>> CallerTask::start(const TaskOptions& options) {
+  if (!options.signal) {
+    auto epoll = EpollSet::make(false);
+    if (!epoll) return epoll.status();
+    return std::unique_ptr<Task>(new CallerTask(std::move(epoll).value(), nullptr));
+  }
+  auto* signal = dynamic_cast<EventSignal*>(options.signal);
+  if (!signal)
+    return Status(ErrorCode::invalid_argument, "TaskOptions::signal must come from this executor's make_signal()");
+  return std::unique_ptr<Task>(new CallerTask(signal->epoll(), signal));
+}
+
+}  // namespace fairway::sys

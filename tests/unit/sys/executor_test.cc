@@ -1,0 +1,196 @@
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "sys/crowd.h"
+#include "sys/fd.h"
+#include "sys/system_runtime.h"
+
+namespace fairway::sys {
+namespace {
+
+// Counts its steps; asks for what the test says.
+class Counter : public Stepper {
+ public:
+  Time step(Time now) override {
+    last.store(now);
+    steps.fetch_add(1);
+    return delay.load() == kNever ? kNever : now + delay.load();
+  }
+  bool prepare_sleep() override {
+    sleeps.fetch_add(1);
+    return true;
+  }
+  std::atomic<std::uint64_t> steps{0};
+  std::atomic<std::uint64_t> sleeps{0};
+  std::atomic<Time> last{0};
+  std::atomic<Time> delay{kNever};
+};
+
+template <class Condition>
+bool within(Clock& clock, Time limit, Condition condition) {
+  for (const Time end = clock.now() + limit; clock.now() < end;
+       std::this_thread::sleep_for(std::chrono::microseconds(50)))
+    if (condition()) return true;
+  return condition();
+}
+
+struct Executors : testing::Test {
+  SystemRuntime system;
+  Runtime runtime = system.runtime();
+  Counter counter;
+
+  std::unique_ptr<Task> start(Time spin_ns = 0) {
+    TaskOptions options;
+    options.name = "counter";
+    options.spin_ns = spin_ns;
+    auto task = runtime.executor.start(options, counter);
+    EXPECT_TRUE(task.is_ok());
+    return std::move(task).value();
+  }
+};
+
+TEST_F(Executors, SleepsWhenThereIsNothingToDo) {
+  auto task = start();
+  ASSERT_TRUE(within(runtime.clock, kSecond, [&] { return counter.sleeps.load() >= 1; }));
+  const auto steps = counter.steps.load();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  EXPECT_EQ(counter.steps.load(), steps);
+}
+
+TEST_F(Executors, StepsAfterEveryWake) {
+  auto task = start();
+  for (int i = 0; i < 2000; ++i) {
+    const auto steps = counter.steps.load();
+    task->wake();
+    ASSERT_TRUE(within(runtime.clock, kSecond, [&] { return counter.steps.load() > steps; }))
+        << "wake-up " << i << " lost";
+  }
+}
+
+// A queue of one counter: what a producer published before wake() is always taken, however the sleeps interleave.
+TEST_F(Executors, LosesNoWakeUpUnderPressure) {
+  struct Consumer : Stepper {
+    Time step(Time) override {
+      taken.store(published.load(std::memory_order_acquire), std::memory_order_release);
+      return kNever;
+    }
+    std::atomic<std::uint64_t> published{0};
+    std::atomic<std::uint64_t> taken{0};
+  } consumer;
+  TaskOptions options;
+  options.name = "consumer";
+  options.spin_ns = 2 * kMicrosecond;
+  auto task = runtime.executor.start(options, consumer);
+  ASSERT_TRUE(task.is_ok());
+  for (std::uint64_t i = 1; i <= 20'000; ++i) {
+    consumer.published.store(i, std::memory_order_release);
+    task.value()->wake();
+    if (i % 64 != 0) continue;
+    ASSERT_TRUE(within(runtime.clock, kSecond, [&] { return consumer.taken.load() >= i; })) << "lost at " << i;
+  }
+}
+
+TEST_F(Executors, KeepsTheTimeThatAStepAskedFor) {
+  counter.delay.store(5 * kMillisecond);
+  auto task = start();
+  ASSERT_TRUE(within(runtime.clock, kSecond, [&] { return counter.sleeps.load() >= 20; }));
+  // A busy host delays timers, so only a runaway is an error: 20 sleeps of 5 ms with at most two steps each.
+  EXPECT_LE(counter.steps.load(), 80U);
+}
+
+TEST_F(Executors, DestroyingATaskEndsItsSteps) {
+  counter.delay.store(0);
+  auto task = start();
+  ASSERT_TRUE(within(runtime.clock, kSecond, [&] { return counter.steps.load() > 100; }));
+  task.reset();
+  const auto steps = counter.steps.load();
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(counter.steps.load(), steps);
+}
+
+TEST_F(Executors, AWatchedDescriptorWakes) {
+  auto task = start();
+  ASSERT_TRUE(within(runtime.clock, kSecond, [&] { return counter.sleeps.load() >= 1; }));
+  const Fd event(::eventfd(0, EFD_CLOEXEC));
+  const auto steps = counter.steps.load();
+  ASSERT_TRUE(task->watch(event.get()).is_ok());
+  ::eventfd_write(event.get(), 1);
+  EXPECT_TRUE(within(runtime.clock, kSecond, [&] { return counter.steps.load() > steps; }));
+  task->unwatch(event.get());
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const auto later = counter.steps.load();
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(counter.steps.load(), later) << "an unwatched descriptor still wakes";
+}
+
+TEST_F(Executors, ACallerSteppedTaskSetsItsSignal) {
+  auto signal = runtime.executor.make_signal();
+  ASSERT_TRUE(signal.is_ok());
+  TaskOptions options;
+  options.caller_steps = true;
+  options.signal = signal.value().get();
+  auto task = runtime.executor.start(options, counter);
+  ASSERT_TRUE(task.is_ok());
+  const auto readable = [&] {
+    pollfd entry{signal.value()->fd(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1;
+  };
+  EXPECT_FALSE(readable());
+  task.value()->wake();
+  task.value()->wake();
+  EXPECT_TRUE(readable());
+  signal.value()->clear();
+  EXPECT_FALSE(readable());
+  const Fd event(::eventfd(0, EFD_CLOEXEC));
+  ASSERT_TRUE(task.value()->watch(event.get()).is_ok());
+  ::eventfd_write(event.get(), 1);
+  EXPECT_TRUE(readable()) << "a watched descriptor shows in the signal's";
+  EXPECT_EQ(counter.steps.load(), 0U);
+}
+
+TEST_F(Executors, WaitEndsByWakeByChangeAndByDeadline) {
+  std::atomic<std::uint32_t> word{0};
+  const Time start = runtime.clock.now();
+  runtime.executor.wait(word, 0, start + 2 * kMillisecond);
+  EXPECT_GE(runtime.clock.now(), start + 2 * kMillisecond);
+  runtime.executor.wait(word, 1, kNever);  // it already changed
+  for (std::uint32_t round = 0; round < 500; ++round) {
+    std::thread waker([&] {
+      word.store(round + 1);
+      runtime.executor.wake_all(word);
+    });
+    while (word.load() == round) runtime.executor.wait(word, round, runtime.clock.now() + 5 * kSecond);
+    waker.join();
+  }
+  EXPECT_LT(runtime.clock.now(), start + 5 * kSecond);
+}
+
+TEST_F(Executors, NobodySpinsWhenThreadsExceedCores) {
+  Crowd crowd;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> busy;
+  for (unsigned i = 0; i < std::thread::hardware_concurrency() + 2; ++i)
+    busy.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) relax();
+    });
+  EXPECT_TRUE(within(runtime.clock, 2 * kSecond, [&] { return crowd.crowded(runtime.clock.now()); }));
+  stop.store(true);
+  for (auto& thread : busy) thread.join();
+}
+
+TEST_F(Executors, RandomBytesDiffer) {
+  std::array<std::byte, 32> a{};
+  std::array<std::byte, 32> b{};
+  runtime.rng.fill(a);
+  runtime.rng.fill(b);
+  EXPECT_NE(a, b);
+}
+
+}  // namespace
+}  // namespace fairway::sys

@@ -1,0 +1,198 @@
+#include <functional>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "sys/address.h"
+#include "sys/system_runtime.h"
+
+namespace fairway::sys {
+namespace {
+
+class Idle : public Stepper {
+ public:
+  Time step(Time) override { return kNever; }
+};
+
+// Channels of a task that this test steps itself.
+struct Networks : testing::Test {
+  SystemRuntime system;
+  Runtime runtime = system.runtime();
+  Idle idle;
+  std::unique_ptr<Signal> signal;
+  std::unique_ptr<Task> task;
+
+  void SetUp() override {
+    signal = std::move(runtime.executor.make_signal()).value();
+    TaskOptions options;
+    options.caller_steps = true;
+    options.signal = signal.get();
+    task = std::move(runtime.executor.start(options, idle)).value();
+  }
+  std::unique_ptr<Listener> listen(const std::string& address) {
+    auto listener = runtime.network.listen(address, *task);
+    EXPECT_TRUE(listener.is_ok()) << listener.status().to_string();
+    return std::move(listener).value();
+  }
+  std::unique_ptr<Channel> dial(const std::string& address) {
+    auto channel = runtime.network.dial(address, *task);
+    EXPECT_TRUE(channel.is_ok()) << channel.status().to_string();
+    return std::move(channel).value();
+  }
+  std::unique_ptr<Channel> accept(Listener& listener) {
+    for (int i = 0; i < 2000; ++i) {
+      auto channel = listener.accept(*task);
+      EXPECT_TRUE(channel.is_ok()) << channel.status().to_string();
+      if (!channel || channel.value()) return std::move(channel).value();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return nullptr;
+  }
+  static Result<std::size_t> receive(Channel& channel, std::span<std::byte> into) {
+    for (int i = 0; i < 5000; ++i) {
+      auto got = channel.receive(into);
+      if (!got || got.value() != 0) return got;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return Status(ErrorCode::timed_out, "nothing came");
+  }
+  static void send_all(Channel& channel, std::string_view text) {
+    auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+    for (int i = 0; i < 5000 && !bytes.empty(); ++i) {
+      auto sent = channel.send(bytes);
+      ASSERT_TRUE(sent.is_ok()) << sent.status().to_string();
+      bytes = bytes.subspan(sent.value());
+      if (sent.value() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(bytes.empty());
+  }
+  void exchange(const std::string& at) {
+    auto listener = listen(at);
+    auto near = dial(listener->address());
+    auto far = accept(*listener);
+    ASSERT_TRUE(far);
+    send_all(*near, "over there");
+    std::array<std::byte, 64> into{};
+    auto got = receive(*far, into);
+    ASSERT_TRUE(got.is_ok());
+    EXPECT_EQ(std::string(reinterpret_cast<char*>(into.data()), got.value()), "over there");
+    near.reset();
+    got = receive(*far, into);
+    EXPECT_EQ(got.status().code(), ErrorCode::closed);
+  }
+};
+
+TEST_F(Networks, CarriesBytesOverIpv4) {
+  exchange("127.0.0.1:0");
+}
+TEST_F(Networks, CarriesBytesOverIpv6) {
+  if (!runtime.network.listen("[::1]:0", *task)) GTEST_SKIP() << "this host has no IPv6 loopback";
+  exchange("[::1]:0");
+}
+TEST_F(Networks, CarriesBytesToAHostName) {
+  exchange("localhost:0");
+}
+
+TEST_F(Networks, ARefusedConnectionSaysSo) {
+  std::string address;
+  { address = listen("127.0.0.1:0")->address(); }
+  auto channel = runtime.network.dial(address, *task);
+  Status status = channel.status();
+  if (channel) {
+    std::array<std::byte, 8> into{};
+    status = receive(*channel.value(), into).status();
+  }
+  EXPECT_EQ(status.code(), ErrorCode::unreachable);
+  EXPECT_NE(status.message().find(address), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("Connection refused"), std::string::npos) << status.message();
+}
+
+TEST_F(Networks, ATakenPortIsNamedWithARemedy) {
+  auto first = listen("127.0.0.1:0");
+  auto second = runtime.network.listen(first->address(), *task);
+  ASSERT_FALSE(second.is_ok());
+  EXPECT_EQ(second.status().code(), ErrorCode::already_exists);
+  EXPECT_NE(second.status().message().find(first->address()), std::string::npos);
+  EXPECT_NE(second.status().message().find("ss -ltnp"), std::string::npos);
+}
+
+TEST_F(Networks, ANameThatDoesNotResolveFailsTyped) {
+  auto channel = dial("no-such-host.invalid:1");
+  std::array<std::byte, 8> into{};
+  const auto got = receive(*channel, into);
+  EXPECT_TRUE(got.status().code() == ErrorCode::not_found || got.status().code() == ErrorCode::timed_out)
+      << got.status().to_string();
+}
+
+TEST_F(Networks, SendingToAClosedPeerFailsWithoutASignal) {
+  auto listener = listen("127.0.0.1:0");
+  auto near = dial(listener->address());
+  auto far = accept(*listener);
+  ASSERT_TRUE(far);
+  far.reset();
+  Status status;
+  const std::vector<std::byte> block(4096);
+  for (int i = 0; i < 1000 && status; ++i) {
+    auto sent = near->send(block);
+    status = sent.status();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(status.code(), ErrorCode::link_failed) << status.to_string();
+}
+
+TEST_F(Networks, AFullSocketTakesNothingAndLosesNothing) {
+  auto listener = listen("127.0.0.1:0");
+  auto near = dial(listener->address());
+  auto far = accept(*listener);
+  ASSERT_TRUE(far);
+  const std::vector<std::byte> block(65536, std::byte{7});
+  std::size_t sent = 0;
+  for (int zeros = 0; zeros < 20;) {
+    auto taken = near->send(block);
+    ASSERT_TRUE(taken.is_ok());
+    sent += taken.value();
+    zeros = taken.value() == 0 ? zeros + 1 : 0;
+    if (zeros) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GT(sent, 0U);
+  std::vector<std::byte> into(65536);
+  std::size_t got = 0;
+  while (got < sent) {
+    auto part = receive(*far, into);
+    ASSERT_TRUE(part.is_ok()) << part.status().to_string();
+    got += part.value();
+  }
+  EXPECT_EQ(got, sent);
+}
+
+TEST_F(Networks, AChannelMayOutliveItsTask) {
+  auto listener = listen("127.0.0.1:0");
+  auto near = dial(listener->address());
+  auto named = dial("localhost:1");
+  task.reset();
+  near.reset();
+  named.reset();
+  listener.reset();
+}
+
+TEST_F(Networks, KnowsLoopbackAddresses) {
+  for (const char* address : {"127.0.0.1:0", "127.8.9.10:4000", "[::1]:80", "localhost:0", "[::ffff:127.0.0.1]:1"})
+    EXPECT_TRUE(runtime.network.is_loopback(address).is_ok() && runtime.network.is_loopback(address).value())
+        << address;
+  for (const char* address : {"0.0.0.0:0", "10.0.0.7:4000", "[::]:1", "[fd00::7]:1"})
+    EXPECT_TRUE(runtime.network.is_loopback(address).is_ok() && !runtime.network.is_loopback(address).value())
+        << address;
+}
+
+TEST(Addresses, WhatCannotBeOneIsRefusedWithTheForm) {
+  for (const char* text : {"", "host", "host:", ":1", "host:65536", "host:-1", "host:1x", "::1:80", "[]:1", "[::1]"}) {
+    const auto parsed = parse_host_port(text);
+    ASSERT_FALSE(parsed.is_ok()) << text;
+    EXPECT_EQ(parsed.status().code(), ErrorCode::invalid_argument);
+    EXPECT_NE(parsed.status().message().find("host:port"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace fairway::sys
