@@ -1,0 +1,118 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "model/explorer.h"
+
+namespace fairway::model {
+
+// The policy that puts each atomic operation of core's containers under the explorer. Made by thread 0 only.
+// compare_exchange_weak never fails spuriously: a loop around it would have no last iteration.
+struct ModelAtomics {
+  template <class T>
+  class Atomic {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(std::uint64_t));
+
+   public:
+    Atomic() : Atomic(T{}) {}
+    Atomic(T initial) : location_(Explorer::current().memory().add_location(to_bits(initial))) {}
+    Atomic(const Atomic&) = delete;
+    Atomic& operator=(const Atomic&) = delete;
+
+    T load(std::memory_order order) const { return from_bits(step(Kind::load, order, 0)); }
+    void store(T value, std::memory_order order) { step(Kind::store, order, to_bits(value)); }
+    T exchange(T value, std::memory_order order) { return from_bits(step(Kind::exchange, order, to_bits(value))); }
+    T fetch_add(T value, std::memory_order order) { return from_bits(step(Kind::add, order, to_bits(value))); }
+    bool compare_exchange_strong(T& expected, T desired, std::memory_order success, std::memory_order failure) {
+      Operation operation{.kind = Kind::compare_exchange,
+                          .location = location_,
+                          .order = success,
+                          .failure_order = failure,
+                          .operand = to_bits(desired),
+                          .expected = to_bits(expected)};
+      const std::uint64_t seen = Explorer::current().step(operation);
+      if (operation.always_succeeds || seen == operation.expected) return true;
+      expected = from_bits(seen);
+      return false;
+    }
+    bool compare_exchange_weak(T& expected, T desired, std::memory_order success, std::memory_order failure) {
+      return compare_exchange_strong(expected, desired, success, failure);
+    }
+    // Not of std::atomic: sleeps until the value is not zero and takes it, as read() on an eventfd does.
+    void await_nonzero() { step(Kind::await_nonzero, std::memory_order_acq_rel, 0); }
+
+   private:
+    std::uint64_t step(Kind kind, std::memory_order order, std::uint64_t operand) const {
+      Operation operation{.kind = kind, .location = location_, .order = order, .operand = operand};
+      return Explorer::current().step(operation);
+    }
+    static std::uint64_t to_bits(T value) {
+      std::uint64_t bits = 0;
+      std::memcpy(&bits, &value, sizeof value);
+      return bits;
+    }
+    static T from_bits(std::uint64_t bits) {
+      T value;
+      std::memcpy(&value, &bits, sizeof value);
+      return value;
+    }
+
+    unsigned location_;
+  };
+
+  static void fence(std::memory_order order) {
+    Operation operation{.kind = Kind::fence, .order = order};
+    Explorer::current().step(operation);
+  }
+};
+
+// The kernel's end of a sleep: an eventfd. It synchronizes, and a wake-up before the sleep sticks.
+class Event {
+ public:
+  void set() { count_.fetch_add(1, std::memory_order_acq_rel); }
+  void wait() { count_.await_nonzero(); }
+
+ private:
+  ModelAtomics::Atomic<std::uint32_t> count_{0};
+};
+
+// A value that is not atomic. Every access is checked: unordered with another thread's, or outside of the object's
+// life.
+class Tracked {
+ public:
+  explicit Tracked(int value = 0) : value_(value) { note(memory().construct(thread(), this)); }
+  Tracked(Tracked&& other) noexcept : value_(other.take()) { note(memory().construct(thread(), this)); }
+  Tracked& operator=(Tracked&& other) noexcept {
+    set(other.take());
+    return *this;
+  }
+  ~Tracked() { note(memory().destroy(thread(), this)); }
+
+  int get() const {
+    note(memory().read(thread(), this));
+    return value_;
+  }
+  void set(int value) {
+    note(memory().write(thread(), this));
+    value_ = value;
+  }
+
+ private:
+  static Memory& memory() { return Explorer::current().memory(); }
+  static unsigned thread() { return Explorer::current().thread(); }
+  static void note(const std::string& problem) {
+    if (!problem.empty()) Explorer::current().fail(problem);
+  }
+  int take() {
+    note(memory().write(thread(), this));
+    return std::exchange(value_, -1);
+  }
+
+  int value_;
+};
+
+}  // namespace fairway::model
