@@ -4,7 +4,7 @@
 
 namespace fairway::transport {
 
-RegionTable::RegionTable(std::uint32_t capacity) : slots_(new Slot[capacity]), capacity_(capacity) {
+RegionTable::RegionTable(std::uint32_t capacity) : slots_(new RegionSlot<>[capacity]), capacity_(capacity) {
   free_.reserve(capacity);
   for (std::uint32_t slot = capacity; slot > 0; --slot) free_.push_back(slot - 1);
 }
@@ -17,46 +17,26 @@ Result<RegionId> RegionTable::add(std::byte* address, std::uint64_t size_bytes, 
                                                      "register fewer, larger regions");
   const std::uint32_t index = free_.back();
   free_.pop_back();
-  Slot& slot = slots_[index];
-  std::atomic_thread_fence(std::memory_order_release);  // the fields below come after the revocation before them
-  slot.address.store(address, std::memory_order_relaxed);
-  slot.size_bytes.store(size_bytes, std::memory_order_relaxed);
-  slot.kind_and_access.store(
-      static_cast<std::uint16_t>(static_cast<unsigned>(kind) << 8 | static_cast<unsigned>(access)),
-      std::memory_order_relaxed);
-  // The slot's even number becomes odd: live. Release publishes the fields; a reader that saw the old generation and new
-  // fields notices by reading the generation again.
-  const std::uint32_t generation = slot.generation.load(std::memory_order_relaxed) + 1;
-  slot.generation.store(generation, std::memory_order_release);
-  return RegionId{index, generation};
+  return RegionId{index, slots_[index].publish(address, size_bytes, kind, access)};
 }
 
 Status RegionTable::revoke(RegionId id) {
   std::lock_guard lock(mutex_);
-  if (id.slot >= capacity_ || !id || slots_[id.slot].generation.load(std::memory_order_relaxed) != id.generation)
+  if (id.slot >= capacity_ || !id || slots_[id.slot].generation() != id.generation)
     return {ErrorCode::revoked, "the region is not registered (deregistered before, or of another engine)"};
-  slots_[id.slot].generation.store(id.generation + 1, std::memory_order_seq_cst);
+  slots_[id.slot].revoke();
   return {};
 }
 
 void RegionTable::remove(RegionId id) {
   std::lock_guard lock(mutex_);
-  if (id.slot < capacity_ && slots_[id.slot].generation.load(std::memory_order_relaxed) == id.generation + 1)
-    free_.push_back(id.slot);
+  if (id.slot < capacity_ && slots_[id.slot].generation() == id.generation + 1) free_.push_back(id.slot);
 }
 
 bool RegionTable::read(RegionId id, Region& out) const {
   if (id.slot >= capacity_ || (id.generation & 1) == 0) return false;
-  const Slot& slot = slots_[id.slot];
-  if (slot.generation.load(std::memory_order_acquire) != id.generation) return false;
   out.id = id;
-  out.address = slot.address.load(std::memory_order_relaxed);
-  out.size_bytes = slot.size_bytes.load(std::memory_order_relaxed);
-  const auto packed = slot.kind_and_access.load(std::memory_order_relaxed);
-  out.kind = static_cast<MemoryKind>(packed >> 8);
-  out.access = static_cast<Access>(packed & 0xff);
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return slot.generation.load(std::memory_order_relaxed) == id.generation;
+  return slots_[id.slot].read(id.generation, out);
 }
 
 ErrorCode RegionTable::resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,6 +8,7 @@
 
 #include "fairway/memory.h"
 #include "fairway/status.h"
+#include "transport/region_slot.h"
 
 namespace fairway::transport {
 
@@ -40,15 +40,9 @@ class RegionTable {
   std::uint32_t live() const;
 
  private:
-  struct Slot {
-    std::atomic<std::uint32_t> generation{0};  // odd: live, even: free or revoked
-    std::atomic<std::byte*> address{nullptr};
-    std::atomic<std::uint64_t> size_bytes{0};
-    std::atomic<std::uint16_t> kind_and_access{0};
-  };
   bool read(RegionId id, Region& out) const;
 
-  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<RegionSlot<>[]> slots_;
   std::uint32_t capacity_;
   mutable std::mutex mutex_;  // guards free_ and the writers of slots_
   std::vector<std::uint32_t> free_;

@@ -59,13 +59,13 @@ Explorer::End Explorer::run_once(const std::function<std::unique_ptr<Program>()>
   memory_.start_threads();
   for (unsigned t = 1; t <= options_.threads; ++t) {
     thread_ = t;
-    fibers_[t]->start([this, t, &program] { guarded(t, [&] { program->run(t); }); });
+    fibers_[t]->start([this, t, &program] { guarded([&] { program->run(t); }); });
   }
   const End end = schedule();
   thread_ = 0;
   if (end == End::complete) {
     memory_.join_threads();
-    guarded(0, [&] { program->finish(); });
+    guarded([&] { program->finish(); });
   } else {
     abandon();
   }
@@ -91,6 +91,7 @@ Explorer::End Explorer::schedule() {
     }
     if (all_finished) return End::complete;
     if (enabled == 0) {
+      thread_ = 0;
       fail("every thread that has not ended waits for ever");
       break;
     }
@@ -103,7 +104,8 @@ Explorer::End Explorer::schedule() {
     const Operation chosen = pending_[last];
     sleeping = 0;
     for (unsigned t = 1; t <= options_.threads; ++t)
-      if (((decision.sleeping | decision.tried) & bit(t)) && independent(pending_[t], chosen)) sleeping |= bit(t);
+      if (options_.reduce && ((decision.sleeping | decision.tried) & bit(t)) && independent(pending_[t], chosen))
+        sleeping |= bit(t);
     if (decision.choices == 0) decision.choices = memory_.choices(chosen);
     result_ = memory_.perform(chosen, decision.choice);
     done_.push_back(Done{chosen, result_, decision.choice});
@@ -124,12 +126,12 @@ std::uint64_t Explorer::step(Operation& operation) {
   return result_;
 }
 
-void Explorer::guarded(unsigned thread, const std::function<void()>& body) {
+void Explorer::guarded(const std::function<void()>& body) {
   try {
     body();
   } catch (const Abandoned&) {
   } catch (const std::exception& error) {
-    fail("thread " + std::to_string(thread) + ": " + error.what());
+    fail(error.what());
   }
 }
 
@@ -162,7 +164,7 @@ unsigned Explorer::pick(unsigned mask, unsigned preferred) {
 
 void Explorer::fail(const std::string& message) {
   if (!failure_.empty() || abandoning_) return;
-  failure_ = message + " (thread " + std::to_string(thread_) + ")\n" + trace();
+  failure_ = (thread_ == 0 ? "" : "thread " + std::to_string(thread_) + ": ") + message + "\n" + trace();
 }
 
 std::string Explorer::trace() const {

@@ -24,6 +24,7 @@ struct Options {
   unsigned threads = 2;
   unsigned stale_reads = 3;                          // see Memory::reset
   std::uint64_t max_executions = 20'000'000;         // more is a failure, not a silent end
+  bool reduce = true;                                // leave out equivalent interleavings
   std::function<void(Operation&)> mutate = nullptr;  // weakens the program's operations: a bug that must be found
 };
 
@@ -74,7 +75,7 @@ class Explorer {
 
   End run_once(const std::function<std::unique_ptr<Program>()>& make);
   End schedule();
-  void guarded(unsigned thread, const std::function<void()>& body);
+  void guarded(const std::function<void()>& body);
   void abandon();
   bool backtrack();
   std::string trace() const;

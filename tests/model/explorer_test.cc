@@ -159,6 +159,20 @@ TEST(Explorer, RunsEachOrderOfDependentOperationsExactlyOnce) {
   EXPECT_EQ(Explorer({}).run(maker<Writers>(false, 5)).executions, 1u);
 }
 
+TEST(Explorer, LeavesOutNoOutcome) {
+  for (const auto store : {kRelaxed, kRelease, kSeqCst})
+    for (const auto load : {kRelaxed, kAcquire, kSeqCst})
+      for (const bool buffer : {false, true}) {
+        Seen all, reduced;
+        for (Seen* seen : {&all, &reduced}) {
+          const auto make =
+              buffer ? maker<StoreBuffer>(seen, store, load, kRelaxed) : maker<Message>(seen, store, load, false);
+          EXPECT_TRUE(Explorer({.reduce = seen == &reduced}).run(make).ok());
+        }
+        EXPECT_EQ(all, reduced);
+      }
+}
+
 struct Unordered : Program {
   void run(unsigned thread) override { thread == 1 ? data.set(1) : static_cast<void>(data.get()); }
   Tracked data{0};

@@ -35,6 +35,11 @@ struct Mutant {
   std::function<void(Operation&)> change;
 };
 
+// A bug that the program itself has.
+inline Mutant swapped(const char* name) {
+  return {name, [](const Operation&) { return true; }, [](Operation&) {}};
+}
+
 inline void relax(Operation& operation) {
   operation.order = std::memory_order_relaxed;
   operation.failure_order = std::memory_order_relaxed;
