@@ -35,8 +35,9 @@ def broken_commands(root, path, text):
     for language, block in FENCE.findall(text):
         for line in block.split("\n") if language in SHELL else []:
             words = line.removeprefix("$ ").split()
-            if words[:1] == ["make"] and len(words) > 1 and re.fullmatch(r"[a-z]+", words[1]) and words[1] not in verbs:
-                yield f"{path}: `make {words[1]}`: the Makefile has no such verb"
+            verb = words[1] if words[:1] == ["make"] and len(words) > 1 else ""
+            if re.fullmatch(r"[a-z]+", verb) and verb not in verbs:
+                yield f"{path}: `make {verb}`: the Makefile has no such verb"
             if words and re.match(r"(\./)?(scripts|tools|tests|examples)/", words[0]) and not (root / words[0]).exists():
                 yield f"{path}: `{words[0]}` does not exist"
 
