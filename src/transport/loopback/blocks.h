@@ -10,7 +10,8 @@ namespace fairway::transport::loopback {
 // Where the next bytes of a command lie on both sides.
 struct Piece {
   std::byte* local = nullptr;
-  std::uint64_t remote_offset = 0;  // in the region
+  std::uint64_t remote_block = 0;  // where its block begins in the region: bounds are those of the whole block
+  std::uint64_t offset = 0;        // within the block
   std::uint64_t length = 0;
 };
 
@@ -35,8 +36,7 @@ struct BlockCursor {
     }
     if (slice.length != 0 && (local > command.local_size || slice.length > command.local_size - local))
       return ErrorCode::out_of_range;
-    out = {command.local_begin + local + offset, remote + offset, std::min(slice.length - offset, most)};
-    if (remote + offset < remote) return ErrorCode::out_of_range;
+    out = {command.local_begin + local + offset, remote, offset, std::min(slice.length - offset, most)};
     offset += out.length;
     if (offset >= slice.length) {
       offset = 0;

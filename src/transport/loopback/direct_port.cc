@@ -281,14 +281,13 @@ void DirectPort::advance(Flight& flight, std::uint64_t& budget) {
     RegionTable::Resolved at;
     flight.result = flight.cursor.next(flight.command, piece_budget, piece);
     if (flight.result == ErrorCode::ok)
-      flight.result =
-          regions_.resolve(flight.command.region, piece.remote_offset, piece.length, needed_access(slice.op), at);
+      flight.result = regions_.resolve(flight.command.region, piece.remote_block, slice.length, needed_access(slice.op), at);
     if (flight.result != ErrorCode::ok) return;
     if (piece.length != 0) {
       if (slice.op == Op::read)
-        std::memmove(piece.local, at.address, piece.length);
+        std::memmove(piece.local, at.address + piece.offset, piece.length);
       else
-        std::memmove(at.address, piece.local, piece.length);
+        std::memmove(at.address + piece.offset, piece.local, piece.length);
       flight.touched = true;
     }
     const std::uint64_t cost = std::min(piece_budget, kPerFrame + piece.length);

@@ -141,6 +141,7 @@ ErrorCode LoopbackTransport::check(const Link& link, const Slice& slice, Command
   if (!has(can.shapes, slice.shape)) return ErrorCode::unsupported;
   if (slice.shape == Shape::contiguous) out.slice.count = 1;
   if (slice.shape == Shape::indexed && (!slice.local_index || !slice.remote_index)) return ErrorCode::invalid_argument;
+  if (out.slice.count == 0) return ErrorCode::invalid_argument;
   std::uint64_t total = 0;
   if (__builtin_mul_overflow(slice.length, std::uint64_t{out.slice.count}, &total) || total > can.max_slice_bytes)
     return ErrorCode::invalid_argument;

@@ -1,0 +1,152 @@
+#include "sim/fabric.h"
+
+#include <algorithm>
+#include <string>
+
+#include "sim/port.h"
+
+namespace fairway::sim {
+
+using transport::EventKind;
+using transport::loopback::Port;
+
+Fabric::~Fabric() = default;
+
+std::shared_ptr<Loopback> Fabric::plug_in(Host& host, std::vector<NicDevice> devices) {
+  auto nic = std::make_unique<Nic>();
+  nic->host = &host;
+  for (NicDevice& device : devices) {
+    nic->devices.push_back(std::move(device.device));
+    nic->natures.push_back(device.nature);
+  }
+  nic->down_until.assign(devices.size(), 0);
+  nic->busy_until.assign(devices.size(), 0);
+  nics_.push_back(std::move(nic));
+  return std::make_shared<Loopback>(std::make_unique<FabricWire>(*this, nics_.size() - 1));
+}
+
+std::unique_ptr<Port> Fabric::open_end(SimLink& link, unsigned side, Nic& nic, transport::loopback::End end) {
+  LinkEnd& at = link.ends[side];
+  at.host = nic.host;
+  at.device = end.device;
+  at.regions = &end.regions;
+  at.doorbell = std::move(end.doorbell);
+  at.open = true;
+  return std::make_unique<FabricPort>(*this, link, side);
+}
+
+// Both ends learn of it, each in its own time; one that fences already does not.
+void Fabric::break_link(SimLink& link) {
+  if (link.broken) return;
+  link.broken = true;
+  simulation_.note(Simulation::kNoHost, [&] { return "link " + std::to_string(link.name) + " breaks"; });
+  for (unsigned side = 0; side < 2; ++side)
+    simulation_.in(simulation_.random().between(kMicrosecond, 2 * kMillisecond), &Fabric::tell_down, &link, side);
+}
+
+void Fabric::tell_down(void* object, std::uint64_t side, std::uint64_t) {
+  SimLink& link = *static_cast<SimLink*>(object);
+  LinkEnd& end = link.ends[side];
+  if (!end.open || end.fencing || end.fenced) return;
+  Outcome outcome;
+  outcome.kind = EventKind::link_down;
+  end.outcomes.push_back(outcome);
+  end.doorbell->ring();
+}
+
+void Fabric::ring(void* object, std::uint64_t side, std::uint64_t) {
+  LinkEnd& end = static_cast<SimLink*>(object)->ends[side];
+  if (end.open) end.doorbell->ring();
+}
+
+void Fabric::end_flight(Flight& flight, ErrorCode code) {
+  if (flight.ended) return;
+  LinkEnd& end = flight.link->ends[flight.side];
+  flight.ended = true;
+  std::erase(end.flights, &flight);
+  Outcome outcome;
+  outcome.kind = code == ErrorCode::ok ? EventKind::done : EventKind::failed;
+  outcome.token = flight.command.slice.token;
+  outcome.code = code;
+  outcome.value = flight.old_value;
+  outcome.local_handle = flight.command.slice.local_handle;
+  const bool refused = flight.settled && flight.result == code;  // the target said so
+  if (flight.left)
+    outcome.effect = refused ? (flight.landed != 0 ? Effect::partial : Effect::not_applied) : Effect::unknown;
+  end.outcomes.push_back(outcome);
+  if (end.open) end.doorbell->ring();
+  if (flight.frames == 0 && !flight.waits_turn) free_flights_.push_back(&flight);
+}
+
+// From now on nothing of this epoch touches that end's memory, from either direction.
+void Fabric::fence_now(SimLink& link, unsigned side) {
+  LinkEnd& end = link.ends[side];
+  if (end.fenced) return;
+  end.fenced = true;
+  while (!end.flights.empty()) {
+    Flight& flight = *end.flights.back();
+    end_flight(flight, ErrorCode::link_failed);
+  }
+  Outcome outcome;
+  outcome.kind = EventKind::fenced;
+  end.outcomes.push_back(outcome);
+  if (end.open) end.doorbell->ring();
+  simulation_.note(end.host->index(), [&] { return "link " + std::to_string(link.name) + " fenced"; });
+}
+
+void Fabric::fence_done(void* object, std::uint64_t side, std::uint64_t) {
+  SimLink& link = *static_cast<SimLink*>(object);
+  link.fabric->fence_now(link, static_cast<unsigned>(side));
+}
+
+// The memory of a flight was deregistered: the NIC gives up on it. What has left goes on to the target.
+void Fabric::sever(void* object, std::uint64_t, std::uint64_t) {
+  Flight& flight = *static_cast<Flight*>(object);
+  Fabric& fabric = *flight.link->fabric;
+  if (!flight.ended) fabric.end_flight(flight, ErrorCode::cancelled);
+  fabric.drop(flight);
+}
+
+void Fabric::break_device(Host& host, std::size_t device, Time down_for) {
+  for (std::size_t i = 0; i < nics_.size(); ++i) {
+    Nic& nic = *nics_[i];
+    if (nic.host != &host || device >= nic.devices.size()) continue;
+    nic.down_until[device] = std::max(nic.down_until[device], simulation_.now() + down_for);
+    simulation_.note(host.index(), [&] { return "device " + nic.devices[device].name + " is down"; });
+    for (const auto& link : links_)
+      for (const LinkEnd& end : link->ends)
+        if (end.open && end.host == &host && end.device == device) break_link(*link);
+  }
+}
+
+void Fabric::break_link(std::uint64_t name) {
+  for (const auto& link : links_)
+    if (link->name == name) break_link(*link);
+}
+
+void Fabric::break_between(const Host& a, const Host& b) {
+  for (const auto& link : links_)
+    if ((link->ends[0].host == &a && link->ends[1].host == &b) ||
+        (link->ends[0].host == &b && link->ends[1].host == &a))
+      break_link(*link);
+}
+
+void Fabric::host_killed(const Host& host) {
+  for (const auto& link : links_) {
+    if (link->ends[0].host != &host && link->ends[1].host != &host) continue;
+    if (simulation_.random().chance(500)) break_link(*link);
+  }
+}
+
+std::size_t Fabric::open_ends() const {
+  std::size_t count = 0;
+  for (const auto& link : links_) count += static_cast<std::size_t>(link->ends[0].open) + link->ends[1].open;
+  return count;
+}
+
+const Nature& Fabric::nature(const SimLink& link, unsigned side) const {
+  const LinkEnd& end = link.ends[side];
+  return nics_[end.nic]->natures[end.device];
+}
+
+}  // namespace fairway::sim

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "fairway/loopback.h"
+
+#include "sim/host.h"
+#include "sim/link.h"
+#include "transport/loopback/loopback.h"
+
+namespace fairway::sim {
+
+// How a simulated NIC behaves, beside what it is capable of.
+struct Nature {
+  Time latency_min = 1 * kMicrosecond;
+  Time latency_max = 10 * kMicrosecond;
+  Time retransmit = 500 * kMicrosecond;
+  Time late = 20 * kMillisecond;        // how long frames of a broken link may still wander
+  std::uint32_t storm_per_mille = 0;    // post() takes fewer slices than it could
+  std::uint32_t lose_per_mille = 0;     // of frames and of acknowledgements: sent again after `retransmit`
+  std::uint32_t give_up_per_mille = 0;  // of losses that break the link
+  bool error_breaks_link = false;       // as a queue pair that goes to the error state when the target refuses access
+};
+
+struct NicDevice {
+  transport::Device device;
+  Nature nature;
+};
+
+// All NICs and what is on the wire between them. Bytes are read from the source at some time after post(), travel in
+// pieces that delay, repeat and overtake each other, land in pieces, and are acknowledged later still. Inside an epoch
+// the NICs make that reliable; frames of a broken link may still land until its target is fenced. Owned by whoever owns
+// the simulation.
+class Fabric {
+ public:
+  explicit Fabric(Simulation& simulation) : simulation_(simulation) {}
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+  ~Fabric();
+
+  // What EngineOptions::loopback and transports of this host get.
+  std::shared_ptr<Loopback> plug_in(Host& host, std::vector<NicDevice> devices);
+
+  // Faults. A device that is down makes no new link until then.
+  void break_device(Host& host, std::size_t device, Time down_for);
+  void break_link(std::uint64_t name);  // by the name that both ends were told
+  void break_between(const Host& a, const Host& b);
+  void host_killed(const Host& host);  // its queue pairs are gone; peers may learn of it, or not
+
+  std::size_t open_ends() const;  // ports that exist: none once every transport is closed
+  std::uint64_t late_frames_stopped() const { return late_stopped_; }
+  std::uint64_t late_frames_landed() const { return late_landed_; }
+
+ private:
+  friend class FabricWire;
+  friend class FabricPort;
+
+  struct Nic {
+    Host* host = nullptr;
+    std::vector<transport::Device> devices;
+    std::vector<Nature> natures;
+    std::vector<Time> down_until;
+    std::vector<Time> busy_until;
+  };
+  static constexpr std::uint64_t kPieceShift =
+      56;  // an event's a: piece << 56 | first byte; b: the byte after the last
+
+  // fabric.cc: links
+  std::unique_ptr<transport::loopback::Port> open_end(SimLink& link, unsigned side, Nic& nic,
+                                                      transport::loopback::End end);
+  void break_link(SimLink& link);
+  void end_flight(Flight& flight, ErrorCode code);
+  void fence_now(SimLink& link, unsigned side);
+  static void tell_down(void* link, std::uint64_t side, std::uint64_t);
+  static void fence_done(void* link, std::uint64_t side, std::uint64_t);
+  static void sever(void* flight, std::uint64_t, std::uint64_t);
+  static void ring(void* link, std::uint64_t side, std::uint64_t);
+
+  // flight.cc: frames
+  void launch(SimLink& link, unsigned side, const transport::loopback::Command& command);
+  void launch_piece(Flight& flight, std::uint64_t piece, std::uint64_t begin, std::uint64_t end, Time when);
+  static void depart(void* flight, std::uint64_t a, std::uint64_t end);
+  static void land(void* flight, std::uint64_t a, std::uint64_t end);
+  static void serve_read(void* flight, std::uint64_t a, std::uint64_t end);
+  static void land_read(void* flight, std::uint64_t a, std::uint64_t end);
+  static void acknowledge(void* flight, std::uint64_t, std::uint64_t);
+  static void deliver(void* link, std::uint64_t side, std::uint64_t);
+  static void deliver_again(void* link, std::uint64_t side, std::uint64_t);
+  bool may_pass(Flight& flight, unsigned toward, Simulation::Handler again, std::uint64_t a, std::uint64_t b);
+  void refuse(Flight& flight, ErrorCode code);
+  void arrived(Flight& flight);
+  void skip_turn(Flight& flight);
+  void answer(Flight& flight);
+  void drop(Flight& flight);
+  ErrorCode gather(Flight& flight, std::uint64_t begin, std::uint64_t end, bool copy_out);
+  ErrorCode apply(Flight& flight, std::uint64_t begin, std::uint64_t end, bool is_read);
+  ErrorCode execute_atomic(Flight& flight);
+  void send(Flight& flight, Simulation::Handler handler, std::uint64_t a, std::uint64_t b);
+  Time latency(const Flight& flight);
+  const Nature& nature(const SimLink& link, unsigned side) const;
+
+  Simulation& simulation_;
+  std::vector<std::unique_ptr<Nic>> nics_;
+  std::vector<std::unique_ptr<SimLink>> links_;  // of all epochs: late frames name them
+  std::unordered_map<std::uint64_t, SimLink*> offers_;
+  std::vector<std::unique_ptr<Flight>> flights_;
+  std::vector<Flight*> free_flights_;
+  std::uint64_t late_stopped_ = 0;
+  std::uint64_t late_landed_ = 0;
+};
+
+}  // namespace fairway::sim

@@ -1,0 +1,378 @@
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "sim/fabric.h"
+#include "transport/loopback/blocks.h"
+
+// What happens to the bytes of a slice between post() and its event, and to its frames after that.
+//
+//   write, message, atomic:  depart (the source is read) -> land (the target is written) ... all landed -> acknowledge
+//   read:                    depart (a request) -> serve_read (the target is read) -> land_read (the source is written)
+//
+// Each handler is one frame of one piece; `frames` counts those on their way.
+namespace fairway::sim {
+
+using transport::EventKind;
+using transport::Op;
+using transport::RegionTable;
+using transport::loopback::BlockCursor;
+using transport::loopback::Command;
+using transport::loopback::Piece;
+
+namespace {
+bool is_atomic(Op op) {
+  return op == Op::fetch_add || op == Op::compare_swap;
+}
+bool takes_turn(Op op) {
+  return op == Op::message || op == Op::write_immediate;
+}
+}  // namespace
+
+void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
+  if (free_flights_.empty()) {
+    flights_.push_back(std::make_unique<Flight>());
+    free_flights_.push_back(flights_.back().get());
+  }
+  Flight& flight = *free_flights_.back();
+  free_flights_.pop_back();
+  auto payload = std::move(flight.payload);
+  auto parts = std::move(flight.parts);
+  flight = {};
+  flight.payload = std::move(payload);
+  flight.parts = std::move(parts);
+  flight.parts.clear();
+  flight.link = &link;
+  flight.side = side;
+  flight.command = command;
+  LinkEnd& end = link.ends[side];
+  end.flights.push_back(&flight);
+  ++end.in_flight;
+  if (command.refusal != ErrorCode::ok) {
+    flight.result = command.refusal;
+    return end_flight(flight, command.refusal);
+  }
+  const transport::Slice& slice = command.slice;
+  flight.total = is_atomic(slice.op) ? 0 : slice.length * slice.count;
+  flight.payload.resize(flight.total);
+  if (slice.op == Op::message && flight.total != 0) std::memcpy(flight.payload.data(), slice.local, flight.total);
+  if (takes_turn(slice.op)) flight.turn = end.next_turn++;
+
+  Nic& nic = *nics_[end.nic];
+  Time& busy = nic.busy_until[end.device];
+  const std::uint64_t rate = std::max<std::uint64_t>(nic.devices[end.device].bytes_per_second, 1'000'000);
+  busy = std::max(busy, simulation_.now());
+  const std::uint64_t most = slice.op == Op::message || flight.total < 2 ? 1 : std::min<std::uint64_t>(flight.total, 3);
+  const std::uint64_t count = simulation_.random().between(1, most);
+  std::uint64_t begin = 0;
+  for (std::uint64_t piece = 0; piece < count; ++piece) {
+    const std::uint64_t most_here = flight.total - begin - (count - piece - 1);  // no later piece is empty
+    const std::uint64_t stop = piece + 1 == count ? flight.total : begin + simulation_.random().between(1, most_here);
+    busy += (stop - begin) * kSecond / rate;
+    launch_piece(flight, piece, begin, stop, busy);
+    begin = stop;
+  }
+}
+
+void Fabric::launch_piece(Flight& flight, std::uint64_t piece, std::uint64_t begin, std::uint64_t end, Time when) {
+  flight.pieces |= std::uint64_t{1} << piece;
+  ++flight.frames;
+  simulation_.at(when + simulation_.random().below(kMicrosecond), &Fabric::depart, &flight,
+                 piece << kPieceShift | begin, end);
+}
+
+Time Fabric::latency(const Flight& flight) {
+  const Nature& how = nature(*flight.link, flight.side);
+  return simulation_.random().between(how.latency_min, how.latency_max);
+}
+
+void Fabric::send(Flight& flight, Simulation::Handler handler, std::uint64_t a, std::uint64_t b) {
+  ++flight.frames;
+  simulation_.in(latency(flight), handler, &flight, a, b);
+}
+
+// One frame less. The last one frees the flight, if its event is decided.
+void Fabric::drop(Flight& flight) {
+  if (--flight.frames == 0 && flight.ended && !flight.waits_turn) free_flights_.push_back(&flight);
+}
+
+// Whether a frame passes, toward that side. Not: it was dropped, or comes again later.
+bool Fabric::may_pass(Flight& flight, unsigned toward, Simulation::Handler again, std::uint64_t a, std::uint64_t b) {
+  SimLink& link = *flight.link;
+  LinkEnd& to = link.ends[toward];
+  if (!to.host || !to.open || to.host->dead()) {
+    if (!link.broken) break_link(link);  // retries are exhausted
+    return false;
+  }
+  Random& random = simulation_.random();
+  if (simulation_.partitioned(link.ends[0].host->index(), link.ends[1].host->index())) {
+    if (random.chance(100)) break_link(link);
+    ++flight.frames;
+    simulation_.in(random.between(kMillisecond, 5 * kMillisecond), again, &flight, a, b);
+    return false;
+  }
+  if (!link.broken) return true;
+  // The epoch is over, its frames are not. Only a fence stops them.
+  const std::uint64_t fate = random.below(10);
+  if (fate < 3) return false;
+  if (fate < 6) {
+    ++flight.frames;
+    simulation_.in(random.below(nature(link, flight.side).late), again, &flight, a, b);
+    return false;
+  }
+  if (to.fenced) {
+    ++late_stopped_;
+    simulation_.note(to.host->index(), [&] { return "late frame of link " + std::to_string(link.name) + " stopped"; });
+    return false;
+  }
+  ++late_landed_;
+  simulation_.note(to.host->index(), [&] { return "late frame of link " + std::to_string(link.name) + " lands"; });
+  return true;
+}
+
+// Walks the local side of a range of bytes; reads them (copy_out) and notes where they go.
+ErrorCode Fabric::gather(Flight& flight, std::uint64_t begin, std::uint64_t end, bool copy_out) {
+  const transport::Slice& slice = flight.command.slice;
+  BlockCursor cursor;
+  if (slice.length != 0) {
+    cursor.block = static_cast<std::uint32_t>(begin / slice.length);
+    cursor.offset = begin % slice.length;
+  }
+  std::erase_if(flight.parts, [&](const Flight::Part& part) { return part.at >= begin && part.at < end; });
+  do {
+    Piece piece;
+    const ErrorCode code = cursor.next(flight.command, end - begin, piece);
+    if (code != ErrorCode::ok) return code;
+    if (copy_out && piece.length != 0) std::memcpy(flight.payload.data() + begin, piece.local, piece.length);
+    flight.parts.push_back({piece.remote_block, piece.offset, piece.length, begin});
+    begin += piece.length;
+  } while (begin < end);
+  return ErrorCode::ok;
+}
+
+void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
+  Flight& flight = *static_cast<Flight*>(object);
+  Fabric& fabric = *flight.link->fabric;
+  const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
+  const Op op = flight.command.slice.op;
+  LinkEnd& from = flight.link->ends[flight.side];
+  Random& random = fabric.simulation_.random();
+  // A dead process's NIC reads nothing more; a broken link's may, until it is fenced.
+  const bool idle = flight.ended || from.fenced || from.host->dead() || flight.settled;
+  if (idle || (flight.link->broken && random.chance(500))) {
+    if (!flight.settled) fabric.skip_turn(flight);
+    return fabric.drop(flight);
+  }
+  if (op != Op::message && !is_atomic(op)) {
+    const ErrorCode code = fabric.gather(flight, begin, end, op != Op::read);
+    if (code != ErrorCode::ok) {
+      fabric.refuse(flight, code);
+      return fabric.drop(flight);
+    }
+  }
+  flight.left = true;
+  const Nature& how = fabric.nature(*flight.link, flight.side);
+  const bool lost = how.lose_per_mille != 0 && random.chance(how.lose_per_mille);
+  if (lost) {
+    if (random.chance(how.give_up_per_mille)) fabric.break_link(*flight.link);
+    ++flight.frames;
+    fabric.simulation_.in(how.retransmit, &Fabric::depart, &flight, a, end);
+  }
+  // Of what counts as lost, half arrived and only its acknowledgement did not: it lands twice.
+  if (!lost || random.chance(500)) fabric.send(flight, op == Op::read ? &Fabric::serve_read : &Fabric::land, a, end);
+  fabric.drop(flight);
+}
+
+// Copies a range between the payload and the target's memory, part by part, each checked.
+ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, bool is_read) {
+  const RegionTable& regions = *flight.link->ends[1 - flight.side].regions;
+  const transport::Slice& slice = flight.command.slice;
+  for (const Flight::Part& part : flight.parts) {
+    if (part.at < begin || part.at >= std::max(end, begin + 1)) continue;
+    RegionTable::Resolved at;
+    const ErrorCode code = regions.resolve(flight.command.region, part.block, slice.length,
+                                           transport::loopback::needed_access(slice.op), at);
+    if (code != ErrorCode::ok) return code;
+    if (part.length == 0) continue;
+    if (is_read)
+      std::memcpy(flight.payload.data() + part.at, at.address + part.offset, part.length);
+    else
+      std::memcpy(at.address + part.offset, flight.payload.data() + part.at, part.length);
+  }
+  return ErrorCode::ok;
+}
+
+ErrorCode Fabric::execute_atomic(Flight& flight) {
+  const transport::Slice& slice = flight.command.slice;
+  RegionTable::Resolved at;
+  const ErrorCode code = flight.link->ends[1 - flight.side].regions->resolve(flight.command.region, slice.remote_offset,
+                                                                             8, Access::atomic, at);
+  if (code != ErrorCode::ok) return code;
+  if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return ErrorCode::invalid_argument;
+  std::atomic_ref<std::uint64_t> target(*reinterpret_cast<std::uint64_t*>(at.address));
+  if (slice.op == Op::fetch_add) {
+    flight.old_value = target.fetch_add(slice.operand);
+  } else {
+    flight.old_value = slice.expected;
+    target.compare_exchange_strong(flight.old_value, slice.operand);
+  }
+  return ErrorCode::ok;
+}
+
+void Fabric::land(void* object, std::uint64_t a, std::uint64_t end) {
+  Flight& flight = *static_cast<Flight*>(object);
+  Fabric& fabric = *flight.link->fabric;
+  const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
+  const Op op = flight.command.slice.op;
+  // A settled flight's frame is a repeated packet, which the target's NIC knows by its number.
+  if (flight.settled || !fabric.may_pass(flight, 1 - flight.side, &Fabric::land, a, end)) return fabric.drop(flight);
+  if (flight.link->ends[1 - flight.side].fenced) return fabric.drop(flight);
+  ErrorCode code = ErrorCode::ok;
+  if (is_atomic(op))
+    code = fabric.execute_atomic(flight);
+  else if (op != Op::message)
+    code = fabric.apply(flight, begin, end, false);
+  if (code != ErrorCode::ok) {
+    fabric.refuse(flight, code);
+  } else {
+    flight.landed |= std::uint64_t{1} << (a >> kPieceShift);
+    if (flight.landed == flight.pieces) fabric.arrived(flight);
+  }
+  fabric.drop(flight);
+}
+
+void Fabric::serve_read(void* object, std::uint64_t a, std::uint64_t end) {
+  Flight& flight = *static_cast<Flight*>(object);
+  Fabric& fabric = *flight.link->fabric;
+  const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
+  if (flight.settled || !fabric.may_pass(flight, 1 - flight.side, &Fabric::serve_read, a, end))
+    return fabric.drop(flight);
+  if (flight.link->ends[1 - flight.side].fenced) return fabric.drop(flight);
+  const ErrorCode code = fabric.apply(flight, begin, end, true);
+  if (code != ErrorCode::ok)
+    fabric.refuse(flight, code);
+  else
+    fabric.send(flight, &Fabric::land_read, a, end);
+  fabric.drop(flight);
+}
+
+void Fabric::land_read(void* object, std::uint64_t a, std::uint64_t end) {
+  Flight& flight = *static_cast<Flight*>(object);
+  Fabric& fabric = *flight.link->fabric;
+  const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
+  if (flight.settled || flight.ended || !fabric.may_pass(flight, flight.side, &Fabric::land_read, a, end) ||
+      flight.link->ends[flight.side].fenced)
+    return fabric.drop(flight);
+  for (const Flight::Part& part : flight.parts) {
+    if (part.at < begin || part.at >= end || part.length == 0) continue;
+    BlockCursor cursor{static_cast<std::uint32_t>(part.at / flight.command.slice.length),
+                       part.at % flight.command.slice.length};
+    Piece piece;
+    if (cursor.next(flight.command, part.length, piece) == ErrorCode::ok)
+      std::memcpy(piece.local, flight.payload.data() + part.at, part.length);
+  }
+  flight.landed |= std::uint64_t{1} << (a >> kPieceShift);
+  if (flight.landed == flight.pieces) {
+    flight.settled = true;
+    fabric.answer(flight);
+  }
+  fabric.drop(flight);
+}
+
+void Fabric::refuse(Flight& flight, ErrorCode code) {
+  flight.settled = true;
+  flight.result = code;
+  skip_turn(flight);
+  answer(flight);
+}
+
+// All bytes are there. A message or an immediate waits for those posted before it, on an ordered device.
+void Fabric::arrived(Flight& flight) {
+  flight.settled = true;
+  if (!takes_turn(flight.command.slice.op)) return answer(flight);
+  flight.waits_turn = true;
+  flight.link->ends[flight.side].arrived.push_back(&flight);
+  deliver(flight.link, flight.side, 0);
+}
+
+// It will never arrive: those after it need not wait.
+void Fabric::skip_turn(Flight& flight) {
+  if (!takes_turn(flight.command.slice.op) || flight.waits_turn) return;
+  if (flight.result == ErrorCode::ok) flight.result = ErrorCode::cancelled;
+  flight.settled = flight.waits_turn = true;
+  flight.link->ends[flight.side].arrived.push_back(&flight);
+  simulation_.in(0, &Fabric::deliver, flight.link, flight.side);
+}
+
+void Fabric::deliver(void* object, std::uint64_t side, std::uint64_t) {
+  SimLink& link = *static_cast<SimLink*>(object);
+  Fabric& fabric = *link.fabric;
+  LinkEnd& from = link.ends[side];
+  LinkEnd& to = link.ends[1 - side];
+  if (!to.host) return;
+  const auto& can = fabric.nics_[from.nic]->devices[from.device].capabilities;
+  const std::size_t room = std::max<std::size_t>(can.queue_depth, 1);
+  for (std::size_t i = 0; i < from.arrived.size();) {
+    Flight& flight = *from.arrived[i];
+    if (can.ordered && flight.turn != from.current_turn) {
+      ++i;
+      continue;
+    }
+    const bool heard = flight.result == ErrorCode::ok && !to.fenced && to.open && !to.host->dead();
+    if (heard && to.inbound.size() >= room) {  // the receiver is not ready: the NIC tries again
+      if (!from.retrying) fabric.simulation_.in(kMillisecond, &Fabric::deliver_again, object, side);
+      from.retrying = true;
+      return;
+    }
+    from.arrived.erase(from.arrived.begin() + static_cast<std::ptrdiff_t>(i));
+    ++from.current_turn;
+    flight.waits_turn = false;
+    ++flight.frames;
+    if (heard) {
+      Inbound inbound;
+      inbound.kind = flight.command.slice.op == Op::message ? EventKind::message : EventKind::immediate;
+      inbound.immediate = flight.command.slice.immediate;
+      if (inbound.kind == EventKind::message) inbound.bytes = flight.payload;
+      to.inbound.push_back(std::move(inbound));
+      to.doorbell->ring();
+      fabric.answer(flight);
+    }
+    fabric.drop(flight);
+    i = 0;  // its turn may have been what others waited for
+  }
+}
+
+void Fabric::deliver_again(void* object, std::uint64_t side, std::uint64_t) {
+  static_cast<SimLink*>(object)->ends[side].retrying = false;
+  deliver(object, side, 0);
+}
+
+void Fabric::answer(Flight& flight) {
+  send(flight, &Fabric::acknowledge, 0, 0);
+}
+
+// The initiator learns how it ended, unless the link broke on the way back.
+void Fabric::acknowledge(void* object, std::uint64_t, std::uint64_t) {
+  Flight& flight = *static_cast<Flight*>(object);
+  Fabric& fabric = *flight.link->fabric;
+  LinkEnd& home = flight.link->ends[flight.side];
+  Random& random = fabric.simulation_.random();
+  const bool gone = flight.ended || home.fenced || !home.open || home.host->dead();
+  if (!gone && !(flight.link->broken && random.chance(700))) {
+    const Nature& how = fabric.nature(*flight.link, flight.side);
+    const LinkEnd& far = flight.link->ends[1 - flight.side];
+    if (fabric.simulation_.partitioned(home.host->index(), far.host->index()) ||
+        (how.lose_per_mille != 0 && random.chance(how.lose_per_mille))) {
+      ++flight.frames;
+      fabric.simulation_.in(how.retransmit, &Fabric::acknowledge, object);
+    } else {
+      fabric.end_flight(flight, flight.result);
+      if (flight.result != ErrorCode::ok && how.error_breaks_link) fabric.break_link(*flight.link);
+    }
+  }
+  fabric.drop(flight);
+}
+
+}  // namespace fairway::sim

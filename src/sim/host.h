@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "core/runtime.h"
+#include "sim/network.h"
+#include "sim/simulation.h"
+
+namespace fairway::sim {
+
+// A Stepper and when it runs next. Lives as long as its host; a Task names it.
+struct SimTask {
+  Host* host = nullptr;
+  Stepper* stepper = nullptr;  // null: the task is gone
+  Signal* signal = nullptr;    // caller_steps: woken instead
+  bool caller_steps = false;
+  bool running = false;
+  bool woken = false;  // while it ran, or while its host was frozen
+  Time due = kNever;   // of the one event that counts
+  std::uint64_t serial = 0;
+};
+
+// One machine: a clock of its own, a stream of chance, steppers, sockets. Owned by the simulation, on its thread.
+class Host final : public Clock, public Rng, public Executor {
+ public:
+  // `place` is its address in the network; a restarted machine is a new Host at the same place.
+  Host(Simulation& simulation, std::size_t index, std::size_t place);
+  ~Host() override;
+
+  Runtime& runtime() { return runtime_; }
+  Simulation& simulation() { return simulation_; }
+  std::size_t index() const { return index_; }
+  std::size_t place() const { return place_; }
+  std::string address() const { return "10.0.0." + std::to_string(place_ + 1); }
+  SimNetwork& network() { return network_; }
+
+  // SIGSTOP: no stepper runs, sockets and NICs go on.
+  void freeze();
+  void thaw();
+  bool frozen() const { return frozen_; }
+  // SIGKILL: no stepper runs any more, the kernel resets its connections. Its memory stays until the objects are
+  // destroyed, which bury() makes possible: it lets their steppers run again, cut off from everyone.
+  void kill();
+  void bury();
+  bool dead() const { return dead_; }
+
+  Time now() override { return simulation_.now() + skew_; }
+  std::uint64_t unix_ns() override { return 1'700'000'000'000'000'000 + simulation_.now(); }
+  void fill(std::span<std::byte> out) override;
+  Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper) override;
+  Result<std::unique_ptr<Signal>> make_signal() override;
+  void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) override;
+  void wake_all(std::atomic<std::uint32_t>&) override {}
+
+  // For sockets: makes the task's stepper run soon.
+  void wake(SimTask& task);
+
+ private:
+  static void run(void* object, std::uint64_t, std::uint64_t serial);
+  void schedule(SimTask& task, Time when);
+
+  Simulation& simulation_;
+  const std::size_t index_;
+  const std::size_t place_;
+  const Time skew_;  // hosts agree on no clock
+  Random random_;
+  SimNetwork network_;
+  Runtime runtime_;
+  std::vector<std::unique_ptr<SimTask>> tasks_;
+  bool frozen_ = false;
+  bool dead_ = false;
+};
+
+// The Task that Host::start gives; sockets reach the SimTask through it.
+class HostTask final : public Task {
+ public:
+  explicit HostTask(SimTask& task) : task_(task) {}
+  ~HostTask() override { task_.stepper = nullptr; }
+  void wake() override { task_.host->wake(task_); }
+  Status watch(int) override { return {ErrorCode::unsupported, "a simulated task has no descriptors"}; }
+  void unwatch(int) override {}
+  SimTask& task() { return task_; }
+
+ private:
+  SimTask& task_;
+};
+
+}  // namespace fairway::sim

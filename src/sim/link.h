@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "sim/simulation.h"
+#include "transport/loopback/wire.h"
+
+namespace fairway::sim {
+
+class Fabric;
+class FabricPort;
+struct SimLink;
+
+// A slice from post() until the last frame that knows it is gone, which may be long after its event. Pooled by the
+// fabric.
+struct Flight {
+  SimLink* link = nullptr;
+  unsigned side = 0;  // the initiator's
+  transport::loopback::Command command;
+  std::uint64_t total = 0;
+  std::vector<std::byte> payload;
+  struct Part {
+    std::uint64_t block;   // where the block begins at the target
+    std::uint64_t offset;  // within it
+    std::uint64_t length;
+    std::uint64_t at;  // in the payload
+  };
+  std::vector<Part> parts;                             // what gather() found, of all pieces
+  std::uint64_t pieces = 0, departed = 0, landed = 0;  // bit sets
+  std::uint32_t frames = 0;                            // events that name this flight
+  bool left = false;                                   // a frame is on its way or was
+  bool settled = false;                                // the target is through with it: all landed, or refused
+  bool ended = false;                                  // its event is decided: local memory is no longer touched
+  bool waits_turn = false;
+  ErrorCode result = ErrorCode::ok;
+  std::uint64_t old_value = 0;
+  std::uint64_t turn = 0;  // of messages and immediates, in order of posting
+};
+
+// What a port's poll() will say.
+struct Outcome {
+  transport::EventKind kind = transport::EventKind::done;
+  transport::SliceToken token = 0;
+  ErrorCode code = ErrorCode::ok;
+  Effect effect = Effect::not_applied;
+  std::uint64_t value = 0;
+  std::uint64_t local_handle = 0;
+};
+
+struct Inbound {
+  transport::EventKind kind = transport::EventKind::message;
+  std::uint32_t immediate = 0;
+  std::vector<std::byte> bytes;
+};
+
+struct LinkEnd {
+  Host* host = nullptr;
+  std::size_t nic = 0;
+  transport::DeviceIndex device = 0;
+  transport::RegionTable* regions = nullptr;
+  std::shared_ptr<transport::loopback::Doorbell> doorbell;
+  bool open = false;  // its port exists
+  bool fencing = false;
+  bool fenced = false;
+  std::vector<Flight*> flights;  // posted here, not ended
+  std::uint32_t in_flight = 0;   // posted here, event not given yet
+  std::deque<Outcome> outcomes;
+  std::deque<Inbound> inbound;
+  std::uint64_t immediates = 0;    // given to the engine
+  std::uint64_t next_turn = 0;     // of what is posted here
+  std::uint64_t current_turn = 0;  // that the other end delivers next
+  std::vector<Flight*> arrived;    // posted here, waiting for their turn
+  bool retrying = false;           // the other end was not ready for one of them
+};
+
+// One epoch of one link.
+struct SimLink {
+  Fabric* fabric = nullptr;
+  std::uint64_t name = 0;
+  bool broken = false;
+  LinkEnd ends[2];
+};
+
+}  // namespace fairway::sim

@@ -1,0 +1,278 @@
+#include "sim/network.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/host.h"
+
+namespace fairway::sim {
+
+namespace {
+
+constexpr std::size_t kWindow = 64 * 1024;  // bytes on their way or unread, per direction
+constexpr Time kRetransmit = 20 * kMillisecond;
+
+Time latency(Simulation& simulation) {
+  const bool slow = simulation.random().chance(20);
+  return simulation.random().between(5 * kMicrosecond, slow ? 3 * kMillisecond : 60 * kMicrosecond);
+}
+
+bool cut_off(const Connection& connection) {
+  const Connection::End* ends = connection.ends;
+  return ends[0].host && ends[1].host &&
+         connection.simulation->partitioned(ends[0].host->index(), ends[1].host->index());
+}
+
+void wake(Connection::End& end) {
+  if (end.task) end.host->wake(*end.task);  // of a frozen or dead host: once it runs again
+}
+
+// `count` more bytes of `side`'s stream arrive; 0 is its end. Order holds, because arrivals are scheduled in order and
+// a partition delays them all alike: a later one that finds the way open takes the earlier ones' bytes with it.
+void arrive(void* object, std::uint64_t side, std::uint64_t count);
+
+void schedule(Connection& connection, unsigned side, std::uint64_t count) {
+  Connection::Stream& stream = connection.ends[side].out;
+  Simulation& simulation = *connection.simulation;
+  stream.last_arrival = std::max(stream.last_arrival + 1, simulation.now() + latency(simulation));
+  simulation.at(stream.last_arrival, &arrive, &connection, side, count);
+}
+
+void arrive(void* object, std::uint64_t side, std::uint64_t count) {
+  Connection& connection = *static_cast<Connection*>(object);
+  Connection::Stream& stream = connection.ends[side].out;
+  Connection::End& to = connection.ends[1 - side];
+  if (to.broken != ErrorCode::ok) return;
+  if (cut_off(connection)) return connection.simulation->in(kRetransmit, &arrive, object, side, count);
+  stream.arrived = std::min(stream.bytes.size(), stream.arrived + count);
+  if (count == 0) {
+    stream.arrived = stream.bytes.size();
+    stream.fin_arrived = true;
+  }
+  wake(to);
+}
+
+// `side` learns that the connection is gone.
+void reset(void* object, std::uint64_t side, std::uint64_t code) {
+  Connection& connection = *static_cast<Connection*>(object);
+  Connection::End& end = connection.ends[side];
+  if (end.broken != ErrorCode::ok) return;
+  if (code != static_cast<std::uint64_t>(ErrorCode::unreachable) && cut_off(connection))
+    return connection.simulation->in(kRetransmit, &reset, object, side, code);
+  end.broken = static_cast<ErrorCode>(code);
+  wake(end);
+}
+
+void send_reset(Connection& connection, unsigned to) {
+  connection.simulation->in(latency(*connection.simulation), &reset, &connection, to,
+                            static_cast<std::uint64_t>(ErrorCode::system_error));
+}
+
+}  // namespace
+
+class SimChannel final : public Channel {
+ public:
+  SimChannel(Connection& connection, unsigned side) : connection_(connection), side_(side) {}
+  ~SimChannel() override {
+    Connection::End& end = connection_.ends[side_];
+    end.task = nullptr;
+    end.closed = true;
+    if (end.host->dead() || end.broken != ErrorCode::ok) return;
+    end.out.finished = true;
+    if (end.connected) schedule(connection_, side_, 0);
+  }
+
+  Result<std::size_t> send(std::span<const std::byte> bytes) override {
+    Connection::End& end = connection_.ends[side_];
+    if (end.broken != ErrorCode::ok) return broken(end.broken);
+    if (!end.connected) return std::size_t{0};
+    Connection::Stream& stream = end.out;
+    const std::size_t waiting = stream.bytes.size() - stream.read;
+    std::size_t take = std::min(bytes.size(), kWindow - std::min(kWindow, waiting));
+    Random& random = connection_.simulation->random();
+    if (take > 1 && random.chance(50)) take = random.between(1, take);  // a short write
+    if (stream.read == stream.bytes.size()) {
+      stream.bytes.clear();
+      stream.read = stream.arrived = 0;
+    }
+    if (stream.bytes.size() + take > stream.bytes.capacity() && stream.read > kWindow) {
+      stream.bytes.erase(stream.bytes.begin(), stream.bytes.begin() + static_cast<std::ptrdiff_t>(stream.read));
+      stream.arrived -= stream.read;
+      stream.read = 0;
+    }
+    stream.bytes.insert(stream.bytes.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(take));
+    if (connection_.ends[1 - side_].closed) {
+      if (take != 0) send_reset(connection_, side_);
+      return take;
+    }
+    for (std::size_t left = take; left > 0;) {  // re-cut as the network likes
+      const std::size_t segment = random.chance(150) ? random.between(1, left) : left;
+      schedule(connection_, side_, segment);
+      left -= segment;
+    }
+    if (take < bytes.size() && take != 0) wake(end);  // a short write leaves room: it is writable at once
+    return take;
+  }
+
+  Result<std::size_t> receive(std::span<std::byte> into) override {
+    Connection::End& end = connection_.ends[side_];
+    Connection::Stream& stream = connection_.ends[1 - side_].out;
+    std::size_t take = std::min(into.size(), stream.arrived - stream.read);
+    if (take != 0) {
+      Random& random = connection_.simulation->random();
+      if (take > 1 && random.chance(50)) take = random.between(1, take);
+      std::memcpy(into.data(), stream.bytes.data() + stream.read, take);
+      const bool was_full = stream.bytes.size() - stream.read >= kWindow;
+      stream.read += take;
+      if (stream.read < stream.arrived) wake(end);  // level: more can be read
+      if (was_full) wake(connection_.ends[1 - side_]);
+      return take;
+    }
+    if (end.broken != ErrorCode::ok) return broken(end.broken);
+    if (stream.fin_arrived) return Status(ErrorCode::closed, "the peer closed the connection");
+    return std::size_t{0};
+  }
+
+  std::string peer_address() const override {
+    return side_ == 0 ? connection_.address : connection_.ends[0].host->address() + ":1";
+  }
+
+ private:
+  Status broken(ErrorCode code) const {
+    if (code == ErrorCode::unreachable) return {code, connection_.address + ": connection refused"};
+    return {code, peer_address() + ": connection reset by peer"};
+  }
+
+  Connection& connection_;
+  const unsigned side_;
+};
+
+class SimListener final : public Listener {
+ public:
+  SimListener(SimNetwork& network, std::string address, SimTask& task)
+      : network_(&network), address_(std::move(address)), task_(&task) {}
+  ~SimListener() override {
+    std::erase(network_->listeners_, this);
+    for (Connection* connection : backlog_) send_reset(*connection, 0);
+  }
+  Result<std::unique_ptr<Channel>> accept(Task& wakes) override {
+    if (backlog_.empty()) return std::unique_ptr<Channel>();
+    Connection* connection = backlog_.front();
+    backlog_.erase(backlog_.begin());
+    if (!backlog_.empty()) task_->host->wake(*task_);
+    connection->ends[1].task = &static_cast<HostTask&>(wakes).task();
+    return std::unique_ptr<Channel>(std::make_unique<SimChannel>(*connection, 1));
+  }
+  std::string address() const override { return address_; }
+  void knock(Connection& connection) {
+    backlog_.push_back(&connection);
+    task_->host->wake(*task_);
+  }
+
+ private:
+  SimNetwork* network_;
+  const std::string address_;
+  SimTask* const task_;
+  std::vector<Connection*> backlog_;
+};
+
+SimNetwork::~SimNetwork() = default;
+
+SimListener* SimNetwork::find(const std::string& address) {
+  for (SimListener* listener : listeners_)
+    if (listener->address() == address) return listener;
+  return nullptr;
+}
+
+Result<std::unique_ptr<Channel>> SimNetwork::dial(const std::string& address, Task& wakes) {
+  if (const Result<bool> parsed = is_loopback(address); !parsed) return parsed.status();
+  Simulation& simulation = host_.simulation();
+  connections_.push_back(std::make_unique<Connection>());
+  Connection& connection = *connections_.back();
+  connection.simulation = &simulation;
+  connection.address = address;
+  connection.ends[0].host = &host_;
+  connection.ends[0].task = &static_cast<HostTask&>(wakes).task();
+  simulation.in(latency(simulation), &SimNetwork::syn, &connection);
+  return std::unique_ptr<Channel>(std::make_unique<SimChannel>(connection, 0));
+}
+
+// The dialed host answers: by its kernel, so also while its process is frozen.
+void SimNetwork::syn(void* object, std::uint64_t, std::uint64_t) {
+  Connection& connection = *static_cast<Connection*>(object);
+  Simulation& simulation = *connection.simulation;
+  Host& from = *connection.ends[0].host;
+  if (from.dead()) return reset(object, 0, static_cast<std::uint64_t>(ErrorCode::unreachable));
+  if (connection.ends[0].closed) return;
+  const std::size_t port = connection.address.rfind(':');
+  const std::string ip = connection.address.substr(0, port);
+  for (std::size_t i = 0; i < simulation.host_count(); ++i) {
+    Host& host = simulation.host(i);
+    const bool named = ip == host.address() || (ip == "127.0.0.1" && &host == &from);
+    if (host.dead() || !named) continue;
+    if (simulation.partitioned(from.index(), host.index())) return simulation.in(kRetransmit, &SimNetwork::syn, object);
+    if (SimListener* listener = host.network().find(connection.address)) {
+      connection.ends[1].host = &host;
+      connection.ends[1].connected = true;
+      host.network().accepted_.push_back(&connection);
+      listener->knock(connection);
+      return simulation.in(latency(simulation), &SimNetwork::answer, object, 0);
+    }
+    break;
+  }
+  simulation.in(latency(simulation), &SimNetwork::answer, object, 1);
+}
+
+void SimNetwork::answer(void* object, std::uint64_t refused, std::uint64_t) {
+  Connection& connection = *static_cast<Connection*>(object);
+  if (cut_off(connection)) return connection.simulation->in(kRetransmit, &SimNetwork::answer, object, refused);
+  if (refused != 0) return reset(object, 0, static_cast<std::uint64_t>(ErrorCode::unreachable));
+  Connection::End& end = connection.ends[0];
+  end.connected = true;
+  if (end.closed) return schedule(connection, 0, 0);
+  wake(end);
+}
+
+Result<std::unique_ptr<Listener>> SimNetwork::listen(const std::string& address, Task& wakes) {
+  if (const Result<bool> parsed = is_loopback(address); !parsed) return parsed.status();
+  const std::size_t colon = address.rfind(':');
+  std::string bound = address;
+  if (address.substr(colon + 1) == "0") bound = address.substr(0, colon + 1) + std::to_string(next_port_++);
+  if (find(bound)) return Status(ErrorCode::already_exists, bound + ": address in use");
+  auto listener = std::make_unique<SimListener>(*this, bound, static_cast<HostTask&>(wakes).task());
+  listeners_.push_back(listener.get());
+  return std::unique_ptr<Listener>(std::move(listener));
+}
+
+Result<bool> SimNetwork::is_loopback(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  const bool digits = colon != std::string::npos && colon + 1 < address.size() &&
+                      std::all_of(address.begin() + static_cast<std::ptrdiff_t>(colon) + 1, address.end(),
+                                  [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || colon == 0) return Status(ErrorCode::invalid_argument, address + ": not host:port");
+  return address.starts_with("127.");
+}
+
+void SimNetwork::reset_all() {
+  for (const auto& connection : connections_)
+    if (!connection->ends[0].closed && connection->ends[1].host) send_reset(*connection, 1);
+  for (Connection* connection : accepted_)
+    if (!connection->ends[1].closed) send_reset(*connection, 0);
+  // The dead side learns too, so that what is buried there finds every socket broken.
+  for (const auto& connection : connections_) connection->ends[0].broken = ErrorCode::system_error;
+  for (Connection* connection : accepted_) connection->ends[1].broken = ErrorCode::system_error;
+}
+
+void SimNetwork::cut(Host& other) {
+  const auto cut_one = [&](Connection& connection) {
+    if (connection.ends[1].host != (&host_ == connection.ends[0].host ? &other : &host_) ||
+        (connection.ends[0].host != &host_ && connection.ends[0].host != &other))
+      return;
+    send_reset(connection, 0);
+    send_reset(connection, 1);
+  };
+  for (const auto& connection : connections_) cut_one(*connection);
+  for (Connection* connection : accepted_) cut_one(*connection);
+}
+
+}  // namespace fairway::sim

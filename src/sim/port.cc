@@ -1,0 +1,139 @@
+#include "sim/port.h"
+
+#include <algorithm>
+#include <string>
+
+namespace fairway::sim {
+
+using transport::Event;
+using transport::EventKind;
+using transport::loopback::Command;
+using transport::loopback::End;
+using transport::loopback::Port;
+
+FabricPort::~FabricPort() {
+  close();
+  end_.open = false;
+  end_.doorbell.reset();
+}
+
+std::size_t FabricPort::post(std::span<const Command> commands) {
+  if (end_.fencing || end_.fenced || end_.host->dead()) return 0;
+  Random& random = fabric_.simulation_.random();
+  const std::uint32_t depth = fabric_.nics_[end_.nic]->devices[end_.device].capabilities.queue_depth;
+  std::size_t most = std::min<std::size_t>(commands.size(), depth - std::min(depth, end_.in_flight));
+  const Nature& nature = fabric_.nature(link_, side_);
+  if (nature.storm_per_mille != 0 && random.chance(nature.storm_per_mille)) {
+    most = random.below(most + 1);
+    fabric_.simulation_.in(random.between(kMicrosecond, 50 * kMicrosecond), &Fabric::ring, &link_, side_);
+  }
+  for (std::size_t i = 0; i < most; ++i) fabric_.launch(link_, side_, commands[i]);
+  return most;
+}
+
+std::size_t FabricPort::poll(std::span<Event> events, Time, std::uint64_t&) {
+  lent_.clear();
+  std::size_t stored = 0;
+  while (stored < events.size()) {
+    // What was heard and what was finished come in any order; `fenced` comes last.
+    const bool hear =
+        !end_.inbound.empty() && (end_.outcomes.empty() || end_.outcomes.front().kind == EventKind::fenced ||
+                                  fabric_.simulation_.random().chance(500));
+    if (!hear && end_.outcomes.empty()) break;
+    Event& event = events[stored++] = {};
+    if (hear) {
+      Inbound& inbound = end_.inbound.front();
+      event.kind = inbound.kind;
+      event.value = inbound.immediate;
+      if (inbound.kind == EventKind::message) {
+        lent_.push_back(std::move(inbound.bytes));
+        event.bytes = lent_.back();
+      } else {
+        ++end_.immediates;
+      }
+      end_.inbound.pop_front();
+      continue;
+    }
+    const Outcome& outcome = end_.outcomes.front();
+    event.kind = outcome.kind;
+    event.token = outcome.token;
+    event.value = outcome.kind == EventKind::fenced ? end_.immediates : outcome.value;
+    if (outcome.kind == EventKind::failed)
+      event.status = Status(outcome.code, "the simulated device ended the slice").with_effect(outcome.effect);
+    if (outcome.kind == EventKind::link_down) event.status = Status(ErrorCode::link_failed, "the simulated link broke");
+    if (outcome.kind == EventKind::done || outcome.kind == EventKind::failed) --end_.in_flight;
+    end_.outcomes.pop_front();
+  }
+  return stored;
+}
+
+void FabricPort::cancel(transport::SliceToken token) {
+  for (Flight* flight : end_.flights)
+    if (flight->command.slice.token == token && !flight->left) return fabric_.end_flight(*flight, ErrorCode::cancelled);
+}
+
+void FabricPort::cancel_memory(std::uint64_t local_handle) {
+  for (Flight* flight : end_.flights)
+    if (flight->command.slice.local_handle == local_handle) {
+      ++flight->frames;
+      fabric_.simulation_.in(fabric_.simulation_.random().between(kMicrosecond, 500 * kMicrosecond), &Fabric::sever,
+                             flight);
+    }
+}
+
+bool FabricPort::uses(std::uint64_t local_handle) const {
+  return std::any_of(end_.flights.begin(), end_.flights.end(),
+                     [&](const Flight* flight) { return flight->command.slice.local_handle == local_handle; }) ||
+         std::any_of(end_.outcomes.begin(), end_.outcomes.end(), [&](const Outcome& outcome) {
+           return outcome.kind != EventKind::link_down && outcome.kind != EventKind::fenced &&
+                  outcome.local_handle == local_handle;
+         });
+}
+
+void FabricPort::fence() {
+  if (end_.fencing || end_.fenced) return;
+  end_.fencing = true;
+  fabric_.break_link(link_);
+  Random& random = fabric_.simulation_.random();
+  const Time most = random.chance(100) ? 5 * kMillisecond : 100 * kMicrosecond;
+  fabric_.simulation_.in(random.between(kMicrosecond, most), &Fabric::fence_done, &link_, side_);
+}
+
+void FabricPort::close() {
+  if (end_.fenced) return;
+  end_.fencing = true;
+  fabric_.break_link(link_);
+  fabric_.fence_now(link_, side_);
+}
+
+std::span<const transport::Device> FabricWire::devices() const {
+  return fabric_.nics_[nic_]->devices;
+}
+
+bool FabricWire::ready(transport::DeviceIndex device) const {
+  return fabric_.simulation_.now() >= fabric_.nics_[nic_]->down_until[device];
+}
+
+std::unique_ptr<Port> FabricWire::offer(std::uint64_t id, End end) {
+  fabric_.links_.push_back(std::make_unique<SimLink>());
+  SimLink& link = *fabric_.links_.back();
+  link.fabric = &fabric_;
+  link.name = fabric_.links_.size();
+  link.ends[0].nic = nic_;
+  fabric_.offers_[id] = &link;
+  return fabric_.open_end(link, 0, *fabric_.nics_[nic_], std::move(end));
+}
+
+std::unique_ptr<Port> FabricWire::attach(std::uint64_t id, End end) {
+  const auto offer = fabric_.offers_.find(id);
+  if (offer == fabric_.offers_.end()) return nullptr;
+  SimLink& link = *offer->second;
+  fabric_.offers_.erase(offer);
+  link.ends[1].nic = nic_;
+  auto port = fabric_.open_end(link, 1, *fabric_.nics_[nic_], std::move(end));
+  if (!ready(link.ends[1].device)) fabric_.break_link(link);
+  if (link.broken) fabric_.simulation_.in(kMicrosecond, &Fabric::tell_down, &link, 1);
+  return port;
+}
+
+}  // namespace fairway::sim

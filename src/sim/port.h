@@ -1,0 +1,49 @@
+#pragma once
+
+#include "sim/fabric.h"
+
+namespace fairway::sim {
+
+// One end of a simulated link, as a transport sees it. Owned by the transport; the fabric keeps what frames need after
+// it.
+class FabricPort final : public transport::loopback::Port {
+ public:
+  FabricPort(Fabric& fabric, SimLink& link, unsigned side)
+      : fabric_(fabric), link_(link), end_(link.ends[side]), side_(side) {}
+  ~FabricPort() override;
+
+  std::size_t post(std::span<const transport::loopback::Command> commands) override;
+  std::size_t poll(std::span<transport::Event> events, Time now, std::uint64_t& budget) override;
+  bool idle() const override { return end_.outcomes.empty() && end_.inbound.empty(); }
+  void cancel(transport::SliceToken token) override;
+  void cancel_memory(std::uint64_t local_handle) override;
+  bool uses(std::uint64_t local_handle) const override;
+  void fence() override;
+  void cut() override { fabric_.break_link(link_); }
+  void close() override;
+  std::uint64_t name() const override { return link_.name; }
+
+ private:
+  Fabric& fabric_;
+  SimLink& link_;
+  LinkEnd& end_;
+  const unsigned side_;
+  std::vector<std::vector<std::byte>> lent_;  // messages of the last poll
+};
+
+// One host's plug in the fabric.
+class FabricWire final : public transport::loopback::Wire {
+ public:
+  FabricWire(Fabric& fabric, std::size_t nic) : fabric_(fabric), nic_(nic) {}
+  std::uint64_t fabric() const override { return 0x51; }
+  std::span<const transport::Device> devices() const override;
+  bool ready(transport::DeviceIndex device) const override;
+  std::unique_ptr<transport::loopback::Port> offer(std::uint64_t id, transport::loopback::End end) override;
+  std::unique_ptr<transport::loopback::Port> attach(std::uint64_t id, transport::loopback::End end) override;
+
+ private:
+  Fabric& fabric_;
+  const std::size_t nic_;
+};
+
+}  // namespace fairway::sim
