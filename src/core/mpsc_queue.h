@@ -37,9 +37,13 @@ class MpscQueue {
   MpscQueue(const MpscQueue&) = delete;
   MpscQueue& operator=(const MpscQueue&) = delete;
 
-  // Any thread. False when full: `value` is untouched, the caller keeps it and tries later (back-pressure).
+  // Any thread. False when full: `value` is untouched, the caller keeps it and tries later (back-pressure). Never false
+  // when every order of what happened before leaves room: who has at most capacity() things in the queue, because it
+  // pushes a thing again only after the owner popped it and gave it back, may rely on room.
   bool push(T&& value) {
-    std::size_t position = tail_.load(std::memory_order_relaxed);
+    // Acquire here and release below, on the tail: we know of the pops that the producers before us knew of. Without,
+    // each of them can be right that there is room and we see a cell as it was a lap ago.
+    std::size_t position = tail_.load(std::memory_order_acquire);
     Cell* cell;
     for (;;) {
       cell = &cells_[position & mask_];
@@ -48,11 +52,10 @@ class MpscQueue {
       const auto lead = static_cast<std::ptrdiff_t>(sequence - position);
       if (lead < 0) return false;  // still holds the value of the lap before
       if (lead > 0) {              // another producer was faster: catch up
-        position = tail_.load(std::memory_order_relaxed);
+        position = tail_.load(std::memory_order_acquire);
         continue;
       }
-      // Relaxed: the claim hands nothing over; the cell's number does, above and below.
-      if (tail_.compare_exchange_weak(position, position + 1, std::memory_order_relaxed, std::memory_order_relaxed))
+      if (tail_.compare_exchange_weak(position, position + 1, std::memory_order_release, std::memory_order_acquire))
         break;
     }
     std::construct_at(cell->value(), std::move(value));

@@ -7,6 +7,8 @@
 namespace fairway::model {
 namespace {
 
+constexpr unsigned kTail = 2;  // the atomics in the order of their making: two cells, then the tail
+
 // Producers are the first threads, the owner is the last. A value is 10 * producer + its number.
 struct Traffic : Program {
   Traffic(unsigned producers_in, int each_in, int pops_in) : producers(producers_in), each(each_in), pops(pops_in) {}
@@ -50,6 +52,27 @@ struct Traffic : Program {
   std::vector<int> popped[3];
 };
 
+// Two things for two cells: thread 1 pushes its one again once the owner gave it back, thread 2 pushes its own once.
+// Each knows that there is room.
+struct GiveBack : Program {
+  void run(unsigned thread) override {
+    if (thread == 3) {
+      Tracked out(-7);
+      if (queue.pop(out) && out.get() == 1) given_back.store(1, std::memory_order_release);
+      return;
+    }
+    require(queue.push(Tracked(static_cast<int>(thread))), "no room for the first time");
+    if (thread == 1 && given_back.load(std::memory_order_acquire) == 1)
+      require(queue.push(Tracked(1)), "no room for what was given back");
+  }
+  MpscQueue<Tracked, ModelAtomics> queue{2};
+  ModelAtomics::Atomic<int> given_back{0};
+};
+
+TEST(MpscQueueModel, WhatTheOwnerGaveBackAlwaysHasRoom) {
+  EXPECT_EQ(explore("mpsc: 2 things, 2 cells, given back", {.threads = 3}, maker<GiveBack>()).failure, "");
+}
+
 TEST(MpscQueueModel, TwoProducersAndTheOwnerLoseNothing) {
   EXPECT_EQ(explore("mpsc: 2 producers x 1, 5 pops", {.threads = 3}, maker<Traffic>(2u, 1, 5)).failure, "");
 }
@@ -68,7 +91,17 @@ TEST(MpscQueueModel, EveryWeakerOrderIsCaught) {
   const auto make = maker<Traffic>(1u, 4, 3);
   const Options options{.threads = 2};
   expect_caught(options, {"mpsc: push publishes relaxed", by(1, stores(std::memory_order_release)), relax}, make);
-  expect_caught(options, {"mpsc: push claims a cell relaxed", by(1, loads(std::memory_order_acquire)), relax}, make);
+  const auto of_tail = [](const Operation& op) { return op.location == kTail; };
+  const Mutant blind_claim{
+      "mpsc: push looks at its cell relaxed",
+      [=](const Operation& op) { return by(1, loads(std::memory_order_acquire))(op) && !of_tail(op); }, relax};
+  expect_caught(options, blind_claim, make);
+  const Mutant blind_tail{"mpsc: the tail is relaxed", of_tail, relax};
+  expect_caught({.threads = 3}, blind_tail, maker<GiveBack>());
+  const Mutant blind_release{"mpsc: the tail is not released",
+                             [=](const Operation& op) { return of_tail(op) && op.kind == Kind::compare_exchange; },
+                             [](Operation& op) { op.order = std::memory_order_relaxed; }};
+  expect_caught({.threads = 3}, blind_release, maker<GiveBack>());
   expect_caught(options, {"mpsc: pop looks relaxed", by(owner, loads(std::memory_order_acquire)), relax}, make);
   expect_caught(options, {"mpsc: pop frees relaxed", by(owner, stores(std::memory_order_release)), relax}, make);
 }
