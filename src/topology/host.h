@@ -56,7 +56,7 @@ struct HostBridge {
   friend bool operator==(const HostBridge&, const HostBridge&) = default;
 };
 
-// The PCIe link above a device. Speeds in GT/s per lane (2.5, 5, 8, 16, 32, 64).
+// One end of a PCIe link. Speeds in GT/s per lane (2.5, 5, 8, 16, 32, 64).
 struct PcieLink {
   Fact<double> speed_gts;
   Fact<std::uint32_t> width;
@@ -77,7 +77,8 @@ enum class PciKind : std::uint8_t {
 std::string_view to_string(PciKind kind);
 std::optional<PciKind> pci_kind_from(std::string_view text);
 
-// A PCI function: an endpoint or a bridge. Its `link` is the edge to its parent.
+// A PCI function: an endpoint or a bridge. Its `link` is what its registers describe: for endpoints, upstream ports and
+// whole switches the link above; for root and downstream ports the link below, which the child describes too.
 struct PciDevice {
   BusId bus_id;
   PciKind kind = PciKind::endpoint;

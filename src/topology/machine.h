@@ -22,6 +22,7 @@ namespace fairway::topology {
 
 // Beyond these an input is refused: no machine has them, and a reading must stay bounded.
 inline constexpr std::size_t kMaxPciDevices = 65536;
+inline constexpr std::size_t kMaxGpus = 1024;
 inline constexpr std::size_t kMaxNotes = 1000;
 inline constexpr std::size_t kMaxPciDepth = 64;
 
@@ -30,8 +31,11 @@ struct Machine {
   Fact<std::string> host_name;     // identity: scrubbed from snapshots
   Fact<std::string> product;       // the vendor's name of the model
   Fact<std::string> architecture;  // "x86_64", "aarch64"
-  Fact<std::string> kernel;        // release
-  Fact<std::string> gpu_driver;    // version
+  Fact<std::string> cpu_vendor;    // of all sockets, where a source does not tell sockets apart: as Package has them
+  Fact<std::uint32_t> cpu_family;
+  Fact<std::uint32_t> cpu_model_number;
+  Fact<std::string> kernel;           // release
+  Fact<std::string> gpu_driver;       // version
   Fact<std::string> virtual_machine;  // the hypervisor's name where it is one: "KVM"; "none" where it is none
 
   std::vector<Package> packages;
@@ -88,7 +92,16 @@ Fact<double> nic_capacity_gbps(const Machine& machine, const Nic& nic);
 Fact<double> nic_one_flow_gbps(const Machine& machine, const Nic& nic);
 
 // One link of the machine, with what it carries in each direction.
-enum class EdgeKind : std::uint8_t { pcie, host_bridge, memory, socket, nvlink, xgmi, c2c, port, bond_leg };
+enum class EdgeKind : std::uint8_t {
+  pcie,
+  internal,  // inside a PCIe switch or a root complex: has no rate of its own, and none is known to bind
+  memory,    // a host bridge to its NUMA node, a NUMA node to its package
+  socket,
+  nvlink,
+  xgmi,
+  c2c,
+  port,  // a NIC to its network: b is the switch where known, else none; a bond's legs together
+};
 std::string_view to_string(EdgeKind kind);
 
 struct Edge {
@@ -98,12 +111,13 @@ struct Edge {
   Fact<double> gbs;         // GB/s per direction now; unknown stays unknown
   Fact<double> max_gbs;     // at its best
   std::uint32_t count = 1;  // parallel links, already in gbs
+  // Edges of one number are one physical link and share its capacity: the functions of a dual-port card.
+  std::uint32_t physical = 0;
   friend bool operator==(const Edge&, const Edge&) = default;
 };
 
-// Every edge, derived from the facts above: PCIe (host bridge or bridge to device), host bridge to NUMA node, NUMA node
-// to package, socket to socket, device links, NIC to its network (b = none), bond to leg. A GPU or NIC with a known
-// bus id stands in place of its PCI device.
+// Every edge, derived from the facts above. A GPU, NVSwitch or NIC with a known bus id stands in place of its PCI
+// device; a GPU or NIC whose place is unknown has no edge but its device links and its port.
 std::vector<Edge> edges(const Machine& machine);
 
 }  // namespace fairway::topology

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topology/fact.h"
@@ -104,6 +106,7 @@ struct RdmaPort {
   Fact<double> rate_gbps;            // Gb/s of the port: lanes x lane rate
   Fact<std::uint32_t> lanes;         // 2 of "2X"
   Fact<std::string> speed_name;      // "NDR"
+  Fact<std::string> interface;       // the network interface of this port, a bond's own where it is bonded
   Fact<std::uint32_t> active_mtu;    // bytes
   Fact<std::uint32_t> max_mtu;
   Fact<std::uint32_t> lid;
@@ -147,5 +150,13 @@ struct Nic {
   Fact<std::string> net_switch;  // the switch its port is cabled to, where known: "rail-0"
   friend bool operator==(const Nic&, const Nic&) = default;
 };
+
+// The kernel's rate text "200 Gb/sec (2X NDR)": 200 Gb/s over 2 lanes of 100.
+struct PortRate {
+  double gbps = 0;
+  std::uint32_t lanes = 0;
+  std::string speed_name;
+};
+std::optional<PortRate> parse_port_rate(std::string_view text);
 
 }  // namespace fairway::topology

@@ -53,8 +53,11 @@ Fact<PathClass> path_class(const Machine& machine, NodeRef a, NodeRef b);
 // The same from the tree alone, never from a recorded matrix.
 PathClass path_class_from_tree(const Machine& machine, NodeRef a, NodeRef b);
 
+// No screen shows more, and the matrix grows with the square.
+inline constexpr std::size_t kMaxMatrixEnds = 2048;
+
 // The matrix that `fairway topo` prints: all GPUs, then the NICs that nvidia-smi would number (those with an RDMA
-// device; every network function where the machine has none).
+// device; every network function where the machine has none); the first kMaxMatrixEnds of them.
 struct PathMatrix {
   std::vector<NodeRef> ends;
   std::vector<PathClass> cells;

@@ -1,0 +1,109 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/command_text.h"
+#include "topology/text.h"
+
+namespace fairway::topology {
+namespace {
+
+constexpr std::size_t kMaxInterfaces = 16384;
+
+// `ip` does not say what is below an interface: the name and the flags tell the usual kinds.
+InterfaceKind kind_from(std::string_view name, std::string_view flags, bool has_peer) {
+  const auto has = [flags](std::string_view flag) { return flags.find(flag) != flags.npos; };
+  if (has("LOOPBACK") || name == "lo") return InterfaceKind::loopback;
+  if (has("MASTER")) return InterfaceKind::bond;
+  if (name.starts_with("docker") || name.starts_with("br-") || name.starts_with("virbr") || name.starts_with("cni")) {
+    return InterfaceKind::bridge;
+  }
+  if (name.starts_with("veth")) return InterfaceKind::veth;
+  if (name.starts_with("tun") || name.starts_with("tap")) return InterfaceKind::tun;
+  if (name.starts_with("dummy") || name.starts_with("ifb")) return InterfaceKind::dummy;
+  if (name.starts_with("vxlan") || name.starts_with("flannel") || name.starts_with("wg")) return InterfaceKind::tunnel;
+  if (name.find('.') != name.npos && has_peer) return InterfaceKind::vlan;
+  if (has("SLAVE")) return InterfaceKind::physical;
+  return InterfaceKind::unknown;
+}
+
+NetInterface* interface_named(Machine& machine, const std::string& name) {
+  if (const auto known = find_interface(machine, name)) return &machine.interfaces[known.index];
+  if (machine.interfaces.size() >= kMaxInterfaces) return nullptr;
+  machine.interfaces.emplace_back();
+  machine.interfaces.back().name = name;
+  return &machine.interfaces.back();
+}
+
+// "vethd5122f5@if18": the name and whether it has a peer.
+std::pair<std::string, bool> split_peer(std::string_view word) {
+  const auto at = word.find('@');
+  return {text::quote(word.substr(0, at)), at != word.npos};
+}
+
+void learn_state(Machine& machine, NetInterface& interface, std::string_view word, Source source,
+                 const std::string& place) {
+  const auto state = text::lower(text::quote(word));
+  if (!interface.state.learn(state, source)) {
+    const auto kept = *interface.state;
+    const auto name = interface.name;
+    add_note(machine, NoteKind::conflict, name,
+             fmt::format("{} says {}, before it was {}: the first is kept", place, state, kept));
+  }
+}
+
+}  // namespace
+
+void read_ip_link(std::string_view content, const std::string& place, Machine& machine) {
+  NetInterface* current = nullptr;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.size() < 2) continue;
+    const bool heading = words.size() > 3 && words[0].ends_with(':') && words[2].starts_with('<');
+    if (!heading) {
+      if (current != nullptr && words[0].starts_with("link/") && words[0] != "link/loopback") {
+        current->mac.learn(text::quote(words[1]), Source::ip_link);
+      }
+      continue;
+    }
+    const auto [name, has_peer] = split_peer(words[1].substr(0, words[1].size() - 1));
+    current = interface_named(machine, name);
+    if (current == nullptr) return;
+    if (current->kind == InterfaceKind::unknown) current->kind = kind_from(name, words[2], has_peer);
+    current->carrier.learn(words[2].find("LOWER_UP") != words[2].npos, Source::ip_link);
+    for (std::size_t i = 3; i + 1 < words.size(); ++i) {
+      const auto value = words[i + 1];
+      if (words[i] == "mtu") {
+        const auto mtu = text::to_u32(value);
+        if (mtu) current->mtu.learn(*mtu, Source::ip_link);
+      } else if (words[i] == "master") {
+        current->master.learn(text::quote(value), Source::ip_link);
+      } else if (words[i] == "state") {
+        learn_state(machine, *current, value, Source::ip_link, place);
+      }
+    }
+  }
+}
+
+void read_ip_brief(std::string_view content, const std::string& place, Machine& machine) {
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.size() < 2) continue;
+    const auto [name, has_peer] = split_peer(words[0]);
+    auto* interface = interface_named(machine, name);
+    if (interface == nullptr) return;
+    if (interface->kind == InterfaceKind::unknown) interface->kind = kind_from(name, "", has_peer);
+    learn_state(machine, *interface, words[1], Source::ip_addr, place);
+    std::vector<std::string> addresses;
+    // `ip -br link` has a MAC and flags here instead.
+    for (std::size_t i = 2; i < words.size(); ++i) {
+      if (words[i].find('/') != words[i].npos) addresses.push_back(text::quote(words[i]));
+    }
+    const bool link_listing = words.size() > 2 && addresses.empty();
+    if (link_listing) continue;
+    interface->has_address.learn(!addresses.empty(), Source::ip_addr);
+    if (!addresses.empty()) interface->addresses.learn(std::move(addresses), Source::ip_addr);
+  }
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "topology/command_text.h"
+#include "topology/pci_ids.h"
+#include "topology/text.h"
+
+namespace fairway::topology {
+namespace {
+
+constexpr auto kSource = Source::lspci;
+
+// lspci's words for the classes that matter here (pci.ids, "List of known device classes").
+std::optional<std::uint32_t> class_from(std::string_view words) {
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 9> kClasses{{
+      {"Ethernet controller", 0x020000},
+      {"Infiniband controller", 0x020700},
+      {"InfiniBand controller", 0x020700},
+      {"Network controller", 0x028000},
+      {"Fabric controller", 0x020800},
+      {"3D controller", 0x030200},
+      {"VGA compatible controller", 0x030000},
+      {"Processing accelerators", 0x120000},
+      {"PCI bridge", 0x060400},
+  }};
+  for (const auto& [name, code] : kClasses) {
+    if (words == name) return code;
+  }
+  return {};
+}
+
+std::optional<std::uint32_t> vendor_from(std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 6> kVendors{{
+      {"Mellanox Technologies", kVendorMellanox},
+      {"NVIDIA Corporation", kVendorNvidia},
+      {"Advanced Micro Devices, Inc. [AMD/ATI]", kVendorAmd},
+      {"Amazon.com, Inc.", kVendorAmazon},
+      {"Red Hat, Inc.", kVendorVirtio},
+      {"Intel Corporation", 0x8086},
+  }};
+  for (const auto& [known, id] : kVendors) {
+    if (name.starts_with(known)) return id;
+  }
+  return {};
+}
+
+// "[0200]" and "[15b3:a2dc]", which `lspci -nn` adds.
+void read_ids(std::string_view line, PciDevice& device) {
+  for (std::size_t at = line.find('['); at != line.npos; at = line.find('[', at + 1)) {
+    const auto close = line.find(']', at);
+    if (close == line.npos) return;
+    const auto inside = line.substr(at + 1, close - at - 1);
+    if (inside.size() == 4) {
+      if (const auto code = text::to_hex(inside))
+        device.class_code.set(static_cast<std::uint32_t>(*code << 8), kSource);
+    } else if (inside.size() == 9 && inside[4] == ':') {
+      const auto vendor = text::to_hex(inside.substr(0, 4));
+      const auto id = text::to_hex(inside.substr(5));
+      if (vendor) device.vendor_id.set(static_cast<std::uint32_t>(*vendor), kSource);
+      if (id) device.device_id.set(static_cast<std::uint32_t>(*id), kSource);
+    }
+  }
+}
+
+// "LnkSta: Speed 32GT/s, Width x16 (ok)" and LnkCap alike.
+void read_link(std::string_view line, Fact<double>& speed, Fact<std::uint32_t>& width) {
+  const auto speed_at = line.find("Speed ");
+  const auto width_at = line.find("Width x");
+  if (speed_at != line.npos) {
+    const auto gts = text::leading_double(line.substr(speed_at + 6));
+    if (gts && *gts >= 0 && *gts <= 1000) speed.learn(*gts, kSource);
+  }
+  if (width_at != line.npos) {
+    const auto lanes = text::leading_unsigned(line.substr(width_at + 7));
+    if (lanes && *lanes <= 64) width.learn(static_cast<std::uint32_t>(*lanes), kSource);
+  }
+}
+
+void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, Machine& machine,
+                  std::map<BusId, std::size_t>& index, const std::string& place) {
+  PciDevice device;
+  device.bus_id = bus;
+  auto rest = text::trim(line.substr(prefix));
+  const auto colon = rest.find(": ");
+  auto kind = colon == rest.npos ? rest : rest.substr(0, colon);
+  if (const auto bracket = kind.find(" ["); bracket != kind.npos) kind = kind.substr(0, bracket);
+  if (const auto code = class_from(kind)) device.class_code.set(*code, kSource);
+  read_ids(line, device);
+  if (is_pci_bridge(device.class_code.value_or(0))) device.kind = PciKind::bridge;
+  if (colon != rest.npos) {
+    auto model = text::trim(rest.substr(colon + 2));
+    if (const auto revision = model.rfind(" (rev "); revision != model.npos) model = model.substr(0, revision);
+    if (const auto id = vendor_from(model)) device.vendor_id.learn(*id, kSource);
+    device.device_name.set(text::quote(model, 120), kSource);
+  }
+  const auto known = index.find(bus);
+  if (known != index.end()) {
+    auto& first = machine.pci[known->second];
+    if (!first.device_name) {
+      first.device_name = device.device_name;
+    } else if (device.device_name && *first.device_name != *device.device_name) {
+      add_note(machine, NoteKind::conflict, bus.to_string(),
+               fmt::format("{} calls it \"{}\", before it was \"{}\": the first is kept", place, *device.device_name,
+                           *first.device_name));
+    }
+    return;
+  }
+  if (machine.pci.size() >= kMaxPciDevices) {
+    add_note(machine, NoteKind::unreadable, place, "more PCI devices than any machine has: the rest was left out");
+    return;
+  }
+  index[bus] = machine.pci.size();
+  machine.pci.push_back(std::move(device));
+}
+
+}  // namespace
+
+void read_lspci(std::string_view content, const std::string& place, Machine& machine) {
+  std::map<BusId, std::size_t> index;
+  for (std::size_t i = 0; i < machine.pci.size(); ++i) index[machine.pci[i].bus_id] = i;
+  std::optional<std::size_t> current;
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.empty()) continue;
+    const auto bus = BusId::parse(words[0]);
+    if (bus && line.front() != ' ' && line.front() != '\t') {
+      read_heading(line, *bus, words[0].size(), machine, index, place);
+      const auto found = index.find(*bus);
+      current = found == index.end() ? std::nullopt : std::optional(found->second);
+      continue;
+    }
+    if (!current) continue;
+    auto& device = machine.pci[*current];
+    const auto trimmed = text::trim(line);
+    if (trimmed.starts_with("LnkSta:")) read_link(trimmed, device.link.speed_gts, device.link.width);
+    if (trimmed.starts_with("LnkCap:")) read_link(trimmed, device.link.max_speed_gts, device.link.max_width);
+    if (trimmed.starts_with("NUMA node:")) {
+      const auto node = text::to_u32(text::trim(trimmed.substr(10)));
+      if (node && *node <= 4095) device.numa_node.learn(*node, kSource);
+    }
+    if (trimmed.starts_with("Kernel driver in use:"))
+      device.driver.learn(text::quote(text::trim(trimmed.substr(21))), kSource);
+  }
+}
+
+}  // namespace fairway::topology

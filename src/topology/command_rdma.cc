@@ -1,0 +1,227 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/command_text.h"
+#include "topology/sysfs.h"
+#include "topology/text.h"
+
+namespace fairway::topology {
+namespace {
+
+constexpr auto kSource = Source::ibv_devinfo;
+constexpr std::size_t kMaxDevices = 4096;
+constexpr std::size_t kMaxAttributes = 512;
+
+RdmaDevice* device_named(Machine& machine, const std::string& name) {
+  if (const auto known = find_rdma(machine, name)) return &machine.rdma[known.index];
+  if (machine.rdma.size() >= kMaxDevices) return nullptr;
+  machine.rdma.emplace_back();
+  machine.rdma.back().name = name;
+  return &machine.rdma.back();
+}
+
+RdmaPort& port_numbered(RdmaDevice& device, std::uint32_t number) {
+  for (auto& port : device.ports) {
+    if (port.number == number) return port;
+  }
+  device.ports.emplace_back();
+  device.ports.back().number = number;
+  return device.ports.back();
+}
+
+// The text without ibv_devinfo's number behind it: "PORT_ACTIVE (4)".
+std::string_view without_number(std::string_view value) {
+  const auto open = value.rfind(" (");
+  return open == value.npos || !value.ends_with(')') ? value : value.substr(0, open);
+}
+
+void add_attribute(std::vector<Attribute>& list, std::string_view name, std::string_view value) {
+  const auto quoted = text::quote(name);
+  for (auto& attribute : list) {
+    if (attribute.name != quoted) continue;
+    // Flags stand on lines of their own below their heading: joined to one text.
+    if (attribute.value && !value.empty())
+      attribute.value.set(*attribute.value + " " + text::quote(value, 120), kSource);
+    return;
+  }
+  if (list.size() < kMaxAttributes) list.push_back({quoted, {text::quote(value, 120), kSource}});
+}
+
+class DevinfoReader {
+ public:
+  DevinfoReader(const std::string& place, Machine& machine) : place_(place), machine_(machine) {}
+
+  void read_line(std::string_view line) {
+    const auto trimmed = text::trim(line);
+    const auto colon = trimmed.find(':');
+    if (trimmed.empty()) return;
+    if (colon == trimmed.npos) {
+      // A capability flag of the heading above.
+      if (device_ != nullptr && !heading_.empty()) add_attribute(target(), heading_, trimmed);
+      return;
+    }
+    const auto key = text::trim(trimmed.substr(0, colon));
+    const auto value = text::trim(trimmed.substr(colon + 1));
+    if (key == "hca_id") {
+      device_ = device_named(machine_, text::quote(value));
+      port_ = nullptr;
+      heading_.clear();
+      return;
+    }
+    if (device_ == nullptr) return;
+    if (key == "port") {
+      const auto number = text::to_u32(value);
+      finish_port();
+      port_ = number && *number > 0 && *number < 256 ? &port_numbered(*device_, *number) : nullptr;
+      heading_.clear();
+      return;
+    }
+    heading_ = value.empty() ? std::string(key) : std::string();
+    if (key.starts_with("GID[")) return read_gid(key, value);
+    if (port_ != nullptr) {
+      read_port_field(key, value);
+    } else {
+      read_device_field(key, value);
+    }
+  }
+
+  // Rate needs width and speed, which stand on two lines.
+  void finish_port() {
+    if (port_ != nullptr && lanes_ > 0 && lane_gbps_ > 0) {
+      const double rate = lanes_ * lane_gbps_;
+      if (!port_->rate_gbps.learn(rate, kSource) && std::abs(*port_->rate_gbps - rate) > 0.01 * rate) {
+        add_note(machine_, NoteKind::conflict, device_->name,
+                 fmt::format("{} says {} Gb/s, {} said {}: the first is kept", place_, rate,
+                             to_string(port_->rate_gbps.source), *port_->rate_gbps));
+      }
+      port_->lanes.learn(lanes_, kSource);
+    }
+    lanes_ = 0;
+    lane_gbps_ = 0;
+  }
+
+ private:
+  std::vector<Attribute>& target() { return port_ != nullptr ? port_->attributes : device_->attributes; }
+
+  void read_device_field(std::string_view key, std::string_view value) {
+    if (key == "transport") {
+      device_->transport.learn(text::quote(without_number(value)), kSource);
+    } else if (key == "fw_ver") {
+      device_->firmware.learn(text::quote(value), kSource);
+    } else if (key == "node_guid") {
+      device_->node_guid.learn(text::quote(value), kSource);
+    } else if (key == "sys_image_guid") {
+      device_->system_guid.learn(text::quote(value), kSource);
+    } else if (key == "board_id") {
+      device_->board_id.learn(text::quote(value), kSource);
+    } else {
+      add_attribute(device_->attributes, key, value);
+    }
+  }
+
+  void read_port_field(std::string_view key, std::string_view value) {
+    const auto number = text::leading_unsigned(value);
+    const auto learn_number = [&](Fact<std::uint32_t>& fact) {
+      if (number && *number <= 0xffffffffU) fact.learn(static_cast<std::uint32_t>(*number), kSource);
+    };
+    if (key == "state") {
+      auto state = without_number(value);
+      if (state.starts_with("PORT_")) state.remove_prefix(5);
+      port_->state.learn(text::quote(state), kSource);
+    } else if (key == "phys_state") {
+      const auto state = without_number(value);
+      port_->physical_state.learn(state == "LINK_UP" ? "LinkUp" : text::quote(state), kSource);
+    } else if (key == "link_layer") {
+      port_->link_layer.learn(text::quote(value), kSource);
+    } else if (key == "max_mtu") {
+      learn_number(port_->max_mtu);
+    } else if (key == "active_mtu") {
+      learn_number(port_->active_mtu);
+    } else if (key == "port_lid") {
+      learn_number(port_->lid);
+    } else if (key == "sm_lid") {
+      learn_number(port_->sm_lid);
+    } else if (key == "port_lmc") {
+      if (const auto lmc = text::to_hex(value); lmc && *lmc <= 7)
+        port_->lmc.learn(static_cast<std::uint32_t>(*lmc), kSource);
+    } else if (key == "active_width") {
+      const auto lanes = text::leading_unsigned(value);  // "2X (16)"
+      lanes_ = lanes && *lanes <= 64 ? static_cast<std::uint32_t>(*lanes) : 0;
+    } else if (key == "active_speed") {
+      const auto gbps = text::leading_double(value);  // "100.0 Gbps (128)": of one lane
+      lane_gbps_ = gbps && *gbps > 0 && *gbps < 10000 && value.find("Gbps") != value.npos ? *gbps : 0;
+    } else {
+      add_attribute(port_->attributes, key, value);
+    }
+  }
+
+  // "GID[  2]: 0000:...:000e, RoCE v1"
+  void read_gid(std::string_view key, std::string_view value) {
+    if (port_ == nullptr || port_->gids.size() >= 1024) return;
+    const auto index = text::to_u32(text::trim(key.substr(4, key.size() - 5)));
+    const auto comma = value.rfind(", ");
+    if (!index) return;
+    Gid gid;
+    gid.index = *index;
+    const auto address = text::trim(comma == value.npos ? value : value.substr(0, comma));
+    gid.address.set(text::quote(address), kSource);
+    if (comma != value.npos) gid.type.set(text::quote(text::trim(value.substr(comma + 2))), kSource);
+    gid.scope.set(gid_scope(address, port_->link_layer.value_or("") == "Ethernet"), kSource);
+    for (const auto& known : port_->gids) {
+      if (known.index == gid.index) return;
+    }
+    port_->gids.push_back(std::move(gid));
+  }
+
+  std::string place_;
+  Machine& machine_;
+  RdmaDevice* device_ = nullptr;
+  RdmaPort* port_ = nullptr;
+  std::string heading_;
+  std::uint32_t lanes_ = 0;
+  double lane_gbps_ = 0;
+};
+
+}  // namespace
+
+void read_ibv_devinfo(std::string_view content, const std::string& place, Machine& machine) {
+  // Room for all devices first: the reader keeps a pointer to the one it is in.
+  machine.rdma.reserve(machine.rdma.size() + kMaxDevices);
+  DevinfoReader reader(place, machine);
+  for (const auto line : text::lines(content)) {
+    if (text::trim(line).starts_with("hca_id:")) reader.finish_port();
+    reader.read_line(line);
+  }
+  reader.finish_port();
+  machine.rdma.shrink_to_fit();
+}
+
+// "mlx5_bond_0 port 1 ==> bond0 (Up)"
+void read_ibdev2netdev(std::string_view content, const std::string& place, Machine& machine) {
+  for (const auto line : text::lines(content)) {
+    const auto words = text::words(line);
+    if (words.size() < 5 || words[1] != "port" || words[3] != "==>") continue;
+    const auto number = text::to_u32(words[2]);
+    auto* device = device_named(machine, text::quote(words[0]));
+    if (device == nullptr || !number || *number == 0 || *number > 255) continue;
+    auto& port = port_numbered(*device, *number);
+    const auto interface = text::quote(words[4]);
+    if (!port.interface.learn(interface, Source::ibdev2netdev)) {
+      add_note(
+          machine, NoteKind::conflict, device->name,
+          fmt::format("{} joins it to {}, before it was {}: the first is kept", place, interface, *port.interface));
+    }
+    if (words.size() < 6) continue;
+    const auto up = words[5] == "(Up)";
+    if (port.state && (*port.state == "ACTIVE") != up) {
+      add_note(machine, NoteKind::conflict, device->name,
+               fmt::format("{} says {}, {} said {}: the first is kept", place, text::quote(words[5]),
+                           to_string(port.state.source), *port.state));
+    } else {
+      port.state.learn(up ? "ACTIVE" : "DOWN", Source::ibdev2netdev);
+    }
+  }
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,108 @@
+#include "topology/file.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace fairway::topology {
+namespace {
+
+Status from_errno(const std::string& path, int error) {
+  const auto code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found
+                    : error == EACCES || error == EPERM ? ErrorCode::access_denied
+                                                        : ErrorCode::system_error;
+  return {code, fmt::format("{}: {}", path, std::generic_category().message(error))};
+}
+
+// An open file, closed with the scope.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, std::size_t limit_bytes) {
+  const OpenFile file(path);
+  if (file.fd() < 0) return from_errno(path, errno);
+  struct stat info {};
+  // A device or a pipe could block or never end.
+  if (::fstat(file.fd(), &info) != 0) return from_errno(path, errno);
+  if (!S_ISREG(info.st_mode))
+    return Status(ErrorCode::invalid_argument, fmt::format("{}: is not a regular file", path));
+  std::string content;
+  std::array<char, 16384> buffer;
+  for (;;) {
+    const auto got = ::read(file.fd(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return from_errno(path, errno);
+    if (got == 0) return content;
+    if (content.size() + static_cast<std::size_t>(got) > limit_bytes) {
+      return Status(ErrorCode::out_of_range, fmt::format("{}: larger than {} bytes", path, limit_bytes));
+    }
+    content.append(buffer.data(), static_cast<std::size_t>(got));
+  }
+}
+
+Result<std::vector<std::string>> list_directory(const std::string& path, std::size_t limit) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), &::closedir);
+  if (!directory) return from_errno(path, errno);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const auto* entry = ::readdir(directory.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (names.size() == limit) {
+      return Status(ErrorCode::out_of_range, fmt::format("{}: more than {} entries", path, limit));
+    }
+    names.emplace_back(name);
+  }
+  if (errno != 0) return from_errno(path, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_directory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+Result<std::string> read_link(const std::string& path) {
+  std::array<char, 4096> buffer;
+  const auto length = ::readlink(path.c_str(), buffer.data(), buffer.size());
+  if (length < 0)
+    return errno == EINVAL ? Status(ErrorCode::not_found, path + ": is no link") : from_errno(path, errno);
+  return std::string(buffer.data(), static_cast<std::size_t>(length));
+}
+
+std::string_view file_name(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  const auto slash = path.rfind('/');
+  return slash == path.npos ? path : path.substr(slash + 1);
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,142 @@
+#include "topology/ids.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/text.h"
+
+namespace fairway::topology {
+
+std::optional<BusId> BusId::parse(std::string_view input) {
+  const auto colon_parts = text::split(input, ':');
+  if (colon_parts.size() < 2 || colon_parts.size() > 3) return {};
+  const auto dot_parts = text::split(colon_parts.back(), '.');
+  if (dot_parts.size() != 2) return {};
+
+  const auto field = [](std::string_view s, std::size_t digits, std::uint64_t limit) -> std::optional<std::uint64_t> {
+    if (s.empty() || s.size() > digits || s.find_first_not_of("0123456789abcdefABCDEF") != s.npos) return {};
+    const auto value = text::to_hex(s);
+    return value && *value <= limit ? value : std::nullopt;
+  };
+  std::optional<std::uint64_t> domain = 0;
+  if (colon_parts.size() == 3) domain = field(colon_parts[0], 8, 0xffffffff);
+  const auto bus = field(colon_parts[colon_parts.size() - 2], 2, 0xff);
+  const auto device = field(dot_parts[0], 2, 0x1f);
+  const auto function = field(dot_parts[1], 1, 0x7);
+  if (!domain || !bus || !device || !function) return {};
+  return BusId{static_cast<std::uint32_t>(*domain), static_cast<std::uint8_t>(*bus), static_cast<std::uint8_t>(*device),
+               static_cast<std::uint8_t>(*function)};
+}
+
+std::string BusId::to_string() const {
+  return fmt::format("{:04x}:{:02x}:{:02x}.{:x}", domain, bus, device, function);
+}
+
+void CpuSet::add(std::uint32_t first, std::uint32_t last) {
+  Range added{first, last};
+  std::vector<Range> merged;
+  merged.reserve(ranges_.size() + 1);
+  for (const auto& range : ranges_) {
+    const bool apart = range.last + 1 < added.first || added.last + 1 < range.first;
+    if (apart) {
+      merged.push_back(range);
+    } else {
+      added.first = std::min(added.first, range.first);
+      added.last = std::max(added.last, range.last);
+    }
+  }
+  merged.insert(std::upper_bound(merged.begin(), merged.end(), added.first,
+                                 [](std::uint32_t value, const Range& range) { return value < range.first; }),
+                added);
+  ranges_ = std::move(merged);
+}
+
+std::optional<CpuSet> CpuSet::parse_list(std::string_view input) {
+  CpuSet set;
+  input = text::trim(input);
+  if (input.empty()) return set;
+  if (input.size() > 65536) return {};
+  for (const auto part : text::split(input, ',')) {
+    const auto ends = text::split(text::trim(part), '-');
+    if (ends.size() > 2) return {};
+    const auto first = text::to_u32(ends.front());
+    const auto last = text::to_u32(ends.back());
+    if (!first || !last || *first > *last || *last > kMaxCpu) return {};
+    set.add(*first, *last);
+  }
+  return set;
+}
+
+std::optional<CpuSet> CpuSet::parse_mask(std::string_view input) {
+  input = text::trim(input);
+  if (input.empty()) return {};
+  const auto words = text::split(input, ',');
+  if (words.size() > (kMaxCpu + 1) / 32) return {};
+  CpuSet set;
+  std::uint32_t base = 0;
+  for (auto word = words.rbegin(); word != words.rend(); ++word, base += 32) {
+    auto digits = text::trim(*word);
+    if (digits.starts_with("0x")) digits.remove_prefix(2);
+    if (digits.empty()) continue;
+    // A single long word is hwloc's way for small sets and sysfs' without commas.
+    if (digits.size() > (words.size() == 1 ? 16U : 8U)) return {};
+    const auto bits = text::to_hex(digits);
+    if (!bits) return {};
+    for (std::uint32_t bit = 0; bit < 64; ++bit) {
+      if ((*bits >> bit) & 1U) set.add(base + bit, base + bit);
+    }
+  }
+  return set;
+}
+
+std::uint32_t CpuSet::count() const {
+  std::uint32_t n = 0;
+  for (const auto& range : ranges_) n += range.last - range.first + 1;
+  return n;
+}
+
+bool CpuSet::contains(std::uint32_t cpu) const {
+  return std::any_of(ranges_.begin(), ranges_.end(),
+                     [cpu](const Range& range) { return range.first <= cpu && cpu <= range.last; });
+}
+
+bool CpuSet::intersects(const CpuSet& other) const {
+  for (const auto& a : ranges_) {
+    for (const auto& b : other.ranges_) {
+      if (a.first <= b.last && b.first <= a.last) return true;
+    }
+  }
+  return false;
+}
+
+bool CpuSet::includes(const CpuSet& other) const {
+  return std::all_of(other.ranges_.begin(), other.ranges_.end(), [this](const Range& inner) {
+    return std::any_of(ranges_.begin(), ranges_.end(),
+                       [&inner](const Range& outer) { return outer.first <= inner.first && inner.last <= outer.last; });
+  });
+}
+
+std::string CpuSet::to_list() const {
+  std::string out;
+  for (const auto& range : ranges_) {
+    if (!out.empty()) out += ',';
+    out += range.first == range.last ? fmt::format("{}", range.first) : fmt::format("{}-{}", range.first, range.last);
+  }
+  return out;
+}
+
+std::string CpuSet::to_mask() const {
+  std::vector<std::uint32_t> words(ranges_.empty() ? 1 : ranges_.back().last / 32 + 1, 0);
+  for (const auto& range : ranges_) {
+    for (auto cpu = range.first; cpu <= range.last; ++cpu) words[cpu / 32] |= 1U << (cpu % 32);
+  }
+  std::string out;
+  for (auto word = words.rbegin(); word != words.rend(); ++word) {
+    if (!out.empty()) out += ',';
+    out += fmt::format("{:08x}", *word);
+  }
+  return out;
+}
+
+}  // namespace fairway::topology

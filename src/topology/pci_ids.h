@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+
+#include "topology/host.h"
+
+// What a PCI function is, from its class code and vendor (PCI Code and ID Assignment Specification).
+namespace fairway::topology {
+
+inline constexpr std::uint32_t kVendorNvidia = 0x10de;
+inline constexpr std::uint32_t kVendorAmd = 0x1002;
+inline constexpr std::uint32_t kVendorMellanox = 0x15b3;
+inline constexpr std::uint32_t kVendorAmazon = 0x1d0f;
+inline constexpr std::uint32_t kVendorVirtio = 0x1af4;
+
+inline std::uint32_t base_class(const PciDevice& device) {
+  return device.class_code.value_or(0) >> 16;
+}
+inline std::uint32_t sub_class(const PciDevice& device) {
+  return device.class_code.value_or(0) >> 8;
+}
+
+// A GPU that computes: 3D controllers of any vendor, and NVIDIA's and AMD's displays and accelerators. A server's
+// management display is none.
+inline bool is_gpu(const PciDevice& device) {
+  if (device.kind != PciKind::endpoint) return false;
+  const auto vendor = device.vendor_id.value_or(0);
+  const bool maker = vendor == kVendorNvidia || vendor == kVendorAmd;
+  const auto kind = sub_class(device);
+  return kind == 0x0302 || (maker && (kind == 0x0300 || kind == 0x0380 || kind == 0x1200));
+}
+
+// Ethernet, InfiniBand, fabric and other network controllers.
+inline bool is_network(const PciDevice& device) {
+  return device.kind == PciKind::endpoint && base_class(device) == 0x02;
+}
+
+inline bool is_nv_switch(const PciDevice& device) {
+  return device.kind == PciKind::endpoint && device.vendor_id.value_or(0) == kVendorNvidia &&
+         sub_class(device) == 0x0680;
+}
+
+inline bool is_pci_bridge(std::uint32_t class_code) {
+  return (class_code >> 8) == 0x0604;
+}
+
+}  // namespace fairway::topology

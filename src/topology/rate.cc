@@ -1,0 +1,86 @@
+#include <algorithm>
+
+#include "topology/host.h"
+#include "topology/network.h"
+#include "topology/text.h"
+
+namespace fairway::topology {
+
+double pcie_gbs(double speed_gts, std::uint32_t width) {
+  const double coding = speed_gts <= 5.0 ? 8.0 / 10.0 : 128.0 / 130.0;
+  return speed_gts * coding * width / 8.0;
+}
+
+namespace {
+
+Fact<double> product(const Fact<double>& speed, const Fact<std::uint32_t>& width) {
+  if (!speed || !width || *speed <= 0 || *width == 0) return {};
+  return {pcie_gbs(*speed, *width), speed.source};
+}
+
+// The legs that can carry traffic now, by the bond's mode.
+std::vector<const BondLeg*> carrying_legs(const Bond& bond) {
+  std::vector<const BondLeg*> legs;
+  const bool one_only = bond.mode.value_or("") == "active-backup" || bond.mode.value_or("") == "broadcast";
+  for (const auto& leg : bond.legs) {
+    if (leg.up.known() && !*leg.up) continue;
+    if (bond.active_aggregator && leg.aggregator && *leg.aggregator != *bond.active_aggregator) continue;
+    legs.push_back(&leg);
+  }
+  if (one_only && legs.size() > 1) legs.resize(1);
+  return legs;
+}
+
+}  // namespace
+
+Fact<double> current_gbs(const PcieLink& link) {
+  const auto computed = product(link.speed_gts, link.width);
+  if (computed) return computed;
+  // hwloc writes 0 where it could not read the link.
+  return link.gbs.value_or(0) > 0 ? link.gbs : Fact<double>{};
+}
+
+Fact<double> max_gbs(const PcieLink& link) {
+  return product(link.max_speed_gts, link.max_width);
+}
+
+Fact<double> bond_capacity_gbps(const Bond& bond) {
+  const auto legs = carrying_legs(bond);
+  Fact<double> sum;
+  for (const auto* leg : legs) {
+    if (!leg->speed_gbps) return {};
+    sum.set(sum.value_or(0) + *leg->speed_gbps, leg->speed_gbps.source);
+  }
+  return sum;
+}
+
+Fact<double> bond_one_flow_gbps(const Bond& bond) {
+  if (bond.mode.value_or("") == "balance-rr") return bond_capacity_gbps(bond);
+  Fact<double> slowest;
+  for (const auto* leg : carrying_legs(bond)) {
+    if (!leg->speed_gbps) return {};
+    if (!slowest || *leg->speed_gbps < *slowest) slowest = leg->speed_gbps;
+  }
+  return slowest;
+}
+
+std::optional<PortRate> parse_port_rate(std::string_view input) {
+  const auto parts = text::words(input);
+  if (parts.size() < 2 || !text::starts_with_nocase(parts[1], "Gb/s")) return {};
+  const auto gbps = text::to_double(parts[0]);
+  if (!gbps || *gbps < 0 || *gbps > 1e5) return {};
+  PortRate rate;
+  rate.gbps = *gbps;
+  const auto open = input.find('(');
+  const auto close = input.find(')', open == input.npos ? 0 : open);
+  if (open != input.npos && close != input.npos) {
+    const auto inside = text::words(input.substr(open + 1, close - open - 1));
+    if (!inside.empty() && inside[0].size() > 1 && (inside[0].back() == 'X' || inside[0].back() == 'x')) {
+      rate.lanes = text::to_u32(inside[0].substr(0, inside[0].size() - 1)).value_or(0);
+    }
+    if (inside.size() > 1) rate.speed_name = text::quote(inside[1], 16);
+  }
+  return rate;
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,133 @@
+#include <algorithm>
+#include <map>
+
+#include "topology/sysfs.h"
+#include "topology/text.h"
+
+namespace fairway::topology {
+namespace {
+
+// The value of a "key : value" line.
+std::optional<std::string> field(std::string_view content, std::string_view key) {
+  for (const auto line : text::lines(content)) {
+    const auto colon = line.find(':');
+    if (colon != line.npos && text::trim(line.substr(0, colon)) == key) {
+      return text::quote(text::trim(line.substr(colon + 1)), 120);
+    }
+  }
+  return {};
+}
+
+void read_cpuinfo(FileTree& tree, Machine& machine) {
+  if (!tree.has_proc()) return;
+  // Facts of the first processor stand for all; the file is long on a big machine and its head is enough.
+  const auto content = read_file(tree.proc("cpuinfo"), 8U << 20);
+  if (!content) return;
+  const auto head = std::string_view(*content).substr(0, 8192);
+  if (const auto v = field(head, "vendor_id")) machine.cpu_vendor.learn(*v, Source::procfs);
+  const auto number = [&head](const char* key) {
+    const auto v = field(head, key);
+    return v ? text::to_u32(*v) : std::nullopt;
+  };
+  if (const auto v = number("cpu family")) machine.cpu_family.learn(*v, Source::procfs);
+  if (const auto v = number("model")) machine.cpu_model_number.learn(*v, Source::procfs);
+  for (auto& package : machine.packages) {
+    if (const auto v = field(head, "model name"); v && !package.model) package.model.set(*v, Source::procfs);
+    if (!package.vendor) package.vendor = machine.cpu_vendor;
+    if (!package.family) package.family = machine.cpu_family;
+    if (!package.model_number) package.model_number = machine.cpu_model_number;
+  }
+}
+
+void read_packages(FileTree& tree, Machine& machine) {
+  std::map<std::uint32_t, CpuSet> packages;
+  for (const auto& name : tree.list(tree.sys("devices/system/cpu"))) {
+    const auto cpu = name.starts_with("cpu") ? text::to_u32(std::string_view(name).substr(3)) : std::nullopt;
+    if (!cpu || *cpu > CpuSet::kMaxCpu) continue;
+    const auto id = tree.number(tree.sys("devices/system/cpu/" + name + "/topology/physical_package_id"));
+    if (id && *id <= 65535) packages[static_cast<std::uint32_t>(*id)].add(*cpu, *cpu);
+  }
+  for (const auto& [id, cpus] : packages) {
+    Package package;
+    package.os_index = id;
+    package.cpus.set(cpus, Source::sysfs);
+    machine.packages.push_back(std::move(package));
+  }
+}
+
+void read_nodes(FileTree& tree, Machine& machine) {
+  std::vector<std::uint32_t> indexes;
+  for (const auto& name : tree.list(tree.sys("devices/system/node"))) {
+    const auto index = name.starts_with("node") ? text::to_u32(std::string_view(name).substr(4)) : std::nullopt;
+    if (index && *index <= 4095) indexes.push_back(*index);
+  }
+  std::sort(indexes.begin(), indexes.end());
+  for (const auto index : indexes) {
+    const auto base = tree.sys("devices/system/node/node" + std::to_string(index));
+    NumaNode node;
+    node.os_index = index;
+    if (const auto list = tree.text(base + "/cpulist")) {
+      if (const auto cpus = CpuSet::parse_list(*list)) node.cpus.set(*cpus, Source::sysfs);
+    } else if (exists(base + "/cpulist")) {
+      node.cpus.set({}, Source::sysfs);  // memory without CPUs: CXL, GPU memory
+    }
+    if (const auto meminfo = tree.text(base + "/meminfo")) {
+      // "Node 0 MemTotal:  4811048 kB"
+      const auto words = text::words(text::lines(*meminfo).front());
+      const auto kib = words.size() > 3 ? text::to_unsigned(words[3]) : std::nullopt;
+      if (kib && *kib < (1ULL << 50)) node.memory_bytes.set(*kib * 1024, Source::sysfs);
+    }
+    for (std::size_t i = 0; i < machine.packages.size() && node.cpus; ++i) {
+      if (!node.cpus->empty() && machine.packages[i].cpus && machine.packages[i].cpus->includes(*node.cpus)) {
+        node.package = Ref<Package>(i);
+      }
+    }
+    machine.numa_nodes.push_back(std::move(node));
+  }
+}
+
+void read_distances(FileTree& tree, Machine& machine) {
+  for (auto& node : machine.numa_nodes) {
+    if (node.distances) continue;
+    const auto content = tree.text(tree.sys("devices/system/node/node" + std::to_string(node.os_index) + "/distance"));
+    if (!content) continue;
+    std::vector<std::uint32_t> row;
+    for (const auto word : text::words(*content)) row.push_back(text::to_u32(word).value_or(0));
+    if (row.size() == machine.numa_nodes.size()) node.distances.set(std::move(row), Source::sysfs);
+  }
+}
+
+}  // namespace
+
+void read_sysfs_host(FileTree& tree, Machine& machine, bool with_packages_and_nodes) {
+  if (with_packages_and_nodes) {
+    read_packages(tree, machine);
+    read_nodes(tree, machine);
+  }
+  read_distances(tree, machine);
+  read_cpuinfo(tree, machine);
+  tree.fill(machine.product, tree.sys("class/dmi/id/product_name"));
+  if (!tree.has_proc()) return;
+  if (const auto release = tree.text(tree.proc("sys/kernel/osrelease"))) {
+    machine.kernel.set(text::quote(*release), Source::procfs);
+  }
+  if (const auto name = tree.text(tree.proc("sys/kernel/hostname"))) {
+    machine.host_name.set(text::quote(*name), Source::procfs);
+  }
+  if (const auto info = read_file(tree.proc("cpuinfo"), 8U << 20)) {
+    const auto flags = field(std::string_view(*info).substr(0, 16384), "flags");
+    // `quote` in field() cuts long values: look at the line itself.
+    const auto at = info->find("\nflags");
+    const auto line = at == std::string::npos ? std::string_view{} : std::string_view(*info).substr(at, 8192);
+    const auto end = line.find('\n', 1);
+    if (flags && line.substr(0, end).find(" hypervisor") != line.npos) {
+      const auto maker = tree.text(tree.sys("class/dmi/id/sys_vendor"));
+      machine.virtual_machine.set(maker ? text::quote(*maker) : "unnamed hypervisor",
+                                  maker ? Source::sysfs : Source::procfs);
+    } else if (flags) {
+      machine.virtual_machine.set("none", Source::procfs);
+    }
+  }
+}
+
+}  // namespace fairway::topology

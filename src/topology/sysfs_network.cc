@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "topology/sysfs.h"
+#include "topology/text.h"
+
+namespace fairway::topology {
+namespace {
+
+constexpr std::size_t kMaxInterfaces = 16384;
+constexpr std::uint64_t kArpLoopback = 772;  // ARPHRD_LOOPBACK
+
+InterfaceKind kind_of(FileTree& tree, const std::string& name, const std::string& base, bool has_device) {
+  if (tree.number(base + "/type") == kArpLoopback) return InterfaceKind::loopback;
+  if (exists(base + "/bonding")) return InterfaceKind::bond;
+  if (exists(base + "/bridge")) return InterfaceKind::bridge;
+  if (exists(base + "/tun_flags")) return InterfaceKind::tun;
+  if (const auto uevent = tree.text(base + "/uevent")) {
+    for (const auto line : text::lines(*uevent)) {
+      if (line == "DEVTYPE=vlan") return InterfaceKind::vlan;
+      if (line == "DEVTYPE=bond") return InterfaceKind::bond;
+      if (line == "DEVTYPE=bridge") return InterfaceKind::bridge;
+      if (line == "DEVTYPE=macvlan" || line == "DEVTYPE=ipvlan") return InterfaceKind::macvlan;
+      if (line == "DEVTYPE=vxlan" || line == "DEVTYPE=geneve" || line == "DEVTYPE=wireguard")
+        return InterfaceKind::tunnel;
+    }
+  }
+  if (has_device) return InterfaceKind::physical;
+  if (name.starts_with("veth")) return InterfaceKind::veth;
+  if (name.starts_with("ifb") || name.starts_with("dummy")) return InterfaceKind::dummy;
+  // The other end of a veth is in another namespace or has another number; of a plain virtual device it is itself.
+  const auto own = tree.number(base + "/ifindex");
+  const auto other = tree.number(base + "/iflink");
+  if (own && other && *own != *other && *other != 0) return InterfaceKind::veth;
+  if (other == 0U) return InterfaceKind::tunnel;
+  return InterfaceKind::other;
+}
+
+void read_interface(FileTree& tree, Machine& machine, const std::string& name) {
+  const auto base = tree.sys("class/net/" + name);
+  NetInterface interface;
+  interface.name = text::quote(name);
+  const bool has_device = exists(base + "/device");
+  interface.kind = kind_of(tree, name, base, has_device);
+  if (has_device) {
+    if (const auto bus = FileTree::pci_function(base + "/device")) interface.pci = find_pci(machine, *bus);
+    if (const auto driver = FileTree::link_name(base + "/device/driver")) interface.driver.set(*driver, Source::sysfs);
+    const auto node = tree.text(base + "/device/numa_node");
+    const auto value = node ? text::to_u32(*node) : std::nullopt;
+    if (value && *value <= 4095) interface.numa_node.set(*value, Source::sysfs);
+  }
+  if (const auto master = FileTree::link_name(base + "/master"))
+    interface.master.set(text::quote(*master), Source::sysfs);
+  if (const auto state = tree.text(base + "/operstate"))
+    interface.state.set(text::lower(text::quote(*state)), Source::sysfs);
+  if (const auto carrier = tree.number(base + "/carrier")) interface.carrier.set(*carrier == 1, Source::sysfs);
+  tree.fill(interface.mtu, base + "/mtu");
+  // Mb/s; -1, and an error while the link is down, where the driver does not know. Loopback and virtual ones have none.
+  const auto speed = tree.text(base + "/speed");
+  const auto mbps = speed ? text::to_double(*speed) : std::nullopt;
+  if (mbps && *mbps > 0 && *mbps < 1e8 && *mbps != 4294967295.0)
+    interface.speed_gbps.set(*mbps / 1000.0, Source::sysfs);
+  if (interface.kind != InterfaceKind::loopback) tree.fill(interface.mac, base + "/address");
+  machine.interfaces.push_back(std::move(interface));
+}
+
+// Legs as sysfs lists them, for a captured tree without /proc.
+void read_sysfs_bond(FileTree& tree, Machine& machine, Ref<NetInterface> ref) {
+  const auto base = tree.sys("class/net/" + machine.interfaces[ref.index].name + "/bonding/");
+  Bond bond;
+  bond.interface = ref;
+  if (const auto mode = tree.text(base + "mode")) {
+    bond.mode.set(text::quote(mode->substr(0, mode->find(' '))), Source::sysfs);
+  }
+  if (const auto policy = tree.text(base + "xmit_hash_policy")) {
+    bond.hash_policy.set(text::quote(policy->substr(0, policy->find(' '))), Source::sysfs);
+  }
+  if (const auto active = tree.text(base + "active_slave")) bond.active_leg.set(text::quote(*active), Source::sysfs);
+  if (const auto names = tree.text(base + "slaves")) {
+    for (const auto name : text::words(*names)) {
+      const auto leg_ref = find_interface(machine, name);
+      if (!leg_ref) continue;
+      const auto& interface = machine.interfaces[leg_ref.index];
+      BondLeg leg;
+      leg.interface = leg_ref;
+      leg.up = interface.carrier;
+      leg.speed_gbps = interface.speed_gbps;
+      bond.legs.push_back(std::move(leg));
+    }
+  }
+  machine.bonds.push_back(std::move(bond));
+}
+
+// "IEEE 802.3ad Dynamic link aggregation" and its siblings to the kernel's short names.
+std::string short_mode(std::string_view words) {
+  if (words.find("802.3ad") != words.npos) return "802.3ad";
+  if (words.find("active-backup") != words.npos) return "active-backup";
+  if (words.find("round-robin") != words.npos) return "balance-rr";
+  if (words.find("xor") != words.npos) return "balance-xor";
+  if (words.find("broadcast") != words.npos) return "broadcast";
+  if (words.find("transmit") != words.npos) return "balance-tlb";
+  if (words.find("adaptive") != words.npos) return "balance-alb";
+  return text::quote(words);
+}
+
+Ref<NetInterface> interface_named(Machine& machine, const std::string& name, InterfaceKind kind) {
+  if (const auto known = find_interface(machine, name)) return known;
+  NetInterface interface;
+  interface.name = name;
+  interface.kind = kind;
+  machine.interfaces.push_back(std::move(interface));
+  return Ref<NetInterface>(machine.interfaces.size() - 1);
+}
+
+}  // namespace
+
+bool read_bonding(std::string_view content, const std::string& bond_name, Source source, Machine& machine) {
+  if (content.find("Bonding Driver") == content.npos && content.find("Bonding Mode:") == content.npos) return false;
+  Bond bond;
+  bond.interface = interface_named(machine, bond_name, InterfaceKind::bond);
+  machine.interfaces[bond.interface.index].kind = InterfaceKind::bond;
+  BondLeg* leg = nullptr;
+  for (const auto line : text::lines(content)) {
+    const auto colon = line.find(':');
+    if (colon == line.npos) continue;
+    const auto key = text::trim(line.substr(0, colon));
+    const auto value = text::trim(line.substr(colon + 1));
+    const auto number = text::to_u32(value);
+    if (key == "Slave Interface") {
+      if (bond.legs.size() >= 256) break;
+      bond.legs.emplace_back();
+      leg = &bond.legs.back();
+      leg->interface = interface_named(machine, text::quote(value), InterfaceKind::physical);
+      machine.interfaces[leg->interface.index].master.learn(bond_name, source);
+    } else if (key == "Bonding Mode") {
+      bond.mode.set(short_mode(value), source);
+    } else if (key == "Transmit Hash Policy") {
+      bond.hash_policy.set(text::quote(value.substr(0, value.find(' '))), source);
+    } else if (key == "Currently Active Slave") {
+      bond.active_leg.set(text::quote(value), source);
+    } else if (key == "MII Status") {
+      (leg != nullptr ? leg->up : bond.up).set(value == "up", source);
+    } else if (key == "Aggregator ID" && number) {
+      (leg != nullptr ? leg->aggregator : bond.active_aggregator).learn(*number, source);
+    } else if (key == "Speed" && leg != nullptr) {
+      const auto mbps = text::leading_double(value);  // "200000 Mbps"; "Unknown"
+      if (mbps && *mbps > 0 && *mbps < 1e8) leg->speed_gbps.set(*mbps / 1000.0, source);
+    } else if (key == "Link Failure Count" && leg != nullptr && number) {
+      leg->link_failures.set(*number, source);
+    }
+  }
+  for (auto& one : bond.legs) {
+    auto& speed = machine.interfaces[one.interface.index].speed_gbps;
+    if (!speed) speed = one.speed_gbps;
+  }
+  machine.bonds.push_back(std::move(bond));
+  return true;
+}
+
+void read_sysfs_network(FileTree& tree, Machine& machine) {
+  auto names = tree.list(tree.sys("class/net"));
+  std::sort(names.begin(), names.end(), text::natural_less);
+  for (const auto& name : names) {
+    if (name == "bonding_masters") continue;
+    if (machine.interfaces.size() >= kMaxInterfaces) {
+      add_note(machine, NoteKind::unreadable, "",
+               fmt::format("more than {} network interfaces: the rest was left out", kMaxInterfaces));
+      break;
+    }
+    read_interface(tree, machine, name);
+  }
+  for (std::size_t i = 0, n = machine.interfaces.size(); i < n; ++i) {
+    if (machine.interfaces[i].kind != InterfaceKind::bond) continue;
+    const auto name = machine.interfaces[i].name;
+    const auto file = tree.has_proc() ? tree.text(tree.proc("net/bonding/" + name)) : std::nullopt;
+    if (!file || !read_bonding(*file, name, Source::procfs, machine)) {
+      read_sysfs_bond(tree, machine, Ref<NetInterface>(i));
+    }
+  }
+}
+
+}  // namespace fairway::topology

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <pugixml.hpp>
+
+#include "fairway/status.h"
+
+#include "topology/text.h"
+
+// What the XML importers share: bounded parsing and messages with a line. Included by .cc files only.
+namespace fairway::topology {
+
+inline constexpr std::size_t kMaxXmlBytes = 32U << 20;
+
+class XmlFile {
+ public:
+  XmlFile(std::string_view content, const std::string& name) : content_(content), name_(name) {}
+
+  Status parse() {
+    if (content_.size() > kMaxXmlBytes) {
+      return {ErrorCode::out_of_range,
+              fmt::format("{}: {} bytes; more than the {} that are read", name_, content_.size(), kMaxXmlBytes)};
+    }
+    const auto result = document_.load_buffer(content_.data(), content_.size());
+    if (result) return {};
+    return {ErrorCode::invalid_argument,
+            fmt::format("{}:{}: not XML: {}", name_, line_at(result.offset), result.description())};
+  }
+
+  [[nodiscard]] const pugi::xml_document& document() const { return document_; }
+
+  [[nodiscard]] std::size_t line_of(pugi::xml_node node) const { return line_at(node.offset_debug()); }
+
+  [[nodiscard]] Status error(pugi::xml_node node, std::string_view reason) const {
+    return {ErrorCode::invalid_argument, fmt::format("{}:{}: {}", name_, line_of(node), reason)};
+  }
+  [[nodiscard]] std::string place(pugi::xml_node node) const { return fmt::format("{}:{}", name_, line_of(node)); }
+
+ private:
+  // The ends of lines are found once: a hostile file may ask for many lines.
+  [[nodiscard]] std::size_t line_at(std::ptrdiff_t offset) const {
+    if (ends_.empty()) {
+      for (std::size_t i = 0; i < content_.size(); ++i) {
+        if (content_[i] == '\n') ends_.push_back(i);
+      }
+      ends_.push_back(content_.size());
+    }
+    const auto at = static_cast<std::size_t>(std::max<std::ptrdiff_t>(offset, 0));
+    return 1 + static_cast<std::size_t>(std::lower_bound(ends_.begin(), ends_.end(), at) - ends_.begin());
+  }
+
+  mutable std::vector<std::size_t> ends_;
+  std::string_view content_;
+  std::string name_;
+  pugi::xml_document document_;
+};
+
+inline std::string_view attribute(pugi::xml_node node, const char* name) {
+  return node.attribute(name).value();
+}
+
+inline std::optional<std::uint32_t> attribute_hex(pugi::xml_node node, const char* name, std::uint64_t limit) {
+  const auto value = text::to_hex(attribute(node, name));
+  if (!value || *value > limit) return {};
+  return static_cast<std::uint32_t>(*value);
+}
+
+}  // namespace fairway::topology
