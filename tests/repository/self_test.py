@@ -101,6 +101,11 @@ class Purity(Checks):
         self.assertEqual(self.problems_in("src/engine/a.cc", '// a std::mutex\nauto s = "std::thread";\n/* abort() */\n'), [])
         self.assertEqual(self.problems_in("src/engine/a.cc", "link.connect(peer); channel->send(x); snprintf(b, 1, f);\n"), [])
 
+    def test_a_mutex_says_what_it_guards(self):
+        self.assertEqual(self.problems_in("src/engine/a.h", "std::mutex mutex_;  // guards events_\n"), [])
+        self.assertEqual(len(self.problems_in("src/engine/a.h", "std::mutex mutex_;  // a lock\n")), 1)
+        self.assertEqual(len(self.problems_in("src/engine/a.h", "std::condition_variable c_;  // guards events_\n")), 1)
+
     def problems_in(self, path, text):
         return [p for p in self.problems(purity.check, {path: text}) if not p.startswith("tests/repository/purity.py")]
 
