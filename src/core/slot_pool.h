@@ -42,7 +42,9 @@ class SlotPool {
       if (index == kNone) return std::nullopt;
       next =
           slots_[index].next.load(std::memory_order_relaxed);  // wrong if the slot went meanwhile: then the tag differs
-    } while (!head_.compare_exchange_weak(head, pack(tag(head) + 1, next), std::memory_order_acquire,
+      // Relaxed on success: it reads the very store that was acquired above or by the failure before, for no other has
+      // its tag.
+    } while (!head_.compare_exchange_weak(head, pack(tag(head) + 1, next), std::memory_order_relaxed,
                                           std::memory_order_acquire));
     advance_generation(slots_[index]);
     return index;
@@ -63,9 +65,10 @@ class SlotPool {
   T& operator[](std::uint32_t index) { return slots_[index].value; }
   const T& operator[](std::uint32_t index) const { return slots_[index].value; }
 
-  // Any thread. Whether it may still change under the caller is the caller's protocol to know.
+  // Any thread. At least as new as what the caller was handed with the index; publishes nothing. Whether it may still
+  // change under the caller is the caller's protocol to know.
   std::uint32_t generation(std::uint32_t index) const {
-    return slots_[index].generation.load(std::memory_order_acquire);
+    return slots_[index].generation.load(std::memory_order_relaxed);
   }
   std::uint32_t capacity() const { return capacity_; }
 
@@ -83,9 +86,9 @@ class SlotPool {
   }
   static constexpr std::uint32_t tag(std::uint64_t head) { return static_cast<std::uint32_t>(head >> 32); }
 
-  // Only the tenant writes it, so no read-modify-write. Release: who sees a new generation sees what came before it.
+  // Only the tenant writes it, so no read-modify-write. Relaxed: from tenant to tenant it goes with the slot.
   static void advance_generation(Slot& slot) {
-    slot.generation.store(slot.generation.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    slot.generation.store(slot.generation.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
   const std::uint32_t capacity_;

@@ -56,10 +56,11 @@ class SpscRing {
     return value != nullptr;
   }
 
-  // Any thread: a count that was true at some time during the call for either side, a guess for others.
+  // Any thread: exact for a side that is not at work meanwhile, an estimate for others.
   std::size_t size() const {
-    const std::size_t head = head_.load(std::memory_order_acquire);  // first, so that the difference is never negative
-    const std::size_t tail = tail_.load(std::memory_order_acquire);
+    // First, and acquire: the tail is then at least as new as the one that this head was reached from.
+    const std::size_t head = head_.load(std::memory_order_acquire);
+    const std::size_t tail = tail_.load(std::memory_order_relaxed);
     return std::min(tail - head, capacity());
   }
   bool empty() const { return size() == 0; }

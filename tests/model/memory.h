@@ -25,6 +25,8 @@ struct Operation {
   std::uint64_t operand = 0;
   std::uint64_t expected = 0;
   bool always_succeeds = false;  // a mutant of compare_exchange: does not compare
+  const char* file = "";         // where the program asked for it
+  unsigned line = 0;
 
   bool writes() const { return kind != Kind::load && kind != Kind::fence; }
 };

@@ -10,6 +10,13 @@
 
 namespace fairway::model {
 
+// The line of the call that it is a default argument of (std::source_location, which clang 14 lacks).
+struct Place {
+  Place(const char* file_in = __builtin_FILE(), unsigned line_in = __builtin_LINE()) : file(file_in), line(line_in) {}
+  const char* file;
+  unsigned line;
+};
+
 // The policy that puts each atomic operation of core's containers under the explorer. Made by thread 0 only.
 // compare_exchange_weak never fails spuriously: a loop around it would have no last iteration.
 struct ModelAtomics {
@@ -23,31 +30,44 @@ struct ModelAtomics {
     Atomic(const Atomic&) = delete;
     Atomic& operator=(const Atomic&) = delete;
 
-    T load(std::memory_order order) const { return from_bits(step(Kind::load, order, 0)); }
-    void store(T value, std::memory_order order) { step(Kind::store, order, to_bits(value)); }
-    T exchange(T value, std::memory_order order) { return from_bits(step(Kind::exchange, order, to_bits(value))); }
-    T fetch_add(T value, std::memory_order order) { return from_bits(step(Kind::add, order, to_bits(value))); }
-    bool compare_exchange_strong(T& expected, T desired, std::memory_order success, std::memory_order failure) {
+    T load(std::memory_order order, Place place = {}) const { return from_bits(step(Kind::load, order, 0, place)); }
+    void store(T value, std::memory_order order, Place place = {}) { step(Kind::store, order, to_bits(value), place); }
+    T exchange(T value, std::memory_order order, Place place = {}) {
+      return from_bits(step(Kind::exchange, order, to_bits(value), place));
+    }
+    T fetch_add(T value, std::memory_order order, Place place = {}) {
+      return from_bits(step(Kind::add, order, to_bits(value), place));
+    }
+    bool compare_exchange_strong(T& expected, T desired, std::memory_order success, std::memory_order failure,
+                                 Place place = {}) {
       Operation operation{.kind = Kind::compare_exchange,
                           .location = location_,
                           .order = success,
                           .failure_order = failure,
                           .operand = to_bits(desired),
-                          .expected = to_bits(expected)};
+                          .expected = to_bits(expected),
+                          .file = place.file,
+                          .line = place.line};
       const std::uint64_t seen = Explorer::current().step(operation);
       if (operation.always_succeeds || seen == operation.expected) return true;
       expected = from_bits(seen);
       return false;
     }
-    bool compare_exchange_weak(T& expected, T desired, std::memory_order success, std::memory_order failure) {
-      return compare_exchange_strong(expected, desired, success, failure);
+    bool compare_exchange_weak(T& expected, T desired, std::memory_order success, std::memory_order failure,
+                               Place place = {}) {
+      return compare_exchange_strong(expected, desired, success, failure, place);
     }
     // Not of std::atomic: sleeps until the value is not zero and takes it, as read() on an eventfd does.
-    void await_nonzero() { step(Kind::await_nonzero, std::memory_order_acq_rel, 0); }
+    void await_nonzero() { step(Kind::await_nonzero, std::memory_order_acq_rel, 0, {}); }
 
    private:
-    std::uint64_t step(Kind kind, std::memory_order order, std::uint64_t operand) const {
-      Operation operation{.kind = kind, .location = location_, .order = order, .operand = operand};
+    std::uint64_t step(Kind kind, std::memory_order order, std::uint64_t operand, Place place) const {
+      Operation operation{.kind = kind,
+                          .location = location_,
+                          .order = order,
+                          .operand = operand,
+                          .file = place.file,
+                          .line = place.line};
       return Explorer::current().step(operation);
     }
     static std::uint64_t to_bits(T value) {
@@ -64,8 +84,8 @@ struct ModelAtomics {
     unsigned location_;
   };
 
-  static void fence(std::memory_order order) {
-    Operation operation{.kind = Kind::fence, .order = order};
+  static void fence(std::memory_order order, Place place = {}) {
+    Operation operation{.kind = Kind::fence, .order = order, .file = place.file, .line = place.line};
     Explorer::current().step(operation);
   }
 };

@@ -7,8 +7,6 @@
 namespace fairway::model {
 namespace {
 
-constexpr unsigned kTail = 2;  // the atomics in the order of their making: two cells, then the tail
-
 // Producers are the first threads, the owner is the last. A value is 10 * producer + its number.
 struct Traffic : Program {
   Traffic(unsigned producers_in, int each_in, int pops_in) : producers(producers_in), each(each_in), pops(pops_in) {}
@@ -86,31 +84,17 @@ TEST(MpscQueueModel, TwoProducersOnAFullQueueLoseNothing) {
   EXPECT_EQ(explore("mpsc: 2 producers x 2, 2 pops, 2 cells", options, maker<Traffic>(2u, 2, 2)).failure, "");
 }
 
-TEST(MpscQueueModel, EveryWeakerOrderIsCaught) {
-  const unsigned owner = 2;
-  const auto make = maker<Traffic>(1u, 4, 3);
-  const Options options{.threads = 2};
-  expect_caught(options, {"mpsc: push publishes relaxed", by(1, stores(std::memory_order_release)), relax}, make);
-  const auto of_tail = [](const Operation& op) { return op.location == kTail; };
-  const Mutant blind_claim{
-      "mpsc: push looks at its cell relaxed",
-      [=](const Operation& op) { return by(1, loads(std::memory_order_acquire))(op) && !of_tail(op); }, relax};
-  expect_caught(options, blind_claim, make);
-  const Mutant blind_tail{"mpsc: the tail is relaxed", of_tail, relax};
-  expect_caught({.threads = 3}, blind_tail, maker<GiveBack>());
-  const Mutant blind_release{"mpsc: the tail is not released",
-                             [=](const Operation& op) { return of_tail(op) && op.kind == Kind::compare_exchange; },
-                             [](Operation& op) { op.order = std::memory_order_relaxed; }};
-  expect_caught({.threads = 3}, blind_release, maker<GiveBack>());
-  expect_caught(options, {"mpsc: pop looks relaxed", by(owner, loads(std::memory_order_acquire)), relax}, make);
-  expect_caught(options, {"mpsc: pop frees relaxed", by(owner, stores(std::memory_order_release)), relax}, make);
-}
-
 TEST(MpscQueueModel, AClaimWithoutComparingIsCaught) {
   const Mutant mutant{"mpsc: tail is claimed without comparing",
                       [](const Operation& op) { return op.kind == Kind::compare_exchange; },
                       [](Operation& op) { op.always_succeeds = true; }};
   expect_caught({.threads = 3}, mutant, maker<Traffic>(2u, 1, 2));
+}
+
+TEST(MpscQueueModel, NeedsEachOrderThatItAsksFor) {
+  EXPECT_EQ(orders_not_needed("mpsc_queue.h",
+                              {{{.threads = 2}, maker<Traffic>(1u, 4, 3)}, {{.threads = 3}, maker<GiveBack>()}}),
+            std::vector<std::string>{});
 }
 
 }  // namespace

@@ -134,5 +134,10 @@ TEST(SleepGateModel, EverySwappedOrMissingStepIsCaught) {
   expect_caught({}, blind, maker<Claims>());
 }
 
+TEST(SleepGateModel, NeedsEachOrderThatItAsksFor) {
+  EXPECT_EQ(orders_not_needed("sleep_gate.h", {{{}, maker<Sleeper>(1u, Bug::none)}, {{}, maker<Claims>()}}),
+            std::vector<std::string>{});
+}
+
 }  // namespace
 }  // namespace fairway::model

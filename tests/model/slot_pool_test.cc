@@ -71,21 +71,9 @@ TEST(SlotPoolModel, WithoutItsTagTheAbaIsCaught) {
   expect_caught({}, untagged, tenants(2, {"aa", "aar"}));
 }
 
-TEST(SlotPoolModel, EveryWeakerOrderIsCaught) {
-  const auto swaps = [](std::memory_order order) {
-    return [order](const Operation& op) { return op.kind == Kind::compare_exchange && op.order == order; };
-  };
-  const auto make = tenants(1, {"ar", "ar"});
-  expect_caught({}, {"slots: release gives back relaxed", swaps(std::memory_order_release), relax}, make);
-  const Mutant blind{"slots: acquire takes relaxed",
-                     [](const Operation& op) {
-                       return op.order == std::memory_order_acquire &&
-                              (op.kind == Kind::load || op.kind == Kind::compare_exchange);
-                     },
-                     relax};
-  expect_caught({}, blind, make);
-  const Mutant blind_retry{"slots: acquire takes relaxed after a lost race", swaps(std::memory_order_acquire), relax};
-  expect_caught({}, blind_retry, tenants(2, {"ara", "ar"}));
+TEST(SlotPoolModel, NeedsEachOrderThatItAsksFor) {
+  EXPECT_EQ(orders_not_needed("slot_pool.h", {{{}, tenants(1, {"ar", "ar"})}, {{}, tenants(2, {"ara", "ar"})}}),
+            std::vector<std::string>{});
 }
 
 }  // namespace
