@@ -44,6 +44,9 @@ struct Finding {
 };
 // Contradictions and things to look at, worst first. Deterministic.
 std::vector<Finding> lint(const Machine& machine);
+// What a topology file says that the machine it is meant for contradicts: bus ids that do not exist there, NUMA masks
+// that differ or are swapped. Only the contradictions; lint() of the file is its own.
+std::vector<Finding> lint_against(const Machine& file, const Machine& machine);
 
 struct Difference {
   double cost = 0;      // what it may cost: the share of a path's capacity lost, 0 to 1; 0 where it costs nothing known

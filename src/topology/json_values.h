@@ -66,8 +66,11 @@ class JsonWriter {
   template <class T>
   requires requires(JsonWriter& w, const T& x) { describe(w, x); }
   static Json encode(const T& x) {
+    if constexpr (Is<T, RecordedMatrix>) {
+      if (x.empty()) return {};
+    }
     auto object = encode_object(x);
-    return object.empty() && (Is<T, PcieLink> || Is<T, RecordedMatrix>) ? Json() : object;
+    return object.empty() && Is<T, PcieLink> ? Json() : object;
   }
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -12,11 +11,12 @@
 namespace fairway::topology {
 namespace {
 
-// The links between GPUs, summed once: machines have thousands.
+// The links between GPUs, summed once: machines have thousands. NVSwitches of one machine count as one fabric: those of
+// a baseboard each reach every GPU of it, and the trunks between the two baseboards of a DGX-2, which no driver lists,
+// join the rest.
 class LinkTable {
  public:
-  explicit LinkTable(const Machine& machine) {
-    find_fabrics(machine);
+  explicit LinkTable(const Machine& machine) : into_fabric_(machine.gpus.size(), 0) {
     for (const auto& link : machine.links) {
       const auto count = link.active ? *link.active : link.count.value_or(0);
       if (link.a.kind == NodeKind::gpu && link.b.kind == NodeKind::gpu) {
@@ -25,28 +25,18 @@ class LinkTable {
         if (link.kind == LinkKind::xgmi) pair.second += count;
       }
       if (link.kind != LinkKind::nvlink) continue;
-      if (link.a.kind == NodeKind::gpu && link.b.kind == NodeKind::nv_switch)
-        into_[link.a.index][fabric_[link.b.index]] += count;
-      if (link.b.kind == NodeKind::gpu && link.a.kind == NodeKind::nv_switch)
-        into_[link.b.index][fabric_[link.a.index]] += count;
+      if (link.a.kind == NodeKind::gpu && link.b.kind == NodeKind::nv_switch) into_fabric_[link.a.index] += count;
+      if (link.b.kind == NodeKind::gpu && link.a.kind == NodeKind::nv_switch) into_fabric_[link.b.index] += count;
     }
   }
 
-  // NV# counts direct links and, through NVSwitches that reach each other, what the GPU with fewer has.
+  // NV# counts direct links and, through NVSwitches, what the GPU with fewer has.
   [[nodiscard]] PathClass between(std::uint32_t a, std::uint32_t b) const {
-    std::uint32_t nvlinks = 0;
+    auto nvlinks = std::min(into_fabric_[a], into_fabric_[b]);
     std::uint32_t xgmi = 0;
     if (const auto found = direct_.find(std::minmax(a, b)); found != direct_.end()) {
-      nvlinks = found->second.first;
+      nvlinks += found->second.first;
       xgmi = found->second.second;
-    }
-    const auto from_a = into_.find(a);
-    const auto from_b = into_.find(b);
-    if (from_a != into_.end() && from_b != into_.end()) {
-      for (const auto& [fabric, count] : from_a->second) {
-        const auto other = from_b->second.find(fabric);
-        if (other != from_b->second.end()) nvlinks += std::min(count, other->second);
-      }
     }
     if (nvlinks > 0) return {PathKind::nvlink, nvlinks};
     if (xgmi > 0) return {PathKind::xgmi, xgmi};
@@ -54,25 +44,8 @@ class LinkTable {
   }
 
  private:
-  // Which NVSwitches reach each other: each gets the first switch of its connected part.
-  void find_fabrics(const Machine& machine) {
-    fabric_.resize(machine.nv_switches.size());
-    std::iota(fabric_.begin(), fabric_.end(), 0U);
-    const auto find = [this](std::uint32_t i) {
-      while (fabric_[i] != i) i = fabric_[i] = fabric_[fabric_[i]];
-      return i;
-    };
-    for (const auto& link : machine.links) {
-      if (link.a.kind != NodeKind::nv_switch || link.b.kind != NodeKind::nv_switch) continue;
-      const auto [low, high] = std::minmax(find(link.a.index), find(link.b.index));
-      fabric_[high] = low;
-    }
-    for (std::uint32_t i = 0; i < fabric_.size(); ++i) fabric_[i] = find(i);
-  }
-
-  std::vector<std::uint32_t> fabric_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<std::uint32_t, std::uint32_t>> direct_;  // NVLinks, xGMI
-  std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>> into_;  // links of a GPU into each fabric
+  std::vector<std::uint32_t> into_fabric_;  // links of each GPU to NVSwitches
 };
 
 // The device and the bridges above it, nearest first. Bounded, so that a cycle cannot trap it.

@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/assess.h"
+#include "topology/pci_ids.h"
+
+namespace fairway::topology {
+namespace {
+
+std::string gbps_text(const Fact<double>& gbps) {
+  return gbps ? fmt::format("{:g} Gb/s", *gbps) : "unknown rate";
+}
+
+Ref<Nic> nic_of(const Machine& machine, std::uint32_t rdma) {
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    if (machine.nics[i].rdma.index == rdma) return Ref<Nic>(i);
+  }
+  return {};
+}
+
+// Mellanox and Amazon functions carry the fabric; a virtio function is the host's or the hypervisor's management port.
+bool is_virtio(const Machine& machine, const NetInterface& interface) {
+  if (interface.driver && interface.driver->starts_with("virtio")) return true;
+  return interface.pci && machine.pci[interface.pci.index].vendor_id.value_or(0) == kVendorVirtio;
+}
+
+RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
+  const auto& device = machine.rdma[index];
+  RailVerdict verdict{{NodeKind::rdma, index}, false, {}};
+  if (device.software.value_or(false)) {
+    const auto below = device.ports.empty() ? Fact<std::string>{} : device.ports.front().interface;
+    verdict.reason = fmt::format("no rail: a soft-RoCE device: the CPU moves every byte{}",
+                                 below ? " over " + *below : std::string());
+    return verdict;
+  }
+  const auto up = std::find_if(device.ports.begin(), device.ports.end(),
+                               [](const RdmaPort& port) { return port.state.value_or("ACTIVE") == "ACTIVE"; });
+  if (!device.ports.empty() && up == device.ports.end()) {
+    verdict.reason = fmt::format("no rail: its port is {}", *device.ports.front().state);
+    return verdict;
+  }
+  const auto nic = nic_of(machine, index);
+  const auto capacity = nic ? nic_capacity_gbps(machine, machine.nics[nic.index]) : Fact<double>{};
+  const auto one_flow = nic ? nic_one_flow_gbps(machine, machine.nics[nic.index]) : Fact<double>{};
+  if (capacity && *capacity < 10.0) {
+    verdict.reason = fmt::format("no rail: {} is too slow for bulk traffic", gbps_text(capacity));
+    return verdict;
+  }
+  verdict.rail = true;
+  const auto& layer = up != device.ports.end() ? up->link_layer : Fact<std::string>{};
+  const auto fabric = !layer                 ? std::string("RDMA")
+                      : *layer == "Ethernet" ? (device.transport.value_or("") == "iWARP" ? "iWARP" : "RoCE")
+                                             : *layer;
+  verdict.reason = fmt::format("rail: {} at {}", fabric, gbps_text(capacity));
+  const auto legs =
+      nic && machine.nics[nic.index].bond ? machine.bonds[machine.nics[nic.index].bond.index].legs.size() : 0;
+  if (legs > 1)
+    verdict.reason += fmt::format(", a bond of {} legs of which one flow uses one ({})", legs, gbps_text(one_flow));
+  if (device.ports.empty() || !up->state) verdict.reason += "; whether its port is up is not recorded";
+  return verdict;
+}
+
+RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
+  const auto& interface = machine.interfaces[index];
+  RailVerdict verdict{{NodeKind::interface, index}, false, {}};
+  const auto no = [&verdict](std::string reason) {
+    verdict.reason = "no rail: " + std::move(reason);
+    return verdict;
+  };
+  switch (interface.kind) {
+    case InterfaceKind::loopback: return no("the loopback never leaves the host");
+    case InterfaceKind::bridge: return no("a software bridge, for containers or virtual machines");
+    case InterfaceKind::veth: return no("one end of a veth pair, a container's door");
+    case InterfaceKind::tun: return no("a tun or tap device: a program is behind it");
+    case InterfaceKind::tunnel: return no("a tunnel: every packet is wrapped by the CPU");
+    case InterfaceKind::dummy: return no("a dummy device: nothing is behind it");
+    case InterfaceKind::vlan: return no("a VLAN on another interface: that one is judged");
+    case InterfaceKind::macvlan: return no("a macvlan on another interface: that one is judged");
+    case InterfaceKind::other: return no("a virtual interface without a device below it");
+    case InterfaceKind::bond:
+    case InterfaceKind::physical:
+    case InterfaceKind::unknown: break;
+  }
+  if (interface.state.value_or("") == "down" || (interface.carrier && !*interface.carrier))
+    return no("the link is down");
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto& nic = machine.nics[i];
+    const bool own = std::find(nic.interfaces.begin(), nic.interfaces.end(), Ref<NetInterface>(std::size_t{index})) !=
+                     nic.interfaces.end();
+    const bool bonded = nic.bond && machine.bonds[nic.bond.index].interface.index == index;
+    if ((own || bonded) && nic.rdma && !machine.rdma[nic.rdma.index].software.value_or(false)) {
+      const auto whole = judge_rdma(machine, nic.rdma.index);
+      verdict.rail = whole.rail;
+      verdict.reason = fmt::format("{}: {} {}", whole.rail ? "rail" : "no rail",
+                                   bonded     ? "the bond of"
+                                   : nic.bond ? "a leg of"
+                                              : "the interface of",
+                                   machine.rdma[nic.rdma.index].name);
+      return verdict;
+    }
+  }
+  if (is_virtio(machine, interface)) return no("a virtio port: the hypervisor's or the card's management network");
+  if (interface.master && interface.kind != InterfaceKind::bond) {
+    return no(fmt::format("belongs to {}, which is judged", *interface.master));
+  }
+  if (interface.kind == InterfaceKind::bond) {
+    return no(
+        fmt::format("a bond without an RDMA device ({}): management, or TCP only", gbps_text(interface.speed_gbps)));
+  }
+  if (!interface.speed_gbps) return no("its speed is unknown, and no RDMA device stands on it");
+  if (*interface.speed_gbps < 25.0)
+    return no(fmt::format("{} and no RDMA: a management port", gbps_text(interface.speed_gbps)));
+  verdict.rail = true;
+  verdict.reason = fmt::format("rail for TCP only: {} without an RDMA device", gbps_text(interface.speed_gbps));
+  return verdict;
+}
+
+}  // namespace
+
+RailVerdict rail_verdict(const Machine& machine, NodeRef node) {
+  if (node.kind == NodeKind::rdma) return judge_rdma(machine, node.index);
+  if (node.kind == NodeKind::interface) return judge_interface(machine, node.index);
+  if (node.kind == NodeKind::nic) {
+    const auto& nic = machine.nics[node.index];
+    if (nic.rdma) return {node, judge_rdma(machine, nic.rdma.index).rail, judge_rdma(machine, nic.rdma.index).reason};
+    if (!nic.interfaces.empty()) {
+      auto verdict = judge_interface(machine, nic.interfaces.front().index);
+      verdict.node = node;
+      return verdict;
+    }
+    return {node, false, "no rail known: neither an RDMA device nor an interface of this function is recorded"};
+  }
+  return {node, false, "no rail: not a network port"};
+}
+
+std::vector<RailVerdict> rail_verdicts(const Machine& machine) {
+  std::vector<RailVerdict> verdicts;
+  for (std::uint32_t i = 0; i < machine.rdma.size(); ++i) verdicts.push_back(judge_rdma(machine, i));
+  for (std::uint32_t i = 0; i < machine.interfaces.size(); ++i) verdicts.push_back(judge_interface(machine, i));
+  return verdicts;
+}
+
+}  // namespace fairway::topology

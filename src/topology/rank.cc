@@ -1,0 +1,111 @@
+#include <algorithm>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "topology/assess.h"
+#include "topology/text.h"
+
+namespace fairway::topology {
+namespace {
+
+void take_least(Fact<double>& least, const Fact<double>& gbs) {
+  if (gbs && (!least || *gbs < *least)) least = gbs;
+}
+
+// The smallest known rate of the PCIe links from a device up to where its path leaves for the other end.
+void take_pcie(const Machine& machine, Ref<PciDevice> device, const std::vector<std::uint32_t>& stop,
+               Fact<double>& least) {
+  for (std::size_t depth = 0; device && depth <= kMaxPciDepth; ++depth) {
+    if (std::find(stop.begin(), stop.end(), device.index) != stop.end()) return;
+    take_least(least, current_gbs(machine.pci[device.index].link));
+    device = machine.pci[device.index].parent;
+  }
+}
+
+std::vector<std::uint32_t> bridges_above(const Machine& machine, Ref<PciDevice> device) {
+  std::vector<std::uint32_t> out;
+  for (std::size_t depth = 0; device && depth <= kMaxPciDepth; ++depth) {
+    out.push_back(device.index);
+    device = machine.pci[device.index].parent;
+  }
+  return out;
+}
+
+std::string_view class_words(PathKind kind) {
+  switch (kind) {
+    case PathKind::pix: return "behind the same PCIe switch";
+    case PathKind::pxb: return "behind the same host bridge, over several switches";
+    case PathKind::phb: return "over one host bridge of the CPU";
+    case PathKind::node: return "in the same NUMA node, over two host bridges";
+    case PathKind::sys: return "across sockets";
+    default: return "at a place that no source knows";
+  }
+}
+
+void finish(const Machine& machine, NicChoice& choice, Ref<PciDevice> other) {
+  const auto& nic = machine.nics[choice.nic.index];
+  const auto position = nic.functions.empty() ? Ref<PciDevice>{} : nic.functions.front();
+  Fact<double> pcie;
+  const auto above_other = bridges_above(machine, other);
+  const auto above_nic = bridges_above(machine, position);
+  take_pcie(machine, position, above_other, pcie);
+  take_pcie(machine, other, above_nic, pcie);
+  const auto port_gbps = nic_capacity_gbps(machine, nic);
+  const auto flow_gbps = nic_one_flow_gbps(machine, nic);
+  choice.gbs = pcie;
+  choice.one_flow_gbs = pcie;
+  if (port_gbps) take_least(choice.gbs, {*port_gbps / 8.0, port_gbps.source});
+  if (flow_gbps) take_least(choice.one_flow_gbs, {*flow_gbps / 8.0, flow_gbps.source});
+  const auto verdict = rail_verdict(machine, {NodeKind::nic, choice.nic.index});
+  choice.rail = verdict.rail;
+  choice.reason = fmt::format("{}: {}", choice.path.to_string(), class_words(choice.path.kind));
+  if (choice.gbs) {
+    const bool by_port = port_gbps && *port_gbps / 8.0 <= *choice.gbs;
+    choice.reason += fmt::format("; {:.4g} GB/s, bound by its {}", *choice.gbs, by_port ? "port" : "PCIe link");
+  } else {
+    choice.reason += "; its rate is unknown";
+  }
+  if (!choice.rail) choice.reason += "; " + verdict.reason;
+}
+
+void sort_choices(const Machine& machine, std::vector<NicChoice>& choices) {
+  std::stable_sort(choices.begin(), choices.end(), [&machine](const NicChoice& a, const NicChoice& b) {
+    const auto key = [](const NicChoice& c) { return std::tuple(!c.rail, c.path.kind, -c.gbs.value_or(0)); };
+    if (key(a) != key(b)) return key(a) < key(b);
+    return text::natural_less(machine.nics[a.nic.index].name, machine.nics[b.nic.index].name);
+  });
+}
+
+}  // namespace
+
+std::vector<NicChoice> nics_for_gpu(const Machine& machine, Ref<Gpu> gpu) {
+  std::vector<NicChoice> choices;
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    NicChoice choice;
+    choice.nic = Ref<Nic>(i);
+    choice.path =
+        path_class(machine, {NodeKind::gpu, gpu.index}, {NodeKind::nic, choice.nic.index}).value_or(PathClass{});
+    finish(machine, choice, machine.gpus[gpu.index].pci);
+    choices.push_back(std::move(choice));
+  }
+  sort_choices(machine, choices);
+  return choices;
+}
+
+std::vector<NicChoice> nics_for_numa(const Machine& machine, std::uint32_t numa_os_index) {
+  std::vector<NicChoice> choices;
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) {
+    NicChoice choice;
+    choice.nic = Ref<Nic>(i);
+    const auto numa = numa_of(machine, {NodeKind::nic, choice.nic.index});
+    if (numa) choice.path = {*numa == numa_os_index ? PathKind::phb : PathKind::sys, 0};
+    if (!numa && machine.numa_nodes.size() == 1) choice.path = {PathKind::phb, 0};
+    finish(machine, choice, {});
+    choices.push_back(std::move(choice));
+  }
+  sort_choices(machine, choices);
+  return choices;
+}
+
+}  // namespace fairway::topology
