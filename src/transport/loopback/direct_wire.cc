@@ -33,6 +33,8 @@ std::unique_ptr<Port> DirectWire::offer(std::uint64_t id, End end) {
     std::lock_guard lock(mutex_);
     std::erase_if(offers_, [](const auto& offer) { return offer.second.expired(); });
     offers_[id] = pipe;
+    std::erase_if(pipes_, [](const auto& known) { return known.expired(); });
+    pipes_.push_back(pipe);
   }
   return std::make_unique<DirectPort>(std::move(pipe), 0, end.regions);
 }
@@ -50,6 +52,20 @@ std::unique_ptr<Port> DirectWire::attach(std::uint64_t id, End end) {
   pipe->bells[1] = std::move(end.doorbell);
   pipe->attached.store(true, std::memory_order_release);
   return std::make_unique<DirectPort>(std::move(pipe), 1, end.regions);
+}
+
+bool DirectWire::cut(std::uint64_t name) {
+  std::shared_ptr<Pipe> found;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& known : pipes_)
+      if (auto pipe = known.lock(); pipe && pipe->name == name) found = std::move(pipe);
+  }
+  if (!found) return false;
+  found->broken.store(true, std::memory_order_seq_cst);
+  found->ring(0);
+  found->ring(1);
+  return true;
 }
 
 }  // namespace fairway::transport::loopback

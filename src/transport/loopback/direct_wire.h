@@ -24,10 +24,14 @@ class DirectWire final : public Wire {
   std::unique_ptr<Port> offer(std::uint64_t id, End end) override;
   std::unique_ptr<Port> attach(std::uint64_t id, End end) override;
 
+  // Breaks the link of that name for both ends, as a pulled cable would: for tests of failover. False: no such link.
+  bool cut(std::uint64_t name);
+
  private:
   const std::vector<Device> devices_;
   std::atomic<std::uint64_t> next_name_{1};
-  std::mutex mutex_;  // guards offers_
+  std::mutex mutex_;  // guards what follows
+  std::vector<std::weak_ptr<Pipe>> pipes_;
   std::unordered_map<std::uint64_t, std::weak_ptr<Pipe>> offers_;
 };
 

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace fairway::conformance {
+
+// Memory that shows every byte that moved: a pattern by position and seed inside, poison in the margins. An `offset` makes
+// its start unaligned. A value; stays where it is once made.
+class Buffer {
+ public:
+  static constexpr std::size_t kMargin = 512;
+  static constexpr std::byte kPoison{0xd7};
+
+  explicit Buffer(std::size_t size, std::size_t offset = 0)
+      : bytes_(size + 2 * kMargin + 64, kPoison), size_(size) {
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data()) + kMargin;
+    begin_ = bytes_.data() + ((address + 63) / 64 * 64 - address) + kMargin + offset % 64;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::byte* data() { return begin_; }
+  std::size_t size() const { return size_; }
+
+  static std::byte pattern(std::uint64_t seed, std::uint64_t position) {
+    const std::uint64_t mixed = (position / 8 + 1) * 0x9e3779b97f4a7c15 ^ seed * 0xd6e8feb86659fd93;
+    return static_cast<std::byte>(mixed >> (8 * (position % 8)) >> 3 ^ position);
+  }
+  void fill(std::uint64_t seed) {
+    for (std::size_t i = 0; i < size_; ++i) begin_[i] = pattern(seed, i);
+  }
+  void poison() { std::memset(begin_, static_cast<int>(kPoison), size_); }
+
+  // Empty when [from, from + length) holds `seed`'s pattern from `position` on; else what is wrong.
+  std::string holds(std::uint64_t seed, std::size_t from, std::size_t length, std::uint64_t position) const {
+    for (std::size_t i = 0; i < length; ++i)
+      if (begin_[from + i] != pattern(seed, position + i)) return "wrong byte at " + std::to_string(from + i);
+    return {};
+  }
+  // Empty when [from, from + length) and the margins are as poison() left them.
+  std::string untouched(std::size_t from, std::size_t length) const {
+    for (std::size_t i = 0; i < length; ++i)
+      if (begin_[from + i] != kPoison) return "a stray byte at " + std::to_string(from + i);
+    return margins();
+  }
+  std::string margins() const {
+    for (const std::byte* at = bytes_.data(); at < begin_; ++at)
+      if (*at != kPoison) return "a stray byte " + std::to_string(begin_ - at) + " before the memory";
+    for (const std::byte* at = begin_ + size_; at < bytes_.data() + bytes_.size(); ++at)
+      if (*at != kPoison) return "a stray byte " + std::to_string(at - begin_ - size_) + " after the memory";
+    return {};
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::size_t size_;
+  std::byte* begin_;
+};
+
+}  // namespace fairway::conformance

@@ -1,0 +1,140 @@
+#include <algorithm>
+#include <map>
+
+#include "conformance/world.h"
+
+// Cancel, deregister, disconnect and close while slices are in flight: each keeps its one event, and memory is its owner's.
+namespace fairway::conformance {
+
+FAIRWAY_CLAIMS(Leave);
+
+namespace {
+
+struct Traffic {
+  Traffic(World& world, std::uint64_t seed, Op op) : near(kSize * kCount), far(kSize * kCount) {
+    (op == Op::read ? far : near).fill(seed);
+    const auto links = world.a().wait_links(world.links());
+    local = world.a().remember(near, Access::none);
+    remote = world.b().remember(far, Access::all);
+    const std::uint64_t handle = world.a().import(remote);
+    std::vector<Slice> slices;
+    for (std::uint32_t i = 0; i < kCount; ++i)
+      slices.push_back(slice(op, links[i % links.size()], i, local, i * kSize, handle, i * kSize, kSize));
+    taken = world.a().post(slices);
+  }
+  static constexpr std::size_t kSize = 4096, kCount = 32;
+  Buffer near, far;
+  Memory local, remote;
+  std::size_t taken = 0;
+};
+
+bool told(Side& side, EventKind kind) {
+  return side.wait([kind](const std::vector<Seen>& log) {
+    return std::any_of(log.begin(), log.end(), [kind](const Seen& seen) { return seen.event.kind == kind; });
+  });
+}
+
+void one_event_each(Side& side, std::size_t taken) {
+  std::map<std::uint32_t, int> events;
+  for (const Seen& seen : side.seen())
+    if (seen.event.kind == EventKind::done || seen.event.kind == EventKind::failed) ++events[seen.event.token];
+  EXPECT_EQ(events.size(), taken);
+  for (const auto& [token, count] : events) EXPECT_EQ(count, 1) << "slice " << token;
+}
+
+bool writes_and_reads(World& world) {
+  const auto& can = world.a().devices().front().capabilities;
+  return native(can, Op::write) && native(can, Op::read);
+}
+
+}  // namespace
+
+TEST_P(Leave, CancelEndsSlicesOnceEach) {
+  connected([&](World& world, std::uint64_t seed) {
+    if (!writes_and_reads(world)) GTEST_SKIP() << "messages only";
+    if (seed % 2 == 0) world.b().pause(true);
+    Traffic traffic(world, seed, seed % 3 == 0 ? Op::read : Op::write);
+    for (std::uint32_t i = 0; i < traffic.taken; i += 2) world.a().cancel(i);
+    world.a().rest(kMillisecond);
+    world.b().pause(false);
+    ASSERT_TRUE(world.a().wait_ended(traffic.taken));
+    world.a().rest(5 * kMillisecond);
+    one_event_each(world.a(), traffic.taken);
+    for (const Seen& seen : world.a().seen()) {
+      if (seen.event.kind != EventKind::failed) continue;
+      EXPECT_EQ(seen.event.status.code(), ErrorCode::cancelled);
+    }
+  });
+}
+
+TEST_P(Leave, DeregisteredLocalMemoryIsNoLongerTouched) {
+  connected([&](World& world, std::uint64_t seed) {
+    if (!writes_and_reads(world)) GTEST_SKIP() << "messages only";
+    Traffic traffic(world, seed, Op::read);
+    world.a().deregister(traffic.local);
+    ASSERT_TRUE(told(world.a(), EventKind::deregistered));
+    traffic.near.poison();
+    world.a().rest(100 * kMillisecond);
+    EXPECT_EQ(traffic.near.untouched(0, traffic.near.size()), "");
+    ASSERT_TRUE(world.a().wait_ended(traffic.taken));
+    one_event_each(world.a(), traffic.taken);
+  });
+}
+
+TEST_P(Leave, DeregisteredTargetMemoryIsNoLongerTouched) {
+  connected([&](World& world, std::uint64_t seed) {
+    if (!writes_and_reads(world)) GTEST_SKIP() << "messages only";
+    Traffic traffic(world, seed, Op::write);
+    world.b().deregister(traffic.remote);
+    ASSERT_TRUE(told(world.b(), EventKind::deregistered));
+    traffic.far.poison();
+    world.b().rest(100 * kMillisecond);
+    EXPECT_EQ(traffic.far.untouched(0, traffic.far.size()), "");
+    ASSERT_TRUE(world.a().wait_ended(traffic.taken));
+    one_event_each(world.a(), traffic.taken);
+    for (const Seen& seen : world.a().seen())
+      if (seen.event.kind == EventKind::failed) {
+        EXPECT_EQ(seen.event.status.code(), ErrorCode::revoked);
+      }
+  });
+}
+
+TEST_P(Leave, DisconnectGivesEverySliceItsEvent) {
+  connected([&](World& world, std::uint64_t seed) {
+    if (!writes_and_reads(world)) GTEST_SKIP() << "messages only";
+    Traffic traffic(world, seed, Op::read);
+    Side& leaver = seed % 2 == 0 ? world.a() : world.b();
+    Side& stays = seed % 2 == 0 ? world.b() : world.a();
+    leaver.disconnect();
+    ASSERT_TRUE(told(stays, EventKind::link_down));
+    stays.disconnect();
+    ASSERT_TRUE(world.a().wait_ended(traffic.taken));
+    ASSERT_TRUE(told(world.a(), EventKind::fenced));
+    traffic.near.poison();
+    world.a().rest(50 * kMillisecond);
+    EXPECT_EQ(traffic.near.untouched(0, traffic.near.size()), "");
+    one_event_each(world.a(), traffic.taken);
+    // The number is free again.
+    ASSERT_TRUE(world.connect());
+  });
+}
+
+TEST_P(Leave, CloseUnderTrafficLeavesMemoryAlone) {
+  connected([&](World& world, std::uint64_t seed) {
+    if (!writes_and_reads(world)) GTEST_SKIP() << "messages only";
+    Traffic traffic(world, seed, seed % 2 == 0 ? Op::read : Op::write);
+    Side& closes = seed % 4 < 2 ? world.a() : world.b();
+    Side& stays = seed % 4 < 2 ? world.b() : world.a();
+    Buffer& memory = &closes == &world.a() ? traffic.near : traffic.far;
+    closes.close();  // at once: on return nothing touches its regions
+    memory.poison();
+    ASSERT_TRUE(told(stays, EventKind::link_down));
+    stays.rest(50 * kMillisecond);
+    EXPECT_EQ(memory.untouched(0, memory.size()), "");
+    stays.disconnect();
+    ASSERT_TRUE(world.a().wait_ended(traffic.taken));
+    one_event_each(world.a(), traffic.taken);
+  });
+}
+
+}  // namespace fairway::conformance

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "conformance/side.h"
+
+// One suite of claims for every transport. A new one joins with one file that makes its worlds and one line in worlds.cc; a
+// claim is skipped only by what the transport says of itself.
+namespace fairway::conformance {
+
+// Two sides of one transport and what can be done to them.
+class World {
+ public:
+  virtual ~World() = default;
+  Side& a() { return *a_; }
+  Side& b() { return *b_; }
+  virtual std::size_t links() const = 0;  // that a connected pair has
+  virtual bool break_link(std::uint64_t name) = 0;  // false: this world cannot
+  virtual bool overlapping_memory() const { return true; }  // both sides' memory may be the same
+
+  // Connects the two; false when not all links came up.
+  bool connect() {
+    a().carry_to(b());
+    b().carry_to(a());
+    b().connect(Role::acceptor);  // first: bytes of a peer that this side does not know are not kept
+    a().connect(Role::initiator);
+    return a().wait_links(links()).size() == links() && b().wait_links(links()).size() == links();
+  }
+
+ protected:
+  std::unique_ptr<Side> a_, b_;
+};
+
+struct Kind {
+  std::string name;          // in the test's name
+  unsigned runs = 1;         // with different seeds
+  std::function<std::unique_ptr<World>(std::uint64_t seed)> make;
+};
+inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+std::vector<Kind> all_kinds();
+std::vector<Kind> loopback_kinds();
+
+// The base of all claims: Claim::each runs a body in every world of the kind and names the seed that failed.
+class Claim : public testing::TestWithParam<Kind> {
+ protected:
+  template <class Body>
+  void each(Body body) {
+    for (std::uint64_t seed = 1; seed <= GetParam().runs; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      const std::unique_ptr<World> world = GetParam().make(seed);
+      body(*world, seed);
+      if (testing::Test::HasFatalFailure() || testing::Test::HasNonfatalFailure()) return;
+    }
+  }
+  // With the two sides connected.
+  template <class Body>
+  void connected(Body body) {
+    each([&](World& world, std::uint64_t seed) {
+      ASSERT_TRUE(world.connect());
+      body(world, seed);
+    });
+  }
+};
+
+inline bool native(const transport::Capabilities& can, Op op) {
+  return (can.operations & static_cast<std::uint8_t>(op)) != 0;
+}
+inline bool native(const transport::Capabilities& can, Shape shape) {
+  return (can.shapes & static_cast<std::uint8_t>(shape)) != 0;
+}
+
+// A contiguous slice between two remembered memories.
+inline Slice slice(Op op, const UpLink& link, transport::SliceToken token, const Memory& local, std::uint64_t at,
+                   std::uint64_t remote, std::uint64_t remote_offset, std::uint64_t length) {
+  Slice made;
+  made.op = op;
+  made.token = token;
+  made.link = link.id;
+  made.local = local.buffer->data() + at;
+  made.local_handle = local.handle;
+  made.remote_handle = remote;
+  made.remote_offset = remote_offset;
+  made.length = length;
+  return made;
+}
+
+inline std::string kind_name(const testing::TestParamInfo<Kind>& kind) { return kind.param.name; }
+
+#define FAIRWAY_CLAIMS(claim)    \
+  class claim : public Claim {}; \
+  INSTANTIATE_TEST_SUITE_P(Conformance, claim, testing::ValuesIn(all_kinds()), kind_name)
+
+}  // namespace fairway::conformance
