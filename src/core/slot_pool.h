@@ -42,9 +42,9 @@ class SlotPool {
       if (index == kNone) return std::nullopt;
       next =
           slots_[index].next.load(std::memory_order_relaxed);  // wrong if the slot went meanwhile: then the tag differs
-      // Relaxed on success: it reads the very store that was acquired above or by the failure before, for no other has
-      // its tag.
-    } while (!head_.compare_exchange_weak(head, pack(tag(head) + 1, next), std::memory_order_relaxed,
+      // On success it reads the very store that was acquired above or by the failure before, for no other has its tag:
+      // relaxed would do, but GCC 12 warns of a failure order that is stronger.
+    } while (!head_.compare_exchange_weak(head, pack(tag(head) + 1, next), std::memory_order_acquire,
                                           std::memory_order_acquire));
     advance_generation(slots_[index]);
     return index;
