@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -7,21 +8,26 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime.h"
 #include "fairway/status.h"
 
-// Who is there. Control finds peers, proves both sides' knowledge of the job's key, keeps a session with each alive, and
-// carries the engine's own messages in order. It knows nothing of transports, regions or transfers.
+#include "core/runtime.h"
+
+// Who is there. Control finds peers, proves both sides' knowledge of the job's key, keeps a session with each alive,
+// and carries the engine's own messages in order. It knows nothing of transports, regions or transfers.
 namespace fairway::control {
 
 struct Options {
-  std::string name;                 // this engine's name in the directory and in messages; empty: its address
+  std::string name;  // this engine's name in the directory and in messages; empty: its address
   std::string listen = "127.0.0.1:0";
-  std::string job_key;              // needed to listen beyond loopback
-  std::string directory;            // "": none; "serve": serve one here; "host:port": one served there; "redis://host:port[/prefix]"
+  std::string advertise;  // "host:port" that peers reach this engine by; empty: the address it listens on, where
+                          // a wildcard (0.0.0.0) stands for whatever address a peer sees it come from
+  std::string job_key;    // needed to listen beyond loopback
+  std::string
+      directory;  // "": none; "serve": serve one here; "host:port": one served there; "redis://host:port[/prefix]"
   Time peer_timeout = 2 * kSecond;  // a peer that shows no life for so long is dead
   std::uint32_t max_peers = 1024;
-  std::uint32_t max_queued_bytes = 1 << 20;  // per session, of messages not yet acknowledged; beyond it the session fails
+  std::uint32_t max_queued_bytes =
+      1 << 20;  // per session, of messages not yet acknowledged; beyond it send() says queue_full
 };
 
 // A session with one life of one peer. Never reused within one Control.
@@ -32,12 +38,14 @@ struct PeerInfo {
   std::string address;  // where the peer listens, "host:port"
   std::uint64_t incarnation = 0;
   bool initiated_here = false;  // of two sides that connect to each other at once, exactly one says true
+  std::array<std::byte, 32>
+      secret{};  // known to both ends of this session only: lanes prove by it that they belong to it
 };
 
 // Whether the workers behind this control make progress; carried by the heartbeat so that a stuck worker is seen.
 struct Progress {
-  bool queued = false;        // work waits
-  std::uint64_t steps = 0;    // grows with every worker step while work is queued
+  bool queued = false;      // work waits
+  std::uint64_t steps = 0;  // grows with every worker step while work is queued
 };
 
 // What control tells the engine. Called on control's own thread; must not block or call Control::close().
@@ -53,6 +61,10 @@ class Observer {
   virtual void connect_done(std::uint64_t token, Result<SessionId> session) = 0;
   virtual void resolve_done(std::uint64_t token, Result<std::string> address) = 0;
   virtual Progress progress() = 0;
+  // After a send() to this session said queue_full: there is room again.
+  virtual void writable(SessionId) {}
+  // Somebody was turned away: who did not prove the key, spoke no common version or no Fairway at all. For logs.
+  virtual void refused(const std::string& /*address*/, const Status& /*why*/) {}
 };
 
 // All calls are for any thread; they queue a command for control's thread and return.
@@ -61,13 +73,17 @@ class Control {
   virtual ~Control() = default;  // close()
   virtual std::string address() const = 0;
   virtual std::uint64_t incarnation() const = 0;
-  // Connecting twice to one living peer gives the same session.
+  // Connecting twice to one living peer gives the same session. While nobody listens there it tries again until
+  // `timeout`, so that engines may start in any order. To its own address an engine gets a session with itself.
   virtual Status connect(const std::string& address, std::uint64_t token, Time timeout) = 0;
   virtual Status resolve(const std::string& name, std::uint64_t token, Time timeout) = 0;  // by the directory
-  // At most kMaxMessage bytes, copied. not_found when the session is down.
+  // At most kMaxMessage bytes, copied. not_found when the session is down, queue_full when max_queued_bytes wait: see
+  // Observer::writable.
   virtual Status send(SessionId session, std::span<const std::byte> bytes) = 0;
   virtual void disconnect(SessionId session) = 0;  // orderly: the peer sees `closed`
-  virtual void close() = 0;                        // tells every peer, then stops; no observer call follows
+  // Ends every session (session_down, closed) and every wait, tells every peer, then stops; within half a second even
+  // when peers hang. No observer call follows. Not from the observer.
+  virtual void close() = 0;
 };
 inline constexpr std::size_t kMaxMessage = 4096;
 

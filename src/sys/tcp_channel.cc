@@ -53,12 +53,11 @@ void TcpChannel::on_ready(std::uint32_t events) {
 Status TcpChannel::fail(int error, bool sending) {
   const auto what = !connected_ ? fmt::format("cannot connect to {}", peer_)
                                 : fmt::format("{} {} failed", sending ? "sending to" : "receiving from", peer_);
-  failure_ = system_status(error, what);
-  return failure_;
+  return system_status(error, what);
 }
 
 Result<std::size_t> TcpChannel::send(std::span<const std::byte> bytes) {
-  if (!failure_) return failure_;
+  if (!send_failure_) return send_failure_;
   if (bytes.empty() || !writable_) return std::size_t{0};
   for (;;) {
     const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -67,14 +66,14 @@ Result<std::size_t> TcpChannel::send(std::span<const std::byte> bytes) {
       return static_cast<std::size_t>(sent);
     }
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return fail(errno, true);
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return send_failure_ = fail(errno, true);
     writable_ = !epoll_->harvested();
     return std::size_t{0};
   }
 }
 
 Result<std::size_t> TcpChannel::receive(std::span<std::byte> into) {
-  if (!failure_) return failure_;
+  if (!receive_failure_) return receive_failure_;
   if (into.empty() || !readable_) return std::size_t{0};
   for (;;) {
     const ssize_t got = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
@@ -83,11 +82,11 @@ Result<std::size_t> TcpChannel::receive(std::span<std::byte> into) {
       return static_cast<std::size_t>(got);
     }
     if (got == 0) {
-      failure_ = Status(ErrorCode::closed, fmt::format("{} closed the connection", peer_));
-      return failure_;
+      receive_failure_ = Status(ErrorCode::closed, fmt::format("{} closed the connection", peer_));
+      return receive_failure_;
     }
     if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return fail(errno, false);
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return receive_failure_ = fail(errno, false);
     readable_ = !epoll_->harvested();
     return std::size_t{0};
   }

@@ -40,7 +40,9 @@ class TcpChannel final : public Channel, private Readiness {
   // Hints from epoll; written on the task's thread before step(), read in step().
   bool readable_ = true;
   bool writable_ = true;
-  Status failure_;
+  // Of each direction: what arrived before a connection broke can still be received after sending failed.
+  Status send_failure_;
+  Status receive_failure_;
 };
 
 // The options every Fairway TCP socket has.

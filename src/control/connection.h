@@ -1,0 +1,93 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/bodies.h"
+#include "control/frame.h"
+#include "control/hello.h"
+#include "control/proof.h"
+#include "core/runtime.h"
+
+namespace fairway::control {
+
+// What the connections of one control share. Owned by control's thread.
+struct Wire {
+  Wire(std::string_view job_key, Rng& rng_in) : key(job_key), rng(rng_in) {}
+
+  JobKey key;
+  Rng& rng;
+  VersionRange versions;
+  std::array<std::byte, 16384> chunk{};  // where bytes land before they are a connection's
+};
+
+// One channel from its hello to its last frame. Owned by control's thread. Idle it holds about 300 bytes.
+class Connection {
+ public:
+  Connection(Wire& wire, std::unique_ptr<Channel> channel, Role role);
+
+  // Reads and writes what the channel gives and takes, and goes on with the handshake.
+  void pump();
+  bool is_open() const { return phase_ == Phase::open; }  // both sides proved that they know the key
+  // Ok while it lives. What arrived before it failed can still be had from next().
+  const Status& failure() const { return failure_; }
+  // The next frame, valid until the next pump(). Only once is_open().
+  std::optional<Frame> next();
+  // More may be readable than one pump() takes: do not sleep.
+  bool hungry() const { return hungry_; }
+
+  template <class Body>
+  void put(const Body& body) {
+    std::array<std::byte, kMaxBody> bytes;
+    ByteWriter out(bytes);
+    body.write(out);
+    put(Body::kType, out.written());
+  }
+  void put(FrameType type, std::span<const std::byte> body);
+  void flush();
+  std::size_t unsent() const { return out_.size() - out_sent_; }
+
+  std::string peer_address() const { return channel_->peer_address(); }
+
+ private:
+  enum class Phase : std::uint8_t { hello, proof, open };
+
+  void send_hello();
+  void send_raw(std::span<const std::byte> bytes);
+  std::size_t wanted() const;
+  void read();
+  void advance();
+  void on_hello(std::span<const std::byte> bytes);
+  void on_proof(std::span<const std::byte> bytes);
+  void on_verdict(std::span<const std::byte> bytes);
+  void fail(Status status);
+  std::optional<Mac> derive(std::string_view label, std::span<const std::byte> more = {});
+  bool derive_keys();
+
+  Wire& wire_;
+  const std::unique_ptr<Channel> channel_;
+  const Role role_;
+  Phase phase_ = Phase::hello;
+  bool hungry_ = false;
+  Status failure_;
+  Status broken_;  // sending failed; what arrived before is still read
+  std::vector<std::byte> in_;
+  std::size_t in_used_ = 0;
+  std::vector<std::byte> out_;
+  std::size_t out_sent_ = 0;
+
+  // Only during the handshake.
+  struct Transcript {
+    HelloBytes ours{};
+    HelloBytes theirs{};
+    Mac proof{};  // the dialer's
+  };
+  std::unique_ptr<Transcript> transcript_;
+  std::optional<Sealer> sealer_;
+  std::optional<Opener> opener_;
+};
+
+}  // namespace fairway::control

@@ -1,0 +1,102 @@
+#include "control/mailbox.h"
+
+#include <fmt/format.h>
+
+#include "control/outbox.h"
+
+namespace fairway::control {
+namespace {
+
+constexpr std::size_t kMaxCommands = 1024;
+
+constexpr std::uint32_t generation_of(std::uint64_t value) {
+  return static_cast<std::uint32_t>(value >> 32);
+}
+
+Status gone() {
+  return {ErrorCode::not_found, "that session is down or never was"};
+}
+
+}  // namespace
+
+Mailbox::Mailbox(std::uint32_t max_sessions, std::uint32_t max_queued_bytes)
+    : max_sessions_(max_sessions),
+      max_queued_bytes_(max_queued_bytes),
+      gates_(std::make_unique<Gate[]>(max_sessions)),
+      commands_(kMaxCommands) {}
+
+Status Mailbox::post(Command command) {
+  if (commands_.push(std::move(command))) return {};
+  return {ErrorCode::queue_full, fmt::format("{} commands wait for control's thread", kMaxCommands)};
+}
+
+Mailbox::Gate* Mailbox::gate_of(SessionId session) {
+  const std::uint32_t slot = slot_of(session);
+  return generation_of(session) != 0 && slot < max_sessions_ ? &gates_[slot] : nullptr;
+}
+
+Status Mailbox::send(SessionId session, std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxMessage)
+    return {ErrorCode::out_of_range, fmt::format("a message of {} bytes; at most {}", bytes.size(), kMaxMessage)};
+  Gate* gate = gate_of(session);
+  if (!gate) return gone();
+  const auto size = static_cast<std::uint32_t>(bytes.size()) + kMessageOverhead;
+  // Generation and count change together, so that nothing is ever counted on the slot's next session.
+  std::uint64_t state = gate->state.load(std::memory_order_seq_cst);
+  do {
+    if (generation_of(state) != generation_of(session)) return gone();
+    if (static_cast<std::uint32_t>(state) + std::uint64_t{size} > max_queued_bytes_) {
+      // What was released between the look and the mark would tell nobody: look again. Sequentially consistent with
+      // release(), which changes the count and then looks at the mark.
+      gate->full.store(true, std::memory_order_seq_cst);
+      state = gate->state.load(std::memory_order_seq_cst);
+      if (generation_of(state) != generation_of(session)) return gone();
+      if (static_cast<std::uint32_t>(state) + std::uint64_t{size} > max_queued_bytes_)
+        return {ErrorCode::queue_full, fmt::format("{} bytes of messages are not acknowledged yet", max_queued_bytes_)};
+    }
+  } while (!gate->state.compare_exchange_weak(state, state + size, std::memory_order_seq_cst));
+  Command command;
+  command.kind = Command::Kind::send;
+  command.id = session;
+  command.bytes.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  Status status = post(std::move(command));
+  if (!status) release(session, size);
+  return status;
+}
+
+void Mailbox::disconnect(SessionId session) {
+  Gate* gate = gate_of(session);
+  if (!gate || generation_of(gate->state.load(std::memory_order_acquire)) != generation_of(session)) return;
+  gate->disconnect.store(generation_of(session), std::memory_order_release);
+  disconnects_.store(true, std::memory_order_release);
+}
+
+SessionId Mailbox::open(std::uint32_t slot) {
+  if (++generation_ == 0) ++generation_;
+  Gate& gate = gates_[slot];
+  gate.full.store(false, std::memory_order_relaxed);
+  gate.disconnect.store(0, std::memory_order_relaxed);
+  const std::uint64_t high = std::uint64_t{generation_} << 32;
+  gate.state.store(high, std::memory_order_release);
+  return high | slot;
+}
+
+void Mailbox::shut(std::uint32_t slot) {
+  gates_[slot].state.store(0, std::memory_order_release);
+}
+
+bool Mailbox::release(SessionId session, std::uint64_t bytes) {
+  Gate& gate = gates_[slot_of(session)];
+  std::uint64_t state = gate.state.load(std::memory_order_seq_cst);
+  do {
+    if (generation_of(state) != generation_of(session)) return false;
+  } while (!gate.state.compare_exchange_weak(state, state - bytes, std::memory_order_seq_cst));
+  if (static_cast<std::uint32_t>(state - bytes) > max_queued_bytes_ / 2) return false;
+  return gate.full.load(std::memory_order_seq_cst) && gate.full.exchange(false, std::memory_order_acq_rel);
+}
+
+bool Mailbox::wants_disconnect(SessionId session) const {
+  return gates_[slot_of(session)].disconnect.load(std::memory_order_acquire) == generation_of(session);
+}
+
+}  // namespace fairway::control

@@ -1,0 +1,154 @@
+#include "control/session.h"
+
+#include <fmt/format.h>
+
+namespace fairway::control {
+namespace {
+
+constexpr std::size_t kWriteAhead = 16384;       // sealed bytes that may wait for the channel
+constexpr std::size_t kWritePerStep = 65536;     // so that one busy session does not starve the others
+constexpr std::uint64_t kAckEveryMessages = 16;  // else the next message or heartbeat carries it
+constexpr std::uint64_t kAckEveryBytes = 16384;
+constexpr Time kFlap = 100 * kMillisecond;
+
+Session::End lie(Status status) {
+  return {std::move(status), Reason::protocol_error};
+}
+
+ErrorCode code_of(Reason reason) {
+  switch (reason) {
+    case Reason::closed: return ErrorCode::closed;
+    case Reason::stale: return ErrorCode::stale_incarnation;
+    case Reason::full: return ErrorCode::resource_exhausted;
+    case Reason::crossed:
+    case Reason::no_directory:
+    case Reason::protocol_error: break;
+  }
+  return ErrorCode::protocol_error;
+}
+
+}  // namespace
+
+Session::Session(Self& self, SessionId id, std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive)
+    : self_(self), id_(id), wire_id_(wire_id), peer_(std::move(peer)), keepalive_(keepalive) {}
+
+std::string Session::label() const {
+  return peer_.name == peer_.address ? peer_.name : fmt::format("{} ({})", peer_.name, peer_.address);
+}
+
+Status Session::attach(std::unique_ptr<Connection> connection, std::uint64_t received, std::uint64_t stamp, Time now) {
+  auto freed = outbox_.resume(received);
+  if (!freed) return freed.status();
+  if (self_.mailbox.release(id_, freed.value())) self_.observer.writable(id_);
+  connection_ = std::move(connection);
+  connected_at_ = now;
+  peer_stamp_ = stamp;
+  acknowledged_ = received_;
+  unacknowledged_bytes_ = 0;
+  keepalive_.heard(now);
+  keepalive_.restarted();
+  return {};
+}
+
+std::unique_ptr<Connection> Session::detach() {
+  outbox_.rewind();
+  return std::move(connection_);
+}
+
+std::optional<Session::End> Session::receive(Time now) {
+  if (!connection_) return std::nullopt;
+  connection_->pump();
+  while (const auto frame = connection_->next()) {
+    keepalive_.heard(now);
+    if (auto end = on_frame(*frame, now)) return end;
+  }
+  if (!connection_->failure()) {
+    last_break_ = connection_->failure();
+    flaps_ = now < after(connected_at_, kFlap) ? flaps_ + 1 : 0;
+    detach();
+  }
+  return std::nullopt;
+}
+
+std::optional<Session::End> Session::on_frame(const Frame& frame, Time) {
+  switch (frame.type) {
+    case FrameType::message: return on_message(frame);
+    case FrameType::ack: {
+      const auto ack = Ack::read(frame.body);
+      return ack ? acknowledged(ack->ack) : lie(ack.status());
+    }
+    case FrameType::beat: {
+      const auto beat = Beat::read(frame.body);
+      if (!beat) return lie(beat.status());
+      if (auto end = acknowledged(beat->ack)) return end;
+      if (!keepalive_.on_beat(beat.value())) return std::nullopt;
+      return End{
+          {ErrorCode::peer_dead, fmt::format("its control thread answers, but its workers have queued work and made "
+                                             "no step for {} ms",
+                                             3 * keepalive_.interval() / kMillisecond)},
+          Reason::stale};
+    }
+    case FrameType::goodbye: {
+      const auto goodbye = Goodbye::read(frame.body);
+      if (!goodbye) return lie(goodbye.status());
+      return End{{code_of(goodbye->reason), goodbye->text}, std::nullopt};
+    }
+    default: break;
+  }
+  return lie({ErrorCode::protocol_error,
+              fmt::format("a frame of type {} does not belong into a session", static_cast<int>(frame.type))});
+}
+
+std::optional<Session::End> Session::on_message(const Frame& frame) {
+  const auto message = Message::read(frame.body);
+  if (!message) return lie(message.status());
+  if (auto end = acknowledged(message->ack)) return end;
+  if (message->sequence != received_ + 1)
+    return lie({ErrorCode::protocol_error, fmt::format("message {} came after {}", message->sequence, received_)});
+  received_ = message->sequence;
+  unacknowledged_bytes_ += message->bytes.size();
+  self_.observer.message(id_, message->bytes);
+  return std::nullopt;
+}
+
+std::optional<Session::End> Session::acknowledged(std::uint64_t sequence) {
+  const auto freed = outbox_.acknowledge(sequence);
+  if (!freed) return lie(freed.status());
+  if (freed.value() != 0 && self_.mailbox.release(id_, freed.value())) self_.observer.writable(id_);
+  return std::nullopt;
+}
+
+bool Session::transmit(Time now, const Progress* progress) {
+  if (!connection_) return false;
+  bool put = false;
+  std::size_t written = 0;
+  while (connection_->unsent() < kWriteAhead) {
+    const auto next = outbox_.next();
+    if (!next) break;
+    if (written >= kWritePerStep) return true;
+    connection_->put(
+        Message{next->sequence, received_, std::as_bytes(std::span(next->bytes.data(), next->bytes.size()))});
+    written += next->bytes.size() + kMessageOverhead;
+    outbox_.written();
+    acknowledged_ = received_;
+    unacknowledged_bytes_ = 0;
+    put = true;
+    if (connection_->unsent() >= kWriteAhead) connection_->flush();
+  }
+  if (progress && keepalive_.beat_due(now)) {
+    connection_->put(Beat{received_, progress->steps, progress->queued});
+    keepalive_.beat_sent(now);
+    acknowledged_ = received_;
+    unacknowledged_bytes_ = 0;
+    put = true;
+  } else if (received_ - acknowledged_ >= kAckEveryMessages || unacknowledged_bytes_ >= kAckEveryBytes) {
+    connection_->put(Ack{received_});
+    acknowledged_ = received_;
+    unacknowledged_bytes_ = 0;
+    put = true;
+  }
+  if (put) connection_->flush();
+  return false;
+}
+
+}  // namespace fairway::control

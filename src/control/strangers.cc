@@ -1,0 +1,149 @@
+#include "control/strangers.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace fairway::control {
+namespace {
+
+constexpr Time kAfterExhaustion = 10 * kMillisecond;
+constexpr int kAcceptPerStep = 64;
+
+}  // namespace
+
+Status Strangers::listen(const std::string& address) {
+  auto listener = self_.runtime.network.listen(address, *self_.task);
+  if (!listener) return listener.status();
+  listener_ = std::move(listener).value();
+  return {};
+}
+
+void Strangers::close() {
+  strangers_.clear();
+  listener_.reset();
+}
+
+Time Strangers::step(Time now) {
+  if (listener_ && now >= accept_again_) accept(now);
+  std::erase_if(strangers_, [&](Stranger& each) { return !step(each, now); });
+  Time next = listener_ && accept_again_ > now ? accept_again_ : kNever;
+  for (const Stranger& each : strangers_)
+    next = std::min(next, each.connection->hungry() ? now : after(each.since, kPatience));
+  return next;
+}
+
+void Strangers::accept(Time now) {
+  accept_again_ = 0;
+  for (int i = 0; i < kAcceptPerStep; ++i) {
+    if (strangers_.size() == kMost && !make_room(now)) {
+      accept_again_ = after(now, kAfterExhaustion);  // they wait in the system's queue meanwhile
+      return;
+    }
+    auto channel = listener_->accept(*self_.task);
+    if (!channel) {
+      self_.observer.refused(listener_->address(), channel.status());
+      accept_again_ = after(now, kAfterExhaustion);
+      return;
+    }
+    if (!channel.value()) return;
+    strangers_.push_back(
+        {std::make_unique<Connection>(self_.wire, std::move(channel).value(), Role::listener), now, false});
+  }
+  accept_again_ = after(now, 1);
+}
+
+// The oldest goes if it had time enough: peers prove themselves in milliseconds, and whoever holds connections open to
+// keep others out is not a peer.
+bool Strangers::make_room(Time now) {
+  if (now < after(strangers_.front().since, kEvictable)) return false;
+  strangers_.erase(strangers_.begin());
+  return true;
+}
+
+// False when this one is done with.
+bool Strangers::step(Stranger& stranger, Time now) {
+  Connection& connection = *stranger.connection;
+  connection.pump();
+  if (connection.is_open() && !stranger.greeted) {
+    stranger.greeted = true;
+    connection.put(self_.identity(Intent::none));
+    connection.flush();
+  }
+  if (const auto frame = connection.next()) {
+    Result<Identity> peer = Status(ErrorCode::protocol_error, "the first frame is not an identity");
+    if (frame->type == FrameType::identity) peer = Identity::read(frame->body);
+    if (peer && peer->intent != Intent::none) {
+      decide(std::move(stranger.connection), peer.value(), now);
+      return false;
+    }
+    const std::string text = peer ? "an identity without an intent" : peer.status().message();
+    self_.observer.refused(connection.peer_address(), {ErrorCode::protocol_error, text});
+    refuse(std::move(stranger.connection), Reason::protocol_error, text, now);
+    return false;
+  }
+  if (const Status& failure = connection.failure(); !failure) {
+    const ErrorCode code = failure.code();
+    if (code != ErrorCode::closed && code != ErrorCode::link_failed)
+      self_.observer.refused(connection.peer_address(), failure);
+    return false;
+  }
+  return now < after(stranger.since, kPatience);
+}
+
+void Strangers::refuse(std::unique_ptr<Connection> connection, Reason reason, std::string text, Time now) {
+  connection->put(Refuse{reason, std::move(text)});
+  self_.farewells.add(std::move(connection), now);
+}
+
+void Strangers::decide(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
+  if (self_.is_self(peer)) return refuse(std::move(connection), Reason::crossed, "this is the same engine", now);
+  if (peer.intent == Intent::connect) return decide_connect(std::move(connection), peer, now);
+  if (peer.intent == Intent::resume) return decide_resume(std::move(connection), peer, now);
+  refuse(std::move(connection), Reason::no_directory, "this engine serves no directory", now);
+}
+
+void Strangers::decide_connect(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
+  if (Session* session = sessions_.find_life(peer)) {
+    if (session->wire_id() == peer.session) {
+      // It asks again for the session that was accepted: the answer was lost. It has seen nothing of it.
+      connection->put(Accept{peer.session, 0, self_.next_stamp()});
+      connection->flush();
+      return sessions_.resume(*session, std::move(connection), 0, peer.stamp, now);
+    }
+    if (peer.stamp < session->peer_stamp())
+      return refuse(std::move(connection), Reason::crossed, "both sides connected; the session is up", now);
+    // It proposed this after it made the session that we still have, so it gave that one up.
+    sessions_.down(*session, {ErrorCode::stale_incarnation, "the peer gave this session up and connects anew"},
+                   std::nullopt, now);
+  }
+  if (dialer_.crosses(peer))
+    return refuse(std::move(connection), Reason::crossed, "both sides connect; this engine's connection stays", now);
+  if (sessions_.full())
+    return refuse(std::move(connection), Reason::full,
+                  fmt::format("this engine has {} peers, which is its Options::max_peers", self_.options.max_peers),
+                  now);
+  sessions_.replaced(peer, reachable_address(peer.address, connection->peer_address()), now);
+  connection->put(Accept{peer.session, 0, self_.next_stamp()});
+  connection->flush();
+  sessions_.open(std::move(connection), peer, peer.session, false, peer.stamp, {}, now);
+}
+
+void Strangers::decide_resume(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
+  Session* session = sessions_.find_life(peer);
+  if (!session || session->wire_id() != peer.session) {
+    // A session that the peer opened with our proposal, whose acceptance we have not read yet.
+    if (dialer_.proposed(peer))
+      return refuse(std::move(connection), Reason::crossed, "the session is being set up", now);
+    return refuse(std::move(connection), Reason::stale,
+                  "stale incarnation: this engine ended that session (it had declared the peer dead, or was told to)",
+                  now);
+  }
+  if (peer.stamp < session->peer_stamp() || dialer_.crosses(peer))
+    return refuse(std::move(connection), Reason::crossed, "both sides reconnect; another connection stays", now);
+  connection->put(Accept{session->wire_id(), session->received(), self_.next_stamp()});
+  connection->flush();
+  sessions_.resume(*session, std::move(connection), peer.received, peer.stamp, now);
+}
+
+}  // namespace fairway::control
