@@ -33,7 +33,10 @@ Status not_reached(const std::string& address, const Status& last, std::uint32_t
 }  // namespace
 
 void Dialer::connect(const std::string& address, std::uint64_t token, Time deadline, Time now) {
-  if (Session* session = sessions_.find_address(address)) return self_.observer.connect_done(token, session->id());
+  // A session whose connection is broken may be of a life that ended: then the dial finds out.
+  Session* session = sessions_.find_address(address);
+  if (session && (session->connected() || session->with_self()))
+    return self_.observer.connect_done(token, session->id());
   const auto same_address = [&](const auto& dial) {
     return dial->resumes == 0 && dial->address == address && !dial->done;
   };
