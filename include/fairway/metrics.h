@@ -9,7 +9,7 @@
 
 namespace fairway {
 
-// Times in nanoseconds; each value is the upper end of a bucket, at most 1/16 above the true one.
+// Times in nanoseconds. Percentiles are within 1/9 of the true value, the maximum is exact.
 struct Latency {
   std::uint64_t count = 0;
   std::uint64_t p50_ns = 0;

@@ -53,6 +53,8 @@ class Signal {
   virtual ~Signal() = default;
   virtual void set() = 0;    // any thread; cheap when already set
   virtual void clear() = 0;  // any thread
+  // Blocks until it is set, a descriptor watched by its caller-stepped task is ready, or `deadline`. Any thread.
+  virtual void wait(Time deadline) = 0;
   virtual int fd() const = 0;  // -1 in the simulator
 };
 

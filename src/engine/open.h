@@ -17,8 +17,9 @@ using TransportFactory = std::function<std::vector<std::unique_ptr<transport::Tr
 
 // Opens engines on any runtime and set of transports: Engine::open with the operating system's, the simulator with its own.
 struct EngineAccess {
-  // `runtime` outlives the engine.
-  static Result<Engine> open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports);
+  // `runtime` outlives the engine, or `owner` keeps it alive.
+  static Result<Engine> open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,
+                             std::shared_ptr<void> owner = nullptr);
 };
 
 }  // namespace fairway

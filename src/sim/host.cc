@@ -9,11 +9,19 @@ namespace {
 // No descriptor: a simulated application asks instead of sleeping on one.
 class SimSignal final : public Signal {
  public:
+  explicit SimSignal(Host& host) : host_(host) {}
   void set() override { set_ = true; }
   void clear() override { set_ = false; }
   int fd() const override { return -1; }
+  void wait(Time deadline) override {
+    while (!set_) {
+      if (host_.now() >= deadline) return;
+      if (!host_.step_until(deadline)) return;
+    }
+  }
 
  private:
+  Host& host_;
   bool set_ = false;
 };
 
@@ -50,7 +58,7 @@ Result<std::unique_ptr<Task>> Host::start(const TaskOptions& options, Stepper& s
 }
 
 Result<std::unique_ptr<Signal>> Host::make_signal() {
-  return std::unique_ptr<Signal>(std::make_unique<SimSignal>());
+  return std::unique_ptr<Signal>(std::make_unique<SimSignal>(*this));
 }
 
 void Host::wake(SimTask& task) {
@@ -96,13 +104,19 @@ void Host::run(void* object, std::uint64_t, std::uint64_t serial) {
     host.schedule(task, next - host.skew_);
 }
 
-void Host::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) {
+bool Host::step_until(Time deadline) {
   const Time limit = deadline == kNever ? kNever : std::max(deadline, skew_) - skew_;
-  while (word.load(std::memory_order_acquire) == seen) {
-    if (simulation_.now() >= limit) return;
-    if (simulation_.step(limit)) continue;
-    if (limit == kNever) return simulation_.stuck("a wait without end, and nothing left to happen");
-    return simulation_.run_until(limit);
+  if (simulation_.now() >= limit) return false;
+  if (simulation_.step(limit)) return true;
+  if (limit == kNever)
+    simulation_.stuck("a wait without end, and nothing left to happen");
+  else
+    simulation_.run_until(limit);
+  return false;
+}
+
+void Host::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) {
+  while (word.load(std::memory_order_acquire) == seen && step_until(deadline)) {
   }
 }
 

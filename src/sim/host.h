@@ -54,6 +54,8 @@ class Host final : public Clock, public Rng, public Executor {
   void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) override;
   void wake_all(std::atomic<std::uint32_t>&) override {}
 
+  // Runs the next event of the simulation, if it is due by `deadline` on this host's clock; else time moves there.
+  bool step_until(Time deadline);
   // For sockets: makes the task's stepper run soon.
   void wake(SimTask& task);
 

@@ -2,19 +2,21 @@
 
 #include <cerrno>
 
+#include <poll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 
 #include "sys/error.h"
 
 namespace fairway::sys {
 
-Result<std::unique_ptr<Signal>> EventSignal::make() {
+Result<std::unique_ptr<Signal>> EventSignal::make(Clock& clock) {
   auto epoll = EpollSet::make(false);
   if (!epoll) return epoll.status();
   Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) return system_status(errno, "cannot create an eventfd");
   if (Status status = epoll.value()->watch_level(event.get()); !status) return status;
-  return std::unique_ptr<Signal>(new EventSignal(std::move(epoll).value(), std::move(event)));
+  return std::unique_ptr<Signal>(new EventSignal(clock, std::move(epoll).value(), std::move(event)));
 }
 
 void EventSignal::set() {
@@ -29,6 +31,19 @@ void EventSignal::clear() {
   [[maybe_unused]] const int result = ::eventfd_read(event_.get(), &count);
   set_.exchange(false, std::memory_order_acq_rel);
   epoll_->wait(0);
+}
+
+// ppoll, not the set's own wait(): several threads may sleep here at once, and none of them harvests the set.
+void EventSignal::wait(Time deadline) {
+  const Time now = clock_.now();
+  if (deadline <= now) return;
+  timespec duration{};
+  if (deadline != kNever) {
+    duration.tv_sec = static_cast<time_t>((deadline - now) / kSecond);
+    duration.tv_nsec = static_cast<long>((deadline - now) % kSecond);
+  }
+  pollfd interest{epoll_->fd(), POLLIN, 0};
+  ::ppoll(&interest, 1, deadline == kNever ? nullptr : &duration, nullptr);
 }
 
 }  // namespace fairway::sys

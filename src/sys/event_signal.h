@@ -13,17 +13,20 @@ namespace fairway::sys {
 // what a caller-stepped task watches. Any thread.
 class EventSignal final : public Signal {
  public:
-  static Result<std::unique_ptr<Signal>> make();
+  static Result<std::unique_ptr<Signal>> make(Clock& clock);
 
   void set() override;
   void clear() override;
+  void wait(Time deadline) override;
   int fd() const override { return epoll_->fd(); }
 
   const std::shared_ptr<EpollSet>& epoll() const { return epoll_; }
 
  private:
-  EventSignal(std::shared_ptr<EpollSet> epoll, Fd event) : epoll_(std::move(epoll)), event_(std::move(event)) {}
+  EventSignal(Clock& clock, std::shared_ptr<EpollSet> epoll, Fd event)
+      : clock_(clock), epoll_(std::move(epoll)), event_(std::move(event)) {}
 
+  Clock& clock_;
   const std::shared_ptr<EpollSet> epoll_;
   const Fd event_;
   std::atomic<bool> set_{false};

@@ -10,7 +10,7 @@ Result<std::unique_ptr<Task>> ThreadExecutor::start(const TaskOptions& options, 
 }
 
 Result<std::unique_ptr<Signal>> ThreadExecutor::make_signal() {
-  return EventSignal::make();
+  return EventSignal::make(clock_);
 }
 
 }  // namespace fairway::sys

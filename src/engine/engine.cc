@@ -1,0 +1,233 @@
+#include "fairway/engine.h"
+
+#include <algorithm>
+
+#include "engine/state.h"
+#include "sys/system_runtime.h"
+#include "transport/registry.h"
+
+namespace fairway {
+namespace {
+
+struct OwnedRuntime {
+  sys::SystemRuntime system;
+  Runtime runtime = system.runtime();
+};
+
+constexpr std::uint32_t kMostNotifications = 8192;
+
+Status check_options(const EngineOptions& options) {
+  const auto positive = [](std::uint64_t value, const char* name) {
+    return value > 0 ? Status() : Status(ErrorCode::invalid_argument, std::string("EngineOptions::") + name + " is 0");
+  };
+  for (const Status& status :
+       {positive(options.workers, "workers"), positive(options.max_transfers, "max_transfers"),
+        positive(options.max_regions, "max_regions"), positive(options.max_remote_regions, "max_remote_regions"),
+        positive(options.max_peers, "max_peers"), positive(options.max_counters, "max_counters"),
+        positive(options.notifications_per_peer, "notifications_per_peer")})
+    if (!status) return status;
+  if (options.workers > 256)
+    return {ErrorCode::invalid_argument, "EngineOptions::workers is " + std::to_string(options.workers) + ", at most 256"};
+  if (options.max_transfers >= 1u << 24 || options.max_regions >= 1u << 24 || options.max_remote_regions >= 1u << 24)
+    return {ErrorCode::invalid_argument, "EngineOptions::max_transfers, max_regions and max_remote_regions are at most 2^24"};
+  if (options.unexpected_bytes_per_peer < 2048)
+    return {ErrorCode::invalid_argument, "EngineOptions::unexpected_bytes_per_peer is at least 2048, the room of one small message"};
+  if (options.peer_timeout < std::chrono::milliseconds(10))
+    return {ErrorCode::invalid_argument, "EngineOptions::peer_timeout is at least 10 ms: a scheduler's pause is no death"};
+  return {};
+}
+
+}  // namespace
+
+Engine::State::State(const EngineOptions& given, Runtime& on, std::shared_ptr<void> owner)
+    : runtime_owner(std::move(owner)),
+      options(given),
+      runtime(on),
+      regions(given.max_regions),
+      remotes(given.max_remote_regions),
+      transfers(given.max_transfers),
+      peers(given.max_peers),
+      completions(given.max_transfers),
+      notifications(static_cast<std::uint32_t>(std::min<std::uint64_t>(
+          std::uint64_t{given.max_peers} * given.notifications_per_peer,
+                                            kMostNotifications))),
+      counters(given.max_counters),
+      services{options, runtime, regions, remotes, transfers, peers, peer_events, completions, notifications, counters,
+               {}, {}, {}, {}, {}, {}},
+      consumed(new std::atomic<std::uint64_t>[given.max_peers]()) {}
+
+Engine::State::~State() { close(); }
+
+Status Engine::State::start(const TransportFactory& factory) {
+  auto made = runtime.executor.make_signal();
+  if (!made) return made.status();
+  signal = std::move(made).value();
+  services.notice = [this] { notice(); };
+  services.wait = [this](std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) { wait(word, seen, until); };
+  services.worker_of = [this](std::uint32_t slot) -> engine::Worker& { return worker_of(slot); };
+  services.tell = [this](control::SessionId session, std::vector<std::byte> bytes) {
+    tell(session, bytes);
+  };
+  services.drop = [this](control::SessionId session, const Status& reason) { drop(session, reason); };
+  services.close_credits = [this](PeerId peer) {
+    return consumed[peer.slot].exchange(0, std::memory_order_relaxed) & 0xffffffff;
+  };
+  for (std::uint16_t i = 0; i < options.workers; ++i) {
+    // Transports may wake the worker only once it has its task: until then there is nothing to wake for.
+    auto task = std::make_shared<std::atomic<Task*>>(nullptr);
+    auto transports = factory(regions, runtime, [task] {
+      if (Task* target = task->load(std::memory_order_acquire)) target->wake();
+    });
+    workers.push_back(std::make_unique<engine::Worker>(i, services, std::move(transports)));
+    TaskOptions task_options;
+    task_options.name = "fairway-" + std::to_string(i);
+    task_options.spin_ns = static_cast<Time>(std::chrono::nanoseconds(options.spin).count());
+    task_options.caller_steps = options.progress == Progress::caller;
+    task_options.signal = signal.get();
+    auto started = runtime.executor.start(task_options, *workers.back());
+    if (!started) return started.status();
+    tasks.push_back(std::move(started).value());
+    workers.back()->set_task(tasks.back().get());
+    for (const auto& transport : workers.back()->transports())
+      if (transport->wake_fd() >= 0)
+        if (const Status status = tasks.back()->watch(transport->wake_fd()); !status) return status;
+    task->store(tasks.back().get(), std::memory_order_release);
+  }
+  control::Options control_options;
+  control_options.name = options.name;
+  control_options.listen = options.listen;
+  control_options.job_key = options.job_key;
+  control_options.directory = options.directory;
+  control_options.peer_timeout = static_cast<Time>(std::chrono::nanoseconds(options.peer_timeout).count());
+  control_options.max_peers = options.max_peers;
+  auto opened = control::open_control(control_options, runtime, *this);
+  if (!opened) return opened.status();
+  control = std::move(opened).value();
+  control_.store(control.get(), std::memory_order_release);
+  notice();
+  for (const auto& worker : workers) worker->wake();
+  return {};
+}
+
+void Engine::State::close() {
+  if (closed_.exchange(true, std::memory_order_acq_rel)) return;
+  if (control != nullptr) control->close();
+  if (tasks.size() == workers.size())
+    for (const auto& worker : workers) worker->close();
+  stopped_.store(true, std::memory_order_release);
+  notice();
+  tasks.clear();
+  std::map<std::uint32_t, LocalRegion> freed;
+  {
+    std::lock_guard lock(mutex);
+    freed.swap(local_regions);
+    for (auto& [token, call] : pending) call = {true, {ErrorCode::closed, "the engine is closed"}, 0, {}, {}};
+  }
+  notice();
+}
+
+// ---- public ----
+
+Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+Engine::~Engine() = default;
+
+Result<Engine> EngineAccess::open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,
+                                  std::shared_ptr<void> owner) {
+  if (const Status status = check_options(options); !status) return status;
+  auto state = std::make_unique<Engine::State>(options, runtime, std::move(owner));
+  if (const Status status = state->start(transports); !status) return status;
+  return Engine(std::move(state));
+}
+
+Result<Engine> Engine::open(const EngineOptions& options) {
+  if (const Status status = transport::check_names(options.transports); !status) return status;
+  auto owned = std::make_shared<OwnedRuntime>();
+  return EngineAccess::open(
+      options, owned->runtime,
+      [&options](transport::RegionTable& regions, Runtime& runtime, const std::function<void()>& wake) {
+        return transport::make_transports({options.transports, options.loopback}, regions, runtime, wake);
+      },
+      owned);
+}
+
+void Engine::close() {
+  if (state_ != nullptr) state_->close();
+}
+
+std::string Engine::address() const { return state_->control->address(); }
+
+Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
+  State& state = *state_;
+  if (state.closed()) return Status(ErrorCode::closed, "the engine is closed");
+  const Time until = state.deadline(timeout);
+  std::string target(address);
+  const std::uint64_t token = state.next_token.fetch_add(1, std::memory_order_relaxed);
+  const auto run = [&](auto start) {  // one question to control, and its answer
+    {
+      std::lock_guard lock(state.mutex);
+      state.pending[token] = {};
+    }
+    State::Pending answer;
+    answer.status = start();
+    if (answer.status.is_ok() && !state.wait_until(until, [&] {
+          std::lock_guard lock(state.mutex);
+          return state.pending[token].done;
+        }))
+      answer.status = {ErrorCode::timed_out, "no answer from " + target + " in time"};
+    std::lock_guard lock(state.mutex);
+    if (answer.status.is_ok()) answer = state.pending[token];
+    state.pending.erase(token);
+    return answer;
+  };
+  const Time now = state.runtime.clock.now();
+  const Time left = until == kNever ? kNever : until - std::min(now, until);
+  if (target.find(':') == std::string::npos) {
+    const State::Pending resolved = run([&] { return state.control->resolve(target, token, left); });
+    if (!resolved.status) return resolved.status;
+    target = resolved.address;
+  }
+  const State::Pending connected = run([&] { return state.control->connect(target, token, left); });
+  if (!connected.status) return connected.status;
+
+  PeerId peer;
+  Status failure;
+  const bool decided = state.wait_until(until, [&] {
+    const auto info = peer ? state.peers.find(peer) : state.peers.find_session(connected.session);
+    if (!info) {
+      failure = {ErrorCode::unsupported, "an engine does not connect to itself: its own memory needs no transfer"};
+      return true;
+    }
+    peer = info->id;
+    failure = info->reason;
+    return info->state == engine::PeerTable::State::ready || !info->reason.is_ok() ||
+           info->state == engine::PeerTable::State::down;
+  });
+  if (!decided) return Status(ErrorCode::timed_out, "connected, but no link came up in time").with_peer(target);
+  if (!failure) return failure;
+  return peer;
+}
+
+Status Engine::disconnect(PeerId peer) {
+  const auto info = state_->peers.find(peer);
+  if (!info || info->state == engine::PeerTable::State::down) return state_->peers.why_not(peer);
+  state_->drop(info->session, {ErrorCode::closed, "disconnected by this side"});
+  return {};
+}
+
+std::size_t Engine::poll_peer_events(std::span<PeerEvent> events) {
+  if (state_->options.progress == Progress::caller) state_->drive();
+  const std::size_t count = state_->peer_events.pop(events);
+  if (count == 0) state_->settle_signal();
+  return count;
+}
+
+Status Engine::wait_peer_event(Timeout timeout) {
+  const bool came = state_->wait_until(state_->deadline(timeout),
+                                       [&] { return !state_->peer_events.empty() || state_->closed(); });
+  if (!came) return {ErrorCode::timed_out, "no peer event came in time"};
+  return state_->peer_events.empty() ? Status(ErrorCode::closed, "the engine is closed") : Status();
+}
+
+}  // namespace fairway

@@ -1,0 +1,136 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/state.h"
+
+// explain() and metrics(): values made by the workers that know, with the routes that transfers really take.
+namespace fairway {
+namespace {
+
+const char* name_of(Operation operation) {
+  switch (operation) {
+    case Operation::write: return "write";
+    case Operation::read: return "read";
+    case Operation::send: return "send";
+    case Operation::receive: return "receive";
+    case Operation::fetch_add: return "fetch_add";
+    case Operation::compare_swap: return "compare_swap";
+  }
+  return "transfer";
+}
+
+std::string describe_work(Operation operation, std::uint64_t bytes, std::uint64_t blocks) {
+  if (operation == Operation::fetch_add || operation == Operation::compare_swap) return name_of(operation);
+  return fmt::format("{} {} bytes{}", name_of(operation), bytes, blocks > 1 ? fmt::format(" in {} pieces", blocks) : "");
+}
+
+void note_method(engine::Method method, Explanation& out) {
+  if (method == engine::Method::by_messages)
+    out.notes.emplace_back("no link has the operation: the peer's engine does it, asked by messages, one copy on each side");
+  if (method == engine::Method::none) out.notes.emplace_back("no link can do this now");
+}
+
+std::string rate(double bytes_per_second) {
+  if (bytes_per_second <= 0) return "unknown";
+  return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9);
+}
+
+}  // namespace
+
+Result<Explanation> Engine::explain(const Request& request) const {
+  State& state = *state_;
+  if (Status status = state.check(request); !status) return status;
+  Explanation out;
+  out.state = "planned";
+  out.operation = describe_work(request.operation, engine::total_bytes(request.layout), engine::block_count(request.layout));
+  const Status reached = state.with_peer(request.peer, [&](engine::Worker&, engine::Peer& peer) {
+    const engine::Route route = peer.route_for(request);
+    out.peer = peer.text();
+    peer.explain_links(out, &route, 0);
+    note_method(route.method, out);
+  });
+  if (!reached) return reached;
+  return out;
+}
+
+Result<Explanation> Engine::explain(PeerId id) const {
+  Explanation out;
+  out.operation = "any";
+  const Status reached = state_->with_peer(id, [&](engine::Worker&, engine::Peer& peer) {
+    out.peer = peer.text();
+    peer.explain_links(out, nullptr, 0);
+  });
+  if (!reached) return reached;
+  const auto info = state_->peers.find(id);
+  out.state = info && info->state == engine::PeerTable::State::ready ? "ready" : "connecting";
+  return out;
+}
+
+Result<Explanation> Engine::explain(TransferId id) const {
+  State& state = *state_;
+  Explanation out;
+  bool found = false;
+  for (const auto& worker : state.workers) {
+    worker->call([&](engine::Worker& owner) {
+      if (found) return;
+      engine::History entry;
+      if (const auto past = owner.history(id)) {
+        entry = *past;
+        out.state = entry.status.is_ok() ? "ok" : entry.status.to_string();
+      } else if (const auto current = owner.in_flight(id)) {
+        entry = *current;
+        out.state = "in flight";
+      } else {
+        return;
+      }
+      found = true;
+      out.operation = describe_work(entry.operation, entry.bytes, 1);
+      out.bytes_done = entry.bytes_done;
+      out.retried_slices = entry.retried;
+      out.seconds = static_cast<double>(entry.ended - entry.submitted) / 1e9;
+      out.reached = out.seconds > 0 ? static_cast<double>(entry.bytes_done) / out.seconds : 0;
+      note_method(entry.method == engine::Method::none && entry.bytes_done > 0 ? engine::Method::native : entry.method, out);
+      if (engine::Peer* peer = owner.peer_of(entry.peer)) {
+        out.peer = peer->text();
+        peer->explain_links(out, nullptr, entry.links_used);
+      } else if (const auto info = state.peers.find(entry.peer)) {
+        out.peer = info->peer.name;
+      }
+    });
+  }
+  if (!found) return Status(ErrorCode::not_found, "neither in flight nor among the last 1,024 transfers");
+  return out;
+}
+
+Metrics Engine::metrics() const {
+  State& state = *state_;
+  Metrics out;
+  for (const auto& worker : state.workers)
+    worker->call([&](engine::Worker& owner) { owner.collect(out); });
+  out.transfers_in_use = state.transfers.used();
+  {
+    std::lock_guard lock(state.mutex);
+    out.regions = state.local_regions.size();
+  }
+  out.back_pressure = state.back_pressure.load(std::memory_order_relaxed);
+  return out;
+}
+
+std::string Explanation::text() const {
+  std::string text = fmt::format("{} to {}: {}\n", operation, peer.empty() ? "a peer that is gone" : peer, state);
+  for (const ExplainedLink& link : links) {
+    text += fmt::format("  {} {}", link.taken ? "takes " : "leaves", link.name);
+    if (link.share > 0 && link.share < 1) text += fmt::format(", {:.0f} % of the bytes", link.share * 100);
+    if (link.taken) text += ", should reach " + rate(link.expected_high);
+    if (!link.reason.empty()) text += ": " + link.reason;
+    text += '\n';
+  }
+  if (seconds > 0)
+    text += fmt::format("  {} bytes in {:.1f} us: {}\n", bytes_done, seconds * 1e6, rate(reached));
+  if (retried_slices > 0) text += fmt::format("  {} slices moved to another link\n", retried_slices);
+  for (const std::string& note : notes) text += "  " + note + '\n';
+  return text;
+}
+
+}  // namespace fairway

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "core/time.h"
+#include "engine/route.h"
+#include "transport/transport.h"
+
+namespace fairway::engine {
+
+enum class LinkState : std::uint8_t {
+  proving,  // up; a scratch region is being written and read back over it
+  ready,    // carries data
+  closing,  // down; this end is being fenced, or the peer's end has not said that it is
+  closed,   // both ends closed the epoch: what was in flight may move. Waits to be reconnected
+};
+
+inline constexpr std::size_t kProofBytes = 64;
+
+// One link of one peer over all its epochs. Owner: the peer's worker.
+struct Link {
+  transport::LinkId id;
+  std::uint16_t transport = 0;  // index into the worker's
+  transport::DeviceIndex device = 0;
+  std::uint64_t name = 0;       // of this epoch, agreed with the peer
+  std::string text;             // "tcp/eth0/1", for people
+  const transport::Capabilities* capabilities = nullptr;
+  std::uint64_t bytes_per_second = 0;
+  LinkState state = LinkState::proving;
+
+  bool closed_here = false;
+  bool closed_there = false;
+  std::uint64_t immediates_there = 0;  // how many of ours the peer received in the epoch; with closed_there
+  Status down_reason;
+  Time closing_since = 0;
+  Time retry_at = kNever;
+  Time backoff = 0;
+
+  std::uint32_t in_flight = 0;       // slices
+  std::uint64_t queued_bytes = 0;
+  std::uint64_t immediates_posted = 0;
+  Time last_progress = 0;            // of a slice, while some are in flight
+  bool full = false;                 // took fewer than offered; until it makes progress
+
+  std::uint8_t proof_step = 0;
+  Time proof_deadline = kNever;
+  std::array<std::byte, kProofBytes> proof_sent{};
+  std::array<std::byte, kProofBytes> proof_read{};
+
+  std::uint64_t bytes_out = 0, slices = 0, errors = 0, retries = 0, failures = 0;
+
+  [[nodiscard]] bool has(transport::Op op) const {
+    return (capabilities->operations & static_cast<std::uint8_t>(op)) != 0;
+  }
+  [[nodiscard]] bool is_up() const { return state == LinkState::proving || state == LinkState::ready; }
+  [[nodiscard]] std::uint32_t room() const {
+    return full || in_flight >= capabilities->queue_depth ? 0 : capabilities->queue_depth - in_flight;
+  }
+  [[nodiscard]] LinkView view() const {
+    return {capabilities, state == LinkState::ready, bytes_per_second, queued_bytes, room()};
+  }
+};
+
+}  // namespace fairway::engine

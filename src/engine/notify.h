@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "core/mpsc_queue.h"
+#include "fairway/request.h"
+
+namespace fairway::engine {
+
+// Notifications of kind `event`, from workers to whoever polls. Never full: each peer was granted credits out of the
+// capacity, and spends one per notification until it was polled.
+class NotificationQueue {
+ public:
+  explicit NotificationQueue(std::uint32_t capacity) : capacity_(capacity), left_(capacity), queue_(capacity) {}
+
+  // Worker, when a peer connects: how many it may have unpolled; taken from what is left, at least kLeast while any are.
+  std::uint32_t grant(std::uint32_t wanted);
+  void give_back(std::uint32_t granted);  // worker, once the peer is gone and its notifications were polled
+
+  bool push(Notification&& notification) { return queue_.push(std::move(notification)); }  // worker
+  bool pop(Notification& notification) {                                                   // any thread
+    std::lock_guard lock(consumers_);
+    return queue_.pop(notification);
+  }
+  bool empty() {
+    std::lock_guard lock(consumers_);
+    return queue_.empty();
+  }
+
+ private:
+  static constexpr std::uint32_t kLeast = 4;
+  std::uint32_t capacity_;
+  std::atomic<std::uint32_t> left_;
+  MpscQueue<Notification> queue_;
+  std::mutex consumers_;
+};
+
+// How often each immediate value was notified. Lock-free: workers add, anyone reads.
+class CounterTable {
+ public:
+  explicit CounterTable(std::uint32_t capacity);
+  // False when `capacity` different values are counted already.
+  bool add(std::uint32_t immediate, std::uint64_t count = 1);
+  [[nodiscard]] std::uint64_t read(std::uint32_t immediate) const;
+
+ private:
+  struct Slot {
+    std::atomic<std::uint64_t> key{0};  // immediate + 1; 0: free
+    std::atomic<std::uint64_t> count{0};
+  };
+  [[nodiscard]] std::size_t first_slot(std::uint32_t immediate) const;
+
+  std::uint32_t capacity_;
+  std::size_t mask_;
+  std::unique_ptr<Slot[]> slots_;
+  std::atomic<std::uint32_t> used_{0};
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,254 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "control/control.h"
+#include "engine/control_message.h"
+#include "engine/description.h"
+#include "engine/link.h"
+#include "engine/record.h"
+#include "engine/slice_table.h"
+#include "engine/transfer.h"
+#include "fairway/explain.h"
+#include "fairway/metrics.h"
+#include "core/histogram.h"
+
+namespace fairway::engine {
+
+class Worker;
+
+// A worker's side of one session with one life of a peer: its links, its records, its transfers. Owner: the worker; no
+// other thread touches it. By what it does:
+//   peer.cc            opening, hello, the end
+//   peer_links.cc      links: proof, closing on both ends, failover, reconnection
+//   peer_transfers.cc  a transfer from its queue to the wire and back
+//   peer_requests.cc   what the peer's engine does for us where links cannot: put, get, atomics, checksum, flush
+//   peer_serve.cc      the other side of that, and all other records
+//   peer_messages.cc   send and receive
+class Peer {
+ public:
+  Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
+       const control::PeerInfo& info);
+
+  // ---- control's words ----
+  void open();  // says hello
+  void on_message(std::span<const std::byte> bytes);
+  void on_down(const Status& reason);
+
+  // ---- transports' events ----
+  void on_link_up(std::uint16_t transport, const transport::Event& event);
+  void on_connect_failed(std::uint16_t transport, const Status& reason);
+  void on_link_down(std::uint8_t link, const Status& reason);
+  void on_fenced(std::uint8_t link, const transport::Event& event);
+  void on_immediate(std::uint32_t immediate);
+  void on_record(std::uint8_t link, std::span<const std::byte> bytes);
+  void on_slice(std::uint32_t token, const transport::Event& event);
+  void on_untaken(std::uint32_t token);  // post() did not take it: nothing happened
+
+  // ---- transfers ----
+  void start(std::uint32_t slot);
+  void dependency_ended(std::uint32_t slot, bool ok);
+  void stop(std::uint32_t slot, const Status& why);  // cancel, deadline, revoked region: completes once nothing is touched
+  void force_stop(std::uint32_t slot);               // closes the links that still hold its slices
+  bool pump();                                       // hands to links what they take; true when it did
+  Time run_timers(Time now);                         // when to run again
+  void notifications_consumed(std::uint32_t total);  // by the user, since the peer came
+
+  // ---- regions ----
+  void stop_users_of(RegionId region);               // local memory
+  [[nodiscard]] bool uses(RegionId region) const;
+  void release_import(RemoteRegionId id);            // stops its users here
+  void revoke_at_peer(RegionId region);              // asks the peer to stop using our region; on_revoked() follows
+
+  void window_closed(std::uint32_t slot);            // of a receive that ended early
+
+  [[nodiscard]] bool gone() const { return down_ && slices_out_ == 0 && active_count_ == 0; }
+  [[nodiscard]] PeerId id() const { return id_; }
+  [[nodiscard]] transport::PeerIndex index() const { return index_; }
+  [[nodiscard]] control::SessionId session() const { return session_; }
+  [[nodiscard]] const control::PeerInfo& info() const { return info_; }
+  [[nodiscard]] std::uint16_t remote_worker() const { return remote_worker_; }
+  [[nodiscard]] std::uint32_t granted_credits() const { return granted_credits_; }
+  [[nodiscard]] std::uint32_t notifications_delivered() const { return notifications_delivered_; }
+  [[nodiscard]] std::string text() const;
+  [[nodiscard]] Route route_for(const Request& request) const;
+  void explain_links(Explanation& out, const Route* route, std::uint64_t used) const;
+  void collect(Metrics& out) const;
+
+ private:
+  static constexpr std::uint32_t kMaxRequests = 32;      // put, get, ... outstanding
+  static constexpr std::uint32_t kMaxReplies = 256;      // waiting to be sent; more and the peer lies about its limit
+  static constexpr std::uint32_t kPiecesPerTurn = 16;    // of one transfer before the next one's turn
+
+  struct Fifo {
+    std::uint32_t head = kNoSlot;
+    std::uint32_t tail = kNoSlot;
+    std::uint32_t size = 0;
+  };
+  struct Unexpected {  // a message that came before its receive
+    std::uint64_t tag = 0;
+    std::uint64_t length = 0;
+    TransferId sender;
+    bool eager = false;
+    std::vector<std::byte> payload;
+  };
+
+  // peer.cc
+  void on_hello(const Hello& hello);
+  void violation(const std::string& what);  // the peer broke the protocol: ends the session with the reason
+  void settle();                            // tells connect() when the last transport's attempt ended
+  Transfer& transfer(std::uint32_t slot);
+  void fail_all(const Status& reason);
+
+  // peer_links.cc
+  std::uint8_t link_index(std::uint16_t transport, transport::LinkId id);
+  void begin_proof(std::uint8_t index);
+  void continue_proof(std::uint8_t index);
+  void proof_done(std::uint8_t index, const Status& status);
+  void on_echo(std::uint8_t link, std::span<const std::byte> body);
+  void on_echo_reply(std::uint8_t link, std::span<const std::byte> body);
+  void set_ready(std::uint8_t index);
+  void close_link(std::uint8_t index, const Status& reason);
+  void on_link_closed(const LinkClosed& message);
+  void release_parked(std::uint8_t index);
+  [[nodiscard]] bool any_link_up() const;
+  Time link_timers(Time now);
+  [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
+
+  // peer_transfers.cc
+  enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
+  void push(Fifo& fifo, std::uint32_t slot, bool front = false);
+  std::uint32_t pop(Fifo& fifo);
+  void remove(Fifo& fifo, std::uint32_t slot);
+  Fifo& queue_of(const Transfer& t) { return queues_[static_cast<std::size_t>(t.request.options.priority)]; }
+  void enqueue(std::uint32_t slot);
+  bool post_records();
+  bool post_retries();
+  bool post_transfers();
+  Turn move(std::uint32_t slot);
+  bool take_credit(Transfer& t);
+  void refresh_views();
+  bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
+  Status fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport);
+  void piece_done(std::uint32_t token, std::uint64_t value);
+  void piece_failed(std::uint32_t token, const Status& status);
+  void drop_piece(std::uint32_t token);  // its transfer is draining: it needs no outcome
+  void advance(std::uint32_t slot);
+  void notify(std::uint32_t slot);
+  void fail(std::uint32_t slot, const Status& status);
+  void drained(std::uint32_t slot);
+  void finish(std::uint32_t slot, const Status& status);
+  void activate(std::uint32_t slot);
+  void retire(std::uint32_t slot);
+  void leave_link(const SliceEntry& entry);
+
+  // peer_requests.cc
+  bool request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
+  bool request_flush(std::uint32_t slot);
+  bool request_sum(std::uint32_t slot);
+  bool request_signal(std::uint32_t slot);
+  std::uint32_t begin_request(std::uint32_t slot, RecordType type, RemoteRegionId region, std::uint32_t& record);
+  void on_reply(std::span<const std::byte> body);
+  void continue_requests();
+
+  // peer_serve.cc
+  void serve(RecordType type, std::span<const std::byte> body);
+  void send_record(std::uint32_t record, const ByteWriter& writer, std::uint32_t owner = kNoSlot);
+  void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
+             std::span<const std::byte> data = {});
+  void on_event(std::span<const std::byte> body);
+  void serve_put(std::span<const std::byte> body);
+  void serve_get(std::span<const std::byte> body);
+  void serve_atomic(std::span<const std::byte> body);
+  void serve_sum(std::span<const std::byte> body);
+  void serve_flush(std::span<const std::byte> body);
+  void send_credit();
+  [[nodiscard]] std::size_t record_limit() const;  // payload of a put, get or send that fits a record
+
+  // peer_messages.cc
+  void start_send(std::uint32_t slot);
+  void start_receive(std::uint32_t slot);
+  bool announce_sends();
+  void on_send_eager(std::span<const std::byte> body);
+  void on_send_announce(std::span<const std::byte> body);
+  void on_send_clear(std::span<const std::byte> body);
+  void on_send_written(std::span<const std::byte> body);
+  void on_send_abort(std::span<const std::byte> body);
+  void on_send_done(std::span<const std::byte> body);
+  void arrived(std::uint32_t sequence, Unexpected message);
+  void match_tag(std::uint64_t tag);
+  void match(std::uint32_t slot, const Unexpected& message);
+  Transfer* matched_receive(TransferId id);
+  void finish_receive(std::uint32_t slot, const Status& status);
+  void tell_send_done(Transfer& t, ErrorCode code);
+  void abort_receive(TransferId receiver, ErrorCode code);
+  void stop_message(std::uint32_t slot);
+  void close_window(Transfer& t);
+
+  Worker& worker_;
+  const PeerId id_;
+  const transport::PeerIndex index_;
+  const control::SessionId session_;
+  const control::PeerInfo info_;
+
+  bool greeted_ = false;
+  bool settled_ = false;
+  bool down_ = false;
+  Status down_reason_;
+  std::uint16_t remote_worker_ = 0;
+  std::uint64_t scratch_offset_ = 0;      // in the peer's scratch region
+  std::uint32_t record_bytes_ = 0;        // what every link of either side carries in a message
+  RemoteRegionId scratch_;
+  std::vector<std::uint16_t> connecting_;  // transports whose attempt has not ended
+  std::vector<std::string> refusals_;     // why a transport gives no link
+
+  std::vector<Link> links_;
+  std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
+  std::array<LinkView, kMaxLinks> views_;
+  std::uint64_t route_version_ = 1;       // grows when a link becomes ready or stops being so
+  Time no_link_since_ = kNever;
+  Time records_stuck_since_ = kNever;     // no link that is ready carries the next record
+
+  RecordStream records_;
+  std::uint32_t replies_queued_ = 0;
+  std::uint32_t requests_out_ = 0;
+  std::vector<std::uint32_t> retries_;    // tokens of pieces to post again
+  std::vector<std::uint32_t> wants_request_;  // transfers whose flush, checksum or signal waits for a free request
+  std::uint32_t slices_out_ = 0;          // in transports' hands
+
+  std::array<Fifo, 3> queues_;            // by Priority
+  std::uint32_t first_active_ = kNoSlot;
+  std::uint32_t active_count_ = 0;
+  Time next_deadline_ = kNever;
+
+  std::uint32_t event_credits_ = 0;       // the peer granted
+  std::uint32_t events_sent_ = 0;
+  std::uint32_t events_consumed_there_ = 0;
+  std::uint32_t granted_credits_ = 0;     // we granted
+  std::uint32_t notifications_delivered_ = 0;
+  std::uint32_t credits_returned_ = 0;
+
+  Fifo sends_;                            // not yet announced, in submission order
+  Fifo receives_;                         // not yet matched, in submission order
+  std::uint32_t send_sequence_ = 0;
+  std::uint32_t expected_send_ = 0;
+  std::uint32_t unexpected_room_there_ = 0;
+  std::uint32_t unexpected_cost_there_ = 0;
+  std::uint32_t unexpected_cost_here_ = 0;
+  std::unordered_map<std::uint32_t, Unexpected> out_of_order_;  // by sequence; bounded by the record window
+  std::vector<Unexpected> unexpected_;
+
+  std::vector<RemoteRegionId> released_;  // by the user, still used by slices
+  std::vector<RegionId> revoking_;        // ours, asked to be left alone
+  std::vector<RegionId> revoked_there_;   // theirs, to be answered once no slice uses them
+
+  std::uint64_t transfers_ok_ = 0, transfers_failed_ = 0, bytes_moved_ = 0;
+  Histogram latency_;
+};
+
+}  // namespace fairway::engine

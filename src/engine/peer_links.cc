@@ -1,0 +1,374 @@
+#include <algorithm>
+
+#include "engine/peer.h"
+#include "engine/worker.h"
+
+// Links of a peer: proven before they are trusted, closed on both ends before anything moves to another one.
+//
+// A link that breaks is fenced on this side; then the peer is told that this side touches nothing of that epoch any more.
+// Both sides do so, whoever saw the break first. A piece that was in flight moves when it can have no late effect: a read once
+// this side is fenced (it would land here), a write once the peer is (it would land there).
+namespace fairway::engine {
+namespace {
+
+constexpr Time kFirstBackoff = 10 * kMillisecond;
+constexpr Time kLastBackoff = kSecond;
+constexpr std::size_t kMaxClosedEarly = 256;
+
+}  // namespace
+
+std::size_t Peer::scratch_place(std::uint8_t index) const {
+  return (id_.slot * kMaxLinks + index) * 3 * kProofBytes;
+}
+
+bool Peer::any_link_up() const {
+  return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.is_up(); });
+}
+
+std::uint8_t Peer::link_index(std::uint16_t transport, transport::LinkId id) {
+  for (std::size_t i = 0; i < links_.size(); ++i)
+    if (links_[i].transport == transport && links_[i].id.slot == id.slot) return static_cast<std::uint8_t>(i);
+  if (links_.size() == kMaxLinks) return kMaxLinks;
+  links_.emplace_back();
+  links_.back().transport = transport;
+  return static_cast<std::uint8_t>(links_.size() - 1);
+}
+
+void Peer::on_link_up(std::uint16_t transport, const transport::Event& event) {
+  std::erase(connecting_, transport);
+  if (down_) return;
+  const std::uint8_t index = link_index(transport, event.link);
+  if (index == kMaxLinks) {
+    refusals_.push_back("more than " + std::to_string(kMaxLinks) + " links");
+    return worker_.transport_at(transport).fence(event.link);
+  }
+  Link& link = links_[index];
+  const transport::Device& device = worker_.transport_at(transport).devices()[event.device];
+  link.id = event.link;
+  link.device = event.device;
+  link.name = event.value;
+  link.text = std::string(worker_.transport_at(transport).name()) + "/" + device.name + "/" + std::to_string(index);
+  link.capabilities = &device.capabilities;
+  link.bytes_per_second = device.bytes_per_second;
+  link.closed_here = link.closed_there = false;
+  link.immediates_posted = 0;
+  link.in_flight = 0;
+  link.queued_bytes = 0;
+  link.full = false;
+  link.retry_at = kNever;
+  worker_.link_at(transport, event.link, *this, index);
+  const std::pair key(std::string(worker_.transport_at(transport).name()), link.name);
+  link.state = LinkState::proving;
+  if (std::erase(closed_early_, key) > 0) {
+    link.closed_there = true;
+    return close_link(index, {ErrorCode::link_failed, "the peer closed it at once"});
+  }
+  if (worker_.services().options.prove_paths)
+    begin_proof(index);
+  else
+    set_ready(index);
+}
+
+void Peer::set_ready(std::uint8_t index) {
+  Link& link = links_[index];
+  link.state = LinkState::ready;
+  link.backoff = 0;
+  link.proof_deadline = kNever;
+  ++route_version_;
+  no_link_since_ = kNever;
+  settled_ = true;
+  worker_.services().peers.set_ready(id_);
+  worker_.services().peer_events.push({PeerEvent::Kind::link_up, id_, text(), link.text, info_.incarnation, {}});
+  worker_.services().notice();
+  worker_.again();
+}
+
+// ---- proof: random bytes to the peer's scratch region and back ----
+
+void Peer::begin_proof(std::uint8_t index) {
+  Link& link = links_[index];
+  link.proof_step = 0;
+  link.proof_deadline = after(worker_.now(), std::max<Time>(worker_.services().options.peer_timeout.count(), 1) * kMillisecond);
+  worker_.wake_at(link.proof_deadline);
+  worker_.services().runtime.rng.fill(link.proof_sent);
+  std::copy(link.proof_sent.begin(), link.proof_sent.end(), worker_.scratch() + scratch_place(index) + kProofBytes);
+  continue_proof(index);
+}
+
+void Peer::continue_proof(std::uint8_t index) {
+  Link& link = links_[index];
+  const bool writes = link.has(transport::Op::write);
+  const bool reads = link.has(transport::Op::read);
+  if (link.state != LinkState::proving || link.proof_step > 1) return;
+  if (link.proof_step == 0 && !writes) link.proof_step = 1;
+  if (worker_.slices().room() == 0) return worker_.wake_at(worker_.now() + kMillisecond);
+  transport::Slice slice;
+  slice.link = link.id;
+  slice.token = worker_.slices().acquire();
+  SliceEntry& entry = worker_.slices()[slice.token];
+  entry = {SliceUse::proof, {}, false, index, id_.slot, link.proof_step, entry.serial, 0, {}, worker_.now()};
+  const bool over_memory = link.proof_step == 0 || (writes && reads);
+  std::array<std::byte, kRecordHeader + 1 + kProofBytes> echo;
+  if (over_memory) {
+    const auto handle = worker_.remote_handle(*this, scratch_, link.transport);
+    if (!handle) {
+      worker_.slices().release(slice.token);
+      return close_link(index, handle.status().with_context("the proof could not start"));
+    }
+    slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
+    slice.local = worker_.scratch() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
+    slice.local_handle = worker_.local_handle(worker_.scratch_region(), link.transport);
+    slice.remote_handle = *handle;
+    slice.remote_offset = scratch_offset_ + index * 3 * kProofBytes;
+    slice.length = kProofBytes;
+  } else {
+    // By a message: the peer answers with what lies in its scratch region, or with our own bytes if we cannot write there.
+    ByteWriter writer(echo);
+    writer.put(std::uint32_t{0})
+        .put(static_cast<std::uint8_t>(RecordType::echo))
+        .put(writes ? index : static_cast<std::uint8_t>(kMaxLinks))
+        .put_bytes(link.proof_sent);
+    slice.op = transport::Op::message;
+    slice.local = echo.data();
+    slice.length = writer.size();
+  }
+  entry.op = slice.op;
+  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  ++slices_out_;
+  if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) return;
+  --link.in_flight;
+  --slices_out_;
+  worker_.slices().release(slice.token);
+  worker_.wake_at(worker_.now() + kMillisecond);
+}
+
+void Peer::proof_done(std::uint8_t index, const Status& status) {
+  Link& link = links_[index];
+  if (link.state != LinkState::proving) return;
+  if (!status) return close_link(index, status.with_context("the proof failed"));
+  const bool by_echo = !(link.has(transport::Op::write) && link.has(transport::Op::read));
+  if (link.proof_step == 0) {
+    link.proof_step = 1;
+    return continue_proof(index);
+  }
+  if (by_echo) {
+    link.proof_step = 2;  // the answer ends it
+    return;
+  }
+  const std::byte* read = worker_.scratch() + scratch_place(index) + 2 * kProofBytes;
+  if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))
+    return close_link(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
+  set_ready(index);
+}
+
+void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
+  ByteReader reader(body);
+  const auto place = reader.get<std::uint8_t>();
+  const auto sent = reader.get_bytes(kProofBytes);
+  if (!reader.done() || place > kMaxLinks) return violation("a malformed echo");
+  std::array<std::byte, kRecordHeader + kProofBytes> answer;
+  ByteWriter writer(answer);
+  writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(RecordType::echo_reply));
+  writer.put_bytes(place == kMaxLinks ? sent : std::span<const std::byte>(worker_.scratch() + scratch_place(place), kProofBytes));
+  Link& link = links_[index];
+  if (!link.is_up() || worker_.slices().room() == 0) return;  // the asker asks again, on a new epoch
+  transport::Slice slice;
+  slice.op = transport::Op::message;
+  slice.link = link.id;
+  slice.local = answer.data();
+  slice.length = writer.size();
+  slice.token = worker_.slices().acquire();
+  SliceEntry& entry = worker_.slices()[slice.token];
+  entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, worker_.now()};
+  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  ++slices_out_;
+  if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) return;
+  --link.in_flight;
+  --slices_out_;
+  worker_.slices().release(slice.token);
+}
+
+void Peer::on_echo_reply(std::uint8_t index, std::span<const std::byte> body) {
+  Link& link = links_[index];
+  if (link.state != LinkState::proving) return;
+  if (body.size() != kProofBytes || !std::equal(body.begin(), body.end(), link.proof_sent.begin()))
+    return close_link(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
+  set_ready(index);
+}
+
+// ---- closing ----
+
+void Peer::on_link_down(std::uint8_t index, const Status& reason) { close_link(index, reason); }
+
+void Peer::close_link(std::uint8_t index, const Status& reason) {
+  Link& link = links_[index];
+  if (!link.is_up()) return;
+  const bool was_ready = link.state == LinkState::ready;
+  link.state = LinkState::closing;
+  link.closing_since = worker_.now();
+  link.down_reason = reason;
+  link.proof_deadline = kNever;
+  ++link.failures;
+  ++route_version_;
+  if (!any_link_up()) no_link_since_ = worker_.now();
+  if (was_ready) {
+    worker_.services().peer_events.push(
+        {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text)});
+    worker_.services().notice();
+  }
+  worker_.wake_at(worker_.now());
+  worker_.transport_at(link.transport).fence(link.id);
+}
+
+void Peer::on_fenced(std::uint8_t index, const transport::Event& event) {
+  Link& link = links_[index];
+  if (link.closed_here || link.is_up()) return;
+  link.closed_here = true;
+  if (!down_)
+    worker_.services().tell(
+        session_, format(LinkClosed{std::string(worker_.transport_at(link.transport).name()), link.name, event.value}));
+  release_parked(index);
+}
+
+void Peer::on_link_closed(const LinkClosed& message) {
+  for (std::uint8_t i = 0; i < links_.size(); ++i) {
+    Link& link = links_[i];
+    if (link.name != message.name || worker_.transport_at(link.transport).name() != message.transport) continue;
+    if (link.closed_there || link.state == LinkState::closed) return violation("the end of a link's epoch twice");
+    link.closed_there = true;
+    link.immediates_there = message.immediates;
+    close_link(i, {ErrorCode::link_failed, "the peer lost it"});
+    return release_parked(i);
+  }
+  if (closed_early_.size() >= kMaxClosedEarly) return violation("the ends of too many unknown links");
+  closed_early_.emplace_back(message.transport, message.name);
+}
+
+void Peer::release_parked(std::uint8_t index) {
+  Link& link = links_[index];
+  if (!link.closed_here) return;
+  const bool both = link.closed_there || down_;
+  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
+    SliceEntry& entry = worker_.slices()[token];
+    if (entry.use == SliceUse::free || !entry.parked || entry.peer != id_.slot || entry.link != index) continue;
+    if (!both && entry.op != transport::Op::read) continue;
+    if (entry.use == SliceUse::record) {
+      records_.send_again(entry.owner);
+      worker_.slices().release(token);
+      continue;
+    }
+    const bool atomic = entry.op == transport::Op::fetch_add || entry.op == transport::Op::compare_swap;
+    if (entry.op == transport::Op::write_immediate && entry.immediate < link.immediates_there) {
+      entry.parked = false;
+      piece_done(token, 0);
+    } else if (atomic) {
+      const std::uint32_t slot = entry.owner;
+      transfer(slot).in_doubt = true;
+      drop_piece(token);
+      fail(slot, link.down_reason.with_link(link.text).with_effect(Effect::unknown));
+    } else {
+      entry.parked = false;
+      entry.retry = true;
+      ++link.retries;
+      ++transfer(entry.owner).retried;
+      retries_.push_back(token);
+    }
+  }
+  worker_.again();
+  if (!both) return;
+  link.state = LinkState::closed;
+  link.backoff = std::min(std::max(link.backoff * 2, kFirstBackoff), kLastBackoff);
+  link.retry_at = after(worker_.now(), link.backoff);
+  worker_.wake_at(link.retry_at);
+}
+
+Time Peer::link_timers(Time now) {
+  if (down_) return kNever;
+  Time next = kNever;
+  const Time bound = static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond;
+  for (std::uint8_t i = 0; i < links_.size(); ++i) {
+    Link& link = links_[i];
+    link.full = false;
+    if (link.state == LinkState::closed && link.retry_at <= now) {
+      link.retry_at = after(now, bound);  // should it come to nothing, again then
+      worker_.transport_at(link.transport).reconnect(link.id);
+    }
+    if (link.state == LinkState::closed) next = std::min(next, link.retry_at);
+    if (link.state == LinkState::proving) {
+      if (link.proof_deadline <= now)
+        close_link(i, {ErrorCode::link_failed, "the proof did not come back in time"});
+      else if (link.in_flight == 0 && link.proof_step < 2)
+        continue_proof(i);
+      next = std::min(next, link.proof_deadline);
+    }
+    if (link.is_up() && link.in_flight > 0) {
+      const Time limit = after(link.last_progress, bound);
+      if (limit <= now)
+        close_link(i, {ErrorCode::link_failed, "no slice completed within the peer timeout"});
+      else
+        next = std::min(next, limit);
+    }
+    if (link.state == LinkState::closing) {
+      const Time limit = after(link.closing_since, 2 * bound);
+      if (limit <= now && link.closed_here) {
+        // The peer lives, as control says, but does not say that its end is closed: nobody knows what was applied.
+        worker_.services().drop(session_, Status(ErrorCode::protocol_error,
+                                                 "the peer did not close its end of a broken link in time")
+                                              .with_peer(text())
+                                              .with_link(link.text));
+        return kNever;
+      }
+      next = std::min(next, std::max(limit, now + kMillisecond));
+    }
+  }
+  if (records_stuck_since_ != kNever && no_link_since_ == kNever) {
+    const Time limit = after(records_stuck_since_, 2 * bound);
+    if (limit <= now) {
+      worker_.services().drop(session_, Status(ErrorCode::link_failed,
+                                               "no link is left that carries the engine's own messages")
+                                            .with_peer(text()));
+      return kNever;
+    }
+    next = std::min(next, limit);
+  }
+  if (no_link_since_ != kNever && first_active_ != kNoSlot) {
+    const Time limit = after(no_link_since_, bound);
+    if (limit <= now) {
+      std::string reasons;
+      for (const Link& link : links_) reasons += (reasons.empty() ? "" : "; ") + link.text + ": " + link.down_reason.message();
+      for (const std::string& refusal : refusals_) reasons += (reasons.empty() ? "" : "; ") + refusal;
+      fail_all(Status(ErrorCode::link_failed, "no link to the peer is left: " + reasons).with_peer(text()));
+    } else {
+      next = std::min(next, limit);
+    }
+  }
+  return next;
+}
+
+void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t used) const {
+  double total = 0;
+  if (chosen != nullptr)
+    for (const std::uint8_t i : chosen->chosen()) total += static_cast<double>(rate_of(links_[i].view()));
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    const Link& link = links_[i];
+    ExplainedLink line;
+    line.name = link.text;
+    line.expected_low = line.expected_high = static_cast<double>(link.bytes_per_second);
+    const bool planned = chosen != nullptr && std::find(chosen->chosen().begin(), chosen->chosen().end(), i) != chosen->chosen().end();
+    line.taken = planned || (used >> i & 1);
+    if (planned && total > 0) line.share = static_cast<double>(rate_of(link.view())) / total;
+    if (planned && chosen->method == Method::by_messages) line.reason = "lacks the operation: done by messages, with one copy on each side";
+    if (!line.taken) {
+      switch (link.state) {
+        case LinkState::proving: line.reason = "not proven yet"; break;
+        case LinkState::ready: line.reason = chosen != nullptr ? "another link finishes sooner, or lacks nothing that this one lacks" : ""; break;
+        case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
+        case LinkState::closed: line.reason = "down: " + link.down_reason.message(); break;
+      }
+    }
+    out.links.push_back(std::move(line));
+  }
+  for (const std::string& refusal : refusals_) out.links.push_back({refusal.substr(0, refusal.find(':')), false, refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)), 0, 0, 0});
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,51 @@
+#include "engine/route.h"
+
+#include <algorithm>
+
+namespace fairway::engine {
+namespace {
+
+// A region's atomics have one executing agent, its CPU: an operation that a NIC would do beside it is not the same one.
+bool can(const transport::Capabilities& capabilities, transport::Op op) {
+  const bool atomic = op == transport::Op::fetch_add || op == transport::Op::compare_swap;
+  if (atomic && !capabilities.atomics_by_cpu) return false;
+  if (op == transport::Op::message && capabilities.max_message_bytes < kSmallestMessage) return false;
+  return (capabilities.operations & static_cast<std::uint8_t>(op)) != 0;
+}
+
+// Nanoseconds until `bytes` more would have left the link.
+double finish(const LinkView& link, std::uint64_t bytes) {
+  return static_cast<double>(link.queued_bytes + bytes) / static_cast<double>(rate_of(link));
+}
+
+}  // namespace
+
+Route route(const RouteRequest& request, std::span<const LinkView> links) {
+  Route choice;
+  std::uint64_t best_rate = 0;
+  for (const transport::Op wanted : {request.op, transport::Op::message}) {
+    for (std::size_t i = 0; i < links.size() && i < kMaxLinks; ++i) {
+      const LinkView& link = links[i];
+      if (!link.usable || !can(*link.capabilities, wanted)) continue;
+      if (wanted == request.op && (link.capabilities->memory_kinds & request.memory_kinds) != request.memory_kinds)
+        continue;
+      choice.links[choice.count++] = static_cast<std::uint8_t>(i);
+      best_rate = std::max(best_rate, rate_of(link));
+    }
+    if (choice.count == 0) continue;
+    choice.method = wanted == request.op ? Method::native : Method::by_messages;
+    break;
+  }
+  const auto end = std::remove_if(choice.links.begin(), choice.links.begin() + choice.count,
+                                  [&](std::uint8_t i) { return rate_of(links[i]) < best_rate / kSlowestPart; });
+  choice.count = static_cast<std::uint8_t>(end - choice.links.begin());
+  const std::uint64_t first = std::min(request.bytes, kStripeMinimum);
+  std::stable_sort(choice.links.begin(), end, [&](std::uint8_t a, std::uint8_t b) {
+    return finish(links[a], first) < finish(links[b], first);
+  });
+  if (choice.method == Method::native && request.bytes <= kStripeMinimum)
+    choice.count = std::min<std::uint8_t>(choice.count, 1);
+  return choice;
+}
+
+}  // namespace fairway::engine

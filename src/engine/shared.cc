@@ -1,0 +1,135 @@
+#include "engine/shared.h"
+
+namespace fairway::engine {
+namespace {
+
+constexpr std::uint64_t pack(std::uint32_t generation, PeerTable::State state) {
+  return std::uint64_t{generation} << 8 | static_cast<std::uint64_t>(state);
+}
+
+}  // namespace
+
+PeerTable::PeerTable(std::uint32_t capacity) : capacity_(capacity), slots_(new Slot[capacity]) {
+  for (std::uint32_t slot = 0; slot < capacity; ++slot) free_.push_back(slot);
+}
+
+void PeerTable::set_state(Slot& slot, State state) {
+  slot.info.state = state;
+  slot.word.store(pack(slot.info.id.generation, state), std::memory_order_release);
+  changes.fetch_add(1, std::memory_order_release);
+}
+
+Result<PeerId> PeerTable::add(control::SessionId session, const control::PeerInfo& peer) {
+  std::lock_guard lock(mutex_);
+  if (free_.empty())
+    return Status(ErrorCode::resource_exhausted,
+                  "all " + std::to_string(capacity_) + " peers are connected: raise EngineOptions::max_peers");
+  const std::uint32_t index = free_.front();
+  free_.pop_front();
+  Slot& slot = slots_[index];
+  slot.info = {{index, slot.info.id.generation + 1}, State::opening, session, peer, {}};
+  set_state(slot, State::opening);
+  return slot.info.id;
+}
+
+void PeerTable::set_ready(PeerId id) {
+  std::lock_guard lock(mutex_);
+  Slot& slot = slots_[id.slot];
+  if (slot.info.id == id && slot.info.state == State::opening) set_state(slot, State::ready);
+}
+
+void PeerTable::set_settled(PeerId id, Status no_link) {
+  std::lock_guard lock(mutex_);
+  Slot& slot = slots_[id.slot];
+  if (slot.info.id != id || slot.info.state != State::opening) return;
+  slot.info.reason = std::move(no_link);
+  set_state(slot, State::opening);
+}
+
+bool PeerTable::set_down(PeerId id, const Status& reason) {
+  std::lock_guard lock(mutex_);
+  Slot& slot = slots_[id.slot];
+  if (slot.info.id != id || slot.info.state == State::down) return false;
+  slot.info.reason = reason;
+  set_state(slot, State::down);
+  return true;
+}
+
+void PeerTable::free(PeerId id) {
+  std::lock_guard lock(mutex_);
+  if (slots_[id.slot].info.id == id) free_.push_back(id.slot);
+}
+
+bool PeerTable::is_usable(PeerId id) const {
+  if (id.slot >= capacity_ || !id) return false;
+  const std::uint64_t word = slots_[id.slot].word.load(std::memory_order_acquire);
+  return word == pack(id.generation, State::ready) || word == pack(id.generation, State::opening);
+}
+
+Status PeerTable::why_not(PeerId id) const {
+  if (id.slot >= capacity_ || !id) return {ErrorCode::not_found, "no such peer: use the PeerId that connect() gave"};
+  std::lock_guard lock(mutex_);
+  const Info& info = slots_[id.slot].info;
+  if (info.id == id && info.state == State::down)
+    return info.reason.is_ok() ? Status(ErrorCode::closed, "the peer was disconnected") : info.reason;
+  return {ErrorCode::stale_incarnation, "this PeerId is of an earlier session: connect() again for a new one"};
+}
+
+std::optional<PeerTable::Info> PeerTable::find(PeerId id) const {
+  if (id.slot >= capacity_ || !id) return std::nullopt;
+  std::lock_guard lock(mutex_);
+  const Info& info = slots_[id.slot].info;
+  return info.id == id ? std::optional(info) : std::nullopt;
+}
+
+std::optional<PeerTable::Info> PeerTable::find_session(control::SessionId session) const {
+  std::lock_guard lock(mutex_);
+  for (std::uint32_t i = 0; i < capacity_; ++i) {
+    const Info& info = slots_[i].info;
+    if (info.session == session && info.state != State::free) return info;
+  }
+  return std::nullopt;
+}
+
+std::vector<PeerTable::Info> PeerTable::all() const {
+  std::lock_guard lock(mutex_);
+  std::vector<Info> infos;
+  for (std::uint32_t i = 0; i < capacity_; ++i)
+    if (slots_[i].info.state == State::opening || slots_[i].info.state == State::ready)
+      infos.push_back(slots_[i].info);
+  return infos;
+}
+
+void PeerEvents::push(PeerEvent event) {
+  std::lock_guard lock(mutex_);
+  if (events_.size() == kCapacity) {
+    events_.pop_front();
+    ++dropped_;
+  }
+  events_.push_back(std::move(event));
+}
+
+std::size_t PeerEvents::pop(std::span<PeerEvent> events) {
+  std::lock_guard lock(mutex_);
+  std::size_t count = 0;
+  while (count < events.size() && !events_.empty()) {
+    events[count] = std::move(events_.front());
+    events_.pop_front();
+    if (dropped_ > 0) {
+      events[count].reason =
+          Status(events[count].reason.is_ok() ? ErrorCode::resource_exhausted : events[count].reason.code(),
+                 std::to_string(dropped_) + " earlier peer events were dropped: nobody polled them; " +
+                     events[count].reason.message());
+      dropped_ = 0;
+    }
+    ++count;
+  }
+  return count;
+}
+
+bool PeerEvents::empty() const {
+  std::lock_guard lock(mutex_);
+  return events_.empty();
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "control/control.h"
+#include "core/mpsc_queue.h"
+#include "core/runtime.h"
+#include "engine/transfer.h"
+#include "fairway/engine.h"
+#include "transport/region_table.h"
+
+namespace fairway::engine {
+
+// What an engine's public calls, its control thread and its workers share. Every member is immutable after open(), or is
+// itself safe for any thread: see each class.
+
+// Peers as the callers of the API see them. Slots are given by the control thread, read without a lock when submitting.
+class PeerTable {
+ public:
+  enum class State : std::uint32_t { free, opening, ready, down };
+  struct Info {
+    PeerId id;
+    State state = State::free;
+    control::SessionId session = 0;
+    control::PeerInfo peer;
+    Status reason;  // down; or, while opening, why no link came up
+  };
+
+  explicit PeerTable(std::uint32_t capacity);
+  // Control thread. resource_exhausted when all slots hold living peers.
+  Result<PeerId> add(control::SessionId session, const control::PeerInfo& peer);
+  void set_ready(PeerId id);                               // its worker
+  void set_settled(PeerId id, Status no_link);             // its worker: every attempt to link ended, without a link
+  bool set_down(PeerId id, const Status& reason);          // any thread: refused from now on. False: it was
+  void free(PeerId id);                                    // its worker, after its last use of the slot
+
+  // Any thread, lock-free: ok, stale_incarnation or not_found, peer_dead.
+  [[nodiscard]] bool is_usable(PeerId id) const;
+  [[nodiscard]] Status why_not(PeerId id) const;           // the error for an id that is not usable
+  [[nodiscard]] std::optional<Info> find(PeerId id) const;
+  [[nodiscard]] std::optional<Info> find_session(control::SessionId session) const;
+  [[nodiscard]] std::vector<Info> all() const;
+  [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
+  // Grows with every change of a state; waiters of connect() sleep on it.
+  std::atomic<std::uint32_t> changes{0};
+
+ private:
+  struct Slot {
+    std::atomic<std::uint64_t> word{0};  // generation << 8 | State
+    Info info;                           // guarded by mutex_
+  };
+  void set_state(Slot& slot, State state);
+
+  std::uint32_t capacity_;
+  std::unique_ptr<Slot[]> slots_;
+  mutable std::mutex mutex_;
+  std::deque<std::uint32_t> free_;  // oldest first, so that a peer's last words stay readable for long
+};
+
+// Completions for poll(): from workers to callers. Callers take a lock among themselves only.
+class CompletionQueue {
+ public:
+  explicit CompletionQueue(std::uint32_t capacity) : queue_(capacity) {}
+  void push(std::uint32_t slot) { (void)queue_.push(std::move(slot)); }  // never full: a slot is in it at most once
+  bool pop(std::uint32_t& slot) {
+    std::lock_guard lock(consumers_);
+    return queue_.pop(slot);
+  }
+  bool empty() {
+    std::lock_guard lock(consumers_);
+    return queue_.empty();
+  }
+
+ private:
+  MpscQueue<std::uint32_t> queue_;
+  std::mutex consumers_;
+};
+
+// Bounded, for cold paths: what happened to peers. The oldest go when nobody polls, and are counted.
+class PeerEvents {
+ public:
+  void push(PeerEvent event);
+  std::size_t pop(std::span<PeerEvent> events);
+  [[nodiscard]] bool empty() const;
+
+ private:
+  static constexpr std::size_t kCapacity = 1024;
+  mutable std::mutex mutex_;
+  std::deque<PeerEvent> events_;
+  std::uint64_t dropped_ = 0;
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,37 @@
+#include "engine/transfer.h"
+
+#include <algorithm>
+
+namespace fairway::engine {
+
+void Transfer::begin(const Request& given, Time now) {
+  request = given;
+  if (given.operation == Operation::fetch_add || given.operation == Operation::compare_swap)
+    request.layout = Extent{{{}, 0, sizeof(std::uint64_t)}, given.target};  // one piece of eight bytes
+  const std::span<const std::byte> given_message = given.options.notify.message;
+  std::copy(given_message.begin(), given_message.end(), message.begin());
+  message_bytes = static_cast<std::uint32_t>(given_message.size());
+  request.options.notify.message = {};
+  total = total_bytes(request.layout);
+  blocks = block_count(request.layout);
+  peer.store(given.peer.slot, std::memory_order_relaxed);
+  submitted = now;
+  const auto limit = std::chrono::nanoseconds(given.options.deadline).count();
+  deadline = limit > 0 ? after(now, static_cast<Time>(limit)) : kNever;
+
+  phase = Phase::waiting;
+  credit_taken = immediate_sent = false;
+  cursor = checked = {};
+  route = {};
+  route_version = 0;
+  pieces_out = retried = 0;
+  bytes_done = bytes_posted = links_used = 0;
+  status = {};
+  rendezvous = {};
+  notify_record = next = first_dependent = next_dependent = previous_active = next_active = kNoSlot;
+  queued = needs_flush = in_doubt = false;
+  ticket.reset();
+  completion = {};
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/slot_pool.h"
+#include "core/time.h"
+#include "engine/route.h"
+#include "engine/stripe.h"
+#include "fairway/engine.h"
+#include "fairway/request.h"
+
+namespace fairway::engine {
+
+inline constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+
+// Where a transfer stands. Owner of the transfer at each stage: the submitter until `waiting`, the peer's worker until
+// `done`, then whoever collects the completion.
+enum class Phase : std::uint8_t {
+  waiting,    // for the transfer in `after`
+  queued,     // for its turn, room on a link, or a credit
+  moving,     // slices are in flight
+  flushing,   // all slices done; asking the target to make them visible
+  verifying,  // comparing checksums
+  notifying,  // the notification is on its way
+  matching,   // a send or receive that waits for its other half
+  draining,   // failed or cancelled; slices in flight must end first
+  done,
+};
+
+// What a cancel() call waits for; shared by the caller and the transfer.
+struct CancelTicket {
+  std::atomic<std::uint32_t> word{0};  // 1: decided
+  Cancelled result;
+};
+
+// The rendezvous half of a send or receive.
+struct Rendezvous {
+  TransferId other;             // the peer's transfer, once known
+  bool announced = false;       // send: the peer knows of it; receive: the peer was told where to write
+  std::uint32_t cost = 0;       // send: of the peer's room for unexpected messages
+  RegionId window;              // receive: what the peer may write to, revoked when it is done
+  RemoteRegionId remote_window; // send: the same, imported
+  std::uint64_t length = 0;     // receive: of the message
+};
+
+// One accepted transfer. Lives in a slot of the TransferTable; nothing in it is allocated per transfer.
+struct Transfer {
+  // generation << 2 | Stage: what waiters sleep on and what makes a TransferId current.
+  std::atomic<std::uint32_t> word{0};
+
+  std::atomic<std::uint32_t> peer{0};         // slot; workers look at each other's for `after`
+  std::atomic<std::uint32_t> last_failed{0};  // generation of the last transfer here that failed; survives reuse
+
+  Request request;
+  std::array<std::byte, kMaxNotifyMessage> message;  // the notification's, copied at submission
+  std::uint32_t message_bytes = 0;
+  std::uint64_t total = 0;   // bytes to move
+  std::uint64_t blocks = 0;
+  Time submitted = 0;
+  Time deadline = kNever;
+
+  // The worker's.
+  Phase phase = Phase::waiting;
+  bool credit_taken = false;
+  bool immediate_sent = false;  // the notification rides on the slice
+  Cursor cursor;
+  Cursor checked;               // how far the checksum has come
+  Route route;
+  std::uint64_t route_version = 0;
+  std::uint32_t pieces_out = 0;      // in flight or parked
+  std::uint64_t bytes_done = 0;
+  std::uint64_t bytes_posted = 0;
+  std::uint32_t retried = 0;
+  std::uint64_t links_used = 0;      // bit per link of the peer
+  Status status;
+  Rendezvous rendezvous;
+  std::uint32_t notify_record = kNoSlot;   // the notification's, once it was handed to the stream
+  std::uint32_t next = kNoSlot;            // in the queue it is in
+  bool queued = false;                     // it is in one
+  bool needs_flush = false;                // a link it used does not make bytes visible by itself
+  bool in_doubt = false;                   // a piece ended without saying what it did at the target
+  std::uint32_t previous_active = kNoSlot; // among the peer's transfers
+  std::uint32_t next_active = kNoSlot;
+  std::uint32_t first_dependent = kNoSlot; // transfers whose `after` names this one
+  std::uint32_t next_dependent = kNoSlot;
+  std::shared_ptr<CancelTicket> ticket;
+
+  Completion completion;
+
+  // The submitter's, once the slot is acquired: everything as for a transfer that has not started.
+  void begin(const Request& given, Time now);
+};
+
+enum class Stage : std::uint32_t { free = 0, active = 1, done = 2 };
+
+// The slots of all transfers of an engine. acquire: any thread; release: who collected the completion.
+class TransferTable {
+ public:
+  explicit TransferTable(std::uint32_t capacity) : slots_(capacity) {}
+
+  // kNoSlot when all are in use.
+  std::uint32_t acquire() {
+    const auto slot = slots_.acquire();
+    if (!slot) return kNoSlot;
+    used_.fetch_add(1, std::memory_order_relaxed);
+    std::atomic<std::uint32_t>& word = slots_[*slot].word;
+    const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed)) % kGenerations + 1;
+    word.store(pack(generation, Stage::active), std::memory_order_relaxed);
+    return *slot;
+  }
+  // The completion must be in place: this publishes it to waiters.
+  void publish(std::uint32_t slot) {
+    std::atomic<std::uint32_t>& word = slots_[slot].word;
+    word.store(pack(generation_of(word.load(std::memory_order_relaxed)), Stage::done), std::memory_order_release);
+  }
+  // True for the one caller that may collect the completion of `id`; it must copy it out and then release() the slot.
+  bool claim(TransferId id) {
+    if (id.slot >= slots_.capacity()) return false;
+    std::uint32_t expected = pack(id.generation, Stage::done);
+    return slots_[id.slot].word.compare_exchange_strong(expected, pack(id.generation, Stage::free),
+                                                        std::memory_order_acquire, std::memory_order_relaxed);
+  }
+  void release(std::uint32_t slot) {
+    used_.fetch_sub(1, std::memory_order_relaxed);
+    slots_.release(slot);
+  }
+
+  Transfer& operator[](std::uint32_t slot) { return slots_[slot]; }
+  TransferId id(std::uint32_t slot) const {
+    return {slot, generation_of(slots_[slot].word.load(std::memory_order_relaxed))};
+  }
+  bool is_active(TransferId id) const { return stage(id) == Stage::active; }
+  // Stage::free also for an id of an earlier generation.
+  Stage stage(TransferId id) const {
+    if (id.slot >= slots_.capacity() || !id) return Stage::free;
+    const std::uint32_t word = slots_[id.slot].word.load(std::memory_order_acquire);
+    return generation_of(word) == id.generation ? static_cast<Stage>(word & 3) : Stage::free;
+  }
+  std::uint32_t used() const { return used_.load(std::memory_order_relaxed); }
+  std::uint32_t capacity() const { return slots_.capacity(); }
+
+  static constexpr std::uint32_t pack(std::uint32_t generation, Stage stage) {
+    return generation << 2 | static_cast<std::uint32_t>(stage);
+  }
+
+ private:
+  static constexpr std::uint32_t kGenerations = (1u << 30) - 1;
+  static std::uint32_t generation_of(std::uint32_t word) { return word >> 2; }
+
+  SlotPool<Transfer> slots_;
+  std::atomic<std::uint32_t> used_{0};
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,461 @@
+#include "engine/worker.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace fairway::engine {
+namespace {
+
+constexpr std::size_t kEventsPerPoll = 64;
+constexpr std::size_t kSubmissionsPerStep = 256;
+constexpr std::uint32_t kMaxSlices = 4096;
+constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
+
+}  // namespace
+
+Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_ptr<transport::Transport>> transports)
+    : index_(index),
+      services_(services),
+      transports_(std::move(transports)),
+      submissions_(services.options.max_transfers),
+      slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices)),
+      outboxes_(transports_.size()),
+      events_(kEventsPerPoll),
+      peers_(services.peers.capacity()),
+      links_(transports_.size()),
+      handles_(services.options.max_regions),
+      remotes_(services.options.max_remote_regions) {
+  register_scratch();
+}
+
+Worker::~Worker() = default;
+
+// ---- any thread ----
+
+void Worker::submit(std::uint32_t slot) {
+  (void)submissions_.push(std::move(slot));  // never full: it holds each slot at most once
+  queued_.store(true, std::memory_order_relaxed);
+  wake();
+}
+
+void Worker::post(std::function<void(Worker&)> command) {
+  {
+    std::lock_guard lock(commands_mutex_);
+    if (!closed_.load(std::memory_order_relaxed)) {
+      commands_.push_back(std::move(command));
+      has_commands_.store(true, std::memory_order_release);
+      return wake();
+    }
+  }
+  std::lock_guard lock(closed_mutex_);  // no task runs it any more
+  command(*this);
+}
+
+void Worker::call(const std::function<void(Worker&)>& command) {
+  if (stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return command(*this);
+  std::atomic<std::uint32_t> done{0};
+  Executor& executor = services_.runtime.executor;
+  post([&](Worker& worker) {
+    command(worker);
+    done.store(1, std::memory_order_release);
+    executor.wake_all(done);
+  });
+  while (done.load(std::memory_order_acquire) == 0) services_.wait(done, 0, kNever);
+}
+
+control::Progress Worker::progress() const {
+  return {queued_.load(std::memory_order_relaxed), steps_.load(std::memory_order_relaxed)};
+}
+
+// ---- the owner: one turn ----
+
+Time Worker::step(Time now) {
+  stepping_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  steps_.fetch_add(1, std::memory_order_relaxed);
+  now_ = now;
+  busy_ = take_commands();
+  busy_ |= take_submissions();
+  busy_ |= poll_transports();
+  busy_ |= pump_peers();
+  if (now >= next_timer_) {
+    Time next = kNever;
+    next_timer_ = kNever;
+    for (std::size_t i = 0; i < live_.size(); ++i) next = std::min(next, peers_[live_[i]]->run_timers(now));
+    wake_at(next);
+    busy_ |= pump_peers();
+  }
+  continue_removals();
+  reap_peers();
+  deliver();
+  Time next = next_timer_;
+  for (const auto& transport : transports_) {
+    if (transport->must_poll()) busy_ = true;
+    next = std::min(next, transport->next_timer());
+  }
+  busy_ |= !finished_.empty() || has_commands_.load(std::memory_order_relaxed);
+  if (!busy_) queued_.store(false, std::memory_order_relaxed);
+  stepping_.store({}, std::memory_order_relaxed);
+  return busy_ ? now : next;
+}
+
+bool Worker::prepare_sleep() {
+  bool quiet = submissions_.empty() && !has_commands_.load(std::memory_order_acquire);
+  for (const auto& transport : transports_) quiet = transport->prepare_sleep() && quiet;
+  return quiet;
+}
+
+bool Worker::take_commands() {
+  if (!has_commands_.load(std::memory_order_acquire)) return false;
+  {
+    std::lock_guard lock(commands_mutex_);
+    running_commands_.swap(commands_);
+    has_commands_.store(false, std::memory_order_relaxed);
+  }
+  // By index: closing, which is a command, takes those behind it.
+  for (std::size_t i = 0; i < running_commands_.size(); ++i) std::exchange(running_commands_[i], nullptr)(*this);
+  running_commands_.clear();
+  return true;
+}
+
+bool Worker::take_submissions() {
+  std::uint32_t slot = 0;
+  std::size_t taken = 0;
+  while (taken < kSubmissionsPerStep && submissions_.pop(slot)) {
+    ++taken;
+    Transfer& transfer = services_.transfers[slot];
+    Peer* owner = peers_[transfer.peer].get();
+    if (owner != nullptr && owner->id() == transfer.request.peer) {
+      owner->start(slot);
+      continue;
+    }
+    transfer.completion = {services_.transfers.id(slot), services_.peers.why_not(transfer.request.peer), 0, 0,
+                           transfer.request.options.user_data};
+    if (transfer.completion.status.is_ok()) transfer.completion.status = {ErrorCode::closed, "the engine is closed"};
+    ended(transfer);
+    completed(slot);
+  }
+  return taken > 0;
+}
+
+bool Worker::poll_transports() {
+  bool any = false;
+  for (std::uint16_t i = 0; i < transports_.size(); ++i) {
+    const std::size_t count = transports_[i]->poll(events_, now_);
+    for (std::size_t e = 0; e < count; ++e) handle(i, events_[e]);
+    any |= count > 0;
+  }
+  return any;
+}
+
+bool Worker::pump_peers() {
+  bool any = false;
+  for (std::size_t i = 0; i < live_.size(); ++i) any |= peers_[live_[i]]->pump();
+  for (std::uint16_t i = 0; i < transports_.size(); ++i) flush(i);
+  return any;
+}
+
+void Worker::stage(std::uint16_t transport, const transport::Slice& slice) {
+  Outbox& outbox = outboxes_[transport];
+  outbox.slices[outbox.count++] = slice;
+  if (outbox.count == Outbox::kCapacity) flush(transport);
+}
+
+void Worker::flush(std::uint16_t transport) {
+  Outbox& outbox = outboxes_[transport];
+  std::size_t first = 0;
+  while (first < outbox.count) {
+    const std::span<const transport::Slice> rest(outbox.slices.data() + first, outbox.count - first);
+    first += transports_[transport]->post(rest);
+    if (first == outbox.count) break;
+    const std::uint32_t token = outbox.slices[first++].token;  // the one that was not taken; those behind may be
+    peers_[slices_[token].peer]->on_untaken(token);
+    wake_at(after(now_, kFullRetry));
+  }
+  outbox.count = 0;
+}
+
+void Worker::handle(std::uint16_t transport, const transport::Event& event) {
+  using transport::EventKind;
+  switch (event.kind) {
+    case EventKind::done:
+    case EventKind::failed:
+      peers_[slices_[event.token].peer]->on_slice(event.token, event);
+      return;
+    case EventKind::exchange:
+      if (Peer* peer = peer_by_index(event.peer))
+        services_.tell(peer->session(), format(Exchange{std::string(transports_[transport]->name()), event.bytes}));
+      return;
+    case EventKind::link_up:
+      if (Peer* peer = peer_by_index(event.peer)) peer->on_link_up(transport, event);
+      return;
+    case EventKind::deregistered:
+      for (Removal& removal : removals_) {
+        const auto& handles = handles_[removal.id.slot];
+        if (transport >= handles.size() || handles[transport] != event.value || removal.transports_left == 0) continue;
+        --removal.transports_left;
+        if (!event.status) removal.status = event.status;
+      }
+      return;
+    case EventKind::link_down:
+      if (event.link.epoch == 0) {
+        if (Peer* peer = peer_by_index(event.peer)) peer->on_connect_failed(transport, event.status);
+        return;
+      }
+      break;
+    default:
+      break;
+  }
+  // The rest is about a link, in the epoch that we know.
+  auto& links = links_[transport];
+  if (event.link.slot >= links.size()) return;
+  const LinkRef ref = links[event.link.slot];
+  if (ref.peer == kNoSlot || ref.epoch != event.link.epoch || peers_[ref.peer] == nullptr) return;
+  Peer& peer = *peers_[ref.peer];
+  if (event.kind == EventKind::link_down) peer.on_link_down(ref.link, event.status);
+  if (event.kind == EventKind::fenced) peer.on_fenced(ref.link, event);
+  if (event.kind == EventKind::immediate) peer.on_immediate(static_cast<std::uint32_t>(event.value));
+  if (event.kind == EventKind::message) peer.on_record(ref.link, event.bytes);
+}
+
+// ---- peers ----
+
+void Worker::add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info) {
+  if (closed_.load(std::memory_order_relaxed)) return;
+  const transport::PeerIndex index = next_peer_index_++;
+  peers_[id.slot] = std::make_unique<Peer>(*this, id, index, session, info);
+  peer_by_index_[index] = id.slot;
+  live_.push_back(id.slot);
+  peers_[id.slot]->open();
+}
+
+Peer* Worker::peer(std::uint32_t slot) { return slot < peers_.size() ? peers_[slot].get() : nullptr; }
+
+Peer* Worker::peer_of(PeerId id) {
+  Peer* found = peer(id.slot);
+  return found != nullptr && found->id() == id ? found : nullptr;
+}
+
+Peer* Worker::peer_by_index(transport::PeerIndex index) {
+  const auto found = peer_by_index_.find(index);
+  return found == peer_by_index_.end() ? nullptr : peers_[found->second].get();
+}
+
+void Worker::reap_peers() {
+  for (std::size_t i = 0; i < live_.size();) {
+    Peer& peer = *peers_[live_[i]];
+    if (!peer.gone()) {
+      ++i;
+      continue;
+    }
+    const std::uint64_t polled = services_.close_credits(peer.id());
+    services_.notifications.give_back(
+        static_cast<std::uint32_t>(peer.granted_credits() - (peer.notifications_delivered() - polled)));
+    for (auto& links : links_)
+      for (LinkRef& ref : links)
+        if (ref.peer == live_[i]) ref = {};
+    for (std::uint32_t slot = 0; slot < remotes_.size(); ++slot)
+      if (remotes_[slot].generation != 0 && remotes_[slot].peer == peer.id())
+        release({slot, remotes_[slot].generation});
+    peer_by_index_.erase(peer.index());
+    const PeerId id = peer.id();
+    peers_[live_[i]].reset();
+    live_[i] = live_.back();
+    live_.pop_back();
+    services_.peers.free(id);
+  }
+}
+
+std::uint16_t Worker::transport_index(std::string_view name) const {
+  for (std::uint16_t i = 0; i < transports_.size(); ++i)
+    if (transports_[i]->name() == name) return i;
+  return kNoTransport;
+}
+
+std::uint32_t Worker::record_bytes() const {
+  std::uint32_t smallest = kRecordBytes;
+  for (const auto& transport : transports_)
+    for (const transport::Device& device : transport->devices()) {
+      const transport::Capabilities& c = device.capabilities;
+      if ((c.operations & static_cast<std::uint8_t>(transport::Op::message)) != 0 &&
+          c.max_message_bytes >= kSmallestMessage)
+        smallest = std::min(smallest, c.max_message_bytes);
+    }
+  return smallest;
+}
+
+void Worker::link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link) {
+  auto& links = links_[transport];
+  if (id.slot >= links.size()) links.resize(id.slot + 1);
+  links[id.slot] = {peer.id().slot, link, id.epoch};
+}
+
+void Worker::close() {
+  call([](Worker& worker) { worker.shut(); });
+}
+
+void Worker::shut() {
+  for (std::size_t i = 0; i < live_.size(); ++i)
+    peers_[live_[i]]->on_down({ErrorCode::cancelled, "the engine is closing"});
+  for (std::uint16_t i = 0; i < transports_.size(); ++i) {
+    transports_[i]->close();
+    while (const std::size_t count = transports_[i]->poll(events_, now_))
+      for (std::size_t e = 0; e < count; ++e) handle(i, events_[e]);
+  }
+  while (take_submissions()) {}
+  reap_peers();
+  deliver();
+  for (Removal& removal : removals_) removal.done(removal.status);
+  removals_.clear();
+  deliver();
+  {
+    std::lock_guard lock(commands_mutex_);
+    closed_.store(true, std::memory_order_relaxed);
+  }
+  take_commands();
+}
+
+// ---- transfers ----
+
+void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket) {
+  while (take_submissions()) {}  // the one to stop may still be among them
+  Peer* owner = services_.transfers.is_active(id) ? peer(services_.transfers[id.slot].peer) : nullptr;
+  if (owner == nullptr) {
+    if (ticket != nullptr) {
+      ticket->result = {true, {}, Cancelled::Far::unknown};
+      ticket->word.store(1, std::memory_order_release);
+      services_.runtime.executor.wake_all(ticket->word);
+    }
+    return;
+  }
+  services_.transfers[id.slot].ticket = std::move(ticket);
+  owner->stop(id.slot, why);
+}
+
+void Worker::force_stop(TransferId id) {
+  if (!services_.transfers.is_active(id)) return;
+  if (Peer* owner = peer(services_.transfers[id.slot].peer)) owner->force_stop(id.slot);
+}
+
+bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
+  if (after.slot >= services_.transfers.capacity()) return false;
+  Transfer& first = services_.transfers[after.slot];
+  if (services_.transfers.is_active(after)) {
+    Worker& owner = services_.worker_of(first.peer);
+    if (&owner != this) {  // ask the other worker; it answers in any case
+      const TransferId id = services_.transfers.id(slot);
+      owner.post([this, after, slot, id](Worker& other) {
+        const auto answer = [this, slot, id](bool ok) {
+          post([slot, id, ok](Worker& self) {
+            if (!self.services_.transfers.is_active(id)) return;
+            if (Peer* peer = self.peer(self.services_.transfers[slot].peer)) peer->dependency_ended(slot, ok);
+          });
+        };
+        if (other.services_.transfers.is_active(after) && other.services_.transfers[after.slot].phase != Phase::done)
+          other.foreign_.emplace_back(after, answer);
+        else
+          answer(other.services_.transfers[after.slot].last_failed.load(std::memory_order_relaxed) != after.generation);
+      });
+      return true;
+    }
+    if (first.phase != Phase::done) {
+      services_.transfers[slot].next_dependent = first.first_dependent;
+      first.first_dependent = slot;
+      return true;
+    }
+  }
+  failed = first.last_failed.load(std::memory_order_relaxed) == after.generation;
+  return false;
+}
+
+void Worker::ended(Transfer& transfer) {
+  const bool ok = transfer.completion.status.is_ok();
+  if (!ok) transfer.last_failed.store(transfer.completion.id.generation, std::memory_order_relaxed);
+  if (history_.size() < History::kSize) history_.emplace_back();
+  history_[history_next_] = {transfer.completion.id, transfer.request.operation, transfer.request.peer,
+                             transfer.total,         transfer.bytes_done,        transfer.links_used,
+                             transfer.retried,       transfer.route.method,      transfer.submitted,
+                             now_,                   transfer.completion.status};
+  history_next_ = (history_next_ + 1) % History::kSize;
+  std::uint32_t dependent = transfer.first_dependent;
+  transfer.first_dependent = kNoSlot;
+  while (dependent != kNoSlot) {
+    const std::uint32_t next = services_.transfers[dependent].next_dependent;
+    if (Peer* owner = peer(services_.transfers[dependent].peer)) owner->dependency_ended(dependent, ok);
+    dependent = next;
+  }
+  for (std::size_t i = 0; i < foreign_.size();) {
+    if (foreign_[i].first != transfer.completion.id) {
+      ++i;
+      continue;
+    }
+    foreign_[i].second(ok);
+    foreign_.erase(foreign_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void Worker::completed(std::uint32_t slot) {
+  services_.transfers[slot].phase = Phase::done;
+  finished_.push_back(slot);
+}
+
+// Last in a step, when nothing of the engine is being walked over: callbacks may call the engine.
+void Worker::deliver() {
+  delivering_.swap(finished_);
+  for (const std::uint32_t slot : delivering_) deliver(slot);
+  delivering_.clear();
+}
+
+void Worker::deliver(std::uint32_t slot) {
+  Transfer& transfer = services_.transfers[slot];
+  if (transfer.ticket != nullptr) {
+    CancelTicket& ticket = *transfer.ticket;
+    const bool ok = transfer.completion.status.is_ok();
+    ticket.result.fenced = true;
+    ticket.result.far_side = ok ? Cancelled::Far::all
+                             : transfer.bytes_posted == 0 ? Cancelled::Far::nothing
+                             : transfer.in_doubt          ? Cancelled::Far::unknown
+                                                          : Cancelled::Far::partial;
+    ticket.word.store(1, std::memory_order_release);
+    services_.runtime.executor.wake_all(ticket.word);
+    transfer.ticket.reset();
+  }
+  const RequestOptions& options = transfer.request.options;
+  if (options.deliver == Deliver::to_callback) {
+    const Completion completion = std::move(transfer.completion);
+    const CompletionCallback callback = options.callback;
+    void* user_data = options.user_data;
+    services_.transfers.publish(slot);
+    (void)services_.transfers.claim(completion.id);
+    services_.transfers.release(slot);
+    callback(completion, user_data);
+    return;
+  }
+  const bool to_poll = options.deliver == Deliver::to_poll;
+  services_.transfers.publish(slot);
+  if (to_poll) {
+    services_.completions.push(slot);
+    services_.notice();
+  } else {
+    services_.runtime.executor.wake_all(transfer.word);
+  }
+}
+
+std::optional<History> Worker::in_flight(TransferId id) {
+  if (!services_.transfers.is_active(id)) return std::nullopt;
+  Transfer& t = services_.transfers[id.slot];
+  if (peer_of(t.request.peer) == nullptr) return std::nullopt;
+  return History{id,        t.request.operation, t.request.peer, t.total,     t.bytes_done, t.links_used,
+                 t.retried, t.route.method,      t.submitted,    now_, {}};
+}
+
+void Worker::collect(Metrics& out) const {
+  for (const std::uint32_t slot : live_) peers_[slot]->collect(out);
+}
+
+std::optional<History> Worker::history(TransferId id) const {
+  for (const History& entry : history_)
+    if (entry.id == id) return entry;
+  return std::nullopt;
+}
+
+}  // namespace fairway::engine

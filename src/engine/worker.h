@@ -1,0 +1,217 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/mpsc_queue.h"
+#include "engine/notify.h"
+#include "engine/peer.h"
+#include "engine/shared.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace fairway::engine {
+
+class Worker;
+
+// What workers use of their engine. All members outlive the workers; each is safe for any thread.
+struct Services {
+  const EngineOptions& options;
+  Runtime& runtime;
+  transport::RegionTable& regions;
+  transport::RegionTable& remotes;  // bounds of imported regions; their address is null
+  TransferTable& transfers;
+  PeerTable& peers;
+  PeerEvents& peer_events;
+  CompletionQueue& completions;
+  NotificationQueue& notifications;
+  CounterTable& counters;
+  std::function<void()> notice;                                            // something for the user: wake the waiters
+  std::function<void(control::SessionId, std::vector<std::byte>)> tell;    // a control message
+  std::function<void(control::SessionId, Status)> drop;                    // ends a session that broke the protocol
+  // Sleeps while `word` holds `seen`, as a caller of the engine does.
+  std::function<void(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline)> wait;
+  std::function<std::uint64_t(PeerId)> close_credits;                      // of a peer that is gone: how many were polled
+  std::function<Worker&(std::uint32_t)> worker_of;                         // the owner of a peer's slot
+};
+
+// What outlives a transfer for explain(): the last ones of a worker.
+struct History {
+  static constexpr std::size_t kSize = 1024;
+  TransferId id;
+  Operation operation = Operation::write;
+  PeerId peer;
+  std::uint64_t bytes = 0;
+  std::uint64_t bytes_done = 0;
+  std::uint64_t links_used = 0;
+  std::uint32_t retried = 0;
+  Method method = Method::none;
+  Time submitted = 0;
+  Time ended = 0;
+  Status status;
+};
+
+// Owns some of the engine's peers and moves their bytes. step() is its whole life; it runs on an executor's thread, or on
+// the caller's with Progress::caller. Everything but the members marked "any thread" belongs to whoever runs step().
+class Worker final : public Stepper {
+ public:
+  Worker(std::uint16_t index, Services& services, std::vector<std::unique_ptr<transport::Transport>> transports);
+  ~Worker() override;
+
+  // ---- any thread ----
+  void submit(std::uint32_t slot);                    // a transfer, ready to start
+  void post(std::function<void(Worker&)> command);    // to run on the owner; cold paths only
+  // Runs `command` on the owner and waits until it has run; at once when called by the owner itself.
+  void call(const std::function<void(Worker&)>& command);
+  void set_task(Task* task) { task_ = task; }         // before the first step
+  void wake() { task_->wake(); }
+  void close();  // every peer down, every transport closed; later commands run on their caller's thread
+  [[nodiscard]] std::uint16_t index() const { return index_; }
+  [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
+  [[nodiscard]] control::Progress progress() const;
+
+  // ---- the owner ----
+  Time step(Time now) override;
+  bool prepare_sleep() override;
+
+  void add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info);
+  Peer* peer(std::uint32_t slot);
+  Peer* peer_of(PeerId id);
+  void stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket);
+  void force_stop(TransferId id);
+
+  // Regions. `done` runs on the owner once nothing of this worker touches the region.
+  void add_region(RegionId id, std::vector<std::uint64_t> handles);
+  void stop_users_of(RegionId id);  // of the memory as the local side
+  // `window_of`: the region is a message's window, known to that peer alone. Null: any peer may use it.
+  void remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done);
+  [[nodiscard]] std::string holders_of(RegionId id) const;  // who keeps a removal waiting
+  void region_quiet(Peer& peer, RegionId id);  // a peer answered revoke
+  RemoteRegionId import(Peer& peer, const Description& description, Status& error);
+  void release(RemoteRegionId id);
+  // The RemoteRegionIds of that peer's region, to be released before it is answered that it was revoked.
+  [[nodiscard]] std::vector<RemoteRegionId> imports_of(const Peer& peer, RegionId region) const;
+  [[nodiscard]] std::optional<History> history(TransferId id) const;  // of one that has ended
+  [[nodiscard]] std::optional<History> in_flight(TransferId id);
+  void collect(Metrics& out) const;
+
+  // For Peer.
+  [[nodiscard]] Time now() const { return now_; }
+  Services& services() { return services_; }
+  SliceTable& slices() { return slices_; }
+  RecordPool& records() { return records_; }
+  transport::Transport& transport_at(std::uint16_t index) { return *transports_[index]; }
+  std::uint16_t transport_index(std::string_view name) const;  // kNoTransport when there is none
+  static constexpr std::uint16_t kNoTransport = 0xffff;
+  void stage(std::uint16_t transport, const transport::Slice& slice);  // posted at the end of the turn, or when full
+  std::uint64_t local_handle(RegionId id, std::uint16_t transport);
+  // The transport's handle to an imported region, importing it there when it has none yet.
+  Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
+  RegionId remote_region(RemoteRegionId id) const;  // as its owner names it
+  [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
+  std::byte* scratch() { return scratch_.get(); }
+  [[nodiscard]] RegionId scratch_region() const { return scratch_region_; }
+  Description describe(RegionId id) const;
+  void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
+  void wake_at(Time time) { next_timer_ = std::min(next_timer_, time); }
+  void again() { busy_ = true; }  // this step left work
+  void completed(std::uint32_t slot);  // its completion is filled: delivered at the end of the step
+  void ended(Transfer& transfer);  // tell dependents
+  // Starts `slot` by dependency_ended() once `after` has ended. False: it has, and `failed` says how.
+  bool wait_for(TransferId after, std::uint32_t slot, bool& failed);
+
+ private:
+  struct LinkRef {
+    std::uint32_t peer = kNoSlot;
+    std::uint8_t link = 0;
+    std::uint32_t epoch = 0;
+  };
+  struct Remote {
+    std::uint32_t generation = 0;
+    PeerId peer;
+    Description description;
+    std::vector<std::optional<std::uint64_t>> handles;  // by transport
+  };
+  struct Removal {
+    RegionId id;
+    bool window = false;
+    std::uint32_t transports_left = 0;
+    std::vector<std::uint32_t> peers_left;
+    bool posted = false;
+    Status status;
+    std::function<void(Status)> done;
+  };
+  struct Outbox {
+    static constexpr std::size_t kCapacity = 64;
+    std::array<transport::Slice, kCapacity> slices;
+    std::size_t count = 0;
+  };
+
+  void shut();
+  void deliver();
+  void deliver(std::uint32_t slot);
+  bool take_commands();
+  bool take_submissions();
+  bool poll_transports();
+  bool pump_peers();
+  void flush(std::uint16_t transport);
+  void handle(std::uint16_t transport, const transport::Event& event);
+  Peer* peer_by_index(transport::PeerIndex index);
+  void reap_peers();
+  void continue_removals();
+  void register_scratch();
+
+  const std::uint16_t index_;
+  Services& services_;
+  std::vector<std::unique_ptr<transport::Transport>> transports_;
+  Task* task_ = nullptr;
+
+  MpscQueue<std::uint32_t> submissions_;
+  std::mutex commands_mutex_;
+  std::mutex closed_mutex_;
+  std::vector<std::function<void(Worker&)>> commands_;  // guarded by commands_mutex_
+  std::atomic<bool> has_commands_{false};
+  std::atomic<std::thread::id> stepping_{};             // the thread that is inside step()
+  std::atomic<std::uint64_t> steps_{0};
+  std::atomic<bool> queued_{false};
+
+  Time now_ = 0;
+  Time next_timer_ = kNever;
+  bool busy_ = false;
+  std::atomic<bool> closed_{false};                     // written under commands_mutex_
+  SliceTable slices_;
+  RecordPool records_;
+  std::vector<Outbox> outboxes_;
+  std::vector<transport::Event> events_;
+  std::vector<std::function<void(Worker&)>> running_commands_;
+
+  std::vector<std::unique_ptr<Peer>> peers_;            // by slot
+  std::vector<std::uint32_t> live_;                     // slots in use
+  std::unordered_map<transport::PeerIndex, std::uint32_t> peer_by_index_;
+  transport::PeerIndex next_peer_index_ = 1;
+  std::vector<std::vector<LinkRef>> links_;             // by transport, by the transport's link slot
+
+  std::vector<std::vector<std::uint64_t>> handles_;     // by region slot, by transport
+  std::vector<Remote> remotes_;                         // by remote region slot
+  std::vector<Removal> removals_;
+  struct Free { void operator()(std::byte* bytes) const { std::free(bytes); } };
+  std::unique_ptr<std::byte[], Free> scratch_;
+  RegionId scratch_region_;
+
+  std::vector<std::uint32_t> finished_;                 // transfers to deliver
+  std::vector<std::uint32_t> delivering_;
+  // Transfers of other workers' peers that wait for one of ours.
+  std::vector<std::pair<TransferId, std::function<void(bool ok)>>> foreign_;
+  std::vector<History> history_;
+  std::size_t history_next_ = 0;
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <cstdlib>
+
+#include "engine/worker.h"
+
+// The worker's part of regions: transports' handles to local and imported memory, and the end of a region.
+namespace fairway::engine {
+
+void Worker::register_scratch() {
+  // Per peer and link: what peers write to prove a link, what we send, what we read back. Touched only where used.
+  const std::size_t size = services_.peers.capacity() * kMaxLinks * 3 * kProofBytes;
+  scratch_.reset(static_cast<std::byte*>(std::calloc(size, 1)));
+  if (scratch_ == nullptr) return;
+  auto id = services_.regions.add(scratch_.get(), size, MemoryKind::host, Access::read | Access::write);
+  if (!id) return;
+  scratch_region_ = *id;
+  std::vector<std::uint64_t> handles;
+  for (const auto& transport : transports_) {
+    auto registered = transport->register_memory(
+        {*id, scratch_.get(), size, MemoryKind::host, -1, 0, Access::read | Access::write});
+    handles.push_back(registered ? registered->handle : 0);
+  }
+  handles_[id->slot] = std::move(handles);
+}
+
+void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles) { handles_[id.slot] = std::move(handles); }
+
+std::uint64_t Worker::local_handle(RegionId id, std::uint16_t transport) {
+  if (id.slot >= handles_.size()) return 0;
+  const auto& handles = handles_[id.slot];
+  return transport < handles.size() ? handles[transport] : 0;
+}
+
+void Worker::stop_users_of(RegionId id) {
+  while (take_submissions()) {}  // users of the region that were accepted before it was revoked
+  for (const std::uint32_t slot : live_) peers_[slot]->stop_users_of(id);
+}
+
+void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done) {
+  Removal removal{id, window_of != nullptr, 0, {}, false, {}, std::move(done)};
+  bool ask_peers = false;
+  for (const auto& transport : transports_)
+    for (const transport::Device& device : transport->devices())
+      ask_peers |= device.capabilities.revocation == transport::Revocation::by_owner_and_peers;
+  if (ask_peers)
+    for (const std::uint32_t slot : live_)
+      if (window_of == nullptr || window_of == peers_[slot].get()) removal.peers_left.push_back(slot);
+  removals_.push_back(std::move(removal));
+  for (const std::uint32_t slot : std::vector(removals_.back().peers_left)) peers_[slot]->revoke_at_peer(id);
+  again();  // continued at the end of the step: the caller may stand in the middle of a transfer
+}
+
+std::string Worker::holders_of(RegionId id) const {
+  std::string names;
+  for (const Removal& removal : removals_) {
+    if (removal.id != id) continue;
+    for (const std::uint32_t slot : removal.peers_left)
+      if (peers_[slot] != nullptr) names += (names.empty() ? "" : ", ") + peers_[slot]->text();
+  }
+  return names;
+}
+
+void Worker::region_quiet(Peer& peer, RegionId id) {
+  for (Removal& removal : removals_)
+    if (removal.id == id) std::erase(removal.peers_left, peer.id().slot);
+}
+
+void Worker::continue_removals() {
+  for (std::size_t i = 0; i < removals_.size();) {
+    Removal& removal = removals_[i];
+    bool used = false;
+    for (const std::uint32_t slot : live_) used |= !removal.window && peers_[slot]->uses(removal.id);
+    if (used) {
+      ++i;
+      continue;
+    }
+    auto& handles = handles_[removal.id.slot];
+    if (!removal.posted) {
+      removal.posted = true;
+      removal.transports_left = static_cast<std::uint32_t>(handles.size());
+      for (std::uint16_t t = 0; t < handles.size(); ++t) transports_[t]->deregister(handles[t]);
+      again();
+    }
+    std::erase_if(removal.peers_left, [&](std::uint32_t slot) { return peers_[slot] == nullptr; });
+    if (removal.transports_left > 0 || !removal.peers_left.empty()) {
+      ++i;
+      continue;
+    }
+    handles.clear();
+    const auto done = std::move(removal.done);
+    const Status status = removal.status;
+    removals_.erase(removals_.begin() + static_cast<std::ptrdiff_t>(i));
+    done(status);
+  }
+}
+
+RemoteRegionId Worker::import(Peer& peer, const Description& description, Status& error) {
+  for (std::uint32_t slot = 0; slot < remotes_.size(); ++slot) {
+    const Remote& known = remotes_[slot];
+    if (known.generation != 0 && known.peer == peer.id() && known.description.region == description.region)
+      return {slot, known.generation};
+  }
+  auto bounds = services_.remotes.add(nullptr, description.size_bytes, description.kind, description.access);
+  if (!bounds) {
+    error = {ErrorCode::resource_exhausted,
+             "all remote region slots are in use: raise EngineOptions::max_remote_regions or release some"};
+    return {};
+  }
+  Remote& remote = remotes_[bounds->slot];
+  remote = {bounds->generation, peer.id(), description, {}};
+  remote.handles.resize(transports_.size());
+  return {bounds->slot, bounds->generation};
+}
+
+Result<std::uint64_t> Worker::remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport) {
+  Remote& remote = remotes_[id.slot];
+  if (remote.generation != id.generation || remote.peer != peer.id())
+    return Status(ErrorCode::not_found, "the remote region was released, or belongs to another peer");
+  std::optional<std::uint64_t>& handle = remote.handles[transport];
+  if (handle) return *handle;
+  static const std::vector<std::vector<std::byte>> kNoKeys;
+  const std::vector<std::vector<std::byte>>* keys = &kNoKeys;
+  for (const TransportKeys& entry : remote.description.keys)
+    if (entry.worker == peer.remote_worker() && entry.transport == transports_[transport]->name()) keys = &entry.keys;
+  auto imported = transports_[transport]->import(
+      peer.index(), {remote.description.region, remote.description.size_bytes, remote.description.access}, *keys);
+  if (!imported) return imported.status();
+  handle = *imported;
+  return *handle;
+}
+
+RegionId Worker::remote_region(RemoteRegionId id) const { return remotes_[id.slot].description.region; }
+
+void Worker::release(RemoteRegionId id) {
+  if (id.slot >= remotes_.size() || remotes_[id.slot].generation != id.generation) return;
+  Remote& remote = remotes_[id.slot];
+  for (std::uint16_t t = 0; t < remote.handles.size(); ++t)
+    if (remote.handles[t]) transports_[t]->release(*remote.handles[t]);
+  (void)services_.remotes.revoke({id.slot, id.generation});
+  services_.remotes.remove({id.slot, id.generation});
+  remote = {};
+}
+
+std::vector<RemoteRegionId> Worker::imports_of(const Peer& peer, RegionId region) const {
+  std::vector<RemoteRegionId> found;
+  for (std::uint32_t slot = 0; slot < remotes_.size(); ++slot)
+    if (remotes_[slot].generation != 0 && remotes_[slot].peer == peer.id() &&
+        remotes_[slot].description.region == region)
+      found.push_back({slot, remotes_[slot].generation});
+  return found;
+}
+
+Description Worker::describe(RegionId id) const {
+  Description description;
+  const auto region = services_.regions.find(id);
+  if (!region) return description;
+  description.region = id;
+  description.size_bytes = region->size_bytes;
+  description.kind = region->kind;
+  description.access = region->access;
+  return description;
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,38 @@
+#include "transport/registry.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "transport/loopback/loopback.h"
+
+// The one file that names the concrete transports.
+namespace fairway::transport {
+namespace {
+
+constexpr std::array<std::string_view, 1> kNames{"loopback"};
+
+}  // namespace
+
+Status check_names(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) continue;
+    std::string known;
+    for (const std::string_view each : kNames) known += (known.empty() ? "" : ", ") + std::string(each);
+    return {ErrorCode::invalid_argument, "\"" + name + "\" is not a transport of this build; it has: " + known};
+  }
+  return {};
+}
+
+std::vector<std::unique_ptr<Transport>> make_transports(const RegistryOptions& options, RegionTable& regions,
+                                                        Runtime& runtime, const std::function<void()>& wake) {
+  const auto wanted = [&](std::string_view name) {
+    return options.names.empty() || std::find(options.names.begin(), options.names.end(), name) != options.names.end();
+  };
+  std::vector<std::unique_ptr<Transport>> transports;
+  if (options.loopback != nullptr && wanted("loopback"))
+    transports.push_back(make_loopback_transport(options.loopback, regions, runtime, wake));
+  return transports;
+}
+
+}  // namespace fairway::transport

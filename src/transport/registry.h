@@ -1,0 +1,27 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "fairway/loopback.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace fairway::transport {
+
+struct RegistryOptions {
+  std::vector<std::string> names;  // which may be used; empty: all
+  std::shared_ptr<Loopback> loopback;
+};
+
+// invalid_argument that names what is not a transport, and those that are.
+Status check_names(const std::vector<std::string>& names);
+
+// One worker's transports: those that work on this machine, fastest first.
+std::vector<std::unique_ptr<Transport>> make_transports(const RegistryOptions& options, RegionTable& regions,
+                                                        Runtime& runtime, const std::function<void()>& wake);
+
+}  // namespace fairway::transport
