@@ -14,7 +14,7 @@ constexpr std::size_t kReadPerPump = 65536;  // so that one busy peer does not s
 constexpr std::size_t kKeptCapacity = 1024;  // a buffer that was once larger is given back when empty
 
 // The listener's answer to the dialer's proof, and then its own.
-enum class Verdict : std::uint8_t { accepted = 0, wrong_proof = 1 };
+enum class ProofVerdict : std::uint8_t { accepted = 0, wrong_proof = 1 };
 
 void release_if_large(std::vector<std::byte>& buffer) {
   buffer.clear();
@@ -126,7 +126,7 @@ void Connection::on_proof(std::span<const std::byte> bytes) {
   const auto ours = derive(kListenerProof, bytes);
   std::array<std::byte, kVerdictSize> verdict{};
   if (!expected || !ours || !same(*expected, bytes)) {
-    verdict[0] = static_cast<std::byte>(Verdict::wrong_proof);
+    verdict[0] = static_cast<std::byte>(ProofVerdict::wrong_proof);
     send_raw(verdict);
     return fail({ErrorCode::authentication_failed,
                  "the peer could not prove that it knows this job's key: its Options::job_key is another one"});
@@ -137,7 +137,7 @@ void Connection::on_proof(std::span<const std::byte> bytes) {
 }
 
 void Connection::on_verdict(std::span<const std::byte> bytes) {
-  if (bytes[0] != static_cast<std::byte>(Verdict::accepted))
+  if (bytes[0] != static_cast<std::byte>(ProofVerdict::accepted))
     return fail({ErrorCode::authentication_failed,
                  "the peer refused this engine's proof: its Options::job_key is another one"});
   const auto expected = derive(kListenerProof, transcript_->proof);

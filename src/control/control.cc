@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "control/control_loop.h"
+#include "control/directory.h"
 #include "control/keepalive.h"
 #include "control/outbox.h"
 
@@ -21,6 +22,12 @@ Status check(const Options& options, Runtime& runtime) {
     return wrong(fmt::format("Options::max_queued_bytes must be at least {}", 2 * (kMaxMessage + kMessageOverhead)));
   if (options.name.size() > kMaxName) return wrong(fmt::format("Options::name must have at most {} bytes", kMaxName));
   if (options.advertise.size() > kMaxName) return wrong("Options::advertise is too long for an address");
+  if (Status status = check_directory(options.directory); !status) return status;
+  const bool wildcard = options.listen.starts_with("0.0.0.0:") || options.listen.starts_with("[::]:");
+  if (!options.directory.empty() && wildcard && options.advertise.empty())
+    return wrong(
+        "an engine that listens on every interface and is published in a directory must say by which address it "
+        "is reached: set Options::advertise");
   const auto local = runtime.network.is_loopback(options.listen);
   if (!local) return local.status().with_context("Options::listen");
   if (!local.value() && options.job_key.empty())

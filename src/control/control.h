@@ -65,6 +65,8 @@ class Observer {
   virtual void writable(SessionId) {}
   // Somebody was turned away: who did not prove the key, spoke no common version or no Fairway at all. For logs.
   virtual void refused(const std::string& /*address*/, const Status& /*why*/) {}
+  // Whether this engine's record is in the directory; told when that changes.
+  virtual void published(const Status& /*status*/) {}
 };
 
 // All calls are for any thread; they queue a command for control's thread and return.
@@ -76,7 +78,8 @@ class Control {
   // Connecting twice to one living peer gives the same session. While nobody listens there it tries again until
   // `timeout`, so that engines may start in any order. To its own address an engine gets a session with itself.
   virtual Status connect(const std::string& address, std::uint64_t token, Time timeout) = 0;
-  virtual Status resolve(const std::string& name, std::uint64_t token, Time timeout) = 0;  // by the directory
+  // The address of the engine with that name, by the directory; asks until it is published or `timeout`.
+  virtual Status resolve(const std::string& name, std::uint64_t token, Time timeout) = 0;
   // At most kMaxMessage bytes, copied. not_found when the session is down, queue_full when max_queued_bytes wait: see
   // Observer::writable.
   virtual Status send(SessionId session, std::span<const std::byte> bytes) = 0;

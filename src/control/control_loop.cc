@@ -13,7 +13,9 @@ ControlLoop::ControlLoop(const Options& options, const Runtime& runtime, Observe
     : self_(options, runtime, observer),
       sessions_(self_),
       dialer_(self_, sessions_),
-      strangers_(self_, sessions_, dialer_, nullptr) {}
+      server_(self_),
+      naming_(self_),
+      strangers_(self_, sessions_, dialer_, options.directory == "serve" ? &server_ : nullptr) {}
 
 void ControlLoop::begin(Task& task) {
   begun_.store(&task, std::memory_order_release);
@@ -28,7 +30,9 @@ void ControlLoop::set_state(State state) {
 void ControlLoop::open() {
   self_.task = begun_.load(std::memory_order_acquire);
   if (!self_.task) return;
+  const bool serves = self_.options.directory == "serve";
   open_status_ = strangers_.listen(self_.options.listen);
+  if (open_status_) open_status_ = naming_.open(serves ? &server_.table() : nullptr);
   if (!open_status_) return set_state(kFailed);
   self_.address = self_.options.advertise.empty() ? strangers_.address() : self_.options.advertise;
   self_.name = self_.options.name.empty() ? self_.address : self_.options.name;
@@ -45,6 +49,8 @@ Time ControlLoop::step(Time now) {
   Time next = strangers_.step(now);
   sessions_.receive(now);
   next = std::min(next, dialer_.step(now));
+  next = std::min(next, server_.step(now));
+  next = std::min(next, naming_.step(now));
   next = std::min(next, sessions_.transmit(now));
   next = std::min(next, self_.farewells.step(now));
   asked_for_ = std::max(next, now);
@@ -65,10 +71,7 @@ void ControlLoop::run_commands(Time now) {
     switch (command.kind) {
       case Command::Kind::connect: dialer_.connect(command.bytes, command.id, command.deadline, now); break;
       case Command::Kind::send: sessions_.send(command.id, std::move(command.bytes)); break;
-      case Command::Kind::resolve:
-        self_.observer.resolve_done(command.id,
-                                    Status(ErrorCode::invalid_argument, "no directory is set: Options::directory"));
-        break;
+      case Command::Kind::resolve: naming_.resolve(command.bytes, command.id, command.deadline, now); break;
     }
   }
   if (disconnects) sessions_.end_disconnected(now);
@@ -82,9 +85,11 @@ Time ControlLoop::close(Time now) {
     strangers_.close();
     dialer_.cancel_all(reason);
     sessions_.down_all({ErrorCode::closed, "the engine closed"}, Reason::closed, now);
+    naming_.leave(reason, now);
+    server_.close();
   }
-  const Time next = self_.farewells.step(now);
-  if (!self_.farewells.empty() && now < *closed_by_) return std::min(next, *closed_by_);
+  const Time next = std::min(naming_.step(now), self_.farewells.step(now));
+  if ((!self_.farewells.empty() || !naming_.left()) && now < *closed_by_) return std::min(next, *closed_by_);
   self_.farewells.clear();
   set_state(kClosed);
   return kNever;

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "control/dialer.h"
+#include "control/directory_server.h"
+#include "control/naming.h"
 #include "control/self.h"
 #include "control/sessions.h"
 #include "control/strangers.h"
@@ -43,6 +45,8 @@ class ControlLoop final : public Stepper {
   Self self_;
   Sessions sessions_;
   Dialer dialer_;
+  DirectoryServer server_;  // idle unless Options::directory is "serve"
+  Naming naming_;
   Strangers strangers_;
   std::atomic<Task*> begun_{nullptr};
   std::atomic<bool> close_requested_{false};

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "control/directory_server.h"
+
 namespace fairway::control {
 namespace {
 
@@ -100,7 +102,14 @@ void Strangers::decide(std::unique_ptr<Connection> connection, const Identity& p
   if (self_.is_self(peer)) return refuse(std::move(connection), Reason::crossed, "this is the same engine", now);
   if (peer.intent == Intent::connect) return decide_connect(std::move(connection), peer, now);
   if (peer.intent == Intent::resume) return decide_resume(std::move(connection), peer, now);
-  refuse(std::move(connection), Reason::no_directory, "this engine serves no directory", now);
+  if (!directory_)
+    return refuse(std::move(connection), Reason::no_directory,
+                  "this engine serves no directory: open it with \"serve\"", now);
+  if (directory_->full())
+    return refuse(std::move(connection), Reason::full, "too many engines use this directory", now);
+  connection->put(Accept{0, 0, self_.next_stamp()});
+  connection->flush();
+  directory_->add(std::move(connection), now);
 }
 
 void Strangers::decide_connect(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {

@@ -63,6 +63,7 @@ class TestEngine final : public Observer {
   Progress progress() override { return progress_now; }
   void writable(SessionId) override { ++writables; }
   void refused(const std::string&, const Status& why) override { refusals.push_back(why); }
+  void published(const Status& status) override { publications.push_back(status); }
 
  private:
   FakeWorld& world_;
@@ -77,6 +78,7 @@ class TestEngine final : public Observer {
   std::map<std::uint64_t, Result<SessionId>> answers;
   std::map<std::uint64_t, Result<std::string>> resolved;
   std::vector<Status> refusals;
+  std::vector<Status> publications;
   std::size_t writables = 0;
   Progress progress_now;
   std::function<void(SessionId)> on_message;

@@ -1,0 +1,276 @@
+#include "control/directory.h"
+
+#ifndef FAIRWAY_HAVE_HIREDIS
+
+namespace fairway::control {
+
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Self&, Directory::Answers&) {
+  return Status(
+      ErrorCode::unsupported,
+      "this build has no Redis: install libhiredis-dev and configure again, or use \"serve\" and \"host:port\"");
+}
+
+}  // namespace fairway::control
+
+#else
+
+#include <algorithm>
+#include <array>
+#include <deque>
+
+#include <fmt/format.h>
+#include <hiredis/hiredis.h>
+
+#include "control/record.h"
+
+namespace fairway::control {
+namespace {
+
+constexpr Time kAnswerBound = 2 * kSecond;
+constexpr Time kFirstRetry = 20 * kMillisecond;
+constexpr Time kLastRetry = kSecond;
+constexpr std::size_t kMostWaiting = 4096;
+constexpr std::size_t kMostReply = 65536;  // bytes that may come before one whole reply
+constexpr const char* kDefaultPrefix = "fairway:";
+
+// Both compare the text that a record begins with, in the store, where no other engine comes in between.
+constexpr const char* kPublishScript =
+    "local v = redis.call('GET', KEYS[1]) "
+    "if v and string.sub(v, 1, 16) > string.sub(ARGV[1], 1, 16) then return 0 end "
+    "redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1";
+constexpr const char* kWithdrawScript =
+    "local v = redis.call('GET', KEYS[1]) "
+    "if v and string.sub(v, 1, 16) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1";
+
+// What Redis said, in the words of its protocol. A value.
+struct Reply {
+  int type = REDIS_REPLY_NIL;
+  long long number = 0;
+  std::string text;
+};
+
+// Types of Redis' newer protocol, which nobody asked for; older versions of hiredis do not know them.
+template <class Functions>
+void refuse_newer_types(Functions& functions) {
+  if constexpr (requires { functions.createDouble; }) functions.createDouble = [](auto...) -> void* { return nullptr; };
+  if constexpr (requires { functions.createBool; }) functions.createBool = [](auto...) -> void* { return nullptr; };
+}
+
+// hiredis builds its replies through these. Lists have no place here: refusing to make one ends the connection before
+// anything of a size that the store chose is allocated.
+redisReplyObjectFunctions reply_functions() {
+  redisReplyObjectFunctions functions{};
+  functions.createString = [](const redisReadTask* task, char* text, std::size_t size) -> void* {
+    return new Reply{task->type, 0, std::string(text, size)};
+  };
+  functions.createArray = [](const redisReadTask*, auto) -> void* { return nullptr; };
+  functions.createInteger = [](const redisReadTask* task, long long number) -> void* {
+    return new Reply{task->type, number, {}};
+  };
+  functions.createNil = [](const redisReadTask*) -> void* { return new Reply; };
+  functions.freeObject = [](void* reply) { delete static_cast<Reply*>(reply); };
+  refuse_newer_types(functions);
+  return functions;
+}
+
+struct Place {
+  std::string address;
+  std::string password;
+  std::string prefix = kDefaultPrefix;
+};
+
+Result<Place> parse_url(const std::string& url) {
+  Place place;
+  std::string rest = url.substr(std::string("redis://").size());
+  if (const auto slash = rest.find('/'); slash != std::string::npos) {
+    if (slash + 1 < rest.size()) place.prefix = rest.substr(slash + 1);
+    rest.resize(slash);
+  }
+  if (const auto at = rest.rfind('@'); at != std::string::npos) {
+    const auto colon = rest.find(':');
+    place.password = rest.substr(colon + 1, at - colon - 1);
+    rest = rest.substr(at + 1);
+  }
+  if (rest.find(':') == std::string::npos)
+    return Status(ErrorCode::invalid_argument,
+                  fmt::format("\"{}\" has no port; write redis://[:password@]host:port[/prefix]", url));
+  place.address = rest;
+  return place;
+}
+
+// A Redis server, through hiredis' formatter and reader over a Channel. Control's thread.
+class RedisDirectory final : public Directory {
+ public:
+  RedisDirectory(Place place, Self& self, Answers& answers)
+      : place_(std::move(place)), self_(self), answers_(answers) {}
+
+  void ask(Request request, Time now) override;
+  Time step(Time now) override;
+
+ private:
+  struct Waiting {
+    std::optional<std::uint64_t> id;  // none: our own AUTH
+    Kind kind;
+    std::string name;
+    Time until;
+  };
+  struct FreeReader {
+    void operator()(redisReader* reader) const { redisReaderFree(reader); }
+  };
+
+  void dial(Time now);
+  void command(std::initializer_list<std::string_view> words);
+  Status flush();
+  Status receive();
+  void on_reply(const Reply& reply);
+  void lost(const Status& why, Time now);
+
+  const Place place_;
+  Self& self_;
+  Answers& answers_;
+  redisReplyObjectFunctions functions_ = reply_functions();
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<redisReader, FreeReader> reader_;
+  std::string out_;
+  std::size_t fed_ = 0;  // bytes since the last whole reply
+  bool answered_ = false;
+  Time retry_at_ = 0;
+  std::uint32_t failures_ = 0;
+  Status last_error_;
+  std::deque<Waiting> waiting_;  // Redis answers in order
+};
+
+void RedisDirectory::command(std::initializer_list<std::string_view> words) {
+  std::array<const char*, 8> at{};
+  std::array<std::size_t, 8> sizes{};
+  int count = 0;
+  for (const auto word : words) {
+    at[static_cast<std::size_t>(count)] = word.data();
+    sizes[static_cast<std::size_t>(count++)] = word.size();
+  }
+  char* text = nullptr;
+  const int size = redisFormatCommandArgv(&text, count, at.data(), sizes.data());
+  if (size > 0) out_.append(text, static_cast<std::size_t>(size));
+  redisFreeCommand(text);
+}
+
+void RedisDirectory::ask(Request request, Time now) {
+  if (!channel_ && now < retry_at_) return answers_.answered(request.id, last_error_);
+  if (waiting_.size() >= kMostWaiting)
+    return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many questions to Redis"));
+  if (!channel_) dial(now);
+  if (!channel_) return answers_.answered(request.id, last_error_);
+  const std::string key = place_.prefix + request.name;
+  switch (request.kind) {
+    case Kind::publish:
+      command({"EVAL", kPublishScript, "1", key, request.record, std::to_string(request.lifetime / kMillisecond)});
+      break;
+    case Kind::withdraw: command({"EVAL", kWithdrawScript, "1", key, request.started}); break;
+    case Kind::lookup: command({"GET", key}); break;
+  }
+  waiting_.push_back({request.id, request.kind, request.name, after(now, kAnswerBound)});
+}
+
+void RedisDirectory::dial(Time now) {
+  auto channel = self_.runtime.network.dial(place_.address, *self_.task);
+  if (!channel) return lost(channel.status(), now);
+  channel_ = std::move(channel).value();
+  reader_.reset(redisReaderCreateWithFunctions(&functions_));
+  out_.clear();
+  fed_ = 0;
+  answered_ = false;
+  if (place_.password.empty()) return;
+  command({"AUTH", place_.password});
+  waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, kAnswerBound)});
+}
+
+Time RedisDirectory::step(Time now) {
+  if (!channel_) return kNever;  // whoever asks again brings it back
+  Status status = flush();
+  if (const Status received = receive(); !received) status = received;
+  if (status && !waiting_.empty() && now >= waiting_.front().until)
+    status = {ErrorCode::timed_out, "it does not answer"};
+  if (!status) {
+    lost(status, now);
+    return kNever;
+  }
+  return waiting_.empty() ? kNever : waiting_.front().until;
+}
+
+Status RedisDirectory::flush() {
+  while (!out_.empty()) {
+    auto sent = channel_->send(std::as_bytes(std::span(out_.data(), out_.size())));
+    if (!sent) return sent.status();
+    if (sent.value() == 0) return {};
+    out_.erase(0, sent.value());
+  }
+  return {};
+}
+
+Status RedisDirectory::receive() {
+  const Status senseless(ErrorCode::protocol_error, "what answers there is not Redis");
+  std::array<char, 4096> bytes;
+  for (;;) {
+    auto got = channel_->receive(std::as_writable_bytes(std::span(bytes)));
+    if (!got) return got.status();
+    if (got.value() == 0) return {};
+    fed_ += got.value();
+    if (!reader_ || redisReaderFeed(reader_.get(), bytes.data(), got.value()) != REDIS_OK) return senseless;
+    for (;;) {
+      void* object = nullptr;
+      if (redisReaderGetReply(reader_.get(), &object) != REDIS_OK) return senseless;
+      if (!object) break;
+      const std::unique_ptr<Reply> reply(static_cast<Reply*>(object));
+      if (waiting_.empty()) return senseless;
+      fed_ = 0;
+      on_reply(*reply);
+    }
+    if (fed_ > kMostReply) return senseless;
+  }
+}
+
+void RedisDirectory::on_reply(const Reply& reply) {
+  const Waiting asked = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (!answered_) {
+    answered_ = true;
+    failures_ = 0;
+  }
+  if (!asked.id) return;  // a wrong password shows in the answers that follow
+  if (reply.type == REDIS_REPLY_ERROR)
+    return answers_.answered(
+        *asked.id, Status(ErrorCode::unreachable, fmt::format("Redis at {} refused: {}", place_.address, reply.text)));
+  const bool is_record = asked.kind == Kind::lookup && reply.type == REDIS_REPLY_STRING;
+  if (is_record) return answers_.answered(*asked.id, reply.text);
+  if (asked.kind == Kind::lookup)
+    return answers_.answered(
+        *asked.id, Status(ErrorCode::not_found, fmt::format("no engine has published the name {}", asked.name)));
+  if (asked.kind == Kind::publish && reply.number != 1)
+    return answers_.answered(
+        *asked.id, Status(ErrorCode::already_exists, fmt::format("a later engine has the name {}", asked.name)));
+  answers_.answered(*asked.id, std::string());
+}
+
+void RedisDirectory::lost(const Status& why, Time now) {
+  channel_.reset();
+  reader_.reset();
+  const Time pause = std::min(kLastRetry, kFirstRetry << std::min<std::uint32_t>(failures_++, 10));
+  retry_at_ = after(now, self_.jittered(pause));
+  last_error_ = Status(ErrorCode::unreachable, fmt::format("Redis at {}: {}", place_.address, why.message()));
+  for (const Waiting& each : std::exchange(waiting_, {}))
+    if (each.id) answers_.answered(*each.id, last_error_);
+  answers_.lost();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, Self& self,
+                                                        Directory::Answers& answers) {
+  auto place = parse_url(url);
+  if (!place) return place.status();
+  return std::unique_ptr<Directory>(new RedisDirectory(std::move(place).value(), self, answers));
+}
+
+}  // namespace fairway::control
+
+#endif

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "fairway/status.h"
+
+#include "control/proof.h"
+
+namespace fairway::control {
+
+// The records that an engine serves, in memory and bounded. Control's thread.
+class DirectoryTable {
+ public:
+  explicit DirectoryTable(JobKey& key) : key_(key) {}
+
+  // Keeps a record that is signed, not expired, and not older than the one it has.
+  Status publish(const std::string& record, std::uint64_t unix_ns);
+  Status withdraw(const std::string& name, const std::string& started);
+  Result<std::string> lookup(const std::string& name, std::uint64_t unix_ns);
+  std::size_t size() const { return entries_.size(); }
+
+  static constexpr std::size_t kMost = 65536;
+
+ private:
+  struct Entry {
+    std::string record;
+    std::uint64_t expires_unix_ms = 0;
+  };
+  void drop_expired(std::uint64_t unix_ns);
+
+  JobKey& key_;
+  std::unordered_map<std::string, Entry> entries_;
+};
+
+}  // namespace fairway::control

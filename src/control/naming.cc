@@ -1,0 +1,168 @@
+#include "control/naming.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "control/record.h"
+
+namespace fairway::control {
+namespace {
+
+constexpr Time kFirstAsk = 20 * kMillisecond;  // between one question for a name and the next
+constexpr Time kLastAsk = 500 * kMillisecond;
+constexpr Time kLastPublishRetry = kSecond;
+constexpr std::size_t kMostAsking = 1024;
+
+Time pause_after(std::uint32_t tries, Time most) {
+  return std::min(most, kFirstAsk << std::min<std::uint32_t>(tries, 16));
+}
+
+Status not_found_in_time(const std::string& name, const Status& last) {
+  if (!last) return last;
+  return {ErrorCode::timed_out, fmt::format("the directory did not answer for \"{}\" in time", name)};
+}
+
+}  // namespace
+
+Status Naming::open(DirectoryTable* table) {
+  const std::string& where = self_.options.directory;
+  if (where.empty()) return {};
+  if (table) {
+    directory_ = open_local_directory(*table, *this, self_.runtime.clock);
+  } else if (where.starts_with("redis://")) {
+    auto redis = open_redis_directory(where, self_, *this);
+    if (!redis) return redis.status();
+    directory_ = std::move(redis).value();
+  } else {
+    directory_ = open_embedded_directory(where, self_, *this);
+  }
+  return {};
+}
+
+void Naming::resolve(const std::string& name, std::uint64_t token, Time deadline, Time now) {
+  const auto refuse = [&](ErrorCode code, std::string text) {
+    self_.observer.resolve_done(token, Status(code, std::move(text)));
+  };
+  if (!directory_) return refuse(ErrorCode::invalid_argument, "no directory is set: give Options::directory");
+  if (name.empty() || name.size() > kMaxName)
+    return refuse(ErrorCode::invalid_argument, fmt::format("a name has 1 to {} bytes", kMaxName));
+  if (asking_.size() >= kMostAsking) return refuse(ErrorCode::queue_full, "too many names are being asked for");
+  asking_.push_back({name, token, deadline, 0, now, 0, {}, false});
+}
+
+void Naming::publish(Time now) {
+  Record record;
+  record.name = self_.name;
+  record.address = self_.address;
+  record.incarnation = self_.incarnation;
+  record.started_unix_ns = self_.started_unix_ns;
+  record.expires_unix_ms = (self_.runtime.clock.unix_ns() + kLifetime) / kMillisecond;
+  auto bytes = encode_record(self_.wire.key, record);
+  if (!bytes) {
+    publish_at_ = after(now, kLifetime);
+    return on_published(bytes.status());
+  }
+  Directory::Request request;
+  request.kind = Directory::Kind::publish;
+  request.id = publish_id_ = next_id_++;
+  request.name = self_.name;
+  request.record = std::move(bytes).value();
+  request.lifetime = kLifetime;
+  directory_->ask(std::move(request), now);
+}
+
+Time Naming::step(Time now) {
+  if (!directory_) return kNever;
+  now_ = now;
+  if (publish_id_ == 0 && !leaving_ && now >= publish_at_) publish(now);
+  for (std::size_t i = 0; i < asking_.size(); ++i) {
+    Asking& asking = asking_[i];
+    if (asking.done || asking.id != 0 || now < asking.next_ask || now >= asking.deadline) continue;
+    Directory::Request request;
+    request.id = asking.id = next_id_++;
+    request.name = asking.name;
+    ++asking.asked;
+    directory_->ask(std::move(request), now);
+  }
+  const Time directory_next = directory_->step(now);
+  for (Asking& asking : asking_)
+    if (!asking.done && now >= asking.deadline) finish(asking, not_found_in_time(asking.name, asking.last));
+  std::erase_if(asking_, [](const Asking& asking) { return asking.done; });
+  Time next = directory_next;
+  if (publish_id_ == 0 && !leaving_) next = std::min(next, publish_at_);
+  for (const Asking& asking : asking_)
+    next = std::min({next, asking.deadline, asking.id == 0 ? asking.next_ask : kNever});
+  return next;
+}
+
+void Naming::answered(std::uint64_t id, Result<std::string> result) {
+  if (id == withdraw_id_) {
+    withdraw_id_ = 0;
+    return;
+  }
+  if (id == publish_id_) {
+    publish_id_ = 0;
+    if (result) {
+      publish_failures_ = 0;
+      publish_at_ = after(now_, self_.jittered(kLifetime / 3));
+    } else {
+      publish_at_ = after(now_, self_.jittered(pause_after(publish_failures_++, kLastPublishRetry)));
+    }
+    return on_published(result.status());
+  }
+  const auto found = std::find_if(asking_.begin(), asking_.end(), [&](const Asking& each) { return each.id == id; });
+  if (found != asking_.end()) on_record(*found, std::move(result));
+}
+
+void Naming::lost() {
+  publish_at_ = std::min(publish_at_, after(now_, self_.jittered(kFirstAsk)));
+}
+
+void Naming::on_published(const Status& status) {
+  if (published_ == status.code()) return;
+  published_ = status.code();
+  self_.observer.published(status);
+}
+
+void Naming::on_record(Asking& asking, Result<std::string> result) {
+  asking.id = 0;
+  asking.next_ask = after(now_, self_.jittered(pause_after(asking.asked, kLastAsk)));
+  Status status = result.status();
+  if (status) {
+    const auto record = decode_record(self_.wire.key, result.value(), self_.runtime.clock.unix_ns());
+    status = record.status();
+    if (status && record->name != asking.name)
+      status =
+          Status(ErrorCode::authentication_failed,
+                 fmt::format("the directory answered with the record of {}: somebody exchanged them", record->name));
+    if (status) return finish(asking, record->address);
+  }
+  asking.last = status.with_context("\"" + asking.name + "\"");
+  // A wrong record does not get right by asking again soon; whoever put it there is the news.
+  const ErrorCode code = status.code();
+  if (code == ErrorCode::authentication_failed || code == ErrorCode::protocol_error ||
+      code == ErrorCode::version_mismatch || code == ErrorCode::unsupported)
+    finish(asking, asking.last);
+}
+
+void Naming::finish(Asking& asking, Result<std::string> address) {
+  asking.done = true;
+  self_.observer.resolve_done(asking.token, std::move(address));
+}
+
+void Naming::leave(const Status& reason, Time now) {
+  now_ = now;
+  leaving_ = true;
+  for (Asking& asking : asking_)
+    if (!asking.done) finish(asking, reason);
+  if (!directory_) return;
+  Directory::Request request;
+  request.kind = Directory::Kind::withdraw;
+  request.id = withdraw_id_ = next_id_++;
+  request.name = self_.name;
+  request.started = started_text(self_.started_unix_ns);
+  directory_->ask(std::move(request), now);
+}
+
+}  // namespace fairway::control
