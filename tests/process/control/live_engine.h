@@ -28,6 +28,7 @@ class LiveEngine final : public Observer {
     std::map<std::uint64_t, Result<SessionId>> answers;
     std::map<std::uint64_t, Result<std::string>> resolved;
     std::vector<Status> refusals;
+    std::vector<Status> publications;
     std::size_t ups = 0;
     std::size_t wrong = 0;  // calls that break the observer's contract
   };
@@ -119,6 +120,9 @@ class LiveEngine final : public Observer {
   Progress progress() override { return progress_now; }
   void refused(const std::string&, const Status& why) override {
     note([&] { seen_.refusals.push_back(why); });
+  }
+  void published(const Status& status) override {
+    note([&] { seen_.publications.push_back(status); });
   }
 
   std::mutex mutex_;  // guards seen_ and next_token_

@@ -1,0 +1,170 @@
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "plain_socket.h"
+#include "process/control/live_engine.h"
+
+namespace fairway::control {
+namespace {
+
+// A redis-server of the system on a port of its own, with nothing on disk.
+class RedisServer {
+ public:
+  static bool available() {
+    return std::system("command -v redis-server > /dev/null 2>&1") == 0;
+  }  // NOLINT(cert-env33-c)
+  RedisServer() {
+    plain_listen(port_).reset();
+    start();
+  }
+  ~RedisServer() { kill(); }
+  void start() {
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int null = ::open("/dev/null", O_RDWR);
+      ::dup2(null, 1);
+      ::dup2(null, 2);
+      const std::string port = std::to_string(port_);
+      ::execlp("redis-server", "redis-server", "--port", port.c_str(), "--bind", "127.0.0.1", "--save", "",
+               "--appendonly", "no", static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    for (int i = 0; i < 500 && !plain_connect(port_); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  std::string command(const std::string& text) const {
+    auto socket = plain_connect(port_);
+    ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    char answer[4096];
+    const ssize_t got = ::recv(socket.get(), answer, sizeof(answer), 0);
+    return got > 0 ? std::string(answer, static_cast<std::size_t>(got)) : std::string();
+  }
+  std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_) + "/job7:"; }
+
+ private:
+  std::uint16_t port_ = 0;
+  pid_t pid_ = -1;
+};
+
+Options named(const std::string& name, const std::string& directory) {
+  Options options;
+  options.name = name;
+  options.directory = directory;
+  options.job_key = "the job's key";
+  return options;
+}
+
+std::string resp_set(const std::string& key, const std::string& value) {
+  const auto bulk = [](const std::string& text) { return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n"; };
+  return "*3\r\n" + bulk("SET") + bulk(key) + bulk(value);
+}
+
+struct Redis : testing::Test {
+  void SetUp() override {
+    if (!RedisServer::available()) GTEST_SKIP() << "redis-server is not installed";
+    LiveEngine probe(named("probe", "redis://127.0.0.1:1"));
+    if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
+    server.emplace();
+  }
+  std::optional<RedisServer> server;
+};
+
+TEST_F(Redis, EnginesFindEachOtherThroughIt) {
+  LiveEngine a(named("a", server->url()));
+  LiveEngine b(named("b", server->url()));
+  const auto address = a.resolve("b");
+  ASSERT_TRUE(address.is_ok()) << address.status().to_string();
+  EXPECT_EQ(address.value(), b.address());
+  EXPECT_TRUE(a.connect(address.value()).is_ok());
+  EXPECT_EQ(a.resolve("nobody", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+}
+
+TEST_F(Redis, ARestartedEngineTakesItsNameAndAClosedOneGivesItBack) {
+  LiveEngine a(named("a", server->url()));
+  auto old = std::make_unique<LiveEngine>(named("b", server->url()));
+  ASSERT_TRUE(a.resolve("b").is_ok());
+  LiveEngine young(named("b", server->url()));
+  ASSERT_TRUE(young.until([](const auto& seen) { return !seen.publications.empty(); }, kSecond));
+  EXPECT_EQ(a.resolve("b").value(), young.address());
+  old.reset();
+  EXPECT_EQ(a.resolve("b").value(), young.address()) << "the earlier one took the name away";
+  young.control().close();
+  EXPECT_EQ(a.resolve("b", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+}
+
+TEST_F(Redis, KilledAndRestartedItIsFilledAgainAndSessionsDoNotCare) {
+  LiveEngine a(named("a", server->url()));
+  LiveEngine b(named("b", server->url()));
+  const auto session = a.connect(a.resolve("b").value());
+  ASSERT_TRUE(session.is_ok());
+  server->kill();
+  const auto during = a.resolve("b", 500 * kMillisecond);
+  EXPECT_EQ(during.status().code(), ErrorCode::unreachable) << during.status().to_string();
+  ASSERT_TRUE(a.send(session.value(), "during the outage").is_ok());
+  EXPECT_TRUE(b.until([](const auto& seen) { return seen.messages.size() == 1; }, kSecond));
+  server->start();
+  const Time start = a.clock().now();
+  const auto after = a.resolve("b", 10 * kSecond);
+  ASSERT_TRUE(after.is_ok()) << after.status().to_string();
+  std::printf("found again %.0f ms after the restart\n", static_cast<double>(a.clock().now() - start) / 1e6);
+  EXPECT_EQ(after.value(), b.address());
+  EXPECT_TRUE(a.seen().down.empty() && b.seen().down.empty());
+}
+
+TEST_F(Redis, AForgedRecordIsRefusedWithAReason) {
+  LiveEngine a(named("a", server->url()));
+  LiveEngine b(named("b", server->url()));
+  ASSERT_TRUE(a.resolve("b").is_ok());
+  ASSERT_EQ(server->command(resp_set("job7:c", std::string(120, 'f'))), "+OK\r\n");
+  const auto forged = a.resolve("c");
+  EXPECT_EQ(forged.status().code(), ErrorCode::authentication_failed) << forged.status().to_string();
+  EXPECT_NE(forged.status().message().find("not signed"), std::string::npos);
+  // A true record under another name sends nobody anywhere either.
+  server->command("EVAL \"redis.call('SET','job7:d',redis.call('GET','job7:b'))\" 0\r\n");
+  EXPECT_EQ(a.resolve("d").status().code(), ErrorCode::authentication_failed);
+}
+
+// What answers at the store's address, whatever it says, ends a question with a reason and nothing else.
+TEST(RedisLies, AreRefusedWithoutHarm) {
+  LiveEngine probe(named("probe", "redis://127.0.0.1:1"));
+  if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
+  for (const char* lie : {"*1000000000\r\n", "$999999999\r\nxx", ":12\r\n:12\r\n:12\r\n:12\r\n:12\r\n",
+                          "HTTP/1.1 400 no\r\n\r\n", "$-1\r\n", "-ERR no\r\n-ERR\r\n", "$5\r\nabcdeXX", "$-7\r\n",
+                          "*-1\r\n", "+OK\r\n+OK\r\n", ",1.5\r\n", "#t\r\n", "%1\r\n"}) {
+    std::uint16_t port = 0;
+    auto listener = plain_listen(port);
+    std::atomic<bool> stop{false};
+    std::thread liar([&] {
+      while (!stop.load()) {
+        pollfd entry{listener.get(), POLLIN, 0};
+        if (::poll(&entry, 1, 10) != 1) continue;
+        const sys::Fd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        char bytes[1024];
+        ::recv(client.get(), bytes, sizeof(bytes), 0);
+        ::send(client.get(), lie, std::string_view(lie).size(), MSG_NOSIGNAL);
+        closed_within(client.get(), 50);
+      }
+    });
+    {
+      LiveEngine engine(named("a", "redis://127.0.0.1:" + std::to_string(port)));
+      EXPECT_FALSE(engine.resolve("b", 150 * kMillisecond).is_ok()) << lie;
+    }
+    stop.store(true);
+    liar.join();
+  }
+}
+
+}  // namespace
+}  // namespace fairway::control
