@@ -1,0 +1,31 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "render/outline.h"
+#include "topology/machine.h"
+
+namespace fairway::render {
+
+// Boxes of single devices: their names, models, places, and how their links are. Borrows the machine.
+class DeviceBoxes {
+ public:
+  explicit DeviceBoxes(const topology::Machine& machine);
+
+  // The GPU, NICs or NVSwitch that a PCI function is; empty for any other.
+  [[nodiscard]] const std::vector<topology::NodeRef>& at(std::uint32_t pci) const { return owners_[pci]; }
+  // A gpu, nic, nv_switch or pci (a switch), without children.
+  [[nodiscard]] Box box(topology::NodeRef node) const;
+
+ private:
+  void fill_gpu(Box& box, const topology::Gpu& gpu) const;
+  void fill_nic(Box& box, const topology::Nic& nic) const;
+
+  const topology::Machine& machine_;
+  std::vector<std::vector<topology::NodeRef>> owners_;
+  std::map<topology::NodeRef, topology::Edge> links_;  // PCIe, by the lower end
+  bool has_rdma_ = false;
+};
+
+}  // namespace fairway::render

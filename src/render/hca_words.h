@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string_view>
+
+namespace fairway::render {
+
+// What an attribute of an RDMA device or port is, for who has never read the InfiniBand specification, and which limit
+// it sets for Fairway (empty where it sets none).
+struct AttributeWords {
+  std::string_view name;  // as `ibv_devinfo -v` prints it
+  std::string_view meaning;
+  std::string_view limit;
+};
+
+// Null where the name is not in the table.
+const AttributeWords* find_attribute_words(std::string_view name);
+
+}  // namespace fairway::render

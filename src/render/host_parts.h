@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+
+#include "render/outline.h"
+#include "render/scene.h"
+
+// The parts of a machine's picture, each drawn into the place that the layout chose. Sizes in pixels.
+namespace fairway::render {
+
+inline constexpr double kGpuWidth = 106;
+inline constexpr double kGpuHeight = 52;
+inline constexpr double kNicWidth = 126;
+inline constexpr double kNicHeight = 31;
+inline constexpr double kStub = 38;  // from a trunk to a NIC; its rate stands on it
+inline constexpr double kTrunk = 8;  // of the trunk from its column's left edge
+inline constexpr double kText = 11;  // font sizes
+inline constexpr double kSmall = 9;
+inline constexpr double kTiny = 8.5;
+inline constexpr double kBold = 1.1;  // how much wider bold text runs
+
+// A socket, NUMA node, host bridge or switch. A root's band has room for two lines.
+void draw_band(const Box& box, const Area& band, bool is_root, const std::string& prefix, Scene& scene);
+// The link above a hub, from `from` straight down to `bottom`, with its rate.
+void draw_drop(const Box& below, Point from, double bottom, Scene& scene);
+// A NIC with its ports on the right, and its stub from the trunk.
+void draw_nic(const Box& nic, const Area& area, double trunk, const std::string& prefix, Scene& scene);
+// A GPU; its rate stands beside the last bit of its line, which comes down from `from`.
+void draw_gpu(const Box& gpu, const Area& area, Point from, const std::string& prefix, Scene& scene);
+
+// "pcie", "pcie reduced", "pcie inferred".
+std::string line_style(const Box& box);
+// "PCIe Gen5 x16, 63 GB/s per direction"
+std::string line_title(const Box& box);
+
+}  // namespace fairway::render

@@ -1,0 +1,281 @@
+// Where everything of one machine stands. A hub (socket, NUMA node, host bridge, switch) is a band as wide as all that
+// hangs below it, so every line down is straight and none crosses another.
+#include <algorithm>
+#include <deque>
+
+#include <fmt/format.h>
+
+#include "render/host_parts.h"
+#include "render/layout.h"
+#include "render/layout_links.h"
+#include "render/outline.h"
+#include "render/words.h"
+
+namespace fairway::render {
+namespace {
+
+constexpr double kBand = 26;
+constexpr double kTopBand = 44;
+constexpr double kDrop = 26;     // between a band and what hangs below it
+constexpr double kGap = 12;      // between neighbours
+constexpr double kRootGap = 54;  // between sockets, where the link between them is drawn
+constexpr double kNicGap = 7;
+constexpr double kCablePitch = 6;
+constexpr std::size_t kNicsPerColumn = 8;
+constexpr double kGpuDrop = 30;  // above the row of GPUs
+
+bool is_hub(BoxKind kind) {
+  return kind != BoxKind::gpu && kind != BoxKind::nic && kind != BoxKind::nv_switch;
+}
+
+// One trunk with the devices on it.
+struct Column {
+  std::vector<const Box*> nics;
+  std::vector<const Box*> gpus;
+  std::string others;
+  double width = 0;
+};
+
+struct Hub {
+  const Box* box = nullptr;
+  std::vector<Column> columns;
+  std::vector<Hub> hubs;
+  double width = 0;
+  bool stacked = false;  // the hubs stand below the one column, not beside it
+};
+
+class HostLayout {
+ public:
+  HostLayout(const topology::Machine& machine, const LayoutOptions& options)
+      : machine_(machine), options_(options), outline_(outline(machine)) {}
+
+  HostPicture build() {
+    std::vector<Hub> roots;
+    for (const Box& box : outline_.roots) roots.push_back(measure(box));
+    gpu_row_ = 0;
+    for (const Hub& root : roots) lowest(root, 0, true);
+    double x = 0;
+    for (const Hub& root : roots) {
+      place(root, x, 0, true);
+      x += root.width + kRootGap;
+    }
+    Scene& scene = picture_.scene;
+    scene.width = std::max(0.0, x - kRootGap);
+    scene.height = std::max(lowest_, gpus_.empty() ? 0.0 : gpu_row_ + kGpuHeight);
+    draw_socket_links(machine_, roots_, scene);
+    draw_device_links(machine_, gpus_, scene);
+    lead_cables();
+    return std::move(picture_);
+  }
+
+ private:
+  static double gpus_width(std::size_t n) {
+    return n == 0 ? 0 : static_cast<double>(n) * kGpuWidth + static_cast<double>(n - 1) * kGap;
+  }
+
+  // Several ports of one hub that are not for bulk traffic stand as one box: they are many on clouds' machines.
+  std::vector<const Box*> fold_muted(std::vector<const Box*> nics) {
+    const auto muted = std::stable_partition(nics.begin(), nics.end(), [](const Box* nic) { return !nic->muted; });
+    const auto count_muted = static_cast<std::size_t>(nics.end() - muted);
+    if (count_muted < 2) return nics;
+    Box folded = **muted;
+    std::vector<std::string> names;
+    for (auto nic = muted; nic != nics.end(); ++nic) names.push_back((*nic)->name);
+    folded.node = {};
+    folded.name = count(count_muted, "other NIC");
+    folded.place = "no RDMA";
+    folded.model = "";
+    folded.link_words = fold_names(names);
+    folded.gbs.forget();
+    nics.erase(muted, nics.end());
+    nics.push_back(&folded_.emplace_back(std::move(folded)));
+    return nics;
+  }
+
+  // NVSwitches are drawn in their fabric's bar; a hub that leads to nothing else is not drawn.
+  static bool has_devices(const Box& box) {
+    if (!box.others.empty()) return true;
+    return std::any_of(box.children.begin(), box.children.end(), [](const Box& child) {
+      return is_hub(child.kind) ? has_devices(child) : child.kind != BoxKind::nv_switch;
+    });
+  }
+
+  Hub measure(const Box& box) {
+    Hub hub;
+    hub.box = &box;
+    Column first;
+    for (const Box& child : box.children) {
+      if (is_hub(child.kind)) {
+        if (has_devices(child)) hub.hubs.push_back(measure(child));
+      } else if (child.kind == BoxKind::gpu) {
+        first.gpus.push_back(&child);
+      } else if (child.kind == BoxKind::nic) {
+        first.nics.push_back(&child);
+      }
+    }
+    first.others = box.others;
+    // Many NICs on one trunk would make the picture high: further trunks beside it.
+    const std::vector<const Box*> nics = fold_muted(std::move(first.nics));
+    first.nics.clear();
+    const std::size_t columns = (nics.size() + kNicsPerColumn - 1) / kNicsPerColumn;
+    const std::size_t each = columns == 0 ? 0 : (nics.size() + columns - 1) / columns;
+    for (std::size_t i = 0; i < nics.size(); ++i) {
+      if (i > 0 && i % each == 0) {
+        hub.columns.push_back(std::move(first));
+        first = {};
+      }
+      first.nics.push_back(nics[i]);
+    }
+    if (!first.nics.empty() || !first.gpus.empty() || !first.others.empty()) hub.columns.push_back(std::move(first));
+    for (Column& column : hub.columns) {
+      column.width = std::max({column.nics.empty() ? 0 : kStub + kNicWidth, gpus_width(column.gpus.size()),
+                               column.others.empty() ? 0 : text_width("+ " + column.others, kSmall)});
+      if (options_.with_cables) column.width += kCablePitch * static_cast<double>(column.nics.size());
+      hub.width += column.width;
+    }
+    hub.stacked = hub.columns.size() == 1 && !hub.hubs.empty() && hub.columns[0].gpus.empty();
+    if (hub.stacked) {
+      hub.hubs[0].width = std::max(hub.hubs[0].width, hub.columns[0].width);
+      hub.width = 0;
+    }
+    for (const Hub& below : hub.hubs) hub.width += below.width;
+    const std::size_t parts = (hub.stacked ? 0 : hub.columns.size()) + hub.hubs.size();
+    if (parts > 1) hub.width += kGap * static_cast<double>(parts - 1);
+    hub.width = std::max(hub.width, box.kind == BoxKind::host_bridge || box.kind == BoxKind::pci_switch ? 92.0 : 190.0);
+    return hub;
+  }
+
+  static double band_height(const Hub& hub, bool is_root) {
+    return is_root ? kTopBand : hub.box->kind == BoxKind::host_bridge ? 20 : kBand;
+  }
+  // Host bridges are part of the socket and stand directly below it.
+  static double drop_above(const Hub& hub) { return hub.box->kind == BoxKind::host_bridge ? 8 : kDrop; }
+
+  static double column_height(const Column& column) {
+    double height = static_cast<double>(column.nics.size()) * (kNicHeight + kNicGap);
+    if (!column.others.empty()) height += 14;
+    return height;
+  }
+
+  static double top_of_hubs(const Hub& hub, const Hub& below, double bottom) {
+    return bottom + (hub.stacked ? 14 + column_height(hub.columns[0]) + 12 : drop_above(below));
+  }
+
+  void lowest(const Hub& hub, double y, bool is_root) {
+    const double bottom = y + band_height(hub, is_root);
+    lowest_ = std::max(lowest_, bottom);
+    for (const Column& column : hub.columns) {
+      const double below = bottom + 14 + column_height(column);
+      lowest_ = std::max(lowest_, below);
+      if (!column.gpus.empty()) {
+        const double bus = column.gpus.size() > 1 ? 16 : 0;
+        gpu_row_ = std::max(gpu_row_, below + kGpuDrop - 8 + bus);
+      }
+    }
+    for (const Hub& below : hub.hubs) lowest(below, top_of_hubs(hub, below, bottom), false);
+  }
+
+  void place(const Hub& hub, double x, double y, bool is_root) {
+    const Area band{x, y, hub.width, band_height(hub, is_root)};
+    draw_band(*hub.box, band, is_root, options_.node_prefix, picture_.scene);
+    if (is_root) roots_.push_back({hub.box, band});
+    double at = x;
+    for (const Column& column : hub.columns) {
+      place_column(column, at, band.bottom());
+      if (!hub.stacked) at += column.width + kGap;
+    }
+    for (const Hub& below : hub.hubs) {
+      const double top = top_of_hubs(hub, below, band.bottom());
+      const bool on_trunk = hub.stacked && &below == &hub.hubs[0];
+      draw_drop(*below.box, {on_trunk ? at + kTrunk : at + below.width / 2, band.bottom()}, top, picture_.scene);
+      place(below, at, top, false);
+      at += below.width + kGap;
+    }
+  }
+
+  void place_column(const Column& column, double x, double top) {
+    Scene& scene = picture_.scene;
+    const bool centered = column.nics.empty() && column.gpus.size() == 1;
+    const double trunk = x + (centered ? column.width / 2 : kTrunk);
+    double y = top + 14;
+    double trunk_end = top;
+    for (const Box* nic : column.nics) {
+      const Area area{x + kStub, y, kNicWidth, kNicHeight};
+      draw_nic(*nic, area, trunk, options_.node_prefix, scene);
+      if (nic->node.kind == topology::NodeKind::nic)
+        nic_places_.push_back({nic->node.index, {area.right(), area.center().y}, x + column.width + kGap / 2});
+      trunk_end = area.center().y;
+      y += kNicHeight + kNicGap;
+    }
+    if (!column.others.empty()) {
+      const double left = column.nics.empty() ? trunk + (column.gpus.empty() ? -kTrunk : 6) : x + kStub;
+      scene.add_text({left, y + 8}, "+ " + column.others, "small faint");
+    }
+    if (!column.gpus.empty()) {
+      const bool has_bus = column.gpus.size() > 1;
+      trunk_end = has_bus ? gpu_row_ - kGpuDrop + 4 : gpu_row_;
+      double left = x;
+      const double wide =
+          column.gpus.size() == 1 ? std::max(kGpuWidth, column.nics.empty() ? 0 : kStub + kNicWidth) : kGpuWidth;
+      for (const Box* gpu : column.gpus) {
+        const Area area{left, gpu_row_, wide, kGpuHeight};
+        const double drop = has_bus ? area.center().x : trunk;
+        draw_gpu(*gpu, area, {drop, trunk_end}, options_.node_prefix, scene);
+        gpus_.push_back({gpu->node.index, area});
+        if (has_bus) scene.lines.push_back({{{trunk, trunk_end}, {drop, trunk_end}}, trunk_style(column), "", 1.4});
+        left += wide + kGap;
+      }
+    }
+    if (trunk_end > top && !(column.gpus.size() == 1 && column.nics.empty())) {
+      scene.lines.push_back({{{trunk, top}, {trunk, trunk_end}}, trunk_style(column), "", 1.4});
+    } else if (trunk_end > top) {
+      scene.lines.push_back(
+          {{{trunk, top}, {trunk, trunk_end}}, line_style(*column.gpus[0]), line_title(*column.gpus[0]), 1.4});
+    }
+  }
+
+  static std::string trunk_style(const Column& column) {
+    const auto inferred = [](const Box* box) { return box->inferred; };
+    const bool all = std::all_of(column.nics.begin(), column.nics.end(), inferred) &&
+                     std::all_of(column.gpus.begin(), column.gpus.end(), inferred);
+    return all ? "pcie inferred" : "pcie";
+  }
+
+  // From each NIC to the lower edge, down the gap beside its column.
+  void lead_cables() {
+    if (!options_.with_cables) return;
+    Scene& scene = picture_.scene;
+    std::map<double, double> used;  // by gap: how far its lines have come
+    for (const NicPlace& nic : nic_places_) {
+      const double x = nic.gutter - used[nic.gutter] - 2;
+      used[nic.gutter] += kCablePitch;
+      scene.lines.push_back({{nic.port, {x, nic.port.y}, {x, scene.height}}, "cable", "", 1.4});
+      picture_.ports[nic.index] = {x, scene.height};
+    }
+  }
+
+  struct NicPlace {
+    std::uint32_t index;
+    Point port;
+    double gutter;
+  };
+
+  const topology::Machine& machine_;
+  const LayoutOptions& options_;
+  Outline outline_;
+  std::deque<Box> folded_;  // stable places: hubs point at them
+  HostPicture picture_;
+  std::vector<PlacedRoot> roots_;
+  std::vector<PlacedGpu> gpus_;
+  std::vector<NicPlace> nic_places_;
+  double gpu_row_ = 0;
+  double lowest_ = 0;
+};
+
+}  // namespace
+
+HostPicture lay_out(const topology::Machine& machine, const LayoutOptions& options) {
+  return HostLayout(machine, options).build();
+}
+
+}  // namespace fairway::render

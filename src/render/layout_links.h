@@ -1,0 +1,26 @@
+#pragma once
+
+#include <vector>
+
+#include "render/outline.h"
+#include "render/scene.h"
+
+namespace fairway::render {
+
+struct PlacedRoot {
+  const Box* box;
+  Area area;
+};
+struct PlacedGpu {
+  std::uint32_t index;  // into Machine::gpus
+  Area area;
+};
+
+// Links between sockets: straight between neighbours.
+void draw_socket_links(const topology::Machine& machine, const std::vector<PlacedRoot>& roots, Scene& scene);
+
+// NVLink and xGMI below the row of GPUs; makes the scene higher. One bar where every GPU reaches every other the same
+// way or where switches join them, a track per linked pair otherwise.
+void draw_device_links(const topology::Machine& machine, const std::vector<PlacedGpu>& gpus, Scene& scene);
+
+}  // namespace fairway::render

@@ -1,0 +1,121 @@
+#include "render/reports.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace fairway::render {
+namespace {
+
+using topology::Severity;
+
+// Text under a left margin, its first line beside what stands there already.
+std::string hang(const std::string& text, std::size_t margin, const TextStyle& style) {
+  std::string out;
+  const std::size_t room = style.columns > margin + 30 ? style.columns - margin : 30;
+  for (const std::string& line : wrap(text, room)) {
+    if (!out.empty()) out += pad("", margin);
+    out += line + "\n";
+  }
+  return out.empty() ? "\n" : out;
+}
+
+Ink ink_of(Severity severity) {
+  switch (severity) {
+    case Severity::error: return Ink::bad;
+    case Severity::warning: return Ink::poor;
+    case Severity::notice: return Ink::faint;
+  }
+  return Ink::plain;
+}
+
+}  // namespace
+
+std::string nic_choices_text(const topology::Machine& machine, const std::string& memory,
+                             std::span<const topology::NicChoice> choices, const TextStyle& style) {
+  std::string out = style.ink(Ink::bold, fmt::format("NICs for {}, best first", memory)) + "\n";
+  if (choices.empty()) return out + "  none: this machine has no NIC that a source names\n";
+  std::size_t name_width = 0;
+  for (const topology::NicChoice& choice : choices) {
+    name_width = std::max(name_width, columns_of(machine.nics[choice.nic.index].name));
+  }
+  std::size_t place = 0;
+  for (const topology::NicChoice& choice : choices) {
+    const topology::Nic& nic = machine.nics[choice.nic.index];
+    std::string rates = choice.gbs ? fmt::format("up to {} GB/s", rate(choice.gbs)) : "rate unknown";
+    if (choice.gbs && choice.one_flow_gbs && *choice.one_flow_gbs < *choice.gbs) {
+      rates += fmt::format(", {} in one flow", rate(choice.one_flow_gbs));
+    }
+    const std::string path = choice.path.to_string();
+    const std::string number = choice.rail ? fmt::format("{:>3}", ++place) : "  -";
+    const std::size_t margin = number.size() + 2 + name_width + 2 + 6;
+    out += fmt::format("{}  {}  {}", number, style.ink(choice.rail ? Ink::bold : Ink::faint, pad(nic.name, name_width)),
+                       style.ink(render::ink_of(choice.path.kind), pad(path, 6)));
+    out += rates + "\n" + pad("", margin) + style.ink(Ink::faint, "") + hang(choice.reason, margin, style);
+  }
+  return out;
+}
+
+std::string rails_text(const topology::Machine& machine, const TextStyle& style) {
+  const std::vector<topology::RailVerdict> verdicts = topology::rail_verdicts(machine);
+  std::string out = style.ink(Ink::bold, "Rails for bulk traffic") + "\n";
+  if (verdicts.empty()) return out + "  none: no source names an RDMA device or a network interface\n";
+  std::size_t width = 0;
+  for (const auto& verdict : verdicts) width = std::max(width, columns_of(topology::node_name(machine, verdict.node)));
+  for (const bool rails : {true, false}) {
+    for (const topology::RailVerdict& verdict : verdicts) {
+      if (verdict.rail != rails) continue;
+      const std::string name = pad(topology::node_name(machine, verdict.node), width);
+      out += fmt::format("  {}  {}  ", rails ? style.ink(Ink::good, "rail") : style.ink(Ink::faint, "no  "),
+                         rails ? style.ink(Ink::bold, name) : name);
+      out += hang(verdict.reason, 8 + width + 2, style);
+    }
+  }
+  return out;
+}
+
+std::string findings_text(std::span<const topology::Finding> findings, const TextStyle& style) {
+  std::string out;
+  for (const topology::Finding& finding : findings) {
+    const std::string severity(topology::to_string(finding.severity));
+    out += style.ink(ink_of(finding.severity), pad(severity, 8)) + " " +
+           style.ink(Ink::bold, finding.subject.empty() ? "machine" : finding.subject) +
+           style.ink(Ink::faint, "  " + finding.rule) + "\n";
+    out += "         " + hang(finding.text, 9, style);
+  }
+  return out;
+}
+
+std::string notes_text(std::span<const topology::Note> notes, const TextStyle& style) {
+  std::string out;
+  for (const topology::Note& note : notes) {
+    const std::string head = fmt::format("{}{}", note.subject, note.subject.empty() ? "" : ": ");
+    out += style.ink(note.kind == topology::NoteKind::conflict ? Ink::poor : Ink::faint,
+                     pad(std::string(topology::to_string(note.kind)), 10)) +
+           " " + hang(head + note.text, 11, style);
+  }
+  return out;
+}
+
+std::string differences_text(const std::string& a, const std::string& b,
+                             std::span<const topology::Difference> differences, const TextStyle& style) {
+  if (differences.empty()) return fmt::format("{} and {} do not differ\n", a, b);
+  std::string out = style.ink(Ink::bold, fmt::format("{}: {} against {}, dearest first",
+                                                     count(differences.size(), "difference"), b, a)) +
+                    "\n";
+  for (const topology::Difference& difference : differences) {
+    const std::string cost = difference.cost > 0 ? fmt::format("-{:.0f}%", difference.cost * 100) : "";
+    out += style.ink(difference.cost >= 0.25 ? Ink::bad
+                     : difference.cost > 0   ? Ink::poor
+                                             : Ink::faint,
+                     pad_left(cost, 5)) +
+           "  ";
+    out += style.ink(Ink::bold, difference.subject) + fmt::format(", {}: {} -> {}\n", difference.field,
+                                                                  difference.a.empty() ? "absent" : difference.a,
+                                                                  difference.b.empty() ? "absent" : difference.b);
+    if (!difference.text.empty()) out += "       " + hang(difference.text, 7, style);
+  }
+  return out;
+}
+
+}  // namespace fairway::render

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+// A picture before it is a file: shapes with positions in pixels and a style name each, in layers.
+namespace fairway::render {
+
+struct Point {
+  double x = 0;
+  double y = 0;
+};
+
+struct Area {
+  double x = 0;
+  double y = 0;
+  double width = 0;
+  double height = 0;
+  [[nodiscard]] double right() const { return x + width; }
+  [[nodiscard]] double bottom() const { return y + height; }
+  [[nodiscard]] Point center() const { return {x + width / 2, y + height / 2}; }
+};
+
+struct SceneBox {
+  Area area;
+  std::string style;  // CSS classes: "gpu", "nic down"
+  std::string node;   // "gpu-3": what it shows, for hovering; empty for decoration
+  std::string title;  // shown by a browser on hovering
+  double radius = 4;
+};
+
+struct SceneLine {
+  std::vector<Point> points;
+  std::string style;
+  std::string title;
+  double width = 1.4;
+};
+
+enum class Anchor : std::uint8_t { start, middle, end };
+
+struct SceneText {
+  Point at;  // of the baseline
+  std::string text;
+  std::string style;
+  Anchor anchor = Anchor::start;
+  // Vertical extent of what the text belongs to. A flipped picture moves this and keeps the text's place inside it.
+  double home_top = 0;
+  double home_height = 0;
+};
+
+// Layers in the order they are painted: areas below lines below boxes below texts.
+struct Scene {
+  double width = 0;
+  double height = 0;
+  std::vector<SceneBox> areas;
+  std::vector<SceneLine> lines;
+  std::vector<SceneBox> boxes;
+  std::vector<SceneText> texts;
+
+  // A text inside a box, or free, where the home is its own line.
+  void add_text(Point at, std::string text, std::string style, Anchor anchor, const Area& home);
+  void add_text(Point at, std::string text, std::string style, Anchor anchor = Anchor::start);
+  // Everything of another scene, moved.
+  void append(const Scene& other, double dx, double dy);
+  void flip_vertically();
+};
+
+// Pixels that a text needs at most, whichever usual sans-serif font the viewer has.
+double text_width(std::string_view text, double size);
+// The text, or its beginning with "…", in at most `room` pixels; empty where not even a few letters fit.
+std::string fit_text(std::string_view text, double size, double room);
+// The longest of the choices that fits whole; else the last one, cut.
+std::string fit_choice(const std::vector<std::string>& choices, double size, double room);
+
+// Intervals of one picture's row that may not touch: the first row from the top where [from, to] is free takes it.
+class Lanes {
+ public:
+  std::size_t take(double from, double to, double gap);
+  [[nodiscard]] std::size_t count() const { return taken_.size(); }
+
+ private:
+  std::vector<std::vector<std::pair<double, double>>> taken_;
+};
+
+}  // namespace fairway::render

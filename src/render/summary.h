@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "render/expected.h"
+#include "render/words.h"
+#include "topology/fabric.h"
+
+namespace fairway::render {
+
+// The machine in a handful of lines: sockets, GPUs, links, NICs, rails, and what could not be known.
+std::string summary(const topology::Machine& machine, const TextStyle& style);
+
+// The whole of `fairway topo`: summary, then the matrix, then how to read it.
+std::string overview(const topology::Machine& machine, const ExpectRate& expect, const TextStyle& style);
+std::string overview(const topology::Fabric& fabric, const TextStyle& style);
+
+}  // namespace fairway::render

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "render/scene.h"
+
+namespace fairway::render {
+
+enum class Theme : std::uint8_t { automatic, light, dark };  // automatic: as the viewer prefers, light on paper
+
+struct SvgOptions {
+  Theme theme = Theme::automatic;
+  bool inside_page = false;  // no XML head and no style sheet: the page has it
+};
+
+// One self-contained SVG document; every text and name in it is escaped.
+std::string svg(const Scene& scene, const SvgOptions& options = {});
+
+// The colours and fonts of pictures, for the viewer's preference or one of the two.
+std::string picture_css(Theme theme);
+
+// Text for XML and HTML: the five characters that mean something, and no control characters.
+std::string escape(std::string_view text);
+
+}  // namespace fairway::render

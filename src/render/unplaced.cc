@@ -1,0 +1,172 @@
+#include "render/unplaced.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace fairway::render {
+namespace {
+
+using topology::Machine;
+using topology::NodeKind;
+using topology::NodeRef;
+using topology::PathKind;
+
+bool is_placed(const Machine& machine, NodeRef node) {
+  const auto pci = topology::pci_of(machine, node);
+  return pci && machine.pci[pci.index].host_bridge;
+}
+
+class Placer {
+ public:
+  Placer(const Machine& machine, const DeviceBoxes& devices, Outline& outline)
+      : machine_(machine), devices_(devices), outline_(outline) {}
+
+  void place() {
+    std::vector<NodeRef> nodes;
+    const auto consider = [&](NodeKind kind, std::size_t n) {
+      for (std::uint32_t i = 0; i < n; ++i) {
+        const NodeRef node{kind, i};
+        if (is_placed(machine_, node) || join_neighbour(node)) continue;
+        nodes.push_back(node);
+      }
+    };
+    consider(NodeKind::nic, machine_.nics.size());
+    consider(NodeKind::gpu, machine_.gpus.size());
+    std::map<std::optional<std::uint32_t>, std::vector<NodeRef>> by_numa;
+    for (const NodeRef node : nodes) by_numa[numa_near(node)].push_back(node);
+    for (const auto& [numa, members] : by_numa) {
+      std::vector<Box> boxes = nest(members, 0);
+      Box& home = numa ? numa_box(*numa) : unknown_box();
+      for (Box& box : boxes) home.children.push_back(std::move(box));
+    }
+  }
+
+ private:
+  [[nodiscard]] PathKind kind(NodeRef a, NodeRef b) const {
+    const auto path = topology::path_class(machine_, a, b);
+    return path ? path->kind : PathKind::unknown;
+  }
+
+  [[nodiscard]] Box device(NodeRef node) const {
+    Box box = devices_.box(node);
+    box.inferred = true;
+    return box;
+  }
+
+  // Beside a placed device that shares a switch with it.
+  bool join_neighbour(NodeRef node) {
+    bool joined = false;
+    const auto visit = [&](const auto& self, Box& parent) -> void {
+      for (std::size_t i = 0; i < parent.children.size() && !joined; ++i) {
+        const NodeRef other = parent.children[i].node;
+        const bool is_device = other.kind == NodeKind::gpu || other.kind == NodeKind::nic;
+        if (is_device && !parent.children[i].inferred && kind(node, other) == PathKind::pix) {
+          parent.children.push_back(device(node));
+          joined = true;
+          return;
+        }
+        self(self, parent.children[i]);
+      }
+    };
+    for (Box& root : outline_.roots) visit(visit, root);
+    return joined;
+  }
+
+  // Its NUMA node: known, or the one whose CPUs are its own.
+  [[nodiscard]] std::optional<std::uint32_t> numa_near(NodeRef node) const {
+    const auto known = topology::numa_of(machine_, node);
+    if (known) return *known;
+    if (node.kind == NodeKind::gpu && machine_.gpus[node.index].cpus) {
+      for (const topology::NumaNode& numa : machine_.numa_nodes) {
+        if (numa.cpus && numa.cpus->intersects(*machine_.gpus[node.index].cpus)) return numa.os_index;
+      }
+    }
+    // A neighbour within the node knows.
+    for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
+      const PathKind near = kind(node, {NodeKind::gpu, i});
+      const auto numa = topology::numa_of(machine_, {NodeKind::gpu, i});
+      if (near >= PathKind::pix && near <= PathKind::node && numa) return *numa;
+    }
+    return {};
+  }
+
+  // Groups by ever nearer classes. level 0 PHB, 1 PXB, 2 PIX, 3 the devices themselves.
+  std::vector<Box> nest(const std::vector<NodeRef>& members, int level) {
+    static constexpr PathKind kFurthest[] = {PathKind::phb, PathKind::pxb, PathKind::pix};
+    std::vector<Box> boxes;
+    if (level == 3) {
+      for (const NodeRef node : members) boxes.push_back(device(node));
+      return boxes;
+    }
+    std::vector<std::size_t> group(members.size());
+    std::iota(group.begin(), group.end(), std::size_t{0});
+    for (std::size_t a = 0; a < members.size(); ++a) {
+      for (std::size_t b = a + 1; b < members.size(); ++b) {
+        const PathKind path = kind(members[a], members[b]);
+        if (path < PathKind::pix || path > kFurthest[level] || group[a] == group[b]) continue;
+        const std::size_t old = group[b];
+        std::replace(group.begin(), group.end(), old, group[a]);
+      }
+    }
+    std::vector<std::size_t> done;
+    for (std::size_t a = 0; a < members.size(); ++a) {
+      if (std::find(done.begin(), done.end(), group[a]) != done.end()) continue;
+      done.push_back(group[a]);
+      std::vector<NodeRef> together;
+      for (std::size_t b = 0; b < members.size(); ++b) {
+        if (group[b] == group[a]) together.push_back(members[b]);
+      }
+      std::vector<Box> inner = nest(together, level + 1);
+      const bool needs_box = together.size() > 1 && !(inner.size() == 1 && !inner[0].children.empty());
+      if (!needs_box) {
+        for (Box& box : inner) boxes.push_back(std::move(box));
+        continue;
+      }
+      static constexpr const char* kNames[] = {"Host bridge (PHB)", "PCIe switches (PXB)", "PCIe switch (PIX)"};
+      Box box = make_box(level == 0 ? BoxKind::host_bridge : BoxKind::pci_switch, {}, kNames[level]);
+      box.inferred = true;
+      box.children = std::move(inner);
+      boxes.push_back(std::move(box));
+    }
+    return boxes;
+  }
+
+  Box& numa_box(std::uint32_t os_index) {
+    Box* found = nullptr;
+    const auto visit = [&](const auto& self, std::vector<Box>& boxes) -> void {
+      for (Box& box : boxes) {
+        if (box.node.kind == NodeKind::numa_node && machine_.numa_nodes[box.node.index].os_index == os_index)
+          found = &box;
+        self(self, box.children);
+      }
+    };
+    visit(visit, outline_.roots);
+    if (found != nullptr) return *found;
+    outline_.roots.push_back(make_box(BoxKind::numa, {}, fmt::format("NUMA node {}", os_index)));
+    return outline_.roots.back();
+  }
+
+  Box& unknown_box() {
+    const bool one_place = outline_.roots.size() == 1 &&
+                           (outline_.roots[0].children.empty() || outline_.roots[0].children[0].kind != BoxKind::numa);
+    if (one_place) return outline_.roots[0];
+    outline_.roots.push_back(make_box(BoxKind::unplaced, {}, "Place unknown"));
+    return outline_.roots.back();
+  }
+
+  const Machine& machine_;
+  const DeviceBoxes& devices_;
+  Outline& outline_;
+};
+
+}  // namespace
+
+void place_rest(const Machine& machine, const DeviceBoxes& devices, Outline& outline) {
+  Placer(machine, devices, outline).place();
+}
+
+}  // namespace fairway::render

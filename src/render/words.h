@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "topology/machine.h"
+
+// How Fairway says numbers and names to people: the same in text, pictures and pages.
+namespace fairway::render {
+
+// GB/s without a unit, three digits that matter: "397", "63", "31.5", "0.98".
+std::string rate(double gbs);
+std::string rate(const topology::Fact<double>& gbs);                                 // "?" when unknown
+std::string gigabits(double gbps);                                                   // "200 Gb/s"
+std::string gibibytes(std::uint64_t bytes);                                          // "80 GiB", "512 MiB"
+std::string count(std::size_t n, std::string_view one, std::string_view many = {});  // "1 GPU", "8 GPUs"
+
+// "Gen5 x16", "8 GT/s x4"; what is unknown is left out, all unknown is empty.
+std::string pcie_words(const topology::PcieLink& link);
+// "H100 80GB HBM3" of "NVIDIA H100 80GB HBM3": without the vendor and filler that every card of the picture repeats.
+std::string short_gpu_model(std::string_view model);
+std::string short_cpu_model(std::string_view model);
+std::string short_nic_model(std::string_view model);
+
+// Columns that a terminal gives the text: UTF-8 characters, none of them wide.
+std::size_t columns_of(std::string_view text);
+std::string pad(std::string_view text, std::size_t columns);         // on the right
+std::string pad_left(std::string_view text, std::size_t columns);    // on the left
+std::string pad_center(std::string_view text, std::size_t columns);  // on both sides
+std::string cut(std::string_view text, std::size_t columns);         // ends in "…" where it was longer
+std::vector<std::string> wrap(std::string_view text, std::size_t columns);
+
+// "mlx5_0, mlx5_1, mlx5_2, mlx5_5" as "mlx5_0-2, mlx5_5"; names that do not end in a number stay as they are.
+std::string fold_names(const std::vector<std::string>& names);
+// The same values joined by `glue`, each said once with its number: "8 x A", "4 x A + 4 x B".
+std::string tally(const std::vector<std::string>& values, std::string_view glue = " + ");
+
+// Terminal colours; without them the text alone says everything.
+enum class Ink : std::uint8_t { plain, bold, faint, good, fair, poor, bad, accent };
+struct TextStyle {
+  bool colour = false;
+  std::size_t columns = 120;
+  [[nodiscard]] std::string ink(Ink ink, std::string_view text) const;
+};
+// Nearer is greener.
+Ink ink_of(topology::PathKind kind);
+
+}  // namespace fairway::render

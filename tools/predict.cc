@@ -1,0 +1,259 @@
+// fairway predict: what a path should reach, beside what was measured, and what would change it.
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "topology/discover.h"
+#include "topology/file.h"
+#include "topology/load.h"
+#include "topology/text.h"
+
+#include "command.h"
+#include "predict/report.h"
+#include "predict/what_if.h"
+
+namespace fairway::tool {
+namespace {
+
+using namespace fairway::predict;
+
+constexpr std::size_t kMaxInput = 16U << 20U;  // bytes of a file of rows
+
+constexpr std::string_view kExamples = R"(
+Flows are FROM:TO, or FROM:NIC:TO for a loop through one NIC; several share what they meet. Ends: gpu3, nic0 or a NIC's
+name, nic0/leg1, numa1, remote (the NIC that suits best).
+
+Examples:
+  fairway predict                                     GPUs with NICs, each pair alone
+  fairway predict gpu0:nic0 gpu1:nic0                 two flows at the same time
+  fairway predict gpu4:nic0 --routes                  direct, over another GPU, through host memory
+  fairway predict --from host.json --measured rows.csv --nic 0 --loop
+  fairway predict --from host.json --calibrate rows.csv
+  fairway predict gpu4:nic0 --what-if ordering=relaxed --what-if qps=4
+)";
+
+struct Options {
+  std::vector<std::string> flows;
+  std::string from;
+  std::string measured;
+  std::string calibrate;
+  std::string calibration;
+  std::string fabric;
+  std::vector<std::string> what_if;
+  std::string nic;
+  double size_bytes = 0;
+  std::uint32_t bond_odds = 0;
+  std::uint32_t trials = 200;
+  std::uint64_t seed = 1;
+  bool loop = false;
+  bool receive = false;
+  bool alone = false;
+  bool routes = false;
+  bool constants = false;
+  bool no_calibration = false;
+  bool json = false;
+};
+
+// One run of the command: what is the same for each of its jobs.
+class Predict {
+ public:
+  Predict(Tool& tool, const Options& options) : tool_(tool), options_(options) {}
+
+  Exit run() {
+    if (options_.bond_odds > 0) return print(bond_odds_text(options_.bond_odds), bond_odds_json(options_.bond_odds));
+    if (!options_.fabric.empty()) return fabric();
+    if (options_.loop && options_.receive) return tool_.misused("--loop and --receive exclude each other");
+    if (!options_.measured.empty() && !options_.calibrate.empty()) {
+      return tool_.misused("calibrate first, then compare with --measured: not both at once");
+    }
+    if (!options_.flows.empty() && !(options_.measured.empty() && options_.calibrate.empty())) {
+      return tool_.misused("flows come from the command line or from a file of rows, not from both");
+    }
+    auto machine = options_.from.empty() ? topology::discover() : topology::load(options_.from);
+    if (!machine) return tool_.fail(machine.status());
+    what_.machine = std::move(*machine);
+    for (const auto& word : options_.what_if) {
+      if (auto status = apply(word, what_); !status) return tool_.misused(status.message());
+    }
+    auto constants = load_constants();
+    if (!constants) return tool_.fail(constants.status());
+    if (options_.constants) return print(constants_text(*constants), constants_json(*constants));
+    const Model model(what_.machine, *constants, what_.assumptions);
+    if (!options_.calibrate.empty()) return calibrate_by(model);
+    if (!options_.measured.empty()) return measured(model);
+    if (!options_.flows.empty()) return flows(model);
+    const auto matrix = rate_matrix(model, mode(), what_.conditions);
+    return print(text_of(model, matrix), json_of(model, matrix));
+  }
+
+ private:
+  Exit print(const std::string& text, const std::string& json) { return tool_.print(options_.json ? json : text); }
+  [[nodiscard]] RowMode mode() const {
+    return options_.loop ? RowMode::loop : options_.receive ? RowMode::receive : RowMode::send;
+  }
+
+  // Where the calibration is: as said, else beside the machine's file.
+  [[nodiscard]] std::string calibration_file() const {
+    if (!options_.calibration.empty()) return options_.calibration;
+    return options_.from.empty() ? std::string() : calibration_path(options_.from);
+  }
+
+  Result<Constants> load_constants() const {
+    const auto path = calibration_file();
+    // A new calibration starts from the table, not from an older one.
+    if (options_.no_calibration || !options_.calibrate.empty() || path.empty()) return Constants();
+    if (options_.calibration.empty() && !topology::exists(path)) return Constants();
+    const auto text = topology::read_file(path, kMaxInput);
+    if (!text) return text.status();
+    auto constants = read_calibration(*text, path);
+    if (constants && options_.calibration.empty()) tool_.remark(fmt::format("calibrated by {}", path));
+    return constants;
+  }
+
+  Result<std::vector<MeasuredRow>> rows_of(const Model& model, const std::string& path) const {
+    MeasuredDefaults defaults;
+    defaults.mode = mode();
+    defaults.conditions = what_.conditions;
+    if (!options_.nic.empty()) {
+      const bool bare = options_.nic.find_first_not_of("0123456789") == std::string::npos;
+      const auto nic = parse_endpoint(model.machine(), bare ? "nic" + options_.nic : options_.nic);
+      if (!nic) return nic.status().with_context("--nic");
+      if (nic->kind != EndpointKind::nic) return Status(ErrorCode::invalid_argument, "--nic names no NIC");
+      defaults.nic = nic->index;
+    }
+    const auto text = topology::read_file(path, kMaxInput);
+    if (!text) return text.status();
+    return read_measured(model.machine(), *text, path, defaults);
+  }
+
+  Exit measured(const Model& model) {
+    const auto rows = rows_of(model, options_.measured);
+    if (!rows) return tool_.fail(rows.status());
+    const auto comparisons = compare(model, *rows);
+    if (!comparisons) return tool_.fail(comparisons.status().with_context(options_.measured));
+    return print(text_of(model, *comparisons), json_of(model, *comparisons));
+  }
+
+  Exit calibrate_by(const Model& model) {
+    const auto rows = rows_of(model, options_.calibrate);
+    if (!rows) return tool_.fail(rows.status());
+    const auto calibration = calibrate(model, *rows);
+    if (!calibration) return tool_.fail(calibration.status().with_context(options_.calibrate));
+    auto text = text_of(*calibration);
+    if (const auto path = calibration_file(); !path.empty() && !options_.no_calibration) {
+      if (auto status = write_file(path, write_calibration(*calibration, model.machine().name)); !status) {
+        return tool_.fail(status);
+      }
+      text += fmt::format("kept in {}\n", path);
+    } else {
+      text += "not kept: name a file with --calibration, or the machine's with --from\n";
+    }
+    return print(text, json_of(*calibration));
+  }
+
+  Result<Flow> flow_of(const Model& model, const std::string& word) const {
+    const auto ends = topology::text::split(word, ':');
+    if (ends.size() < 2 || ends.size() > 3) {
+      return Status(ErrorCode::invalid_argument,
+                    fmt::format("'{}' is no flow: say FROM:TO, or FROM:NIC:TO for a loop", topology::text::quote(word)));
+    }
+    const auto from = parse_endpoint(model.machine(), ends.front());
+    if (!from) return from.status();
+    const auto to = parse_endpoint(model.machine(), ends.back());
+    if (!to) return to.status();
+    Flow flow{*from, *to, {}, what_.conditions};
+    if (ends.size() == 3) {
+      const auto nic = parse_endpoint(model.machine(), ends[1]);
+      if (!nic) return nic.status();
+      if (nic->kind != EndpointKind::nic) {
+        return Status(ErrorCode::invalid_argument, fmt::format("'{}' loops through what is no NIC", topology::text::quote(word)));
+      }
+      flow.loop = nic->index;
+    }
+    return model.resolve(flow);
+  }
+
+  Exit flows(const Model& model) {
+    std::vector<Flow> flows;
+    for (const auto& word : options_.flows) {
+      const auto flow = flow_of(model, word);
+      if (!flow) return tool_.fail(flow.status());
+      flows.push_back(*flow);
+    }
+    if (options_.routes) {
+      if (flows.size() != 1) return tool_.misused("--routes compares the ways of one flow");
+      const auto routes = model.routes(flows.front());
+      if (!routes) return tool_.fail(routes.status());
+      return print(text_of(model, flows.front(), *routes), json_of(model, flows.front(), *routes));
+    }
+    std::vector<FlowReport> reports;
+    if (options_.alone) {
+      for (const auto& flow : flows) {
+        const auto prediction = model.predict(flow);
+        if (!prediction) return tool_.fail(prediction.status());
+        reports.push_back({flow, *prediction});
+      }
+    } else {
+      const auto predictions = model.predict(flows);
+      if (!predictions) return tool_.fail(predictions.status());
+      for (std::size_t i = 0; i < flows.size(); ++i) reports.push_back({flows[i], (*predictions)[i]});
+    }
+    return print(text_of(model, reports, options_.size_bytes), json_of(model, reports, options_.size_bytes));
+  }
+
+  Exit fabric() {
+    const auto text = topology::read_file(options_.fabric, kMaxInput);
+    if (!text) return tool_.fail(text.status());
+    const auto fabric = read_two_tier(*text, options_.fabric);
+    if (!fabric) return tool_.fail(fabric.status());
+    const auto odds = fabric_odds(*fabric, options_.trials, options_.seed);
+    if (!odds) return tool_.fail(odds.status().with_context(options_.fabric));
+    return print(text_of(*fabric, *odds), json_of(*fabric, *odds));
+  }
+
+  Tool& tool_;
+  const Options& options_;
+  WhatIf what_;
+};
+
+}  // namespace
+
+void add_predict(Tool& tool) {
+  auto& command = tool.add(Group::machine, "predict", "Say what a path should reach, and compare it with measurements");
+  const auto options = std::make_shared<Options>();
+  auto& o = *options;
+  command.add_option("flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
+  command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")->type_name("FILE");
+  command.add_option("--measured", o.measured, "Measured rows (CSV or JSON) to set beside the expected")->type_name("FILE");
+  command.add_option("--calibrate", o.calibrate, "Measured rows to fit constants to; kept beside --from's file")
+      ->type_name("FILE");
+  command.add_option("--calibration", o.calibration, "Where that calibration is, if not beside the file")->type_name("FILE");
+  command.add_flag("--no-calibration", o.no_calibration, "Neither use nor keep one");
+  command.add_option("--nic", o.nic, "The NIC of rows that name none")->type_name("NIC");
+  command.add_flag("--loop", o.loop, "Out and in again through one NIC (a loopback test)");
+  command.add_flag("--receive", o.receive, "From the wire to the GPU, not out of it");
+  command.add_flag("--alone", o.alone, "Each flow as if it were the only one");
+  command.add_flag("--routes", o.routes, "Compare the ways of one flow, two hops included");
+  command.add_option("--size", o.size_bytes, "Also say how long a message of so many bytes takes")
+      ->type_name("BYTES")
+      ->check(CLI::Range(1.0, 1e15));
+  command.add_option("--what-if", o.what_if, "One change to imagine; see below")
+      ->type_name("NAME=VALUE")
+      ->expected(1)
+      ->take_all();
+  command.add_flag("--constants", o.constants, "Print the model's constants with their sources");
+  command.add_option("--bond-odds", o.bond_odds, "What hashing queue pairs to a bond of so many legs costs")
+      ->type_name("LEGS")
+      ->check(CLI::Range(1U, kMaxLegs));
+  command.add_option("--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)")->type_name("FILE");
+  command.add_option("--trials", o.trials, "Of --fabric")->type_name("N")->check(CLI::Range(1U, 1000000U));
+  command.add_option("--seed", o.seed, "Of --fabric")->type_name("N");
+  command.add_flag("--json", o.json, "JSON");
+  command.footer(std::string(kExamples) + "\n" + std::string(what_if_help()));
+  tool.on_run(command, [&tool, options] { return Predict(tool, *options).run(); });
+}
+
+}  // namespace fairway::tool

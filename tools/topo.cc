@@ -1,0 +1,98 @@
+// fairway topo: the machine as text, JSON and pictures.
+#include "topo.h"
+
+#include "render/json.h"
+#include "render/matrix.h"
+#include "render/summary.h"
+#include "render/tree_text.h"
+
+namespace fairway::tool {
+namespace {
+
+struct TopoOptions {
+  bool json = false;
+  bool tree = false;
+  bool matrix = false;
+  PictureFiles pictures;
+};
+
+Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
+  if (static_cast<int>(options.json) + static_cast<int>(options.tree) + static_cast<int>(options.matrix) > 1) {
+    return tool.misused("--json, --tree and --matrix exclude each other");
+  }
+  Result<topology::Fabric> read = read_fabric(input);
+  if (!read) return tool.fail(read.status());
+  const topology::Fabric& fabric = read.value();
+  const bool is_one = fabric.machines.size() == 1;
+  if (options.pictures.any()) {
+    const Status written = write_pictures(fabric, options.pictures);
+    if (!written) return tool.fail(written);
+    if (!options.json && !options.tree && !options.matrix) return Exit::done;
+  }
+  const render::TextStyle style = text_style(tool);
+  if (options.tree)
+    return tool.print(is_one ? render::tree_text(fabric.machines[0], style) : render::tree_text(fabric, style));
+  if (options.matrix) {
+    std::string out;
+    for (const topology::Machine& machine : fabric.machines) {
+      if (!is_one) out += machine.name + "\n";
+      out += render::matrix_plain(machine);
+    }
+    return tool.print(out);
+  }
+  if (options.json) {
+    const Result<std::string> report = is_one
+                                           ? render::json_report(fabric.machines[0], expect_rates(fabric.machines[0]))
+                                           : render::json_report(fabric);
+    return report ? tool.print(report.value()) : tool.fail(report.status());
+  }
+  if (!is_one) return tool.print(render::overview(fabric, style));
+  return tool.print(render::overview(fabric.machines[0], expect_rates(fabric.machines[0]), style));
+}
+
+}  // namespace
+
+void add_from_option(CLI::App& command, TopoInput& input) {
+  command
+      .add_option(
+          "--from", input.from,
+          "Read a recorded machine instead of this one: a snapshot, hwloc or NCCL XML, nvidia-smi topo -m text, a "
+          "captured /sys, or a folder of command outputs")
+      ->type_name("FILE");
+}
+
+render::TextStyle text_style(const Tool& tool) {
+  const Surroundings& surroundings = tool.surroundings();
+  // Into a file or a pipe the width is always the same, so that outputs can be compared.
+  return {.colour = surroundings.colour, .columns = surroundings.stdout_is_tty ? surroundings.columns : 120};
+}
+
+void add_topo(Tool& tool) {
+  auto input = std::make_shared<TopoInput>();
+  auto options = std::make_shared<TopoOptions>();
+  CLI::App& topo =
+      tool.add(Group::machine, "topo", "Show the machine: GPUs, NICs, what lies between them and what it can carry");
+  add_from_option(topo, *input);
+  topo.add_flag("--json", options->json, "Print everything as JSON");
+  topo.add_flag("--tree", options->tree, "Print a plain-text tree, for issue reports");
+  topo.add_flag("--matrix", options->matrix, "Print only the classes, tab-separated as nvidia-smi topo -m does");
+  topo.add_option("--svg", options->pictures.svg, "Write a picture; - is standard output")->type_name("FILE");
+  topo.add_option("--html", options->pictures.html, "Write a page of its own with picture, matrix and details")
+      ->type_name("FILE");
+  topo.add_option("--png", options->pictures.png, "Write a picture for where SVG cannot go; needs rsvg-convert")
+      ->type_name("FILE");
+  topo.add_option("--theme", options->pictures.theme, "Colours of SVG and PNG: auto follows the viewer (PNG: light)")
+      ->check(CLI::IsMember({"auto", "light", "dark"}));
+  add_topo_devices(tool, topo, input);
+  add_topo_checks(tool, topo, input);
+  add_topo_files(tool, topo, input);
+  topo.footer(R"(Examples:
+  fairway topo                                summary, and the class and rate of every path
+  fairway topo --html machine.html            the same to look at and to hover over
+  fairway topo --from p5.xml --svg p5.svg     a machine recorded elsewhere
+  fairway topo nics --gpu 3                   the NICs for GPU3, best first, and why
+  fairway topo diff healthy.json sick.json    what differs, dearest first)");
+  tool.on_run(topo, [&tool, input, options] { return run(tool, *input, *options); });
+}
+
+}  // namespace fairway::tool

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "command.h"
+#include "render/expected.h"
+#include "render/words.h"
+#include "topology/fabric.h"
+
+// What the files of `fairway topo` share.
+namespace fairway::tool {
+
+// Where the machine comes from. `fairway topo` and the commands below it fill in the same one.
+struct TopoInput {
+  std::string from;  // a file or folder; empty: the machine this runs on
+};
+
+// Adds --from.
+void add_from_option(CLI::App& command, TopoInput& input);
+
+// What --from names, or this machine.
+Result<topology::Fabric> read_fabric(const TopoInput& input, bool keep_identities = false);
+// The same where only one machine makes sense.
+Result<topology::Machine> read_machine(const TopoInput& input, bool keep_identities = false);
+// One machine from a file.
+Result<topology::Machine> read_machine_file(const std::string& path);
+
+render::TextStyle text_style(const Tool& tool);
+
+// Expected rates of the machine's paths, by src/predict; empty in a build without it. Keeps its own copy.
+render::ExpectRate expect_rates(const topology::Machine& machine);
+
+struct PictureFiles {
+  std::string svg;
+  std::string html;
+  std::string png;
+  std::string theme = "auto";
+  [[nodiscard]] bool any() const { return !svg.empty() || !html.empty() || !png.empty(); }
+};
+Status write_pictures(const topology::Fabric& fabric, const PictureFiles& files);
+// By rsvg-convert, which is looked for when it is needed.
+Status write_png(const std::string& svg, const std::string& path);
+
+// The commands below `fairway topo`.
+void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input);
+void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input);
+void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input);
+
+}  // namespace fairway::tool

@@ -1,0 +1,90 @@
+// fairway topo lint, fairway topo diff: contradictions in one machine, differences of two.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "render/reports.h"
+#include "topo.h"
+#include "topology/assess.h"
+
+namespace fairway::tool {
+namespace {
+
+struct LintOptions {
+  std::string file;
+  std::string against;
+  bool notes = false;
+};
+struct DiffOptions {
+  std::string a;
+  std::string b;
+};
+
+Exit run_lint(Tool& tool, const TopoInput& input, const LintOptions& options) {
+  if (!options.file.empty() && !input.from.empty()) return tool.misused("FILE and --from say the same; give one");
+  const TopoInput chosen{.from = options.file.empty() ? input.from : options.file};
+  Result<topology::Machine> machine = read_machine(chosen);
+  if (!machine) return tool.fail(machine.status());
+  std::vector<topology::Finding> findings = topology::lint(*machine);
+  if (!options.against.empty()) {
+    // "this" is the machine the command runs on.
+    Result<topology::Machine> other = options.against == "this" ? read_machine({}) : read_machine_file(options.against);
+    if (!other) return tool.fail(other.status());
+    const auto more = topology::lint_against(*machine, *other);
+    findings.insert(findings.end(), more.begin(), more.end());
+    std::stable_sort(findings.begin(), findings.end(),
+                     [](const auto& x, const auto& y) { return x.severity < y.severity; });
+  }
+  const render::TextStyle style = text_style(tool);
+  std::string out = render::findings_text(findings, style);
+  const auto errors = std::count_if(findings.begin(), findings.end(),
+                                    [](const auto& f) { return f.severity == topology::Severity::error; });
+  const auto warnings = std::count_if(findings.begin(), findings.end(),
+                                      [](const auto& f) { return f.severity == topology::Severity::warning; });
+  out += fmt::format("{}{}, {}, {}\n", findings.empty() ? "" : "\n",
+                     render::count(static_cast<std::size_t>(errors), "error"),
+                     render::count(static_cast<std::size_t>(warnings), "warning"),
+                     render::count(findings.size() - static_cast<std::size_t>(errors + warnings), "notice"));
+  if (!machine->notes.empty()) {
+    out += options.notes ? "\n" + render::notes_text(machine->notes, style)
+                         : fmt::format("{} on what the source does not say or says twice: --notes prints them\n",
+                                       render::count(machine->notes.size(), "note"));
+  }
+  const Exit printed = tool.print(out);
+  return errors > 0 && printed == Exit::done ? Exit::failed : printed;
+}
+
+Exit run_diff(Tool& tool, const TopoInput& input, const DiffOptions& options) {
+  Result<topology::Machine> a = read_machine_file(options.a);
+  if (!a) return tool.fail(a.status());
+  Result<topology::Machine> b = options.b.empty() ? read_machine(input) : read_machine_file(options.b);
+  if (!b) return tool.fail(b.status());
+  const auto differences = topology::diff(*a, *b);
+  const std::string b_name = !options.b.empty() ? options.b : input.from.empty() ? "this machine" : input.from;
+  const Exit printed = tool.print(render::differences_text(options.a, b_name, differences, text_style(tool)));
+  return differences.empty() || printed != Exit::done ? printed : Exit::failed;
+}
+
+}  // namespace
+
+void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
+  CLI::App& lint = tool.add_below(topo, "lint", "Find contradictions in a machine or a topology file");
+  auto lint_options = std::make_shared<LintOptions>();
+  lint.add_option("FILE", lint_options->file, "What to look at; this machine where it is left out")->type_name("FILE");
+  lint.add_option("--against", lint_options->against, "The machine the file is meant for: a snapshot, or 'this'")
+      ->type_name("FILE");
+  lint.add_flag("--notes", lint_options->notes, "Also print what could not be read, was concluded, or is said twice");
+  add_from_option(lint, *input);
+  lint.footer("Exit code 1 when there is an error among the findings.");
+  tool.on_run(lint, [&tool, input, lint_options] { return run_lint(tool, *input, *lint_options); });
+
+  CLI::App& diff = tool.add_below(topo, "diff", "Compare two machines that should be equal, dearest difference first");
+  auto diff_options = std::make_shared<DiffOptions>();
+  diff.add_option("A", diff_options->a, "What it should be like")->required()->type_name("FILE");
+  diff.add_option("B", diff_options->b, "What it is like; this machine where it is left out")->type_name("FILE");
+  add_from_option(diff, *input);
+  diff.footer("Exit code 1 when they differ.");
+  tool.on_run(diff, [&tool, input, diff_options] { return run_diff(tool, *input, *diff_options); });
+}
+
+}  // namespace fairway::tool

@@ -1,0 +1,92 @@
+// fairway topo nics, fairway topo hca: questions about single devices.
+#include <fmt/format.h>
+
+#include "render/reports.h"
+#include "topo.h"
+#include "topology/assess.h"
+#include "topology/text.h"
+
+namespace fairway::tool {
+namespace {
+
+struct NicOptions {
+  std::string gpu;
+  int numa = -1;
+};
+
+std::string known_gpus(const topology::Machine& machine) {
+  std::vector<std::string> names;
+  for (const topology::Gpu& gpu : machine.gpus) names.push_back(fmt::format("GPU{}", gpu.ordinal));
+  return names.empty() ? "this machine has no GPU" : "there are " + render::fold_names(names);
+}
+
+Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
+  const bool by_gpu = !options.gpu.empty();
+  if (by_gpu && options.numa >= 0) return tool.misused("--gpu and --numa exclude each other");
+  std::string_view digits = options.gpu;
+  if (topology::text::starts_with_nocase(digits, "gpu")) digits.remove_prefix(3);
+  const auto ordinal = topology::text::to_u32(digits);
+  if (by_gpu && !ordinal)
+    return tool.misused(fmt::format("--gpu takes a number, as in --gpu 3, not '{}'", options.gpu));
+  Result<topology::Machine> machine = read_machine(input);
+  if (!machine) return tool.fail(machine.status());
+  const render::TextStyle style = text_style(tool);
+  if (by_gpu) {
+    const auto gpu = topology::find_gpu(*machine, *ordinal);
+    if (!gpu) return tool.fail(fmt::format("there is no GPU{}: {}", *ordinal, known_gpus(*machine)));
+    std::string name = fmt::format("GPU{}", *ordinal);
+    if (machine->gpus[gpu.index].model) name += fmt::format(" ({})", *machine->gpus[gpu.index].model);
+    return tool.print(render::nic_choices_text(*machine, name, topology::nics_for_gpu(*machine, gpu), style));
+  }
+  if (options.numa >= 0) {
+    const auto numa = static_cast<std::uint32_t>(options.numa);
+    if (!topology::find_numa(*machine, numa)) {
+      return tool.fail(fmt::format("there is no NUMA node {}: this machine has {}", numa,
+                                   render::count(machine->numa_nodes.size(), "NUMA node")));
+    }
+    const auto choices = topology::nics_for_numa(*machine, numa);
+    return tool.print(render::nic_choices_text(*machine, fmt::format("NUMA node {}", numa), choices, style));
+  }
+  return tool.print(render::rails_text(*machine, style));
+}
+
+Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
+  Result<topology::Machine> machine = read_machine(input);
+  if (!machine) return tool.fail(machine.status());
+  std::vector<std::string> names;
+  for (const topology::RdmaDevice& device : machine->rdma) names.push_back(device.name);
+  const std::string known = names.empty() ? "this machine has none" : "there are " + render::fold_names(names);
+  if (name.empty()) {
+    if (names.empty()) return tool.fail("there is no RDMA device: " + known);
+    std::string out;
+    for (const topology::RdmaDevice& device : machine->rdma)
+      out += (out.empty() ? "" : "\n") + render::hca_text(*machine, device, text_style(tool));
+    return tool.print(out);
+  }
+  const auto device = topology::find_rdma(*machine, name);
+  if (!device) return tool.fail(fmt::format("there is no RDMA device '{}': {}", name, known));
+  return tool.print(render::hca_text(*machine, machine->rdma[device.index], text_style(tool)));
+}
+
+}  // namespace
+
+void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
+  CLI::App& nics =
+      tool.add_below(topo, "nics", "List the NICs for a memory, best first; or every port and why it is a rail or not");
+  auto nic_options = std::make_shared<NicOptions>();
+  nics.add_option("--gpu", nic_options->gpu, "For the memory of this GPU")->type_name("N");
+  nics.add_option("--numa", nic_options->numa, "For the memory of this NUMA node")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  add_from_option(nics, *input);
+  tool.on_run(nics, [&tool, input, nic_options] { return run_nics(tool, *input, *nic_options); });
+
+  CLI::App& hca =
+      tool.add_below(topo, "hca", "Explain an RDMA device: every attribute in a sentence, and the limit it sets");
+  auto name = std::make_shared<std::string>();
+  hca.add_option("NAME", *name, "The device, such as mlx5_0; all of them where it is left out");
+  add_from_option(hca, *input);
+  tool.on_run(hca, [&tool, input, name] { return run_hca(tool, *input, *name); });
+}
+
+}  // namespace fairway::tool
