@@ -48,9 +48,9 @@ Engine::State::State(const EngineOptions& given, Runtime& on, std::shared_ptr<vo
       transfers(given.max_transfers),
       peers(given.max_peers),
       completions(given.max_transfers),
-      notifications(static_cast<std::uint32_t>(std::min<std::uint64_t>(
-          std::uint64_t{given.max_peers} * given.notifications_per_peer,
-                                            kMostNotifications))),
+      notifications(given.max_peers, static_cast<std::uint32_t>(std::min<std::uint64_t>(
+                                         std::uint64_t{given.max_peers} * given.notifications_per_peer,
+                                         kMostNotifications))),
       counters(given.max_counters),
       services{options, runtime, regions, remotes, transfers, peers, peer_events, completions, notifications, counters,
                {}, {}, {}, {}, {}, {}},

@@ -9,7 +9,8 @@ std::uint32_t NotificationQueue::grant(std::uint32_t wanted) {
   std::uint32_t left = left_.load(std::memory_order_relaxed);
   std::uint32_t share = 0;
   do {
-    share = std::min({wanted, std::max(left / 4, kLeast), left});
+    const std::uint32_t shared = left > reserve_ ? (left - reserve_) / 4 : 0;
+    share = std::min({wanted, std::max(shared, kLeast), left});
   } while (!left_.compare_exchange_weak(left, left - share, std::memory_order_relaxed));
   return share;
 }

@@ -16,9 +16,12 @@ namespace fairway::engine {
 // capacity, and spends one per notification until it was polled.
 class NotificationQueue {
  public:
-  explicit NotificationQueue(std::uint32_t capacity) : capacity_(capacity), left_(capacity), queue_(capacity) {}
+  // Room for `shared` beyond kLeast for each of `peers`.
+  NotificationQueue(std::uint32_t peers, std::uint32_t shared)
+      : reserve_(peers * kLeast), left_(reserve_ + shared), queue_(reserve_ + shared) {}
 
-  // Worker, when a peer connects: how many it may have unpolled; taken from what is left, at least kLeast while any are.
+  // Worker, when a peer connects: how many it may have unpolled. kLeast are there for each peer; up to a quarter of what is
+  // shared comes on top.
   std::uint32_t grant(std::uint32_t wanted);
   void give_back(std::uint32_t granted);  // worker, once the peer is gone and its notifications were polled
 
@@ -34,7 +37,7 @@ class NotificationQueue {
 
  private:
   static constexpr std::uint32_t kLeast = 4;
-  std::uint32_t capacity_;
+  const std::uint32_t reserve_;
   std::atomic<std::uint32_t> left_;
   MpscQueue<Notification> queue_;
   std::mutex consumers_;

@@ -138,7 +138,9 @@ void Peer::enqueue(std::uint32_t slot) {
 // ---- to the wire ----
 
 bool Peer::pump() {
-  if (down_ || links_.empty()) return false;
+  const bool work = records_.waiting() > 0 || sends_.head != kNoSlot || !retries_.empty() || !wants_request_.empty() ||
+                    queues_[0].size + queues_[1].size + queues_[2].size > 0;
+  if (!work || down_ || links_.empty()) return false;
   refresh_views();
   bool any = post_records();
   continue_requests();

@@ -25,6 +25,7 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       links_(transports_.size()),
       handles_(services.options.max_regions),
       remotes_(services.options.max_remote_regions) {
+  history_.reserve(History::kSize);
   register_scratch();
 }
 
