@@ -218,6 +218,10 @@ class HwlocWriter {
   void say_losses() {
     lose("", "CPU cores and caches: no fact of this model");
     lose("", "generation and width of PCIe links (only their product), and what they could do at best");
+    if (std::any_of(machine_.pci.begin(), machine_.pci.end(),
+                    [](const PciDevice& d) { return d.kind == PciKind::pci_switch; })) {
+      lose("", "that a bridge stands for a whole switch: its ports are unknown, and PXB may read as PIX");
+    }
     if (!machine_.links.empty()) lose("", "NVLink and xGMI links");
     if (!machine_.bonds.empty()) lose("", "bonds, their modes and legs");
     if (!machine_.rdma.empty()) lose("", "port rates, states, GIDs, limits and counters of RDMA devices");

@@ -159,6 +159,7 @@ class NcclWriter {
     if (gpu.gpudirect_rdma) element.append_attribute("gdr") = *gpu.gpudirect_rdma ? "1" : "0";
     const NodeRef self{NodeKind::gpu, index};
     std::uint32_t unplaced = 0;
+    std::uint32_t to_hidden_switches = 0;  // without a bus id: NCCL takes them as one fabric, so as one line
     for (const auto& link : machine_.links) {
       if (link.a != self && link.b != self) continue;
       const auto other = link.a == self ? link.b : link.a;
@@ -172,16 +173,28 @@ class NcclWriter {
         ++unplaced;
         continue;
       }
+      if (!place) {
+        to_hidden_switches += count;
+        continue;
+      }
       auto line = element.append_child(link.kind == LinkKind::xgmi ? "xgmi" : "nvlink");
-      // Any target of the switch class stands for the NVSwitch fabric in NCCL.
-      line.append_attribute("target") = place ? machine_.pci[place.index].bus_id.to_string().c_str() : "ffff:ff:1f.0";
+      line.append_attribute("target") = machine_.pci[place.index].bus_id.to_string().c_str();
       line.append_attribute("count") = std::to_string(count).c_str();
       const char* kind = other.kind == NodeKind::nv_switch ? "0x068000"
                          : link.kind == LinkKind::xgmi     ? "0x120000"
                                                            : "0x030200";
       line.append_attribute("tclass") = kind;
     }
+    if (to_hidden_switches > 0) write_hidden_switches(element, to_hidden_switches);
     if (unplaced > 0) lose(fmt::format("GPU{}", gpu.ordinal), "links to ends without a bus id are left out");
+  }
+
+  // Any target of the switch class stands for the NVSwitch fabric in NCCL.
+  static void write_hidden_switches(pugi::xml_node gpu, std::uint32_t count) {
+    auto line = gpu.append_child("nvlink");
+    line.append_attribute("target") = "ffff:ff:1f.0";
+    line.append_attribute("count") = std::to_string(count).c_str();
+    line.append_attribute("tclass") = "0x068000";
   }
 
   void write_nics(pugi::xml_node pci, const std::vector<std::uint32_t>& nics) {

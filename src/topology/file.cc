@@ -16,9 +16,11 @@ namespace fairway::topology {
 namespace {
 
 Status from_errno(const std::string& path, int error) {
-  const auto code = error == ENOENT || error == ENOTDIR ? ErrorCode::not_found
-                    : error == EACCES || error == EPERM ? ErrorCode::access_denied
-                                                        : ErrorCode::system_error;
+  auto code = ErrorCode::system_error;
+  if (error == ENOENT || error == ENOTDIR) code = ErrorCode::not_found;
+  if (error == EACCES || error == EPERM) code = ErrorCode::access_denied;
+  // How sysfs says that an attribute does not apply now.
+  if (error == EINVAL || error == ENODEV || error == ENXIO || error == EOPNOTSUPP) code = ErrorCode::unsupported;
   return {code, fmt::format("{}: {}", path, std::generic_category().message(error))};
 }
 

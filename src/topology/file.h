@@ -6,7 +6,8 @@
 
 #include "fairway/status.h"
 
-// Reading of files and directories, bounded, with the system's own text in every error.
+// Reading of files and directories, bounded, with the system's own text in every error: not_found, access_denied,
+// unsupported where sysfs says that an attribute does not apply now, out_of_range beyond a limit, else system_error.
 namespace fairway::topology {
 
 // The whole file, at most limit_bytes (out_of_range beyond). Works on /proc and /sys, whose sizes mean nothing.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -164,7 +165,7 @@ class Linter {
     if (!parent) return;
     const auto own = current_gbs(machine_.pci[i].link);
     const auto above = current_gbs(machine_.pci[parent.index].link);
-    if (!own || !above || *above >= 0.6 * *own) return;
+    if (!own || !above || *above >= 0.6 * *own || !slow_bridges_.insert(parent.index).second) return;
     const auto& bridge = machine_.pci[parent.index].link;
     const bool emulated = bridge.speed_gts.value_or(0) == 2.5 && bridge.width.value_or(0) == 1;
     add(emulated ? Severity::warning : Severity::notice, "bridge-slower-than-device",
@@ -305,6 +306,7 @@ class Linter {
   }
 
   const Machine& machine_;
+  std::set<std::uint32_t> slow_bridges_;  // said once, however many devices are below
   std::vector<Finding> findings_;
 };
 

@@ -35,6 +35,13 @@ inline bool is_network(const PciDevice& device) {
   return device.kind == PciKind::endpoint && base_class(device) == 0x02;
 }
 
+// One that is there for RDMA: InfiniBand and fabric controllers, and Amazon's EFA (1d0f:efa0 and its successors).
+inline bool is_rdma_function(const PciDevice& device) {
+  const auto kind = sub_class(device);
+  const bool efa = device.vendor_id.value_or(0) == kVendorAmazon && (device.device_id.value_or(0) & 0xfff0) == 0xefa0;
+  return device.kind == PciKind::endpoint && (kind == 0x0207 || kind == 0x0208 || efa);
+}
+
 inline bool is_nv_switch(const PciDevice& device) {
   return device.kind == PciKind::endpoint && device.vendor_id.value_or(0) == kVendorNvidia &&
          sub_class(device) == 0x0680;

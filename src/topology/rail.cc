@@ -129,6 +129,10 @@ RailVerdict rail_verdict(const Machine& machine, NodeRef node) {
       verdict.node = node;
       return verdict;
     }
+    if (const auto pci = pci_of(machine, node); pci && is_rdma_function(machine.pci[pci.index])) {
+      return {node, true,
+              "rail: an InfiniBand or EFA function by its PCI ids; its RDMA device, rate and state are not recorded"};
+    }
     return {node, false, "no rail known: neither an RDMA device nor an interface of this function is recorded"};
   }
   return {node, false, "no rail: not a network port"};

@@ -16,9 +16,9 @@ std::optional<std::string> FileTree::text(const std::string& path) {
     if (trimmed.empty()) return {};
     return std::string(trimmed);
   }
-  // Sysfs answers EINVAL for what does not apply now: the speed of a link that is down.
-  const auto& error = content.status();
-  if (error.code() == ErrorCode::access_denied || error.code() == ErrorCode::out_of_range) {
+  // An attribute that is absent, or does not apply now (the speed of a link that is down), is no failure.
+  const auto error = content.status();
+  if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::unsupported) {
     add_note(*machine_, NoteKind::unreadable, "", error.message());
   }
   return {};

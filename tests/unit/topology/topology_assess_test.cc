@@ -1,0 +1,196 @@
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "machines/build_machines.h"
+#include "topology/assess.h"
+#include "topology/export.h"
+#include "topology/load.h"
+
+namespace fairway::topology {
+namespace {
+
+bool has_rule(const std::vector<Finding>& findings, const std::string& rule) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [&rule](const Finding& finding) { return finding.rule == rule; });
+}
+
+void swap_masks(Machine& machine) {
+  const auto first = machine.numa_nodes[0].cpus;
+  machine.numa_nodes[0].cpus = machine.numa_nodes[1].cpus;
+  machine.numa_nodes[1].cpus = first;
+}
+
+Ref<PciDevice> function_of(const Machine& machine, const std::string& nic) {
+  for (const auto& candidate : machine.nics) {
+    if (candidate.name == nic) return candidate.functions.at(0);
+  }
+  return {};
+}
+
+TEST(Lint, OfASoundMachineIsEmpty) {
+  EXPECT_TRUE(lint(machines::h100_host("host")).empty());
+  EXPECT_TRUE(lint(machines::dgx1v()).empty());
+}
+
+TEST(Lint, FindsOverlappingMasks) {
+  auto machine = machines::h100_host("host");
+  machine.numa_nodes[1].cpus = machine.numa_nodes[0].cpus;
+  EXPECT_TRUE(has_rule(lint(machine), "numa-masks-overlap"));
+}
+
+TEST(Lint, FindsSwappedMasks) {
+  auto machine = machines::h100_host("host");
+  for (std::uint32_t i = 0; i < 8; ++i) machine.gpus[i].cpus = machine.numa_nodes[i < 4 ? 0 : 1].cpus;
+  swap_masks(machine);
+  EXPECT_TRUE(has_rule(lint(machine), "numa-masks-swapped"));
+}
+
+TEST(Lint, FindsAnEmulatedBridgeAboveGen5) {
+  auto machine = machines::h100_host("host");
+  for (auto& device : machine.pci) {
+    if (device.kind != PciKind::switch_upstream) continue;
+    device.link.speed_gts.set(2.5, Source::sysfs);
+    device.link.width.set(1, Source::sysfs);
+  }
+  EXPECT_TRUE(has_rule(lint(machine), "bridge-slower-than-device"));
+}
+
+TEST(Lint, FindsNarrowZeroAndAbsurdLinks) {
+  auto machine = machines::h100_host("host");
+  machine.pci[machine.gpus[0].pci.index].link.width.set(8, Source::sysfs);
+  machine.pci[machine.gpus[1].pci.index].link.speed_gts.set(0, Source::sysfs);
+  machine.pci[machine.gpus[2].pci.index].link.speed_gts.set(900, Source::sysfs);
+  const auto findings = lint(machine);
+  EXPECT_TRUE(has_rule(findings, "link-narrow"));
+  EXPECT_TRUE(has_rule(findings, "link-speed-zero"));
+  EXPECT_TRUE(has_rule(findings, "link-speed-absurd"));
+  EXPECT_EQ(findings.front().severity, Severity::error);
+}
+
+TEST(Lint, FindsMoreNodesThanNcclTakes) {
+  Machine machine;
+  machine.nics.resize(300);
+  for (std::size_t i = 0; i < machine.nics.size(); ++i) machine.nics[i].name = "n" + std::to_string(i);
+  EXPECT_TRUE(has_rule(lint(machine), "more-than-nccl-takes"));
+}
+
+TEST(LintAgainst, FindsWhatTheMachineContradicts) {
+  const auto machine = machines::h100_host("host");
+  auto file = machine;
+  EXPECT_TRUE(lint_against(file, machine).empty());
+  swap_masks(file);
+  file.pci[file.gpus[3].pci.index].bus_id.bus = 0xfe;
+  const auto findings = lint_against(file, machine);
+  EXPECT_TRUE(has_rule(findings, "numa-masks-swapped"));
+  EXPECT_TRUE(has_rule(findings, "bus-id-does-not-exist"));
+}
+
+TEST(Diff, OfEqualMachinesIsEmpty) {
+  EXPECT_TRUE(diff(machines::dgx1v(), machines::dgx1v()).empty());
+}
+
+TEST(Diff, RanksHalfTheLanesBeforeFirmwareAndDriver) {
+  const auto a = machines::h100_host("a");
+  auto b = machines::h100_host("b");
+  b.gpu_driver.set("580", Source::nvml);
+  b.rdma[1].firmware.set("2", Source::sysfs);
+  b.pci[function_of(b, "mlx5_2").index].link.width.set(8, Source::sysfs);
+  auto named = a;
+  named.gpu_driver.set("570", Source::nvml);
+  named.rdma[1].firmware.set("1", Source::sysfs);
+  const auto differences = diff(named, b);
+  ASSERT_EQ(differences.size(), 3U);
+  EXPECT_EQ(differences[0].field, "PCIe width");
+  EXPECT_EQ(differences[0].subject, "NIC mlx5_2");
+  EXPECT_NEAR(differences[0].cost, 0.5, 1e-9);
+}
+
+TEST(Diff, FindsLinksThatAreDown) {
+  const auto a = machines::dgx1v();
+  auto b = a;
+  b.links[0].active.set(0, Source::nvml);
+  const auto differences = diff(a, b);
+  EXPECT_TRUE(std::any_of(differences.begin(), differences.end(),
+                          [](const Difference& d) { return d.field == "GPU links that are up"; }));
+}
+
+TEST(NicsForGpu, PutTheNicBehindItsSwitchFirst) {
+  const auto machine = machines::h100_host("host");
+  for (std::uint32_t gpu = 0; gpu < 8; ++gpu) {
+    const auto choices = nics_for_gpu(machine, Ref<Gpu>(std::size_t{gpu}));
+    ASSERT_EQ(choices.size(), 8U);
+    EXPECT_EQ(machine.nics[choices[0].nic.index].name, "mlx5_" + std::to_string(gpu));
+    EXPECT_EQ(choices[0].path.to_string(), "PIX");
+    EXPECT_DOUBLE_EQ(*choices[0].gbs, 50);
+    EXPECT_FALSE(choices[0].reason.empty());
+    EXPECT_EQ(choices.back().path.to_string(), "SYS");
+  }
+}
+
+TEST(NicsForGpu, PutAPortThatIsDownLast) {
+  auto machine = machines::h100_host("host");
+  machine.rdma[0].ports[0].state.set("DOWN", Source::sysfs);
+  const auto choices = nics_for_gpu(machine, Ref<Gpu>(std::size_t{0}));
+  EXPECT_EQ(machine.nics[choices.back().nic.index].name, "mlx5_0");
+  EXPECT_FALSE(choices.back().rail);
+}
+
+TEST(Rails, SoftRoceAndManagementPortsAreNone) {
+  Machine machine;
+  RdmaDevice rxe;
+  rxe.name = "rxe0";
+  rxe.software.set(true, Source::sysfs);
+  machine.rdma.push_back(rxe);
+  NetInterface port;
+  port.name = "eth0";
+  port.kind = InterfaceKind::physical;
+  port.driver.set("virtio_net", Source::sysfs);
+  port.speed_gbps.set(100, Source::sysfs);
+  machine.interfaces.push_back(port);
+  complete(machine);
+  for (const auto& verdict : rail_verdicts(machine)) {
+    EXPECT_FALSE(verdict.rail) << verdict.reason;
+    EXPECT_FALSE(verdict.reason.empty());
+  }
+}
+
+TEST(Edges, FunctionsOfOneCardShareTheirLink) {
+  auto machine = machines::nvlink_bridge_pair();
+  auto second = machine.pci[function_of(machine, "mlx5_0").index];
+  second.bus_id.function = 1;
+  machine.pci.push_back(second);
+  complete(machine);
+  std::vector<Edge> to_nics;
+  for (const auto& edge : edges(machine)) {
+    if (edge.kind == EdgeKind::pcie && edge.b.kind == NodeKind::nic) to_nics.push_back(edge);
+  }
+  ASSERT_EQ(to_nics.size(), 2U);
+  EXPECT_EQ(to_nics[0].physical, to_nics[1].physical);
+}
+
+TEST(Export, ReadsBackWithTheSameClassesUpToNode) {
+  const auto machine = machines::h100_host("host");
+  const auto nccl = export_nccl_xml(machine);
+  if (!nccl && nccl.status().code() == ErrorCode::unsupported) GTEST_SKIP() << nccl.status().message();
+  ASSERT_TRUE(nccl) << nccl.status().to_string();
+  const auto again = read_nccl_xml(nccl->text, "exported");
+  ASSERT_TRUE(again) << again.status().to_string();
+  auto expected = path_matrix(machine).cells;
+  for (auto& cell : expected) {
+    if (cell.kind == PathKind::node) cell.kind = PathKind::phb;  // the format has no host bridges
+  }
+  EXPECT_EQ(path_matrix(*again).cells, expected);
+
+  const auto hwloc = export_hwloc_xml(machine);
+  ASSERT_TRUE(hwloc) << hwloc.status().to_string();
+  const auto tree = read_hwloc_xml(hwloc->text, "exported");
+  ASSERT_TRUE(tree) << tree.status().to_string();
+  EXPECT_EQ(path_class(*tree, {NodeKind::gpu, 0}, {NodeKind::nic, 0})->to_string(), "PIX");
+  EXPECT_EQ(path_class(*tree, {NodeKind::gpu, 0}, {NodeKind::nic, 1})->to_string(), "NODE");
+  EXPECT_EQ(path_class(*tree, {NodeKind::gpu, 0}, {NodeKind::nic, 7})->to_string(), "SYS");
+  EXPECT_FALSE(hwloc->lost.empty());
+}
+
+}  // namespace
+}  // namespace fairway::topology

@@ -1,0 +1,171 @@
+#include <chrono>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "topology/discover.h"
+#include "topology/load.h"
+#include "topology_support.h"
+
+namespace fairway::topology {
+namespace {
+
+DiscoverOptions at(const TempFolder& folder) {
+  DiscoverOptions options;
+  options.root = folder.path();
+  return options;
+}
+
+TEST(Discovery, ReadsThisMachineWithoutRoot) {
+  const auto machine = discover();
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  EXPECT_FALSE(machine->interfaces.empty());
+  EXPECT_TRUE(validate(*machine));
+  EXPECT_FALSE(machine->host_name.known());
+}
+
+TEST(Discovery, SaysTheSameWithAndWithoutHwloc) {
+  DiscoverOptions options;
+  options.use_gpu_driver = false;
+  const auto with = discover(options);
+  options.use_hwloc = false;
+  const auto without = discover(options);
+  ASSERT_TRUE(with && without);
+  EXPECT_EQ(with->packages.size(), without->packages.size());
+  EXPECT_EQ(with->numa_nodes.size(), without->numa_nodes.size());
+  EXPECT_EQ(path_matrix(*with).cells, path_matrix(*without).cells);
+  ASSERT_EQ(with->pci.size(), without->pci.size());
+  for (std::size_t i = 0; i < with->pci.size(); ++i) {
+    EXPECT_EQ(with->pci[i].bus_id, without->pci[i].bus_id);
+    EXPECT_EQ(with->pci[i].kind, without->pci[i].kind);
+    EXPECT_EQ(with->pci[i].parent, without->pci[i].parent);
+  }
+}
+
+TEST(Discovery, OfEightGpusAndThirtyTwoNicsTakesLessThanASecond) {
+  const TempFolder folder;
+  write_server_tree(folder, 8, 32);
+  const auto start = std::chrono::steady_clock::now();
+  const auto machine = discover(at(folder));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  EXPECT_EQ(machine->gpus.size(), 8U);
+  EXPECT_EQ(machine->nics.size(), 32U);
+  EXPECT_EQ(machine->packages.size(), 2U);
+  EXPECT_EQ(machine->numa_nodes.size(), 2U);
+  EXPECT_LT(took.count(), 1.0);
+  const auto text = write_snapshot(*machine);
+  if (text) {
+    EXPECT_LT(text->size(), 1000000U);
+  }
+}
+
+TEST(Discovery, ClassesFollowThePciTree) {
+  const TempFolder folder;
+  write_server_tree(folder, 4, 8);
+  const auto machine = discover(at(folder));
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  const auto cell = [&](std::uint32_t gpu, std::uint32_t nic) {
+    return path_class(*machine, {NodeKind::gpu, gpu}, {NodeKind::nic, nic})->to_string();
+  };
+  EXPECT_EQ(cell(0, 0), "PIX");
+  EXPECT_EQ(cell(0, 1), "PIX");
+  EXPECT_EQ(cell(0, 2), "NODE");
+  EXPECT_EQ(cell(0, 4), "SYS");
+  EXPECT_EQ(path_class(*machine, {NodeKind::gpu, 0}, {NodeKind::gpu, 1})->to_string(), "NODE");
+  EXPECT_EQ(path_class(*machine, {NodeKind::gpu, 0}, {NodeKind::gpu, 3})->to_string(), "SYS");
+}
+
+TEST(Discovery, ReadsPortsWithTheirInterfacesAndGids) {
+  const TempFolder folder;
+  write_server_tree(folder, 2, 2);
+  auto options = at(folder);
+  options.keep_identities = true;
+  const auto machine = discover(options);
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  ASSERT_EQ(machine->nics.size(), 2U);
+  const auto& nic = machine->nics[0];
+  ASSERT_TRUE(nic.rdma);
+  const auto& port = machine->rdma[nic.rdma.index].ports.at(0);
+  EXPECT_DOUBLE_EQ(*port.rate_gbps, 400);
+  EXPECT_EQ(*port.state, "ACTIVE");
+  EXPECT_EQ(*port.interface, "eth_mlx5_0");
+  EXPECT_EQ(*port.active_mtu, 4096U);
+  EXPECT_EQ(port.active_mtu.source, Source::derived);
+  ASSERT_EQ(port.gids.size(), 2U);
+  EXPECT_EQ(*port.gids[0].scope, "link-local");
+  EXPECT_EQ(*port.gids[1].scope, "IPv4");
+  ASSERT_EQ(nic.interfaces.size(), 1U);
+  EXPECT_DOUBLE_EQ(*machine->interfaces[nic.interfaces[0].index].speed_gbps, 400);
+  EXPECT_EQ(machine->interfaces[nic.interfaces[0].index].kind, InterfaceKind::physical);
+  EXPECT_EQ(*machine->pci[nic.functions[0].index].link.width, 16U);
+}
+
+TEST(Discovery, TellsKindsOfInterfacesApart) {
+  const TempFolder folder;
+  const auto net = [&folder](const std::string& name, const std::string& file, const std::string& text) {
+    folder.write("sys/class/net/" + name + "/" + file, text);
+  };
+  net("lo", "type", "772");
+  net("docker0", "bridge/bridge_id", "x");
+  net("bond0", "bonding/mode", "802.3ad 4");
+  net("bond0", "bonding/slaves", "eth0 eth1");
+  net("veth12", "ifindex", "5");
+  net("veth12", "iflink", "4");
+  net("tap0", "tun_flags", "0x1002");
+  net("vlan7", "uevent", "DEVTYPE=vlan\nINTERFACE=vlan7");
+  net("eth0", "speed", "200000");
+  net("eth0", "carrier", "1");
+  net("eth1", "speed", "-1");
+  const auto machine = discover(at(folder));
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  const auto kind = [&](const char* name) { return machine->interfaces[find_interface(*machine, name).index].kind; };
+  EXPECT_EQ(kind("lo"), InterfaceKind::loopback);
+  EXPECT_EQ(kind("docker0"), InterfaceKind::bridge);
+  EXPECT_EQ(kind("bond0"), InterfaceKind::bond);
+  EXPECT_EQ(kind("veth12"), InterfaceKind::veth);
+  EXPECT_EQ(kind("tap0"), InterfaceKind::tun);
+  EXPECT_EQ(kind("vlan7"), InterfaceKind::vlan);
+  ASSERT_EQ(machine->bonds.size(), 1U);
+  EXPECT_EQ(machine->bonds[0].legs.size(), 2U);
+  EXPECT_FALSE(machine->interfaces[find_interface(*machine, "eth1").index].speed_gbps);
+  EXPECT_FALSE(bond_capacity_gbps(machine->bonds[0]));
+}
+
+TEST(Discovery, SaysWhatItCouldNotRead) {
+  const TempFolder folder;
+  write_server_tree(folder, 2, 2);
+  // Root may read every file, but nobody a folder in a file's place.
+  const auto file = folder.path() + "/sys/devices/pci0000:10/0000:10:01.0/numa_node";
+  ASSERT_EQ(::unlink(file.c_str()), 0);
+  ASSERT_EQ(::mkdir(file.c_str(), 0755), 0);
+  const auto machine = discover(at(folder));
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  bool said = false;
+  for (const auto& note : machine->notes)
+    said = said || (note.kind == NoteKind::unreadable && note.text.find("numa_node") != std::string::npos);
+  EXPECT_TRUE(said);
+}
+
+TEST(Discovery, SurvivesALinkThatLoops) {
+  const TempFolder folder;
+  folder.link("sys/bus/pci/devices/0000:01:00.0", "../../../devices/pci0000:00/0000:01:00.0/0000:02:00.0/0000:01:00.0");
+  folder.link("sys/class/net/eth0", "../net/eth0");
+  folder.link("sys/class/infiniband/mlx5_0", "mlx5_0");
+  const auto machine = discover(at(folder));
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  EXPECT_TRUE(validate(*machine));
+}
+
+TEST(Discovery, OfNothingIsAnEmptyMachineThatSaysSo) {
+  const TempFolder folder;
+  folder.write("sys/kernel/x", "");
+  const auto machine = discover(at(folder));
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  EXPECT_TRUE(machine->pci.empty());
+  EXPECT_FALSE(machine->notes.empty());
+  EXPECT_FALSE(discover({.root = folder.path() + "/absent"}));
+}
+
+}  // namespace
+}  // namespace fairway::topology
