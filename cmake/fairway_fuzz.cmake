@@ -3,10 +3,6 @@
 # corpus under whatever compiler and sanitizer this build has.
 set(FAIRWAY_FUZZ_SECONDS 10 CACHE STRING "How long the test of each fuzz target searches")
 
-if(FAIRWAY_FUZZ)
-  add_custom_target(fuzzers)  # all of them, and nothing that they do not need
-endif()
-
 function(fairway_fuzz name)
   cmake_parse_arguments(F "" "CORPUS" "SOURCES;LINKS" ${ARGN})
   if(NOT F_SOURCES OR NOT F_CORPUS OR F_UNPARSED_ARGUMENTS)
@@ -20,7 +16,6 @@ function(fairway_fuzz name)
     # Inputs that the search finds go to the build folder; a failing one is printed and kept beside them.
     set(found ${CMAKE_CURRENT_BINARY_DIR}/${name}_found)
     file(MAKE_DIRECTORY ${found})
-    add_dependencies(fuzzers ${name})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
     add_test(NAME fuzz.${name}
       COMMAND ${name} -max_total_time=${FAIRWAY_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
