@@ -65,6 +65,9 @@ class Layers(Checks):
 
     def test_users_see_public_headers_only(self):
         self.refuses(layers.check, self.include("tools/a.cc", "engine/worker.h"), "only fairway/")
+        self.accepts(layers.check, self.include("tools/topo_files.cc", "topology/load.h"))
+        self.refuses(layers.check, self.include("tools/topo_files.cc", "engine/worker.h"), "only fairway/")
+        self.refuses(layers.check, self.include("bench/topo_files.cc", "topology/load.h"), "only fairway/")
         self.refuses(layers.check, self.include("bench/a.cc", "fairway/missing.h"), "no such public header")
 
     def test_public_headers_include_std_and_each_other(self):
