@@ -34,7 +34,7 @@ class EmbeddedDirectory final : public Directory {
   void put(const Request& request);
   void on_frame(const Frame& frame, Time now);
   void on_answer(const Answer& answer);
-  void lost(const Status& why, Time now);
+  void lost(Status why, Time now);
 
   const std::string address_;
   Self& self_;
@@ -135,7 +135,7 @@ void EmbeddedDirectory::on_answer(const Answer& answer) {
   answers_.answered(answer.id, Status(ErrorCode::access_denied, "the directory refused: " + answer.bytes));
 }
 
-void EmbeddedDirectory::lost(const Status& why, Time now) {
+void EmbeddedDirectory::lost(Status why, Time now) {
   connection_.reset();
   accepted_ = false;
   queued_.clear();

@@ -123,7 +123,7 @@ class RedisDirectory final : public Directory {
   Status flush();
   Status receive();
   void on_reply(const Reply& reply);
-  void lost(const Status& why, Time now);
+  void lost(Status why, Time now);
 
   const Place place_;
   Self& self_;
@@ -251,7 +251,7 @@ void RedisDirectory::on_reply(const Reply& reply) {
   answers_.answered(*asked.id, std::string());
 }
 
-void RedisDirectory::lost(const Status& why, Time now) {
+void RedisDirectory::lost(Status why, Time now) {
   channel_.reset();
   reader_.reset();
   const Time pause = std::min(kLastRetry, kFirstRetry << std::min<std::uint32_t>(failures_++, 10));

@@ -135,7 +135,8 @@ TEST(Directory, AWrongKeyIsRefused) {
   Options other = named("other", first.control->address());
   other.job_key = "not the job's key";
   TestEngine asks(world, other);
-  EXPECT_EQ(asks.resolve("first", kSecond).status().code(), ErrorCode::authentication_failed);
+  const auto answer = asks.resolve("first", kSecond);
+  EXPECT_EQ(answer.status().code(), ErrorCode::authentication_failed) << answer.status().to_string();
 }
 
 struct Records : testing::Test {
