@@ -40,7 +40,12 @@ void Simulation::run_until(Time time) {
 
 void Simulation::stuck(const std::string& why) {
   note(kNoHost, [&] { return "STUCK: " + why; });
-  if (options_.stuck) options_.stuck(why);
+  if (++times_stuck_ == 1 && options_.stuck) options_.stuck(why);
+  constexpr std::uint32_t kTries = 1000;
+  if (times_stuck_ > kTries && options_.hopeless) options_.hopeless(why);
+  if (now_ > options_.most_time) options_.most_time = now_ + kSecond;
+  if (events_run_ > options_.most_events) options_.most_events = events_run_ + 1000;
+  for (const auto& host : hosts_) host->bury();
 }
 
 Host& Simulation::add_host(std::size_t place) {

@@ -17,8 +17,11 @@ class Host;
 struct SimulationOptions {
   std::uint64_t seed = 1;
   std::function<void(const std::string& line)> trace;  // one line per event worth reading; empty: none, at no cost
-  // Called when nothing can ever happen again although someone waits, or a limit below is passed. Must not return.
+  // Called when nothing can ever happen again although someone waits, or a limit below is passed. The simulation then
+  // wakes everyone, unfreezes every host and extends its limits, so that a test can report and wind up.
   std::function<void(const std::string& why)> stuck;
+  // Called when that did not help. Must not return.
+  std::function<void(const std::string& why)> hopeless;
   Time most_time = 600 * kSecond;
   std::uint64_t most_events = 20'000'000;
 };
@@ -59,6 +62,7 @@ class Simulation {
     return true;
   }
   void stuck(const std::string& why);
+  bool was_stuck() const { return times_stuck_ != 0; }
 
   // Hosts are numbered in the order of their making and live as long as the simulation.
   Host& add_host() { return add_host(hosts_.size()); }
@@ -101,6 +105,7 @@ class Simulation {
   std::vector<Event> events_;  // a heap
   std::uint32_t sequence_ = 0;
   std::uint64_t events_run_ = 0;
+  std::uint32_t times_stuck_ = 0;
   std::uint64_t hash_ = 0x243f6a8885a308d3;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::uint64_t partitions_[kMaxHosts] = {};

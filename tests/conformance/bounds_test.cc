@@ -39,8 +39,8 @@ TEST_P(Bounds, BeyondTheEndIsOutOfRangeAndTouchesNothing) {
   connected([&](World& world, std::uint64_t seed) {
     Setting set(world, seed, Access::all);
     if (!native(world.a().can(set.link), Op::write)) GTEST_SKIP() << "the device does not write";
-    constexpr std::uint64_t kFar[][2] = {
-        {8192, 1}, {8191, 2}, {1, 8192}, {~0ull, 2}, {~0ull - 3, 4}, {1ull << 63, 8}, {9000, 0}};
+    constexpr std::uint64_t kFar[][2] = {{8192, 1},      {8191, 2},       {1, 8192}, {~0ull, 2},
+                                         {~0ull - 3, 4}, {1ull << 63, 8}, {9000, 0}};
     std::uint32_t token = 0;
     for (const Op op : {Op::write, Op::read})
       for (const auto& [offset, length] : kFar) {

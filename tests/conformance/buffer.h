@@ -8,15 +8,14 @@
 
 namespace fairway::conformance {
 
-// Memory that shows every byte that moved: a pattern by position and seed inside, poison in the margins. An `offset` makes
-// its start unaligned. A value; stays where it is once made.
+// Memory that shows every byte that moved: a pattern by position and seed inside, poison in the margins. An `offset`
+// makes its start unaligned. A value; stays where it is once made.
 class Buffer {
  public:
   static constexpr std::size_t kMargin = 512;
   static constexpr std::byte kPoison{0xd7};
 
-  explicit Buffer(std::size_t size, std::size_t offset = 0)
-      : bytes_(size + 2 * kMargin + 64, kPoison), size_(size) {
+  explicit Buffer(std::size_t size, std::size_t offset = 0) : bytes_(size + 2 * kMargin + 64, kPoison), size_(size) {
     const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data()) + kMargin;
     begin_ = bytes_.data() + ((address + 63) / 64 * 64 - address) + kMargin + offset % 64;
   }

@@ -15,7 +15,9 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ x >> 33;
 }
 
-bool heard_of_failure(Side& side) { return side.count(EventKind::link_down) > 0; }
+bool heard_of_failure(Side& side) {
+  return side.count(EventKind::link_down) > 0;
+}
 
 }  // namespace
 

@@ -22,7 +22,8 @@ bool wait_for(Side& side, EventKind kind, LinkId link) {
 void in_flight(World& world, Op op, const UpLink& link, const Memory& local, std::uint64_t handle, std::uint32_t count,
                std::size_t size, std::uint32_t& taken) {
   std::vector<Slice> slices;
-  for (std::uint32_t i = 0; i < count; ++i) slices.push_back(slice(op, link, i, local, i * size, handle, i * size, size));
+  for (std::uint32_t i = 0; i < count; ++i)
+    slices.push_back(slice(op, link, i, local, i * size, handle, i * size, size));
   taken = static_cast<std::uint32_t>(world.a().post(slices));
 }
 
@@ -126,7 +127,8 @@ TEST_P(Fence, TheFenceCountsTheImmediatesOfItsEpoch) {
     const Memory local = world.a().remember(near, Access::none), remote = world.b().remember(far, Access::write);
     const std::uint64_t handle = world.a().import(remote);
     std::vector<Slice> slices;
-    for (std::uint32_t i = 0; i < 12; ++i) slices.push_back(slice(Op::write_immediate, link.a, i, local, 0, handle, 0, 64));
+    for (std::uint32_t i = 0; i < 12; ++i)
+      slices.push_back(slice(Op::write_immediate, link.a, i, local, 0, handle, 0, 64));
     ASSERT_TRUE(world.a().post_all(slices));
     ASSERT_TRUE(world.b().wait([&](const std::vector<Seen>& log) { return log.size() > seed % 6; }));
     if (!world.break_link(link.a.name)) GTEST_SKIP() << "nothing here can break a link";

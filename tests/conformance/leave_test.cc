@@ -3,7 +3,8 @@
 
 #include "conformance/world.h"
 
-// Cancel, deregister, disconnect and close while slices are in flight: each keeps its one event, and memory is its owner's.
+// Cancel, deregister, disconnect and close while slices are in flight: each keeps its one event, and memory is its
+// owner's.
 namespace fairway::conformance {
 
 FAIRWAY_CLAIMS(Leave);

@@ -79,7 +79,8 @@ class SimulatedWorld final : public World {
   static sim::SimulationOptions options(std::uint64_t seed) {
     sim::SimulationOptions options;
     options.seed = seed;
-    options.stuck = [](const std::string& why) { throw std::runtime_error(why); };
+    options.stuck = [](const std::string& why) { ADD_FAILURE() << why; };
+    options.hopeless = [](const std::string& why) { throw std::runtime_error(why); };
     return options;
   }
   sim::Simulation simulation_;
@@ -110,8 +111,9 @@ std::vector<Kind> loopback_kinds() {
   sim::NicDevice unordered = nic(0, wild);  // as EFA: no order, no atomics, no shapes, no immediates with data
   unordered.device.capabilities.ordered = false;
   unordered.device.capabilities.shapes = static_cast<std::uint8_t>(Shape::contiguous);
-  unordered.device.capabilities.operations =
-      static_cast<std::uint8_t>(Op::write) | static_cast<std::uint8_t>(Op::read) | static_cast<std::uint8_t>(Op::message);
+  unordered.device.capabilities.operations = static_cast<std::uint8_t>(Op::write) |
+                                             static_cast<std::uint8_t>(Op::read) |
+                                             static_cast<std::uint8_t>(Op::message);
   kinds.push_back(simulated("unordered", 20, std::vector(4, unordered)));
 
   sim::NicDevice messages = nic(0, wild);  // as a plain datagram NIC: messages alone

@@ -45,7 +45,8 @@ void all_sizes(World& world, Op op, std::uint64_t seed) {
     SCOPED_TRACE(std::to_string(size) + " bytes");
     ASSERT_NO_FATAL_FAILURE(one(world, op, link, token++, size, seed));
     const auto ended = world.a().seen();
-    EXPECT_EQ(std::count_if(ended.begin(), ended.end(), [](const Seen& s) { return s.event.kind == EventKind::failed; }), 0);
+    EXPECT_EQ(
+        std::count_if(ended.begin(), ended.end(), [](const Seen& s) { return s.event.kind == EventKind::failed; }), 0);
   }
 }
 

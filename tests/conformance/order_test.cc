@@ -49,9 +49,8 @@ TEST_P(Order, MessagesArriveWholeAndInOrderWhenTheLinkSaysSo) {
       std::memset(bytes.data(), 0xff, bytes.size());  // free again once taken
     }
     ASSERT_TRUE(world.a().wait_ended(kCount));
-    ASSERT_TRUE(world.b().wait([](const std::vector<Seen>& log) {
-      return numbers(log, EventKind::message).size() >= kCount;
-    }));
+    ASSERT_TRUE(
+        world.b().wait([](const std::vector<Seen>& log) { return numbers(log, EventKind::message).size() >= kCount; }));
     const auto log = world.b().seen();
     auto got = numbers(log, EventKind::message);
     if (!can.ordered) std::sort(got.begin(), got.end());
@@ -100,17 +99,15 @@ TEST_P(Order, AnImmediateComesAfterItsBytesAndInOrder) {
       ASSERT_TRUE(world.a().post_all({&made, 1}));
       // As soon as the event is there, so are the bytes.
       if (i % 6 != 0) continue;
-      ASSERT_TRUE(world.b().wait([&](const std::vector<Seen>& log) {
-        return numbers(log, EventKind::immediate).size() >= i + 1u;
-      }));
+      ASSERT_TRUE(world.b().wait(
+          [&](const std::vector<Seen>& log) { return numbers(log, EventKind::immediate).size() >= i + 1u; }));
       if (i % 5 != 4) {
         EXPECT_EQ(far.holds(seed, i * size, size, i * size), "");
       }
     }
     ASSERT_TRUE(world.a().wait_ended(kCount));
-    ASSERT_TRUE(world.b().wait([](const std::vector<Seen>& log) {
-      return numbers(log, EventKind::immediate).size() >= kCount;
-    }));
+    ASSERT_TRUE(world.b().wait(
+        [](const std::vector<Seen>& log) { return numbers(log, EventKind::immediate).size() >= kCount; }));
     auto got = numbers(world.b().seen(), EventKind::immediate);
     if (!can.ordered) std::sort(got.begin(), got.end());
     ASSERT_EQ(got.size(), kCount);
@@ -166,9 +163,8 @@ TEST_P(Order, ASleepingSideIsWoken) {
       const Slice made = message(link, i, bytes);
       ASSERT_TRUE(world.a().post_all({&made, 1}));
       ASSERT_EQ(world.a().wait_token(i).event.kind, EventKind::done);
-      ASSERT_TRUE(world.b().wait([i](const std::vector<Seen>& log) {
-        return numbers(log, EventKind::message).size() >= i + 1u;
-      }));
+      ASSERT_TRUE(world.b().wait(
+          [i](const std::vector<Seen>& log) { return numbers(log, EventKind::message).size() >= i + 1u; }));
     }
   });
 }

@@ -135,7 +135,9 @@ Memory Side::remember(Buffer& buffer, Access access) {
   return memory;
 }
 
-void Side::revoke(const Memory& memory) { static_cast<void>(regions_.revoke(memory.region)); }
+void Side::revoke(const Memory& memory) {
+  static_cast<void>(regions_.revoke(memory.region));
+}
 
 void Side::deregister(const Memory& memory) {
   revoke(memory);
@@ -245,7 +247,8 @@ std::vector<UpLink> Side::wait_links(std::size_t count) {
   static_cast<void>(wait([&](const std::vector<Seen>& log) {
     links.clear();
     for (const Seen& seen : log) {
-      if (seen.event.kind == EventKind::link_up) links.push_back({seen.event.link, seen.event.device, seen.event.value});
+      if (seen.event.kind == EventKind::link_up)
+        links.push_back({seen.event.link, seen.event.device, seen.event.value});
       if (seen.event.kind == EventKind::link_down || seen.event.kind == EventKind::fenced)
         std::erase_if(links, [&](const UpLink& link) { return link.id == seen.event.link; });
     }

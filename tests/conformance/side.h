@@ -45,8 +45,8 @@ struct Memory {
   std::vector<std::vector<std::byte>> keys;
 };
 
-// One transport and the worker that owns it: it polls on an executor, obeys commands, and records every event. Claims call
-// it from the test's thread, by verbs that say nothing of where the transport runs.
+// One transport and the worker that owns it: it polls on an executor, obeys commands, and records every event. Claims
+// call it from the test's thread, by verbs that say nothing of where the transport runs.
 class Side final : public Stepper {
  public:
   using Make = std::function<std::unique_ptr<Transport>(transport::RegionTable&, Runtime&, std::function<void()> wake)>;
@@ -64,12 +64,12 @@ class Side final : public Stepper {
   void disconnect();
   void close();
   Memory remember(Buffer& buffer, Access access);
-  void revoke(const Memory& memory);     // in the table alone
-  void deregister(const Memory& memory);  // revoke, then the transport; -> deregistered
+  void revoke(const Memory& memory);           // in the table alone
+  void deregister(const Memory& memory);       // revoke, then the transport; -> deregistered
   std::uint64_t import(const Memory& memory);  // 0: refused
   void release(std::uint64_t handle);
-  std::size_t post(std::span<const Slice> slices);      // one call
-  bool post_all(std::span<const Slice> slices);         // until all are taken
+  std::size_t post(std::span<const Slice> slices);  // one call
+  bool post_all(std::span<const Slice> slices);     // until all are taken
   void fence(LinkId link);
   void reconnect(LinkId link);
   void cancel(transport::SliceToken token);
@@ -80,9 +80,9 @@ class Side final : public Stepper {
   void rest(Time time);  // lets time pass
   std::vector<Seen> seen();
   const Seen* find_ended(std::vector<Seen>& log, transport::SliceToken token) const;
-  bool wait_ended(std::size_t slices);                     // so many done and failed, all told
-  Seen wait_token(transport::SliceToken token);            // its event; kind exchange when none came
-  std::vector<UpLink> wait_links(std::size_t count);       // up and not down again, by name
+  bool wait_ended(std::size_t slices);                // so many done and failed, all told
+  Seen wait_token(transport::SliceToken token);       // its event; kind exchange when none came
+  std::vector<UpLink> wait_links(std::size_t count);  // up and not down again, by name
   std::size_t count(EventKind kind);
 
   std::span<const transport::Device> devices() { return transport_->devices(); }
@@ -92,7 +92,7 @@ class Side final : public Stepper {
  private:
   Time step(Time now) override;
   bool prepare_sleep() override;
-  void command(std::function<void(Transport&)> what);   // runs it on the worker and waits
+  void command(std::function<void(Transport&)> what);  // runs it on the worker and waits
   void enqueue(std::function<void(Transport&)> what);
   void record(const Event& event);
 

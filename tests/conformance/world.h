@@ -1,17 +1,17 @@
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <functional>
 #include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include "conformance/side.h"
 
-// One suite of claims for every transport. A new one joins with one file that makes its worlds and one line in worlds.cc; a
-// claim is skipped only by what the transport says of itself.
+// One suite of claims for every transport. A new one joins with one file that makes its worlds and one line in
+// worlds.cc; a claim is skipped only by what the transport says of itself.
 namespace fairway::conformance {
 
 // Two sides of one transport and what can be done to them.
@@ -20,8 +20,8 @@ class World {
   virtual ~World() = default;
   Side& a() { return *a_; }
   Side& b() { return *b_; }
-  virtual std::size_t links() const = 0;  // that a connected pair has
-  virtual bool break_link(std::uint64_t name) = 0;  // false: this world cannot
+  virtual std::size_t links() const = 0;                    // that a connected pair has
+  virtual bool break_link(std::uint64_t name) = 0;          // false: this world cannot
   virtual bool overlapping_memory() const { return true; }  // both sides' memory may be the same
 
   // Connects the two; false when not all links came up.
@@ -38,11 +38,13 @@ class World {
 };
 
 struct Kind {
-  std::string name;          // in the test's name
-  unsigned runs = 1;         // with different seeds
+  std::string name;   // in the test's name
+  unsigned runs = 1;  // with different seeds
   std::function<std::unique_ptr<World>(std::uint64_t seed)> make;
 };
-inline void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+inline void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
 std::vector<Kind> all_kinds();
 std::vector<Kind> loopback_kinds();
 
@@ -90,7 +92,9 @@ inline Slice slice(Op op, const UpLink& link, transport::SliceToken token, const
   return made;
 }
 
-inline std::string kind_name(const testing::TestParamInfo<Kind>& kind) { return kind.param.name; }
+inline std::string kind_name(const testing::TestParamInfo<Kind>& kind) {
+  return kind.param.name;
+}
 
 #define FAIRWAY_CLAIMS(claim)    \
   class claim : public Claim {}; \

@@ -281,7 +281,8 @@ void DirectPort::advance(Flight& flight, std::uint64_t& budget) {
     RegionTable::Resolved at;
     flight.result = flight.cursor.next(flight.command, piece_budget, piece);
     if (flight.result == ErrorCode::ok)
-      flight.result = regions_.resolve(flight.command.region, piece.remote_block, slice.length, needed_access(slice.op), at);
+      flight.result =
+          regions_.resolve(flight.command.region, piece.remote_block, slice.length, needed_access(slice.op), at);
     if (flight.result != ErrorCode::ok) return;
     if (piece.length != 0) {
       if (slice.op == Op::read)

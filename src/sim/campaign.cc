@@ -1,0 +1,305 @@
+#include "sim/campaign.h"
+
+#include <algorithm>
+#include <array>
+
+#include "engine/open.h"
+
+namespace fairway::sim {
+
+namespace {
+
+SimulationOptions options_of(const SimulationRequest& request) {
+  SimulationOptions options;
+  options.seed = request.seed;
+  options.trace = request.trace;
+  options.hopeless = request.hopeless;
+  options.most_time = 120 * kSecond;
+  options.most_events = 2'000'000;
+  return options;
+}
+
+constexpr std::uint32_t kArenaBytes = 16 * 1024;
+constexpr std::uint32_t kArenas = 2;  // per application
+
+}  // namespace
+
+Campaign::Campaign(const SimulationRequest& request)
+    : request_(request),
+      simulation_([&] {
+        SimulationOptions options = options_of(request);
+        options.stuck = [this](const std::string& why) { oracle_.fail("stuck: " + why); };
+        return options;
+      }()),
+      random_(request.seed * 2 + 1),
+      scenario_(make_scenario(random_)),
+      fabric_(simulation_),
+      oracle_(simulation_) {}
+
+SimulationReport Campaign::run() {
+  for (std::size_t place = 0; place < scenario_.engines; ++place) open(place);
+  connect_all();
+  plan_faults();
+  for (std::uint32_t i = 0; i < scenario_.operations && !oracle_.failed(); ++i) {
+    simulation_.run_until(simulation_.now() + random_.below(2 * scenario_.pace));
+    act();
+    check_all();
+  }
+  wind_up();
+  SimulationReport result;
+  report(result);
+  return result;
+}
+
+Application& Campaign::open(std::size_t place) {
+  auto app = std::make_unique<Application>();
+  app->host = &simulation_.add_host(place);
+  app->place = place;
+  app->name = "h" + std::to_string(app->host->index());
+  auto loopback = fabric_.plug_in(*app->host, scenario_.devices[place]);
+  EngineOptions options = scenario_.options[place];
+  options.name = app->name;
+  options.listen = app->host->address() + ":7000";
+  auto opened = EngineAccess::open(
+      options, app->host->runtime(),
+      [loopback](transport::RegionTable& regions, Runtime& runtime, std::function<void()> wake) {
+        std::vector<std::unique_ptr<transport::Transport>> transports;
+        transports.push_back(transport::make_loopback_transport(loopback, regions, runtime, std::move(wake)));
+        return transports;
+      });
+  if (!opened) {
+    oracle_.fail("open: " + opened.status().to_string());
+  } else {
+    app->engine = std::make_unique<Engine>(std::move(*opened));
+    for (std::uint32_t i = 0; i < kArenas; ++i) {
+      auto arena = std::make_unique<Arena>(kArenaBytes, random_);
+      const auto region = app->engine->register_memory(arena->data(), arena->size(), Access::all);
+      if (region)
+        arena->region = *region;
+      else
+        oracle_.fail("register_memory: " + region.status().to_string());
+      app->arenas.push_back(std::move(arena));
+    }
+  }
+  applications_.push_back(std::move(app));
+  return *applications_.back();
+}
+
+Application* Campaign::living(std::size_t place) {
+  for (const auto& app : applications_)
+    if (app->place == place && app->engine && !app->dead) return app.get();
+  return nullptr;
+}
+
+// Everyone to everyone that is not known yet; some pairs from both sides.
+void Campaign::connect_all() {
+  for (std::size_t i = 0; i < scenario_.engines; ++i)
+    for (std::size_t k = 0; k < scenario_.engines; ++k) {
+      Application* from = living(i);
+      Application* to = living(k);
+      if (i == k || !from || !to || from->host->frozen()) continue;
+      const auto* known = from->knows(*to);
+      if (known && known->up && !random_.chance(100)) continue;
+      if (!known && i > k && !random_.chance(300)) continue;
+      const auto peer = from->engine->connect(to->engine->address(), std::chrono::milliseconds(500));
+      if (!peer && faults_struck_ == 0 && !to->dead) {
+        if (peer.status().code() != ErrorCode::unsupported || peer.status().code() == ErrorCode::timed_out)
+          oracle_.fail("connect " + from->name + " to " + to->name + ": " + peer.status().to_string());
+      }
+      for (const auto& app : applications_) meet(*app);
+    }
+  for (const auto& app : applications_) import_regions(*app);
+}
+
+// Whom the engine says it sees.
+void Campaign::meet(Application& app) {
+  if (!app.engine || app.dead) return;
+  std::array<PeerEvent, 8> events;
+  for (;;) {
+    const std::size_t count = app.engine->poll_peer_events(events);
+    for (const PeerEvent& event : std::span(events).first(count)) {
+      simulation_.note(app.host->index(), [&] {
+        static constexpr const char* kWhat[] = {"peer up", "peer down", "link up", "link down"};
+        return std::string(kWhat[static_cast<unsigned>(event.kind)]) + ": " + event.name + " " + event.link + " " +
+               (event.reason.is_ok() ? "" : event.reason.to_string());
+      });
+      if (event.kind == PeerEvent::Kind::down)
+        for (auto& known : app.known)
+          if (known.peer == event.peer) known.up = false;
+      if (event.kind != PeerEvent::Kind::up) continue;
+      for (const auto& other : applications_) {
+        if (other->name != event.name || other.get() == &app) continue;
+        Application::Acquaintance* known = app.knows(*other);
+        if (!known) known = &app.known.emplace_back();
+        if (known->up && known->peer != event.peer) oracle_.fail(app.name + " sees " + other->name + " twice");
+        *known = {other.get(), event.peer, true, {}};
+      }
+    }
+    if (count < events.size()) return;
+  }
+}
+
+void Campaign::import_regions(Application& app) {
+  if (!app.runs()) return;
+  for (auto& known : app.known) {
+    if (!known.up || known.who->dead) continue;
+    known.regions.resize(known.who->arenas.size());
+    for (std::size_t i = 0; i < known.regions.size(); ++i) {
+      const Arena& arena = *known.who->arenas[i];
+      if (known.regions[i].id || !arena.region.id || arena.given_up) continue;
+      const auto description = known.who->engine->describe(arena.region);
+      if (!description) continue;
+      const auto region = app.engine->import_region(known.peer, *description);
+      if (region)
+        known.regions[i] = *region;
+      else if (faults_struck_ == 0)
+        oracle_.fail("import_region: " + region.status().to_string());
+    }
+  }
+}
+
+void Campaign::plan_faults() {
+  for (const Scenario::Planned& planned : scenario_.faults) {
+    faults_.push_back(std::make_unique<FaultEvent>(FaultEvent{this, planned}));
+    simulation_.in(planned.at, &Campaign::strike, faults_.back().get());
+  }
+}
+
+void Campaign::strike(void* object, std::uint64_t, std::uint64_t) {
+  FaultEvent& event = *static_cast<FaultEvent*>(object);
+  Campaign& self = *event.campaign;
+  const Scenario::Planned& planned = event.planned;
+  Application* a = self.living(planned.a);
+  Application* b = self.living(planned.b);
+  if (!a || !b) return;
+  ++self.faults_struck_;
+  using Fault = Scenario::Fault;
+  switch (planned.fault) {
+    case Fault::break_link: return self.fabric_.break_between(*a->host, *b->host);
+    case Fault::device_down:
+      return self.fabric_.break_device(*a->host, planned.b % self.scenario_.devices[a->place].size(), planned.lasts);
+    case Fault::partition: self.simulation_.set_partition(a->host->index(), b->host->index(), true); break;
+    case Fault::freeze: a->host->freeze(); break;
+    case Fault::kill: self.kill(*a); break;
+    case Fault::cut_control: return a->host->network().cut(*b->host);
+  }
+  event.planned.a = static_cast<std::uint32_t>(a->host->index());
+  event.planned.b = static_cast<std::uint32_t>(b->host->index());
+  self.simulation_.in(planned.lasts, &Campaign::recover, object);
+}
+
+void Campaign::recover(void* object, std::uint64_t, std::uint64_t) {
+  FaultEvent& event = *static_cast<FaultEvent*>(object);
+  Campaign& self = *event.campaign;
+  Host& host = self.simulation_.host(event.planned.a);
+  if (event.planned.fault == Scenario::Fault::partition)
+    self.simulation_.set_partition(event.planned.a, event.planned.b, false);
+  if (event.planned.fault == Scenario::Fault::freeze) host.thaw();
+}
+
+void Campaign::kill(Application& app) {
+  app.dead = true;
+  app.died = simulation_.now();
+  app.host->kill();
+  fabric_.host_killed(*app.host);
+}
+
+// What the application's own loop would do: take completions, notifications, peer events.
+void Campaign::collect(Application& app) {
+  if (!app.runs()) return;
+  std::array<Completion, 8> completions;
+  for (;;) {
+    const std::size_t count = app.engine->poll(completions);
+    for (const Completion& completion : std::span(completions).first(count))
+      oracle_.completed(*static_cast<Job*>(completion.user_data), completion);
+    if (count < completions.size()) break;
+  }
+  for (Job& job : oracle_.jobs()) {
+    if (job.from != &app || !job.accepted || job.completed || job.deliver != Deliver::to_wait) continue;
+    const auto completion = app.engine->wait(job.id, Timeout(0));
+    if (completion)
+      oracle_.completed(job, *completion);
+    else if (completion.status().code() != ErrorCode::timed_out && app.runs())
+      oracle_.fail("wait for #" + std::to_string(job.number) + ": " + completion.status().to_string());
+  }
+  oracle_.drain_notifications(app);
+  meet(app);
+}
+
+// Faults end, everything in flight ends, engines close, and then nothing moves any more.
+void Campaign::wind_up() {
+  const Time bound = 8 * kSecond;  // the longest fault, a peer timeout, and time to spare
+  const Time end = simulation_.now() + bound;
+  const auto all_done = [&] {
+    return std::all_of(oracle_.jobs().begin(), oracle_.jobs().end(), [](const Job& job) {
+      return !job.accepted || job.completed || job.from->dead || job.operation == Operation::receive ||
+             job.operation == Operation::send;
+    });
+  };
+  while (!all_done() && simulation_.now() < end && !oracle_.failed()) {
+    simulation_.run_until(std::min(end, simulation_.now() + 5 * kMillisecond));
+    check_all();
+  }
+  const bool gave_up = oracle_.failed();
+  for (Job& job : oracle_.jobs())
+    if (!gave_up && job.accepted && !job.completed && !job.from->dead && job.operation != Operation::receive &&
+        job.operation != Operation::send && !job.from->host->frozen())
+      oracle_.fail("transfer #" + std::to_string(job.number) + " does not end");
+  simulation_.run_until(simulation_.now() + kMillisecond);
+  for (const auto& app : applications_) collect(*app);
+  // The dead are buried first: cut off from everyone, their objects must still come to rest.
+  for (const auto& app : applications_) {
+    if (!app->dead) app->host->thaw();
+    if (app->dead) app->host->bury();
+  }
+  for (const auto& app : applications_)
+    if (app->engine) {
+      simulation_.note(app->host->index(), [] { return "closes"; });
+      app->engine->close();
+      for (Job& job : oracle_.jobs()) {
+        if (job.from != app.get() || job.completed || !job.accepted || app->dead) continue;
+        if (job.deliver == Deliver::to_wait) {
+          const auto completion = app->engine->wait(job.id, Timeout(0));
+          if (completion) oracle_.completed(job, *completion);
+        }
+      }
+      std::array<Completion, 8> completions;
+      for (std::size_t count = 8; count == 8;) {
+        count = app->engine->poll(completions);
+        for (const Completion& completion : std::span(completions).first(count))
+          oracle_.completed(*static_cast<Job*>(completion.user_data), completion);
+      }
+    }
+  simulation_.run_until(simulation_.now() + kSecond);
+  oracle_.check_end(applications_);
+  if (fabric_.open_ends() != 0) oracle_.fail("links are open after every engine closed");
+  const std::uint64_t before = simulation_.events_run();
+  simulation_.run_until(simulation_.now() + 10 * kSecond);
+  if (simulation_.events_run() > before + 2000) oracle_.fail("the engines are closed, but things go on happening");
+  for (const auto& app : applications_) app->engine.reset();
+}
+
+void Campaign::report(SimulationReport& result) {
+  result.seed = request_.seed;
+  result.passed = !oracle_.failed();
+  result.failure = oracle_.failure();
+  result.hash = simulation_.hash();
+  result.events = simulation_.events_run();
+  result.virtual_us = simulation_.now() / kMicrosecond;
+  result.engines = static_cast<std::uint32_t>(applications_.size());
+  result.transfers = oracle_.accepted;
+  result.succeeded = oracle_.succeeded;
+  result.faults = faults_struck_;
+  result.late_landed = fabric_.late_frames_landed();
+  result.late_stopped = fabric_.late_frames_stopped();
+}
+
+}  // namespace fairway::sim
+
+namespace fairway {
+
+SimulationReport simulate(const SimulationRequest& request) {
+  return sim::Campaign(request).run();
+}
+
+}  // namespace fairway

@@ -1,0 +1,117 @@
+#include "sim/scenario.h"
+
+#include <string>
+
+#include "transport/loopback/direct_wire.h"
+
+namespace fairway::sim {
+
+using transport::Capabilities;
+using transport::Op;
+using transport::Shape;
+
+namespace {
+
+template <class... Bits>
+std::uint8_t mask(Bits... bits) {
+  return static_cast<std::uint8_t>((0u | ... | static_cast<unsigned>(bits)));
+}
+
+// From everything in hardware down to datagrams alone.
+Capabilities some_capabilities(Random& random, std::uint32_t largest) {
+  Capabilities can = transport::loopback::DirectWire::default_device().capabilities;
+  can.max_slice_bytes = largest;
+  can.queue_depth = 64;
+  switch (random.below(8)) {
+    case 0: can.operations = mask(Op::message); break;
+    case 1: can.operations = mask(Op::write, Op::message); break;
+    case 2: can.operations = mask(Op::write, Op::read, Op::message); break;
+    case 3: can.operations = mask(Op::write, Op::read, Op::message, Op::write_immediate); break;
+    default: break;
+  }
+  if (random.chance(400)) can.shapes = mask(Shape::contiguous);
+  if (random.chance(150)) can.shapes = mask(Shape::contiguous, Shape::strided);
+  can.ordered = random.chance(600);
+  can.completion = random.chance(300) ? transport::Meaning::delivered : transport::Meaning::visible;
+  if (random.chance(300)) can.max_slice_bytes = random.between(64, 1024);
+  if (random.chance(300)) can.queue_depth = static_cast<std::uint32_t>(random.between(1, 8));
+  can.max_message_bytes = static_cast<std::uint32_t>(random.chance(300) ? 512 : 1024);
+  if ((can.operations & mask(Op::fetch_add)) == 0) can.atomics_by_cpu = false;
+  return can;
+}
+
+Nature some_nature(Random& random) {
+  Nature nature;
+  if (random.chance(300)) nature.latency_max = random.between(20, 500) * kMicrosecond;
+  if (random.chance(300)) nature.lose_per_mille = static_cast<std::uint32_t>(random.between(1, 100));
+  if (random.chance(300)) nature.give_up_per_mille = static_cast<std::uint32_t>(random.between(1, 100));
+  if (random.chance(200)) nature.storm_per_mille = static_cast<std::uint32_t>(random.between(50, 700));
+  nature.error_breaks_link = random.chance(200);
+  nature.late = random.between(1, 50) * kMillisecond;
+  return nature;
+}
+
+void plan_faults(Scenario& scenario, Random& random) {
+  if (random.chance(200)) return;
+  const Time span = scenario.operations * scenario.pace;
+  for (std::uint64_t left = random.between(1, 6); left > 0; --left) {
+    Scenario::Planned planned;
+    planned.at = 2 * kMillisecond + random.below(span);
+    const std::uint64_t kind = random.below(100);
+    planned.fault = kind < 45   ? Scenario::Fault::break_link
+                    : kind < 65 ? Scenario::Fault::device_down
+                    : kind < 75 ? Scenario::Fault::partition
+                    : kind < 85 ? Scenario::Fault::freeze
+                    : kind < 94 ? Scenario::Fault::kill
+                                : Scenario::Fault::cut_control;
+    planned.a = static_cast<std::uint32_t>(random.below(scenario.engines));
+    planned.b = static_cast<std::uint32_t>((planned.a + 1 + random.below(scenario.engines - 1)) % scenario.engines);
+    planned.lasts = random.chance(150) ? random.between(1, 5) * kSecond : random.between(100, 20'000) * kMicrosecond;
+    scenario.faults.push_back(planned);
+  }
+}
+
+}  // namespace
+
+Scenario make_scenario(Random& random) {
+  Scenario scenario;
+  scenario.engines = static_cast<std::uint32_t>(random.chance(600) ? 2 : random.between(3, 4));
+  scenario.operations = static_cast<std::uint32_t>(random.between(10, 40));
+  scenario.pace = random.chance(300) ? random.between(100, 1000) * kMicrosecond : random.between(1, 100) * kMicrosecond;
+  scenario.largest = random.chance(200) ? 256 : 4096;
+  const bool alike = random.chance(700);
+  for (std::uint32_t place = 0; place < scenario.engines; ++place) {
+    std::vector<NicDevice> nics;
+    const std::uint64_t count = random.chance(30) ? 32 : random.chance(500) ? 1 : random.between(2, 4);
+    const bool one_kind = random.chance(500);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      NicDevice nic;
+      if (i > 0 && one_kind)
+        nic = nics.front();
+      else
+        nic = {{"", random.between(100'000'000, 50'000'000'000), -1, some_capabilities(random, scenario.largest)},
+               some_nature(random)};
+      nic.device.name = "sim" + std::to_string(i);
+      nics.push_back(nic);
+    }
+    scenario.devices.push_back(alike && place > 0 ? scenario.devices.front() : nics);
+    EngineOptions options;
+    options.name = "e" + std::to_string(place);
+    options.job_key = "a key for all";
+    options.workers = random.chance(200) ? 2 : 1;
+    options.max_transfers = random.chance(200) ? 4 : 64;
+    options.max_regions = 16;
+    options.max_remote_regions = 64;
+    options.max_peers = 16;
+    options.max_counters = 16;
+    options.notifications_per_peer = static_cast<std::uint32_t>(random.chance(300) ? 1 : 16);
+    options.unexpected_bytes_per_peer = random.chance(300) ? 2048 : 8192;
+    options.peer_timeout = std::chrono::milliseconds(random.chance(500) ? 2000 : 200);
+    options.prove_paths = random.chance(500);
+    scenario.options.push_back(options);
+  }
+  plan_faults(scenario, random);
+  return scenario;
+}
+
+}  // namespace fairway::sim

@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <cstring>
+
+#include "sim/campaign.h"
+
+// What the applications of a campaign do, one random act at a time.
+namespace fairway::sim {
+
+void Campaign::check_all() {
+  for (const auto& app : applications_) {
+    collect(*app);
+    oracle_.check_memory(*app);
+  }
+  oracle_.check_order();
+}
+
+Application* Campaign::someone() {
+  for (int tries = 0; tries < 8; ++tries) {
+    Application* app = living(random_.below(scenario_.engines));
+    if (app && app->runs()) return app;
+  }
+  return nullptr;
+}
+
+void Campaign::act() {
+  const std::uint64_t what = random_.below(1000);
+  if (what < 30) {  // a machine that died comes back
+    for (std::size_t place = 0; place < scenario_.engines; ++place)
+      if (!living(place)) open(place);
+    return connect_all();
+  }
+  Application* app = someone();
+  if (!app) return;
+  if (what < 50) return connect_all();
+  if (what < 110) return cancel_one(*app);
+  if (what < 140) return exchange_region(*app);
+  if (app->known.empty()) return;
+  import_regions(*app);
+  Application::Acquaintance& to = app->known[random_.below(app->known.size())];
+  for (std::uint64_t burst = random_.chance(200) ? random_.between(2, 10) : 1; burst > 0; --burst) submit(*app, to);
+}
+
+void Campaign::submit(Application& from, Application::Acquaintance& to) {
+  if (to.who->dead && random_.chance(700)) return;
+  const std::uint32_t number = static_cast<std::uint32_t>(oracle_.jobs().size());
+  Job& job = oracle_.new_job();
+  job.from = &from;
+  job.to = to.who;
+  job.peer = to.peer;
+  Request request;
+  request.peer = to.peer;
+  const std::uint64_t what = random_.below(100);
+  job.operation = what < 50   ? Operation::write
+                  : what < 70 ? Operation::read
+                  : what < 80 ? Operation::send
+                  : what < 92 ? Operation::receive
+                              : Operation::fetch_add;
+  request.operation = job.operation;
+  const std::uint32_t length =
+      static_cast<std::uint32_t>(random_.chance(100)   ? 0
+                                 : random_.chance(600) ? random_.between(1, 300)
+                                                       : random_.between(1, scenario_.largest));
+  bool ready = false;
+  switch (job.operation) {
+    case Operation::write:
+    case Operation::read: ready = lay_out(job, request, to, length); break;
+    case Operation::send:
+    case Operation::receive: ready = prepare_two_sided(job, request, length); break;
+    default: ready = prepare_atomic(job, request, to); break;
+  }
+  if (!ready) return;
+  add_options(job, request);
+  TransferId id;
+  job.accepted = true;  // its completion may come before submit() returns
+  job.submitted = simulation_.now();
+  const Submitted submitted = from.engine->submit({&request, 1}, {&id, 1});
+  job.accepted = submitted.taken == 1;
+  job.id = id;
+  simulation_.note(from.host->index(), [&] {
+    return "#" + std::to_string(number) + " operation " + std::to_string(static_cast<int>(job.operation)) + " of " +
+           std::to_string(job.length) + " bytes to " + to.who->name + " notify " +
+           std::to_string(static_cast<int>(job.notify)) +
+           (job.after ? " after #" + std::to_string(job.after->number) : "") +
+           (job.accepted ? "" : " refused: " + submitted.status.to_string());
+  });
+  if (job.accepted) {
+    ++oracle_.accepted;
+    return;
+  }
+  if (job.completed) oracle_.fail("a refused transfer completed");
+  if (faults_struck_ == 0 && !submitted.status.is_ok() && submitted.status.code() != ErrorCode::queue_full)
+    oracle_.fail("transfer #" + std::to_string(number) + " refused: " + submitted.status.to_string());
+  if (job.local_range.length != 0) job.local->give_back(job.local_range);
+  if (job.remote_range.length != 0) job.remote->give_back(job.remote_range);
+}
+
+// Memory on both sides and one of the four layouts over it.
+bool Campaign::lay_out(Job& job, Request& request, const Application::Acquaintance& to, std::uint32_t length) {
+  if (to.regions.empty()) return false;
+  const std::size_t which = random_.below(to.regions.size());
+  job.local = job.from->arenas[random_.below(job.from->arenas.size())].get();
+  job.remote = to.who->arenas[which].get();
+  if (!to.regions[which].id || job.local->given_up || job.remote->given_up || !job.local->region.id) return false;
+  const RegionId near = job.local->region.id;
+  const RemoteRegionId far = to.regions[which].id;
+  const std::uint64_t shape = random_.below(10);
+  const auto count = static_cast<std::uint32_t>(shape < 5 ? 1 : random_.between(1, 12));
+  const std::uint32_t block = shape < 5 ? length : std::min<std::uint32_t>(length, 200);
+  const auto gap_near = static_cast<std::uint32_t>(random_.below(20)),
+             gap_far = static_cast<std::uint32_t>(random_.below(20));
+  const std::uint32_t stride_near = block + gap_near, stride_far = block + gap_far;
+  const auto lead_near = static_cast<std::uint32_t>(random_.below(9)),
+             lead_far = static_cast<std::uint32_t>(random_.below(9));
+  if (!job.local->take(lead_near + stride_near * count, random_, job.local_range)) return false;
+  if (!job.remote->take(lead_far + stride_far * count, random_, job.remote_range)) {
+    job.local->give_back(job.local_range);
+    return false;
+  }
+  job.length = block * count;
+  const std::uint64_t at_near = job.local_range.begin + lead_near, at_far = job.remote_range.begin + lead_far;
+  std::vector<std::uint32_t> order(count);
+  for (std::uint32_t i = 0; i < count; ++i) order[i] = i;
+  if (shape >= 8)
+    for (std::uint32_t i = count; i > 1; --i) std::swap(order[i - 1], order[random_.below(i)]);
+  for (std::uint32_t i = 0; i < count; ++i)
+    job.pieces.push_back({lead_near + stride_near * i, lead_far + stride_far * order[i], block});
+  const Extent first{{near, at_near, block}, {far, at_far}};
+  if (shape < 5) {
+    request.layout = first;
+  } else if (shape < 6) {
+    for (const Job::Piece& piece : job.pieces)
+      job.extents.push_back(
+          {{near, job.local_range.begin + piece.local, piece.length}, {far, job.remote_range.begin + piece.remote}});
+    request.layout = std::span<const Extent>(job.extents);
+  } else if (shape < 8) {
+    request.layout = Strided{first, stride_near, stride_far, count};
+  } else {
+    for (const Job::Piece& piece : job.pieces) {
+      job.local_index.push_back(job.local_range.begin + piece.local);
+      job.remote_index.push_back(job.remote_range.begin + piece.remote);
+    }
+    request.layout = Paged{near, far, block, 1, 1, job.local_index, job.remote_index};
+  }
+  return block != 0 || shape < 5;
+}
+
+bool Campaign::prepare_two_sided(Job& job, Request& request, std::uint32_t length) {
+  job.local = job.from->arenas.front().get();
+  if (!job.local->region.id || job.local->given_up) return false;
+  const auto room = job.operation == Operation::receive ? std::max<std::uint32_t>(length, 256) : length;
+  if (!job.local->take(room, random_, job.local_range)) return false;
+  job.length = room;
+  job.tag = random_.below(2);
+  request.tag = job.tag;
+  request.layout = Extent{{job.local->region.id, job.local_range.begin, room}, {}};
+  if (job.operation == Operation::receive) return true;
+  for (std::uint32_t i = 0; i < room; ++i) job.local->data()[job.local_range.begin + i] = pattern(job.number, i);
+  if (room >= 4) std::memcpy(job.local->data() + job.local_range.begin, &job.number, 4);
+  return true;
+}
+
+// A cell of its own, so that the sum is known: its painted bytes plus the addend.
+bool Campaign::prepare_atomic(Job& job, Request& request, const Application::Acquaintance& to) {
+  if (to.regions.empty()) return false;
+  const std::size_t which = random_.below(to.regions.size());
+  job.remote = to.who->arenas[which].get();
+  if (!to.regions[which].id || job.remote->given_up) return false;
+  if (!job.remote->take(8, random_, job.remote_range)) return false;
+  request.target = {to.regions[which].id, job.remote_range.begin};
+  request.operand = random_.between(1, 1000);
+  job.operand = request.operand;
+  job.length = 8;
+  return true;
+}
+
+void Campaign::add_options(Job& job, Request& request) {
+  RequestOptions& options = request.options;
+  if (job.operation == Operation::write && random_.chance(500)) {
+    job.notify = options.notify.kind = random_.chance(700) ? NotifyKind::event : NotifyKind::counter;
+    options.notify.immediate =
+        job.notify == NotifyKind::event ? job.number : static_cast<std::uint32_t>(random_.below(4));
+    if (job.notify == NotifyKind::event && random_.chance(400)) {
+      job.message.resize(random_.between(1, kMaxNotifyMessage));
+      for (std::size_t i = 0; i < job.message.size(); ++i) job.message[i] = pattern(job.number, i);
+      options.notify.message = job.message;
+    }
+  }
+  if (random_.chance(150) && job.operation != Operation::receive && job.number > 0) {
+    Job& before = oracle_.job(static_cast<std::uint32_t>(random_.below(job.number)));
+    // By callback, so that its end is seen when it happens.
+    if (before.accepted && !before.completed && before.deliver == Deliver::to_callback && before.from == job.from &&
+        before.operation != Operation::receive && before.operation != Operation::send) {
+      job.after = &before;
+      options.after = before.id;
+    }
+  }
+  if (random_.chance(50)) options.deadline = std::chrono::microseconds(random_.between(10, 20'000));
+  options.checksum = random_.chance(100);
+  options.priority = static_cast<Priority>(random_.below(3));
+  const std::uint64_t how = random_.below(10);
+  options.deliver = job.deliver = how < 6 ? Deliver::to_callback : how < 8 ? Deliver::to_poll : Deliver::to_wait;
+  options.callback = job.deliver == Deliver::to_callback ? &Oracle::on_completion : nullptr;
+  options.user_data = &job;
+}
+
+void Campaign::cancel_one(Application& app) {
+  std::vector<Job*> mine;
+  for (Job& job : oracle_.jobs())
+    if (job.from == &app && job.accepted && !job.completed && !job.cancelled) mine.push_back(&job);
+  if (mine.empty()) return;
+  Job& job = *mine[random_.below(mine.size())];
+  job.cancelled = true;
+  const auto result = app.engine->cancel(job.id, std::chrono::seconds(3));
+  if (result) oracle_.cancelled(job, *result);
+}
+
+// Deregisters one of its regions under whatever traffic there is, uses the memory at once, and registers it again.
+void Campaign::exchange_region(Application& app) {
+  Arena& arena = *app.arenas[random_.below(app.arenas.size())];
+  if (arena.given_up || !arena.region.id) return;
+  simulation_.note(app.host->index(), [] { return "deregisters a region"; });
+  const Region region = arena.region;
+  arena.region = {};
+  const Status status = app.engine->deregister(region, std::chrono::seconds(3));
+  simulation_.note(app.host->index(), [&] { return "deregistered: " + status.to_string(); });
+  for (const auto& other : applications_)
+    for (auto& known : other->known)
+      if (known.who == &app && !known.regions.empty())
+        for (std::size_t i = 0; i < app.arenas.size() && i < known.regions.size(); ++i)
+          if (app.arenas[i].get() == &arena) known.regions[i] = {};
+  if (app.dead) return;
+  if (!status) {
+    if (status.code() != ErrorCode::not_fenced) oracle_.fail("deregister: " + status.to_string());
+    arena.given_up = true;
+    return;
+  }
+  // Fenced: the memory is the application's alone, all of it, whatever is still in flight elsewhere.
+  collect(app);
+  oracle_.region_is_free(app, arena);
+  const auto again = app.engine->register_memory(arena.data(), arena.size(), Access::all);
+  if (again)
+    arena.region = *again;
+  else
+    oracle_.fail("register_memory again: " + again.status().to_string());
+}
+
+}  // namespace fairway::sim

@@ -1,0 +1,164 @@
+// fairway sim: whole systems in virtual time, from a seed.
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fairway/simulation.h"
+
+#include "command.h"
+
+namespace fairway::tool {
+namespace {
+
+struct Range {
+  std::uint64_t first = 1;
+  std::uint64_t last = 1;
+};
+
+// "7" or "1..1000".
+bool parse_range(const std::string& text, Range& out) {
+  const std::size_t dots = text.find("..");
+  try {
+    std::size_t used = 0;
+    out.first = std::stoull(text.substr(0, dots), &used);
+    if (used != text.substr(0, dots).size()) return false;
+    if (dots == std::string::npos) {
+      out.last = out.first;
+      return true;
+    }
+    const std::string end = text.substr(dots + 2);
+    out.last = std::stoull(end, &used);
+    return used == end.size() && out.last >= out.first;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+std::string replay(std::uint64_t seed) {
+  return fmt::format("fairway sim --seed {} --trace", seed);
+}
+
+// A run that can neither go on nor end leaves nothing to unwind.
+[[noreturn]] void hopeless(std::uint64_t seed, const std::string& why) {
+  std::fputs(fmt::format("fairway sim: seed {} hangs: {}\n  {}\n", seed, why, replay(seed)).c_str(), stderr);
+  std::_Exit(static_cast<int>(Exit::failed));
+}
+
+Exit one(Tool& tool, std::uint64_t seed, bool trace) {
+  SimulationRequest request;
+  request.seed = seed;
+  if (trace) request.trace = [&tool](const std::string& line) { tool.print(line + "\n"); };
+  request.hopeless = [seed](const std::string& why) { hopeless(seed, why); };
+  const SimulationReport report = simulate(request);
+  tool.print(fmt::format(
+      "seed {}: {} engines, {} faults, {} of {} transfers ok, {} events in {:.3f} virtual ms, hash {:016x}\n",
+      report.seed, report.engines, report.faults, report.succeeded, report.transfers, report.events,
+      static_cast<double>(report.virtual_us) / 1000, report.hash));
+  if (report.passed) return Exit::done;
+  tool.print(report.failure);
+  return tool.fail(fmt::format("seed {} breaks a promise", seed));
+}
+
+// What the threads of a campaign add to; `mutex` guards all but `next`.
+struct Sum {
+  std::atomic<std::uint64_t> next{0};
+  std::mutex mutex;
+  std::uint64_t seeds = 0, engines = 0, faults = 0, transfers = 0, succeeded = 0, events = 0, landed = 0, stopped = 0;
+  double virtual_seconds = 0;
+  std::vector<SimulationReport> failed;
+};
+
+void work(Sum& sum, const Range& range) {
+  for (;;) {
+    const std::uint64_t seed = sum.next.fetch_add(1);
+    if (seed > range.last) return;
+    SimulationRequest request;
+    request.seed = seed;
+    request.hopeless = [seed](const std::string& why) { hopeless(seed, why); };
+    SimulationReport report = simulate(request);
+    std::lock_guard lock(sum.mutex);
+    ++sum.seeds;
+    sum.engines += report.engines;
+    sum.faults += report.faults;
+    sum.transfers += report.transfers;
+    sum.succeeded += report.succeeded;
+    sum.events += report.events;
+    sum.landed += report.late_landed;
+    sum.stopped += report.late_stopped;
+    sum.virtual_seconds += static_cast<double>(report.virtual_us) / 1e6;
+    if (!report.passed) sum.failed.push_back(std::move(report));
+  }
+}
+
+Exit many(Tool& tool, const Range& range, unsigned jobs) {
+  using Seconds = std::chrono::duration<double>;
+  Sum sum;
+  sum.next = range.first;
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < jobs; ++i) threads.emplace_back([&] { work(sum, range); });
+  const std::uint64_t count = range.last - range.first + 1;
+  std::uint64_t shown = 0;
+  while (tool.surroundings().stdout_is_tty) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::lock_guard lock(sum.mutex);
+    if (sum.seeds == count) break;
+    if (sum.seeds == shown) continue;
+    shown = sum.seeds;
+    std::fputs(fmt::format("\r{} of {} seeds, {} failed ", sum.seeds, count, sum.failed.size()).c_str(), stderr);
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (shown != 0) std::fputs("\r\033[K", stderr);
+  const double seconds = Seconds(std::chrono::steady_clock::now() - began).count();
+  tool.print(fmt::format(
+      "seeds         {:>12}   {}..{}, {:.3f} ms CPU each\n"
+      "engines       {:>12}   restarts included\n"
+      "faults        {:>12}   links, devices, hosts, partitions\n"
+      "transfers     {:>12}   {:.1f} % ok, the others failed as they should\n"
+      "late frames   {:>12}   of broken links: {} landed before their fence, {} were stopped by it\n"
+      "virtual time  {:>10.1f} s   {} events\n"
+      "failed        {:>12}\n",
+      sum.seeds, range.first, range.last, seconds * 1000 * jobs / static_cast<double>(sum.seeds), sum.engines,
+      sum.faults, sum.transfers,
+      100.0 * static_cast<double>(sum.succeeded) / static_cast<double>(std::max<std::uint64_t>(1, sum.transfers)),
+      sum.landed + sum.stopped, sum.landed, sum.stopped, sum.virtual_seconds, sum.events, sum.failed.size()));
+  for (const SimulationReport& report : sum.failed)
+    tool.print(fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed), report.failure));
+  return sum.failed.empty() ? Exit::done : tool.fail(fmt::format("{} seeds break a promise", sum.failed.size()));
+}
+
+struct Options {
+  std::uint64_t seed = 0;
+  std::string seeds;
+  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
+  bool trace = false;
+};
+
+}  // namespace
+
+void add_sim(Tool& tool) {
+  CLI::App& command =
+      tool.add(Group::insight, "sim", "Run engines on simulated clocks, sockets and NICs, and check every promise");
+  const auto options = std::make_shared<Options>();
+  command.add_option("--seed", options->seed, "One run; the same seed does the same, event by event");
+  command.add_option("--seeds", options->seeds, "A campaign: 1..1000");
+  command.add_option("--jobs", options->jobs, "Threads of a campaign")
+      ->check(CLI::Range(1u, 1024u))
+      ->capture_default_str();
+  command.add_flag("--trace", options->trace, "With --seed: print what happens, one line each");
+  tool.on_run(command, [&tool, options] {
+    if (options->seeds.empty()) return one(tool, options->seed == 0 ? 1 : options->seed, options->trace);
+    Range range;
+    if (!parse_range(options->seeds, range)) return tool.misused("--seeds takes a number or a range such as 1..1000");
+    return many(tool, range, options->jobs);
+  });
+}
+
+}  // namespace fairway::tool
