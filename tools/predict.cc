@@ -1,19 +1,18 @@
 // fairway predict: what a path should reach, beside what was measured, and what would change it.
-#include <fmt/format.h>
-
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "topology/discover.h"
-#include "topology/file.h"
-#include "topology/load.h"
-#include "topology/text.h"
+#include <fmt/format.h>
 
 #include "command.h"
 #include "predict/report.h"
 #include "predict/what_if.h"
+#include "topology/discover.h"
+#include "topology/file.h"
+#include "topology/load.h"
+#include "topology/text.h"
 
 namespace fairway::tool {
 namespace {
@@ -76,7 +75,7 @@ class Predict {
     if (!machine) return tool_.fail(machine.status());
     what_.machine = std::move(*machine);
     for (const auto& word : options_.what_if) {
-      if (auto status = apply(word, what_); !status) return tool_.misused(status.message());
+      if (auto status = imagine(word, what_); !status) return tool_.misused(status.message());
     }
     auto constants = load_constants();
     if (!constants) return tool_.fail(constants.status());
@@ -157,8 +156,8 @@ class Predict {
   Result<Flow> flow_of(const Model& model, const std::string& word) const {
     const auto ends = topology::text::split(word, ':');
     if (ends.size() < 2 || ends.size() > 3) {
-      return Status(ErrorCode::invalid_argument,
-                    fmt::format("'{}' is no flow: say FROM:TO, or FROM:NIC:TO for a loop", topology::text::quote(word)));
+      return Status(ErrorCode::invalid_argument, fmt::format("'{}' is no flow: say FROM:TO, or FROM:NIC:TO for a loop",
+                                                             topology::text::quote(word)));
     }
     const auto from = parse_endpoint(model.machine(), ends.front());
     if (!from) return from.status();
@@ -169,7 +168,8 @@ class Predict {
       const auto nic = parse_endpoint(model.machine(), ends[1]);
       if (!nic) return nic.status();
       if (nic->kind != EndpointKind::nic) {
-        return Status(ErrorCode::invalid_argument, fmt::format("'{}' loops through what is no NIC", topology::text::quote(word)));
+        return Status(ErrorCode::invalid_argument,
+                      fmt::format("'{}' loops through what is no NIC", topology::text::quote(word)));
       }
       flow.loop = nic->index;
     }
@@ -227,10 +227,12 @@ void add_predict(Tool& tool) {
   auto& o = *options;
   command.add_option("flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
   command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")->type_name("FILE");
-  command.add_option("--measured", o.measured, "Measured rows (CSV or JSON) to set beside the expected")->type_name("FILE");
+  command.add_option("--measured", o.measured, "Measured rows (CSV or JSON) to set beside the expected")
+      ->type_name("FILE");
   command.add_option("--calibrate", o.calibrate, "Measured rows to fit constants to; kept beside --from's file")
       ->type_name("FILE");
-  command.add_option("--calibration", o.calibration, "Where that calibration is, if not beside the file")->type_name("FILE");
+  command.add_option("--calibration", o.calibration, "Where that calibration is, if not beside the file")
+      ->type_name("FILE");
   command.add_flag("--no-calibration", o.no_calibration, "Neither use nor keep one");
   command.add_option("--nic", o.nic, "The NIC of rows that name none")->type_name("NIC");
   command.add_flag("--loop", o.loop, "Out and in again through one NIC (a loopback test)");

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "predict/range.h"
+
+// The few numbers that the model cannot take from the machine's own facts. One table (constants.cc) says what each is,
+// between which values it lies, and where they come from. None was fitted on the measurements that the tests compare
+// the model with.
+namespace fairway::predict {
+
+enum class ConstantId : std::uint8_t {
+  wire_fill,
+  one_qp,
+  pcie_dma,
+  pcie_copy,
+  pcie_copy_old,
+  pcie_64_bytes,
+  gpu_read_old,
+  node,
+  sys_unknown,
+  sys_intel_old,
+  sys_intel_skylake,
+  sys_intel_sapphire,
+  sys_intel_emerald,
+  sys_amd_zen12,
+  sys_amd_zen34,
+  sys_amd_zen5,
+  sys_arm,
+  sys_power9,
+  sys_zhaoxin,
+  strict,
+  strict_amd,
+  strict_vm,
+  socket_memory,
+  nvlink_sm,
+  nvlink_copy,
+  nvlink_copy_old,
+  xgmi,
+  c2c,
+  latency_pix,
+  latency_pxb,
+  latency_phb,
+  latency_node,
+  latency_sys,
+  latency_nvlink,
+  latency_host,
+  latency_wire,
+  count,
+};
+inline constexpr std::size_t kConstantCount = static_cast<std::size_t>(ConstantId::count);
+
+enum class Unit : std::uint8_t { share, gbs, gbps, us };
+std::string_view to_string(Unit unit);
+
+struct ConstantRow {
+  ConstantId id;
+  std::string_view name;  // "pcie.dma": stable, for files and command lines
+  Unit unit;              // share: of a nominal rate; gbs: GB/s; gbps: Gb/s; us: microseconds
+  Range range;
+  std::string_view what;
+  std::string_view source;
+};
+std::span<const ConstantRow> constant_table();
+const ConstantRow& row_of(ConstantId id);
+std::optional<ConstantId> constant_from(std::string_view name);
+
+// The table's values, or those that a calibration put in their place. A value.
+class Constants {
+ public:
+  Constants();
+  [[nodiscard]] const Range& operator[](ConstantId id) const { return values_[static_cast<std::size_t>(id)]; }
+  void set(ConstantId id, const Range& range) { values_[static_cast<std::size_t>(id)] = range; }
+  // Differs from the table.
+  [[nodiscard]] bool is_calibrated(ConstantId id) const { return !((*this)[id] == row_of(id).range); }
+
+ private:
+  std::array<Range, kConstantCount> values_;
+};
+
+}  // namespace fairway::predict

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fairway/status.h"
+
+#include "predict/cpu.h"
+#include "predict/range.h"
+#include "topology/machine.h"
+
+namespace fairway::predict {
+
+enum class EndpointKind : std::uint8_t {
+  gpu,          // its memory
+  nic,          // the wire at its port
+  host_memory,  // of one NUMA node
+  remote,       // another machine, through the NIC that suits best
+};
+
+struct Endpoint {
+  EndpointKind kind = EndpointKind::gpu;
+  std::uint32_t index = 0;           // into the machine's gpus, nics or numa_nodes; unused for remote
+  std::optional<std::uint32_t> leg;  // of a bonded NIC: only this one
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+// "gpu3", "nic0", "mlx5_bond_0", "nic0/leg1", "numa1" or "host1", "remote"; case does not matter. invalid_argument
+// names what there is instead.
+Result<Endpoint> parse_endpoint(const topology::Machine& machine, std::string_view text);
+std::string to_string(const topology::Machine& machine, const Endpoint& endpoint);
+topology::NodeRef node_of(const Endpoint& endpoint);  // none for remote
+
+enum class Ordering : std::uint8_t {
+  unknown,
+  relaxed,  // the memory is registered with IBV_ACCESS_RELAXED_ORDERING, and the device may use it
+  strict,
+};
+std::string_view to_string(Ordering ordering);
+
+// How the bytes are moved.
+struct Conditions {
+  std::uint32_t qps = 1;     // queue pairs, hashed to the legs of a bond
+  bool round_robin = false;  // they are dealt to the legs in turn instead
+  bool by_kernel = false;    // GPU to GPU by loads and stores of a kernel, not by a copy engine
+  Ordering ordering = Ordering::unknown;
+  std::optional<std::uint32_t> mtu;   // bytes of payload in a packet of the wire; else the port's own
+  std::optional<std::uint32_t> legs;  // of bonds that may be used; else all
+  friend bool operator==(const Conditions&, const Conditions&) = default;
+};
+
+// Bytes from one memory to another, or to the wire. With `loop` they go out through that NIC and come back in through
+// the same one, so its port and links carry them in both directions.
+struct Flow {
+  Endpoint from;
+  Endpoint to;
+  std::optional<std::uint32_t> loop;  // into the machine's nics
+  Conditions conditions;
+};
+std::string to_string(const topology::Machine& machine, const Flow& flow);
+
+// What a person asserts of the machine, against or beyond its facts. GB/s per direction, raw.
+struct Assumptions {
+  std::map<topology::NodeRef, double> link_gbs;  // a GPU's or NIC's PCIe link
+  std::map<std::uint32_t, double> port_gbps;     // Gb/s of one port (one leg), by NIC
+  std::optional<CpuKind> cpu;
+  std::optional<bool> virtual_machine;
+};
+
+}  // namespace fairway::predict

@@ -1,0 +1,219 @@
+#include "predict/links.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "topology/catalog.h"
+#include "topology/text.h"
+
+namespace fairway::predict {
+namespace {
+
+using topology::Machine;
+using topology::NodeKind;
+using topology::NodeRef;
+
+// "sm_90" -> 90; 0 when it is none of NVIDIA's.
+std::uint32_t sm_of(const topology::Gpu& gpu) {
+  const auto name = gpu.architecture.value_or("");
+  if (!name.starts_with("sm_")) return 0;
+  return static_cast<std::uint32_t>(topology::text::leading_unsigned(std::string_view(name).substr(3)).value_or(0));
+}
+
+// GT/s per lane of a GPU's link; 0 when neither model nor architecture says it.
+double gpu_gts(const topology::Gpu& gpu) {
+  if (gpu.model) {
+    if (const auto* generation = topology::find_gpu_generation(*gpu.model)) return generation->pcie_gts;
+  }
+  const auto sm = sm_of(gpu);
+  if (sm >= 90) return 32;
+  if (sm >= 80) return 16;
+  if (sm > 0) return 8;
+  const auto architecture = gpu.architecture.value_or("");
+  if (architecture == "gfx942" || architecture == "gfx950") return 32;
+  if (architecture.starts_with("gfx90")) return 16;
+  return 0;
+}
+
+const topology::NicGeneration* nic_generation(const Machine& machine, const topology::Nic& nic) {
+  if (nic.model) {
+    if (const auto* generation = topology::find_nic_generation(*nic.model)) return generation;
+  }
+  if (!nic.rdma) return nullptr;
+  const auto& type = machine.rdma[nic.rdma.index].hca_type;
+  return type ? topology::find_nic_generation(*type) : nullptr;
+}
+
+// The slowest x16 generation that feeds a port of so many Gb/s; GT/s per lane.
+double generation_for(double gbps) {
+  for (const double gts : {8.0, 16.0, 32.0}) {
+    if (topology::pcie_gbs(gts, 16) * 0.8 >= gbps / 8) return gts;
+  }
+  return 64;
+}
+
+bool is_pci_bridge(const Machine& machine, NodeRef node) {
+  return node.kind == NodeKind::pci && machine.pci[node.index].kind != topology::PciKind::endpoint;
+}
+
+bool is_written_by_people(topology::Source source) {
+  return source == topology::Source::nccl_xml || source == topology::Source::rccl_xml ||
+         source == topology::Source::hwloc_xml;
+}
+
+}  // namespace
+
+bool is_virtual(const Machine& machine, const Assumptions& assumptions) {
+  if (assumptions.virtual_machine) return *assumptions.virtual_machine;
+  return machine.virtual_machine && *machine.virtual_machine != "none";
+}
+
+Capacity assumed_pcie(const Machine& machine, NodeRef node, const Assumptions& assumptions) {
+  if (const auto said = assumptions.link_gbs.find(node); said != assumptions.link_gbs.end()) {
+    return {Range::exactly(said->second), "as you said"};
+  }
+  const auto x16 = [](double gts) { return topology::pcie_gbs(gts, 16); };
+  double gts = 0;
+  std::string why;
+  if (node.kind == NodeKind::gpu) {
+    gts = gpu_gts(machine.gpus[node.index]);
+    why = "its model's link";
+  } else if (node.kind == NodeKind::nic) {
+    const auto* generation = nic_generation(machine, machine.nics[node.index]);
+    if (generation != nullptr) {
+      gts = generation->pcie_gts;
+      why = fmt::format("{}'s link", generation->name);
+    }
+    const auto port = port_rate(machine, node.index, assumptions);
+    if (port.gbps) {
+      const auto needed = generation_for(*port.gbps * port.legs);
+      if (needed > gts && generation == nullptr) {
+        gts = needed;
+        why = "the least that feeds its port";
+      }
+    }
+  }
+  if (gts > 0) return {Range::exactly(x16(gts)), fmt::format("{}, x16 assumed", why)};
+  // A GPU of unknown make is at least of the generation that the NICs beside it need.
+  double beside = 16;
+  for (std::uint32_t i = 0; node.kind == NodeKind::gpu && i < machine.nics.size(); ++i) {
+    const auto port = port_rate(machine, i, assumptions);
+    if (port.gbps) beside = std::max(beside, std::min(32.0, generation_for(*port.gbps * port.legs)));
+  }
+  return {{x16(std::min(beside, 16.0)), x16(beside), x16(32)}, "its generation is unknown: between Gen4 and Gen5"};
+}
+
+PortRate port_rate(const Machine& machine, std::uint32_t index, const Assumptions& assumptions) {
+  const auto& nic = machine.nics[index];
+  PortRate rate;
+  const auto one = topology::nic_one_flow_gbps(machine, nic);
+  const auto all = topology::nic_capacity_gbps(machine, nic);
+  if (one && *one > 0) {
+    rate.gbps = *one;
+    if (all && nic.bond) rate.legs = std::max(1U, static_cast<std::uint32_t>(*all / *one + 0.5));
+  } else if (const auto* generation = nic_generation(machine, nic)) {
+    rate.gbps = generation->port_gbps;
+    rate.assumed = fmt::format("the fastest port of a {}", generation->name);
+  }
+  if (const auto said = assumptions.port_gbps.find(index); said != assumptions.port_gbps.end()) {
+    rate.gbps = said->second;
+    rate.assumed = "as you said";
+  }
+  return rate;
+}
+
+double payload_share(std::uint32_t mtu, bool infiniband) {
+  // RoCE v2: Ethernet 14 + 4, preamble and gap 20, IPv4 20, UDP 8, BTH 12, ICRC 4. InfiniBand: LRH 8, BTH 12, ICRC 4,
+  // VCRC 2. The RETH of a message's first packet is small against large messages.
+  const double overhead = infiniband ? 26 : 82;
+  return mtu / (mtu + overhead);
+}
+
+WireFacts wire_facts(const Machine& machine, std::uint32_t index, const Conditions& conditions) {
+  const auto& nic = machine.nics[index];
+  WireFacts facts;
+  std::optional<std::uint32_t> mtu = conditions.mtu;
+  if (nic.rdma) {
+    for (const auto& port : machine.rdma[nic.rdma.index].ports) {
+      if (port.link_layer) facts.infiniband = *port.link_layer == "InfiniBand";
+      if (!mtu && port.active_mtu) mtu = *port.active_mtu;
+    }
+  }
+  if (!mtu && !facts.infiniband) {
+    std::vector<topology::Ref<topology::NetInterface>> interfaces = nic.interfaces;
+    if (nic.bond) interfaces.insert(interfaces.begin(), machine.bonds[nic.bond.index].interface);
+    for (const auto interface : interfaces) {
+      if (!interface) continue;
+      const auto& bytes = machine.interfaces[interface.index].mtu;
+      if (!bytes || mtu) continue;
+      // RoCE takes the largest of its sizes that fits the interface's packets.
+      for (const std::uint32_t size : {4096U, 2048U, 1024U, 512U, 256U}) {
+        if (!mtu && *bytes >= size + 60) mtu = size;
+      }
+    }
+  }
+  facts.mtu_assumed = !mtu;
+  facts.mtu = mtu.value_or(4096);
+  const double share = payload_share(facts.mtu, facts.infiniband);
+  facts.payload = Range::exactly(share);
+  if (facts.mtu_assumed && !facts.infiniband) facts.payload.low = payload_share(1024, false);
+  return facts;
+}
+
+std::uint32_t nvlink_generation(const Machine& machine, std::uint32_t index) {
+  const auto& gpu = machine.gpus[index];
+  for (const auto& link : machine.links) {
+    const NodeRef self{NodeKind::gpu, index};
+    if ((link.a == self || link.b == self) && link.generation) return *link.generation;
+  }
+  if (gpu.model) {
+    if (const auto* generation = topology::find_gpu_generation(*gpu.model)) return generation->nvlink;
+  }
+  const auto sm = sm_of(gpu);
+  return sm >= 100 ? 5 : sm >= 90 ? 4 : sm >= 80 ? 3 : sm >= 70 ? 2 : sm >= 60 ? 1 : 0;
+}
+
+Range nvlink_gbs(const Machine& machine, std::uint32_t gpu) {
+  switch (nvlink_generation(machine, gpu)) {
+    case 0: return {20, 25, 50};
+    case 1: return Range::exactly(20);
+    case 5: return Range::exactly(50);
+    default: return Range::exactly(25);
+  }
+}
+
+bool is_before_ampere(const topology::Gpu& gpu) {
+  const auto sm = sm_of(gpu);
+  if (sm > 0) return sm < 80;
+  if (!gpu.model) return false;
+  const auto* generation = topology::find_gpu_generation(*gpu.model);
+  return generation != nullptr && generation->pcie_gts <= 8 && gpu.model->find("MI") == std::string::npos;
+}
+
+std::vector<bool> doubtful_edges(const Machine& machine, const std::vector<topology::Edge>& edges) {
+  // The fastest link of an end device below each bridge.
+  std::map<NodeRef, double> fastest;
+  for (const auto& edge : edges) {
+    if (edge.kind != topology::EdgeKind::pcie || !edge.gbs || is_pci_bridge(machine, edge.b)) continue;
+    if (edge.b.kind != NodeKind::gpu && edge.b.kind != NodeKind::nic) continue;
+    for (auto above = topology::pci_of(machine, edge.b); above; above = machine.pci[above.index].parent) {
+      auto& best = fastest[{NodeKind::pci, above.index}];
+      best = std::max(best, *edge.gbs);
+    }
+  }
+  const bool guest = machine.virtual_machine && *machine.virtual_machine != "none";
+  std::vector<bool> doubtful(edges.size(), false);
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    const auto& edge = edges[i];
+    if (edge.kind != topology::EdgeKind::pcie || !edge.gbs || !is_pci_bridge(machine, edge.b)) continue;
+    const bool first_generation = machine.pci[edge.b.index].link.speed_gts.value_or(8) <= 5;
+    const auto below = fastest.find(edge.b);
+    doubtful[i] = below != fastest.end() && *edge.gbs < 0.5 * below->second &&
+                  (guest || is_written_by_people(edge.gbs.source) || first_generation);
+  }
+  return doubtful;
+}
+
+}  // namespace fairway::predict

@@ -1,0 +1,335 @@
+#include "predict/plan.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "predict/odds.h"
+
+namespace fairway::predict {
+
+using topology::EdgeKind;
+using topology::NodeKind;
+using topology::NodeRef;
+using topology::PathClass;
+using topology::PathKind;
+
+namespace {
+
+bool is_peer_kind(EndpointKind kind) {
+  return kind == EndpointKind::gpu || kind == EndpointKind::host_memory;
+}
+
+ConstantId latency_of(PathKind kind) {
+  switch (kind) {
+    case PathKind::self:
+    case PathKind::pix: return ConstantId::latency_pix;
+    case PathKind::pxb: return ConstantId::latency_pxb;
+    case PathKind::phb: return ConstantId::latency_phb;
+    case PathKind::nvlink:
+    case PathKind::xgmi: return ConstantId::latency_nvlink;
+    case PathKind::sys: return ConstantId::latency_sys;
+    case PathKind::node:
+    case PathKind::unknown: break;
+  }
+  return ConstantId::latency_node;
+}
+
+constexpr Range kOnlyBelow = {1, kUnbounded, kUnbounded};  // binds at the low end alone
+constexpr Range kNotAbove = {1, 1, kUnbounded};            // does not bind at the high end
+
+}  // namespace
+
+void Plan::add(const Plan& other) {
+  terms.insert(terms.end(), other.terms.begin(), other.terms.end());
+  latency_us = latency_us + other.latency_us;
+  for (const auto& note : other.notes) {
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  }
+}
+
+PathClass Planner::path_class(NodeRef a, NodeRef b) const {
+  const auto row = matrix_place_.find(a);
+  const auto column = matrix_place_.find(b);
+  if (row != matrix_place_.end() && column != matrix_place_.end()) return matrix_.at(row->second, column->second);
+  return topology::path_class(machine_, a, b).value_or(PathClass{});
+}
+
+bool Planner::is_one_socket(NodeRef a, NodeRef b) const {
+  const auto numa_a = a.kind == NodeKind::numa_node ? machine_.numa_nodes[a.index].os_index
+                                                    : topology::numa_of(machine_, a).value_or(~0U);
+  const auto numa_b = b.kind == NodeKind::numa_node ? machine_.numa_nodes[b.index].os_index
+                                                    : topology::numa_of(machine_, b).value_or(~0U);
+  if (numa_a == ~0U || numa_b == ~0U) return false;
+  if (numa_a == numa_b) return true;
+  const auto node_a = topology::find_numa(machine_, numa_a);
+  const auto node_b = topology::find_numa(machine_, numa_b);
+  if (!node_a || !node_b) return false;
+  const auto package = machine_.numa_nodes[node_a.index].package;
+  return package && package == machine_.numa_nodes[node_b.index].package;
+}
+
+// NUMA nodes of one socket (NPS4, SNC) are apart for the tools' class, but no socket link lies between them.
+PathClass Planner::crossing_class(NodeRef a, NodeRef b) const {
+  const auto path = path_class(a, b);
+  return path.kind == PathKind::sys && is_one_socket(a, b) ? PathClass{PathKind::node, 0} : path;
+}
+
+void Planner::add_ceiling(Plan& plan, ConstantId constant, std::string_view what, Range factor) const {
+  plan.terms.push_back({Term::kNone, constant, factor, what});
+}
+
+void Planner::add_latency(Plan& plan, PathClass path) const {
+  plan.latency_us = plan.latency_us + constants_[latency_of(path.kind)];
+}
+
+// The PCIe links between two places: those toward the CPU carry `up`'s share of their capacity, those away `down`'s.
+void Planner::add_tree(Plan& plan, NodeRef from, NodeRef to, ConstantId up, ConstantId down) const {
+  const auto assumed = [&](NodeRef node, bool is_down) {
+    const auto found = of_assumed_.find(node);
+    if (found == of_assumed_.end()) return;
+    plan.terms.push_back({found->second + (is_down ? 1U : 0U), is_down ? down : up, Range::exactly(1), {}});
+    if (const auto doubt = doubts_.find(found->second); doubt != doubts_.end()) plan.notes.push_back(doubt->second);
+  };
+  const auto steps = paths_.tree(from, to);
+  if (!steps) {
+    if (from.kind != NodeKind::numa_node) assumed(from, false);
+    if (to.kind != NodeKind::numa_node) assumed(to, true);
+    return;
+  }
+  for (const auto& step : *steps) {
+    if (paths_.edges()[step.edge].kind != EdgeKind::pcie) continue;
+    const auto first = of_edge_[step.edge];
+    const auto constant = step.down ? down : up;
+    plan.terms.push_back({first + (step.down ? 1U : 0U), constant, Range::exactly(1), {}});
+    if (const auto doubt = doubts_.find(first); doubt != doubts_.end()) plan.notes.push_back(doubt->second);
+  }
+}
+
+// What the way between two devices meets beyond their links: root complexes, sockets, and the order that they keep.
+void Planner::add_crossing(Plan& plan, NodeRef a, NodeRef b, Ordering ordering) const {
+  const auto path = crossing_class(a, b);
+  const bool amd = is_amd(cpu_);
+  if (virtual_ && ordering != Ordering::relaxed) {
+    add_ceiling(plan, ConstantId::strict_vm, "strict ordering in a virtual machine",
+                ordering == Ordering::strict ? Range::exactly(1) : kOnlyBelow);
+    plan.notes.emplace_back(
+        "in a virtual machine GPU memory that is not registered with relaxed ordering was measured at 84 Gb/s");
+  }
+  if (path.kind == PathKind::self || path.kind == PathKind::pix || path.kind == PathKind::pxb) return;
+  const auto strict = amd ? ConstantId::strict_amd : ConstantId::strict;
+  if (ordering == Ordering::strict) {
+    add_ceiling(plan, strict, "the plateau of strict ordering in a root complex");
+    plan.notes.emplace_back(
+        "a plateau at 15 to 16 GB/s is the mark of strict ordering: register with relaxed ordering");
+  }
+  if (path.kind == PathKind::sys) {
+    add_ceiling(plan, across_sockets(cpu_), "the crossing between sockets");
+    if (ordering == Ordering::unknown && cpu_ != CpuKind::unknown) {
+      add_ceiling(plan, strict, "the usual plateau across sockets", kNotAbove);
+    }
+    plan.notes.emplace_back(
+        "a plateau at 15 to 16 GB/s (120 to 128 Gb/s) is common across sockets; strict ordering is one of its causes");
+  } else if (path.kind == PathKind::node && !amd) {
+    add_ceiling(plan, ConstantId::node, "the crossing between host bridges");
+    if (ordering == Ordering::unknown) add_ceiling(plan, strict, "strict ordering in a root complex", kOnlyBelow);
+  } else if (path.kind == PathKind::unknown) {
+    add_ceiling(plan, ConstantId::sys_unknown, "whatever lies between: no source places both ends",
+                {1, kUnbounded, kUnbounded});
+    plan.notes.emplace_back("no source places both ends: the range spans from the nearest to the farthest");
+  }
+}
+
+// A device's DMA to memory of the other socket.
+void Planner::add_socket_to_memory(Plan& plan, NodeRef device, NodeRef numa) const {
+  const auto near = topology::numa_of(machine_, device);
+  if (!near || is_one_socket(device, numa)) return;
+  const auto steps = paths_.tree(device, numa);
+  bool known = false;
+  for (std::size_t i = 0; steps && i < steps->size(); ++i) {
+    const auto& step = (*steps)[i];
+    if (paths_.edges()[step.edge].kind != EdgeKind::socket || !paths_.edges()[step.edge].gbs) continue;
+    plan.terms.push_back(
+        {of_edge_[step.edge] + (step.down ? 1U : 0U), ConstantId::socket_memory, Range::exactly(1), {}});
+    known = true;
+  }
+  if (!known) {
+    // The links are there but nobody says how many: at worst what peers get, and no bound that we could name above.
+    add_ceiling(plan, across_sockets(cpu_), "the crossing between sockets", {1, 2, kUnbounded});
+    plan.notes.emplace_back("the rate between the sockets is unknown: twice what peers reach is taken for memory");
+  }
+}
+
+void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Conditions& how) const {
+  const auto& nic = machine_.nics[end.index];
+  auto rate = port_rate(machine_, end.index, assumptions_);
+  if (!rate.gbps) {
+    plan.notes.push_back(fmt::format("the port rate of {} is unknown: only its PCIe side is predicted", nic.name));
+    return;
+  }
+  if (!rate.assumed.empty())
+    plan.notes.push_back(fmt::format("port of {}: {} Gb/s, {}", nic.name, *rate.gbps, rate.assumed));
+  const auto wire = wire_facts(machine_, end.index, how);
+  if (wire.mtu_assumed) plan.notes.push_back(fmt::format("the MTU of {} is unknown: 4096 is expected", nic.name));
+  const double leg_gbs = *rate.gbps / 8;
+  plan.terms.push_back({of_port_.at(node_of(end)) + (receives ? 1U : 0U), ConstantId::wire_fill, wire.payload, {}});
+  add_ceiling(plan, ConstantId::one_qp, "what its queue pairs sustain", Range::exactly(how.qps / 8.0));
+  const auto legs = end.leg ? 1U : std::clamp(how.legs.value_or(rate.legs), 1U, rate.legs);
+  if (legs == rate.legs && legs == 1) return;
+  // Queue pairs on the legs of the bond: at worst all on one, at best dealt out evenly.
+  const double best = round_robin_share(how.qps, legs);
+  const Range share = how.round_robin ? Range::exactly(best) : Range{1.0 / legs, hashed_share(how.qps, legs), best};
+  Range factor;
+  for (const auto level : kLevels) factor.set(level, share.at(level) * legs * leg_gbs * wire.payload.at(level));
+  add_ceiling(plan, ConstantId::wire_fill,
+              how.qps == 1 || legs == 1 ? "one leg of its bond" : "its queue pairs' legs of the bond", factor);
+  if (how.qps > 1 && !how.round_robin && legs > 1) {
+    plan.notes.push_back(fmt::format("{} queue pairs hashed to {} legs use {:.0f} % of the bond on average", how.qps,
+                                     legs, 100 * share.expected));
+  }
+}
+
+void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_t nic, bool reads,
+                                const Conditions& how) const {
+  const auto device = NodeRef{NodeKind::nic, nic};
+  const auto place = node_of(memory);
+  const auto from = reads ? place : device;
+  const auto to = reads ? device : place;
+  if (memory.kind == EndpointKind::host_memory) {
+    add_tree(plan, from, to, ConstantId::pcie_dma, ConstantId::pcie_dma);
+    add_socket_to_memory(plan, device, place);
+    if (!reads && is_amd(cpu_) && how.ordering != Ordering::relaxed) {
+      add_ceiling(plan, ConstantId::strict_amd, "strict ordering in an EPYC root complex",
+                  how.ordering == Ordering::strict ? Range::exactly(1) : kOnlyBelow);
+    }
+    plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
+    plan.path = {is_one_socket(device, place) ? PathKind::node : PathKind::sys, 0};
+    return;
+  }
+  plan.path = path_class(place, device);
+  const auto crossing = crossing_class(place, device).kind;
+  const bool through_root = crossing == PathKind::phb || crossing == PathKind::node || crossing == PathKind::sys;
+  add_tree(plan, from, to, ConstantId::pcie_dma,
+           through_root && cuts_packets() ? ConstantId::pcie_64_bytes : ConstantId::pcie_dma);
+  add_crossing(plan, place, device, how.ordering);
+  if (reads && through_root && is_before_ampere(machine_.gpus[memory.index])) {
+    add_ceiling(plan, ConstantId::gpu_read_old, "a NIC's reads of a GPU before Ampere");
+    plan.notes.emplace_back(
+        "a NIC reads GPUs before Ampere slowly through a root complex: staging in host memory may be faster");
+  }
+  add_latency(plan, plan.path);
+}
+
+void Planner::add_between_gpus(Plan& plan, std::uint32_t a, std::uint32_t b, const Conditions& how) const {
+  const NodeRef from{NodeKind::gpu, a};
+  const NodeRef to{NodeKind::gpu, b};
+  plan.path = path_class(from, to);
+  add_latency(plan, plan.path);
+  if (plan.path.kind == PathKind::nvlink || plan.path.kind == PathKind::xgmi) {
+    const auto constant = plan.path.kind == PathKind::xgmi           ? ConstantId::xgmi
+                          : how.by_kernel                            ? ConstantId::nvlink_sm
+                          : nvlink_generation(machine_, a) - 1U < 2U ? ConstantId::nvlink_copy_old
+                                                                     : ConstantId::nvlink_copy;
+    const auto links = paths_.direct(from, to);
+    if (links.size() == 1 && paths_.edges()[links[0].edge].gbs) {
+      plan.terms.push_back({of_edge_[links[0].edge] + (links[0].down ? 1U : 0U), constant, Range::exactly(1), {}});
+      return;
+    }
+    if (plan.path.kind == PathKind::nvlink && links.empty() && of_fabric_.contains(from) && of_fabric_.contains(to)) {
+      plan.terms.push_back({of_fabric_.at(from), constant, Range::exactly(1), {}});
+      plan.terms.push_back({of_fabric_.at(to) + 1, constant, Range::exactly(1), {}});
+      return;
+    }
+    // Known by its class alone, or listed in parts: links x what one link of its generation carries.
+    const Range link = plan.path.kind == PathKind::xgmi ? Range{50, 64, 76.8} : nvlink_gbs(machine_, a);
+    add_ceiling(plan, constant, "the links between the two", link * plan.path.links);
+    return;
+  }
+  const auto crossing = crossing_class(from, to).kind;
+  const bool through_root = crossing == PathKind::phb || crossing == PathKind::node || crossing == PathKind::sys;
+  add_tree(plan, from, to, ConstantId::pcie_dma,
+           through_root && cuts_packets() ? ConstantId::pcie_64_bytes : ConstantId::pcie_dma);
+  // GPUs write with relaxed ordering of their own.
+  add_crossing(plan, from, to, Ordering::relaxed);
+  for (const auto& peer : machine_.peers) {
+    if (peer.from.index == a && peer.to.index == b && peer.write.known() && !*peer.write) {
+      plan.notes.push_back(fmt::format("the driver refuses this access ({}): it goes through host memory",
+                                       peer.refusal.value_or("no reason given")));
+    }
+  }
+}
+
+void Planner::add_host_copy(Plan& plan, const Endpoint& from, const Endpoint& to) const {
+  const bool out = from.kind == EndpointKind::gpu;
+  const auto gpu = node_of(out ? from : to);
+  const auto numa = node_of(out ? to : from);
+  plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
+  plan.path = {is_one_socket(gpu, numa) ? PathKind::node : PathKind::sys, 0};
+  for (const auto node : {numa, NodeRef{NodeKind::package, machine_.numa_nodes[numa.index].package.index}}) {
+    const auto links = paths_.direct(out ? gpu : node, out ? node : gpu);
+    if (links.empty() || !paths_.edges()[links[0].edge].gbs) continue;
+    plan.terms.push_back({of_edge_[links[0].edge] + (links[0].down ? 1U : 0U), ConstantId::c2c, Range::exactly(1), {}});
+    return;
+  }
+  const auto place = of_assumed_.find(gpu);
+  double raw = 0;
+  if (const auto steps = paths_.tree(gpu, numa); steps && !steps->empty()) {
+    raw = resources_[of_edge_[steps->front().edge]].gbs.expected;
+  } else if (place != of_assumed_.end()) {
+    raw = resources_[place->second].gbs.expected;
+  }
+  const auto constant = raw > 40 ? ConstantId::pcie_copy : ConstantId::pcie_copy_old;
+  add_tree(plan, node_of(from), node_of(to), constant, constant);
+  add_socket_to_memory(plan, gpu, numa);
+}
+
+Result<Plan> Planner::plan(const Flow& flow) const {
+  Plan plan;
+  const auto& how = flow.conditions;
+  const auto refuse = [&](std::string_view why) {
+    return Status(ErrorCode::invalid_argument, fmt::format("{}: {}", to_string(machine_, flow), why));
+  };
+  if (how.qps == 0) return refuse("needs at least one queue pair");
+  if (flow.from.kind == EndpointKind::remote || flow.to.kind == EndpointKind::remote) {
+    return refuse("a remote end needs its NIC to be chosen first");
+  }
+  if (flow.loop) {
+    if (!is_peer_kind(flow.from.kind) || !is_peer_kind(flow.to.kind)) return refuse("a loop joins two memories");
+    const Endpoint nic{EndpointKind::nic, *flow.loop, {}};
+    add_memory_to_nic(plan, flow.from, *flow.loop, true, how);
+    add_port(plan, nic, false, how);
+    const auto path = plan.path;
+    Plan back;
+    add_port(back, nic, true, how);
+    add_memory_to_nic(back, flow.to, *flow.loop, false, how);
+    plan.add(back);
+    plan.path = path;
+    return plan;
+  }
+  if (flow.from == flow.to) return refuse("both ends are the same: name a NIC to loop through");
+  const bool from_nic = flow.from.kind == EndpointKind::nic;
+  const bool to_nic = flow.to.kind == EndpointKind::nic;
+  if (from_nic && to_nic) {
+    if (flow.from.index == flow.to.index) return refuse("both ends are the same NIC");
+    add_port(plan, flow.from, false, how);
+    add_port(plan, flow.to, true, how);
+    plan.latency_us = plan.latency_us + constants_[ConstantId::latency_wire];
+  } else if (to_nic) {
+    add_memory_to_nic(plan, flow.from, flow.to.index, true, how);
+    add_port(plan, flow.to, false, how);
+  } else if (from_nic) {
+    add_port(plan, flow.from, true, how);
+    add_memory_to_nic(plan, flow.to, flow.from.index, false, how);
+  } else if (flow.from.kind == EndpointKind::gpu && flow.to.kind == EndpointKind::gpu) {
+    add_between_gpus(plan, flow.from.index, flow.to.index, how);
+  } else if (flow.from.kind == EndpointKind::host_memory && flow.to.kind == EndpointKind::host_memory) {
+    add_socket_to_memory(plan, node_of(flow.from), node_of(flow.to));
+    plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
+    plan.path = {is_one_socket(node_of(flow.from), node_of(flow.to)) ? PathKind::node : PathKind::sys, 0};
+  } else {
+    add_host_copy(plan, flow.from, flow.to);
+  }
+  return plan;
+}
+
+}  // namespace fairway::predict

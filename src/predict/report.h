@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "predict/calibrate.h"
+#include "predict/measured.h"
+#include "predict/model.h"
+#include "predict/odds.h"
+
+// Predictions as text for people and as JSON for programs. Pure functions; the JSON has every figure of the text.
+namespace fairway::predict {
+
+// Every GPU with every NIC, each pair alone.
+struct RateMatrix {
+  RowMode mode = RowMode::send;
+  std::vector<std::uint32_t> gpus;  // rows, into the machine's gpus
+  std::vector<std::uint32_t> nics;  // columns: those with an RDMA device; all where none has one
+  std::vector<Prediction> cells;    // row by row
+};
+RateMatrix rate_matrix(const Model& model, RowMode mode, const Conditions& conditions);
+
+struct FlowReport {
+  Flow flow;
+  Prediction prediction;
+};
+
+std::string text_of(const Model& model, const RateMatrix& matrix);
+std::string json_of(const Model& model, const RateMatrix& matrix);
+// `size_bytes` above 0 adds how long such a message takes.
+std::string text_of(const Model& model, std::span<const FlowReport> flows, double size_bytes);
+std::string json_of(const Model& model, std::span<const FlowReport> flows, double size_bytes);
+std::string text_of(const Model& model, const Flow& flow, std::span<const Route> routes);
+std::string json_of(const Model& model, const Flow& flow, std::span<const Route> routes);
+std::string text_of(const Model& model, std::span<const Comparison> comparisons);
+std::string json_of(const Model& model, std::span<const Comparison> comparisons);
+std::string text_of(const Calibration& calibration);
+std::string json_of(const Calibration& calibration);
+std::string text_of(const TwoTier& fabric, const FabricOdds& odds);
+std::string json_of(const TwoTier& fabric, const FabricOdds& odds);
+std::string bond_odds_text(std::uint32_t legs);
+std::string bond_odds_json(std::uint32_t legs);
+std::string constants_text(const Constants& constants);
+std::string constants_json(const Constants& constants);
+
+// A JSON string with its quotes; bytes that are no UTF-8 become '?'.
+std::string json_string(std::string_view text);
+
+}  // namespace fairway::predict

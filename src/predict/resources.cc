@@ -1,0 +1,133 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "predict/plan.h"
+
+namespace fairway::predict {
+
+using topology::EdgeKind;
+using topology::NodeKind;
+using topology::NodeRef;
+
+Planner::Planner(topology::Machine machine, Constants constants, Assumptions assumptions)
+    : machine_(std::move(machine)),
+      constants_(constants),
+      assumptions_(std::move(assumptions)),
+      paths_(machine_),
+      cpu_(assumptions_.cpu ? *assumptions_.cpu : cpu_kind(machine_)),
+      virtual_(is_virtual(machine_, assumptions_)),
+      matrix_(topology::path_matrix(machine_)) {
+  for (std::size_t i = 0; i < matrix_.ends.size(); ++i) matrix_place_[matrix_.ends[i]] = i;
+  make_edges();
+  make_ports();
+  make_fabrics();
+}
+
+std::uint32_t Planner::add_resource(ResourceKind kind, std::uint32_t index, NodeRef node, const Range& gbs) {
+  const auto first = static_cast<std::uint32_t>(resources_.size());
+  resources_.push_back({kind, index, node, false, gbs});
+  resources_.push_back({kind, index, node, true, gbs});
+  return first;
+}
+
+void Planner::make_edges() {
+  const auto& edges = paths_.edges();
+  const auto doubtful = doubtful_edges(machine_, edges);
+  std::map<std::uint32_t, std::uint32_t> of_physical;
+  of_edge_.resize(edges.size());
+  for (std::uint32_t i = 0; i < edges.size(); ++i) {
+    const auto& edge = edges[i];
+    const auto [place, fresh] = of_physical.try_emplace(edge.physical, static_cast<std::uint32_t>(resources_.size()));
+    of_edge_[i] = place->second;
+    if (!fresh) continue;
+    Range gbs = Range::exactly(edge.gbs ? *edge.gbs : kUnbounded);
+    const auto first = add_resource(ResourceKind::edge, i, edge.b, gbs);
+    const auto set = [&](const Range& range, std::string doubt) {
+      resources_[first].gbs = resources_[first + 1].gbs = range;
+      doubts_[first] = std::move(doubt);
+    };
+    const auto name = topology::node_name(machine_, edge.b);
+    const bool device = edge.b.kind == NodeKind::gpu || edge.b.kind == NodeKind::nic;
+    if (device && edge.kind == EdgeKind::pcie && assumptions_.link_gbs.contains(edge.b)) {
+      set(Range::exactly(assumptions_.link_gbs.at(edge.b)), fmt::format("link of {}: as you said", name));
+    } else if (device && edge.kind == EdgeKind::pcie && !edge.gbs) {
+      const auto assumed = assumed_pcie(machine_, edge.b, assumptions_);
+      set(assumed.gbs, fmt::format("link of {}: {}", name, assumed.assumed));
+    } else if (doubtful[i]) {
+      set(Range::exactly(kUnbounded),
+          fmt::format("the link above {} says {:.1f} GB/s, less than half of a link below it: not believed", name,
+                      *edge.gbs));
+    } else if (device && edge.gbs && edge.max_gbs && *edge.max_gbs > *edge.gbs * 1.01) {
+      const auto pci = topology::pci_of(machine_, edge.b);
+      const auto& link = machine_.pci[pci.index].link;
+      const bool idle =
+          edge.b.kind == NodeKind::gpu && link.speed_gts.value_or(99) <= 5 && link.width == link.max_width;
+      // GPUs drop to the slowest speed, at full width, while nothing runs.
+      if (idle) {
+        set({*edge.gbs, *edge.max_gbs, *edge.max_gbs},
+            fmt::format("link of {}: read while it idled; its best is expected", name));
+      } else {
+        set(Range::exactly(*edge.gbs),
+            fmt::format("link of {} runs at {:.1f} of {:.1f} GB/s", name, *edge.gbs, *edge.max_gbs));
+      }
+    }
+  }
+}
+
+void Planner::make_ports() {
+  const auto assume = [this](NodeRef node) {
+    const auto assumed = assumed_pcie(machine_, node, assumptions_);
+    const auto first = add_resource(ResourceKind::assumed_link, node.index, node, assumed.gbs);
+    of_assumed_[node] = first;
+    doubts_[first] = fmt::format("link of {}: {}", topology::node_name(machine_, node), assumed.assumed);
+  };
+  for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) assume({NodeKind::gpu, i});
+  for (std::uint32_t i = 0; i < machine_.nics.size(); ++i) {
+    const NodeRef node{NodeKind::nic, i};
+    assume(node);
+    const auto rate = port_rate(machine_, i, assumptions_);
+    const auto gbs = Range::exactly(rate.gbps ? *rate.gbps * rate.legs / 8 : kUnbounded);
+    of_port_[node] = add_resource(ResourceKind::port, i, node, gbs);
+  }
+}
+
+// What each GPU has into its NVSwitches, all links together.
+void Planner::make_fabrics() {
+  std::map<std::uint32_t, double> into;
+  for (const auto& link : machine_.links) {
+    if (link.kind != topology::LinkKind::nvlink) continue;
+    const auto gpu = link.a.kind == NodeKind::gpu ? link.a : link.b;
+    const auto other = link.a.kind == NodeKind::gpu ? link.b : link.a;
+    if (gpu.kind != NodeKind::gpu || other.kind != NodeKind::nv_switch) continue;
+    const auto count = link.active ? link.active : link.count;
+    const auto each = link.gbs_per_link ? *link.gbs_per_link : nvlink_gbs(machine_, gpu.index).expected;
+    into[gpu.index] += each * count.value_or(0);
+  }
+  for (const auto& [gpu, gbs] : into) {
+    if (gbs <= 0) continue;
+    const NodeRef node{NodeKind::gpu, gpu};
+    of_fabric_[node] = add_resource(ResourceKind::nvlink_fabric, gpu, node, Range::exactly(gbs));
+  }
+}
+
+std::string Planner::describe(const Resource& resource) const {
+  const auto name = topology::node_name(machine_, resource.node);
+  switch (resource.kind) {
+    case ResourceKind::port: return fmt::format("port of {} ({})", name, resource.down ? "in" : "out");
+    case ResourceKind::assumed_link: return fmt::format("PCIe link of {}", name);
+    case ResourceKind::nvlink_fabric: return fmt::format("NVLink of {} ({})", name, resource.down ? "in" : "out");
+    case ResourceKind::edge: {
+      const auto& edge = paths_.edges()[resource.index];
+      if (edge.kind == EdgeKind::pcie) {
+        const bool device = edge.b.kind == NodeKind::gpu || edge.b.kind == NodeKind::nic;
+        return fmt::format("PCIe link {} {}", device ? "of" : "above", name);
+      }
+      return fmt::format("{} between {} and {}", topology::to_string(edge.kind), topology::node_name(machine_, edge.a),
+                         name);
+    }
+  }
+  return name;
+}
+
+}  // namespace fairway::predict

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+// What each generation of link and device has by its specification: one table with a source for each row. Figures are
+// nominal and per direction; what software reaches of them is the business of prediction.
+namespace fairway::topology {
+
+enum class LinkFamily : std::uint8_t { pcie, nvlink, c2c, xgmi, upi, socket_xgmi, infiniband, ethernet };
+std::string_view to_string(LinkFamily family);
+
+struct LinkGeneration {
+  LinkFamily family;
+  std::string_view name;    // "NVLink 4"
+  std::string_view device;  // whose link count this is: "H100 SXM, H200"
+  double lane_gbps;         // Gb/s per lane and direction, data after line coding
+  std::uint32_t lanes;      // per link and direction; 0 where the vendor does not say
+  double link_gbs;          // GB/s per link and direction
+  std::uint32_t links;      // per device; 1 where the family counts ports or slots
+  double vendor_total_gbs;  // what the vendor prints, both directions of all links; 0 where it prints one direction
+  std::string_view source;
+  std::string_view trap;  // what is commonly got wrong; may be empty
+};
+
+// A GPU model, found by a part of its name.
+struct GpuGeneration {
+  std::string_view name;  // "H200": matched as a whole word of the model's name
+  double pcie_gts;        // per lane, of its x16 link
+  std::uint32_t nvlink;   // generation; 0 for none
+  std::uint32_t nvlinks;  // how many
+  std::string_view nics;  // usually found beside it
+  double nic_gbps;        // Gb/s per port of those; 0 where none is usual
+  std::string_view source;
+};
+
+// A NIC family, found by a part of its name or of its RDMA device's type.
+struct NicGeneration {
+  std::string_view name;      // "ConnectX-7"
+  std::string_view hca_type;  // "MT4129": what sysfs' hca_type says; may be empty
+  double pcie_gts;            // the fastest link it has
+  std::uint32_t pcie_lanes;
+  double port_gbps;  // Gb/s, the fastest port
+  std::string_view source;
+};
+
+std::span<const LinkGeneration> link_catalogue();
+std::span<const GpuGeneration> gpu_catalogue();
+std::span<const NicGeneration> nic_catalogue();
+
+// The generation of a model such as "NVIDIA H100 80GB HBM3" or "MT43244 BlueField-3 integrated ConnectX-7"; nothing
+// where the catalogue has none. The first word that matches in the table's order decides.
+const GpuGeneration* find_gpu_generation(std::string_view model);
+const NicGeneration* find_nic_generation(std::string_view model_or_type);
+
+// The tables for people, and as one JSON object with the arrays links, gpus and nics.
+std::string catalogue_text();
+std::string catalogue_json();
+
+}  // namespace fairway::topology
