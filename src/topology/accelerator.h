@@ -14,7 +14,7 @@ namespace fairway::topology {
 struct NvLinkPort {
   std::uint32_t index = 0;
   Fact<bool> active;
-  Fact<std::uint32_t> version;
+  Fact<std::uint32_t> version;    // NVLink generation, 1-5
   Fact<std::string> remote_kind;  // "GPU", "NVSwitch", "CPU"
   Fact<BusId> remote;
   friend bool operator==(const NvLinkPort&, const NvLinkPort&) = default;

@@ -33,7 +33,10 @@ void carry_roots_down(Machine& machine) {
     if (!common[i].learn(*device.numa_node, device.numa_node.source)) agree[i] = false;
   }
   for (std::size_t i = 0; i < machine.host_bridges.size(); ++i) {
-    if (!machine.host_bridges[i].numa_node && agree[i]) machine.host_bridges[i].numa_node = common[i];
+    auto& numa = machine.host_bridges[i].numa_node;
+    if (!numa && agree[i]) numa = common[i];
+    // Firmware of machines with one node often says -1; there is only that one to be near.
+    if (!numa && machine.numa_nodes.size() == 1) numa.set(machine.numa_nodes.front().os_index, Source::derived);
   }
 }
 

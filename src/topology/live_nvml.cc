@@ -57,6 +57,12 @@ std::string p2p_text(int status) {
   }
 }
 
+// NVML numbers revisions (nvmlNvlinkVersion_t): 1.0, 2.0, 2.2, 3.0, 3.1, 4.0, 5.0 are 1 to 7. 0 for others.
+std::uint32_t nvlink_generation(unsigned version) {
+  constexpr std::array<std::uint32_t, 8> kGenerations{0, 1, 2, 2, 3, 3, 4, 5};
+  return version < kGenerations.size() ? kGenerations[version] : 0;
+}
+
 class Nvml {
  public:
   ~Nvml() {
@@ -236,8 +242,9 @@ class NvmlReader {
       port.index = i;
       port.active.set(active != 0, Source::nvml);
       unsigned version = 0;
-      if (link_version_ != nullptr && link_version_(device, i, &version) == kSuccess)
-        port.version.set(version, Source::nvml);
+      if (link_version_ != nullptr && link_version_(device, i, &version) == kSuccess) {
+        if (const auto generation = nvlink_generation(version)) port.version.set(generation, Source::nvml);
+      }
       int type = -1;
       if (active != 0 && link_remote_type_ != nullptr && link_remote_type_(device, i, &type) == kSuccess) {
         if (type >= 0 && type <= 2)
@@ -305,8 +312,7 @@ class NvmlReader {
         link.b = other;
         link.count.set(link.count.value_or(0) + 1, Source::nvml);
         link.active = link.count;
-        // NVML's version 7 is NVLink 5 in its own numbering of revisions; the others name themselves.
-        if (port.version && *port.version >= 1 && *port.version <= 4) link.generation = port.version;
+        if (port.version) link.generation = port.version;
       }
     }
     machine_.links.clear();

@@ -60,9 +60,11 @@ void finish(const Machine& machine, NicChoice& choice, Ref<PciDevice> other) {
   const auto verdict = rail_verdict(machine, {NodeKind::nic, choice.nic.index});
   choice.rail = verdict.rail;
   choice.reason = fmt::format("{}: {}", choice.path.to_string(), class_words(choice.path.kind));
-  if (choice.gbs) {
-    const bool by_port = port_gbps && *port_gbps / 8.0 <= *choice.gbs;
+  if (choice.gbs && port_gbps) {
+    const bool by_port = *port_gbps / 8.0 <= *choice.gbs;
     choice.reason += fmt::format("; {:.4g} GB/s, bound by its {}", *choice.gbs, by_port ? "port" : "PCIe link");
+  } else if (choice.gbs) {
+    choice.reason += fmt::format("; at most {:.4g} GB/s by PCIe, its port's rate is unknown", *choice.gbs);
   } else {
     choice.reason += "; its rate is unknown";
   }

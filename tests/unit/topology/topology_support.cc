@@ -23,7 +23,9 @@ std::string recorded_machines() {
 }
 
 TempFolder::TempFolder() {
-  auto pattern = (fs::temp_directory_path() / "fairway-topology-XXXXXX").string();
+  // In memory where there is such a place: a captured tree is thousands of tiny files.
+  const auto base = ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
+  auto pattern = (base / "fairway-topology-XXXXXX").string();
   const char* made = ::mkdtemp(pattern.data());
   EXPECT_NE(made, nullptr);
   path_ = pattern;
@@ -79,7 +81,7 @@ void write_function(const TempFolder& folder, const PciFunction& function) {
   folder.write(base + "/max_link_speed", "32.0 GT/s PCIe\n");
   folder.write(base + "/current_link_width", "16\n");
   folder.write(base + "/max_link_width", "16\n");
-  folder.write(base + "/local_cpulist", function.numa == 0 ? "0-47,96-143\n" : "48-95,144-191\n");
+  folder.write(base + "/local_cpulist", function.numa == 0 ? "0-3,8-11\n" : "4-7,12-15\n");
   folder.link("sys/bus/pci/devices/" + fs::path(function.path).filename().string(),
               "../../../devices/" + function.path);
 }
@@ -120,12 +122,12 @@ void write_rdma(const TempFolder& folder, const std::string& name, const std::st
 void write_server_tree(const TempFolder& folder, unsigned gpus, unsigned nics) {
   for (unsigned node = 0; node < 2; ++node) {
     const auto base = fmt::format("sys/devices/system/node/node{}", node);
-    folder.write(base + "/cpulist", node == 0 ? "0-47,96-143\n" : "48-95,144-191\n");
+    folder.write(base + "/cpulist", node == 0 ? "0-3,8-11\n" : "4-7,12-15\n");
     folder.write(base + "/meminfo", fmt::format("Node {} MemTotal: 1056555000 kB\n", node));
     folder.write(base + "/distance", node == 0 ? "10 21\n" : "21 10\n");
   }
-  for (unsigned cpu = 0; cpu < 192; ++cpu) {
-    const bool first = cpu < 48 || (cpu >= 96 && cpu < 144);
+  for (unsigned cpu = 0; cpu < 16; ++cpu) {
+    const bool first = cpu % 8 < 4;
     folder.write(fmt::format("sys/devices/system/cpu/cpu{}/topology/physical_package_id", cpu), first ? "0\n" : "1\n");
   }
   const auto per_gpu = nics / gpus;
