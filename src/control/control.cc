@@ -71,7 +71,7 @@ class LoopControl final : public Control {
   Status send(SessionId session, std::span<const std::byte> bytes) override {
     if (closing_.load(std::memory_order_acquire)) return closed();
     Status status = loop_.mailbox().send(session, bytes);
-    if (status) task_->wake();
+    task_->wake();  // also when there was no room: the loop says when there is
     return status;
   }
   void disconnect(SessionId session) override {

@@ -75,6 +75,7 @@ void ControlLoop::run_commands(Time now) {
     }
   }
   if (disconnects) sessions_.end_disconnected(now);
+  if (self_.mailbox.take_overflow()) sessions_.tell_writable();
 }
 
 Time ControlLoop::close(Time now) {

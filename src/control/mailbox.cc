@@ -60,7 +60,10 @@ Status Mailbox::send(SessionId session, std::span<const std::byte> bytes) {
   command.id = session;
   command.bytes.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   Status status = post(std::move(command));
-  if (!status) release(session, size);
+  if (status) return status;
+  release(session, size);
+  gate->full.store(true, std::memory_order_seq_cst);
+  overflow_.store(true, std::memory_order_release);
   return status;
 }
 
@@ -91,7 +94,14 @@ bool Mailbox::release(SessionId session, std::uint64_t bytes) {
   do {
     if (generation_of(state) != generation_of(session)) return false;
   } while (!gate.state.compare_exchange_weak(state, state - bytes, std::memory_order_seq_cst));
-  if (static_cast<std::uint32_t>(state - bytes) > max_queued_bytes_ / 2) return false;
+  return freed(session);
+}
+
+bool Mailbox::freed(SessionId session) {
+  Gate& gate = gates_[slot_of(session)];
+  const std::uint64_t state = gate.state.load(std::memory_order_seq_cst);
+  if (generation_of(state) != generation_of(session) || static_cast<std::uint32_t>(state) > max_queued_bytes_ / 2)
+    return false;
   return gate.full.load(std::memory_order_seq_cst) && gate.full.exchange(false, std::memory_order_acq_rel);
 }
 

@@ -34,7 +34,10 @@ class Mailbox {
 
   // Control's thread.
   bool take(Command& command) { return commands_.pop(command); }
-  bool idle() const { return commands_.empty() && !disconnects_.load(std::memory_order_acquire); }
+  bool idle() const {
+    return commands_.empty() && !disconnects_.load(std::memory_order_acquire) &&
+           !overflow_.load(std::memory_order_acquire);
+  }
   SessionId open(std::uint32_t slot);
   void shut(std::uint32_t slot);
   // Messages of that many accounted bytes arrived. True when a sender was told "full" and may try again now.
@@ -42,6 +45,10 @@ class Mailbox {
   // Whether anybody asked to disconnect since the last call; then each session is asked with wants_disconnect().
   bool take_disconnects() { return disconnects_.exchange(false, std::memory_order_acq_rel); }
   bool wants_disconnect(SessionId session) const;
+  // Whether a send() found no room for its command since the last call; then each session is asked with freed().
+  bool take_overflow() { return overflow_.exchange(false, std::memory_order_acq_rel); }
+  // True once when a sender of this session was told "full" and may try again now.
+  bool freed(SessionId session);
 
   std::uint32_t max_sessions() const { return max_sessions_; }
 
@@ -60,6 +67,7 @@ class Mailbox {
   const std::unique_ptr<Gate[]> gates_;
   MpscQueue<Command> commands_;
   std::atomic<bool> disconnects_{false};
+  std::atomic<bool> overflow_{false};
 };
 
 // A session's slot and generation in one number that is never used again (until 2^32 sessions were opened).

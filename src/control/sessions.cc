@@ -127,6 +127,11 @@ void Sessions::end_disconnected(Time now) {
   }
 }
 
+void Sessions::tell_writable() {
+  for (auto& session : slots_)
+    if (session && self_.mailbox.freed(session->id())) self_.observer.writable(session->id());
+}
+
 void Sessions::forgive(Time now, Time late) {
   for (auto& session : slots_)
     if (session) session->keepalive().forgive(now, late);

@@ -36,6 +36,7 @@ class Sessions {
 
   void send(SessionId id, std::string message);
   void end_disconnected(Time now);
+  void tell_writable();  // after senders found no room in the mailbox
   // This process did not run for `late`.
   void forgive(Time now, Time late);
   void receive(Time now);

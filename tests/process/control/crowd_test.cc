@@ -2,6 +2,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include "child_process.h"
@@ -116,6 +117,35 @@ TEST(ControlProcess, SixtyFourIdleSessionsCostLessThanHalfAPercentOfACore) {
   std::printf("64 idle sessions with a bound of 2 s: %.3f %% of a core\n", share * 100);
   EXPECT_EQ(engine.seen().up.size(), kEngines);
   EXPECT_LT(share, kSanitized ? 0.1 : 0.005);
+  child.write("done");
+}
+
+TEST(ControlProcess, AConnectedPeerCostsAFewKiB) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's allocator cannot be asked";
+  ChildProcess child([](ChildProcess::Line& line) {
+    std::vector<std::unique_ptr<LiveEngine>> engines;
+    std::string all;
+    for (std::size_t i = 0; i < kEngines; ++i) {
+      engines.push_back(std::make_unique<LiveEngine>());
+      all += engines.back()->address() + " ";
+    }
+    line.write(all);
+    line.read();
+  });
+  LiveEngine engine;
+  const auto peers = words(child.read());
+  ASSERT_EQ(peers.size(), kEngines);
+  ASSERT_TRUE(engine.connect(peers[0]).is_ok());  // what is allocated once is there
+  const auto before = ::mallinfo2().uordblks;
+  for (const auto& peer : peers) ASSERT_TRUE(engine.connect(peer).is_ok());
+  for (const auto& [session, peer] : engine.seen().up)
+    for (int i = 0; i < 100; ++i)
+      while (!engine.send(session, std::string(1000, 'x'))) std::this_thread::yield();
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(1500));  // everything is acknowledged: nothing with history stays
+  const auto each = (::mallinfo2().uordblks - before) / (kEngines - 1);
+  std::printf("memory of a connected peer, this test's notes included: %zu bytes\n", static_cast<std::size_t>(each));
+  EXPECT_LT(each, 4096U);
   child.write("done");
 }
 

@@ -279,6 +279,21 @@ TEST(Session, AFullQueueIsBackPressureAndSaysWhenThereIsRoom) {
   ASSERT_TRUE(world.run_until([&] { return pair.b.messages.size() == taken + 1; }, kSecond));
 }
 
+// More messages at once than the queue to control's thread has places: who was told "full" is told when there is room.
+TEST(Session, AFullCommandQueueIsBackPressureToo) {
+  FakeWorld world;
+  Options options;
+  options.max_queued_bytes = 4 << 20;
+  Pair pair(world, options);
+  std::size_t taken = 0;
+  Status status;
+  while ((status = pair.a.send(pair.ab, "x")).is_ok()) ++taken;
+  EXPECT_EQ(status.code(), ErrorCode::queue_full);
+  EXPECT_TRUE(world.run_until([&] { return pair.a.writables == 1; }, 10 * kMillisecond));
+  EXPECT_TRUE(pair.a.send(pair.ab, "y").is_ok());
+  EXPECT_TRUE(world.run_until([&] { return pair.b.messages.size() == taken + 1; }, kSecond));
+}
+
 TEST(Session, AOneWayStreamIsAcknowledgedBeforeTheQueueFills) {
   FakeWorld world;
   Options options;
