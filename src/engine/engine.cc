@@ -196,7 +196,11 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
   const bool decided = state.wait_until(until, [&] {
     const auto info = peer ? state.peers.find(peer) : state.peers.find_session(connected.session);
     if (!info) {
-      failure = {ErrorCode::unsupported, "an engine does not connect to itself: its own memory needs no transfer"};
+      std::lock_guard lock(state.mutex);
+      const auto full = state.turned_away.extract(connected.session);
+      failure = full ? full.mapped()
+                     : Status(ErrorCode::unsupported,
+                              "an engine does not connect to itself: its own memory needs no transfer");
       return true;
     }
     peer = info->id;

@@ -9,7 +9,14 @@ using engine::MessageType;
 void Engine::State::session_up(control::SessionId session, const control::PeerInfo& peer) {
   if (peer.incarnation == control_now().incarnation()) return control_now().disconnect(session);  // itself: see connect()
   const auto id = peers.add(session, peer);
-  if (!id) return control_now().disconnect(session);
+  if (!id) {
+    {
+      std::lock_guard lock(mutex);
+      if (turned_away.size() == kMaxTurnedAway) turned_away.erase(turned_away.begin());
+      turned_away[session] = id.status();
+    }
+    return control_now().disconnect(session);
+  }
   consumed[id->slot].store(std::uint64_t{id->generation} << 32, std::memory_order_relaxed);
   peer_events.push({PeerEvent::Kind::up, *id, peer.name.empty() ? peer.address : peer.name, {}, peer.incarnation, {}});
   worker_of(id->slot).post([id = *id, session, peer](engine::Worker& worker) { worker.add_peer(id, session, peer); });
@@ -47,9 +54,7 @@ void Engine::State::session_down(control::SessionId session, const Status& reaso
     for (auto& [token, call] : pending)
       if (call.session == session && !call.done) call = {true, named, session, {}, {}};
   }
-  worker_of(info->id.slot).post([id = info->id, named](engine::Worker& worker) {
-    if (engine::Peer* peer = worker.peer_of(id)) peer->on_down(named);
-  });
+  worker_of(info->id.slot).post([id = info->id, named](engine::Worker& worker) { worker.peer_down(id, named); });
   notice();
 }
 

@@ -46,6 +46,7 @@ struct Link {
 
   std::uint8_t proof_step = 0;
   Time proof_deadline = kNever;
+  Time proof_again = kNever;
   std::array<std::byte, kProofBytes> proof_sent{};
   std::array<std::byte, kProofBytes> proof_read{};
 

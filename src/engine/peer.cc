@@ -53,7 +53,8 @@ void Peer::on_message(std::span<const std::byte> bytes) {
       if (const auto revoke = parse_region(bytes)) {
         for (const RemoteRegionId id : worker_.imports_of(*this, revoke->region))
           (void)worker_.services().remotes.revoke({id.slot, id.generation});
-        revoked_there_.push_back(revoke->region);
+        if (std::find(revoked_there_.begin(), revoked_there_.end(), revoke->region) == revoked_there_.end())
+          revoked_there_.push_back(revoke->region);
         return worker_.wake_at(worker_.now());
       }
       break;
@@ -185,10 +186,9 @@ Time Peer::run_timers(Time now) {
     const auto imports = worker_.imports_of(*this, region);
     for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {
       const Transfer& t = transfer(slot);
-      if (t.pieces_out == 0 || t.blocks == 0) continue;
-      const Block block = block_at(t.request.layout, 0);
-      for (const RemoteRegionId id : imports)
-        if (block.remote == id) {
+      if (t.pieces_out == 0) continue;
+      for (std::uint64_t i = 0; i < t.blocks; i = is_regular(t.request.layout) ? t.blocks : i + 1)
+        if (std::find(imports.begin(), imports.end(), block_at(t.request.layout, i).remote) != imports.end()) {
           stop(slot, {ErrorCode::revoked, "the peer deregistered the region"});
           return false;
         }

@@ -215,7 +215,7 @@ class Peer {
   Time records_stuck_since_ = kNever;     // no link that is ready carries the next record
 
   RecordStream records_;
-  std::uint32_t replies_queued_ = 0;
+  std::uint32_t replies_out_ = 0;         // to the peer's requests, not yet known to have arrived
   std::uint32_t requests_out_ = 0;
   std::vector<std::uint32_t> retries_;    // tokens of pieces to post again
   std::vector<std::uint32_t> wants_request_;  // transfers whose flush, checksum or signal waits for a free request

@@ -11,6 +11,7 @@
 namespace fairway::engine {
 namespace {
 
+constexpr Time kEchoAgain = 5 * kMillisecond;
 constexpr Time kFirstBackoff = 10 * kMillisecond;
 constexpr Time kLastBackoff = kSecond;
 constexpr std::size_t kMaxClosedEarly = 256;
@@ -152,8 +153,9 @@ void Peer::proof_done(std::uint8_t index, const Status& status) {
     return continue_proof(index);
   }
   if (by_echo) {
-    link.proof_step = 2;  // the answer ends it
-    return;
+    link.proof_step = 2;  // the answer ends it; the peer may have had no room for one: ask again
+    link.proof_again = after(worker_.now(), kEchoAgain);
+    return worker_.wake_at(link.proof_again);
   }
   const std::byte* read = worker_.scratch() + scratch_place(index) + 2 * kProofBytes;
   if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))
@@ -297,9 +299,10 @@ Time Peer::link_timers(Time now) {
     if (link.state == LinkState::proving) {
       if (link.proof_deadline <= now)
         close_link(i, {ErrorCode::link_failed, "the proof did not come back in time"});
-      else if (link.in_flight == 0 && link.proof_step < 2)
-        continue_proof(i);
-      next = std::min(next, link.proof_deadline);
+      else if (link.proof_step == 2 && link.proof_again <= now)
+        link.proof_step = 1;
+      if (link.state == LinkState::proving && link.in_flight == 0 && link.proof_step < 2) continue_proof(i);
+      next = std::min({next, link.proof_deadline, link.proof_step == 2 ? link.proof_again : kNever});
     }
     if (link.is_up() && link.in_flight > 0) {
       const Time limit = after(link.last_progress, bound);

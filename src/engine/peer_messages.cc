@@ -250,7 +250,7 @@ void Peer::on_send_abort(std::span<const std::byte> body) {
   ByteReader reader(body);
   const TransferId id = read_id(reader);
   const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
-  if (!reader.done()) return violation("a malformed abort of a send");
+  if (!reader.done() || code == ErrorCode::ok) return violation("a malformed abort of a send");
   if (matched_receive(id) != nullptr)
     fail(id.slot, Status(code, "the peer's send ended: " + std::string(to_string(code))).with_peer(text()));
 }

@@ -58,7 +58,9 @@ void Peer::serve(RecordType type, std::span<const std::byte> body) {
     }
     case RecordType::credit: {
       const auto consumed = reader.get<std::uint32_t>();
-      if (!reader.done() || consumed - events_consumed_there_ > events_sent_ - events_consumed_there_)
+      if (!reader.done()) return violation("a malformed credit");
+      if (static_cast<std::int32_t>(consumed - events_consumed_there_) <= 0) return;  // overtaken by a later one
+      if (consumed - events_consumed_there_ > events_sent_ - events_consumed_there_)
         return violation("a credit for notifications that were never sent");
       events_consumed_there_ = consumed;
       return;
@@ -90,7 +92,8 @@ void Peer::send_record(std::uint32_t record, const ByteWriter& writer, std::uint
 
 void Peer::reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
                  std::span<const std::byte> data) {
-  if (records_.waiting() > kMaxReplies) return violation("more requests than it may have outstanding");
+  if (replies_out_ >= kMaxReplies) return violation("more requests than it may have outstanding");
+  ++replies_out_;
   const std::uint32_t record = worker_.records().acquire();
   ByteWriter writer = compose(worker_.records()[record], RecordType::reply);
   writer.put(token).put(serial).put(static_cast<std::uint8_t>(code)).put(value).put_bytes(data);

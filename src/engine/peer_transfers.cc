@@ -219,8 +219,10 @@ bool Peer::post_retries() {
     const auto chosen = choice.chosen();
     const auto fits = [&](std::uint8_t link) {
       const transport::Capabilities& c = *links_[link].capabilities;
-      return views_[link].room > 0 && entry.piece.length <= c.max_slice_bytes &&
-             (entry.piece.count == 1 || (c.shapes & ~static_cast<unsigned>(transport::Shape::contiguous)) != 0);
+      const auto shape = std::holds_alternative<Strided>(t.request.layout) ? transport::Shape::strided
+                                                                          : transport::Shape::indexed;
+      return views_[link].room > 0 && entry.piece.bytes() <= c.max_slice_bytes &&
+             (entry.piece.count == 1 || (c.shapes & static_cast<std::uint8_t>(shape)) != 0);
     };
     const auto link = std::find_if(chosen.begin(), chosen.end(), fits);
     if (choice.method == Method::native && link != chosen.end()) {
@@ -461,7 +463,15 @@ void Peer::on_untaken(std::uint32_t token) {
       records_.send_again(record);
     return;
   }
-  if (entry.op == transport::Op::write_immediate) --links_[entry.link].immediates_posted;
+  if (entry.op == transport::Op::write_immediate) {  // those staged behind it, which may yet be taken, move up
+    --links_[entry.link].immediates_posted;
+    for (std::uint32_t other = 0; other < worker_.slices().capacity(); ++other) {
+      SliceEntry& later = worker_.slices()[other];
+      if (later.use == SliceUse::data && !later.parked && !later.retry && later.peer == id_.slot &&
+          later.link == entry.link && later.op == transport::Op::write_immediate && later.immediate > entry.immediate)
+        --later.immediate;
+    }
+  }
   Transfer& t = transfer(entry.owner);
   t.bytes_posted -= entry.piece.bytes();
   if (t.phase == Phase::draining) return drop_piece(token);
@@ -493,6 +503,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
     const std::uint32_t record = entry.owner;
     if (ok && !down_) {
       const std::uint32_t owner = worker_.records()[record].owner;
+      if (worker_.records()[record].type() == RecordType::reply) --replies_out_;
       worker_.slices().release(token);
       records_.arrived(record);
       if (owner != kNoSlot) drained(owner);
@@ -622,6 +633,7 @@ void Peer::fail(std::uint32_t slot, const Status& status) {
     if (t.queued) remove(sends_, slot);
     if (t.queued) remove(receives_, slot);
   }
+  if (t.phase == Phase::waiting) worker_.no_longer_waits(slot);
   t.phase = Phase::draining;
   t.status = status;
   std::erase(wants_request_, slot);

@@ -32,6 +32,7 @@ struct Record {
   std::uint32_t owner = kNoSlot;  // transfer whose notification it is; advances once the record has arrived
   std::uint32_t next = kNoSlot;
   std::array<std::byte, kRecordBytes> bytes;
+  [[nodiscard]] RecordType type() const { return static_cast<RecordType>(bytes[kRecordHeader - 1]); }
 };
 
 // Buffers of a worker's records; grows to what is in flight at most, never shrinks. Owner: the worker.
@@ -58,7 +59,9 @@ class RecordPool {
 // Owner: the peer's worker.
 class RecordStream {
  public:
-  explicit RecordStream(RecordPool& pool) : pool_(&pool) {}
+  // Both sides of a stream begin with the same number; they wrap around.
+  explicit RecordStream(RecordPool& pool, std::uint32_t first = 0)
+      : pool_(&pool), next_sequence_(first), oldest_(first), expected_(first) {}
 
   // Sending. enqueue() numbers the record; next() is the one to post now, kNoSlot when there is none or the window is full.
   void enqueue(std::uint32_t record);

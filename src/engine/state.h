@@ -112,6 +112,8 @@ struct Engine::State final : control::Observer {
   std::map<std::string, RegionId, std::less<>> published;
   std::map<std::uint64_t, Pending> pending;            // by token
   std::vector<Asked> asked;
+  std::map<control::SessionId, Status> turned_away;    // sessions that found no place in `peers`, for their connect()
+  static constexpr std::size_t kMaxTurnedAway = 64;
 
  private:
   std::atomic<bool> closed_{false};

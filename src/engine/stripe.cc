@@ -25,7 +25,8 @@ int first_to_finish(const Route& route, std::span<const LinkView> links, std::ui
 std::uint32_t blocks_per_piece(const Layout& layout, const transport::Capabilities& capabilities, std::uint64_t length) {
   const auto shape = std::holds_alternative<Strided>(layout) ? transport::Shape::strided : transport::Shape::indexed;
   if (!is_regular(layout) || length == 0 || (capabilities.shapes & static_cast<std::uint8_t>(shape)) == 0) return 1;
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kMaxPiece / length, 1, 1024));
+  const std::uint64_t most = std::min(kMaxPiece, capabilities.max_slice_bytes);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(most / length, 1, 1024));
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ enum class Phase : std::uint8_t {
 struct CancelTicket {
   std::atomic<std::uint32_t> word{0};  // 1: decided
   Cancelled result;
+  std::shared_ptr<CancelTicket> next;  // of another call for the same transfer; the worker's
 };
 
 // The rendezvous half of a send or receive.

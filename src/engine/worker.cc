@@ -85,7 +85,8 @@ Time Worker::step(Time now) {
     wake_at(next);
     busy_ |= pump_peers();
   }
-  continue_removals();
+  deliver();
+  continue_removals();  // after deliver(): who is told that a region is fenced finds its transfers completed
   reap_peers();
   deliver();
   Time next = next_timer_;
@@ -294,7 +295,19 @@ void Worker::close() {
   call([](Worker& worker) { worker.shut(); });
 }
 
+// What transports have acknowledged to a peer counts as arrived, so it is taken before the peer is let go.
+void Worker::drain_transports() {
+  while (poll_transports()) {
+  }
+}
+
+void Worker::peer_down(PeerId id, const Status& reason) {
+  drain_transports();
+  if (Peer* peer = peer_of(id)) peer->on_down(reason);
+}
+
 void Worker::shut() {
+  drain_transports();
   for (std::size_t i = 0; i < live_.size(); ++i)
     peers_[live_[i]]->on_down({ErrorCode::cancelled, "the engine is closing"});
   for (std::uint16_t i = 0; i < transports_.size(); ++i) {
@@ -328,7 +341,10 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
     }
     return;
   }
-  services_.transfers[id.slot].ticket = std::move(ticket);
+  if (ticket != nullptr) {
+    ticket->next = std::move(services_.transfers[id.slot].ticket);
+    services_.transfers[id.slot].ticket = std::move(ticket);
+  }
   owner->stop(id.slot, why);
 }
 
@@ -377,13 +393,9 @@ void Worker::ended(Transfer& transfer) {
                              transfer.retried,       transfer.route.method,      transfer.submitted,
                              now_,                   transfer.completion.status};
   history_next_ = (history_next_ + 1) % History::kSize;
-  std::uint32_t dependent = transfer.first_dependent;
+  for (std::uint32_t slot = transfer.first_dependent; slot != kNoSlot; slot = services_.transfers[slot].next_dependent)
+    released_.emplace_back(slot, ok);
   transfer.first_dependent = kNoSlot;
-  while (dependent != kNoSlot) {
-    const std::uint32_t next = services_.transfers[dependent].next_dependent;
-    if (Peer* owner = peer(services_.transfers[dependent].peer)) owner->dependency_ended(dependent, ok);
-    dependent = next;
-  }
   for (std::size_t i = 0; i < foreign_.size();) {
     if (foreign_[i].first != transfer.completion.id) {
       ++i;
@@ -392,6 +404,24 @@ void Worker::ended(Transfer& transfer) {
     foreign_[i].second(ok);
     foreign_.erase(foreign_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  // One after the other, not one inside the other: those that fail now end others in turn, however long the chain is.
+  if (releasing_) return;
+  releasing_ = true;
+  for (std::size_t i = 0; i < released_.size(); ++i) {
+    const auto [slot, first_ok] = released_[i];
+    if (Peer* owner = peer(services_.transfers[slot].peer)) owner->dependency_ended(slot, first_ok);
+  }
+  released_.clear();
+  releasing_ = false;
+}
+
+void Worker::no_longer_waits(std::uint32_t slot) {
+  const TransferId first = services_.transfers[slot].request.options.after;
+  if (!services_.transfers.is_active(first)) return;
+  if (&services_.worker_of(services_.transfers[first.slot].peer) != this) return;  // its answer will find nobody
+  std::uint32_t* link = &services_.transfers[first.slot].first_dependent;
+  while (*link != kNoSlot && *link != slot) link = &services_.transfers[*link].next_dependent;
+  if (*link == slot) *link = services_.transfers[slot].next_dependent;
 }
 
 void Worker::completed(std::uint32_t slot) {
@@ -408,17 +438,16 @@ void Worker::deliver() {
 
 void Worker::deliver(std::uint32_t slot) {
   Transfer& transfer = services_.transfers[slot];
-  if (transfer.ticket != nullptr) {
-    CancelTicket& ticket = *transfer.ticket;
+  while (const std::shared_ptr<CancelTicket> ticket = std::move(transfer.ticket)) {
+    transfer.ticket = std::move(ticket->next);
     const bool ok = transfer.completion.status.is_ok();
-    ticket.result.fenced = true;
-    ticket.result.far_side = ok ? Cancelled::Far::all
-                             : transfer.bytes_posted == 0 ? Cancelled::Far::nothing
-                             : transfer.in_doubt          ? Cancelled::Far::unknown
-                                                          : Cancelled::Far::partial;
-    ticket.word.store(1, std::memory_order_release);
-    services_.runtime.executor.wake_all(ticket.word);
-    transfer.ticket.reset();
+    ticket->result.fenced = true;
+    ticket->result.far_side = ok ? Cancelled::Far::all
+                              : transfer.bytes_posted == 0 ? Cancelled::Far::nothing
+                              : transfer.in_doubt          ? Cancelled::Far::unknown
+                                                           : Cancelled::Far::partial;
+    ticket->word.store(1, std::memory_order_release);
+    services_.runtime.executor.wake_all(ticket->word);
   }
   const RequestOptions& options = transfer.request.options;
   if (options.deliver == Deliver::to_callback) {

@@ -83,6 +83,7 @@ class Worker final : public Stepper {
   bool prepare_sleep() override;
 
   void add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info);
+  void peer_down(PeerId id, const Status& reason);
   Peer* peer(std::uint32_t slot);
   Peer* peer_of(PeerId id);
   void stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket);
@@ -127,6 +128,7 @@ class Worker final : public Stepper {
   void ended(Transfer& transfer);  // tell dependents
   // Starts `slot` by dependency_ended() once `after` has ended. False: it has, and `failed` says how.
   bool wait_for(TransferId after, std::uint32_t slot, bool& failed);
+  void no_longer_waits(std::uint32_t slot);  // it ended while it waited
 
  private:
   struct LinkRef {
@@ -161,6 +163,7 @@ class Worker final : public Stepper {
   bool take_commands();
   bool take_submissions();
   bool poll_transports();
+  void drain_transports();
   bool pump_peers();
   void flush(std::uint16_t transport);
   void handle(std::uint16_t transport, const transport::Event& event);
@@ -206,6 +209,8 @@ class Worker final : public Stepper {
   std::unique_ptr<std::byte[], Free> scratch_;
   RegionId scratch_region_;
 
+  std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
+  bool releasing_ = false;
   std::vector<std::uint32_t> finished_;                 // transfers to deliver
   std::vector<std::uint32_t> delivering_;
   // Transfers of other workers' peers that wait for one of ours.

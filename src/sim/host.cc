@@ -130,7 +130,7 @@ void Host::thaw() {
   frozen_ = false;
   simulation_.note(index_, [] { return "thawed"; });
   for (const auto& task : tasks_)
-    if (task->stepper && task->due == kNever) wake(*task);
+    if (task->stepper && (task->due == kNever || task->woken)) wake(*task);
 }
 
 void Host::kill() {
@@ -142,7 +142,7 @@ void Host::kill() {
 void Host::bury() {
   frozen_ = false;
   for (const auto& task : tasks_)
-    if (task->stepper && task->due == kNever) wake(*task);
+    if (task->stepper && (task->due == kNever || task->woken)) wake(*task);
 }
 
 }  // namespace fairway::sim
