@@ -103,6 +103,7 @@ bool Fabric::may_pass(Flight& flight, unsigned toward, Simulation::Handler again
   SimLink& link = *flight.link;
   LinkEnd& to = link.ends[toward];
   if (!to.host || !to.open || to.host->dead()) {
+    if (link.broken && to.fenced) ++late_stopped_;
     if (!link.broken) break_link(link);  // retries are exhausted
     return false;
   }

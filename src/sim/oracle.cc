@@ -65,7 +65,7 @@ void Oracle::completed(Job& job, const Completion& completion) {
     fail(describe(job) + " was notified though #" + std::to_string(job.after->number) + " failed");
   }
   if (job.operation == Operation::receive && completion.status) check_message(job, completion.bytes);
-  if (job.operation == Operation::fetch_add) job.operand |= completion.old_value << 32;
+  if (job.operation == Operation::fetch_add && completion.status) check_sum(job, completion.old_value);
   settle_memory(job, completion.status);
   check_memory(*job.from);
   if (!job.to->dead) check_memory(*job.to);
@@ -117,27 +117,37 @@ void Oracle::check_message(Job& job, std::uint64_t bytes) {
   job.operand = number + 1u;
 }
 
+// The cell held painted bytes; now it holds their sum with the addend, and the old value is the paint.
+void Oracle::check_sum(Job& job, std::uint64_t old_value) {
+  if (!job.bytes_matter || job.remote->given_up || job.to->dead) return;
+  std::uint64_t before = 0, now = 0;
+  for (std::uint32_t i = 0; i < 8; ++i)
+    before |= std::to_integer<std::uint64_t>(pattern(job.remote_range.seed, job.remote_range.begin + i)) << (8 * i);
+  std::memcpy(&now, job.remote->data() + job.remote_range.begin, 8);
+  if (now != before + job.operand) fail(describe(job) + " is ok, but the cell does not hold the sum");
+  if (old_value != before) fail(describe(job) + " returned an old value that never was");
+}
+
 // Who owns which bytes now. Whatever is painted anew here is what a late frame would spoil.
 void Oracle::settle_memory(Job& job, const Status& status) {
   if (!job.bytes_matter) return;
   job.bytes_matter = false;
   Arena::Range& near = job.local_range;
   Arena::Range& far = job.remote_range;
-  if (one_sided(job.operation) && job.length != 0) {
-    const bool is_write = job.operation == Operation::write;
-    Arena& source = is_write ? *job.local : *job.remote;
-    Arena& target = is_write ? *job.remote : *job.local;
-    const bool target_lives = !target.given_up && !(is_write && job.to->dead);
-    const bool source_lives = !source.given_up && !(!is_write && job.to->dead);
-    if (status && target_lives && source_lives)
-      check_moved(job, source, is_write ? near : far, target, is_write ? far : near);
-    if (!status && is_write && target_lives) {
-      if (status.effect() == Effect::not_applied && target.differs(far) != far.length)
-        fail(describe(job) + " says not_applied, but byte " + std::to_string(target.differs(far)) + " changed");
-      if (status.effect() == Effect::partial) target.adopt(far);
-      if (status.effect() == Effect::unknown) target.quarantine(far);
-      if (status.effect() != Effect::not_applied) far.length = 0;
-    }
+  const bool far_lives = job.remote != nullptr && !job.remote->given_up && !job.to->dead;
+  if (status && one_sided(job.operation) && job.length != 0 && far_lives && !job.local->given_up) {
+    if (job.operation == Operation::write)
+      check_moved(job, *job.local, near, *job.remote, far);
+    else
+      check_moved(job, *job.remote, far, *job.local, near);
+  }
+  const bool changes_far = job.operation == Operation::write || job.operation == Operation::fetch_add;
+  if (!status && changes_far && job.length != 0 && far_lives) {
+    if (status.effect() == Effect::not_applied && job.remote->differs(far) != far.length)
+      fail(describe(job) + " says not_applied, but byte " + std::to_string(job.remote->differs(far)) + " changed");
+    if (status.effect() == Effect::partial) job.remote->adopt(far);
+    if (status.effect() == Effect::unknown) job.remote->quarantine(far);
+    if (status.effect() != Effect::not_applied) far.length = 0;
   }
   if (job.local != nullptr && near.length != 0) job.local->give_back(near);
   if (job.remote != nullptr && far.length != 0) job.remote->give_back(far);

@@ -106,6 +106,7 @@ class Oracle {
  private:
   void check_moved(Job& job, Arena& source, const Arena::Range& from, Arena& target, const Arena::Range& to);
   void check_message(Job& job, std::uint64_t bytes);
+  void check_sum(Job& job, std::uint64_t old_value);
   void settle_memory(Job& job, const Status& status);
   std::string describe(const Job& job) const;
 
