@@ -121,6 +121,10 @@ CpuKind cpu_kind(const topology::Machine& machine) {
     }
     if (vendor.find("hanghai") != std::string::npos || vendor == "CentaurHauls") return CpuKind::zhaoxin;
   }
+  if (machine.cpu_family && machine.cpu_model_number) {
+    const auto kind = by_number(machine.cpu_vendor.value_or(""), *machine.cpu_family, *machine.cpu_model_number);
+    if (kind != CpuKind::unknown) return kind;
+  }
   const auto architecture = machine.architecture.value_or("");
   if (architecture == "aarch64" || architecture == "arm64") return CpuKind::arm;
   if (architecture == "ppc64le") return CpuKind::power9;

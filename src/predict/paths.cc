@@ -8,61 +8,55 @@ using topology::EdgeKind;
 using topology::NodeKind;
 using topology::NodeRef;
 
-namespace {
-
-bool is_tree(EdgeKind kind) {
-  return kind == EdgeKind::pcie || kind == EdgeKind::internal || kind == EdgeKind::memory || kind == EdgeKind::socket;
-}
-
-}  // namespace
-
 Paths::Paths(const topology::Machine& machine) : edges_(topology::edges(machine)) {
   for (std::uint32_t i = 0; i < edges_.size(); ++i) {
     const auto& edge = edges_[i];
-    if (!is_tree(edge.kind) || edge.a.kind == NodeKind::none || edge.b.kind == NodeKind::none) continue;
-    const auto a = number(edge.a);
-    const auto b = number(edge.b);
-    arcs_[a].push_back({b, i, true});
-    arcs_[b].push_back({a, i, false});
-  }
-  // Searched once for every node that a flow may start at, so that looking a way up is cheap.
-  for (const auto& [node, n] : numbers_) {
-    if (node.kind == NodeKind::gpu || node.kind == NodeKind::nic || node.kind == NodeKind::numa_node) {
-      reached_[n] = search(n);
-    }
+    if (edge.kind != EdgeKind::pcie && edge.kind != EdgeKind::internal && edge.kind != EdgeKind::memory) continue;
+    // A card of two functions hangs on the first: both share one physical link.
+    above_.try_emplace(edge.b, Above{edge.a, i});
+    in_tree_[edge.a] = in_tree_[edge.b] = true;
   }
 }
 
-std::uint32_t Paths::number(NodeRef node) {
-  const auto [place, fresh] = numbers_.try_emplace(node, static_cast<std::uint32_t>(arcs_.size()));
-  if (fresh) arcs_.emplace_back();
-  return place->second;
-}
-
-std::vector<Paths::Reach> Paths::search(std::uint32_t from) const {
-  std::vector<Reach> reach(arcs_.size());
-  std::vector<std::uint32_t> queue{from};
-  reach[from].seen = true;
-  for (std::size_t head = 0; head < queue.size(); ++head) {
-    const auto here = queue[head];
-    for (const auto& arc : arcs_[here]) {
-      if (reach[arc.to].seen) continue;
-      reach[arc.to] = {here, {arc.edge, arc.down}, true};
-      queue.push_back(arc.to);
-    }
+// The nodes above, nearest first, each with the edge that leads to it.
+std::vector<Paths::Above> Paths::climb(NodeRef from) const {
+  std::vector<Above> chain;
+  constexpr std::size_t kMost = topology::kMaxPciDepth + 4;  // host bridge, NUMA node, package; no cycle goes on
+  for (auto at = above_.find(from); at != above_.end() && chain.size() < kMost; at = above_.find(at->second.node)) {
+    chain.push_back(at->second);
   }
-  return reach;
+  return chain;
 }
 
 std::optional<std::vector<Step>> Paths::tree(NodeRef from, NodeRef to) const {
-  const auto a = numbers_.find(from);
-  const auto b = numbers_.find(to);
-  if (a == numbers_.end() || b == numbers_.end()) return {};
-  const auto found = reached_.find(a->second);
-  if (found == reached_.end() || !found->second[b->second].seen) return {};
+  if (!in_tree_.contains(from) || !in_tree_.contains(to)) return {};
+  auto up = climb(from);
+  auto down = climb(to);
+  const auto node_at = [](NodeRef start, const std::vector<Above>& chain, std::size_t i) {
+    return i == 0 ? start : chain[i - 1].node;
+  };
+  // The nearest node that both chains have, their starts included.
+  for (std::size_t i = 0; i <= up.size(); ++i) {
+    for (std::size_t k = 0; k <= down.size(); ++k) {
+      if (node_at(from, up, i) != node_at(to, down, k)) continue;
+      up.resize(i);
+      down.resize(k);
+      std::vector<Step> steps;
+      for (const auto& hop : up) steps.push_back({hop.edge, false});
+      for (auto hop = down.rbegin(); hop != down.rend(); ++hop) steps.push_back({hop->edge, true});
+      return steps;
+    }
+  }
   std::vector<Step> steps;
-  for (auto at = b->second; at != a->second; at = found->second[at].before) steps.push_back(found->second[at].step);
-  std::reverse(steps.begin(), steps.end());
+  for (const auto& hop : up) steps.push_back({hop.edge, false});
+  const auto top = node_at(from, up, up.size());
+  const auto other = node_at(to, down, down.size());
+  for (std::uint32_t i = 0; i < edges_.size(); ++i) {
+    if (edges_[i].kind != EdgeKind::socket) continue;
+    if (edges_[i].a == top && edges_[i].b == other) steps.push_back({i, true});
+    if (edges_[i].a == other && edges_[i].b == top) steps.push_back({i, false});
+  }
+  for (auto hop = down.rbegin(); hop != down.rend(); ++hop) steps.push_back({hop->edge, true});
   return steps;
 }
 

@@ -22,31 +22,22 @@ class Paths {
   explicit Paths(const topology::Machine& machine);
 
   [[nodiscard]] const std::vector<topology::Edge>& edges() const { return edges_; }
-  // The way with the fewest edges; nothing where either end has no place in the tree. Only trees and sockets: NVLink
-  // and its like are direct().
+  // Up from the one to where the two trees meet, and down to the other; nothing where either has no place in a tree.
+  // Trees that no source joins are crossed at their roots. NVLink and its like are direct().
   [[nodiscard]] std::optional<std::vector<Step>> tree(topology::NodeRef from, topology::NodeRef to) const;
   // Links that join exactly these two: several where a machine lists them apart.
   [[nodiscard]] std::vector<Step> direct(topology::NodeRef from, topology::NodeRef to) const;
 
  private:
-  struct Arc {
-    std::uint32_t to;
-    std::uint32_t edge;
-    bool down;
+  struct Above {
+    topology::NodeRef node;
+    std::uint32_t edge = 0;
   };
-  // How a breadth-first search from one node reached each other one.
-  struct Reach {
-    std::uint32_t before = 0;
-    Step step;
-    bool seen = false;
-  };
-  std::uint32_t number(topology::NodeRef node);
-  [[nodiscard]] std::vector<Reach> search(std::uint32_t from) const;
+  [[nodiscard]] std::vector<Above> climb(topology::NodeRef from) const;
 
   std::vector<topology::Edge> edges_;
-  std::map<topology::NodeRef, std::uint32_t> numbers_;
-  std::vector<std::vector<Arc>> arcs_;
-  std::map<std::uint32_t, std::vector<Reach>> reached_;  // from each GPU, NIC and NUMA node
+  std::map<topology::NodeRef, Above> above_;  // what each node hangs on, towards the CPU
+  std::map<topology::NodeRef, bool> in_tree_;
 };
 
 }  // namespace fairway::predict

@@ -69,10 +69,15 @@ bool Planner::is_one_socket(NodeRef a, NodeRef b) const {
   return package && package == machine_.numa_nodes[node_b.index].package;
 }
 
-// NUMA nodes of one socket (NPS4, SNC) are apart for the tools' class, but no socket link lies between them.
+// NUMA nodes of one socket (NPS4, SNC) are apart for the tools' class, but no socket link lies between them. Where a
+// file folds a node's host bridges into one, its PHB may as well be NODE, and is taken for it.
 PathClass Planner::crossing_class(NodeRef a, NodeRef b) const {
   const auto path = path_class(a, b);
-  return path.kind == PathKind::sys && is_one_socket(a, b) ? PathClass{PathKind::node, 0} : path;
+  if (path.kind == PathKind::sys && is_one_socket(a, b)) return {PathKind::node, 0};
+  if (path.kind != PathKind::phb) return path;
+  const auto pci = topology::pci_of(machine_, a);
+  const auto bridge = pci ? machine_.pci[pci.index].host_bridge : topology::Ref<topology::HostBridge>{};
+  return bridge && machine_.host_bridges[bridge.index].folded ? PathClass{PathKind::node, 0} : path;
 }
 
 void Planner::add_ceiling(Plan& plan, ConstantId constant, std::string_view what, Range factor) const {
@@ -142,8 +147,8 @@ void Planner::add_crossing(Plan& plan, NodeRef a, NodeRef b, Ordering ordering) 
 
 // A device's DMA to memory of the other socket.
 void Planner::add_socket_to_memory(Plan& plan, NodeRef device, NodeRef numa) const {
-  const auto near = topology::numa_of(machine_, device);
-  if (!near || is_one_socket(device, numa)) return;
+  const bool placed = device.kind == NodeKind::numa_node || topology::numa_of(machine_, device).known();
+  if (!placed || is_one_socket(device, numa)) return;
   const auto steps = paths_.tree(device, numa);
   bool known = false;
   for (std::size_t i = 0; steps && i < steps->size(); ++i) {
@@ -164,13 +169,13 @@ void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Con
   const auto& nic = machine_.nics[end.index];
   auto rate = port_rate(machine_, end.index, assumptions_);
   if (!rate.gbps) {
-    plan.notes.push_back(fmt::format("the port rate of {} is unknown: only its PCIe side is predicted", nic.name));
+    plan.notes.push_back(fmt::format("port of {}: its rate is unknown, so only its PCIe side is predicted", nic.name));
     return;
   }
   if (!rate.assumed.empty())
     plan.notes.push_back(fmt::format("port of {}: {} Gb/s, {}", nic.name, *rate.gbps, rate.assumed));
   const auto wire = wire_facts(machine_, end.index, how);
-  if (wire.mtu_assumed) plan.notes.push_back(fmt::format("the MTU of {} is unknown: 4096 is expected", nic.name));
+  if (wire.mtu_assumed) plan.notes.push_back(fmt::format("MTU of {}: unknown, 4096 is expected", nic.name));
   const double leg_gbs = *rate.gbps / 8;
   plan.terms.push_back({of_port_.at(node_of(end)) + (receives ? 1U : 0U), ConstantId::wire_fill, wire.payload, {}});
   add_ceiling(plan, ConstantId::one_qp, "what its queue pairs sustain", Range::exactly(how.qps / 8.0));

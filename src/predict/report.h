@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -14,12 +15,16 @@
 // Predictions as text for people and as JSON for programs. Pure functions; the JSON has every figure of the text.
 namespace fairway::predict {
 
+// More pairs than this no table shows: later NICs are left out, and the text says so.
+inline constexpr std::size_t kMaxCells = 65536;
+
 // Every GPU with every NIC, each pair alone.
 struct RateMatrix {
   RowMode mode = RowMode::send;
   std::vector<std::uint32_t> gpus;  // rows, into the machine's gpus
   std::vector<std::uint32_t> nics;  // columns: those with an RDMA device; all where none has one
   std::vector<Prediction> cells;    // row by row
+  std::size_t left_out = 0;         // NICs beyond kMaxCells
 };
 RateMatrix rate_matrix(const Model& model, RowMode mode, const Conditions& conditions);
 

@@ -22,19 +22,21 @@ std::string duration_text(double seconds) {
 
 // Notes that differ only in the device they begin with, "link of GPU3: ...", are one line.
 std::string notes_text(const std::set<std::string>& notes) {
-  constexpr std::string_view kLink = "link of ";
-  std::map<std::string, std::string> devices;  // by what is said of them
+  std::map<std::pair<std::string, std::string>, std::string> devices;  // by what is said, and of what
   std::string out;
   for (const auto& note : notes) {
+    const auto of = note.find(" of ");
     const auto colon = note.find(": ");
-    if (!note.starts_with(kLink) || colon == std::string::npos) {
+    const auto kind = note.substr(0, of);
+    if ((kind != "link" && kind != "port" && kind != "MTU") || colon == std::string::npos) {
       out += fmt::format("  note: {}\n", note);
       continue;
     }
-    auto& names = devices[note.substr(colon + 2)];
-    names += (names.empty() ? "" : ", ") + note.substr(kLink.size(), colon - kLink.size());
+    auto& names = devices[{kind, note.substr(colon + 2)}];
+    names += (names.empty() ? "" : ", ") + note.substr(of + 4, colon - of - 4);
   }
-  for (const auto& [why, names] : devices) out += fmt::format("  note: link of {}: {}\n", names, why);
+  for (const auto& [said, names] : devices)
+    out += fmt::format("  note: {} of {}: {}\n", said.first, names, said.second);
   return out;
 }
 
@@ -82,6 +84,11 @@ RateMatrix rate_matrix(const Model& model, RowMode mode, const Conditions& condi
     if (wanted(i)) matrix.nics.push_back(i);
   }
   for (std::uint32_t i = 0; matrix.nics.empty() && i < machine.nics.size(); ++i) matrix.nics.push_back(i);
+  const auto most = kMaxCells / std::max<std::size_t>(1, matrix.gpus.size());
+  if (matrix.nics.size() > most) {
+    matrix.left_out = matrix.nics.size() - most;
+    matrix.nics.resize(most);
+  }
   for (const auto gpu : matrix.gpus) {
     for (const auto nic : matrix.nics) {
       const Endpoint memory{EndpointKind::gpu, gpu, {}};
@@ -128,6 +135,7 @@ std::string text_of(const Model& model, const RateMatrix& matrix) {
     if (!cell.known || !said.insert(cell.path.to_string()).second) continue;
     out += fmt::format("  {}: {}\n", cell.path.to_string(), cell.sentence);
   }
+  if (matrix.left_out > 0) out += fmt::format("  {} more NICs are left out\n", matrix.left_out);
   return out + notes_text(notes);
 }
 

@@ -58,6 +58,13 @@ void Planner::make_edges() {
       set(Range::exactly(kUnbounded),
           fmt::format("the link above {} says {:.1f} GB/s, less than half of a link below it: not believed", name,
                       *edge.gbs));
+    } else if (edge.b.kind == NodeKind::gpu && edge.gbs && !edge.max_gbs && edge.kind == EdgeKind::pcie &&
+               assumed_pcie(machine_, edge.b, assumptions_).gbs.low > 4 * *edge.gbs) {
+      // A source that knows no best speed, such as hwloc's XML, read a GPU that had dropped to the slowest one.
+      const auto best = assumed_pcie(machine_, edge.b, assumptions_).gbs;
+      set({*edge.gbs, best.expected, best.high},
+          fmt::format("link of {}: {:.1f} GB/s as read, less than a quarter of its model's: read while it idled", name,
+                      *edge.gbs));
     } else if (device && edge.gbs && edge.max_gbs && *edge.max_gbs > *edge.gbs * 1.01) {
       const auto pci = topology::pci_of(machine_, edge.b);
       const auto& link = machine_.pci[pci.index].link;

@@ -51,7 +51,7 @@ class RouteFinder {
       whole.add(*plan);
     }
     auto prediction = model_.evaluate({&whole, 1}).front();
-    if (!prediction.known) return;
+    if (!prediction.known && name != "direct") return;
     sort_.push_back({std::move(name), std::move(stages), std::move(whole), std::move(prediction)});
   }
 

@@ -1,6 +1,5 @@
 #include "predict/max_min.h"
 
-#include <chrono>
 #include <cmath>
 
 #include <gtest/gtest.h>
