@@ -105,6 +105,7 @@ void Host::run(void* object, std::uint64_t, std::uint64_t serial) {
 }
 
 bool Host::step_until(Time deadline) {
+  if (dead_ && frozen_) bury();  // a call that was under way when the process died must still return to the simulation
   const Time limit = deadline == kNever ? kNever : std::max(deadline, skew_) - skew_;
   if (simulation_.now() >= limit) return false;
   if (simulation_.step(limit)) return true;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "sim/campaign.h"
@@ -79,7 +80,8 @@ void Campaign::submit(Application& from, Application::Acquaintance& to) {
   simulation_.note(from.host->index(), [&] {
     return "#" + std::to_string(number) + " operation " + std::to_string(static_cast<int>(job.operation)) + " of " +
            std::to_string(job.length) + " bytes to " + to.who->name + " notify " +
-           std::to_string(static_cast<int>(job.notify)) +
+           std::to_string(static_cast<int>(job.notify)) + " by " +
+           std::array{"wait", "poll", "callback"}[static_cast<unsigned>(job.deliver)] +
            (job.after ? " after #" + std::to_string(job.after->number) : "") +
            (job.accepted ? "" : " refused: " + submitted.status.to_string());
   });
