@@ -130,10 +130,10 @@ Fact<PathClass> classify(const Machine& machine, const LinkTable& links, NodeRef
 
 std::optional<PathClass> PathClass::parse(std::string_view input) {
   const auto word = text::lower(text::trim(input));
-  const auto counted = [&word](std::size_t prefix, PathKind kind) -> std::optional<PathClass> {
+  const auto counted = [&word](std::size_t prefix, PathKind counted_kind) -> std::optional<PathClass> {
     const auto n = text::to_u32(std::string_view(word).substr(prefix));
     if (!n || *n == 0 || *n > 1024) return {};
-    return PathClass{kind, *n};
+    return PathClass{counted_kind, *n};
   };
   if (word == "x") return PathClass{PathKind::self, 0};
   if (word == "pix") return PathClass{PathKind::pix, 0};
