@@ -47,7 +47,10 @@ class RecordPool {
     free_.pop_back();
     return index;
   }
-  void release(std::uint32_t index) { free_.push_back(index); }
+  void release(std::uint32_t index) {
+    records_[index]->owner = kNoSlot;
+    free_.push_back(index);
+  }
   Record& operator[](std::uint32_t index) { return *records_[index]; }
 
  private:
