@@ -31,7 +31,11 @@ std::string left_side(const CLI::Option& option) {
   for (std::size_t comma = left.find(','); comma != std::string::npos; comma = left.find(',', comma + 2)) {
     left.insert(comma + 1, " ");
   }
-  if (option.get_items_expected_max() != 0 && option.nonpositional()) left += " " + option.get_type_name();
+  if (option.get_items_expected_max() != 0 && option.nonpositional()) {
+    const std::string type = option.get_type_name();  // "TEXT:{auto,light,dark}" where the values are few
+    const std::size_t choices = type.find(":{");
+    left += " " + (choices == std::string::npos ? type : type.substr(choices + 1));
+  }
   return left;
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,25 +25,21 @@ Status system_error(std::string_view what, int error) {
   return {ErrorCode::system_error, fmt::format("{}: {}", what, std::strerror(error))};
 }
 
-// Both ends of a pipe, closed when it goes.
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-  Pipe() = default;
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  ~Pipe() {
-    close_read();
-    close_write();
+// A descriptor that is closed when it goes.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { reset(); }
+  void reset() {
+    if (number_ >= 0) ::close(number_);
+    number_ = -1;
   }
-  void close_read() {
-    if (read_end >= 0) ::close(read_end);
-    read_end = -1;
-  }
-  void close_write() {
-    if (write_end >= 0) ::close(write_end);
-    write_end = -1;
-  }
+  [[nodiscard]] int get() const { return number_; }
+
+ private:
+  int number_;
 };
 
 struct SpawnActions {
@@ -53,49 +50,73 @@ struct SpawnActions {
   ~SpawnActions() { posix_spawn_file_actions_destroy(&actions); }
 };
 
-}  // namespace
+// The whole text in a file of memory, to be read from its start: a converter that does not read on cannot block us.
+int file_of_memory(std::string_view text) {
+  const int file = ::memfd_create("picture", MFD_CLOEXEC);
+  while (file >= 0 && !text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error = errno;
+      ::close(file);
+      errno = error;
+      return -1;
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  if (file >= 0) ::lseek(file, 0, SEEK_SET);
+  return file;
+}
 
-Status write_png(const std::string& svg, const std::string& path) {
-  Pipe pipe;
+Result<std::string> read_all(int descriptor) {
+  std::string out;
+  char buffer[65536];
+  for (;;) {
+    const ssize_t got = ::read(descriptor, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error(fmt::format("cannot read from {}", kConverter), errno);
+    if (got == 0) return out;
+    out.append(buffer, static_cast<std::size_t>(got));
+  }
+}
+
+Result<std::string> convert(const std::string& svg) {
+  const Descriptor input(file_of_memory(svg));
+  if (input.get() < 0) return system_error("cannot keep the picture in memory", errno);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("cannot make a pipe", errno);
-  pipe.read_end = ends[0];
-  pipe.write_end = ends[1];
+  const Descriptor output(ends[0]);
+  Descriptor far_end(ends[1]);
   SpawnActions spawn;
-  posix_spawn_file_actions_adddup2(&spawn.actions, pipe.read_end, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&spawn.actions, input.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&spawn.actions, far_end.get(), STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&spawn.actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  // Opened here, so that a file which cannot be written is named with the system's own reason.
-  const bool is_stdout = path == "-";
-  const int file = is_stdout ? STDOUT_FILENO : ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (file < 0) return system_error("cannot write " + path, errno);
-  posix_spawn_file_actions_adddup2(&spawn.actions, file, STDOUT_FILENO);
   std::string words[] = {kConverter, "--format=png", "--zoom=2"};
   char* arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
   pid_t child = 0;
   const int error = ::posix_spawnp(&child, kConverter, &spawn.actions, nullptr, arguments, environ);
-  if (!is_stdout) ::close(file);
-  if (error != 0) {
-    if (!is_stdout) ::unlink(path.c_str());
-    if (error != ENOENT) return system_error(fmt::format("cannot start {}", kConverter), error);
-    return {ErrorCode::unsupported,
-            fmt::format("{} is not installed, so there is no PNG; install librsvg2-bin (Debian) or write --svg",
-                        kConverter)};
+  if (error == ENOENT) {
+    return Status(ErrorCode::unsupported,
+                  fmt::format("{} is not installed, so there is no PNG; install librsvg2-bin (Debian) or write --svg",
+                              kConverter));
   }
-  pipe.close_read();
-  for (std::string_view rest = svg; !rest.empty();) {
-    const ssize_t written = ::write(pipe.write_end, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) break;  // the converter went away: its exit status says more
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
-  pipe.close_write();
+  if (error != 0) return system_error(fmt::format("cannot start {}", kConverter), error);
+  far_end.reset();
+  Result<std::string> png = read_all(output.get());
   int state = 0;
   while (::waitpid(child, &state, 0) < 0) {
     if (errno != EINTR) return system_error(fmt::format("cannot wait for {}", kConverter), errno);
   }
-  if (WIFEXITED(state) && WEXITSTATUS(state) == 0) return Status::ok();
-  return {ErrorCode::system_error,
-          fmt::format("{} could not write {}; is the disk full? --svg works without it", kConverter, path)};
+  if (!png || (WIFEXITED(state) && WEXITSTATUS(state) == 0)) return png;
+  return Status(ErrorCode::system_error,
+                fmt::format("{} could not convert the picture; write --svg instead", kConverter));
+}
+
+}  // namespace
+
+Status write_png(const std::string& svg, const std::string& path) {
+  const Result<std::string> png = convert(svg);
+  return png ? write_file(path, png.value()) : png.status();
 }
 
 Status write_pictures(const topology::Fabric& fabric, const PictureFiles& files) {

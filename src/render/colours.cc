@@ -16,7 +16,7 @@ struct Colour {
   std::string_view dark;
 };
 
-// Contrast of every text on its ground is at least 4.5 to 1 in both; `grounds` in the tests checks it.
+// Contrast of every text on its ground is at least 4.5 to 1 in both; a test checks it.
 constexpr std::array<Colour, 27> kPalette{{
     {"paper", "#ffffff", "#11161c"},      {"ink", "#18212b", "#e7ecf1"},        {"faint", "#5c6773", "#9aa7b4"},
     {"socket", "#2b3d54", "#33465e"},     {"onsocket", "#ffffff", "#f2f6fa"},   {"onsocketfaint", "#cbd6e2", "#c3cfdb"},
@@ -47,7 +47,7 @@ constexpr std::string_view kShapes =
 .muted{stroke-dasharray:2 2}
 )";
 
-constexpr std::string_view kColoured = R"(.paper{fill:{paper}}
+constexpr std::string_view kColoured = R"(.paper,.ground{fill:{paper}}
 .machine text{fill:{ink}}
 .machine .subtitle,.machine .legend,.machine .faint,.machine .faint-on-nic,.machine .faint-on-gpu{fill:{faint}}
 .package,.numa{fill:{socket};stroke:{socket}}

@@ -2,6 +2,7 @@
 
 #include "render/hca_words.h"
 #include "render/reports.h"
+#include "topology/text.h"
 
 namespace fairway::render {
 namespace {
@@ -10,16 +11,21 @@ using topology::Fact;
 using topology::RdmaDevice;
 using topology::RdmaPort;
 
+std::string trimmed(const Fact<std::string>& value) {
+  const std::string text = value.value_or("unknown");
+  return std::string(topology::text::trim(text));
+}
+
 class HcaText {
  public:
   explicit HcaText(const TextStyle& style) : style_(style) {}
 
   void head(const std::string& text) { out_ += style_.ink(Ink::bold, text) + "\n"; }
 
-  // "  max_qp  131072   what it is; limits: ..."
+  // "  max_qp  131072   what it is; for Fairway: what follows"
   void row(std::string_view name, const std::string& value, std::string_view meaning, std::string_view limit = {}) {
     std::string text(meaning);
-    if (!limit.empty()) text += fmt::format("; limits: {}", limit);
+    if (!limit.empty()) text += fmt::format("; for Fairway: {}", limit);
     constexpr std::size_t kName = 24;
     constexpr std::size_t kValue = 16;
     out_ += "  " + pad(name, kName) + " " + style_.ink(Ink::accent, pad(value, kValue)) + " ";
@@ -40,7 +46,7 @@ class HcaText {
   void attributes(const std::vector<topology::Attribute>& attributes) {
     for (const topology::Attribute& attribute : attributes) {
       const AttributeWords* words = find_attribute_words(attribute.name);
-      row(attribute.name, attribute.value.value_or("unknown"),
+      row(attribute.name, trimmed(attribute.value),
           words ? words->meaning : "no explanation here; see the vendor's manual", words ? words->limit : "");
     }
   }

@@ -69,6 +69,7 @@ constexpr auto kWords = std::to_array<AttributeWords>({
     {"qp_rate_limit_min", "the lowest sending rate that a queue pair can be held to, kb/s", ""},
     {"qp_rate_limit_max", "the highest sending rate that a queue pair can be held to, kb/s", ""},
     {"tag matching caps", "matching of two-sided messages by the device", ""},
+    {"cq moderation caps", "how far interrupts of completion queues can be thinned: the two lines below", ""},
     {"max_cq_count", "completions that one event may stand for",
      "how far interrupts can be thinned when workers sleep"},
     {"max_cq_period", "microseconds for which an event may be held back", "the delay that thinned interrupts may add"},

@@ -23,6 +23,8 @@ inline constexpr double kBold = 1.1;  // how much wider bold text runs
 void draw_band(const Box& box, const Area& band, bool is_root, const std::string& prefix, Scene& scene);
 // The link above a hub, from `from` straight down to `bottom`, with its rate.
 void draw_drop(const Box& below, Point from, double bottom, Scene& scene);
+// The link from a trunk sideways to a device or switch, with its rate.
+void draw_stub(const Box& box, Point from, Point to, Scene& scene);
 // A NIC with its ports on the right, and its stub from the trunk.
 void draw_nic(const Box& nic, const Area& area, double trunk, const std::string& prefix, Scene& scene);
 // A GPU; its rate stands beside the last bit of its line, which comes down from `from`.

@@ -28,9 +28,12 @@ bool is_hub(BoxKind kind) {
   return kind != BoxKind::gpu && kind != BoxKind::nic && kind != BoxKind::nv_switch;
 }
 
-// One trunk with the devices on it.
+struct Hub;
+
+// One trunk with the devices on it, and above the GPUs the switches that only NICs hang on.
 struct Column {
   std::vector<const Box*> nics;
+  std::vector<Hub> switches;
   std::vector<const Box*> gpus;
   std::string others;
   double width = 0;
@@ -100,13 +103,28 @@ class HostLayout {
     });
   }
 
+  static double least_width(const Box& box) {
+    if (box.kind == BoxKind::host_bridge || box.kind == BoxKind::pci_switch) return 92;
+    constexpr double kMost = 300;
+    return std::clamp(std::max(text_width(box.place, 10), text_width(box.name, 12.5 * kBold)) + 20, 120.0, kMost);
+  }
+
+  static bool has_gpus(const Box& box) {
+    return box.kind == BoxKind::gpu || std::any_of(box.children.begin(), box.children.end(), has_gpus);
+  }
+
   Hub measure(const Box& box) {
     Hub hub;
     hub.box = &box;
     Column first;
+    const bool leads_to_gpus = has_gpus(box);
     for (const Box& child : box.children) {
       if (is_hub(child.kind)) {
-        if (has_devices(child)) hub.hubs.push_back(measure(child));
+        if (!has_devices(child)) continue;
+        Hub below = measure(child);
+        const bool fits_on_trunk =
+            child.kind == BoxKind::pci_switch && leads_to_gpus && !has_gpus(child) && below.hubs.empty();
+        (fits_on_trunk ? first.switches : hub.hubs).push_back(std::move(below));
       } else if (child.kind == BoxKind::gpu) {
         first.gpus.push_back(&child);
       } else if (child.kind == BoxKind::nic) {
@@ -126,10 +144,12 @@ class HostLayout {
       }
       first.nics.push_back(nics[i]);
     }
-    if (!first.nics.empty() || !first.gpus.empty() || !first.others.empty()) hub.columns.push_back(std::move(first));
+    if (!first.nics.empty() || !first.gpus.empty() || !first.others.empty() || !first.switches.empty())
+      hub.columns.push_back(std::move(first));
     for (Column& column : hub.columns) {
       column.width = std::max({column.nics.empty() ? 0 : kStub + kNicWidth, gpus_width(column.gpus.size()),
                                column.others.empty() ? 0 : text_width("+ " + column.others, kSmall)});
+      for (const Hub& below : column.switches) column.width = std::max(column.width, kStub + below.width);
       if (options_.with_cables) column.width += kCablePitch * static_cast<double>(column.nics.size());
       hub.width += column.width;
     }
@@ -141,7 +161,7 @@ class HostLayout {
     for (const Hub& below : hub.hubs) hub.width += below.width;
     const std::size_t parts = (hub.stacked ? 0 : hub.columns.size()) + hub.hubs.size();
     if (parts > 1) hub.width += kGap * static_cast<double>(parts - 1);
-    hub.width = std::max(hub.width, box.kind == BoxKind::host_bridge || box.kind == BoxKind::pci_switch ? 92.0 : 190.0);
+    hub.width = std::max(hub.width, least_width(box));
     return hub;
   }
 
@@ -153,8 +173,15 @@ class HostLayout {
 
   static double column_height(const Column& column) {
     double height = static_cast<double>(column.nics.size()) * (kNicHeight + kNicGap);
+    for (const Hub& below : column.switches) height += switch_height(below) + kNicGap;
     if (!column.others.empty()) height += 14;
     return height;
+  }
+
+  static double switch_height(const Hub& hub) {
+    double height = 0;
+    for (const Column& column : hub.columns) height = std::max(height, 14 + column_height(column));
+    return kBand + height;
   }
 
   static double top_of_hubs(const Hub& hub, const Hub& below, double bottom) {
@@ -195,7 +222,7 @@ class HostLayout {
 
   void place_column(const Column& column, double x, double top) {
     Scene& scene = picture_.scene;
-    const bool centered = column.nics.empty() && column.gpus.size() == 1;
+    const bool centered = column.nics.empty() && column.switches.empty() && column.gpus.size() == 1;
     const double trunk = x + (centered ? column.width / 2 : kTrunk);
     double y = top + 14;
     double trunk_end = top;
@@ -207,34 +234,45 @@ class HostLayout {
       trunk_end = area.center().y;
       y += kNicHeight + kNicGap;
     }
+    for (const Hub& below : column.switches) {
+      const Point end{x + kStub, y + kBand / 2};
+      draw_stub(*below.box, {trunk, end.y}, end, scene);
+      place(below, x + kStub, y, false);
+      trunk_end = end.y;
+      y += switch_height(below) + kNicGap;
+    }
     if (!column.others.empty()) {
       const double left = column.nics.empty() ? trunk + (column.gpus.empty() ? -kTrunk : 6) : x + kStub;
       scene.add_text({left, y + 8}, "+ " + column.others, "small faint");
     }
-    if (!column.gpus.empty()) {
-      const bool has_bus = column.gpus.size() > 1;
-      trunk_end = has_bus ? gpu_row_ - kGpuDrop + 4 : gpu_row_;
-      double left = x;
-      const double wide =
-          column.gpus.size() == 1 ? std::max(kGpuWidth, column.nics.empty() ? 0 : kStub + kNicWidth) : kGpuWidth;
-      for (const Box* gpu : column.gpus) {
-        const Area area{left, gpu_row_, wide, kGpuHeight};
-        const double drop = has_bus ? area.center().x : trunk;
-        draw_gpu(*gpu, area, {drop, trunk_end}, options_.node_prefix, scene);
-        gpus_.push_back({gpu->node.index, area});
-        if (has_bus) scene.lines.push_back({{{trunk, trunk_end}, {drop, trunk_end}}, trunk_style(column), "", 1.4});
-        left += wide + kGap;
-      }
+    place_gpus(column, x, trunk, trunk_end);
+    if (trunk_end > top) scene.lines.push_back({{{trunk, top}, {trunk, trunk_end}}, trunk_style(column), "", 1.4});
+  }
+
+  // The GPUs of a column in the row of all GPUs. One hangs on the trunk by a line of its own; several hang on a bus, to
+  // which the trunk is then led.
+  void place_gpus(const Column& column, double x, double trunk, double& trunk_end) {
+    if (column.gpus.empty()) return;
+    Scene& scene = picture_.scene;
+    const bool has_bus = column.gpus.size() > 1;
+    const bool has_nics = !column.nics.empty() || !column.switches.empty();
+    const double wide = has_bus || !has_nics ? kGpuWidth : std::max(kGpuWidth, kStub + kNicWidth);
+    if (has_bus) trunk_end = gpu_row_ - kGpuDrop + 4;
+    double left = x;
+    double bus_end = trunk;
+    for (const Box* gpu : column.gpus) {
+      const Area area{left, gpu_row_, wide, kGpuHeight};
+      bus_end = has_bus ? area.center().x : trunk;
+      draw_gpu(*gpu, area, {bus_end, trunk_end}, options_.node_prefix, scene);
+      gpus_.push_back({gpu->node.index, area});
+      left += wide + kGap;
     }
-    if (trunk_end > top && !(column.gpus.size() == 1 && column.nics.empty())) {
-      scene.lines.push_back({{{trunk, top}, {trunk, trunk_end}}, trunk_style(column), "", 1.4});
-    } else if (trunk_end > top) {
-      scene.lines.push_back(
-          {{{trunk, top}, {trunk, trunk_end}}, line_style(*column.gpus[0]), line_title(*column.gpus[0]), 1.4});
-    }
+    if (has_bus) scene.lines.push_back({{{trunk, trunk_end}, {bus_end, trunk_end}}, trunk_style(column), "", 1.4});
   }
 
   static std::string trunk_style(const Column& column) {
+    if (column.nics.empty() && column.gpus.empty())
+      return column.switches.empty() ? "pcie" : line_style(*column.switches[0].box);
     const auto inferred = [](const Box* box) { return box->inferred; };
     const bool all = std::all_of(column.nics.begin(), column.nics.end(), inferred) &&
                      std::all_of(column.gpus.begin(), column.gpus.end(), inferred);
@@ -251,6 +289,7 @@ class HostLayout {
       used[nic.gutter] += kCablePitch;
       scene.lines.push_back({{nic.port, {x, nic.port.y}, {x, scene.height}}, "cable", "", 1.4});
       picture_.ports[nic.index] = {x, scene.height};
+      scene.width = std::max(scene.width, x);
     }
   }
 

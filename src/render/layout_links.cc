@@ -1,6 +1,7 @@
 #include "render/layout_links.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <fmt/format.h>
@@ -20,6 +21,7 @@ using topology::NodeKind;
 constexpr double kAboveBar = 34;
 constexpr double kBar = 30;
 constexpr double kTrackPitch = 19;
+constexpr double kLabel = 9.5;
 
 const PlacedGpu* find(const std::vector<PlacedGpu>& gpus, topology::NodeRef node) {
   for (const PlacedGpu& gpu : gpus) {
@@ -166,16 +168,26 @@ void draw_tracks(const LinkFabric& fabric, const std::vector<PlacedGpu>& gpus, S
     const std::uint32_t up = track.link->active.value_or(all);
     const bool reduced = up < all;
     const auto& each = track.link->gbs_per_link;
+    const double room = std::abs(to - from) - 12;
     std::string label = up > 0 ? fmt::format("{}x", up) : "?";
-    if (each && up > 0) label = up > 1 ? fmt::format("{} x {} = {}", up, rate(each), rate(*each * up)) : rate(each);
-    const std::string title = fmt::format("{}: {} GB/s per direction", fabric.name, label);
+    std::string title = fmt::format("{}: {}", fabric.name, count(up, "link"));
+    if (each && up > 0) {
+      label = up > 1 ? fit_choice({fmt::format("{} x {} = {}", up, rate(*each), rate(*each * up)), rate(*each * up)},
+                                  kLabel, room)
+                     : rate(*each);
+      title += fmt::format(", {} GB/s per direction", rate(*each * up));
+    }
+    if (reduced) title += fmt::format("; {} of {} up", up, all);
     scene.lines.push_back({{{from, top}, {from, y}, {to, y}, {to, top}},
                            style + (reduced ? " reduced" : ""),
                            title,
                            1.4 + 1.1 * std::min<double>(up, 4)});
-    const std::size_t turn = track.lane % 3;  // neighbours' labels do not stand below one another
-    const double share = turn == 0 ? 0.5 : turn == 1 ? 0.38 : 0.62;
-    scene.add_text({from + (to - from) * share, y + 3.5}, label, reduced ? "label warn" : "label", Anchor::middle);
+    // Labels of neighbouring tracks do not stand below one another, and each stands on a ground of its own.
+    static constexpr double kShares[] = {0.5, 0.38, 0.62};
+    const Point at{from + (to - from) * kShares[track.lane % 3], y};
+    const double width = text_width(label, kLabel) + 4;
+    scene.boxes.push_back({{at.x - width / 2, y - 6, width, 12}, "ground", "", "", 2});
+    scene.add_text({at.x, y + 3.5}, label, reduced ? "label warn" : "label", Anchor::middle);
     scene.height = std::max(scene.height, y + 14);
   }
 }

@@ -23,7 +23,8 @@ constexpr double kSwitch = 30;
 constexpr double kSwitchGap = 26;
 constexpr double kNetworkGap = 40;  // between a machine and the switches
 constexpr double kMachineGap = 60;  // between machines of one row
-constexpr double kLeastWidth = 560;
+constexpr double kLeastWidth = 320;
+constexpr double kMostTitle = 900;  // longer titles are cut
 
 std::string subtitle(const Machine& machine) {
   std::vector<std::string> parts;
@@ -155,6 +156,7 @@ class NetworkLayout {
       const double grow = std::max(14.0, (least - (place.to - place.from)) / 2);
       place.from -= grow;
       place.to += grow;
+      scene_.width = std::max(scene_.width, place.to + kMargin);
     }
   }
 
@@ -239,7 +241,8 @@ std::string node_key(topology::NodeRef node) {
 Scene picture(const Machine& machine) {
   const HostPicture host = lay_out(machine);
   Scene scene;
-  scene.width = std::max(host.scene.width + 2 * kMargin, kLeastWidth);
+  const double titles = std::max(text_width(machine.name, 17 * 1.1), text_width(subtitle(machine), 11));
+  scene.width = std::max(host.scene.width, std::clamp(titles, kLeastWidth, kMostTitle)) + 2 * kMargin;
   add_title(machine.name.empty() ? "This machine" : machine.name, subtitle(machine), kMargin, kMargin,
             scene.width - 2 * kMargin, scene);
   scene.append(host.scene, kMargin, kMargin + kTitle);

@@ -67,8 +67,9 @@ LinkFabric gather(const Machine& machine, LinkKind kind) {
   }
   for (const auto& [gpu, n] : links) fabric.gpus.push_back(gpu);
   fabric.switches.assign(switches.begin(), switches.end());
-  fabric.switches_seen = std::any_of(switches.begin(), switches.end(),
-                                     [&](std::uint32_t i) { return machine.nv_switches[i].pci.valid(); });
+  fabric.switches_seen = switches.size() > 1 || std::any_of(switches.begin(), switches.end(), [&](std::uint32_t i) {
+                           return machine.nv_switches[i].pci.valid();
+                         });
   fabric.name = name_of(kind, generations);
   fabric.links_of_gpu = common(links);
   fabric.gbs_of_gpu = common(gbs);

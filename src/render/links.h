@@ -16,7 +16,7 @@ struct LinkFabric {
   std::vector<std::uint32_t> gpus;            // those with such links, by index
   std::vector<topology::DeviceLink> pairs;    // GPU to GPU
   std::vector<std::uint32_t> switches;        // NVSwitches it passes; empty where it is direct
-  bool switches_seen = false;                 // on the bus; else they are only concluded, and one stands for all
+  bool switches_seen = false;                 // else they are only concluded, and one stands for however many
   std::optional<std::uint32_t> links_of_gpu;  // of every one of them; none where they differ
   std::optional<double> gbs_of_gpu;           // GB/s per direction
   std::optional<double> gbs_per_link;

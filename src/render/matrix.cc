@@ -54,6 +54,72 @@ std::vector<std::vector<Cell>> cells_of(const FoldedMatrix& folded, const Expect
   return cells;
 }
 
+// How wide a column is, and whether its rates stand below the classes.
+struct Column {
+  std::size_t name = 0;
+  std::size_t path = 1;
+  std::size_t rate = 0;
+  std::size_t width = 0;
+  bool stacked = false;
+  bool is_nic = false;
+
+  void unstack() { width = std::max(name, rate == 0 ? path : path + 1 + rate); }
+  void stack() {
+    stacked = rate > 0;
+    width = std::max({name, path, rate});
+  }
+};
+
+std::vector<Column> columns_of_matrix(const FoldedMatrix& folded, const std::vector<std::vector<Cell>>& cells) {
+  std::vector<Column> columns(folded.groups.size());
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    Column& column = columns[i];
+    column.name = columns_of(folded.groups[i].name);
+    column.is_nic = folded.paths.ends[folded.groups[i].members[0]].kind == NodeKind::nic;
+    for (const auto& row : cells) {
+      column.path = std::max(column.path, row[i].path.size());
+      column.rate = std::max(column.rate, row[i].rate.size());
+    }
+    column.unstack();
+  }
+  return columns;
+}
+
+std::string trimmed(std::string line) {
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line + "\n";
+}
+
+// All rows of the columns [from, to).
+std::string block(const FoldedMatrix& folded, const std::vector<std::vector<Cell>>& cells,
+                  const std::vector<Column>& columns, std::size_t head, std::size_t from, std::size_t to,
+                  const TextStyle& style) {
+  std::string line = pad("", head);
+  for (std::size_t i = from; i < to; ++i) {
+    line += "  " + style.ink(Ink::bold, pad_center(folded.groups[i].name, columns[i].width));
+  }
+  std::string out = trimmed(line);
+  for (std::size_t row = 0; row < folded.groups.size(); ++row) {
+    std::string top = style.ink(Ink::bold, pad(folded.groups[row].name, head));
+    std::string bottom = pad("", head);
+    bool has_bottom = false;
+    for (std::size_t i = from; i < to; ++i) {
+      const Cell& cell = cells[row][i];
+      const Column& column = columns[i];
+      std::string text = cell.path;
+      if (!column.stacked && column.rate > 0)
+        text = pad(cell.path, column.path) + " " + pad_left(cell.rate, column.rate);
+      top += "  " + style.ink(ink_of(cell.kind), pad_center(text, column.width));
+      const std::string below = column.stacked ? cell.rate : std::string();
+      bottom += "  " + (below.empty() ? pad("", column.width) : style.ink(Ink::faint, pad_center(below, column.width)));
+      has_bottom = has_bottom || !below.empty();
+    }
+    out += trimmed(top);
+    if (has_bottom) out += trimmed(bottom);
+  }
+  return out;
+}
+
 std::string legend(const topology::Machine& machine, const FoldedMatrix& folded, const TextStyle& style) {
   std::string out;
   for (const MatrixGroup& group : folded.groups) {
@@ -132,42 +198,30 @@ std::string matrix_text(const topology::Machine& machine, const ExpectRate& expe
   if (n == 0) return "No GPU and no NIC, so there is no path to show.\n";
   const auto cells = cells_of(folded, expect);
 
-  std::size_t head = 0;
-  std::size_t path_width = 1;
-  std::size_t rate_width = 0;
-  for (std::size_t row = 0; row < n; ++row) {
-    head = std::max(head, columns_of(folded.groups[row].name));
-    for (const Cell& cell : cells[row]) {
-      path_width = std::max(path_width, cell.path.size());
-      rate_width = std::max(rate_width, cell.rate.size());
-    }
+  const auto shared_head =
+      std::max_element(folded.groups.begin(), folded.groups.end(),
+                       [](const auto& a, const auto& b) { return columns_of(a.name) < columns_of(b.name); });
+  const std::size_t head = columns_of(shared_head->name);
+  std::vector<Column> columns = columns_of_matrix(folded, cells);
+  const auto width_of = [&](std::size_t from, std::size_t to) {
+    std::size_t width = head;
+    for (std::size_t i = from; i < to; ++i) width += 2 + columns[i].width;
+    return width;
+  };
+  if (width_of(0, n) > style.columns) {
+    for (Column& column : columns) column.stack();
   }
-  const std::size_t beside = rate_width == 0 ? path_width : path_width + 1 + rate_width;
-  const bool stacked = rate_width > 0 && head + n * (std::max(beside, head) + 2) > style.columns;
-  const std::size_t width = std::max(stacked ? std::max(path_width, rate_width) : beside, head);
-
-  std::string out = pad("", head);
-  for (const MatrixGroup& group : folded.groups) out += "  " + style.ink(Ink::bold, pad_center(group.name, width));
-  out += "\n";
-  for (std::size_t row = 0; row < n; ++row) {
-    std::string top = style.ink(Ink::bold, pad(folded.groups[row].name, head));
-    std::string bottom = pad("", head);
-    for (const Cell& cell : cells[row]) {
-      const Ink ink = ink_of(cell.kind);
-      if (stacked || rate_width == 0) {
-        top += "  " + style.ink(ink, pad_center(cell.path, width));
-        bottom += "  " + style.ink(Ink::faint, pad_center(cell.rate, width));
-      } else {
-        const std::string both = pad(cell.path, path_width) + " " + pad_left(cell.rate, rate_width);
-        top += "  " + style.ink(ink, pad_center(both, width));
-      }
+  std::string out;
+  for (std::size_t from = 0; from < n;) {
+    std::size_t to = from + 1;
+    while (to < n && width_of(from, to + 1) <= style.columns) ++to;
+    // Where it does not fit in one piece, the NICs begin the next.
+    for (std::size_t i = from + 1; i < to && to < n; ++i) {
+      if (columns[i].is_nic && !columns[from].is_nic) to = i;
     }
-    const auto trimmed = [](std::string line) {
-      while (!line.empty() && line.back() == ' ') line.pop_back();
-      return line + "\n";
-    };
-    out += trimmed(top);
-    if (stacked) out += trimmed(bottom);
+    if (from > 0) out += "\n";
+    out += block(folded, cells, columns, head, from, to, style);
+    from = to;
   }
   return out + legend(machine, folded, style);
 }

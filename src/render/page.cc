@@ -132,7 +132,7 @@ std::string findings_section(const Machine& machine) {
       if (verdict.rail != rails) continue;
       out += fmt::format("<tr><td class=\"{}\">{}</td><th scope=\"row\">{}</th><td>{}</td></tr>\n",
                          rails ? "yes" : "no", rails ? "rail" : "no",
-                         escape(topology::node_name(machine, verdict.node)), escape(verdict.reason));
+                         escape(topology::node_name(machine, verdict.node)), escape(bare_reason(verdict.reason)));
     }
   }
   if (!verdicts.empty()) out += "</table></div>\n";
@@ -160,6 +160,7 @@ std::string frame(const std::string& title, const Scene& scene, const std::strin
       "content=\"light dark\">\n";
   out += fmt::format("<title>{}</title>\n<style>\n{}{}</style>\n</head>\n<body>\n", escape(title),
                      picture_css(Theme::automatic), page_css());
+  out += fmt::format("<h1>{}</h1>\n", escape(title));
   out += fmt::format("<figure style=\"--least:{:.0f}px\">\n{}</figure>\n", scene.width * 0.62,
                      svg(scene, {.inside_page = true}));
   out += key_of_classes() + body;
@@ -174,7 +175,8 @@ std::string summary_block(const Machine& machine) {
 }
 
 const char* matrix_heading(const ExpectRate& expect) {
-  return expect ? "<h2>Paths: class, and GB/s per direction that it should reach</h2>\n" : "<h2>Path classes</h2>\n";
+  return expect ? "<h2>Paths: class, and GB/s per direction that one flow should reach</h2>\n"
+                : "<h2>Path classes</h2>\n";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ std::string page_css() {
 body{margin:0;padding:0 24px 48px;background:var(--paper);color:var(--ink);font:14px/1.45 "Helvetica Neue",Helvetica,Arial,"DejaVu Sans",sans-serif}
 figure{margin:0 -24px;overflow-x:auto}
 figure svg{max-width:100%;min-width:var(--least);height:auto;display:block}
+h1{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 h2{font-size:16px;margin:28px 0 8px}
 pre.summary{font:12px/1.5 ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace;white-space:pre-wrap;margin:14px 0}
 .wide{overflow-x:auto}

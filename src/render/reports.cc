@@ -1,6 +1,8 @@
 #include "render/reports.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -35,23 +37,30 @@ std::string nic_choices_text(const topology::Machine& machine, const std::string
                              std::span<const topology::NicChoice> choices, const TextStyle& style) {
   std::string out = style.ink(Ink::bold, fmt::format("NICs for {}, best first", memory)) + "\n";
   if (choices.empty()) return out + "  none: this machine has no NIC that a source names\n";
-  std::size_t name_width = 0;
+  std::size_t width = 0;
   for (const topology::NicChoice& choice : choices) {
-    name_width = std::max(name_width, columns_of(machine.nics[choice.nic.index].name));
+    if (choice.rail) width = std::max(width, columns_of(machine.nics[choice.nic.index].name));
   }
   std::size_t place = 0;
+  std::vector<std::pair<std::string, std::vector<std::string>>> others;  // by reason, in the order of their first
   for (const topology::NicChoice& choice : choices) {
-    const topology::Nic& nic = machine.nics[choice.nic.index];
-    std::string rates = choice.gbs ? fmt::format("up to {} GB/s", rate(choice.gbs)) : "rate unknown";
-    if (choice.gbs && choice.one_flow_gbs && *choice.one_flow_gbs < *choice.gbs) {
-      rates += fmt::format(", {} in one flow", rate(choice.one_flow_gbs));
+    const std::string& name = machine.nics[choice.nic.index].name;
+    if (!choice.rail) {
+      const auto same =
+          std::find_if(others.begin(), others.end(), [&](const auto& o) { return o.first == choice.reason; });
+      if (same == others.end()) others.push_back({choice.reason, {name}});
+      if (same != others.end()) same->second.push_back(name);
+      continue;
     }
-    const std::string path = choice.path.to_string();
-    const std::string number = choice.rail ? fmt::format("{:>3}", ++place) : "  -";
-    const std::size_t margin = number.size() + 2 + name_width + 2 + 6;
-    out += fmt::format("{}  {}  {}", number, style.ink(choice.rail ? Ink::bold : Ink::faint, pad(nic.name, name_width)),
-                       style.ink(render::ink_of(choice.path.kind), pad(path, 6)));
-    out += rates + "\n" + pad("", margin) + style.ink(Ink::faint, "") + hang(choice.reason, margin, style);
+    std::string reason = choice.reason;
+    if (choice.gbs && choice.one_flow_gbs && *choice.one_flow_gbs < *choice.gbs) {
+      reason += fmt::format("; {} GB/s in one flow", rate(choice.one_flow_gbs));
+    }
+    out += fmt::format("{:>3}  {}  ", ++place, style.ink(Ink::bold, pad(name, width))) +
+           hang(reason, 5 + width + 2, style);
+  }
+  for (const auto& [reason, names] : others) {
+    out += "  -  " + hang(fmt::format("{}: {}", fold_names(names), reason), 5, style);
   }
   return out;
 }
@@ -68,7 +77,7 @@ std::string rails_text(const topology::Machine& machine, const TextStyle& style)
       const std::string name = pad(topology::node_name(machine, verdict.node), width);
       out += fmt::format("  {}  {}  ", rails ? style.ink(Ink::good, "rail") : style.ink(Ink::faint, "no  "),
                          rails ? style.ink(Ink::bold, name) : name);
-      out += hang(verdict.reason, 8 + width + 2, style);
+      out += hang(bare_reason(verdict.reason), 8 + width + 2, style);
     }
   }
   return out;

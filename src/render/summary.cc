@@ -128,6 +128,8 @@ std::string rail_row(const Machine& machine) {
     }
   }
   std::string out = rails.empty() ? "none" : fold_names(rails);
+  constexpr std::size_t kMostNames = 70;
+  if (columns_of(out) > kMostNames) out = fmt::format("{}: {} to {}", rails.size(), rails.front(), rails.back());
   std::size_t left_out = 0;
   for (const auto& [reason, names] : others) left_out += names.size();
   if (left_out > 0)
@@ -155,7 +157,7 @@ std::string unknown_row(const Machine& machine) {
   if (warnings > 0) parts.push_back(count(warnings, "warning"));
   std::string out;
   for (const std::string& part : parts) out += (out.empty() ? "" : ", ") + part;
-  return out.empty() ? out : out + " (fairway topo lint lists them)";
+  return out.empty() ? out : out + " (fairway topo lint --notes lists them)";
 }
 
 }  // namespace
@@ -181,7 +183,7 @@ std::string overview(const Machine& machine, const ExpectRate& expect, const Tex
   std::string out = summary(machine, style);
   out += "\n";
   if (expect) {
-    out += style.ink(Ink::faint, "Path class, and the GB/s per direction that it should reach:") + "\n";
+    out += style.ink(Ink::faint, "Path class, and the GB/s per direction that one flow should reach:") + "\n";
   } else {
     out += style.ink(Ink::faint, "Path classes:") + "\n";
   }

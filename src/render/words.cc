@@ -88,7 +88,12 @@ std::string short_gpu_model(std::string_view model) {
 }
 
 std::string short_cpu_model(std::string_view model) {
-  std::string out = without(std::string(model), {"(R)", "(TM)", "(tm)", "CPU ", " Processor", "-Core"});
+  const std::string bare = without(std::string(model), {"(R)", "(TM)", "(tm)"});
+  std::string out;
+  for (const std::string_view word : topology::text::words(bare)) {
+    if (word == "CPU" || word == "Processor" || word.ends_with("-Core")) continue;
+    out += fmt::format("{}{}", out.empty() ? "" : " ", word);
+  }
   const std::size_t clock = out.find(" @");
   return clock == std::string::npos ? out : out.substr(0, clock);
 }
@@ -184,6 +189,13 @@ std::string tally(const std::vector<std::string>& values, std::string_view glue)
     out += times == 1 ? value : fmt::format("{} x {}", times, value);
   }
   return out;
+}
+
+std::string bare_reason(std::string_view reason) {
+  for (const std::string_view head : {"no rail: ", "rail: "}) {
+    if (reason.starts_with(head)) return std::string(reason.substr(head.size()));
+  }
+  return std::string(reason);
 }
 
 std::string TextStyle::ink(Ink ink, std::string_view text) const {

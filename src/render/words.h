@@ -39,6 +39,10 @@ std::string fold_names(const std::vector<std::string>& names);
 // The same values joined by `glue`, each said once with its number: "8 x A", "4 x A + 4 x B".
 std::string tally(const std::vector<std::string>& values, std::string_view glue = " + ");
 
+// "RoCE at 400 Gb/s" of "rail: RoCE at 400 Gb/s" and "the loopback" of "no rail: the loopback": for where a column of
+// its own says which it is.
+std::string bare_reason(std::string_view reason);
+
 // Terminal colours; without them the text alone says everything.
 enum class Ink : std::uint8_t { plain, bold, faint, good, fair, poor, bad, accent };
 struct TextStyle {

@@ -1,0 +1,191 @@
+#include <chrono>
+#include <cmath>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "render/layout.h"
+#include "render/page.h"
+#include "render/svg.h"
+#include "render_support.h"
+
+namespace fairway::render {
+namespace {
+
+Scene picture_of(const topology::Fabric& fabric) {
+  return fabric.machines.size() == 1 ? picture(fabric.machines[0]) : picture(fabric);
+}
+
+std::vector<TestMachine> all_machines() {
+  std::vector<TestMachine> out = recorded_machines();
+  for (TestMachine& machine : fixture_machines()) out.push_back(std::move(machine));
+  return out;
+}
+
+bool overlap(const Area& a, const Area& b) {
+  constexpr double kTouch = 0.5;
+  return a.x + kTouch < b.right() && b.x + kTouch < a.right() && a.y + kTouch < b.bottom() && b.y + kTouch < a.bottom();
+}
+
+// Boxes that stand for parts; ports and switches inside a bar stand on other boxes.
+std::vector<const SceneBox*> parts(const Scene& scene) {
+  std::vector<const SceneBox*> out;
+  for (const SceneBox& box : scene.boxes) {
+    if (box.style.rfind("port", 0) != 0 && box.style != "nvswitch" && box.style != "ground") out.push_back(&box);
+  }
+  return out;
+}
+
+double size_of(const std::string& style) {
+  if (style.find("title") == 0) return 17;
+  if (style.find("head") == 0) return 12.5 * 1.1;
+  if (style.find("name") == 0) return 11 * 1.1;
+  if (style.find("tiny") == 0) return 8.5;
+  if (style.find("small") != std::string::npos) return 9;
+  return style.find("subtitle") == 0 ? 11 : 10;
+}
+
+Area extent(const SceneText& text) {
+  const double size = size_of(text.style);
+  const double width = text_width(text.text, size);
+  const double left = text.anchor == Anchor::start ? text.at.x
+                      : text.anchor == Anchor::end ? text.at.x - width
+                                                   : text.at.x - width / 2;
+  return {left, text.at.y - size * 0.75, width, size * 0.9};
+}
+
+TEST(Picture, NoPartLiesOnAnother) {
+  for (const TestMachine& machine : all_machines()) {
+    const Scene scene = picture_of(load_machine(machine));
+    const auto boxes = parts(scene);
+    for (std::size_t a = 0; a < boxes.size(); ++a) {
+      for (std::size_t b = a + 1; b < boxes.size(); ++b) {
+        EXPECT_FALSE(overlap(boxes[a]->area, boxes[b]->area))
+            << machine.name << ": " << boxes[a]->title << " / " << boxes[b]->title;
+      }
+    }
+  }
+}
+
+TEST(Picture, EverythingIsInsideItsEdges) {
+  for (const TestMachine& machine : all_machines()) {
+    const Scene scene = picture_of(load_machine(machine));
+    const Area all{0, 0, scene.width, scene.height};
+    const auto inside = [&](const Area& area) {
+      return area.x >= 0 && area.y >= 0 && area.right() <= all.width + 0.5 && area.bottom() <= all.height + 0.5;
+    };
+    for (const SceneBox& box : scene.boxes) EXPECT_TRUE(inside(box.area)) << machine.name << ": " << box.title;
+    for (const SceneText& text : scene.texts) EXPECT_TRUE(inside(extent(text))) << machine.name << ": " << text.text;
+    for (const SceneLine& line : scene.lines) {
+      for (const Point& point : line.points)
+        EXPECT_TRUE(inside({point.x, point.y, 0, 0})) << machine.name << ": " << line.title;
+    }
+  }
+}
+
+TEST(Picture, NoTextLiesOnAnotherOrRunsOutOfItsBox) {
+  for (const TestMachine& machine : all_machines()) {
+    const Scene scene = picture_of(load_machine(machine));
+    for (std::size_t a = 0; a < scene.texts.size(); ++a) {
+      for (std::size_t b = a + 1; b < scene.texts.size(); ++b) {
+        EXPECT_FALSE(overlap(extent(scene.texts[a]), extent(scene.texts[b])))
+            << machine.name << ": '" << scene.texts[a].text << "' / '" << scene.texts[b].text << "'";
+      }
+    }
+    for (const SceneText& text : scene.texts) {
+      const Area area = extent(text);
+      for (const SceneBox* box : parts(scene)) {
+        const bool starts_inside = text.at.x > box->area.x && text.at.x < box->area.right() &&
+                                   text.at.y > box->area.y && text.at.y < box->area.bottom();
+        if (!starts_inside) continue;
+        EXPECT_LE(area.right(), box->area.right() + 1) << machine.name << ": " << text.text;
+        EXPECT_GE(area.x, box->area.x - 1) << machine.name << ": " << text.text;
+      }
+    }
+  }
+}
+
+TEST(Picture, EveryGpuAndRdmaNicIsDrawnOnce) {
+  for (const TestMachine& machine : all_machines()) {
+    const topology::Fabric fabric = load_machine(machine);
+    const Scene scene = picture_of(fabric);
+    std::multiset<std::string> keys;
+    for (const SceneBox& box : scene.boxes) keys.insert(box.node);
+    for (std::size_t m = 0; m < fabric.machines.size(); ++m) {
+      const std::string prefix = fabric.machines.size() == 1 ? "" : "m" + std::to_string(m) + "-";
+      for (std::uint32_t i = 0; i < fabric.machines[m].gpus.size(); ++i) {
+        EXPECT_EQ(keys.count(prefix + node_key({topology::NodeKind::gpu, i})), 1U) << machine.name << " GPU " << i;
+      }
+      for (std::uint32_t i = 0; i < fabric.machines[m].nics.size(); ++i) {
+        if (!fabric.machines[m].nics[i].rdma) continue;
+        EXPECT_EQ(keys.count(prefix + node_key({topology::NodeKind::nic, i})), 1U) << machine.name << " NIC " << i;
+      }
+    }
+  }
+}
+
+TEST(Picture, GpusStandInOneRow) {
+  for (const TestMachine& machine : all_machines()) {
+    const topology::Fabric fabric = load_machine(machine);
+    if (fabric.machines.size() != 1) continue;
+    std::set<double> rows;
+    for (const SceneBox& box : picture_of(fabric).boxes) {
+      if (box.style.rfind("gpu", 0) == 0) rows.insert(box.area.y);
+    }
+    EXPECT_LE(rows.size(), 1U) << machine.name;
+  }
+}
+
+TEST(Picture, ALinkBelowItsBestAndALegThatIsDownAreShown) {
+  const Scene scene = picture(awkward_machine());
+  bool reduced = false;
+  bool label = false;
+  bool leg = false;
+  for (const SceneLine& line : scene.lines) reduced = reduced || line.style.find("reduced") != std::string::npos;
+  for (const SceneText& text : scene.texts) label = label || text.text == "31.5/63";
+  for (const SceneBox& box : scene.boxes) leg = leg || box.style == "port down";
+  EXPECT_TRUE(reduced);
+  EXPECT_TRUE(label);
+  EXPECT_TRUE(leg);
+}
+
+TEST(Picture, TextsFromFilesCannotBreakOutOfIt) {
+  const topology::Machine machine = awkward_machine();
+  for (const std::string& out : {svg(picture(machine)), page(machine, {})}) {
+    EXPECT_EQ(out.find("<script>alert"), std::string::npos);
+    EXPECT_EQ(out.find("<b>&amp;\n"), std::string::npos);
+    EXPECT_EQ(out.find("]]>"), std::string::npos);
+    EXPECT_EQ(out.find("mlx5_'"), std::string::npos);
+  }
+}
+
+TEST(Picture, ThePageNeedsNothingFromElsewhere) {
+  const std::string out = page(awkward_machine(), {});
+  for (const char* forbidden : {"src=", "href=", "@import", "url(", "fetch("})
+    EXPECT_EQ(out.find(forbidden), std::string::npos) << forbidden;
+  EXPECT_NE(out.find("prefers-color-scheme:dark"), std::string::npos);
+  EXPECT_NE(out.find("@media print"), std::string::npos);
+}
+
+TEST(Picture, AnEmptyMachineIsDrawnToo) {
+  const topology::Machine machine;
+  EXPECT_NE(svg(picture(machine)).find("</svg>"), std::string::npos);
+  EXPECT_NE(page(machine, {}).find("no path to show"), std::string::npos);
+  EXPECT_NE(svg(picture(topology::Fabric{})).find("</svg>"), std::string::npos);
+}
+
+TEST(Picture, EightGpusAndThirtyTwoNicsTakeLessThanATenthOfASecond) {
+  topology::Fabric fabric;
+  for (const TestMachine& machine : fixture_machines()) {
+    if (machine.name == "p5.48xl-topo.xml") fabric = load_machine(machine);
+  }
+  if (fabric.machines.empty()) GTEST_SKIP() << "no ../shared/fixtures beside the sources, or no pugixml";
+  const auto start = std::chrono::steady_clock::now();
+  const std::string out = page(fabric.machines[0], {});
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  EXPECT_GT(out.size(), 10000U);
+  EXPECT_LT(took.count(), 100.0);
+}
+
+}  // namespace
+}  // namespace fairway::render

@@ -1,0 +1,152 @@
+#include <gtest/gtest.h>
+
+#include "golden_text.h"
+#include "render/json.h"
+#include "render/matrix.h"
+#include "render/outline.h"
+#include "render/reports.h"
+#include "render/summary.h"
+#include "render/tree_text.h"
+#include "render/words.h"
+#include "render_support.h"
+
+namespace fairway::render {
+namespace {
+
+TEST(Words, RatesKeepTheDigitsThatMatter) {
+  EXPECT_EQ(rate(397.4), "397");
+  EXPECT_EQ(rate(63.015), "63");
+  EXPECT_EQ(rate(31.508), "31.5");
+  EXPECT_EQ(rate(0.9846), "0.98");
+  EXPECT_EQ(rate(0.0), "0");
+  EXPECT_EQ(rate(topology::Fact<double>()), "?");
+}
+
+TEST(Words, NamesInARowAreFolded) {
+  EXPECT_EQ(fold_names({"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_5"}), "mlx5_0-2, mlx5_5");
+  EXPECT_EQ(fold_names({"NIC3", "NIC4"}), "NIC3, NIC4");
+  EXPECT_EQ(fold_names({"eth", "eth"}), "eth, eth");
+  EXPECT_EQ(fold_names({"a01", "a02", "a03"}), "a01, a02, a03");
+  EXPECT_EQ(fold_names({}), "");
+}
+
+TEST(Words, CutsBetweenCharactersNotInsideThem) {
+  EXPECT_EQ(cut("größer", 4), "grö…");
+  EXPECT_EQ(cut("kurz", 4), "kurz");
+  EXPECT_EQ(columns_of("grö…"), 4U);
+  EXPECT_EQ(cut("x", 0), "");
+}
+
+TEST(Words, EqualThingsAreCounted) {
+  EXPECT_EQ(tally({"A", "B", "A"}), "2 x A + B");
+  EXPECT_EQ(tally({}), "");
+}
+
+TEST(Matrix, PlainTextHasEveryCellOfTheModel) {
+  for (const TestMachine& recorded : recorded_machines()) {
+    const topology::Fabric fabric = load_machine(recorded);
+    for (const topology::Machine& machine : fabric.machines) {
+      const topology::PathMatrix paths = topology::path_matrix(machine);
+      const std::string text = matrix_plain(machine);
+      std::size_t at = text.find('\n') + 1;
+      for (std::size_t row = 0; row < paths.ends.size(); ++row) {
+        for (std::size_t column = 0; column < paths.ends.size(); ++column) {
+          at = text.find('\t', at) + 1;
+          const std::string cell = paths.at(row, column).to_string();
+          EXPECT_EQ(text.substr(at, cell.size()), cell) << recorded.name << " " << row << " " << column;
+        }
+      }
+    }
+  }
+}
+
+TEST(Matrix, FoldingLosesNoClass) {
+  for (const TestMachine& recorded : fixture_machines()) {
+    const topology::Fabric fabric = load_machine(recorded);
+    for (const topology::Machine& machine : fabric.machines) {
+      const FoldedMatrix folded = fold(topology::path_matrix(machine), 0);
+      for (std::size_t row = 0; row < folded.groups.size(); ++row) {
+        for (std::size_t column = 0; column < folded.groups.size(); ++column) {
+          for (const std::size_t a : folded.groups[row].members) {
+            for (const std::size_t b : folded.groups[column].members) {
+              if (a == b) continue;
+              EXPECT_EQ(folded.at(row, column), folded.paths.at(a, b)) << recorded.name;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Matrix, ExpectedRatesStandInEveryCellThatHasOne) {
+  const topology::Machine machine = awkward_machine();
+  const ExpectRate expect = [](topology::NodeRef a, topology::NodeRef b) -> std::optional<Expected> {
+    if (a.kind == b.kind) return {};
+    Expected expected;
+    expected.low_gbs = 41.2;
+    expected.high_gbs = 48.4;
+    return expected;
+  };
+  for (const std::size_t columns : {40U, 120U}) {
+    const std::string text = matrix_text(machine, expect, {.colour = false, .columns = columns});
+    std::size_t seen = 0;
+    for (std::size_t at = text.find("41-48"); at != std::string::npos; at = text.find("41-48", at + 1)) ++seen;
+    EXPECT_EQ(seen, 4U) << text;  // two GPUs, one NIC with an RDMA device
+  }
+}
+
+TEST(Matrix, LinesStayWithinTheTerminalWhereTheyCan) {
+  for (const TestMachine& recorded : recorded_machines()) {
+    const topology::Fabric fabric = load_machine(recorded);
+    const std::string text = summary(fabric.machines[0], {.colour = false, .columns = 80});
+    std::size_t start = text.find('\n') + 1;
+    for (std::size_t end = text.find('\n', start); end != std::string::npos; end = text.find('\n', start)) {
+      EXPECT_LE(columns_of(text.substr(start, end - start)), 80U) << recorded.name;
+      start = end + 1;
+    }
+  }
+}
+
+TEST(Text, HasNoColourCodesUnlessAskedFor) {
+  const topology::Machine machine = awkward_machine();
+  EXPECT_EQ(overview(machine, {}, {}).find('\x1b'), std::string::npos);
+  EXPECT_NE(overview(machine, {}, {.colour = true, .columns = 100}).find('\x1b'), std::string::npos);
+}
+
+TEST(Tree, NamesEveryDevice) {
+  const std::string text = tree_text(awkward_machine(), {});
+  for (const char* part : {"GPU0", "GPU1", "0000:12:00.0", "31.5 GB/s, of 63 at its best", "leg<1>(down)"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  }
+}
+
+TEST(Hca, SaysWhatAnAttributeMeansAndLimits) {
+  const topology::Machine machine = awkward_machine();
+  const std::string text = hca_text(machine, machine.rdma[0], {});
+  EXPECT_NE(text.find("131072"), std::string::npos);
+  EXPECT_NE(text.find("queue pairs that may exist at once"), std::string::npos);
+  EXPECT_NE(text.find("for Fairway:"), std::string::npos);
+}
+
+TEST(Json, HoldsTheMatrixAndTheMachine) {
+  const Result<std::string> report = json_report(awkward_machine(), {});
+  if (!report && report.status().code() == ErrorCode::unsupported) GTEST_SKIP() << report.status().message();
+  ASSERT_TRUE(report) << report.status().to_string();
+  for (const char* part :
+       {"\"format\": \"fairway-topology\"", "\"classes\"", "\"machine\"", "\"edges\"", "\"rails\""}) {
+    EXPECT_NE(report.value().find(part), std::string::npos) << part;
+  }
+}
+
+TEST(Golden, TextsAreAsRecorded) {
+  if (recorded_machines().empty()) GTEST_SKIP() << "this build reads no snapshots: nlohmann-json was not found";
+  for (const TestMachine& machine : recorded_machines()) {
+    const std::string path = golden_folder() + "/" + machine.name + ".txt";
+    EXPECT_EQ(golden_text(load_machine(machine)), read_text(path))
+        << path << " differs: look at the change, then tests/unit/render/regenerate BUILD-FOLDER";
+  }
+}
+
+}  // namespace
+}  // namespace fairway::render

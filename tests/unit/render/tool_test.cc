@@ -1,0 +1,128 @@
+// The tool as a shell sees it: exit codes, one line on stderr, readers that go away.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include "render_support.h"
+
+namespace fairway::render {
+namespace {
+
+struct Outcome {
+  int exit = -1;
+  std::string output;  // stdout, or what the command line redirects there
+};
+
+// `arguments` are shell words after the program's name.
+Outcome run_tool(const std::string& arguments) {
+  Outcome outcome;
+  FILE* pipe = popen(("'" FAIRWAY_TOOL "' " + arguments).c_str(), "r");
+  if (pipe == nullptr) return outcome;
+  std::array<char, 4096> buffer{};
+  for (std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe); got > 0;
+       got = fread(buffer.data(), 1, buffer.size(), pipe)) {
+    outcome.output.append(buffer.data(), got);
+  }
+  const int state = pclose(pipe);
+  outcome.exit = WIFEXITED(state) ? WEXITSTATUS(state) : 128;
+  return outcome;
+}
+
+std::string h20() {
+  return FAIRWAY_SOURCE_DIR "/tests/machines/h20.json";
+}
+
+void fails_in_one_line(const std::string& arguments, int exit, const std::string& words) {
+  const Outcome outcome = run_tool(arguments + " 2>&1 >/dev/null");
+  EXPECT_EQ(outcome.exit, exit) << arguments;
+  EXPECT_EQ(std::count(outcome.output.begin(), outcome.output.end(), '\n'), 1) << outcome.output;
+  EXPECT_NE(outcome.output.find(words), std::string::npos) << outcome.output;
+}
+
+TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
+  fails_in_one_line("tpoo", 2, "there is no command 'tpoo'");
+  fails_in_one_line("topo --frm x", 2, "did you mean '--from'?");
+  fails_in_one_line("topo nics --gpu many", 2, "--gpu takes a number");
+  fails_in_one_line("topo export", 2, "FORMAT is required");
+  fails_in_one_line("topo --json --tree", 2, "exclude each other");
+}
+
+TEST(Tool, FailuresNameTheThing) {
+  fails_in_one_line("topo --from /nowhere/at/all", 1, "/nowhere/at/all");
+  fails_in_one_line("topo --from " + h20() + " --svg /nowhere/at/all.svg", 1, "cannot write /nowhere/at/all.svg");
+  fails_in_one_line("topo --from " + h20() + " --html /dev/full", 1, "No space left on device");
+  fails_in_one_line("topo nics --gpu 99 --from " + h20(), 1, "there are GPU0-7");
+  fails_in_one_line("topo hca nothing --from " + h20(), 1, "mlx5_bond_0-3");
+}
+
+TEST(Tool, SaysHowToGetPngsWhereTheConverterIsAbsent) {
+  const Outcome outcome = run_tool("topo --from " + h20() + " --png /dev/null 2>&1");
+  if (outcome.exit == 0) {
+    const std::string without = "env PATH=/nowhere '" FAIRWAY_TOOL "' topo --from " + h20() + " --png /dev/null 2>&1";
+    EXPECT_NE(run_tool("--version >/dev/null; " + without).output.find("librsvg2-bin"), std::string::npos);
+  } else {
+    EXPECT_NE(outcome.output.find("librsvg2-bin"), std::string::npos) << outcome.output;
+  }
+}
+
+TEST(Tool, AReaderThatGoesAwayIsNoFailure) {
+  // The shell of popen has no PIPESTATUS: the tool's own exit goes to stderr, and that to us.
+  const std::string tool = "'" FAIRWAY_TOOL "' topo --json --from " + h20();
+  const Outcome outcome =
+      run_tool("--version >/dev/null; { { " + tool + "; echo exit $? >&3; } | head -c 10 >/dev/null; } 3>&1");
+  EXPECT_EQ(outcome.output, "exit 0\n");
+}
+
+TEST(Tool, AFullDiskIsAFailure) {
+  const Outcome outcome = run_tool("topo --from " + h20() + " 2>&1 >/dev/full");
+  EXPECT_EQ(outcome.exit, 1);
+  EXPECT_NE(outcome.output.find("cannot write to standard output"), std::string::npos) << outcome.output;
+}
+
+TEST(Tool, EveryCommandSaysWhatItDoes) {
+  for (const char* command : {"", "topo", "topo nics", "topo hca", "topo lint", "topo diff", "topo snapshot",
+                              "topo export", "topo catalog", "completion"}) {
+    const Outcome outcome = run_tool(std::string(command) + " --help");
+    EXPECT_EQ(outcome.exit, 0) << command;
+    EXPECT_NE(outcome.output.find("Usage: fairway"), std::string::npos) << command;
+  }
+}
+
+TEST(Tool, EqualMachinesDoNotDifferAndASnapshotOfASnapshotIsTheSame) {
+  EXPECT_EQ(run_tool("topo diff " + h20() + " " + h20()).exit, 0);
+  const std::string first = run_tool("topo snapshot - --from " + h20()).output;
+  EXPECT_FALSE(first.empty());
+  EXPECT_EQ(first, read_text(h20()));
+}
+
+TEST(Tool, CompletionsKnowEveryCommand) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Outcome outcome = run_tool(std::string("completion ") + shell);
+    EXPECT_EQ(outcome.exit, 0) << shell;
+    for (const char* word : {"topo", "nics", "snapshot", "from", "keep-identities"}) {
+      EXPECT_NE(outcome.output.find(word), std::string::npos) << shell << ": " << word;
+    }
+  }
+  const Outcome completed = run_tool(
+      "completion bash | bash -c 'source /dev/stdin; COMP_WORDS=(fairway topo n); COMP_CWORD=2; _fairway 2>/dev/null; "
+      "echo ${COMPREPLY[@]}'");
+  EXPECT_EQ(completed.output, "nics\n");
+}
+
+TEST(Tool, TopoAnswersWithinAFifthOfASecond) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(run_tool("topo --from " + h20() + " >/dev/null").exit, 0);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  // The wall clock of a busy machine and of sanitizers says little: ten times the promise.
+  EXPECT_LT(took.count(), 2.0);
+}
+
+}  // namespace
+}  // namespace fairway::render
