@@ -6,15 +6,18 @@
 
 #include <fmt/format.h>
 
-#include "demo.h"
 #include "fairway/fairway.h"
+
+#include "demo.h"
 
 namespace fairway::tool {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double microseconds(Clock::duration duration) { return std::chrono::duration<double, std::micro>(duration).count(); }
+double microseconds(Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
 
 struct Times {
   double p50 = 0;
@@ -116,11 +119,12 @@ Status demo_memory(Tool& tool) {
     auto row = measure(pair, {mine->address, kLargest}, {target->address, kLargest}, length);
     if (!row) return row.status();
     const auto rate = [&](double us) { return static_cast<double>(length) / us / 1e3; };
-    tool.print(fmt::format("{:>8} {:>13.1f} {:>9.1f} {:>13.1f} {:>9.1f} {:>11.2f} {:>11.2f} {:>11.2f}\n", size_text(length),
-                           row->write.p50, row->write.p99, row->read.p50, row->read.p99, rate(row->write.p50),
-                           rate(row->read.p50), rate(row->memcpy_p50)));
+    tool.print(fmt::format("{:>8} {:>13.1f} {:>9.1f} {:>13.1f} {:>9.1f} {:>11.2f} {:>11.2f} {:>11.2f}\n",
+                           size_text(length), row->write.p50, row->write.p99, row->read.p50, row->read.p99,
+                           rate(row->write.p50), rate(row->read.p50), rate(row->memcpy_p50)));
   }
-  tool.print("Latency is from the call to its completion, worker thread and caller awake or asleep as the machine has it.\n");
+  tool.print(
+      "Latency is from the call to its completion, worker thread and caller awake or asleep as the machine has it.\n");
   return {};
 }
 

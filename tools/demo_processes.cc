@@ -11,8 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "demo.h"
 #include "fairway/fairway.h"
+
+#include "demo.h"
 
 extern char** environ;
 
@@ -110,7 +111,8 @@ Status demo_processes(Tool& tool) {
     const auto up = next(*engine, PeerEvent::Kind::up);
     if (!up) return up.status();
     const double met = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    tool.print(fmt::format("  met {} at {} in {:.1f} ms, incarnation {:016x}\n", up->name, *address, met, up->incarnation));
+    tool.print(
+        fmt::format("  met {} at {} in {:.1f} ms, incarnation {:016x}\n", up->name, *address, met, up->incarnation));
     if (!refused) tool.print(fmt::format("    {}\n", refused.status().to_string()));
     start = Clock::now();
     if (std::string_view(life) == "first")
@@ -120,8 +122,9 @@ Status demo_processes(Tool& tool) {
     const auto down = next(*engine, PeerEvent::Kind::down);
     if (!down) return down.status();
     const double gone = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    tool.print(fmt::format("  {} after {:.1f} ms: {}\n", std::string_view(life) == "first" ? "killed it; known" : "it closed; known",
-                           gone, down->reason.to_string()));
+    tool.print(fmt::format("  {} after {:.1f} ms: {}\n",
+                           std::string_view(life) == "first" ? "killed it; known" : "it closed; known", gone,
+                           down->reason.to_string()));
   }
   return {};
 }

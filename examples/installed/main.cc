@@ -1,5 +1,5 @@
-// The shortest program outside this tree: found by find_package(fairway) or by pkg-config, see CMakeLists.txt beside it.
-// Two engines of one process; one writes into the other's memory and the other is told.
+// The shortest program outside this tree: found by find_package(fairway) or by pkg-config, see CMakeLists.txt beside
+// it. Two engines of one process; one writes into the other's memory and the other is told.
 #include <array>
 #include <cstdio>
 #include <cstring>

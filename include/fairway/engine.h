@@ -32,8 +32,8 @@ struct PeerEvent {
   Status reason;                  // down, link_down
 };
 
-// Taken requests and, when fewer than offered, why: ok means "full, try again when writable()", else request [taken] was
-// refused as it stands.
+// Taken requests and, when fewer than offered, why: ok means "full, try again when writable()", else request [taken]
+// was refused as it stands.
 struct Submitted {
   std::size_t taken = 0;
   Status status;
@@ -46,8 +46,8 @@ struct Cancelled {
   enum class Far : std::uint8_t { nothing, all, partial, unknown } far_side = Far::unknown;
 };
 
-// One process's communication endpoint. All calls are thread-safe. Every wait takes a timeout and returns timed_out when
-// it passes. Errors name the peer, the link and the cause.
+// One process's communication endpoint. All calls are thread-safe. Every wait takes a timeout and returns timed_out
+// when it passes. Errors name the peer, the link and the cause.
 class FAIRWAY_API Engine {
  public:
   // Fails when an option makes no sense, an address cannot be bound, or no thread can be had.
@@ -64,26 +64,29 @@ class FAIRWAY_API Engine {
   // ---- peers ----
   // "host:port", for others' connect().
   [[nodiscard]] std::string address() const;
-  // Connects to "host:port", or to a name in the directory when there is no colon. Returns once both sides have proven the
-  // job's key and at least one link is up, or with unreachable, authentication_failed, version_mismatch, unsupported
-  // (no common transport: the message lists why), timed_out. Connecting again to a living peer gives the same PeerId.
+  // Connects to "host:port", or to a name in the directory when there is no colon. Returns once both sides have proven
+  // the job's key and at least one link is up, or with unreachable, authentication_failed, version_mismatch,
+  // unsupported (no common transport: the message lists why), timed_out. Connecting again to a living peer gives the
+  // same PeerId.
   Result<PeerId> connect(std::string_view address, Timeout timeout = std::chrono::seconds(5));
   Status disconnect(PeerId peer);
-  // Peers that came (they may have connected to us) and went, links up and down. The count stored. The oldest events are
-  // dropped, and counted in the next one's reason, when nobody polls.
+  // Peers that came (they may have connected to us) and went, links up and down. The count stored. The oldest events
+  // are dropped, and counted in the next one's reason, when nobody polls.
   std::size_t poll_peer_events(std::span<PeerEvent> events);
   Status wait_peer_event(Timeout timeout);
 
   // ---- memory ----
   // Registers the caller's memory; it stays the caller's and must stay mapped until deregister() says fenced.
-  Result<Region> register_memory(void* address, std::size_t size_bytes, Access access, MemoryKind kind = MemoryKind::host);
-  // Memory from the engine: page-aligned, zeroed, reserved now, shareable with same-host peers by mapping where a transport
-  // can. Freed by deregister().
+  Result<Region> register_memory(void* address, std::size_t size_bytes, Access access,
+                                 MemoryKind kind = MemoryKind::host);
+  // Memory from the engine: page-aligned, zeroed, reserved now, shareable with same-host peers by mapping where a
+  // transport can. Freed by deregister().
   Result<Region> allocate(std::size_t size_bytes, Access access);
-  // Stops all use. Transfers of this engine that use the region end with `cancelled`; peers' with `revoked`. ok: fenced, the
-  // memory is the caller's alone. not_fenced: it names who may still touch it; do not reuse the memory.
+  // Stops all use. Transfers of this engine that use the region end with `cancelled`; peers' with `revoked`. ok:
+  // fenced, the memory is the caller's alone. not_fenced: it names who may still touch it; do not reuse the memory.
   Status deregister(const Region& region, Timeout timeout = std::chrono::seconds(5));
-  // The bytes a peer needs to import the region; they may travel by any means and hold no secret beyond the region's name.
+  // The bytes a peer needs to import the region; they may travel by any means and hold no secret beyond the region's
+  // name.
   Result<std::vector<std::byte>> describe(const Region& region);
   Result<RemoteRegion> import_region(PeerId peer, std::span<const std::byte> description);
   Status release(const RemoteRegion& region);
@@ -101,7 +104,8 @@ class FAIRWAY_API Engine {
   Result<TransferId> read(PeerId peer, const Layout& layout, const RequestOptions& options = {});
   Result<TransferId> send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options = {});
   Result<TransferId> receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options = {});
-  Result<TransferId> fetch_add(PeerId peer, RemoteAddress target, std::uint64_t addend, const RequestOptions& options = {});
+  Result<TransferId> fetch_add(PeerId peer, RemoteAddress target, std::uint64_t addend,
+                               const RequestOptions& options = {});
   Result<TransferId> compare_swap(PeerId peer, RemoteAddress target, std::uint64_t expected, std::uint64_t desired,
                                   const RequestOptions& options = {});
 

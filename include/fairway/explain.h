@@ -10,10 +10,10 @@ namespace fairway {
 
 // One way that was taken, or refused, with the reason.
 struct ExplainedLink {
-  std::string name;     // "tcp/eth0/1"
+  std::string name;  // "tcp/eth0/1"
   bool taken = false;
-  std::string reason;   // why it was refused, or what it lacks and who fills in ("read by messages")
-  double share = 0;     // of the bytes, 0..1
+  std::string reason;  // why it was refused, or what it lacks and who fills in ("read by messages")
+  double share = 0;    // of the bytes, 0..1
   // What the link should reach, bytes per second; 0: unknown.
   double expected_low = 0;
   double expected_high = 0;
@@ -21,13 +21,13 @@ struct ExplainedLink {
 
 // Which route a transfer takes or took, why not the others, what it should reach and what it reached.
 struct Explanation {
-  std::string operation;       // "write 1048576 bytes in 16 extents"
+  std::string operation;  // "write 1048576 bytes in 16 extents"
   std::string peer;
-  std::string state;           // "planned", "in flight", "ok", "peer_dead: ..."
+  std::string state;  // "planned", "in flight", "ok", "peer_dead: ..."
   std::vector<ExplainedLink> links;
   std::uint64_t bytes_done = 0;
-  double seconds = 0;          // since submission, or until completion
-  double reached = 0;          // bytes per second; 0: unknown
+  double seconds = 0;                // since submission, or until completion
+  double reached = 0;                // bytes per second; 0: unknown
   std::uint64_t retried_slices = 0;  // moved to another link
   std::vector<std::string> notes;    // copies made, emulations, waits
 

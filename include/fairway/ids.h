@@ -5,8 +5,8 @@
 
 namespace fairway {
 
-// One session with one life of a peer. A peer that restarts, or was declared dead, is reached under a new PeerId; the old
-// one answers `stale_incarnation` or `peer_dead` for ever.
+// One session with one life of a peer. A peer that restarts, or was declared dead, is reached under a new PeerId; the
+// old one answers `stale_incarnation` or `peer_dead` for ever.
 struct PeerId {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;  // 0: no peer

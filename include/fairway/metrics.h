@@ -22,11 +22,11 @@ struct LinkMetrics {
   std::string name;
   PeerId peer;
   bool up = false;
-  std::uint64_t bytes_out = 0;   // payload this side asked to move: writes, reads, messages
+  std::uint64_t bytes_out = 0;  // payload this side asked to move: writes, reads, messages
   std::uint64_t slices = 0;
   std::uint64_t errors = 0;
-  std::uint64_t retries = 0;     // slices of this link that had to move to another
-  std::uint64_t failures = 0;    // times the link went down
+  std::uint64_t retries = 0;   // slices of this link that had to move to another
+  std::uint64_t failures = 0;  // times the link went down
   std::uint32_t in_flight = 0;
 };
 
@@ -38,7 +38,7 @@ struct PeerMetrics {
   std::uint64_t bytes = 0;
   std::uint64_t notifications = 0;  // delivered here
   std::uint32_t in_flight = 0;
-  Latency latency;                  // submission to completion
+  Latency latency;  // submission to completion
 };
 
 struct Metrics {

@@ -18,7 +18,8 @@ struct Extent {
   RemoteAddress remote;
 };
 
-// `count` blocks of first.local.length bytes; block i lies i strides after the first one, on each side. Strides in bytes.
+// `count` blocks of first.local.length bytes; block i lies i strides after the first one, on each side. Strides in
+// bytes.
 struct Strided {
   Extent first;
   std::uint64_t local_stride = 0;
@@ -26,9 +27,9 @@ struct Strided {
   std::uint64_t count = 1;
 };
 
-// Pages: page i moves between local_index[i] * local_unit and remote_index[i] * remote_unit, page_bytes each, in bytes from
-// the start of the regions. unit = page_bytes makes the arrays page numbers; unit = 1 makes them offsets. Both arrays have
-// the same length and stay the caller's: they must live, unchanged, until the transfer completes.
+// Pages: page i moves between local_index[i] * local_unit and remote_index[i] * remote_unit, page_bytes each, in bytes
+// from the start of the regions. unit = page_bytes makes the arrays page numbers; unit = 1 makes them offsets. Both
+// arrays have the same length and stay the caller's: they must live, unchanged, until the transfer completes.
 struct Paged {
   RegionId local;
   RemoteRegionId remote;
@@ -94,11 +95,11 @@ enum class Operation : std::uint8_t { write, read, send, receive, fetch_add, com
 struct Request {
   Operation operation = Operation::write;
   PeerId peer;
-  Layout layout;                   // write, read; send and receive take a single Extent's local slice
-  RemoteAddress target;            // fetch_add, compare_swap: 8-byte aligned
-  std::uint64_t operand = 0;       // fetch_add: addend; compare_swap: the new value
-  std::uint64_t expected = 0;      // compare_swap
-  std::uint64_t tag = 0;           // send, receive: matched per (peer, tag) in submission order
+  Layout layout;               // write, read; send and receive take a single Extent's local slice
+  RemoteAddress target;        // fetch_add, compare_swap: 8-byte aligned
+  std::uint64_t operand = 0;   // fetch_add: addend; compare_swap: the new value
+  std::uint64_t expected = 0;  // compare_swap
+  std::uint64_t tag = 0;       // send, receive: matched per (peer, tag) in submission order
   RequestOptions options;
 };
 

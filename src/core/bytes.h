@@ -24,7 +24,8 @@ class ByteWriter {
     return *this;
   }
   ByteWriter& put_bytes(std::span<const std::byte> bytes) {
-    if (take(bytes.size()) && !bytes.empty()) std::memcpy(out_.data() + used_ - bytes.size(), bytes.data(), bytes.size());
+    if (take(bytes.size()) && !bytes.empty())
+      std::memcpy(out_.data() + used_ - bytes.size(), bytes.data(), bytes.size());
     return *this;
   }
   // A 16-bit length, then the bytes.

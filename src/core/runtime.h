@@ -7,18 +7,19 @@
 #include <span>
 #include <string>
 
-#include "core/time.h"
 #include "fairway/status.h"
 
-// All that engine, control and transports may know of time, chance, threads and sockets. sys implements it on the operating
-// system, sim on virtual time with one seed. Nothing else in those layers reads a clock, sleeps, starts a thread or opens a
-// socket.
+#include "core/time.h"
+
+// All that engine, control and transports may know of time, chance, threads and sockets. sys implements it on the
+// operating system, sim on virtual time with one seed. Nothing else in those layers reads a clock, sleeps, starts a
+// thread or opens a socket.
 namespace fairway {
 
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual Time now() = 0;            // any thread
+  virtual Time now() = 0;               // any thread
   virtual std::uint64_t unix_ns() = 0;  // wall clock, for directory records and incarnations only; any thread
 };
 
@@ -42,8 +43,8 @@ class Stepper {
 class Task {
  public:
   virtual ~Task() = default;
-  virtual void wake() = 0;                // any thread; wakes coalesce
-  virtual Status watch(int fd) = 0;       // also wake when fd is readable (level); owner thread or before the first step
+  virtual void wake() = 0;           // any thread; wakes coalesce
+  virtual Status watch(int fd) = 0;  // also wake when fd is readable (level); owner thread or before the first step
   virtual void unwatch(int fd) = 0;
 };
 
@@ -59,10 +60,10 @@ class Signal {
 };
 
 struct TaskOptions {
-  std::string name;                     // of the thread, <= 15 characters
-  Time spin_ns = 20 * kMicrosecond;     // how long to spin before sleeping; 0 when runnable threads exceed cores
-  bool caller_steps = false;            // no thread: the owner calls step() itself; wake() sets `signal`
-  Signal* signal = nullptr;             // with caller_steps
+  std::string name;                  // of the thread, <= 15 characters
+  Time spin_ns = 20 * kMicrosecond;  // how long to spin before sleeping; 0 when runnable threads exceed cores
+  bool caller_steps = false;         // no thread: the owner calls step() itself; wake() sets `signal`
+  Signal* signal = nullptr;          // with caller_steps
 };
 
 class Executor {
@@ -70,8 +71,8 @@ class Executor {
   virtual ~Executor() = default;
   virtual Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper) = 0;
   virtual Result<std::unique_ptr<Signal>> make_signal() = 0;
-  // Blocks while `word` holds `seen`, until wake_all(word) or `deadline`. Spurious returns are allowed. The simulator runs
-  // other steppers meanwhile.
+  // Blocks while `word` holds `seen`, until wake_all(word) or `deadline`. Spurious returns are allowed. The simulator
+  // runs other steppers meanwhile.
   virtual void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) = 0;
   virtual void wake_all(std::atomic<std::uint32_t>& word) = 0;
 };
@@ -90,9 +91,9 @@ class Channel {
 
 class Listener {
  public:
-  virtual ~Listener() = default;  // stops listening
+  virtual ~Listener() = default;                                     // stops listening
   virtual Result<std::unique_ptr<Channel>> accept(Task& wakes) = 0;  // null when none waits
-  virtual std::string address() const = 0;                            // the bound "host:port"
+  virtual std::string address() const = 0;                           // the bound "host:port"
 };
 
 class Network {

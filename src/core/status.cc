@@ -18,11 +18,11 @@ const std::string kEmpty;  // what the accessors of an ok status return
 
 std::string_view to_string(ErrorCode code) {
   static constexpr std::array<std::string_view, 26> kNames{
-      "ok",           "invalid_argument",  "not_found",          "already_exists",     "access_denied",
-      "out_of_range", "unsupported",       "queue_full",         "resource_exhausted", "unreachable",
-      "peer_dead",    "stale_incarnation", "link_failed",        "cancelled",          "deadline_exceeded",
-      "timed_out",    "dependency_failed", "truncated",          "checksum_mismatch",  "not_fenced",
-      "revoked",      "authentication_failed", "version_mismatch", "protocol_error",   "closed",
+      "ok",           "invalid_argument",      "not_found",        "already_exists",     "access_denied",
+      "out_of_range", "unsupported",           "queue_full",       "resource_exhausted", "unreachable",
+      "peer_dead",    "stale_incarnation",     "link_failed",      "cancelled",          "deadline_exceeded",
+      "timed_out",    "dependency_failed",     "truncated",        "checksum_mismatch",  "not_fenced",
+      "revoked",      "authentication_failed", "version_mismatch", "protocol_error",     "closed",
       "system_error"};
   const auto index = static_cast<std::size_t>(code);
   return index < kNames.size() ? kNames[index] : "unknown_error";
@@ -45,11 +45,21 @@ Status::Status(ErrorCode code, std::string message) {
   detail_ = std::move(detail);
 }
 
-ErrorCode Status::code() const { return detail_ ? detail_->code : ErrorCode::ok; }
-const std::string& Status::message() const { return detail_ ? detail_->message : kEmpty; }
-const std::string& Status::peer() const { return detail_ ? detail_->peer : kEmpty; }
-const std::string& Status::link() const { return detail_ ? detail_->link : kEmpty; }
-Effect Status::effect() const { return detail_ ? detail_->effect : Effect::not_applied; }
+ErrorCode Status::code() const {
+  return detail_ ? detail_->code : ErrorCode::ok;
+}
+const std::string& Status::message() const {
+  return detail_ ? detail_->message : kEmpty;
+}
+const std::string& Status::peer() const {
+  return detail_ ? detail_->peer : kEmpty;
+}
+const std::string& Status::link() const {
+  return detail_ ? detail_->link : kEmpty;
+}
+Effect Status::effect() const {
+  return detail_ ? detail_->effect : Effect::not_applied;
+}
 
 Status Status::with_peer(std::string peer) const {
   if (is_ok()) return *this;

@@ -13,6 +13,8 @@ inline constexpr Time kMillisecond = 1'000'000;
 inline constexpr Time kSecond = 1'000'000'000;
 
 // `now + delay` without overflow past kNever.
-constexpr Time after(Time now, Time delay) { return delay > kNever - now ? kNever : now + delay; }
+constexpr Time after(Time now, Time delay) {
+  return delay > kNever - now ? kNever : now + delay;
+}
 
 }  // namespace fairway

@@ -18,7 +18,9 @@ std::vector<std::byte> compose(MessageType type, Fill fill) {
   return bytes;
 }
 
-ByteReader body(std::span<const std::byte> bytes) { return ByteReader(bytes.empty() ? bytes : bytes.subspan(1)); }
+ByteReader body(std::span<const std::byte> bytes) {
+  return ByteReader(bytes.empty() ? bytes : bytes.subspan(1));
+}
 
 }  // namespace
 

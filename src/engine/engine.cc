@@ -27,13 +27,17 @@ Status check_options(const EngineOptions& options) {
         positive(options.notifications_per_peer, "notifications_per_peer")})
     if (!status) return status;
   if (options.workers > 256)
-    return {ErrorCode::invalid_argument, "EngineOptions::workers is " + std::to_string(options.workers) + ", at most 256"};
+    return {ErrorCode::invalid_argument,
+            "EngineOptions::workers is " + std::to_string(options.workers) + ", at most 256"};
   if (options.max_transfers >= 1u << 24 || options.max_regions >= 1u << 24 || options.max_remote_regions >= 1u << 24)
-    return {ErrorCode::invalid_argument, "EngineOptions::max_transfers, max_regions and max_remote_regions are at most 2^24"};
+    return {ErrorCode::invalid_argument,
+            "EngineOptions::max_transfers, max_regions and max_remote_regions are at most 2^24"};
   if (options.unexpected_bytes_per_peer < 2048)
-    return {ErrorCode::invalid_argument, "EngineOptions::unexpected_bytes_per_peer is at least 2048, the room of one small message"};
+    return {ErrorCode::invalid_argument,
+            "EngineOptions::unexpected_bytes_per_peer is at least 2048, the room of one small message"};
   if (options.peer_timeout < std::chrono::milliseconds(10))
-    return {ErrorCode::invalid_argument, "EngineOptions::peer_timeout is at least 10 ms: a scheduler's pause is no death"};
+    return {ErrorCode::invalid_argument,
+            "EngineOptions::peer_timeout is at least 10 ms: a scheduler's pause is no death"};
   return {};
 }
 
@@ -48,15 +52,17 @@ Engine::State::State(const EngineOptions& given, Runtime& on, std::shared_ptr<vo
       transfers(given.max_transfers),
       peers(given.max_peers),
       completions(given.max_transfers),
-      notifications(given.max_peers, static_cast<std::uint32_t>(std::min<std::uint64_t>(
-                                         std::uint64_t{given.max_peers} * given.notifications_per_peer,
-                                         kMostNotifications))),
+      notifications(given.max_peers,
+                    static_cast<std::uint32_t>(std::min<std::uint64_t>(
+                        std::uint64_t{given.max_peers} * given.notifications_per_peer, kMostNotifications))),
       counters(given.max_counters),
-      services{options, runtime, regions, remotes, transfers, peers, peer_events, completions, notifications, counters,
-               {}, {}, {}, {}, {}, {}},
+      services{options,       runtime,  regions, remotes, transfers, peers, peer_events, completions,
+               notifications, counters, {},      {},      {},        {},    {},          {}},
       consumed(new std::atomic<std::uint64_t>[given.max_peers]()) {}
 
-Engine::State::~State() { close(); }
+Engine::State::~State() {
+  close();
+}
 
 Status Engine::State::start(const TransportFactory& factory) {
   auto made = runtime.executor.make_signal();
@@ -65,9 +71,7 @@ Status Engine::State::start(const TransportFactory& factory) {
   services.notice = [this] { notice(); };
   services.wait = [this](std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) { wait(word, seen, until); };
   services.worker_of = [this](std::uint32_t slot) -> engine::Worker& { return worker_of(slot); };
-  services.tell = [this](control::SessionId session, std::vector<std::byte> bytes) {
-    tell(session, bytes);
-  };
+  services.tell = [this](control::SessionId session, std::vector<std::byte> bytes) { tell(session, bytes); };
   services.drop = [this](control::SessionId session, const Status& reason) { drop(session, reason); };
   services.close_credits = [this](PeerId peer) {
     return consumed[peer.slot].exchange(0, std::memory_order_relaxed) & 0xffffffff;
@@ -156,7 +160,9 @@ void Engine::close() {
   if (state_ != nullptr) state_->close();
 }
 
-std::string Engine::address() const { return state_->control->address(); }
+std::string Engine::address() const {
+  return state_->control->address();
+}
 
 Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
   State& state = *state_;
@@ -228,8 +234,8 @@ std::size_t Engine::poll_peer_events(std::span<PeerEvent> events) {
 }
 
 Status Engine::wait_peer_event(Timeout timeout) {
-  const bool came = state_->wait_until(state_->deadline(timeout),
-                                       [&] { return !state_->peer_events.empty() || state_->closed(); });
+  const bool came =
+      state_->wait_until(state_->deadline(timeout), [&] { return !state_->peer_events.empty() || state_->closed(); });
   if (!came) return {ErrorCode::timed_out, "no peer event came in time"};
   return state_->peer_events.empty() ? Status(ErrorCode::closed, "the engine is closed") : Status();
 }

@@ -1,13 +1,15 @@
 #include "engine/control_message.h"
 #include "engine/state.h"
 
-// What control tells the engine, on control's thread: sessions become peers of a worker, their messages go to it in order.
+// What control tells the engine, on control's thread: sessions become peers of a worker, their messages go to it in
+// order.
 namespace fairway {
 
 using engine::MessageType;
 
 void Engine::State::session_up(control::SessionId session, const control::PeerInfo& peer) {
-  if (peer.incarnation == control_now().incarnation()) return control_now().disconnect(session);  // itself: see connect()
+  if (peer.incarnation == control_now().incarnation())
+    return control_now().disconnect(session);  // itself: see connect()
   const auto id = peers.add(session, peer);
   if (!id) {
     {

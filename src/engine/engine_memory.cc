@@ -22,8 +22,7 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   for (const auto& worker : state.workers) {
     std::vector<std::uint64_t> handles;
     for (const auto& transport : worker->transports()) {
-      auto registered =
-          transport->register_memory({*id, local.region.address, size_bytes, kind, -1, 0, access});
+      auto registered = transport->register_memory({*id, local.region.address, size_bytes, kind, -1, 0, access});
       if (!registered) {
         (void)state.regions.revoke(*id);
         state.regions.remove(*id);
@@ -62,7 +61,7 @@ Status Engine::deregister(const Region& region, Timeout timeout) {
   // Shared with the workers: they finish also after this call's timeout.
   struct Ending {
     std::atomic<std::uint32_t> left;
-    std::mutex mutex;
+    std::mutex mutex;  // guards status
     Status status;
   };
   auto ending = std::make_shared<Ending>();
@@ -117,7 +116,9 @@ Result<std::vector<std::byte>> Engine::State::describe(RegionId id) {
   return format_description(description);
 }
 
-Result<std::vector<std::byte>> Engine::describe(const Region& region) { return state_->describe(region.id); }
+Result<std::vector<std::byte>> Engine::describe(const Region& region) {
+  return state_->describe(region.id);
+}
 
 Result<RemoteRegion> Engine::import_region(PeerId peer, std::span<const std::byte> description) {
   State& state = *state_;
@@ -131,9 +132,8 @@ Result<RemoteRegion> Engine::import_region(PeerId peer, std::span<const std::byt
         .with_peer(info->peer.name);
   RemoteRegion region;
   Status error;
-  const Status reached = state.with_peer(peer, [&](engine::Worker& worker, engine::Peer& owner) {
-    region.id = worker.import(owner, *parsed, error);
-  });
+  const Status reached = state.with_peer(
+      peer, [&](engine::Worker& worker, engine::Peer& owner) { region.id = worker.import(owner, *parsed, error); });
   if (!reached) return reached;
   if (!error) return error;
   region.peer = peer;
@@ -152,8 +152,7 @@ Status Engine::release(const RemoteRegion& region) {
 
 Status Engine::publish(std::string_view name, const Region& region) {
   State& state = *state_;
-  if (name.empty() || name.size() > 1024)
-    return {ErrorCode::invalid_argument, "a region's name has 1 to 1024 bytes"};
+  if (name.empty() || name.size() > 1024) return {ErrorCode::invalid_argument, "a region's name has 1 to 1024 bytes"};
   if (const auto found = state.regions.find(region.id); !found) return found.status();
   std::vector<State::Asked> waiting;
   {
@@ -197,7 +196,8 @@ Result<RemoteRegion> Engine::lookup(PeerId peer, std::string_view name, Timeout 
   }
   if (!sent) return sent;
   if (!answered)
-    return Status(ErrorCode::timed_out, "the peer has not published \"" + std::string(name) + "\"").with_peer(info->peer.name);
+    return Status(ErrorCode::timed_out, "the peer has not published \"" + std::string(name) + "\"")
+        .with_peer(info->peer.name);
   if (!answer.status) return answer.status;
   return import_region(peer, answer.description);
 }

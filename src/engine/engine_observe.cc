@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/operation.h"
 #include "engine/state.h"
 
 // explain() and metrics(): values made by the workers that know, with the routes that transfers really take.
@@ -21,13 +22,15 @@ const char* name_of(Operation operation) {
 }
 
 std::string describe_work(Operation operation, std::uint64_t bytes, std::uint64_t blocks) {
-  if (operation == Operation::fetch_add || operation == Operation::compare_swap) return name_of(operation);
-  return fmt::format("{} {} bytes{}", name_of(operation), bytes, blocks > 1 ? fmt::format(" in {} pieces", blocks) : "");
+  if (engine::is_atomic(operation)) return name_of(operation);
+  return fmt::format("{} {} bytes{}", name_of(operation), bytes,
+                     blocks > 1 ? fmt::format(" in {} pieces", blocks) : "");
 }
 
 void note_method(engine::Method method, Explanation& out) {
   if (method == engine::Method::by_messages)
-    out.notes.emplace_back("no link has the operation: the peer's engine does it, asked by messages, one copy on each side");
+    out.notes.emplace_back(
+        "no link has the operation: the peer's engine does it, asked by messages, one copy on each side");
   if (method == engine::Method::none) out.notes.emplace_back("no link can do this now");
 }
 
@@ -43,7 +46,8 @@ Result<Explanation> Engine::explain(const Request& request) const {
   if (Status status = state.check(request); !status) return status;
   Explanation out;
   out.state = "planned";
-  out.operation = describe_work(request.operation, engine::total_bytes(request.layout), engine::block_count(request.layout));
+  out.operation =
+      describe_work(request.operation, engine::total_bytes(request.layout), engine::block_count(request.layout));
   const Status reached = state.with_peer(request.peer, [&](engine::Worker&, engine::Peer& peer) {
     const engine::Route route = peer.route_for(request);
     out.peer = peer.text();
@@ -90,7 +94,8 @@ Result<Explanation> Engine::explain(TransferId id) const {
       out.retried_slices = entry.retried;
       out.seconds = static_cast<double>(entry.ended - entry.submitted) / 1e9;
       out.reached = out.seconds > 0 ? static_cast<double>(entry.bytes_done) / out.seconds : 0;
-      note_method(entry.method == engine::Method::none && entry.bytes_done > 0 ? engine::Method::native : entry.method, out);
+      note_method(entry.method == engine::Method::none && entry.bytes_done > 0 ? engine::Method::native : entry.method,
+                  out);
       if (engine::Peer* peer = owner.peer_of(entry.peer)) {
         out.peer = peer->text();
         peer->explain_links(out, nullptr, entry.links_used);
@@ -106,8 +111,7 @@ Result<Explanation> Engine::explain(TransferId id) const {
 Metrics Engine::metrics() const {
   State& state = *state_;
   Metrics out;
-  for (const auto& worker : state.workers)
-    worker->call([&](engine::Worker& owner) { owner.collect(out); });
+  for (const auto& worker : state.workers) worker->call([&](engine::Worker& owner) { owner.collect(out); });
   out.transfers_in_use = state.transfers.used();
   {
     std::lock_guard lock(state.mutex);
@@ -126,8 +130,7 @@ std::string Explanation::text() const {
     if (!link.reason.empty()) text += ": " + link.reason;
     text += '\n';
   }
-  if (seconds > 0)
-    text += fmt::format("  {} bytes in {:.1f} us: {}\n", bytes_done, seconds * 1e6, rate(reached));
+  if (seconds > 0) text += fmt::format("  {} bytes in {:.1f} us: {}\n", bytes_done, seconds * 1e6, rate(reached));
   if (retried_slices > 0) text += fmt::format("  {} slices moved to another link\n", retried_slices);
   for (const std::string& note : notes) text += "  " + note + '\n';
   return text;

@@ -1,19 +1,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/operation.h"
 #include "engine/state.h"
 
 namespace fairway {
 namespace {
 
-bool is_atomic(Operation operation) {
-  return operation == Operation::fetch_add || operation == Operation::compare_swap;
-}
-
 std::string refusal(ErrorCode code, const char* side) {
   switch (code) {
     case ErrorCode::out_of_range: return std::string("the request reaches beyond the end of its ") + side + " region";
-    case ErrorCode::access_denied: return std::string("the ") + side + " region was not registered with the permission this needs";
+    case ErrorCode::access_denied:
+      return std::string("the ") + side + " region was not registered with the permission this needs";
     default: return std::string("the ") + side + " region is not registered any more, or never was";
   }
 }
@@ -39,8 +37,8 @@ Status Engine::State::check(const Request& request) const {
   if (wanted.deliver == Deliver::to_callback && wanted.callback == nullptr)
     return {ErrorCode::invalid_argument, "Deliver::to_callback without a callback"};
   if (wanted.notify.message.size() > kMaxNotifyMessage)
-    return {ErrorCode::invalid_argument, "a notification's message has at most 256 bytes, this one " +
-                                             std::to_string(wanted.notify.message.size())};
+    return {ErrorCode::invalid_argument,
+            "a notification's message has at most 256 bytes, this one " + std::to_string(wanted.notify.message.size())};
   if (!wanted.notify.message.empty() && wanted.notify.kind != NotifyKind::event)
     return {ErrorCode::invalid_argument, "only a notification of kind event carries a message"};
   if (wanted.notify.kind == NotifyKind::signal) {
@@ -48,7 +46,7 @@ Status Engine::State::check(const Request& request) const {
       return {ErrorCode::invalid_argument, "a signal's offset is a multiple of 8 bytes"};
     if (Status status = remote_ok(wanted.notify.signal, sizeof(std::uint64_t), Access::atomic); !status) return status;
   }
-  if (is_atomic(request.operation)) {
+  if (engine::is_atomic(request.operation)) {
     if (request.target.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "an atomic's offset is a multiple of 8 bytes"};
     return remote_ok(request.target, sizeof(std::uint64_t), Access::atomic);
@@ -110,13 +108,16 @@ Submitted Engine::submit(std::span<const Request> requests, std::span<TransferId
   return result;
 }
 
-bool Engine::writable() const { return state_->transfers.used() < state_->transfers.capacity(); }
+bool Engine::writable() const {
+  return state_->transfers.used() < state_->transfers.capacity();
+}
 
 namespace {
 
 Result<TransferId> full_is_error(Result<TransferId> id) {
   if (id && !*id)
-    return Status(ErrorCode::queue_full, "all EngineOptions::max_transfers are in use: collect completions, then try again");
+    return Status(ErrorCode::queue_full,
+                  "all EngineOptions::max_transfers are in use: collect completions, then try again");
   return id;
 }
 
@@ -179,7 +180,9 @@ std::size_t Engine::poll(std::span<Completion> completions) {
   return count;
 }
 
-int Engine::fd() const { return state_->signal->fd(); }
+int Engine::fd() const {
+  return state_->signal->fd();
+}
 
 Result<Cancelled> Engine::cancel(TransferId id, Timeout timeout) {
   State& state = *state_;
@@ -245,13 +248,14 @@ Status Engine::wait_notification(Timeout timeout) {
   return state.notifications.empty() ? Status(ErrorCode::closed, "the engine is closed") : Status();
 }
 
-std::uint64_t Engine::counter(std::uint32_t immediate) const { return state_->counters.read(immediate); }
+std::uint64_t Engine::counter(std::uint32_t immediate) const {
+  return state_->counters.read(immediate);
+}
 
 Status Engine::wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout) {
   State& state = *state_;
-  const bool came = state.wait_until(state.deadline(timeout), [&] {
-    return state.counters.read(immediate) >= at_least || state.closed();
-  });
+  const bool came = state.wait_until(state.deadline(timeout),
+                                     [&] { return state.counters.read(immediate) >= at_least || state.closed(); });
   if (state.counters.read(immediate) >= at_least) return {};
   if (came) return {ErrorCode::closed, "the engine is closed"};
   return {ErrorCode::timed_out, "counter " + std::to_string(immediate) + " stands at " +

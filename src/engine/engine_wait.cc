@@ -1,7 +1,8 @@
 #include "engine/state.h"
 
-// How callers wait. With worker threads they sleep on a word; with Progress::caller one of them steps the workers and sleeps
-// on the engine's descriptor, the others sleep on their word and look now and then whether the stepping has become free.
+// How callers wait. With worker threads they sleep on a word; with Progress::caller one of them steps the workers and
+// sleeps on the engine's descriptor, the others sleep on their word and look now and then whether the stepping has
+// become free.
 namespace fairway {
 namespace {
 
@@ -45,10 +46,10 @@ void Engine::State::drive() {
 }
 
 void Engine::State::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {
-  if (options.progress == Progress::threads || stopped_.load(std::memory_order_acquire)) return runtime.executor.wait(word, seen, until);
+  if (options.progress == Progress::threads || stopped_.load(std::memory_order_acquire))
+    return runtime.executor.wait(word, seen, until);
   const Turn turn(stepping);
-  if (!turn)
-    return runtime.executor.wait(word, seen, std::min(until, after(runtime.clock.now(), kTakeOver)));
+  if (!turn) return runtime.executor.wait(word, seen, std::min(until, after(runtime.clock.now(), kTakeOver)));
   while (word.load(std::memory_order_acquire) == seen) {
     signal->clear();
     const Time now = runtime.clock.now();

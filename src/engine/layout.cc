@@ -5,7 +5,9 @@
 namespace fairway::engine {
 namespace {
 
-bool multiplies(std::uint64_t a, std::uint64_t b) { return b == 0 || a <= std::numeric_limits<std::uint64_t>::max() / b; }
+bool multiplies(std::uint64_t a, std::uint64_t b) {
+  return b == 0 || a <= std::numeric_limits<std::uint64_t>::max() / b;
+}
 
 struct Count {
   std::uint64_t operator()(const Extent&) const { return 1; }
@@ -69,12 +71,20 @@ struct Check {
 
 }  // namespace
 
-std::uint64_t block_count(const Layout& layout) { return std::visit(Count{}, layout); }
-std::uint64_t total_bytes(const Layout& layout) { return std::visit(Total{}, layout); }
-Block block_at(const Layout& layout, std::uint64_t index) { return std::visit(At{index}, layout); }
+std::uint64_t block_count(const Layout& layout) {
+  return std::visit(Count{}, layout);
+}
+std::uint64_t total_bytes(const Layout& layout) {
+  return std::visit(Total{}, layout);
+}
+Block block_at(const Layout& layout, std::uint64_t index) {
+  return std::visit(At{index}, layout);
+}
 bool is_regular(const Layout& layout) {
   return std::holds_alternative<Strided>(layout) || std::holds_alternative<Paged>(layout);
 }
-Status check_layout(const Layout& layout) { return std::visit(Check{}, layout); }
+Status check_layout(const Layout& layout) {
+  return std::visit(Check{}, layout);
+}
 
 }  // namespace fairway::engine

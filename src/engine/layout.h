@@ -20,10 +20,12 @@ struct Block {
 std::uint64_t block_count(const Layout& layout);
 std::uint64_t total_bytes(const Layout& layout);
 Block block_at(const Layout& layout, std::uint64_t index);
-// All blocks have the same length and regions: one slice may carry several of them where a link takes the shape natively.
+// All blocks have the same length and regions: one slice may carry several of them where a link takes the shape
+// natively.
 bool is_regular(const Layout& layout);
 
-// What can be said without touching the caller's arrays: arrays of one length, no zero page size with pages, no overflow.
+// What can be said without touching the caller's arrays: arrays of one length, no zero page size with pages, no
+// overflow.
 Status check_layout(const Layout& layout);
 
 }  // namespace fairway::engine

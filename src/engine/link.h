@@ -24,8 +24,8 @@ struct Link {
   transport::LinkId id;
   std::uint16_t transport = 0;  // index into the worker's
   transport::DeviceIndex device = 0;
-  std::uint64_t name = 0;       // of this epoch, agreed with the peer
-  std::string text;             // "tcp/eth0/1", for people
+  std::uint64_t name = 0;  // of this epoch, agreed with the peer
+  std::string text;        // "tcp/eth0/1", for people
   const transport::Capabilities* capabilities = nullptr;
   std::uint64_t bytes_per_second = 0;
   LinkState state = LinkState::proving;
@@ -38,11 +38,11 @@ struct Link {
   Time retry_at = kNever;
   Time backoff = 0;
 
-  std::uint32_t in_flight = 0;       // slices
+  std::uint32_t in_flight = 0;  // slices
   std::uint64_t queued_bytes = 0;
   std::uint64_t immediates_posted = 0;
-  Time last_progress = 0;            // of a slice, while some are in flight
-  bool full = false;                 // took fewer than offered; until it makes progress
+  Time last_progress = 0;  // of a slice, while some are in flight
+  bool full = false;       // took fewer than offered; until it makes progress
 
   std::uint8_t proof_step = 0;
   Time proof_deadline = kNever;

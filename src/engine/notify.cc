@@ -15,7 +15,9 @@ std::uint32_t NotificationQueue::grant(std::uint32_t wanted) {
   return share;
 }
 
-void NotificationQueue::give_back(std::uint32_t granted) { left_.fetch_add(granted, std::memory_order_relaxed); }
+void NotificationQueue::give_back(std::uint32_t granted) {
+  left_.fetch_add(granted, std::memory_order_relaxed);
+}
 
 CounterTable::CounterTable(std::uint32_t capacity)
     : capacity_(capacity),

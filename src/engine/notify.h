@@ -7,8 +7,9 @@
 #include <mutex>
 #include <span>
 
-#include "core/mpsc_queue.h"
 #include "fairway/request.h"
+
+#include "core/mpsc_queue.h"
 
 namespace fairway::engine {
 
@@ -20,8 +21,8 @@ class NotificationQueue {
   NotificationQueue(std::uint32_t peers, std::uint32_t shared)
       : reserve_(peers * kLeast), left_(reserve_ + shared), queue_(reserve_ + shared) {}
 
-  // Worker, when a peer connects: how many it may have unpolled. kLeast are there for each peer; up to a quarter of what is
-  // shared comes on top.
+  // Worker, when a peer connects: how many it may have unpolled. kLeast are there for each peer; up to a quarter of
+  // what is shared comes on top.
   std::uint32_t grant(std::uint32_t wanted);
   void give_back(std::uint32_t granted);  // worker, once the peer is gone and its notifications were polled
 
@@ -40,7 +41,7 @@ class NotificationQueue {
   const std::uint32_t reserve_;
   std::atomic<std::uint32_t> left_;
   MpscQueue<Notification> queue_;
-  std::mutex consumers_;
+  std::mutex consumers_;  // guards the popping end, among pollers
 };
 
 // How often each immediate value was notified. Lock-free: workers add, anyone reads.

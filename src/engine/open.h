@@ -4,8 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/runtime.h"
 #include "fairway/engine.h"
+
+#include "core/runtime.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 
@@ -15,7 +16,8 @@ namespace fairway {
 using TransportFactory = std::function<std::vector<std::unique_ptr<transport::Transport>>(
     transport::RegionTable& regions, Runtime& runtime, std::function<void()> wake)>;
 
-// Opens engines on any runtime and set of transports: Engine::open with the operating system's, the simulator with its own.
+// Opens engines on any runtime and set of transports: Engine::open with the operating system's, the simulator with its
+// own.
 struct EngineAccess {
   // `runtime` outlives the engine, or `owner` keeps it alive.
   static Result<Engine> open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,

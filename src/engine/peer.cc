@@ -16,7 +16,9 @@ std::string Peer::text() const {
   return info_.name.empty() || info_.name == info_.address ? info_.address : info_.name + " (" + info_.address + ")";
 }
 
-Transfer& Peer::transfer(std::uint32_t slot) { return worker_.services().transfers[slot]; }
+Transfer& Peer::transfer(std::uint32_t slot) {
+  return worker_.services().transfers[slot];
+}
 
 void Peer::open() {
   Hello hello;
@@ -62,8 +64,7 @@ void Peer::on_message(std::span<const std::byte> bytes) {
       if (const auto revoked = parse_region(bytes)) return worker_.region_quiet(*this, revoked->region);
       break;
     case MessageType::lookup:
-    case MessageType::lookup_reply:
-      break;  // the engine's own; they do not come here
+    case MessageType::lookup_reply: break;  // the engine's own; they do not come here
   }
   violation("a malformed control message");
 }
@@ -92,7 +93,8 @@ void Peer::on_hello(const Hello& hello) {
     if (const Status status = worker_.transport_at(i).connect(index_, role); !status) on_connect_failed(i, status);
   }
   for (const std::string& name : hello.transports)
-    if (worker_.transport_index(name) == Worker::kNoTransport) refusals_.push_back(name + ": this engine does not have it");
+    if (worker_.transport_index(name) == Worker::kNoTransport)
+      refusals_.push_back(name + ": this engine does not have it");
   no_link_since_ = worker_.now();
   worker_.wake_at(worker_.now());
   settle();

@@ -7,16 +7,17 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fairway/explain.h"
+#include "fairway/metrics.h"
+
 #include "control/control.h"
+#include "core/histogram.h"
 #include "engine/control_message.h"
 #include "engine/description.h"
 #include "engine/link.h"
 #include "engine/record.h"
 #include "engine/slice_table.h"
 #include "engine/transfer.h"
-#include "fairway/explain.h"
-#include "fairway/metrics.h"
-#include "core/histogram.h"
 
 namespace fairway::engine {
 
@@ -26,7 +27,9 @@ class Worker;
 // other thread touches it. By what it does:
 //   peer.cc            opening, hello, the end
 //   peer_links.cc      links: proof, closing on both ends, failover, reconnection
-//   peer_transfers.cc  a transfer from its queue to the wire and back
+//   peer_transfers.cc  a transfer from its queue to the wire
+//   peer_posting.cc    records, and pieces that must be posted again
+//   peer_completion.cc and back: its completion, or its early end
 //   peer_requests.cc   what the peer's engine does for us where links cannot: put, get, atomics, checksum, flush
 //   peer_serve.cc      the other side of that, and all other records
 //   peer_messages.cc   send and receive
@@ -53,19 +56,20 @@ class Peer {
   // ---- transfers ----
   void start(std::uint32_t slot);
   void dependency_ended(std::uint32_t slot, bool ok);
-  void stop(std::uint32_t slot, const Status& why);  // cancel, deadline, revoked region: completes once nothing is touched
-  void force_stop(std::uint32_t slot);               // closes the links that still hold its slices
-  bool pump();                                       // hands to links what they take; true when it did
-  Time run_timers(Time now);                         // when to run again
+  void stop(std::uint32_t slot,
+            const Status& why);         // cancel, deadline, revoked region: completes once nothing is touched
+  void force_stop(std::uint32_t slot);  // closes the links that still hold its slices
+  bool pump();                          // hands to links what they take; true when it did
+  Time run_timers(Time now);            // when to run again
   void notifications_consumed(std::uint32_t total);  // by the user, since the peer came
 
   // ---- regions ----
-  void stop_users_of(RegionId region);               // local memory
+  void stop_users_of(RegionId region);  // local memory
   [[nodiscard]] bool uses(RegionId region) const;
-  void release_import(RemoteRegionId id);            // stops its users here
-  void revoke_at_peer(RegionId region);              // asks the peer to stop using our region; on_revoked() follows
+  void release_import(RemoteRegionId id);  // stops its users here
+  void revoke_at_peer(RegionId region);    // asks the peer to stop using our region; on_revoked() follows
 
-  void window_closed(std::uint32_t slot);            // of a receive that ended early
+  void window_closed(std::uint32_t slot);  // of a receive that ended early
 
   [[nodiscard]] bool gone() const { return down_ && slices_out_ == 0 && active_count_ == 0; }
   [[nodiscard]] PeerId id() const { return id_; }
@@ -81,9 +85,9 @@ class Peer {
   void collect(Metrics& out) const;
 
  private:
-  static constexpr std::uint32_t kMaxRequests = 32;      // put, get, ... outstanding
-  static constexpr std::uint32_t kMaxReplies = 256;      // waiting to be sent; more and the peer lies about its limit
-  static constexpr std::uint32_t kPiecesPerTurn = 16;    // of one transfer before the next one's turn
+  static constexpr std::uint32_t kMaxRequests = 32;    // put, get, ... outstanding
+  static constexpr std::uint32_t kMaxReplies = 256;    // waiting to be sent; more and the peer lies about its limit
+  static constexpr std::uint32_t kPiecesPerTurn = 16;  // of one transfer before the next one's turn
 
   struct Fifo {
     std::uint32_t head = kNoSlot;
@@ -120,7 +124,7 @@ class Peer {
   Time link_timers(Time now);
   [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
 
-  // peer_transfers.cc
+  // peer_transfers.cc, peer_completion.cc
   enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
   void push(Fifo& fifo, std::uint32_t slot, bool front = false);
   std::uint32_t pop(Fifo& fifo);
@@ -201,40 +205,40 @@ class Peer {
   bool down_ = false;
   Status down_reason_;
   std::uint16_t remote_worker_ = 0;
-  std::uint64_t scratch_offset_ = 0;      // in the peer's scratch region
-  std::uint32_t record_bytes_ = 0;        // what every link of either side carries in a message
+  std::uint64_t scratch_offset_ = 0;  // in the peer's scratch region
+  std::uint32_t record_bytes_ = 0;    // what every link of either side carries in a message
   RemoteRegionId scratch_;
   std::vector<std::uint16_t> connecting_;  // transports whose attempt has not ended
-  std::vector<std::string> refusals_;     // why a transport gives no link
+  std::vector<std::string> refusals_;      // why a transport gives no link
 
   std::vector<Link> links_;
   std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   std::array<LinkView, kMaxLinks> views_;
-  std::uint64_t route_version_ = 1;       // grows when a link becomes ready or stops being so
+  std::uint64_t route_version_ = 1;  // grows when a link becomes ready or stops being so
   Time no_link_since_ = kNever;
-  Time records_stuck_since_ = kNever;     // no link that is ready carries the next record
+  Time records_stuck_since_ = kNever;  // no link that is ready carries the next record
 
   RecordStream records_;
-  std::uint32_t replies_out_ = 0;         // to the peer's requests, not yet known to have arrived
+  std::uint32_t replies_out_ = 0;  // to the peer's requests, not yet known to have arrived
   std::uint32_t requests_out_ = 0;
-  std::vector<std::uint32_t> retries_;    // tokens of pieces to post again
+  std::vector<std::uint32_t> retries_;        // tokens of pieces to post again
   std::vector<std::uint32_t> wants_request_;  // transfers whose flush, checksum or signal waits for a free request
-  std::uint32_t slices_out_ = 0;          // in transports' hands
+  std::uint32_t slices_out_ = 0;              // in transports' hands
 
-  std::array<Fifo, 3> queues_;            // by Priority
+  std::array<Fifo, 3> queues_;  // by Priority
   std::uint32_t first_active_ = kNoSlot;
   std::uint32_t active_count_ = 0;
   Time next_deadline_ = kNever;
 
-  std::uint32_t event_credits_ = 0;       // the peer granted
+  std::uint32_t event_credits_ = 0;  // the peer granted
   std::uint32_t events_sent_ = 0;
   std::uint32_t events_consumed_there_ = 0;
-  std::uint32_t granted_credits_ = 0;     // we granted
+  std::uint32_t granted_credits_ = 0;  // we granted
   std::uint32_t notifications_delivered_ = 0;
   std::uint32_t credits_returned_ = 0;
 
-  Fifo sends_;                            // not yet announced, in submission order
-  Fifo receives_;                         // not yet matched, in submission order
+  Fifo sends_;     // not yet announced, in submission order
+  Fifo receives_;  // not yet matched, in submission order
   std::uint32_t send_sequence_ = 0;
   std::uint32_t expected_send_ = 0;
   std::uint32_t unexpected_room_there_ = 0;

@@ -5,9 +5,9 @@
 
 // Links of a peer: proven before they are trusted, closed on both ends before anything moves to another one.
 //
-// A link that breaks is fenced on this side; then the peer is told that this side touches nothing of that epoch any more.
-// Both sides do so, whoever saw the break first. A piece that was in flight moves when it can have no late effect: a read once
-// this side is fenced (it would land here), a write once the peer is (it would land there).
+// A link that breaks is fenced on this side; then the peer is told that this side touches nothing of that epoch any
+// more. Both sides do so, whoever saw the break first. A piece that was in flight moves when it can have no late
+// effect: a read once this side is fenced (it would land here), a write once the peer is (it would land there).
 namespace fairway::engine {
 namespace {
 
@@ -89,7 +89,8 @@ void Peer::set_ready(std::uint8_t index) {
 void Peer::begin_proof(std::uint8_t index) {
   Link& link = links_[index];
   link.proof_step = 0;
-  link.proof_deadline = after(worker_.now(), std::max<Time>(worker_.services().options.peer_timeout.count(), 1) * kMillisecond);
+  link.proof_deadline =
+      after(worker_.now(), std::max<Time>(worker_.services().options.peer_timeout.count(), 1) * kMillisecond);
   worker_.wake_at(link.proof_deadline);
   worker_.services().runtime.rng.fill(link.proof_sent);
   std::copy(link.proof_sent.begin(), link.proof_sent.end(), worker_.scratch() + scratch_place(index) + kProofBytes);
@@ -123,7 +124,8 @@ void Peer::continue_proof(std::uint8_t index) {
     slice.remote_offset = scratch_offset_ + index * 3 * kProofBytes;
     slice.length = kProofBytes;
   } else {
-    // By a message: the peer answers with what lies in its scratch region, or with our own bytes if we cannot write there.
+    // By a message: the peer answers with what lies in its scratch region, or with our own bytes if we cannot write
+    // there.
     ByteWriter writer(echo);
     writer.put(std::uint32_t{0})
         .put(static_cast<std::uint8_t>(RecordType::echo))
@@ -171,7 +173,8 @@ void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
   std::array<std::byte, kRecordHeader + kProofBytes> answer;
   ByteWriter writer(answer);
   writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(RecordType::echo_reply));
-  writer.put_bytes(place == kMaxLinks ? sent : std::span<const std::byte>(worker_.scratch() + scratch_place(place), kProofBytes));
+  writer.put_bytes(
+      place == kMaxLinks ? sent : std::span<const std::byte>(worker_.scratch() + scratch_place(place), kProofBytes));
   Link& link = links_[index];
   if (!link.is_up() || worker_.slices().room() == 0) return;  // the asker asks again, on a new epoch
   transport::Slice slice;
@@ -200,7 +203,9 @@ void Peer::on_echo_reply(std::uint8_t index, std::span<const std::byte> body) {
 
 // ---- closing ----
 
-void Peer::on_link_down(std::uint8_t index, const Status& reason) { close_link(index, reason); }
+void Peer::on_link_down(std::uint8_t index, const Status& reason) {
+  close_link(index, reason);
+}
 
 void Peer::close_link(std::uint8_t index, const Status& reason) {
   Link& link = links_[index];
@@ -315,10 +320,10 @@ Time Peer::link_timers(Time now) {
       const Time limit = after(link.closing_since, 2 * bound);
       if (limit <= now && link.closed_here) {
         // The peer lives, as control says, but does not say that its end is closed: nobody knows what was applied.
-        worker_.services().drop(session_, Status(ErrorCode::protocol_error,
-                                                 "the peer did not close its end of a broken link in time")
-                                              .with_peer(text())
-                                              .with_link(link.text));
+        worker_.services().drop(
+            session_, Status(ErrorCode::protocol_error, "the peer did not close its end of a broken link in time")
+                          .with_peer(text())
+                          .with_link(link.text));
         return kNever;
       }
       next = std::min(next, std::max(limit, now + kMillisecond));
@@ -327,9 +332,9 @@ Time Peer::link_timers(Time now) {
   if (records_stuck_since_ != kNever && no_link_since_ == kNever) {
     const Time limit = after(records_stuck_since_, 2 * bound);
     if (limit <= now) {
-      worker_.services().drop(session_, Status(ErrorCode::link_failed,
-                                               "no link is left that carries the engine's own messages")
-                                            .with_peer(text()));
+      worker_.services().drop(
+          session_,
+          Status(ErrorCode::link_failed, "no link is left that carries the engine's own messages").with_peer(text()));
       return kNever;
     }
     next = std::min(next, limit);
@@ -338,7 +343,8 @@ Time Peer::link_timers(Time now) {
     const Time limit = after(no_link_since_, bound);
     if (limit <= now) {
       std::string reasons;
-      for (const Link& link : links_) reasons += (reasons.empty() ? "" : "; ") + link.text + ": " + link.down_reason.message();
+      for (const Link& link : links_)
+        reasons += (reasons.empty() ? "" : "; ") + link.text + ": " + link.down_reason.message();
       for (const std::string& refusal : refusals_) reasons += (reasons.empty() ? "" : "; ") + refusal;
       fail_all(Status(ErrorCode::link_failed, "no link to the peer is left: " + reasons).with_peer(text()));
     } else {
@@ -357,21 +363,27 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
     ExplainedLink line;
     line.name = link.text;
     line.expected_low = line.expected_high = static_cast<double>(link.bytes_per_second);
-    const bool planned = chosen != nullptr && std::find(chosen->chosen().begin(), chosen->chosen().end(), i) != chosen->chosen().end();
+    const bool planned =
+        chosen != nullptr && std::find(chosen->chosen().begin(), chosen->chosen().end(), i) != chosen->chosen().end();
     line.taken = planned || (used >> i & 1);
     if (planned && total > 0) line.share = static_cast<double>(rate_of(link.view())) / total;
-    if (planned && chosen->method == Method::by_messages) line.reason = "lacks the operation: done by messages, with one copy on each side";
+    if (planned && chosen->method == Method::by_messages)
+      line.reason = "lacks the operation: done by messages, with one copy on each side";
     if (!line.taken) {
       switch (link.state) {
         case LinkState::proving: line.reason = "not proven yet"; break;
-        case LinkState::ready: line.reason = chosen != nullptr ? "another link finishes sooner, or lacks nothing that this one lacks" : ""; break;
+        case LinkState::ready:
+          line.reason = chosen != nullptr ? "another link finishes sooner, or lacks nothing that this one lacks" : "";
+          break;
         case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
         case LinkState::closed: line.reason = "down: " + link.down_reason.message(); break;
       }
     }
     out.links.push_back(std::move(line));
   }
-  for (const std::string& refusal : refusals_) out.links.push_back({refusal.substr(0, refusal.find(':')), false, refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)), 0, 0, 0});
+  for (const std::string& refusal : refusals_)
+    out.links.push_back({refusal.substr(0, refusal.find(':')), false,
+                         refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)), 0, 0, 0});
 }
 
 }  // namespace fairway::engine

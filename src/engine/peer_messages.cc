@@ -4,9 +4,10 @@
 #include "engine/peer.h"
 #include "engine/worker.h"
 
-// send and receive, matched per (peer, tag) in submission order. A small message travels with its announcement; a larger one
-// is announced, and once its receive is there the sender writes straight into a window on the receive's memory, which is
-// revoked as soon as the message is complete: the peer can touch exactly those bytes, and only meanwhile.
+// send and receive, matched per (peer, tag) in submission order. A small message travels with its announcement; a
+// larger one is announced, and once its receive is there the sender writes straight into a window on the receive's
+// memory, which is revoked as soon as the message is complete: the peer can touch exactly those bytes, and only
+// meanwhile.
 namespace fairway::engine {
 namespace {
 
@@ -44,8 +45,7 @@ bool Peer::announce_sends() {
     const std::uint32_t cost = cost_of(t.total, eager);
     if (unexpected_cost_there_ + cost > unexpected_room_there_) break;
     const std::uint32_t record = worker_.records().acquire();
-    ByteWriter writer =
-        compose(worker_.records()[record], eager ? RecordType::send_eager : RecordType::send_announce);
+    ByteWriter writer = compose(worker_.records()[record], eager ? RecordType::send_eager : RecordType::send_announce);
     const TransferId id = worker_.services().transfers.id(slot);
     writer.put(send_sequence_++).put(t.request.tag).put(id.slot).put(id.generation);
     if (eager) {
@@ -74,8 +74,8 @@ void Peer::on_send_clear(std::span<const std::byte> body) {
   const auto window = parse_description(reader.get_sized());
   if (!reader.done() || !window) return violation("a malformed clear-to-send");
   Transfer* t = worker_.services().transfers.is_active(sender) ? &transfer(sender.slot) : nullptr;
-  if (t == nullptr || t->request.peer != id_ || t->request.operation != Operation::send || t->phase != Phase::matching ||
-      !t->rendezvous.announced || t->rendezvous.other)
+  if (t == nullptr || t->request.peer != id_ || t->request.operation != Operation::send ||
+      t->phase != Phase::matching || !t->rendezvous.announced || t->rendezvous.other)
     return abort_receive(receiver, ErrorCode::cancelled);  // the send was cancelled meanwhile
   if (window->size_bytes != t->total) return violation("a clear-to-send of another length");
   Status error;
@@ -102,9 +102,10 @@ void Peer::on_send_done(std::span<const std::byte> body) {
   if (code == ErrorCode::ok && t.phase == Phase::matching) return finish(sender.slot, {});
   if (code == ErrorCode::ok) return violation("the end of a send that is not complete");
   t.rendezvous.other = {};  // the receive has ended: it needs no abort
-  fail(sender.slot, Status(code, code == ErrorCode::truncated ? "the peer's receive is shorter than the message"
-                                                              : "the peer's receive ended: " + std::string(to_string(code)))
-                        .with_peer(text()));
+  fail(sender.slot,
+       Status(code, code == ErrorCode::truncated ? "the peer's receive is shorter than the message"
+                                                 : "the peer's receive ended: " + std::string(to_string(code)))
+           .with_peer(text()));
 }
 
 void Peer::abort_receive(TransferId receiver, ErrorCode code) {
@@ -188,10 +189,10 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
   t.rendezvous.length = message.length;
   t.rendezvous.cost = cost_of(message.length, message.eager);
   if (message.length > t.total) {
-    return finish_receive(slot, Status(ErrorCode::truncated, "the message has " + std::to_string(message.length) +
-                                                                 " bytes, this receive takes " +
-                                                                 std::to_string(t.total))
-                                    .with_peer(text()));
+    return finish_receive(slot,
+                          Status(ErrorCode::truncated, "the message has " + std::to_string(message.length) +
+                                                           " bytes, this receive takes " + std::to_string(t.total))
+                              .with_peer(text()));
   }
   Services& services = worker_.services();
   const Slice& into = std::get<Extent>(t.request.layout).local;

@@ -2,23 +2,26 @@
 #include <cstring>
 
 #include "core/crc32c.h"
+#include "engine/operation.h"
 #include "engine/peer.h"
 #include "engine/worker.h"
 
-// What links cannot do and the peer's engine does for us: put and get where there is no write or read, atomics by the target's
-// CPU, flush, checksum, signal. A request is a record; the reply names its token and serial, and a reply that comes after the
-// transfer has ended finds nothing.
+// What links cannot do and the peer's engine does for us: put and get where there is no write or read, atomics by the
+// target's CPU, flush, checksum, signal. A request is a record; the reply names its token and serial, and a reply that
+// comes after the transfer has ended finds nothing.
 namespace fairway::engine {
 namespace {
 
-constexpr std::size_t kOverhead = 32;                       // of put and reply beyond their payload
-constexpr std::uint64_t kSumPiece = 1024 * 1024;            // checksummed per request
+constexpr std::size_t kOverhead = 32;             // of put and reply beyond their payload
+constexpr std::uint64_t kSumPiece = 1024 * 1024;  // checksummed per request
 
 enum : std::uint8_t { kAdd = 0, kCompareSwap = 1, kSet = 2 };  // as serve_atomic() reads them
 
 }  // namespace
 
-std::size_t Peer::record_limit() const { return record_bytes_ - kOverhead; }
+std::size_t Peer::record_limit() const {
+  return record_bytes_ - kOverhead;
+}
 
 // A request that is not a piece of the layout. kNoSlot: not now; continue_requests() comes back to it.
 std::uint32_t Peer::begin_request(std::uint32_t slot, RecordType type, RemoteRegionId region, std::uint32_t& record) {
@@ -41,7 +44,7 @@ bool Peer::request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t t
   Transfer& t = transfer(slot);
   transport::Slice slice;
   Status status;
-  const bool atomic = t.request.operation == Operation::fetch_add || t.request.operation == Operation::compare_swap;
+  const bool atomic = is_atomic(t.request.operation);
   const RemoteRegionId target = atomic ? t.request.target.region : block_at(t.request.layout, piece.block).remote;
   transport::RegionTable::Resolved local;
   if (!atomic) {
@@ -55,8 +58,9 @@ bool Peer::request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t t
                                                 block.remote_offset + piece.offset, piece.length, needed, remote);
     slice.remote_offset = block.remote_offset + piece.offset;
     if (code != ErrorCode::ok)
-      status = Status(code, "block " + std::to_string(piece.block) + " lies outside its regions, or the peer's does not "
-                                                                     "permit it");
+      status = Status(code, "block " + std::to_string(piece.block) +
+                                " lies outside its regions, or the peer's does not "
+                                "permit it");
   } else {
     slice.remote_offset = t.request.target.offset;
   }
@@ -68,14 +72,14 @@ bool Peer::request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t t
     return false;
   }
   t.immediate_sent = false;
-  const transport::Op op = atomic                                    ? transport::Op::fetch_add
+  const transport::Op op = atomic                                   ? transport::Op::fetch_add
                            : t.request.operation == Operation::read ? transport::Op::read
-                                                                     : transport::Op::write;
+                                                                    : transport::Op::write;
   entry = {SliceUse::request, op, false, piece.link, id_.slot, slot, entry.serial, 0, piece, worker_.now()};
   ++requests_out_;
   t.bytes_posted += piece.bytes();
   const std::uint32_t index = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[index], atomic                    ? RecordType::atomic
+  ByteWriter writer = compose(worker_.records()[index], atomic                      ? RecordType::atomic
                                                         : op == transport::Op::read ? RecordType::get
                                                                                     : RecordType::put);
   const RegionId theirs = worker_.remote_region(target);
@@ -135,8 +139,8 @@ bool Peer::request_signal(std::uint32_t slot) {
 }
 
 void Peer::continue_requests() {
-  for (std::size_t left = wants_request_.size(); left > 0 && requests_out_ < kMaxRequests && worker_.slices().room() > 0;
-       --left) {
+  for (std::size_t left = wants_request_.size();
+       left > 0 && requests_out_ < kMaxRequests && worker_.slices().room() > 0; --left) {
     const std::uint32_t slot = wants_request_.front();
     wants_request_.erase(wants_request_.begin());
     const Phase phase = transfer(slot).phase;
@@ -157,7 +161,8 @@ void Peer::on_reply(std::span<const std::byte> body) {
   if (!reader.ok()) return violation("a malformed reply");
   if (token >= worker_.slices().capacity()) return;
   SliceEntry& entry = worker_.slices()[token];
-  if (entry.use != SliceUse::request || entry.peer != id_.slot || entry.serial != serial) return;  // its transfer has ended
+  if (entry.use != SliceUse::request || entry.peer != id_.slot || entry.serial != serial)
+    return;  // its transfer has ended
   const std::uint32_t slot = entry.owner;
   Transfer& t = transfer(slot);
   --requests_out_;
@@ -193,10 +198,10 @@ void Peer::on_reply(std::span<const std::byte> body) {
                                          local) != ErrorCode::ok)
     return fail(slot, {ErrorCode::revoked, "the local region was deregistered before its checksum was taken"});
   if (crc32c(0, std::span(local.address, piece.length)) != value)
-    return fail(slot, Status(ErrorCode::checksum_mismatch,
-                             "the CRC-32C of block " + std::to_string(piece.block) + " at offset " +
-                                 std::to_string(piece.offset) + " differs between the two memories: the path or a "
-                                                                "memory is faulty, or one side was changed meanwhile")
+    return fail(slot, Status(ErrorCode::checksum_mismatch, "the CRC-32C of block " + std::to_string(piece.block) +
+                                                               " at offset " + std::to_string(piece.offset) +
+                                                               " differs between the two memories: the path or a "
+                                                               "memory is faulty, or one side was changed meanwhile")
                           .with_peer(text()));
   t.checked = piece.offset + piece.length == block.length ? Cursor{piece.block + 1, 0}
                                                           : Cursor{piece.block, piece.offset + piece.length};

@@ -33,9 +33,13 @@ std::uint32_t RecordStream::next() const {
   return fresh_.head;
 }
 
-void RecordStream::posted(std::uint32_t record) { pop(record == again_.head ? again_ : fresh_); }
+void RecordStream::posted(std::uint32_t record) {
+  pop(record == again_.head ? again_ : fresh_);
+}
 
-void RecordStream::send_again(std::uint32_t record) { push(again_, record); }
+void RecordStream::send_again(std::uint32_t record) {
+  push(again_, record);
+}
 
 void RecordStream::arrived(std::uint32_t record) {
   arrived_ |= std::uint64_t{1} << ((*pool_)[record].sequence - oldest_);

@@ -10,20 +10,33 @@
 #include "core/bytes.h"
 #include "engine/transfer.h"
 
-// Records: the engines' own small messages to each other, carried by any link that carries messages. A stream of them per
-// peer and direction is delivered exactly once, in any order, also across links that break: docs/wire-format.md has the
-// layout of each type.
+// Records: the engines' own small messages to each other, carried by any link that carries messages. A stream of them
+// per peer and direction is delivered exactly once, in any order, also across links that break: docs/wire-format.md has
+// the layout of each type.
 namespace fairway::engine {
 
-inline constexpr std::size_t kRecordBytes = 1024;     // header and body
-inline constexpr std::size_t kRecordHeader = 5;       // sequence, type
-inline constexpr std::uint32_t kRecordWindow = 64;    // sent and not yet known to have arrived, per peer
+inline constexpr std::size_t kRecordBytes = 1024;   // header and body
+inline constexpr std::size_t kRecordHeader = 5;     // sequence, type
+inline constexpr std::uint32_t kRecordWindow = 64;  // sent and not yet known to have arrived, per peer
 
 enum class RecordType : std::uint8_t {
-  event = 1, counter, credit,
-  send_eager, send_announce, send_clear, send_written, send_abort, send_done,
-  put, get, atomic, sum, flush, reply,
-  echo, echo_reply,  // of a link's proof: tied to that link, so neither numbered, resent nor deduplicated
+  event = 1,
+  counter,
+  credit,
+  send_eager,
+  send_announce,
+  send_clear,
+  send_written,
+  send_abort,
+  send_done,
+  put,
+  get,
+  atomic,
+  sum,
+  flush,
+  reply,
+  echo,
+  echo_reply,  // of a link's proof: tied to that link, so neither numbered, resent nor deduplicated
 };
 
 struct Record {
@@ -66,11 +79,12 @@ class RecordStream {
   explicit RecordStream(RecordPool& pool, std::uint32_t first = 0)
       : pool_(&pool), next_sequence_(first), oldest_(first), expected_(first) {}
 
-  // Sending. enqueue() numbers the record; next() is the one to post now, kNoSlot when there is none or the window is full.
+  // Sending. enqueue() numbers the record; next() is the one to post now, kNoSlot when there is none or the window is
+  // full.
   void enqueue(std::uint32_t record);
   [[nodiscard]] std::uint32_t next() const;
-  void posted(std::uint32_t record);    // next() was handed to a link
-  void arrived(std::uint32_t record);   // frees its buffer
+  void posted(std::uint32_t record);      // next() was handed to a link
+  void arrived(std::uint32_t record);     // frees its buffer
   void send_again(std::uint32_t record);  // it did not arrive: its link's epoch is closed on both ends
   [[nodiscard]] std::uint32_t waiting() const { return waiting_; }
   void clear();  // the peer is gone
@@ -88,14 +102,14 @@ class RecordStream {
   std::uint32_t pop(Fifo& fifo);
 
   RecordPool* pool_;
-  Fifo again_;   // sent before, first in line
+  Fifo again_;  // sent before, first in line
   Fifo fresh_;
   std::uint32_t waiting_ = 0;
   std::uint32_t next_sequence_ = 0;
-  std::uint32_t oldest_ = 0;         // lowest number not known to have arrived
-  std::uint64_t arrived_ = 0;        // bit i: oldest_ + i has arrived
-  std::uint32_t expected_ = 0;       // lowest number not received
-  std::uint64_t received_ = 0;       // bit i: expected_ + i was received
+  std::uint32_t oldest_ = 0;    // lowest number not known to have arrived
+  std::uint64_t arrived_ = 0;   // bit i: oldest_ + i has arrived
+  std::uint32_t expected_ = 0;  // lowest number not received
+  std::uint64_t received_ = 0;  // bit i: expected_ + i was received
 };
 
 // Fills a record's header; the body follows.

@@ -40,9 +40,8 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
                                   [&](std::uint8_t i) { return rate_of(links[i]) < best_rate / kSlowestPart; });
   choice.count = static_cast<std::uint8_t>(end - choice.links.begin());
   const std::uint64_t first = std::min(request.bytes, kStripeMinimum);
-  std::stable_sort(choice.links.begin(), end, [&](std::uint8_t a, std::uint8_t b) {
-    return finish(links[a], first) < finish(links[b], first);
-  });
+  std::stable_sort(choice.links.begin(), end,
+                   [&](std::uint8_t a, std::uint8_t b) { return finish(links[a], first) < finish(links[b], first); });
   if (choice.method == Method::native && request.bytes <= kStripeMinimum)
     choice.count = std::min<std::uint8_t>(choice.count, 1);
   return choice;

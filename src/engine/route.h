@@ -14,10 +14,10 @@ inline constexpr std::size_t kMaxLinks = 64;  // per peer
 // One link of a peer as the router sees it. A snapshot; borrowed pointers outlive the call.
 struct LinkView {
   const transport::Capabilities* capabilities = nullptr;
-  bool usable = false;                  // up, proven
-  std::uint64_t bytes_per_second = 0;   // 0: unknown
-  std::uint64_t queued_bytes = 0;       // posted and not yet done
-  std::uint32_t room = 0;               // slices it takes now
+  bool usable = false;                 // up, proven
+  std::uint64_t bytes_per_second = 0;  // 0: unknown
+  std::uint64_t queued_bytes = 0;      // posted and not yet done
+  std::uint32_t room = 0;              // slices it takes now
 };
 
 struct RouteRequest {
@@ -53,6 +53,8 @@ Route route(const RouteRequest& request, std::span<const LinkView> links);
 
 // The rate to reckon with where a device does not know its own.
 inline constexpr std::uint64_t kUnknownRate = 1'000'000'000;
-inline std::uint64_t rate_of(const LinkView& link) { return link.bytes_per_second ? link.bytes_per_second : kUnknownRate; }
+inline std::uint64_t rate_of(const LinkView& link) {
+  return link.bytes_per_second ? link.bytes_per_second : kUnknownRate;
+}
 
 }  // namespace fairway::engine

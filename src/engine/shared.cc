@@ -95,8 +95,7 @@ std::vector<PeerTable::Info> PeerTable::all() const {
   std::lock_guard lock(mutex_);
   std::vector<Info> infos;
   for (std::uint32_t i = 0; i < capacity_; ++i)
-    if (slots_[i].info.state == State::opening || slots_[i].info.state == State::ready)
-      infos.push_back(slots_[i].info);
+    if (slots_[i].info.state == State::opening || slots_[i].info.state == State::ready) infos.push_back(slots_[i].info);
   return infos;
 }
 

@@ -9,17 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "fairway/engine.h"
+
 #include "control/control.h"
 #include "core/mpsc_queue.h"
 #include "core/runtime.h"
 #include "engine/transfer.h"
-#include "fairway/engine.h"
 #include "transport/region_table.h"
 
 namespace fairway::engine {
 
-// What an engine's public calls, its control thread and its workers share. Every member is immutable after open(), or is
-// itself safe for any thread: see each class.
+// What an engine's public calls, its control thread and its workers share. Every member is immutable after open(), or
+// is itself safe for any thread: see each class.
 
 // Peers as the callers of the API see them. Slots are given by the control thread, read without a lock when submitting.
 class PeerTable {
@@ -36,14 +37,14 @@ class PeerTable {
   explicit PeerTable(std::uint32_t capacity);
   // Control thread. resource_exhausted when all slots hold living peers.
   Result<PeerId> add(control::SessionId session, const control::PeerInfo& peer);
-  void set_ready(PeerId id);                               // its worker
-  void set_settled(PeerId id, Status no_link);             // its worker: every attempt to link ended, without a link
-  bool set_down(PeerId id, const Status& reason);          // any thread: refused from now on. False: it was
-  void free(PeerId id);                                    // its worker, after its last use of the slot
+  void set_ready(PeerId id);                       // its worker
+  void set_settled(PeerId id, Status no_link);     // its worker: every attempt to link ended, without a link
+  bool set_down(PeerId id, const Status& reason);  // any thread: refused from now on. False: it was
+  void free(PeerId id);                            // its worker, after its last use of the slot
 
   // Any thread, lock-free: ok, stale_incarnation or not_found, peer_dead.
   [[nodiscard]] bool is_usable(PeerId id) const;
-  [[nodiscard]] Status why_not(PeerId id) const;           // the error for an id that is not usable
+  [[nodiscard]] Status why_not(PeerId id) const;  // the error for an id that is not usable
   [[nodiscard]] std::optional<Info> find(PeerId id) const;
   [[nodiscard]] std::optional<Info> find_session(control::SessionId session) const;
   [[nodiscard]] std::vector<Info> all() const;
@@ -60,7 +61,7 @@ class PeerTable {
 
   std::uint32_t capacity_;
   std::unique_ptr<Slot[]> slots_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;        // guards each Slot's info, and free_
   std::deque<std::uint32_t> free_;  // oldest first, so that a peer's last words stay readable for long
 };
 
@@ -80,7 +81,7 @@ class CompletionQueue {
 
  private:
   MpscQueue<std::uint32_t> queue_;
-  std::mutex consumers_;
+  std::mutex consumers_;  // guards the popping end, among pollers; workers push without it
 };
 
 // Bounded, for cold paths: what happened to peers. The oldest go when nobody polls, and are counted.
@@ -92,7 +93,7 @@ class PeerEvents {
 
  private:
   static constexpr std::size_t kCapacity = 1024;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards events_ and dropped_
   std::deque<PeerEvent> events_;
   std::uint64_t dropped_ = 0;
 };

@@ -29,7 +29,7 @@ struct SliceEntry {
   std::uint64_t immediate = 0;  // write_immediate: its number among the link's immediates of this epoch
   Piece piece;
   Time posted = 0;
-  bool retry = false;           // waits for its turn to be posted again
+  bool retry = false;  // waits for its turn to be posted again
 };
 
 // All slices of one worker that are in flight. Fixed size; owner: the worker.

@@ -15,8 +15,9 @@
 
 namespace fairway {
 
-// Everything of one engine. Public calls run on the caller's thread and touch only what is safe for any thread: tables of
-// their own, queues to the workers, and the maps below under their mutex. The control thread calls the Observer part.
+// Everything of one engine. Public calls run on the caller's thread and touch only what is safe for any thread: tables
+// of their own, queues to the workers, and the maps below under their mutex. The control thread calls the Observer
+// part.
 struct Engine::State final : control::Observer {
   // `owner`, if any, keeps `on` alive.
   State(const EngineOptions& given, Runtime& on, std::shared_ptr<void> owner);
@@ -110,9 +111,9 @@ struct Engine::State final : control::Observer {
   std::mutex mutex;  // guards the maps below; no call to another layer is made under it
   std::map<std::uint32_t, LocalRegion> local_regions;  // by slot
   std::map<std::string, RegionId, std::less<>> published;
-  std::map<std::uint64_t, Pending> pending;            // by token
+  std::map<std::uint64_t, Pending> pending;  // by token
   std::vector<Asked> asked;
-  std::map<control::SessionId, Status> turned_away;    // sessions that found no place in `peers`, for their connect()
+  std::map<control::SessionId, Status> turned_away;  // sessions that found no place in `peers`, for their connect()
   static constexpr std::size_t kMaxTurnedAway = 64;
 
  private:

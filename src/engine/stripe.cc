@@ -22,7 +22,8 @@ int first_to_finish(const Route& route, std::span<const LinkView> links, std::ui
   return best;
 }
 
-std::uint32_t blocks_per_piece(const Layout& layout, const transport::Capabilities& capabilities, std::uint64_t length) {
+std::uint32_t blocks_per_piece(const Layout& layout, const transport::Capabilities& capabilities,
+                               std::uint64_t length) {
   const auto shape = std::holds_alternative<Strided>(layout) ? transport::Shape::strided : transport::Shape::indexed;
   if (!is_regular(layout) || length == 0 || (capabilities.shapes & static_cast<std::uint8_t>(shape)) == 0) return 1;
   const std::uint64_t most = std::min(kMaxPiece, capabilities.max_slice_bytes);
@@ -51,8 +52,8 @@ std::size_t stripe(const Layout& layout, std::uint64_t blocks, Cursor& cursor, c
     } else {
       piece.length = std::min({left, kMaxPiece, link.capabilities->max_slice_bytes});
       if (piece.offset == 0 && piece.length == length)
-        piece.count = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-            blocks - cursor.block, blocks_per_piece(layout, *link.capabilities, length)));
+        piece.count = static_cast<std::uint32_t>(
+            std::min<std::uint64_t>(blocks - cursor.block, blocks_per_piece(layout, *link.capabilities, length)));
     }
     if (piece.offset + piece.length == length)
       cursor = {cursor.block + piece.count, 0};

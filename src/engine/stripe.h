@@ -22,7 +22,7 @@ struct Piece {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;  // of one block
   std::uint32_t count = 1;
-  std::uint8_t link = 0;     // index into the peer's links
+  std::uint8_t link = 0;  // index into the peer's links
   [[nodiscard]] std::uint64_t bytes() const { return length * count; }
 };
 

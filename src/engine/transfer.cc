@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "engine/operation.h"
+
 namespace fairway::engine {
 
 void Transfer::begin(const Request& given, Time now) {
   request = given;
-  if (given.operation == Operation::fetch_add || given.operation == Operation::compare_swap)
+  if (is_atomic(given.operation))
     request.layout = Extent{{{}, 0, sizeof(std::uint64_t)}, given.target};  // one piece of eight bytes
   const std::span<const std::byte> given_message = given.options.notify.message;
   std::copy(given_message.begin(), given_message.end(), message.begin());

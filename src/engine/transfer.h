@@ -6,12 +6,13 @@
 #include <cstdint>
 #include <memory>
 
+#include "fairway/engine.h"
+#include "fairway/request.h"
+
 #include "core/slot_pool.h"
 #include "core/time.h"
 #include "engine/route.h"
 #include "engine/stripe.h"
-#include "fairway/engine.h"
-#include "fairway/request.h"
 
 namespace fairway::engine {
 
@@ -40,12 +41,12 @@ struct CancelTicket {
 
 // The rendezvous half of a send or receive.
 struct Rendezvous {
-  TransferId other;             // the peer's transfer, once known
-  bool announced = false;       // send: the peer knows of it; receive: the peer was told where to write
-  std::uint32_t cost = 0;       // send: of the peer's room for unexpected messages
-  RegionId window;              // receive: what the peer may write to, revoked when it is done
-  RemoteRegionId remote_window; // send: the same, imported
-  std::uint64_t length = 0;     // receive: of the message
+  TransferId other;              // the peer's transfer, once known
+  bool announced = false;        // send: the peer knows of it; receive: the peer was told where to write
+  std::uint32_t cost = 0;        // send: of the peer's room for unexpected messages
+  RegionId window;               // receive: what the peer may write to, revoked when it is done
+  RemoteRegionId remote_window;  // send: the same, imported
+  std::uint64_t length = 0;      // receive: of the message
 };
 
 // One accepted transfer. Lives in a slot of the TransferTable; nothing in it is allocated per transfer.
@@ -59,7 +60,7 @@ struct Transfer {
   Request request;
   std::array<std::byte, kMaxNotifyMessage> message;  // the notification's, copied at submission
   std::uint32_t message_bytes = 0;
-  std::uint64_t total = 0;   // bytes to move
+  std::uint64_t total = 0;  // bytes to move
   std::uint64_t blocks = 0;
   Time submitted = 0;
   Time deadline = kNever;
@@ -69,24 +70,24 @@ struct Transfer {
   bool credit_taken = false;
   bool immediate_sent = false;  // the notification rides on the slice
   Cursor cursor;
-  Cursor checked;               // how far the checksum has come
+  Cursor checked;  // how far the checksum has come
   Route route;
   std::uint64_t route_version = 0;
-  std::uint32_t pieces_out = 0;      // in flight or parked
+  std::uint32_t pieces_out = 0;  // in flight or parked
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_posted = 0;
   std::uint32_t retried = 0;
-  std::uint64_t links_used = 0;      // bit per link of the peer
+  std::uint64_t links_used = 0;  // bit per link of the peer
   Status status;
   Rendezvous rendezvous;
-  std::uint32_t notify_record = kNoSlot;   // the notification's, once it was handed to the stream
-  std::uint32_t next = kNoSlot;            // in the queue it is in
-  bool queued = false;                     // it is in one
-  bool needs_flush = false;                // a link it used does not make bytes visible by itself
-  bool in_doubt = false;                   // a piece ended without saying what it did at the target
-  std::uint32_t previous_active = kNoSlot; // among the peer's transfers
+  std::uint32_t notify_record = kNoSlot;    // the notification's, once it was handed to the stream
+  std::uint32_t next = kNoSlot;             // in the queue it is in
+  bool queued = false;                      // it is in one
+  bool needs_flush = false;                 // a link it used does not make bytes visible by itself
+  bool in_doubt = false;                    // a piece ended without saying what it did at the target
+  std::uint32_t previous_active = kNoSlot;  // among the peer's transfers
   std::uint32_t next_active = kNoSlot;
-  std::uint32_t first_dependent = kNoSlot; // transfers whose `after` names this one
+  std::uint32_t first_dependent = kNoSlot;  // transfers whose `after` names this one
   std::uint32_t next_dependent = kNoSlot;
   std::shared_ptr<CancelTicket> ticket;
 

@@ -34,13 +34,13 @@ struct Services {
   CompletionQueue& completions;
   NotificationQueue& notifications;
   CounterTable& counters;
-  std::function<void()> notice;                                            // something for the user: wake the waiters
-  std::function<void(control::SessionId, std::vector<std::byte>)> tell;    // a control message
-  std::function<void(control::SessionId, Status)> drop;                    // ends a session that broke the protocol
+  std::function<void()> notice;                                          // something for the user: wake the waiters
+  std::function<void(control::SessionId, std::vector<std::byte>)> tell;  // a control message
+  std::function<void(control::SessionId, Status)> drop;                  // ends a session that broke the protocol
   // Sleeps while `word` holds `seen`, as a caller of the engine does.
   std::function<void(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline)> wait;
-  std::function<std::uint64_t(PeerId)> close_credits;                      // of a peer that is gone: how many were polled
-  std::function<Worker&(std::uint32_t)> worker_of;                         // the owner of a peer's slot
+  std::function<std::uint64_t(PeerId)> close_credits;  // of a peer that is gone: how many were polled
+  std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
 };
 
 // What outlives a transfer for explain(): the last ones of a worker.
@@ -59,19 +59,19 @@ struct History {
   Status status;
 };
 
-// Owns some of the engine's peers and moves their bytes. step() is its whole life; it runs on an executor's thread, or on
-// the caller's with Progress::caller. Everything but the members marked "any thread" belongs to whoever runs step().
+// Owns some of the engine's peers and moves their bytes. step() is its whole life; it runs on an executor's thread, or
+// on the caller's with Progress::caller. Everything but the members marked "any thread" belongs to whoever runs step().
 class Worker final : public Stepper {
  public:
   Worker(std::uint16_t index, Services& services, std::vector<std::unique_ptr<transport::Transport>> transports);
   ~Worker() override;
 
   // ---- any thread ----
-  void submit(std::uint32_t slot);                    // a transfer, ready to start
-  void post(std::function<void(Worker&)> command);    // to run on the owner; cold paths only
+  void submit(std::uint32_t slot);                  // a transfer, ready to start
+  void post(std::function<void(Worker&)> command);  // to run on the owner; cold paths only
   // Runs `command` on the owner and waits until it has run; at once when called by the owner itself.
   void call(const std::function<void(Worker&)>& command);
-  void set_task(Task* task) { task_ = task; }         // before the first step
+  void set_task(Task* task) { task_ = task; }  // before the first step
   void wake() { task_->wake(); }
   void close();  // every peer down, every transport closed; later commands run on their caller's thread
   [[nodiscard]] std::uint16_t index() const { return index_; }
@@ -95,7 +95,7 @@ class Worker final : public Stepper {
   // `window_of`: the region is a message's window, known to that peer alone. Null: any peer may use it.
   void remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done);
   [[nodiscard]] std::string holders_of(RegionId id) const;  // who keeps a removal waiting
-  void region_quiet(Peer& peer, RegionId id);  // a peer answered revoke
+  void region_quiet(Peer& peer, RegionId id);               // a peer answered revoke
   RemoteRegionId import(Peer& peer, const Description& description, Status& error);
   void release(RemoteRegionId id);
   // The RemoteRegionIds of that peer's region, to be released before it is answered that it was revoked.
@@ -116,16 +116,16 @@ class Worker final : public Stepper {
   std::uint64_t local_handle(RegionId id, std::uint16_t transport);
   // The transport's handle to an imported region, importing it there when it has none yet.
   Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
-  RegionId remote_region(RemoteRegionId id) const;  // as its owner names it
+  RegionId remote_region(RemoteRegionId id) const;   // as its owner names it
   [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
   std::byte* scratch() { return scratch_.get(); }
   [[nodiscard]] RegionId scratch_region() const { return scratch_region_; }
   Description describe(RegionId id) const;
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
   void wake_at(Time time) { next_timer_ = std::min(next_timer_, time); }
-  void again() { busy_ = true; }  // this step left work
+  void again() { busy_ = true; }       // this step left work
   void completed(std::uint32_t slot);  // its completion is filled: delivered at the end of the step
-  void ended(Transfer& transfer);  // tell dependents
+  void ended(Transfer& transfer);      // tell dependents
   // Starts `slot` by dependency_ended() once `after` has ended. False: it has, and `failed` says how.
   bool wait_for(TransferId after, std::uint32_t slot, bool& failed);
   void no_longer_waits(std::uint32_t slot);  // it ended while it waited
@@ -178,40 +178,42 @@ class Worker final : public Stepper {
   Task* task_ = nullptr;
 
   MpscQueue<std::uint32_t> submissions_;
-  std::mutex commands_mutex_;
-  std::mutex closed_mutex_;
+  std::mutex commands_mutex_;                           // guards commands_ and the writing of closed_
+  std::mutex closed_mutex_;                             // guards the worker itself, once no task runs it
   std::vector<std::function<void(Worker&)>> commands_;  // guarded by commands_mutex_
   std::atomic<bool> has_commands_{false};
-  std::atomic<std::thread::id> stepping_{};             // the thread that is inside step()
+  std::atomic<std::thread::id> stepping_{};  // the thread that is inside step()
   std::atomic<std::uint64_t> steps_{0};
   std::atomic<bool> queued_{false};
 
   Time now_ = 0;
   Time next_timer_ = kNever;
   bool busy_ = false;
-  std::atomic<bool> closed_{false};                     // written under commands_mutex_
+  std::atomic<bool> closed_{false};  // written under commands_mutex_
   SliceTable slices_;
   RecordPool records_;
   std::vector<Outbox> outboxes_;
   std::vector<transport::Event> events_;
   std::vector<std::function<void(Worker&)>> running_commands_;
 
-  std::vector<std::unique_ptr<Peer>> peers_;            // by slot
-  std::vector<std::uint32_t> live_;                     // slots in use
+  std::vector<std::unique_ptr<Peer>> peers_;  // by slot
+  std::vector<std::uint32_t> live_;           // slots in use
   std::unordered_map<transport::PeerIndex, std::uint32_t> peer_by_index_;
   transport::PeerIndex next_peer_index_ = 1;
-  std::vector<std::vector<LinkRef>> links_;             // by transport, by the transport's link slot
+  std::vector<std::vector<LinkRef>> links_;  // by transport, by the transport's link slot
 
-  std::vector<std::vector<std::uint64_t>> handles_;     // by region slot, by transport
-  std::vector<Remote> remotes_;                         // by remote region slot
+  std::vector<std::vector<std::uint64_t>> handles_;  // by region slot, by transport
+  std::vector<Remote> remotes_;                      // by remote region slot
   std::vector<Removal> removals_;
-  struct Free { void operator()(std::byte* bytes) const { std::free(bytes); } };
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
   std::unique_ptr<std::byte[], Free> scratch_;
   RegionId scratch_region_;
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;
-  std::vector<std::uint32_t> finished_;                 // transfers to deliver
+  std::vector<std::uint32_t> finished_;  // transfers to deliver
   std::vector<std::uint32_t> delivering_;
   // Transfers of other workers' peers that wait for one of ours.
   std::vector<std::pair<TransferId, std::function<void(bool ok)>>> foreign_;

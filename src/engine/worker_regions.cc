@@ -16,14 +16,16 @@ void Worker::register_scratch() {
   scratch_region_ = *id;
   std::vector<std::uint64_t> handles;
   for (const auto& transport : transports_) {
-    auto registered = transport->register_memory(
-        {*id, scratch_.get(), size, MemoryKind::host, -1, 0, Access::read | Access::write});
+    auto registered =
+        transport->register_memory({*id, scratch_.get(), size, MemoryKind::host, -1, 0, Access::read | Access::write});
     handles.push_back(registered ? registered->handle : 0);
   }
   handles_[id->slot] = std::move(handles);
 }
 
-void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles) { handles_[id.slot] = std::move(handles); }
+void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles) {
+  handles_[id.slot] = std::move(handles);
+}
 
 std::uint64_t Worker::local_handle(RegionId id, std::uint16_t transport) {
   if (id.slot >= handles_.size()) return 0;
@@ -32,7 +34,8 @@ std::uint64_t Worker::local_handle(RegionId id, std::uint16_t transport) {
 }
 
 void Worker::stop_users_of(RegionId id) {
-  while (take_submissions()) {}  // users of the region that were accepted before it was revoked
+  while (take_submissions()) {
+  }  // users of the region that were accepted before it was revoked
   for (const std::uint32_t slot : live_) peers_[slot]->stop_users_of(id);
 }
 
@@ -129,7 +132,9 @@ Result<std::uint64_t> Worker::remote_handle(Peer& peer, RemoteRegionId id, std::
   return *handle;
 }
 
-RegionId Worker::remote_region(RemoteRegionId id) const { return remotes_[id.slot].description.region; }
+RegionId Worker::remote_region(RemoteRegionId id) const {
+  return remotes_[id.slot].description.region;
+}
 
 void Worker::release(RemoteRegionId id) {
   if (id.slot >= remotes_.size() || remotes_[id.slot].generation != id.generation) return;

@@ -9,9 +9,9 @@
 
 namespace fairway::sys {
 
-// Anonymous memory behind a file descriptor, mapped shared: another process that gets the descriptor maps the same pages.
-// Its pages are reserved, and its size is sealed, so that neither use nor a peer's ftruncate can end in SIGBUS. A resource;
-// moving leaves the source empty.
+// Anonymous memory behind a file descriptor, mapped shared: another process that gets the descriptor maps the same
+// pages. Its pages are reserved, and its size is sealed, so that neither use nor a peer's ftruncate can end in SIGBUS.
+// A resource; moving leaves the source empty.
 class MemoryFile {
  public:
   // resource_exhausted when the pages cannot be had.

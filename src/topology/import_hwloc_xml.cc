@@ -1,3 +1,4 @@
+// size: one walk over the tree, read top to bottom
 #include "topology/load.h"
 
 #ifdef FAIRWAY_HAVE_PUGIXML

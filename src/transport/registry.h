@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/runtime.h"
 #include "fairway/loopback.h"
+
+#include "core/runtime.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 

@@ -6,16 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "core/time.h"
 #include "fairway/memory.h"
 #include "fairway/status.h"
 
-// The contract between the engine and every way to move bytes. One instance belongs to one worker and is called from that
-// worker's thread alone, except where "any thread" is said. A transport decides nothing about routes.
+#include "core/time.h"
+
+// The contract between the engine and every way to move bytes. One instance belongs to one worker and is called from
+// that worker's thread alone, except where "any thread" is said. A transport decides nothing about routes.
 namespace fairway::transport {
 
 using DeviceIndex = std::uint16_t;
-using PeerIndex = std::uint32_t;   // the worker's own number of a peer session; never reused while the transport knows it
+using PeerIndex =
+    std::uint32_t;  // the worker's own number of a peer session; never reused while the transport knows it
 using SliceToken = std::uint32_t;  // the engine's own number of a posted slice, given back in its one event
 
 // One usable way to one peer, for one epoch: a link that broke and came back has the same slot and a higher epoch.
@@ -26,30 +28,34 @@ struct LinkId {
 };
 
 enum class Op : std::uint8_t {
-  write = 1, read = 2, message = 4, fetch_add = 8, compare_swap = 16,
+  write = 1,
+  read = 2,
+  message = 4,
+  fetch_add = 8,
+  compare_swap = 16,
   write_immediate = 32,  // a write whose target sees an `immediate` event after its bytes, in order of posting
 };
 enum class Shape : std::uint8_t { contiguous = 1, strided = 2, indexed = 4 };
-enum class Meaning : std::uint8_t { handed_off, delivered, visible };           // of a `done` event, at the target
-enum class Role : std::uint8_t { initiator, acceptor };                        // of the connection, not of transfers
+enum class Meaning : std::uint8_t { handed_off, delivered, visible };   // of a `done` event, at the target
+enum class Role : std::uint8_t { initiator, acceptor };                 // of the connection, not of transfers
 enum class Revocation : std::uint8_t { by_owner, by_owner_and_peers };  // by_owner: deregister() alone stops all access
 
 struct Capabilities {
   std::uint8_t operations = 0;  // of Op, native
   std::uint8_t shapes = static_cast<std::uint8_t>(Shape::contiguous);
-  std::uint8_t memory_kinds = 1;           // bit per MemoryKind, both ends
-  std::uint64_t max_slice_bytes = 0;       // of write and read
+  std::uint8_t memory_kinds = 1;      // bit per MemoryKind, both ends
+  std::uint64_t max_slice_bytes = 0;  // of write and read
   std::uint32_t max_message_bytes = 0;
-  std::uint32_t queue_depth = 0;           // slices a link may have in flight
-  bool ordered = false;                    // messages and immediates of one link arrive in the order of posting
+  std::uint32_t queue_depth = 0;  // slices a link may have in flight
+  bool ordered = false;           // messages and immediates of one link arrive in the order of posting
   Meaning completion = Meaning::delivered;
   Revocation revocation = Revocation::by_owner;
-  bool atomics_by_cpu = false;             // native atomics are atomic against the target's CPU
-  bool stream_ordered = false;             // takes Slice::start_after
+  bool atomics_by_cpu = false;  // native atomics are atomic against the target's CPU
+  bool stream_ordered = false;  // takes Slice::start_after
 };
 
-struct Device {  // a NIC port, a bond leg, an NVLink path, a socket interface
-  std::string name;  // "loopback", "eth0", "mlx5_0/1"
+struct Device {                        // a NIC port, a bond leg, an NVLink path, a socket interface
+  std::string name;                    // "loopback", "eth0", "mlx5_0/1"
   std::uint64_t bytes_per_second = 0;  // 0: unknown
   int numa_node = -1;
   Capabilities capabilities;
@@ -86,7 +92,7 @@ struct Slice {
   std::uint64_t remote_offset = 0;
   std::uint64_t length = 0;  // of one block
   std::uint32_t immediate = 0;
-  std::uint32_t count = 1;  // blocks, for strided and indexed
+  std::uint32_t count = 1;                            // blocks, for strided and indexed
   std::uint64_t local_stride = 0, remote_stride = 0;  // strided: bytes; indexed: unit of the indices
   const std::uint64_t* local_index = nullptr;         // indexed: block i is at index[i] * stride from `local`
   const std::uint64_t* remote_index = nullptr;
@@ -95,15 +101,15 @@ struct Slice {
 };
 
 enum class EventKind : std::uint8_t {
-  done,          // token: the slice completed as Capabilities::completion says; value: an atomic's old value
-  failed,        // token, status (effect() says what is known). Its memory is no longer touched by this side
-  immediate,     // link, value
-  message,       // link, bytes (valid until the next poll)
-  exchange,      // peer, bytes: to be carried to the peer's transport of the same name and worker, in order
-  link_up,       // link, peer, device; value: a name of this link and epoch that both ends agree on, unique in the session
-  link_down,     // link, status: no further slice is taken, those in flight stay undecided until fence(). Without a link:
-                 // peer, status: connect() failed
-  fenced,        // link; value: immediates this side received on it in that epoch; status not ok: not fenced
+  done,       // token: the slice completed as Capabilities::completion says; value: an atomic's old value
+  failed,     // token, status (effect() says what is known). Its memory is no longer touched by this side
+  immediate,  // link, value
+  message,    // link, bytes (valid until the next poll)
+  exchange,   // peer, bytes: to be carried to the peer's transport of the same name and worker, in order
+  link_up,    // link, peer, device; value: a name of this link and epoch that both ends agree on, unique in the session
+  link_down,  // link, status: no further slice is taken, those in flight stay undecided until fence(). Without a link:
+              // peer, status: connect() failed
+  fenced,     // link; value: immediates this side received on it in that epoch; status not ok: not fenced
   deregistered,  // value: the handle; status not ok: not fenced
 };
 struct Event {
@@ -119,14 +125,15 @@ struct Event {
 
 class Transport {
  public:
-  virtual ~Transport() = default;  // after close()
-  virtual std::string_view name() const = 0;                 // "loopback", "tcp"; any thread
-  virtual Status probe() = 0;                                // ok: usable on this machine; else a sentence why not
-  virtual std::span<const Device> devices() const = 0;       // any thread; fixed after probe()
+  virtual ~Transport() = default;                       // after close()
+  virtual std::string_view name() const = 0;            // "loopback", "tcp"; any thread
+  virtual Status probe() = 0;                           // ok: usable on this machine; else a sentence why not
+  virtual std::span<const Device> devices() const = 0;  // any thread; fixed after probe()
 
   // Starts to connect; both sides call it. -> link_up, one per link, or link_down.
   virtual Status connect(PeerIndex peer, Role role) = 0;
-  virtual void exchange(PeerIndex peer, std::span<const std::byte> bytes) = 0;  // from the peer; hostile bytes fail the link
+  virtual void exchange(PeerIndex peer,
+                        std::span<const std::byte> bytes) = 0;  // from the peer; hostile bytes fail the link
   virtual void disconnect(PeerIndex peer) = 0;  // every slice in flight ends in an event, then the peer is forgotten
 
   virtual Result<RegisteredMemory> register_memory(const MemoryDescription& memory) = 0;  // any thread; may be slow
@@ -135,23 +142,25 @@ class Transport {
                                        std::span<const std::vector<std::byte>> keys) = 0;
   virtual void release(std::uint64_t remote_handle) = 0;
 
-  // Starts slices of any links in order; returns how many were taken (fewer: full for now, or the next one's link is down;
-  // poll says when to go on). A taken slice has exactly one event. Rings each doorbell once.
+  // Starts slices of any links in order; returns how many were taken (fewer: full for now, or the next one's link is
+  // down; poll says when to go on). A taken slice has exactly one event. Rings each doorbell once.
   virtual std::size_t post(std::span<const Slice> slices) = 0;
   virtual std::size_t poll(std::span<Event> events, Time now) = 0;
   virtual Time next_timer() const { return kNever; }  // poll at that time even when nothing wakes
-  // Closes the link's epoch here. Until `fenced`, slices in flight are undecided; before it, each still without an event gets
-  // `failed`; after it nothing on that epoch touches this side's memory, from either direction.
+  // Closes the link's epoch here. Until `fenced`, slices in flight are undecided; before it, each still without an
+  // event gets `failed`; after it nothing on that epoch touches this side's memory, from either direction.
   virtual void fence(LinkId link) = 0;
-  virtual void reconnect(LinkId link) = 0;       // try the fenced link again -> link_up with a higher epoch, when it works
-  virtual void cancel(SliceToken token) = 0;     // hint: end this slice soon; its one event still comes
+  virtual void reconnect(LinkId link) = 0;    // try the fenced link again -> link_up with a higher epoch, when it works
+  virtual void cancel(SliceToken token) = 0;  // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner
-  virtual void* device_view(std::uint64_t) { return nullptr; }  // of a remote handle: its mapping, for kernels; null: none
+  virtual void* device_view(std::uint64_t) {
+    return nullptr;
+  }  // of a remote handle: its mapping, for kernels; null: none
 
-  virtual int wake_fd() const { return -1; }          // readable when poll() has work; -1: only through the worker's task
-  virtual bool prepare_sleep() { return true; }       // arm the wake-up; false: poll first
-  virtual bool must_poll() const { return false; }    // cannot wake a sleeper (for now)
-  virtual void close() = 0;                           // disconnects all; after it nothing touches any region
+  virtual int wake_fd() const { return -1; }        // readable when poll() has work; -1: only through the worker's task
+  virtual bool prepare_sleep() { return true; }     // arm the wake-up; false: poll first
+  virtual bool must_poll() const { return false; }  // cannot wake a sleeper (for now)
+  virtual void close() = 0;                         // disconnects all; after it nothing touches any region
 };
 
 }  // namespace fairway::transport

@@ -79,7 +79,8 @@ void LoopbackTransport::accept_attached(PeerIndex index, Peer& peer, const Hands
   if (attached.index < peer.links) {
     Link& link = links_[peer.slots[attached.index]];
     if (link.state == LinkState::offered && link.attempt == attached.attempt) return link_is_up(link);
-    if (attached.attempt < link.attempt) return;  // of an offer that was fenced meanwhile
+    // Up already, because its peer used it at once; or fenced meanwhile.
+    if (attached.attempt <= link.attempt && link.attempt != 0 && link.state != LinkState::free) return;
   }
   fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: attached to what was not offered"}, true);
 }

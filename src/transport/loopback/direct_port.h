@@ -18,6 +18,7 @@ class DirectPort final : public Port {
   void ring() override { pipe_->ring(1 - side_); }
   std::size_t poll(std::span<Event> events, Time now, std::uint64_t& budget) override;
   bool idle() const override;
+  bool in_use() const override { return !in_.submitted.empty(); }
   void cancel(SliceToken token) override;
   void cancel_memory(std::uint64_t local_handle) override;
   bool uses(std::uint64_t local_handle) const override;

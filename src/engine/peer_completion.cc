@@ -1,0 +1,268 @@
+#include <algorithm>
+
+#include "engine/operation.h"
+#include "engine/peer.h"
+#include "engine/worker.h"
+
+// A transfer's way back: on_slice counts its pieces -> advance: flush, checksum, notification as asked for -> finish.
+// And its other ends: stop and fail let it drain, so that it completes only when nothing of it is in a transport's
+// hands.
+namespace fairway::engine {
+// ---- and back ----
+
+void Peer::leave_link(const SliceEntry& entry) {
+  Link& link = links_[entry.link];
+  --link.in_flight;
+  link.queued_bytes -= std::min(link.queued_bytes, entry.piece.bytes());
+  link.last_progress = worker_.now();
+  link.full = false;
+  --slices_out_;
+}
+
+void Peer::on_untaken(std::uint32_t token) {
+  SliceEntry& entry = worker_.slices()[token];
+  leave_link(entry);
+  links_[entry.link].full = true;
+  views_[entry.link].room = 0;
+  if (entry.use == SliceUse::record) {
+    const std::uint32_t record = entry.owner;
+    worker_.slices().release(token);
+    if (down_)
+      worker_.records().release(record);
+    else
+      records_.send_again(record);
+    return;
+  }
+  if (entry.op == transport::Op::write_immediate) {  // those staged behind it, which may yet be taken, move up
+    --links_[entry.link].immediates_posted;
+    for (std::uint32_t other = 0; other < worker_.slices().capacity(); ++other) {
+      SliceEntry& later = worker_.slices()[other];
+      if (later.use == SliceUse::data && !later.parked && !later.retry && later.peer == id_.slot &&
+          later.link == entry.link && later.op == transport::Op::write_immediate && later.immediate > entry.immediate)
+        --later.immediate;
+    }
+  }
+  Transfer& t = transfer(entry.owner);
+  t.bytes_posted -= entry.piece.bytes();
+  if (t.phase == Phase::draining) return drop_piece(token);
+  entry.retry = true;
+  retries_.push_back(token);
+}
+
+void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
+  SliceEntry& entry = worker_.slices()[token];
+  const SliceUse use = entry.use;
+  if (use == SliceUse::free || use == SliceUse::request || entry.parked)
+    return;  // a transport that lies; it is ours, so a bug
+  const std::uint8_t index = entry.link;
+  leave_link(entry);
+  Link& link = links_[index];
+  const bool ok = event.kind == transport::EventKind::done;
+  const bool broken = !ok && (!link.is_up() || event.status.code() == ErrorCode::link_failed);
+  if (!ok) ++link.errors;
+  if (use == SliceUse::proof) {
+    const std::uint32_t step = entry.owner;
+    worker_.slices().release(token);
+    if (step < 2 && !down_) proof_done(index, event.status);
+    return;
+  }
+  if (ok) {
+    ++link.slices;
+    link.bytes_out += entry.piece.bytes();
+  }
+  if (use == SliceUse::record) {
+    const std::uint32_t record = entry.owner;
+    if (ok && !down_) {
+      const std::uint32_t owner = worker_.records()[record].owner;
+      if (worker_.records()[record].type() == RecordType::reply) --replies_out_;
+      worker_.slices().release(token);
+      records_.arrived(record);
+      if (owner != kNoSlot) drained(owner);
+      return;
+    }
+    if (down_) {
+      worker_.slices().release(token);
+      worker_.records().release(record);
+      return;
+    }
+    entry.parked = true;
+    if (link.is_up()) close_link(index, event.status);
+    if (link.closed_here && link.closed_there) release_parked(index);
+    return;
+  }
+  if (ok) return piece_done(token, event.value);
+  if (transfer(entry.owner).phase == Phase::draining || down_) {
+    if (event.status.effect() == Effect::unknown || broken) transfer(entry.owner).in_doubt = true;
+    return drop_piece(token);
+  }
+  if (!broken) return piece_failed(token, event.status);
+  entry.parked = true;
+  if (link.is_up()) close_link(index, event.status);
+  if (link.closed_here) release_parked(index);
+}
+
+void Peer::piece_done(std::uint32_t token, std::uint64_t value) {
+  const SliceEntry entry = worker_.slices()[token];
+  worker_.slices().release(token);
+  Transfer& t = transfer(entry.owner);
+  --t.pieces_out;
+  t.bytes_done += entry.piece.bytes();
+  if (is_atomic(t.request.operation)) t.completion.old_value = value;
+  if (t.pieces_out > 0) return;
+  if (t.phase == Phase::draining) return drained(entry.owner);
+  if (t.cursor.block >= t.blocks) advance(entry.owner);
+}
+
+void Peer::piece_failed(std::uint32_t token, const Status& status) {
+  const SliceEntry entry = worker_.slices()[token];
+  const std::string link = links_[entry.link].text;
+  worker_.slices().release(token);
+  Transfer& t = transfer(entry.owner);
+  --t.pieces_out;
+  t.in_doubt |= status.effect() == Effect::unknown;
+  fail(entry.owner, status.with_peer(text()).with_link(link));
+}
+
+void Peer::drop_piece(std::uint32_t token) {
+  const std::uint32_t slot = worker_.slices()[token].owner;
+  worker_.slices().release(token);
+  Transfer& t = transfer(slot);
+  --t.pieces_out;
+  if (t.pieces_out == 0 && t.phase == Phase::draining) drained(slot);
+}
+
+// All pieces are done: what the request asks for beyond the bytes, step by step.
+void Peer::advance(std::uint32_t slot) {
+  Transfer& t = transfer(slot);
+  if (t.phase == Phase::moving && t.needs_flush) {
+    t.phase = Phase::flushing;
+    if (!request_flush(slot)) wants_request_.push_back(slot);
+    return;
+  }
+  if (t.request.options.checksum && t.checked.block < t.blocks && !is_atomic(t.request.operation)) {
+    t.phase = Phase::verifying;
+    if (!request_sum(slot)) wants_request_.push_back(slot);
+    return;
+  }
+  notify(slot);
+}
+
+void Peer::notify(std::uint32_t slot) {
+  Transfer& t = transfer(slot);
+  const Notify& notify = t.request.options.notify;
+  if (t.request.operation == Operation::send) {  // the bytes are there: tell the receive
+    t.phase = Phase::matching;
+    const std::uint32_t record = worker_.records().acquire();
+    ByteWriter writer = compose(worker_.records()[record], RecordType::send_written);
+    writer.put(t.rendezvous.other.slot).put(t.rendezvous.other.generation).put(t.total);
+    return send_record(record, writer);
+  }
+  t.phase = Phase::notifying;
+  switch (notify.kind) {
+    case NotifyKind::none: return finish(slot, {});
+    case NotifyKind::signal:
+      if (!request_signal(slot)) wants_request_.push_back(slot);
+      return;
+    case NotifyKind::counter:
+      if (t.immediate_sent) return finish(slot, {});
+      [[fallthrough]];
+    case NotifyKind::event: {
+      const std::uint32_t record = worker_.records().acquire();
+      const bool event = notify.kind == NotifyKind::event;
+      ByteWriter writer = compose(worker_.records()[record], event ? RecordType::event : RecordType::counter);
+      writer.put(notify.immediate);
+      if (event) writer.put_bytes(std::span(t.message.data(), t.message_bytes));
+      t.notify_record = record;
+      return send_record(record, writer, slot);
+    }
+  }
+}
+
+// ---- the end ----
+
+void Peer::stop(std::uint32_t slot, const Status& why) {
+  Transfer& t = transfer(slot);
+  if (t.phase == Phase::draining || t.phase == Phase::done) return;
+  if (t.notify_record != kNoSlot) return;  // it is as good as done
+  fail(slot, why.with_peer(text()));
+}
+
+void Peer::force_stop(std::uint32_t slot) {
+  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
+    const SliceEntry& entry = worker_.slices()[token];
+    if (entry.use == SliceUse::data && entry.owner == slot && entry.peer == id_.slot && !entry.parked && !entry.retry)
+      close_link(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
+  }
+}
+
+void Peer::fail(std::uint32_t slot, const Status& status) {
+  Transfer& t = transfer(slot);
+  if (t.phase == Phase::draining || t.phase == Phase::done) return;
+  if (t.queued) {
+    remove(queue_of(t), slot);
+    if (t.queued) remove(sends_, slot);
+    if (t.queued) remove(receives_, slot);
+  }
+  if (t.phase == Phase::waiting) worker_.no_longer_waits(slot);
+  t.phase = Phase::draining;
+  t.status = status;
+  std::erase(wants_request_, slot);
+  if (t.notify_record != kNoSlot) {  // it may or may not have arrived
+    if (!down_) worker_.records()[t.notify_record].owner = kNoSlot;
+    t.in_doubt = true;
+    return drained(slot);
+  }
+  ++t.pieces_out;  // so that the last drop below does not end the transfer while we look at it
+  if (t.rendezvous.announced || t.request.operation == Operation::receive) stop_message(slot);
+  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
+    SliceEntry& entry = worker_.slices()[token];
+    if (entry.owner != slot || entry.peer != id_.slot) continue;
+    if (entry.use == SliceUse::request) {
+      // Its reply will find nothing. What it asked the peer to do may still happen there, never here.
+      t.in_doubt = true;
+      --requests_out_;
+      drop_piece(token);
+    } else if (entry.use == SliceUse::data && (entry.parked || entry.retry)) {
+      t.in_doubt |= entry.parked && !(links_[entry.link].closed_here && links_[entry.link].closed_there);
+      if (entry.retry) std::erase(retries_, token);
+      drop_piece(token);
+    } else if (entry.use == SliceUse::data && !down_) {
+      worker_.transport_at(links_[entry.link].transport).cancel(token);
+    }
+  }
+  if (--t.pieces_out == 0) drained(slot);
+}
+
+// A notification has arrived, or nothing of a failed transfer is in flight any more.
+void Peer::drained(std::uint32_t slot) {
+  Transfer& t = transfer(slot);
+  if (t.phase == Phase::notifying) return finish(slot, {});
+  if (t.phase != Phase::draining || t.pieces_out > 0) return;
+  const Effect effect = t.in_doubt ? Effect::unknown : t.bytes_posted == 0 ? Effect::not_applied : Effect::partial;
+  finish(slot, t.status.with_effect(effect));
+}
+
+void Peer::finish(std::uint32_t slot, const Status& status) {
+  Transfer& t = transfer(slot);
+  retire(slot);
+  t.phase = Phase::done;
+  if (t.credit_taken && t.notify_record == kNoSlot) --events_sent_;  // it was never sent
+  close_window(t);
+  const bool ok = status.is_ok();
+  const std::uint64_t bytes = t.request.operation == Operation::receive ? t.rendezvous.length : t.bytes_done;
+  if (ok) {
+    ++transfers_ok_;
+    bytes_moved_ += bytes;
+    latency_.record(worker_.now() - t.submitted);
+  } else {
+    ++transfers_failed_;
+  }
+  t.completion.id = worker_.services().transfers.id(slot);
+  t.completion.status = status;
+  t.completion.bytes = bytes;
+  t.completion.user_data = t.request.options.user_data;
+  worker_.ended(t);
+  worker_.completed(slot);
+}
+
+}  // namespace fairway::engine
