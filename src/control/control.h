@@ -62,7 +62,7 @@ class Observer {
   virtual void resolve_done(std::uint64_t token, Result<std::string> address) = 0;
   virtual Progress progress() = 0;
   // After a send() to this session said queue_full: there is room again.
-  virtual void writable(SessionId) {}
+  virtual void session_writable(SessionId) {}
   // Somebody was turned away: who did not prove the key, spoke no common version or no Fairway at all. For logs.
   virtual void refused(const std::string& /*address*/, const Status& /*why*/) {}
   // Whether this engine's record is in the directory; told when that changes.
@@ -81,7 +81,7 @@ class Control {
   // The address of the engine with that name, by the directory; asks until it is published or `timeout`.
   virtual Status resolve(const std::string& name, std::uint64_t token, Time timeout) = 0;
   // At most kMaxMessage bytes, copied. not_found when the session is down, queue_full when max_queued_bytes wait: see
-  // Observer::writable.
+  // Observer::session_writable.
   virtual Status send(SessionId session, std::span<const std::byte> bytes) = 0;
   virtual void disconnect(SessionId session) = 0;  // orderly: the peer sees `closed`
   // Ends every session (session_down, closed) and every wait, tells every peer, then stops; within half a second even

@@ -37,6 +37,11 @@ void Dialer::connect(const std::string& address, std::uint64_t token, Time deadl
   Session* session = sessions_.find_address(address);
   if (session && (session->connected() || session->with_self()))
     return self_.observer.connect_done(token, session->id());
+  std::size_t waiting = 0;
+  for (const auto& dial : dials_) waiting += dial->waiters.size();
+  if (waiting >= kMostWaiting)
+    return self_.observer.connect_done(
+        token, Status(ErrorCode::queue_full, fmt::format("{} connects are on their way already", waiting)));
   const auto same_address = [&](const auto& dial) {
     return dial->resumes == 0 && dial->address == address && !dial->done;
   };

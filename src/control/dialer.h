@@ -28,7 +28,8 @@ class Dialer {
 
   static constexpr std::size_t kMostConnects = 16;
   static constexpr std::size_t kMostResumes = 64;
-  static constexpr Time kAttempt = 2 * kSecond;  // for a handshake, while connecting
+  static constexpr std::size_t kMostWaiting = 16384;  // connects; beyond it they are queue_full
+  static constexpr Time kAttempt = 2 * kSecond;       // for a handshake, while connecting
 
  private:
   struct Waiter {

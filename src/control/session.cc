@@ -39,7 +39,7 @@ std::string Session::label() const {
 Status Session::attach(std::unique_ptr<Connection> connection, std::uint64_t received, std::uint64_t stamp, Time now) {
   auto freed = outbox_.resume(received);
   if (!freed) return freed.status();
-  if (self_.mailbox.release(id_, freed.value())) self_.observer.writable(id_);
+  if (self_.mailbox.release(id_, freed.value())) self_.observer.session_writable(id_);
   connection_ = std::move(connection);
   connected_at_ = now;
   peer_stamp_ = stamp;
@@ -114,7 +114,7 @@ std::optional<Session::End> Session::on_message(const Frame& frame) {
 std::optional<Session::End> Session::acknowledged(std::uint64_t sequence) {
   const auto freed = outbox_.acknowledge(sequence);
   if (!freed) return lie(freed.status());
-  if (freed.value() != 0 && self_.mailbox.release(id_, freed.value())) self_.observer.writable(id_);
+  if (freed.value() != 0 && self_.mailbox.release(id_, freed.value())) self_.observer.session_writable(id_);
   return std::nullopt;
 }
 

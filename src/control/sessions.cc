@@ -116,7 +116,7 @@ void Sessions::send(SessionId id, std::string message) {
   if (!session) return;
   if (!session->with_self()) return session->add(std::move(message));
   self_.observer.message(id, std::as_bytes(std::span(message.data(), message.size())));
-  if (self_.mailbox.release(id, message.size() + kMessageOverhead)) self_.observer.writable(id);
+  if (self_.mailbox.release(id, message.size() + kMessageOverhead)) self_.observer.session_writable(id);
 }
 
 void Sessions::end_disconnected(Time now) {
@@ -129,7 +129,7 @@ void Sessions::end_disconnected(Time now) {
 
 void Sessions::tell_writable() {
   for (auto& session : slots_)
-    if (session && self_.mailbox.freed(session->id())) self_.observer.writable(session->id());
+    if (session && self_.mailbox.freed(session->id())) self_.observer.session_writable(session->id());
 }
 
 void Sessions::forgive(Time now, Time late) {

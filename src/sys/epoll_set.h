@@ -46,7 +46,7 @@ class EpollSet {
 
   const Fd epoll_;
   const bool harvested_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards readiness_, and what they point at while they are told
   std::unordered_map<int, Readiness*> readiness_;
   std::atomic<std::size_t> edges_{0};
   bool coarse_ = false;  // the kernel lacks epoll_pwait2; wait()'s thread only

@@ -21,8 +21,13 @@ Result<std::unique_ptr<Channel>> TcpChannel::connect(const SocketAddress& to, st
   Fd socket(::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   if (!socket) return system_status(errno, fmt::format("cannot open a socket to {}", name));
   set_tcp_options(socket.get());
-  if (::connect(socket.get(), to.data(), to.size) != 0 && errno != EINPROGRESS)
+  if (::connect(socket.get(), to.data(), to.size) != 0 && errno != EINPROGRESS) {
+    if (errno == EADDRNOTAVAIL)  // here, unlike for bind(), it means a limit and not a mistake
+      return Status(
+          ErrorCode::resource_exhausted,
+          fmt::format("cannot connect to {}: no local port is free; see sysctl net.ipv4.ip_local_port_range", name));
     return system_status(errno, fmt::format("cannot connect to {}", name));
+  }
   std::unique_ptr<TcpChannel> channel(new TcpChannel(std::move(socket), std::move(name), std::move(epoll), false));
   if (Status status = channel->start(); !status) return status;
   return std::unique_ptr<Channel>(std::move(channel));

@@ -13,10 +13,13 @@ namespace {
 
 constexpr std::size_t kEngines = 64;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__has_feature)
+#define FAIRWAY_CLANG_SANITIZES (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#else
+#define FAIRWAY_CLANG_SANITIZES 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || FAIRWAY_CLANG_SANITIZES
 constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
 constexpr bool kSanitized = false;
 #endif

@@ -61,7 +61,7 @@ class TestEngine final : public Observer {
     EXPECT_TRUE(resolved.emplace(token, address).second) << "resolve() answered twice";
   }
   Progress progress() override { return progress_now; }
-  void writable(SessionId) override { ++writables; }
+  void session_writable(SessionId) override { ++writables; }
   void refused(const std::string&, const Status& why) override { refusals.push_back(why); }
   void published(const Status& status) override { publications.push_back(status); }
 
