@@ -194,8 +194,15 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
     if (!resolved.status) return resolved.status;
     target = resolved.address;
   }
-  const State::Pending connected = run([&] { return state.control->connect(target, token, left); });
-  if (!connected.status) return connected.status;
+  State::Pending connected;
+  // A session that this side has dropped a moment ago may still be control's answer: then it is asked once more.
+  for (bool again = true; again;) {
+    connected = run([&] { return state.control->connect(target, token, left); });
+    if (!connected.status) return connected.status;
+    const auto info = state.peers.find_session(connected.session);
+    again = info && info->state == engine::PeerTable::State::down && info->reason.code() == ErrorCode::closed &&
+            state.runtime.clock.now() < until;
+  }
 
   PeerId peer;
   Status failure;
