@@ -176,7 +176,7 @@ void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
   writer.put_bytes(
       place == kMaxLinks ? sent : std::span<const std::byte>(worker_.scratch() + scratch_place(place), kProofBytes));
   Link& link = links_[index];
-  if (!link.is_up() || worker_.slices().room() == 0) return;  // the asker asks again, on a new epoch
+  if (!link.is_up() || worker_.slices().room() == 0) return;  // the asker asks again
   transport::Slice slice;
   slice.op = transport::Op::message;
   slice.link = link.id;

@@ -192,7 +192,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   }
   t.phase = Phase::moving;
   std::array<Piece, kPiecesPerTurn> pieces;
-  std::size_t limit = std::min<std::size_t>(kPiecesPerTurn, worker_.slices().room());
+  std::size_t limit = std::min<std::size_t>(kPiecesPerTurn, worker_.slices().room_for_pieces());
   if (t.route.method == Method::by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);
   const std::size_t count =
       stripe(t.request.layout, t.blocks, t.cursor, t.route, views, record_limit(), std::span(pieces.data(), limit));

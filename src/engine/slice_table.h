@@ -35,11 +35,14 @@ struct SliceEntry {
 // All slices of one worker that are in flight. Fixed size; owner: the worker.
 class SliceTable {
  public:
-  explicit SliceTable(std::uint32_t capacity) : entries_(capacity) {
-    free_.reserve(capacity);
-    for (std::uint32_t i = capacity; i > 0; --i) free_.push_back(i - 1);
+  // Room for `capacity` pieces of transfers, and some that they cannot take: pieces may hold theirs until a link is proven
+  // or a piece was cut anew, and both need some.
+  explicit SliceTable(std::uint32_t capacity) : entries_(capacity + kReserve) {
+    free_.reserve(entries_.size());
+    for (std::size_t i = entries_.size(); i > 0; --i) free_.push_back(static_cast<std::uint32_t>(i - 1));
   }
   [[nodiscard]] std::uint32_t room() const { return static_cast<std::uint32_t>(free_.size()); }
+  [[nodiscard]] std::uint32_t room_for_pieces() const { return room() > kReserve ? room() - kReserve : 0; }
   // Only with room().
   std::uint32_t acquire() {
     const std::uint32_t token = free_.back();
@@ -57,6 +60,8 @@ class SliceTable {
   [[nodiscard]] std::uint32_t capacity() const { return static_cast<std::uint32_t>(entries_.size()); }
 
  private:
+  static constexpr std::uint32_t kReserve = 64;
+
   std::vector<SliceEntry> entries_;
   std::vector<std::uint32_t> free_;
   std::uint32_t serial_ = 0;
