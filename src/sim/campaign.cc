@@ -159,10 +159,12 @@ void Campaign::import_regions(Application& app) {
 }
 
 void Campaign::plan_faults() {
-  for (const Scenario::Planned& planned : scenario_.faults) {
-    faults_.push_back(std::make_unique<FaultEvent>(FaultEvent{this, planned}));
-    simulation_.in(planned.at, &Campaign::strike, faults_.back().get());
-  }
+  for (const Scenario::Planned& planned : scenario_.faults) plan(planned);
+}
+
+void Campaign::plan(const Scenario::Planned& planned) {
+  faults_.push_back(std::make_unique<FaultEvent>(FaultEvent{this, planned}));
+  simulation_.in(planned.at, &Campaign::strike, faults_.back().get());
 }
 
 void Campaign::strike(void* object, std::uint64_t, std::uint64_t) {

@@ -29,6 +29,7 @@ class Campaign {
   void meet(Application& app);
   void import_regions(Application& app);
   void plan_faults();
+  void plan(const Scenario::Planned& planned);
   static void strike(void* event, std::uint64_t, std::uint64_t);
   static void recover(void* event, std::uint64_t, std::uint64_t);
   void kill(Application& app);

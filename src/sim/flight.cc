@@ -59,6 +59,10 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
   flight.payload.resize(flight.total);
   if (slice.op == Op::message && flight.total != 0) std::memcpy(flight.payload.data(), slice.local, flight.total);
   if (takes_turn(slice.op)) flight.turn = end.next_turn++;
+  simulation_.note(end.host->index(), [&] {
+    return "posts op " + std::to_string(static_cast<unsigned>(slice.op)) + " of " + std::to_string(flight.total) +
+           " bytes, token " + std::to_string(slice.token) + ", on link " + std::to_string(link.name);
+  });
 
   Nic& nic = *nics_[end.nic];
   Time& busy = nic.busy_until[end.device];

@@ -15,6 +15,7 @@ class FabricPort final : public transport::loopback::Port {
   std::size_t post(std::span<const transport::loopback::Command> commands) override;
   std::size_t poll(std::span<transport::Event> events, Time now, std::uint64_t& budget) override;
   bool idle() const override { return end_.outcomes.empty() && end_.inbound.empty(); }
+  bool in_use() const override { return !end_.inbound.empty(); }
   void cancel(transport::SliceToken token) override;
   void cancel_memory(std::uint64_t local_handle) override;
   bool uses(std::uint64_t local_handle) const override;

@@ -39,6 +39,17 @@ void Campaign::act() {
   import_regions(*app);
   Application::Acquaintance& to = app->known[random_.below(app->known.size())];
   for (std::uint64_t burst = random_.chance(200) ? random_.between(2, 10) : 1; burst > 0; --burst) submit(*app, to);
+  // What breaks a link while its slices are on the way finds more than what breaks an idle one.
+  if (!scenario_.faults.empty() && random_.chance(120)) {
+    Scenario::Planned planned;
+    planned.at = random_.below(random_.chance(500) ? 10 * kMicrosecond : 100 * kMicrosecond);
+    const bool hits_device = random_.chance(300);
+    planned.fault = hits_device ? Scenario::Fault::device_down : Scenario::Fault::break_link;
+    planned.a = static_cast<std::uint32_t>(app->place);
+    planned.b = static_cast<std::uint32_t>(to.who->place);
+    planned.lasts = random_.below(5 * kMillisecond);
+    plan(planned);
+  }
 }
 
 void Campaign::submit(Application& from, Application::Acquaintance& to) {
