@@ -10,14 +10,14 @@
 #include "fairway/status.h"
 
 #include "core/time.h"
+#include "transport/memory.h"
 
 // The contract between the engine and every way to move bytes. One instance belongs to one worker and is called from
 // that worker's thread alone, except where "any thread" is said. A transport decides nothing about routes.
 namespace fairway::transport {
 
 using DeviceIndex = std::uint16_t;
-using PeerIndex =
-    std::uint32_t;  // the worker's own number of a peer session; never reused while the transport knows it
+using PeerIndex = std::uint32_t;   // the worker's own number of a peer session; not reused while the transport knows it
 using SliceToken = std::uint32_t;  // the engine's own number of a posted slice, given back in its one event
 
 // One usable way to one peer, for one epoch: a link that broke and came back has the same slot and a higher epoch.
@@ -27,13 +27,14 @@ struct LinkId {
   bool operator==(const LinkId&) const = default;
 };
 
+// write_immediate: a write whose target sees an `immediate` event after its bytes.
 enum class Op : std::uint8_t {
   write = 1,
   read = 2,
   message = 4,
   fetch_add = 8,
   compare_swap = 16,
-  write_immediate = 32,  // a write whose target sees an `immediate` event after its bytes, in order of posting
+  write_immediate = 32
 };
 enum class Shape : std::uint8_t { contiguous = 1, strided = 2, indexed = 4 };
 enum class Meaning : std::uint8_t { handed_off, delivered, visible };   // of a `done` event, at the target
@@ -47,7 +48,7 @@ struct Capabilities {
   std::uint64_t max_slice_bytes = 0;  // of write and read
   std::uint32_t max_message_bytes = 0;
   std::uint32_t queue_depth = 0;  // slices a link may have in flight
-  bool ordered = false;           // messages and immediates of one link arrive in the order of posting
+  bool ordered = false;  // messages and immediates arrive in the order of posting; of a broken link, the first so many
   Meaning completion = Meaning::delivered;
   Revocation revocation = Revocation::by_owner;
   bool atomics_by_cpu = false;  // native atomics are atomic against the target's CPU
@@ -61,25 +62,6 @@ struct Device {                        // a NIC port, a bond leg, an NVLink path
   Capabilities capabilities;
 };
 
-struct MemoryDescription {
-  RegionId id;
-  std::byte* address = nullptr;
-  std::uint64_t size_bytes = 0;
-  MemoryKind kind = MemoryKind::host;
-  int dmabuf_fd = -1;  // borrowed for the call
-  std::uint64_t dmabuf_offset = 0;
-  Access access = Access::none;
-};
-struct RegisteredMemory {
-  std::uint64_t handle = 0;                  // given back in Slice::local_handle
-  std::vector<std::vector<std::byte>> keys;  // one per device, for peers; empty: the RegionId suffices
-};
-struct RemoteMemory {  // what import() gets: the peer's own facts, already authenticated, never trusted for bounds
-  RegionId id;
-  std::uint64_t size_bytes = 0;
-  Access access = Access::none;
-};
-
 struct Slice {
   Op op = Op::write;
   Shape shape = Shape::contiguous;
@@ -88,14 +70,13 @@ struct Slice {
   LinkId link;
   std::byte* local = nullptr;  // source or destination; of a message, its bytes, free again once post() took it
   std::uint64_t local_handle = 0;
-  std::uint64_t remote_handle = 0;
-  std::uint64_t remote_offset = 0;
+  std::uint64_t remote_handle = 0, remote_offset = 0;
   std::uint64_t length = 0;  // of one block
   std::uint32_t immediate = 0;
   std::uint32_t count = 1;                            // blocks, for strided and indexed
   std::uint64_t local_stride = 0, remote_stride = 0;  // strided: bytes; indexed: unit of the indices
-  const std::uint64_t* local_index = nullptr;         // indexed: block i is at index[i] * stride from `local`
-  const std::uint64_t* remote_index = nullptr;
+  // Indexed: block i lies index[i] * stride from `local`, and from remote_offset.
+  const std::uint64_t *local_index = nullptr, *remote_index = nullptr;
   std::uint64_t operand = 0, expected = 0;  // atomics
   void* start_after = nullptr;              // a stream's event; with Capabilities::stream_ordered
 };
@@ -110,7 +91,7 @@ enum class EventKind : std::uint8_t {
   link_down,  // link, status: no further slice is taken, those in flight stay undecided until fence(). Without a link:
               // peer, status: connect() failed
   fenced,     // link; value: immediates this side received on it in that epoch; status not ok: not fenced
-  deregistered,  // value: the handle; status not ok: not fenced
+  deregistered  // value: the handle; status not ok: not fenced
 };
 struct Event {
   EventKind kind = EventKind::done;
@@ -132,8 +113,7 @@ class Transport {
 
   // Starts to connect; both sides call it. -> link_up, one per link, or link_down.
   virtual Status connect(PeerIndex peer, Role role) = 0;
-  virtual void exchange(PeerIndex peer,
-                        std::span<const std::byte> bytes) = 0;  // from the peer; hostile bytes fail the link
+  virtual void exchange(PeerIndex peer, std::span<const std::byte> bytes) = 0;  // the peer's; hostile: the link fails
   virtual void disconnect(PeerIndex peer) = 0;  // every slice in flight ends in an event, then the peer is forgotten
 
   virtual Result<RegisteredMemory> register_memory(const MemoryDescription& memory) = 0;  // any thread; may be slow
@@ -153,9 +133,7 @@ class Transport {
   virtual void reconnect(LinkId link) = 0;    // try the fenced link again -> link_up with a higher epoch, when it works
   virtual void cancel(SliceToken token) = 0;  // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner
-  virtual void* device_view(std::uint64_t) {
-    return nullptr;
-  }  // of a remote handle: its mapping, for kernels; null: none
+  virtual void* device_view(std::uint64_t) { return nullptr; }  // of a remote handle: its mapping for kernels, if any
 
   virtual int wake_fd() const { return -1; }        // readable when poll() has work; -1: only through the worker's task
   virtual bool prepare_sleep() { return true; }     // arm the wake-up; false: poll first

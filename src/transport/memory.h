@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fairway/memory.h"
+
+// Memory as the transport contract (transport.h) speaks of it.
+namespace fairway::transport {
+
+struct MemoryDescription {
+  RegionId id;
+  std::byte* address = nullptr;
+  std::uint64_t size_bytes = 0;
+  MemoryKind kind = MemoryKind::host;
+  int dmabuf_fd = -1;  // borrowed for the call
+  std::uint64_t dmabuf_offset = 0;
+  Access access = Access::none;
+};
+struct RegisteredMemory {
+  std::uint64_t handle = 0;                  // given back in Slice::local_handle
+  std::vector<std::vector<std::byte>> keys;  // one per device, for peers; empty: the RegionId suffices
+};
+struct RemoteMemory {  // what import() gets: the peer's own facts, already authenticated, never trusted for bounds
+  RegionId id;
+  std::uint64_t size_bytes = 0;
+  Access access = Access::none;
+};
+
+}  // namespace fairway::transport
