@@ -196,12 +196,11 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
   }
   State::Pending connected;
   // A session that this side has dropped a moment ago may still be control's answer: then it is asked once more.
-  for (bool again = true; again;) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
     connected = run([&] { return state.control->connect(target, token, left); });
     if (!connected.status) return connected.status;
     const auto info = state.peers.find_session(connected.session);
-    again = info && info->state == engine::PeerTable::State::down && info->reason.code() == ErrorCode::closed &&
-            state.runtime.clock.now() < until;
+    if (!info || info->state != engine::PeerTable::State::down) break;
   }
 
   PeerId peer;
