@@ -139,6 +139,7 @@ class Peer {
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   Status fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport);
+  void forget_immediate(std::uint32_t token);
   void piece_done(std::uint32_t token, std::uint64_t value);
   void piece_failed(std::uint32_t token, const Status& status);
   void drop_piece(std::uint32_t token);  // its transfer is draining: it needs no outcome

@@ -91,6 +91,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
     return;
   }
   if (ok) return piece_done(token, event.value);
+  if (entry.op == transport::Op::write_immediate && !broken) forget_immediate(token);
   if (transfer(entry.owner).phase == Phase::draining || down_) {
     if (event.status.effect() == Effect::unknown || broken) transfer(entry.owner).in_doubt = true;
     return drop_piece(token);
@@ -99,6 +100,18 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   entry.parked = true;
   if (link.is_up()) close_link(index, event.status);
   if (link.closed_here) release_parked(index);
+}
+
+// The target refused it alone, so it will not count it: those behind it on the link move up by one.
+void Peer::forget_immediate(std::uint32_t token) {
+  const SliceEntry& refused = worker_.slices()[token];
+  for (std::uint32_t i = 0; i < worker_.slices().capacity(); ++i) {
+    SliceEntry& entry = worker_.slices()[i];
+    if (entry.use == SliceUse::data && entry.op == transport::Op::write_immediate && entry.peer == id_.slot &&
+        entry.link == refused.link && !entry.retry && entry.immediate > refused.immediate)
+      --entry.immediate;
+  }
+  --links_[refused.link].immediates_posted;
 }
 
 void Peer::piece_done(std::uint32_t token, std::uint64_t value) {

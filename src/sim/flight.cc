@@ -167,7 +167,8 @@ void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
   // A dead process's NIC reads nothing more; a broken link's may, until it is fenced.
   const bool idle = flight.ended || from.fenced || from.host->dead() || flight.settled;
   if (idle || (flight.link->broken && random.chance(500))) {
-    if (!flight.settled) fabric.skip_turn(flight);
+    // Given up alone, it lets those behind it pass; lost with its link, it is where the ordered arrivals end.
+    if (!flight.settled && !flight.link->broken) fabric.skip_turn(flight);
     return fabric.drop(flight);
   }
   if (op != Op::message && !is_atomic(op)) {
