@@ -1,0 +1,71 @@
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fairway/simulation.h"
+
+// The real engine and control on simulated clocks, sockets and NICs. `fairway sim --seeds A..B` runs more of the same.
+namespace fairway {
+namespace {
+
+SimulationReport run(std::uint64_t seed, std::vector<std::string>* trace = nullptr) {
+  SimulationRequest request;
+  request.seed = seed;
+  if (trace) request.trace = [trace](const std::string& line) { trace->push_back(line); };
+  request.hopeless = [seed](const std::string& why) {
+    std::fprintf(stderr, "seed %llu hangs: %s; replay: fairway sim --seed %llu --trace\n",
+                 static_cast<unsigned long long>(seed), why.c_str(), static_cast<unsigned long long>(seed));
+    std::_Exit(1);
+  };
+  return simulate(request);
+}
+
+class Campaign : public testing::TestWithParam<int> {};
+
+}  // namespace
+
+TEST(Simulate, OneSeedIsOneRunEventByEvent) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    std::vector<std::string> first, second;
+    const SimulationReport a = run(seed, &first), b = run(seed, &second), silent = run(seed);
+    EXPECT_EQ(a.hash, b.hash);
+    EXPECT_EQ(a.hash, silent.hash) << "tracing changes nothing";
+    EXPECT_EQ(first, second);
+    EXPECT_GT(first.size(), 5u);
+  }
+}
+
+TEST(Simulate, AnotherSeedIsAnotherRun) {
+  EXPECT_NE(run(1).hash, run(2).hash);
+}
+
+TEST(Simulate, FaultsHappenAndLateFramesAreStopped) {
+  std::uint64_t faults = 0, stopped = 0, failed = 0;
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    const SimulationReport report = run(seed);
+    faults += report.faults;
+    stopped += report.late_stopped;
+    failed += report.transfers - report.succeeded;
+  }
+  EXPECT_GT(faults, 50u);
+  EXPECT_GT(stopped, 50u);
+  EXPECT_GT(failed, 50u);
+}
+
+TEST_P(Campaign, KeepsEveryPromise) {
+  constexpr int kSeeds = 250;
+  for (int i = 1; i <= kSeeds; ++i) {
+    const auto seed = static_cast<std::uint64_t>(GetParam() * kSeeds + i);
+    std::fprintf(stdout, "%s", i % 50 == 1 ? ("from seed " + std::to_string(seed) + "\n").c_str() : "");
+    std::fflush(stdout);
+    const SimulationReport report = run(seed);
+    EXPECT_TRUE(report.passed) << "seed " << seed << "; replay: fairway sim --seed " << seed << " --trace\n"
+                               << report.failure;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, Campaign, testing::Range(0, 4));
+
+}  // namespace fairway
