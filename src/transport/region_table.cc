@@ -45,7 +45,7 @@ ErrorCode RegionTable::resolve(RegionId id, std::uint64_t offset, std::uint64_t 
   if (!read(id, region)) return ErrorCode::revoked;
   if (!includes(region.access, needed)) return ErrorCode::access_denied;
   if (offset > region.size_bytes || length > region.size_bytes - offset) return ErrorCode::out_of_range;
-  out = {region.address + offset, region.kind};
+  out = {region.address == nullptr ? nullptr : region.address + offset, region.kind};
   return ErrorCode::ok;
 }
 
