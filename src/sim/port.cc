@@ -44,7 +44,8 @@ std::size_t FabricPort::poll(std::span<Event> events, Time, std::uint64_t&) {
     if (hear) {
       Inbound& inbound = end_.inbound.front();
       fabric_.simulation_.note(end_.host->index(), [&] {
-        return "hears " + (inbound.kind == EventKind::message ? std::to_string(inbound.bytes.size()) + " bytes" : "an immediate") +
+        return "hears " +
+               (inbound.kind == EventKind::message ? std::to_string(inbound.bytes.size()) + " bytes" : "an immediate") +
                " on link " + std::to_string(link_.name);
       });
       event.kind = inbound.kind;

@@ -173,9 +173,11 @@ std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
 }
 
 std::size_t LoopbackTransport::poll_link(Link& link, std::span<Event> events, Time now, std::uint64_t& budget) {
-  if (link.state == LinkState::offered && !closed_ && !peers_[link.peer].failed && link.port->in_use()) link_is_up(link);
+  if (link.state == LinkState::offered && !closed_ && !peers_[link.peer].failed && link.port->in_use())
+    link_is_up(link);
   if (link.state == LinkState::offering || link.state == LinkState::offered || link.state == LinkState::fenced ||
-      link.state == LinkState::wanted || !queued_.empty())  // what is queued comes first: a link is up before it says more
+      link.state == LinkState::wanted ||
+      !queued_.empty())  // what is queued comes first: a link is up before it says more
     return 0;
   const std::size_t stored = link.port->poll(events, now, budget);
   for (Event& event : events.first(stored)) {
@@ -218,10 +220,11 @@ void LoopbackTransport::cancel(SliceToken token) {
 
 bool LoopbackTransport::prepare_sleep() {
   doorbell_->arm();
-  const bool idle = queued_.empty() && deregistering_.empty() && !someone_leaves_ && retired_.empty() &&
-                    std::all_of(links_.begin(), links_.end(), [](const Link& link) {
-                      return !link.port || (link.state == LinkState::offered ? !link.port->in_use() : link.port->idle());
-                    });
+  const bool idle =
+      queued_.empty() && deregistering_.empty() && !someone_leaves_ && retired_.empty() &&
+      std::all_of(links_.begin(), links_.end(), [](const Link& link) {
+        return !link.port || (link.state == LinkState::offered ? !link.port->in_use() : link.port->idle());
+      });
   if (!idle) doorbell_->disarm();
   return idle;
 }

@@ -35,8 +35,8 @@ class Port {
   // and peer. Applies what came in, `budget` bytes at most, and lowers it by what it did.
   virtual std::size_t poll(std::span<Event> events, Time now, std::uint64_t& budget) = 0;
   virtual bool idle() const = 0;  // poll() has nothing to do until the doorbell rings
-  // Of an offered port: the other end has begun to use it, though its `attached` is still on the way. What it sent counts
-  // as delivered, so this end must be up (as a queue pair is by its "communication established" event).
+  // Of an offered port: the other end has begun to use it, though its `attached` is still on the way. What it sent
+  // counts as delivered, so this end must be up (as a queue pair is by its "communication established" event).
   virtual bool in_use() const = 0;
 
   virtual void cancel(SliceToken token) = 0;
