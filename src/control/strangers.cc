@@ -114,14 +114,15 @@ void Strangers::decide(std::unique_ptr<Connection> connection, const Identity& p
 
 void Strangers::decide_connect(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
   if (Session* session = sessions_.find_life(peer)) {
+    // Said before the peer made the session that is up: on a connection that was slower than another one.
+    if (peer.stamp < session->peer_stamp())
+      return refuse(std::move(connection), Reason::crossed, "another connection was faster; the session is up", now);
     if (session->wire_id() == peer.session) {
       // It asks again for the session that was accepted: the answer was lost. It has seen nothing of it.
       connection->put(Accept{peer.session, 0, self_.next_stamp()});
       connection->flush();
       return sessions_.resume(*session, std::move(connection), 0, peer.stamp, now);
     }
-    if (peer.stamp < session->peer_stamp())
-      return refuse(std::move(connection), Reason::crossed, "both sides connected; the session is up", now);
     // It proposed this after it made the session that we still have, so it gave that one up.
     sessions_.down(*session, {ErrorCode::stale_incarnation, "the peer gave this session up and connects anew"},
                    std::nullopt, now);

@@ -123,6 +123,26 @@ TEST_F(Lies, ResumingWithAFalseCountEndsTheSession) {
   EXPECT_EQ(engine->down[0].second.code(), ErrorCode::protocol_error);
 }
 
+// Not a lie: a proposal whose connection was slower than the next try's.
+TEST_F(Lies, AProposalThatWasOvertakenChangesNothing) {
+  ScriptedPeer slow(world, "k");
+  ASSERT_TRUE(slow.dial(engine->control->address()));
+  liar->stamp = 2;
+  ASSERT_TRUE(liar->join(engine->control->address()));
+  const SessionId session = engine->last_up;
+  ASSERT_TRUE(engine->send(session, "one").is_ok());
+  ASSERT_EQ(liar->read(), FrameType::message);
+  liar->connection().put(Ack{1});
+  liar->turn();
+  slow.connection().put(slow.identity(Intent::connect));
+  ASSERT_EQ(slow.read(), FrameType::identity);
+  ASSERT_EQ(slow.read(), FrameType::refuse);
+  EXPECT_EQ(Refuse::read(slow.body)->reason, Reason::crossed);
+  ASSERT_TRUE(engine->send(session, "two").is_ok());
+  EXPECT_EQ(liar->read(), FrameType::message);
+  EXPECT_TRUE(engine->down.empty());
+}
+
 TEST_F(Lies, AnAbsurdHeartbeatWishCostsNothing) {
   ASSERT_TRUE(liar->dial(engine->control->address()));
   Identity identity = liar->identity(Intent::connect);

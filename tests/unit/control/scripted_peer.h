@@ -38,7 +38,7 @@ class ScriptedPeer final : private Stepper {
     Identity out;
     out.incarnation = incarnation;
     out.session = intent == Intent::connect || intent == Intent::resume ? 77 : 0;
-    out.stamp = 1;
+    out.stamp = stamp;
     out.timeout_ms = 2000;
     out.intent = intent;
     out.name = "scripted";
@@ -65,6 +65,7 @@ class ScriptedPeer final : private Stepper {
   Wire& wire() { return wire_; }
 
   std::uint64_t incarnation = 4242;
+  std::uint64_t stamp = 1;
   std::vector<std::byte> body;  // of the frame that was read last
 
  private:
