@@ -43,10 +43,11 @@ void Engine::State::drop(control::SessionId session, const Status& reason) {
   control_now().disconnect(session);
 }
 
-void Engine::State::session_down(control::SessionId session, const Status& reason) {
+void Engine::State::session_down(control::SessionId session, const Status& given) {
   const auto info = peers.find_session(session);
   if (!info) return;
   const std::string name = info->peer.name.empty() ? info->peer.address : info->peer.name;
+  const Status reason = closed() ? Status(ErrorCode::cancelled, "this engine is closing") : given;
   const Status named = reason.peer().empty() ? reason.with_peer(name) : reason;
   if (!peers.set_down(info->id, named)) return;
   peer_events.push({PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, named});

@@ -50,6 +50,9 @@ struct Link {
   std::array<std::byte, kProofBytes> proof_sent{};
   std::array<std::byte, kProofBytes> proof_read{};
 
+  bool echo_owed = false;  // the peer's proof asked, and the answer had no room yet
+  std::array<std::byte, kProofBytes> echo_answer{};
+
   std::uint64_t bytes_out = 0, slices = 0, errors = 0, retries = 0, failures = 0;
 
   [[nodiscard]] bool has(transport::Op op) const {

@@ -115,6 +115,7 @@ class Peer {
   void continue_proof(std::uint8_t index);
   void proof_done(std::uint8_t index, const Status& status);
   void on_echo(std::uint8_t link, std::span<const std::byte> body);
+  void answer_echo(std::uint8_t index);
   void on_echo_reply(std::uint8_t link, std::span<const std::byte> body);
   void set_ready(std::uint8_t index);
   void close_link(std::uint8_t index, const Status& reason);

@@ -170,13 +170,23 @@ void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
   const auto place = reader.get<std::uint8_t>();
   const auto sent = reader.get_bytes(kProofBytes);
   if (!reader.done() || place > kMaxLinks) return violation("a malformed echo");
+  Link& link = links_[index];
+  const std::byte* answer = place == kMaxLinks ? sent.data() : worker_.scratch() + scratch_place(place);
+  std::copy_n(answer, kProofBytes, link.echo_answer.begin());
+  link.echo_owed = true;
+  answer_echo(index);
+}
+
+// Now, or when the link has room: two ends that ask each other at once may each fill their only slot.
+void Peer::answer_echo(std::uint8_t index) {
+  Link& link = links_[index];
+  if (!link.is_up()) link.echo_owed = false;
+  if (!link.echo_owed) return;
+  worker_.wake_at(after(worker_.now(), kMillisecond));
+  if (link.room() == 0 || worker_.slices().room() == 0) return;
   std::array<std::byte, kRecordHeader + kProofBytes> answer;
   ByteWriter writer(answer);
-  writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(RecordType::echo_reply));
-  writer.put_bytes(
-      place == kMaxLinks ? sent : std::span<const std::byte>(worker_.scratch() + scratch_place(place), kProofBytes));
-  Link& link = links_[index];
-  if (!link.is_up() || worker_.slices().room() == 0) return;  // the asker asks again
+  writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(RecordType::echo_reply)).put_bytes(link.echo_answer);
   transport::Slice slice;
   slice.op = transport::Op::message;
   slice.link = link.id;
@@ -187,7 +197,10 @@ void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
   entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, worker_.now()};
   if (link.in_flight++ == 0) link.last_progress = worker_.now();
   ++slices_out_;
-  if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) return;
+  if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) {
+    link.echo_owed = false;
+    return;
+  }
   --link.in_flight;
   --slices_out_;
   worker_.slices().release(slice.token);
@@ -296,6 +309,8 @@ Time Peer::link_timers(Time now) {
   for (std::uint8_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];
     link.full = false;
+    answer_echo(i);
+    if (link.echo_owed) next = std::min(next, after(now, kMillisecond));
     if (link.state == LinkState::closed && link.retry_at <= now) {
       link.retry_at = after(now, bound);  // should it come to nothing, again then
       worker_.transport_at(link.transport).reconnect(link.id);
@@ -329,6 +344,7 @@ Time Peer::link_timers(Time now) {
       next = std::min(next, std::max(limit, now + kMillisecond));
     }
   }
+  if (records_.next() == kNoSlot) records_stuck_since_ = kNever;
   if (records_stuck_since_ != kNever && no_link_since_ == kNever) {
     const Time limit = after(records_stuck_since_, 2 * bound);
     if (limit <= now) {

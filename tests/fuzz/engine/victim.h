@@ -47,6 +47,7 @@ class Victim final : public control::Observer {
   // Closes the victim: then every transfer has completed exactly once, or this says which has not.
   std::string close();
   bool up() const { return up_; }  // as the peer sees it
+  const Status& down() const { return down_; }  // why the victim ended the session; ok: it did not
 
   Engine& engine() { return *engine_; }
   Script& script() { return *script_; }

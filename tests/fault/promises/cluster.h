@@ -1,0 +1,154 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fairway/engine.h"
+
+#include "engine/open.h"
+#include "sim/fabric.h"
+#include "sim/host.h"
+#include "sim/simulation.h"
+#include "transport/loopback/direct_wire.h"
+#include "transport/loopback/loopback.h"
+
+// Engines on simulated hosts: virtual time, and faults when a test wants them. One thread.
+namespace fairway::promises {
+
+using sim::NicDevice;
+
+template <class... Bits>
+constexpr std::uint8_t mask(Bits... bits) {
+  return static_cast<std::uint8_t>((0u | ... | static_cast<unsigned>(bits)));
+}
+
+// A NIC that can do everything, without loss.
+inline NicDevice nic(std::uint64_t bytes_per_second = 1'000'000'000) {
+  NicDevice device;
+  device.device = transport::loopback::DirectWire::default_device();
+  device.device.bytes_per_second = bytes_per_second;
+  return device;
+}
+
+// One that knows messages alone: every operation is then done by the peer's engine.
+inline NicDevice message_nic() {
+  NicDevice device = nic();
+  device.device.capabilities.operations = mask(transport::Op::message);
+  return device;
+}
+
+class Cluster {
+ public:
+  static constexpr std::size_t kBytes = 64 * 1024;
+
+  struct Node {
+    sim::Host* host = nullptr;
+    std::size_t place = 0;
+    std::vector<std::uint64_t> words = std::vector<std::uint64_t>(kBytes / 8);
+    std::unique_ptr<Engine> engine;
+    Region region;
+    std::uint8_t* data() { return reinterpret_cast<std::uint8_t*>(words.data()); }
+  };
+  // Stands between an engine and its transport.
+  using Wrap = std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>;
+
+  explicit Cluster(std::uint64_t seed = 1) : simulation_(options(seed, this)), fabric_(simulation_) {}
+  ~Cluster() {
+    for (const auto& node : nodes_) {
+      node->host->dead() ? node->host->bury() : node->host->thaw();
+    }
+    for (const auto& node : nodes_) node->engine.reset();
+  }
+
+  Node& add(std::vector<NicDevice> devices, EngineOptions given = {}, const Wrap& wrap = {}) {
+    return open(nodes_.size(), std::move(devices), std::move(given), wrap);
+  }
+  // Another life of a host that was killed.
+  Node& restart(const Node& dead, std::vector<NicDevice> devices, EngineOptions given = {}) {
+    return open(dead.place, std::move(devices), std::move(given), {});
+  }
+  void kill(Node& node) {
+    node.host->kill();
+    fabric_.host_killed(*node.host);
+  }
+
+  struct Road {
+    PeerId peer;
+    RemoteRegion memory;
+  };
+  Road connect(Node& from, Node& to, Access = Access::all) {
+    const auto peer = from.engine->connect(to.engine->address(), kWithin);
+    EXPECT_TRUE(peer) << peer.status().to_string();
+    if (!peer) return {};
+    const auto memory = from.engine->import_region(*peer, *to.engine->describe(to.region));
+    EXPECT_TRUE(memory) << memory.status().to_string();
+    return {*peer, memory ? *memory : RemoteRegion{}};
+  }
+  static Extent extent(const Node& from, const Road& road, std::uint64_t local, std::uint64_t far, std::uint64_t length) {
+    return {{from.region.id, local, length}, {road.memory.id, far}};
+  }
+  Completion finish(Node& node, const Result<TransferId>& id) {
+    EXPECT_TRUE(id) << id.status().to_string();
+    if (!id) return {};
+    auto completion = node.engine->wait(*id, kWithin);
+    EXPECT_TRUE(completion) << completion.status().to_string();
+    return completion ? *completion : Completion{};
+  }
+
+  sim::Simulation& simulation() { return simulation_; }
+  sim::Fabric& fabric() { return fabric_; }
+  void run(Time time) { simulation_.run_until(simulation_.now() + time); }
+  template <class Done>
+  bool run_until(Time limit, Done done) {
+    return simulation_.run_until(simulation_.now() + limit, done);
+  }
+
+  static constexpr Timeout kWithin = std::chrono::seconds(20);  // of virtual time
+
+ private:
+  static sim::SimulationOptions options(std::uint64_t seed, Cluster*) {
+    sim::SimulationOptions made;
+    made.seed = seed;
+    made.stuck = [](const std::string& why) { ADD_FAILURE() << "stuck: " << why; };
+    return made;
+  }
+  Node& open(std::size_t place, std::vector<NicDevice> devices, EngineOptions given, const Wrap& wrap) {
+    auto node = std::make_unique<Node>();
+    node->host = &simulation_.add_host(place);
+    node->place = place;
+    for (std::size_t i = 0; i < devices.size(); ++i) devices[i].device.name = "nic" + std::to_string(i);
+    auto loopback = fabric_.plug_in(*node->host, std::move(devices));
+    given.name = given.name.empty() ? "n" + std::to_string(nodes_.size()) : given.name;
+    given.listen = node->host->address() + ":7000";
+    if (given.job_key.empty()) given.job_key = "a key for all";
+    given.max_peers = std::min<std::uint32_t>(given.max_peers, 64);
+    auto opened = EngineAccess::open(
+        given, node->host->runtime(),
+        [&](transport::RegionTable& regions, Runtime& runtime, const std::function<void()>& wake) {
+          std::vector<std::unique_ptr<transport::Transport>> transports;
+          transports.push_back(transport::make_loopback_transport(loopback, regions, runtime, wake));
+          if (wrap) transports.back() = wrap(std::move(transports.back()));
+          return transports;
+        });
+    EXPECT_TRUE(opened) << opened.status().to_string();
+    node->engine = std::make_unique<Engine>(std::move(*opened));
+    auto region = node->engine->register_memory(node->words.data(), kBytes, Access::all);
+    EXPECT_TRUE(region) << region.status().to_string();
+    node->region = *region;
+    nodes_.push_back(std::move(node));
+    return *nodes_.back();
+  }
+
+  sim::Simulation simulation_;
+  sim::Fabric fabric_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+}  // namespace fairway::promises

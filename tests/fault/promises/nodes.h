@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fairway/fairway.h"
+
+// Real engines of this process, for the promises that need threads and no faults.
+namespace fairway::promises {
+
+inline constexpr Timeout kSoon = std::chrono::seconds(30);  // what a noisy machine may take for anything
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+// An engine with one region of memory that it publishes as "memory".
+class Node {
+ public:
+  explicit Node(EngineOptions options, std::size_t size_bytes = 1 << 20, Access access = Access::all)
+      : memory_(size_bytes / sizeof(std::uint64_t) + 1) {
+    auto opened = Engine::open(options);
+    EXPECT_TRUE(opened) << opened.status().to_string();
+    engine_.emplace(std::move(opened).value());
+    auto region = engine_->register_memory(memory_.data(), size_bytes, access);
+    EXPECT_TRUE(region) << region.status().to_string();
+    region_ = *region;
+    EXPECT_TRUE(engine_->publish("memory", region_));
+  }
+
+  Engine& engine() { return *engine_; }
+  std::uint8_t* data() { return reinterpret_cast<std::uint8_t*>(memory_.data()); }
+  std::uint64_t* words() { return memory_.data(); }
+  const Region& region() const { return region_; }
+  void close() { engine_->close(); }
+
+ private:
+  std::vector<std::uint64_t> memory_;  // before the engine: outlives it
+  std::optional<Engine> engine_;
+  Region region_;
+};
+
+inline EngineOptions options_of(const std::shared_ptr<Loopback>& loopback, const std::string& name) {
+  EngineOptions options;
+  options.loopback = loopback;
+  options.name = name;
+  options.max_peers = 128;
+  return options;
+}
+
+// Two nodes that know each other; `left` has the memory of `right`.
+struct Pair {
+  explicit Pair(EngineOptions left_options = {}, EngineOptions right_options = {}, std::size_t size_bytes = 1 << 20)
+      : loopback(make_loopback()),
+        left(named(left_options, "left"), size_bytes),
+        right(named(right_options, "right"), size_bytes) {
+    auto peer = left.engine().connect(right.engine().address(), kSoon);
+    EXPECT_TRUE(peer) << peer.status().to_string();
+    to_right = *peer;
+    auto found = left.engine().lookup(to_right, "memory", kSoon);
+    EXPECT_TRUE(found) << found.status().to_string();
+    remote = *found;
+  }
+  EngineOptions named(EngineOptions options, const char* name) const {
+    options.loopback = loopback;
+    options.name = name;
+    return options;
+  }
+  Extent extent(std::uint64_t local, std::uint64_t far, std::uint64_t length) const {
+    return {{left.region().id, local, length}, {remote.id, far}};
+  }
+  // The peer by which `right` knows `left`.
+  PeerId to_left() {
+    std::vector<PeerEvent> events(8);
+    while (right.engine().wait_peer_event(kSoon)) {
+      const std::size_t count = right.engine().poll_peer_events(events);
+      for (std::size_t i = 0; i < count; ++i)
+        if (events[i].kind == PeerEvent::Kind::up) return events[i].peer;
+    }
+    return {};
+  }
+
+  std::shared_ptr<Loopback> loopback;
+  Node left, right;
+  PeerId to_right;
+  RemoteRegion remote;
+};
+
+// The completion, which must come.
+inline Completion finish(Engine& engine, const Result<TransferId>& id) {
+  EXPECT_TRUE(id) << id.status().to_string();
+  if (!id) return {};
+  auto completion = engine.wait(*id, kSoon);
+  EXPECT_TRUE(completion) << completion.status().to_string();
+  return completion ? *completion : Completion{};
+}
+
+}  // namespace fairway::promises

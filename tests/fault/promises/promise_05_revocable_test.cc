@@ -1,0 +1,218 @@
+// Promise 5, revocable: cancel and deregister say fenced only when no byte can still land in, or be read from, the
+// caller's memory; where that cannot be known in time they say not fenced and by whom.
+// Tried here: both under traffic from both sides, the memory used for something else in the same moment and watched;
+// frames that are still on the wire, peers that are frozen, transports whose peers must agree.
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "cluster.h"
+#include "nodes.h"
+#include "relay.h"
+
+namespace fairway::promises {
+namespace {
+
+bool all_are(const std::uint8_t* bytes, std::size_t size, std::uint8_t value) {
+  return size == 0 || (*bytes == value && std::memcmp(bytes, bytes + 1, size - 1) == 0);
+}
+
+TEST(Revocable, MemoryIsTheOwnersAloneOnceDeregisterSaysFenced) {
+  Pair pair;
+  std::atomic<bool> stop{false};
+  std::vector<std::uint8_t> memory(256 * 1024);
+  const Region source = *pair.left.engine().register_memory(pair.left.data(), 1 << 20, Access::none);
+  std::atomic<std::uint64_t> moved{0};
+  std::atomic<std::uint64_t> latest{0};  // packed RemoteRegionId
+  const auto traffic = [&](bool writes) {
+    while (!stop) {
+      const std::uint64_t packed = latest.load();
+      const RemoteRegionId target{static_cast<std::uint32_t>(packed), static_cast<std::uint32_t>(packed >> 32)};
+      const Extent extent{{source.id, writes ? 0u : 512u * 1024, memory.size()}, {target, 0}};
+      const auto id = writes ? pair.left.engine().write(pair.to_right, extent) : pair.left.engine().read(pair.to_right, extent);
+      if (!id) continue;
+      const Completion done = finish(pair.left.engine(), id);
+      if (done.status) {
+        ++moved;
+      } else {
+        const ErrorCode code = done.status.code();  // cancelled: by the release below
+        EXPECT_TRUE(code == ErrorCode::revoked || code == ErrorCode::cancelled) << done.status.to_string();
+      }
+    }
+  };
+  std::memset(pair.left.data(), 0x11, 512 * 1024);
+  std::thread writer(traffic, true), reader(traffic, false);
+  for (int round = 0; round < 60; ++round) {
+    auto region = pair.right.engine().register_memory(memory.data(), memory.size(), Access::all);
+    ASSERT_TRUE(region);
+    auto remote = pair.left.engine().import_region(pair.to_right, *pair.right.engine().describe(*region));
+    ASSERT_TRUE(remote);
+    latest = std::uint64_t{remote->id.generation} << 32 | remote->id.slot;
+    const std::uint64_t before = moved;
+    while (moved == before) std::this_thread::yield();
+    ASSERT_TRUE(pair.right.engine().deregister(*region, kSoon));
+    const auto mine = static_cast<std::uint8_t>(0x80 + round);
+    std::memset(memory.data(), mine, memory.size());
+    for (int look = 0; look < 20; ++look) ASSERT_TRUE(all_are(memory.data(), memory.size(), mine)) << "a byte landed late";
+    EXPECT_TRUE(pair.left.engine().release(*remote));
+  }
+  stop = true;
+  writer.join();
+  reader.join();
+}
+
+TEST(Revocable, TheInitiatorsOwnMemoryIsNeitherReadNorWrittenAfterCancel) {
+  Pair pair;
+  std::memset(pair.right.data(), 0x77, 1 << 20);
+  for (int round = 0; round < 100; ++round) {
+    std::memset(pair.left.data(), 0x11, 1 << 20);
+    const bool writes = round % 2 == 0;
+    const Extent extent = pair.extent(0, 0, 1 << 20);
+    const auto id = writes ? pair.left.engine().write(pair.to_right, extent) : pair.left.engine().read(pair.to_right, extent);
+    ASSERT_TRUE(id);
+    if (round % 3 == 0) std::this_thread::yield();
+    const auto cancelled = pair.left.engine().cancel(*id, kSoon);
+    ASSERT_TRUE(cancelled) << cancelled.status().to_string();
+    ASSERT_TRUE(cancelled->fenced);
+    std::memset(pair.left.data(), 0x99, 1 << 20);  // used for something else
+    for (int look = 0; look < 3; ++look) ASSERT_TRUE(all_are(pair.left.data(), 1 << 20, 0x99));
+    const Completion done = finish(pair.left.engine(), id);
+    EXPECT_TRUE(done.status || done.status.code() == ErrorCode::cancelled) << done.status.to_string();
+    if (writes && !done.status && done.status.effect() == Effect::not_applied && round == 0) {
+      EXPECT_TRUE(all_are(pair.right.data(), 1 << 20, 0x77));
+    }
+    if (writes) {
+      ASSERT_EQ(std::count(pair.right.data(), pair.right.data() + (1 << 20), 0x99), 0) << "read after the fence";
+      std::memset(pair.right.data(), 0x77, 1 << 20);
+    }
+  }
+}
+
+// What the wire still carries when the call returns must not land: the memory is painted at once and watched for long.
+TEST(Revocable, LateFramesLandInNothingThatWasFenced) {
+  for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Cluster cluster(seed);
+    NicDevice device = nic(500'000'000);
+    device.nature.latency_max = 500 * kMicrosecond;
+    device.nature.lose_per_mille = 100;
+    device.device.capabilities.max_slice_bytes = 2048;
+    auto& a = cluster.add({device, device});
+    auto& b = cluster.add({device, device});
+    const auto road = cluster.connect(a, b);
+    std::memset(a.data(), 0x11, Cluster::kBytes);
+    const bool target_side = seed % 2 == 0;
+    const bool reads = seed % 4 < 2;
+    std::vector<TransferId> ids;
+    for (int i = 0; i < 8; ++i) {
+      const Extent extent = Cluster::extent(a, road, 0, 0, 16'000);
+      ids.push_back(*(reads ? a.engine->read(road.peer, extent) : a.engine->write(road.peer, extent)));
+    }
+    cluster.run(seed * 7 % 300 * kMicrosecond);
+    if (seed % 3 == 0) cluster.fabric().break_between(*a.host, *b.host);
+    Cluster::Node& owner = target_side ? b : a;
+    ASSERT_TRUE(owner.engine->deregister(owner.region, Cluster::kWithin));
+    std::memset(owner.data(), 0x99, Cluster::kBytes);
+    for (int i = 0; i < 300; ++i) {
+      cluster.run(300 * kMicrosecond);
+      ASSERT_TRUE(all_are(owner.data(), Cluster::kBytes, 0x99)) << "a byte landed after deregister said fenced";
+    }
+    if (!target_side && !reads) {
+      ASSERT_EQ(std::count(b.data(), b.data() + Cluster::kBytes, 0x99), 0) << "read after deregister said fenced";
+    }
+    for (const TransferId id : ids) (void)cluster.finish(a, id);
+  }
+}
+
+// As a NIC whose peers hold keys that only they can drop.
+class NeedsPeers final : public Relay {
+ public:
+  explicit NeedsPeers(std::unique_ptr<transport::Transport> below)
+      : Relay(std::move(below)), devices_(below_->devices().begin(), below_->devices().end()) {
+    for (transport::Device& device : devices_)
+      device.capabilities.revocation = transport::Revocation::by_owner_and_peers;
+  }
+  std::span<const transport::Device> devices() const override { return devices_; }
+
+ private:
+  std::vector<transport::Device> devices_;
+};
+
+Cluster::Wrap needs_peers() {
+  return [](std::unique_ptr<transport::Transport> below) { return std::make_unique<NeedsPeers>(std::move(below)); };
+}
+
+TEST(Revocable, AFrozenPeerThatMustAgreeIsNamed) {
+  Cluster cluster;
+  auto& a = cluster.add({nic()}, {}, needs_peers());
+  auto& b = cluster.add({nic()}, {}, needs_peers());
+  (void)cluster.connect(a, b);
+  cluster.run(10 * kMillisecond);
+  b.host->freeze();
+  const Status status = a.engine->deregister(a.region, std::chrono::milliseconds(100));
+  EXPECT_EQ(status.code(), ErrorCode::not_fenced);
+  EXPECT_NE(status.message().find("n1"), std::string::npos) << status.to_string();
+  // Once the peer is declared dead its links are gone with it: a new region in the same memory is fenced at once.
+  b.host->thaw();
+  cluster.run(kSecond);
+  const auto again = a.engine->register_memory(a.data(), Cluster::kBytes, Access::all);
+  ASSERT_TRUE(again);
+  EXPECT_TRUE(a.engine->deregister(*again, std::chrono::milliseconds(100)));
+}
+
+TEST(Revocable, PeersThatMustAgreeAreWaitedForUntilNoneOfTheirSlicesIsLeft) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Cluster cluster(seed);
+    auto& a = cluster.add({nic(100'000'000)}, {}, needs_peers());
+    auto& b = cluster.add({nic(100'000'000)}, {}, needs_peers());
+    const auto road = cluster.connect(a, b);
+    const auto spare = b.engine->register_memory(b.data(), 8, Access::all);
+    const auto other = a.engine->import_region(road.peer, *b.engine->describe(*spare));
+    ASSERT_TRUE(other);
+    // The region that goes is not the first one of the list.
+    const std::vector<Extent> list{{{a.region.id, 0, 8}, {other->id, 0}}, {{a.region.id, 8, 30'000}, {road.memory.id, 8}}};
+    std::memset(a.data(), 0x11, Cluster::kBytes);
+    const auto id = a.engine->write(road.peer, std::span<const Extent>(list));
+    cluster.run(seed * 10 * kMicrosecond);
+    bool ended = false;
+    ASSERT_TRUE(b.engine->deregister(b.region, Cluster::kWithin));
+    const auto completion = a.engine->wait(*id, Timeout(0));
+    ended = completion.is_ok();
+    EXPECT_TRUE(ended) << "a transfer of the peer was still at it when deregister said fenced";
+    if (!ended) (void)cluster.finish(a, id);
+  }
+}
+
+TEST(Revocable, CancelTellsWhatTheFarSideSaw) {
+  Pair pair;
+  const auto waiting = pair.left.engine().receive(pair.to_right, 3, {pair.left.region().id, 0, 8});
+  RequestOptions options;
+  options.after = *waiting;
+  const auto second = pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8), options);
+  const auto nothing = pair.left.engine().cancel(*second, kSoon);
+  ASSERT_TRUE(nothing);
+  EXPECT_EQ(nothing->far_side, Cancelled::Far::nothing);
+  EXPECT_EQ(finish(pair.left.engine(), second).status.effect(), Effect::not_applied);
+  EXPECT_TRUE(pair.left.engine().cancel(*waiting, kSoon)->fenced);
+  EXPECT_EQ(pair.left.engine().cancel(*second, kSoon).status().code(), ErrorCode::not_found);
+}
+
+TEST(Revocable, AllocatedMemoryIsFreedByDeregister) {
+  Pair pair;
+  for (int round = 0; round < 300; ++round) {
+    auto region = pair.right.engine().allocate(1 << 20, Access::all);
+    ASSERT_TRUE(region) << region.status().to_string();
+    EXPECT_EQ(*region->address, std::byte{0});
+    auto remote = pair.left.engine().import_region(pair.to_right, *pair.right.engine().describe(*region));
+    ASSERT_TRUE(remote);
+    const Extent extent{{pair.left.region().id, 0, 4096}, {remote->id, 0}};
+    EXPECT_TRUE(finish(pair.left.engine(), pair.left.engine().write(pair.to_right, extent)).status);
+    ASSERT_TRUE(pair.right.engine().deregister(*region, kSoon));
+    EXPECT_TRUE(pair.left.engine().release(*remote));
+  }
+  EXPECT_EQ(pair.right.engine().metrics().regions, 1u);
+}
+
+}  // namespace
+}  // namespace fairway::promises

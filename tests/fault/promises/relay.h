@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "transport/transport.h"
+
+namespace fairway::promises {
+
+// Hands everything to the transport below it. A test overrides what it wants to break. Owned by an engine's worker.
+class Relay : public transport::Transport {
+ public:
+  explicit Relay(std::unique_ptr<transport::Transport> below) : below_(std::move(below)) {}
+
+  std::string_view name() const override { return below_->name(); }
+  Status probe() override { return below_->probe(); }
+  std::span<const transport::Device> devices() const override { return below_->devices(); }
+  Status connect(transport::PeerIndex peer, transport::Role role) override { return below_->connect(peer, role); }
+  void exchange(transport::PeerIndex peer, std::span<const std::byte> bytes) override { below_->exchange(peer, bytes); }
+  void disconnect(transport::PeerIndex peer) override { below_->disconnect(peer); }
+  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription& memory) override {
+    return below_->register_memory(memory);
+  }
+  void deregister(std::uint64_t handle) override { below_->deregister(handle); }
+  Result<std::uint64_t> import(transport::PeerIndex peer, const transport::RemoteMemory& memory,
+                               std::span<const std::vector<std::byte>> keys) override {
+    return below_->import(peer, memory, keys);
+  }
+  void release(std::uint64_t remote_handle) override { below_->release(remote_handle); }
+  std::size_t post(std::span<const transport::Slice> slices) override { return below_->post(slices); }
+  std::size_t poll(std::span<transport::Event> events, Time now) override { return below_->poll(events, now); }
+  Time next_timer() const override { return below_->next_timer(); }
+  void fence(transport::LinkId link) override { below_->fence(link); }
+  void reconnect(transport::LinkId link) override { below_->reconnect(link); }
+  void cancel(transport::SliceToken token) override { below_->cancel(token); }
+  Status flush(std::uint64_t handle) override { return below_->flush(handle); }
+  int wake_fd() const override { return below_->wake_fd(); }
+  bool prepare_sleep() override { return below_->prepare_sleep(); }
+  bool must_poll() const override { return below_->must_poll(); }
+  void close() override { below_->close(); }
+
+ protected:
+  std::unique_ptr<transport::Transport> below_;
+};
+
+}  // namespace fairway::promises

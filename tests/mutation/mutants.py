@@ -1,0 +1,86 @@
+"""Deliberate bugs: each breaks one promise in the way a tired engineer might. A mutant is a file, the text that is there,
+the text that replaces it, and the tests that are most likely to see it, which are run first."""
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    old: str
+    new: str
+    first: str = ""  # a GoogleTest filter of `promises`
+
+
+LINKS = "src/engine/peer_links.cc"
+TRANSFERS = "src/engine/peer_transfers.cc"
+REQUESTS = "src/engine/peer_requests.cc"
+SERVE = "src/engine/peer_serve.cc"
+REGIONS = "src/engine/worker_regions.cc"
+
+MUTANTS = [
+    Mutant("a link is not fenced before its slices move", LINKS,
+           "  worker_.transport_at(link.transport).fence(link.id);\n}\n\nvoid Peer::on_fenced",
+           "  transport::Event fenced;\n  on_fenced(index, fenced);\n}\n\nvoid Peer::on_fenced", "Survives.*"),
+    Mutant("a write moves before the far end of its link is closed", LINKS,
+           "if (!both && entry.op != transport::Op::read) continue;", "", "Survives.*:Visible.*"),
+    Mutant("the immediates that arrived are forgotten on failover", LINKS,
+           "entry.immediate < link.immediates_there", "false", "Visible.Counters*"),
+    Mutant("a proof is not compared", LINKS,
+           "if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))", "if (false && read != nullptr)",
+           "Checks.*"),
+    Mutant("a credit is lost", "src/engine/peer.cc",
+           "  credits_returned_ = total;\n  send_credit();", "  credits_returned_ = total;"),
+    Mutant("a notification that was sent gives its credit back as well", TRANSFERS,
+           "if (t.credit_taken && t.notify_record == kNoSlot) --events_sent_;", "if (t.credit_taken) --events_sent_;"),
+    Mutant("a stripe leaves out a byte", "src/engine/stripe.cc",
+           "cursor.offset += piece.length;", "cursor.offset += piece.length + 1;", "Survives.*"),
+    Mutant("a transfer completes twice", "src/engine/worker.cc",
+           "  finished_.push_back(slot);",
+           "  finished_.push_back(slot);\n  if (!services_.transfers[slot].completion.status) finished_.push_back(slot);",
+           "ExactlyOnce.*"),
+    Mutant("a transfer that failed completes while its slices are in flight", TRANSFERS,
+           "  if (--t.pieces_out == 0) drained(slot);\n}", "  t.pieces_out = 0;\n  drained(slot);\n}", "Revocable.*"),
+    Mutant("a notification comes before the last bytes", TRANSFERS,
+           "  if (t.pieces_out > 0) return;\n  if (t.phase == Phase::draining) return drained(entry.owner);",
+           "  if (t.pieces_out > 1) return;\n  if (t.phase == Phase::draining) return drained(entry.owner);", "Visible.*"),
+    Mutant("a counter that rode on its write is sent again", TRANSFERS,
+           "      if (t.immediate_sent) return finish(slot, {});\n", "", "Visible.*"),
+    Mutant("a write that needs a flush gets none", TRANSFERS,
+           "if (t.phase == Phase::moving && t.needs_flush)", "if (false)", "Visible.*"),
+    Mutant("after is ignored", TRANSFERS,
+           "if (first && worker_.wait_for(first, slot, first_failed))", "if (false && worker_.wait_for(first, slot, first_failed))",
+           "NoOrder.*"),
+    Mutant("what follows a failure is started", TRANSFERS,
+           "  if (!ok) return fail(slot, {ErrorCode::dependency_failed, \"the transfer named in `after` failed\"});\n", "",
+           "NoOrder.*"),
+    Mutant("every failure says that nothing was applied", TRANSFERS,
+           "const Effect effect = t.in_doubt ? Effect::unknown : t.bytes_posted == 0 ? Effect::not_applied : Effect::partial;",
+           "const Effect effect = Effect::not_applied;", "Survives.*"),
+    Mutant("the end of a region is not checked", "src/transport/region_table.cc",
+           "if (offset > region.size_bytes || length > region.size_bytes - offset)", "if (offset > region.size_bytes)",
+           "InBounds.*"),
+    Mutant("a region's permission is not checked", "src/transport/region_table.cc",
+           "if (!includes(region.access, needed)) return ErrorCode::access_denied;", "(void)needed;", "InBounds.*"),
+    Mutant("events of an earlier epoch are taken for this one's", "src/engine/worker.cc",
+           "ref.epoch != event.link.epoch || ", ""),
+    Mutant("a record that came twice is served twice", "src/engine/record.cc",
+           "  if (received_ & bit) return Verdict::duplicate;\n", ""),
+    Mutant("a record from behind the window is served", "src/engine/record.cc",
+           "<= kRecordWindow ? Verdict::duplicate : Verdict::violation", "<= kRecordWindow ? Verdict::take : Verdict::violation"),
+    Mutant("deregister does not wait for the transports", REGIONS,
+           "if (removal.transports_left > 0 || !removal.peers_left.empty())", "if (!removal.peers_left.empty())",
+           "Revocable.*"),
+    Mutant("deregister does not wait for the peers", REGIONS,
+           "if (removal.transports_left > 0 || !removal.peers_left.empty())", "if (removal.transports_left > 0)",
+           "Revocable.*"),
+    Mutant("a late reply is taken for another request's", REQUESTS,
+           " || entry.serial != serial) return;", ") return;", "InBounds.*"),
+    Mutant("a checksum is not compared", REQUESTS,
+           "if (crc32c(0, std::span(local.address, piece.length)) != value)", "if (false && value != 0)", "Checks.*"),
+    Mutant("a notification without a credit is taken", SERVE,
+           "if (notifications_delivered_ - credits_returned_ >= granted_credits_)", "if (false)", "InBounds.*"),
+    Mutant("sends are matched as they come, not in their order", "src/engine/peer_messages.cc",
+           "  out_of_order_.emplace(sequence, std::move(message));",
+           "  message.tag = message.tag;\n  out_of_order_.emplace(expected_send_, std::move(message));", "Survives.Messages*"),
+]

@@ -1,0 +1,75 @@
+#include "engine/layout.h"
+
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fairway::engine {
+namespace {
+
+constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+constexpr RegionId kNear{1, 1};
+constexpr RemoteRegionId kFar{2, 1};
+
+TEST(Layout, FourFormsOfTheSameBlocksReadAlike) {
+  constexpr std::uint64_t kBlock = 100, kNearStride = 150, kFarStride = 130;
+  std::vector<Extent> list;
+  std::vector<std::uint64_t> near_index, far_index;
+  for (std::uint64_t i = 0; i < 7; ++i) {
+    list.push_back({{kNear, i * kNearStride, kBlock}, {kFar, i * kFarStride}});
+    near_index.push_back(i * kNearStride / 10);
+    far_index.push_back(i * kFarStride / 10);
+  }
+  const Layout layouts[] = {std::span<const Extent>(list), Strided{list[0], kNearStride, kFarStride, 7},
+                            Paged{kNear, kFar, kBlock, 10, 10, near_index, far_index}};
+  for (const Layout& layout : layouts) {
+    EXPECT_TRUE(check_layout(layout));
+    ASSERT_EQ(block_count(layout), 7u);
+    EXPECT_EQ(total_bytes(layout), 700u);
+    for (std::uint64_t i = 0; i < 7; ++i) {
+      const Block block = block_at(layout, i);
+      EXPECT_EQ(block.local, kNear);
+      EXPECT_EQ(block.remote, kFar);
+      EXPECT_EQ(block.local_offset, i * kNearStride);
+      EXPECT_EQ(block.remote_offset, i * kFarStride);
+      EXPECT_EQ(block.length, kBlock);
+    }
+  }
+}
+
+TEST(Layout, OneExtentIsOneBlockAndAnEmptyListIsNone) {
+  const Layout one = Extent{{kNear, 3, 9}, {kFar, 4}};
+  EXPECT_EQ(block_count(one), 1u);
+  EXPECT_EQ(total_bytes(one), 9u);
+  const Layout none = std::span<const Extent>();
+  EXPECT_EQ(block_count(none), 0u);
+  EXPECT_EQ(total_bytes(none), 0u);
+  EXPECT_TRUE(check_layout(none));
+}
+
+TEST(Layout, OnlyRepeatedShapesAreRegular) {
+  EXPECT_TRUE(is_regular(Strided{}));
+  EXPECT_TRUE(is_regular(Paged{}));
+  EXPECT_FALSE(is_regular(Extent{}));
+  EXPECT_FALSE(is_regular(std::span<const Extent>()));
+}
+
+TEST(Layout, AStrideThatOverflowsIsRefused) {
+  const Extent first{{kNear, 0, 8}, {kFar, 0}};
+  EXPECT_EQ(check_layout(Strided{first, kMost / 2, 8, 4}).code(), ErrorCode::out_of_range);
+  EXPECT_EQ(check_layout(Strided{first, 8, kMost / 2, 4}).code(), ErrorCode::out_of_range);
+  EXPECT_EQ(check_layout(Strided{{{kNear, 0, kMost / 2}, {kFar, 0}}, 0, 0, 3}).code(), ErrorCode::out_of_range);
+  EXPECT_EQ(check_layout(Strided{first, 8, 8, 0}).code(), ErrorCode::invalid_argument);
+  EXPECT_TRUE(check_layout(Strided{first, kMost, kMost, 1}));  // one block takes no stride
+}
+
+TEST(Layout, PagesNeedAnIndexOnEachSideAndFitIn64Bits) {
+  const std::vector<std::uint64_t> three(3), two(2);
+  EXPECT_EQ(check_layout(Paged{kNear, kFar, 8, 8, 8, three, two}).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(check_layout(Paged{kNear, kFar, kMost / 2, 8, 8, three, three}).code(), ErrorCode::out_of_range);
+  EXPECT_TRUE(check_layout(Paged{kNear, kFar, 8, 8, 8, three, three}));
+}
+
+}  // namespace
+}  // namespace fairway::engine

@@ -1,0 +1,90 @@
+#include "engine/notify.h"
+
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace fairway::engine {
+namespace {
+
+TEST(NotificationQueue, EveryPeerGetsSomeAndTheyNeverExceedItsRoom) {
+  constexpr std::uint32_t kPeers = 16, kShared = 64;
+  NotificationQueue queue(kPeers, kShared);
+  std::vector<std::uint32_t> first;
+  for (int life = 0; life < 3; ++life) {
+    std::vector<std::uint32_t> granted;
+    std::uint32_t sum = 0;
+    for (std::uint32_t i = 0; i < kPeers; ++i) {
+      granted.push_back(queue.grant(1000));
+      sum += granted.back();
+      EXPECT_GE(granted.back(), 4u);
+    }
+    EXPECT_LE(sum, 4 * kPeers + kShared);
+    EXPECT_GT(granted.front(), granted.back());
+    Notification one;
+    for (std::uint32_t i = 0; i < sum; ++i) EXPECT_TRUE(queue.push(Notification(one))) << "granted, but no room for it";
+    for (std::uint32_t i = 0; i < sum; ++i) EXPECT_TRUE(queue.pop(one));
+    for (const std::uint32_t each : granted) queue.give_back(each);
+    if (life == 0) first = granted;
+    EXPECT_EQ(granted, first) << "a life of all peers leaves nothing behind";
+  }
+  EXPECT_EQ(queue.grant(2), 2u);
+}
+
+TEST(NotificationQueue, GivesEachNotificationToOneConsumer) {
+  constexpr std::uint32_t kCount = 20'000;
+  NotificationQueue queue(1, 60);
+  std::vector<std::atomic<int>> seen(kCount);
+  std::atomic<std::uint32_t> taken{0};
+  const auto consume = [&] {
+    Notification one;
+    while (taken.load() < kCount)
+      if (queue.pop(one)) {
+        ++seen[one.immediate];
+        ++taken;
+      } else {
+        std::this_thread::yield();
+      }
+  };
+  std::thread first(consume), second(consume);
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    Notification one;
+    one.immediate = i;
+    while (!queue.push(std::move(one))) std::this_thread::yield();
+  }
+  first.join();
+  second.join();
+  for (const auto& each : seen) EXPECT_EQ(each.load(), 1);
+  EXPECT_TRUE(queue.empty());
+}
+
+TEST(CounterTable, CountsEachValueByItselfUpToItsCapacity) {
+  CounterTable table(3);
+  EXPECT_EQ(table.read(0), 0u);
+  EXPECT_TRUE(table.add(0));
+  EXPECT_TRUE(table.add(~0u, 5));
+  EXPECT_TRUE(table.add(7));
+  EXPECT_FALSE(table.add(8));
+  EXPECT_TRUE(table.add(7, 2));  // known ones go on
+  EXPECT_EQ(table.read(0), 1u);
+  EXPECT_EQ(table.read(~0u), 5u);
+  EXPECT_EQ(table.read(7), 3u);
+  EXPECT_EQ(table.read(8), 0u);
+}
+
+TEST(CounterTable, LosesNothingAmongThreads) {
+  constexpr std::uint32_t kValues = 32, kRounds = 2000;
+  CounterTable table(kValues);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&] {
+      for (std::uint32_t i = 0; i < kRounds; ++i)
+        for (std::uint32_t value = 0; value < kValues; ++value) EXPECT_TRUE(table.add(value * 0x10001));
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (std::uint32_t value = 0; value < kValues; ++value) EXPECT_EQ(table.read(value * 0x10001), 3 * kRounds);
+}
+
+}  // namespace
+}  // namespace fairway::engine

@@ -1,0 +1,118 @@
+#include "engine/route.h"
+
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "links.h"
+#include "sim/random.h"
+
+namespace fairway::engine {
+namespace {
+
+using transport::Op;
+
+std::vector<int> chosen(const Route& choice) {
+  return {choice.chosen().begin(), choice.chosen().end()};
+}
+
+TEST(Route, WithoutAUsableLinkThereIsNoMethod) {
+  Links links(3);
+  for (LinkView& view : links.views) view.usable = false;
+  const Route choice = route({Op::write, 100, 1}, links.views);
+  EXPECT_EQ(choice.method, Method::none);
+  EXPECT_EQ(choice.count, 0);
+  EXPECT_EQ(route({Op::write, 100, 1}, {}).method, Method::none);
+}
+
+TEST(Route, SmallTransfersTakeTheOneLinkThatFinishesFirst) {
+  Links links(3);
+  links.views[0].queued_bytes = 1 << 20;
+  links.views[1].queued_bytes = 10;
+  links.views[2].queued_bytes = 1 << 10;
+  EXPECT_EQ(chosen(route({Op::write, kStripeMinimum, 1}, links.views)), std::vector<int>{1});
+  links.views[1].bytes_per_second /= 8;  // slower for what it would have to move itself
+  EXPECT_EQ(chosen(route({Op::write, kStripeMinimum, 1}, links.views)), std::vector<int>{2});
+}
+
+TEST(Route, LargeTransfersTakeEveryLinkBestFirst) {
+  Links links(3);
+  links.views[1].bytes_per_second *= 2;
+  links.views[0].queued_bytes = 1 << 20;
+  EXPECT_EQ(chosen(route({Op::write, kStripeMinimum + 1, 1}, links.views)), (std::vector<int>{1, 2, 0}));
+}
+
+TEST(Route, ALinkFarSlowerThanTheBestIsLeftOut) {
+  Links links(3);
+  links.views[0].bytes_per_second = 80'000'000'000;
+  links.views[1].bytes_per_second = 10'000'000'000;  // just fast enough
+  links.views[2].bytes_per_second = 9'999'999'999;
+  EXPECT_EQ(chosen(route({Op::write, 1 << 30, 1}, links.views)), (std::vector<int>{0, 1}));
+}
+
+TEST(Route, ALinkWithoutTheOperationServesByMessagesOnlyWhenNoneHasIt) {
+  Links links(2);
+  links.capabilities[0].operations = mask(Op::message);
+  links.capabilities[1].operations = mask(Op::write, Op::message);
+  EXPECT_EQ(chosen(route({Op::write, 1 << 30, 1}, links.views)), std::vector<int>{1});
+  const Route read = route({Op::read, 1 << 30, 1}, links.views);
+  EXPECT_EQ(read.method, Method::by_messages);
+  EXPECT_EQ(read.count, 2);
+}
+
+TEST(Route, MessagesTooSmallForARecordCarryNothing) {
+  Links links(1);
+  links.capabilities[0].operations = mask(Op::message);
+  links.capabilities[0].max_message_bytes = kSmallestMessage - 1;
+  EXPECT_EQ(route({Op::write, 8, 1}, links.views).method, Method::none);
+  links.capabilities[0].max_message_bytes = kSmallestMessage;
+  EXPECT_EQ(route({Op::write, 8, 1}, links.views).method, Method::by_messages);
+}
+
+// One executing agent: what a NIC does to a word, the CPU does not see as atomic.
+TEST(Route, AtomicsBesideTheCpuAreDoneByMessages) {
+  Links links(1);
+  links.capabilities[0].atomics_by_cpu = false;
+  for (const Op op : {Op::fetch_add, Op::compare_swap}) {
+    EXPECT_EQ(route({op, 8, 1}, links.views).method, Method::by_messages);
+    links.capabilities[0].atomics_by_cpu = true;
+    EXPECT_EQ(route({op, 8, 1}, links.views).method, Method::native);
+    links.capabilities[0].atomics_by_cpu = false;
+  }
+}
+
+TEST(Route, MemoryThatALinkCannotReachIsNotGivenToIt) {
+  Links links(2);
+  links.capabilities[1].memory_kinds = 1 | 4;
+  EXPECT_EQ(chosen(route({Op::write, 1 << 30, 4}, links.views)), std::vector<int>{1});
+}
+
+TEST(Route, EveryChoiceIsUsableCapableAndNamedOnce) {
+  sim::Random random(1);
+  for (int round = 0; round < 2000; ++round) {
+    Links links(random.below(10));
+    for (std::size_t i = 0; i < links.views.size(); ++i) {
+      links.capabilities[i].operations = static_cast<std::uint8_t>(random.below(64));
+      links.capabilities[i].atomics_by_cpu = random.chance(500);
+      links.capabilities[i].max_message_bytes = static_cast<std::uint32_t>(random.below(1024));
+      links.views[i].usable = random.chance(700);
+      links.views[i].bytes_per_second = random.chance(200) ? 0 : random.below(1'000'000'000'000);
+      links.views[i].queued_bytes = random.below(1 << 24);
+    }
+    const Op op = std::array{Op::write, Op::read, Op::fetch_add}[random.below(3)];
+    const Route choice = route({op, random.below(1 << 20), 1}, links.views);
+    std::set<std::uint8_t> seen;
+    for (const std::uint8_t i : choice.chosen()) {
+      ASSERT_LT(i, links.views.size());
+      EXPECT_TRUE(seen.insert(i).second);
+      EXPECT_TRUE(links.views[i].usable);
+      const Op used = choice.method == Method::native ? op : Op::message;
+      EXPECT_NE(links.capabilities[i].operations & static_cast<std::uint8_t>(used), 0);
+    }
+    EXPECT_EQ(choice.count == 0, choice.method == Method::none);
+  }
+}
+
+}  // namespace
+}  // namespace fairway::engine

@@ -1,0 +1,151 @@
+// One write, top to bottom: six names, one hand-off between threads (docs/ARCHITECTURE.md prints the table). The engine and
+// loopback are compiled into this program with -finstrument-functions, so that every function says when it is entered and
+// left; what stood on the stack when each of the six began must be exactly what is written here. A step that is renamed, or
+// a layer that is put between two of them, fails this test: then change both the table and this list, or take the layer out.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "fairway/fairway.h"
+
+namespace trace {
+
+constexpr std::size_t kDeepest = 64;
+constexpr std::size_t kMost = 1 << 16;
+
+struct Entered {
+  std::array<void*, 12> stack;  // the innermost last
+  std::size_t depth;
+  pid_t thread;
+};
+
+std::atomic<bool> on{false};
+std::atomic<std::size_t> count{0};
+std::array<Entered, kMost> entered;
+thread_local std::array<void*, kDeepest> stack;
+thread_local std::size_t depth = 0;
+
+}  // namespace trace
+
+extern "C" [[gnu::no_instrument_function]] void __cyg_profile_func_enter(void* function, void*) {
+  if (trace::depth < trace::kDeepest) trace::stack[trace::depth] = function;
+  ++trace::depth;
+  if (!trace::on.load(std::memory_order_relaxed) || trace::depth > trace::kDeepest) return;
+  const std::size_t index = trace::count.fetch_add(1, std::memory_order_relaxed);
+  if (index >= trace::kMost) return;
+  trace::Entered& entry = trace::entered[index];
+  entry.depth = std::min(trace::depth, entry.stack.size());
+  std::memcpy(entry.stack.data(), trace::stack.data() + trace::depth - entry.depth, entry.depth * sizeof(void*));
+  entry.thread = ::gettid();
+}
+
+extern "C" [[gnu::no_instrument_function]] void __cyg_profile_func_exit(void*, void*) {
+  --trace::depth;
+}
+
+namespace fairway {
+namespace {
+
+// "fairway::engine::Worker::step(unsigned long)" -> "Worker::step"; empty for what has no name of its own.
+std::string name_of(void* function) {
+  Dl_info info{};
+  if (::dladdr(function, &info) == 0 || info.dli_sname == nullptr || info.dli_saddr != function) return {};
+  int status = 0;
+  char* demangled = abi::__cxa_demangle(info.dli_sname, nullptr, nullptr, &status);
+  std::string name = status == 0 ? demangled : info.dli_sname;
+  std::free(demangled);
+  name = name.substr(0, name.find('('));
+  for (const char* scope : {"fairway::", "engine::", "transport::", "loopback::"})
+    if (name.rfind(scope, 0) == 0) name = name.substr(std::strlen(scope));
+  return name;
+}
+
+struct Step {
+  std::string path;  // from the step before it on this thread, outermost first
+  pid_t thread;
+};
+
+// The first time that `name` was entered after `from`, with its callers out to `outermost`.
+std::optional<Step> find(const std::string& name, const std::string& outermost, std::size_t& from) {
+  const std::size_t count = std::min(trace::count.load(), trace::kMost);
+  for (std::size_t i = from; i < count; ++i) {
+    const trace::Entered& entry = trace::entered[i];
+    if (name_of(entry.stack[entry.depth - 1]) != name) continue;
+    std::string path;
+    for (std::size_t k = entry.depth; k > 0; --k) {
+      const std::string caller = name_of(entry.stack[k - 1]);
+      path = caller + (path.empty() ? "" : " > " + path);
+      if (caller == outermost) break;
+    }
+    from = i + 1;
+    return Step{path, entry.thread};
+  }
+  return std::nullopt;
+}
+
+TEST(OneWrite, TakesSixNamesAndOneHandOff) {
+  EngineOptions options;
+  options.loopback = make_loopback();
+  options.max_peers = 4;
+  auto left = Engine::open(options);
+  auto right = Engine::open(options);
+  ASSERT_TRUE(left && right);
+  const auto peer = left->connect(right->address());
+  ASSERT_TRUE(peer) << peer.status().to_string();
+  std::vector<std::byte> from(4096, std::byte{7}), to(4096);
+  const auto local = left->register_memory(from.data(), from.size(), Access::none);
+  const auto target = right->register_memory(to.data(), to.size(), Access::write);
+  const auto remote = left->import_region(*peer, *right->describe(*target));
+  ASSERT_TRUE(remote) << remote.status().to_string();
+
+  trace::on = true;
+  const auto id = left->write(*peer, Extent{{local->id, 0, 4096}, {remote->id, 0}});
+  const auto completion = left->wait(*id, std::chrono::seconds(20));
+  trace::on = false;
+  ASSERT_TRUE(completion && completion->status);
+  ASSERT_EQ(to, from);
+  ASSERT_LT(trace::count.load(), trace::kMost);
+
+  struct Expected {
+    const char* name;
+    const char* outermost;
+    const char* path;
+  };
+  // Worker::step stands in the paths only: a worker that is awake may have entered it before the write began.
+  constexpr Expected kSteps[] = {
+      {"Engine::write", "Engine::write", "Engine::write"},
+      {"Worker::submit", "Engine::write", "Engine::write > Engine::State::submit_one > Worker::submit"},
+      {"route", "Worker::step",
+       "Worker::step > Worker::pump_peers > Peer::pump > Peer::post_transfers > Peer::move > route"},
+      {"stripe", "Worker::step",
+       "Worker::step > Worker::pump_peers > Peer::pump > Peer::post_transfers > Peer::move > stripe"},
+      {"LoopbackTransport::post", "Worker::step",
+       "Worker::step > Worker::pump_peers > Worker::flush > LoopbackTransport::post"},
+  };
+  std::size_t from_here = 0;
+  std::vector<pid_t> threads;
+  for (const Expected& expected : kSteps) {
+    const auto step = find(expected.name, expected.outermost, from_here);
+    ASSERT_TRUE(step) << expected.name << " was not entered, or not in this order";
+    EXPECT_EQ(step->path, expected.path);
+    threads.push_back(step->thread);
+  }
+  EXPECT_EQ(threads[0], ::gettid());
+  EXPECT_EQ(threads[1], ::gettid());
+  std::size_t hand_offs = 0;
+  for (std::size_t i = 1; i < threads.size(); ++i) hand_offs += threads[i] != threads[i - 1];
+  EXPECT_EQ(hand_offs, 1u);
+}
+
+}  // namespace
+}  // namespace fairway
