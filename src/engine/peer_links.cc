@@ -322,6 +322,7 @@ Time Peer::link_timers(Time now) {
       else if (link.proof_step == 2 && link.proof_again <= now)
         link.proof_step = 1;
       if (link.state == LinkState::proving && link.in_flight == 0 && link.proof_step < 2) continue_proof(i);
+      if (link.proof_step < 2) next = std::min(next, after(now, kMillisecond));  // its slice may have found no room
       next = std::min({next, link.proof_deadline, link.proof_step == 2 ? link.proof_again : kNever});
     }
     if (link.is_up() && link.in_flight > 0) {

@@ -35,8 +35,8 @@ struct SliceEntry {
 // All slices of one worker that are in flight. Fixed size; owner: the worker.
 class SliceTable {
  public:
-  // Room for `capacity` pieces of transfers, and some that they cannot take: pieces may hold theirs until a link is proven
-  // or a piece was cut anew, and both need some.
+  // Room for `capacity` pieces of transfers, and some that they cannot take: pieces may hold theirs until a link is
+  // proven or a piece was cut anew, and both need some.
   explicit SliceTable(std::uint32_t capacity) : entries_(capacity + kReserve) {
     free_.reserve(entries_.size());
     for (std::size_t i = entries_.size(); i > 0; --i) free_.push_back(static_cast<std::uint32_t>(i - 1));

@@ -91,7 +91,8 @@ class Cluster {
     EXPECT_TRUE(memory) << memory.status().to_string();
     return {*peer, memory ? *memory : RemoteRegion{}};
   }
-  static Extent extent(const Node& from, const Road& road, std::uint64_t local, std::uint64_t far, std::uint64_t length) {
+  static Extent extent(const Node& from, const Road& road, std::uint64_t local, std::uint64_t far,
+                       std::uint64_t length) {
     return {{from.region.id, local, length}, {road.memory.id, far}};
   }
   Completion finish(Node& node, const Result<TransferId>& id) {
@@ -129,14 +130,14 @@ class Cluster {
     given.listen = node->host->address() + ":7000";
     if (given.job_key.empty()) given.job_key = "a key for all";
     given.max_peers = std::min<std::uint32_t>(given.max_peers, 64);
-    auto opened = EngineAccess::open(
-        given, node->host->runtime(),
-        [&](transport::RegionTable& regions, Runtime& runtime, const std::function<void()>& wake) {
-          std::vector<std::unique_ptr<transport::Transport>> transports;
-          transports.push_back(transport::make_loopback_transport(loopback, regions, runtime, wake));
-          if (wrap) transports.back() = wrap(std::move(transports.back()));
-          return transports;
-        });
+    auto opened =
+        EngineAccess::open(given, node->host->runtime(),
+                           [&](transport::RegionTable& regions, Runtime& runtime, const std::function<void()>& wake) {
+                             std::vector<std::unique_ptr<transport::Transport>> transports;
+                             transports.push_back(transport::make_loopback_transport(loopback, regions, runtime, wake));
+                             if (wrap) transports.back() = wrap(std::move(transports.back()));
+                             return transports;
+                           });
     EXPECT_TRUE(opened) << opened.status().to_string();
     node->engine = std::make_unique<Engine>(std::move(*opened));
     auto region = node->engine->register_memory(node->words.data(), kBytes, Access::all);

@@ -1,7 +1,7 @@
-// Promise 1, exactly once: every transfer that was accepted ends once, with ok or with an error that names the peer, the
-// link and the cause; also when the peer dies, its link goes down, or an engine closes.
-// Tried here: all three ways to hear of a completion under three threads, two threads that wait for or cancel one
-// transfer, closing either engine in the middle, and killed peers and broken links in the simulator.
+// Promise 1, exactly once: every transfer that was accepted ends once, with ok or with an error that names the peer,
+// the link and the cause; also when the peer dies, its link goes down, or an engine closes. Tried here: all three ways
+// to hear of a completion under three threads, two threads that wait for or cancel one transfer, closing either engine
+// in the middle, and killed peers and broken links in the simulator.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -143,8 +143,12 @@ void close_under_traffic(bool near_side) {
     EXPECT_EQ(pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8)).status().code(), ErrorCode::closed);
   }
 }
-TEST(ExactlyOnce, ClosingTheNearEngineEndsEveryTransferOnce) { close_under_traffic(true); }
-TEST(ExactlyOnce, ClosingTheFarEngineEndsEveryTransferOnce) { close_under_traffic(false); }
+TEST(ExactlyOnce, ClosingTheNearEngineEndsEveryTransferOnce) {
+  close_under_traffic(true);
+}
+TEST(ExactlyOnce, ClosingTheFarEngineEndsEveryTransferOnce) {
+  close_under_traffic(false);
+}
 
 TEST(ExactlyOnce, AWaiterIsReleasedWhenItsEngineCloses) {
   Pair pair;
@@ -157,9 +161,7 @@ TEST(ExactlyOnce, AWaiterIsReleasedWhenItsEngineCloses) {
       if (pair.left.engine().poll_peer_events(events) == 0) break;
     }
   });
-  std::thread for_counter([&] {
-    EXPECT_EQ(pair.left.engine().wait_counter(1, 1, kSoon).code(), ErrorCode::closed);
-  });
+  std::thread for_counter([&] { EXPECT_EQ(pair.left.engine().wait_counter(1, 1, kSoon).code(), ErrorCode::closed); });
   pair.left.close();
   waiter.join();
   for_peers.join();
@@ -183,7 +185,10 @@ void end_with_fault(std::uint64_t seed, bool kill) {
       case 0:
       case 1: id = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 8000), options); break;
       case 2: id = a.engine->read(road.peer, Cluster::extent(a, road, 0, 0, 8000), options); break;
-      case 3: options.notify = {}; id = a.engine->send(road.peer, 1, {a.region.id, 0, 3000}, options); break;
+      case 3:
+        options.notify = {};
+        id = a.engine->send(road.peer, 1, {a.region.id, 0, 3000}, options);
+        break;
       case 4: id = a.engine->receive(road.peer, 1, {a.region.id, 0, 3000}, options); break;
       default: id = a.engine->fetch_add(road.peer, {road.memory.id, 8}, 1, options); break;
     }

@@ -1,7 +1,7 @@
-// Promise 2, visible: ok means that every byte is there for whom the memory belongs to, and the notification came exactly
-// once and after all bytes, however the transfer was cut and reordered. After an error it comes at most once, never early.
-// Tried here: striped writes over NICs that reorder, lose, refuse and break; the bytes are looked at in the moment when the
-// notification is seen, and every count is compared with the completions.
+// Promise 2, visible: ok means that every byte is there for whom the memory belongs to, and the notification came
+// exactly once and after all bytes, however the transfer was cut and reordered. After an error it comes at most once,
+// never early. Tried here: striped writes over NICs that reorder, lose, refuse and break; the bytes are looked at in
+// the moment when the notification is seen, and every count is compared with the completions.
 #include <array>
 #include <atomic>
 #include <map>
@@ -107,7 +107,8 @@ void notify_under_faults(std::uint64_t seed, bool breaks, bool lowered) {
       look();
     }
     ASSERT_TRUE(all_done());
-    cluster.run(10 * kMillisecond);  // delivered to the peer's engine; its worker has yet to put it into the user's queue
+    cluster.run(10 *
+                kMillisecond);  // delivered to the peer's engine; its worker has yet to put it into the user's queue
     look();
     for (const std::uint32_t number : mine) {
       EXPECT_TRUE(writes[number].status) << writes[number].status.to_string();
@@ -137,8 +138,8 @@ TEST(Visible, WritesByMessagesAreNoDifferent) {
   }
 }
 
-// Counters ride on the write as native immediates where the NIC has them. A NIC that takes only some of what it is given,
-// and links that break, must not change the count.
+// Counters ride on the write as native immediates where the NIC has them. A NIC that takes only some of what it is
+// given, and links that break, must not change the count.
 TEST(Visible, CountersCountEachWriteOnceThoughImmediatesAreRefusedAndLinksBreak) {
   for (std::uint64_t seed = 1; seed <= 25; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -156,7 +157,8 @@ TEST(Visible, CountersCountEachWriteOnceThoughImmediatesAreRefusedAndLinksBreak)
     std::uint64_t ok = 0, failed = 0;
     for (int round = 0; round < 5; ++round) {
       std::vector<TransferId> ids;
-      for (int i = 0; i < 40; ++i) ids.push_back(*a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 32), counted));
+      for (int i = 0; i < 40; ++i)
+        ids.push_back(*a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 32), counted));
       cluster.run((seed * 13 + static_cast<std::uint64_t>(round) * 29) % 200 * kMicrosecond);
       cluster.fabric().break_device(*a.host, static_cast<std::size_t>(round) % 2, 500 * kMicrosecond);
       for (const TransferId id : ids) (cluster.finish(a, id).status ? ok : failed) += 1;

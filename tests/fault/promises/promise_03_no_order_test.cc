@@ -1,6 +1,6 @@
 // Promise 3, no order between transfers unless `after` asks for it, so that every link can be used.
-// Tried here: that a large transfer uses all links and holds up nobody behind it, and that `after` holds its transfer back
-// until the first one is visible, whatever the links, the peers, the workers and the outcome.
+// Tried here: that a large transfer uses all links and holds up nobody behind it, and that `after` holds its transfer
+// back until the first one is visible, whatever the links, the peers, the workers and the outcome.
 #include <vector>
 
 #include "cluster.h"
@@ -138,12 +138,14 @@ TEST(NoOrder, ACancelledDependentTakesNoOtherWithIt) {
     const auto other = left.write(pair.to_right, pair.extent(0, 8, 8), after(*gate));
     const auto another = left.write(pair.to_right, pair.extent(0, 8, 8), after(*gate));
     if (first_ok) {
-      EXPECT_TRUE(finish(pair.right.engine(), pair.right.engine().send(to_left, 5, {pair.right.region().id, 0, 8})).status);
+      EXPECT_TRUE(
+          finish(pair.right.engine(), pair.right.engine().send(to_left, 5, {pair.right.region().id, 0, 8})).status);
     } else {
       ASSERT_TRUE(left.cancel(*first, kSoon));
     }
     EXPECT_EQ(finish(left, dependents[0]).status.code(), first_ok ? ErrorCode::ok : ErrorCode::dependency_failed);
-    EXPECT_EQ(left.wait(*other, Timeout(2000)).status().code(), ErrorCode::timed_out) << "it was started by another's end";
+    EXPECT_EQ(left.wait(*other, Timeout(2000)).status().code(), ErrorCode::timed_out)
+        << "it was started by another's end";
     ASSERT_TRUE(left.cancel(*gate, kSoon));
     EXPECT_EQ(finish(left, other).status.code(), ErrorCode::dependency_failed);
     EXPECT_EQ(finish(left, another).status.code(), ErrorCode::dependency_failed);
@@ -157,7 +159,8 @@ TEST(NoOrder, AChainOfFailuresMayBeLong) {
   Pair pair(options);
   Engine& left = pair.left.engine();
   std::vector<TransferId> chain{*left.receive(pair.to_right, 5, {pair.left.region().id, 0, 8})};
-  while (chain.size() <= kLength) chain.push_back(*left.write(pair.to_right, pair.extent(0, 0, 8), after(chain.back())));
+  while (chain.size() <= kLength)
+    chain.push_back(*left.write(pair.to_right, pair.extent(0, 0, 8), after(chain.back())));
   ASSERT_TRUE(left.cancel(chain.front(), kSoon));
   EXPECT_EQ(finish(left, chain.back()).status.code(), ErrorCode::dependency_failed);
 }
@@ -172,7 +175,8 @@ TEST(NoOrder, UrgentTransfersPassThoseThatWaitForRoom) {
   std::vector<TransferId> bulk;
   RequestOptions options;
   options.priority = Priority::bulk;
-  for (int i = 0; i < 50; ++i) bulk.push_back(*a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 4096), options));
+  for (int i = 0; i < 50; ++i)
+    bulk.push_back(*a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 4096), options));
   options.priority = Priority::urgent;
   const auto urgent = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 8), options);
   EXPECT_TRUE(cluster.finish(a, urgent).status);

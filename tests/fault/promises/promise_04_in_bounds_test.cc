@@ -88,9 +88,8 @@ std::vector<std::pair<std::string, Bytes>> honest_records(const Victim& victim) 
   });
   make("flush", RecordType::flush, [&](auto& w) { region(w, victim.writable()); });
   for (const std::uint32_t token : {0u, 1u, 2u})  // one of them is a request of ours
-    make("reply", RecordType::reply, [&](auto& w) {
-      w.put(token).put(token + 1).put(std::uint8_t{0}).put(std::uint64_t{1}).put_bytes(data);
-    });
+    make("reply", RecordType::reply,
+         [&](auto& w) { w.put(token).put(token + 1).put(std::uint8_t{0}).put(std::uint64_t{1}).put_bytes(data); });
   make("echo", RecordType::echo, [&](auto& w) { w.put(std::uint8_t{0}).put_bytes(Bytes(64)); });
   make("echo_reply", RecordType::echo_reply, [&](auto& w) { w.put_bytes(Bytes(64)); });
   return records;
@@ -193,7 +192,8 @@ TEST(InBounds, FloodsAreEndedNotStored) {
     ByteWriter(bytes).put(static_cast<std::uint8_t>(type)).put(a).put(b);
     return bytes;
   };
-  flood("events beyond the credits", [&](Victim& victim, std::uint32_t i) { say(victim, record(RecordType::event, i), i); });
+  flood("events beyond the credits",
+        [&](Victim& victim, std::uint32_t i) { say(victim, record(RecordType::event, i), i); });
   flood("counters beyond the table", [&](Victim& victim, std::uint32_t i) {
     Bytes bytes(5);
     ByteWriter(bytes).put(static_cast<std::uint8_t>(RecordType::counter)).put(i);
@@ -249,7 +249,8 @@ TEST(InBounds, AnHonestPeerIsNotTakenForAFlood) {
   counted.notify = {NotifyKind::counter, 1, {}, {}, 0, false};
   checked.checksum = true;
   std::vector<TransferId> ids;
-  for (int i = 0; i < 600; ++i) ids.push_back(*a.engine->write(there.peer, Cluster::extent(a, there, 0, 0, 8), counted));
+  for (int i = 0; i < 600; ++i)
+    ids.push_back(*a.engine->write(there.peer, Cluster::extent(a, there, 0, 0, 8), counted));
   cluster.run(20 * kMillisecond);
   EXPECT_TRUE(cluster.finish(b, b.engine->write(back.peer, Cluster::extent(b, back, 0, 64, 8), checked)).status);
   for (const TransferId id : ids) {
@@ -279,7 +280,8 @@ TEST(InBounds, ADescriptorThatPromisesMoreIsRefusedAtTheTarget) {
       return Extent{{a.region.id, 0, length}, {remote->id, offset}};
     };
     std::memset(a.data(), 0xee, Cluster::kBytes);
-    for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{4000}, std::uint64_t{4096}, std::uint64_t{1} << 29}) {
+    for (const std::uint64_t offset :
+         {std::uint64_t{0}, std::uint64_t{4000}, std::uint64_t{4096}, std::uint64_t{1} << 29}) {
       EXPECT_FALSE(cluster.finish(a, a.engine->write(road.peer, at(offset, 200))).status);
       if (offset != 0) {
         EXPECT_FALSE(cluster.finish(a, a.engine->read(road.peer, at(offset, 200))).status);

@@ -29,7 +29,8 @@ TEST(Revocable, MemoryIsTheOwnersAloneOnceDeregisterSaysFenced) {
       const std::uint64_t packed = latest.load();
       const RemoteRegionId target{static_cast<std::uint32_t>(packed), static_cast<std::uint32_t>(packed >> 32)};
       const Extent extent{{source.id, writes ? 0u : 512u * 1024, memory.size()}, {target, 0}};
-      const auto id = writes ? pair.left.engine().write(pair.to_right, extent) : pair.left.engine().read(pair.to_right, extent);
+      const auto id =
+          writes ? pair.left.engine().write(pair.to_right, extent) : pair.left.engine().read(pair.to_right, extent);
       if (!id) continue;
       const Completion done = finish(pair.left.engine(), id);
       if (done.status) {
@@ -53,7 +54,8 @@ TEST(Revocable, MemoryIsTheOwnersAloneOnceDeregisterSaysFenced) {
     ASSERT_TRUE(pair.right.engine().deregister(*region, kSoon));
     const auto mine = static_cast<std::uint8_t>(0x80 + round);
     std::memset(memory.data(), mine, memory.size());
-    for (int look = 0; look < 20; ++look) ASSERT_TRUE(all_are(memory.data(), memory.size(), mine)) << "a byte landed late";
+    for (int look = 0; look < 20; ++look)
+      ASSERT_TRUE(all_are(memory.data(), memory.size(), mine)) << "a byte landed late";
     EXPECT_TRUE(pair.left.engine().release(*remote));
   }
   stop = true;
@@ -68,7 +70,8 @@ TEST(Revocable, TheInitiatorsOwnMemoryIsNeitherReadNorWrittenAfterCancel) {
     std::memset(pair.left.data(), 0x11, 1 << 20);
     const bool writes = round % 2 == 0;
     const Extent extent = pair.extent(0, 0, 1 << 20);
-    const auto id = writes ? pair.left.engine().write(pair.to_right, extent) : pair.left.engine().read(pair.to_right, extent);
+    const auto id =
+        writes ? pair.left.engine().write(pair.to_right, extent) : pair.left.engine().read(pair.to_right, extent);
     ASSERT_TRUE(id);
     if (round % 3 == 0) std::this_thread::yield();
     const auto cancelled = pair.left.engine().cancel(*id, kSoon);
@@ -171,7 +174,8 @@ TEST(Revocable, PeersThatMustAgreeAreWaitedForUntilNoneOfTheirSlicesIsLeft) {
     const auto other = a.engine->import_region(road.peer, *b.engine->describe(*spare));
     ASSERT_TRUE(other);
     // The region that goes is not the first one of the list.
-    const std::vector<Extent> list{{{a.region.id, 0, 8}, {other->id, 0}}, {{a.region.id, 8, 30'000}, {road.memory.id, 8}}};
+    const std::vector<Extent> list{{{a.region.id, 0, 8}, {other->id, 0}},
+                                   {{a.region.id, 8, 30'000}, {road.memory.id, 8}}};
     std::memset(a.data(), 0x11, Cluster::kBytes);
     const auto id = a.engine->write(road.peer, std::span<const Extent>(list));
     cluster.run(seed * 10 * kMicrosecond);

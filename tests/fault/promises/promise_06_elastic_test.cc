@@ -1,7 +1,7 @@
 // Promise 6, elastic: engines join, leave and restart at any time and nobody else pauses. A restarted peer is a new
 // incarnation: old handles fail fast and say so, new ones work.
-// Tried here: killed hosts that come back at their address, handles of their first life, traffic between others meanwhile,
-// and 64 engines that connect all to all in one moment, as threads and in the simulator.
+// Tried here: killed hosts that come back at their address, handles of their first life, traffic between others
+// meanwhile, and 64 engines that connect all to all in one moment, as threads and in the simulator.
 #include <atomic>
 #include <set>
 #include <thread>
@@ -82,14 +82,16 @@ TEST(Elastic, PeersComeAndGoForEverInABoundedTable) {
     for (bool gone = false; !gone;) {
       ASSERT_TRUE(hub.engine().wait_peer_event(kSoon));
       const std::size_t count = hub.engine().poll_peer_events(events);
-      for (std::size_t i = 0; i < count; ++i) gone |= events[i].kind == PeerEvent::Kind::down && events[i].peer == *peer;
+      for (std::size_t i = 0; i < count; ++i)
+        gone |= events[i].kind == PeerEvent::Kind::down && events[i].peer == *peer;
     }
   }
 }
 
 TEST(Elastic, ConnectingAgainToALivingPeerGivesTheSameOne) {
   Pair pair;
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(*pair.left.engine().connect(pair.right.engine().address(), kSoon), pair.to_right);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(*pair.left.engine().connect(pair.right.engine().address(), kSoon), pair.to_right);
   EXPECT_TRUE(pair.left.engine().disconnect(pair.to_right));
   EXPECT_FALSE(pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8)));
   const auto again = pair.left.engine().connect(pair.right.engine().address(), kSoon);

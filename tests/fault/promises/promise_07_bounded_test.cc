@@ -1,8 +1,7 @@
 // Promise 7, bounded: a stated few KiB of memory per connected peer, the rest with transfers in flight, nothing with
-// history. A full queue is a count and never an unbounded list. Submitting hands off: it neither touches the payload nor
-// waits nor allocates.
-// Tried here: allocations counted by a replaced operator new, receivers that never drain, payload that cannot be read when
-// it is submitted, and a process without descriptors or memory to spare.
+// history. A full queue is a count and never an unbounded list. Submitting hands off: it neither touches the payload
+// nor waits nor allocates. Tried here: allocations counted by a replaced operator new, receivers that never drain,
+// payload that cannot be read when it is submitted, and a process without descriptors or memory to spare.
 #include <array>
 #include <csignal>
 #include <cstring>
@@ -58,7 +57,8 @@ TEST(Bounded, APeerCostsAFewKiBAndItsHistoryNothing) {
   const auto loopback = make_loopback();
   Node hub(options_of(loopback, "hub"), 4096);
   std::vector<std::unique_ptr<Node>> others;
-  for (int i = 0; i < 33; ++i) others.push_back(std::make_unique<Node>(options_of(loopback, "o" + std::to_string(i)), 4096));
+  for (int i = 0; i < 33; ++i)
+    others.push_back(std::make_unique<Node>(options_of(loopback, "o" + std::to_string(i)), 4096));
   std::vector<PeerId> peers;
   std::vector<RemoteRegion> memory;
   std::int64_t before = 0;
@@ -156,7 +156,8 @@ TEST(Bounded, AReceiverThatNeverDrainsHoldsItsSendersBackAndGrowsNoList) {
       EXPECT_TRUE(finish(pair.right.engine(), id).status);
     }
   });
-  while (events < 256 && pair.right.engine().wait_notification(kSoon)) events += pair.right.engine().poll_notifications(got);
+  while (events < 256 && pair.right.engine().wait_notification(kSoon))
+    events += pair.right.engine().poll_notifications(got);
   receiver.join();
   for (const TransferId id : ids) EXPECT_TRUE(finish(pair.left.engine(), id).status);
 }
@@ -248,7 +249,8 @@ TEST(Bounded, OutOfDescriptorsIsAnErrorThatSaysSoAndNothingElseBreaks) {
     if (more) return "an engine opened without a descriptor to be had";
     if (more.status().code() != ErrorCode::resource_exhausted) return "open: " + more.status().to_string();
     const auto memory = pair.left.engine().allocate(4096, Access::all);
-    if (memory || memory.status().code() != ErrorCode::resource_exhausted) return "allocate: " + memory.status().to_string();
+    if (memory || memory.status().code() != ErrorCode::resource_exhausted)
+      return "allocate: " + memory.status().to_string();
     const auto connected = pair.left.engine().connect("127.0.0.1:1", std::chrono::milliseconds(200));
     if (connected) return "connected without a descriptor";
     const auto id = pair.left.engine().write(pair.to_right, pair.extent(0, 0, 64));

@@ -1,7 +1,7 @@
-// Promise 8, alive: a killed process on a living host is noticed at once; a frozen one, a dead host or a partition within
-// a set bound; on both sides. Every wait takes a timeout.
-// Tried here: each of these faults with work in flight and without, the time measured on the virtual clock, a thawed peer
-// that must learn that it was declared dead, and every waiting call with nothing to wait for.
+// Promise 8, alive: a killed process on a living host is noticed at once; a frozen one, a dead host or a partition
+// within a set bound; on both sides. Every wait takes a timeout. Tried here: each of these faults with work in flight
+// and without, the time measured on the virtual clock, a thawed peer that must learn that it was declared dead, and
+// every waiting call with nothing to wait for.
 #include <array>
 #include <vector>
 
@@ -124,7 +124,8 @@ TEST(Alive, EveryWaitTakesATimeout) {
   Pair pair;
   Engine& engine = pair.left.engine();
   std::array<PeerEvent, 16> events;
-  while (engine.poll_peer_events(events) > 0) {}
+  while (engine.poll_peer_events(events) > 0) {
+  }
   constexpr Timeout kShort = std::chrono::milliseconds(3);
   const auto id = engine.receive(pair.to_right, 1, {pair.left.region().id, 0, 8});
   EXPECT_EQ(engine.wait(*id, kShort).status().code(), ErrorCode::timed_out);

@@ -1,5 +1,5 @@
-// Promise 9, survives: a lost link's unfinished slices move to the links that remain, but only once the old link is fenced
-// for them, so nothing is lost, applied twice or applied late. What cannot be known fails as outcome unknown.
+// Promise 9, survives: a lost link's unfinished slices move to the links that remain, but only once the old link is
+// fenced for them, so nothing is lost, applied twice or applied late. What cannot be known fails as outcome unknown.
 // Tried here: links that break again and again under writes, reads, sends and atomics, with frames of the old link that
 // arrive late and after the target used the memory anew; then links that never come back.
 #include <numeric>
@@ -74,7 +74,8 @@ TEST(Survives, NothingOfAnOldLinkLandsAfterTheTransferIsDone) {
     Cluster::Node& target = reads ? a : b;
     std::memset(target.data(), 0x99, Cluster::kBytes);
     cluster.run(100 * kMillisecond);
-    for (std::size_t i = 0; i < Cluster::kBytes; ++i) ASSERT_EQ(target.data()[i], 0x99) << "byte " << i << " landed late";
+    for (std::size_t i = 0; i < Cluster::kBytes; ++i)
+      ASSERT_EQ(target.data()[i], 0x99) << "byte " << i << " landed late";
     stopped += cluster.fabric().late_frames_stopped();
   }
   EXPECT_GT(stopped, 0u) << "no frame was late: nothing was tried";

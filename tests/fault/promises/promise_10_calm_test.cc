@@ -1,7 +1,7 @@
 // Promise 10, calm: with more threads than cores nothing collapses: waiters spin for microseconds, then sleep in the
 // kernel. An idle engine with 64 peers uses less than half a percent of a core.
-// Tried here: the processor time of an idle hub's own threads, of many waiters that wait for nothing, and the progress of
-// many busy engines on few cores.
+// Tried here: the processor time of an idle hub's own threads, of many waiters that wait for nothing, and the progress
+// of many busy engines on few cores.
 #include <atomic>
 #include <cstdio>
 #include <filesystem>

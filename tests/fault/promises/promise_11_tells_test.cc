@@ -1,7 +1,7 @@
-// Promise 11, tells: explain says which route a transfer takes or took, why the others were not, what it should reach and
-// what it reached. Counters per link are on by default. The library neither prints nor ends the process (symbols.py looks).
-// Tried here: every reason for which a link is not taken, plans against what then happened, and the counters against what
-// was asked for.
+// Promise 11, tells: explain says which route a transfer takes or took, why the others were not, what it should reach
+// and what it reached. Counters per link are on by default. The library neither prints nor ends the process (symbols.py
+// looks). Tried here: every reason for which a link is not taken, plans against what then happened, and the counters
+// against what was asked for.
 #include <array>
 #include <vector>
 
@@ -57,7 +57,8 @@ TEST(Tells, ThePlanNamesTheLinksTheirSharesAndWhyTheOthersAreLeft) {
   EXPECT_EQ(past->state, "ok");
   EXPECT_EQ(past->bytes_done, 64 * Cluster::kBytes);
   EXPECT_GT(past->reached, 0);
-  for (const char* name : {"nic0", "nic1", "nic2"}) EXPECT_EQ(line(*past, name)->taken, line(*plan, name)->taken) << name;
+  for (const char* name : {"nic0", "nic1", "nic2"})
+    EXPECT_EQ(line(*past, name)->taken, line(*plan, name)->taken) << name;
   large.operation = Operation::read;
   const auto read = a.engine->explain(large);
   ASSERT_TRUE(read);
@@ -149,7 +150,8 @@ TEST(Tells, InFlightAndPastTransfersCanBeExplainedUpToTheLast1024) {
   const auto first = pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8));
   (void)finish(pair.left.engine(), first);
   EXPECT_EQ(pair.left.engine().explain(*first)->state, "ok");
-  for (int i = 0; i < 1024; ++i) (void)finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8)));
+  for (int i = 0; i < 1024; ++i)
+    (void)finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8)));
   EXPECT_EQ(pair.left.engine().explain(*first).status().code(), ErrorCode::not_found);
   const auto all = pair.left.engine().explain(pair.to_right);
   ASSERT_TRUE(all);
@@ -159,7 +161,8 @@ TEST(Tells, InFlightAndPastTransfersCanBeExplainedUpToTheLast1024) {
 
 TEST(Tells, MetricsAgreeWithWhatWasAskedFor) {
   Pair pair;
-  for (int i = 0; i < 10; ++i) (void)finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 1000)));
+  for (int i = 0; i < 10; ++i)
+    (void)finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 1000)));
   const std::uint64_t index[] = {1 << 21};
   const Paged outside{pair.left.region().id, pair.remote.id, 8, 1, 1, index, index};
   EXPECT_FALSE(finish(pair.left.engine(), pair.left.engine().write(pair.to_right, outside)).status);

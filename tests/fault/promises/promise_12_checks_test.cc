@@ -1,7 +1,7 @@
-// Promise 12, checks: an end-to-end checksum can be switched on, and a path is proven by writing and reading back on our
-// own scratch memory before it is trusted.
-// Tried here: a transport that spoils bytes on the way, in either direction and of messages too, with and without the
-// checksum; links that lie from the first byte on, or from the second epoch on.
+// Promise 12, checks: an end-to-end checksum can be switched on, and a path is proven by writing and reading back on
+// our own scratch memory before it is trusted. Tried here: a transport that spoils bytes on the way, in either
+// direction and of messages too, with and without the checksum; links that lie from the first byte on, or from the
+// second epoch on.
 #include <functional>
 #include <unordered_map>
 #include <vector>
@@ -22,7 +22,8 @@ using Spoil = std::function<void(const transport::Slice&)>;
 
 class Faulty final : public Relay {
  public:
-  Faulty(std::unique_ptr<transport::Transport> below, Spoil spoil) : Relay(std::move(below)), spoil_(std::move(spoil)) {}
+  Faulty(std::unique_ptr<transport::Transport> below, Spoil spoil)
+      : Relay(std::move(below)), spoil_(std::move(spoil)) {}
   std::size_t post(std::span<const transport::Slice> slices) override {
     const std::size_t taken = below_->post(slices);
     for (const transport::Slice& slice : slices.first(taken)) posted_[slice.token] = slice;
@@ -67,7 +68,8 @@ TEST(Checks, AByteThatWasSpoiledOnTheWayIsFoundWhereverItIs) {
     EXPECT_NE(done.status.effect(), Effect::not_applied);
     EXPECT_TRUE(cluster.finish(a, a.engine->write(road.peer, extent)).status) << "nobody asked";
     target = a.data() + at - 100;
-    EXPECT_EQ(cluster.finish(a, a.engine->read(road.peer, extent, checked)).status.code(), ErrorCode::checksum_mismatch);
+    EXPECT_EQ(cluster.finish(a, a.engine->read(road.peer, extent, checked)).status.code(),
+              ErrorCode::checksum_mismatch);
     target = nullptr;
     std::memset(a.data(), 0x33, Cluster::kBytes);
     EXPECT_TRUE(cluster.finish(a, a.engine->write(road.peer, extent, checked)).status);

@@ -1,7 +1,7 @@
 // Promise 13, private: a peer must prove that it knows the job's key before anything of it beyond one fixed hello is
 // parsed, and the defaults expose nothing beyond the host.
-// Tried here, on whole engines: other keys and none, bytes of strangers at the engine's door, addresses beyond loopback,
-// and what a description gives away. tests/unit/control and tests/fault/control try the handshake itself.
+// Tried here, on whole engines: other keys and none, bytes of strangers at the engine's door, addresses beyond
+// loopback, and what a description gives away. tests/unit/control and tests/fault/control try the handshake itself.
 #include <algorithm>
 #include <array>
 #include <vector>

@@ -11,8 +11,9 @@
 using namespace fairway;
 using hostile::Victim;
 
-// A live engine and a peer that says whatever the input says. One input is a list of {what, length, bytes}: records (their
-// number is put right, so that they get further than the window), raw records, control messages, events of the link.
+// A live engine and a peer that says whatever the input says. One input is a list of {what, length, bytes}: records
+// (their number is put right, so that they get further than the window), raw records, control messages, events of the
+// link.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   ByteReader reader(std::as_bytes(std::span(data, size)));
   const auto flags = reader.get<std::uint8_t>();

@@ -16,7 +16,7 @@ sim::SimulationOptions quiet(std::uint64_t seed) {
 }
 
 constexpr std::size_t kGap = Victim::kRegion;
-constexpr std::size_t kOwn = kGap + 4 * Victim::kRegion;    // the region closed to peers
+constexpr std::size_t kOwn = kGap + 4 * Victim::kRegion;         // the region closed to peers
 constexpr std::size_t kHidden = kOwn + 3 * Victim::kRegion / 4;  // the secret, to the region's end
 constexpr std::size_t kHiddenBytes = Victim::kRegion / 4;
 
@@ -179,7 +179,9 @@ void Victim::settle(Time time) {
 std::string Victim::broken() const {
   const auto* bytes = reinterpret_cast<const std::byte*>(words_.data());
   // Open are the writable region, and of the closed one where the victim itself reads and receives.
-  const auto within = [](std::size_t i, std::size_t begin, std::size_t length) { return i >= begin && i - begin < length; };
+  const auto within = [](std::size_t i, std::size_t begin, std::size_t length) {
+    return i >= begin && i - begin < length;
+  };
   for (std::size_t i = 0; i < 8 * kRegion; ++i) {
     const bool open = within(i, kGap, kRegion) || within(i, kOwn + kReadAt, kReadBytes) ||
                       within(i, kOwn + kSmallAt, kSmallBytes) || within(i, kOwn + kLargeAt, kLargeBytes);

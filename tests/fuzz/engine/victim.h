@@ -17,8 +17,8 @@
 
 namespace fairway::hostile {
 
-// A real engine in the simulator and a peer that knows the job's key, speaks control as it should, and lies in everything
-// that it says with it and over its link. Each transfer of the victim counts its completions.
+// A real engine in the simulator and a peer that knows the job's key, speaks control as it should, and lies in
+// everything that it says with it and over its link. Each transfer of the victim counts its completions.
 class Victim final : public control::Observer {
  public:
   static constexpr std::size_t kRegion = 4096;
@@ -26,10 +26,10 @@ class Victim final : public control::Observer {
   static constexpr std::byte kSecret{0xc3};  // at the end of the region closed to peers
 
   struct Options {
-    bool hold = false;         // the victim's own slices stay in flight until they are stopped
-    bool with_writes = true;   // the victim's device has writes and reads
-    bool greet = true;         // with an honest hello
-    bool transfers = true;     // one of each kind is started
+    bool hold = false;        // the victim's own slices stay in flight until they are stopped
+    bool with_writes = true;  // the victim's device has writes and reads
+    bool greet = true;        // with an honest hello
+    bool transfers = true;    // one of each kind is started
   };
   Victim() : Victim(Options{}) {}
   explicit Victim(const Options& options);
@@ -41,12 +41,12 @@ class Victim final : public control::Observer {
   void event(transport::EventKind kind, std::uint64_t value);
   void settle(Time time = 200 * kMicrosecond);
 
-  // Empty, or what of the victim is not as it must be: a byte outside the writable region changed, the secret was sent, a
-  // transfer completed twice, it is down for another reason than the peer's bad words.
+  // Empty, or what of the victim is not as it must be: a byte outside the writable region changed, the secret was sent,
+  // a transfer completed twice, it is down for another reason than the peer's bad words.
   std::string broken() const;
   // Closes the victim: then every transfer has completed exactly once, or this says which has not.
   std::string close();
-  bool up() const { return up_; }  // as the peer sees it
+  bool up() const { return up_; }               // as the peer sees it
   const Status& down() const { return down_; }  // why the victim ended the session; ok: it did not
 
   Engine& engine() { return *engine_; }

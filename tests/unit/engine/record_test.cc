@@ -131,7 +131,8 @@ void deliver_exactly_once(std::uint64_t seed, std::uint32_t first) {
 }
 
 TEST(RecordStream, ALossyRoadDeliversExactlyOnce) {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) deliver_exactly_once(seed, 0u - static_cast<std::uint32_t>(50 * seed));
+  for (std::uint64_t seed = 1; seed <= 20; ++seed)
+    deliver_exactly_once(seed, 0u - static_cast<std::uint32_t>(50 * seed));
 }
 
 TEST(RecordStream, TheReceiverAcceptsAcrossTheWrapOfItsNumbers) {

@@ -1,7 +1,8 @@
-// One write, top to bottom: six names, one hand-off between threads (docs/ARCHITECTURE.md prints the table). The engine and
-// loopback are compiled into this program with -finstrument-functions, so that every function says when it is entered and
-// left; what stood on the stack when each of the six began must be exactly what is written here. A step that is renamed, or
-// a layer that is put between two of them, fails this test: then change both the table and this list, or take the layer out.
+// One write, top to bottom: six names, one hand-off between threads (docs/ARCHITECTURE.md prints the table). The engine
+// and loopback are compiled into this program with -finstrument-functions, so that every function says when it is
+// entered and left; what stood on the stack when each of the six began must be exactly what is written here. A step
+// that is renamed, or a layer that is put between two of them, fails this test: then change both the table and this
+// list, or take the layer out.
 #include <algorithm>
 #include <array>
 #include <atomic>
