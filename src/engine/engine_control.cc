@@ -48,7 +48,8 @@ void Engine::State::session_down(control::SessionId session, const Status& given
   if (!info) return;
   const std::string name = info->peer.name.empty() ? info->peer.address : info->peer.name;
   const Status reason = closed() ? Status(ErrorCode::cancelled, "this engine is closing") : given;
-  const Status named = reason.peer().empty() ? reason.with_peer(name) : reason;
+  const Status why = closed() ? Status(ErrorCode::cancelled, "the engine is closing") : reason;
+  const Status named = why.peer().empty() ? why.with_peer(name) : why;
   if (!peers.set_down(info->id, named)) return;
   peer_events.push({PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, named});
   {
