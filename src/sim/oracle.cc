@@ -221,6 +221,22 @@ void Oracle::check_order() {
   }
 }
 
+void Oracle::check_counters(Application& app) {
+  if (!app.engine || app.dead) return;
+  for (std::uint32_t immediate = 0; immediate < kCounters; ++immediate) {
+    std::uint64_t sure = 0, possible = 0;
+    for (const Job& job : jobs_) {
+      if (job.to != &app || job.notify != NotifyKind::counter || job.immediate != immediate || !job.accepted) continue;
+      if (job.completed && job.status) ++sure;
+      if (!job.completed || job.status || job.status.effect() != Effect::not_applied) ++possible;
+    }
+    const std::uint64_t counted = app.engine->counter(immediate);
+    if (counted < sure || counted > possible)
+      fail(app.name + " counted " + std::to_string(counted) + " notifications of " + std::to_string(immediate) + ", not " +
+           std::to_string(sure) + (possible != sure ? " to " + std::to_string(possible) : ""));
+  }
+}
+
 void Oracle::check_end(std::vector<std::unique_ptr<Application>>& applications) {
   for (Job& job : jobs_) {
     if (!job.accepted || job.from->dead) continue;

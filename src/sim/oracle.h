@@ -16,6 +16,8 @@ namespace fairway::sim {
 class Oracle;
 struct Job;
 
+inline constexpr std::uint32_t kCounters = 4;  // different immediates of notifications that are counted
+
 // One engine's life in a campaign: the engine, its memory, whom it knows.
 struct Application {
   Host* host = nullptr;
@@ -68,6 +70,7 @@ struct Job {
   Status status;
   Time submitted = 0;
   std::uint32_t notified = 0;  // times its event was seen at the target
+  std::uint32_t immediate = 0;
   bool bytes_matter = true;    // false once a range was given away otherwise
 };
 
@@ -94,6 +97,8 @@ class Oracle {
   void check_memory(Application& app);
   // Of jobs that wait for another one: that they did not begin.
   void check_order();
+  // Of a target: that it counted each notification of the jobs that are ok once, and none that cannot have come.
+  void check_counters(Application& app);
   void check_end(std::vector<std::unique_ptr<Application>>& applications);
 
   void fail(const std::string& what);

@@ -191,7 +191,8 @@ void Campaign::add_options(Job& job, Request& request) {
   if (job.operation == Operation::write && random_.chance(500)) {
     job.notify = options.notify.kind = random_.chance(700) ? NotifyKind::event : NotifyKind::counter;
     options.notify.immediate =
-        job.notify == NotifyKind::event ? job.number : static_cast<std::uint32_t>(random_.below(4));
+        job.notify == NotifyKind::event ? job.number : static_cast<std::uint32_t>(random_.below(kCounters));
+    job.immediate = options.notify.immediate;
     if (job.notify == NotifyKind::event && random_.chance(400)) {
       job.message.resize(random_.between(1, kMaxNotifyMessage));
       for (std::size_t i = 0; i < job.message.size(); ++i) job.message[i] = pattern(job.number, i);

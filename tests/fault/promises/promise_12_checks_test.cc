@@ -48,8 +48,8 @@ Cluster::Wrap faulty(Spoil spoil) {
 }
 
 TEST(Checks, AByteThatWasSpoiledOnTheWayIsFoundWhereverItIs) {
+  std::uint8_t* target = nullptr;  // spoiled when a write or read is done; outlives the cluster
   Cluster cluster;
-  std::uint8_t* target = nullptr;  // spoiled when a write or read is done
   auto& a = cluster.add({nic()}, {}, faulty([&](const transport::Slice& slice) {
                           if (target != nullptr && slice.op != Op::message && slice.length > 64) *target ^= 1;
                         }));
@@ -78,8 +78,8 @@ TEST(Checks, AByteThatWasSpoiledOnTheWayIsFoundWhereverItIs) {
 }
 
 TEST(Checks, ASpoiledWriteDoesNotNotify) {
-  Cluster cluster;
   std::uint8_t* target = nullptr;
+  Cluster cluster;
   auto& a = cluster.add({nic()}, {}, faulty([&](const transport::Slice& slice) {
                           if (target != nullptr && slice.op != Op::message) *target ^= 1;
                         }));
@@ -96,8 +96,8 @@ TEST(Checks, ASpoiledWriteDoesNotNotify) {
 }
 
 TEST(Checks, PagesAndMessagesAreCheckedToo) {
-  Cluster cluster;
   std::uint8_t* target = nullptr;
+  Cluster cluster;
   auto& a = cluster.add({nic()}, {}, faulty([&](const transport::Slice& slice) {
                           if (target != nullptr && slice.op != Op::message) *target ^= 1;
                         }));
@@ -136,8 +136,8 @@ TEST(Checks, APathThatSpoilsItsProofIsNeverTrusted) {
 }
 
 TEST(Checks, ABadPathBesideAGoodOneCarriesNothing) {
-  Cluster cluster;
   transport::LinkId bad{~0u, 0};
+  Cluster cluster;
   auto& a = cluster.add({nic(), nic()}, {}, faulty([&](const transport::Slice& slice) {
                           if (bad.slot == ~0u) bad = slice.link;
                           if (slice.link.slot == bad.slot && slice.op == Op::read) slice.local[0] ^= std::byte{1};

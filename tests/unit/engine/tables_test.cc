@@ -78,6 +78,16 @@ TEST(TransferTable, OneOfManyClaimsEachCompletion) {
   }
 }
 
+TEST(SliceTable, PiecesLeaveRoomForProofsAndForCuttingAnew) {
+  SliceTable table(3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_GT(table.room_for_pieces(), 0u);
+    (void)table.acquire();
+  }
+  EXPECT_EQ(table.room_for_pieces(), 0u);
+  EXPECT_GT(table.room(), 0u);
+}
+
 TEST(SliceTable, EveryLoanHasItsOwnSerial) {
   SliceTable table(3);
   const std::uint32_t all = table.room();

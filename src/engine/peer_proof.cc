@@ -1,0 +1,147 @@
+#include <algorithm>
+
+#include "engine/peer.h"
+#include "engine/worker.h"
+
+// A link is trusted once it has proven itself: random bytes go to the peer's scratch region and come back the same.
+// Where it has no write or no read, an echo over messages stands in for what is missing.
+namespace fairway::engine {
+namespace {
+
+constexpr Time kEchoAgain = 5 * kMillisecond;
+
+}  // namespace
+
+std::size_t Peer::scratch_place(std::uint8_t index) const {
+  return (id_.slot * kMaxLinks + index) * 3 * kProofBytes;
+}
+
+void Peer::begin_proof(std::uint8_t index) {
+  Link& link = links_[index];
+  link.proof_step = 0;
+  link.proof_deadline =
+      after(worker_.now(), std::max<Time>(worker_.services().options.peer_timeout.count(), 1) * kMillisecond);
+  worker_.wake_at(link.proof_deadline);
+  worker_.services().runtime.rng.fill(link.proof_sent);
+  std::copy(link.proof_sent.begin(), link.proof_sent.end(), worker_.scratch() + scratch_place(index) + kProofBytes);
+  continue_proof(index);
+}
+
+void Peer::continue_proof(std::uint8_t index) {
+  Link& link = links_[index];
+  const bool writes = link.has(transport::Op::write);
+  const bool reads = link.has(transport::Op::read);
+  if (link.state != LinkState::proving || link.proof_step > 1) return;
+  if (link.proof_step == 0 && !writes) link.proof_step = 1;
+  if (worker_.slices().room() == 0) return worker_.wake_at(worker_.now() + kMillisecond);
+  transport::Slice slice;
+  slice.link = link.id;
+  slice.token = worker_.slices().acquire();
+  SliceEntry& entry = worker_.slices()[slice.token];
+  entry = {SliceUse::proof, {}, false, index, id_.slot, link.proof_step, entry.serial, 0, {}, worker_.now()};
+  const bool over_memory = link.proof_step == 0 || (writes && reads);
+  std::array<std::byte, kRecordHeader + 1 + kProofBytes> echo;
+  if (over_memory) {
+    const auto handle = worker_.remote_handle(*this, scratch_, link.transport);
+    if (!handle) {
+      worker_.slices().release(slice.token);
+      return close_link(index, handle.status().with_context("the proof could not start"));
+    }
+    slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
+    slice.local = worker_.scratch() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
+    slice.local_handle = worker_.local_handle(worker_.scratch_region(), link.transport);
+    slice.remote_handle = *handle;
+    slice.remote_offset = scratch_offset_ + index * 3 * kProofBytes;
+    slice.length = kProofBytes;
+  } else {
+    // By a message: the peer answers with what lies in its scratch region, or with our own bytes if we cannot write
+    // there.
+    ByteWriter writer(echo);
+    writer.put(std::uint32_t{0})
+        .put(static_cast<std::uint8_t>(RecordType::echo))
+        .put(writes ? index : static_cast<std::uint8_t>(kMaxLinks))
+        .put_bytes(link.proof_sent);
+    slice.op = transport::Op::message;
+    slice.local = echo.data();
+    slice.length = writer.size();
+  }
+  entry.op = slice.op;
+  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  ++slices_out_;
+  if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) return;
+  --link.in_flight;
+  --slices_out_;
+  worker_.slices().release(slice.token);
+  worker_.wake_at(worker_.now() + kMillisecond);
+}
+
+void Peer::proof_done(std::uint8_t index, const Status& status) {
+  Link& link = links_[index];
+  if (link.state != LinkState::proving) return;
+  if (!status) return close_link(index, status.with_context("the proof failed"));
+  const bool by_echo = !(link.has(transport::Op::write) && link.has(transport::Op::read));
+  if (link.proof_step == 0) {
+    link.proof_step = 1;
+    return continue_proof(index);
+  }
+  if (by_echo) {
+    link.proof_step = 2;  // the answer ends it; the peer may have had no room for one: ask again
+    link.proof_again = after(worker_.now(), kEchoAgain);
+    return worker_.wake_at(link.proof_again);
+  }
+  const std::byte* read = worker_.scratch() + scratch_place(index) + 2 * kProofBytes;
+  if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))
+    return close_link(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
+  set_ready(index);
+}
+
+void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
+  ByteReader reader(body);
+  const auto place = reader.get<std::uint8_t>();
+  const auto sent = reader.get_bytes(kProofBytes);
+  if (!reader.done() || place > kMaxLinks) return violation("a malformed echo");
+  Link& link = links_[index];
+  const std::byte* answer = place == kMaxLinks ? sent.data() : worker_.scratch() + scratch_place(place);
+  std::copy_n(answer, kProofBytes, link.echo_answer.begin());
+  link.echo_owed = true;
+  answer_echo(index);
+}
+
+// Now, or when the link has room: two ends that ask each other at once may each fill their only slot.
+void Peer::answer_echo(std::uint8_t index) {
+  Link& link = links_[index];
+  if (!link.is_up()) link.echo_owed = false;
+  if (!link.echo_owed) return;
+  worker_.wake_at(after(worker_.now(), kMillisecond));
+  if (link.room() == 0 || worker_.slices().room() == 0) return;
+  std::array<std::byte, kRecordHeader + kProofBytes> answer;
+  ByteWriter writer(answer);
+  writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(RecordType::echo_reply)).put_bytes(link.echo_answer);
+  transport::Slice slice;
+  slice.op = transport::Op::message;
+  slice.link = link.id;
+  slice.local = answer.data();
+  slice.length = writer.size();
+  slice.token = worker_.slices().acquire();
+  SliceEntry& entry = worker_.slices()[slice.token];
+  entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, worker_.now()};
+  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  ++slices_out_;
+  if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) {
+    link.echo_owed = false;
+    return;
+  }
+  --link.in_flight;
+  --slices_out_;
+  worker_.slices().release(slice.token);
+}
+
+void Peer::on_echo_reply(std::uint8_t index, std::span<const std::byte> body) {
+  Link& link = links_[index];
+  if (link.state != LinkState::proving) return;
+  if (body.size() != kProofBytes || !std::equal(body.begin(), body.end(), link.proof_sent.begin()))
+    return close_link(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
+  set_ready(index);
+}
+
+}  // namespace fairway::engine
