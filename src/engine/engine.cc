@@ -77,12 +77,7 @@ Status Engine::State::start(const TransportFactory& factory) {
     return consumed[peer.slot].exchange(0, std::memory_order_relaxed) & 0xffffffff;
   };
   for (std::uint16_t i = 0; i < options.workers; ++i) {
-    // Transports may wake the worker only once it has its task: until then there is nothing to wake for.
-    auto task = std::make_shared<std::atomic<Task*>>(nullptr);
-    auto transports = factory(regions, runtime, [task] {
-      if (Task* target = task->load(std::memory_order_acquire)) target->wake();
-    });
-    workers.push_back(std::make_unique<engine::Worker>(i, services, std::move(transports)));
+    workers.push_back(std::make_unique<engine::Worker>(i, services, factory(regions, runtime)));
     TaskOptions task_options;
     task_options.name = "fairway-" + std::to_string(i);
     task_options.spin_ns = static_cast<Time>(std::chrono::nanoseconds(options.spin).count());
@@ -92,10 +87,12 @@ Status Engine::State::start(const TransportFactory& factory) {
     if (!started) return started.status();
     tasks.push_back(std::move(started).value());
     workers.back()->set_task(tasks.back().get());
-    for (const auto& transport : workers.back()->transports())
-      if (transport->wake_fd() >= 0)
-        if (const Status status = tasks.back()->watch(transport->wake_fd()); !status) return status;
-    task->store(tasks.back().get(), std::memory_order_release);
+    Status attached;
+    workers.back()->call([&](engine::Worker& worker) {
+      for (const auto& transport : worker.transports())
+        if (attached) attached = transport->attach(*tasks.back()).with_context(std::string(transport->name()));
+    });
+    if (!attached) return attached;
   }
   control::Options control_options;
   control_options.name = options.name;
@@ -150,8 +147,8 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   auto owned = std::make_shared<OwnedRuntime>();
   return EngineAccess::open(
       options, owned->runtime,
-      [&options](transport::RegionTable& regions, Runtime& runtime, const std::function<void()>& wake) {
-        return transport::make_transports({options.transports, options.loopback}, regions, runtime, wake);
+      [&options](transport::RegionTable& regions, Runtime& runtime) {
+        return transport::make_transports({options.transports, options.loopback}, regions, runtime);
       },
       owned);
 }

@@ -12,9 +12,9 @@
 
 namespace fairway {
 
-// Makes one worker's transports. `wake` may be called from any thread and makes that worker's poll() run soon.
+// Makes one worker's transports.
 using TransportFactory = std::function<std::vector<std::unique_ptr<transport::Transport>>(
-    transport::RegionTable& regions, Runtime& runtime, std::function<void()> wake)>;
+    transport::RegionTable& regions, Runtime& runtime)>;
 
 // Opens engines on any runtime and set of transports: Engine::open with the operating system's, the simulator with its
 // own.

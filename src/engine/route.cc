@@ -40,8 +40,13 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
                                   [&](std::uint8_t i) { return rate_of(links[i]) < best_rate / kSlowestPart; });
   choice.count = static_cast<std::uint8_t>(end - choice.links.begin());
   const std::uint64_t first = std::min(request.bytes, kStripeMinimum);
-  std::stable_sort(choice.links.begin(), end,
-                   [&](std::uint8_t a, std::uint8_t b) { return finish(links[a], first) < finish(links[b], first); });
+  // By insertion: a few links, and std::stable_sort would allocate.
+  for (auto next = choice.links.begin(); next != end; ++next) {
+    const auto place = std::upper_bound(choice.links.begin(), next, *next, [&](std::uint8_t a, std::uint8_t b) {
+      return finish(links[a], first) < finish(links[b], first);
+    });
+    std::rotate(place, next, next + 1);
+  }
   if (choice.method == Method::native && request.bytes <= kStripeMinimum)
     choice.count = std::min<std::uint8_t>(choice.count, 1);
   return choice;

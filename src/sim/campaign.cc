@@ -62,9 +62,9 @@ Application& Campaign::open(std::size_t place) {
   options.listen = app->host->address() + ":7000";
   auto opened = EngineAccess::open(
       options, app->host->runtime(),
-      [loopback](transport::RegionTable& regions, Runtime& runtime, std::function<void()> wake) {
+      [loopback](transport::RegionTable& regions, Runtime& runtime) {
         std::vector<std::unique_ptr<transport::Transport>> transports;
-        transports.push_back(transport::make_loopback_transport(loopback, regions, runtime, std::move(wake)));
+        transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
         return transports;
       });
   if (!opened) {

@@ -290,7 +290,10 @@ void Fabric::land_read(void* object, std::uint64_t a, std::uint64_t end) {
 void Fabric::refuse(Flight& flight, ErrorCode code) {
   flight.settled = true;
   flight.result = code;
-  skip_turn(flight);
+  if (flight.command.slice.op == Op::write_immediate)
+    break_link(*flight.link);  // none behind it arrives
+  else
+    skip_turn(flight);
   answer(flight);
 }
 

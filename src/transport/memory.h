@@ -17,6 +17,8 @@ struct MemoryDescription {
   int dmabuf_fd = -1;  // borrowed for the call
   std::uint64_t dmabuf_offset = 0;
   Access access = Access::none;
+  int memory_fd = -1;  // shared pages behind host memory (memfd), borrowed for the call; -1: private, or not known
+  std::uint64_t memory_offset = 0;  // of `address` in that file
 };
 struct RegisteredMemory {
   std::uint64_t handle = 0;                  // given back in Slice::local_handle

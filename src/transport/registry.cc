@@ -25,13 +25,13 @@ Status check_names(const std::vector<std::string>& names) {
 }
 
 std::vector<std::unique_ptr<Transport>> make_transports(const RegistryOptions& options, RegionTable& regions,
-                                                        Runtime& runtime, const std::function<void()>& wake) {
+                                                        Runtime& runtime) {
   const auto wanted = [&](std::string_view name) {
     return options.names.empty() || std::find(options.names.begin(), options.names.end(), name) != options.names.end();
   };
   std::vector<std::unique_ptr<Transport>> transports;
   if (options.loopback != nullptr && wanted("loopback"))
-    transports.push_back(make_loopback_transport(options.loopback, regions, runtime, wake));
+    transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
   return transports;
 }
 

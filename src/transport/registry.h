@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +22,6 @@ Status check_names(const std::vector<std::string>& names);
 
 // One worker's transports: those that work on this machine, fastest first.
 std::vector<std::unique_ptr<Transport>> make_transports(const RegistryOptions& options, RegionTable& regions,
-                                                        Runtime& runtime, const std::function<void()>& wake);
+                                                        Runtime& runtime);
 
 }  // namespace fairway::transport

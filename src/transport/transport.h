@@ -10,13 +10,17 @@
 #include "fairway/status.h"
 
 #include "core/time.h"
+#include "transport/device.h"
 #include "transport/memory.h"
 
 // The contract between the engine and every way to move bytes. One instance belongs to one worker and is called from
 // that worker's thread alone, except where "any thread" is said. A transport decides nothing about routes.
+namespace fairway {
+class Task;  // core/runtime.h
+}
+
 namespace fairway::transport {
 
-using DeviceIndex = std::uint16_t;
 using PeerIndex = std::uint32_t;   // the worker's own number of a peer session; not reused while the transport knows it
 using SliceToken = std::uint32_t;  // the engine's own number of a posted slice, given back in its one event
 
@@ -27,40 +31,7 @@ struct LinkId {
   bool operator==(const LinkId&) const = default;
 };
 
-// write_immediate: a write whose target sees an `immediate` event after its bytes.
-enum class Op : std::uint8_t {
-  write = 1,
-  read = 2,
-  message = 4,
-  fetch_add = 8,
-  compare_swap = 16,
-  write_immediate = 32
-};
-enum class Shape : std::uint8_t { contiguous = 1, strided = 2, indexed = 4 };
-enum class Meaning : std::uint8_t { handed_off, delivered, visible };   // of a `done` event, at the target
-enum class Role : std::uint8_t { initiator, acceptor };                 // of the connection, not of transfers
-enum class Revocation : std::uint8_t { by_owner, by_owner_and_peers };  // by_owner: deregister() alone stops all access
-
-struct Capabilities {
-  std::uint8_t operations = 0;  // of Op, native
-  std::uint8_t shapes = static_cast<std::uint8_t>(Shape::contiguous);
-  std::uint8_t memory_kinds = 1;      // bit per MemoryKind, both ends
-  std::uint64_t max_slice_bytes = 0;  // of write and read
-  std::uint32_t max_message_bytes = 0;
-  std::uint32_t queue_depth = 0;  // slices a link may have in flight
-  bool ordered = false;  // messages and immediates arrive in the order of posting; of a broken link, the first so many
-  Meaning completion = Meaning::delivered;
-  Revocation revocation = Revocation::by_owner;
-  bool atomics_by_cpu = false;  // native atomics are atomic against the target's CPU
-  bool stream_ordered = false;  // takes Slice::start_after
-};
-
-struct Device {                        // a NIC port, a bond leg, an NVLink path, a socket interface
-  std::string name;                    // "loopback", "eth0", "mlx5_0/1"
-  std::uint64_t bytes_per_second = 0;  // 0: unknown
-  int numa_node = -1;
-  Capabilities capabilities;
-};
+enum class Role : std::uint8_t { initiator, acceptor };  // of the connection, not of transfers
 
 struct Slice {
   Op op = Op::write;
@@ -104,12 +75,19 @@ struct Event {
   Status status;
 };
 
+struct Costs {  // since the transport was made
+  std::uint64_t system_calls = 0;
+  std::uint64_t copied_bytes = 0;  // by us, beside the one copy into or out of the kernel or the peer's memory
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;                       // after close()
   virtual std::string_view name() const = 0;            // "loopback", "tcp"; any thread
   virtual Status probe() = 0;                           // ok: usable on this machine; else a sentence why not
   virtual std::span<const Device> devices() const = 0;  // any thread; fixed after probe()
+  // Before connect(): the task whose step polls this transport, to wake it and to watch descriptors by. Outlives it.
+  virtual Status attach(Task& task) = 0;
 
   // Starts to connect; both sides call it. -> link_up, one per link, or link_down.
   virtual Status connect(PeerIndex peer, Role role) = 0;
@@ -134,8 +112,9 @@ class Transport {
   virtual void cancel(SliceToken token) = 0;  // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner
   virtual void* device_view(std::uint64_t) { return nullptr; }  // of a remote handle: its mapping for kernels, if any
+  virtual std::string way(std::uint64_t) const { return {}; }  // of a remote handle: how its bytes go, why no better way
+  virtual Costs costs() const { return {}; }                   // any thread
 
-  virtual int wake_fd() const { return -1; }        // readable when poll() has work; -1: only through the worker's task
   virtual bool prepare_sleep() { return true; }     // arm the wake-up; false: poll first
   virtual bool must_poll() const { return false; }  // cannot wake a sleeper (for now)
   virtual void close() = 0;                         // disconnects all; after it nothing touches any region

@@ -11,8 +11,8 @@ namespace fairway::conformance {
 namespace {
 
 Side::Make maker(std::shared_ptr<Loopback> loopback) {
-  return [loopback](transport::RegionTable& regions, Runtime& runtime, std::function<void()> wake) {
-    return transport::make_loopback_transport(loopback, regions, runtime, std::move(wake));
+  return [loopback](transport::RegionTable& regions, Runtime& runtime) {
+    return transport::make_loopback_transport(loopback, regions, runtime);
   };
 }
 

@@ -7,9 +7,7 @@
 namespace fairway::conformance {
 
 Side::Side(Runtime& runtime, const Make& make) : runtime_(runtime) {
-  transport_ = make(regions_, runtime_, [this] {
-    if (Task* task = wakes_.load()) task->wake();
-  });
+  transport_ = make(regions_, runtime_);
 }
 
 Side::~Side() {
@@ -25,7 +23,7 @@ void Side::start() {
   auto task = runtime_.executor.start(options, *this);
   if (task) task_ = std::move(*task);
   wakes_ = task_.get();
-  wakes_.load()->wake();
+  command([this](Transport& transport) { attached_ = transport.attach(*task_); });
 }
 
 void Side::carry_to(Side& other, std::function<void(std::vector<std::byte>&)> edit) {

@@ -49,7 +49,7 @@ struct Memory {
 // call it from the test's thread, by verbs that say nothing of where the transport runs.
 class Side final : public Stepper {
  public:
-  using Make = std::function<std::unique_ptr<Transport>(transport::RegionTable&, Runtime&, std::function<void()> wake)>;
+  using Make = std::function<std::unique_ptr<Transport>(transport::RegionTable&, Runtime&)>;
   static constexpr transport::PeerIndex kPeer = 7;
 
   Side(Runtime& runtime, const Make& make);
@@ -84,6 +84,7 @@ class Side final : public Stepper {
   Seen wait_token(transport::SliceToken token);       // its event; kind exchange when none came
   std::vector<UpLink> wait_links(std::size_t count);  // up and not down again, by name
   std::size_t count(EventKind kind);
+  const Status& attached() const { return attached_; }
 
   std::span<const transport::Device> devices() { return transport_->devices(); }
   const transport::Capabilities& can(const UpLink& link) { return devices()[link.device].capabilities; }
@@ -100,6 +101,7 @@ class Side final : public Stepper {
   transport::RegionTable regions_{64};
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Task> task_;
+  Status attached_;
   std::atomic<Task*> wakes_{nullptr};
   Side* other_ = nullptr;
   std::function<void(std::vector<std::byte>&)> edit_;

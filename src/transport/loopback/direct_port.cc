@@ -252,7 +252,14 @@ void DirectPort::serve(std::span<Event> events, std::size_t& stored, std::uint64
         arena_due_ = flight.arena_end;
         arena_held_ = true;
       }
+      const bool gap = slice.op == Op::write_immediate && flight.result != ErrorCode::ok;
       settle(flight, Hold::finished);
+      if (gap) {  // none behind it arrives
+        cut();
+        completed = in_.completed.push(current_) || completed;
+        serving_ = false;
+        break;
+      }
     } else if (flight.command.slice.op == Op::message) {  // cancelled; its bytes are free with the next poll's
       arena_due_ = flight.arena_end;
       arena_held_ = true;

@@ -12,7 +12,11 @@ namespace fairway::transport::loopback {
 // which ring it from their threads.
 class Doorbell {
  public:
-  explicit Doorbell(std::function<void()> wake) : wake_(std::move(wake)) {}
+  // The owner, once, before anyone rings.
+  void attach(std::function<void()> wake) {
+    std::lock_guard lock(mutex_);
+    wake_ = std::move(wake);
+  }
 
   // Peers, after publishing work: one system call when the owner sleeps, else a fence and a load.
   void ring() {

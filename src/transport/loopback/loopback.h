@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <utility>
 
@@ -23,9 +22,9 @@ class Loopback {
 
 namespace transport {
 
-// One worker's transport on that wire. `regions` and `runtime` outlive it; `wake` makes its poll() run soon.
+// One worker's transport on that wire. `regions` and `runtime` outlive it.
 std::unique_ptr<Transport> make_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
-                                                   Runtime& runtime, std::function<void()> wake);
+                                                   Runtime& runtime);
 
 }  // namespace transport
 }  // namespace fairway

@@ -24,13 +24,17 @@ constexpr bool has(std::uint8_t mask, E bit) {
 
 }  // namespace
 
-LoopbackTransport::LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime,
-                                     std::function<void()> wake)
+LoopbackTransport::LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime)
     : loopback_(std::move(loopback)),
       wire_(loopback_->wire()),
       regions_(regions),
       runtime_(runtime),
-      doorbell_(std::make_shared<Doorbell>(std::move(wake))) {}
+      doorbell_(std::make_shared<Doorbell>()) {}
+
+Status LoopbackTransport::attach(Task& task) {
+  doorbell_->attach([&task] { task.wake(); });
+  return {};
+}
 
 // A handle is the region's own id: the table that says what may be touched is the only one.
 Result<RegisteredMemory> LoopbackTransport::register_memory(const MemoryDescription& memory) {
@@ -248,8 +252,8 @@ void LoopbackTransport::close() {
 namespace fairway::transport {
 
 std::unique_ptr<Transport> make_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
-                                                   Runtime& runtime, std::function<void()> wake) {
-  return std::make_unique<loopback::LoopbackTransport>(std::move(loopback), regions, runtime, std::move(wake));
+                                                   Runtime& runtime) {
+  return std::make_unique<loopback::LoopbackTransport>(std::move(loopback), regions, runtime);
 }
 
 }  // namespace fairway::transport

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -16,13 +15,13 @@ namespace fairway::transport::loopback {
 // Belongs to one worker's thread, as the contract says.
 class LoopbackTransport final : public Transport {
  public:
-  LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime,
-                    std::function<void()> wake);
+  LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime);
   ~LoopbackTransport() override { close(); }
 
   std::string_view name() const override { return "loopback"; }
   Status probe() override { return {}; }
   std::span<const Device> devices() const override { return wire_.devices(); }
+  Status attach(Task& task) override;
 
   Status connect(PeerIndex peer, Role role) override;
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;

@@ -44,6 +44,9 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
   return take(size, alignof(std::max_align_t));
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {  // by std::stable_sort and its like
+  return take(size, alignof(std::max_align_t));
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
   return take(size, static_cast<std::size_t>(alignment));
 }

@@ -132,9 +132,9 @@ class Cluster {
     given.max_peers = std::min<std::uint32_t>(given.max_peers, 64);
     auto opened =
         EngineAccess::open(given, node->host->runtime(),
-                           [&](transport::RegionTable& regions, Runtime& runtime, const std::function<void()>& wake) {
+                           [&](transport::RegionTable& regions, Runtime& runtime) {
                              std::vector<std::unique_ptr<transport::Transport>> transports;
-                             transports.push_back(transport::make_loopback_transport(loopback, regions, runtime, wake));
+                             transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
                              if (wrap) transports.back() = wrap(std::move(transports.back()));
                              return transports;
                            });

@@ -34,7 +34,7 @@ class Relay : public transport::Transport {
   void reconnect(transport::LinkId link) override { below_->reconnect(link); }
   void cancel(transport::SliceToken token) override { below_->cancel(token); }
   Status flush(std::uint64_t handle) override { return below_->flush(handle); }
-  int wake_fd() const override { return below_->wake_fd(); }
+  Status attach(Task& task) override { return below_->attach(task); }
   bool prepare_sleep() override { return below_->prepare_sleep(); }
   bool must_poll() const override { return below_->must_poll(); }
   void close() override { below_->close(); }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/runtime.h"
 #include "transport/transport.h"
 
 namespace fairway::hostile {
@@ -49,8 +50,7 @@ struct Script {
 // A device whose far end is the script: what a hostile peer's NIC could deliver, this delivers. Owned by a worker.
 class ScriptedTransport final : public transport::Transport {
  public:
-  explicit ScriptedTransport(std::shared_ptr<Script> script, std::function<void()> wake) : script_(std::move(script)) {
-    script_->wake = std::move(wake);
+  explicit ScriptedTransport(std::shared_ptr<Script> script) : script_(std::move(script)) {
     device_.name = "script";
     device_.bytes_per_second = 1'000'000'000;
     auto& can = device_.capabilities;
@@ -64,6 +64,10 @@ class ScriptedTransport final : public transport::Transport {
   std::string_view name() const override { return "loopback"; }
   Status probe() override { return {}; }
   std::span<const transport::Device> devices() const override { return std::span(&device_, 1); }
+  Status attach(Task& task) override {
+    script_->wake = [&task] { task.wake(); };
+    return {};
+  }
   Status connect(transport::PeerIndex peer, transport::Role) override {
     script_->peer = peer;
     script_->link = {0, 1};

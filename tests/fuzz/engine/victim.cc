@@ -47,9 +47,9 @@ Victim::Victim(const Options& options) : simulation_(quiet(7)), words_(8 * Victi
   mine.unexpected_bytes_per_peer = 4096;
   mine.prove_paths = false;
   auto opened = EngineAccess::open(mine, own_->runtime(),
-                                   [&](transport::RegionTable&, Runtime&, const std::function<void()>& wake) {
+                                   [&](transport::RegionTable&, Runtime&) {
                                      std::vector<std::unique_ptr<transport::Transport>> transports;
-                                     transports.push_back(std::make_unique<ScriptedTransport>(script_, wake));
+                                     transports.push_back(std::make_unique<ScriptedTransport>(script_));
                                      return transports;
                                    });
   if (!opened) return;
