@@ -232,8 +232,8 @@ void Oracle::check_counters(Application& app) {
     }
     const std::uint64_t counted = app.engine->counter(immediate);
     if (counted < sure || counted > possible)
-      fail(app.name + " counted " + std::to_string(counted) + " notifications of " + std::to_string(immediate) + ", not " +
-           std::to_string(sure) + (possible != sure ? " to " + std::to_string(possible) : ""));
+      fail(app.name + " counted " + std::to_string(counted) + " notifications of " + std::to_string(immediate) +
+           ", not " + std::to_string(sure) + (possible != sure ? " to " + std::to_string(possible) : ""));
   }
 }
 

@@ -71,7 +71,7 @@ struct Job {
   Time submitted = 0;
   std::uint32_t notified = 0;  // times its event was seen at the target
   std::uint32_t immediate = 0;
-  bool bytes_matter = true;    // false once a range was given away otherwise
+  bool bytes_matter = true;  // false once a range was given away otherwise
 };
 
 // What every promise means for the jobs of a campaign, checked as things happen. Failures are collected, not thrown.

@@ -16,7 +16,7 @@ namespace fairway::sys {
 
 struct ResolvingChannel::Answer {
   std::mutex mutex;  // guards found
-  Fd done;  // an eventfd that wakes the channel's task
+  Fd done;           // an eventfd that wakes the channel's task
   std::optional<Result<std::vector<SocketAddress>>> found;
 };
 

@@ -39,8 +39,8 @@ TEST_P(Connect, AnyByteOfTheHandshakeChangedNeverHarmsAndNeverHangs) {
     for (std::uint64_t trial = 0; trial < 40; ++trial) {
       SCOPED_TRACE("trial " + std::to_string(trial));
       const std::unique_ptr<World> world = GetParam().make(first * 1000 + trial);
-      std::uint64_t chance = mixed(first * 1000 + trial + 1);
-      const auto lie = [&chance](std::vector<std::byte>& bytes) {
+      // Each side's worker has a copy, and so a chance of its own.
+      const auto lie = [chance = mixed(first * 1000 + trial + 1)](std::vector<std::byte>& bytes) mutable {
         chance = mixed(chance + 1);
         if (bytes.empty() || chance % 3 == 0) return;
         const std::uint64_t what = chance >> 8;

@@ -96,6 +96,8 @@ TEST(FabricOdds, ThinUplinksBoundEverybody) {
 }
 
 TEST(FabricOdds, AFileThatIsWrongIsRefusedByName) {
+  if (read_two_tier("{}", "f.json").status().code() == ErrorCode::unsupported)
+    GTEST_SKIP() << "this build reads no JSON: nlohmann-json was not found";
   EXPECT_EQ(read_two_tier("{", "f.json").status().message(), "f.json: is no JSON object");
   EXPECT_NE(read_two_tier(R"({"hosts": -3})", "f.json").status().message().find("hosts is no whole number"),
             std::string::npos);
