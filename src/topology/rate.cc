@@ -26,8 +26,8 @@ std::vector<const BondLeg*> carrying_legs(const Bond& bond) {
     if (leg.up.known() && !*leg.up) continue;
     if (bond.active_aggregator && leg.aggregator && *leg.aggregator != *bond.active_aggregator) continue;
     legs.push_back(&leg);
+    if (one_only) break;
   }
-  if (one_only && legs.size() > 1) legs.resize(1);
   return legs;
 }
 
