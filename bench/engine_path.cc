@@ -35,9 +35,9 @@ struct Row {
   double p50, p99;
 };
 
-Row measure(const char* name, const std::function<void()>& operation) {
+Row measure(const char* name, int rounds, const std::function<void()>& operation) {
   constexpr int kBatch = 16;
-  std::vector<double> samples(20'000 / kBatch);
+  std::vector<double> samples(static_cast<std::size_t>(rounds) / kBatch);
   for (int i = 0; i < 2000; ++i) operation();
   for (double& sample : samples) {
     const double begin = now_ns();
@@ -50,7 +50,8 @@ Row measure(const char* name, const std::function<void()>& operation) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::max(16, std::atoi(argv[1])) : 100'000;  // of each operation
   fairway::EngineOptions options;
   options.progress = fairway::Progress::caller;
   options.loopback = fairway::make_loopback();
@@ -88,11 +89,11 @@ int main() {
     both_until([] { return false; });
   };
   std::printf("%-44s %10s %10s\n", "one at a time, both engines' work", "p50 ns", "p99 ns");
-  for (const Row& row : {measure("write 8 B", [&] { one(8, false, false); }),
-                         measure("write 8 B + counter", [&] { one(8, false, true); }),
-                         measure("read 8 B", [&] { one(8, true, false); }),
-                         measure("write 4 KiB", [&] { one(4096, false, false); }),
-                         measure("poll of an idle engine", [&] { (void)a.poll(completions); })})
+  for (const Row& row : {measure("write 8 B", rounds, [&] { one(8, false, false); }),
+                         measure("write 8 B + counter", rounds, [&] { one(8, false, true); }),
+                         measure("read 8 B", rounds, [&] { one(8, true, false); }),
+                         measure("write 4 KiB", rounds, [&] { one(4096, false, false); }),
+                         measure("poll of an idle engine", rounds, [&] { (void)a.poll(completions); })})
     std::printf("%-44s %10.0f %10.0f\n", row.name, row.p50, row.p99);
   return 0;
 }

@@ -52,11 +52,11 @@ class Task {
 class Signal {
  public:
   virtual ~Signal() = default;
-  virtual void set() = 0;    // any thread; cheap when already set
+  virtual void set() = 0;    // any thread; a system call only when somebody may sleep on it
   virtual void clear() = 0;  // any thread
   // Blocks until it is set, a descriptor watched by its caller-stepped task is ready, or `deadline`. Any thread.
   virtual void wait(Time deadline) = 0;
-  virtual int fd() const = 0;  // -1 in the simulator
+  virtual int fd() = 0;  // readable while set, from the first call on; -1 in the simulator
 };
 
 struct TaskOptions {

@@ -4,12 +4,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 
 #include "fairway/request.h"
 
-#include "core/mpsc_queue.h"
+#include "engine/polled_queue.h"
 
 namespace fairway::engine {
 
@@ -27,21 +26,14 @@ class NotificationQueue {
   void give_back(std::uint32_t granted);  // worker, once the peer is gone and its notifications were polled
 
   bool push(Notification&& notification) { return queue_.push(std::move(notification)); }  // worker
-  bool pop(Notification& notification) {                                                   // any thread
-    std::lock_guard lock(consumers_);
-    return queue_.pop(notification);
-  }
-  bool empty() {
-    std::lock_guard lock(consumers_);
-    return queue_.empty();
-  }
+  bool pop(Notification& notification) { return queue_.pop(notification); }                // any thread
+  [[nodiscard]] bool empty() const { return queue_.empty(); }
 
  private:
   static constexpr std::uint32_t kLeast = 4;
   const std::uint32_t reserve_;
   std::atomic<std::uint32_t> left_;
-  MpscQueue<Notification> queue_;
-  std::mutex consumers_;  // guards the popping end, among pollers
+  PolledQueue<Notification> queue_;
 };
 
 // How often each immediate value was notified. Lock-free: workers add, anyone reads.

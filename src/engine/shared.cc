@@ -106,6 +106,7 @@ void PeerEvents::push(PeerEvent event) {
     ++dropped_;
   }
   events_.push_back(std::move(event));
+  waiting_.store(events_.size(), std::memory_order_seq_cst);
 }
 
 std::size_t PeerEvents::pop(std::span<PeerEvent> events) {
@@ -123,12 +124,8 @@ std::size_t PeerEvents::pop(std::span<PeerEvent> events) {
     }
     ++count;
   }
+  waiting_.store(events_.size(), std::memory_order_seq_cst);
   return count;
-}
-
-bool PeerEvents::empty() const {
-  std::lock_guard lock(mutex_);
-  return events_.empty();
 }
 
 }  // namespace fairway::engine

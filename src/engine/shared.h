@@ -12,8 +12,8 @@
 #include "fairway/engine.h"
 
 #include "control/control.h"
-#include "core/mpsc_queue.h"
 #include "core/runtime.h"
+#include "engine/polled_queue.h"
 #include "engine/transfer.h"
 #include "transport/region_table.h"
 
@@ -65,37 +65,22 @@ class PeerTable {
   std::deque<std::uint32_t> free_;  // oldest first, so that a peer's last words stay readable for long
 };
 
-// Completions for poll(): from workers to callers. Callers take a lock among themselves only.
-class CompletionQueue {
- public:
-  explicit CompletionQueue(std::uint32_t capacity) : queue_(capacity) {}
-  void push(std::uint32_t slot) { (void)queue_.push(std::move(slot)); }  // never full: a slot is in it at most once
-  bool pop(std::uint32_t& slot) {
-    std::lock_guard lock(consumers_);
-    return queue_.pop(slot);
-  }
-  bool empty() {
-    std::lock_guard lock(consumers_);
-    return queue_.empty();
-  }
-
- private:
-  MpscQueue<std::uint32_t> queue_;
-  std::mutex consumers_;  // guards the popping end, among pollers; workers push without it
-};
+// Completions for poll(), by slot of the transfer. Never full: a slot is in it at most once.
+using CompletionQueue = PolledQueue<std::uint32_t>;
 
 // Bounded, for cold paths: what happened to peers. The oldest go when nobody polls, and are counted.
 class PeerEvents {
  public:
   void push(PeerEvent event);
   std::size_t pop(std::span<PeerEvent> events);
-  [[nodiscard]] bool empty() const;
+  [[nodiscard]] bool empty() const { return waiting_.load(std::memory_order_seq_cst) == 0; }
 
  private:
   static constexpr std::size_t kCapacity = 1024;
-  mutable std::mutex mutex_;  // guards events_ and dropped_
+  std::mutex mutex_;  // guards events_ and dropped_
   std::deque<PeerEvent> events_;
   std::uint64_t dropped_ = 0;
+  std::atomic<std::size_t> waiting_{0};  // events_.size(), for those who only want to know whether
 };
 
 }  // namespace fairway::engine

@@ -72,11 +72,12 @@ control::Progress Worker::progress() const {
 
 Time Worker::step(Time now) {
   stepping_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  steps_.fetch_add(1, std::memory_order_relaxed);
+  steps_.store(steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   now_ = now;
   busy_ = take_commands();
-  busy_ |= take_submissions();
-  busy_ |= poll_transports();
+  // Posted before polled: what a transport does at once is also completed in this turn.
+  if (take_submissions()) busy_ |= pump_peers();
+  if (poll_transports()) busy_ = true;
   busy_ |= pump_peers();
   if (now >= next_timer_) {
     Time next = kNever;

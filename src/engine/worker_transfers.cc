@@ -141,7 +141,7 @@ void Worker::deliver(std::uint32_t slot) {
   const bool to_poll = options.deliver == Deliver::to_poll;
   services_.transfers.publish(slot);
   if (to_poll) {
-    services_.completions.push(slot);
+    (void)services_.completions.push(std::uint32_t{slot});
     services_.notice();
   } else {
     services_.runtime.executor.wake_all(transfer.word);

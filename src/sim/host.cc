@@ -12,7 +12,7 @@ class SimSignal final : public Signal {
   explicit SimSignal(Host& host) : host_(host) {}
   void set() override { set_ = true; }
   void clear() override { set_ = false; }
-  int fd() const override { return -1; }
+  int fd() override { return -1; }
   void wait(Time deadline) override {
     while (!set_) {
       if (host_.now() >= deadline) return;

@@ -19,18 +19,36 @@ Result<std::unique_ptr<Signal>> EventSignal::make(Clock& clock) {
   return std::unique_ptr<Signal>(new EventSignal(clock, std::move(epoll).value(), std::move(event)));
 }
 
+// The one who sets announces first and then looks for sleepers; a sleeper counts itself first and then looks whether it
+// is set. Both sequentially consistent, so one sees the other.
 void EventSignal::set() {
-  if (set_.exchange(true, std::memory_order_acq_rel)) return;
+  if (set_.exchange(true, std::memory_order_seq_cst)) return;
+  if (watchers_.load(std::memory_order_seq_cst) != 0) raise();
+}
+
+// Written before the flag rises: a clear() that comes in between leaves both to the next one.
+void EventSignal::raise() {
   [[maybe_unused]] const int result = ::eventfd_write(event_.get(), 1);
+  raised_.store(true, std::memory_order_release);
 }
 
 // Emptied before the flag falls: a set() in between leaves the flag to this exchange, which synchronizes with it, so
 // the caller's look after clear() finds what that set() announced.
 void EventSignal::clear() {
-  eventfd_t count;
-  [[maybe_unused]] const int result = ::eventfd_read(event_.get(), &count);
-  set_.exchange(false, std::memory_order_acq_rel);
-  epoll_->wait(0);
+  if (raised_.load(std::memory_order_relaxed) && raised_.exchange(false, std::memory_order_acq_rel)) {
+    eventfd_t count;
+    [[maybe_unused]] const int result = ::eventfd_read(event_.get(), &count);
+  }
+  if (set_.load(std::memory_order_relaxed)) set_.exchange(false, std::memory_order_seq_cst);
+  if (epoll_->has_edges()) epoll_->wait(0);
+}
+
+int EventSignal::fd() {
+  if (!exported_.exchange(true, std::memory_order_seq_cst)) {
+    watchers_.fetch_add(1, std::memory_order_seq_cst);
+    if (set_.load(std::memory_order_seq_cst)) raise();
+  }
+  return epoll_->fd();
 }
 
 // ppoll, not the set's own wait(): several threads may sleep here at once, and none of them harvests the set.
@@ -42,8 +60,12 @@ void EventSignal::wait(Time deadline) {
     duration.tv_sec = static_cast<time_t>((deadline - now) / kSecond);
     duration.tv_nsec = static_cast<long>((deadline - now) % kSecond);
   }
-  pollfd interest{epoll_->fd(), POLLIN, 0};
-  ::ppoll(&interest, 1, deadline == kNever ? nullptr : &duration, nullptr);
+  watchers_.fetch_add(1, std::memory_order_seq_cst);
+  if (!set_.load(std::memory_order_seq_cst)) {
+    pollfd interest{epoll_->fd(), POLLIN, 0};
+    ::ppoll(&interest, 1, deadline == kNever ? nullptr : &duration, nullptr);
+  }
+  watchers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace fairway::sys

@@ -10,7 +10,7 @@
 namespace fairway::sys {
 
 // An eventfd inside an epoll set: the descriptor that a user polls is the set's, so that it also turns readable for
-// what a caller-stepped task watches. Any thread.
+// what a caller-stepped task watches. The eventfd is written only while somebody may sleep on it. Any thread.
 class EventSignal final : public Signal {
  public:
   static Result<std::unique_ptr<Signal>> make(Clock& clock);
@@ -18,7 +18,7 @@ class EventSignal final : public Signal {
   void set() override;
   void clear() override;
   void wait(Time deadline) override;
-  int fd() const override { return epoll_->fd(); }
+  int fd() override;
 
   const std::shared_ptr<EpollSet>& epoll() const { return epoll_; }
 
@@ -26,10 +26,15 @@ class EventSignal final : public Signal {
   EventSignal(Clock& clock, std::shared_ptr<EpollSet> epoll, Fd event)
       : clock_(clock), epoll_(std::move(epoll)), event_(std::move(event)) {}
 
+  void raise();
+
   Clock& clock_;
   const std::shared_ptr<EpollSet> epoll_;
   const Fd event_;
   std::atomic<bool> set_{false};
+  std::atomic<bool> raised_{false};          // the eventfd was written and not yet emptied
+  std::atomic<std::uint32_t> watchers_{0};   // threads in wait(), and one for all users of fd()
+  std::atomic<bool> exported_{false};
 };
 
 }  // namespace fairway::sys
