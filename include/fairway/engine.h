@@ -77,8 +77,7 @@ class FAIRWAY_API Engine {
 
   // ---- memory ----
   // Registers the caller's memory; it stays the caller's and must stay mapped until deregister() says fenced.
-  Result<Region> register_memory(void* address, std::size_t size_bytes, Access access,
-                                 MemoryKind kind = MemoryKind::host);
+  Result<Region> register_memory(void* address, std::size_t size_bytes, Access access, const MemorySource& source = {});
   // Memory from the engine: page-aligned, zeroed, reserved now, shareable with same-host peers by mapping where a
   // transport can. Freed by deregister().
   Result<Region> allocate(std::size_t size_bytes, Access access);

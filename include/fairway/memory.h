@@ -20,6 +20,16 @@ constexpr bool includes(Access granted, Access needed) {
   return (static_cast<std::uint8_t>(granted) & static_cast<std::uint8_t>(needed)) == static_cast<std::uint8_t>(needed);
 }
 
+// What is known of memory beside its address.
+struct MemorySource {
+  MemoryKind kind = MemoryKind::host;
+  // The file whose pages it is (memfd_create, MAP_SHARED), so that peers of this host can map it and copy once; -1:
+  // private, or not known. Borrowed for the call. It must be sealed against shrinking (F_SEAL_SHRINK), else it is
+  // treated as private: a file cut short would end its users with SIGBUS.
+  int fd = -1;
+  std::uint64_t fd_offset = 0;  // of the address in the file
+};
+
 // Local memory registered for transfer. A value: copying it copies the name, not the memory. It stays valid until
 // Engine::deregister returns `fenced` or the engine closes; afterwards its id is refused with `revoked`.
 struct Region {

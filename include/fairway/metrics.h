@@ -41,9 +41,17 @@ struct PeerMetrics {
   Latency latency;  // submission to completion
 };
 
+// What a transport's own work cost since the engine was opened.
+struct TransportMetrics {
+  std::string name;
+  std::uint64_t system_calls = 0;
+  std::uint64_t copied_bytes = 0;  // by us, beside the one copy into or out of the kernel or the peer's memory
+};
+
 struct Metrics {
   std::vector<PeerMetrics> peers;
   std::vector<LinkMetrics> links;
+  std::vector<TransportMetrics> transports;
   std::uint64_t transfers_in_use = 0;
   std::uint64_t regions = 0;
   std::uint64_t back_pressure = 0;  // submissions refused because a queue was full

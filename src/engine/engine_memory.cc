@@ -1,13 +1,19 @@
 #include <algorithm>
+#include <cerrno>
 #include <memory>
+
+#include <fcntl.h>
 
 #include "engine/control_message.h"
 #include "engine/state.h"
+#include "sys/error.h"
 
 namespace fairway {
 
-Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Access access, MemoryKind kind) {
+Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Access access,
+                                       const MemorySource& source) {
   State& state = *state_;
+  const MemoryKind kind = source.kind;
   if (state.closed()) return Status(ErrorCode::closed, "the engine is closed");
   if (address == nullptr || size_bytes == 0)
     return Status(ErrorCode::invalid_argument, "a region needs an address and at least one byte");
@@ -19,20 +25,32 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   if (!id) return id.status();
   State::LocalRegion local;
   local.region = {*id, static_cast<std::byte*>(address), size_bytes, kind, access};
+  local.file = sys::Fd(source.fd < 0 ? -1 : ::fcntl(source.fd, F_DUPFD_CLOEXEC, 0));
+  const auto give_up = [&](const Status& why) {
+    (void)state.regions.revoke(*id);
+    state.regions.remove(*id);
+    return why;
+  };
+  if (source.fd >= 0 && !local.file) return give_up(sys::system_status(errno, "cannot keep the memory's descriptor"));
+  const engine::Worker::RegionFile file{local.file.get(), source.fd_offset};
+  transport::MemoryDescription memory;
+  memory.id = *id;
+  memory.address = local.region.address;
+  memory.size_bytes = size_bytes;
+  memory.kind = kind;
+  memory.access = access;
+  memory.memory_fd = file.fd;
+  memory.memory_offset = file.offset;
   for (const auto& worker : state.workers) {
     std::vector<std::uint64_t> handles;
     for (const auto& transport : worker->transports()) {
-      auto registered = transport->register_memory({*id, local.region.address, size_bytes, kind, -1, 0, access});
-      if (!registered) {
-        (void)state.regions.revoke(*id);
-        state.regions.remove(*id);
-        return registered.status().with_context(std::string(transport->name()));
-      }
+      auto registered = transport->register_memory(memory);
+      if (!registered) return give_up(registered.status().with_context(std::string(transport->name())));
       handles.push_back(registered->handle);
       if (!registered->keys.empty())
         local.keys.push_back({worker->index(), std::string(transport->name()), std::move(registered->keys)});
     }
-    worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(handles)); });
+    worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(handles), file); });
   }
   std::lock_guard lock(state.mutex);
   const Region region = local.region;
@@ -43,8 +61,9 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
 Result<Region> Engine::allocate(std::size_t size_bytes, Access access) {
   auto memory = sys::MemoryFile::make(size_bytes);
   if (!memory) return memory.status();
-  auto region = register_memory(memory->address(), size_bytes, access);
+  auto region = register_memory(memory->address(), size_bytes, access, {MemoryKind::host, memory->fd(), 0});
   if (!region) return region;
+  memory->close_fd();  // the region keeps its own
   std::lock_guard lock(state_->mutex);
   state_->local_regions[region->id.slot].memory = std::move(*memory);
   return region;

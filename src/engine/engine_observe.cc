@@ -52,6 +52,7 @@ Result<Explanation> Engine::explain(const Request& request) const {
     const engine::Route route = peer.route_for(request);
     out.peer = peer.text();
     peer.explain_links(out, &route, 0);
+    peer.explain_way(out, route, request);
     note_method(route.method, out);
   });
   if (!reached) return reached;

@@ -63,7 +63,7 @@ struct Link {
     return full || in_flight >= capabilities->queue_depth ? 0 : capabilities->queue_depth - in_flight;
   }
   [[nodiscard]] LinkView view() const {
-    return {capabilities, state == LinkState::ready, bytes_per_second, queued_bytes, room()};
+    return {capabilities, state == LinkState::ready, bytes_per_second, queued_bytes, room(), transport};
   }
 };
 

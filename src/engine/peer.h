@@ -82,6 +82,7 @@ class Peer {
   [[nodiscard]] std::string text() const;
   [[nodiscard]] Route route_for(const Request& request) const;
   void explain_links(Explanation& out, const Route* route, std::uint64_t used) const;
+  void explain_way(Explanation& out, const Route& route, const Request& request);  // through each transport taken
   void collect(Metrics& out) const;
 
  private:

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <utility>
 
+#include "engine/operation.h"
 #include "engine/peer.h"
 #include "engine/worker.h"
 
@@ -267,6 +269,22 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
   for (const std::string& refusal : refusals_)
     out.links.push_back({refusal.substr(0, refusal.find(':')), false,
                          refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)), 0, 0, 0});
+}
+
+void Peer::explain_way(Explanation& out, const Route& route, const Request& request) {
+  if (route.method != Method::native || request.operation == Operation::send || request.operation == Operation::receive)
+    return;
+  const RemoteRegionId region =
+      is_atomic(request.operation) ? request.target.region : block_at(request.layout, 0).remote;
+  std::uint16_t last = Worker::kNoTransport;
+  for (const std::uint8_t i : route.chosen()) {
+    const std::uint16_t transport = links_[i].transport;
+    if (std::exchange(last, transport) == transport) continue;
+    const auto handle = worker_.remote_handle(*this, region, transport);
+    const std::string way =
+        handle ? worker_.transport_at(transport).way(*handle) : "cannot reach the region: " + handle.status().message();
+    if (!way.empty()) out.notes.push_back(std::string(worker_.transport_at(transport).name()) + ": " + way);
+  }
 }
 
 }  // namespace fairway::engine

@@ -208,15 +208,24 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
   if (!window) return finish_receive(slot, window.status());
   t.rendezvous.window = *window;
   Description description = worker_.describe(*window);
+  transport::MemoryDescription memory;
+  memory.id = *window;
+  memory.address = local.address;
+  memory.size_bytes = message.length;
+  memory.kind = local.kind;
+  memory.access = Access::write;
+  Worker::RegionFile file = worker_.file_of(into.region);
+  file.offset += into.offset;
+  memory.memory_fd = file.fd;
+  memory.memory_offset = file.offset;
   std::vector<std::uint64_t> handles;
   for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) {
-    auto registered = worker_.transport_at(i).register_memory(
-        {*window, local.address, message.length, local.kind, -1, 0, Access::write});
+    auto registered = worker_.transport_at(i).register_memory(memory);
     handles.push_back(registered ? registered->handle : 0);
     if (registered && !registered->keys.empty())
       description.keys.push_back({worker_.index(), std::string(worker_.transport_at(i).name()), registered->keys});
   }
-  worker_.add_region(*window, std::move(handles));
+  worker_.add_region(*window, std::move(handles), file);
   const std::uint32_t record = worker_.records().acquire();
   ByteWriter writer = compose(worker_.records()[record], RecordType::send_clear);
   const TransferId id = services.transfers.id(slot);

@@ -21,8 +21,10 @@ bool Peer::post_records() {
         continue;
       carried = true;
       if (views_[i].room == 0) continue;
-      if (best < 0 || views_[i].queued_bytes < views_[static_cast<std::size_t>(best)].queued_bytes)
-        best = static_cast<int>(i);
+      const auto before = [&](const LinkView& a, const LinkView& b) {
+        return a.rank != b.rank ? a.rank < b.rank : a.queued_bytes < b.queued_bytes;
+      };
+      if (best < 0 || before(views_[i], views_[static_cast<std::size_t>(best)])) best = static_cast<int>(i);
     }
     if (carried) {
       records_stuck_since_ = kNever;

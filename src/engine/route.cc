@@ -24,11 +24,18 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
   Route choice;
   std::uint64_t best_rate = 0;
   for (const transport::Op wanted : {request.op, transport::Op::message}) {
+    std::uint16_t best_rank = 0xffff;
     for (std::size_t i = 0; i < links.size() && i < kMaxLinks; ++i) {
       const LinkView& link = links[i];
       if (!link.usable || !can(*link.capabilities, wanted)) continue;
       if (wanted == request.op && (link.capabilities->memory_kinds & request.memory_kinds) != request.memory_kinds)
         continue;
+      if (link.rank > best_rank) continue;
+      if (link.rank < best_rank) {
+        best_rank = link.rank;
+        best_rate = 0;
+        choice.count = 0;
+      }
       choice.links[choice.count++] = static_cast<std::uint8_t>(i);
       best_rate = std::max(best_rate, rate_of(link));
     }

@@ -18,6 +18,7 @@ struct LinkView {
   std::uint64_t bytes_per_second = 0;  // 0: unknown
   std::uint64_t queued_bytes = 0;      // posted and not yet done
   std::uint32_t room = 0;              // slices it takes now
+  std::uint16_t rank = 0;              // of its transport, the better the lower: a shared memory, then sockets
 };
 
 struct RouteRequest {
@@ -48,7 +49,8 @@ inline constexpr std::uint64_t kStripeMinimum = 256 * 1024;
 // A link slower than this part of the best one only adds a tail.
 inline constexpr std::uint64_t kSlowestPart = 8;
 
-// Pure. Native links are preferred to messages, then by predicted finish: (queued + bytes) / rate.
+// Pure. Native links are preferred to messages, of those the links of the best transport alone (bytes over sockets
+// beside a shared memory would cost cores and gain nothing), then by predicted finish: (queued + bytes) / rate.
 Route route(const RouteRequest& request, std::span<const LinkView> links);
 
 // The rate to reckon with where a device does not know its own.

@@ -94,6 +94,7 @@ struct Engine::State final : control::Observer {
     Region region;
     std::vector<engine::TransportKeys> keys;
     sys::MemoryFile memory;  // of allocate()
+    sys::Fd file;            // of memory that came with a descriptor
   };
   struct Pending {  // a call that waits for control
     bool done = false;

@@ -23,7 +23,7 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       events_(kEventsPerPoll),
       peers_(services.peers.capacity()),
       links_(transports_.size()),
-      handles_(services.options.max_regions),
+      locals_(services.options.max_regions),
       remotes_(services.options.max_remote_regions) {
   history_.reserve(History::kSize);
   register_scratch();
@@ -191,7 +191,7 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
       return;
     case EventKind::deregistered:
       for (Removal& removal : removals_) {
-        const auto& handles = handles_[removal.id.slot];
+        const auto& handles = locals_[removal.id.slot].handles;
         if (transport >= handles.size() || handles[transport] != event.value || removal.transports_left == 0) continue;
         --removal.transports_left;
         if (!event.status) removal.status = event.status;

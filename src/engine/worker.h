@@ -90,7 +90,13 @@ class Worker final : public Stepper {
   void force_stop(TransferId id);
 
   // Regions. `done` runs on the owner once nothing of this worker touches the region.
-  void add_region(RegionId id, std::vector<std::uint64_t> handles);
+  // `file`: of shared pages behind it, kept open by the caller until the region is removed; fd -1 when there are none.
+  struct RegionFile {
+    int fd = -1;
+    std::uint64_t offset = 0;
+  };
+  void add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file);
+  RegionFile file_of(RegionId id) const { return locals_[id.slot].file; }
   void stop_users_of(RegionId id);  // of the memory as the local side
   // `window_of`: the region is a message's window, known to that peer alone. Null: any peer may use it.
   void remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done);
@@ -202,8 +208,12 @@ class Worker final : public Stepper {
   transport::PeerIndex next_peer_index_ = 1;
   std::vector<std::vector<LinkRef>> links_;  // by transport, by the transport's link slot
 
-  std::vector<std::vector<std::uint64_t>> handles_;  // by region slot, by transport
-  std::vector<Remote> remotes_;                      // by remote region slot
+  struct Local {
+    std::vector<std::uint64_t> handles;  // by transport
+    RegionFile file;
+  };
+  std::vector<Local> locals_;    // by region slot
+  std::vector<Remote> remotes_;  // by remote region slot
   std::vector<Removal> removals_;
   struct Free {
     void operator()(std::byte* bytes) const { std::free(bytes); }

@@ -16,20 +16,24 @@ void Worker::register_scratch() {
   scratch_region_ = *id;
   std::vector<std::uint64_t> handles;
   for (const auto& transport : transports_) {
-    auto registered =
-        transport->register_memory({*id, scratch_.get(), size, MemoryKind::host, -1, 0, Access::read | Access::write});
+    transport::MemoryDescription memory;
+    memory.id = *id;
+    memory.address = scratch_.get();
+    memory.size_bytes = size;
+    memory.access = Access::read | Access::write;
+    auto registered = transport->register_memory(memory);
     handles.push_back(registered ? registered->handle : 0);
   }
-  handles_[id->slot] = std::move(handles);
+  locals_[id->slot].handles = std::move(handles);
 }
 
-void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles) {
-  handles_[id.slot] = std::move(handles);
+void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file) {
+  locals_[id.slot] = {std::move(handles), file};
 }
 
 std::uint64_t Worker::local_handle(RegionId id, std::uint16_t transport) {
-  if (id.slot >= handles_.size()) return 0;
-  const auto& handles = handles_[id.slot];
+  if (id.slot >= locals_.size()) return 0;
+  const auto& handles = locals_[id.slot].handles;
   return transport < handles.size() ? handles[transport] : 0;
 }
 
@@ -77,7 +81,7 @@ void Worker::continue_removals() {
       ++i;
       continue;
     }
-    auto& handles = handles_[removal.id.slot];
+    auto& handles = locals_[removal.id.slot].handles;
     if (!removal.posted) {
       removal.posted = true;
       removal.transports_left = static_cast<std::uint32_t>(handles.size());
@@ -89,7 +93,7 @@ void Worker::continue_removals() {
       ++i;
       continue;
     }
-    handles.clear();
+    locals_[removal.id.slot] = {};
     const auto done = std::move(removal.done);
     const Status status = removal.status;
     removals_.erase(removals_.begin() + static_cast<std::ptrdiff_t>(i));

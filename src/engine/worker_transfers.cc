@@ -167,6 +167,16 @@ std::optional<History> Worker::in_flight(TransferId id) {
 
 void Worker::collect(Metrics& out) const {
   for (const std::uint32_t slot : live_) peers_[slot]->collect(out);
+  for (const auto& transport : transports_) {
+    const auto same = std::find_if(out.transports.begin(), out.transports.end(),
+                                   [&](const TransportMetrics& known) { return known.name == transport->name(); });
+    TransportMetrics& all = same != out.transports.end()
+                                ? *same
+                                : out.transports.emplace_back(TransportMetrics{std::string(transport->name()), 0, 0});
+    const transport::Costs costs = transport->costs();
+    all.system_calls += costs.system_calls;
+    all.copied_bytes += costs.copied_bytes;
+  }
 }
 
 std::optional<History> Worker::history(TransferId id) const {

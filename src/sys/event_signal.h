@@ -32,8 +32,8 @@ class EventSignal final : public Signal {
   const std::shared_ptr<EpollSet> epoll_;
   const Fd event_;
   std::atomic<bool> set_{false};
-  std::atomic<bool> raised_{false};          // the eventfd was written and not yet emptied
-  std::atomic<std::uint32_t> watchers_{0};   // threads in wait(), and one for all users of fd()
+  std::atomic<bool> raised_{false};         // the eventfd was written and not yet emptied
+  std::atomic<std::uint32_t> watchers_{0};  // threads in wait(), and one for all users of fd()
   std::atomic<bool> exported_{false};
 };
 

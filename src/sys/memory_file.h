@@ -25,6 +25,7 @@ class MemoryFile {
   std::byte* address() const { return address_; }
   std::size_t size_bytes() const { return size_bytes_; }  // as asked for; the mapping is whole pages
   int fd() const { return fd_.get(); }
+  void close_fd() { fd_.reset(); }  // the mapping stays
 
  private:
   Fd fd_;
