@@ -57,15 +57,11 @@ void RecordStream::clear() {
 
 RecordStream::Verdict RecordStream::accept(std::uint32_t sequence) {
   const std::uint32_t ahead = sequence - expected_;
-  if (ahead >= kRecordWindow)  // behind by no more than a window is a late copy; anything else was never ours to get
-    return expected_ - sequence <= kRecordWindow ? Verdict::duplicate : Verdict::violation;
-  const std::uint64_t bit = std::uint64_t{1} << ahead;
-  if (received_ & bit) return Verdict::duplicate;
-  received_ |= bit;
-  while (received_ & 1) {
-    received_ >>= 1;
-    ++expected_;
-  }
+  if (ahead >= kReorderWindow)  // behind by no more than that is a late copy; anything else was never ours to get
+    return expected_ - sequence <= kReorderWindow ? Verdict::duplicate : Verdict::violation;
+  if (received_[sequence % received_.size()]) return Verdict::duplicate;
+  received_[sequence % received_.size()] = true;
+  for (; received_[expected_ % received_.size()]; ++expected_) received_[expected_ % received_.size()] = false;
   return Verdict::take;
 }
 

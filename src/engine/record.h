@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,9 @@ namespace fairway::engine {
 inline constexpr std::size_t kRecordBytes = 1024;   // header and body
 inline constexpr std::size_t kRecordHeader = 5;     // sequence, type
 inline constexpr std::uint32_t kRecordWindow = 64;  // sent and not yet known to have arrived, per peer
+// How far a record may be ahead of the lowest one that the receiver has looked at. A record has arrived once it waits
+// at its link; with many links others overtake it there, as many as one poll of every other link brings.
+inline constexpr std::uint32_t kReorderWindow = 8192 - kRecordWindow;
 
 enum class RecordType : std::uint8_t {
   event = 1,
@@ -109,7 +113,7 @@ class RecordStream {
   std::uint32_t oldest_ = 0;    // lowest number not known to have arrived
   std::uint64_t arrived_ = 0;   // bit i: oldest_ + i has arrived
   std::uint32_t expected_ = 0;  // lowest number not received
-  std::uint64_t received_ = 0;  // bit i: expected_ + i was received
+  std::bitset<8192> received_;  // by number modulo its size, from expected_ on
 };
 
 // Fills a record's header; the body follows.

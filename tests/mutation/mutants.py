@@ -67,7 +67,7 @@ MUTANTS = [
     Mutant("a record that came twice is served twice", "src/engine/record.cc",
            "  if (received_ & bit) return Verdict::duplicate;\n", ""),
     Mutant("a record from behind the window is served", "src/engine/record.cc",
-           "<= kRecordWindow ? Verdict::duplicate : Verdict::violation", "<= kRecordWindow ? Verdict::take : Verdict::violation"),
+           "<= kReorderWindow ? Verdict::duplicate : Verdict::violation", "<= kReorderWindow ? Verdict::take : Verdict::violation"),
     Mutant("deregister does not wait for the transports", REGIONS,
            "if (removal.transports_left > 0 || !removal.peers_left.empty())", "if (!removal.peers_left.empty())",
            "Revocable.*"),

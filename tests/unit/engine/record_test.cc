@@ -78,10 +78,10 @@ TEST(RecordStream, EachNumberIsTakenOnceWhateverTheOrder) {
 TEST(RecordStream, NumbersBeyondTheWindowAreALie) {
   RecordPool pool;
   RecordStream stream(pool);
-  EXPECT_EQ(stream.accept(kRecordWindow), Verdict::violation);
+  EXPECT_EQ(stream.accept(kReorderWindow), Verdict::violation);
   EXPECT_EQ(stream.accept(1u << 31), Verdict::violation);
-  EXPECT_EQ(stream.accept(kRecordWindow - 1), Verdict::take);
-  EXPECT_EQ(stream.accept(0u - kRecordWindow - 1), Verdict::violation);
+  EXPECT_EQ(stream.accept(kReorderWindow - 1), Verdict::take);
+  EXPECT_EQ(stream.accept(0u - kReorderWindow - 1), Verdict::violation);
 }
 
 // Two streams over a road that loses, repeats and reorders, and whose numbers wrap on the way.
@@ -119,11 +119,11 @@ void deliver_exactly_once(std::uint64_t seed, std::uint32_t first) {
       sender.arrived(record);
     else
       sender.send_again(record);
-    if (late.size() > kRecordWindow) late.pop_front();
+    if (late.size() > kReorderWindow) late.pop_front();
     if (late.empty() || !random.chance(300)) continue;
     // No older copy can exist: its link was closed on both ends before the window moved on.
     const std::uint32_t copy = late[random.below(late.size())];
-    if (first + static_cast<std::uint32_t>(taken.size()) - copy <= kRecordWindow) {
+    if (first + static_cast<std::uint32_t>(taken.size()) - copy <= kReorderWindow) {
       ASSERT_EQ(receiver.accept(copy), Verdict::duplicate);
     }
   }
@@ -137,17 +137,17 @@ TEST(RecordStream, ALossyRoadDeliversExactlyOnce) {
 
 TEST(RecordStream, TheReceiverAcceptsAcrossTheWrapOfItsNumbers) {
   RecordPool pool;
-  std::uint32_t next = 0u - 3 * kRecordWindow;
+  std::uint32_t next = 0u - 3 * kReorderWindow;
   RecordStream stream(pool, next);
   for (int windows = 0; windows < 6; ++windows) {
-    for (std::uint32_t i = kRecordWindow; i > 0; --i) {
+    for (std::uint32_t i = kReorderWindow; i > 0; --i) {
       EXPECT_EQ(stream.accept(next + i - 1), Verdict::take);
       EXPECT_EQ(stream.accept(next + i - 1), Verdict::duplicate);
     }
-    EXPECT_EQ(stream.accept(next + 2 * kRecordWindow), Verdict::violation);
-    next += kRecordWindow;
+    EXPECT_EQ(stream.accept(next + 2 * kReorderWindow), Verdict::violation);
+    next += kReorderWindow;
   }
-  EXPECT_EQ(next, 3 * kRecordWindow);
+  EXPECT_EQ(next, 3 * kReorderWindow);
 }
 
 TEST(RecordStream, TheSenderNumbersAcrossTheWrap) {
