@@ -107,13 +107,15 @@ Status demo_processes(Tool& tool) {
     const auto address = other.start();
     if (!address) return address.status();
     auto start = Clock::now();
-    const auto refused = engine->connect(*address);  // they meet; the transports for other processes are not built yet
+    const auto peer = engine->connect(*address);
+    if (!peer) return peer.status();
     const auto up = next(*engine, PeerEvent::Kind::up);
     if (!up) return up.status();
     const double met = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     tool.print(
-        fmt::format("  met {} at {} in {:.1f} ms, incarnation {:016x}\n", up->name, *address, met, up->incarnation));
-    if (!refused) tool.print(fmt::format("    {}\n", refused.status().to_string()));
+        fmt::format("Met {} at {} in {:.1f} ms, incarnation {:016x}\n", up->name, *address, met, up->incarnation));
+    if (std::string_view(life) == "first")
+      if (Status status = demo_path(tool, *engine, *peer); !status) return status;
     start = Clock::now();
     if (std::string_view(life) == "first")
       other.kill();
@@ -122,8 +124,8 @@ Status demo_processes(Tool& tool) {
     const auto down = next(*engine, PeerEvent::Kind::down);
     if (!down) return down.status();
     const double gone = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-    tool.print(fmt::format("  {} after {:.1f} ms: {}\n",
-                           std::string_view(life) == "first" ? "killed it; known" : "it closed; known", gone,
+    tool.print(fmt::format("{} after {:.1f} ms: {}\n",
+                           std::string_view(life) == "first" ? "Killed it; known" : "It closed; known", gone,
                            down->reason.to_string()));
   }
   return {};
@@ -134,6 +136,9 @@ Exit demo_peer(Tool& tool) {
   options.name = "the other process";
   auto engine = Engine::open(options);
   if (!engine) return tool.fail(engine.status());
+  const auto target = engine->allocate(kDemoBytes, Access::read | Access::write);
+  if (!target) return tool.fail(target.status());
+  if (Status status = engine->publish("target", *target); !status) return tool.fail(status);
   tool.print(engine->address() + "\n");
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {

@@ -49,6 +49,8 @@ struct EngineOptions {
   bool strict_isolation = false;
   // Transports that may be used, by name; empty: all that work here.
   std::vector<std::string> transports;
+  // Network interfaces or addresses of this host that bytes may use ("eth0", "10.0.0.7"); empty: those of `listen`.
+  std::vector<std::string> interfaces;
   // Engines of one process that share this object reach each other by plain copies.
   std::shared_ptr<Loopback> loopback;
 };

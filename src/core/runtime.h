@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "fairway/status.h"
 
@@ -86,7 +87,12 @@ class Channel {
   // Bytes stored; 0: none now, the task is woken when there are. ErrorCode::closed: the other end closed in order;
   // anything else: it broke (refused, reset, unreachable: the system's text says).
   virtual Result<std::size_t> receive(std::span<std::byte> into) = 0;
-  virtual std::string peer_address() const = 0;  // "host:port" for messages
+  // The same of several pieces at once, in order: one system call where there are system calls.
+  virtual Result<std::size_t> send_pieces(std::span<const std::span<const std::byte>> pieces);
+  virtual Result<std::size_t> receive_pieces(std::span<const std::span<std::byte>> pieces);
+  virtual std::string peer_address() const = 0;             // "host:port" for messages
+  virtual std::string local_address() const { return {}; }  // empty: unknown
+  virtual std::uint64_t system_calls() const { return 0; }  // made so far
 };
 
 class Listener {
@@ -94,6 +100,13 @@ class Listener {
   virtual ~Listener() = default;                                     // stops listening
   virtual Result<std::unique_ptr<Channel>> accept(Task& wakes) = 0;  // null when none waits
   virtual std::string address() const = 0;                           // the bound "host:port"
+};
+
+struct InterfaceAddress {
+  std::string interface;  // "eth0"
+  std::string host;       // "10.0.0.7", "fd00::7"
+  bool loopback = false;
+  std::uint64_t bytes_per_second = 0;  // of the interface; 0: unknown
 };
 
 class Network {
@@ -104,6 +117,8 @@ class Network {
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& address, Task& wakes) = 0;
   // True for an address that only this host can reach; an error for one that cannot be parsed or resolved.
   virtual Result<bool> is_loopback(const std::string& address) = 0;
+  // This host's own addresses that others may dial, without a port.
+  virtual Result<std::vector<InterfaceAddress>> addresses() { return std::vector<InterfaceAddress>(); }
 };
 
 // Borrowed by everything that is opened on it; outlives all of it.

@@ -77,7 +77,9 @@ Status Engine::State::start(const TransportFactory& factory) {
     return consumed[peer.slot].exchange(0, std::memory_order_relaxed) & 0xffffffff;
   };
   for (std::uint16_t i = 0; i < options.workers; ++i) {
-    workers.push_back(std::make_unique<engine::Worker>(i, services, factory(regions, runtime)));
+    auto transports = factory(regions, runtime);
+    if (!transports) return transports.status();
+    workers.push_back(std::make_unique<engine::Worker>(i, services, std::move(*transports)));
     TaskOptions task_options;
     task_options.name = "fairway-" + std::to_string(i);
     task_options.spin_ns = static_cast<Time>(std::chrono::nanoseconds(options.spin).count());
@@ -148,7 +150,8 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   return EngineAccess::open(
       options, owned->runtime,
       [&options](transport::RegionTable& regions, Runtime& runtime) {
-        return transport::make_transports({options.transports, options.loopback}, regions, runtime);
+        return transport::make_transports({options.transports, options.loopback, options.listen, options.interfaces},
+                                          regions, runtime);
       },
       owned);
 }

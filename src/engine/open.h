@@ -13,7 +13,7 @@
 namespace fairway {
 
 // Makes one worker's transports.
-using TransportFactory = std::function<std::vector<std::unique_ptr<transport::Transport>>(
+using TransportFactory = std::function<Result<std::vector<std::unique_ptr<transport::Transport>>>(
     transport::RegionTable& regions, Runtime& runtime)>;
 
 // Opens engines on any runtime and set of transports: Engine::open with the operating system's, the simulator with its

@@ -60,9 +60,8 @@ Application& Campaign::open(std::size_t place) {
   EngineOptions options = scenario_.options[place];
   options.name = app->name;
   options.listen = app->host->address() + ":7000";
-  auto opened = EngineAccess::open(
-      options, app->host->runtime(),
-      [loopback](transport::RegionTable& regions, Runtime& runtime) {
+  auto opened =
+      EngineAccess::open(options, app->host->runtime(), [loopback](transport::RegionTable& regions, Runtime& runtime) {
         std::vector<std::unique_ptr<transport::Transport>> transports;
         transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
         return transports;

@@ -244,6 +244,10 @@ Result<std::unique_ptr<Listener>> SimNetwork::listen(const std::string& address,
   return std::unique_ptr<Listener>(std::move(listener));
 }
 
+Result<std::vector<InterfaceAddress>> SimNetwork::addresses() {
+  return std::vector<InterfaceAddress>{{"sim0", host_.address(), false, 0}};
+}
+
 Result<bool> SimNetwork::is_loopback(const std::string& address) {
   const std::size_t colon = address.rfind(':');
   const bool digits = colon != std::string::npos && colon + 1 < address.size() &&

@@ -48,6 +48,7 @@ class SimNetwork final : public Network {
   Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) override;
   Result<std::unique_ptr<Listener>> listen(const std::string& address, Task& wakes) override;
   Result<bool> is_loopback(const std::string& address) override;
+  Result<std::vector<InterfaceAddress>> addresses() override;
 
   // What the kernel does when a process dies: peers see resets, later ones are refused.
   void reset_all();

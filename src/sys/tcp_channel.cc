@@ -1,15 +1,21 @@
 #include "sys/tcp_channel.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include "sys/error.h"
 
 namespace fairway::sys {
+namespace {
+constexpr std::size_t kMaxPieces = 256;  // of one call; the kernel takes 1,024
+}
 
 void set_tcp_options(int socket) {
   const int one = 1;
@@ -46,6 +52,13 @@ Status TcpChannel::start() {
   return status;
 }
 
+std::string TcpChannel::local_address() const {
+  SocketAddress bound;
+  bound.size = sizeof(bound.storage);
+  if (::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) return {};
+  return bound.text();
+}
+
 TcpChannel::~TcpChannel() {
   if (watched_) epoll_->forget(socket_.get());
 }
@@ -61,39 +74,82 @@ Status TcpChannel::fail(int error, bool sending) {
   return system_status(error, what);
 }
 
+// What a sending call returned; `again`: it was interrupted.
+Result<std::size_t> TcpChannel::sent(ssize_t result, bool& again) {
+  ++system_calls_;
+  again = false;
+  if (result >= 0) {
+    connected_ = true;
+    return static_cast<std::size_t>(result);
+  }
+  again = errno == EINTR;
+  if (again) return std::size_t{0};
+  if (errno != EAGAIN && errno != EWOULDBLOCK) return send_failure_ = fail(errno, true);
+  writable_ = !epoll_->harvested();
+  return std::size_t{0};
+}
+
+Result<std::size_t> TcpChannel::received(ssize_t result, bool& again) {
+  ++system_calls_;
+  again = false;
+  if (result > 0) {
+    connected_ = true;
+    return static_cast<std::size_t>(result);
+  }
+  if (result == 0) {
+    receive_failure_ = Status(ErrorCode::closed, fmt::format("{} closed the connection", peer_));
+    return receive_failure_;
+  }
+  again = errno == EINTR;
+  if (again) return std::size_t{0};
+  if (errno != EAGAIN && errno != EWOULDBLOCK) return receive_failure_ = fail(errno, false);
+  readable_ = !epoll_->harvested();
+  return std::size_t{0};
+}
+
 Result<std::size_t> TcpChannel::send(std::span<const std::byte> bytes) {
   if (!send_failure_) return send_failure_;
   if (bytes.empty() || !writable_) return std::size_t{0};
-  for (;;) {
-    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0) {
-      connected_ = true;
-      return static_cast<std::size_t>(sent);
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return send_failure_ = fail(errno, true);
-    writable_ = !epoll_->harvested();
-    return std::size_t{0};
+  for (bool again = true;;) {
+    auto result = sent(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT), again);
+    if (!again) return result;
   }
 }
 
 Result<std::size_t> TcpChannel::receive(std::span<std::byte> into) {
   if (!receive_failure_) return receive_failure_;
   if (into.empty() || !readable_) return std::size_t{0};
-  for (;;) {
-    const ssize_t got = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      connected_ = true;
-      return static_cast<std::size_t>(got);
-    }
-    if (got == 0) {
-      receive_failure_ = Status(ErrorCode::closed, fmt::format("{} closed the connection", peer_));
-      return receive_failure_;
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) return receive_failure_ = fail(errno, false);
-    readable_ = !epoll_->harvested();
-    return std::size_t{0};
+  for (bool again = true;;) {
+    auto result = received(::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT), again);
+    if (!again) return result;
+  }
+}
+
+Result<std::size_t> TcpChannel::send_pieces(std::span<const std::span<const std::byte>> pieces) {
+  if (!send_failure_) return send_failure_;
+  std::array<iovec, kMaxPieces> vector;
+  msghdr message{};
+  message.msg_iov = vector.data();
+  for (const auto& piece : pieces.first(std::min(pieces.size(), vector.size())))
+    if (!piece.empty()) vector[message.msg_iovlen++] = {const_cast<std::byte*>(piece.data()), piece.size()};
+  if (message.msg_iovlen == 0 || !writable_) return std::size_t{0};
+  for (bool again = true;;) {
+    auto result = sent(::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT), again);
+    if (!again) return result;
+  }
+}
+
+Result<std::size_t> TcpChannel::receive_pieces(std::span<const std::span<std::byte>> pieces) {
+  if (!receive_failure_) return receive_failure_;
+  std::array<iovec, kMaxPieces> vector;
+  msghdr message{};
+  message.msg_iov = vector.data();
+  for (const auto& piece : pieces.first(std::min(pieces.size(), vector.size())))
+    if (!piece.empty()) vector[message.msg_iovlen++] = {piece.data(), piece.size()};
+  if (message.msg_iovlen == 0 || !readable_) return std::size_t{0};
+  for (bool again = true;;) {
+    auto result = received(::recvmsg(socket_.get(), &message, MSG_DONTWAIT), again);
+    if (!again) return result;
   }
 }
 

@@ -23,7 +23,11 @@ class TcpChannel final : public Channel, private Readiness {
 
   Result<std::size_t> send(std::span<const std::byte> bytes) override;
   Result<std::size_t> receive(std::span<std::byte> into) override;
+  Result<std::size_t> send_pieces(std::span<const std::span<const std::byte>> pieces) override;
+  Result<std::size_t> receive_pieces(std::span<const std::span<std::byte>> pieces) override;
   std::string peer_address() const override { return peer_; }
+  std::string local_address() const override;
+  std::uint64_t system_calls() const override { return system_calls_; }
 
  private:
   TcpChannel(Fd socket, std::string peer, std::shared_ptr<EpollSet> epoll, bool connected)
@@ -31,6 +35,8 @@ class TcpChannel final : public Channel, private Readiness {
   Status start();
   void on_ready(std::uint32_t events) override;
   Status fail(int error, bool sending);
+  Result<std::size_t> sent(ssize_t result, bool& again);
+  Result<std::size_t> received(ssize_t result, bool& again);
 
   const Fd socket_;
   const std::string peer_;
@@ -43,6 +49,7 @@ class TcpChannel final : public Channel, private Readiness {
   // Of each direction: what arrived before a connection broke can still be received after sending failed.
   Status send_failure_;
   Status receive_failure_;
+  std::uint64_t system_calls_ = 0;
 };
 
 // The options every Fairway TCP socket has.

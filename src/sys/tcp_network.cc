@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -23,6 +27,15 @@ constexpr int kBacklog = 4096;
 Result<EpollTask*> epoll_task(Task& task) {
   if (auto* ours = dynamic_cast<EpollTask*>(&task)) return ours;
   return Status(ErrorCode::invalid_argument, "the task to wake is not of the executor that belongs to this network");
+}
+
+// From the driver, in Mb/s; 0 where it does not know (loopback, most virtual ones).
+std::uint64_t interface_speed(const std::string& name) {
+  const Fd file(::open(("/sys/class/net/" + name + "/speed").c_str(), O_RDONLY | O_CLOEXEC));
+  char text[32] = {};
+  if (!file || ::read(file.get(), text, sizeof(text) - 1) <= 0) return 0;
+  const long long mbps = std::atoll(text);
+  return mbps > 0 ? static_cast<std::uint64_t>(mbps) * 125'000 : 0;
 }
 
 // Owned and called by the stepper whose task it wakes.
@@ -132,6 +145,33 @@ Result<bool> TcpNetwork::is_loopback(const std::string& address) {
   if (!found) return found.status();
   return std::all_of(found.value().begin(), found.value().end(),
                      [](const SocketAddress& each) { return each.is_loopback(); });
+}
+
+Result<std::vector<InterfaceAddress>> TcpNetwork::addresses() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return system_status(errno, "cannot list the network interfaces");
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, &::freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress address;
+    address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, each->ifa_addr, address.size);
+    // A link-local address means nothing without its interface, which differs from host to host.
+    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr))
+      continue;
+    auto parsed = parse_host_port(address.text());
+    if (!parsed) continue;
+    InterfaceAddress one;
+    one.interface = each->ifa_name;
+    one.host = parsed->host;
+    one.loopback = (each->ifa_flags & IFF_LOOPBACK) != 0;
+    one.bytes_per_second = interface_speed(one.interface);
+    found.push_back(std::move(one));
+  }
+  return found;
 }
 
 }  // namespace fairway::sys

@@ -10,6 +10,7 @@ class TcpNetwork final : public Network {
   Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) override;
   Result<std::unique_ptr<Listener>> listen(const std::string& address, Task& wakes) override;
   Result<bool> is_loopback(const std::string& address) override;
+  Result<std::vector<InterfaceAddress>> addresses() override;
 };
 
 }  // namespace fairway::sys

@@ -28,8 +28,8 @@ struct Capabilities {
   std::uint64_t max_slice_bytes = 0;  // of write and read
   std::uint32_t max_message_bytes = 0;
   std::uint32_t queue_depth = 0;  // slices a link may have in flight
-  // Messages and immediates arrive in the order of posting; of a broken link, the first so many. An immediate whose bytes
-  // the target refuses breaks the link: its initiator might not learn of the gap before another break.
+  // Messages and immediates arrive in the order of posting; of a broken link, the first so many. An immediate whose
+  // bytes the target refuses breaks the link: its initiator might not learn of the gap before another break.
   bool ordered = false;
   Meaning completion = Meaning::delivered;
   Revocation revocation = Revocation::by_owner;

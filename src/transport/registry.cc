@@ -5,12 +5,13 @@
 #include <string_view>
 
 #include "transport/loopback/loopback.h"
+#include "transport/tcp/tcp.h"
 
 // The one file that names the concrete transports.
 namespace fairway::transport {
 namespace {
 
-constexpr std::array<std::string_view, 1> kNames{"loopback"};
+constexpr std::array<std::string_view, 2> kNames{"loopback", "tcp"};
 
 }  // namespace
 
@@ -24,14 +25,28 @@ Status check_names(const std::vector<std::string>& names) {
   return {};
 }
 
-std::vector<std::unique_ptr<Transport>> make_transports(const RegistryOptions& options, RegionTable& regions,
-                                                        Runtime& runtime) {
+Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOptions& options, RegionTable& regions,
+                                                                Runtime& runtime) {
   const auto wanted = [&](std::string_view name) {
     return options.names.empty() || std::find(options.names.begin(), options.names.end(), name) != options.names.end();
   };
   std::vector<std::unique_ptr<Transport>> transports;
   if (options.loopback != nullptr && wanted("loopback"))
     transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
+  if (wanted("tcp")) {
+    TcpOptions tcp;
+    const std::size_t colon = options.listen.rfind(':');
+    tcp.listen_host = options.listen.substr(0, colon);
+    if (tcp.listen_host.size() > 2 && tcp.listen_host.front() == '[')
+      tcp.listen_host = tcp.listen_host.substr(1, tcp.listen_host.size() - 2);
+    tcp.interfaces = options.interfaces;
+    transports.push_back(make_tcp_transport(regions, runtime, tcp));
+  }
+  for (auto at = transports.begin(); at != transports.end();) {
+    const Status works = (*at)->probe();
+    if (!works && (!options.names.empty() || !options.interfaces.empty())) return works;
+    at = works ? at + 1 : transports.erase(at);
+  }
   return transports;
 }
 

@@ -15,13 +15,16 @@ namespace fairway::transport {
 struct RegistryOptions {
   std::vector<std::string> names;  // which may be used; empty: all
   std::shared_ptr<Loopback> loopback;
+  std::string listen = "127.0.0.1:0";   // of the engine's control: lanes are accepted at the same host
+  std::vector<std::string> interfaces;  // that sockets may use; empty: all
 };
 
 // invalid_argument that names what is not a transport, and those that are.
 Status check_names(const std::vector<std::string>& names);
 
-// One worker's transports: those that work on this machine, fastest first.
-std::vector<std::unique_ptr<Transport>> make_transports(const RegistryOptions& options, RegionTable& regions,
-                                                        Runtime& runtime);
+// One worker's transports: those that work on this machine, fastest first. The status of probe() of a transport that
+// was asked for by name and does not work.
+Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOptions& options, RegionTable& regions,
+                                                                Runtime& runtime);
 
 }  // namespace fairway::transport

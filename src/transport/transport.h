@@ -112,8 +112,10 @@ class Transport {
   virtual void cancel(SliceToken token) = 0;  // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner
   virtual void* device_view(std::uint64_t) { return nullptr; }  // of a remote handle: its mapping for kernels, if any
-  virtual std::string way(std::uint64_t) const { return {}; }  // of a remote handle: how its bytes go, why no better way
-  virtual Costs costs() const { return {}; }                   // any thread
+  virtual std::string way(std::uint64_t) const {
+    return {};
+  }                                           // of a remote handle: how its bytes go, why no better way
+  virtual Costs costs() const { return {}; }  // any thread
 
   virtual bool prepare_sleep() { return true; }     // arm the wake-up; false: poll first
   virtual bool must_poll() const { return false; }  // cannot wake a sleeper (for now)

@@ -131,13 +131,12 @@ class Cluster {
     if (given.job_key.empty()) given.job_key = "a key for all";
     given.max_peers = std::min<std::uint32_t>(given.max_peers, 64);
     auto opened =
-        EngineAccess::open(given, node->host->runtime(),
-                           [&](transport::RegionTable& regions, Runtime& runtime) {
-                             std::vector<std::unique_ptr<transport::Transport>> transports;
-                             transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
-                             if (wrap) transports.back() = wrap(std::move(transports.back()));
-                             return transports;
-                           });
+        EngineAccess::open(given, node->host->runtime(), [&](transport::RegionTable& regions, Runtime& runtime) {
+          std::vector<std::unique_ptr<transport::Transport>> transports;
+          transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
+          if (wrap) transports.back() = wrap(std::move(transports.back()));
+          return transports;
+        });
     EXPECT_TRUE(opened) << opened.status().to_string();
     node->engine = std::make_unique<Engine>(std::move(*opened));
     auto region = node->engine->register_memory(node->words.data(), kBytes, Access::all);

@@ -53,6 +53,7 @@ class Node {
 inline EngineOptions options_of(const std::shared_ptr<Loopback>& loopback, const std::string& name) {
   EngineOptions options;
   options.loopback = loopback;
+  options.transports = {"loopback"};
   options.name = name;
   options.max_peers = 128;
   return options;
@@ -74,6 +75,7 @@ struct Pair {
   EngineOptions named(EngineOptions options, const char* name) const {
     options.loopback = loopback;
     options.name = name;
+    options.transports = {"loopback"};
     return options;
   }
   Extent extent(std::uint64_t local, std::uint64_t far, std::uint64_t length) const {

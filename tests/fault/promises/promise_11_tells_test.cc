@@ -120,14 +120,16 @@ TEST(Tells, ABrokenLinkSaysWhyAndItsTransfersSayWhatMoved) {
 TEST(Tells, ATransportThatReachesNobodySaysWhy) {
   EngineOptions left;
   left.loopback = make_loopback();
-  EngineOptions right;
+  left.transports = {"loopback"};
+  EngineOptions right = left;
   right.loopback = make_loopback();  // another meeting place
   Node near_node(left, 4096), far_node(right, 4096);
   const auto peer = near_node.engine().connect(far_node.engine().address(), kSoon);
   EXPECT_EQ(peer.status().code(), ErrorCode::unsupported) << peer.status().to_string();
   EXPECT_NE(peer.status().message().find("loopback"), std::string::npos) << peer.status().to_string();
-  EngineOptions none;
-  Node without(none, 4096);
+  EngineOptions sockets;
+  sockets.transports = {"tcp"};
+  Node without(sockets, 4096);
   const auto nothing = without.engine().connect(far_node.engine().address(), kSoon);
   EXPECT_EQ(nothing.status().code(), ErrorCode::unsupported) << nothing.status().to_string();
 }

@@ -46,12 +46,11 @@ Victim::Victim(const Options& options) : simulation_(quiet(7)), words_(8 * Victi
   mine.notifications_per_peer = 4;
   mine.unexpected_bytes_per_peer = 4096;
   mine.prove_paths = false;
-  auto opened = EngineAccess::open(mine, own_->runtime(),
-                                   [&](transport::RegionTable&, Runtime&) {
-                                     std::vector<std::unique_ptr<transport::Transport>> transports;
-                                     transports.push_back(std::make_unique<ScriptedTransport>(script_));
-                                     return transports;
-                                   });
+  auto opened = EngineAccess::open(mine, own_->runtime(), [&](transport::RegionTable&, Runtime&) {
+    std::vector<std::unique_ptr<transport::Transport>> transports;
+    transports.push_back(std::make_unique<ScriptedTransport>(script_));
+    return transports;
+  });
   if (!opened) return;
   engine_.emplace(std::move(*opened));
   const Access access[] = {Access::write | Access::atomic, Access::read, Access::none};

@@ -1,0 +1,317 @@
+#include <algorithm>
+#include <utility>
+
+#include "transport/tcp/transport.h"
+
+// How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers
+// its addresses, the initiator dials each, once per lane. A stranger's connection gets as far as one hello of fixed
+// size.
+namespace fairway::transport::tcp {
+namespace {
+
+constexpr Time kHelloWithin = 2 * kSecond;
+constexpr Time kDialWithin = 5 * kSecond;
+constexpr std::size_t kMaxStrangers = 256;
+
+// Takes as long for every wrong token.
+bool same(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byte, kTokenBytes>& b) {
+  std::byte difference{0};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{0};
+}
+
+std::string with_port(const std::string& host, const std::string& port) {
+  return host.find(':') == std::string::npos ? host + port : "[" + host + "]" + port;
+}
+
+}  // namespace
+
+Status TcpTransport::attach(Task& task) {
+  task_ = &task;
+  return {};
+}
+
+Status TcpTransport::listen() {
+  if (listener_) return {};
+  auto opened = runtime_.network.listen(with_port(options_.listen_host, ":0"), *task_);
+  if (!opened) return opened.status();
+  listener_ = std::move(*opened);
+  return {};
+}
+
+Status TcpTransport::connect(PeerIndex index, Role role) {
+  if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
+  const auto [at, fresh] = peers_.try_emplace(index);
+  if (!fresh) return {ErrorCode::already_exists, "tcp: the peer is connected, or not forgotten yet"};
+  Peer& peer = at->second;
+  peer.role = role;
+  if (role == Role::initiator) say(index, Handshake());
+  return {};
+}
+
+void TcpTransport::offer(PeerIndex index, Peer& peer) {
+  if (Status status = listen(); !status) return fail_peer(index, peer, status, true);
+  runtime_.rng.fill(peer.token);
+  Handshake message;
+  message.kind = Handshake::Kind::offer;
+  message.token = peer.token;
+  const std::string bound = listener_->address();
+  const std::string port = bound.substr(bound.rfind(':'));
+  if (options_.listen_host == "0.0.0.0" || options_.listen_host == "::") {
+    const bool v4_only = options_.listen_host == "0.0.0.0";
+    for (const bool loopback : {false, true})  // loopback only where there is nothing else
+      for (const InterfaceAddress& address : addresses_)
+        if (address.loopback == loopback && (!loopback || message.addresses.empty()) &&
+            !(v4_only && address.host.find(':') != std::string::npos) && message.addresses.size() < kMaxAddresses)
+          message.addresses.push_back(with_port(address.host, port));
+  } else {
+    message.addresses.push_back(bound);
+  }
+  if (message.addresses.empty())
+    return fail_peer(index, peer, {ErrorCode::unreachable, "tcp: no address of this host can be offered"}, true);
+  const auto most = static_cast<std::uint16_t>(kMaxLanesPerPeer / message.addresses.size());
+  message.lanes = std::clamp<std::uint16_t>(options_.lanes, 1, most);
+  peer.lanes = message.lanes;
+  peer.addresses = message.addresses;
+  peer.slots.assign(std::size_t{message.lanes} * message.addresses.size(), kNoSlot);
+  say(index, message);
+}
+
+void TcpTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
+  const auto found = peers_.find(index);
+  if (closed_ || found == peers_.end() || found->second.failed) return;
+  Peer& peer = found->second;
+  const Result<Handshake> message = decode_handshake(bytes);
+  if (!message) return fail_peer(index, peer, message.status(), true);
+  if (message->kind == Handshake::Kind::refused)
+    return fail_peer(index, peer, {ErrorCode::unreachable, "tcp: " + message->reason}, false);
+  const bool to_acceptor = message->kind == Handshake::Kind::hello;
+  if (to_acceptor != (peer.role == Role::acceptor) || !peer.slots.empty())
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "tcp handshake: out of turn"}, true);
+  if (to_acceptor) return offer(index, peer);
+  accept_offer(index, peer, *message);
+}
+
+void TcpTransport::accept_offer(PeerIndex index, Peer& peer, const Handshake& message) {
+  peer.token = message.token;
+  peer.lanes = message.lanes;
+  peer.addresses = message.addresses;
+  peer.slots.assign(std::size_t{message.lanes} * message.addresses.size(), kNoSlot);
+  for (std::uint16_t i = 0; i < peer.slots.size() && !peer.failed; ++i) dial(links_[make_link(index, peer, i)]);
+}
+
+std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index) {
+  auto slot = static_cast<std::uint32_t>(
+      std::find_if(links_.begin(), links_.end(), [](const Link& link) { return link.state == LinkState::free; }) -
+      links_.begin());
+  if (slot == links_.size()) links_.emplace_back().id.slot = slot;
+  Link& link = links_[slot];
+  link.state = LinkState::waiting;
+  link.peer = peer_index;
+  link.index = index;
+  link.attempt = link.held_attempt = 0;
+  peer.slots[index] = slot;
+  return slot;
+}
+
+// ---- the initiator ----
+
+void TcpTransport::dial(Link& link) {
+  Peer& peer = peers_[link.peer];
+  link.state = LinkState::dialing;
+  ++unsettled_;
+  ++link.attempt;
+  link.said = link.heard = 0;
+  Hello hello;
+  hello.token = peer.token;
+  hello.lane = link.index;
+  hello.attempt = link.attempt;
+  link.bytes = encode(hello);
+  link.deadline = after(runtime_.clock.now(), kDialWithin);
+  timer_ = std::min(timer_, link.deadline);
+  const std::string& address = peer.addresses[link.index / peer.lanes];
+  auto channel = runtime_.network.dial(address, *task_);
+  if (!channel) return dial_failed(link, channel.status());
+  link.channel = std::move(*channel);
+  continue_dial(link, runtime_.clock.now());
+}
+
+void TcpTransport::continue_dial(Link& link, Time now) {
+  if (link.said < kHelloBytes) {
+    const auto sent = link.channel->send(std::span(link.bytes).subspan(link.said));
+    if (!sent) return dial_failed(link, sent.status());
+    link.said += *sent;
+    if (link.said < kHelloBytes && now < link.deadline) return;
+  }
+  if (link.said == kHelloBytes) {
+    const auto got = link.channel->receive(std::span(link.bytes).first(kWelcomeBytes).subspan(link.heard));
+    if (!got) return dial_failed(link, got.status());
+    link.heard += *got;
+    if (link.heard == kWelcomeBytes) {
+      if (!is_welcome(std::span(link.bytes).first<kWelcomeBytes>(), link.attempt))
+        return dial_failed(link, {ErrorCode::protocol_error, "tcp: something else than a lane answers there"});
+      --unsettled_;
+      return link_is_up(link, std::move(link.channel), {});
+    }
+  }
+  if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "tcp: no answer within 5 s"});
+}
+
+// The others may still come. Without any, the peer is told why; a lane that was lost waits for the next reconnect().
+void TcpTransport::dial_failed(Link& link, const Status& why) {
+  --unsettled_;
+  link.channel.reset();
+  link.state = LinkState::fenced;
+  link.deadline = kNever;
+  Peer& peer = peers_[link.peer];
+  peer.reason = why.message();
+  const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
+                      return slot == kNoSlot || links_[slot].state == LinkState::dialing;
+                    });
+  if (!hope) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+}
+
+// ---- the acceptor ----
+
+void TcpTransport::accept(Time now) {
+  while (listener_ && strangers_.size() < kMaxStrangers) {
+    auto accepted = listener_->accept(*task_);
+    if (!accepted || *accepted == nullptr) break;
+    strangers_.push_back({std::move(*accepted), {}, 0, after(now, kHelloWithin)});
+  }
+  std::erase_if(strangers_, [&](Stranger& stranger) { return meet(stranger, now); });
+  for (const Stranger& stranger : strangers_) timer_ = std::min(timer_, stranger.deadline);
+}
+
+bool TcpTransport::meet(Stranger& stranger, Time now) {
+  const auto got = stranger.channel->receive(std::span(stranger.bytes).subspan(stranger.heard));
+  if (!got) return true;
+  stranger.heard += *got;
+  if (stranger.heard < kHelloBytes) return now >= stranger.deadline;
+  const auto hello = decode_hello(stranger.bytes);
+  if (!hello) return true;
+  for (auto& [index, peer] : peers_) {
+    if (peer.role != Role::acceptor || peer.failed || !same(peer.token, hello->token)) continue;
+    if (hello->lane >= peer.slots.size()) return true;
+    const std::uint32_t slot =
+        peer.slots[hello->lane] == kNoSlot ? make_link(index, peer, hello->lane) : peer.slots[hello->lane];
+    Link& link = links_[slot];
+    if (hello->attempt <= std::max(link.attempt, link.held_attempt)) return true;
+    if (link.state == LinkState::waiting) {
+      welcome(link, std::move(stranger.channel), hello->attempt);
+    } else {  // the peer fenced and dials first: reconnect() here takes it
+      link.channel = std::move(stranger.channel);
+      link.held_attempt = hello->attempt;
+    }
+    return true;
+  }
+  return true;  // nobody's token: closed without a word
+}
+
+void TcpTransport::welcome(Link& link, std::unique_ptr<Channel> channel, std::uint32_t attempt) {
+  link.attempt = attempt;
+  link_is_up(link, std::move(channel), encode_welcome(attempt));
+}
+
+// ---- both ----
+
+void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first) {
+  ++link.id.epoch;
+  link.state = LinkState::up;
+  link.deadline = kNever;
+  link.held_attempt = 0;
+  const std::string local = channel->local_address();
+  link.lane = std::make_unique<Lane>(std::move(channel), link.id, regions_, inbox_, first);
+  link.lane->flush();
+  up_.push_back(link.id.slot);
+  Peer& peer = peers_[link.peer];
+  peer.was_up = true;
+  link.device = 0;
+  for (const InterfaceAddress& own : addresses_)
+    if (local.starts_with(with_port(own.host, ":")))
+      link.device =
+          static_cast<DeviceIndex>(std::find_if(devices_.begin(), devices_.end(),
+                                                [&](const Device& device) { return device.name == own.interface; }) -
+                                   devices_.begin());
+  Event& event = inbox_.add(EventKind::link_up);
+  event.link = link.id;
+  event.peer = link.peer;
+  event.device = link.device;
+  event.value = static_cast<std::uint64_t>(link.attempt) << 16 | link.index;
+}
+
+void TcpTransport::reconnect(LinkId id) {
+  Link* link = find(id);
+  if (link == nullptr || link->state != LinkState::fenced || closed_) return;
+  Peer& peer = peers_[link->peer];
+  if (peer.failed) return;
+  if (peer.role == Role::initiator) return dial(*link);
+  link->state = LinkState::waiting;
+  if (link->channel) welcome(*link, std::exchange(link->channel, nullptr), link->held_attempt);
+}
+
+void TcpTransport::connecting(Time now) {
+  if (now >= timer_) timer_ = kNever;
+  if (listener_) accept(now);
+  if (unsettled_ == 0) return;
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
+    if (links_[i].state == LinkState::dialing) continue_dial(links_[i], now);
+    if (links_[i].state == LinkState::dialing) timer_ = std::min(timer_, links_[i].deadline);
+  }
+}
+
+void TcpTransport::say(PeerIndex index, const Handshake& message) {
+  inbox_.add_message({}, encode(message), EventKind::exchange);
+  inbox_.last().peer = index;
+}
+
+void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
+  if (peer.failed) return;
+  peer.failed = true;
+  if (tell) {
+    Handshake refused;
+    refused.kind = Handshake::Kind::refused;
+    refused.reason = status.message();
+    say(index, refused);
+  }
+  bool a_link_tells = false;
+  for (const std::uint32_t slot : peer.slots) {
+    if (slot == kNoSlot) continue;
+    Link& link = links_[slot];
+    if (link.state == LinkState::up) {
+      a_link_tells = true;
+      link.lane->fail(status);
+    } else if (link.state == LinkState::dialing) {
+      --unsettled_;
+      link.channel.reset();
+      link.state = LinkState::fenced;
+    }
+  }
+  if (a_link_tells) return;
+  Event& event = inbox_.add(EventKind::link_down);
+  event.peer = index;
+  event.status = std::move(status);
+}
+
+void TcpTransport::disconnect(PeerIndex index) {
+  const auto found = peers_.find(index);
+  if (found == peers_.end()) return;
+  for (const std::uint32_t slot : found->second.slots) {
+    if (slot == kNoSlot) continue;
+    Link& link = links_[slot];
+    if (link.state == LinkState::dialing) --unsettled_;
+    fence(link.id);
+    link.channel.reset();
+    link.state = LinkState::free;
+    link.deadline = kNever;
+    std::erase(up_, slot);
+  }
+  for (std::uint32_t slot = 0; slot < imports_.size(); ++slot)
+    if (imports_[slot].live && imports_[slot].peer == index) {
+      imports_[slot].live = false;
+      free_imports_.push_back(slot);
+    }
+  peers_.erase(found);
+}
+
+}  // namespace fairway::transport::tcp

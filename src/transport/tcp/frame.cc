@@ -1,0 +1,113 @@
+#include "transport/tcp/frame.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/bytes.h"
+
+namespace fairway::transport::tcp {
+namespace {
+
+constexpr std::uint32_t kHelloMagic = 0x31'50'54'46;    // "FTP1"
+constexpr std::uint32_t kWelcomeMagic = 0x31'57'54'46;  // "FTW1"
+
+Status wrong(const char* what) {
+  return {ErrorCode::protocol_error, std::string("tcp: the peer sent ") + what};
+}
+
+}  // namespace
+
+std::uint64_t Header::payload_bytes() const {
+  switch (type) {
+    case FrameType::write: return table_bytes() + block_bytes();
+    case FrameType::read: return table_bytes();
+    case FrameType::message:
+    case FrameType::data: return block_bytes();
+    case FrameType::fetch_add:
+    case FrameType::compare_swap: return 16;
+    case FrameType::done: break;
+  }
+  return 0;
+}
+
+std::array<std::byte, kHeaderBytes> encode(const Header& header) {
+  std::array<std::byte, kHeaderBytes> bytes;
+  ByteWriter(bytes)
+      .put(static_cast<std::uint8_t>(header.type))
+      .put(header.flags)
+      .put(std::uint16_t{0})
+      .put(header.token)
+      .put(header.region.slot)
+      .put(header.region.generation)
+      .put(header.offset)
+      .put(header.length)
+      .put(header.immediate)
+      .put(header.count);
+  return bytes;
+}
+
+Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
+  ByteReader reader(bytes);
+  Header header;
+  const auto type = reader.get<std::uint8_t>();
+  header.type = static_cast<FrameType>(type);
+  header.flags = reader.get<std::uint8_t>();
+  const auto reserved = reader.get<std::uint16_t>();
+  header.token = reader.get<std::uint32_t>();
+  header.region.slot = reader.get<std::uint32_t>();
+  header.region.generation = reader.get<std::uint32_t>();
+  header.offset = reader.get<std::uint64_t>();
+  header.length = reader.get<std::uint64_t>();
+  header.immediate = reader.get<std::uint32_t>();
+  header.count = reader.get<std::uint32_t>();
+  if (type < static_cast<std::uint8_t>(FrameType::write) || type > static_cast<std::uint8_t>(FrameType::data))
+    return wrong("a frame of unknown type");
+  if (reserved != 0 || (header.flags & ~(Header::kImmediate | Header::kTable)) != 0)
+    return wrong("a frame with unknown flags");
+  const bool moves = header.type == FrameType::write || header.type == FrameType::read;
+  if ((header.has(Header::kImmediate) && header.type != FrameType::write) || (header.has(Header::kTable) && !moves))
+    return wrong("a frame with flags of another type");
+  if (header.count == 0 || (!header.has(Header::kTable) && header.count != 1) || header.count > kMaxBlocks)
+    return wrong("a frame of too many blocks, or of none");
+  std::uint64_t total = 0;
+  if (__builtin_mul_overflow(header.length, std::uint64_t{header.count}, &total) || total > kMaxSliceBytes)
+    return wrong("a frame that is too long");
+  if (header.type == FrameType::message && header.length > kMaxMessageBytes) return wrong("a message that is too long");
+  if (header.type == FrameType::done && header.immediate > static_cast<std::uint32_t>(ErrorCode::system_error))
+    return wrong("an unknown result");
+  return header;
+}
+
+std::array<std::byte, kHelloBytes> encode(const Hello& hello) {
+  std::array<std::byte, kHelloBytes> bytes{};
+  ByteWriter(bytes).put(kHelloMagic).put(kVersion).put(hello.lane).put(hello.attempt).put_bytes(hello.token);
+  return bytes;
+}
+
+Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> bytes) {
+  ByteReader reader(bytes);
+  Hello hello;
+  const auto magic = reader.get<std::uint32_t>();
+  const auto version = reader.get<std::uint16_t>();
+  hello.lane = reader.get<std::uint16_t>();
+  hello.attempt = reader.get<std::uint32_t>();
+  const auto token = reader.get_bytes(kTokenBytes);
+  std::copy(token.begin(), token.end(), hello.token.begin());
+  const auto rest = reader.get_bytes(kHelloBytes - 12 - kTokenBytes);
+  const bool zero = std::all_of(rest.begin(), rest.end(), [](std::byte each) { return each == std::byte{0}; });
+  if (magic != kHelloMagic || version != kVersion || !zero) return wrong("no hello of a lane of this version");
+  return hello;
+}
+
+std::array<std::byte, kWelcomeBytes> encode_welcome(std::uint32_t attempt) {
+  std::array<std::byte, kWelcomeBytes> bytes{};
+  ByteWriter(bytes).put(kWelcomeMagic).put(kVersion).put(std::uint16_t{0}).put(attempt).put(std::uint32_t{0});
+  return bytes;
+}
+
+bool is_welcome(std::span<const std::byte, kWelcomeBytes> bytes, std::uint32_t attempt) {
+  const auto wanted = encode_welcome(attempt);
+  return std::equal(bytes.begin(), bytes.end(), wanted.begin());
+}
+
+}  // namespace fairway::transport::tcp

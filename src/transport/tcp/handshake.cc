@@ -1,0 +1,60 @@
+#include "transport/tcp/handshake.h"
+
+#include <algorithm>
+
+#include "core/bytes.h"
+
+namespace fairway::transport::tcp {
+namespace {
+constexpr std::size_t kMaxText = 256;
+}
+
+std::vector<std::byte> encode(const Handshake& message) {
+  std::vector<std::byte> bytes(64 + (kMaxAddresses + 1) * (kMaxText + 2));
+  ByteWriter writer(bytes);
+  writer.put(kVersion).put(static_cast<std::uint8_t>(message.kind));
+  if (message.kind == Handshake::Kind::offer) {
+    writer.put_bytes(message.token).put(message.lanes).put(static_cast<std::uint8_t>(message.addresses.size()));
+    for (const std::string& address : message.addresses) writer.put_text(address);
+  } else if (message.kind == Handshake::Kind::refused) {
+    writer.put_text(std::string_view(message.reason).substr(0, kMaxText));
+  }
+  bytes.resize(writer.size());
+  return bytes;
+}
+
+Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
+  const auto wrong = [](const char* what) {
+    return Status(ErrorCode::protocol_error, std::string("tcp handshake: ") + what);
+  };
+  ByteReader reader(bytes);
+  Handshake message;
+  const auto version = reader.get<std::uint16_t>();
+  if (!reader.ok()) return wrong("cut short");
+  if (version != kVersion)
+    return Status(ErrorCode::version_mismatch, "tcp handshake: the peer speaks version " + std::to_string(version) +
+                                                   ", this side " + std::to_string(kVersion));
+  const auto kind = reader.get<std::uint8_t>();
+  message.kind = static_cast<Handshake::Kind>(kind);
+  if (kind == static_cast<std::uint8_t>(Handshake::Kind::offer)) {
+    const auto token = reader.get_bytes(kTokenBytes);
+    std::copy(token.begin(), token.end(), message.token.begin());
+    message.lanes = reader.get<std::uint16_t>();
+    const auto count = reader.get<std::uint8_t>();
+    if (count == 0 || count > kMaxAddresses) return wrong("no addresses, or too many");
+    for (std::uint8_t i = 0; i < count && reader.ok(); ++i) {
+      message.addresses.push_back(reader.get_text());
+      if (message.addresses.back().size() > kMaxText) return wrong("an address that is too long");
+    }
+    if (message.lanes == 0 || message.lanes * count > kMaxLanesPerPeer) return wrong("no lanes, or too many");
+  } else if (kind == static_cast<std::uint8_t>(Handshake::Kind::refused)) {
+    message.reason = reader.get_text();
+    if (message.reason.size() > kMaxText) return wrong("a reason that is too long");
+  } else if (kind != static_cast<std::uint8_t>(Handshake::Kind::hello)) {
+    return wrong("a message of unknown kind");
+  }
+  if (!reader.done()) return wrong("cut short, or with more than it should have");
+  return message;
+}
+
+}  // namespace fairway::transport::tcp

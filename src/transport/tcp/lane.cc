@@ -1,0 +1,219 @@
+#include "transport/tcp/lane.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/bytes.h"
+
+// Slices come in by post(), are flights until the peer has answered, and end in one event each.
+namespace fairway::transport::tcp {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "block tables travel as they lie in memory");
+
+bool is_atomic(Op op) {
+  return op == Op::fetch_add || op == Op::compare_swap;
+}
+
+FrameType type_of(Op op) {
+  switch (op) {
+    case Op::write:
+    case Op::write_immediate: return FrameType::write;
+    case Op::read: return FrameType::read;
+    case Op::message: return FrameType::message;
+    case Op::fetch_add: return FrameType::fetch_add;
+    case Op::compare_swap: break;
+  }
+  return FrameType::compare_swap;
+}
+
+}  // namespace
+
+Lane::Lane(std::unique_ptr<Channel> channel, LinkId link, RegionTable& regions, Inbox& inbox,
+           std::span<const std::byte> first)
+    : link_(link), regions_(regions), inbox_(inbox), channel_(std::move(channel)), first_(first.begin(), first.end()) {
+  pieces_.reserve(128);
+}
+
+bool Lane::post(const Command& command) {
+  if (broken_ || closed_) return false;
+  std::uint16_t index = 0;
+  if (!free_flights_.empty()) {
+    index = free_flights_.back();
+    free_flights_.pop_back();
+  } else if (flights_.size() < kQueueDepth) {
+    index = static_cast<std::uint16_t>(flights_.size());
+    flights_.emplace_back();
+  } else {
+    return false;
+  }
+  Flight& flight = flights_[index];
+  flight.command = command;
+  flight.place = Place::waiting;
+  flight.ended = false;
+  ++flight.generation;
+  build(flight, index);
+  enqueue({false, index});
+  return true;
+}
+
+// The frame of a slice: everything of it that does not stay the caller's until it is sent.
+void Lane::build(Flight& flight, std::uint16_t index) {
+  const Slice& slice = flight.command.slice;
+  Header& header = flight.header;
+  header = {};
+  header.type = type_of(slice.op);
+  header.token = static_cast<std::uint32_t>(flight.generation) << 16 | index;
+  header.region = flight.command.remote;
+  header.offset = slice.remote_offset;
+  header.length = slice.length;
+  header.count = slice.count;
+  flight.table.clear();
+  flight.bytes.clear();
+  if (slice.op == Op::write_immediate) {
+    header.flags |= Header::kImmediate;
+    header.immediate = slice.immediate;
+  }
+  if (slice.shape != Shape::contiguous) {
+    header.flags |= Header::kTable;
+    flight.table.resize(slice.count);
+    for (std::uint32_t i = 0; i < slice.count; ++i)
+      flight.table[i] =
+          slice.remote_offset +
+          (slice.shape == Shape::indexed ? slice.remote_index[i] : std::uint64_t{i}) * slice.remote_stride;
+  } else {
+    header.count = 1;
+  }
+  if (slice.op == Op::message) flight.bytes.assign(slice.local, slice.local + slice.length);
+  if (is_atomic(slice.op)) {
+    header.length = 8;
+    flight.bytes.resize(16);
+    ByteWriter(flight.bytes).put(slice.operand).put(slice.expected);
+  }
+  flight.head = encode(header);
+}
+
+// The local memory at byte `at` of a slice, to the end of its block. Looked up each time: it may have been revoked.
+std::span<std::byte> Lane::local_piece(const Flight& flight, std::uint64_t at, ErrorCode& code) {
+  const Slice& slice = flight.command.slice;
+  const std::uint64_t block = slice.length == 0 ? 0 : at / slice.length;
+  const std::uint64_t within = slice.length == 0 ? 0 : at % slice.length;
+  RegionTable::Resolved whole;
+  code = regions_.resolve(flight.command.local, 0, 0, Access::none, whole);
+  if (code != ErrorCode::ok) return {};
+  std::uint64_t offset = static_cast<std::uint64_t>(slice.local - whole.address);
+  std::uint64_t distance = 0;
+  if (slice.shape != Shape::contiguous) {
+    const std::uint64_t units = slice.shape == Shape::indexed ? slice.local_index[block] : block;
+    if (__builtin_mul_overflow(units, slice.local_stride, &distance) ||
+        __builtin_add_overflow(offset, distance, &offset)) {
+      code = ErrorCode::out_of_range;
+      return {};
+    }
+  }
+  RegionTable::Resolved found;
+  code = regions_.resolve(flight.command.local, offset, slice.length, Access::none, found);
+  if (code != ErrorCode::ok) return {};
+  return {found.address + within, slice.length - within};
+}
+
+void Lane::end(Flight& flight, ErrorCode code, Effect effect, std::uint64_t value) {
+  if (flight.ended) return;
+  flight.ended = true;
+  Event& event = inbox_.add(code == ErrorCode::ok ? EventKind::done : EventKind::failed);
+  event.token = flight.command.slice.token;
+  event.link = link_;
+  event.value = value;
+  if (code != ErrorCode::ok)
+    event.status = Status(code, code == ErrorCode::link_failed ? "the lane broke before the peer answered"
+                                : code == ErrorCode::cancelled ? "ended before it was sent"
+                                                               : "the memory cannot be used for this")
+                       .with_effect(effect);
+}
+
+void Lane::release(Flight& flight) {
+  flight.place = Place::free;
+  free_flights_.push_back(static_cast<std::uint16_t>(&flight - flights_.data()));
+}
+
+Lane::Flight* Lane::find(std::uint32_t token) {
+  const std::uint32_t index = token & 0xffff;
+  if (index >= flights_.size()) return nullptr;
+  Flight& flight = flights_[index];
+  return flight.place == Place::sent && flight.generation == token >> 16 ? &flight : nullptr;
+}
+
+void Lane::cancel(SliceToken token) {
+  for (std::uint16_t i = 0; i < flights_.size(); ++i) {
+    Flight& flight = flights_[i];
+    if (flight.place == Place::free || flight.ended || flight.command.slice.token != token) continue;
+    const bool bulk = bulk_.remove({false, i});
+    const Op op = flight.command.slice.op;
+    if (bulk && (op == Op::write_immediate || op == Op::message)) --ordered_in_bulk_;
+    if (bulk || urgent_.remove({false, i})) {
+      end(flight, ErrorCode::cancelled, Effect::not_applied);
+      release(flight);
+    } else if (flight.command.slice.op == Op::read && flight.place == Place::sent) {
+      end(flight, ErrorCode::cancelled, Effect::not_applied);  // what comes is dropped
+    }
+    return;
+  }
+}
+
+void Lane::stop_memory(RegionId local) {
+  for (std::uint16_t i = 0; i < flights_.size(); ++i) {
+    Flight& flight = flights_[i];
+    if (flight.place == Place::free || flight.ended || !(flight.command.local == local)) continue;
+    if (flight.place == Place::sending && flight.command.slice.op != Op::read)
+      return fail({ErrorCode::link_failed, "its memory was deregistered in the middle of a frame"});
+    cancel(flight.command.slice.token);
+  }
+}
+
+void Lane::fail(Status why) {
+  if (broken_ || closed_) return;
+  broken_ = true;
+  Event& event = inbox_.add(EventKind::link_down);
+  event.link = link_;
+  event.status = std::move(why);
+}
+
+void Lane::close() {
+  if (closed_) return;
+  closed_ = true;
+  count_calls();
+  channel_.reset();
+  for (Flight& flight : flights_) {
+    if (flight.place == Place::free) continue;
+    const bool begun = flight.place != Place::waiting;
+    const bool harmless = flight.command.slice.op == Op::read;
+    end(flight, ErrorCode::link_failed, begun && !harmless ? Effect::unknown : Effect::not_applied);
+    flight.place = Place::free;
+  }
+}
+
+void Lane::count_calls() {
+  if (!channel_) return;
+  const std::uint64_t made = channel_->system_calls();
+  inbox_.system_calls.fetch_add(made - std::exchange(calls_counted_, made), std::memory_order_relaxed);
+}
+
+Lane::Entry Lane::Fifo::pop() {
+  const Entry entry = entries_[head_];
+  head_ = (head_ + 1) % entries_.size();
+  --count_;
+  return entry;
+}
+
+bool Lane::Fifo::remove(Entry entry) {
+  for (std::size_t i = 0; i < count_; ++i) {
+    if ((*this)[i].is_reply != entry.is_reply || (*this)[i].index != entry.index) continue;
+    for (; i + 1 < count_; ++i) entries_[(head_ + i) % entries_.size()] = (*this)[i + 1];
+    --count_;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace fairway::transport::tcp

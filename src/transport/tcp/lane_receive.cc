@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "core/bytes.h"
+#include "transport/tcp/lane.h"
+
+// Frames in: a header, then its payload to where it belongs, then what the frame means. All of it is the peer's word
+// and is believed only as far as the region table goes.
+namespace fairway::transport::tcp {
+namespace {
+
+constexpr std::uint64_t kDirect =
+    16 * 1024;  // this much payload to come: straight into the memory, by a call of its own
+constexpr std::size_t kPieces = 64;
+
+bool is_done_code(std::uint32_t code) {
+  switch (static_cast<ErrorCode>(code)) {
+    case ErrorCode::ok:
+    case ErrorCode::revoked:
+    case ErrorCode::out_of_range:
+    case ErrorCode::access_denied:
+    case ErrorCode::invalid_argument: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+void Lane::receive(std::uint64_t& budget) {
+  more_ = false;
+  while (!broken_ && !closed_) {
+    if (budget == 0 || !inbox_.has_room()) {
+      more_ = true;
+      break;
+    }
+    if (in_payload_ && payload_ - payload_at_ >= kDirect) {
+      if (!receive_directly(budget)) break;
+      continue;
+    }
+    const auto staging = inbox_.staging();
+    const auto got = channel_->receive(staging);
+    if (!got) {
+      fail(got.status());
+      break;
+    }
+    if (*got == 0) break;
+    budget -= std::min<std::uint64_t>(budget, *got);
+    parse(staging.first(*got));
+    if (*got < staging.size()) break;  // a short read: the next bytes announce themselves
+  }
+  count_calls();
+}
+
+// False: nothing more for now.
+bool Lane::receive_directly(std::uint64_t& budget) {
+  std::array<std::span<std::byte>, kPieces> pieces;
+  std::size_t count = 0;
+  std::uint64_t wanted = 0;
+  const std::uint64_t left = std::min(payload_ - payload_at_, budget);
+  while (wanted < left && count < pieces.size()) {
+    auto piece = place(payload_at_ + wanted);
+    if (piece.empty()) piece = inbox_.sink();
+    piece = piece.first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), left - wanted)));
+    pieces[count++] = piece;
+    wanted += piece.size();
+  }
+  const auto got = channel_->receive_pieces(std::span(pieces).first(count));
+  if (!got) {
+    fail(got.status());
+    return false;
+  }
+  payload_at_ += *got;
+  budget -= std::min<std::uint64_t>(budget, *got);
+  if (payload_at_ == payload_) end_frame();
+  return *got == wanted;
+}
+
+void Lane::parse(std::span<const std::byte> bytes) {
+  while (!bytes.empty() && !broken_) {
+    if (!in_payload_) {
+      const std::size_t size = std::min(bytes.size(), kHeaderBytes - head_bytes_);
+      std::memcpy(head_.data() + head_bytes_, bytes.data(), size);
+      head_bytes_ += size;
+      bytes = bytes.subspan(size);
+      if (head_bytes_ == kHeaderBytes) begin_frame();
+      continue;
+    }
+    const auto to = place(payload_at_);
+    std::size_t size = static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), payload_ - payload_at_));
+    if (!to.empty()) {
+      size = std::min(size, to.size());
+      std::memcpy(to.data(), bytes.data(), size);
+      inbox_.copied_bytes.fetch_add(size, std::memory_order_relaxed);
+    }
+    payload_at_ += size;
+    bytes = bytes.subspan(size);
+    if (payload_at_ == payload_) end_frame();
+  }
+}
+
+void Lane::begin_frame() {
+  head_bytes_ = 0;
+  const auto header = decode(head_);
+  if (!header) return fail(header.status());
+  frame_ = *header;
+  frame_code_ = ErrorCode::ok;
+  frame_applied_ = 0;
+  payload_ = frame_.payload_bytes();
+  payload_at_ = 0;
+  in_payload_ = true;
+  frame_table_.resize(frame_.has(Header::kTable) ? frame_.count : 0);
+  if (frame_.type == FrameType::message) frame_bytes_.resize(frame_.length);
+  if (frame_.type == FrameType::fetch_add || frame_.type == FrameType::compare_swap) frame_bytes_.resize(16);
+  if (frame_.type == FrameType::data) {
+    const Flight* flight = find(frame_.token);
+    if (flight == nullptr || flight->command.slice.op != Op::read || frame_.length != flight->header.block_bytes())
+      return fail({ErrorCode::protocol_error, "tcp: the peer sent data that was not asked for"});
+    frame_flight_ = static_cast<std::uint16_t>(flight - flights_.data());
+  }
+  if (payload_ == 0) end_frame();
+}
+
+std::span<std::byte> Lane::place(std::uint64_t at) {
+  switch (frame_.type) {
+    case FrameType::write:
+    case FrameType::read: {
+      if (at < frame_.table_bytes()) return std::as_writable_bytes(std::span(frame_table_)).subspan(at);
+      if (frame_code_ != ErrorCode::ok) return {};
+      at -= frame_.table_bytes();
+      const std::uint64_t block = at / frame_.length;
+      const std::uint64_t within = at % frame_.length;
+      RegionTable::Resolved found;
+      frame_code_ = regions_.resolve(frame_.region, frame_.has(Header::kTable) ? frame_table_[block] : frame_.offset,
+                                     frame_.length, Access::write, found);
+      if (frame_code_ != ErrorCode::ok) return {};
+      frame_applied_ = at + 1;
+      return {found.address + within, frame_.length - within};
+    }
+    case FrameType::data: {
+      const Flight& flight = flights_[frame_flight_];
+      if (frame_code_ != ErrorCode::ok || flight.ended) return {};
+      return local_piece(flight, at, frame_code_);
+    }
+    case FrameType::message:
+    case FrameType::fetch_add:
+    case FrameType::compare_swap: return std::span(frame_bytes_).subspan(at);
+    case FrameType::done: break;
+  }
+  return {};
+}
+
+void Lane::end_frame() {
+  in_payload_ = false;
+  Header answer;
+  answer.type = FrameType::done;
+  answer.token = frame_.token;
+  switch (frame_.type) {
+    case FrameType::write: {
+      if (frame_.block_bytes() == 0 && frame_.region) {  // touches nothing, and yet must be allowed
+        RegionTable::Resolved found;
+        for (std::uint32_t i = 0; i < frame_.count && frame_code_ == ErrorCode::ok; ++i)
+          frame_code_ = regions_.resolve(frame_.region, frame_.has(Header::kTable) ? frame_table_[i] : frame_.offset, 0,
+                                         Access::write, found);
+      }
+      answer.immediate = static_cast<std::uint32_t>(frame_code_);
+      if (frame_code_ != ErrorCode::ok) answer.length = frame_applied_;
+      reply(answer);
+      if (!frame_.has(Header::kImmediate)) return;
+      if (frame_code_ != ErrorCode::ok) {  // none behind it arrives
+        flush();
+        return fail({ErrorCode::link_failed, "an immediate's bytes were refused"});
+      }
+      ++immediates_;
+      Event& event = inbox_.add(EventKind::immediate);
+      event.link = link_;
+      event.value = frame_.immediate;
+      return;
+    }
+    case FrameType::read: return serve_read();
+    case FrameType::message: inbox_.add_message(link_, frame_bytes_); return reply(answer);
+    case FrameType::fetch_add:
+    case FrameType::compare_swap: return serve_atomic();
+    case FrameType::done: return hear_done();
+    case FrameType::data: {
+      Flight& flight = flights_[frame_flight_];
+      if (frame_code_ == ErrorCode::ok)
+        end(flight, ErrorCode::ok, Effect::not_applied);
+      else
+        end(flight, frame_code_, Effect::partial);
+      return release(flight);
+    }
+  }
+}
+
+// Refused here where it can be; what is revoked later breaks the lane.
+void Lane::serve_read() {
+  RegionTable::Resolved found;
+  ErrorCode code = ErrorCode::ok;
+  for (std::uint32_t i = 0; i < frame_.count && code == ErrorCode::ok; ++i)
+    code = regions_.resolve(frame_.region, frame_.has(Header::kTable) ? frame_table_[i] : frame_.offset, frame_.length,
+                            Access::read, found);
+  Header answer;
+  answer.token = frame_.token;
+  if (code != ErrorCode::ok || frame_.block_bytes() == 0) {
+    answer.type = FrameType::done;
+    answer.immediate = static_cast<std::uint32_t>(code);
+    return reply(answer);
+  }
+  answer.type = FrameType::data;
+  answer.length = frame_.block_bytes();
+  reply(answer, &frame_);
+}
+
+void Lane::serve_atomic() {
+  ByteReader reader(frame_bytes_);
+  const auto operand = reader.get<std::uint64_t>();
+  auto value = reader.get<std::uint64_t>();  // the one expected, then the old one
+  RegionTable::Resolved found;
+  ErrorCode code = regions_.resolve(frame_.region, frame_.offset, 8, Access::atomic, found);
+  if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(found.address) % 8 != 0)
+    code = ErrorCode::invalid_argument;
+  if (code == ErrorCode::ok) {
+    std::atomic_ref<std::uint64_t> target(*reinterpret_cast<std::uint64_t*>(found.address));
+    if (frame_.type == FrameType::fetch_add)
+      value = target.fetch_add(operand);
+    else
+      target.compare_exchange_strong(value, operand);
+  }
+  Header answer;
+  answer.type = FrameType::done;
+  answer.token = frame_.token;
+  answer.offset = code == ErrorCode::ok ? value : 0;
+  answer.immediate = static_cast<std::uint32_t>(code);
+  reply(answer);
+}
+
+void Lane::hear_done() {
+  Flight* flight = find(frame_.token);
+  const bool read = flight != nullptr && flight->command.slice.op == Op::read;
+  const auto code = static_cast<ErrorCode>(frame_.immediate);
+  if (flight == nullptr || !is_done_code(frame_.immediate) ||
+      (read && code == ErrorCode::ok && flight->header.block_bytes() > 0))
+    return fail({ErrorCode::protocol_error, "tcp: the peer answered what was not asked"});
+  end(*flight, code, frame_.length > 0 ? Effect::partial : Effect::not_applied, frame_.offset);
+  release(*flight);
+}
+
+}  // namespace fairway::transport::tcp

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace fairway::transport {
+
+struct TcpOptions {
+  // Where lanes are accepted: a host without a port. "0.0.0.0" and "::" mean every interface.
+  std::string listen_host = "127.0.0.1";
+  // Interfaces or addresses of this host that may be used: "eth0", "10.0.0.7". Empty: all.
+  std::vector<std::string> interfaces;
+  // Connections to each of a peer's addresses. One thread serves them all, so on one host a second one only lets small
+  // frames pass large ones; over a network it is also a second flow for its switches to balance.
+  std::uint16_t lanes = 2;
+};
+
+// One worker's transport over TCP connections, the lanes. `regions` and `runtime` outlive it.
+std::unique_ptr<Transport> make_tcp_transport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
+
+}  // namespace fairway::transport

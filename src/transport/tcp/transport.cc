@@ -1,0 +1,250 @@
+#include "transport/tcp/transport.h"
+
+#include <algorithm>
+
+namespace fairway::transport::tcp {
+namespace {
+
+constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of one lane: about 100 us
+
+constexpr std::uint64_t pack(std::uint32_t slot, std::uint32_t generation) {
+  return static_cast<std::uint64_t>(generation) << 32 | slot;
+}
+constexpr RegionId region_of(std::uint64_t handle) {
+  return {static_cast<std::uint32_t>(handle), static_cast<std::uint32_t>(handle >> 32)};
+}
+constexpr std::uint8_t bit(Op op) {
+  return static_cast<std::uint8_t>(op);
+}
+
+Capabilities capabilities() {
+  Capabilities can;
+  can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::fetch_add) | bit(Op::compare_swap) |
+                   bit(Op::write_immediate);
+  can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
+               static_cast<std::uint8_t>(Shape::indexed);
+  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  can.max_slice_bytes = kMaxSliceBytes;
+  can.max_message_bytes = kMaxMessageBytes;
+  can.queue_depth = kQueueDepth;
+  can.ordered = true;
+  can.completion = Meaning::visible;
+  can.atomics_by_cpu = true;
+  return can;
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options)
+    : regions_(regions), runtime_(runtime), options_(options) {}
+
+bool TcpTransport::usable(const InterfaceAddress& address) const {
+  if (options_.interfaces.empty()) return true;
+  return std::any_of(options_.interfaces.begin(), options_.interfaces.end(),
+                     [&](const std::string& wanted) { return wanted == address.interface || wanted == address.host; });
+}
+
+Status TcpTransport::probe() {
+  auto found = runtime_.network.addresses();
+  if (!found) return found.status();
+  for (InterfaceAddress& address : *found) {
+    if (!usable(address)) continue;
+    const auto known = std::find_if(devices_.begin(), devices_.end(),
+                                    [&](const Device& device) { return device.name == address.interface; });
+    if (known == devices_.end()) devices_.push_back({address.interface, address.bytes_per_second, -1, capabilities()});
+    addresses_.push_back(std::move(address));
+  }
+  if (!devices_.empty()) return {};
+  std::string wanted;
+  for (const std::string& each : options_.interfaces) wanted += (wanted.empty() ? "" : ", ") + each;
+  return {ErrorCode::unsupported, wanted.empty() ? "tcp: this host has no network address"
+                                                 : "tcp: this host has no interface or address " + wanted};
+}
+
+// A handle is the region's own id: the table that says what may be touched is the only one.
+Result<RegisteredMemory> TcpTransport::register_memory(const MemoryDescription& memory) {
+  if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
+    return Status(ErrorCode::unsupported, "tcp moves host memory only");
+  const Result<Region> region = regions_.find(memory.id);
+  if (!region) return region.status();
+  return RegisteredMemory{pack(memory.id.slot, memory.id.generation), {}};
+}
+
+// Each piece is looked up in the table, which refuses by now; what is under way was read or written by one call.
+void TcpTransport::deregister(std::uint64_t handle) {
+  for (const std::uint32_t slot : up_) links_[slot].lane->stop_memory(region_of(handle));
+  Event& event = inbox_.add(EventKind::deregistered);
+  event.value = handle;
+}
+
+Result<std::uint64_t> TcpTransport::import(PeerIndex peer, const RemoteMemory& memory,
+                                           std::span<const std::vector<std::byte>>) {
+  if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "tcp: no such peer");
+  std::uint32_t slot = 0;
+  if (!free_imports_.empty()) {
+    slot = free_imports_.back();
+    free_imports_.pop_back();
+  } else {
+    slot = static_cast<std::uint32_t>(imports_.size());
+    imports_.emplace_back();
+  }
+  Import& import = imports_[slot];
+  import = {import.generation + 1, true, peer, memory.id};
+  return pack(slot, import.generation);
+}
+
+void TcpTransport::release(std::uint64_t remote_handle) {
+  const RegionId id = region_of(remote_handle);
+  if (id.slot >= imports_.size() || imports_[id.slot].generation != id.generation || !imports_[id.slot].live) return;
+  imports_[id.slot].live = false;
+  free_imports_.push_back(id.slot);
+}
+
+TcpTransport::Link* TcpTransport::find(LinkId id) {
+  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
+  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
+}
+
+std::size_t TcpTransport::post(std::span<const Slice> slices) {
+  std::size_t taken = 0;
+  while (taken < slices.size()) {
+    Link* link = find(slices[taken].link);
+    if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
+    bool full = false;
+    for (; !full && taken < slices.size() && slices[taken].link == link->id;) {
+      Command command;
+      const ErrorCode refused = check(*link, slices[taken], command);
+      if (refused != ErrorCode::ok) {
+        Event& event = inbox_.add(EventKind::failed);
+        event.token = slices[taken].token;
+        event.link = link->id;
+        event.status = Status(refused, "tcp: the slice cannot be sent").with_effect(Effect::not_applied);
+        ++taken;
+        continue;
+      }
+      full = !link->lane->post(command);
+      taken += full ? 0 : 1;
+    }
+    link->lane->flush();
+    if (full) break;
+  }
+  return taken;
+}
+
+// What this side can refuse. Bounds and permissions of the far side are its own to check.
+ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out) const {
+  out.slice = slice;
+  if (slice.op == Op::message) {
+    out.slice.count = 1;
+    out.slice.shape = Shape::contiguous;
+    return slice.length <= kMaxMessageBytes ? ErrorCode::ok : ErrorCode::invalid_argument;
+  }
+  const RegionId handle = region_of(slice.remote_handle);
+  if (handle.slot >= imports_.size()) return ErrorCode::not_found;
+  const Import& import = imports_[handle.slot];
+  if (!import.live || import.generation != handle.generation || import.peer != link.peer) return ErrorCode::not_found;
+  out.remote = import.region;
+  if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
+    out.slice.count = 1;
+    out.slice.shape = Shape::contiguous;
+    return ErrorCode::ok;
+  }
+  if (slice.shape == Shape::contiguous) out.slice.count = 1;
+  if (slice.shape == Shape::indexed && (!slice.local_index || !slice.remote_index)) return ErrorCode::invalid_argument;
+  if (out.slice.count == 0 || out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
+  std::uint64_t total = 0;
+  if (__builtin_mul_overflow(slice.length, std::uint64_t{out.slice.count}, &total) || total > kMaxSliceBytes)
+    return ErrorCode::invalid_argument;
+  if (total == 0) return ErrorCode::ok;
+  out.local = region_of(slice.local_handle);
+  RegionTable::Resolved whole;
+  const ErrorCode code = regions_.resolve(out.local, 0, 0, Access::none, whole);
+  if (code != ErrorCode::ok) return code;
+  if (slice.local < whole.address) return ErrorCode::out_of_range;
+  const auto first = static_cast<std::uint64_t>(slice.local - whole.address);
+  if (slice.shape == Shape::contiguous) {
+    RegionTable::Resolved all;
+    return regions_.resolve(out.local, first, slice.length, Access::none, all);
+  }
+  const auto advance = [](std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
+    std::uint64_t distance = 0;
+    return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
+  };
+  for (std::uint32_t i = 0; i < out.slice.count; ++i) {
+    const bool indexed = slice.shape == Shape::indexed;
+    std::uint64_t local = first;
+    std::uint64_t remote = slice.remote_offset;
+    if (!advance(local, indexed ? slice.local_index[i] : i, slice.local_stride) ||
+        !advance(remote, indexed ? slice.remote_index[i] : i, slice.remote_stride))
+      return ErrorCode::out_of_range;
+    RegionTable::Resolved block;
+    const ErrorCode inside = regions_.resolve(out.local, local, slice.length, Access::none, block);
+    if (inside != ErrorCode::ok) return inside;
+  }
+  return ErrorCode::ok;
+}
+
+std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
+  inbox_.begin_poll();
+  if (!closed_) connecting(now);
+  const std::size_t count = up_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Link& link = links_[up_[(next_lane_ + i) % count]];
+    std::uint64_t budget = kBytesPerPoll;
+    link.lane->receive(budget);
+    link.lane->flush();
+    if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
+  }
+  if (count != 0) next_lane_ = (next_lane_ + 1) % count;
+  return inbox_.take(events);
+}
+
+void TcpTransport::fence(LinkId id) {
+  Link* link = find(id);
+  if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
+  link->lane->close();
+  Event& event = inbox_.add(EventKind::fenced);
+  event.link = id;
+  event.value = link->lane->immediates();
+  link->lane.reset();
+  link->state = LinkState::fenced;
+  std::erase(up_, id.slot);
+}
+
+void TcpTransport::cancel(SliceToken token) {
+  for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
+}
+
+std::string TcpTransport::way(std::uint64_t) const {
+  return "by sockets: the kernel copies once on each side";
+}
+
+Costs TcpTransport::costs() const {
+  return {inbox_.system_calls.load(std::memory_order_relaxed), inbox_.copied_bytes.load(std::memory_order_relaxed)};
+}
+
+bool TcpTransport::prepare_sleep() {
+  return inbox_.empty() &&
+         std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
+}
+
+void TcpTransport::close() {
+  if (closed_) return;
+  std::vector<PeerIndex> all;
+  for (const auto& [index, peer] : peers_) all.push_back(index);
+  for (const PeerIndex index : all) disconnect(index);
+  closed_ = true;
+  listener_.reset();
+  strangers_.clear();
+  timer_ = kNever;
+}
+
+}  // namespace fairway::transport::tcp
+
+namespace fairway::transport {
+
+std::unique_ptr<Transport> make_tcp_transport(RegionTable& regions, Runtime& runtime, const TcpOptions& options) {
+  return std::make_unique<tcp::TcpTransport>(regions, runtime, options);
+}
+
+}  // namespace fairway::transport

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/runtime.h"
+#include "transport/tcp/handshake.h"
+#include "transport/tcp/lane.h"
+#include "transport/tcp/tcp.h"
+
+namespace fairway::transport::tcp {
+
+// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h). Belongs to one
+// worker's thread, as the contract says.
+//   transport.cc  using lanes
+//   connect.cc    making them, bringing them back, letting peers go
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
+  ~TcpTransport() override { close(); }
+
+  std::string_view name() const override { return "tcp"; }
+  Status probe() override;
+  std::span<const Device> devices() const override { return devices_; }
+  Status attach(Task& task) override;
+
+  Status connect(PeerIndex peer, Role role) override;
+  void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
+  void disconnect(PeerIndex peer) override;
+
+  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  void deregister(std::uint64_t handle) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
+                               std::span<const std::vector<std::byte>> keys) override;
+  void release(std::uint64_t remote_handle) override;
+
+  std::size_t post(std::span<const Slice> slices) override;
+  std::size_t poll(std::span<Event> events, Time now) override;
+  Time next_timer() const override { return timer_; }
+  void fence(LinkId link) override;
+  void reconnect(LinkId link) override;
+  void cancel(SliceToken token) override;
+  std::string way(std::uint64_t remote_handle) const override;
+  Costs costs() const override;
+  bool prepare_sleep() override;
+  void close() override;
+
+ private:
+  enum class LinkState : std::uint8_t { free, dialing, waiting, up, down, fenced };
+  struct Link {
+    LinkId id;
+    LinkState state = LinkState::free;
+    PeerIndex peer = 0;
+    DeviceIndex device = 0;
+    std::uint16_t index = 0;    // of the lane within the session, equal at both ends
+    std::uint32_t attempt = 0;  // grows with each new connection, equal at both ends
+    std::unique_ptr<Lane> lane;
+    // While dialing, and at the acceptor a connection that came before reconnect().
+    std::unique_ptr<Channel> channel;
+    std::array<std::byte, kHelloBytes> bytes{};  // said or heard, of the hello or the welcome
+    std::size_t said = 0, heard = 0;
+    std::uint32_t held_attempt = 0;
+    Time deadline = kNever;
+  };
+  struct Peer {
+    Role role = Role::initiator;
+    bool failed = false;  // stays known, without links, until disconnect()
+    std::array<std::byte, kTokenBytes> token{};
+    std::uint16_t lanes = 0;
+    std::vector<std::string> addresses;
+    std::vector<std::uint32_t> slots;  // of links_, by index; kNoSlot: not made yet
+    bool was_up = false;
+    std::string reason;  // of the last lane that could not be had
+  };
+  struct Stranger {  // accepted, its hello not complete
+    std::unique_ptr<Channel> channel;
+    std::array<std::byte, kHelloBytes> bytes{};
+    std::size_t heard = 0;
+    Time deadline = kNever;
+  };
+  struct Import {
+    std::uint32_t generation = 0;
+    bool live = false;
+    PeerIndex peer = 0;
+    RegionId region;
+  };
+  static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+
+  // connect.cc
+  Status listen();
+  void offer(PeerIndex index, Peer& peer);
+  void accept_offer(PeerIndex index, Peer& peer, const Handshake& message);
+  void dial(Link& link);
+  void continue_dial(Link& link, Time now);
+  void dial_failed(Link& link, const Status& why);
+  void accept(Time now);
+  bool meet(Stranger& stranger, Time now);  // true: it is done with
+  void welcome(Link& link, std::unique_ptr<Channel> channel, std::uint32_t attempt);
+  void link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first);
+  std::uint32_t make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index);
+  void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
+  void say(PeerIndex peer, const Handshake& message);
+  void connecting(Time now);
+  bool usable(const InterfaceAddress& address) const;
+
+  // transport.cc
+  Link* find(LinkId id);
+  ErrorCode check(const Link& link, const Slice& slice, Command& out) const;
+
+  RegionTable& regions_;
+  Runtime& runtime_;
+  const TcpOptions options_;
+  std::vector<Device> devices_;
+  std::vector<InterfaceAddress> addresses_;  // of this host, usable; devices_ has their interfaces
+  Task* task_ = nullptr;
+  Inbox inbox_;
+  std::unique_ptr<Listener> listener_;
+  std::vector<Stranger> strangers_;
+  std::unordered_map<PeerIndex, Peer> peers_;
+  std::vector<Link> links_;
+  std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced
+  std::vector<Import> imports_;
+  std::vector<std::uint32_t> free_imports_;
+  std::size_t next_lane_ = 0;    // polled first, in turn
+  std::uint32_t unsettled_ = 0;  // links that are being dialed
+  Time timer_ = kNever;
+  bool closed_ = false;
+};
+
+}  // namespace fairway::transport::tcp
