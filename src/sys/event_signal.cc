@@ -40,7 +40,9 @@ void EventSignal::clear() {
     [[maybe_unused]] const int result = ::eventfd_read(event_.get(), &count);
   }
   if (set_.load(std::memory_order_relaxed)) set_.exchange(false, std::memory_order_seq_cst);
-  if (epoll_->has_edges()) epoll_->wait(0);
+  // What a channel announced is told to the channel here, and the descriptor forgets it: whoever goes to sleep next
+  // would miss it, so it stays set and the caller looks once more.
+  if (epoll_->has_edges() && epoll_->wait(0) > 0) set();
 }
 
 int EventSignal::fd() {

@@ -64,7 +64,7 @@ TcpChannel::~TcpChannel() {
 }
 
 void TcpChannel::on_ready(std::uint32_t events) {
-  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = true;
+  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = announced_ = true;
   if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) writable_ = true;
 }
 
@@ -91,6 +91,7 @@ Result<std::size_t> TcpChannel::sent(ssize_t result, bool& again) {
 
 Result<std::size_t> TcpChannel::received(ssize_t result, bool& again) {
   ++system_calls_;
+  announced_ = false;
   again = false;
   if (result > 0) {
     connected_ = true;

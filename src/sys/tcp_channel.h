@@ -26,6 +26,7 @@ class TcpChannel final : public Channel, private Readiness {
   Result<std::size_t> send_pieces(std::span<const std::span<const std::byte>> pieces) override;
   Result<std::size_t> receive_pieces(std::span<const std::span<std::byte>> pieces) override;
   std::string peer_address() const override { return peer_; }
+  bool announced() const override { return announced_; }
   std::string local_address() const override;
   std::uint64_t system_calls() const override { return system_calls_; }
 
@@ -45,6 +46,7 @@ class TcpChannel final : public Channel, private Readiness {
   bool connected_;
   // Hints from epoll; written on the task's thread before step(), read in step().
   bool readable_ = true;
+  bool announced_ = true;
   bool writable_ = true;
   // Of each direction: what arrived before a connection broke can still be received after sending failed.
   Status send_failure_;

@@ -35,6 +35,11 @@ class Lane {
 
   bool post(const Command& command);  // false: full
   void flush();                       // sends what the socket takes
+  // Whether to look for bytes now: a lane that was quiet for long is asked less often while nothing announces itself,
+  // since asking is a system call for those who poll without sleeping.
+  [[nodiscard]] bool due(std::uint64_t turn) const {
+    return more_ || quiet_ < kQuiet || turn % kQuiet == 0 || (channel_ != nullptr && channel_->announced());
+  }
   // Applies what came, at most `budget` bytes, and lowers it.
   void receive(std::uint64_t& budget);
   // Something is left that no wake-up will announce: acknowledgements to send, or bytes that found no room.
@@ -121,6 +126,8 @@ class Lane {
   bool closed_ = false;
   bool acknowledges_ = false;  // replies wait to be sent
   bool more_ = false;
+  static constexpr std::uint32_t kQuiet = 16;  // polls without a byte
+  std::uint32_t quiet_ = 0;
   std::uint64_t immediates_ = 0;
 
   std::vector<Flight> flights_;  // they grow with use, to kQueueDepth at most

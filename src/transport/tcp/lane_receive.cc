@@ -30,6 +30,7 @@ bool is_done_code(std::uint32_t code) {
 
 void Lane::receive(std::uint64_t& budget) {
   more_ = false;
+  ++quiet_;
   while (!broken_ && !closed_) {
     if (budget == 0 || !inbox_.has_room()) {
       more_ = true;
@@ -46,6 +47,7 @@ void Lane::receive(std::uint64_t& budget) {
       break;
     }
     if (*got == 0) break;
+    quiet_ = 0;
     budget -= std::min<std::uint64_t>(budget, *got);
     parse(staging.first(*got));
     if (*got < staging.size()) break;  // a short read: the next bytes announce themselves

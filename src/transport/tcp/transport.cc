@@ -191,10 +191,11 @@ std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
   for (std::size_t i = 0; i < count; ++i) {
     Link& link = links_[up_[(next_lane_ + i) % count]];
     std::uint64_t budget = kBytesPerPoll;
-    link.lane->receive(budget);
+    if (link.lane->due(turn_ + link.id.slot)) link.lane->receive(budget);
     link.lane->flush();
     if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
   }
+  ++turn_;
   if (count != 0) next_lane_ = (next_lane_ + 1) % count;
   return inbox_.take(events);
 }

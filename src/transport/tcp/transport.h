@@ -125,6 +125,7 @@ class TcpTransport final : public Transport {
   std::vector<Import> imports_;
   std::vector<std::uint32_t> free_imports_;
   std::size_t next_lane_ = 0;    // polled first, in turn
+  std::uint64_t turn_ = 0;       // polls so far
   std::uint32_t unsettled_ = 0;  // links that are being dialed
   Time timer_ = kNever;
   bool closed_ = false;
