@@ -10,6 +10,7 @@ import unittest
 
 import documents
 import layers
+import mutants
 import origins
 import purity
 import sizes
@@ -140,6 +141,18 @@ class Sizes(Checks):
         self.accepts(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(3)})
         found = self.problems(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(4)})
         self.assertEqual(len(found), 1, found)
+
+
+class Mutants(Checks):
+    LIST = (
+        "from collections import namedtuple\n"
+        "MUTANTS = [namedtuple('Mutant', 'name file old')('a bug', 'src/a.cc', 'x < y')]\n"
+    )
+
+    def test_one_that_fits_is_fine_and_one_that_does_not_is_refused(self):
+        self.accepts(mutants.check, {mutants.LIST: self.LIST, "src/a.cc": "return x < y;\n"})
+        self.refuses(mutants.check, {mutants.LIST: self.LIST, "src/a.cc": "return y > x;\n"}, "0 times")
+        self.refuses(mutants.check, {mutants.LIST: self.LIST, "src/b.cc": "return x < y;\n"}, "0 times")
 
 
 class Origins(Checks):
