@@ -1,6 +1,7 @@
 #include "fairway/engine.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/state.h"
 #include "sys/system_runtime.h"
@@ -195,12 +196,15 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
     target = resolved.address;
   }
   State::Pending connected;
-  // A session that this side has dropped a moment ago may still be control's answer: then it is asked once more.
-  for (int attempt = 0; attempt < 2; ++attempt) {
+  // A session that this side has dropped a moment ago may still be control's answer: it is asked until it has heard of
+  // that. A second session that has ended too is the peer's doing, and is not dialled in a loop.
+  for (std::optional<control::SessionId> dropped;;) {
     connected = run([&] { return state.control->connect(target, token, left); });
     if (!connected.status) return connected.status;
     const auto info = state.peers.find_session(connected.session);
     if (!info || info->state != engine::PeerTable::State::down) break;
+    if ((dropped && *dropped != connected.session) || state.runtime.clock.now() >= until) break;
+    dropped = connected.session;
   }
 
   PeerId peer;

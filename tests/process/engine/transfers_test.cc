@@ -1,0 +1,168 @@
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fairway/engine.h"
+
+#include "process/control/child_process.h"
+
+// Bytes between two real processes, over every transport that reaches another process, and what becomes of them when
+// one of the two dies.
+namespace fairway {
+namespace {
+
+using control::ChildProcess;
+
+constexpr Timeout kSoon = std::chrono::seconds(20);
+constexpr std::uint64_t kBytes = 8u << 20;
+
+EngineOptions options_of(const std::string& name, const std::string& transport) {
+  EngineOptions options;
+  options.name = name;
+  options.transports = {transport};
+  options.peer_timeout = std::chrono::milliseconds(1000);
+  return options;
+}
+
+std::byte pattern(std::uint64_t seed, std::uint64_t i) {
+  return static_cast<std::byte>((i * 131 + (i >> 8) * 29 + seed * 197) >> 1);
+}
+
+// Publishes its memory, says its address, and sends what it receives under tag 1 back under tag 2.
+void serve(ChildProcess::Line& line, const std::string& transport) {
+  auto engine = Engine::open(options_of("child", transport));
+  if (!engine) return line.write(engine.status().to_string());
+  const auto memory = engine->allocate(kBytes, Access::all);
+  const auto letter = engine->allocate(kBytes, Access::none);
+  if (!memory || !letter || !engine->publish("memory", *memory)) return line.write("no memory");
+  line.write(engine->address());
+  std::array<PeerEvent, 1> events;
+  while (engine->wait_peer_event(kSoon))
+    while (engine->poll_peer_events(events) == 1) {
+      if (events[0].kind == PeerEvent::Kind::down) return;
+      if (events[0].kind != PeerEvent::Kind::up) continue;
+      const auto in = engine->receive(events[0].peer, 1, {letter->id, 0, kBytes});
+      if (!in) continue;
+      const auto got = engine->wait(*in, kSoon);
+      if (!got || !got->status) continue;
+      const auto out = engine->send(events[0].peer, 2, {letter->id, 0, got->bytes});
+      if (out) (void)engine->wait(*out, kSoon);
+    }
+}
+
+Status finish(Engine& engine, const Result<TransferId>& id) {
+  if (!id) return id.status();
+  const auto completion = engine.wait(*id, kSoon);
+  return completion ? completion->status : completion.status();
+}
+
+class TransferProcess : public testing::TestWithParam<std::string> {};
+
+TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
+  ChildProcess child([](auto& line) { serve(line, GetParam()); });
+  const std::string address = child.read();
+  auto engine = Engine::open(options_of("parent", GetParam()));
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  const auto peer = engine->connect(address, kSoon);
+  ASSERT_TRUE(peer) << peer.status().to_string();
+  const auto remote = engine->lookup(*peer, "memory", kSoon);
+  ASSERT_TRUE(remote) << remote.status().to_string();
+  std::vector<std::byte> out(kBytes), back(kBytes);
+  for (std::uint64_t i = 0; i < kBytes; ++i) out[i] = pattern(1, i);
+  const auto from = engine->register_memory(out.data(), kBytes, Access::none);
+  const auto into = engine->register_memory(back.data(), kBytes, Access::none);
+  ASSERT_TRUE(from && into);
+
+  for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4097}, kBytes}) {
+    std::fill(back.begin(), back.end(), std::byte{0});
+    ASSERT_TRUE(finish(*engine, engine->write(*peer, Extent{{from->id, 0, length}, {remote->id, 0}})));
+    ASSERT_TRUE(finish(*engine, engine->read(*peer, Extent{{into->id, 0, length}, {remote->id, 0}})));
+    ASSERT_EQ(std::memcmp(out.data(), back.data(), length), 0) << length;
+  }
+  constexpr std::uint64_t kPage = 4096, kPages = 1024;
+  std::vector<std::uint64_t> straight(kPages), mixed(kPages);
+  for (std::uint64_t i = 0; i < kPages; ++i) {
+    straight[i] = i;
+    mixed[i] = i * 607 % kPages;
+  }
+  std::fill(back.begin(), back.end(), std::byte{0});
+  ASSERT_TRUE(finish(*engine, engine->write(*peer, Paged{from->id, remote->id, kPage, kPage, kPage, straight, mixed})));
+  ASSERT_TRUE(finish(*engine, engine->read(*peer, Paged{into->id, remote->id, kPage, kPage, kPage, straight, mixed})));
+  EXPECT_EQ(std::memcmp(out.data(), back.data(), kPage * kPages), 0);
+
+  const auto answer = engine->receive(*peer, 2, {into->id, 0, kBytes});
+  ASSERT_TRUE(finish(*engine, engine->send(*peer, 1, {from->id, 1000, 100'000})));
+  ASSERT_TRUE(finish(*engine, answer));
+  EXPECT_EQ(std::memcmp(out.data() + 1000, back.data(), 100'000), 0);
+  const auto added = engine->fetch_add(*peer, {remote->id, 64}, 5);
+  ASSERT_TRUE(added);
+  ASSERT_TRUE(finish(*engine, added));
+}
+
+TEST_P(TransferProcess, AKilledPeerEndsEveryTransferAndItsSuccessorIsUsable) {
+  ChildProcess first([](auto& line) { serve(line, GetParam()); });
+  ChildProcess second([](auto& line) { serve(line, GetParam()); });
+  const std::string address = first.read(), next_address = second.read();
+  auto engine = Engine::open(options_of("parent", GetParam()));
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  const auto peer = engine->connect(address, kSoon);
+  ASSERT_TRUE(peer) << peer.status().to_string();
+  const auto remote = engine->lookup(*peer, "memory", kSoon);
+  ASSERT_TRUE(remote) << remote.status().to_string();
+  const auto from = engine->allocate(kBytes, Access::none);
+  ASSERT_TRUE(from);
+  std::vector<TransferId> ids;
+  for (int i = 0; i < 40; ++i) {
+    const auto id = engine->write(*peer, Extent{{from->id, 0, kBytes}, {remote->id, 0}});
+    ASSERT_TRUE(id);
+    ids.push_back(*id);
+  }
+  first.kill();
+  bool some_failed = false;
+  for (const TransferId id : ids) {
+    const auto completion = engine->wait(id, kSoon);
+    ASSERT_TRUE(completion) << completion.status().to_string();
+    some_failed |= !completion->status;
+  }
+  EXPECT_TRUE(some_failed);
+  const auto again = engine->connect(next_address, kSoon);
+  ASSERT_TRUE(again) << again.status().to_string();
+  const auto other = engine->lookup(*again, "memory", kSoon);
+  ASSERT_TRUE(other) << other.status().to_string();
+  EXPECT_TRUE(finish(*engine, engine->write(*again, Extent{{from->id, 0, kBytes}, {other->id, 0}})));
+}
+
+std::size_t descriptors() {
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+TEST_P(TransferProcess, ManyConnectionsLeaveNoDescriptorBehind) {
+  ChildProcess child([](auto& line) {
+    auto engine = Engine::open(options_of("child", GetParam()));
+    line.write(engine ? engine->address() : engine.status().to_string());
+    line.read();
+  });
+  const std::string address = child.read();
+  auto engine = Engine::open(options_of("parent", GetParam()));
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  std::size_t before = 0;
+  for (int i = 0; i < 220; ++i) {
+    const auto peer = engine->connect(address, kSoon);
+    ASSERT_TRUE(peer) << i << ": " << peer.status().to_string();
+    ASSERT_TRUE(engine->disconnect(*peer));
+    if (i == 20) before = descriptors();
+  }
+  EXPECT_LE(descriptors(), before + 8);  // some may still be on their way out
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, TransferProcess, testing::Values("tcp"), [](const auto& row) { return row.param; });
+
+}  // namespace
+}  // namespace fairway
