@@ -90,7 +90,7 @@ class Channel {
   // The same of several pieces at once, in order: one system call where there are system calls.
   virtual Result<std::size_t> send_pieces(std::span<const std::span<const std::byte>> pieces);
   virtual Result<std::size_t> receive_pieces(std::span<const std::span<std::byte>> pieces);
-  virtual std::string peer_address() const = 0;             // "host:port" for messages
+  virtual std::string peer_address() const = 0;  // "host:port" for messages
   // False: nothing announced itself since the last receive. What has come unannounced still wakes the task.
   virtual bool announced() const { return true; }
   virtual std::string local_address() const { return {}; }  // empty: unknown
