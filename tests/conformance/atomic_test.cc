@@ -39,8 +39,8 @@ TEST_P(Atomic, AddsFromTwoSidesLoseNothingAndReturnEachOldValueOnce) {
     Buffer near(64), far(64);
     std::memset(near.data(), 0, 64);
     std::memset(far.data(), 0, 64);
-    const std::uint64_t to_b = world.a().import(world.b().remember(far, Access::atomic));
-    const std::uint64_t to_a = world.b().import(world.a().remember(near, Access::atomic));
+    const Memory at_a = world.a().remember(near, Access::atomic), at_b = world.b().remember(far, Access::atomic);
+    const std::uint64_t to_b = world.a().import(at_b), to_a = world.b().import(at_a);
     constexpr std::uint32_t kCount = 50;
     for (std::uint32_t i = 0; i < kCount; ++i) {
       const Slice there = atomic(Op::fetch_add, from_a[i % from_a.size()], i, to_b, 8, 3);
@@ -55,7 +55,7 @@ TEST_P(Atomic, AddsFromTwoSidesLoseNothingAndReturnEachOldValueOnce) {
     std::set<std::uint64_t> old;
     for (const Seen& seen : world.a().seen())
       if (seen.event.kind == EventKind::done) old.insert(seen.event.value);
-    EXPECT_EQ(old.size(), kCount);
+    ASSERT_EQ(old.size(), kCount);
     EXPECT_EQ(*old.rbegin(), 3 * (kCount - 1));
     EXPECT_EQ(value_at(far, 0) | value_at(far, 16), 0u);
   });
@@ -67,7 +67,8 @@ TEST_P(Atomic, CompareSwapSwapsOnlyWhatItExpects) {
     if (!native(world.a().can(link), Op::compare_swap)) GTEST_SKIP() << "the device has no atomics";
     Buffer far(64);
     std::memset(far.data(), 0, 64);
-    const std::uint64_t handle = world.a().import(world.b().remember(far, Access::atomic));
+    const Memory remote = world.b().remember(far, Access::atomic);
+    const std::uint64_t handle = world.a().import(remote);
     Slice made = atomic(Op::compare_swap, link, 1, handle, 0, 77, 0);
     ASSERT_TRUE(world.a().post_all({&made, 1}));
     EXPECT_EQ(world.a().wait_token(1).event.value, 0u);
@@ -85,7 +86,8 @@ TEST_P(Atomic, UnalignedOrOutsideIsRefused) {
     if (!native(world.a().can(link), Op::fetch_add)) GTEST_SKIP() << "the device has no atomics";
     Buffer far(64);
     far.poison();
-    const std::uint64_t handle = world.a().import(world.b().remember(far, Access::atomic));
+    const Memory remote = world.b().remember(far, Access::atomic);
+    const std::uint64_t handle = world.a().import(remote);
     const Slice slices[] = {atomic(Op::fetch_add, link, 1, handle, 4, 1), atomic(Op::fetch_add, link, 2, handle, 64, 1),
                             atomic(Op::fetch_add, link, 3, handle, 60, 1)};
     ASSERT_TRUE(world.a().post_all(slices));

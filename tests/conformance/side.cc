@@ -117,10 +117,15 @@ void Side::pause(bool on) {
 }
 
 Memory Side::remember(Buffer& buffer, Access access) {
-  Memory memory{&buffer, {}, 0, access, {}};
+  Memory memory{&buffer, {}, 0, access, {}, {}};
   const Result<RegionId> id = regions_.add(buffer.data(), buffer.size(), MemoryKind::host, access);
   if (!id) return memory;
   memory.region = *id;
+  memory.held = std::shared_ptr<void>(this, [id = *id](void* self) {
+    auto& side = *static_cast<Side*>(self);
+    static_cast<void>(side.regions_.revoke(id));
+    side.command([](Transport&) {});
+  });
   transport::MemoryDescription description;
   description.id = *id;
   description.address = buffer.data();

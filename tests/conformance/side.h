@@ -36,13 +36,15 @@ struct UpLink {
   std::uint64_t name = 0;
 };
 
-// Registered memory, as its owner names it.
+// Registered memory, as its owner names it. With its last copy the region is revoked and the owner's worker has let go
+// of it, so that the buffer may be freed.
 struct Memory {
   Buffer* buffer = nullptr;
   RegionId region;
   std::uint64_t handle = 0;
   Access access = Access::none;
   std::vector<std::vector<std::byte>> keys;
+  std::shared_ptr<void> held;
 };
 
 // One transport and the worker that owns it: it polls on an executor, obeys commands, and records every event. Claims
