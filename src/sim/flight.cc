@@ -5,7 +5,8 @@
 #include <string>
 
 #include "sim/fabric.h"
-#include "transport/loopback/blocks.h"
+#include "transport/atomic.h"
+#include "transport/blocks.h"
 
 // What happens to the bytes of a slice between post() and its event, and to its frames after that.
 //
@@ -18,9 +19,9 @@ namespace fairway::sim {
 using transport::EventKind;
 using transport::Op;
 using transport::RegionTable;
-using transport::loopback::BlockCursor;
+using transport::BlockCursor;
 using transport::loopback::Command;
-using transport::loopback::Piece;
+using transport::Piece;
 
 namespace {
 bool is_atomic(Op op) {
@@ -199,7 +200,7 @@ ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, 
     if (part.at < begin || part.at >= std::max(end, begin + 1)) continue;
     RegionTable::Resolved at;
     const ErrorCode code = regions.resolve(flight.command.region, part.block, slice.length,
-                                           transport::loopback::needed_access(slice.op), at);
+                                           transport::needed_access(slice.op), at);
     if (code != ErrorCode::ok) return code;
     if (part.length == 0) continue;
     if (is_read)
@@ -217,13 +218,7 @@ ErrorCode Fabric::execute_atomic(Flight& flight) {
                                                                              8, Access::atomic, at);
   if (code != ErrorCode::ok) return code;
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return ErrorCode::invalid_argument;
-  std::atomic_ref<std::uint64_t> target(*reinterpret_cast<std::uint64_t*>(at.address));
-  if (slice.op == Op::fetch_add) {
-    flight.old_value = target.fetch_add(slice.operand);
-  } else {
-    flight.old_value = slice.expected;
-    target.compare_exchange_strong(flight.old_value, slice.operand);
-  }
+  flight.old_value = transport::apply_atomic(slice.op, at.address, slice.operand, slice.expected);
   return ErrorCode::ok;
 }
 

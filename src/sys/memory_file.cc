@@ -12,7 +12,7 @@
 
 namespace fairway::sys {
 
-Result<MemoryFile> MemoryFile::make(std::size_t size_bytes) {
+Result<MemoryFile> MemoryFile::make(std::size_t size_bytes, Writers writers) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   MemoryFile memory;
   memory.size_bytes_ = size_bytes;
@@ -28,10 +28,12 @@ Result<MemoryFile> MemoryFile::make(std::size_t size_bytes) {
   const auto length = static_cast<off_t>(memory.mapped_bytes_);
   if (::ftruncate(memory.fd_.get(), length) != 0) return refused("size");
   if (::fallocate(memory.fd_.get(), 0, 0, length) != 0) return refused("reserve");
-  if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refused("seal");
   void* address = ::mmap(nullptr, memory.mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd_.get(), 0);
   if (address == MAP_FAILED) return refused("map");
   memory.address_ = static_cast<std::byte*>(address);
+  const int others_write = writers == Writers::owner ? F_SEAL_FUTURE_WRITE : 0;
+  if (::fcntl(memory.fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | others_write) != 0)
+    return refused("seal");
   return memory;
 }
 

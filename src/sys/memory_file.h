@@ -14,8 +14,9 @@ namespace fairway::sys {
 // A resource; moving leaves the source empty.
 class MemoryFile {
  public:
+  enum class Writers : std::uint8_t { all, owner };  // owner: others that get the descriptor can only read
   // resource_exhausted when the pages cannot be had.
-  static Result<MemoryFile> make(std::size_t size_bytes);
+  static Result<MemoryFile> make(std::size_t size_bytes, Writers writers = Writers::all);
 
   MemoryFile() = default;
   ~MemoryFile();

@@ -1,12 +1,28 @@
 #include "transport/region_table.h"
 
+#include <new>
 #include <string>
+#include <utility>
 
 namespace fairway::transport {
 
-RegionTable::RegionTable(std::uint32_t capacity) : slots_(new RegionSlot<>[capacity]), capacity_(capacity) {
+RegionTable::RegionTable(std::uint32_t capacity)
+    : own_(new RegionSlot<>[capacity]), slots_(own_.get()), capacity_(capacity), view_(slots_, capacity) {
   free_.reserve(capacity);
   for (std::uint32_t slot = capacity; slot > 0; --slot) free_.push_back(slot - 1);
+}
+
+Status RegionTable::share() {
+  std::lock_guard lock(mutex_);
+  if (shared_.fd() >= 0) return {};
+  if (free_.size() != capacity_) return {ErrorCode::invalid_argument, "regions exist already"};
+  auto file = sys::MemoryFile::make(capacity_ * sizeof(RegionSlot<>), sys::MemoryFile::Writers::owner);
+  if (!file) return file.status();
+  shared_ = std::move(*file);
+  slots_ = new (shared_.address()) RegionSlot<>[capacity_];
+  view_ = RegionView(slots_, capacity_);
+  own_.reset();
+  return {};
 }
 
 Result<RegionId> RegionTable::add(std::byte* address, std::uint64_t size_bytes, MemoryKind kind, Access access) {
@@ -33,14 +49,14 @@ void RegionTable::remove(RegionId id) {
   if (id.slot < capacity_ && slots_[id.slot].generation() == id.generation + 1) free_.push_back(id.slot);
 }
 
-bool RegionTable::read(RegionId id, Region& out) const {
+bool RegionView::read(RegionId id, Region& out) const {
   if (id.slot >= capacity_ || (id.generation & 1) == 0) return false;
   out.id = id;
   return slots_[id.slot].read(id.generation, out);
 }
 
-ErrorCode RegionTable::resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed,
-                               Resolved& out) const {
+ErrorCode RegionView::resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed,
+                              Resolved& out) const {
   Region region;
   if (!read(id, region)) return ErrorCode::revoked;
   if (!includes(region.access, needed)) return ErrorCode::access_denied;
@@ -51,7 +67,7 @@ ErrorCode RegionTable::resolve(RegionId id, std::uint64_t offset, std::uint64_t 
 
 Result<Region> RegionTable::find(RegionId id) const {
   Region region;
-  if (!read(id, region))
+  if (!view_.read(id, region))
     return Status(ErrorCode::revoked, "the region is not registered (deregistered before, or of another engine)");
   return region;
 }

@@ -9,9 +9,32 @@
 #include "fairway/memory.h"
 #include "fairway/status.h"
 
+#include "sys/memory_file.h"
 #include "transport/region_slot.h"
 
 namespace fairway::transport {
+
+// The slots of a table, this engine's or a peer's that is mapped here, as they are read. resolve() is lock-free and may
+// run on any thread; a hostile peer's table yields any answer, but no endless one. A value; borrows the slots.
+class RegionView {
+ public:
+  RegionView() = default;
+  RegionView(const RegionSlot<>* slots, std::uint32_t capacity) : slots_(slots), capacity_(capacity) {}
+
+  struct Resolved {
+    std::byte* address = nullptr;
+    MemoryKind kind = MemoryKind::host;
+  };
+  // ok and the address, or revoked / access_denied / out_of_range without touching memory. Overflow of offset + length
+  // is out_of_range. Access::none asks for local use, which needs no permission.
+  ErrorCode resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed, Resolved& out) const;
+  // False when that region is not live.
+  bool read(RegionId id, Region& out) const;
+
+ private:
+  const RegionSlot<>* slots_ = nullptr;
+  std::uint32_t capacity_ = 0;
+};
 
 // The regions of one engine: the one place that says whether bytes may be touched (promise 4). Transports whose
 // software applies what a peer asks for resolve every frame here; those whose hardware does, register beside it.
@@ -29,23 +52,27 @@ class RegionTable {
   // Frees the slot for a new generation.
   void remove(RegionId id);
 
-  struct Resolved {
-    std::byte* address = nullptr;
-    MemoryKind kind = MemoryKind::host;
-  };
-  // ok and the address, or revoked / access_denied / out_of_range without touching memory. Overflow of offset + length
-  // is out_of_range. Access::none asks for local use, which needs no permission.
-  ErrorCode resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed, Resolved& out) const;
+  using Resolved = RegionView::Resolved;
+  ErrorCode resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed, Resolved& out) const {
+    return view_.resolve(id, offset, length, needed, out);
+  }
+
+  // Puts the slots where other processes of this host can read them, and only read. Before the first add(); once it
+  // has worked, again is nothing.
+  Status share();
+  int file() const { return shared_.fd(); }  // of capacity() slots; -1: not shared
+  std::uint32_t capacity() const { return capacity_; }
 
   // The region as registered; revoked when it is not live.
   Result<Region> find(RegionId id) const;
   std::uint32_t live() const;
 
  private:
-  bool read(RegionId id, Region& out) const;
-
-  std::unique_ptr<RegionSlot<>[]> slots_;
+  std::unique_ptr<RegionSlot<>[]> own_;
+  sys::MemoryFile shared_;  // holds the slots instead, once shared
+  RegionSlot<>* slots_;
   std::uint32_t capacity_;
+  RegionView view_;
   mutable std::mutex mutex_;  // guards free_ and the writers of slots_
   std::vector<std::uint32_t> free_;
 };

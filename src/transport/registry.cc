@@ -5,13 +5,14 @@
 #include <string_view>
 
 #include "transport/loopback/loopback.h"
+#include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
 // The one file that names the concrete transports.
 namespace fairway::transport {
 namespace {
 
-constexpr std::array<std::string_view, 2> kNames{"loopback", "tcp"};
+constexpr std::array<std::string_view, 3> kNames{"loopback", "shm", "tcp"};
 
 }  // namespace
 
@@ -33,6 +34,7 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   std::vector<std::unique_ptr<Transport>> transports;
   if (options.loopback != nullptr && wanted("loopback"))
     transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
+  if (wanted("shm")) transports.push_back(make_shm_transport(regions, runtime));
   if (wanted("tcp")) {
     TcpOptions tcp;
     const std::size_t colon = options.listen.rfind(':');

@@ -3,8 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "sys/memory_file.h"
 
 namespace fairway::conformance {
 
@@ -15,7 +18,15 @@ class Buffer {
   static constexpr std::size_t kMargin = 512;
   static constexpr std::byte kPoison{0xd7};
 
-  explicit Buffer(std::size_t size, std::size_t offset = 0) : bytes_(size + 2 * kMargin + 64, kPoison), size_(size) {
+  // Where a world wants the memory of buffers made from now on: in files that peers can map, or private.
+  static inline bool in_files = false;
+
+  explicit Buffer(std::size_t size, std::size_t offset = 0) : size_(size) {
+    const std::size_t whole = size + 2 * kMargin + 64;
+    if (in_files) file_ = std::move(sys::MemoryFile::make(whole)).value();
+    own_.resize(in_files ? 0 : whole);
+    bytes_ = in_files ? std::span(file_.address(), whole) : std::span(own_);
+    std::memset(bytes_.data(), static_cast<int>(kPoison), whole);
     const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data()) + kMargin;
     begin_ = bytes_.data() + ((address + 63) / 64 * 64 - address) + kMargin + offset % 64;
   }
@@ -24,6 +35,8 @@ class Buffer {
 
   std::byte* data() { return begin_; }
   std::size_t size() const { return size_; }
+  int file() const { return file_.fd(); }  // -1: none
+  std::uint64_t file_offset() const { return static_cast<std::uint64_t>(begin_ - bytes_.data()); }
 
   static std::byte pattern(std::uint64_t seed, std::uint64_t position) {
     const std::uint64_t mixed = (position / 8 + 1) * 0x9e3779b97f4a7c15 ^ seed * 0xd6e8feb86659fd93;
@@ -55,7 +68,9 @@ class Buffer {
   }
 
  private:
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> own_;
+  sys::MemoryFile file_;
+  std::span<std::byte> bytes_;
   std::size_t size_;
   std::byte* begin_;
 };

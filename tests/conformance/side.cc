@@ -131,6 +131,8 @@ Memory Side::remember(Buffer& buffer, Access access) {
   description.address = buffer.data();
   description.size_bytes = buffer.size();
   description.access = access;
+  description.memory_fd = buffer.file();
+  description.memory_offset = buffer.file_offset();
   if (auto registered = transport_->register_memory(description)) {
     memory.handle = registered->handle;
     memory.keys = std::move(registered->keys);

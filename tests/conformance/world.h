@@ -47,6 +47,7 @@ inline void PrintTo(const Kind& kind, std::ostream* out) {
 }
 std::vector<Kind> all_kinds();
 std::vector<Kind> loopback_kinds();
+std::vector<Kind> shm_kinds();
 std::vector<Kind> tcp_kinds();
 
 // The base of all claims: Claim::each runs a body in every world of the kind and names the seed that failed.

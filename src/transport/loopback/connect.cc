@@ -229,9 +229,7 @@ void LoopbackTransport::forget_gone_peers() {
       link.state = LinkState::free;
       if (link.port) retired_.push_back(std::move(link.port));
     }
-    for (std::uint32_t i = 0; i < imports_.size(); ++i)
-      if (imports_[i].live && imports_[i].peer == at->first)
-        release(static_cast<std::uint64_t>(imports_[i].generation) << 32 | i);
+    imports_.release_all(at->first);
     at = peers_.erase(at);
   }
 }

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "transport/atomic.h"
+
 namespace fairway::transport::loopback {
 
 namespace {
@@ -310,13 +312,7 @@ ErrorCode DirectPort::execute_atomic(Flight& flight) {
   const ErrorCode code = regions_.resolve(flight.command.region, slice.remote_offset, 8, Access::atomic, at);
   if (code != ErrorCode::ok) return code;
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return ErrorCode::invalid_argument;
-  std::atomic_ref<std::uint64_t> target(*reinterpret_cast<std::uint64_t*>(at.address));
-  if (slice.op == Op::fetch_add) {
-    flight.old_value = target.fetch_add(slice.operand);
-  } else {
-    flight.old_value = slice.expected;  // holds the old value afterwards, swapped or not
-    target.compare_exchange_strong(flight.old_value, slice.operand);
-  }
+  flight.old_value = apply_atomic(slice.op, at.address, slice.operand, slice.expected);
   flight.touched = true;
   return ErrorCode::ok;
 }

@@ -6,7 +6,8 @@
 #include <memory>
 
 #include "core/spsc_ring.h"
-#include "transport/loopback/blocks.h"
+#include "transport/blocks.h"
+#include "transport/loopback/wire.h"
 
 namespace fairway::transport::loopback {
 

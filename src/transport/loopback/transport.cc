@@ -3,24 +3,13 @@
 #include <algorithm>
 #include <array>
 
-#include "transport/loopback/blocks.h"
+#include "transport/blocks.h"
 
 namespace fairway::transport::loopback {
 
 namespace {
 
 constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of copying: what a step may take, about 100 us
-
-constexpr std::uint64_t pack(std::uint32_t slot, std::uint32_t generation) {
-  return static_cast<std::uint64_t>(generation) << 32 | slot;
-}
-constexpr RegionId region_of(std::uint64_t handle) {
-  return {static_cast<std::uint32_t>(handle), static_cast<std::uint32_t>(handle >> 32)};
-}
-template <class E>
-constexpr bool has(std::uint8_t mask, E bit) {
-  return (mask & static_cast<std::uint8_t>(bit)) != 0;
-}
 
 }  // namespace
 
@@ -42,7 +31,7 @@ Result<RegisteredMemory> LoopbackTransport::register_memory(const MemoryDescript
     return Status(ErrorCode::unsupported, "loopback moves host memory only");
   const Result<Region> region = regions_.find(memory.id);
   if (!region) return region.status();
-  return RegisteredMemory{pack(memory.id.slot, memory.id.generation), {}};
+  return RegisteredMemory{handle_of(memory.id), {}};
 }
 
 void LoopbackTransport::deregister(std::uint64_t handle) {
@@ -67,24 +56,11 @@ Result<std::uint64_t> LoopbackTransport::import(PeerIndex peer, const RemoteMemo
                                                 std::span<const std::vector<std::byte>>) {
   const auto found = peers_.find(peer);
   if (found == peers_.end() || found->second.leaving) return Status(ErrorCode::not_found, "loopback: no such peer");
-  std::uint32_t slot = 0;
-  if (!free_imports_.empty()) {
-    slot = free_imports_.back();
-    free_imports_.pop_back();
-  } else {
-    slot = static_cast<std::uint32_t>(imports_.size());
-    imports_.emplace_back();
-  }
-  Import& import = imports_[slot];
-  import = {import.generation + 1, true, peer, memory.id};
-  return pack(slot, import.generation);
+  return imports_.add(peer, memory.id);
 }
 
 void LoopbackTransport::release(std::uint64_t remote_handle) {
-  const RegionId id = region_of(remote_handle);
-  if (id.slot >= imports_.size() || imports_[id.slot].generation != id.generation || !imports_[id.slot].live) return;
-  imports_[id.slot].live = false;
-  free_imports_.push_back(id.slot);
+  imports_.release(remote_handle);
 }
 
 LoopbackTransport::Link* LoopbackTransport::find(LinkId id) {
@@ -117,45 +93,12 @@ std::size_t LoopbackTransport::post(std::span<const Slice> slices) {
   return taken;
 }
 
-Command LoopbackTransport::prepare(const Link& link, const Slice& slice) const {
+Command LoopbackTransport::prepare(const Link& link, const Slice& slice) {
   Command command;
-  command.slice = slice;
-  command.refusal = check(link, slice, command);
+  const auto* import = imports_.find(slice.remote_handle, link.peer);
+  command.refusal = transport::prepare(wire_.devices()[link.device].capabilities, regions_, slice,
+                                       import == nullptr ? nullptr : &import->region, command);
   return command;
-}
-
-// What this side can refuse. Bounds and permissions of the far side are its own to check.
-ErrorCode LoopbackTransport::check(const Link& link, const Slice& slice, Command& out) const {
-  const Capabilities& can = wire_.devices()[link.device].capabilities;
-  if (!has(can.operations, slice.op)) return ErrorCode::unsupported;
-  if (slice.op == Op::message) {
-    out.slice.count = 1;
-    out.slice.shape = Shape::contiguous;
-    return slice.length <= can.max_message_bytes ? ErrorCode::ok : ErrorCode::invalid_argument;
-  }
-  const RegionId handle = region_of(slice.remote_handle);
-  if (handle.slot >= imports_.size()) return ErrorCode::not_found;
-  const Import& import = imports_[handle.slot];
-  if (!import.live || import.generation != handle.generation || import.peer != link.peer) return ErrorCode::not_found;
-  out.region = import.region;
-  if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
-    out.slice.count = 1;
-    return ErrorCode::ok;
-  }
-  if (!has(can.shapes, slice.shape)) return ErrorCode::unsupported;
-  if (slice.shape == Shape::contiguous) out.slice.count = 1;
-  if (slice.shape == Shape::indexed && (!slice.local_index || !slice.remote_index)) return ErrorCode::invalid_argument;
-  if (out.slice.count == 0) return ErrorCode::invalid_argument;
-  std::uint64_t total = 0;
-  if (__builtin_mul_overflow(slice.length, std::uint64_t{out.slice.count}, &total) || total > can.max_slice_bytes)
-    return ErrorCode::invalid_argument;
-  if (total == 0 && slice.local_handle == 0) return ErrorCode::ok;  // a bare immediate, a probe
-  const Result<Region> local = regions_.find(region_of(slice.local_handle));
-  if (!local) return ErrorCode::revoked;
-  out.local_begin = local->address;
-  out.local_size = local->size_bytes;
-  return slice.local >= local->address && slice.local <= local->address + local->size_bytes ? ErrorCode::ok
-                                                                                            : ErrorCode::out_of_range;
 }
 
 std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {

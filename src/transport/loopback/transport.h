@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/handles.h"
 #include "transport/loopback/handshake.h"
 #include "transport/loopback/loopback.h"
 
@@ -63,12 +64,6 @@ class LoopbackTransport final : public Transport {
     std::uint16_t links = 0;
     std::vector<std::uint32_t> slots;  // of links_, by index; kNoSlot: not made yet
   };
-  struct Import {
-    std::uint32_t generation = 0;
-    bool live = false;
-    PeerIndex peer = 0;
-    RegionId region;
-  };
   struct Queued {
     Event event;
     std::vector<std::byte> bytes;
@@ -91,8 +86,7 @@ class LoopbackTransport final : public Transport {
 
   // transport.cc: using them
   Link* find(LinkId id);
-  Command prepare(const Link& link, const Slice& slice) const;
-  ErrorCode check(const Link& link, const Slice& slice, Command& out) const;
+  Command prepare(const Link& link, const Slice& slice);
   std::size_t poll_link(Link& link, std::span<Event> events, Time now, std::uint64_t& budget);
   std::size_t take_queued(std::span<Event> events);
   void finish_deregistrations();
@@ -104,8 +98,7 @@ class LoopbackTransport final : public Transport {
   const std::shared_ptr<Doorbell> doorbell_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
-  std::vector<Import> imports_;
-  std::vector<std::uint32_t> free_imports_;
+  ImportTable<> imports_;
   std::deque<Queued> queued_;                   // rare events: what connecting, failing and deregistering say
   std::vector<std::vector<std::byte>> lent_;    // bytes of the events of the last poll
   std::vector<std::unique_ptr<Port>> retired_;  // their messages may be in the last poll's events

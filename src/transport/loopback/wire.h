@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "transport/command.h"
 #include "transport/loopback/doorbell.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
@@ -13,13 +14,9 @@
 // between threads, the simulator's wire does everything that a network may do.
 namespace fairway::transport::loopback {
 
-// A slice with its handles resolved to what both ends understand.
-struct Command {
-  Slice slice;
-  RegionId region;                   // at the target
-  std::byte* local_begin = nullptr;  // the initiator's registered memory: every block must lie in it
-  std::uint64_t local_size = 0;
-  ErrorCode refusal = ErrorCode::ok;  // decided at post: fails without travelling
+// With what is decided at post.
+struct Command : transport::Command {
+  ErrorCode refusal = ErrorCode::ok;  // fails without travelling
 };
 
 // One end of one epoch of one link. Owned by a transport and called on its worker's thread. A Port counts its slices in

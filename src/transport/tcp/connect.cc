@@ -261,8 +261,7 @@ void TcpTransport::connecting(Time now) {
 }
 
 void TcpTransport::say(PeerIndex index, const Handshake& message) {
-  inbox_.add_message({}, encode(message), EventKind::exchange);
-  inbox_.last().peer = index;
+  inbox_.add(EventKind::exchange, {}, encode(message)).peer = index;
 }
 
 void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
@@ -306,11 +305,7 @@ void TcpTransport::disconnect(PeerIndex index) {
     link.deadline = kNever;
     std::erase(up_, slot);
   }
-  for (std::uint32_t slot = 0; slot < imports_.size(); ++slot)
-    if (imports_[slot].live && imports_[slot].peer == index) {
-      imports_[slot].live = false;
-      free_imports_.push_back(slot);
-    }
+  imports_.release_all(index);
   peers_.erase(found);
 }
 

@@ -65,7 +65,7 @@ void Lane::build(Flight& flight, std::uint16_t index) {
   header = {};
   header.type = type_of(slice.op);
   header.token = static_cast<std::uint32_t>(flight.generation) << 16 | index;
-  header.region = flight.command.remote;
+  header.region = flight.command.region;
   header.offset = slice.remote_offset;
   header.length = slice.length;
   header.count = slice.count;
@@ -100,7 +100,7 @@ std::span<std::byte> Lane::local_piece(const Flight& flight, std::uint64_t at, E
   const std::uint64_t block = slice.length == 0 ? 0 : at / slice.length;
   const std::uint64_t within = slice.length == 0 ? 0 : at % slice.length;
   RegionTable::Resolved whole;
-  code = regions_.resolve(flight.command.local, 0, 0, Access::none, whole);
+  code = regions_.resolve(region_of(slice.local_handle), 0, 0, Access::none, whole);
   if (code != ErrorCode::ok) return {};
   std::uint64_t offset = static_cast<std::uint64_t>(slice.local - whole.address);
   std::uint64_t distance = 0;
@@ -113,7 +113,7 @@ std::span<std::byte> Lane::local_piece(const Flight& flight, std::uint64_t at, E
     }
   }
   RegionTable::Resolved found;
-  code = regions_.resolve(flight.command.local, offset, slice.length, Access::none, found);
+  code = regions_.resolve(region_of(slice.local_handle), offset, slice.length, Access::none, found);
   if (code != ErrorCode::ok) return {};
   return {found.address + within, slice.length - within};
 }
@@ -164,7 +164,7 @@ void Lane::cancel(SliceToken token) {
 void Lane::stop_memory(RegionId local) {
   for (std::uint16_t i = 0; i < flights_.size(); ++i) {
     Flight& flight = flights_[i];
-    if (flight.place == Place::free || flight.ended || !(flight.command.local == local)) continue;
+    if (flight.place == Place::free || flight.ended || region_of(flight.command.slice.local_handle) != local) continue;
     if (flight.place == Place::sending && flight.command.slice.op != Op::read)
       return fail({ErrorCode::link_failed, "its memory was deregistered in the middle of a frame"});
     cancel(flight.command.slice.token);

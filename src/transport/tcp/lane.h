@@ -7,18 +7,13 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/command.h"
+#include "transport/handles.h"
 #include "transport/region_table.h"
 #include "transport/tcp/frame.h"
 #include "transport/tcp/inbox.h"
 
 namespace fairway::transport::tcp {
-
-// A slice with its handles resolved, as post() checked it.
-struct Command {
-  Slice slice;
-  RegionId local;   // of the initiator's memory; nothing when it moves no bytes
-  RegionId remote;  // at the target
-};
 
 // One connection, for one epoch of its link: what this side asks of the peer (flights), what the peer asked of this
 // side (replies), the frames on their way out and the one that is coming in. Payload goes from the memory to the socket

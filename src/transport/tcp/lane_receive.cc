@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/bytes.h"
+#include "transport/atomic.h"
 #include "transport/tcp/lane.h"
 
 // Frames in: a header, then its payload to where it belongs, then what the frame means. All of it is the peer's word
@@ -181,7 +182,7 @@ void Lane::end_frame() {
       return;
     }
     case FrameType::read: return serve_read();
-    case FrameType::message: inbox_.add_message(link_, frame_bytes_); return reply(answer);
+    case FrameType::message: inbox_.add(EventKind::message, link_, frame_bytes_); return reply(answer);
     case FrameType::fetch_add:
     case FrameType::compare_swap: return serve_atomic();
     case FrameType::done: return hear_done();
@@ -218,18 +219,14 @@ void Lane::serve_read() {
 void Lane::serve_atomic() {
   ByteReader reader(frame_bytes_);
   const auto operand = reader.get<std::uint64_t>();
-  auto value = reader.get<std::uint64_t>();  // the one expected, then the old one
+  const auto expected = reader.get<std::uint64_t>();
+  std::uint64_t value = 0;
   RegionTable::Resolved found;
   ErrorCode code = regions_.resolve(frame_.region, frame_.offset, 8, Access::atomic, found);
   if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(found.address) % 8 != 0)
     code = ErrorCode::invalid_argument;
-  if (code == ErrorCode::ok) {
-    std::atomic_ref<std::uint64_t> target(*reinterpret_cast<std::uint64_t*>(found.address));
-    if (frame_.type == FrameType::fetch_add)
-      value = target.fetch_add(operand);
-    else
-      target.compare_exchange_strong(value, operand);
-  }
+  const Op op = frame_.type == FrameType::fetch_add ? Op::fetch_add : Op::compare_swap;
+  if (code == ErrorCode::ok) value = apply_atomic(op, found.address, operand, expected);
   Header answer;
   answer.type = FrameType::done;
   answer.token = frame_.token;

@@ -7,12 +7,6 @@ namespace {
 
 constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of one lane: about 100 us
 
-constexpr std::uint64_t pack(std::uint32_t slot, std::uint32_t generation) {
-  return static_cast<std::uint64_t>(generation) << 32 | slot;
-}
-constexpr RegionId region_of(std::uint64_t handle) {
-  return {static_cast<std::uint32_t>(handle), static_cast<std::uint32_t>(handle >> 32)};
-}
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
 }
@@ -67,7 +61,7 @@ Result<RegisteredMemory> TcpTransport::register_memory(const MemoryDescription& 
     return Status(ErrorCode::unsupported, "tcp moves host memory only");
   const Result<Region> region = regions_.find(memory.id);
   if (!region) return region.status();
-  return RegisteredMemory{pack(memory.id.slot, memory.id.generation), {}};
+  return RegisteredMemory{handle_of(memory.id), {}};
 }
 
 // Each piece is looked up in the table, which refuses by now; what is under way was read or written by one call.
@@ -80,24 +74,11 @@ void TcpTransport::deregister(std::uint64_t handle) {
 Result<std::uint64_t> TcpTransport::import(PeerIndex peer, const RemoteMemory& memory,
                                            std::span<const std::vector<std::byte>>) {
   if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "tcp: no such peer");
-  std::uint32_t slot = 0;
-  if (!free_imports_.empty()) {
-    slot = free_imports_.back();
-    free_imports_.pop_back();
-  } else {
-    slot = static_cast<std::uint32_t>(imports_.size());
-    imports_.emplace_back();
-  }
-  Import& import = imports_[slot];
-  import = {import.generation + 1, true, peer, memory.id};
-  return pack(slot, import.generation);
+  return imports_.add(peer, memory.id);
 }
 
 void TcpTransport::release(std::uint64_t remote_handle) {
-  const RegionId id = region_of(remote_handle);
-  if (id.slot >= imports_.size() || imports_[id.slot].generation != id.generation || !imports_[id.slot].live) return;
-  imports_[id.slot].live = false;
-  free_imports_.push_back(id.slot);
+  imports_.release(remote_handle);
 }
 
 TcpTransport::Link* TcpTransport::find(LinkId id) {
@@ -132,40 +113,15 @@ std::size_t TcpTransport::post(std::span<const Slice> slices) {
 }
 
 // What this side can refuse. Bounds and permissions of the far side are its own to check.
-ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out) const {
-  out.slice = slice;
-  if (slice.op == Op::message) {
-    out.slice.count = 1;
-    out.slice.shape = Shape::contiguous;
-    return slice.length <= kMaxMessageBytes ? ErrorCode::ok : ErrorCode::invalid_argument;
-  }
-  const RegionId handle = region_of(slice.remote_handle);
-  if (handle.slot >= imports_.size()) return ErrorCode::not_found;
-  const Import& import = imports_[handle.slot];
-  if (!import.live || import.generation != handle.generation || import.peer != link.peer) return ErrorCode::not_found;
-  out.remote = import.region;
-  if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
-    out.slice.count = 1;
-    out.slice.shape = Shape::contiguous;
-    return ErrorCode::ok;
-  }
-  if (slice.shape == Shape::contiguous) out.slice.count = 1;
-  if (slice.shape == Shape::indexed && (!slice.local_index || !slice.remote_index)) return ErrorCode::invalid_argument;
-  if (out.slice.count == 0 || out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
-  std::uint64_t total = 0;
-  if (__builtin_mul_overflow(slice.length, std::uint64_t{out.slice.count}, &total) || total > kMaxSliceBytes)
-    return ErrorCode::invalid_argument;
-  if (total == 0) return ErrorCode::ok;
-  out.local = region_of(slice.local_handle);
-  RegionTable::Resolved whole;
-  const ErrorCode code = regions_.resolve(out.local, 0, 0, Access::none, whole);
-  if (code != ErrorCode::ok) return code;
-  if (slice.local < whole.address) return ErrorCode::out_of_range;
-  const auto first = static_cast<std::uint64_t>(slice.local - whole.address);
-  if (slice.shape == Shape::contiguous) {
-    RegionTable::Resolved all;
-    return regions_.resolve(out.local, first, slice.length, Access::none, all);
-  }
+ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out) {
+  const auto* import = imports_.find(slice.remote_handle, link.peer);
+  const ErrorCode code = prepare(devices_[link.device].capabilities, regions_, slice,
+                                 import == nullptr ? nullptr : &import->region, out);
+  if (code != ErrorCode::ok || out.local_begin == nullptr) return code;
+  if (out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
+  const auto first = static_cast<std::uint64_t>(slice.local - out.local_begin);
+  const auto fits = [&](std::uint64_t at) { return at <= out.local_size && slice.length <= out.local_size - at; };
+  if (out.slice.shape == Shape::contiguous) return fits(first) ? ErrorCode::ok : ErrorCode::out_of_range;
   const auto advance = [](std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
     std::uint64_t distance = 0;
     return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
@@ -177,9 +133,7 @@ ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out
     if (!advance(local, indexed ? slice.local_index[i] : i, slice.local_stride) ||
         !advance(remote, indexed ? slice.remote_index[i] : i, slice.remote_stride))
       return ErrorCode::out_of_range;
-    RegionTable::Resolved block;
-    const ErrorCode inside = regions_.resolve(out.local, local, slice.length, Access::none, block);
-    if (inside != ErrorCode::ok) return inside;
+    if (!fits(local)) return ErrorCode::out_of_range;
   }
   return ErrorCode::ok;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/handles.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/lane.h"
 #include "transport/tcp/tcp.h"
@@ -81,12 +82,6 @@ class TcpTransport final : public Transport {
     std::size_t heard = 0;
     Time deadline = kNever;
   };
-  struct Import {
-    std::uint32_t generation = 0;
-    bool live = false;
-    PeerIndex peer = 0;
-    RegionId region;
-  };
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
   // connect.cc
@@ -108,7 +103,7 @@ class TcpTransport final : public Transport {
 
   // transport.cc
   Link* find(LinkId id);
-  ErrorCode check(const Link& link, const Slice& slice, Command& out) const;
+  ErrorCode check(const Link& link, const Slice& slice, Command& out);
 
   RegionTable& regions_;
   Runtime& runtime_;
@@ -122,8 +117,7 @@ class TcpTransport final : public Transport {
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced
-  std::vector<Import> imports_;
-  std::vector<std::uint32_t> free_imports_;
+  ImportTable<> imports_;
   std::size_t next_lane_ = 0;    // polled first, in turn
   std::uint64_t turn_ = 0;       // polls so far
   std::uint32_t unsettled_ = 0;  // links that are being dialed

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/handles.h"
 #include "transport/tcp/lane.h"
 
 using namespace fairway;
@@ -59,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint64_t index[] = {1, 0};
   SliceToken token = 0;
   for (const Op op : {Op::write, Op::read, Op::message, Op::fetch_add, Op::compare_swap, Op::write_immediate}) {
-    tcp::Command command;
+    Command command;
     command.slice.op = op;
     command.slice.token = token++;
     command.slice.local = at(5);
@@ -70,8 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       command.slice.local_index = command.slice.remote_index = index;
       command.slice.local_stride = command.slice.remote_stride = 512;
     }
-    command.local = *own;
-    command.remote = {3, 1};
+    command.slice.local_handle = handle_of(*own);
+    command.region = {3, 1};
     if (!lane.post(command)) std::abort();
   }
   std::map<SliceToken, int> ended;

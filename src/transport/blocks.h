@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "transport/loopback/wire.h"
+#include "transport/command.h"
 
-namespace fairway::transport::loopback {
+namespace fairway::transport {
 
 // Where the next bytes of a command lie on both sides.
 struct Piece {
@@ -64,4 +64,4 @@ constexpr Access needed_access(Op op) {
   return Access::none;
 }
 
-}  // namespace fairway::transport::loopback
+}  // namespace fairway::transport

@@ -1,21 +1,22 @@
-#include "transport/tcp/inbox.h"
+#include "transport/event_queue.h"
 
-namespace fairway::transport::tcp {
+namespace fairway::transport {
 
-void Inbox::add_message(LinkId link, std::span<const std::byte> bytes, EventKind kind) {
+Event& EventQueue::add(EventKind kind, LinkId link, std::span<const std::byte> bytes) {
   Queued& queued = queue_.emplace_back();
   queued.event.kind = kind;
   queued.event.link = link;
   queued.begin = arena_.size();
   queued.size = bytes.size();
   arena_.insert(arena_.end(), bytes.begin(), bytes.end());
+  return queued.event;
 }
 
-void Inbox::begin_poll() {
+void EventQueue::begin_poll() {
   if (queue_.empty()) arena_.clear();
 }
 
-std::size_t Inbox::take(std::span<Event> events) {
+std::size_t EventQueue::take(std::span<Event> events) {
   std::size_t stored = 0;
   for (; stored < events.size() && !queue_.empty(); ++stored) {
     Queued& queued = queue_.front();
@@ -26,4 +27,4 @@ std::size_t Inbox::take(std::span<Event> events) {
   return stored;
 }
 
-}  // namespace fairway::transport::tcp
+}  // namespace fairway::transport

@@ -1,0 +1,71 @@
+#include "sys/mapped_file.h"
+
+#include <cerrno>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sys/error.h"
+
+namespace fairway::sys {
+
+Status check_lendable(int file, std::uint64_t offset, std::uint64_t size_bytes) {
+  const int seals = ::fcntl(file, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return {ErrorCode::access_denied, "its file is not sealed against shrinking (F_SEAL_SHRINK)"};
+  struct stat facts {};
+  if (::fstat(file, &facts) != 0) return system_status(errno, "cannot read the size of its file");
+  const auto length = static_cast<std::uint64_t>(facts.st_size);
+  if (offset > length || size_bytes > length - offset)
+    return {ErrorCode::out_of_range, fmt::format("its file has {} bytes, and {} are wanted from {} on", length,
+                                                 size_bytes, offset)};
+  return {};
+}
+
+Result<Fd> open_read_only(int file) {
+  Fd opened(::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!opened) return system_status(errno, "cannot open its file for reading alone (/proc/self/fd)");
+  return opened;
+}
+
+Result<MappedFile> MappedFile::map(const Fd& file, std::uint64_t offset, std::uint64_t size_bytes, bool writable) {
+  if (Status status = check_lendable(file.get(), offset, size_bytes); !status) return status;
+  if (size_bytes == 0) return Status(ErrorCode::invalid_argument, "nothing to map");
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = offset / page * page;
+  MappedFile mapped;
+  mapped.mapped_bytes_ = static_cast<std::size_t>(offset - begin + size_bytes);
+  void* base = ::mmap(nullptr, mapped.mapped_bytes_, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
+                      file.get(), static_cast<off_t>(begin));
+  if (base == MAP_FAILED) return system_status(errno, "cannot map its file");
+  mapped.base_ = static_cast<std::byte*>(base);
+  mapped.address_ = mapped.base_ + (offset - begin);
+  mapped.size_bytes_ = size_bytes;
+  return mapped;
+}
+
+MappedFile::~MappedFile() {
+  if (base_ != nullptr) ::munmap(base_, mapped_bytes_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)),
+      mapped_bytes_(std::exchange(other.mapped_bytes_, 0)),
+      address_(std::exchange(other.address_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this == &other) return *this;
+  MappedFile old(std::move(*this));
+  base_ = std::exchange(other.base_, nullptr);
+  mapped_bytes_ = std::exchange(other.mapped_bytes_, 0);
+  address_ = std::exchange(other.address_, nullptr);
+  size_bytes_ = std::exchange(other.size_bytes_, 0);
+  return *this;
+}
+
+}  // namespace fairway::sys

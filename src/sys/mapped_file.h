@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fairway/status.h"
+
+#include "sys/fd.h"
+
+namespace fairway::sys {
+
+// Part of a memory file that another process made and sent, mapped shared. A resource; moving leaves the source empty.
+class MappedFile {
+ public:
+  // [offset, offset + size) of `file`, which need not stay open. access_denied when its owner could still cut it
+  // short, which would end who touches it with SIGBUS; out_of_range when it is shorter than that by now.
+  static Result<MappedFile> map(const Fd& file, std::uint64_t offset, std::uint64_t size_bytes, bool writable);
+
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::byte* address() const { return address_; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::size_t mapped_bytes_ = 0;
+  std::byte* address_ = nullptr;
+  std::uint64_t size_bytes_ = 0;
+};
+
+// Whether pages of `file` can be lent to others: a memory file that cannot shrink any more and holds that range.
+Status check_lendable(int file, std::uint64_t offset, std::uint64_t size_bytes);
+// A descriptor of the same pages that cannot be mapped for writing.
+Result<Fd> open_read_only(int file);
+
+}  // namespace fairway::sys

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <sys/types.h>
+
+#include "fairway/status.h"
+
+#include "sys/fd.h"
+
+namespace fairway::sys {
+
+// Another process of this host, held by a descriptor: once it has ended it stays ended, whoever gets its number next. A
+// resource.
+class Process {
+ public:
+  // not_found when it has ended, or when it lives where this process cannot see it (another PID namespace: pid 0).
+  static Result<Process> open(pid_t pid);
+
+  Process() = default;
+
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+  int fd() const { return fd_.get(); }  // readable once it has ended; -1: none
+  bool ended() const;
+
+  struct Span {
+    std::byte* here = nullptr;
+    std::byte* there = nullptr;
+    std::size_t size = 0;
+  };
+  static constexpr std::size_t kMaxSpans = 64;  // of one call
+  // Cross-memory attach: moves all bytes of the spans, one system call for them in the usual case. Looks first that it is
+  // still that process. After a failure an unknown part has been moved.
+  Status read(std::span<const Span> spans) const;
+  Status write(std::span<const Span> spans) const;
+
+ private:
+  enum class Direction : std::uint8_t { read, write };
+  Status move(Direction direction, std::span<const Span> spans) const;
+
+  Fd fd_;
+  pid_t pid_ = 0;
+};
+
+}  // namespace fairway::sys

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace fairway::transport {
+
+// A slice with its handles resolved to what both ends understand.
+struct Command {
+  Slice slice;
+  RegionId region;                   // at the target
+  std::byte* local_begin = nullptr;  // the initiator's registered memory: every block must lie in it
+  std::uint64_t local_size = 0;
+};
+
+// Fills `out` with `slice`, whose remote handle names `remote`, made regular (a count of one where there is one block).
+// Refuses what this side can refuse: bounds and permissions of the far side are its own to check, and whether each block
+// lies in the local memory is found out as it is walked.
+ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Slice& slice, const RegionId* remote,
+                  Command& out);
+
+}  // namespace fairway::transport

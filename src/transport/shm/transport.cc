@@ -1,0 +1,242 @@
+#include "transport/shm/transport.h"
+
+#include <algorithm>
+
+namespace fairway::transport::shm {
+namespace {
+
+constexpr std::uint64_t kBytesPerPoll = 256 * 1024;  // of one lane, in each direction: some 30 us
+constexpr Time kTouchLook = 20 * kMicrosecond;       // how often to look whether a touch is over
+
+constexpr std::uint8_t bit(Op op) {
+  return static_cast<std::uint8_t>(op);
+}
+
+Capabilities capabilities() {
+  Capabilities can;
+  can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::fetch_add) | bit(Op::compare_swap) |
+                   bit(Op::write_immediate);
+  can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
+               static_cast<std::uint8_t>(Shape::indexed);
+  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  can.max_slice_bytes = std::uint64_t{8} << 20;
+  can.max_message_bytes = kMaxPayload;
+  can.queue_depth = Lane::kQueueDepth;
+  can.ordered = true;
+  can.completion = Meaning::visible;
+  can.atomics_by_cpu = true;
+  return can;
+}
+
+}  // namespace
+
+ShmTransport::ShmTransport(RegionTable& regions, Runtime& runtime, const ShmOptions& options)
+    : regions_(regions), runtime_(runtime), options_(options) {
+  device_.name = "shm";
+  device_.capabilities = capabilities();
+}
+
+Status ShmTransport::probe() {
+  if (Status status = regions_.share(); !status)
+    return Status(status.code(), "shm: the region table cannot be shared: " + status.message());
+  auto bell = sys::Doorbell::make();
+  if (!bell) return bell.status();
+  bell_ = std::move(*bell);
+  return {};
+}
+
+Status ShmTransport::attach(Task& task) {
+  task_ = &task;
+  return task.watch(bell_.fd());
+}
+
+// A handle is the region's own id: the table that says what may be touched is the only one.
+Result<RegisteredMemory> ShmTransport::register_memory(const MemoryDescription& memory) {
+  if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
+    return Status(ErrorCode::unsupported, "shm moves host memory only");
+  const Result<Region> region = regions_.find(memory.id);
+  if (!region) return region.status();
+  RegisteredMemory registered{handle_of(memory.id), {}};
+  if (options_.map && memory.access != Access::none && exports_.add(memory)) registered.keys.push_back(file_key());
+  return registered;
+}
+
+// The table refuses by now: what is left are the touches under way.
+void ShmTransport::deregister(std::uint64_t handle) {
+  Deregistration next;
+  next.handle = handle;
+  Note note;
+  note.kind = Note::Kind::forget;
+  note.region = region_of(handle);
+  const bool lent = exports_.find(note.region).fd != nullptr;
+  exports_.remove(note.region);
+  for (const std::uint32_t slot : up_) {
+    Link& link = links_[slot];
+    link.lane->stop_memory(handle);
+    if (lent && link.state == LinkState::up) send_note(link, note);
+    if (const std::uint64_t seen = link.lane->pair()->touches(); !link.lane->pair()->over(seen))
+      next.touches.emplace_back(link.lane->pair(), seen);
+  }
+  for (const auto& ghost : ghosts_)
+    if (const std::uint64_t seen = ghost->touches(); !ghost->over(seen)) next.touches.emplace_back(ghost, seen);
+  deregistrations_.push_back(std::move(next));
+  finish_deregistrations();
+}
+
+void ShmTransport::finish_deregistrations() {
+  std::erase_if(deregistrations_, [this](Deregistration& each) {
+    std::erase_if(each.touches, [](const auto& touch) { return touch.first->over(touch.second); });
+    if (!each.touches.empty()) return false;
+    events_.add(EventKind::deregistered).value = each.handle;
+    return true;
+  });
+}
+
+ShmTransport::Link* ShmTransport::find(LinkId id) {
+  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
+  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
+}
+
+ShmTransport::Link* ShmTransport::link_of(PeerIndex peer) {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() || found->second.slot == kNoSlot ? nullptr : &links_[found->second.slot];
+}
+
+std::size_t ShmTransport::post(std::span<const Slice> slices) {
+  std::size_t taken = 0;
+  while (taken < slices.size()) {
+    Link* link = find(slices[taken].link);
+    if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
+    bool full = false;
+    for (; !full && taken < slices.size() && slices[taken].link == link->id;) {
+      const Slice& slice = slices[taken];
+      const auto* import = imports_.find(slice.remote_handle, link->peer);
+      Command command;
+      const ErrorCode refused = prepare(device_.capabilities, regions_, slice,
+                                        import == nullptr ? nullptr : &import->region, command);
+      if (refused == ErrorCode::ok) {
+        full = !link->lane->post(command);
+      } else {
+        Event& event = events_.add(EventKind::failed);
+        event.token = slice.token;
+        event.link = link->id;
+        event.peer = link->peer;
+        event.status = Status(refused, "shm: the slice cannot be moved").with_effect(Effect::not_applied);
+      }
+      taken += full ? 0 : 1;
+    }
+    link->lane->ring();
+    if (full) break;
+  }
+  return taken;
+}
+
+std::size_t ShmTransport::poll(std::span<Event> events, Time now) {
+  events_.begin_poll();
+  if (slept_) {
+    slept_ = false;
+    bell_.drain();
+    counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+    for (const std::uint32_t slot : up_) links_[slot].lane->end_sleep();
+    look_at_ = now;
+  }
+  if (!closed_ && now >= look_at_) look_around(now);
+  const std::size_t count = up_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Link& link = links_[up_[(next_link_ + i) % count]];
+    if (link.state == LinkState::fencing) continue;
+    std::uint64_t in = kBytesPerPoll, out = kBytesPerPoll;
+    link.lane->receive(in);
+    link.lane->work(out);
+    link.lane->ring();
+    if (link.lane->nudged()) look_at_ = now;
+    if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
+  }
+  if (count != 0) next_link_ = (next_link_ + 1) % count;
+  for (std::size_t i = up_.size(); i > 0; --i)
+    if (Link& link = links_[up_[i - 1]]; link.state == LinkState::fencing) finish_fence(link);
+  if (!deregistrations_.empty()) finish_deregistrations();
+  return events_.take(events);
+}
+
+void ShmTransport::fence(LinkId id) {
+  Link* link = find(id);
+  if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
+  link->lane->fence();
+  link->state = LinkState::fencing;
+  finish_fence(*link);
+}
+
+void ShmTransport::finish_fence(Link& link) {
+  if (!link.lane->fenced()) {
+    timer_ = std::min(timer_, after(runtime_.clock.now(), kTouchLook));
+    return;
+  }
+  Event& event = events_.add(EventKind::fenced);
+  event.link = link.id;
+  event.peer = link.peer;
+  event.value = link.lane->immediates();
+  unwatch(*link.lane->pair());
+  link.lane.reset();
+  link.out.clear();
+  link.state = LinkState::fenced;
+  std::erase(up_, link.id.slot);
+}
+
+void ShmTransport::cancel(SliceToken token) {
+  for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
+}
+
+std::string ShmTransport::way(std::uint64_t remote_handle) const {
+  const auto* import = imports_.find(remote_handle);
+  if (import == nullptr) return {};
+  const Remote& remote = import->extra;
+  switch (remote.way) {
+    case Way::asking: return "its file is on the way";
+    case Way::mapped: return "mapped here: copied once, by the initiator";
+    case Way::attached: return "cross-memory attach: the kernel copies once; not mapped: " + remote.why;
+    case Way::bounced: break;
+  }
+  return "through shared memory: copied by both sides; nothing better: " + remote.why;
+}
+
+Costs ShmTransport::costs() const {
+  return {counters_.system_calls.load(std::memory_order_relaxed),
+          counters_.copied_bytes.load(std::memory_order_relaxed)};
+}
+
+bool ShmTransport::prepare_sleep() {
+  if (!events_.empty()) return false;
+  for (const std::uint32_t slot : up_) links_[slot].lane->begin_sleep();
+  slept_ = true;
+  return std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
+}
+
+void ShmTransport::close() {
+  if (closed_) return;
+  std::vector<PeerIndex> all;
+  for (const auto& [index, peer] : peers_) all.push_back(index);
+  for (const PeerIndex index : all) disconnect(index);
+  // A touch lasts some microseconds. A peer that was stopped in the middle of one may still finish it: nothing here can
+  // prevent that, and waiting longer would hang with it.
+  const Time until = after(runtime_.clock.now(), 10 * kMillisecond);
+  for (const auto& ghost : ghosts_)
+    for (const std::uint64_t seen = ghost->touches(); !ghost->over(seen) && runtime_.clock.now() < until;) {
+    }
+  ghosts_.clear();
+  finish_deregistrations();
+  closed_ = true;
+  listener_ = {};
+  strangers_.clear();
+  timer_ = kNever;
+}
+
+}  // namespace fairway::transport::shm
+
+namespace fairway::transport {
+
+std::unique_ptr<Transport> make_shm_transport(RegionTable& regions, Runtime& runtime, const ShmOptions& options) {
+  return std::make_unique<shm::ShmTransport>(regions, runtime, options);
+}
+
+}  // namespace fairway::transport
