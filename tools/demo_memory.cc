@@ -98,6 +98,7 @@ Status demo_path(Tool& tool, Engine& engine, PeerId peer) {
   Request request;
   request.peer = peer;
   request.layout = Extent{{out->id, 0, kDemoBytes}, {target->id, 0}};
+  if (Status status = once(path, false, 1); !status) return status;  // the peer's memory is known from now on
   if (const auto plan = engine.explain(request)) tool.print(plan->text());
   tool.print(fmt::format("\n{:>8} {:>13} {:>9} {:>13} {:>9} {:>11} {:>11} {:>11}\n", "size", "write p50 us", "p99 us",
                          "read p50 us", "p99 us", "write GB/s", "read GB/s", "memcpy GB/s"));

@@ -16,6 +16,7 @@ struct RegistryOptions {
   std::vector<std::string> names;  // which may be used; empty: all
   std::shared_ptr<Loopback> loopback;
   std::string listen = "127.0.0.1:0";   // of the engine's control: lanes are accepted at the same host
+  bool strict_isolation = false;        // no more of a peer's memory than its regions is reachable here
   std::vector<std::string> interfaces;  // that sockets may use; empty: all
 };
 

@@ -32,7 +32,7 @@ Capabilities capabilities() {
 
 ShmTransport::ShmTransport(RegionTable& regions, Runtime& runtime, const ShmOptions& options)
     : regions_(regions), runtime_(runtime), options_(options) {
-  device_.name = "shm";
+  device_.name = "memory";
   device_.capabilities = capabilities();
 }
 

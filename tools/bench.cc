@@ -1,0 +1,277 @@
+#include "bench.h"
+
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <memory>
+#include <set>
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+
+#include "command.h"
+#include "other_process.h"
+
+namespace fairway::tool {
+namespace {
+
+using namespace bench;
+
+struct Case {
+  std::string via;  // empty: as the engine chooses
+  std::string from, to;
+  Roof roof = Roof::none;
+  std::string roof_name;
+};
+
+struct Options {
+  std::string address, listen, job_key;
+  std::string from, to;
+  std::vector<std::string> via, paths, memories;
+  std::vector<std::string> operations;
+  std::vector<std::string> sizes;
+  std::uint64_t pages = 0;
+  double seconds = 0.15;
+  bool sleep = false, serve = false;
+  std::string json, csv, svg;
+};
+
+Result<std::uint64_t> parse_size(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
+  const std::uint64_t scale = unit.empty() || unit == "B" ? 1 : unit == "K" ? 1 << 10 : unit == "M" ? 1 << 20 : unit == "G" ? 1 << 30 : 0;
+  if (error != std::errc() || scale == 0 || value == 0 || value > (std::uint64_t{64} << 30) / scale)
+    return Status(ErrorCode::invalid_argument, "\"" + text + "\" is no size: a number with K, M or G, up to 64G");
+  return value * scale;
+}
+
+Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
+  Plan plan;
+  if (!options.sizes.empty()) {
+    sizes.clear();
+    for (const std::string& text : options.sizes) {
+      const auto size = parse_size(text);
+      if (!size) return size.status();
+      sizes.push_back(*size);
+    }
+  }
+  plan.sizes = std::move(sizes);
+  for (const Operation operation : {Operation::write, Operation::read, Operation::send, Operation::notify})
+    if (options.operations.empty() || std::find(options.operations.begin(), options.operations.end(),
+                                                name_of(operation)) != options.operations.end())
+      plan.operations.push_back(operation);
+  plan.settings.sleeping = options.sleep;
+  plan.settings.pages = options.pages;
+  plan.seconds_per_row = options.seconds;
+  const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
+  const std::uint64_t one = std::max<std::uint64_t>(1, options.pages);
+  if (largest > (std::uint64_t{64} << 30) / one)
+    return Status(ErrorCode::out_of_range, "pages x size is more than 64 GiB");
+  plan.settings.most = std::max<std::uint64_t>(largest * one, 4 << 20);
+  return plan;
+}
+
+Roof roof_of(const std::string& via, const std::string& from, const std::string& to) {
+  if (via == "tcp") return Roof::sockets;
+  if (via == "shm") return to == "shared" ? Roof::copies : Roof::attach;
+  static_cast<void>(from);
+  return Roof::none;
+}
+
+std::string name_of(Roof roof) {
+  switch (roof) {
+    case Roof::copies: return "memcpy";
+    case Roof::attach: return "process_vm";
+    case Roof::sockets: return "socket loop";
+    case Roof::none: break;
+  }
+  return {};
+}
+
+Case make_case(const std::string& via, const std::string& from, const std::string& to) {
+  const Roof roof = roof_of(via, from, to);
+  return {via, from, to, roof, name_of(roof)};
+}
+
+class Meter {  // what is being done, on a terminal
+ public:
+  explicit Meter(Tool& tool) : on_(tool.surroundings().stdout_is_tty) {}
+  ~Meter() {
+    if (on_) std::fputs("\r\033[K", stderr);
+  }
+  void operator()(const std::string& what) const {
+    if (on_) std::fputs(("\r\033[K" + what + " ").c_str(), stderr);
+  }
+
+ private:
+  bool on_;
+};
+
+std::vector<std::string> words_of_peer(const Options& options, const Case& one, std::uint64_t most) {
+  std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", most)};
+  if (!one.via.empty()) words.insert(words.end(), {"--via", one.via});
+  if (options.sleep) words.emplace_back("--sleep");
+  return words;
+}
+
+// Each case with a peer process of its own, or all with the one at options.address.
+Status measure(Tool& tool, const Options& options, const Plan& plan, const std::vector<Case>& cases,
+               std::vector<Row>& rows) {
+  const Meter meter(tool);
+  std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
+  for (const Case& one : cases)
+    roofs.push_back(options.address.empty() && !options.sleep ? open_roof(one.roof, plan.settings.most) : nullptr);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Plan mine = plan;
+    mine.settings.from = cases[i].from;
+    mine.settings.to = cases[i].to;
+    if (!cases[i].via.empty()) mine.settings.via = {cases[i].via};
+    OtherProcess other;
+    std::string address = options.address;
+    if (address.empty()) {
+      auto started = other.start(words_of_peer(options, cases[i], plan.settings.most));
+      if (!started) return started.status();
+      address = *started;
+    }
+    auto path = open_path(address, mine.settings, nullptr);
+    if (!path) return Status(path.status()).with_context(cases[i].via.empty() ? "bench" : cases[i].via);
+    const std::string name = cases[i].via.empty() ? "best" : cases[i].via;
+    if (Status status = run(mine, name, **path, roofs[i].get(), cases[i].roof_name, std::cref(meter), rows); !status)
+      return status;
+  }
+  return {};
+}
+
+Exit tell(Tool& tool, const Options& options, const std::vector<Row>& rows, const std::string& text,
+          const std::string& command) {
+  const std::pair<std::string, std::string> files[] = {{options.json, json(rows, command)},
+                                                       {options.csv, csv(rows)},
+                                                       {options.svg, svg(rows, "fairway " + command)}};
+  bool to_stdout = false;
+  for (const auto& [file, bytes] : files) {
+    if (file.empty()) continue;
+    to_stdout |= file == "-";
+    if (Status status = write_file(file, bytes); !status) return tool.fail(status);
+  }
+  return to_stdout ? Exit::done : tool.print(text);
+}
+
+std::vector<std::uint64_t> usual_sizes() {
+  return {8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
+}
+
+Exit finish(Tool& tool, const Options& options, const Result<Plan>& plan, const std::vector<Case>& cases,
+            std::string (*text)(const std::vector<Row>&), const std::string& command) {
+  if (!plan) return tool.misused(plan.status().message());
+  std::vector<Row> rows;
+  if (Status status = measure(tool, options, *plan, cases, rows); !status) return tool.fail(status);
+  if (rows.empty()) return tool.fail("nothing was measured: no operation fits these options (pages: write and read)");
+  return tell(tool, options, rows, text(rows), command);
+}
+
+Exit run_table(Tool& tool, const Options& options) {
+  std::vector<Case> cases;
+  const auto memory = [](const std::string& wanted, const char* usual) { return wanted.empty() ? usual : wanted; };
+  if (!options.address.empty() || !options.from.empty() || !options.to.empty() || !options.via.empty()) {
+    std::vector<std::string> via = options.via;
+    if (via.empty()) via.emplace_back();
+    for (const std::string& each : via)
+      cases.push_back(make_case(each, memory(options.from, "shared"), memory(options.to, "shared")));
+  } else {
+    cases = {make_case("shm", "shared", "shared"), make_case("shm", "host", "host"), make_case("tcp", "host", "host")};
+  }
+  return finish(tool, options, plan_of(options, usual_sizes()), cases, table, "bench");
+}
+
+Exit run_compare(Tool& tool, const Options& options) {
+  std::vector<Case> cases;
+  for (const std::string& path : options.paths) {
+    cases.push_back(make_case(path, options.from.empty() ? "shared" : options.from, options.to.empty() ? "shared" : options.to));
+  }
+  const std::vector<std::uint64_t> sizes{8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
+  return finish(tool, options, plan_of(options, sizes), cases, comparison, "bench compare");
+}
+
+Exit run_matrix(Tool& tool, const Options& options) {
+  std::vector<std::string> memories = options.memories;
+  if (memories.empty()) memories = {"host", "shared"};
+  std::vector<Case> cases;
+  for (const std::string& from : memories)
+    for (const std::string& to : memories)
+      for (const std::string& via : options.via.empty() ? std::vector<std::string>{""} : options.via)
+        cases.push_back(make_case(via, from, to));
+  Options wanted = options;
+  if (wanted.operations.empty()) wanted.operations = {"write", "read"};
+  return finish(tool, wanted, plan_of(wanted, {64 << 20}), cases, matrix, "bench matrix");
+}
+
+Exit run_serve(Tool& tool, const Options& options) {
+  ServeOptions serving;
+  serving.once = options.serve;
+  if (!options.listen.empty()) serving.listen = options.listen;
+  serving.job_key = options.job_key;
+  serving.sleeping = options.sleep;
+  serving.via = options.via;
+  if (!options.to.empty()) serving.memory = options.to;
+  if (!options.sizes.empty()) {
+    const auto most = parse_size(options.sizes.front());
+    if (!most) return tool.misused(most.status().message());
+    serving.most = *most;
+  }
+  if (serving.once) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  const Status status = serve(serving, [&](const std::string& line) { tool.print(line + "\n"); });
+  return status ? Exit::done : tool.fail(status);
+}
+
+void add_common(CLI::App& command, Options& options) {
+  command.add_option("--size", options.sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
+  command.add_option("--operation", options.operations, "Which: write,read,send,notify (default: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"write", "read", "send", "notify"}));
+  command.add_option("--pages", options.pages, "So many pages of that size in each request, scattered")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
+  command.add_option("--seconds", options.seconds, "Measure each row at least so long")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command.add_flag("--sleep", options.sleep, "Both sides wait in the kernel; else both poll");
+  command.add_option("--json", options.json, "Write the rows there; - is stdout")->type_name("FILE");
+  command.add_option("--csv", options.csv, "The same as CSV")->type_name("FILE");
+  command.add_option("--svg", options.svg, "Charts of time and rate over size")->type_name("FILE");
+}
+
+}  // namespace
+
+void add_bench(Tool& tool) {
+  CLI::App& command = tool.add(Group::traffic, "bench", "Measure every path of this machine, every byte verified");
+  const auto options = std::make_shared<Options>();
+  command.add_option("address", options->address, "host:port of a `fairway bench --listen`; else a process is started here");
+  command.add_option("--listen", options->listen, "Serve measuring processes at host:port, until interrupted");
+  command.add_option("--key", options->job_key, "The job's key, the same at both ends; needed beyond loopback");
+  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared");
+  command.add_option("--to", options->to, "Memory of the other process");
+  command.add_option("--via", options->via, "Force these transports, one after the other: shm,tcp")->delimiter(',');
+  command.add_flag("--serve", options->serve)->group("");
+  add_common(command, *options);
+  tool.on_run(command, [&tool, options] {
+    return options->serve || !options->listen.empty() ? run_serve(tool, *options) : run_table(tool, *options);
+  });
+
+  CLI::App& compare = tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
+  const auto compared = std::make_shared<Options>();
+  compare.add_option("paths", compared->paths, "Transports: shm tcp")->required();
+  compare.add_option("--from", compared->from, "Memory of this process: host, host:numaN, shared");
+  compare.add_option("--to", compared->to, "Memory of the other process");
+  add_common(compare, *compared);
+  tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
+
+  CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
+  const auto pairs = std::make_shared<Options>();
+  all.add_option("memories", pairs->memories, "Memories: host, host:numaN, shared (default: host shared)");
+  all.add_option("--via", pairs->via, "Force these transports")->delimiter(',');
+  add_common(all, *pairs);
+  tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
+}
+
+}  // namespace fairway::tool

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fairway/fairway.h"
+
+// `fairway bench`: what is measured, by whom, and what comes out.
+//   bench_pattern   bytes that show where they belong
+//   bench_orders    what the measuring process asks of the other one
+//   bench_memory    memories by name
+//   bench_peer      the other process
+//   bench_path      work done by Fairway
+//   bench_roof      the same work by the least that this machine needs for it
+//   bench_run       the two in turns
+//   bench_report    tables, JSON, CSV
+//   bench_picture   SVG
+namespace fairway::tool::bench {
+
+enum class Operation : std::uint8_t {
+  write,
+  read,
+  send,    // a message and its receive, there and back: half of the round trip is told
+  notify,  // a write that tells the target, there and back: half of the round trip is told
+};
+std::string name_of(Operation operation);
+
+struct Settings {
+  bool sleeping = false;         // both sides wait in the kernel; else both poll
+  std::uint64_t most = 0;        // bytes of each memory
+  std::uint64_t pages = 0;       // of one request; 0: one piece
+  std::string from, to;          // memories
+  std::vector<std::string> via;  // transports; empty: as the engine chooses
+};
+
+// A number of rounds that are checked together. Round i works on bytes [i * size, (i + 1) * size).
+struct Batch {
+  Operation operation = Operation::write;
+  std::uint64_t size = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t pages = 0;
+  std::uint64_t seed = 0;
+};
+
+// What a batch cost, on both sides together.
+struct Cost {
+  double cpu_seconds = 0;
+  double copied_bytes = 0;  // by us
+  double system_calls = 0;
+  std::uint64_t verified_bytes = 0;
+};
+
+// Something that can do the work. begin() and end() are not timed; once() is, and is over when the bytes are there.
+class Mover {
+ public:
+  virtual ~Mover() = default;
+  [[nodiscard]] virtual bool does(const Batch& batch) const = 0;
+  virtual Status begin(const Batch& batch) = 0;
+  virtual Status once(const Batch& batch, std::uint64_t round) = 0;
+  virtual Result<Cost> end(const Batch& batch) = 0;  // checksum_mismatch when a byte is not where it belongs
+};
+
+// Work over Fairway with the process at `address`.
+Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken);
+// The roof of that path; null where none is known.
+enum class Roof : std::uint8_t { none, copies, attach, sockets };
+std::unique_ptr<Mover> open_roof(Roof roof, std::uint64_t most);
+
+struct Row {
+  std::string path;  // "shm", "tcp"
+  std::string from, to;
+  Operation operation = Operation::write;
+  std::uint64_t size = 0, pages = 0, rounds = 0;
+  double p50_us = 0, p99_us = 0;
+  double bytes_per_second = 0;  // size / p50
+  double peak_bytes_per_second = 0;
+  double cpu_seconds_per_gib = 0;
+  double copies_per_byte = 0, calls_per_round = 0;
+  double roof_us = 0;   // median; 0: unknown
+  std::string roof;     // what it is
+  std::uint64_t verified_bytes = 0;
+};
+
+struct Plan {
+  std::vector<Operation> operations;
+  std::vector<std::uint64_t> sizes;
+  Settings settings;
+  double seconds_per_row = 0.15;
+};
+using Progress = std::function<void(const std::string& what)>;
+// Measures every operation and size on one path. `roof` may be null.
+Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, const std::string& roof_name,
+           const Progress& progress, std::vector<Row>& rows);
+
+// Serves one or more measuring processes until standard input ends; prints its address first.
+struct ServeOptions {
+  std::string listen = "127.0.0.1:0";
+  std::string job_key;
+  bool sleeping = false;
+  bool once = true;  // ends with the first measuring process
+  std::string memory = "shared";
+  std::uint64_t most = std::uint64_t{256} << 20;
+  std::vector<std::string> via;
+};
+Status serve(const ServeOptions& options, const std::function<void(const std::string&)>& say);
+
+std::string table(const std::vector<Row>& rows);
+std::string comparison(const std::vector<Row>& rows);  // paths side by side
+std::string matrix(const std::vector<Row>& rows);      // from x to
+std::string csv(const std::vector<Row>& rows);
+std::string json(const std::vector<Row>& rows, const std::string& command);
+std::string svg(const std::vector<Row>& rows, const std::string& title);
+std::string size_text(std::uint64_t bytes);
+
+}  // namespace fairway::tool::bench

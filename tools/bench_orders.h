@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+
+#include "bench.h"
+
+namespace fairway::tool::bench {
+
+inline constexpr std::uint64_t kOrderTag = 1, kAnswerTag = 2, kThereTag = 3, kBackTag = 4;
+inline constexpr std::uint32_t kTold = 77;  // the immediate of notifications
+inline constexpr Timeout kPatience = std::chrono::seconds(30);
+
+// What the measuring process asks of the other one, and the answer, each one message.
+struct Order {
+  enum class Kind : std::uint64_t { begin, end, leave } kind = Kind::begin;
+  std::uint64_t operation = 0, size = 0, rounds = 0, seed = 0;
+};
+struct Answer {
+  std::uint64_t error = 0;  // an ErrorCode
+  std::uint64_t wrong = 0, copied = 0, calls = 0;
+  double cpu_seconds = 0;
+};
+
+// CPU time of this process, and what its transports did, so far.
+Answer spent(const Engine& engine);
+
+// Waits for one transfer: in the kernel, or (hot) by polling without a pause.
+Status finish(Engine& engine, const Result<TransferId>& id);
+Status finish_hot(Engine& engine, const Result<TransferId>& id);
+RequestOptions to_poll();
+
+EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via);
+
+// Memory by name: "host" is ordinary, "host:numa1" ordinary on that node, "shared" from Engine::allocate.
+struct NamedMemory {
+  Region region;
+  std::shared_ptr<void> bytes;  // of ordinary memory
+};
+Result<NamedMemory> open_memory(Engine& engine, const std::string& name, std::uint64_t size, Access access);
+
+}  // namespace fairway::tool::bench

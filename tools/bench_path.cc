@@ -1,0 +1,217 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "bench_orders.h"
+#include "bench_pattern.h"
+
+// The work done by Fairway, driven from this process.
+namespace fairway::tool::bench {
+namespace {
+
+class Path final : public Mover {
+ public:
+  Path(Engine engine, const Settings& settings) : engine_(std::move(engine)), settings_(settings) {}
+  ~Path() override {
+    Order order;
+    order.kind = Order::Kind::leave;
+    if (peer_) (void)say(order);
+  }
+
+  Status open(const std::string& address, std::string* taken) {
+    auto from = open_memory(engine_, settings_.from, settings_.most, Access::all);
+    if (!from) return from.status();
+    from_ = std::move(*from);
+    auto back = open_memory(engine_, settings_.from, settings_.most, Access::all);
+    if (!back) return back.status();
+    back_ = std::move(*back);
+    auto letters = engine_.allocate(4096, Access::none);
+    if (!letters) return letters.status();
+    letters_ = *letters;
+    if (Status status = engine_.publish("bench-back", back_.region); !status) return status;
+    const auto peer = engine_.connect(address);
+    if (!peer) return peer.status();
+    const auto target = engine_.lookup(*peer, "bench-target");
+    if (!target) return Status(target.status()).with_context("is that `fairway bench --listen`?");
+    target_ = *target;
+    peer_ = *peer;
+    if (target_.size_bytes < settings_.most)
+      return {ErrorCode::out_of_range, fmt::format("the other process has {} of memory, {} are wanted: --most",
+                                                   size_text(target_.size_bytes), size_text(settings_.most))};
+    // A first byte, so that what is found out once is known: where the region lies and how it is reached.
+    if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 1}, {target_.id, 0}})); !status)
+      return status;
+    if (taken == nullptr) return {};
+    Request request;
+    request.peer = peer_;
+    request.layout = Extent{{from_.region.id, 0, std::min<std::uint64_t>(settings_.most, 1 << 20)}, {target_.id, 0}};
+    auto plan = engine_.explain(request);
+    if (!plan) return plan.status();
+    *taken = plan->text();
+    return {};
+  }
+
+  bool does(const Batch& batch) const override {
+    return batch.pages == 0 || batch.operation == Operation::write || batch.operation == Operation::read;
+  }
+
+  Status begin(const Batch& batch) override {
+    const std::uint64_t bytes = bytes_of(batch);
+    if (batch.operation == Operation::read) {
+      std::memset(back_.region.address, 0, bytes);
+    } else {
+      fill(from_.region.address, bytes, batch.seed);
+      std::memset(back_.region.address, 0, bytes);
+    }
+    if (batch.pages != 0) shuffle(batch.pages);
+    Order order = order_of(batch);
+    if (Status status = say(order); !status) return status;
+    Answer answer;
+    if (Status status = hear(answer); !status) return status;
+    begun_ = spent(engine_);
+    return {};
+  }
+
+  Status once(const Batch& batch, std::uint64_t round) override {
+    const Slice from{from_.region.id, round * batch.size, batch.size};
+    const Slice back{back_.region.id, round * batch.size, batch.size};
+    const RemoteAddress there{target_.id, round * batch.size};
+    switch (batch.operation) {
+      case Operation::write:
+        if (batch.pages != 0) return end_of(engine_.write(peer_, pages(batch, round, from_.region.id), options()));
+        return end_of(engine_.write(peer_, Extent{from, there}, options()));
+      case Operation::read:
+        if (batch.pages != 0) return end_of(engine_.read(peer_, pages(batch, round, back_.region.id), options()));
+        return end_of(engine_.read(peer_, Extent{back, there}, options()));
+      case Operation::send: {
+        const auto answer = engine_.receive(peer_, kBackTag, back, options());
+        if (!answer) return answer.status();
+        const auto out = engine_.send(peer_, kThereTag, from, options());
+        if (!out) return out.status();
+        if (settings_.sleeping) {
+          if (Status status = finish(engine_, out); !status) return status;
+          return finish(engine_, answer);
+        }
+        if (Status status = finish_hot(engine_, out); !status) return status;
+        return finish_hot(engine_, answer);
+      }
+      case Operation::notify: {
+        RequestOptions told = options();
+        told.notify.kind = NotifyKind::event;
+        told.notify.immediate = kTold;
+        if (Status status = end_of(engine_.write(peer_, Extent{from, there}, told)); !status) return status;
+        return hear_notification();
+      }
+    }
+    return {};
+  }
+
+  Result<Cost> end(const Batch& batch) override {
+    const Answer here = spent(engine_);
+    Order order = order_of(batch);
+    order.kind = Order::Kind::end;
+    if (Status status = say(order); !status) return status;
+    Answer there;
+    if (Status status = hear(there); !status) return status;
+    const std::uint64_t bytes = bytes_of(batch);
+    std::uint64_t wrong = there.wrong;
+    if (batch.operation != Operation::write) wrong += wrong_bytes(back_.region.address, bytes, batch.seed);
+    if (wrong != 0)
+      return Status(ErrorCode::checksum_mismatch,
+                    fmt::format("{} of {} bytes are not where they belong after {} of {}: this is a bug of Fairway",
+                                wrong, bytes, name_of(batch.operation), size_text(batch.size)));
+    Cost cost;
+    cost.cpu_seconds = here.cpu_seconds - begun_.cpu_seconds + there.cpu_seconds;
+    cost.copied_bytes = static_cast<double>(here.copied - begun_.copied + there.copied);
+    cost.system_calls = static_cast<double>(here.calls - begun_.calls + there.calls);
+    cost.verified_bytes = batch.operation == Operation::write || batch.operation == Operation::read ? bytes : 2 * bytes;
+    return cost;
+  }
+
+ private:
+  static std::uint64_t bytes_of(const Batch& batch) { return batch.size * batch.rounds * std::max<std::uint64_t>(1, batch.pages); }
+  static Order order_of(const Batch& batch) {
+    Order order;
+    order.operation = static_cast<std::uint64_t>(batch.operation);
+    order.size = batch.size;
+    order.rounds = batch.rounds * std::max<std::uint64_t>(1, batch.pages);
+    order.seed = batch.seed;
+    return order;
+  }
+  RequestOptions options() const { return settings_.sleeping ? RequestOptions() : to_poll(); }
+  Status end_of(const Result<TransferId>& id) {
+    return settings_.sleeping ? finish(engine_, id) : finish_hot(engine_, id);
+  }
+
+  // Pages in an order of no pattern; each to the place that it came from, so that what arrives can be checked.
+  void shuffle(std::uint64_t count) {
+    if (index_.size() == count) return;
+    index_.resize(count);
+    std::iota(index_.begin(), index_.end(), 0);
+    std::uint64_t random = 88172645463325252;
+    for (std::uint64_t i = count; i > 1; --i) {
+      random ^= random << 13;
+      random ^= random >> 7;
+      random ^= random << 17;
+      std::swap(index_[i - 1], index_[random % i]);
+    }
+  }
+  Paged pages(const Batch& batch, std::uint64_t round, RegionId local) {
+    moved_.resize(index_.size());
+    for (std::size_t i = 0; i < index_.size(); ++i) moved_[i] = index_[i] + round * batch.pages;
+    return Paged{local, target_.id, batch.size, batch.size, batch.size, moved_, moved_};
+  }
+
+  Status hear_notification() {
+    std::array<Notification, 1> told;
+    std::array<Completion, 1> none;
+    for (std::uint64_t turn = 1; engine_.poll_notifications(told) == 0; ++turn) {
+      if (settings_.sleeping) {
+        if (Status status = engine_.wait_notification(kPatience); !status) return status;
+        continue;
+      }
+      (void)engine_.poll(none);
+      if (turn % (1 << 22) != 0) continue;
+      std::array<PeerEvent, 1> event;
+      while (engine_.poll_peer_events(event) == 1)
+        if (event[0].kind == PeerEvent::Kind::down) return event[0].reason;
+    }
+    return {};
+  }
+
+  Status say(const Order& order) {
+    std::memcpy(letters_.address, &order, sizeof order);
+    return finish(engine_, engine_.send(peer_, kOrderTag, {letters_.id, 0, sizeof order}));
+  }
+  Status hear(Answer& answer) {
+    if (Status status = finish(engine_, engine_.receive(peer_, kAnswerTag, {letters_.id, 1024, sizeof answer})); !status)
+      return status;
+    std::memcpy(&answer, letters_.address + 1024, sizeof answer);
+    return {};
+  }
+
+  Engine engine_;
+  const Settings settings_;
+  NamedMemory from_, back_;
+  Region letters_;
+  PeerId peer_;
+  RemoteRegion target_;
+  Answer begun_;
+  std::vector<std::uint64_t> index_, moved_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken) {
+  auto engine = Engine::open(engine_options(settings.sleeping, settings.via));
+  if (!engine) return engine.status();
+  auto path = std::make_unique<Path>(std::move(*engine), settings);
+  if (Status status = path->open(address, taken); !status) return status;
+  return std::unique_ptr<Mover>(std::move(path));
+}
+
+}  // namespace fairway::tool::bench

@@ -1,0 +1,167 @@
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "bench_orders.h"
+#include "bench_pattern.h"
+
+// The process that is measured against. It obeys one measuring process at a time; only while a batch runs does it poll.
+namespace fairway::tool::bench {
+namespace {
+
+class Server {
+ public:
+  Server(Engine& engine, const ServeOptions& options, NamedMemory memory, Region letters)
+      : engine_(engine), options_(options), memory_(std::move(memory)), letters_(letters) {}
+
+  // Until that peer leaves.
+  Status obey(PeerId peer) {
+    peer_ = peer;
+    back_.reset();
+    for (;;) {
+      Order order;
+      if (Status status = next(order); !status) return status;
+      if (order.kind == Order::Kind::leave) return {};
+      Answer answer;
+      if (order.kind == Order::Kind::begin) {
+        begun_ = spent(engine_);
+        if (Status status = begin(order); !status) return status;
+      } else {
+        answer = spent(engine_);
+        answer.cpu_seconds -= begun_.cpu_seconds;
+        answer.copied -= begun_.copied;
+        answer.calls -= begun_.calls;
+        const bool arrived_here = order.operation != static_cast<std::uint64_t>(Operation::read);
+        if (arrived_here) answer.wrong = wrong_bytes(memory_.region.address, order.size * order.rounds, order.seed);
+        if (Status status = say(answer); !status) return status;
+      }
+    }
+  }
+
+ private:
+  Status next(Order& order) {
+    const auto id = engine_.receive(peer_, kOrderTag, {letters_.id, 0, sizeof order},
+                                    hot_ ? to_poll() : RequestOptions());
+    if (!id) return id.status();
+    Status status;
+    if (hot_) {
+      status = finish_hot(engine_, id);
+    } else {  // for as long as it takes
+      auto completion = engine_.wait(*id);
+      status = completion ? completion->status : completion.status();
+    }
+    hot_ = false;
+    if (!status) return status;
+    std::memcpy(&order, letters_.address, sizeof order);
+    if (order.size > options_.most || order.rounds > options_.most || order.size * order.rounds > options_.most)
+      return {ErrorCode::out_of_range, "more is asked for than this process has memory"};
+    return {};
+  }
+
+  Status say(const Answer& answer) {
+    std::memcpy(letters_.address + 512, &answer, sizeof answer);
+    return finish(engine_, engine_.send(peer_, kAnswerTag, {letters_.id, 512, sizeof answer}));
+  }
+
+  // Gets ready, says so, and takes part in the rounds.
+  Status begin(const Order& order) {
+    const auto operation = static_cast<Operation>(order.operation);
+    const std::uint64_t bytes = order.size * order.rounds;
+    if (operation == Operation::read)
+      fill(memory_.region.address, bytes, order.seed);
+    else
+      std::memset(memory_.region.address, 0, bytes);
+    if (operation == Operation::notify && !back_) {
+      auto back = engine_.lookup(peer_, "bench-back");
+      if (!back) return back.status();
+      back_ = *back;
+    }
+    if (Status status = say({}); !status) return status;
+    hot_ = !options_.sleeping;
+    for (std::uint64_t i = 0; i < order.rounds; ++i) {
+      if (operation == Operation::notify)
+        if (Status status = answer_notification(order.size, i); !status) return status;
+      if (operation == Operation::send)
+        if (Status status = answer_message(order.size, i); !status) return status;
+    }
+    return {};
+  }
+
+  Status answer_notification(std::uint64_t size, std::uint64_t round) {
+    std::array<Notification, 1> told;
+    while (engine_.poll_notifications(told) == 0) {
+      std::array<Completion, 1> none;
+      if (hot_) {
+        (void)engine_.poll(none);
+        if (engine_.poll_notifications(told) == 1) break;
+        if (++idle_ % (1 << 22) != 0) continue;
+      }
+      if (Status status = engine_.wait_notification(hot_ ? std::chrono::microseconds(0) : kPatience);
+          !status && (!hot_ || status.code() != ErrorCode::timed_out))
+        return status;
+      if (hot_ && gone()) return {ErrorCode::peer_dead, "the measuring process went away"};
+    }
+    RequestOptions options = hot_ ? to_poll() : RequestOptions();
+    options.notify.kind = NotifyKind::event;
+    options.notify.immediate = kTold;
+    const auto id = engine_.write(peer_, Extent{{memory_.region.id, round * size, size}, {back_->id, round * size}}, options);
+    return hot_ ? finish_hot(engine_, id) : finish(engine_, id);
+  }
+
+  Status answer_message(std::uint64_t size, std::uint64_t round) {
+    const Slice place{memory_.region.id, round * size, size};
+    const auto options = hot_ ? to_poll() : RequestOptions();
+    const auto in = engine_.receive(peer_, kThereTag, place, options);
+    if (Status status = hot_ ? finish_hot(engine_, in) : finish(engine_, in); !status) return status;
+    const auto out = engine_.send(peer_, kBackTag, place, options);
+    return hot_ ? finish_hot(engine_, out) : finish(engine_, out);
+  }
+
+  bool gone() {
+    std::array<PeerEvent, 1> event;
+    while (engine_.poll_peer_events(event) == 1)
+      if (event[0].kind == PeerEvent::Kind::down) return true;
+    return false;
+  }
+
+  Engine& engine_;
+  const ServeOptions& options_;
+  NamedMemory memory_;
+  Region letters_;
+  PeerId peer_;
+  std::optional<RemoteRegion> back_;
+  Answer begun_;
+  std::uint64_t idle_ = 0;
+  bool hot_ = false;
+};
+
+}  // namespace
+
+Status serve(const ServeOptions& options, const std::function<void(const std::string&)>& say) {
+  EngineOptions wanted = engine_options(options.sleeping, options.via);
+  wanted.name = "the other process";
+  wanted.listen = options.listen;
+  wanted.job_key = options.job_key;
+  auto engine = Engine::open(wanted);
+  if (!engine) return engine.status();
+  auto memory = open_memory(*engine, options.memory, options.most, Access::all);
+  if (!memory) return memory.status();
+  auto letters = engine->allocate(4096, Access::none);
+  if (!letters) return letters.status();
+  if (Status status = engine->publish("bench-target", memory->region); !status) return status;
+  Server server(*engine, options, std::move(*memory), *letters);
+  say(engine->address());
+  std::array<PeerEvent, 1> event;
+  for (;;) {
+    if (engine->poll_peer_events(event) == 0) {
+      (void)engine->wait_peer_event(std::chrono::seconds(1));
+      continue;
+    }
+    if (event[0].kind != PeerEvent::Kind::up) continue;
+    const Status left = server.obey(event[0].peer);
+    if (options.once) return left;
+    if (!left) say(left.to_string());
+  }
+}
+
+}  // namespace fairway::tool::bench

@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include "bench.h"
+
+namespace fairway::tool::bench {
+namespace {
+
+std::string microseconds(double us) {
+  return us >= 1000 ? fmt::format("{:.0f}", us) : us >= 100 ? fmt::format("{:.1f}", us) : fmt::format("{:.2f}", us);
+}
+
+std::string rate(double bytes_per_second) {
+  const double gb = bytes_per_second / 1e9;
+  return gb >= 10 ? fmt::format("{:.1f}", gb) : gb >= 0.1 ? fmt::format("{:.2f}", gb) : fmt::format("{:.4f}", gb);
+}
+
+std::string ratio(const Row& row) {
+  return row.roof_us == 0 ? "" : fmt::format("{:.2f}", row.roof_us / row.p50_us);
+}
+
+std::string what(const Row& row) {
+  return row.pages == 0 ? size_text(row.size) : fmt::format("{} x {}", row.pages, size_text(row.size));
+}
+
+std::string key(const Row& row) {
+  return fmt::format("{:<7} {:>12}", name_of(row.operation), what(row));
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+struct Field {
+  const char* name;
+  std::string value;
+  bool text = false;
+};
+
+std::vector<Field> fields(const Row& row) {
+  return {{"path", row.path, true},
+          {"from", row.from, true},
+          {"to", row.to, true},
+          {"operation", name_of(row.operation), true},
+          {"bytes", fmt::format("{}", row.size)},
+          {"pages", fmt::format("{}", row.pages)},
+          {"rounds", fmt::format("{}", row.rounds)},
+          {"p50_us", fmt::format("{:.3f}", row.p50_us)},
+          {"p99_us", fmt::format("{:.3f}", row.p99_us)},
+          {"bytes_per_second", fmt::format("{:.0f}", row.bytes_per_second)},
+          {"peak_bytes_per_second", fmt::format("{:.0f}", row.peak_bytes_per_second)},
+          {"cpu_seconds_per_gib", fmt::format("{:.4f}", row.cpu_seconds_per_gib)},
+          {"copies_per_byte", fmt::format("{:.3f}", row.copies_per_byte)},
+          {"system_calls_per_operation", fmt::format("{:.3f}", row.calls_per_round)},
+          {"roof", row.roof, true},
+          {"roof_p50_us", fmt::format("{:.3f}", row.roof_us)},
+          {"verified_bytes", fmt::format("{}", row.verified_bytes)}};
+}
+
+}  // namespace
+
+std::string size_text(std::uint64_t bytes) {
+  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} B", bytes);
+}
+
+std::string table(const std::vector<Row>& rows) {
+  std::string text;
+  std::string last;
+  for (const Row& row : rows) {
+    const std::string head = row.path + " " + row.from + " " + row.to;
+    if (head != last) {
+      text += fmt::format("{}{}, from {} to {}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n", last.empty() ? "" : "\n",
+                          row.path, row.from, row.to, "", "p50 us", "p99 us", "GB/s", "CPU s/GiB", "roof us", "ratio",
+                          "roof");
+      last = head;
+    }
+    text += fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n", key(row), microseconds(row.p50_us),
+                        microseconds(row.p99_us), rate(row.bytes_per_second), fmt::format("{:.2f}", row.cpu_seconds_per_gib),
+                        row.roof_us == 0 ? "" : microseconds(row.roof_us), ratio(row), row.roof);
+  }
+  double verified = 0;
+  for (const Row& row : rows) verified += static_cast<double>(row.verified_bytes);
+  text += fmt::format(
+      "\nOne operation at a time. send and notify: half of a round trip. ratio: roof / p50, 1 is as fast as this machine\n"
+      "goes. CPU: of both processes. {:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
+      verified / (1 << 30));
+  return text;
+}
+
+std::string comparison(const std::vector<Row>& rows) {
+  std::vector<std::string> paths;
+  std::vector<std::string> keys;
+  for (const Row& row : rows) {
+    const std::string path = row.path + " " + row.from;
+    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+    if (std::find(keys.begin(), keys.end(), key(row)) == keys.end()) keys.push_back(key(row));
+  }
+  std::string text = fmt::format("{:>20}", "");
+  for (const std::string& path : paths) text += fmt::format(" | {:^43}", path);
+  text += fmt::format("\n{:>20}", "");
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    text += fmt::format(" | {:>8} {:>8} {:>9} {:>7} {:>7}", "p50 us", "GB/s", "CPU s/GiB", "copies", "calls");
+  text += '\n';
+  for (const std::string& each : keys) {
+    text += each;
+    for (const std::string& path : paths) {
+      const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) {
+        return key(candidate) == each && candidate.path + " " + candidate.from == path;
+      });
+      if (row == rows.end())
+        text += fmt::format(" | {:>43}", "");
+      else
+        text += fmt::format(" | {:>8} {:>8} {:>9.2f} {:>7.2f} {:>7.2f}", microseconds(row->p50_us),
+                            rate(row->bytes_per_second), row->cpu_seconds_per_gib, row->copies_per_byte,
+                            row->calls_per_round);
+    }
+    text += '\n';
+  }
+  return text + "\ncopies: made by Fairway for each byte, beside the one that moves it. calls: system calls of an operation,\n"
+                "both processes. Both counted.\n";
+}
+
+std::string matrix(const std::vector<Row>& rows) {
+  std::vector<std::string> from;
+  std::vector<std::string> to;
+  for (const Row& row : rows) {
+    if (std::find(from.begin(), from.end(), row.from) == from.end()) from.push_back(row.from);
+    if (std::find(to.begin(), to.end(), row.to) == to.end()) to.push_back(row.to);
+  }
+  std::string text;
+  for (const Operation operation : {Operation::write, Operation::read}) {
+    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return row.operation == operation; })) continue;
+    text += fmt::format("{}{}, GB/s: median (peak)\n{:>14}", text.empty() ? "" : "\n", name_of(operation), "from \\ to");
+    for (const std::string& name : to) text += fmt::format(" {:>20}", name);
+    text += '\n';
+    for (const std::string& a : from) {
+      text += fmt::format("{:>14}", a);
+      for (const std::string& b : to) {
+        const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) {
+          return candidate.operation == operation && candidate.from == a && candidate.to == b;
+        });
+        text += row == rows.end() ? fmt::format(" {:>20}", "-")
+                                  : fmt::format(" {:>20}", fmt::format("{} ({}) {}", rate(row->bytes_per_second),
+                                                                       rate(row->peak_bytes_per_second), row->path));
+      }
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+std::string csv(const std::vector<Row>& rows) {
+  std::string text;
+  for (const Row& row : rows) {
+    const auto all = fields(row);
+    if (text.empty()) {
+      for (const Field& field : all) text += (text.empty() ? "" : ",") + std::string(field.name);
+      text += '\n';
+    }
+    std::string line;
+    for (const Field& field : all) line += (&field == all.data() ? "" : ",") + field.value;
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::string json(const std::vector<Row>& rows, const std::string& command) {
+  utsname system{};
+  ::uname(&system);
+  const std::time_t now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  std::string text = fmt::format("{{\n  \"format\": \"fairway-bench\",\n  \"version\": 1,\n  \"command\": {},\n  \"date\": {},\n"
+                                 "  \"cpu\": {},\n  \"kernel\": {},\n  \"rows\": [",
+                                 quoted(command), quoted(date), quoted(cpu_model()), quoted(system.release));
+  for (const Row& row : rows) {
+    text += &row == rows.data() ? "\n    {" : ",\n    {";
+    bool first = true;
+    for (const Field& field : fields(row)) {
+      text += fmt::format("{}\"{}\": {}", first ? "" : ", ", field.name, field.text ? quoted(field.value) : field.value);
+      first = false;
+    }
+    text += '}';
+  }
+  return text + "\n  ]\n}\n";
+}
+
+}  // namespace fairway::tool::bench

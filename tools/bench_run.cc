@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "bench.h"
+
+// Ours and the roof, in turns, batch by batch.
+namespace fairway::tool::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::uint64_t kFootprint = 4 << 20;  // that a batch walks over, where its size leaves room for more than one
+
+struct Sampled {
+  std::vector<double> us;
+  Cost cost;
+};
+
+// Half of it is one way, of what goes there and back.
+double ways(Operation operation) {
+  return operation == Operation::send || operation == Operation::notify ? 2 : 1;
+}
+
+Status sample(Mover& mover, const Batch& batch, Sampled& into) {
+  if (Status status = mover.begin(batch); !status) return status;
+  for (std::uint64_t round = 0; round < batch.rounds; ++round) {
+    const auto start = Clock::now();
+    if (Status status = mover.once(batch, round); !status) return status;
+    into.us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / ways(batch.operation));
+  }
+  const auto cost = mover.end(batch);
+  if (!cost) return cost.status();
+  into.cost.cpu_seconds += cost->cpu_seconds;
+  into.cost.copied_bytes += cost->copied_bytes;
+  into.cost.system_calls += cost->system_calls;
+  into.cost.verified_bytes += cost->verified_bytes;
+  return {};
+}
+
+double percentile(const std::vector<double>& sorted, double part) {
+  return sorted[std::min(sorted.size() - 1, static_cast<std::size_t>(part * static_cast<double>(sorted.size())))];
+}
+
+Row summarize(const Batch& batch, Sampled& ours, Sampled& roof) {
+  Row row;
+  row.operation = batch.operation;
+  row.size = batch.size;
+  row.pages = batch.pages;
+  row.rounds = ours.us.size();
+  std::sort(ours.us.begin(), ours.us.end());
+  std::sort(roof.us.begin(), roof.us.end());
+  row.p50_us = percentile(ours.us, 0.5);
+  row.p99_us = percentile(ours.us, 0.99);
+  const auto bytes = static_cast<double>(batch.size * std::max<std::uint64_t>(1, batch.pages));
+  row.bytes_per_second = bytes / row.p50_us * 1e6;
+  row.peak_bytes_per_second = bytes / ours.us.front() * 1e6;
+  const double moved = bytes * static_cast<double>(row.rounds) * ways(batch.operation);
+  row.cpu_seconds_per_gib = ours.cost.cpu_seconds / moved * (1 << 30);
+  row.copies_per_byte = ours.cost.copied_bytes / moved;
+  row.calls_per_round = ours.cost.system_calls / static_cast<double>(row.rounds);
+  row.verified_bytes = ours.cost.verified_bytes;
+  if (!roof.us.empty()) row.roof_us = percentile(roof.us, 0.5);
+  return row;
+}
+
+}  // namespace
+
+std::string name_of(Operation operation) {
+  switch (operation) {
+    case Operation::write: return "write";
+    case Operation::read: return "read";
+    case Operation::send: return "send";
+    case Operation::notify: return "notify";
+  }
+  return {};
+}
+
+Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, const std::string& roof_name,
+           const Progress& progress, std::vector<Row>& rows) {
+  for (const Operation operation : plan.operations)
+    for (const std::uint64_t size : plan.sizes) {
+      Batch batch;
+      batch.operation = operation;
+      batch.size = size;
+      batch.pages = plan.settings.pages;
+      const std::uint64_t round_bytes = size * std::max<std::uint64_t>(1, batch.pages);
+      if (!ours.does(batch) || round_bytes > plan.settings.most) continue;
+      batch.rounds = std::clamp<std::uint64_t>(kFootprint / round_bytes, 1, 1000);
+      progress(fmt::format("{} {} {}", path, name_of(operation), size_text(size)));
+      const bool with_roof = roof != nullptr && roof->does(batch);
+      Sampled it, least, warm;
+      batch.seed = 1;
+      if (Status status = sample(ours, batch, warm); !status) return status;
+      if (with_roof)
+        if (Status status = sample(*roof, batch, warm); !status) return status;
+      const auto until = Clock::now() + std::chrono::duration<double>(plan.seconds_per_row);
+      for (int turn = 0; turn < 3 || Clock::now() < until; ++turn) {
+        ++batch.seed;
+        if (Status status = sample(ours, batch, it); !status) return status;
+        if (with_roof)
+          if (Status status = sample(*roof, batch, least); !status) return status;
+      }
+      Row row = summarize(batch, it, least);
+      row.path = path;
+      row.from = plan.settings.from;
+      row.to = plan.settings.to;
+      row.roof = with_roof ? roof_name : "";
+      rows.push_back(std::move(row));
+    }
+  return {};
+}
+
+}  // namespace fairway::tool::bench

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "fairway/status.h"
+
+namespace fairway::tool {
+
+// This program once more, as another process that ends when its standard input does, and at the latest with this
+// object. A resource.
+class OtherProcess {
+ public:
+  OtherProcess() = default;
+  ~OtherProcess() { end(); }
+  OtherProcess(const OtherProcess&) = delete;
+  OtherProcess& operator=(const OtherProcess&) = delete;
+
+  // Runs `fairway <arguments>` and reads the first line that it prints.
+  Result<std::string> start(const std::vector<std::string>& arguments);
+  void kill();
+  void end();
+
+ private:
+  pid_t pid_ = -1;
+  int stdin_ = -1;
+};
+
+// What such a process does last: returns when its starter lets go of it.
+void wait_for_end_of_input();
+
+}  // namespace fairway::tool
