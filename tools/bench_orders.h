@@ -24,7 +24,7 @@ struct Answer {
 // CPU time of this process, and what its transports did, so far.
 Answer spent(const Engine& engine);
 
-// Waits for one transfer: in the kernel, or (hot) by polling without a pause.
+// Waits for one transfer: in the kernel, or (hot) by polling without a pause, past the completions of earlier ones.
 Status finish(Engine& engine, const Result<TransferId>& id);
 Status finish_hot(Engine& engine, const Result<TransferId>& id);
 RequestOptions to_poll();

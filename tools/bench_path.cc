@@ -96,15 +96,15 @@ class Path final : public Mover {
           if (Status status = finish(engine_, out); !status) return status;
           return finish(engine_, answer);
         }
-        if (Status status = finish_hot(engine_, out); !status) return status;
-        return finish_hot(engine_, answer);
+        return poll_for(2);
       }
       case Operation::notify: {
         RequestOptions told = options();
         told.notify.kind = NotifyKind::event;
         told.notify.immediate = kTold;
-        if (Status status = end_of(engine_.write(peer_, Extent{from, there}, told)); !status) return status;
-        return hear_notification();
+        const auto id = engine_.write(peer_, Extent{from, there}, told);
+        if (!id) return id.status();
+        return settings_.sleeping ? sleep_for_both(*id) : poll_for_both();
       }
     }
     return {};
@@ -166,15 +166,32 @@ class Path final : public Mover {
     return Paged{local, target_.id, batch.size, batch.size, batch.size, moved_, moved_};
   }
 
-  Status hear_notification() {
+  // Until our write has completed and the answer to it has come.
+  Status sleep_for_both(TransferId id) {
     std::array<Notification, 1> told;
-    std::array<Completion, 1> none;
-    for (std::uint64_t turn = 1; engine_.poll_notifications(told) == 0; ++turn) {
-      if (settings_.sleeping) {
-        if (Status status = engine_.wait_notification(kPatience); !status) return status;
-        continue;
+    while (engine_.poll_notifications(told) == 0)
+      if (Status status = engine_.wait_notification(kPatience); !status) return status;
+    return finish(engine_, id);
+  }
+  Status poll_for(int completions) {
+    std::array<Completion, 1> done;
+    while (completions > 0) {
+      if (engine_.poll(done) == 0) continue;
+      if (!done[0].status) return done[0].status;
+      --completions;
+    }
+    return {};
+  }
+  Status poll_for_both() {
+    std::array<Notification, 1> told;
+    std::array<Completion, 1> done;
+    bool completed = false, answered = false;
+    for (std::uint64_t turn = 1; !completed || !answered; ++turn) {
+      if (engine_.poll(done) == 1) {
+        if (!done[0].status) return done[0].status;
+        completed = true;
       }
-      (void)engine_.poll(none);
+      answered = answered || engine_.poll_notifications(told) == 1;
       if (turn % (1 << 22) != 0) continue;
       std::array<PeerEvent, 1> event;
       while (engine_.poll_peer_events(event) == 1)

@@ -87,25 +87,25 @@ class Server {
     return {};
   }
 
+  // Answers the round's notification by one of our own, whose completion is not waited for: the next round's comes later.
   Status answer_notification(std::uint64_t size, std::uint64_t round) {
     std::array<Notification, 1> told;
-    while (engine_.poll_notifications(told) == 0) {
-      std::array<Completion, 1> none;
-      if (hot_) {
-        (void)engine_.poll(none);
-        if (engine_.poll_notifications(told) == 1) break;
-        if (++idle_ % (1 << 22) != 0) continue;
+    std::array<Completion, 1> done;
+    for (std::uint64_t turn = 1; engine_.poll_notifications(told) == 0; ++turn) {
+      if (!hot_) {
+        if (Status status = engine_.wait_notification(kPatience); !status) return status;
+        continue;
       }
-      if (Status status = engine_.wait_notification(hot_ ? std::chrono::microseconds(0) : kPatience);
-          !status && (!hot_ || status.code() != ErrorCode::timed_out))
-        return status;
-      if (hot_ && gone()) return {ErrorCode::peer_dead, "the measuring process went away"};
+      if (engine_.poll(done) == 1 && !done[0].status) return done[0].status;
+      if (turn % (1 << 22) == 0 && gone()) return {ErrorCode::peer_dead, "the measuring process went away"};
     }
     RequestOptions options = hot_ ? to_poll() : RequestOptions();
     options.notify.kind = NotifyKind::event;
     options.notify.immediate = kTold;
-    const auto id = engine_.write(peer_, Extent{{memory_.region.id, round * size, size}, {back_->id, round * size}}, options);
-    return hot_ ? finish_hot(engine_, id) : finish(engine_, id);
+    const auto id =
+        engine_.write(peer_, Extent{{memory_.region.id, round * size, size}, {back_->id, round * size}}, options);
+    if (!id) return id.status();
+    return hot_ ? Status() : finish(engine_, id);
   }
 
   Status answer_message(std::uint64_t size, std::uint64_t round) {
@@ -131,7 +131,6 @@ class Server {
   PeerId peer_;
   std::optional<RemoteRegion> back_;
   Answer begun_;
-  std::uint64_t idle_ = 0;
   bool hot_ = false;
 };
 
