@@ -102,6 +102,7 @@ class Listener {
   virtual ~Listener() = default;                                     // stops listening
   virtual Result<std::unique_ptr<Channel>> accept(Task& wakes) = 0;  // null when none waits
   virtual std::string address() const = 0;                           // the bound "host:port"
+  virtual bool announced() const { return true; }                    // as a channel's
 };
 
 struct InterfaceAddress {

@@ -204,8 +204,8 @@ Time Peer::run_timers(Time now) {
 }
 
 void Peer::notifications_consumed(std::uint32_t total) {
-  if (total - credits_returned_ < std::max(1u, granted_credits_ / 2) && total != notifications_delivered_) return;
-  if (total == credits_returned_) return;
+  // By the half: the peer still has the rest, and what it sends next need not carry a credit each.
+  if (total - credits_returned_ < std::max(1u, granted_credits_ / 2)) return;
   credits_returned_ = total;
   send_credit();
 }

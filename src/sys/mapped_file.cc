@@ -48,6 +48,12 @@ Result<MappedFile> MappedFile::map(const Fd& file, std::uint64_t offset, std::ui
   return mapped;
 }
 
+Result<MappedFile> MappedFile::map_whole(const Fd& file, bool writable) {
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0 || facts.st_size < 0) return system_status(errno, "cannot read the size of its file");
+  return map(file, 0, static_cast<std::uint64_t>(facts.st_size), writable);
+}
+
 MappedFile::~MappedFile() {
   if (base_ != nullptr) ::munmap(base_, mapped_bytes_);
 }

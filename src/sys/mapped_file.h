@@ -15,6 +15,7 @@ class MappedFile {
   // [offset, offset + size) of `file`, which need not stay open. access_denied when its owner could still cut it
   // short, which would end who touches it with SIGBUS; out_of_range when it is shorter than that by now.
   static Result<MappedFile> map(const Fd& file, std::uint64_t offset, std::uint64_t size_bytes, bool writable);
+  static Result<MappedFile> map_whole(const Fd& file, bool writable);
 
   MappedFile() = default;
   ~MappedFile();

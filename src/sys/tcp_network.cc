@@ -51,7 +51,8 @@ class TcpListener final : public Listener, private Readiness {
 
  private:
   static Fd open_reserve() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-  void on_ready(std::uint32_t) override { readable_ = true; }
+  bool announced() const override { return announced_; }
+  void on_ready(std::uint32_t) override { readable_ = announced_ = true; }
   Status turn_away(int error);
 
   const Fd socket_;
@@ -59,6 +60,7 @@ class TcpListener final : public Listener, private Readiness {
   const std::shared_ptr<EpollSet> epoll_;
   Fd reserve_;  // given up for a moment to turn a caller away when descriptors are out
   bool readable_ = true;
+  bool announced_ = true;
 };
 
 Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
@@ -74,7 +76,10 @@ Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
       return TcpChannel::adopt(std::move(socket), from.text(), task.value()->epoll());
     }
     switch (errno) {
-      case EAGAIN: readable_ = !epoll_->harvested(); return std::unique_ptr<Channel>();
+      case EAGAIN:
+        announced_ = false;
+        readable_ = !epoll_->harvested();
+        return std::unique_ptr<Channel>();
       case EMFILE:
       case ENFILE:
       case ENOBUFS:

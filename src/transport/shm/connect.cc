@@ -269,9 +269,8 @@ void ShmTransport::link_is_up(Link& link, std::shared_ptr<Pair> pair) {
   event.link = link.id;
   event.peer = link.peer;
   event.value = link.attempt;
-  imports_.each(link.peer, [&](auto& import) {
-    if (import.extra.way == Way::asking) ask_for_file(link, import.region);
-  });
+  for (const auto& file : peers_[link.peer].files)
+    if (file->way == Way::asking) ask_for(link, *file);
 }
 
 void ShmTransport::reconnect(LinkId id) {

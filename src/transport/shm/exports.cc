@@ -1,52 +1,62 @@
 #include "transport/shm/exports.h"
 
-#include <utility>
-
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include "sys/mapped_file.h"
 #include "transport/handles.h"
 
 namespace fairway::transport::shm {
-namespace {
 
-Result<sys::Fd> lend(const MemoryDescription& memory, bool writable) {
-  if (Status status = sys::check_lendable(memory.memory_fd, memory.memory_offset, memory.size_bytes); !status)
-    return status;
-  if (!writable) return sys::open_read_only(memory.memory_fd);
-  sys::Fd copy(::fcntl(memory.memory_fd, F_DUPFD_CLOEXEC, 0));
-  if (!copy) return Status(ErrorCode::resource_exhausted, "no descriptor was left to lend its file (ulimit -n)");
-  return copy;
+std::optional<Key> Exports::add(const MemoryDescription& memory) {
+  struct stat facts {};
+  if (memory.memory_fd < 0 || ::fstat(memory.memory_fd, &facts) != 0) return {};
+  const Inode inode(facts.st_dev, facts.st_ino);
+  const bool writable = includes(memory.access, Access::write) || includes(memory.access, Access::atomic);
+  const std::lock_guard lock(mutex_);
+  auto known = numbers_.find(inode);
+  if (known == numbers_.end()) {
+    if (!sys::check_lendable(memory.memory_fd, memory.memory_offset, memory.size_bytes)) return {};
+    sys::Fd copy(::fcntl(memory.memory_fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy) return {};
+    files_[next_] = {std::make_shared<sys::Fd>(std::move(copy)), inode, 0, 0};
+    known = numbers_.emplace(inode, next_++).first;
+  }
+  File& file = files_[known->second];
+  ++file.regions;
+  file.writable_regions += writable ? 1 : 0;
+  regions_[handle_of(memory.id)] = {known->second, writable};
+  return Key{known->second, memory.memory_offset};
 }
 
-}  // namespace
-
-bool Exports::add(const MemoryDescription& memory) {
-  if (memory.memory_fd < 0) return false;
-  File file;
-  file.offset = memory.memory_offset;
-  file.writable = includes(memory.access, Access::write) || includes(memory.access, Access::atomic);
-  auto lent = lend(memory, file.writable);
-  if (lent)
-    file.fd = std::make_shared<sys::Fd>(std::move(*lent));
-  else
-    file.why = lent.status().message();
-  const bool has = file.fd != nullptr;
+std::uint32_t Exports::remove(RegionId id) {
   const std::lock_guard lock(mutex_);
-  files_[handle_of(memory.id)] = std::move(file);
-  return has;
+  const auto found = regions_.find(handle_of(id));
+  if (found == regions_.end()) return 0;
+  const Place place = found->second;
+  regions_.erase(found);
+  File& file = files_[place.file];
+  file.writable_regions -= place.writable ? 1 : 0;
+  if (--file.regions > 0) return 0;
+  numbers_.erase(file.inode);
+  files_.erase(place.file);
+  return place.file;
 }
 
-void Exports::remove(RegionId id) {
-  const std::lock_guard lock(mutex_);
-  files_.erase(handle_of(id));
-}
-
-Exports::File Exports::find(RegionId id) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = files_.find(handle_of(id));
-  if (found != files_.end()) return found->second;
-  return {nullptr, 0, false, "its owner does not lend a file behind it (allocate() makes one)"};
+Result<std::shared_ptr<sys::Fd>> Exports::lend(std::uint32_t number, bool writable) const {
+  std::shared_ptr<sys::Fd> fd;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = files_.find(number);
+    if (found == files_.end()) return Status(ErrorCode::revoked, "it was deregistered");
+    if (writable && found->second.writable_regions == 0)
+      return Status(ErrorCode::access_denied, "its owner lets nobody write it");
+    fd = found->second.fd;
+  }
+  if (writable) return fd;
+  auto read_only = sys::open_read_only(fd->get());
+  if (!read_only) return read_only.status();
+  return std::make_shared<sys::Fd>(std::move(*read_only));
 }
 
 }  // namespace fairway::transport::shm

@@ -1,35 +1,45 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "sys/fd.h"
 #include "transport/memory.h"
+#include "transport/shm/handshake.h"
 
 namespace fairway::transport::shm {
 
 // The files behind this side's regions, as peers may have them. Any thread.
 class Exports {
  public:
-  // Keeps a descriptor of the memory's file, for reading alone where peers may not write. False: it has no file that
-  // can be lent, and why() says so.
-  bool add(const MemoryDescription& memory);
-  void remove(RegionId id);
-
-  struct File {
-    std::shared_ptr<sys::Fd> fd;  // null: none
-    std::uint64_t offset = 0;
-    bool writable = false;
-    std::string why;
-  };
-  File find(RegionId id) const;
+  // Keeps a descriptor of the memory's file. Nothing: it has none that can be lent.
+  std::optional<Key> add(const MemoryDescription& memory);
+  // The number of its file when that was the last region in it, else 0.
+  std::uint32_t remove(RegionId id);
+  // A descriptor to lend; for writing only while a region in it may be written by peers.
+  Result<std::shared_ptr<sys::Fd>> lend(std::uint32_t number, bool writable) const;
 
  private:
-  mutable std::mutex mutex_;  // guards files_
-  std::unordered_map<std::uint64_t, File> files_;
+  using Inode = std::pair<std::uint64_t, std::uint64_t>;
+  struct File {
+    std::shared_ptr<sys::Fd> fd;
+    Inode inode;
+    std::uint32_t regions = 0, writable_regions = 0;
+  };
+  struct Place {
+    std::uint32_t file = 0;
+    bool writable = false;
+  };
+  mutable std::mutex mutex_;  // guards all below
+  std::unordered_map<std::uint64_t, Place> regions_;
+  std::unordered_map<std::uint32_t, File> files_;
+  std::map<Inode, std::uint32_t> numbers_;
+  std::uint32_t next_ = 1;
 };
 
 }  // namespace fairway::transport::shm

@@ -6,47 +6,63 @@
 // The files behind regions: the importer asks, the owner lends a descriptor, and says when the region has ended.
 namespace fairway::transport::shm {
 
-Result<std::uint64_t> ShmTransport::import(PeerIndex peer, const RemoteMemory& memory,
+Result<std::uint64_t> ShmTransport::import(PeerIndex index, const RemoteMemory& memory,
                                            std::span<const std::vector<std::byte>> keys) {
-  if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "shm: no such peer");
+  const auto found = peers_.find(index);
+  if (found == peers_.end()) return Status(ErrorCode::not_found, "shm: no such peer");
   Remote remote;
-  const bool has_file = !keys.empty() && keys.front() == file_key();
-  remote.way = has_file && options_.map ? Way::asking : Way::attached;
-  if (!options_.map)
-    remote.why = "switched off";
-  else if (!has_file)
-    remote.why = "its owner lends no file behind it (memory from allocate() has one)";
-  const Way way = remote.way;
-  const std::uint64_t handle = imports_.add(peer, memory.id, std::move(remote));
-  if (Link* link = link_of(peer); way == Way::asking && link != nullptr && link->state == LinkState::up)
-    ask_for_file(*link, memory.id);
-  return handle;
+  remote.way = Way::attached;
+  remote.why = options_.map ? "its owner lends no file behind it (memory from allocate() has one)" : "switched off";
+  if (!keys.empty() && options_.map) {
+    const auto key = decode_key(keys.front());
+    if (!key) return key.status();
+    remote.file = file_of(found->second, key->file,
+                          includes(memory.access, Access::write) || includes(memory.access, Access::atomic));
+    remote.offset = key->offset;
+    settle(remote);
+  }
+  return imports_.add(index, memory.id, std::move(remote));
 }
 
 void ShmTransport::release(std::uint64_t remote_handle) {
   imports_.release(remote_handle);
 }
 
-void ShmTransport::ask_for_file(Link& link, RegionId region) {
+void ShmTransport::settle(Remote& remote) {
+  remote.way = remote.file->way;
+  remote.why = remote.file->why;
+}
+
+// Known, or asked for now, or once the link is up.
+std::shared_ptr<PeerFile> ShmTransport::file_of(Peer& peer, std::uint32_t number, bool writable) {
+  for (const auto& file : peer.files)
+    if (file->number == number && file->writable == writable) return file;
+  auto file = std::make_shared<PeerFile>();
+  file->number = number;
+  file->writable = writable;
+  peer.files.push_back(file);
+  if (peer.slot != kNoSlot && links_[peer.slot].state == LinkState::up) ask_for(links_[peer.slot], *file);
+  return file;
+}
+
+void ShmTransport::ask_for(Link& link, const PeerFile& file) {
   Note note;
   note.kind = Note::Kind::ask;
-  note.region = region;
+  note.file = file.number;
+  note.writable = file.writable;
   send_note(link, note);
 }
 
-void ShmTransport::answer_ask(Link& link, RegionId region) {
-  Note note;
-  note.region = region;
-  const Exports::File file = exports_.find(region);
-  if (file.fd == nullptr) {
-    note.kind = Note::Kind::no_file;
-    note.reason = file.why;
-    return send_note(link, note);
+void ShmTransport::answer_ask(Link& link, const Note& ask) {
+  Note note = ask;
+  const auto lent = exports_.lend(ask.file, ask.writable);
+  if (lent) {
+    note.kind = Note::Kind::file;
+    return send_note(link, note, (*lent)->get());
   }
-  note.kind = Note::Kind::file;
-  note.offset = file.offset;
-  note.writable = file.writable;
-  send_note(link, note, file.fd->get());
+  note.kind = Note::Kind::no_file;
+  note.reason = lent.status().message();
+  send_note(link, note);
 }
 
 // A note that finds no room waits; one with a descriptor is asked for again instead.
@@ -61,7 +77,8 @@ void ShmTransport::send_note(Link& link, const Note& note, int fd) {
   if (!*sent && fd >= 0) {
     Note refusal;
     refusal.kind = Note::Kind::no_file;
-    refusal.region = note.region;
+    refusal.file = note.file;
+    refusal.writable = note.writable;
     refusal.reason = "its owner could not send the file: too many descriptors are on their way";
     link.out.push_back(encode(refusal));
   } else if (!*sent) {
@@ -95,48 +112,45 @@ void ShmTransport::read_notes(Link& link) {
 }
 
 void ShmTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
-  const auto settle = [&](auto change) {
-    imports_.each(link.peer, [&](auto& import) {
-      if (import.region == note.region) change(import.extra);
-    });
-  };
   switch (note.kind) {
-    case Note::Kind::ask: return answer_ask(link, note.region);
-    case Note::Kind::file: return take_file(link, note, fds);
-    case Note::Kind::no_file:
-      return settle([&](Remote& remote) {
-        if (remote.way != Way::asking) return;
-        remote.way = Way::attached;
-        remote.why = note.reason;
-      });
-    case Note::Kind::forget:  // from now on the table refuses the region: its pages need not stay here
-      return settle([](Remote& remote) {
-        remote.way = Way::attached;
-        remote.file = {};
-        remote.why = "it was deregistered";
-      });
+    case Note::Kind::ask: return answer_ask(link, note);
+    case Note::Kind::file:
+    case Note::Kind::no_file: return take_file(link, note, fds);
+    case Note::Kind::forget: return forget_file(link, note.file);
     default: return link.lane->fail({ErrorCode::protocol_error, "shm: a note out of turn"});
   }
 }
 
 void ShmTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
-  imports_.each(link.peer, [&](auto& import) {
-    Remote& remote = import.extra;
-    if (import.region != note.region || remote.way != Way::asking) return;
-    Region region;
-    remote.way = Way::attached;
-    if (fds.size() != 1 || !link.lane->pair()->regions.read(note.region, region)) {
-      remote.why = "it was deregistered";
-      return;
-    }
-    auto mapped = sys::MappedFile::map(fds.front(), note.offset, region.size_bytes, note.writable);
-    if (!mapped) {
-      remote.why = mapped.status().message();
-      return;
-    }
-    remote.file = std::move(*mapped);
-    remote.way = Way::mapped;
+  const auto& files = peers_[link.peer].files;
+  const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) {
+    return file->number == note.file && file->writable == note.writable && file->way == Way::asking;
   });
+  if (found == files.end()) return;  // forgotten meanwhile
+  PeerFile& file = **found;
+  file.way = Way::attached;
+  file.why = note.reason;
+  if (note.kind == Note::Kind::file && fds.size() == 1) {
+    auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
+    if (mapped) {
+      file.map = std::move(*mapped);
+      file.way = Way::mapped;
+    } else {
+      file.why = mapped.status().message();
+    }
+  }
+  imports_.each(link.peer, [&](auto& import) {
+    if (import.extra.file == *found) settle(import.extra);
+  });
+}
+
+// No region lies in it any more, so the table refuses whatever would go there: its pages need not stay here.
+void ShmTransport::forget_file(Link& link, std::uint32_t number) {
+  imports_.each(link.peer, [&](auto& import) {
+    if (import.extra.file == nullptr || import.extra.file->number != number) return;
+    import.extra = {Way::attached, nullptr, 0, "it was deregistered"};
+  });
+  std::erase_if(peers_[link.peer].files, [&](const auto& file) { return file->number == number; });
 }
 
 }  // namespace fairway::transport::shm

@@ -67,8 +67,7 @@ std::vector<std::byte> encode(const Note& note) {
   if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
     writer.put_bytes(note.token).put(note.attempt).put(note.regions).put(note.nonce_at);
   } else {
-    writer.put(note.region.slot).put(note.region.generation);
-    if (note.kind == Note::Kind::file) writer.put(note.offset).put(static_cast<std::uint8_t>(note.writable));
+    writer.put(note.file).put(static_cast<std::uint8_t>(note.writable));
     if (note.kind == Note::Kind::no_file) writer.put_text(std::string_view(note.reason).substr(0, kMaxText));
   }
   bytes.resize(writer.size());
@@ -89,20 +88,27 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
     note.regions = reader.get<std::uint32_t>();
     note.nonce_at = reader.get<std::uint64_t>();
   } else {
-    note.region.slot = reader.get<std::uint32_t>();
-    note.region.generation = reader.get<std::uint32_t>();
-    if (note.kind == Note::Kind::file) {
-      note.offset = reader.get<std::uint64_t>();
-      note.writable = reader.get<std::uint8_t>() != 0;
-    }
+    note.file = reader.get<std::uint32_t>();
+    note.writable = reader.get<std::uint8_t>() != 0;
     if (note.kind == Note::Kind::no_file) note.reason = reader.get_text();
   }
   if (!reader.done()) return wrong("a note cut short, or with more than it should have");
   return note;
 }
 
-std::vector<std::byte> file_key() {
-  return {std::byte{1}};
+std::vector<std::byte> encode(const Key& key) {
+  std::vector<std::byte> bytes(12);
+  ByteWriter(bytes).put(key.file).put(key.offset);
+  return bytes;
+}
+
+Result<Key> decode_key(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Key key;
+  key.file = reader.get<std::uint32_t>();
+  key.offset = reader.get<std::uint64_t>();
+  if (!reader.done()) return wrong("a key of no sense");
+  return key;
 }
 
 }  // namespace fairway::transport::shm

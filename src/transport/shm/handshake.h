@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "fairway/ids.h"
 #include "fairway/status.h"
 
 #include "transport/shm/segment.h"
@@ -34,16 +33,15 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 // On the local socket, with descriptors:
 //   dialer -> listener    hello: the segment, its region table, its doorbell
 //   listener -> dialer    welcome: its region table, its doorbell
-//   either way            ask: for the file behind a region; file, no_file: the answer; forget: a region has ended
+//   either way            ask: for a file of the other's; file, no_file: the answer; forget: no region is in it any more
 struct Note {
   enum class Kind : std::uint8_t { hello = 1, welcome, ask, file, no_file, forget } kind = Kind::ask;
   Token token{};               // hello, welcome: who speaks
   std::uint32_t attempt = 0;   // hello, welcome
   std::uint32_t regions = 0;   // hello, welcome: slots of its table
   std::uint64_t nonce_at = 0;  // hello, welcome: where the segment's nonce lies in its memory
-  RegionId region;             // ask and its answers, forget
-  std::uint64_t offset = 0;    // file: of the region in it
-  bool writable = false;       // file
+  std::uint32_t file = 0;      // ask and its answers, forget: the owner's number of it
+  bool writable = false;       // ask and its answers
   std::string reason;          // no_file
 
   static constexpr std::size_t kHelloFds = 3, kWelcomeFds = 2;
@@ -51,7 +49,12 @@ struct Note {
 std::vector<std::byte> encode(const Note& note);
 Result<Note> decode_note(std::span<const std::byte> bytes);
 
-// The key of a region that has a file; one that has none has no key.
-std::vector<std::byte> file_key();
+// The key of a region that lies in a file; one that does not has no key.
+struct Key {
+  std::uint32_t file = 0;    // the owner's number of it, not used again
+  std::uint64_t offset = 0;  // of the region in it
+};
+std::vector<std::byte> encode(const Key& key);
+Result<Key> decode_key(std::span<const std::byte> bytes);
 
 }  // namespace fairway::transport::shm

@@ -16,6 +16,16 @@ std::uint64_t cost_of(std::uint64_t length) {
   return length + kPieceCost;
 }
 
+// In the mapped file; null when the peer told a place that does not lie in it.
+std::byte* place(const Remote& remote, std::uint64_t offset, std::uint64_t length) {
+  const sys::MappedFile& map = remote.file->map;
+  std::uint64_t at = 0, end = 0;
+  if (__builtin_add_overflow(remote.offset, offset, &at) || __builtin_add_overflow(at, length, &end) ||
+      end > map.size_bytes())
+    return nullptr;
+  return map.address() + at;
+}
+
 }  // namespace
 
 void Lane::work(std::uint64_t& budget) {
@@ -125,9 +135,8 @@ ErrorCode Lane::copy_mapped(Flight& flight, const Remote& remote, std::uint64_t&
     std::byte* elsewhere = nullptr;
     const ErrorCode code = next(flight, budget, piece, elsewhere);
     if (code != ErrorCode::ok) return code;
-    const std::uint64_t at = piece.remote_block + piece.offset;
-    if (at > remote.file.size_bytes() || piece.length > remote.file.size_bytes() - at) return ErrorCode::out_of_range;
-    std::byte* there = remote.file.address() + at;
+    std::byte* there = place(remote, piece.remote_block + piece.offset, piece.length);
+    if (there == nullptr) return ErrorCode::out_of_range;
     if (slice.op == Op::read)
       copy(piece.local, there, piece.length, streaming);
     else
@@ -205,9 +214,9 @@ Lane::Outcome Lane::atomic(Flight& flight, const Remote& remote) {
   if (code != ErrorCode::ok) return refuse(flight, code);
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
   if (remote.way == Way::mapped) {
-    if (slice.remote_offset > remote.file.size_bytes() || remote.file.size_bytes() - slice.remote_offset < 8)
-      return refuse(flight, ErrorCode::out_of_range);
-    flight.value = apply_atomic(slice.op, remote.file.address() + slice.remote_offset, slice.operand, slice.expected);
+    std::byte* there = place(remote, slice.remote_offset, 8);
+    if (there == nullptr) return refuse(flight, ErrorCode::out_of_range);
+    flight.value = apply_atomic(slice.op, there, slice.operand, slice.expected);
     end(flight, ErrorCode::ok);
     return Outcome::ended;
   }

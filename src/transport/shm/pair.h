@@ -49,7 +49,7 @@ struct Pair {
 
 // The time in which this side may touch the peer's memory and tell it of that. Who closes the epoch, or revokes a
 // region, does so first and then looks at the word; this side sets the word first and then looks: one of the two sees
-// the other (Dekker's way, all sequentially consistent). Short, since the peer may be waiting for its end.
+// the other (Dekker's way, sequentially consistent). Short, since the peer may be waiting for its end.
 class Touch {
  public:
   explicit Touch(const Pair& pair) : word_(pair.out().touching) {
@@ -57,7 +57,7 @@ class Touch {
     allowed_ = pair.own_end().closed.load(std::memory_order_seq_cst) == 0 &&
                pair.peer_end().closed.load(std::memory_order_seq_cst) == 0;
   }
-  ~Touch() { word_.store(value_ + 1, std::memory_order_seq_cst); }
+  ~Touch() { word_.store(value_ + 1, std::memory_order_release); }
   Touch(const Touch&) = delete;
   Touch& operator=(const Touch&) = delete;
   [[nodiscard]] bool allowed() const { return allowed_; }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "sys/mapped_file.h"
@@ -16,11 +17,21 @@ enum class Way : std::uint8_t {
   bounced,   // through the ring: copied by both sides
 };
 
+// A file of a peer's, as this side has it: whole, for all regions that lie in it.
+struct PeerFile {
+  std::uint32_t number = 0;
+  bool writable = false;
+  Way way = Way::asking;  // asking, mapped, or attached: it cannot be had
+  sys::MappedFile map;
+  std::string why;
+};
+
 // Beside each import.
 struct Remote {
   Way way = Way::bounced;
-  sys::MappedFile file;
-  std::string why;  // no better way
+  std::shared_ptr<PeerFile> file;  // null: none
+  std::uint64_t offset = 0;        // of the region in it
+  std::string why;                 // no better way
 };
 using Imports = ImportTable<Remote>;
 

@@ -53,10 +53,10 @@ static_assert(sizeof(Cell) == kCacheLine);
 struct Direction {
   std::array<Cell, kCells> cells;                         // writer
   alignas(kCacheLine) std::atomic<std::uint32_t> freed{0};  // reader: cells before it are free again
-  std::atomic<std::uint32_t> freed_bytes{0};              // reader: and so is data before it
-  // Writer: odd while it may touch the reader's memory (fence.h).
+  std::atomic<std::uint32_t> freed_bytes{0};                // reader: and so is data before it
+  std::atomic<std::uint32_t> wants_room{0};  // writer sets it, seldom; reader takes it and rings
+  // Writer: odd while it may touch the reader's memory (Touch in pair.h).
   alignas(kCacheLine) std::atomic<std::uint64_t> touching{0};
-  std::atomic<std::uint32_t> wants_room{0};  // writer sets it, reader takes it and rings
   alignas(kCacheLine) std::array<std::byte, kDataBytes> data;
 };
 

@@ -57,7 +57,8 @@ Result<RegisteredMemory> ShmTransport::register_memory(const MemoryDescription& 
   const Result<Region> region = regions_.find(memory.id);
   if (!region) return region.status();
   RegisteredMemory registered{handle_of(memory.id), {}};
-  if (options_.map && memory.access != Access::none && exports_.add(memory)) registered.keys.push_back(file_key());
+  if (options_.map && memory.access != Access::none)
+    if (const auto key = exports_.add(memory)) registered.keys.push_back(encode(*key));
   return registered;
 }
 
@@ -67,13 +68,11 @@ void ShmTransport::deregister(std::uint64_t handle) {
   next.handle = handle;
   Note note;
   note.kind = Note::Kind::forget;
-  note.region = region_of(handle);
-  const bool lent = exports_.find(note.region).fd != nullptr;
-  exports_.remove(note.region);
+  note.file = exports_.remove(region_of(handle));
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
     link.lane->stop_memory(handle);
-    if (lent && link.state == LinkState::up) send_note(link, note);
+    if (note.file != 0 && link.state == LinkState::up) send_note(link, note);
     if (const std::uint64_t seen = link.lane->pair()->touches(); !link.lane->pair()->over(seen))
       next.touches.emplace_back(link.lane->pair(), seen);
   }
@@ -95,11 +94,6 @@ void ShmTransport::finish_deregistrations() {
 ShmTransport::Link* ShmTransport::find(LinkId id) {
   if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
   return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
-}
-
-ShmTransport::Link* ShmTransport::link_of(PeerIndex peer) {
-  const auto found = peers_.find(peer);
-  return found == peers_.end() || found->second.slot == kNoSlot ? nullptr : &links_[found->second.slot];
 }
 
 std::size_t ShmTransport::post(std::span<const Slice> slices) {

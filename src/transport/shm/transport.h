@@ -74,6 +74,7 @@ class ShmTransport final : public Transport {
     std::string socket;
     Token dialer{}, listener{};
     std::uint32_t slot = kNoSlot;  // of links_
+    std::vector<std::shared_ptr<PeerFile>> files;
   };
   struct Stranger {  // accepted, its hello not yet read
     sys::LocalSocket socket;
@@ -107,13 +108,15 @@ class ShmTransport final : public Transport {
   void read_notes(Link& link);
   void take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds);
   void send_note(Link& link, const Note& note, int fd = -1);
-  void ask_for_file(Link& link, RegionId region);
-  void answer_ask(Link& link, RegionId region);
+  std::shared_ptr<PeerFile> file_of(Peer& peer, std::uint32_t number, bool writable);
+  static void settle(Remote& remote);  // by what its file has become
+  void ask_for(Link& link, const PeerFile& file);
+  void answer_ask(Link& link, const Note& ask);
   void take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds);
+  void forget_file(Link& link, std::uint32_t number);
 
   // transport.cc
   Link* find(LinkId id);
-  Link* link_of(PeerIndex peer);
   void finish_fence(Link& link);
   void finish_deregistrations();
 

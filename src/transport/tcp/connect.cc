@@ -11,6 +11,7 @@ namespace {
 
 constexpr Time kHelloWithin = 2 * kSecond;
 constexpr Time kDialWithin = 5 * kSecond;
+constexpr Time kCalmLook = kMillisecond;  // while nobody sleeps; a listener wakes who does
 constexpr std::size_t kMaxStrangers = 256;
 
 // Takes as long for every wrong token.
@@ -252,7 +253,10 @@ void TcpTransport::reconnect(LinkId id) {
 
 void TcpTransport::connecting(Time now) {
   if (now >= timer_) timer_ = kNever;
-  if (listener_) accept(now);
+  if (listener_ && (now >= accept_at_ || listener_->announced() || !strangers_.empty())) {
+    accept(now);
+    accept_at_ = after(now, kCalmLook);
+  }
   if (unsettled_ == 0) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
     if (links_[i].state == LinkState::dialing) continue_dial(links_[i], now);

@@ -33,12 +33,16 @@ class Lane {
   // Whether to look for bytes now: a lane that was quiet for long is asked less often while nothing announces itself,
   // since asking is a system call for those who poll without sleeping.
   [[nodiscard]] bool due(std::uint64_t turn) const {
-    return more_ || quiet_ < kQuiet || turn % kQuiet == 0 || (channel_ != nullptr && channel_->announced());
+    return more_ || quiet_ < kQuiet || turn % kSeldom == 0 || (channel_ != nullptr && channel_->announced());
   }
   // Applies what came, at most `budget` bytes, and lowers it.
   void receive(std::uint64_t& budget);
   // Something is left that no wake-up will announce: acknowledgements to send, or bytes that found no room.
-  [[nodiscard]] bool busy() const { return !broken_ && (acknowledges_ || more_); }
+  [[nodiscard]] bool busy() const { return !broken_ && (acknowledgements_ > 0 || more_); }
+  // Nothing but acknowledgements since the last flush: they can wait for what may be posted next, one poll long.
+  [[nodiscard]] bool only_acknowledges() const {
+    return acknowledgements_ > 0 && wire_.empty() && bulk_.empty() && urgent_.size() == acknowledgements_;
+  }
 
   void cancel(SliceToken token);
   void stop_memory(RegionId local);  // its bytes are no longer read: slices that have not begun end
@@ -119,9 +123,10 @@ class Lane {
   std::uint64_t calls_counted_ = 0;
   bool broken_ = false;
   bool closed_ = false;
-  bool acknowledges_ = false;  // replies wait to be sent
+  std::size_t acknowledgements_ = 0;  // that wait, of those since the last flush
   bool more_ = false;
-  static constexpr std::uint32_t kQuiet = 16;  // polls without a byte
+  static constexpr std::uint32_t kQuiet = 16;   // polls without a byte
+  static constexpr std::uint32_t kSeldom = 64;  // asked unannounced, of so many polls
   std::uint32_t quiet_ = 0;
   std::uint64_t immediates_ = 0;
 

@@ -57,7 +57,7 @@ void Lane::reply(Header header, const Header* asked) {
   }
   reply.head = encode(reply.header);
   enqueue({true, index});
-  acknowledges_ = true;
+  if (reply.header.type == FrameType::done) ++acknowledgements_;
 }
 
 // What lies at byte `at` of a frame, to the end of what is contiguous there.
@@ -126,7 +126,7 @@ bool Lane::plan() {
 }
 
 void Lane::flush() {
-  acknowledges_ = false;
+  acknowledgements_ = 0;
   if (!first_.empty() && !broken_ && !closed_) {
     const auto taken = channel_->send(first_);
     if (!taken) return fail(taken.status());

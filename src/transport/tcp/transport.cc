@@ -145,8 +145,9 @@ std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
   for (std::size_t i = 0; i < count; ++i) {
     Link& link = links_[up_[(next_lane_ + i) % count]];
     std::uint64_t budget = kBytesPerPoll;
+    const bool waited = link.lane->only_acknowledges();
     if (link.lane->due(turn_ + link.id.slot)) link.lane->receive(budget);
-    link.lane->flush();
+    if (waited || !link.lane->only_acknowledges()) link.lane->flush();
     if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
   }
   ++turn_;
@@ -179,6 +180,7 @@ Costs TcpTransport::costs() const {
 }
 
 bool TcpTransport::prepare_sleep() {
+  accept_at_ = 0;
   return inbox_.empty() &&
          std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
 }

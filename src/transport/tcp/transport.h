@@ -122,6 +122,7 @@ class TcpTransport final : public Transport {
   std::uint64_t turn_ = 0;       // polls so far
   std::uint32_t unsettled_ = 0;  // links that are being dialed
   Time timer_ = kNever;
+  Time accept_at_ = 0;  // the next look for connections that were not announced: a system call, so not in every poll
   bool closed_ = false;
 };
 
