@@ -102,11 +102,8 @@ void Worker::continue_removals() {
 }
 
 RemoteRegionId Worker::import(Peer& peer, const Description& description, Status& error) {
-  for (std::uint32_t slot = 0; slot < remotes_.size(); ++slot) {
-    const Remote& known = remotes_[slot];
-    if (known.generation != 0 && known.peer == peer.id() && known.description.region == description.region)
-      return {slot, known.generation};
-  }
+  std::uint32_t slot = 0;
+  if (const Remote* remote = known(peer.id(), description.region, slot)) return {slot, remote->generation};
   auto bounds = services_.remotes.add(nullptr, description.size_bytes, description.kind, description.access);
   if (!bounds) {
     error = {ErrorCode::resource_exhausted,
@@ -116,6 +113,7 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
   Remote& remote = remotes_[bounds->slot];
   remote = {bounds->generation, peer.id(), description, {}};
   remote.handles.resize(transports_.size());
+  known_[place_of(peer.id(), description.region)] = bounds->slot;
   return {bounds->slot, bounds->generation};
 }
 
@@ -147,15 +145,24 @@ void Worker::release(RemoteRegionId id) {
     if (remote.handles[t]) transports_[t]->release(*remote.handles[t]);
   (void)services_.remotes.revoke({id.slot, id.generation});
   services_.remotes.remove({id.slot, id.generation});
+  const auto at = known_.find(place_of(remote.peer, remote.description.region));
+  if (at != known_.end() && at->second == id.slot) known_.erase(at);
   remote = {};
+}
+
+// Null: not imported. An import of an earlier region in the same place is found no more: that region has ended.
+const Worker::Remote* Worker::known(PeerId peer, RegionId region, std::uint32_t& slot) const {
+  const auto at = known_.find(place_of(peer, region));
+  if (at == known_.end()) return nullptr;
+  slot = at->second;
+  const Remote& remote = remotes_[slot];
+  return remote.generation != 0 && remote.peer == peer && remote.description.region == region ? &remote : nullptr;
 }
 
 std::vector<RemoteRegionId> Worker::imports_of(const Peer& peer, RegionId region) const {
   std::vector<RemoteRegionId> found;
-  for (std::uint32_t slot = 0; slot < remotes_.size(); ++slot)
-    if (remotes_[slot].generation != 0 && remotes_[slot].peer == peer.id() &&
-        remotes_[slot].description.region == region)
-      found.push_back({slot, remotes_[slot].generation});
+  std::uint32_t slot = 0;
+  if (const Remote* remote = known(peer.id(), region, slot)) found.push_back({slot, remote->generation});
   return found;
 }
 
