@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <csignal>
 #include <memory>
-#include <set>
+#include <thread>
 
 #include <fmt/format.h>
-#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "command.h"
 #include "other_process.h"
@@ -41,7 +40,11 @@ Result<std::uint64_t> parse_size(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   std::string unit(end, text.data() + text.size());
   if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
-  const std::uint64_t scale = unit.empty() || unit == "B" ? 1 : unit == "K" ? 1 << 10 : unit == "M" ? 1 << 20 : unit == "G" ? 1 << 30 : 0;
+  const std::uint64_t scale = unit.empty() || unit == "B" ? 1
+                              : unit == "K"               ? 1 << 10
+                              : unit == "M"               ? 1 << 20
+                              : unit == "G"               ? 1 << 30
+                                                          : 0;
   if (error != std::errc() || scale == 0 || value == 0 || value > (std::uint64_t{64} << 30) / scale)
     return Status(ErrorCode::invalid_argument, "\"" + text + "\" is no size: a number with K, M or G, up to 64G");
   return value * scale;
@@ -59,11 +62,12 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   }
   plan.sizes = std::move(sizes);
   for (const Operation operation : {Operation::write, Operation::read, Operation::send, Operation::notify})
-    if (options.operations.empty() || std::find(options.operations.begin(), options.operations.end(),
-                                                name_of(operation)) != options.operations.end())
+    if (options.operations.empty() ||
+        std::find(options.operations.begin(), options.operations.end(), name_of(operation)) != options.operations.end())
       plan.operations.push_back(operation);
   plan.settings.sleeping = options.sleep;
   plan.settings.pages = options.pages;
+  plan.settings.job_key = options.job_key;
   plan.seconds_per_row = options.seconds;
   const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
   const std::uint64_t one = std::max<std::uint64_t>(1, options.pages);
@@ -146,9 +150,8 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
 
 Exit tell(Tool& tool, const Options& options, const std::vector<Row>& rows, const std::string& text,
           const std::string& command) {
-  const std::pair<std::string, std::string> files[] = {{options.json, json(rows, command)},
-                                                       {options.csv, csv(rows)},
-                                                       {options.svg, svg(rows, "fairway " + command)}};
+  const std::pair<std::string, std::string> files[] = {
+      {options.json, json(rows, command)}, {options.csv, csv(rows)}, {options.svg, svg(rows, "fairway " + command)}};
   bool to_stdout = false;
   for (const auto& [file, bytes] : files) {
     if (file.empty()) continue;
@@ -188,7 +191,8 @@ Exit run_table(Tool& tool, const Options& options) {
 Exit run_compare(Tool& tool, const Options& options) {
   std::vector<Case> cases;
   for (const std::string& path : options.paths) {
-    cases.push_back(make_case(path, options.from.empty() ? "shared" : options.from, options.to.empty() ? "shared" : options.to));
+    cases.push_back(
+        make_case(path, options.from.empty() ? "shared" : options.from, options.to.empty() ? "shared" : options.to));
   }
   const std::vector<std::uint64_t> sizes{8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
   return finish(tool, options, plan_of(options, sizes), cases, comparison, "bench compare");
@@ -220,7 +224,11 @@ Exit run_serve(Tool& tool, const Options& options) {
     if (!most) return tool.misused(most.status().message());
     serving.most = *most;
   }
-  if (serving.once) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (serving.once)  // its starter lets go of it by closing its input, or by ending
+    std::thread([] {
+      wait_for_end_of_input();
+      ::_exit(0);
+    }).detach();
   const Status status = serve(serving, [&](const std::string& line) { tool.print(line + "\n"); });
   return status ? Exit::done : tool.fail(status);
 }
@@ -246,7 +254,8 @@ void add_common(CLI::App& command, Options& options) {
 void add_bench(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "bench", "Measure every path of this machine, every byte verified");
   const auto options = std::make_shared<Options>();
-  command.add_option("address", options->address, "host:port of a `fairway bench --listen`; else a process is started here");
+  command.add_option("address", options->address,
+                     "host:port of a `fairway bench --listen`; else a process is started here");
   command.add_option("--listen", options->listen, "Serve measuring processes at host:port, until interrupted");
   command.add_option("--key", options->job_key, "The job's key, the same at both ends; needed beyond loopback");
   command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared");
@@ -258,7 +267,8 @@ void add_bench(Tool& tool) {
     return options->serve || !options->listen.empty() ? run_serve(tool, *options) : run_table(tool, *options);
   });
 
-  CLI::App& compare = tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
+  CLI::App& compare =
+      tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<Options>();
   compare.add_option("paths", compared->paths, "Transports: shm tcp")->required();
   compare.add_option("--from", compared->from, "Memory of this process: host, host:numaN, shared");

@@ -29,10 +29,11 @@ enum class Operation : std::uint8_t {
 std::string name_of(Operation operation);
 
 struct Settings {
-  bool sleeping = false;         // both sides wait in the kernel; else both poll
-  std::uint64_t most = 0;        // bytes of each memory
-  std::uint64_t pages = 0;       // of one request; 0: one piece
-  std::string from, to;          // memories
+  bool sleeping = false;    // both sides wait in the kernel; else both poll
+  std::uint64_t most = 0;   // bytes of each memory
+  std::uint64_t pages = 0;  // of one request; 0: one piece
+  std::string from, to;     // memories
+  std::string job_key;
   std::vector<std::string> via;  // transports; empty: as the engine chooses
 };
 
@@ -79,8 +80,8 @@ struct Row {
   double peak_bytes_per_second = 0;
   double cpu_seconds_per_gib = 0;
   double copies_per_byte = 0, calls_per_round = 0;
-  double roof_us = 0;   // median; 0: unknown
-  std::string roof;     // what it is
+  double roof_us = 0;  // median; 0: unknown
+  std::string roof;    // what it is
   std::uint64_t verified_bytes = 0;
 };
 

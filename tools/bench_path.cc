@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -43,7 +42,8 @@ class Path final : public Mover {
       return {ErrorCode::out_of_range, fmt::format("the other process has {} of memory, {} are wanted: --most",
                                                    size_text(target_.size_bytes), size_text(settings_.most))};
     // A first byte, so that what is found out once is known: where the region lies and how it is reached.
-    if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 1}, {target_.id, 0}})); !status)
+    if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 1}, {target_.id, 0}}));
+        !status)
       return status;
     if (taken == nullptr) return {};
     Request request;
@@ -67,7 +67,7 @@ class Path final : public Mover {
       fill(from_.region.address, bytes, batch.seed);
       std::memset(back_.region.address, 0, bytes);
     }
-    if (batch.pages != 0) shuffle(batch.pages);
+    if (index_.size() != batch.pages) index_ = shuffled(batch.pages);
     Order order = order_of(batch);
     if (Status status = say(order); !status) return status;
     Answer answer;
@@ -133,7 +133,9 @@ class Path final : public Mover {
   }
 
  private:
-  static std::uint64_t bytes_of(const Batch& batch) { return batch.size * batch.rounds * std::max<std::uint64_t>(1, batch.pages); }
+  static std::uint64_t bytes_of(const Batch& batch) {
+    return batch.size * batch.rounds * std::max<std::uint64_t>(1, batch.pages);
+  }
   static Order order_of(const Batch& batch) {
     Order order;
     order.operation = static_cast<std::uint64_t>(batch.operation);
@@ -147,19 +149,7 @@ class Path final : public Mover {
     return settings_.sleeping ? finish(engine_, id) : finish_hot(engine_, id);
   }
 
-  // Pages in an order of no pattern; each to the place that it came from, so that what arrives can be checked.
-  void shuffle(std::uint64_t count) {
-    if (index_.size() == count) return;
-    index_.resize(count);
-    std::iota(index_.begin(), index_.end(), 0);
-    std::uint64_t random = 88172645463325252;
-    for (std::uint64_t i = count; i > 1; --i) {
-      random ^= random << 13;
-      random ^= random >> 7;
-      random ^= random << 17;
-      std::swap(index_[i - 1], index_[random % i]);
-    }
-  }
+  // Each page to the place that it came from, so that what arrives can be checked.
   Paged pages(const Batch& batch, std::uint64_t round, RegionId local) {
     moved_.resize(index_.size());
     for (std::size_t i = 0; i < index_.size(); ++i) moved_[i] = index_[i] + round * batch.pages;
@@ -205,7 +195,8 @@ class Path final : public Mover {
     return finish(engine_, engine_.send(peer_, kOrderTag, {letters_.id, 0, sizeof order}));
   }
   Status hear(Answer& answer) {
-    if (Status status = finish(engine_, engine_.receive(peer_, kAnswerTag, {letters_.id, 1024, sizeof answer})); !status)
+    if (Status status = finish(engine_, engine_.receive(peer_, kAnswerTag, {letters_.id, 1024, sizeof answer}));
+        !status)
       return status;
     std::memcpy(&answer, letters_.address + 1024, sizeof answer);
     return {};
@@ -224,7 +215,10 @@ class Path final : public Mover {
 }  // namespace
 
 Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken) {
-  auto engine = Engine::open(engine_options(settings.sleeping, settings.via));
+  EngineOptions wanted = engine_options(settings.sleeping, settings.via);
+  wanted.job_key = settings.job_key;
+  if (!settings.job_key.empty()) wanted.listen = "0.0.0.0:0";  // the peer may be elsewhere, and dials back
+  auto engine = Engine::open(wanted);
   if (!engine) return engine.status();
   auto path = std::make_unique<Path>(std::move(*engine), settings);
   if (Status status = path->open(address, taken); !status) return status;

@@ -40,8 +40,8 @@ class Server {
 
  private:
   Status next(Order& order) {
-    const auto id = engine_.receive(peer_, kOrderTag, {letters_.id, 0, sizeof order},
-                                    hot_ ? to_poll() : RequestOptions());
+    const auto id =
+        engine_.receive(peer_, kOrderTag, {letters_.id, 0, sizeof order}, hot_ ? to_poll() : RequestOptions());
     if (!id) return id.status();
     Status status;
     if (hot_) {
@@ -87,7 +87,8 @@ class Server {
     return {};
   }
 
-  // Answers the round's notification by one of our own, whose completion is not waited for: the next round's comes later.
+  // Answers the round's notification by one of our own, whose completion is not waited for: the next round's comes
+  // later.
   Status answer_notification(std::uint64_t size, std::uint64_t round) {
     std::array<Notification, 1> told;
     std::array<Completion, 1> done;
@@ -159,7 +160,7 @@ Status serve(const ServeOptions& options, const std::function<void(const std::st
     if (event[0].kind != PeerEvent::Kind::up) continue;
     const Status left = server.obey(event[0].peer);
     if (options.once) return left;
-    if (!left) say(left.to_string());
+    if (!left && left.code() != ErrorCode::closed) say(left.to_string());
   }
 }
 

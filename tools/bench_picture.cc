@@ -7,8 +7,8 @@
 
 #include "bench.h"
 
-// Two charts for each operation: time and rate over the size, both axes logarithmic; a line for each path, dashed for its
-// roof.
+// Two charts for each operation: time and rate over the size, both axes logarithmic; a line for each path, dashed for
+// its roof.
 namespace fairway::tool::bench {
 namespace {
 
@@ -48,12 +48,18 @@ struct Line {
   std::size_t colour = 0;
 };
 
-std::string decade(double value, const char* unit) {
-  if (value >= 1000) return fmt::format("{:.0f}k {}", value / 1000, unit);
-  return value >= 1 ? fmt::format("{:.0f} {}", value, unit) : fmt::format("{:g} {}", value, unit);
+std::string time_text(double us) {
+  if (us < 0.99) return fmt::format("{:.0f} ns", us * 1000);
+  if (us < 999) return fmt::format("{:.0f} us", us);
+  return us < 999e3 ? fmt::format("{:.0f} ms", us / 1000) : fmt::format("{:.0f} s", us / 1e6);
+}
+std::string rate_text(double gb) {
+  if (gb < 0.00099) return fmt::format("{:.0f} kB/s", gb * 1e6);
+  return gb < 0.99 ? fmt::format("{:.0f} MB/s", gb * 1000) : fmt::format("{:.0f} GB/s", gb);
 }
 
-std::string chart(double left, double top, const std::string& title, const std::vector<Line>& lines, const char* unit) {
+std::string chart(double left, double top, const std::string& title, const std::vector<Line>& lines,
+                  std::string (*text)(double)) {
   double least = 1e300, most = 0, smallest = 1e300, largest = 0;
   for (const Line& line : lines)
     for (const Point& point : line.points) {
@@ -70,15 +76,19 @@ std::string chart(double left, double top, const std::string& title, const std::
   std::string out = fmt::format("<text class=\"title\" x=\"{}\" y=\"{}\">{}</text>\n", left, top - 12, escaped(title));
   for (double power = y.low; power <= y.high; ++power) {
     const double at = y_of(std::pow(10, power));
-    out += fmt::format("<line class=\"grid\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/><text class=\"y\" x=\"{}\" y=\"{:.1f}\">{}</text>\n",
-                       left, at, left + kWidth, at, left - 6, at + 4, decade(std::pow(10, power), unit));
+    out += fmt::format(
+        "<line class=\"grid\" x1=\"{}\" y1=\"{:.1f}\" x2=\"{}\" y2=\"{:.1f}\"/><text class=\"y\" x=\"{}\" "
+        "y=\"{:.1f}\">{}</text>\n",
+        left, at, left + kWidth, at, left - 6, at + 4, text(std::pow(10, power)));
   }
   const double step = std::max(1.0, std::ceil((x_high - x_low) / 6));
   for (double power = x_low; power <= x_high + 0.01; power += step) {
     const double at = x_of(std::exp2(power));
-    out += fmt::format("<line class=\"grid\" x1=\"{:.1f}\" y1=\"{}\" x2=\"{:.1f}\" y2=\"{}\"/><text class=\"x\" x=\"{:.1f}\" y=\"{}\">{}</text>\n",
-                       at, top, at, top + kHeight, at, top + kHeight + 18,
-                       size_text(static_cast<std::uint64_t>(std::llround(std::exp2(power)))));
+    out += fmt::format(
+        "<line class=\"grid\" x1=\"{:.1f}\" y1=\"{}\" x2=\"{:.1f}\" y2=\"{}\"/><text class=\"x\" x=\"{:.1f}\" "
+        "y=\"{}\">{}</text>\n",
+        at, top, at, top + kHeight, at, top + kHeight + 18,
+        size_text(static_cast<std::uint64_t>(std::llround(std::exp2(power)))));
   }
   for (const Line& line : lines) {
     std::string points;
@@ -87,8 +97,8 @@ std::string chart(double left, double top, const std::string& title, const std::
                        kColours[line.colour % kColours.size()], points);
     if (!line.dashed)
       for (const Point& point : line.points)
-        out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>", x_of(point.size), y_of(point.value),
-                           kColours[line.colour % kColours.size()]);
+        out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>", x_of(point.size),
+                           y_of(point.value), kColours[line.colour % kColours.size()]);
   }
   return out + '\n';
 }
@@ -108,18 +118,23 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
   const double legend = kTop + 26.0 * static_cast<double>(1 + (paths.size() + 2) / 3);
   const double height = legend + kGapY * static_cast<double>(operations.size());
   std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\">\n"
-      "<style>svg{{background:#fff;font:13px sans-serif}}text{{fill:#222}}.title{{font-weight:600}}.head{{font-size:18px;font-weight:600}}"
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\">\n"
+      "<style>svg{{background:#fff;font:13px "
+      "sans-serif}}text{{fill:#222}}.title{{font-weight:600}}.head{{font-size:18px;font-weight:600}}"
       ".y{{text-anchor:end;font-size:11px}}.x{{text-anchor:middle;font-size:11px}}.grid{{stroke:#ddd}}"
       ".path{{fill:none;stroke-width:2}}.roof{{fill:none;stroke-width:1.5;stroke-dasharray:5 4}}"
-      "@media (prefers-color-scheme:dark){{svg{{background:#161b22}}text{{fill:#e6edf3}}.grid{{stroke:#30363d}}}}</style>\n"
+      "@media "
+      "(prefers-color-scheme:dark){{svg{{background:#161b22}}text{{fill:#e6edf3}}.grid{{stroke:#30363d}}}}</style>\n"
       "<text class=\"head\" x=\"{2}\" y=\"32\">{3}</text>\n",
       width, height, kLeft, escaped(title));
   for (std::size_t i = 0; i < paths.size(); ++i)
-    out += fmt::format("<rect x=\"{0:.0f}\" y=\"{1:.0f}\" width=\"14\" height=\"4\" fill=\"{2}\"/><text x=\"{3:.0f}\" y=\"{4:.0f}\">{5}</text>\n",
-                       kLeft + 330.0 * static_cast<double>(i % 3), 52 + 22.0 * static_cast<double>(i / 3),
-                       kColours[i % kColours.size()], kLeft + 20 + 330.0 * static_cast<double>(i % 3),
-                       58 + 22.0 * static_cast<double>(i / 3), escaped(paths[i]));
+    out += fmt::format(
+        "<rect x=\"{0:.0f}\" y=\"{1:.0f}\" width=\"14\" height=\"4\" fill=\"{2}\"/><text x=\"{3:.0f}\" "
+        "y=\"{4:.0f}\">{5}</text>\n",
+        kLeft + 330.0 * static_cast<double>(i % 3), 52 + 22.0 * static_cast<double>(i / 3),
+        kColours[i % kColours.size()], kLeft + 20 + 330.0 * static_cast<double>(i % 3),
+        58 + 22.0 * static_cast<double>(i / 3), escaped(paths[i]));
   out += fmt::format("<text x=\"{}\" y=\"{:.0f}\">dashed: what this machine needs for it at the least</text>\n", kLeft,
                      legend - 34);
   double top = legend;
@@ -141,8 +156,8 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
       for (Line* line : {&most, &rate})
         if (!line->points.empty()) rates.push_back(*line);
     }
-    out += chart(kLeft, top, name_of(operation) + ": time, median", times, "us");
-    out += chart(kLeft + kGapX, top, name_of(operation) + ": rate, one at a time", rates, "GB/s");
+    out += chart(kLeft, top, name_of(operation) + ": time, median", times, time_text);
+    out += chart(kLeft + kGapX, top, name_of(operation) + ": rate, one at a time", rates, rate_text);
     top += kGapY;
   }
   return out + "</svg>\n";

@@ -91,19 +91,21 @@ std::string table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const std::string head = row.path + " " + row.from + " " + row.to;
     if (head != last) {
-      text += fmt::format("{}{}, from {} to {}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n", last.empty() ? "" : "\n",
-                          row.path, row.from, row.to, "", "p50 us", "p99 us", "GB/s", "CPU s/GiB", "roof us", "ratio",
-                          "roof");
+      text += fmt::format("{}{}, from {} to {}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n",
+                          last.empty() ? "" : "\n", row.path, row.from, row.to, "", "p50 us", "p99 us", "GB/s",
+                          "CPU s/GiB", "roof us", "ratio", "roof");
       last = head;
     }
     text += fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n", key(row), microseconds(row.p50_us),
-                        microseconds(row.p99_us), rate(row.bytes_per_second), fmt::format("{:.2f}", row.cpu_seconds_per_gib),
+                        microseconds(row.p99_us), rate(row.bytes_per_second),
+                        fmt::format("{:.2f}", row.cpu_seconds_per_gib),
                         row.roof_us == 0 ? "" : microseconds(row.roof_us), ratio(row), row.roof);
   }
   double verified = 0;
   for (const Row& row : rows) verified += static_cast<double>(row.verified_bytes);
   text += fmt::format(
-      "\nOne operation at a time. send and notify: half of a round trip. ratio: roof / p50, 1 is as fast as this machine\n"
+      "\nOne operation at a time. send and notify: half of a round trip. ratio: roof / p50, 1 is as fast as this "
+      "machine\n"
       "goes. CPU: of both processes. {:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
       verified / (1 << 30));
   return text;
@@ -138,8 +140,9 @@ std::string comparison(const std::vector<Row>& rows) {
     }
     text += '\n';
   }
-  return text + "\ncopies: made by Fairway for each byte, beside the one that moves it. calls: system calls of an operation,\n"
-                "both processes. Both counted.\n";
+  return text +
+         "\ncopies: made by Fairway for each byte, beside the one that moves it. calls: system calls of an operation,\n"
+         "both processes. Both counted.\n";
 }
 
 std::string matrix(const std::vector<Row>& rows) {
@@ -152,7 +155,8 @@ std::string matrix(const std::vector<Row>& rows) {
   std::string text;
   for (const Operation operation : {Operation::write, Operation::read}) {
     if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return row.operation == operation; })) continue;
-    text += fmt::format("{}{}, GB/s: median (peak)\n{:>14}", text.empty() ? "" : "\n", name_of(operation), "from \\ to");
+    text +=
+        fmt::format("{}{}, GB/s: median (peak)\n{:>14}", text.empty() ? "" : "\n", name_of(operation), "from \\ to");
     for (const std::string& name : to) text += fmt::format(" {:>20}", name);
     text += '\n';
     for (const std::string& a : from) {
@@ -192,14 +196,16 @@ std::string json(const std::vector<Row>& rows, const std::string& command) {
   const std::time_t now = std::time(nullptr);
   char date[32];
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  std::string text = fmt::format("{{\n  \"format\": \"fairway-bench\",\n  \"version\": 1,\n  \"command\": {},\n  \"date\": {},\n"
-                                 "  \"cpu\": {},\n  \"kernel\": {},\n  \"rows\": [",
-                                 quoted(command), quoted(date), quoted(cpu_model()), quoted(system.release));
+  std::string text = fmt::format(
+      "{{\n  \"format\": \"fairway-bench\",\n  \"version\": 1,\n  \"command\": {},\n  \"date\": {},\n"
+      "  \"cpu\": {},\n  \"kernel\": {},\n  \"rows\": [",
+      quoted(command), quoted(date), quoted(cpu_model()), quoted(system.release));
   for (const Row& row : rows) {
     text += &row == rows.data() ? "\n    {" : ",\n    {";
     bool first = true;
     for (const Field& field : fields(row)) {
-      text += fmt::format("{}\"{}\": {}", first ? "" : ", ", field.name, field.text ? quoted(field.value) : field.value);
+      text +=
+          fmt::format("{}\"{}\": {}", first ? "" : ", ", field.name, field.text ? quoted(field.value) : field.value);
       first = false;
     }
     text += '}';

@@ -22,7 +22,7 @@
 namespace fairway::tool::bench {
 namespace {
 
-struct Shared {  // between the two processes
+struct Shared {                                     // between the two processes
   alignas(64) std::atomic<std::uint64_t> there{0};  // rounds told by the measuring process
   alignas(64) std::atomic<std::uint64_t> back{0};   // and answered
 };
@@ -110,7 +110,7 @@ class RoofPath final : public Mover {
 
   bool does(const Batch& batch) const override {
     if (batch.pages != 0) return roof_ != Roof::sockets && moves(batch.operation);
-    return true;
+    return roof_ != Roof::attach || moves(batch.operation);
   }
 
   Status begin(const Batch& batch) override {
@@ -131,18 +131,19 @@ class RoofPath final : public Mover {
     const std::uint64_t size = batch.size;
     if (roof_ == Roof::sockets) return over_socket(batch.operation, at, size);
     const bool read = batch.operation == Operation::read;
-    for (std::uint64_t page = 0; page < std::max<std::uint64_t>(1, batch.pages);) {
-      const std::uint64_t begin = at + page * size;
-      if (roof_ == Roof::copies) {
-        std::memcpy(read ? here_ + begin : there_ + begin, read ? there_ + begin : here_ + begin, size);
-        ++page;
-        continue;
-      }
+    const std::uint64_t pages = std::max<std::uint64_t>(1, batch.pages);
+    if (index_.size() != pages) index_ = shuffled(pages);
+    for (std::uint64_t page = 0; page < pages;) {
       iovec ours[16], theirs[16];
       unsigned count = 0;
-      for (; count < 16 && page < std::max<std::uint64_t>(1, batch.pages); ++count, ++page) {
-        ours[count] = {here_ + at + page * size, size};
-        theirs[count] = {there_ + at + page * size, size};
+      for (; count < 16 && page < pages; ++count, ++page) {
+        ours[count] = {here_ + at + index_[page] * size, size};
+        theirs[count] = {there_ + at + index_[page] * size, size};
+      }
+      if (roof_ == Roof::copies) {
+        for (unsigned i = 0; i < count; ++i)
+          std::memcpy(read ? ours[i].iov_base : theirs[i].iov_base, read ? theirs[i].iov_base : ours[i].iov_base, size);
+        continue;
       }
       const ssize_t moved = read ? ::process_vm_readv(pid_, ours, count, theirs, count, 0)
                                  : ::process_vm_writev(pid_, ours, count, theirs, count, 0);
@@ -210,6 +211,7 @@ class RoofPath final : public Mover {
   std::byte* there_ = nullptr;
   Shared* shared_ = nullptr;
   int orders_[2] = {-1, -1}, answers_[2] = {-1, -1};
+  std::vector<std::uint64_t> index_;
   int socket_ = -1;
   pid_t pid_ = -1;
 };

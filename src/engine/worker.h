@@ -212,10 +212,10 @@ class Worker final : public Stepper {
     std::vector<std::uint64_t> handles;  // by transport
     RegionFile file;
   };
-  std::vector<Local> locals_;    // by region slot
+  std::vector<Local> locals_;  // by region slot
   static std::uint64_t place_of(PeerId peer, RegionId region) { return std::uint64_t{peer.slot} << 32 | region.slot; }
   const Remote* known(PeerId peer, RegionId region, std::uint32_t& slot) const;
-  std::vector<Remote> remotes_;  // by remote region slot
+  std::vector<Remote> remotes_;                             // by remote region slot
   std::unordered_map<std::uint64_t, std::uint32_t> known_;  // place_of() -> slot, of the latest region there
   std::vector<Removal> removals_;
   struct Free {

@@ -16,12 +16,12 @@
 // Each handler is one frame of one piece; `frames` counts those on their way.
 namespace fairway::sim {
 
+using transport::BlockCursor;
 using transport::EventKind;
 using transport::Op;
-using transport::RegionTable;
-using transport::BlockCursor;
-using transport::loopback::Command;
 using transport::Piece;
+using transport::RegionTable;
+using transport::loopback::Command;
 
 namespace {
 bool is_atomic(Op op) {
@@ -199,8 +199,8 @@ ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, 
   for (const Flight::Part& part : flight.parts) {
     if (part.at < begin || part.at >= std::max(end, begin + 1)) continue;
     RegionTable::Resolved at;
-    const ErrorCode code = regions.resolve(flight.command.region, part.block, slice.length,
-                                           transport::needed_access(slice.op), at);
+    const ErrorCode code =
+        regions.resolve(flight.command.region, part.block, slice.length, transport::needed_access(slice.op), at);
     if (code != ErrorCode::ok) return code;
     if (part.length == 0) continue;
     if (is_read)

@@ -92,7 +92,8 @@ Result<std::optional<LocalSocket::Message>> LocalSocket::receive() const {
     }
   }
   message.bytes.resize(static_cast<std::size_t>(got));
-  if ((header.msg_flags & MSG_TRUNC) != 0) return Status(ErrorCode::protocol_error, "a message longer than any of ours");
+  if ((header.msg_flags & MSG_TRUNC) != 0)
+    return Status(ErrorCode::protocol_error, "a message longer than any of ours");
   if ((header.msg_flags & MSG_CTRUNC) != 0)
     return Status(ErrorCode::resource_exhausted,
                   "descriptors were lost on the local socket: this process has none left (ulimit -n)");

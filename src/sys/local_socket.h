@@ -13,8 +13,8 @@
 
 namespace fairway::sys {
 
-// Messages between processes of one host that may carry descriptors (a Unix socket of whole messages). Never blocks. Its
-// name lives in the network namespace, not in the file system, and goes with its owner. A resource.
+// Messages between processes of one host that may carry descriptors (a Unix socket of whole messages). Never blocks.
+// Its name lives in the network namespace, not in the file system, and goes with its owner. A resource.
 class LocalSocket {
  public:
   static constexpr std::size_t kMaxBytes = 1024;

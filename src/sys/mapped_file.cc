@@ -21,8 +21,8 @@ Status check_lendable(int file, std::uint64_t offset, std::uint64_t size_bytes) 
   if (::fstat(file, &facts) != 0) return system_status(errno, "cannot read the size of its file");
   const auto length = static_cast<std::uint64_t>(facts.st_size);
   if (offset > length || size_bytes > length - offset)
-    return {ErrorCode::out_of_range, fmt::format("its file has {} bytes, and {} are wanted from {} on", length,
-                                                 size_bytes, offset)};
+    return {ErrorCode::out_of_range,
+            fmt::format("its file has {} bytes, and {} are wanted from {} on", length, size_bytes, offset)};
   return {};
 }
 
@@ -50,7 +50,8 @@ Result<MappedFile> MappedFile::map(const Fd& file, std::uint64_t offset, std::ui
 
 Result<MappedFile> MappedFile::map_whole(const Fd& file, bool writable) {
   struct stat facts {};
-  if (::fstat(file.get(), &facts) != 0 || facts.st_size < 0) return system_status(errno, "cannot read the size of its file");
+  if (::fstat(file.get(), &facts) != 0 || facts.st_size < 0)
+    return system_status(errno, "cannot read the size of its file");
   return map(file, 0, static_cast<std::uint64_t>(facts.st_size), writable);
 }
 

@@ -52,8 +52,9 @@ Status Process::move(Direction direction, std::span<const Span> spans) const {
                                 : ::process_vm_writev(pid_, &here[from], count - from, &there[from], count - from, 0);
       if (moved < 0 && errno == EINTR) continue;
       if (moved <= 0)
-        return system_status(moved == 0 ? EFAULT : errno, direction == Direction::read ? "process_vm_readv is refused"
-                                                                                      : "process_vm_writev is refused");
+        return system_status(moved == 0 ? EFAULT : errno, direction == Direction::read
+                                                              ? "process_vm_readv is refused"
+                                                              : "process_vm_writev is refused");
       auto left = static_cast<std::size_t>(moved);
       wanted -= left;
       for (; from < count && left >= here[from].iov_len; ++from) left -= here[from].iov_len;

@@ -31,8 +31,8 @@ class Process {
     std::size_t size = 0;
   };
   static constexpr std::size_t kMaxSpans = 64;  // of one call
-  // Cross-memory attach: moves all bytes of the spans, one system call for them in the usual case. Looks first that it is
-  // still that process. After a failure an unknown part has been moved.
+  // Cross-memory attach: moves all bytes of the spans, one system call for them in the usual case. Looks first that it
+  // is still that process. After a failure an unknown part has been moved.
   Status read(std::span<const Span> spans) const;
   Status write(std::span<const Span> spans) const;
 

@@ -17,8 +17,8 @@ struct Command {
 };
 
 // Fills `out` with `slice`, whose remote handle names `remote`, made regular (a count of one where there is one block).
-// Refuses what this side can refuse: bounds and permissions of the far side are its own to check, and whether each block
-// lies in the local memory is found out as it is walked.
+// Refuses what this side can refuse: bounds and permissions of the far side are its own to check, and whether each
+// block lies in the local memory is found out as it is walked.
 ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Slice& slice, const RegionId* remote,
                   Command& out);
 

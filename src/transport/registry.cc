@@ -34,7 +34,8 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   std::vector<std::unique_ptr<Transport>> transports;
   if (options.loopback != nullptr && wanted("loopback"))
     transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
-  if (wanted("shm")) transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
+  if (wanted("shm"))
+    transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
   if (wanted("tcp")) {
     TcpOptions tcp;
     const std::size_t colon = options.listen.rfind(':');

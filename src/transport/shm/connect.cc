@@ -121,7 +121,8 @@ void ShmTransport::dial(Link& link) {
   const std::array<int, Note::kHelloFds> fds{pair->made.fd(), regions_.file(), bell_.fd()};
   const auto sent = pair->socket.send(encode(hello), fds);
   if (!sent || !*sent)
-    return dial_failed(link, sent ? Status(ErrorCode::resource_exhausted, "no room on the local socket") : sent.status());
+    return dial_failed(link,
+                       sent ? Status(ErrorCode::resource_exhausted, "no room on the local socket") : sent.status());
   if (Status status = task_->watch(pair->socket.fd()); !status) return dial_failed(link, status);
   link.dialed = std::move(pair);
 }

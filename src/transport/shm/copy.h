@@ -4,8 +4,8 @@
 
 namespace fairway::transport::shm {
 
-// From this size of a slice on, bytes are stored past the caches: the target is unlikely to read them all from there, and
-// a store that first fetches its line moves half as much again. Measured: docs/shm.md.
+// From this size of a slice on, bytes are stored past the caches: the target is unlikely to read them all from there,
+// and a store that first fetches its line moves half as much again. Measured: docs/shm.md.
 inline constexpr std::size_t kStreamFrom = std::size_t{2} << 20;
 
 // Copies between memories that may overlap when not `streaming`. Streaming stores are ordered before this returns.

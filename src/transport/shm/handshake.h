@@ -33,7 +33,8 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 // On the local socket, with descriptors:
 //   dialer -> listener    hello: the segment, its region table, its doorbell
 //   listener -> dialer    welcome: its region table, its doorbell
-//   either way            ask: for a file of the other's; file, no_file: the answer; forget: no region is in it any more
+//   either way            ask: for a file of the other's; file, no_file: the answer; forget: no region is in it any
+//   more
 struct Note {
   enum class Kind : std::uint8_t { hello = 1, welcome, ask, file, no_file, forget } kind = Kind::ask;
   Token token{};               // hello, welcome: who speaks

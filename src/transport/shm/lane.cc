@@ -71,14 +71,17 @@ void Lane::tell(const Flight& flight, ErrorCode code, Effect effect, const std::
   event.link = link_;
   event.peer = peer_;
   event.value = flight.value;
-  if (code != ErrorCode::ok) event.status = Status(code, "shm: " + (why.empty() ? words(code) : why)).with_effect(effect);
+  if (code != ErrorCode::ok)
+    event.status = Status(code, "shm: " + (why.empty() ? words(code) : why)).with_effect(effect);
 }
 
 void Lane::end(Flight& flight, ErrorCode code) {
   if (!flight.ended) {
     const bool unknown = flight.asked > 0 && flight.command.slice.op != Op::read;
     tell(flight, code,
-         unknown ? Effect::unknown : flight.touched ? Effect::partial : Effect::not_applied,
+         unknown          ? Effect::unknown
+         : flight.touched ? Effect::partial
+                          : Effect::not_applied,
          code == ErrorCode::system_error ? why_ : std::string());
   }
   flight.ended = true;

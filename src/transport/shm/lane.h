@@ -23,9 +23,9 @@ struct Counters {  // anyone reads them
 };
 
 // One epoch of one link: what this side asks of the peer (flights), and what the peer asks of this side by records. A
-// write or read is done here, by this side, wherever its region is mapped or the kernel lends a hand; it is done when it
-// was copied, and so is a message when it lies in the ring, since the peer reads the ring to its end even after a break.
-// Owner: the transport's worker.
+// write or read is done here, by this side, wherever its region is mapped or the kernel lends a hand; it is done when
+// it was copied, and so is a message when it lies in the ring, since the peer reads the ring to its end even after a
+// break. Owner: the transport's worker.
 //   lane.cc         slices in, their ends, the epoch's end
 //   lane_move.cc    slices under way
 //   lane_receive.cc records in

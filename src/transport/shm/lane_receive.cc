@@ -57,7 +57,8 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
     code = regions_.resolve(record.region, record.offset, payload.size(), Access::write, at);
     if (code == ErrorCode::ok && !payload.empty()) std::memcpy(at.address, payload.data(), payload.size());
   } else if (record.type == RecordType::get) {
-    if (record.length > kMaxPayload) return fail({ErrorCode::protocol_error, "shm: the peer asks for too much at once"});
+    if (record.length > kMaxPayload)
+      return fail({ErrorCode::protocol_error, "shm: the peer asks for too much at once"});
     code = regions_.resolve(record.region, record.offset, record.length, Access::read, at);
     if (code == ErrorCode::ok && record.length != 0) {
       std::byte* to = writer_.payload(record.length, true);
@@ -67,7 +68,8 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
     }
   } else {
     code = regions_.resolve(record.region, record.offset, 8, Access::atomic, at);
-    if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) code = ErrorCode::invalid_argument;
+    if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0)
+      code = ErrorCode::invalid_argument;
     const Op op = record.type == RecordType::fetch_add ? Op::fetch_add : Op::compare_swap;
     if (code == ErrorCode::ok) answer.value = apply_atomic(op, at.address, record.value, record.expected);
   }

@@ -16,9 +16,7 @@ constexpr std::uint32_t skip(std::uint32_t at, std::uint32_t size) {
 }  // namespace
 
 bool RingWriter::room(std::uint32_t cells, std::uint32_t bytes) {
-  const auto enough = [&] {
-    return next_ - freed_ <= kCells - cells && data_ - freed_bytes_ <= kDataBytes - bytes;
-  };
+  const auto enough = [&] { return next_ - freed_ <= kCells - cells && data_ - freed_bytes_ <= kDataBytes - bytes; };
   for (const bool asked : {false, true}) {
     if (enough()) return true;
     if (asked) to_.wants_room.store(1, std::memory_order_seq_cst);  // then look again: free() looks after it freed

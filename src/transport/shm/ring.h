@@ -20,8 +20,8 @@ class RingWriter {
  private:
   bool room(std::uint32_t cells, std::uint32_t bytes);
   Direction& to_;
-  std::uint32_t next_ = 0, data_ = 0;           // free-running
-  std::uint32_t payload_at_ = 0;                // of the payload that waits for push()
+  std::uint32_t next_ = 0, data_ = 0;          // free-running
+  std::uint32_t payload_at_ = 0;               // of the payload that waits for push()
   std::uint32_t freed_ = 0, freed_bytes_ = 0;  // as last seen
 };
 

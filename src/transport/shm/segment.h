@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/atomics.h"
 #include "fairway/ids.h"
 
-// The memory that two processes share for one epoch of a link, as it lies there. Each word says who writes it; the other
-// side may be hostile and write any of it at any time, so what is read is copied out, then checked.
+#include "core/atomics.h"
+
+// The memory that two processes share for one epoch of a link, as it lies there. Each word says who writes it; the
+// other side may be hostile and write any of it at any time, so what is read is copied out, then checked.
 namespace fairway::transport::shm {
 
 inline constexpr std::uint16_t kVersion = 1;
@@ -51,10 +52,10 @@ static_assert(sizeof(Cell) == kCacheLine);
 
 // From its writer to its reader. Positions run freely; a cell's place is the position modulo kCells.
 struct Direction {
-  std::array<Cell, kCells> cells;                         // writer
+  std::array<Cell, kCells> cells;                           // writer
   alignas(kCacheLine) std::atomic<std::uint32_t> freed{0};  // reader: cells before it are free again
   std::atomic<std::uint32_t> freed_bytes{0};                // reader: and so is data before it
-  std::atomic<std::uint32_t> wants_room{0};  // writer sets it, seldom; reader takes it and rings
+  std::atomic<std::uint32_t> wants_room{0};                 // writer sets it, seldom; reader takes it and rings
   // Writer: odd while it may touch the reader's memory (Touch in pair.h).
   alignas(kCacheLine) std::atomic<std::uint64_t> touching{0};
   alignas(kCacheLine) std::array<std::byte, kDataBytes> data;

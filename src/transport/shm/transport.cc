@@ -106,8 +106,8 @@ std::size_t ShmTransport::post(std::span<const Slice> slices) {
       const Slice& slice = slices[taken];
       const auto* import = imports_.find(slice.remote_handle, link->peer);
       Command command;
-      const ErrorCode refused = prepare(device_.capabilities, regions_, slice,
-                                        import == nullptr ? nullptr : &import->region, command);
+      const ErrorCode refused =
+          prepare(device_.capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, command);
       if (refused == ErrorCode::ok) {
         full = !link->lane->post(command);
       } else {

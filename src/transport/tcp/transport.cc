@@ -115,8 +115,8 @@ std::size_t TcpTransport::post(std::span<const Slice> slices) {
 // What this side can refuse. Bounds and permissions of the far side are its own to check.
 ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out) {
   const auto* import = imports_.find(slice.remote_handle, link.peer);
-  const ErrorCode code = prepare(devices_[link.device].capabilities, regions_, slice,
-                                 import == nullptr ? nullptr : &import->region, out);
+  const ErrorCode code =
+      prepare(devices_[link.device].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
   if (code != ErrorCode::ok || out.local_begin == nullptr) return code;
   if (out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
   const auto first = static_cast<std::uint64_t>(slice.local - out.local_begin);

@@ -162,7 +162,8 @@ TEST_P(TransferProcess, ManyConnectionsLeaveNoDescriptorBehind) {
   EXPECT_LE(descriptors(), before + 8);  // some may still be on their way out
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, TransferProcess, testing::Values("shm", "tcp"), [](const auto& row) { return row.param; });
+INSTANTIATE_TEST_SUITE_P(Over, TransferProcess, testing::Values("shm", "tcp"),
+                         [](const auto& row) { return row.param; });
 
 }  // namespace
 }  // namespace fairway

@@ -1,0 +1,86 @@
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+// The tool's own commands about paths, as a user types them.
+namespace {
+
+struct Ran {
+  int exit = -1;
+  std::string out;  // and what it said on stderr
+};
+
+Ran fairway(const std::string& arguments) {
+  Ran ran;
+  FILE* pipe = ::popen((std::string("timeout 100 ") + FAIRWAY_TOOL + " " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return ran;
+  std::array<char, 4096> part{};
+  for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
+    ran.out.append(part.data(), got);
+  const int status = ::pclose(pipe);
+  ran.exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return ran;
+}
+
+std::size_t count(const std::string& text, const std::string& word) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+TEST(Bench, EveryOperationOnEveryPathIsMeasuredAndVerified) {
+  const Ran ran = fairway("bench --size 8,100,64K --seconds 0 --json -");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"path\": \"shm\""), 24u) << ran.out;  // two memories, four operations, three sizes
+  EXPECT_EQ(count(ran.out, "\"path\": \"tcp\""), 12u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"verified_bytes\": 0"), 0u) << ran.out;
+}
+
+TEST(Bench, SleepingPagesCompareAndMatrixToo) {
+  Ran ran = fairway("bench --size 8,4K --seconds 0 --sleep --via tcp --csv -");
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "\n"), 9u) << ran.out;
+  ran = fairway("bench --size 4K --pages 64 --seconds 0");
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "64 x 4 KiB"), 6u) << ran.out;
+  ran = fairway("bench compare shm tcp --size 1K --operation write --seconds 0");
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "1 KiB"), 1u) << ran.out;
+  ran = fairway("bench matrix --size 1M --seconds 0 --svg -");
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(ran.out.rfind("<svg", 0), 0u) << ran.out;
+}
+
+TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
+  const auto refuses = [](const std::string& arguments, const std::string& word, int exit) {
+    const Ran ran = fairway(arguments);
+    EXPECT_EQ(ran.exit, exit) << arguments << ": " << ran.out;
+    EXPECT_NE(ran.out.find(word), std::string::npos) << arguments << ": " << ran.out;
+  };
+  refuses("bench --size 3Q", "3Q", 2);
+  refuses("bench --size 0", "\"0\"", 2);
+  refuses("bench --size 32G --pages 1000", "64 GiB", 2);
+  refuses("bench --operation juggle", "juggle", 2);
+  refuses("bench --from gpu:1 --size 8", "gpu:1", 1);
+  refuses("bench --to host:numa999 --size 8", "NUMA node 999", 1);
+  refuses("bench --via rdma --size 8", "rdma", 1);
+  refuses("bench 127.0.0.1:1 --size 8", "Connection refused", 1);
+  refuses("bench --listen 0.0.0.0:0", "key", 1);
+  refuses("bench --json /nonexistent/x --size 8 --seconds 0 --via shm", "/nonexistent/x", 1);
+  refuses("ping 127.0.0.1:1", "127.0.0.1:1", 1);
+  refuses("explain --to gpu:0", "gpu:0", 1);
+}
+
+TEST(Explain, TellsTheWayAndTheOnesLeft) {
+  Ran ran = fairway("explain");
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_NE(ran.out.find("mapped here"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("leaves tcp"), std::string::npos) << ran.out;
+  ran = fairway("explain --to host");
+  EXPECT_NE(ran.out.find("cross-memory attach"), std::string::npos) << ran.out;
+}
+
+}  // namespace

@@ -1,0 +1,56 @@
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "bench.h"
+#include "command.h"
+#include "other_process.h"
+
+// `fairway explain`: which way bytes would take between two memories, and why not another.
+namespace fairway::tool {
+namespace {
+
+struct Options {
+  std::string address, from = "shared", to = "shared", key;
+  std::vector<std::string> via;
+};
+
+Exit explain(Tool& tool, const Options& options) {
+  OtherProcess other;
+  std::string address = options.address;
+  if (address.empty()) {
+    std::vector<std::string> words{"bench", "--serve", "--to", options.to, "--size", "4M"};
+    for (const std::string& via : options.via) words.insert(words.end(), {"--via", via});
+    const auto started = other.start(words);
+    if (!started) return tool.fail(started.status());
+    address = *started;
+  }
+  bench::Settings settings;
+  settings.from = options.from;
+  settings.to = options.to;
+  settings.via = options.via;
+  settings.job_key = options.key;
+  settings.most = 4 << 20;
+  std::string text;
+  const auto path = bench::open_path(address, settings, &text);
+  if (!path) return tool.fail(path.status());
+  return tool.print(text);
+}
+
+}  // namespace
+
+void add_explain(Tool& tool) {
+  CLI::App& command =
+      tool.add(Group::insight, "explain", "Say which way bytes would take between two memories, and why");
+  const auto options = std::make_shared<Options>();
+  command.add_option("address", options->address,
+                     "host:port of a `fairway bench --listen`; else a process is started here");
+  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared")
+      ->capture_default_str();
+  command.add_option("--to", options->to, "Memory of the other process")->capture_default_str();
+  command.add_option("--via", options->via, "Only these transports: shm,tcp")->delimiter(',');
+  command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
+  tool.on_run(command, [&tool, options] { return explain(tool, *options); });
+}
+
+}  // namespace fairway::tool

@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "fairway/fairway.h"
+
+#include "command.h"
+
+// `fairway ping`: whether an engine answers, over which links, and how fast.
+namespace fairway::tool {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string address, key;
+  std::vector<std::string> via;
+  unsigned count = 1000;
+};
+
+double us_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+Exit ping(Tool& tool, const Options& options) {
+  EngineOptions wanted;
+  wanted.transports = options.via;
+  wanted.job_key = options.key;
+  if (!options.key.empty()) wanted.listen = "0.0.0.0:0";
+  auto engine = Engine::open(wanted);
+  if (!engine) return tool.fail(engine.status());
+  const auto start = Clock::now();
+  const auto peer = engine->connect(options.address);
+  if (!peer) return tool.fail(peer.status());
+  const double met = us_since(start);
+  const auto links = engine->explain(*peer);
+  if (!links) return tool.fail(links.status());
+  std::string text = fmt::format("{} answers; met, proven and connected in {:.2f} ms\n", links->peer, met / 1000);
+  for (const ExplainedLink& link : links->links) text += fmt::format("  {}  {}\n", link.name, link.reason);
+  tool.print(text);
+
+  // Any engine can be met; bytes need memory that it publishes, as `fairway bench --listen` does.
+  const auto target = engine->lookup(*peer, "bench-target", std::chrono::milliseconds(300));
+  if (!target) return tool.print("it publishes no \"bench-target\", so no bytes were moved\n");
+  std::array<std::uint64_t, 1> word{};
+  const auto memory = engine->register_memory(word.data(), sizeof word, Access::none);
+  if (!memory) return tool.fail(memory.status());
+  std::vector<double> times;
+  for (unsigned i = 0; i < options.count; ++i) {
+    const auto began = Clock::now();
+    const auto id = engine->read(*peer, Extent{{memory->id, 0, 8}, {target->id, 0}});
+    if (!id) return tool.fail(id.status());
+    const auto done = engine->wait(*id, std::chrono::seconds(10));
+    if (!done || !done->status) return tool.fail(done ? done->status : done.status());
+    times.push_back(us_since(began));
+  }
+  std::sort(times.begin(), times.end());
+  tool.print(fmt::format("{} reads of 8 bytes: min {:.1f}, median {:.1f}, p99 {:.1f}, max {:.1f} us\n", times.size(),
+                         times.front(), times[times.size() / 2], times[times.size() * 99 / 100], times.back()));
+  return engine->deregister(*memory) ? Exit::done : Exit::failed;
+}
+
+}  // namespace
+
+void add_ping(Tool& tool) {
+  CLI::App& command = tool.add(Group::traffic, "ping", "Ask whether an engine answers, over which links, how fast");
+  const auto options = std::make_shared<Options>();
+  command.add_option("address", options->address, "host:port of any engine")->required();
+  command.add_option("--via", options->via, "Only these transports: shm,tcp")->delimiter(',');
+  command.add_option("--count", options->count, "Reads of 8 bytes")
+      ->check(CLI::Range(1u, 1000000u))
+      ->capture_default_str();
+  command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
+  tool.on_run(command, [&tool, options] { return ping(tool, *options); });
+}
+
+}  // namespace fairway::tool
