@@ -216,6 +216,7 @@ Lane::Outcome Lane::atomic(Flight& flight, const Remote& remote) {
   if (remote.way == Way::mapped) {
     std::byte* there = place(remote, slice.remote_offset, 8);
     if (there == nullptr) return refuse(flight, ErrorCode::out_of_range);
+    if (reinterpret_cast<std::uintptr_t>(there) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
     flight.value = apply_atomic(slice.op, there, slice.operand, slice.expected);
     end(flight, ErrorCode::ok);
     return Outcome::ended;
