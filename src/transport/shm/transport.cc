@@ -89,6 +89,7 @@ void ShmTransport::finish_deregistrations() {
     events_.add(EventKind::deregistered).value = each.handle;
     return true;
   });
+  if (!deregistrations_.empty()) timer_ = std::min(timer_, after(runtime_.clock.now(), kTouchLook));
 }
 
 ShmTransport::Link* ShmTransport::find(LinkId id) {

@@ -146,6 +146,7 @@ class Lane {
   bool in_payload_ = false;
   Header frame_;
   std::uint64_t payload_ = 0, payload_at_ = 0;
+  bool expects_large_ = false;
   ErrorCode frame_code_ = ErrorCode::ok;
   std::uint64_t frame_applied_ = 0;  // bytes of a write that were given a place
   std::uint16_t frame_flight_ = 0;   // of data

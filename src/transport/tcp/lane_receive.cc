@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kDirect =
     16 * 1024;  // this much payload to come: straight into the memory, by a call of its own
+constexpr std::size_t kLittle = 2048;  // read with the header of what is likely a large frame
 constexpr std::size_t kPieces = 64;
 
 bool is_done_code(std::uint32_t code) {
@@ -41,7 +42,8 @@ void Lane::receive(std::uint64_t& budget) {
       if (!receive_directly(budget)) break;
       continue;
     }
-    const auto staging = inbox_.staging();
+    // After a large frame another is likely: little is read with its header, so that little is copied once more.
+    const auto staging = expects_large_ ? inbox_.staging().first(kLittle) : inbox_.staging();
     const auto got = channel_->receive(staging);
     if (!got) {
       fail(got.status());
@@ -108,6 +110,7 @@ void Lane::begin_frame() {
   const auto header = decode(head_);
   if (!header) return fail(header.status());
   frame_ = *header;
+  expects_large_ = frame_.payload_bytes() >= 2 * kDirect;
   frame_code_ = ErrorCode::ok;
   frame_applied_ = 0;
   payload_ = frame_.payload_bytes();
