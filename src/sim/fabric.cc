@@ -83,6 +83,7 @@ void Fabric::fence_now(SimLink& link, unsigned side) {
   LinkEnd& end = link.ends[side];
   if (end.fenced) return;
   end.fenced = true;
+  nics_[end.nic]->posted.flush();  // nothing of this epoch shows later
   while (!end.flights.empty()) {
     Flight& flight = *end.flights.back();
     end_flight(flight, ErrorCode::link_failed);
@@ -132,6 +133,8 @@ void Fabric::break_between(const Host& a, const Host& b) {
 }
 
 void Fabric::host_killed(const Host& host) {
+  for (const auto& nic : nics_)
+    if (nic->host == &host) nic->posted.forget();
   for (const auto& link : links_) {
     if (link->ends[0].host != &host && link->ends[1].host != &host) continue;
     if (simulation_.random().chance(500)) break_link(*link);

@@ -8,6 +8,7 @@
 
 #include "sim/host.h"
 #include "sim/link.h"
+#include "sim/posted.h"
 #include "transport/loopback/loopback.h"
 
 namespace fairway::sim {
@@ -63,6 +64,7 @@ class Fabric {
     std::vector<Nature> natures;
     std::vector<Time> down_until;
     std::vector<Time> busy_until;
+    PostedWrites posted;  // into the memory of this host
   };
   static constexpr std::uint64_t kPieceShift =
       56;  // an event's a: piece << 56 | first byte; b: the byte after the last
@@ -99,6 +101,8 @@ class Fabric {
   ErrorCode execute_atomic(Flight& flight);
   void send(Flight& flight, Simulation::Handler handler, std::uint64_t a, std::uint64_t b);
   Time latency(const Flight& flight);
+  bool only_delivers(const Flight& flight) const;
+  static void show_posted(void* nic, std::uint64_t, std::uint64_t);
   const Nature& nature(const SimLink& link, unsigned side) const;
 
   Simulation& simulation_;

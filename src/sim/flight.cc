@@ -196,6 +196,10 @@ void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
 ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, bool is_read) {
   const RegionTable& regions = *flight.link->ends[1 - flight.side].regions;
   const transport::Slice& slice = flight.command.slice;
+  Nic& nic = *nics_[flight.link->ends[1 - flight.side].nic];
+  if (is_read || !only_delivers(flight)) nic.posted.flush();  // nothing passes what was posted
+  if (nic.posted.empty() && !is_read && only_delivers(flight))
+    simulation_.in(simulation_.random().below(2 * kMillisecond), &Fabric::show_posted, &nic, 0, 0);
   for (const Flight::Part& part : flight.parts) {
     if (part.at < begin || part.at >= std::max(end, begin + 1)) continue;
     RegionTable::Resolved at;
@@ -205,10 +209,23 @@ ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, 
     if (part.length == 0) continue;
     if (is_read)
       std::memcpy(flight.payload.data() + part.at, at.address + part.offset, part.length);
+    else if (only_delivers(flight))
+      nic.posted.post(regions, flight.command.region, part.block + part.offset,
+                      std::span(flight.payload).subspan(part.at, part.length));
     else
       std::memcpy(at.address + part.offset, flight.payload.data() + part.at, part.length);
   }
   return ErrorCode::ok;
+}
+
+// The initiator's device says what a completion of its writes means.
+bool Fabric::only_delivers(const Flight& flight) const {
+  const LinkEnd& end = flight.link->ends[flight.side];
+  return nics_[end.nic]->devices[end.device].capabilities.completion == transport::Meaning::delivered;
+}
+
+void Fabric::show_posted(void* nic, std::uint64_t, std::uint64_t) {
+  static_cast<Nic*>(nic)->posted.flush();
 }
 
 ErrorCode Fabric::execute_atomic(Flight& flight) {
@@ -216,6 +233,7 @@ ErrorCode Fabric::execute_atomic(Flight& flight) {
   RegionTable::Resolved at;
   const ErrorCode code = flight.link->ends[1 - flight.side].regions->resolve(flight.command.region, slice.remote_offset,
                                                                              8, Access::atomic, at);
+  nics_[flight.link->ends[1 - flight.side].nic]->posted.flush();
   if (code != ErrorCode::ok) return code;
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return ErrorCode::invalid_argument;
   flight.old_value = transport::apply_atomic(slice.op, at.address, slice.operand, slice.expected);

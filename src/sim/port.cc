@@ -119,6 +119,10 @@ bool FabricWire::ready(transport::DeviceIndex device) const {
   return fabric_.simulation_.now() >= fabric_.nics_[nic_]->down_until[device];
 }
 
+void FabricWire::flush() {
+  fabric_.nics_[nic_]->posted.flush();
+}
+
 std::unique_ptr<Port> FabricWire::offer(std::uint64_t id, End end) {
   fabric_.links_.push_back(std::make_unique<SimLink>());
   SimLink& link = *fabric_.links_.back();

@@ -39,6 +39,7 @@ class FabricWire final : public transport::loopback::Wire {
   std::uint64_t fabric() const override { return 0x51; }
   std::span<const transport::Device> devices() const override;
   bool ready(transport::DeviceIndex device) const override;
+  void flush() override;
   std::unique_ptr<transport::loopback::Port> offer(std::uint64_t id, transport::loopback::End end) override;
   std::unique_ptr<transport::loopback::Port> attach(std::uint64_t id, transport::loopback::End end) override;
 

@@ -40,6 +40,10 @@ class LoopbackTransport final : public Transport {
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
+  Status flush(std::uint64_t) override {
+    wire_.flush();
+    return {};
+  }
   bool prepare_sleep() override;
   void close() override;
 

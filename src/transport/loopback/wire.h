@@ -61,6 +61,7 @@ class Wire {
   virtual std::uint64_t fabric() const = 0;  // equal for those that can meet
   virtual std::span<const Device> devices() const = 0;
   virtual bool ready(DeviceIndex device) const = 0;  // a new link may be tried now
+  virtual void flush() {}                            // makes what has arrived on this host visible in its memory
   // A new link: one end for the caller, the other waits for attach() with the same unguessable id.
   virtual std::unique_ptr<Port> offer(std::uint64_t id, End end) = 0;
   virtual std::unique_ptr<Port> attach(std::uint64_t id, End end) = 0;  // null: no such offer
