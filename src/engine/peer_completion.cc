@@ -251,6 +251,8 @@ void Peer::drained(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::notifying) return finish(slot, {});
   if (t.phase != Phase::draining || t.pieces_out > 0) return;
+  // What a link delivered without making it visible may still show; nobody flushes it now.
+  t.in_doubt |= t.needs_flush;
   const Effect effect = t.in_doubt ? Effect::unknown : t.bytes_posted == 0 ? Effect::not_applied : Effect::partial;
   finish(slot, t.status.with_effect(effect));
 }

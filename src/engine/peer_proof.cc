@@ -101,6 +101,8 @@ void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
   const auto sent = reader.get_bytes(kProofBytes);
   if (!reader.done() || place > kMaxLinks) return violation("a malformed echo");
   Link& link = links_[index];
+  // What the peer wrote there may have come without being visible yet.
+  (void)worker_.transport_at(link.transport).flush(worker_.local_handle(worker_.scratch_region(), link.transport));
   const std::byte* answer = place == kMaxLinks ? sent.data() : worker_.scratch() + scratch_place(place);
   std::copy_n(answer, kProofBytes, link.echo_answer.begin());
   link.echo_owed = true;

@@ -200,6 +200,9 @@ void Peer::serve_flush(std::span<const std::byte> body) {
   ErrorCode code = ErrorCode::ok;
   for (std::uint16_t i = 0; i < worker_.transports().size() && code == ErrorCode::ok; ++i)
     code = worker_.transport_at(i).flush(worker_.local_handle(head.region, i)).code();
+  // Last: what was on its way into a region that has ended by now is gone.
+  transport::RegionTable::Resolved memory;
+  if (code == ErrorCode::ok) code = worker_.services().regions.resolve(head.region, 0, 0, Access::none, memory);
   reply(head.token, head.serial, code, 0);
 }
 
