@@ -13,7 +13,7 @@ namespace fairway::transport::tcp {
 namespace {
 
 constexpr std::uint64_t kDirect =
-    16 * 1024;  // this much payload to come: straight into the memory, by a call of its own
+    16 * 1024;                         // this much payload to come: straight into the memory, by a call of its own
 constexpr std::size_t kLittle = 2048;  // read with the header of what is likely a large frame
 constexpr std::size_t kPieces = 64;
 

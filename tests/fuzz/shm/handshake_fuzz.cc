@@ -11,8 +11,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto bytes = std::as_bytes(std::span(data, size));
   if (const auto message = decode_handshake(bytes)) {
     const auto again = decode_handshake(encode(*message));
-    if (!again || again->kind != message->kind || again->socket != message->socket || again->reason != message->reason ||
-        again->dialer != message->dialer || again->listener != message->listener)
+    if (!again || again->kind != message->kind || again->socket != message->socket ||
+        again->reason != message->reason || again->dialer != message->dialer || again->listener != message->listener)
       std::abort();
   }
   if (const auto note = decode_note(bytes)) {

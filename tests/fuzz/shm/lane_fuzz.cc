@@ -70,8 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   shm::Imports imports;
   const auto offset = input.take<std::uint64_t>();
-  const std::uint64_t mapped =
-      imports.add(7, {0, 1}, {shm::Way::mapped, file, (lies & 2) != 0 ? offset : 0, {}});
+  const std::uint64_t mapped = imports.add(7, {0, 1}, {shm::Way::mapped, file, (lies & 2) != 0 ? offset : 0, {}});
   const std::uint64_t by_records = imports.add(7, {0, 1}, {shm::Way::bounced, nullptr, 0, {}});
 
   EventQueue queue;
