@@ -61,7 +61,8 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
     }
   }
   plan.sizes = std::move(sizes);
-  for (const Operation operation : {Operation::write, Operation::read, Operation::send, Operation::notify})
+  for (const Operation operation :
+       {Operation::write, Operation::read, Operation::send, Operation::notify, Operation::count})
     if (options.operations.empty() ||
         std::find(options.operations.begin(), options.operations.end(), name_of(operation)) != options.operations.end())
       plan.operations.push_back(operation);
@@ -235,9 +236,9 @@ Exit run_serve(Tool& tool, const Options& options) {
 
 void add_common(CLI::App& command, Options& options) {
   command.add_option("--size", options.sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
-  command.add_option("--operation", options.operations, "Which: write,read,send,notify (default: all)")
+  command.add_option("--operation", options.operations, "Which: write,read,send,notify,count (default: all)")
       ->delimiter(',')
-      ->check(CLI::IsMember({"write", "read", "send", "notify"}));
+      ->check(CLI::IsMember({"write", "read", "send", "notify", "count"}));
   command.add_option("--pages", options.pages, "So many pages of that size in each request, scattered")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
   command.add_option("--seconds", options.seconds, "Measure each row at least so long")

@@ -24,7 +24,8 @@ enum class Operation : std::uint8_t {
   write,
   read,
   send,    // a message and its receive, there and back: half of the round trip is told
-  notify,  // a write that tells the target, there and back: half of the round trip is told
+  notify,  // a write with an event for the target, there and back: half of the round trip is told
+  count,   // the same with a counter
 };
 std::string name_of(Operation operation);
 

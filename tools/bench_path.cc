@@ -73,6 +73,7 @@ class Path final : public Mover {
     Answer answer;
     if (Status status = hear(answer); !status) return status;
     begun_ = spent(engine_);
+    counted_ = engine_.counter(kTold);
     return {};
   }
 
@@ -98,13 +99,15 @@ class Path final : public Mover {
         }
         return poll_for(2);
       }
-      case Operation::notify: {
+      case Operation::notify:
+      case Operation::count: {
         RequestOptions told = options();
-        told.notify.kind = NotifyKind::event;
+        told.notify.kind = batch.operation == Operation::notify ? NotifyKind::event : NotifyKind::counter;
         told.notify.immediate = kTold;
         const auto id = engine_.write(peer_, Extent{from, there}, told);
         if (!id) return id.status();
-        return settings_.sleeping ? sleep_for_both(*id) : poll_for_both();
+        const bool counts = batch.operation == Operation::count;
+        return settings_.sleeping ? sleep_for_both(*id, counts, round) : poll_for_both(counts, round);
       }
     }
     return {};
@@ -157,8 +160,12 @@ class Path final : public Mover {
   }
 
   // Until our write has completed and the answer to it has come.
-  Status sleep_for_both(TransferId id) {
+  Status sleep_for_both(TransferId id, bool counts, std::uint64_t round) {
     std::array<Notification, 1> told;
+    if (counts) {
+      if (Status status = engine_.wait_counter(kTold, counted_ + round + 1, kPatience); !status) return status;
+      return finish(engine_, id);
+    }
     while (engine_.poll_notifications(told) == 0)
       if (Status status = engine_.wait_notification(kPatience); !status) return status;
     return finish(engine_, id);
@@ -172,7 +179,7 @@ class Path final : public Mover {
     }
     return {};
   }
-  Status poll_for_both() {
+  Status poll_for_both(bool counts, std::uint64_t round) {
     std::array<Notification, 1> told;
     std::array<Completion, 1> done;
     bool completed = false, answered = false;
@@ -181,7 +188,8 @@ class Path final : public Mover {
         if (!done[0].status) return done[0].status;
         completed = true;
       }
-      answered = answered || engine_.poll_notifications(told) == 1;
+      answered =
+          answered || (counts ? engine_.counter(kTold) > counted_ + round : engine_.poll_notifications(told) == 1);
       if (turn % (1 << 22) != 0) continue;
       std::array<PeerEvent, 1> event;
       while (engine_.poll_peer_events(event) == 1)
@@ -210,6 +218,7 @@ class Path final : public Mover {
   RemoteRegion target_;
   Answer begun_;
   std::vector<std::uint64_t> index_, moved_;
+  std::uint64_t counted_ = 0;  // before the batch
 };
 
 }  // namespace

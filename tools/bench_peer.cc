@@ -71,7 +71,9 @@ class Server {
       fill(memory_.region.address, bytes, order.seed);
     else
       std::memset(memory_.region.address, 0, bytes);
-    if (operation == Operation::notify && !back_) {
+    counts_ = operation == Operation::count;
+    counted_ = engine_.counter(kTold);
+    if ((operation == Operation::notify || counts_) && !back_) {
       auto back = engine_.lookup(peer_, "bench-back");
       if (!back) return back.status();
       back_ = *back;
@@ -79,7 +81,7 @@ class Server {
     if (Status status = say({}); !status) return status;
     hot_ = !options_.sleeping;
     for (std::uint64_t i = 0; i < order.rounds; ++i) {
-      if (operation == Operation::notify)
+      if (operation == Operation::notify || counts_)
         if (Status status = answer_notification(order.size, i); !status) return status;
       if (operation == Operation::send)
         if (Status status = answer_message(order.size, i); !status) return status;
@@ -92,16 +94,21 @@ class Server {
   Status answer_notification(std::uint64_t size, std::uint64_t round) {
     std::array<Notification, 1> told;
     std::array<Completion, 1> done;
-    for (std::uint64_t turn = 1; engine_.poll_notifications(told) == 0; ++turn) {
+    const auto came = [&] {
+      return counts_ ? engine_.counter(kTold) > counted_ + round : engine_.poll_notifications(told) == 1;
+    };
+    for (std::uint64_t turn = 1; !came(); ++turn) {
       if (!hot_) {
-        if (Status status = engine_.wait_notification(kPatience); !status) return status;
+        const Status status = counts_ ? engine_.wait_counter(kTold, counted_ + round + 1, kPatience)
+                                      : engine_.wait_notification(kPatience);
+        if (!status) return status;
         continue;
       }
       if (engine_.poll(done) == 1 && !done[0].status) return done[0].status;
       if (turn % (1 << 22) == 0 && gone()) return {ErrorCode::peer_dead, "the measuring process went away"};
     }
     RequestOptions options = hot_ ? to_poll() : RequestOptions();
-    options.notify.kind = NotifyKind::event;
+    options.notify.kind = counts_ ? NotifyKind::counter : NotifyKind::event;
     options.notify.immediate = kTold;
     const auto id =
         engine_.write(peer_, Extent{{memory_.region.id, round * size, size}, {back_->id, round * size}}, options);
@@ -132,6 +139,8 @@ class Server {
   PeerId peer_;
   std::optional<RemoteRegion> back_;
   Answer begun_;
+  std::uint64_t counted_ = 0;  // before the batch
+  bool counts_ = false;
   bool hot_ = false;
 };
 

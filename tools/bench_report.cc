@@ -104,7 +104,7 @@ std::string table(const std::vector<Row>& rows) {
   double verified = 0;
   for (const Row& row : rows) verified += static_cast<double>(row.verified_bytes);
   text += fmt::format(
-      "\nOne operation at a time. send and notify: half of a round trip. ratio: roof / p50, 1 is as fast as this "
+      "\nOne operation at a time. send, notify, count: half of a round trip. ratio: roof / p50, 1 is as fast as this "
       "machine\n"
       "goes. CPU: of both processes. {:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
       verified / (1 << 30));

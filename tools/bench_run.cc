@@ -20,7 +20,7 @@ struct Sampled {
 
 // Half of it is one way, of what goes there and back.
 double ways(Operation operation) {
-  return operation == Operation::send || operation == Operation::notify ? 2 : 1;
+  return operation == Operation::write || operation == Operation::read ? 1 : 2;
 }
 
 Status sample(Mover& mover, const Batch& batch, Sampled& into) {
@@ -73,6 +73,7 @@ std::string name_of(Operation operation) {
     case Operation::read: return "read";
     case Operation::send: return "send";
     case Operation::notify: return "notify";
+    case Operation::count: return "count";
   }
   return {};
 }

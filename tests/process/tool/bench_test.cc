@@ -34,15 +34,15 @@ std::size_t count(const std::string& text, const std::string& word) {
 TEST(Bench, EveryOperationOnEveryPathIsMeasuredAndVerified) {
   const Ran ran = fairway("bench --size 8,100,64K --seconds 0 --json -");
   ASSERT_EQ(ran.exit, 0) << ran.out;
-  EXPECT_EQ(count(ran.out, "\"path\": \"shm\""), 24u) << ran.out;  // two memories, four operations, three sizes
-  EXPECT_EQ(count(ran.out, "\"path\": \"tcp\""), 12u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"path\": \"shm\""), 30u) << ran.out;  // two memories, five operations, three sizes
+  EXPECT_EQ(count(ran.out, "\"path\": \"tcp\""), 15u) << ran.out;
   EXPECT_EQ(count(ran.out, "\"verified_bytes\": 0"), 0u) << ran.out;
 }
 
 TEST(Bench, SleepingPagesCompareAndMatrixToo) {
   Ran ran = fairway("bench --size 8,4K --seconds 0 --sleep --via tcp --csv -");
   EXPECT_EQ(ran.exit, 0) << ran.out;
-  EXPECT_EQ(count(ran.out, "\n"), 9u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\n"), 11u) << ran.out;
   ran = fairway("bench --size 4K --pages 64 --seconds 0");
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "64 x 4 KiB"), 6u) << ran.out;
