@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "bench_peers.h"
 #include "command.h"
 #include "other_process.h"
 
@@ -212,6 +214,58 @@ Exit run_matrix(Tool& tool, const Options& options) {
   return finish(tool, wanted, plan_of(wanted, {64 << 20}), cases, matrix, "bench matrix");
 }
 
+// Ours and theirs in turns, three times each; medians.
+Exit run_peers(Tool& tool, const Options& options) {
+  const auto plan = plan_of(options, {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20});
+  if (!plan) return tool.misused(plan.status().message());
+  std::string text = fmt::format("{:<13} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}\n", "tool", "its test", "path", "size",
+                                 "its us", "ours us", "ratio");
+  std::set<std::string> missing;
+  const Meter meter(tool);
+  for (const Rival& rival : rivals()) {
+    if (!installed(rival)) {
+      missing.insert(fmt::format("{} (Debian's {})", rival.tool, rival.package));
+      continue;
+    }
+    for (const std::uint64_t size : plan->sizes) {
+      if (rival.rate && size < 1 << 20) continue;
+      meter(fmt::format("{} {} {}", rival.tool, rival.what, size_text(size)));
+      Plan mine = *plan;
+      mine.operations = {rival.operation};
+      mine.sizes = {size};
+      std::vector<double> theirs;
+      std::vector<double> ours;
+      Status wrong;
+      for (int turn = 0; turn < 3 && wrong; ++turn) {
+        const auto time = run_rival(rival, size);
+        if (!time) {
+          wrong = time.status();
+          break;
+        }
+        theirs.push_back(*time);
+        std::vector<Row> rows;
+        if (Status status = measure(tool, options, mine, {{rival.path, "shared", "shared", Roof::none, ""}}, rows);
+            !status)
+          return tool.fail(status);
+        ours.push_back(rows.front().p50_us);
+      }
+      if (!wrong) {
+        tool.remark(wrong.message());
+        break;
+      }
+      std::sort(theirs.begin(), theirs.end());
+      std::sort(ours.begin(), ours.end());
+      text += fmt::format("{:<13} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}\n", rival.tool, rival.what,
+                          rival.path, size_text(size), theirs[1], ours[1], theirs[1] / ours[1]);
+    }
+  }
+  for (const std::string& each : missing) text += "not installed: " + each + "\n";
+  return tool.print(text +
+                    "\nratio: theirs / ours, above 1 Fairway is faster. One at a time; ping-pongs tell half of a round "
+                    "trip. iperf3 streams\n"
+                    "without waiting for an answer: its row is the time of so many bytes at its rate.\n");
+}
+
 Exit run_serve(Tool& tool, const Options& options) {
   ServeOptions serving;
   serving.once = options.serve;
@@ -276,6 +330,14 @@ void add_bench(Tool& tool) {
   compare.add_option("--to", compared->to, "Memory of the other process");
   add_common(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
+
+  CLI::App& peers =
+      tool.add_below(command, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3");
+  const auto beside = std::make_shared<Options>();
+  peers.add_option("--size", beside->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
+  peers.add_option("--seconds", beside->seconds, "Measure each of ours at least so long")
+      ->check(CLI::Range(0.0, 3600.0));
+  tool.on_run(peers, [&tool, beside] { return run_peers(tool, *beside); });
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<Options>();
