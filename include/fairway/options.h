@@ -39,7 +39,7 @@ struct EngineOptions {
   std::uint32_t max_peers = 1024;
   std::uint32_t max_counters = 4096;          // different immediate values counted
   std::uint32_t notifications_per_peer = 64;  // delivered but not yet polled; a peer's further ones wait at its side
-  std::uint32_t unexpected_bytes_per_peer = 65536;  // of small messages that wait for their receive
+  std::uint32_t unexpected_bytes_per_peer = 262144;  // of small messages that wait for their receive
 
   // A peer that shows no life for so long is dead: its transfers fail.
   std::chrono::milliseconds peer_timeout{2000};

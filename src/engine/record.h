@@ -10,13 +10,14 @@
 
 #include "core/bytes.h"
 #include "engine/transfer.h"
+#include "transport/device.h"
 
 // Records: the engines' own small messages to each other, carried by any link that carries messages. A stream of them
 // per peer and direction is delivered exactly once, in any order, also across links that break: docs/wire-format.md has
 // the layout of each type.
 namespace fairway::engine {
 
-inline constexpr std::size_t kRecordBytes = 1024;   // header and body
+inline constexpr std::size_t kRecordBytes = transport::kMessageBytes;  // header and body
 inline constexpr std::size_t kRecordHeader = 5;     // sequence, type
 inline constexpr std::uint32_t kRecordWindow = 64;  // sent and not yet known to have arrived, per peer
 // How far a record may be ahead of the lowest one that the receiver has looked at. A record has arrived once it waits

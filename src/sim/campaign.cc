@@ -172,7 +172,7 @@ void Campaign::strike(void* object, std::uint64_t, std::uint64_t) {
   const Scenario::Planned& planned = event.planned;
   Application* a = self.living(planned.a);
   Application* b = self.living(planned.b);
-  if (!a || !b) return;
+  if (!a || !b || self.faults_over_) return;
   ++self.faults_struck_;
   using Fault = Scenario::Fault;
   switch (planned.fault) {
@@ -246,6 +246,7 @@ void Campaign::wind_up() {
   for (Job& job : oracle_.jobs())
     if (!gave_up && waits(job) && !job.from->host->frozen())
       oracle_.fail("transfer #" + std::to_string(job.number) + " does not end");
+  faults_over_ = true;
   for (const auto& app : applications_)
     if (!app->dead) app->host->thaw();
   simulation_.run_until(simulation_.now() + 5 * kMillisecond);

@@ -60,6 +60,7 @@ class Campaign {
   std::vector<std::shared_ptr<Loopback>> loopbacks_;        // by place
   std::vector<std::unique_ptr<FaultEvent>> faults_;
   std::uint32_t faults_struck_ = 0;
+  bool faults_over_ = false;
 };
 
 }  // namespace fairway::sim

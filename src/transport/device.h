@@ -17,6 +17,9 @@ enum class Op : std::uint8_t {
   compare_swap = 16,
   write_immediate = 32
 };
+// What a transport of ours carries in one message: 8 KiB and the engine's header before it.
+inline constexpr std::uint32_t kMessageBytes = 8 * 1024 + 256;
+
 enum class Shape : std::uint8_t { contiguous = 1, strided = 2, indexed = 4 };
 enum class Meaning : std::uint8_t { handed_off, delivered, visible };   // of a `done` event, at the target
 enum class Revocation : std::uint8_t { by_owner, by_owner_and_peers };  // by_owner: deregister() alone stops all access

@@ -24,8 +24,7 @@ enum class Hold : std::uint32_t { waiting, copying, finished, cancelled };
 
 inline constexpr std::uint64_t kPieceBytes = 1 << 20;
 inline constexpr std::uint32_t kQueueDepth = 32;
-inline constexpr std::uint32_t kArenaBytes = 4096;
-inline constexpr std::uint32_t kMaxMessageBytes = 1024;
+inline constexpr std::uint32_t kArenaBytes = 32 * 1024;
 
 // A slice in flight. The initiator writes it before it enters `submitted`; then it belongs to whom `hold` says.
 struct Flight {

@@ -185,7 +185,7 @@ ErrorCode Lane::ask_pieces(Flight& flight, std::uint64_t& budget) {
     const BlockCursor before = flight.cursor;
     Piece piece;
     std::byte* there = nullptr;
-    const ErrorCode code = next(flight, std::min<std::uint64_t>(budget, kMaxPayload), piece, there);
+    const ErrorCode code = next(flight, std::min<std::uint64_t>(budget, kMaxPiece), piece, there);
     if (code != ErrorCode::ok) return code;
     budget -= std::min(budget, cost_of(piece.length));
     if (piece.length == 0) continue;

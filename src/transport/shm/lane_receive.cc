@@ -57,7 +57,7 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
     code = regions_.resolve(record.region, record.offset, payload.size(), Access::write, at);
     if (code == ErrorCode::ok && !payload.empty()) std::memcpy(at.address, payload.data(), payload.size());
   } else if (record.type == RecordType::get) {
-    if (record.length > kMaxPayload)
+    if (record.length > kMaxPiece)
       return fail({ErrorCode::protocol_error, "shm: the peer asks for too much at once"});
     code = regions_.resolve(record.region, record.offset, record.length, Access::read, at);
     if (code == ErrorCode::ok && record.length != 0) {

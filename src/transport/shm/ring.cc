@@ -1,11 +1,13 @@
 #include "transport/shm/ring.h"
 
+#include "transport/device.h"
+
 namespace fairway::transport::shm {
 namespace {
 
 // What only answers may use.
 constexpr std::uint32_t kKeptCells = kMaxRequests;
-constexpr std::uint32_t kKeptBytes = (kMaxRequests + 1) * kMaxPayload;  // one more: a payload never wraps
+constexpr std::uint32_t kKeptBytes = (kMaxRequests + 1) * kMaxPiece;  // one more: a payload never wraps
 
 // Bytes from `at` on to a place where `size` lie in one piece.
 constexpr std::uint32_t skip(std::uint32_t at, std::uint32_t size) {
@@ -62,7 +64,7 @@ bool RingReader::pop(Record& record, std::span<const std::byte>& payload) {
                        (record.type == RecordType::answer && record.length != 0);
   if (!carries) return true;
   const std::uint32_t place = record.payload % kDataBytes;
-  if (record.length > kMaxPayload || place + record.length > kDataBytes) {
+  if (record.length > kMessageBytes || place + record.length > kDataBytes) {
     malformed_ = true;
     return false;
   }

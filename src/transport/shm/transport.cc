@@ -20,7 +20,7 @@ Capabilities capabilities() {
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
   can.max_slice_bytes = std::uint64_t{8} << 20;
-  can.max_message_bytes = kMaxPayload;
+  can.max_message_bytes = kMessageBytes;
   can.queue_depth = Lane::kQueueDepth;
   can.ordered = true;
   can.completion = Meaning::visible;

@@ -72,7 +72,7 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   std::uint64_t total = 0;
   if (__builtin_mul_overflow(header.length, std::uint64_t{header.count}, &total) || total > kMaxSliceBytes)
     return wrong("a frame that is too long");
-  if (header.type == FrameType::message && header.length > kMaxMessageBytes) return wrong("a message that is too long");
+  if (header.type == FrameType::message && header.length > kMessageBytes) return wrong("a message that is too long");
   if (header.type == FrameType::done && header.immediate > static_cast<std::uint32_t>(ErrorCode::system_error))
     return wrong("an unknown result");
   return header;

@@ -18,7 +18,6 @@ inline constexpr std::size_t kHeaderBytes = 40;
 inline constexpr std::size_t kHelloBytes = 64;
 inline constexpr std::size_t kWelcomeBytes = 16;
 inline constexpr std::size_t kTokenBytes = 16;
-inline constexpr std::uint32_t kMaxMessageBytes = 4096;
 inline constexpr std::uint32_t kQueueDepth = 64;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one frame
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;

@@ -19,7 +19,7 @@ Capabilities capabilities() {
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
   can.max_slice_bytes = kMaxSliceBytes;
-  can.max_message_bytes = kMaxMessageBytes;
+  can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   can.ordered = true;
   can.completion = Meaning::visible;

@@ -115,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto how = input.take<std::uint8_t>();
     shm::Record record;
     input.take(&record, sizeof record);
-    if ((how & 1) != 0) record.length %= shm::kMaxPayload + 1;
+    if ((how & 1) != 0) record.length %= kMessageBytes + 1;
     if ((how & 2) != 0) record.region = {0, 1};
     if ((how & 4) != 0) record.offset %= kRegion;
     in.cells[cell % shm::kCells].record = record;
