@@ -10,6 +10,10 @@
 namespace fairway {
 
 enum class MemoryKind : std::uint8_t { host, pinned, device, managed };
+// Whether a CPU can read and write it; a device's own memory is moved by the device alone.
+constexpr bool reached_by_cpu(MemoryKind kind) {
+  return kind != MemoryKind::device;
+}
 
 // What peers may do with a region. Combine with |. Local use needs no permission.
 enum class Access : std::uint8_t { none = 0, read = 1, write = 2, atomic = 4, all = 7 };

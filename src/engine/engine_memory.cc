@@ -13,12 +13,13 @@ namespace fairway {
 Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Access access,
                                        const MemorySource& source) {
   State& state = *state_;
-  const MemoryKind kind = source.kind;
   if (state.closed()) return Status(ErrorCode::closed, "the engine is closed");
   if (address == nullptr || size_bytes == 0)
     return Status(ErrorCode::invalid_argument, "a region needs an address and at least one byte");
-  if (kind != MemoryKind::host && kind != MemoryKind::pinned)
-    return Status(ErrorCode::unsupported, "no transport of this build reaches device or managed memory");
+  const MemoryKind kind = state.kind_of(address, source.kind);
+  if (!reached_by_cpu(kind) && includes(access, Access::atomic))
+    return Status(ErrorCode::unsupported,
+                  "atomics on a device's memory: no agent executes them yet; register it without Access::atomic");
   if (includes(access, Access::atomic) && reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint64_t) != 0)
     return Status(ErrorCode::invalid_argument, "a region with Access::atomic starts at a multiple of 8 bytes");
   const auto id = state.regions.add(static_cast<std::byte*>(address), size_bytes, kind, access);
@@ -41,9 +42,15 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   memory.access = access;
   memory.memory_fd = file.fd;
   memory.memory_offset = file.offset;
+  bool reached = false;
   for (const auto& worker : state.workers) {
     std::vector<std::uint64_t> handles;
     for (const auto& transport : worker->transports()) {
+      if (!engine::reaches(*transport, kind)) {
+        handles.push_back(engine::kNotRegistered);
+        continue;
+      }
+      reached = true;
       auto registered = transport->register_memory(memory);
       if (!registered) return give_up(registered.status().with_context(std::string(transport->name())));
       handles.push_back(registered->handle);
@@ -52,10 +59,20 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
     }
     worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(handles), file); });
   }
+  if (!reached)
+    return give_up({ErrorCode::unsupported,
+                    "no transport in use here reaches memory of that kind: a GPU's needs the transport cuda"});
   std::lock_guard lock(state.mutex);
   const Region region = local.region;
   state.local_regions[id->slot] = std::move(local);
   return region;
+}
+
+// What the transports know of the address, else what the caller says.
+MemoryKind Engine::State::kind_of(const void* address, MemoryKind said) const {
+  for (const auto& transport : workers.front()->transports())
+    if (const auto kind = transport->kind_of(address)) return *kind;
+  return said;
 }
 
 Result<Region> Engine::allocate(std::size_t size_bytes, Access access) {

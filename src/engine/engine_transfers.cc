@@ -16,6 +16,10 @@ std::string refusal(ErrorCode code, const char* side) {
   }
 }
 
+Status no_checksum() {
+  return {ErrorCode::unsupported, "a checksum is taken by CPUs, which do not reach a device's memory"};
+}
+
 }  // namespace
 
 // Everything that can be said without reading the caller's arrays; those are checked block by block when they move.
@@ -26,12 +30,14 @@ Status Engine::State::check(const Request& request) const {
   const auto local_ok = [&](const Slice& slice) {
     transport::RegionTable::Resolved out;
     const ErrorCode code = regions.resolve(slice.region, slice.offset, slice.length, Access::none, out);
+    if (code == ErrorCode::ok && wanted.checksum && !reached_by_cpu(out.kind)) return no_checksum();
     return code == ErrorCode::ok ? Status() : Status(code, refusal(code, "local"));
   };
   const auto remote_ok = [&](const RemoteAddress& place, std::uint64_t length, Access needed) {
     transport::RegionTable::Resolved out;
     const ErrorCode code =
         remotes.resolve({place.region.slot, place.region.generation}, place.offset, length, needed, out);
+    if (code == ErrorCode::ok && wanted.checksum && !reached_by_cpu(out.kind)) return no_checksum();
     return code == ErrorCode::ok ? Status() : Status(code, refusal(code, "remote"));
   };
   if (wanted.deliver == Deliver::to_callback && wanted.callback == nullptr)

@@ -18,6 +18,7 @@
 #include "engine/record.h"
 #include "engine/slice_table.h"
 #include "engine/transfer.h"
+#include "transport/region_table.h"
 
 namespace fairway::engine {
 
@@ -81,6 +82,7 @@ class Peer {
   [[nodiscard]] std::uint32_t notifications_delivered() const { return notifications_delivered_; }
   [[nodiscard]] std::string text() const;
   [[nodiscard]] Route route_for(const Request& request) const;
+  [[nodiscard]] std::uint8_t memory_kinds(const Request& request) const;  // a bit each, of both sides
   void explain_links(Explanation& out, const Route* route, std::uint64_t used) const;
   void explain_way(Explanation& out, const Route& route, const Request& request);  // through each transport taken
   void collect(Metrics& out) const;
@@ -169,6 +171,8 @@ class Peer {
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
   void on_event(std::span<const std::byte> body);
+  ErrorCode resolve_for_cpu(RegionId region, std::uint64_t offset, std::uint64_t length, Access needed,
+                            transport::RegionTable::Resolved& out) const;
   void serve_put(std::span<const std::byte> body);
   void serve_get(std::span<const std::byte> body);
   void serve_atomic(std::span<const std::byte> body);

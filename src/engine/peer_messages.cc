@@ -41,7 +41,12 @@ bool Peer::announce_sends() {
     Transfer& t = transfer(slot);
     if (t.phase == Phase::waiting) break;
     const std::size_t eager_limit = record_limit();
-    const bool eager = t.total <= eager_limit && !(t.request.options.checksum && t.total > 0);
+    const Slice& from = std::get<Extent>(t.request.layout).local;
+    transport::RegionTable::Resolved local;
+    const bool found = worker_.services().regions.resolve(from.region, from.offset, from.length, Access::none, local) ==
+                       ErrorCode::ok;
+    const bool eager = t.total <= eager_limit && !(t.request.options.checksum && t.total > 0) &&
+                       (t.total == 0 || reached_by_cpu(local.kind));
     const std::uint32_t cost = cost_of(t.total, eager);
     if (unexpected_cost_there_ + cost > unexpected_room_there_) break;
     const std::uint32_t record = worker_.records().acquire();
@@ -49,11 +54,7 @@ bool Peer::announce_sends() {
     const TransferId id = worker_.services().transfers.id(slot);
     writer.put(send_sequence_++).put(t.request.tag).put(id.slot).put(id.generation);
     if (eager) {
-      const Slice& from = std::get<Extent>(t.request.layout).local;
-      transport::RegionTable::Resolved local;
-      if (worker_.services().regions.resolve(from.region, from.offset, from.length, Access::none, local) ==
-          ErrorCode::ok)
-        writer.put_bytes(std::span(local.address, from.length));
+      if (found) writer.put_bytes(std::span(local.address, from.length));
       t.bytes_done = t.bytes_posted = t.total;
     } else {
       writer.put(t.total);
@@ -84,6 +85,7 @@ void Peer::on_send_clear(std::span<const std::byte> body) {
   if (!error) return fail(sender.slot, error);
   t->rendezvous.remote_window = remote;
   std::get<Extent>(t->request.layout).remote = {remote, 0};
+  t->bytes_done = t->bytes_posted = 0;
   t->phase = Phase::queued;
   push(queue_of(*t), sender.slot);
 }
@@ -199,7 +201,8 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
   transport::RegionTable::Resolved local;
   const ErrorCode code = services.regions.resolve(into.region, into.offset, message.length, Access::none, local);
   if (code != ErrorCode::ok) return finish_receive(slot, {code, "the receive's memory is gone"});
-  if (message.eager) {
+  // Into a device's memory the sender writes after all, as if it had only been announced.
+  if (message.eager && (message.length == 0 || reached_by_cpu(local.kind))) {
     if (!message.payload.empty()) std::memcpy(local.address, message.payload.data(), message.payload.size());
     t.bytes_done = message.length;
     return finish_receive(slot, {});
@@ -220,8 +223,12 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
   memory.memory_offset = file.offset;
   std::vector<std::uint64_t> handles;
   for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) {
+    if (!reaches(worker_.transport_at(i), memory.kind)) {
+      handles.push_back(kNotRegistered);
+      continue;
+    }
     auto registered = worker_.transport_at(i).register_memory(memory);
-    handles.push_back(registered ? registered->handle : 0);
+    handles.push_back(registered ? registered->handle : kNotRegistered);
     if (registered && !registered->keys.empty())
       description.keys.push_back({worker_.index(), std::string(worker_.transport_at(i).name()), registered->keys});
   }

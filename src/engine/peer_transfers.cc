@@ -141,7 +141,29 @@ Route Peer::route_for(const Request& request) const {
   std::array<LinkView, kMaxLinks> views;
   for (std::size_t i = 0; i < links_.size(); ++i) views[i] = links_[i].view();
   const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
-  return route({op_of(request.operation), bytes}, std::span(views.data(), links_.size()));
+  return route({op_of(request.operation), bytes, memory_kinds(request)}, std::span(views.data(), links_.size()));
+}
+
+std::uint8_t Peer::memory_kinds(const Request& request) const {
+  std::uint8_t kinds = 0;
+  const auto add = [&](const auto& table, RegionId id) {
+    transport::RegionTable::Resolved found;
+    if (table.resolve(id, 0, 0, Access::none, found) == ErrorCode::ok)
+      kinds |= static_cast<std::uint8_t>(1u << static_cast<unsigned>(found.kind));
+  };
+  const Services& services = worker_.services();
+  const auto add_block = [&](const Block& block) {
+    add(services.regions, block.local);
+    add(services.remotes, {block.remote.slot, block.remote.generation});
+  };
+  if (is_atomic(request.operation)) {
+    add(services.remotes, {request.target.region.slot, request.target.region.generation});
+  } else if (const auto* extents = std::get_if<std::span<const Extent>>(&request.layout)) {
+    for (std::uint64_t i = 0; i < extents->size(); ++i) add_block(block_at(request.layout, i));
+  } else {
+    add_block(block_at(request.layout, 0));
+  }
+  return kinds;
 }
 
 bool Peer::post_transfers() {
@@ -180,7 +202,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (!take_credit(t)) return Turn::no_credit;
   const std::span<LinkView> views(views_.data(), links_.size());
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    t.route = route({op_of(t.request.operation), t.total}, views);
+    t.route = route({op_of(t.request.operation), t.total, memory_kinds(t.request)}, views);
     t.route_version = route_version_;
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });

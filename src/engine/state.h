@@ -57,6 +57,7 @@ struct Engine::State final : control::Observer {
   void answer_lookup(control::SessionId session, std::uint64_t token, const std::string& name);
 
   // ---- engine_transfers.cc ----
+  MemoryKind kind_of(const void* address, MemoryKind said) const;
   Status check(const Request& request) const;
   Result<TransferId> submit_one(const Request& request);
 

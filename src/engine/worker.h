@@ -20,6 +20,15 @@
 
 namespace fairway::engine {
 
+// In place of a transport's handle to a region of a kind that it does not reach.
+inline constexpr std::uint64_t kNotRegistered = 0;
+
+inline bool reaches(const transport::Transport& transport, MemoryKind kind) {
+  for (const transport::Device& device : transport.devices())
+    if ((device.capabilities.memory_kinds >> static_cast<unsigned>(kind) & 1) != 0) return true;
+  return false;
+}
+
 class Worker;
 
 // What workers use of their engine. All members outlive the workers; each is safe for any thread.

@@ -22,7 +22,7 @@ void Worker::register_scratch() {
     memory.size_bytes = size;
     memory.access = Access::read | Access::write;
     auto registered = transport->register_memory(memory);
-    handles.push_back(registered ? registered->handle : 0);
+    handles.push_back(registered ? registered->handle : kNotRegistered);
   }
   locals_[id->slot].handles = std::move(handles);
 }
@@ -84,8 +84,10 @@ void Worker::continue_removals() {
     auto& handles = locals_[removal.id.slot].handles;
     if (!removal.posted) {
       removal.posted = true;
-      removal.transports_left = static_cast<std::uint32_t>(handles.size());
-      for (std::uint16_t t = 0; t < handles.size(); ++t) transports_[t]->deregister(handles[t]);
+      removal.transports_left =
+          static_cast<std::uint32_t>(handles.size() - static_cast<std::size_t>(std::count(handles.begin(), handles.end(), kNotRegistered)));
+      for (std::uint16_t t = 0; t < handles.size(); ++t)
+        if (handles[t] != kNotRegistered) transports_[t]->deregister(handles[t]);
       again();
     }
     std::erase_if(removal.peers_left, [&](std::uint32_t slot) { return peers_[slot] == nullptr; });
@@ -114,6 +116,11 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
   remote = {bounds->generation, peer.id(), description, {}};
   remote.handles.resize(transports_.size());
   known_[place_of(peer.id(), description.region)] = bounds->slot;
+  // A device's memory takes milliseconds to be reached, so that begins now; what fails here is told by the first use.
+  if (!reached_by_cpu(description.kind))
+    for (std::uint16_t t = 0; t < transports_.size(); ++t)
+      if (reaches(*transports_[t], description.kind))
+        (void)remote_handle(peer, {bounds->slot, bounds->generation}, t);
   return {bounds->slot, bounds->generation};
 }
 

@@ -6,7 +6,7 @@ namespace fairway::transport {
 
 ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Slice& slice, const RegionId* remote,
                   Command& out) {
-  out = {slice, {}, nullptr, 0};
+  out = {slice, {}, nullptr, 0, MemoryKind::host};
   if ((can.operations & static_cast<std::uint8_t>(slice.op)) == 0) return ErrorCode::unsupported;
   const bool moves = slice.op == Op::write || slice.op == Op::read || slice.op == Op::write_immediate;
   if (!moves || slice.shape == Shape::contiguous) {
@@ -30,6 +30,7 @@ ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Sli
   if (!local) return ErrorCode::revoked;
   out.local_begin = local->address;
   out.local_size = local->size_bytes;
+  out.local_kind = local->kind;
   return slice.local >= local->address && slice.local <= local->address + local->size_bytes ? ErrorCode::ok
                                                                                             : ErrorCode::out_of_range;
 }

@@ -14,6 +14,7 @@ struct Command {
   RegionId region;                   // at the target
   std::byte* local_begin = nullptr;  // the initiator's registered memory: every block must lie in it
   std::uint64_t local_size = 0;
+  MemoryKind local_kind = MemoryKind::host;
 };
 
 // Fills `out` with `slice`, whose remote handle names `remote`, made regular (a count of one where there is one block).

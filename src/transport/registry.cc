@@ -4,6 +4,7 @@
 #include <array>
 #include <string_view>
 
+#include "transport/cuda/cuda.h"
 #include "transport/loopback/loopback.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -12,7 +13,7 @@
 namespace fairway::transport {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames{"loopback", "shm", "tcp"};
+constexpr std::array<std::string_view, 4> kNames{"loopback", "shm", "cuda", "tcp"};
 
 }  // namespace
 
@@ -36,6 +37,7 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
     transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
   if (wanted("shm"))
     transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
+  if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime));
   if (wanted("tcp")) {
     TcpOptions tcp;
     const std::size_t colon = options.listen.rfind(':');

@@ -11,9 +11,7 @@ FAIRWAY_CLAIMS(Atomic);
 namespace {
 
 std::uint64_t value_at(Buffer& buffer, std::size_t offset) {
-  std::uint64_t value = 0;
-  std::memcpy(&value, buffer.data() + offset, 8);
-  return value;
+  return buffer.word(offset);
 }
 
 Slice atomic(Op op, const UpLink& link, std::uint32_t token, std::uint64_t remote, std::uint64_t offset,
@@ -37,8 +35,8 @@ TEST_P(Atomic, AddsFromTwoSidesLoseNothingAndReturnEachOldValueOnce) {
     const auto& can = world.a().can(from_a.front());
     if (!native(can, Op::fetch_add)) GTEST_SKIP() << "the device has no atomics";
     Buffer near(64), far(64);
-    std::memset(near.data(), 0, 64);
-    std::memset(far.data(), 0, 64);
+    near.set(std::byte{0});
+    far.set(std::byte{0});
     const Memory at_a = world.a().remember(near, Access::atomic), at_b = world.b().remember(far, Access::atomic);
     const std::uint64_t to_b = world.a().import(at_b), to_a = world.b().import(at_a);
     constexpr std::uint32_t kCount = 50;
@@ -66,7 +64,7 @@ TEST_P(Atomic, CompareSwapSwapsOnlyWhatItExpects) {
     const UpLink link = world.a().wait_links(world.links()).front();
     if (!native(world.a().can(link), Op::compare_swap)) GTEST_SKIP() << "the device has no atomics";
     Buffer far(64);
-    std::memset(far.data(), 0, 64);
+    far.set(std::byte{0});
     const Memory remote = world.b().remember(far, Access::atomic);
     const std::uint64_t handle = world.a().import(remote);
     Slice made = atomic(Op::compare_swap, link, 1, handle, 0, 77, 0);

@@ -7,9 +7,21 @@
 #include <string>
 #include <vector>
 
+#include "fairway/memory.h"
+
 #include "sys/memory_file.h"
 
 namespace fairway::conformance {
+
+// A device's memory, for buffers whose bytes no CPU reaches.
+class Placement {
+ public:
+  virtual ~Placement() = default;
+  virtual std::byte* allocate(std::size_t size) = 0;
+  virtual void free(std::byte* place) = 0;
+  virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
+  virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
+};
 
 // Memory that shows every byte that moved: a pattern by position and seed inside, poison in the margins. An `offset`
 // makes its start unaligned. A value; stays where it is once made.
@@ -20,6 +32,7 @@ class Buffer {
 
   // Where a world wants the memory of buffers made from now on: in files that peers can map, or private.
   static inline bool in_files = false;
+  static inline Placement* placement = nullptr;  // or in a device's
 
   explicit Buffer(std::size_t size, std::size_t offset = 0) : size_(size) {
     const std::size_t whole = size + 2 * kMargin + 64;
@@ -29,11 +42,17 @@ class Buffer {
     std::memset(bytes_.data(), static_cast<int>(kPoison), whole);
     const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data()) + kMargin;
     begin_ = bytes_.data() + ((address + 63) / 64 * 64 - address) + kMargin + offset % 64;
+    if (on_ != nullptr) place_ = on_->allocate(whole);
+    upload();
+  }
+  ~Buffer() {
+    if (on_ != nullptr) on_->free(place_);
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  std::byte* data() { return begin_; }
+  std::byte* data() { return on_ == nullptr ? begin_ : place_ + (begin_ - bytes_.data()); }
+  MemoryKind kind() const { return on_ == nullptr ? MemoryKind::host : MemoryKind::device; }
   std::size_t size() const { return size_; }
   int file() const { return file_.fd(); }  // -1: none
   std::uint64_t file_offset() const { return static_cast<std::uint64_t>(begin_ - bytes_.data()); }
@@ -43,23 +62,39 @@ class Buffer {
     return static_cast<std::byte>(mixed >> (8 * (position % 8)) >> 3 ^ position);
   }
   void fill(std::uint64_t seed) {
+    download();
     for (std::size_t i = 0; i < size_; ++i) begin_[i] = pattern(seed, i);
+    upload();
   }
-  void poison() { std::memset(begin_, static_cast<int>(kPoison), size_); }
+  void poison() { set(kPoison); }
+  void set(std::byte value) {
+    download();
+    std::memset(begin_, static_cast<int>(value), size_);
+    upload();
+  }
+  std::uint64_t word(std::size_t offset) const {
+    download();
+    std::uint64_t value = 0;
+    std::memcpy(&value, begin_ + offset, sizeof value);
+    return value;
+  }
 
   // Empty when [from, from + length) holds `seed`'s pattern from `position` on; else what is wrong.
   std::string holds(std::uint64_t seed, std::size_t from, std::size_t length, std::uint64_t position) const {
+    download();
     for (std::size_t i = 0; i < length; ++i)
       if (begin_[from + i] != pattern(seed, position + i)) return "wrong byte at " + std::to_string(from + i);
     return {};
   }
   // Empty when [from, from + length) and the margins are as poison() left them.
   std::string untouched(std::size_t from, std::size_t length) const {
+    download();
     for (std::size_t i = 0; i < length; ++i)
       if (begin_[from + i] != kPoison) return "a stray byte at " + std::to_string(from + i);
     return margins();
   }
   std::string margins() const {
+    download();
     for (const std::byte* at = bytes_.data(); at < begin_; ++at)
       if (*at != kPoison) return "a stray byte " + std::to_string(begin_ - at) + " before the memory";
     for (const std::byte* at = begin_ + size_; at < bytes_.data() + bytes_.size(); ++at)
@@ -68,7 +103,16 @@ class Buffer {
   }
 
  private:
-  std::vector<std::byte> own_;
+  void upload() {
+    if (on_ != nullptr) on_->upload(place_, bytes_);
+  }
+  void download() const {
+    if (on_ != nullptr) on_->download(bytes_, place_);
+  }
+
+  Placement* const on_ = placement;
+  std::byte* place_ = nullptr;
+  std::vector<std::byte> own_;  // of a device's memory, its copy
   sys::MemoryFile file_;
   std::span<std::byte> bytes_;
   std::size_t size_;

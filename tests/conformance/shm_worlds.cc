@@ -1,9 +1,7 @@
 #include <string>
 #include <vector>
 
-#include <dirent.h>
-#include <sys/socket.h>
-
+#include "conformance/local_links.h"
 #include "conformance/world.h"
 #include "sys/system_runtime.h"
 #include "transport/shm/shm.h"
@@ -11,24 +9,6 @@
 // Two sides in one process, with each way to reach memory. A link is cut at its local socket.
 namespace fairway::conformance {
 namespace {
-
-// The ends of local connections that this process has open.
-std::vector<int> local_connections() {
-  std::vector<int> found;
-  DIR* folder = ::opendir("/proc/self/fd");
-  if (folder == nullptr) return found;
-  while (const dirent* entry = ::readdir(folder)) {
-    const int fd = std::atoi(entry->d_name);
-    int domain = 0, type = 0, listens = 0;
-    socklen_t size = sizeof(int);
-    if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX &&
-        ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET &&
-        ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens == 0)
-      found.push_back(fd);
-  }
-  ::closedir(folder);
-  return found;
-}
 
 class ShmWorld final : public World {
  public:
@@ -51,9 +31,7 @@ class ShmWorld final : public World {
   }
   std::size_t links() const override { return 1; }
   bool break_link(std::uint64_t) override {
-    const std::vector<int> ends = local_connections();
-    for (const int fd : ends) ::shutdown(fd, SHUT_RDWR);
-    return !ends.empty();
+    return cut_local_links();
   }
 
  private:

@@ -118,7 +118,7 @@ void Side::pause(bool on) {
 
 Memory Side::remember(Buffer& buffer, Access access) {
   Memory memory{&buffer, {}, 0, access, {}, {}};
-  const Result<RegionId> id = regions_.add(buffer.data(), buffer.size(), MemoryKind::host, access);
+  const Result<RegionId> id = regions_.add(buffer.data(), buffer.size(), buffer.kind(), access);
   if (!id) return memory;
   memory.region = *id;
   memory.held = std::shared_ptr<void>(this, [id = *id](void* self) {
@@ -130,6 +130,7 @@ Memory Side::remember(Buffer& buffer, Access access) {
   description.id = *id;
   description.address = buffer.data();
   description.size_bytes = buffer.size();
+  description.kind = buffer.kind();
   description.access = access;
   description.memory_fd = buffer.file();
   description.memory_offset = buffer.file_offset();

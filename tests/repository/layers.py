@@ -14,6 +14,9 @@ ALLOWED = {
     "src/control": ["core", "sys"],
     "src/transport": ["core", "sys"],
     "src/transport/*": ["core", "sys", "transport"],
+    # Both are the transport between processes of one host, with and without a GPU's driver.
+    "src/transport/shm": ["core", "sys", "transport", "transport/host"],
+    "src/transport/cuda": ["core", "sys", "transport", "transport/host"],
     "src/engine": ["core", "sys", "topology", "control", "transport"],
     # The simulated network is one more wire under loopback, the executable specification of the contract.
     "src/sim": ["core", "sys", "topology", "control", "transport", "transport/loopback", "engine"],
@@ -41,7 +44,8 @@ def home(path):
     """The row of ALLOWED that a file falls under, and the file's own folder."""
     parts = path.parts
     if parts[:2] == ("src", "transport") and len(parts) > 3:
-        return "src/transport/*", "/".join(parts[1:3])
+        own = "/".join(parts[:3])
+        return own if own in ALLOWED else "src/transport/*", "/".join(parts[1:3])
     if parts[0] == "src":
         return "/".join(parts[:2]), parts[1]
     if parts[0] == "plugins":

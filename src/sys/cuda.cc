@@ -1,0 +1,72 @@
+#include "sys/cuda.h"
+
+#include <cstdlib>
+#include <mutex>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+namespace fairway::sys {
+namespace {
+
+constexpr int kOldest = 12000;
+
+Status none(const std::string& why) {
+  return {ErrorCode::unsupported, "no CUDA: " + why};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& path) {
+  std::string library = path;
+  if (library.empty()) {
+    const char* named = std::getenv("FAIRWAY_CUDA_DRIVER");
+    library = named != nullptr && *named != '\0' ? named : "libcuda.so.1";
+  }
+  static std::mutex mutex;  // guards both
+  static std::weak_ptr<const CudaDriver> opened;
+  static std::string opened_as;
+  const std::lock_guard lock(mutex);
+  if (auto known = opened.lock(); known && opened_as == library) return known;
+
+  std::shared_ptr<CudaDriver> driver(new CudaDriver);
+  driver->library_ = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (driver->library_ == nullptr) return none(fmt::format("the driver's library does not load ({})", ::dlerror()));
+  std::string missing;
+  const auto find = [&](auto& entry, const char* name) {
+    void* symbol = ::dlsym(driver->library_, name);
+    if (symbol == nullptr) missing = name;
+    entry = reinterpret_cast<std::remove_reference_t<decltype(entry)>>(symbol);
+  };
+#define FAIRWAY_CUDA_FIND(name, arguments) find(driver->table_.name, #name);
+  FAIRWAY_CUDA_ENTRIES(FAIRWAY_CUDA_FIND)
+#undef FAIRWAY_CUDA_FIND
+  if (!missing.empty()) return none(fmt::format("{} has no {}: a driver of CUDA 12 or newer is needed", library, missing));
+  const Table& cu = driver->table_;
+  if (const Status status = driver->check(cu.cuInit(0), "cuInit"); !status) return none(status.message());
+  if (const Status status = driver->check(cu.cuDriverGetVersion(&driver->version_), "cuDriverGetVersion"); !status)
+    return none(status.message());
+  if (driver->version_ < kOldest)
+    return none(fmt::format("the driver speaks CUDA {}.{}, 12.0 or newer is needed", driver->version_ / 1000,
+                            driver->version_ % 1000 / 10));
+  if (const Status status = driver->check(cu.cuDeviceGetCount(&driver->devices_), "cuDeviceGetCount"); !status)
+    return none(status.message());
+  if (driver->devices_ == 0) return none("the driver shows no device (CUDA_VISIBLE_DEVICES may hide them)");
+  opened = driver;
+  opened_as = library;
+  return std::shared_ptr<const CudaDriver>(std::move(driver));
+}
+
+// A driver that has started threads of its own is never unloaded.
+CudaDriver::~CudaDriver() = default;
+
+Status CudaDriver::check(int result, const std::string& what) const {
+  if (result == cuda::kSuccess) return {};
+  const char *name = nullptr, *words = nullptr;
+  if (table_.cuGetErrorName != nullptr) table_.cuGetErrorName(result, &name);
+  if (table_.cuGetErrorString != nullptr) table_.cuGetErrorString(result, &words);
+  return {ErrorCode::system_error, fmt::format("{}: {} ({})", what, words != nullptr ? words : "unknown error",
+                                               name != nullptr ? name : std::to_string(result))};
+}
+
+}  // namespace fairway::sys

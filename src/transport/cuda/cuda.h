@@ -1,0 +1,15 @@
+#pragma once
+
+#include <memory>
+
+#include "core/runtime.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace fairway::transport {
+
+// One worker's transport for memory of NVIDIA GPUs between processes of one host, or within one. What is not a GPU's it
+// moves as shm does. `regions` and `runtime` outlive it. probe() says why there is none.
+std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime);
+
+}  // namespace fairway::transport

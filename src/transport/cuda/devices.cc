@@ -1,0 +1,63 @@
+#include "transport/cuda/devices.h"
+
+namespace fairway::transport::cuda {
+
+Devices::Devices(std::shared_ptr<const CudaDriver> driver) : driver_(std::move(driver)) {
+  const CudaDriver& cu = *driver_;
+  for (int i = 0; i < cu.devices(); ++i) {
+    One one;
+    std::array<char, 256> name{};
+    if (cu->cuDeviceGet(&one.handle, i) != 0 || cu->cuDeviceGetUuid_v2(&one.uuid, one.handle) != 0) one.failed = true;
+    if (cu->cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, one.handle) == 0) one.name = name.data();
+    all_.push_back(std::move(one));
+  }
+}
+
+Devices::~Devices() {
+  for (const One& one : all_)
+    if (one.context != nullptr) (*driver_)->cuDevicePrimaryCtxRelease_v2(one.handle);
+}
+
+std::optional<int> Devices::find(const sys::cuda::Uuid& uuid) const {
+  for (int i = 0; i < count(); ++i)
+    if (this->uuid(i) == uuid) return i;
+  return {};
+}
+
+Result<sys::cuda::Context> Devices::use(int device) {
+  if (device < 0 || device >= count()) return Status(ErrorCode::not_found, "no such CUDA device");
+  const std::lock_guard lock(mutex_);
+  One& one = all_[static_cast<std::size_t>(device)];
+  if (one.context != nullptr) return one.context;
+  const Status status = driver_->check((*driver_)->cuDevicePrimaryCtxRetain(&one.context, one.handle),
+                                       "the context of GPU " + std::to_string(device));
+  if (!status) return status;
+  return one.context;
+}
+
+Status Devices::reach(int device, int other) {
+  if (device == other) return {};
+  const auto from = use(device);
+  const auto to = use(other);
+  if (!from || !to) return from ? to.status() : from.status();
+  const CudaDriver& cu = *driver_;
+  int can = 0;
+  Status status = cu.check(cu->cuDeviceCanAccessPeer(&can, device, other), "asking for peer access");
+  if (!status) return status;
+  if (can == 0)
+    return {ErrorCode::unsupported, "GPU " + std::to_string(device) + " does not reach GPU " + std::to_string(other)};
+  const Current current(cu, *from);
+  const int result = cu->cuCtxEnablePeerAccess(*to, 0);
+  if (result == sys::cuda::kErrorPeerAccessAlreadyEnabled) return {};
+  return cu.check(result, "enabling peer access");
+}
+
+Current::Current(const CudaDriver& driver, sys::cuda::Context context)
+    : driver_(driver), pushed_(driver->cuCtxPushCurrent_v2(context) == sys::cuda::kSuccess) {}
+
+Current::~Current() {
+  sys::cuda::Context popped = nullptr;
+  if (pushed_) driver_->cuCtxPopCurrent_v2(&popped);
+}
+
+}  // namespace fairway::transport::cuda

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sys/cuda.h"
+
+namespace fairway::transport::cuda {
+
+using sys::CudaDriver;
+
+// The devices that this process sees, each with its primary context once that is in use: the one that the CUDA runtime
+// and every framework on it share. Any thread.
+class Devices {
+ public:
+  explicit Devices(std::shared_ptr<const CudaDriver> driver);
+  ~Devices();
+  Devices(const Devices&) = delete;
+  Devices& operator=(const Devices&) = delete;
+
+  const CudaDriver& driver() const { return *driver_; }
+  int count() const { return static_cast<int>(all_.size()); }
+  const sys::cuda::Uuid& uuid(int device) const { return all_[static_cast<std::size_t>(device)].uuid; }
+  const std::string& name(int device) const { return all_[static_cast<std::size_t>(device)].name; }
+  std::optional<int> find(const sys::cuda::Uuid& uuid) const;  // nothing: hidden from this process, or another host's
+  // Its context; the first use may take a second, so not on a data path.
+  Result<sys::cuda::Context> use(int device);
+  // From `device`'s engines to `other`'s memory. Ok also when it was so before.
+  Status reach(int device, int other);
+
+ private:
+  struct One {
+    sys::cuda::Device handle = 0;
+    sys::cuda::Uuid uuid{};
+    std::string name;
+    sys::cuda::Context context = nullptr;
+    bool failed = false;
+  };
+  std::shared_ptr<const CudaDriver> driver_;
+  std::mutex mutex_;  // guards contexts
+  std::vector<One> all_;
+};
+
+// The device's context as the calling thread's, for as long as this lives; what was current before comes back.
+class Current {
+ public:
+  Current(const CudaDriver& driver, sys::cuda::Context context);
+  ~Current();
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const CudaDriver& driver_;
+  bool pushed_;
+};
+
+}  // namespace fairway::transport::cuda

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "sys/fd.h"
+#include "transport/cuda/devices.h"
+#include "transport/cuda/handle.h"
+#include "transport/host/mover.h"
+
+namespace fairway::transport::cuda {
+
+// A peer's allocation in this process: opened once for each device here that copies from or to it, on the janitor, since
+// the driver may take milliseconds or wait for a kernel. The worker looks at what has become of it.
+class Foreign final : public host::Mover::Foreign {
+ public:
+  enum class State : std::uint8_t { unopened, opening, ready, refused };
+  struct View {
+    std::atomic<State> state{State::unopened};
+    std::byte* base = nullptr;  // once ready
+    std::string why;            // once refused
+  };
+
+  Foreign(std::shared_ptr<Devices> devices, Handle handle, bool ours);
+  ~Foreign() override;  // where the driver may block: the janitor's
+
+  const Handle& handle() const { return handle_; }
+  [[nodiscard]] bool ours() const { return ours_; }  // this process's own
+  View& view(int device) { return views_[static_cast<std::size_t>(device)]; }
+  void give(sys::Fd file, const std::string& why_none);
+  [[nodiscard]] bool wants_file() const { return !ours_ && handle_.way == Way::file && !given_; }
+  void open(int device);  // the janitor
+  std::string text() const;
+
+ private:
+  Status map(int device, std::byte*& base);
+  Status map_file(int device, std::byte*& base);
+
+  std::shared_ptr<Devices> devices_;
+  const Handle handle_;
+  const bool ours_;
+  bool given_ = false;  // worker
+  sys::Fd file_;        // worker until given, then the janitor
+  std::string no_file_;
+  std::vector<View> views_;               // by device
+  std::uint64_t mapped_ = 0;              // of a file: its one place
+  sys::cuda::Allocation allocation_ = 0;  // of a file
+  bool has_allocation_ = false;
+};
+
+}  // namespace fairway::transport::cuda

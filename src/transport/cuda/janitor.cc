@@ -1,0 +1,42 @@
+#include "transport/cuda/janitor.h"
+
+#include <utility>
+
+namespace fairway::transport::cuda {
+
+Janitor::~Janitor() {
+  task_.reset();
+  while (work_one()) {
+  }
+}
+
+void Janitor::post(std::function<void()> job) {
+  const std::lock_guard lock(mutex_);
+  jobs_.push_back(std::move(job));
+  if (!task_) {
+    TaskOptions options;
+    options.name = "fairway-cuda";
+    options.spin_ns = 0;
+    auto task = runtime_.executor.start(options, *this);
+    if (task) task_ = std::move(*task);
+  }
+  if (task_) task_->wake();
+}
+
+bool Janitor::work_one() {
+  std::function<void()> job;
+  {
+    const std::lock_guard lock(mutex_);
+    if (jobs_.empty()) return false;
+    job = std::move(jobs_.front());
+    jobs_.pop_front();
+  }
+  job();
+  return true;
+}
+
+Time Janitor::step(Time now) {
+  return work_one() ? now : kNever;
+}
+
+}  // namespace fairway::transport::cuda

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "transport/cuda/devices.h"
+#include "transport/cuda/handle.h"
+#include "transport/host/mover.h"
+#include "transport/memory.h"
+
+namespace fairway::transport::cuda {
+
+// What is known of a pointer by asking the driver: some microseconds, no context needed.
+struct Pointer {
+  std::optional<MemoryKind> kind;  // nothing: not the driver's
+  int device = -1;
+  std::uint64_t allocation = 0;  // its number, never used twice in a process
+  std::uint64_t base = 0, size = 0;
+  bool ipc = false, file = false;  // ways in which it may be lent
+};
+Pointer look_at(const CudaDriver& driver, const void* address);
+
+// This process's regions in the driver's memory, and the handles of the allocations that they lie in: each is made once,
+// by the first region, and kept until the last is gone. Any thread.
+class Lender {
+ public:
+  Lender(std::shared_ptr<Devices> devices, const ProcessToken& process)
+      : devices_(std::move(devices)), process_(process) {}
+
+  Result<std::optional<host::Mover::Lent>> lend(const MemoryDescription& memory);
+  void take_back(RegionId region);
+  const ProcessToken& process() const { return process_; }
+  int device_of(RegionId region) const;  // -1: not in a device's memory
+
+ private:
+  struct Allocation {
+    std::uint32_t regions = 0;
+    std::vector<std::byte> handle;
+    std::shared_ptr<sys::Fd> file;
+  };
+  struct Place {
+    std::uint64_t allocation = 0;
+    int device = -1;
+  };
+  Status make(const Pointer& pointer, Allocation& out);
+
+  std::shared_ptr<Devices> devices_;
+  const ProcessToken process_;
+  mutable std::mutex mutex_;  // guards both
+  std::unordered_map<std::uint64_t, Place> regions_;
+  std::unordered_map<std::uint64_t, Allocation> allocations_;
+};
+
+}  // namespace fairway::transport::cuda

@@ -1,0 +1,141 @@
+#include "transport/cuda/mover.h"
+
+#include <algorithm>
+
+#include "transport/cuda/cuda.h"
+#include "transport/host/transport.h"
+
+namespace fairway::transport::cuda {
+namespace {
+
+using State = Foreign::State;
+
+// What is queued at most at once: a few milliseconds' worth, since a peer that takes its memory back waits for it.
+constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
+constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
+
+// Of this process, for as long as it lives.
+const ProcessToken& own_process(Runtime& runtime) {
+  static const ProcessToken token = [&] {
+    ProcessToken random{};
+    runtime.rng.fill(random);
+    return random;
+  }();
+  return token;
+}
+
+}  // namespace
+
+CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
+    : devices_(std::make_shared<Devices>(std::move(driver))),
+      lender_(devices_, own_process(runtime)),
+      ready_(static_cast<std::size_t>(devices_->count())),
+      janitor_(runtime) {}
+
+CudaMover::~CudaMover() = default;
+
+Status CudaMover::attach(Task& task) {
+  task_ = &task;
+  return {};
+}
+
+std::uint8_t CudaMover::memory_kinds() const {
+  return 1 << static_cast<unsigned>(MemoryKind::pinned) | 1 << static_cast<unsigned>(MemoryKind::device) |
+         1 << static_cast<unsigned>(MemoryKind::managed);
+}
+
+std::optional<MemoryKind> CudaMover::kind_of(const void* address) const {
+  return look_at(devices_->driver(), address).kind;
+}
+
+std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte> bytes) {
+  Handle handle;
+  if (auto decoded = decode(bytes))
+    handle = std::move(*decoded);
+  else
+    handle.why = decoded.status().message();
+  const bool ours = handle.process == lender_.process();
+  // Its end may block in the driver.
+  std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, std::move(handle), ours),
+                                         [this](cuda::Foreign* ends) { janitor_.post([ends] { delete ends; }); });
+  std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
+  foreigns_.push_back(foreign);
+  return foreign;
+}
+
+bool CudaMover::wants_file(const Mover::Foreign& foreign) const {
+  return static_cast<const cuda::Foreign&>(foreign).wants_file();
+}
+
+void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) {
+  static_cast<cuda::Foreign&>(foreign).give(std::move(file), why_none);
+}
+
+// The device that copies: the local memory's own, else the peer's where it is seen here.
+host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, Path& out, std::string& why) {
+  auto* remote = static_cast<cuda::Foreign*>(foreign);
+  const int own = lender_.device_of(local);
+  int device = own;
+  if (own < 0) device = remote == nullptr ? 0 : devices_->find(remote->handle().device).value_or(0);
+  out.device = static_cast<std::uint32_t>(device);
+  out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
+  Device& ready = ready_[static_cast<std::size_t>(device)];
+  switch (ready.state.load(std::memory_order_acquire)) {
+    case State::unopened: open_device(device); return Readiness::opening;
+    case State::opening: return Readiness::opening;
+    case State::refused: why = ready.why; return Readiness::refused;
+    case State::ready: break;
+  }
+  if (remote == nullptr) return Readiness::ready;
+  cuda::Foreign::View& view = remote->view(device);
+  switch (view.state.load(std::memory_order_acquire)) {
+    case State::unopened:
+      for (const auto& each : foreigns_)
+        if (const auto held = each.lock(); held.get() == remote) open_view(held, device);
+      return Readiness::opening;
+    case State::opening: return Readiness::opening;
+    case State::refused: why = "the peer's GPU memory is not reached: " + view.why; return Readiness::refused;
+    case State::ready: break;
+  }
+  out.base = view.base;
+  out.size = remote->handle().size;
+  return Readiness::ready;
+}
+
+void CudaMover::open_device(int device) {
+  ready_[static_cast<std::size_t>(device)].state.store(State::opening, std::memory_order_relaxed);
+  janitor_.post([this, device] {
+    Device& ready = ready_[static_cast<std::size_t>(device)];
+    auto queues = Queues::make(*devices_, device);
+    if (queues)
+      ready.queues = std::move(*queues);
+    else
+      ready.why = queues.status().message();
+    ready.state.store(queues ? State::ready : State::refused, std::memory_order_release);
+    task_->wake();
+  });
+}
+
+void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device) {
+  foreign->view(device).state.store(State::opening, std::memory_order_relaxed);
+  janitor_.post([this, foreign, device] {
+    foreign->open(device);
+    task_->wake();
+  });
+}
+
+std::string CudaMover::way(const Mover::Foreign& foreign) const {
+  return static_cast<const cuda::Foreign&>(foreign).text();
+}
+
+Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) {
+  const Status status = ready_[path.device].queues->start(copies, urgent, out);
+  out.queue += path.device * Queues::kCount;
+  return status;
+}
+
+host::Mover::Readiness CudaMover::look(const Ticket& ticket, std::string& why) {
+  return ready_[ticket.queue / Queues::kCount].queues->look({ticket.queue % Queues::kCount, ticket.serial}, why);
+}
+
+}  // namespace fairway::transport::cuda

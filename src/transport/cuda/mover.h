@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/cuda/devices.h"
+#include "transport/cuda/foreign.h"
+#include "transport/cuda/janitor.h"
+#include "transport/cuda/lender.h"
+#include "transport/cuda/queues.h"
+#include "transport/host/mover.h"
+
+namespace fairway::transport::cuda {
+
+// GPU memory for the host transport. Owner: its worker.
+class CudaMover final : public host::Mover {
+ public:
+  CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver);
+  ~CudaMover() override;
+
+  Status attach(Task& task) override;
+  std::uint8_t memory_kinds() const override;
+  std::optional<MemoryKind> kind_of(const void* address) const override;
+  Result<std::optional<Lent>> lend(const MemoryDescription& memory) override { return lender_.lend(memory); }
+  void take_back(RegionId region) override { lender_.take_back(region); }
+
+  std::shared_ptr<Mover::Foreign> open(std::span<const std::byte> handle) override;
+  bool wants_file(const Mover::Foreign& foreign) const override;
+  void give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) override;
+  Readiness path(RegionId local, Mover::Foreign* foreign, Path& out, std::string& why) override;
+  std::string way(const Mover::Foreign& foreign) const override;
+
+  Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) override;
+  Readiness look(const Ticket& ticket, std::string& why) override;
+
+ private:
+  struct Device {  // its queues, made by the janitor
+    std::atomic<cuda::Foreign::State> state{cuda::Foreign::State::unopened};
+    std::unique_ptr<Queues> queues;
+    std::string why;
+  };
+  void open_device(int device);
+  void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
+
+  std::shared_ptr<Devices> devices_;
+  Lender lender_;
+  Task* task_ = nullptr;
+  std::vector<Device> ready_;  // by device
+  std::vector<std::weak_ptr<cuda::Foreign>> foreigns_;
+  Janitor janitor_;  // ends first
+};
+
+}  // namespace fairway::transport::cuda

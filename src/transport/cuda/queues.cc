@@ -1,0 +1,167 @@
+#include "transport/cuda/queues.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/cuda/kernels.h"
+
+namespace fairway::transport::cuda {
+namespace {
+
+using namespace sys::cuda;
+
+constexpr std::uint32_t kLists = 64;
+constexpr std::size_t kKernelFrom = 8;                   // copies in one batch: below it the copy engine's calls cost less
+constexpr std::uint64_t kKernelBelow = 256 * 1024;       // bytes a copy, on average
+constexpr std::size_t kListed = 2 * Queues::kMaxListed;  // pieces in a list: copies are cut
+constexpr std::uint64_t kLeastPart = 2048;               // bytes of such a piece
+constexpr unsigned kBlocks = 32, kWarps = 16;            // of the kernel: enough for a link, few for the user's own work
+constexpr std::uint32_t kLooksPerQuestion = 1 << 16;     // at a word, before the driver is asked whether it failed
+
+}  // namespace
+
+Result<std::unique_ptr<Queues>> Queues::make(Devices& devices, int device) {
+  const auto context = devices.use(device);
+  if (!context) return context.status();
+  std::unique_ptr<Queues> queues(new Queues(devices, device, *context));
+  if (Status status = queues->set_up(); !status) return status;
+  return queues;
+}
+
+Status Queues::set_up() {
+  const CudaDriver& cu = devices_.driver();
+  const Current current(cu, context_);
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    if (Status status = cu.check(cu->cuStreamCreateWithPriority(&queues_[i].stream, kStreamNonBlocking,
+                                                                i == kUrgent ? -1 : 0), "making a stream");
+        !status)
+      return status;
+  const unsigned flags = kHostPortable | kHostMapped;
+  void* words = nullptr;
+  Status status = cu.check(cu->cuMemHostAlloc(&words, sizeof(Word) * kCount, flags), "pinning memory");
+  if (!status) return status;
+  words_ = static_cast<Word*>(words);
+  std::memset(words, 0, sizeof(Word) * kCount);
+  if (const char* code = copy_kernel(); code != nullptr) {
+    // Without it pages go one by one, so it is no failure.
+    if (cu->cuModuleLoadData(&module_, code) != kSuccess ||
+        cu->cuModuleGetFunction(&kernel_, module_, "fairway_copy_pieces") != kSuccess)
+      kernel_ = nullptr;
+  }
+  if (kernel_ == nullptr) return {};
+  void* lists = nullptr;
+  status = cu.check(cu->cuMemHostAlloc(&lists, sizeof(host::Mover::Copy) * kListed * kLists, flags), "pinning memory");
+  if (!status) return status;
+  lists_ = static_cast<host::Mover::Copy*>(lists);
+  for (std::uint32_t i = 0; i < kLists; ++i) free_lists_.push_back(i);
+  return {};
+}
+
+Queues::~Queues() {
+  const CudaDriver& cu = devices_.driver();
+  const Current current(cu, context_);
+  for (const Queue& queue : queues_)
+    if (queue.stream != nullptr) {
+      cu->cuStreamSynchronize(queue.stream);
+      cu->cuStreamDestroy_v2(queue.stream);
+    }
+  if (module_ != nullptr) cu->cuModuleUnload(module_);
+  if (words_ != nullptr) cu->cuMemFreeHost(words_);
+  if (lists_ != nullptr) cu->cuMemFreeHost(lists_);
+}
+
+// What was queued before a failure is still waited for: its ticket is good, and look() tells of the failure then.
+Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, host::Mover::Ticket& out) {
+  if (!dead_.empty()) return {ErrorCode::system_error, dead_};
+  const CudaDriver& cu = devices_.driver();
+  const Current current(cu, context_);
+  const std::uint32_t index = urgent ? kUrgent : next_bulk_++ % kBulk;
+  Queue& queue = queues_[index];
+  std::uint64_t bytes = 0;
+  for (const auto& copy : copies) bytes += copy.size;
+  Status status;
+  bool queued = false;
+  if (copies.size() >= kKernelFrom && bytes / copies.size() < kKernelBelow && kernel_ != nullptr) free_lists();
+  if (copies.size() >= kKernelFrom && bytes / copies.size() < kKernelBelow && !free_lists_.empty()) {
+    status = copy_by_kernel(queue, copies, bytes);
+    queued = status.is_ok();
+  } else {
+    for (const auto& copy : copies) {
+      status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),
+                                          copy.size, queue.stream),
+                        "a copy by GPU " + std::to_string(device_));
+      if (!status) break;
+      queued = true;
+    }
+  }
+  if (!queued) return status;
+  out = {index, ++queue.serial};
+  if (!status) failures_.push_back({out, status.message()});
+  status = cu.check(cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial),
+                                                queue.serial, 0),
+                    "the word after a copy");
+  if (!status) {
+    cu->cuStreamSynchronize(queue.stream);  // never seen; the copies must be over before anybody is told
+    std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
+    dead_ = status.message();
+    failures_.push_back({out, dead_});
+  }
+  return {};
+}
+
+// Cut so that every warp has something to do.
+Status Queues::copy_by_kernel(Queue& queue, std::span<const host::Mover::Copy> copies, std::uint64_t bytes) {
+  const CudaDriver& cu = devices_.driver();
+  const std::uint32_t list = free_lists_.back();
+  host::Mover::Copy* pieces = lists_ + list * kListed;
+  const std::uint64_t part = std::max(kLeastPart, (bytes / (kListed - copies.size()) + 16) / 16 * 16);
+  std::uint32_t count = 0;
+  for (const auto& copy : copies)
+    for (std::uint64_t done = 0; done < copy.size; done += part)
+      pieces[count++] = {copy.to + done, copy.from + done, std::min(part, copy.size - done)};
+  std::array<void*, 2> arguments{&pieces, &count};
+  const Status status =
+      cu.check(cu->cuLaunchKernel(kernel_, std::min(kBlocks, (count + kWarps - 1) / kWarps), 1, 1, kWarps * 32, 1, 1, 0,
+                                  queue.stream, arguments.data(), nullptr),
+               "the kernel that copies pages");
+  if (!status) return status;
+  free_lists_.pop_back();
+  queue.lists.emplace_back(queue.serial + 1, list);
+  return {};
+}
+
+void Queues::free_lists() {
+  std::string why;
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    while (!queues_[i].lists.empty() &&
+           look({i, queues_[i].lists.front().first}, why) != host::Mover::Readiness::opening) {
+      free_lists_.push_back(queues_[i].lists.front().second);
+      queues_[i].lists.pop_front();
+    }
+}
+
+host::Mover::Readiness Queues::look(const host::Mover::Ticket& ticket, std::string& why) {
+  using Readiness = host::Mover::Readiness;
+  const std::uint32_t now = std::atomic_ref(words_[ticket.queue].serial).load(std::memory_order_acquire);
+  if (static_cast<std::int32_t>(now - ticket.serial) >= 0) {
+    if (failures_.empty()) return Readiness::ready;
+    const auto failed = std::find_if(failures_.begin(), failures_.end(), [&](const Failure& each) {
+      return each.ticket.queue == ticket.queue && each.ticket.serial == ticket.serial;
+    });
+    if (failed == failures_.end()) return Readiness::ready;
+    why = failed->why;
+    return Readiness::refused;
+  }
+  if (dead_.empty() && ++looks_ % kLooksPerQuestion == 0) {
+    const CudaDriver& cu = devices_.driver();
+    const Current current(cu, context_);
+    const int result = cu->cuStreamQuery(queues_[ticket.queue].stream);
+    if (result != kSuccess && result != kErrorNotReady)
+      dead_ = cu.check(result, "GPU " + std::to_string(device_) + " failed").message();
+  }
+  if (dead_.empty()) return Readiness::opening;
+  why = dead_;
+  return Readiness::refused;
+}
+
+}  // namespace fairway::transport::cuda

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transport/cuda/devices.h"
+#include "transport/host/mover.h"
+
+namespace fairway::transport::cuda {
+
+// One device's queues of copies: two for large ones, taken in turn, and one that passes them. Each tells how far it came
+// by a word in host memory that the device writes after the copies. Made on any thread; then owned by the worker.
+class Queues {
+ public:
+  static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kCount = 3;
+  static constexpr std::size_t kMaxListed = 4096;  // copies that one kernel takes
+
+  static Result<std::unique_ptr<Queues>> make(Devices& devices, int device);
+  ~Queues();
+  Queues(const Queues&) = delete;
+  Queues& operator=(const Queues&) = delete;
+
+  Status start(std::span<const host::Mover::Copy> copies, bool urgent, host::Mover::Ticket& out);
+  host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
+  [[nodiscard]] bool has_kernel() const { return kernel_ != nullptr; }
+
+ private:
+  struct alignas(64) Word {
+    std::uint32_t serial;
+  };
+  struct Queue {
+    sys::cuda::Stream stream = nullptr;
+    std::uint32_t serial = 0;  // last given
+    std::deque<std::pair<std::uint32_t, std::uint32_t>> lists;  // serial, list in use until it is over
+  };
+  struct Failure {
+    host::Mover::Ticket ticket;
+    std::string why;
+  };
+  Queues(Devices& devices, int device, sys::cuda::Context context)
+      : devices_(devices), device_(device), context_(context) {}
+  Status set_up();
+  Status copy_by_kernel(Queue& queue, std::span<const host::Mover::Copy> copies, std::uint64_t bytes);
+  void free_lists();
+
+  Devices& devices_;
+  const int device_;
+  const sys::cuda::Context context_;
+  std::array<Queue, kCount> queues_;
+  std::uint32_t next_bulk_ = 0;
+  Word* words_ = nullptr;  // pinned
+  sys::cuda::Module module_ = nullptr;
+  sys::cuda::Function kernel_ = nullptr;
+  host::Mover::Copy* lists_ = nullptr;  // pinned: lists of pieces
+  std::vector<std::uint32_t> free_lists_;
+  std::vector<Failure> failures_;
+  std::string dead_;  // why the device does nothing any more
+  std::uint32_t looks_ = 0;
+};
+
+}  // namespace fairway::transport::cuda

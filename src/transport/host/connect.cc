@@ -1,0 +1,385 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "transport/host/transport.h"
+
+// How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers a
+// local socket, the initiator dials it and sends the segment's descriptor. A stranger gets as far as one hello.
+namespace fairway::transport::host {
+namespace {
+
+constexpr Time kHelloWithin = 2 * kSecond;
+constexpr Time kSettleLook = 200 * kMicrosecond;  // how often to look at sockets while a link is being made
+constexpr Time kCalmLook = kMillisecond;          // and while nobody sleeps: what notices the end of a peer
+constexpr std::size_t kMaxStrangers = 64;
+constexpr std::uint32_t kMaxRegions = 1 << 24;  // of a peer's table
+
+// Takes as long for every wrong token.
+bool same(const Token& a, std::span<const std::byte> b) {
+  std::byte difference{0};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{0};
+}
+
+}  // namespace
+
+Status HostTransport::listen() {
+  if (listener_) return {};
+  Token random;
+  runtime_.rng.fill(random);
+  socket_name_ = "fairway-";
+  for (const std::byte each : random) socket_name_ += fmt::format("{:02x}", std::to_integer<unsigned>(each));
+  auto listener = sys::LocalListener::listen(socket_name_);
+  if (!listener) return listener.status();
+  listener_ = std::move(*listener);
+  return task_->watch(listener_.fd());
+}
+
+Status HostTransport::connect(PeerIndex index, Role role) {
+  if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
+  const auto [at, fresh] = peers_.try_emplace(index);
+  if (!fresh) return {ErrorCode::already_exists, "the peer is connected, or not forgotten yet"};
+  at->second.role = role;
+  if (role == Role::initiator) say(index, Handshake());
+  return {};
+}
+
+void HostTransport::offer(PeerIndex index, Peer& peer) {
+  if (Status status = listen(); !status) return fail_peer(index, peer, status, true);
+  runtime_.rng.fill(peer.dialer);
+  runtime_.rng.fill(peer.listener);
+  peer.socket = socket_name_;
+  make_link(index, peer);
+  Handshake message;
+  message.kind = Handshake::Kind::offer;
+  message.socket = peer.socket;
+  message.dialer = peer.dialer;
+  message.listener = peer.listener;
+  say(index, message);
+}
+
+void HostTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
+  const auto found = peers_.find(index);
+  if (closed_ || found == peers_.end() || found->second.failed) return;
+  Peer& peer = found->second;
+  const Result<Handshake> message = decode_handshake(bytes);
+  if (!message) return fail_peer(index, peer, message.status(), true);
+  if (message->kind == Handshake::Kind::refused)
+    return fail_peer(index, peer, {ErrorCode::unreachable, message->reason}, false);
+  const bool to_acceptor = message->kind == Handshake::Kind::hello;
+  if (to_acceptor != (peer.role == Role::acceptor) || peer.slot != kNoSlot)
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "handshake: out of turn"}, true);
+  if (to_acceptor) return offer(index, peer);
+  peer.socket = message->socket;
+  peer.dialer = message->dialer;
+  peer.listener = message->listener;
+  make_link(index, peer);
+  dial(links_[peer.slot]);
+}
+
+void HostTransport::make_link(PeerIndex index, Peer& peer) {
+  const auto free =
+      std::find_if(links_.begin(), links_.end(), [](const Link& link) { return link.state == LinkState::free; });
+  const auto slot = static_cast<std::uint32_t>(free - links_.begin());
+  if (slot == links_.size()) links_.emplace_back().id.slot = slot;
+  Link& link = links_[slot];
+  link.state = LinkState::waiting;
+  link.peer = index;
+  link.attempt = 0;
+  peer.slot = slot;
+}
+
+// ---- the initiator ----
+
+void HostTransport::dial(Link& link) {
+  Peer& peer = peers_[link.peer];
+  link.state = LinkState::dialing;
+  ++link.attempt;
+  link.deadline = after(runtime_.clock.now(), kHelloWithin);
+  look_at_ = 0;
+  auto pair = std::make_shared<Pair>();
+  auto file = sys::MemoryFile::make(sizeof(Segment));
+  if (!file) return dial_failed(link, file.status());
+  pair->made = std::move(*file);
+  pair->segment = new (pair->made.address()) Segment;
+  runtime_.rng.fill(pair->segment->nonce);
+  auto socket = sys::LocalSocket::dial(peer.socket);
+  if (!socket) return dial_failed(link, socket.status());
+  pair->socket = std::move(*socket);
+  Note hello;
+  hello.kind = Note::Kind::hello;
+  hello.token = peer.dialer;
+  hello.attempt = link.attempt;
+  hello.regions = regions_.capacity();
+  hello.nonce_at = reinterpret_cast<std::uintptr_t>(&pair->segment->nonce);
+  const std::array<int, Note::kHelloFds> fds{pair->made.fd(), regions_.file(), bell_.fd()};
+  const auto sent = pair->socket.send(encode(hello), fds);
+  if (!sent || !*sent)
+    return dial_failed(link,
+                       sent ? Status(ErrorCode::resource_exhausted, "no room on the local socket") : sent.status());
+  if (Status status = task_->watch(pair->socket.fd()); !status) return dial_failed(link, status);
+  link.dialed = std::move(pair);
+}
+
+void HostTransport::hear_welcome(Link& link, Time now) {
+  auto message = link.dialed->socket.receive();
+  if (!message) return dial_failed(link, message.status());
+  if (!*message) {
+    if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "no answer on the local socket within 2 s"});
+    return;
+  }
+  const auto note = decode_note((*message)->bytes);
+  if (!note) return dial_failed(link, note.status());
+  if (note->kind != Note::Kind::welcome || note->attempt != link.attempt ||
+      !same(peers_[link.peer].listener, note->token))
+    return dial_failed(link, {ErrorCode::protocol_error, "somebody else answers on the local socket"});
+  if (Status status = join(*link.dialed, *note, (*message)->fds); !status) return dial_failed(link, status);
+  link_is_up(link, std::exchange(link.dialed, nullptr));
+}
+
+void HostTransport::dial_failed(Link& link, const Status& why) {
+  if (link.dialed) unwatch(*link.dialed);
+  link.dialed.reset();
+  link.state = LinkState::fenced;
+  link.deadline = kNever;
+  Peer& peer = peers_[link.peer];
+  if (!peer.was_up) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+}
+
+// ---- the acceptor ----
+
+void HostTransport::accept(Time now) {
+  while (listener_ && strangers_.size() < kMaxStrangers) {
+    sys::LocalSocket socket = listener_.accept();
+    if (!socket) break;
+    static_cast<void>(task_->watch(socket.fd()));
+    strangers_.push_back({std::move(socket), after(now, kHelloWithin)});
+  }
+  std::erase_if(strangers_, [&](Stranger& stranger) { return meet(stranger, now); });
+}
+
+bool HostTransport::meet(Stranger& stranger, Time now) {
+  auto message = stranger.socket.receive();
+  if (message && !*message) {
+    if (now < stranger.deadline) return false;
+    task_->unwatch(stranger.socket.fd());
+    return true;
+  }
+  task_->unwatch(stranger.socket.fd());
+  if (!message) return true;
+  const auto note = decode_note((*message)->bytes);
+  if (!note || note->kind != Note::Kind::hello || (*message)->fds.size() != Note::kHelloFds) return true;
+  for (auto& [index, peer] : peers_) {
+    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, note->token)) continue;
+    Link& link = links_[peer.slot];
+    if (note->attempt <= link.attempt) return true;
+    Knock knock{std::move(stranger.socket), *note, std::move((*message)->fds)};
+    if (link.state == LinkState::waiting)
+      welcome(link, std::move(knock));
+    else  // the peer fenced and dials first: reconnect() here takes it
+      link.knock = std::make_unique<Knock>(std::move(knock));
+    return true;
+  }
+  return true;  // nobody's token: closed without a word
+}
+
+void HostTransport::welcome(Link& link, Knock knock) {
+  auto pair = std::make_shared<Pair>();
+  pair->side = 1;
+  pair->socket = std::move(knock.socket);
+  link.attempt = knock.note.attempt;
+  Peer& peer = peers_[link.peer];
+  const auto refuse = [&](const Status& why) {
+    if (!peer.was_up) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+  };
+  if (Status status = join(*pair, knock.note, knock.fds); !status) return refuse(status);
+  Note answer;
+  answer.kind = Note::Kind::welcome;
+  answer.token = peer.listener;
+  answer.attempt = link.attempt;
+  answer.regions = regions_.capacity();
+  answer.nonce_at = reinterpret_cast<std::uintptr_t>(&pair->segment->nonce);
+  const std::array<int, Note::kWelcomeFds> fds{regions_.file(), bell_.fd()};
+  const auto sent = pair->socket.send(encode(answer), fds);
+  if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, "no room on the local socket"});
+  if (Status status = task_->watch(pair->socket.fd()); !status) return refuse(status);
+  link_is_up(link, std::move(pair));
+}
+
+// ---- both ----
+
+// What the other side sent: everything is looked at before it is used.
+Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds) {
+  const bool dialer = pair.side == 0;
+  if (fds.size() != (dialer ? Note::kWelcomeFds : Note::kHelloFds) || note.regions == 0 || note.regions > kMaxRegions)
+    return {ErrorCode::protocol_error, "descriptors or sizes of no sense came on the local socket"};
+  if (!dialer) {
+    auto segment = sys::MappedFile::map(fds.front(), 0, sizeof(Segment), true);
+    if (!segment) return segment.status();
+    pair.joined = std::move(*segment);
+    pair.segment = reinterpret_cast<Segment*>(pair.joined.address());
+  }
+  auto table = sys::MappedFile::map(fds[fds.size() - 2], 0, note.regions * sizeof(RegionSlot<>), false);
+  if (!table) return table.status();
+  pair.table = std::move(*table);
+  pair.regions = RegionView(reinterpret_cast<const RegionSlot<>*>(pair.table.address()), note.regions);
+  if (const int flags = ::fcntl(fds.back().get(), F_GETFL); flags >= 0)
+    ::fcntl(fds.back().get(), F_SETFL, flags | O_NONBLOCK);
+  pair.bell = sys::Doorbell(std::move(fds.back()));
+  prove_attach(pair, note.nonce_at);
+  return {};
+}
+
+// The kernel says who is at the other end; that this is the process that shares the segment, and that its memory can be
+// reached, is shown by reading the nonce at the address it states.
+void HostTransport::prove_attach(Pair& pair, std::uint64_t nonce_at) {
+  auto process = sys::Process::open(pair.socket.peer_pid());
+  if (!process) {
+    pair.no_attach = process.status().message();
+    return;
+  }
+  pair.process = std::move(*process);
+  static_cast<void>(task_->watch(pair.process.fd()));
+  if (!options_.attach) {
+    pair.no_attach = "cross-memory attach is switched off";
+    return;
+  }
+  Token seen{};
+  const sys::Process::Span span{seen.data(), reinterpret_cast<std::byte*>(nonce_at), seen.size()};
+  if (const Status status = pair.process.read({&span, 1}); !status)
+    pair.no_attach = status.message() + " (another user, ptrace_scope, or a container without CAP_SYS_PTRACE)";
+  else if (std::memcmp(seen.data(), pair.segment->nonce.data(), seen.size()) != 0)
+    pair.no_attach = "the process at the local socket is not the one that shares the memory";
+}
+
+void HostTransport::link_is_up(Link& link, std::shared_ptr<Pair> pair) {
+  ++link.id.epoch;
+  link.state = LinkState::up;
+  link.deadline = kNever;
+  link.knock.reset();
+  link.lane = std::make_unique<Lane>(std::move(pair), link.id, link.peer, regions_, imports_, events_, counters_,
+                                    mover_.get());
+  up_.push_back(link.id.slot);
+  peers_[link.peer].was_up = true;
+  Event& event = events_.add(EventKind::link_up);
+  event.link = link.id;
+  event.peer = link.peer;
+  event.value = link.attempt;
+  for (const auto& file : peers_[link.peer].files)
+    if (file->way == Way::asking) ask_for(link, *file);
+}
+
+void HostTransport::reconnect(LinkId id) {
+  Link* link = find(id);
+  if (link == nullptr || link->state != LinkState::fenced || closed_) return;
+  const Peer& peer = peers_[link->peer];
+  if (peer.failed) return;
+  if (peer.role == Role::initiator) return dial(*link);
+  link->state = LinkState::waiting;
+  if (link->knock) welcome(*link, std::move(*std::exchange(link->knock, nullptr)));
+}
+
+void HostTransport::look_around(Time now) {
+  bool settling = !strangers_.empty();
+  timer_ = kNever;
+  if (listener_) {
+    accept(now);
+    counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+  }
+  for (const Stranger& stranger : strangers_) timer_ = std::min(timer_, stranger.deadline);
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
+    Link& link = links_[i];
+    if (link.state == LinkState::up) {
+      read_notes(link);
+      Pair& pair = *link.lane->pair();
+      if (!pair.gone && pair.process && pair.process.ended()) {
+        pair.gone = true;
+        link.lane->fail({ErrorCode::link_failed, "the peer's process has ended"});
+      }
+    } else if (link.state == LinkState::down || link.state == LinkState::fencing) {
+      Pair& pair = *link.lane->pair();
+      pair.gone = pair.gone || (pair.process && pair.process.ended());
+    } else if (link.state == LinkState::dialing && link.dialed) {
+      settling = true;
+      hear_welcome(link, now);
+      if (links_[i].state == LinkState::dialing) timer_ = std::min(timer_, links_[i].deadline);
+    }
+  }
+  std::erase_if(ghosts_, [](auto& ghost) {
+    Pair& pair = *ghost.first;
+    pair.gone = pair.gone || (pair.process && pair.process.ended());
+    return ghost.second.over(pair);
+  });
+  look_at_ = after(now, settling ? kSettleLook : kCalmLook);
+}
+
+void HostTransport::say(PeerIndex index, const Handshake& message) {
+  events_.add(EventKind::exchange, {}, encode(message)).peer = index;
+}
+
+void HostTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
+  if (peer.failed) return;
+  peer.failed = true;
+  if (tell) {
+    Handshake refused;
+    refused.kind = Handshake::Kind::refused;
+    refused.reason = status.message();
+    say(index, refused);
+  }
+  if (peer.slot != kNoSlot) {
+    Link& link = links_[peer.slot];
+    if (link.state == LinkState::up) return link.lane->fail(status);
+    if (link.state == LinkState::dialing) {
+      if (link.dialed) unwatch(*link.dialed);
+      link.dialed.reset();
+      link.state = LinkState::fenced;
+    }
+  }
+  Event& event = events_.add(EventKind::link_down);
+  event.peer = index;
+  event.status = std::move(status);
+}
+
+void HostTransport::unwatch(const Pair& pair) {
+  if (task_ == nullptr) return;
+  if (pair.socket) task_->unwatch(pair.socket.fd());
+  if (pair.process) task_->unwatch(pair.process.fd());
+}
+
+void HostTransport::disconnect(PeerIndex index) {
+  const auto found = peers_.find(index);
+  if (found == peers_.end()) return;
+  if (found->second.slot != kNoSlot) {
+    Link& link = links_[found->second.slot];
+    if (link.lane) {
+      link.lane->close();
+      unwatch(*link.lane->pair());
+      if (Pair::Mark mark(*link.lane->pair()); !mark.over(*link.lane->pair()))
+        ghosts_.emplace_back(link.lane->pair(), mark);
+      if (link.state != LinkState::fenced) {
+        Event& event = events_.add(EventKind::fenced);
+        event.link = link.id;
+        event.peer = index;
+        event.value = link.lane->immediates();
+      }
+      link.lane.reset();
+      std::erase(up_, link.id.slot);
+    }
+    if (link.dialed) unwatch(*link.dialed);
+    link.dialed.reset();
+    link.knock.reset();
+    link.out.clear();
+    link.state = LinkState::free;
+    link.deadline = kNever;
+  }
+  imports_.release_all(index);
+  peers_.erase(found);
+}
+
+}  // namespace fairway::transport::host

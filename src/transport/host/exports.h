@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "sys/fd.h"
+#include "transport/memory.h"
+#include "transport/host/handshake.h"
+#include "transport/host/mover.h"
+
+namespace fairway::transport::host {
+
+// The files behind this side's regions, as peers may have them. Any thread.
+class Exports {
+ public:
+  // Keeps a descriptor of the memory's file. Nothing: it has none that can be lent.
+  std::optional<Key> add(const MemoryDescription& memory);
+  Key add(const MemoryDescription& memory, const Mover::Lent& lent);  // of a device's
+  // The number of its file when that was the last region in it, else 0.
+  std::uint32_t remove(RegionId id);
+  // A descriptor to lend; for writing only while a region in it may be written by peers.
+  Result<std::shared_ptr<sys::Fd>> lend(std::uint32_t number, bool writable) const;
+
+ private:
+  using Inode = std::pair<std::uint64_t, std::uint64_t>;  // kLent and its identity, of what a device lends
+  static constexpr std::uint64_t kLent = ~std::uint64_t{0};
+  struct File {
+    std::shared_ptr<sys::Fd> fd;
+    Inode inode;
+    std::uint32_t regions = 0, writable_regions = 0;
+  };
+  Key place(const MemoryDescription& memory, std::uint32_t number, std::uint64_t offset);
+
+  struct Place {
+    std::uint32_t file = 0;
+    bool writable = false;
+  };
+  mutable std::mutex mutex_;  // guards all below
+  std::unordered_map<std::uint64_t, Place> regions_;
+  std::unordered_map<std::uint32_t, File> files_;
+  std::map<Inode, std::uint32_t> numbers_;
+  std::uint32_t next_ = 1;
+};
+
+}  // namespace fairway::transport::host

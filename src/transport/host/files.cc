@@ -1,0 +1,167 @@
+#include <algorithm>
+#include <utility>
+
+#include "transport/host/transport.h"
+
+// The files behind regions: the importer asks, the owner lends a descriptor, and says when the region has ended.
+namespace fairway::transport::host {
+
+Result<std::uint64_t> HostTransport::import(PeerIndex index, const RemoteMemory& memory,
+                                           std::span<const std::vector<std::byte>> keys) {
+  const auto found = peers_.find(index);
+  if (found == peers_.end()) return Status(ErrorCode::not_found, "no such peer");
+  Remote remote;
+  remote.way = Way::attached;
+  remote.why = options_.map ? "its owner lends no file behind it (memory from allocate() has one)" : "switched off";
+  if (!keys.empty() && options_.map) {
+    const auto key = decode_key(keys.front());
+    if (!key) return key.status();
+    if (!key->handle.empty() && !mover_) return Status(ErrorCode::protocol_error, "a key of a device's memory");
+    remote.file = file_of(found->second, *key,
+                          includes(memory.access, Access::write) || includes(memory.access, Access::atomic));
+    remote.offset = key->offset;
+    settle(remote);
+  }
+  return imports_.add(index, memory.id, std::move(remote));
+}
+
+void HostTransport::release(std::uint64_t remote_handle) {
+  imports_.release(remote_handle);
+}
+
+void HostTransport::settle(Remote& remote) {
+  remote.way = remote.file->way;
+  remote.why = remote.file->why;
+}
+
+// Known, or asked for now, or once the link is up.
+std::shared_ptr<PeerFile> HostTransport::file_of(Peer& peer, const Key& key, bool writable) {
+  for (const auto& file : peer.files)
+    if (file->number == key.file && file->writable == writable) return file;
+  auto file = std::make_shared<PeerFile>();
+  file->number = key.file;
+  file->writable = writable;
+  peer.files.push_back(file);
+  if (!key.handle.empty()) {
+    file->foreign = mover_->open(key.handle);
+    if (!mover_->wants_file(*file->foreign)) {
+      file->way = Way::moved;
+      return file;
+    }
+  }
+  if (peer.slot != kNoSlot && links_[peer.slot].state == LinkState::up) ask_for(links_[peer.slot], *file);
+  return file;
+}
+
+void HostTransport::ask_for(Link& link, const PeerFile& file) {
+  Note note;
+  note.kind = Note::Kind::ask;
+  note.file = file.number;
+  note.writable = file.writable;
+  send_note(link, note);
+}
+
+void HostTransport::answer_ask(Link& link, const Note& ask) {
+  Note note = ask;
+  const auto lent = exports_.lend(ask.file, ask.writable);
+  if (lent) {
+    note.kind = Note::Kind::file;
+    return send_note(link, note, (*lent)->get());
+  }
+  note.kind = Note::Kind::no_file;
+  note.reason = lent.status().message();
+  send_note(link, note);
+}
+
+// A note that finds no room waits; one with a descriptor is asked for again instead.
+void HostTransport::send_note(Link& link, const Note& note, int fd) {
+  const std::vector<std::byte> bytes = encode(note);
+  const auto& pair = link.lane->pair();
+  counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+  const auto sent = link.out.empty() || fd >= 0
+                        ? pair->socket.send(bytes, fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1))
+                        : Result<bool>(false);
+  if (!sent) return link.lane->fail({ErrorCode::link_failed, sent.status().message()});
+  if (!*sent && fd >= 0) {
+    Note refusal;
+    refusal.kind = Note::Kind::no_file;
+    refusal.file = note.file;
+    refusal.writable = note.writable;
+    refusal.reason = "its owner could not send the file: too many descriptors are on their way";
+    link.out.push_back(encode(refusal));
+  } else if (!*sent) {
+    link.out.push_back(bytes);
+  }
+  link.lane->nudge();
+}
+
+void HostTransport::read_notes(Link& link) {
+  while (!link.out.empty()) {
+    const auto sent = link.lane->pair()->socket.send(link.out.front(), {});
+    if (!sent || !*sent) break;
+    link.out.erase(link.out.begin());
+    link.lane->nudge();
+  }
+  for (;;) {
+    Pair& pair = *link.lane->pair();
+    counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+    auto message = pair.socket.receive();
+    if (!message) {
+      // A socket can be closed while its process lives on, so that says less where the process can be asked.
+      pair.gone = pair.process ? pair.process.ended() : message.status().code() == ErrorCode::closed;
+      return link.lane->fail({ErrorCode::link_failed, "the peer's process ended or let go of the link"});
+    }
+    if (!*message) return;
+    const auto note = decode_note((*message)->bytes);
+    if (!note) return link.lane->fail(note.status());
+    take_note(link, *note, (*message)->fds);
+    if (link.lane->broken()) return;
+  }
+}
+
+void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
+  switch (note.kind) {
+    case Note::Kind::ask: return answer_ask(link, note);
+    case Note::Kind::file:
+    case Note::Kind::no_file: return take_file(link, note, fds);
+    case Note::Kind::forget: return forget_file(link, note.file);
+    default: return link.lane->fail({ErrorCode::protocol_error, "a note out of turn"});
+  }
+}
+
+void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
+  const auto& files = peers_[link.peer].files;
+  const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) {
+    return file->number == note.file && file->writable == note.writable && file->way == Way::asking;
+  });
+  if (found == files.end()) return;  // forgotten meanwhile
+  PeerFile& file = **found;
+  file.way = Way::attached;
+  file.why = note.reason;
+  if (file.foreign) {
+    file.way = Way::moved;
+    mover_->give_file(*file.foreign, fds.size() == 1 ? std::move(fds.front()) : sys::Fd(), note.reason);
+  } else if (note.kind == Note::Kind::file && fds.size() == 1) {
+    auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
+    if (mapped) {
+      file.map = std::move(*mapped);
+      file.way = Way::mapped;
+    } else {
+      file.why = mapped.status().message();
+    }
+  }
+  imports_.each(link.peer, [&](auto& import) {
+    if (import.extra.file == *found) settle(import.extra);
+  });
+}
+
+// No region lies in it any more, so the table refuses whatever would go there: its pages need not stay here.
+void HostTransport::forget_file(Link& link, std::uint32_t number) {
+  imports_.each(link.peer, [&](auto& import) {
+    if (import.extra.file == nullptr || import.extra.file->number != number) return;
+    import.extra = {Way::attached, nullptr, 0, "it was deregistered"};
+  });
+  std::erase_if(peers_[link.peer].files, [&](const auto& file) { return file->number == number; });
+}
+
+}  // namespace fairway::transport::host

@@ -1,0 +1,116 @@
+#include "transport/host/handshake.h"
+
+#include <algorithm>
+
+#include "core/bytes.h"
+
+namespace fairway::transport::host {
+namespace {
+
+constexpr std::size_t kMaxText = 256;
+
+Status wrong(const char* what) {
+  return {ErrorCode::protocol_error, std::string("handshake: ") + what};
+}
+
+void read_token(ByteReader& reader, Token& token) {
+  const auto bytes = reader.get_bytes(token.size());
+  std::copy(bytes.begin(), bytes.end(), token.begin());
+}
+
+Status check_version(ByteReader& reader) {
+  const auto version = reader.get<std::uint16_t>();
+  if (!reader.ok()) return wrong("cut short");
+  if (version == kVersion) return {};
+  return {ErrorCode::version_mismatch, "handshake: the peer speaks version " + std::to_string(version) +
+                                           ", this side " + std::to_string(kVersion)};
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Handshake& message) {
+  std::vector<std::byte> bytes(64 + 2 * (kMaxText + 2));
+  ByteWriter writer(bytes);
+  writer.put(kVersion).put(static_cast<std::uint8_t>(message.kind));
+  if (message.kind == Handshake::Kind::offer)
+    writer.put_text(message.socket).put_bytes(message.dialer).put_bytes(message.listener);
+  if (message.kind == Handshake::Kind::refused) writer.put_text(std::string_view(message.reason).substr(0, kMaxText));
+  bytes.resize(writer.size());
+  return bytes;
+}
+
+Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  if (Status status = check_version(reader); !status) return status;
+  Handshake message;
+  const auto kind = reader.get<std::uint8_t>();
+  message.kind = static_cast<Handshake::Kind>(kind);
+  if (kind == static_cast<std::uint8_t>(Handshake::Kind::offer)) {
+    message.socket = reader.get_text();
+    if (message.socket.empty() || message.socket.size() > 100) return wrong("a socket's name of no sense");
+    read_token(reader, message.dialer);
+    read_token(reader, message.listener);
+  } else if (kind == static_cast<std::uint8_t>(Handshake::Kind::refused)) {
+    message.reason = reader.get_text();
+    if (message.reason.size() > kMaxText) return wrong("a reason that is too long");
+  } else if (kind != static_cast<std::uint8_t>(Handshake::Kind::hello)) {
+    return wrong("a message of unknown kind");
+  }
+  if (!reader.done()) return wrong("cut short, or with more than it should have");
+  return message;
+}
+
+std::vector<std::byte> encode(const Note& note) {
+  std::vector<std::byte> bytes(64 + kMaxText + 2);
+  ByteWriter writer(bytes);
+  writer.put(kVersion).put(static_cast<std::uint8_t>(note.kind));
+  if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
+    writer.put_bytes(note.token).put(note.attempt).put(note.regions).put(note.nonce_at);
+  } else {
+    writer.put(note.file).put(static_cast<std::uint8_t>(note.writable));
+    if (note.kind == Note::Kind::no_file) writer.put_text(std::string_view(note.reason).substr(0, kMaxText));
+  }
+  bytes.resize(writer.size());
+  return bytes;
+}
+
+Result<Note> decode_note(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  if (Status status = check_version(reader); !status) return status;
+  Note note;
+  const auto kind = reader.get<std::uint8_t>();
+  if (kind < static_cast<std::uint8_t>(Note::Kind::hello) || kind > static_cast<std::uint8_t>(Note::Kind::forget))
+    return wrong("a note of unknown kind");
+  note.kind = static_cast<Note::Kind>(kind);
+  if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
+    read_token(reader, note.token);
+    note.attempt = reader.get<std::uint32_t>();
+    note.regions = reader.get<std::uint32_t>();
+    note.nonce_at = reader.get<std::uint64_t>();
+  } else {
+    note.file = reader.get<std::uint32_t>();
+    note.writable = reader.get<std::uint8_t>() != 0;
+    if (note.kind == Note::Kind::no_file) note.reason = reader.get_text();
+  }
+  if (!reader.done()) return wrong("a note cut short, or with more than it should have");
+  return note;
+}
+
+std::vector<std::byte> encode(const Key& key) {
+  std::vector<std::byte> bytes(12 + key.handle.size());
+  ByteWriter(bytes).put(key.file).put(key.offset).put_bytes(key.handle);
+  return bytes;
+}
+
+Result<Key> decode_key(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Key key;
+  key.file = reader.get<std::uint32_t>();
+  key.offset = reader.get<std::uint64_t>();
+  const auto handle = reader.rest();
+  if (!reader.ok()) return wrong("a key of no sense");
+  key.handle.assign(handle.begin(), handle.end());
+  return key;
+}
+
+}  // namespace fairway::transport::host

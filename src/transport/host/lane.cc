@@ -1,0 +1,184 @@
+#include "transport/host/lane.h"
+
+#include <algorithm>
+#include <string>
+
+namespace fairway::transport::host {
+namespace {
+
+
+std::string words(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::access_denied: return "the target's region does not grant that access";
+    case ErrorCode::out_of_range: return "a block leaves its region";
+    case ErrorCode::revoked: return "the region is not registered (any more)";
+    case ErrorCode::cancelled: return "ended early";
+    case ErrorCode::link_failed: return "the link broke first";
+    case ErrorCode::not_found: return "no such imported region of this peer";
+    default: return "the slice is malformed";
+  }
+}
+
+}  // namespace
+
+Lane::Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable& regions, Imports& imports,
+           EventQueue& events, Counters& counters, Mover* mover)
+    : pair_(std::move(pair)),
+      link_(link),
+      peer_(peer),
+      regions_(regions),
+      imports_(imports),
+      events_(events),
+      counters_(counters),
+      mover_(mover),
+      writer_(pair_->out()),
+      reader_(pair_->in()) {}
+
+// Messages and immediates keep their order, so none passes an immediate that waits among the large.
+bool Lane::post(const Command& command) {
+  if (flights_.size() - free_.size() + events_.size() >= kQueueDepth) return false;  // ended is in flight until polled
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::uint32_t>(flights_.size()));
+    flights_.emplace_back();
+  }
+  const std::uint32_t index = free_.back();
+  free_.pop_back();
+  Flight& flight = flights_[index];
+  flight.place = Place::queued;
+  flight.ended = flight.touched = false;
+  flight.asked = flight.queued = 0;
+  flight.code = ErrorCode::ok;
+  flight.command = command;
+  flight.cursor = {};
+  const Slice& slice = flight.command.slice;
+  const bool ordered = slice.op == Op::write_immediate || slice.op == Op::message;
+  if (slice.length * slice.count > kSmall || (ordered && ordered_in_bulk_ > 0)) {
+    bulk_.push_back(index);
+    if (ordered) ++ordered_in_bulk_;
+  } else {
+    urgent_.push_back(index);
+  }
+  std::uint64_t budget = kSmall;
+  work(budget);
+  if (slice.op == Op::message && flight.place == Place::queued && !flight.ended)
+    flight.bytes.assign(slice.local, slice.local + slice.length);
+  return true;
+}
+
+void Lane::tell(const Flight& flight, ErrorCode code, Effect effect, const std::string& why) {
+  Event& event = events_.add(code == ErrorCode::ok ? EventKind::done : EventKind::failed);
+  event.token = flight.command.slice.token;
+  event.link = link_;
+  event.peer = peer_;
+  event.value = flight.value;
+  if (code != ErrorCode::ok)
+    event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
+}
+
+// What a device still copies has no end before that.
+void Lane::end(Flight& flight, ErrorCode code) {
+  if (flight.queued > 0) {
+    if (flight.code == ErrorCode::ok) flight.code = code;
+    return;
+  }
+  if (!flight.ended) {
+    const bool unknown = flight.asked > 0 && flight.command.slice.op != Op::read;
+    tell(flight, code,
+         unknown          ? Effect::unknown
+         : flight.touched ? Effect::partial
+                          : Effect::not_applied,
+         code == ErrorCode::system_error ? why_ : std::string());
+  }
+  flight.ended = true;
+  if (flight.asked == 0 && flight.place != Place::queued) release(flight);
+}
+
+void Lane::release(Flight& flight) {
+  flight.place = Place::free;
+  flight.bytes.clear();
+  free_.push_back(static_cast<std::uint32_t>(&flight - flights_.data()));
+}
+
+void Lane::cancel(SliceToken token) {
+  for (Flight& flight : flights_)
+    if (flight.place != Place::free && flight.command.slice.token == token) end(flight, ErrorCode::cancelled);
+}
+
+void Lane::stop_memory(std::uint64_t local_handle) {
+  for (Flight& flight : flights_)
+    if (flight.place != Place::free && flight.command.slice.local_handle == local_handle)
+      end(flight, ErrorCode::cancelled);
+}
+
+void Lane::fail(Status why) {
+  if (broken_) return;
+  broken_ = true;
+  Event& event = events_.add(EventKind::link_down);
+  event.link = link_;
+  event.peer = peer_;
+  event.status = std::move(why);
+}
+
+void Lane::ring() {
+  if (owes_nudge_) {
+    owes_nudge_ = !writer_.push(Record());  // a nudge
+    pushed_ = true;
+  }
+  if (!pushed_) return;
+  pushed_ = false;
+  if (pair_->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Lane::nudge() {
+  owes_nudge_ = true;
+  ring();
+}
+
+bool Lane::nudged() {
+  return std::exchange(nudged_, false);
+}
+
+bool Lane::queued(std::uint64_t local_handle) const {
+  return std::any_of(batches_.begin(), batches_.end(), [&](const Batch& batch) {
+    return !batch.over && flights_[batch.flight].command.slice.local_handle == local_handle;
+  });
+}
+
+bool Lane::busy() const {
+  if (state_ == State::fencing) return true;
+  if (broken_ || state_ == State::closed) return false;
+  if (!reader_.empty() || pair_->peer_end().closed.load(std::memory_order_seq_cst) != 0) return true;
+  return more_ || queued();  // a device says in memory alone that it has copied
+}
+
+void Lane::fence() {
+  if (state_ != State::open) return;
+  state_ = State::fencing;
+  broken_ = true;
+  pair_->own_end().closed.store(1, std::memory_order_seq_cst);
+  last_touch_ = Pair::Mark(*pair_);
+  if (pair_->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Lane::fenced() {
+  if (state_ == State::open) return false;
+  collect_copies();
+  if (!batches_.empty() || !last_touch_.over(*pair_)) return false;
+  if (state_ == State::closed) return true;
+  Record record;
+  std::span<const std::byte> payload;
+  while (reader_.pop(record, payload)) apply(record, payload, true);
+  close();
+  return true;
+}
+
+void Lane::close() {
+  fence();
+  state_ = State::closed;
+  // A device has what it copies in a few milliseconds, and stops for nothing else than its own failure.
+  while (!batches_.empty()) collect_copies();
+  for (Flight& flight : flights_)
+    if (flight.place != Place::free && !flight.ended) end(flight, ErrorCode::link_failed);
+}
+
+}  // namespace fairway::transport::host

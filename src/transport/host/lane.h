@@ -1,0 +1,158 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/blocks.h"
+#include "transport/event_queue.h"
+#include "transport/region_table.h"
+#include "transport/host/pair.h"
+#include "transport/host/remote.h"
+#include "transport/host/ring.h"
+
+namespace fairway::transport::host {
+
+struct Counters {  // anyone reads them
+  std::atomic<std::uint64_t> system_calls{0};
+  std::atomic<std::uint64_t> copied_bytes{0};
+};
+
+// One epoch of one link: what this side asks of the peer (flights), and what the peer asks of this side by records. A
+// write or read is done here, by this side, wherever its region is mapped or the kernel lends a hand; it is done when
+// it was copied, and so is a message when it lies in the ring, since the peer reads the ring to its end even after a
+// break. Owner: the transport's worker.
+//   lane.cc         slices in, their ends, the epoch's end
+//   lane_move.cc    slices under way
+//   lane_queue.cc   and those that a device moves
+//   lane_receive.cc records in
+class Lane {
+ public:
+  static constexpr std::uint32_t kQueueDepth = 128;
+  static constexpr std::uint64_t kSmall = 16 * 1024;  // a slice up to this passes larger ones
+
+  // `mover`: of devices' memory, or null.
+  Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable& regions, Imports& imports,
+       EventQueue& events, Counters& counters, Mover* mover);
+
+  bool post(const Command& command);  // false: full
+  // Moves what waits and applies what came, `budget` bytes at most, and lowers it.
+  void work(std::uint64_t& budget);
+  void receive(std::uint64_t& budget);
+  void ring();   // once after any of these, when the peer sleeps
+  void nudge();  // makes the peer look at the local socket
+  [[nodiscard]] bool nudged();
+
+  void begin_sleep() { pair_->own_end().asleep.store(1, std::memory_order_seq_cst); }
+  void end_sleep() { pair_->own_end().asleep.store(0, std::memory_order_relaxed); }
+  [[nodiscard]] bool busy() const;  // something to do that no ring will announce
+  [[nodiscard]] bool queued() const { return !batches_.empty(); }  // a device copies
+  [[nodiscard]] bool queued(std::uint64_t local_handle) const;
+
+  void cancel(SliceToken token);
+  void stop_memory(std::uint64_t local_handle);  // its bytes are not touched any more: slices of it end
+  void fail(Status why);                         // link_down, once
+  [[nodiscard]] bool broken() const { return broken_; }
+
+  // Closes the epoch here; fenced() finishes it once the peer's last touch is over: what the ring still holds is told,
+  // slices without an event fail. close() is both at once, of a peer that is let go.
+  void fence();
+  [[nodiscard]] bool fenced();
+  void close();
+  [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
+  const std::shared_ptr<Pair>& pair() const { return pair_; }
+
+ private:
+  enum class Place : std::uint8_t { free, queued, asked };
+  struct Flight {
+    Place place = Place::free;
+    bool ended = false;    // has had its event
+    bool touched = false;  // some byte was moved
+    std::uint32_t asked = 0;         // of the peer, or of a device
+    std::uint32_t queued = 0;        // of these, of a device
+    ErrorCode code = ErrorCode::ok;  // of what was asked
+    Command command;
+    BlockCursor cursor;
+    std::uint64_t value = 0;       // an atomic's old value
+    std::vector<std::byte> bytes;  // of a message that waits
+  };
+  struct Request {  // what was asked by a record, in order
+    std::uint32_t flight = 0;
+    std::byte* local = nullptr;  // of a get
+    std::uint32_t length = 0;
+  };
+  struct Batch {  // copies that a device was given at once
+    std::uint32_t flight = 0;
+    Mover::Ticket ticket;
+    std::uint64_t bytes = 0;
+    bool over = false;
+  };
+  enum class Outcome : std::uint8_t {
+    ended,
+    asked,
+    waits
+  };  // of an advance: it leaves its queue, or stays at its head
+
+  // lane.cc
+  void end(Flight& flight, ErrorCode code);
+  void release(Flight& flight);
+  void tell(const Flight& flight, ErrorCode code, Effect effect, const std::string& why = {});
+
+  // lane_move.cc
+  bool drain(std::deque<std::uint32_t>& queue, std::uint64_t& budget);
+  Outcome advance(Flight& flight, std::uint64_t& budget);
+  Outcome move(Flight& flight, std::uint64_t& budget);
+  Outcome finish(Flight& flight);
+  Outcome refuse(Flight& flight, ErrorCode code);
+  ErrorCode next(Flight& flight, std::uint64_t most, Piece& piece, std::byte*& there);
+  ErrorCode copy_mapped(Flight& flight, const Remote& remote, std::uint64_t& budget);
+  ErrorCode move_attached(Flight& flight, Remote& remote, std::uint64_t& budget);
+  ErrorCode ask_pieces(Flight& flight, std::uint64_t& budget);
+  Outcome atomic(Flight& flight, const Remote& remote);
+  bool send(const Record& record, std::span<const std::byte> payload = {});
+
+  // lane_queue.cc
+  ErrorCode queue_copies(Flight& flight, const Remote& remote, bool urgent);
+  void collect_copies();
+
+  // lane_receive.cc
+  void answered(Flight& flight);
+  ErrorCode reach(const Record& record, std::uint64_t length, Access needed, RegionTable::Resolved& out) const;
+  void apply(const Record& record, std::span<const std::byte> payload, bool closing);
+  void serve(const Record& record, std::span<const std::byte> payload);
+  void hear(const Record& record, std::span<const std::byte> payload);
+
+  const std::shared_ptr<Pair> pair_;
+  const LinkId link_;
+  const PeerIndex peer_;
+  RegionTable& regions_;
+  Imports& imports_;
+  EventQueue& events_;
+  Counters& counters_;
+  Mover* const mover_;
+  RingWriter writer_;
+  RingReader reader_;
+  std::vector<Flight> flights_;  // they grow with use, to kQueueDepth
+  std::vector<std::uint32_t> free_;
+  std::deque<std::uint32_t> urgent_, bulk_;  // small ones pass large ones
+  std::uint32_t ordered_in_bulk_ = 0;
+  std::deque<Request> requests_;
+  std::deque<Batch> batches_;  // in the order of queueing
+  std::uint64_t queued_bytes_ = 0;
+  std::vector<Mover::Copy> copies_;
+  std::string why_;  // of the last refusal, when there are words for it
+  std::uint64_t immediates_ = 0;
+  Pair::Mark last_touch_;
+  bool more_ = false;    // waits for its turn alone; room, an answer, a file are rung for
+  bool pushed_ = false;  // something the peer should wake for
+  bool nudged_ = false;
+  bool owes_nudge_ = false;
+  bool broken_ = false;
+  enum class State : std::uint8_t { open, fencing, closed } state_ = State::open;
+};
+
+}  // namespace fairway::transport::host

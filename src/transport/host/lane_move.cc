@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "transport/atomic.h"
+#include "transport/host/copy.h"
+#include "transport/host/lane.h"
+
+// Slices under way: by mapped memory, by the kernel, or by records that the peer serves.
+namespace fairway::transport::host {
+namespace {
+
+constexpr std::uint64_t kPieceCost = 64;  // of a piece beside its bytes, in bytes
+
+std::uint64_t cost_of(std::uint64_t length) {
+  return length + kPieceCost;
+}
+
+}  // namespace
+
+void Lane::work(std::uint64_t& budget) {
+  if (!batches_.empty()) collect_copies();
+  if (broken_ || (urgent_.empty() && bulk_.empty())) return;
+  more_ = false;
+  const Touch touch(*pair_);
+  if (!touch.allowed()) return fail({ErrorCode::link_failed, "the other end closed the link"});
+  if (drain(urgent_, budget)) drain(bulk_, budget);
+}
+
+// False: its head waits.
+bool Lane::drain(std::deque<std::uint32_t>& queue, std::uint64_t& budget) {
+  while (!queue.empty() && !broken_) {
+    Flight& flight = flights_[queue.front()];
+    const bool stops = flight.queued > 0 && flight.code != ErrorCode::ok;  // a device still has a part of it
+    if (!flight.ended && !stops && advance(flight, budget) == Outcome::waits) return false;
+    queue.pop_front();
+    const Op op = flight.command.slice.op;
+    if (&queue == &bulk_ && (op == Op::write_immediate || op == Op::message)) --ordered_in_bulk_;
+    if (flight.ended && flight.asked == 0)
+      release(flight);
+    else
+      flight.place = Place::asked;
+  }
+  return true;
+}
+
+Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
+  const Slice& slice = flight.command.slice;
+  if (slice.op == Op::message) {
+    const auto bytes = flight.bytes.empty() ? std::span<const std::byte>(slice.local, slice.length)
+                                            : std::span<const std::byte>(flight.bytes);
+    Record record;
+    record.type = RecordType::message;
+    record.length = static_cast<std::uint32_t>(slice.length);
+    if (!send(record, bytes)) return Outcome::waits;
+    end(flight, ErrorCode::ok);
+    return Outcome::ended;
+  }
+  auto* import = imports_.find(slice.remote_handle, peer_);
+  if (import == nullptr) return refuse(flight, ErrorCode::not_found);
+  Remote& remote = import->extra;
+  if (remote.way == Way::asking) return Outcome::waits;
+  if (remote.way == Way::attached && !pair_->no_attach.empty()) {
+    remote.way = Way::bounced;
+    remote.why += "; " + pair_->no_attach;
+  }
+  if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) return atomic(flight, remote);
+  const bool by_device = remote.way == Way::moved || !reached_by_cpu(flight.command.local_kind);
+  while (!flight.cursor.done(slice)) {
+    if (by_device) {
+      const std::uint32_t before = flight.queued;
+      const ErrorCode code = queue_copies(flight, remote, slice.length * slice.count <= kSmall);
+      if (broken_) return Outcome::waits;
+      if (code != ErrorCode::ok) return refuse(flight, code);
+      if (flight.queued == before && !flight.cursor.done(slice)) return Outcome::waits;
+      continue;
+    }
+    if (budget == 0) {
+      more_ = true;
+      return Outcome::waits;
+    }
+    const std::uint64_t before = budget;
+    ErrorCode code = ErrorCode::ok;
+    switch (remote.way) {
+      case Way::mapped: code = copy_mapped(flight, remote, budget); break;
+      case Way::attached: code = move_attached(flight, remote, budget); break;
+      default: code = ask_pieces(flight, budget); break;
+    }
+    if (broken_) return Outcome::waits;
+    if (code != ErrorCode::ok) return refuse(flight, code);
+    if (budget == before && remote.way == Way::bounced && !flight.cursor.done(slice)) return Outcome::waits;
+  }
+  return finish(flight);
+}
+
+// An immediate that will not come is a gap: none behind it may arrive.
+Lane::Outcome Lane::refuse(Flight& flight, ErrorCode code) {
+  end(flight, code);
+  if (flight.command.slice.op == Op::write_immediate)
+    fail({ErrorCode::link_failed, "a write that tells the target was refused by it"});
+  return Outcome::ended;
+}
+
+Lane::Outcome Lane::finish(Flight& flight) {
+  const Slice& slice = flight.command.slice;
+  const bool tells = slice.op == Op::write_immediate;
+  if (flight.asked > 0) return tells ? Outcome::waits : Outcome::asked;
+  if (flight.code != ErrorCode::ok) return refuse(flight, flight.code);
+  if (tells) {
+    Record record;
+    record.type = RecordType::immediate;
+    record.immediate = slice.immediate;
+    if (!send(record)) return Outcome::waits;
+  }
+  end(flight, ErrorCode::ok);
+  return Outcome::ended;
+}
+
+// The next piece and where it lies in the peer's address space, looked up right before it is touched.
+ErrorCode Lane::next(Flight& flight, std::uint64_t most, Piece& piece, std::byte*& there) {
+  const ErrorCode code = flight.cursor.next(flight.command, most, piece);
+  if (code != ErrorCode::ok) return code;
+  RegionView::Resolved at;
+  const Slice& slice = flight.command.slice;
+  const ErrorCode allowed =
+      pair_->regions.resolve(flight.command.region, piece.remote_block, slice.length, needed_access(slice.op), at);
+  there = at.address == nullptr ? nullptr : at.address + piece.offset;
+  return allowed;
+}
+
+ErrorCode Lane::copy_mapped(Flight& flight, const Remote& remote, std::uint64_t& budget) {
+  const Slice& slice = flight.command.slice;
+  const bool streaming = slice.length >= kStreamFrom;
+  while (budget > 0 && !flight.cursor.done(slice)) {
+    Piece piece;
+    std::byte* elsewhere = nullptr;
+    const ErrorCode code = next(flight, budget, piece, elsewhere);
+    if (code != ErrorCode::ok) return code;
+    std::byte* there = remote.place(remote.file->map.address(), remote.file->map.size_bytes(), piece.remote_block + piece.offset, piece.length);
+    if (there == nullptr) return ErrorCode::out_of_range;
+    if (slice.op == Op::read)
+      copy(piece.local, there, piece.length, streaming);
+    else
+      copy(there, piece.local, piece.length, streaming);
+    flight.touched |= piece.length != 0;
+    budget -= std::min(budget, cost_of(piece.length));
+  }
+  return ErrorCode::ok;
+}
+
+ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& budget) {
+  const Slice& slice = flight.command.slice;
+  const BlockCursor before = flight.cursor;
+  std::array<sys::Process::Span, sys::Process::kMaxSpans> spans;
+  std::size_t count = 0;
+  while (budget > 0 && count < spans.size() && !flight.cursor.done(slice)) {
+    Piece piece;
+    std::byte* there = nullptr;
+    const ErrorCode code = next(flight, budget, piece, there);
+    if (code != ErrorCode::ok) return code;
+    if (piece.length != 0) spans[count++] = {piece.local, there, static_cast<std::size_t>(piece.length)};
+    budget -= std::min(budget, cost_of(piece.length));
+  }
+  if (count == 0) return ErrorCode::ok;
+  const std::span<const sys::Process::Span> all(spans.data(), count);
+  counters_.system_calls.fetch_add(2, std::memory_order_relaxed);  // one asks whether it is still that process
+  const Status moved = slice.op == Op::read ? pair_->process.read(all) : pair_->process.write(all);
+  if (moved) {
+    flight.touched = true;
+    return ErrorCode::ok;
+  }
+  if (moved.code() == ErrorCode::link_failed) {
+    pair_->gone = true;
+    fail(moved);
+    return ErrorCode::ok;
+  }
+  remote.way = Way::bounced;  // the kernel changed its mind: again, by the peer
+  remote.why += "; " + moved.message();
+  flight.cursor = before;
+  return ErrorCode::ok;
+}
+
+ErrorCode Lane::ask_pieces(Flight& flight, std::uint64_t& budget) {
+  const Slice& slice = flight.command.slice;
+  while (budget > 0 && requests_.size() < kMaxRequests && !flight.cursor.done(slice)) {
+    const BlockCursor before = flight.cursor;
+    Piece piece;
+    std::byte* there = nullptr;
+    const ErrorCode code = next(flight, std::min<std::uint64_t>(budget, kMaxPiece), piece, there);
+    if (code != ErrorCode::ok) return code;
+    budget -= std::min(budget, cost_of(piece.length));
+    if (piece.length == 0) continue;
+    Record record;
+    record.type = slice.op == Op::read ? RecordType::get : RecordType::put;
+    record.region = flight.command.region;
+    record.offset = piece.remote_block + piece.offset;
+    record.length = static_cast<std::uint32_t>(piece.length);
+    const bool sent = slice.op == Op::read ? send(record) : send(record, {piece.local, record.length});
+    if (!sent) {
+      flight.cursor = before;
+      budget = 0;  // goes on when there is room
+      return ErrorCode::ok;
+    }
+    requests_.push_back({static_cast<std::uint32_t>(&flight - flights_.data()),
+                         slice.op == Op::read ? piece.local : nullptr, record.length});
+    ++flight.asked;
+  }
+  return ErrorCode::ok;
+}
+
+Lane::Outcome Lane::atomic(Flight& flight, const Remote& remote) {
+  const Slice& slice = flight.command.slice;
+  RegionView::Resolved at;
+  const ErrorCode code = pair_->regions.resolve(flight.command.region, slice.remote_offset, 8, Access::atomic, at);
+  if (code != ErrorCode::ok) return refuse(flight, code);
+  if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
+  if (remote.way == Way::mapped) {
+    std::byte* there = remote.place(remote.file->map.address(), remote.file->map.size_bytes(), slice.remote_offset, 8);
+    if (there == nullptr) return refuse(flight, ErrorCode::out_of_range);
+    if (reinterpret_cast<std::uintptr_t>(there) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
+    flight.value = apply_atomic(slice.op, there, slice.operand, slice.expected);
+    end(flight, ErrorCode::ok);
+    return Outcome::ended;
+  }
+  if (requests_.size() == kMaxRequests) return Outcome::waits;
+  Record record;
+  record.type = slice.op == Op::fetch_add ? RecordType::fetch_add : RecordType::compare_swap;
+  record.region = flight.command.region;
+  record.offset = slice.remote_offset;
+  record.value = slice.operand;
+  record.expected = slice.expected;
+  if (!send(record)) return Outcome::waits;
+  requests_.push_back({static_cast<std::uint32_t>(&flight - flights_.data()), nullptr, 0});
+  ++flight.asked;
+  return Outcome::asked;
+}
+
+bool Lane::send(const Record& record, std::span<const std::byte> payload) {
+  if (!payload.empty() || record.type == RecordType::message) {
+    std::byte* to = writer_.payload(static_cast<std::uint32_t>(payload.size()), false);
+    if (to == nullptr) return false;
+    if (!payload.empty()) std::memcpy(to, payload.data(), payload.size());
+    counters_.copied_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
+  }
+  if (!writer_.push(record)) return false;
+  pushed_ = true;
+  return true;
+}
+
+}  // namespace fairway::transport::host

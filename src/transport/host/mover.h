@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fairway/memory.h"
+
+#include "core/runtime.h"
+#include "sys/fd.h"
+#include "transport/memory.h"
+
+namespace fairway::transport::host {
+
+// Memory that a CPU does not reach, and the engines that copy it: a GPU's driver. One per transport; owner: the
+// transport's worker, but where "any thread" is said.
+class Mover {
+ public:
+  // What a peer needs to reach an allocation of this process. All regions in one allocation have the same identity.
+  struct Lent {
+    std::uint64_t identity = 0;  // never of two allocations
+    std::uint64_t offset = 0;    // of the region in it
+    std::vector<std::byte> handle;
+    std::shared_ptr<sys::Fd> file;  // where the handle needs one beside it
+  };
+  // An allocation of a peer's, as this process has it.
+  class Foreign {
+   public:
+    virtual ~Foreign() = default;
+  };
+  enum class Readiness : std::uint8_t { ready, opening, refused };
+  struct Path {  // between a local region and a peer's allocation, or memory of the peer's that is mapped here
+    std::uint32_t device = 0;
+    std::byte* base = nullptr;  // of the allocation, as that device reaches it
+    std::uint64_t size = 0;
+    std::uint64_t most_queued = 0;  // bytes: what the path moves in a few milliseconds
+  };
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::uint64_t size = 0;
+  };
+  struct Ticket {
+    std::uint32_t queue = 0, serial = 0;
+  };
+
+  virtual ~Mover() = default;
+  virtual Status attach(Task& task) = 0;         // woken when an allocation is opened
+  virtual std::uint8_t memory_kinds() const = 0;  // a bit each
+  virtual std::optional<MemoryKind> kind_of(const void* address) const = 0;  // any thread; nothing: not its memory
+  // Of memory that it knows; nothing: plain host memory. An error: it is the device's, and cannot be lent. Any thread.
+  virtual Result<std::optional<Lent>> lend(const MemoryDescription& memory) = 0;
+  virtual void take_back(RegionId region) = 0;
+
+  virtual std::shared_ptr<Foreign> open(std::span<const std::byte> handle) = 0;
+  virtual bool wants_file(const Foreign& foreign) const = 0;
+  virtual void give_file(Foreign& foreign, sys::Fd file, const std::string& why_none) = 0;
+  // `foreign` null: the peer's memory is mapped here.
+  virtual Readiness path(RegionId local, Foreign* foreign, Path& out, std::string& why) = 0;
+  virtual std::string way(const Foreign& foreign) const = 0;  // how, and why not better
+
+  // Queues copies; `urgent` ones pass what is queued otherwise. They are over in no order but that of one ticket's.
+  virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) = 0;
+  virtual Readiness look(const Ticket& ticket, std::string& why) = 0;  // ready: they are over; refused: the device failed
+};
+
+}  // namespace fairway::transport::host

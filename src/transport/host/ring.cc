@@ -1,0 +1,85 @@
+#include "transport/host/ring.h"
+
+#include "transport/device.h"
+
+namespace fairway::transport::host {
+namespace {
+
+// What only answers may use.
+constexpr std::uint32_t kKeptCells = kMaxRequests;
+constexpr std::uint32_t kKeptBytes = (kMaxRequests + 1) * kMaxPiece;  // one more: a payload never wraps
+
+// Bytes from `at` on to a place where `size` lie in one piece.
+constexpr std::uint32_t skip(std::uint32_t at, std::uint32_t size) {
+  const std::uint32_t place = at % kDataBytes;
+  return place + size > kDataBytes ? kDataBytes - place : 0;
+}
+
+}  // namespace
+
+bool RingWriter::room(std::uint32_t cells, std::uint32_t bytes) {
+  const auto enough = [&] { return next_ - freed_ <= kCells - cells && data_ - freed_bytes_ <= kDataBytes - bytes; };
+  for (const bool asked : {false, true}) {
+    if (enough()) return true;
+    if (asked) to_.wants_room.store(1, std::memory_order_seq_cst);  // then look again: free() looks after it freed
+    freed_ = to_.freed.load(std::memory_order_seq_cst);
+    freed_bytes_ = to_.freed_bytes.load(std::memory_order_seq_cst);
+  }
+  return enough();
+}
+
+std::byte* RingWriter::payload(std::uint32_t size, bool answer) {
+  const std::uint32_t kept_cells = answer ? 0 : kKeptCells, kept_bytes = answer ? 0 : kKeptBytes;
+  const std::uint32_t skipped = skip(data_, size);
+  if (!room(1 + kept_cells, skipped + size + kept_bytes)) return nullptr;
+  payload_at_ = data_ + skipped;
+  return to_.data.data() + payload_at_ % kDataBytes;
+}
+
+bool RingWriter::push(Record record, bool answer) {
+  if (!room(1 + (answer ? 0 : kKeptCells), 0)) return false;
+  record.payload = payload_at_;
+  const bool carries = record.type == RecordType::message || record.type == RecordType::put ||
+                       (record.type == RecordType::answer && record.length != 0);
+  if (carries) data_ = payload_at_ + record.length;
+  Cell& cell = to_.cells[next_ % kCells];
+  cell.record = record;
+  // Sequentially consistent: the caller looks next whether the reader sleeps, which says so before its last look.
+  cell.stamp.store(++next_, std::memory_order_seq_cst);
+  return true;
+}
+
+bool RingReader::empty() const {
+  return malformed_ || from_.cells[next_ % kCells].stamp.load(std::memory_order_seq_cst) != next_ + 1;
+}
+
+bool RingReader::pop(Record& record, std::span<const std::byte>& payload) {
+  const Cell& cell = from_.cells[next_ % kCells];
+  if (malformed_ || cell.stamp.load(std::memory_order_acquire) != next_ + 1) return false;
+  record = cell.record;
+  payload = {};
+  ++next_;
+  popped_ = true;
+  const bool carries = record.type == RecordType::message || record.type == RecordType::put ||
+                       (record.type == RecordType::answer && record.length != 0);
+  if (!carries) return true;
+  const std::uint32_t place = record.payload % kDataBytes;
+  if (record.length > kMessageBytes || place + record.length > kDataBytes) {
+    malformed_ = true;
+    return false;
+  }
+  payload = std::span<const std::byte>(from_.data).subspan(place, record.length);
+  data_ = record.payload + record.length;
+  return true;
+}
+
+bool RingReader::free() {
+  if (!popped_) return false;
+  popped_ = false;
+  from_.freed_bytes.store(data_, std::memory_order_release);
+  from_.freed.store(next_, std::memory_order_seq_cst);
+  return from_.wants_room.load(std::memory_order_seq_cst) != 0 &&
+         from_.wants_room.exchange(0, std::memory_order_seq_cst) != 0;
+}
+
+}  // namespace fairway::transport::host

@@ -1,0 +1,249 @@
+#include "transport/host/transport.h"
+
+#include <algorithm>
+
+namespace fairway::transport::host {
+namespace {
+
+constexpr std::uint64_t kBytesPerPoll = 256 * 1024;  // of one lane, in each direction: some 30 us
+constexpr Time kTouchLook = 20 * kMicrosecond;       // how often to look whether a touch is over
+
+constexpr std::uint8_t bit(Op op) {
+  return static_cast<std::uint8_t>(op);
+}
+
+Capabilities capabilities(const HostOptions& options, const Mover* mover) {
+  Capabilities can;
+  can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
+  // On a device's memory no CPU may do them; on host memory they go beside it.
+  if (mover == nullptr)
+    can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
+  can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
+               static_cast<std::uint8_t>(Shape::indexed);
+  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  if (mover != nullptr) can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | mover->memory_kinds());
+  can.max_slice_bytes = options.max_slice_bytes;
+  can.max_message_bytes = kMessageBytes;
+  can.queue_depth = Lane::kQueueDepth;
+  can.ordered = true;
+  can.completion = Meaning::visible;
+  can.atomics_by_cpu = mover == nullptr;
+  return can;
+}
+
+}  // namespace
+
+HostTransport::HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover)
+    : regions_(regions), runtime_(runtime), options_(std::move(options)), mover_(std::move(mover)) {
+  device_.name = options_.device;
+  device_.capabilities = capabilities(options_, mover_.get());
+}
+
+Status HostTransport::probe() {
+  if (Status status = regions_.share(); !status)
+    return Status(status.code(), "the region table cannot be shared: " + status.message());
+  auto bell = sys::Doorbell::make();
+  if (!bell) return bell.status();
+  bell_ = std::move(*bell);
+  return {};
+}
+
+Status HostTransport::attach(Task& task) {
+  task_ = &task;
+  if (mover_)
+    if (Status status = mover_->attach(task); !status) return status;
+  return task.watch(bell_.fd());
+}
+
+std::optional<MemoryKind> HostTransport::kind_of(const void* address) const {
+  return mover_ ? mover_->kind_of(address) : std::nullopt;
+}
+
+// A handle is the region's own id: the table that says what may be touched is the only one.
+Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription& memory) {
+  if ((device_.capabilities.memory_kinds >> static_cast<unsigned>(memory.kind) & 1) == 0)
+    return Status(ErrorCode::unsupported, options_.name + " does not reach memory of that kind");
+  const Result<Region> region = regions_.find(memory.id);
+  if (!region) return region.status();
+  RegisteredMemory registered{handle_of(memory.id), {}};
+  if (mover_) {
+    const auto lent = mover_->lend(memory);
+    if (!lent) return lent.status();
+    if (*lent) {
+      if (memory.access != Access::none) registered.keys.push_back(encode(exports_.add(memory, **lent)));
+      return registered;
+    }
+  }
+  if (options_.map && memory.access != Access::none)
+    if (const auto key = exports_.add(memory)) registered.keys.push_back(encode(*key));
+  return registered;
+}
+
+// The table refuses by now: what is left are the touches under way.
+void HostTransport::deregister(std::uint64_t handle) {
+  Deregistration next;
+  next.handle = handle;
+  Note note;
+  note.kind = Note::Kind::forget;
+  note.file = exports_.remove(region_of(handle));
+  if (mover_) mover_->take_back(region_of(handle));
+  for (const std::uint32_t slot : up_) {
+    Link& link = links_[slot];
+    link.lane->stop_memory(handle);
+    if (note.file != 0 && link.state == LinkState::up) send_note(link, note);
+    next.marks.emplace_back(link.lane->pair(), Pair::Mark(*link.lane->pair()));
+  }
+  for (const auto& [pair, mark] : ghosts_) next.marks.emplace_back(pair, Pair::Mark(*pair));
+  deregistrations_.push_back(std::move(next));
+  finish_deregistrations();
+}
+
+void HostTransport::finish_deregistrations() {
+  std::erase_if(deregistrations_, [this](Deregistration& each) {
+    std::erase_if(each.marks, [](auto& mark) { return mark.second.over(*mark.first); });
+    const bool copied = std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) {
+      return links_[slot].lane->queued(each.handle);
+    });
+    if (copied || !each.marks.empty()) return false;
+    events_.add(EventKind::deregistered).value = each.handle;
+    return true;
+  });
+  if (!deregistrations_.empty()) timer_ = std::min(timer_, after(runtime_.clock.now(), kTouchLook));
+}
+
+HostTransport::Link* HostTransport::find(LinkId id) {
+  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
+  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
+}
+
+std::size_t HostTransport::post(std::span<const Slice> slices) {
+  std::size_t taken = 0;
+  while (taken < slices.size()) {
+    Link* link = find(slices[taken].link);
+    if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
+    bool full = false;
+    for (; !full && taken < slices.size() && slices[taken].link == link->id;) {
+      const Slice& slice = slices[taken];
+      const auto* import = imports_.find(slice.remote_handle, link->peer);
+      Command command;
+      const ErrorCode refused =
+          prepare(device_.capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, command);
+      if (refused == ErrorCode::ok) {
+        full = !link->lane->post(command);
+      } else {
+        Event& event = events_.add(EventKind::failed);
+        event.token = slice.token;
+        event.link = link->id;
+        event.peer = link->peer;
+        event.status = Status(refused, "the slice cannot be moved").with_effect(Effect::not_applied);
+      }
+      taken += full ? 0 : 1;
+    }
+    link->lane->ring();
+    if (full) break;
+  }
+  return taken;
+}
+
+std::size_t HostTransport::poll(std::span<Event> events, Time now) {
+  events_.begin_poll();
+  if (slept_) {
+    slept_ = false;
+    bell_.drain();
+    counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+    for (const std::uint32_t slot : up_) links_[slot].lane->end_sleep();
+    look_at_ = now;
+  }
+  if (!closed_ && now >= look_at_) look_around(now);
+  const std::size_t count = up_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Link& link = links_[up_[(next_link_ + i) % count]];
+    if (link.state == LinkState::fencing) continue;
+    std::uint64_t in = kBytesPerPoll, out = kBytesPerPoll;
+    link.lane->receive(in);
+    link.lane->work(out);
+    link.lane->ring();
+    if (link.lane->nudged()) look_at_ = now;
+    if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
+  }
+  if (count != 0) next_link_ = (next_link_ + 1) % count;
+  for (std::size_t i = up_.size(); i > 0; --i)
+    if (Link& link = links_[up_[i - 1]]; link.state == LinkState::fencing) finish_fence(link);
+  if (!deregistrations_.empty()) finish_deregistrations();
+  return events_.take(events);
+}
+
+void HostTransport::fence(LinkId id) {
+  Link* link = find(id);
+  if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
+  link->lane->fence();
+  link->state = LinkState::fencing;
+  finish_fence(*link);
+}
+
+void HostTransport::finish_fence(Link& link) {
+  if (!link.lane->fenced()) {
+    timer_ = std::min(timer_, after(runtime_.clock.now(), kTouchLook));
+    return;
+  }
+  Event& event = events_.add(EventKind::fenced);
+  event.link = link.id;
+  event.peer = link.peer;
+  event.value = link.lane->immediates();
+  unwatch(*link.lane->pair());
+  link.lane.reset();
+  link.out.clear();
+  link.state = LinkState::fenced;
+  std::erase(up_, link.id.slot);
+}
+
+void HostTransport::cancel(SliceToken token) {
+  for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
+}
+
+std::string HostTransport::way(std::uint64_t remote_handle) const {
+  const auto* import = imports_.find(remote_handle);
+  if (import == nullptr) return {};
+  const Remote& remote = import->extra;
+  switch (remote.way) {
+    case Way::asking: return "its file is on the way";
+    case Way::mapped: return "mapped here: copied once, by the initiator";
+    case Way::attached: return "cross-memory attach: the kernel copies once; not mapped: " + remote.why;
+    case Way::moved: return mover_->way(*remote.file->foreign);
+    case Way::bounced: break;
+  }
+  return "through shared memory: copied by both sides; nothing better: " + remote.why;
+}
+
+Costs HostTransport::costs() const {
+  return {counters_.system_calls.load(std::memory_order_relaxed),
+          counters_.copied_bytes.load(std::memory_order_relaxed)};
+}
+
+bool HostTransport::prepare_sleep() {
+  if (!events_.empty()) return false;
+  for (const std::uint32_t slot : up_) links_[slot].lane->begin_sleep();
+  slept_ = true;
+  return std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
+}
+
+void HostTransport::close() {
+  if (closed_) return;
+  std::vector<PeerIndex> all;
+  for (const auto& [index, peer] : peers_) all.push_back(index);
+  for (const PeerIndex index : all) disconnect(index);
+  // A touch lasts some microseconds. A peer that was stopped in the middle of one may still finish it: nothing here can
+  // prevent that, and waiting longer would hang with it.
+  const Time until = after(runtime_.clock.now(), 10 * kMillisecond);
+  for (auto& [pair, mark] : ghosts_)
+    while (!mark.over(*pair) && runtime_.clock.now() < until) {
+    }
+  ghosts_.clear();
+  finish_deregistrations();
+  closed_ = true;
+  listener_ = {};
+  strangers_.clear();
+  timer_ = kNever;
+}
+
+}  // namespace fairway::transport::host

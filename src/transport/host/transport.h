@@ -1,0 +1,159 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/runtime.h"
+#include "transport/host/exports.h"
+#include "transport/host/handshake.h"
+#include "transport/host/lane.h"
+#include "transport/host/mover.h"
+
+namespace fairway::transport::host {
+
+struct HostOptions {
+  std::string name;         // the transport's
+  std::string device;       // and its one device's
+  bool map = true;          // memory files of the peer
+  bool attach = true;       // cross-memory attach
+  std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
+};
+
+// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h), one to a peer.
+// Belongs to one worker's thread, as the contract says.
+//   transport.cc  using lanes
+//   connect.cc    making them, bringing them back, letting peers go
+//   files.cc      asking for the files behind regions, and lending them
+class HostTransport : public Transport {
+ public:
+  // `mover`: of devices' memory, or null.
+  HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);
+  ~HostTransport() override { close(); }
+
+  std::string_view name() const override { return options_.name; }
+  Status probe() override;
+  std::span<const Device> devices() const override { return {&device_, 1}; }
+  Status attach(Task& task) override;
+
+  Status connect(PeerIndex peer, Role role) override;
+  void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
+  void disconnect(PeerIndex peer) override;
+
+  std::optional<MemoryKind> kind_of(const void* address) const override;
+  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  void deregister(std::uint64_t handle) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
+                               std::span<const std::vector<std::byte>> keys) override;
+  void release(std::uint64_t remote_handle) override;
+
+  std::size_t post(std::span<const Slice> slices) override;
+  std::size_t poll(std::span<Event> events, Time now) override;
+  Time next_timer() const override { return timer_; }
+  void fence(LinkId link) override;
+  void reconnect(LinkId link) override;
+  void cancel(SliceToken token) override;
+  std::string way(std::uint64_t remote_handle) const override;
+  Costs costs() const override;
+  bool prepare_sleep() override;
+  void close() override;
+
+ private:
+  enum class LinkState : std::uint8_t { free, dialing, waiting, up, down, fencing, fenced };
+  struct Knock {  // a dialer's hello
+    sys::LocalSocket socket;
+    Note note;
+    std::vector<sys::Fd> fds;
+  };
+  struct Link {
+    LinkId id;
+    LinkState state = LinkState::free;
+    PeerIndex peer = 0;
+    std::uint32_t attempt = 0;  // grows with each new epoch, equal at both ends
+    std::unique_ptr<Lane> lane;
+    std::shared_ptr<Pair> dialed;             // while dialing
+    std::unique_ptr<Knock> knock;             // at the listener, one that came before reconnect()
+    std::vector<std::vector<std::byte>> out;  // notes that found no room
+    Time deadline = kNever;
+  };
+  struct Peer {
+    Role role = Role::initiator;
+    bool failed = false;  // stays known, without a link, until disconnect()
+    bool was_up = false;
+    std::string socket;
+    Token dialer{}, listener{};
+    std::uint32_t slot = kNoSlot;  // of links_
+    std::vector<std::shared_ptr<PeerFile>> files;
+  };
+  struct Stranger {  // accepted, its hello not yet read
+    sys::LocalSocket socket;
+    Time deadline = kNever;
+  };
+  struct Deregistration {
+    std::uint64_t handle = 0;
+    std::vector<std::pair<std::shared_ptr<Pair>, Pair::Mark>> marks;  // under way when it began
+  };
+  static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
+
+  // connect.cc
+  Status listen();
+  void offer(PeerIndex index, Peer& peer);
+  void make_link(PeerIndex index, Peer& peer);
+  void dial(Link& link);
+  void hear_welcome(Link& link, Time now);
+  void dial_failed(Link& link, const Status& why);
+  void accept(Time now);
+  bool meet(Stranger& stranger, Time now);  // true: it is done with
+  void welcome(Link& link, Knock knock);
+  Status join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds);
+  void prove_attach(Pair& pair, std::uint64_t nonce_at);
+  void link_is_up(Link& link, std::shared_ptr<Pair> pair);
+  void say(PeerIndex peer, const Handshake& message);
+  void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
+  void unwatch(const Pair& pair);
+  void look_around(Time now);  // at sockets and processes: system calls, so not in every poll
+
+  // files.cc
+  void read_notes(Link& link);
+  void take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds);
+  void send_note(Link& link, const Note& note, int fd = -1);
+  std::shared_ptr<PeerFile> file_of(Peer& peer, const Key& key, bool writable);
+  static void settle(Remote& remote);  // by what its file has become
+  void ask_for(Link& link, const PeerFile& file);
+  void answer_ask(Link& link, const Note& ask);
+  void take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds);
+  void forget_file(Link& link, std::uint32_t number);
+
+  // transport.cc
+  Link* find(LinkId id);
+  void finish_fence(Link& link);
+  void finish_deregistrations();
+
+  RegionTable& regions_;
+  Runtime& runtime_;
+  const HostOptions options_;
+  std::unique_ptr<Mover> mover_;
+  Device device_;
+  Task* task_ = nullptr;
+  EventQueue events_;
+  Counters counters_;
+  Exports exports_;
+  Imports imports_;
+  sys::Doorbell bell_;
+  sys::LocalListener listener_;
+  std::string socket_name_;
+  std::vector<Stranger> strangers_;
+  std::unordered_map<PeerIndex, Peer> peers_;
+  std::vector<Link> links_;
+  std::vector<std::uint32_t> up_;              // slots of links with a lane
+  std::vector<std::pair<std::shared_ptr<Pair>, Pair::Mark>> ghosts_;  // of peers let go while they touch
+  std::vector<Deregistration> deregistrations_;
+  std::size_t next_link_ = 0;  // polled first, in turn
+  Time look_at_ = 0;           // the next look around
+  Time timer_ = kNever;
+  bool slept_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace fairway::transport::host

@@ -1,0 +1,16 @@
+#include "transport/shm/shm.h"
+
+#include "transport/host/transport.h"
+
+namespace fairway::transport {
+
+std::unique_ptr<Transport> make_shm_transport(RegionTable& regions, Runtime& runtime, const ShmOptions& options) {
+  host::HostOptions with;
+  with.name = "shm";
+  with.device = "memory";
+  with.map = options.map;
+  with.attach = options.attach;
+  return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
+}
+
+}  // namespace fairway::transport

@@ -1,0 +1,69 @@
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "conformance/local_links.h"
+#include "conformance/world.h"
+#include "support/cuda/device_memory.h"
+#include "sys/system_runtime.h"
+#include "transport/cuda/cuda.h"
+
+// Two sides in one process with their memory on two GPUs, or what stands in for them, or in files as of shm.
+namespace fairway::conformance {
+namespace {
+
+class OnGpus final : public Placement {
+ public:
+  std::byte* allocate(std::size_t size) override { return memory_.allocate(size, static_cast<int>(next_++)); }
+  void free(std::byte* place) override { memory_.free(place); }
+  void upload(std::byte* to, std::span<const std::byte> from) override { memory_.write(to, from); }
+  void download(std::span<std::byte> to, const std::byte* from) override { memory_.read(to, from); }
+
+ private:
+  support::DeviceMemory memory_;
+  unsigned next_ = 0;
+};
+
+class CudaWorld final : public World {
+ public:
+  explicit CudaWorld(bool on_gpus) : runtime_(system_.runtime()) {
+    Buffer::in_files = !on_gpus;
+    Buffer::placement = on_gpus ? &gpus_ : nullptr;
+    const auto make = [](transport::RegionTable& regions, Runtime& runtime) {
+      auto made = transport::make_cuda_transport(regions, runtime);
+      EXPECT_EQ(made->probe().message(), "");
+      return made;
+    };
+    a_ = std::make_unique<Side>(runtime_, make);
+    b_ = std::make_unique<Side>(runtime_, make);
+    a_->start();
+    b_->start();
+  }
+  ~CudaWorld() override {
+    a_.reset();
+    b_.reset();
+    Buffer::in_files = false;
+    Buffer::placement = nullptr;
+  }
+  std::size_t links() const override { return 1; }
+  bool break_link(std::uint64_t) override { return cut_local_links(); }
+  bool overlapping_memory() const override { return false; }  // of copies by a device nobody says what comes of it
+
+ private:
+  OnGpus gpus_;
+  sys::SystemRuntime system_;
+  Runtime runtime_;
+};
+
+Kind kind(const char* name, bool on_gpus) {
+  return {name, 1, [=](std::uint64_t) { return std::make_unique<CudaWorld>(on_gpus); }};
+}
+
+}  // namespace
+
+std::vector<Kind> cuda_kinds() {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);  // one that is set is the one to try
+  return {kind("cuda_gpus", true), kind("cuda_host", false)};
+}
+
+}  // namespace fairway::conformance

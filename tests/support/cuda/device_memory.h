@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "sys/cuda.h"
+
+// GPU memory for tests and benchmarks' checks, by the driver that the transport would use.
+namespace fairway::support {
+
+class DeviceMemory {
+ public:
+  DeviceMemory() : driver_(sys::CudaDriver::open().value()) {
+    for (int device = 0; device < driver_->devices(); ++device) {
+      sys::cuda::Context context = nullptr;
+      check((*driver_)->cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+      contexts_.push_back(context);
+    }
+  }
+
+  int devices() const { return driver_->devices(); }
+  const sys::CudaDriver& driver() const { return *driver_; }
+  sys::cuda::Context context(int device) const { return contexts_[static_cast<std::size_t>(device) % contexts_.size()]; }
+
+  // With that device's context as the thread's.
+  template <class Call>
+  auto on(int device, Call call) {
+    (*driver_)->cuCtxPushCurrent_v2(context(device));
+    const auto result = call();
+    sys::cuda::Context popped = nullptr;
+    (*driver_)->cuCtxPopCurrent_v2(&popped);
+    return result;
+  }
+  std::byte* allocate(std::size_t size, int device) {
+    return on(device, [&] {
+      sys::cuda::Address address = 0;
+      check((*driver_)->cuMemAlloc_v2(&address, size), "cuMemAlloc");
+      return reinterpret_cast<std::byte*>(address);
+    });
+  }
+  void free(std::byte* place) {
+    on(0, [&] { return (*driver_)->cuMemFree_v2(reinterpret_cast<sys::cuda::Address>(place)); });
+  }
+  void write(std::byte* to, std::span<const std::byte> from) { copy(to, from.data(), from.size()); }
+  void read(std::span<std::byte> to, const std::byte* from) { copy(to.data(), from, to.size()); }
+  void copy(std::byte* to, const std::byte* from, std::size_t size) {
+    on(0, [&] {
+      check((*driver_)->cuMemcpy(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),
+                                 size),
+            "cuMemcpy");
+      return 0;
+    });
+  }
+
+  void check(int result, const char* what) const {
+    if (const Status status = driver_->check(result, what); !status) throw std::runtime_error(status.message());
+  }
+
+ private:
+  std::shared_ptr<const sys::CudaDriver> driver_;
+  std::vector<sys::cuda::Context> contexts_;
+};
+
+}  // namespace fairway::support

@@ -1,0 +1,392 @@
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "support/cuda/memory.h"
+#include "support/cuda/stream.h"
+
+// A CUDA driver for machines without one: the entry points that Fairway uses, with memory files for device memory and
+// threads for streams. It is stricter than the real one: it fails what is easy to get wrong (a copy without a current
+// context, on the default stream, or to memory that the device may not reach). Environment: FAIRWAY_STANDIN_DEVICES.
+namespace standin {
+namespace {
+
+using namespace fairway::sys::cuda;
+
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidHandle = 400, kIllegalAddress = 700;
+constexpr std::uint64_t kGranule = 2u << 20;
+
+int device_count() {
+  const char* set = std::getenv("FAIRWAY_STANDIN_DEVICES");
+  return set != nullptr ? std::atoi(set) : 2;
+}
+
+struct Contexts {
+  std::array<char, 16> tags{};  // a context is the address of its device's
+  Context of(int device) { return reinterpret_cast<Context>(&tags[static_cast<std::size_t>(device)]); }
+  int device_of(Context context) { return static_cast<int>(reinterpret_cast<char*>(context) - tags.data()); }
+} contexts;
+
+thread_local std::vector<Context> current;
+
+bool no_context() {
+  return current.empty();
+}
+
+struct IpcContents {
+  pid_t pid;
+  int fd, device;
+  std::uint64_t size;
+};
+
+struct Happening {
+  std::atomic<bool> reached{false};
+};
+
+}  // namespace
+}  // namespace standin
+
+using namespace standin;
+using namespace fairway::sys::cuda;
+
+// Calls with the driver's own names and C linkage.
+#pragma GCC visibility push(default)
+extern "C" {
+
+int cuInit(unsigned) {
+  return kSuccess;
+}
+int cuDriverGetVersion(int* version) {
+  *version = 12040;
+  return kSuccess;
+}
+int cuGetErrorName(int code, const char** name) {
+  static thread_local std::string text;
+  text = "STANDIN_ERROR_" + std::to_string(code);
+  *name = text.c_str();
+  return kSuccess;
+}
+int cuGetErrorString(int code, const char** words) {
+  switch (code) {
+    case kInvalidValue: *words = "invalid argument"; break;
+    case kOutOfMemory: *words = "out of memory"; break;
+    case kInvalidContext: *words = "no context is current"; break;
+    case kIllegalAddress: *words = "an illegal memory access was encountered"; break;
+    default: *words = "failed";
+  }
+  return kSuccess;
+}
+
+// ---- devices and contexts ----
+
+int cuDeviceGetCount(int* count) {
+  *count = device_count();
+  return kSuccess;
+}
+int cuDeviceGet(Device* device, int index) {
+  *device = index;
+  return index >= 0 && index < device_count() ? kSuccess : kInvalidValue;
+}
+int cuDeviceGetName(char* name, int size, Device) {
+  std::strncpy(name, "Stand-in GPU", static_cast<std::size_t>(size));
+  return kSuccess;
+}
+int cuDeviceGetUuid_v2(Uuid* uuid, Device device) {
+  std::memset(uuid->bytes, 0x5a, sizeof uuid->bytes);
+  uuid->bytes[0] = static_cast<unsigned char>(device);
+  return kSuccess;
+}
+int cuDeviceGetAttribute(int* value, int, Device) {
+  *value = 1;
+  return kSuccess;
+}
+int cuDeviceCanAccessPeer(int* can, Device, Device) {
+  *can = 1;
+  return kSuccess;
+}
+int cuDevicePrimaryCtxRetain(Context* context, Device device) {
+  *context = contexts.of(device);
+  return kSuccess;
+}
+int cuDevicePrimaryCtxRelease_v2(Device) {
+  return kSuccess;
+}
+int cuCtxPushCurrent_v2(Context context) {
+  current.push_back(context);
+  return kSuccess;
+}
+int cuCtxPopCurrent_v2(Context* context) {
+  if (no_context()) return kInvalidContext;
+  *context = current.back();
+  current.pop_back();
+  return kSuccess;
+}
+int cuCtxEnablePeerAccess(Context, unsigned) {
+  return no_context() ? kInvalidContext : kSuccess;
+}
+int cuCtxSynchronize() {
+  return kInvalidContext;  // nothing of Fairway's may wait for all of a device
+}
+
+// ---- memory ----
+
+int cuMemAlloc_v2(Address* address, std::size_t size) {
+  if (no_context()) return kInvalidContext;
+  auto backing = Memory::get().back(size, contexts.device_of(current.back()), false, true);
+  *address = backing ? Memory::get().map(std::move(backing), Kind::device) : 0;
+  return *address != 0 ? kSuccess : kOutOfMemory;
+}
+int cuMemAllocManaged(Address* address, std::size_t size, unsigned) {
+  if (no_context()) return kInvalidContext;
+  auto backing = Memory::get().back(size, contexts.device_of(current.back()), false, false);
+  *address = backing ? Memory::get().map(std::move(backing), Kind::managed) : 0;
+  return *address != 0 ? kSuccess : kOutOfMemory;
+}
+int cuMemFree_v2(Address address) {
+  return Memory::get().unmap(address) ? kSuccess : kInvalidValue;
+}
+int cuMemHostAlloc(void** address, std::size_t size, unsigned) {
+  void* place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return kOutOfMemory;
+  Memory::get().add_host(place, size);
+  *address = place;
+  return kSuccess;
+}
+int cuMemFreeHost(void* address) {
+  Range range;
+  if (!Memory::get().find(reinterpret_cast<Address>(address), range)) return kInvalidValue;
+  Memory::get().remove_host(address);
+  ::munmap(address, range.size);
+  return kSuccess;
+}
+int cuMemHostRegister_v2(void* address, std::size_t size, unsigned) {
+  Memory::get().add_host(address, size);
+  return kSuccess;
+}
+int cuMemHostUnregister(void* address) {
+  return Memory::get().remove_host(address) ? kSuccess : kInvalidValue;
+}
+int cuMemHostGetDevicePointer_v2(Address* device, void* host, unsigned) {
+  *device = reinterpret_cast<Address>(host);
+  return kSuccess;
+}
+
+int cuPointerGetAttributes(unsigned count, int* attributes, void** answers, Address address) {
+  Range range;
+  const bool known = Memory::get().find(address, range);
+  const bool device = known && range.kind != Kind::pinned;
+  for (unsigned i = 0; i < count; ++i) {
+    switch (attributes[i]) {
+      case kMemoryType: *static_cast<unsigned*>(answers[i]) = !known ? 0 : device ? kTypeDevice : kTypeHost; break;
+      case kIsManaged: *static_cast<unsigned*>(answers[i]) = known && range.kind == Kind::managed; break;
+      case kDeviceOrdinal: *static_cast<int*>(answers[i]) = device ? range.backing->device : -1; break;
+      case kBufferId: *static_cast<unsigned long long*>(answers[i]) = range.id; break;
+      case kRangeStart: *static_cast<Address*>(answers[i]) = range.base; break;
+      case kRangeSize: *static_cast<std::size_t*>(answers[i]) = range.size; break;
+      case kIpcCapable:
+        *static_cast<unsigned*>(answers[i]) = device && !range.backing->vmm && range.backing->lendable;
+        break;
+      case kAllowedHandleTypes:
+        *static_cast<unsigned long long*>(answers[i]) = device && range.backing->vmm && range.backing->lendable;
+        break;
+      default: return kInvalidValue;
+    }
+  }
+  return kSuccess;
+}
+
+// ---- lending ----
+
+int cuIpcGetMemHandle(IpcHandle* handle, Address address) {
+  Range range;
+  if (no_context()) return kInvalidContext;
+  if (!Memory::get().find(address, range) || range.kind != Kind::device || range.backing->vmm) return kInvalidValue;
+  const IpcContents contents{::getpid(), range.backing->file.get(), range.backing->device, range.size};
+  std::memset(handle->bytes, 0, sizeof handle->bytes);
+  std::memcpy(handle->bytes, &contents, sizeof contents);
+  return kSuccess;
+}
+int cuIpcOpenMemHandle_v2(Address* address, IpcHandle handle, unsigned) {
+  if (no_context()) return kInvalidContext;
+  IpcContents contents{};
+  std::memcpy(&contents, handle.bytes, sizeof contents);
+  if (contents.pid == ::getpid()) return kInvalidContext;  // as the real one
+  const std::string path = "/proc/" + std::to_string(contents.pid) + "/fd/" + std::to_string(contents.fd);
+  auto backing = std::make_shared<Backing>();
+  backing->file = fairway::sys::Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  backing->size = contents.size;
+  backing->device = contents.device;
+  if (!backing->file) return kInvalidHandle;
+  *address = Memory::get().map(std::move(backing), Kind::device);
+  return *address != 0 ? kSuccess : kOutOfMemory;
+}
+int cuIpcCloseMemHandle(Address address) {
+  return no_context() ? kInvalidContext : Memory::get().unmap(address) ? kSuccess : kInvalidValue;
+}
+
+int cuMemCreate(Allocation* allocation, std::size_t size, const AllocationProperties* properties, unsigned long long) {
+  if (size % kGranule != 0) return kInvalidValue;
+  auto backing = Memory::get().back(size, properties->location.id, true, (properties->handle_types & kHandleFile) != 0);
+  if (!backing) return kOutOfMemory;
+  *allocation = reinterpret_cast<Allocation>(new std::shared_ptr<Backing>(std::move(backing)));
+  return kSuccess;
+}
+int cuMemRetainAllocationHandle(Allocation* allocation, void* address) {
+  Range range;
+  if (!Memory::get().find(reinterpret_cast<Address>(address), range) || !range.backing || !range.backing->vmm)
+    return kInvalidValue;
+  *allocation = reinterpret_cast<Allocation>(new std::shared_ptr<Backing>(range.backing));
+  return kSuccess;
+}
+int cuMemRelease(Allocation allocation) {
+  delete reinterpret_cast<std::shared_ptr<Backing>*>(allocation);
+  return kSuccess;
+}
+int cuMemExportToShareableHandle(void* out, Allocation allocation, int type, unsigned long long) {
+  const auto& backing = *reinterpret_cast<std::shared_ptr<Backing>*>(allocation);
+  if (type != kHandleFile || !backing->lendable) return kInvalidValue;
+  *static_cast<int*>(out) = ::fcntl(backing->file.get(), F_DUPFD_CLOEXEC, 0);
+  return kSuccess;
+}
+int cuMemImportFromShareableHandle(Allocation* allocation, void* os_handle, int type) {
+  struct stat facts {};
+  auto backing = std::make_shared<Backing>();
+  backing->file =
+      fairway::sys::Fd(::fcntl(static_cast<int>(reinterpret_cast<std::intptr_t>(os_handle)), F_DUPFD_CLOEXEC, 0));
+  if (type != kHandleFile || !backing->file || ::fstat(backing->file.get(), &facts) != 0) return kInvalidValue;
+  backing->size = static_cast<std::uint64_t>(facts.st_size);
+  backing->vmm = true;
+  *allocation = reinterpret_cast<Allocation>(new std::shared_ptr<Backing>(std::move(backing)));
+  return kSuccess;
+}
+int cuMemAddressReserve(Address* address, std::size_t size, std::size_t, Address, unsigned long long) {
+  void* place = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  *address = reinterpret_cast<Address>(place);
+  return place == MAP_FAILED ? kOutOfMemory : kSuccess;
+}
+int cuMemAddressFree(Address address, std::size_t size) {
+  return ::munmap(reinterpret_cast<void*>(address), size) == 0 ? kSuccess : kInvalidValue;
+}
+int cuMemMap(Address address, std::size_t size, std::size_t, Allocation allocation, unsigned long long) {
+  const auto& backing = *reinterpret_cast<std::shared_ptr<Backing>*>(allocation);
+  if (size != backing->size) return kInvalidValue;
+  return Memory::get().map(backing, Kind::device, address) != 0 ? kSuccess : kOutOfMemory;
+}
+int cuMemUnmap(Address address, std::size_t) {
+  return Memory::get().unmap(address) ? kSuccess : kInvalidValue;
+}
+int cuMemSetAccess(Address address, std::size_t, const AccessDescription* access, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    if (!Memory::get().allow(address, access[i].location.id)) return kInvalidValue;
+  return kSuccess;
+}
+
+// ---- copies, streams, events ----
+
+int cuMemcpy(Address to, Address from, std::size_t size) {
+  if (no_context()) return kInvalidContext;
+  const int device = contexts.device_of(current.back());
+  unsigned char* target = Memory::get().touch(to, size, device);
+  const unsigned char* source = Memory::get().touch(from, size, device);
+  if (target == nullptr || source == nullptr) return kIllegalAddress;
+  std::memmove(target, source, size);
+  return kSuccess;
+}
+int cuMemsetD8_v2(Address to, unsigned char value, std::size_t size) {
+  if (no_context()) return kInvalidContext;
+  unsigned char* target = Memory::get().touch(to, size, contexts.device_of(current.back()));
+  if (target == nullptr) return kIllegalAddress;
+  std::memset(target, value, size);
+  return kSuccess;
+}
+int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda::Stream stream) {
+  if (no_context() || stream == nullptr) return kInvalidContext;
+  auto* queue = reinterpret_cast<standin::Stream*>(stream);
+  queue->post([to, from, size, device = queue->device()] {
+    unsigned char* target = Memory::get().touch(to, size, device);
+    const unsigned char* source = Memory::get().touch(from, size, device);
+    if (target == nullptr || source == nullptr) return false;
+    std::memmove(target, source, size);
+    return true;
+  });
+  return kSuccess;
+}
+int cuStreamCreateWithPriority(fairway::sys::cuda::Stream* stream, unsigned, int) {
+  if (no_context()) return kInvalidContext;
+  *stream = reinterpret_cast<fairway::sys::cuda::Stream>(new standin::Stream(contexts.device_of(current.back())));
+  return kSuccess;
+}
+int cuStreamDestroy_v2(fairway::sys::cuda::Stream stream) {
+  delete reinterpret_cast<standin::Stream*>(stream);
+  return kSuccess;
+}
+int cuStreamQuery(fairway::sys::cuda::Stream stream) {
+  switch (reinterpret_cast<standin::Stream*>(stream)->state()) {
+    case standin::Stream::State::idle: return kSuccess;
+    case standin::Stream::State::busy: return kErrorNotReady;
+    case standin::Stream::State::failed: break;
+  }
+  return kIllegalAddress;
+}
+int cuStreamSynchronize(fairway::sys::cuda::Stream stream) {
+  return reinterpret_cast<standin::Stream*>(stream)->synchronize() ? kSuccess : kIllegalAddress;
+}
+int cuStreamWriteValue32_v2(fairway::sys::cuda::Stream stream, Address address, std::uint32_t value, unsigned) {
+  reinterpret_cast<standin::Stream*>(stream)->post([address, value] {
+    std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address)).store(value, std::memory_order_release);
+    return true;
+  });
+  return kSuccess;
+}
+int cuEventCreate(Event* event, unsigned) {
+  *event = reinterpret_cast<Event>(new std::shared_ptr<Happening>(std::make_shared<Happening>()));
+  return kSuccess;
+}
+int cuEventRecord(Event event, fairway::sys::cuda::Stream stream) {
+  auto& happening = *reinterpret_cast<std::shared_ptr<Happening>*>(event);
+  happening = std::make_shared<Happening>();
+  reinterpret_cast<standin::Stream*>(stream)->post([happening] {
+    happening->reached.store(true);
+    happening->reached.notify_all();
+    return true;
+  });
+  return kSuccess;
+}
+int cuEventQuery(Event event) {
+  return (*reinterpret_cast<std::shared_ptr<Happening>*>(event))->reached.load() ? kSuccess : kErrorNotReady;
+}
+int cuEventDestroy_v2(Event event) {
+  delete reinterpret_cast<std::shared_ptr<Happening>*>(event);
+  return kSuccess;
+}
+int cuStreamWaitEvent(fairway::sys::cuda::Stream stream, Event event, unsigned) {
+  reinterpret_cast<standin::Stream*>(stream)->post([happening = *reinterpret_cast<std::shared_ptr<Happening>*>(event)] {
+    happening->reached.wait(false);
+    return true;
+  });
+  return kSuccess;
+}
+
+// No kernels.
+int cuModuleLoadData(Module*, const void*) {
+  return kErrorNotSupported;
+}
+int cuModuleUnload(Module) {
+  return kSuccess;
+}
+int cuModuleGetFunction(Function*, Module, const char*) {
+  return kErrorNotSupported;
+}
+int cuLaunchKernel(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                   fairway::sys::cuda::Stream, void**, void**) {
+  return kErrorNotSupported;
+}
+}
+#pragma GCC visibility pop

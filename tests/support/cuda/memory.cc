@@ -1,0 +1,90 @@
+#include "support/cuda/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace standin {
+
+Memory& Memory::get() {
+  static Memory* const memory = new Memory;  // outlives every thread that still copies
+  return *memory;
+}
+
+std::shared_ptr<Backing> Memory::back(std::uint64_t size, int device, bool vmm, bool lendable) {
+  auto backing = std::make_shared<Backing>();
+  backing->file = fairway::sys::Fd(::memfd_create("standin-gpu", MFD_CLOEXEC));
+  backing->size = size;
+  backing->device = device;
+  backing->vmm = vmm;
+  backing->lendable = lendable;
+  if (!backing->file || ::ftruncate(backing->file.get(), static_cast<off_t>(size)) != 0) return nullptr;
+  return backing;
+}
+
+Address Memory::map(std::shared_ptr<Backing> backing, Kind kind, Address at) {
+  const int reach = kind == Kind::device ? PROT_NONE : PROT_READ | PROT_WRITE;
+  void* place = ::mmap(reinterpret_cast<void*>(at), backing->size, reach, MAP_SHARED | (at != 0 ? MAP_FIXED : 0),
+                       backing->file.get(), 0);
+  if (place == MAP_FAILED) return 0;
+  void* shadow = ::mmap(nullptr, backing->size, PROT_READ | PROT_WRITE, MAP_SHARED, backing->file.get(), 0);
+  if (shadow == MAP_FAILED) {
+    ::munmap(place, backing->size);
+    return 0;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto base = reinterpret_cast<std::uint64_t>(place);
+  const std::uint64_t size = backing->size;
+  std::set<int> reached_by;
+  if (backing->vmm) reached_by.insert(-1);  // nobody yet
+  ranges_[base] = {std::move(backing), kind, base, size, static_cast<unsigned char*>(shadow), next_id_++, reached_by};
+  return base;
+}
+
+bool Memory::unmap(Address base) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(base);
+  if (found == ranges_.end() || found->second.backing == nullptr) return false;
+  ::munmap(reinterpret_cast<void*>(found->second.base), found->second.size);
+  ::munmap(found->second.shadow, found->second.size);
+  ranges_.erase(found);
+  return true;
+}
+
+void Memory::add_host(void* address, std::uint64_t size) {
+  const std::lock_guard lock(mutex_);
+  const auto base = reinterpret_cast<std::uint64_t>(address);
+  ranges_[base] = {nullptr, Kind::pinned, base, size, static_cast<unsigned char*>(address), next_id_++, {}};
+}
+
+bool Memory::remove_host(void* address) {
+  const std::lock_guard lock(mutex_);
+  return ranges_.erase(reinterpret_cast<std::uint64_t>(address)) == 1;
+}
+
+bool Memory::find(Address address, Range& out) {
+  const std::lock_guard lock(mutex_);
+  auto after = ranges_.upper_bound(address);
+  if (after == ranges_.begin()) return false;
+  const Range& range = std::prev(after)->second;
+  if (address - range.base >= range.size) return false;
+  out = range;
+  return true;
+}
+
+bool Memory::allow(Address base, int device) {
+  const std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(base);
+  if (found == ranges_.end()) return false;
+  found->second.reached_by.insert(device);
+  return true;
+}
+
+unsigned char* Memory::touch(Address address, std::uint64_t size, int device) {
+  Range range;
+  if (!find(address, range)) return reinterpret_cast<unsigned char*>(address);
+  if (address - range.base + size > range.size) return nullptr;
+  if (!range.reached_by.empty() && !range.reached_by.contains(device)) return nullptr;
+  return range.shadow + (address - range.base);
+}
+
+}  // namespace standin
