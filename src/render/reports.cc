@@ -48,8 +48,11 @@ std::string nic_choices_text(const topology::Machine& machine, const std::string
     if (!choice.rail) {
       const auto same =
           std::find_if(others.begin(), others.end(), [&](const auto& o) { return o.first == choice.reason; });
-      if (same == others.end()) others.push_back({choice.reason, {name}});
-      if (same != others.end()) same->second.push_back(name);
+      if (same == others.end()) {
+        others.push_back({choice.reason, {name}});
+      } else {
+        same->second.push_back(name);
+      }
       continue;
     }
     std::string reason = choice.reason;
@@ -113,7 +116,9 @@ std::string differences_text(const std::string& a, const std::string& b,
                                                      count(differences.size(), "difference"), b, a)) +
                     "\n";
   for (const topology::Difference& difference : differences) {
-    const std::string cost = difference.cost > 0 ? fmt::format("-{:.0f}%", difference.cost * 100) : "";
+    const std::string cost = difference.cost <= 0      ? ""
+                             : difference.cost < 0.005 ? "<1%"
+                                                       : fmt::format("-{:.0f}%", difference.cost * 100);
     out += style.ink(difference.cost >= 0.25 ? Ink::bad
                      : difference.cost > 0   ? Ink::poor
                                              : Ink::faint,
