@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -29,6 +30,16 @@ std::string text_of(const CpuSet& value) {
 template <class T>
 requires std::is_arithmetic_v<T> std::string text_of(T value) {
   return fmt::format("{}", value);
+}
+
+// Two different quantities with four digits each, or as many as tell them apart.
+std::pair<std::string, std::string> texts_apart(double a, double b, const char* unit) {
+  std::pair<std::string, std::string> texts;
+  for (int digits = 4; digits <= 17; ++digits) {
+    texts = {fmt::format("{:.{}g} {}", a, digits, unit), fmt::format("{:.{}g} {}", b, digits, unit)};
+    if (texts.first != texts.second) break;
+  }
+  return texts;
 }
 
 class Differ {
@@ -65,7 +76,8 @@ class Differ {
             const Fact<double>& b) {
     if (!a || !b || std::abs(*a - *b) <= 0.001 * std::max(*a, *b)) return;
     const double cost = lost_share(*a, *b);
-    add(cost, subject, field, fmt::format("{:.4g} {}", *a, unit), fmt::format("{:.4g} {}", *b, unit),
+    auto [one, two] = texts_apart(*a, *b, unit);
+    add(cost, subject, field, std::move(one), std::move(two),
         fmt::format("the slower loses {:.0f} % of it", 100 * cost));
   }
 
@@ -108,8 +120,11 @@ class Differ {
       const auto& twin = b_.gpus[other.index];
       fact(0.5, gpu_name(gpu), "model", gpu.model, twin.model);
       rate(gpu_name(gpu), "memory", "GB", bytes(gpu.memory_bytes), bytes(twin.memory_bytes));
-      fact(0.3, gpu_name(gpu), "BAR1 size", gpu.bar1_bytes, twin.bar1_bytes,
-           "a small window limits how much of its memory NICs reach at once");
+      if (const auto one = bytes(gpu.bar1_bytes), two = bytes(twin.bar1_bytes); one && two && *one != *two) {
+        auto [first, second] = texts_apart(*one, *two, "GB");
+        add(0.3, gpu_name(gpu), "BAR1 size", std::move(first), std::move(second),
+            "a small window limits how much of its memory NICs reach at once");
+      }
       fact(0.5, gpu_name(gpu), "GPUDirect RDMA", gpu.gpudirect_rdma, twin.gpudirect_rdma,
            "without it every transfer is staged in host memory");
       fact(0.4, gpu_name(gpu), "NUMA node", numa_of(a_, gpu_node(a_, gpu)), numa_of(b_, gpu_node(b_, twin)));
@@ -275,8 +290,9 @@ class Differ {
       const auto one = bytes(node.memory_bytes);
       const auto two = bytes(twin.memory_bytes);
       if (one && two && lost_share(*one, *two) > 0.02) {
-        add(0.5 * lost_share(*one, *two), subject, "memory", fmt::format("{:.0f} GB", *one),
-            fmt::format("{:.0f} GB", *two), "a memory module may be missing");
+        auto [first, second] = texts_apart(*one, *two, "GB");
+        add(0.5 * lost_share(*one, *two), subject, "memory", std::move(first), std::move(second),
+            "a memory module may be missing");
       }
     }
     fact(0.0, "machine", "product", a_.product, b_.product);

@@ -18,7 +18,7 @@ void take_pcie(const Machine& machine, Ref<PciDevice> device, const std::vector<
                Fact<double>& least) {
   for (std::size_t depth = 0; device && depth <= kMaxPciDepth; ++depth) {
     if (std::find(stop.begin(), stop.end(), device.index) != stop.end()) return;
-    take_least(least, current_gbs(machine.pci[device.index].link));
+    take_least(least, believed_gbs(machine, machine.pci[device.index]));
     device = machine.pci[device.index].parent;
   }
 }

@@ -115,6 +115,37 @@ TEST(Diff, FindsLinksThatAreDown) {
                           [](const Difference& d) { return d.field == "GPU links that are up"; }));
 }
 
+TEST(Diff, PrintsTwoTextsThatDiffer) {
+  auto a = machines::h100_host("a");
+  auto b = machines::h100_host("b");
+  a.numa_nodes[0].memory_bytes.set(5'080'000'000, Source::sysfs);
+  b.numa_nodes[0].memory_bytes.set(4'920'000'000, Source::sysfs);
+  a.gpus[0].memory_bytes.set(85'031'100'001, Source::nvml);
+  b.gpus[0].memory_bytes.set(84'900'000'000, Source::nvml);
+  const auto differences = diff(a, b);
+  ASSERT_EQ(differences.size(), 2U);
+  for (const auto& difference : differences) EXPECT_NE(difference.a, difference.b);
+  EXPECT_EQ(differences[0].a, "5.08 GB");
+  EXPECT_EQ(differences[0].b, "4.92 GB");
+}
+
+TEST(Lint, SaysWhatIsMissingToPlaceADevice) {
+  Machine machine;
+  machine.rdma.emplace_back().name = "mlx5_0";
+  PciDevice function;
+  function.bus_id = *BusId::parse("0001:08:00.0");
+  function.class_code.set(0x020000, Source::lspci);
+  machine.pci.push_back(function);
+  machine.gpus.emplace_back();
+  complete(machine);
+  const auto findings = lint(machine);
+  for (const char* rule : {"nic-place-unknown", "nic-without-bus-id", "gpu-without-bus-id"}) {
+    const auto found = std::find_if(findings.begin(), findings.end(), [rule](const auto& f) { return f.rule == rule; });
+    ASSERT_NE(found, findings.end()) << rule;
+    EXPECT_EQ(found->severity, Severity::notice);
+  }
+}
+
 TEST(NicsForGpu, PutTheNicBehindItsSwitchFirst) {
   const auto machine = machines::h100_host("host");
   for (std::uint32_t gpu = 0; gpu < 8; ++gpu) {
