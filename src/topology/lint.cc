@@ -154,9 +154,9 @@ class Linter {
       if (carries[i] && claims_least(machine_.pci[i]) && claims++ == 0) first = i;
     }
     if (claims == 0) return;
-    add(Severity::notice, "bridges-emulated", name(first),
-        fmt::format("{} 2.5 GT/s x1 above GPUs or NICs, as emulated bridges do: the rates of these links are unknown",
-                    claims == 1 ? "claims" : fmt::format("it and {} other bridges claim", claims - 1)));
+    add(Severity::notice, "links-emulated", name(first),
+        fmt::format("{} 2.5 GT/s x1, as emulated bridges and devices do: the rates of these links are unknown",
+                    claims == 1 ? "its link claims" : fmt::format("its link and {} others claim", claims - 1)));
   }
 
   void check_narrow(std::uint32_t i, bool virtual_function) {
