@@ -26,6 +26,9 @@ class HelpFormatter : public CLI::Formatter {
 // "fairway topo nics": the command as it is typed.
 std::string typed(const CLI::App& app);
 
+// What the parser of the command line says, in the tool's words: "--svg needs a FILE".
+std::string plain_words(const std::string& message);
+
 // The one of `names` that a mistyped word most likely meant; empty when none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 

@@ -251,9 +251,11 @@ void add_predict(Tool& tool) {
       ->type_name("LEGS")
       ->check(CLI::Range(1U, kMaxLegs));
   command.add_option("--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)")->type_name("FILE");
-  command.add_option("--trials", o.trials, "Of --fabric")->type_name("N")->check(CLI::Range(1U, 1000000U));
-  command.add_option("--seed", o.seed, "Of --fabric")->type_name("N");
-  command.add_flag("--json", o.json, "JSON");
+  command.add_option("--trials", o.trials, "How many draws --fabric makes")
+      ->type_name("N")
+      ->check(CLI::Range(1U, 1000000U));
+  command.add_option("--seed", o.seed, "Seed of --fabric's draws")->type_name("N");
+  command.add_flag("--json", o.json, "Print it as JSON");
   command.footer(std::string(kExamples) + "\n" + std::string(what_if_help()));
   tool.on_run(command, [&tool, options] { return Predict(tool, *options).run(); });
 }

@@ -133,8 +133,15 @@ void Planner::add_crossing(Plan& plan, NodeRef a, NodeRef b, Ordering ordering) 
     if (ordering == Ordering::unknown && cpu_ != CpuKind::unknown) {
       add_ceiling(plan, strict, "the usual plateau across sockets", kNotAbove);
     }
-    plan.notes.emplace_back(
-        "a plateau at 15 to 16 GB/s (120 to 128 Gb/s) is common across sockets; strict ordering is one of its causes");
+    if (ordering == Ordering::relaxed && cpu_ == CpuKind::unknown) {
+      plan.notes.emplace_back(
+          "what relaxed ordering brings across sockets depends on the CPU, which is unknown here: say --what-if "
+          "cpu=spr");
+    } else {
+      plan.notes.emplace_back(
+          "a plateau at 15 to 16 GB/s (120 to 128 Gb/s) is common across sockets; strict ordering is one of its "
+          "causes");
+    }
   } else if (path.kind == PathKind::node && !amd) {
     add_ceiling(plan, ConstantId::node, "the crossing between host bridges");
     if (ordering == Ordering::unknown) add_ceiling(plan, strict, "strict ordering in a root complex", kOnlyBelow);

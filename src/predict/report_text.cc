@@ -105,8 +105,9 @@ RateMatrix rate_matrix(const Model& model, RowMode mode, const Conditions& condi
 std::string text_of(const Model& model, const RateMatrix& matrix) {
   const auto& machine = model.machine();
   if (matrix.gpus.empty() || matrix.nics.empty()) {
-    return fmt::format("{}: {} GPUs and {} NICs: there are no pairs to predict\n", machine.name, matrix.gpus.size(),
-                       matrix.nics.size());
+    return fmt::format(
+        "{}: {}, so there are no pairs of GPU and NIC to predict; name the ends, as in fairway predict numa0:{}\n",
+        machine.name, matrix.gpus.empty() ? "no GPU" : "no NIC", matrix.nics.empty() ? "gpu0" : "nic0");
   }
   const auto mode = matrix.mode == RowMode::send      ? "GPU to wire"
                     : matrix.mode == RowMode::receive ? "wire to GPU"

@@ -196,6 +196,11 @@ std::string summary(const Machine& machine, const TextStyle& style) {
 std::string overview(const Machine& machine, const ExpectRate& expect, const TextStyle& style) {
   std::string out = summary(machine, style);
   out += "\n";
+  const topology::PathMatrix paths = topology::path_matrix(machine);
+  if (paths.ends.size() == 1) {
+    return out +
+           fmt::format("No path to show: {} is the only GPU or NIC\n", topology::node_name(machine, paths.ends[0]));
+  }
   // Rates stand between GPUs and what they reach, not between NICs.
   if (expect && !machine.gpus.empty()) {
     out += style.ink(Ink::faint, "Path class, and the GB/s per direction that one flow should reach:") + "\n";
@@ -204,7 +209,6 @@ std::string overview(const Machine& machine, const ExpectRate& expect, const Tex
   }
   out += matrix_text(machine, expect, style);
   bool has_unknown = false;
-  const topology::PathMatrix paths = topology::path_matrix(machine);
   for (const topology::PathClass& cell : paths.cells)
     has_unknown = has_unknown || cell.kind == topology::PathKind::unknown;
   if (has_unknown) out += "\n  ?: no source says where both devices are\n";

@@ -62,7 +62,7 @@ class Differ {
   void add(double cost, const std::string& subject, const char* field, std::string a, std::string b, std::string why) {
     auto text = fmt::format("{}: {} is {} in the one and {} in the other", subject, field, a, b);
     if (!why.empty()) text += ": " + why;
-    out_.push_back({cost, subject, field, std::move(a), std::move(b), std::move(text)});
+    out_.push_back({cost, subject, field, std::move(a), std::move(b), std::move(text), std::move(why)});
   }
 
   // A fact that only one side knows is no difference of the machines.
@@ -114,7 +114,7 @@ class Differ {
     for (const auto& gpu : a_.gpus) {
       const auto other = find_gpu(b_, gpu.ordinal);
       if (!other) {
-        missing(1.0, gpu_name(gpu), true, "all that it does is lost");
+        missing(1.0, gpu_name(gpu), true, "the other lacks all that it does");
         continue;
       }
       const auto& twin = b_.gpus[other.index];
@@ -130,7 +130,7 @@ class Differ {
       fact(0.4, gpu_name(gpu), "NUMA node", numa_of(a_, gpu_node(a_, gpu)), numa_of(b_, gpu_node(b_, twin)));
     }
     for (const auto& gpu : b_.gpus) {
-      if (!find_gpu(a_, gpu.ordinal)) missing(1.0, gpu_name(gpu), false, "all that it does is lost");
+      if (!find_gpu(a_, gpu.ordinal)) missing(1.0, gpu_name(gpu), false, "the one lacks all that it does");
     }
   }
 
@@ -182,7 +182,7 @@ class Differ {
       const auto subject = "NIC " + nic.name;
       const auto* twin = find_nic(b_, nic.name);
       if (twin == nullptr) {
-        missing(nic.rdma ? 0.9 : 0.2, subject, true, "its share of the network is lost");
+        missing(nic.rdma ? 0.9 : 0.2, subject, true, "the other lacks its share of the network");
         continue;
       }
       rate(subject, "network rate", "Gb/s", nic_capacity_gbps(a_, nic), nic_capacity_gbps(b_, *twin));
@@ -195,7 +195,7 @@ class Differ {
     }
     for (const auto& nic : b_.nics) {
       if (find_nic(a_, nic.name) == nullptr)
-        missing(nic.rdma ? 0.9 : 0.2, "NIC " + nic.name, false, "its share of the network is lost");
+        missing(nic.rdma ? 0.9 : 0.2, "NIC " + nic.name, false, "the one lacks its share of the network");
     }
   }
 
