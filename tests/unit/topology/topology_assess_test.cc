@@ -200,6 +200,23 @@ TEST(Edges, FunctionsOfOneCardShareTheirLink) {
   EXPECT_EQ(to_nics[0].physical, to_nics[1].physical);
 }
 
+TEST(Export, LeavesOutWhatEmulatedLinksClaim) {
+  auto machine = machines::h100_host("host");
+  for (auto& device : machine.pci) {
+    if (device.kind == PciKind::endpoint) continue;
+    device.link.speed_gts.set(2.5, Source::sysfs);
+    device.link.width.set(1, Source::sysfs);
+  }
+  const auto real = export_nccl_xml(machine);
+  if (!real && real.status().code() == ErrorCode::unsupported) GTEST_SKIP() << real.status().message();
+  EXPECT_NE(real->text.find("\"2.5 GT/s"), std::string::npos);
+  machine.virtual_machine.set("QEMU", Source::sysfs);
+  const auto emulated = export_nccl_xml(machine);
+  ASSERT_TRUE(emulated) << emulated.status().to_string();
+  EXPECT_EQ(emulated->text.find("\"2.5 GT/s"), std::string::npos);
+  EXPECT_FALSE(emulated->lost.empty());
+}
+
 TEST(Export, ReadsBackWithTheSameClassesUpToNode) {
   const auto machine = machines::h100_host("host");
   const auto nccl = export_nccl_xml(machine);
