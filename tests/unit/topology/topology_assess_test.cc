@@ -159,6 +159,13 @@ TEST(NicsForGpu, PutTheNicBehindItsSwitchFirst) {
   }
 }
 
+TEST(NicsForGpu, SaysSocketsOnlyWhereThereAreSeveral) {
+  const auto one = nics_for_gpu(machines::mi250x(), Ref<Gpu>(std::size_t{0}));
+  EXPECT_NE(one.back().reason.find("SYS: across NUMA nodes of one socket"), std::string::npos) << one.back().reason;
+  const auto two = nics_for_gpu(machines::dgx1v(), Ref<Gpu>(std::size_t{0}));
+  EXPECT_NE(two.back().reason.find("SYS: across sockets"), std::string::npos) << two.back().reason;
+}
+
 TEST(NicsForGpu, PutAPortThatIsDownLast) {
   auto machine = machines::h100_host("host");
   machine.rdma[0].ports[0].state.set("DOWN", Source::sysfs);
