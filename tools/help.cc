@@ -72,6 +72,10 @@ std::string typed(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : typed(*app.get_parent()) + " " + app.get_name();
 }
 
+CLI::Validator no_empty_name() {
+  return {[](const std::string& name) { return name.empty() ? std::string("the name is empty") : std::string(); }, ""};
+}
+
 std::string plain_words(const std::string& message) {
   if (const auto parts = around(message, ": 1 required "); parts && parts->second.ends_with(" missing")) {
     return fmt::format("{} needs a {}", parts->first, parts->second.substr(0, parts->second.size() - 8));

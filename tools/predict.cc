@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "command.h"
+#include "help.h"
 #include "predict/report.h"
 #include "predict/what_if.h"
 #include "topology/discover.h"
@@ -226,7 +227,9 @@ void add_predict(Tool& tool) {
   const auto options = std::make_shared<Options>();
   auto& o = *options;
   command.add_option("flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
-  command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")->type_name("FILE");
+  command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   command.add_option("--measured", o.measured, "Measured rows (CSV or JSON) to set beside the expected")
       ->type_name("FILE");
   command.add_option("--calibrate", o.calibrate, "Measured rows to fit constants to; kept beside --from's file")
