@@ -60,7 +60,8 @@ bool Planner::is_one_socket(NodeRef a, NodeRef b) const {
                                                     : topology::numa_of(machine_, a).value_or(~0U);
   const auto numa_b = b.kind == NodeKind::numa_node ? machine_.numa_nodes[b.index].os_index
                                                     : topology::numa_of(machine_, b).value_or(~0U);
-  if (numa_a == ~0U || numa_b == ~0U) return false;
+  // Wherever it is, there is only one socket to be near.
+  if (numa_a == ~0U || numa_b == ~0U) return machine_.packages.size() == 1;
   if (numa_a == numa_b) return true;
   const auto node_a = topology::find_numa(machine_, numa_a);
   const auto node_b = topology::find_numa(machine_, numa_b);
@@ -178,6 +179,11 @@ void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Con
   if (!rate.gbps) {
     plan.notes.push_back(fmt::format("port of {}: its rate is unknown, so only its PCIe side is predicted", nic.name));
     return;
+  }
+  if (nic.rdma && machine_.rdma[nic.rdma.index].software.value_or(false)) {
+    plan.notes.push_back(fmt::format(
+        "{} is software: the CPU moves every byte, so it stays below what this model, made for NICs, expects",
+        nic.name));
   }
   if (!rate.assumed.empty())
     plan.notes.push_back(fmt::format("port of {}: {} Gb/s, {}", nic.name, *rate.gbps, rate.assumed));

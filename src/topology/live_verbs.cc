@@ -6,7 +6,9 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "topology/file.h"
 #include "topology/live.h"
 #include "topology/text.h"
 #include "topology/verbs_abi.h"
@@ -129,6 +131,18 @@ void read_port(const verbs::PortAttributes& a, RdmaPort& port) {
   add(out, "subnet_timeout", a.subnet_timeout);
 }
 
+// Why a device cannot be opened. libibverbs leaves the errno of its last try, which hides that of the device's file.
+int reason_of_refusal(const std::string& device, int last) {
+  const auto names = list_directory("/sys/class/infiniband_verbs", 4096);
+  if (!names) return last;
+  for (const auto& name : *names) {
+    const auto content = read_file("/sys/class/infiniband_verbs/" + name + "/ibdev", 256);
+    if (!content || text::trim(*content) != device) continue;
+    if (::access(("/dev/infiniband/" + name).c_str(), R_OK | W_OK) != 0) return errno;
+  }
+  return last;
+}
+
 class VerbsReader {
  public:
   VerbsReader(const Verbs& verbs, Machine& machine) : verbs_(verbs), machine_(machine) {}
@@ -164,7 +178,10 @@ class VerbsReader {
     errno = 0;
     const std::unique_ptr<verbs::Context, int (*)(verbs::Context*)> context(verbs_.open_device(handle),
                                                                             verbs_.close_device);
-    if (!context) return say(device, fmt::format("ibv_open_device: {}", std::generic_category().message(errno)));
+    if (!context) {
+      const int error = reason_of_refusal(device.name, errno);
+      return say(device, fmt::format("ibv_open_device: {}", std::generic_category().message(error)));
+    }
     verbs::DeviceAttributes attributes{};
     if (const int error = verbs_.query_device(context.get(), &attributes); error != 0) {
       return say(device, fmt::format("ibv_query_device: {}", std::generic_category().message(error)));
