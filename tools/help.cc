@@ -1,7 +1,10 @@
 #include "help.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,17 +35,70 @@ std::string left_side(const CLI::Option& option) {
     left.insert(comma + 1, " ");
   }
   if (option.get_items_expected_max() != 0 && option.nonpositional()) {
-    const std::string type = option.get_type_name();  // "TEXT:{auto,light,dark}" where the values are few
+    // "TEXT:{auto,light,dark}" where the values are few, "LEGS:UINT in [1 - 64]" where they have limits.
+    const std::string type = option.get_type_name();
     const std::size_t choices = type.find(":{");
-    left += " " + (choices == std::string::npos ? type : type.substr(choices + 1));
+    left += " " + (choices == std::string::npos ? type.substr(0, type.find(':')) : type.substr(choices + 1));
   }
   return left;
+}
+
+std::string description(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t open = type.find(" in [");
+  const std::size_t dash = type.find(" - ", open == std::string::npos ? 0 : open);
+  if (open == std::string::npos || dash == std::string::npos || !type.ends_with(']')) return option.get_description();
+  return fmt::format("{} ({} to {})", option.get_description(), type.substr(open + 5, dash - open - 5),
+                     type.substr(dash + 3, type.size() - dash - 4));
+}
+
+// "1.000000" as "1"; what is no number stays.
+std::string short_number(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return end == text.c_str() || *end != '\0' ? text : fmt::format("{:g}", value);
+}
+
+// The text of `message` before and after `part`; nothing where it is not there.
+std::optional<std::pair<std::string, std::string>> around(const std::string& message, std::string_view part) {
+  const std::size_t at = message.find(part);
+  if (at == std::string::npos) return {};
+  return std::pair(message.substr(0, at), message.substr(at + part.size()));
 }
 
 }  // namespace
 
 std::string typed(const CLI::App& app) {
   return app.get_parent() == nullptr ? app.get_name() : typed(*app.get_parent()) + " " + app.get_name();
+}
+
+CLI::Validator no_empty_name() {
+  return {[](const std::string& name) { return name.empty() ? std::string("the name is empty") : std::string(); }, ""};
+}
+
+std::string plain_words(const std::string& message) {
+  if (const auto parts = around(message, ": 1 required "); parts && parts->second.ends_with(" missing")) {
+    return fmt::format("{} needs a {}", parts->first, parts->second.substr(0, parts->second.size() - 8));
+  }
+  if (const auto parts = around(message, " not in {"); parts && parts->second.ends_with('}')) {
+    const auto value = around(parts->first, ": ");
+    std::string choices = parts->second.substr(0, parts->second.size() - 1);
+    for (std::size_t comma = choices.find(','); comma != std::string::npos; comma = choices.find(',', comma + 2))
+      choices.insert(comma + 1, " ");
+    if (value) return fmt::format("{}: '{}' is none of {}", value->first, value->second, choices);
+  }
+  if (const auto parts = around(message, " not in range ")) {
+    const auto value = around(parts->first, ": Value ");
+    std::string limits = parts->second;
+    if (limits.starts_with('[') && limits.ends_with(']')) limits = limits.substr(1, limits.size() - 2);
+    auto ends = around(limits, " to ");
+    if (!ends) ends = around(limits, " - ");
+    if (value && ends) {
+      return fmt::format("{}: '{}' is no number from {} to {}", value->first, value->second, short_number(ends->first),
+                         short_number(ends->second));
+    }
+  }
+  return message;
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& names) {
@@ -113,7 +169,7 @@ std::string HelpFormatter::make_subcommands(const CLI::App* app, CLI::AppFormatM
 
 std::string HelpFormatter::make_group(std::string group, bool, std::vector<const CLI::Option*> options) const {
   std::string out = "\n" + group + ":\n";
-  for (const CLI::Option* option : options) out += row(left_side(*option), option->get_description());
+  for (const CLI::Option* option : options) out += row(left_side(*option), description(*option));
   return out;
 }
 

@@ -26,6 +26,12 @@ class HelpFormatter : public CLI::Formatter {
 // "fairway topo nics": the command as it is typed.
 std::string typed(const CLI::App& app);
 
+// Refuses an empty name, as an unset variable gives one: it would pass for an option that is not there.
+CLI::Validator no_empty_name();
+
+// What the parser of the command line says, in the tool's words: "--svg needs a FILE".
+std::string plain_words(const std::string& message);
+
 // The one of `names` that a mistyped word most likely meant; empty when none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "command.h"
+#include "help.h"
 #include "predict/report.h"
 #include "predict/what_if.h"
 #include "topology/discover.h"
@@ -226,7 +227,9 @@ void add_predict(Tool& tool) {
   const auto options = std::make_shared<Options>();
   auto& o = *options;
   command.add_option("flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
-  command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")->type_name("FILE");
+  command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   command.add_option("--measured", o.measured, "Measured rows (CSV or JSON) to set beside the expected")
       ->type_name("FILE");
   command.add_option("--calibrate", o.calibrate, "Measured rows to fit constants to; kept beside --from's file")
@@ -251,9 +254,11 @@ void add_predict(Tool& tool) {
       ->type_name("LEGS")
       ->check(CLI::Range(1U, kMaxLegs));
   command.add_option("--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)")->type_name("FILE");
-  command.add_option("--trials", o.trials, "Of --fabric")->type_name("N")->check(CLI::Range(1U, 1000000U));
-  command.add_option("--seed", o.seed, "Of --fabric")->type_name("N");
-  command.add_flag("--json", o.json, "JSON");
+  command.add_option("--trials", o.trials, "How many draws --fabric makes")
+      ->type_name("N")
+      ->check(CLI::Range(1U, 1000000U));
+  command.add_option("--seed", o.seed, "Seed of --fabric's draws")->type_name("N");
+  command.add_flag("--json", o.json, "Print it as JSON");
   command.footer(std::string(kExamples) + "\n" + std::string(what_if_help()));
   tool.on_run(command, [&tool, options] { return Predict(tool, *options).run(); });
 }

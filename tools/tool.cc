@@ -113,7 +113,7 @@ Exit Tool::main(int argc, char** argv) {
 }
 
 Exit Tool::misparsed(const CLI::ParseError& error) const {
-  std::string message = one_line(error.what());
+  std::string message = plain_words(one_line(error.what()));
   const CLI::App* where = last_named(&app_);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     const std::vector<std::string> extras = app_.remaining(true);

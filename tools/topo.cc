@@ -1,6 +1,7 @@
 // fairway topo: the machine as text, JSON and pictures.
 #include "topo.h"
 
+#include "help.h"
 #include "render/json.h"
 #include "render/matrix.h"
 #include "render/summary.h"
@@ -58,7 +59,8 @@ void add_from_option(CLI::App& command, TopoInput& input) {
           "--from", input.from,
           "Read a recorded machine instead of this one: a snapshot, hwloc or NCCL XML, nvidia-smi topo -m text, a "
           "captured /sys, or a folder of command outputs")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
 }
 
 render::TextStyle text_style(const Tool& tool) {

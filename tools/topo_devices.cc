@@ -77,7 +77,7 @@ void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInpu
   nics.add_option("--gpu", nic_options->gpu, "For the memory of this GPU")->type_name("N");
   nics.add_option("--numa", nic_options->numa, "For the memory of this NUMA node")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 4095));
   add_from_option(nics, *input);
   tool.on_run(nics, [&tool, input, nic_options] { return run_nics(tool, *input, *nic_options); });
 

@@ -67,7 +67,7 @@ bool is_written_by_people(topology::Source source) {
 
 bool is_virtual(const Machine& machine, const Assumptions& assumptions) {
   if (assumptions.virtual_machine) return *assumptions.virtual_machine;
-  return machine.virtual_machine && *machine.virtual_machine != "none";
+  return topology::is_virtual(machine);
 }
 
 Capacity assumed_pcie(const Machine& machine, NodeRef node, const Assumptions& assumptions) {
@@ -203,11 +203,15 @@ std::vector<bool> doubtful_edges(const Machine& machine, const std::vector<topol
       best = std::max(best, *edge.gbs);
     }
   }
-  const bool guest = machine.virtual_machine && *machine.virtual_machine != "none";
+  const bool guest = topology::is_virtual(machine);
   std::vector<bool> doubtful(edges.size(), false);
   for (std::size_t i = 0; i < edges.size(); ++i) {
     const auto& edge = edges[i];
-    if (edge.kind != topology::EdgeKind::pcie || !edge.gbs || !is_pci_bridge(machine, edge.b)) continue;
+    if (edge.kind != topology::EdgeKind::pcie || !is_pci_bridge(machine, edge.b)) continue;
+    if (!edge.gbs) {
+      doubtful[i] = guest && topology::claims_least(machine.pci[edge.b.index]);
+      continue;
+    }
     const bool first_generation = machine.pci[edge.b.index].link.speed_gts.value_or(8) <= 5;
     const auto below = fastest.find(edge.b);
     doubtful[i] = below != fastest.end() && *edge.gbs < 0.5 * below->second &&

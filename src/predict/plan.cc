@@ -60,7 +60,8 @@ bool Planner::is_one_socket(NodeRef a, NodeRef b) const {
                                                     : topology::numa_of(machine_, a).value_or(~0U);
   const auto numa_b = b.kind == NodeKind::numa_node ? machine_.numa_nodes[b.index].os_index
                                                     : topology::numa_of(machine_, b).value_or(~0U);
-  if (numa_a == ~0U || numa_b == ~0U) return false;
+  // Wherever it is, there is only one socket to be near.
+  if (numa_a == ~0U || numa_b == ~0U) return machine_.packages.size() == 1;
   if (numa_a == numa_b) return true;
   const auto node_a = topology::find_numa(machine_, numa_a);
   const auto node_b = topology::find_numa(machine_, numa_b);
@@ -133,8 +134,15 @@ void Planner::add_crossing(Plan& plan, NodeRef a, NodeRef b, Ordering ordering) 
     if (ordering == Ordering::unknown && cpu_ != CpuKind::unknown) {
       add_ceiling(plan, strict, "the usual plateau across sockets", kNotAbove);
     }
-    plan.notes.emplace_back(
-        "a plateau at 15 to 16 GB/s (120 to 128 Gb/s) is common across sockets; strict ordering is one of its causes");
+    if (ordering == Ordering::relaxed && cpu_ == CpuKind::unknown) {
+      plan.notes.emplace_back(
+          "what relaxed ordering brings across sockets depends on the CPU, which is unknown here: say --what-if "
+          "cpu=spr");
+    } else {
+      plan.notes.emplace_back(
+          "a plateau at 15 to 16 GB/s (120 to 128 Gb/s) is common across sockets; strict ordering is one of its "
+          "causes");
+    }
   } else if (path.kind == PathKind::node && !amd) {
     add_ceiling(plan, ConstantId::node, "the crossing between host bridges");
     if (ordering == Ordering::unknown) add_ceiling(plan, strict, "strict ordering in a root complex", kOnlyBelow);
@@ -171,6 +179,11 @@ void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Con
   if (!rate.gbps) {
     plan.notes.push_back(fmt::format("port of {}: its rate is unknown, so only its PCIe side is predicted", nic.name));
     return;
+  }
+  if (nic.rdma && machine_.rdma[nic.rdma.index].software.value_or(false)) {
+    plan.notes.push_back(fmt::format(
+        "{} is software: the CPU moves every byte, so it stays below what this model, made for NICs, expects",
+        nic.name));
   }
   if (!rate.assumed.empty())
     plan.notes.push_back(fmt::format("port of {}: {} Gb/s, {}", nic.name, *rate.gbps, rate.assumed));

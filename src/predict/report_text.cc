@@ -65,6 +65,12 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// From one NIC to another bytes take the network, which has no class.
+std::string class_text(const Flow& flow, const Prediction& prediction) {
+  const bool over_network = flow.from.kind == EndpointKind::nic && flow.to.kind == EndpointKind::nic;
+  return over_network ? "network" : prediction.path.to_string();
+}
+
 std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }
@@ -105,8 +111,9 @@ RateMatrix rate_matrix(const Model& model, RowMode mode, const Conditions& condi
 std::string text_of(const Model& model, const RateMatrix& matrix) {
   const auto& machine = model.machine();
   if (matrix.gpus.empty() || matrix.nics.empty()) {
-    return fmt::format("{}: {} GPUs and {} NICs: there are no pairs to predict\n", machine.name, matrix.gpus.size(),
-                       matrix.nics.size());
+    return fmt::format(
+        "{}: {}, so there are no pairs of GPU and NIC to predict; name the ends, as in fairway predict numa0:{}\n",
+        machine.name, matrix.gpus.empty() ? "no GPU" : "no NIC", matrix.nics.empty() ? "gpu0" : "nic0");
   }
   const auto mode = matrix.mode == RowMode::send      ? "GPU to wire"
                     : matrix.mode == RowMode::receive ? "wire to GPU"
@@ -145,7 +152,7 @@ std::string text_of(const Model& model, std::span<const FlowReport> flows, doubl
                   : std::vector<std::string>{"flow", "class", "GB/s (range)", "latency us", "bound by"});
   std::set<std::string> notes;
   for (const auto& [flow, prediction] : flows) {
-    std::vector<std::string> row{to_string(model.machine(), flow), prediction.path.to_string(), range_text(prediction),
+    std::vector<std::string> row{to_string(model.machine(), flow), class_text(flow, prediction), range_text(prediction),
                                  fmt::format("{:.1f} ({:.1f}-{:.1f})", prediction.latency_us.expected,
                                              prediction.latency_us.low, prediction.latency_us.high)};
     if (size_bytes > 0) {
@@ -184,7 +191,7 @@ std::string text_of(const Model& model, std::span<const Comparison> comparisons)
   std::set<std::string> notes;
   for (const auto& c : comparisons) {
     const auto flow = to_string(model.machine(), c.row.flow);
-    table.add({std::to_string(c.row.line), flow, c.prediction.path.to_string(), range_text(c.prediction),
+    table.add({std::to_string(c.row.line), flow, class_text(c.row.flow, c.prediction), range_text(c.prediction),
                fmt::format("{:.2f}", c.row.gbs), c.prediction.known ? fmt::format("{:.3f}", c.ratio) : "-",
                std::string(to_string(c.verdict)), c.prediction.bottleneck});
     if (c.verdict == Verdict::slow || c.verdict == Verdict::fast) {
@@ -197,8 +204,9 @@ std::string text_of(const Model& model, std::span<const Comparison> comparisons)
     }
     notes.insert(c.prediction.notes.begin(), c.prediction.notes.end());
   }
-  std::string out = table.text() + fmt::format("\nmean absolute error: {} over {} rows\n",
-                                               percent(mean_error(comparisons)), comparisons.size());
+  std::string out =
+      table.text() + fmt::format("\nmean absolute error: {} over {} {}\n", percent(mean_error(comparisons)),
+                                 comparisons.size(), comparisons.size() == 1 ? "row" : "rows");
   return out + (outliers.empty() ? "  no outliers\n" : outliers) + notes_text(notes);
 }
 

@@ -56,8 +56,9 @@ void Planner::make_edges() {
       set(assumed.gbs, fmt::format("link of {}: {}", name, assumed.assumed));
     } else if (doubtful[i]) {
       set(Range::exactly(kUnbounded),
-          fmt::format("the link above {} says {:.1f} GB/s, less than half of a link below it: not believed", name,
-                      *edge.gbs));
+          edge.gbs ? fmt::format("the link above {} says {:.1f} GB/s, less than half of a link below it: not believed",
+                                 name, *edge.gbs)
+                   : fmt::format("the link above {} says 2.5 GT/s x1, as emulated bridges do: not believed", name));
     } else if (edge.b.kind == NodeKind::gpu && edge.gbs && !edge.max_gbs && edge.kind == EdgeKind::pcie &&
                assumed_pcie(machine_, edge.b, assumptions_).gbs.low > 4 * *edge.gbs) {
       // A source that knows no best speed, such as hwloc's XML, read a GPU that had dropped to the slowest one.

@@ -163,7 +163,7 @@ Status imagine(std::string_view input, WhatIf& what) {
       return wrong(input, "broadwell, skylake, icelake, spr, emr, gnr, rome, milan, genoa, turin, arm, power9");
     what.assumptions.cpu = *kind;
   } else {
-    return wrong(input, "there is no such change; `fairway predict --help` lists them");
+    return wrong(input, "there is no such change");
   }
   return {};
 }

@@ -17,16 +17,22 @@ struct Colour {
 };
 
 // Contrast of every text on its ground is at least 4.5 to 1 in both; a test checks it.
-constexpr std::array<Colour, 27> kPalette{{
-    {"paper", "#ffffff", "#11161c"},      {"ink", "#18212b", "#e7ecf1"},        {"faint", "#5c6773", "#9aa7b4"},
-    {"socket", "#2b3d54", "#33465e"},     {"onsocket", "#ffffff", "#f2f6fa"},   {"onsocketfaint", "#cbd6e2", "#c3cfdb"},
-    {"bridge", "#e6eaef", "#252e38"},     {"bridgeline", "#aab5c1", "#4c5966"}, {"switch", "#efe9fb", "#2b2442"},
-    {"switchline", "#8a6bc9", "#9a84d6"}, {"gpu", "#e0f3e2", "#15331f"},        {"gpuline", "#3a8a43", "#58b565"},
-    {"nic", "#e1effc", "#122b43"},        {"nicline", "#2f77b8", "#5ea5e2"},    {"pcie", "#6f7c89", "#8b99a7"},
-    {"socketline", "#4d6078", "#7287a1"}, {"nvlink", "#3a8a43", "#58b565"},     {"nvbar", "#2f7a39", "#24602d"},
-    {"xgmi", "#0d8284", "#35b5b2"},       {"xgmibar", "#0b6f71", "#0f5f60"},    {"onbar", "#ffffff", "#f1fbf2"},
-    {"chip", "#bfe3c3", "#9fd3a6"},       {"warn", "#a85700", "#f3a640"},       {"bad", "#c22a26", "#ff7d75"},
-    {"good", "#2f8a3a", "#5fbf6b"},       {"unplaced", "#f4f1ea", "#2a2720"},   {"unplacedline", "#9a8c6c", "#8f8468"},
+constexpr std::array<Colour, 29> kPalette{{
+    {"paper", "#ffffff", "#11161c"},        {"ink", "#18212b", "#e7ecf1"},
+    {"faint", "#5c6773", "#9aa7b4"},        {"socket", "#2b3d54", "#33465e"},
+    {"onsocket", "#ffffff", "#f2f6fa"},     {"onsocketfaint", "#cbd6e2", "#c3cfdb"},
+    {"bridge", "#e6eaef", "#252e38"},       {"bridgeline", "#aab5c1", "#4c5966"},
+    {"switch", "#efe9fb", "#2b2442"},       {"switchline", "#8a6bc9", "#9a84d6"},
+    {"gpu", "#e0f3e2", "#15331f"},          {"gpuline", "#3a8a43", "#58b565"},
+    {"nic", "#e1effc", "#122b43"},          {"nicline", "#2f77b8", "#5ea5e2"},
+    {"pcie", "#6f7c89", "#8b99a7"},         {"socketline", "#4d6078", "#7287a1"},
+    {"nvlink", "#3a8a43", "#58b565"},       {"nvbar", "#2f7a39", "#24602d"},
+    {"xgmi", "#0d8284", "#35b5b2"},         {"xgmibar", "#0b6f71", "#0f5f60"},
+    {"onbar", "#ffffff", "#f1fbf2"},        {"c2c", "#8f3f97", "#d58be0"},
+    {"c2cbar", "#7d3585", "#6c2f74"},       {"chip", "#bfe3c3", "#9fd3a6"},
+    {"warn", "#a85700", "#f3a640"},         {"bad", "#c22a26", "#ff7d75"},
+    {"good", "#2f8a3a", "#5fbf6b"},         {"unplaced", "#f4f1ea", "#2a2720"},
+    {"unplacedline", "#9a8c6c", "#8f8468"},
 }};
 
 constexpr std::string_view kShapes =
@@ -68,11 +74,13 @@ constexpr std::string_view kColoured = R"(.paper,.ground{fill:{paper}}
 .inner,.socket{stroke:{socketline}}
 .nvlink{stroke:{nvlink}}
 .xgmi{stroke:{xgmi}}
+.c2c{stroke:{c2c}}
 .cable{stroke:{nicline}}
-.pcie.reduced,.nvlink.reduced,.xgmi.reduced{stroke:{warn}}
+.pcie.reduced,.nvlink.reduced,.xgmi.reduced,.c2c.reduced{stroke:{warn}}
 .nvlink-bar{fill:{nvbar}}
 .xgmi-bar{fill:{xgmibar}}
-.machine .on-nvlink-bar,.machine .on-xgmi-bar{fill:{onbar}}
+.c2c-bar{fill:{c2cbar}}
+.machine .on-nvlink-bar,.machine .on-xgmi-bar,.machine .on-c2c-bar{fill:{onbar}}
 .nvswitch{fill:{chip}}
 .machine .label{fill:{ink};stroke:{paper}}
 .machine .warn{fill:{warn}}

@@ -25,7 +25,8 @@ DeviceBoxes::DeviceBoxes(const topology::Machine& machine) : machine_(machine), 
   for (const topology::Edge& edge : topology::edges(machine)) {
     if (edge.kind == topology::EdgeKind::pcie) links_.emplace(edge.b, edge);
   }
-  has_rdma_ = !machine.rdma.empty();
+  has_rdma_ = std::any_of(machine.rdma.begin(), machine.rdma.end(),
+                          [](const topology::RdmaDevice& device) { return !device.software.value_or(false); });
 }
 
 Box DeviceBoxes::box(NodeRef node) const {
@@ -109,7 +110,10 @@ void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
   const bool leg_down =
       std::any_of(box.ports.begin(), box.ports.end(), [](const BondPort& p) { return p.up && !*p.up; });
   if (leg_down && box.health == Health::good) box.health = Health::reduced;
-  box.muted = has_rdma_ && !nic.rdma;
+  const bool is_software = nic.rdma && machine_.rdma[nic.rdma.index].software.value_or(false);
+  box.muted = is_software || (has_rdma_ && !nic.rdma);
+  // Its place and its link are those of the NIC below it.
+  if (is_software) box.place = "software RDMA";
 }
 
 }  // namespace fairway::render

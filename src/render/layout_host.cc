@@ -54,7 +54,11 @@ class HostLayout {
 
   HostPicture build() {
     std::vector<Hub> roots;
-    for (const Box& box : outline_.roots) roots.push_back(measure(box));
+    for (const Box& box : outline_.roots) {
+      // Storage whose NUMA node nobody knows is worth no column of its own.
+      const bool is_aside = box.kind == BoxKind::machine && outline_.roots.size() > 1;
+      if (!is_aside || has_gpus_or_nics(box)) roots.push_back(measure(box));
+    }
     gpu_row_ = 0;
     for (const Hub& root : roots) lowest(root, 0, true);
     double x = 0;
@@ -66,6 +70,7 @@ class HostLayout {
     scene.width = std::max(0.0, x - kRootGap);
     scene.height = std::max(lowest_, gpus_.empty() ? 0.0 : gpu_row_ + kGpuHeight);
     draw_socket_links(machine_, roots_, scene);
+    draw_cpu_links(machine_, gpus_, roots_, scene);
     draw_device_links(machine_, gpus_, scene);
     lead_cables();
     return std::move(picture_);
@@ -86,7 +91,9 @@ class HostLayout {
     for (auto nic = muted; nic != nics.end(); ++nic) names.push_back((*nic)->name);
     folded.node = {};
     folded.name = count(count_muted, "other NIC");
-    folded.place = "no RDMA";
+    const bool any_software =
+        std::any_of(muted, nics.end(), [](const Box* nic) { return nic->place == "software RDMA"; });
+    folded.place = any_software ? "no RDMA in hardware" : "no RDMA";
     folded.model = "";
     folded.link_words = fold_names(names);
     folded.gbs.forget();
@@ -101,6 +108,11 @@ class HostLayout {
     return std::any_of(box.children.begin(), box.children.end(), [](const Box& child) {
       return is_hub(child.kind) ? has_devices(child) : child.kind != BoxKind::nv_switch;
     });
+  }
+
+  static bool has_gpus_or_nics(const Box& box) {
+    return box.kind == BoxKind::gpu || box.kind == BoxKind::nic ||
+           std::any_of(box.children.begin(), box.children.end(), has_gpus_or_nics);
   }
 
   static double least_width(const Box& box) {

@@ -23,4 +23,8 @@ void draw_socket_links(const topology::Machine& machine, const std::vector<Place
 // way or where switches join them, a track per linked pair otherwise.
 void draw_device_links(const topology::Machine& machine, const std::vector<PlacedGpu>& gpus, Scene& scene);
 
+// Links of GPUs to CPUs beside PCIe; after all that stands above the GPUs is drawn.
+void draw_cpu_links(const topology::Machine& machine, const std::vector<PlacedGpu>& gpus,
+                    const std::vector<PlacedRoot>& roots, Scene& scene);
+
 }  // namespace fairway::render

@@ -58,6 +58,7 @@ void add_legend(Scene& scene, double y) {
       {"pcie inferred", "concluded, not seen", 1.4},
       {"nvlink", "NVLink", 4},
       {"xgmi", "xGMI", 4},
+      {"c2c", "C2C", 4},
       {"cable", "network, Gb/s", 1.6},
   };
   double x = kMargin;

@@ -174,9 +174,10 @@ std::string summary_block(const Machine& machine) {
   return fmt::format("<pre class=\"summary\">{}</pre>\n", escape(summary(machine, {.colour = false, .columns = 130})));
 }
 
-const char* matrix_heading(const ExpectRate& expect) {
-  return expect ? "<h2>Paths: class, and GB/s per direction that one flow should reach</h2>\n"
-                : "<h2>Path classes</h2>\n";
+// Rates stand between GPUs and what they reach, not between NICs.
+const char* matrix_heading(const Machine& machine, const ExpectRate& expect) {
+  return expect && !machine.gpus.empty() ? "<h2>Paths: class, and GB/s per direction that one flow should reach</h2>\n"
+                                         : "<h2>Path classes</h2>\n";
 }
 
 }  // namespace
@@ -184,7 +185,7 @@ const char* matrix_heading(const ExpectRate& expect) {
 std::string page(const Machine& machine, const ExpectRate& expect) {
   const Scene scene = picture(machine);
   std::string body = summary_block(machine);
-  body += matrix_heading(expect) + matrix_table(machine, expect, "") + findings_section(machine) +
+  body += matrix_heading(machine, expect) + matrix_table(machine, expect, "") + findings_section(machine) +
           cards(machine, scene, "");
   return frame(machine.name.empty() ? "This machine" : machine.name, scene, body, matrix_data(machine, expect, ""));
 }

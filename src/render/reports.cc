@@ -48,8 +48,11 @@ std::string nic_choices_text(const topology::Machine& machine, const std::string
     if (!choice.rail) {
       const auto same =
           std::find_if(others.begin(), others.end(), [&](const auto& o) { return o.first == choice.reason; });
-      if (same == others.end()) others.push_back({choice.reason, {name}});
-      if (same != others.end()) same->second.push_back(name);
+      if (same == others.end()) {
+        others.push_back({choice.reason, {name}});
+      } else {
+        same->second.push_back(name);
+      }
       continue;
     }
     std::string reason = choice.reason;
@@ -109,11 +112,13 @@ std::string notes_text(std::span<const topology::Note> notes, const TextStyle& s
 std::string differences_text(const std::string& a, const std::string& b,
                              std::span<const topology::Difference> differences, const TextStyle& style) {
   if (differences.empty()) return fmt::format("{} and {} do not differ\n", a, b);
-  std::string out = style.ink(Ink::bold, fmt::format("{}: {} against {}, dearest first",
+  std::string out = style.ink(Ink::bold, fmt::format("{} of {} from {}, dearest first: what the worse may lose",
                                                      count(differences.size(), "difference"), b, a)) +
                     "\n";
   for (const topology::Difference& difference : differences) {
-    const std::string cost = difference.cost > 0 ? fmt::format("-{:.0f}%", difference.cost * 100) : "";
+    const std::string cost = difference.cost <= 0      ? ""
+                             : difference.cost < 0.005 ? "<1%"
+                                                       : fmt::format("{:.0f}%", difference.cost * 100);
     out += style.ink(difference.cost >= 0.25 ? Ink::bad
                      : difference.cost > 0   ? Ink::poor
                                              : Ink::faint,
@@ -122,7 +127,7 @@ std::string differences_text(const std::string& a, const std::string& b,
     out += style.ink(Ink::bold, difference.subject) + fmt::format(", {}: {} -> {}\n", difference.field,
                                                                   difference.a.empty() ? "absent" : difference.a,
                                                                   difference.b.empty() ? "absent" : difference.b);
-    if (!difference.text.empty()) out += "       " + hang(difference.text, 7, style);
+    if (!difference.why.empty()) out += "       " + hang(difference.why, 7, style);
   }
   return out;
 }

@@ -31,7 +31,7 @@ std::string row(const TextStyle& style, std::string_view label, const std::strin
 std::string headline(const Machine& machine, const TextStyle& style) {
   std::vector<std::string> parts;
   if (machine.product) parts.push_back(*machine.product);
-  if (machine.virtual_machine && *machine.virtual_machine != "none") {
+  if (topology::is_virtual(machine)) {
     parts.push_back(fmt::format("virtual ({})", *machine.virtual_machine));
   }
   if (machine.architecture) parts.push_back(*machine.architecture);
@@ -97,10 +97,22 @@ std::string gpu_row(const Machine& machine) {
   return out;
 }
 
+std::string nic_kind(const Machine& machine, const topology::Nic& nic) {
+  // A driver that plays an RDMA device on a NIC is no NIC of that model.
+  if (nic.rdma && machine.rdma[nic.rdma.index].software.value_or(false)) return "software RDMA device";
+  if (nic.model) return short_nic_model(*nic.model);
+  if (nic.rdma) return "RDMA device";
+  for (const auto interface : nic.interfaces) {
+    const auto& driver = machine.interfaces[interface.index].driver;
+    if (driver) return *driver + " device";
+  }
+  return "network device";
+}
+
 std::string nic_row(const Machine& machine) {
   std::vector<std::string> kinds;
   for (const topology::Nic& nic : machine.nics) {
-    std::string kind = nic.model ? short_nic_model(*nic.model) : nic.rdma ? "RDMA device" : "network device";
+    std::string kind = nic_kind(machine, nic);
     const auto whole = topology::nic_capacity_gbps(machine, nic);
     const auto one = topology::nic_one_flow_gbps(machine, nic);
     if (nic.bond) {
@@ -108,6 +120,8 @@ std::string nic_row(const Machine& machine) {
       kind += fmt::format(", bond of {}{}", legs, one ? " x " + gigabits(*one) : " legs");
     } else if (whole) {
       kind += fmt::format(", {}", gigabits(*whole));
+    } else {
+      kind += ", rate unknown";
     }
     if (!nic.rdma) kind += ", no RDMA";
     kinds.push_back(kind);
@@ -182,14 +196,19 @@ std::string summary(const Machine& machine, const TextStyle& style) {
 std::string overview(const Machine& machine, const ExpectRate& expect, const TextStyle& style) {
   std::string out = summary(machine, style);
   out += "\n";
-  if (expect) {
+  const topology::PathMatrix paths = topology::path_matrix(machine);
+  if (paths.ends.size() == 1) {
+    return out +
+           fmt::format("No path to show: {} is the only GPU or NIC\n", topology::node_name(machine, paths.ends[0]));
+  }
+  // Rates stand between GPUs and what they reach, not between NICs.
+  if (expect && !machine.gpus.empty()) {
     out += style.ink(Ink::faint, "Path class, and the GB/s per direction that one flow should reach:") + "\n";
   } else {
     out += style.ink(Ink::faint, "Path classes:") + "\n";
   }
   out += matrix_text(machine, expect, style);
   bool has_unknown = false;
-  const topology::PathMatrix paths = topology::path_matrix(machine);
   for (const topology::PathClass& cell : paths.cells)
     has_unknown = has_unknown || cell.kind == topology::PathKind::unknown;
   if (has_unknown) out += "\n  ?: no source says where both devices are\n";

@@ -49,12 +49,13 @@ std::vector<Finding> lint(const Machine& machine);
 std::vector<Finding> lint_against(const Machine& file, const Machine& machine);
 
 struct Difference {
-  double cost = 0;      // what it may cost: the share of a path's capacity lost, 0 to 1; 0 where it costs nothing known
+  double cost = 0;      // the share of a path's capacity that the worse machine may lose, 0 to 1; 0: nothing known
   std::string subject;  // the device, by a name that both machines share
   std::string field;    // "PCIe width"
   std::string a;
   std::string b;
   std::string text;  // one sentence, with the cost
+  std::string why;   // its end alone: what follows from the difference; may be empty
 };
 // How b differs from a, dearest first. Identities and counters are not compared.
 std::vector<Difference> diff(const Machine& a, const Machine& b);

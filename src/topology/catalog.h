@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "topology/machine.h"
+
 // What each generation of link and device has by its specification: one table with a source for each row. Figures are
 // nominal and per direction; what software reaches of them is the business of prediction.
 namespace fairway::topology {
@@ -55,6 +57,12 @@ std::span<const NicGeneration> nic_catalogue();
 // where the catalogue has none. The first word that matches in the table's order decides.
 const GpuGeneration* find_gpu_generation(std::string_view model);
 const NicGeneration* find_nic_generation(std::string_view model_or_type);
+
+// GB/s per link and direction of a link of that kind, by its generation (0 where unknown; NVLink only) and the GPU's
+// model; nothing where the catalogue has several for what is known.
+std::optional<double> catalogue_link_gbs(LinkKind kind, std::uint32_t generation, std::string_view model);
+// Gives the links whose rate no source says what the catalogue has for them.
+void fill_link_rates(Machine& machine);
 
 // The tables for people, and as one JSON object with the arrays links, gpus and nics.
 std::string catalogue_text();

@@ -93,6 +93,11 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
   if (colon != rest.npos) {
     auto model = text::trim(rest.substr(colon + 2));
     if (const auto revision = model.rfind(" (rev "); revision != model.npos) model = model.substr(0, revision);
+    // `lspci -nn` ends with "[15b3:1021]": read as ids above, and no part of the name.
+    if (model.size() > 12 && model.ends_with(']') && model[model.size() - 11] == '[' &&
+        model[model.size() - 6] == ':') {
+      model = text::trim(model.substr(0, model.size() - 11));
+    }
     if (const auto id = vendor_from(model)) device.vendor_id.learn(*id, kSource);
     device.device_name.set(text::quote(model, 120), kSource);
   }

@@ -35,6 +35,8 @@ CommandKind recognise_command(std::string_view content) {
   if (head.find("hca_id:") != head.npos) return CommandKind::ibv_devinfo;
   if (head.find("==>") != head.npos && head.find(" port ") != head.npos) return CommandKind::ibdev2netdev;
   for (const auto line : text::lines(head)) {
+    if (is_sysfs_link(line)) return CommandKind::sysfs_links;
+    if (line.find("pci.bus_id") != line.npos && line.find(',') != line.npos) return CommandKind::gpu_query;
     if (is_ip_link_line(line)) return CommandKind::ip_link;
     if (is_lspci_line(line)) return CommandKind::lspci;
     const auto words = text::words(line);

@@ -18,6 +18,8 @@ enum class CommandKind : std::uint8_t {
   ip_link,
   ip_brief,
   bonding,
+  sysfs_links,
+  gpu_query,
 };
 CommandKind recognise_command(std::string_view content);
 
@@ -25,6 +27,13 @@ void read_lspci(std::string_view content, const std::string& place, Machine& mac
 void read_ibv_devinfo(std::string_view content, const std::string& place, Machine& machine);
 void read_ibdev2netdev(std::string_view content, const std::string& place, Machine& machine);
 void read_ip_link(std::string_view content, const std::string& place, Machine& machine);
+// `ls -l` of /sys/class/infiniband, /sys/class/net or /sys/bus/pci/devices; after all that names PCI functions.
+void read_sysfs_links(std::string_view content, const std::string& place, Machine& machine);
+bool is_sysfs_link(std::string_view line);
+// `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`
+void read_gpu_query(std::string_view content, const std::string& place, Machine& machine);
+// GPUs without a bus id and as many GPU functions that are nobody's: paired in order.
+void join_gpus_by_bus_order(Machine& machine);
 void read_ip_brief(std::string_view content, const std::string& place, Machine& machine);
 
 }  // namespace fairway::topology

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "topology/catalog.h"
 #include "topology/machine.h"
 #include "topology/pci_ids.h"
 #include "topology/text.h"
@@ -296,6 +297,7 @@ void complete(Machine& machine) {
   make_nics(machine);
   order_nics(machine);
   infer_links(machine);
+  fill_link_rates(machine);
 }
 
 }  // namespace fairway::topology

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -31,6 +32,16 @@ requires std::is_arithmetic_v<T> std::string text_of(T value) {
   return fmt::format("{}", value);
 }
 
+// Two different quantities with four digits each, or as many as tell them apart.
+std::pair<std::string, std::string> texts_apart(double a, double b, const char* unit) {
+  std::pair<std::string, std::string> texts;
+  for (int digits = 4; digits <= 17; ++digits) {
+    texts = {fmt::format("{:.{}g} {}", a, digits, unit), fmt::format("{:.{}g} {}", b, digits, unit)};
+    if (texts.first != texts.second) break;
+  }
+  return texts;
+}
+
 class Differ {
  public:
   Differ(const Machine& a, const Machine& b) : a_(a), b_(b) {}
@@ -51,7 +62,7 @@ class Differ {
   void add(double cost, const std::string& subject, const char* field, std::string a, std::string b, std::string why) {
     auto text = fmt::format("{}: {} is {} in the one and {} in the other", subject, field, a, b);
     if (!why.empty()) text += ": " + why;
-    out_.push_back({cost, subject, field, std::move(a), std::move(b), std::move(text)});
+    out_.push_back({cost, subject, field, std::move(a), std::move(b), std::move(text), std::move(why)});
   }
 
   // A fact that only one side knows is no difference of the machines.
@@ -65,7 +76,8 @@ class Differ {
             const Fact<double>& b) {
     if (!a || !b || std::abs(*a - *b) <= 0.001 * std::max(*a, *b)) return;
     const double cost = lost_share(*a, *b);
-    add(cost, subject, field, fmt::format("{:.4g} {}", *a, unit), fmt::format("{:.4g} {}", *b, unit),
+    auto [one, two] = texts_apart(*a, *b, unit);
+    add(cost, subject, field, std::move(one), std::move(two),
         fmt::format("the slower loses {:.0f} % of it", 100 * cost));
   }
 
@@ -102,20 +114,23 @@ class Differ {
     for (const auto& gpu : a_.gpus) {
       const auto other = find_gpu(b_, gpu.ordinal);
       if (!other) {
-        missing(1.0, gpu_name(gpu), true, "all that it does is lost");
+        missing(1.0, gpu_name(gpu), true, "the other lacks all that it does");
         continue;
       }
       const auto& twin = b_.gpus[other.index];
       fact(0.5, gpu_name(gpu), "model", gpu.model, twin.model);
       rate(gpu_name(gpu), "memory", "GB", bytes(gpu.memory_bytes), bytes(twin.memory_bytes));
-      fact(0.3, gpu_name(gpu), "BAR1 size", gpu.bar1_bytes, twin.bar1_bytes,
-           "a small window limits how much of its memory NICs reach at once");
+      if (const auto one = bytes(gpu.bar1_bytes), two = bytes(twin.bar1_bytes); one && two && *one != *two) {
+        auto [first, second] = texts_apart(*one, *two, "GB");
+        add(0.3, gpu_name(gpu), "BAR1 size", std::move(first), std::move(second),
+            "a small window limits how much of its memory NICs reach at once");
+      }
       fact(0.5, gpu_name(gpu), "GPUDirect RDMA", gpu.gpudirect_rdma, twin.gpudirect_rdma,
            "without it every transfer is staged in host memory");
       fact(0.4, gpu_name(gpu), "NUMA node", numa_of(a_, gpu_node(a_, gpu)), numa_of(b_, gpu_node(b_, twin)));
     }
     for (const auto& gpu : b_.gpus) {
-      if (!find_gpu(a_, gpu.ordinal)) missing(1.0, gpu_name(gpu), false, "all that it does is lost");
+      if (!find_gpu(a_, gpu.ordinal)) missing(1.0, gpu_name(gpu), false, "the one lacks all that it does");
     }
   }
 
@@ -167,7 +182,7 @@ class Differ {
       const auto subject = "NIC " + nic.name;
       const auto* twin = find_nic(b_, nic.name);
       if (twin == nullptr) {
-        missing(nic.rdma ? 0.9 : 0.2, subject, true, "its share of the network is lost");
+        missing(nic.rdma ? 0.9 : 0.2, subject, true, "the other lacks its share of the network");
         continue;
       }
       rate(subject, "network rate", "Gb/s", nic_capacity_gbps(a_, nic), nic_capacity_gbps(b_, *twin));
@@ -180,7 +195,7 @@ class Differ {
     }
     for (const auto& nic : b_.nics) {
       if (find_nic(a_, nic.name) == nullptr)
-        missing(nic.rdma ? 0.9 : 0.2, "NIC " + nic.name, false, "its share of the network is lost");
+        missing(nic.rdma ? 0.9 : 0.2, "NIC " + nic.name, false, "the one lacks its share of the network");
     }
   }
 
@@ -275,8 +290,9 @@ class Differ {
       const auto one = bytes(node.memory_bytes);
       const auto two = bytes(twin.memory_bytes);
       if (one && two && lost_share(*one, *two) > 0.02) {
-        add(0.5 * lost_share(*one, *two), subject, "memory", fmt::format("{:.0f} GB", *one),
-            fmt::format("{:.0f} GB", *two), "a memory module may be missing");
+        auto [first, second] = texts_apart(*one, *two, "GB");
+        add(0.5 * lost_share(*one, *two), subject, "memory", std::move(first), std::move(second),
+            "a memory module may be missing");
       }
     }
     fact(0.0, "machine", "product", a_.product, b_.product);

@@ -88,12 +88,13 @@ class EdgeBuilder {
         auto& edge = add(port ? EdgeKind::internal : EdgeKind::pcie, above, node);
         if (port) continue;
         edge.physical = place->second;
-        edge.gbs = current_gbs(device.link);
-        edge.max_gbs = max_gbs(device.link);
+        edge.gbs = believed_gbs(machine_, device);
+        if (edge.gbs || !current_gbs(device.link)) edge.max_gbs = max_gbs(device.link);
         if (!device.parent) continue;
         // Both ends describe the link: what one does not say, the other may; at its best it is the lesser of both.
         const auto& bridge = machine_.pci[device.parent.index];
         if (bridge.kind == PciKind::pci_switch) continue;
+        if (is_virtual(machine_) && claims_least(bridge)) continue;
         if (!edge.gbs) edge.gbs = current_gbs(bridge.link);
         const auto other = max_gbs(bridge.link);
         if (other && (!edge.max_gbs || *other < *edge.max_gbs)) edge.max_gbs = other;

@@ -125,6 +125,10 @@ class NcclWriter {
   // NCCL takes speed x width at face value; a rate of which only the product is known becomes that many lanes of Gen3.
   void write_link(pugi::xml_node pci, const PciDevice& device) {
     const auto& link = device.link;
+    if (is_virtual(machine_) && claims_least(device)) {
+      lose(device.bus_id.to_string(), "2.5 GT/s x1 is what emulated links claim: left out, and NCCL takes its default");
+      return;
+    }
     if (link.speed_gts && link.width && *link.speed_gts > 0 && *link.width > 0) {
       pci.append_attribute("link_speed") = fmt::format("{:.1f} GT/s PCIe", *link.speed_gts).c_str();
       pci.append_attribute("link_width") = std::to_string(*link.width).c_str();

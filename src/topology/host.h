@@ -98,6 +98,10 @@ struct PciDevice {
   friend bool operator==(const PciDevice&, const PciDevice&) = default;
 };
 
+// The link of a bridge, or of a hypervisor's own device, of one lane at 2.5 GT/s: what emulated ones claim, whatever
+// lies behind them. In a virtual machine such a claim is no rate.
+bool claims_least(const PciDevice& device);
+
 // GB/s per direction of `width` lanes at `speed_gts`, after line coding (8b/10b to 5 GT/s, 128b/130b above), before
 // packet headers. 16 lanes at 32 GT/s: 63.0.
 double pcie_gbs(double speed_gts, std::uint32_t width);

@@ -65,12 +65,14 @@ void say_what_is_missing(Machine& machine) {
   if (unplaced) {
     add_note(
         machine, NoteKind::unknown, "GPUs",
-        "their bus ids are unknown: paste `nvidia-smi -L` with bus ids or `lspci`, or take a snapshot on the machine");
+        "their bus ids are unknown: paste `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`, or take a snapshot "
+        "on the machine");
   }
   for (const auto& nic : machine.nics) {
+    if (nic.rdma && machine.rdma[nic.rdma.index].software.value_or(false)) continue;
     if (nic.rdma && nic.functions.empty()) {
       add_note(machine, NoteKind::unknown, nic.name,
-               "which PCI function it is, is unknown: paste `ls -l /sys/class/infiniband`");
+               "which PCI function it is, is unknown: paste `ls -l /sys/class/infiniband /sys/class/net`");
     }
     if (nic.rdma && !nic_one_flow_gbps(machine, nic)) {
       add_note(machine, NoteKind::unknown, nic.name,
@@ -107,12 +109,14 @@ Result<Machine> read_command_folder(const std::string& directory) {
         ErrorCode::invalid_argument,
         directory +
             ": no file here is a snapshot, a sysfs tree or the output of a command that is understood (lspci, "
-            "ibv_devinfo, ibdev2netdev, ip link, ip -br a, a bonding file, nvidia-smi topo -m)");
+            "ibv_devinfo, ibdev2netdev, ip link, ip -br a, a bonding file, nvidia-smi topo -m, nvidia-smi "
+            "--query-gpu=index,pci.bus_id --format=csv, ls -l of /sys/class/infiniband, /sys/class/net or "
+            "/sys/bus/pci/devices)");
   }
   // The matrix first: it names the NICs. Bonding after the links, which name the bonds.
-  constexpr CommandKind kOrder[] = {CommandKind::topo_matrix,  CommandKind::lspci,   CommandKind::ibv_devinfo,
-                                    CommandKind::ibdev2netdev, CommandKind::ip_link, CommandKind::ip_brief,
-                                    CommandKind::bonding};
+  constexpr CommandKind kOrder[] = {CommandKind::topo_matrix,  CommandKind::lspci,     CommandKind::ibv_devinfo,
+                                    CommandKind::ibdev2netdev, CommandKind::ip_link,   CommandKind::ip_brief,
+                                    CommandKind::bonding,      CommandKind::gpu_query, CommandKind::sysfs_links};
   bool have_matrix = false;
   for (const auto kind : kOrder) {
     for (const auto& file : files) {
@@ -134,6 +138,8 @@ Result<Machine> read_command_folder(const std::string& directory) {
         case CommandKind::lspci: read_lspci(file.content, file.name, machine); break;
         case CommandKind::ibv_devinfo: read_ibv_devinfo(file.content, file.name, machine); break;
         case CommandKind::ibdev2netdev: read_ibdev2netdev(file.content, file.name, machine); break;
+        case CommandKind::gpu_query: read_gpu_query(file.content, file.name, machine); break;
+        case CommandKind::sysfs_links: read_sysfs_links(file.content, file.name, machine); break;
         case CommandKind::ip_link: read_ip_link(file.content, file.name, machine); break;
         case CommandKind::ip_brief: read_ip_brief(file.content, file.name, machine); break;
         case CommandKind::bonding: {
@@ -152,6 +158,7 @@ Result<Machine> read_command_folder(const std::string& directory) {
   }
   machine.name = std::string(file_name(directory));
   add_bonds_from_links(machine);
+  join_gpus_by_bus_order(machine);
   complete(machine);
   say_what_is_missing(machine);
   if (auto status = validate(machine); !status) return status.with_context(directory);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "topology/assess.h"
+#include "topology/lint_places.h"
 #include "topology/pci_ids.h"
 
 namespace fairway::topology {
@@ -12,6 +13,7 @@ namespace {
 
 // NCCL's own limit on nodes of one kind (its NCCL_TOPO_MAX_NODES).
 constexpr std::size_t kNcclMaxNodes = 256;
+constexpr std::size_t kMaxFindings = 1000;
 
 class Linter {
  public:
@@ -26,6 +28,9 @@ class Linter {
     check_near_nics();
     check_classes();
     check_ports();
+    for (auto& finding : lint_places(machine_)) {
+      if (findings_.size() < kMaxFindings) findings_.push_back(std::move(finding));
+    }
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
     return std::move(findings_);
@@ -33,7 +38,7 @@ class Linter {
 
  private:
   void add(Severity severity, const char* rule, std::string subject, std::string text) {
-    if (findings_.size() < 1000) findings_.push_back({severity, rule, std::move(subject), std::move(text)});
+    if (findings_.size() < kMaxFindings) findings_.push_back({severity, rule, std::move(subject), std::move(text)});
   }
 
   std::string name(std::uint32_t pci) const {
@@ -85,12 +90,16 @@ class Linter {
       add(Severity::error, "numa-does-not-exist", name(i),
           fmt::format("is said to be near NUMA node {}, which does not exist", *device.numa_node));
     }
+    std::vector<bool> leads_somewhere(machine_.host_bridges.size(), false);
+    for (std::uint32_t i = 0; i < machine_.pci.size(); ++i) {
+      if (machine_.pci[i].host_bridge && matters(i)) leads_somewhere[machine_.pci[i].host_bridge.index] = true;
+    }
     for (const auto& bridge : machine_.host_bridges) {
       if (bridge.numa_node || machine_.numa_nodes.size() < 2) continue;
+      if (!leads_somewhere[static_cast<std::size_t>(&bridge - machine_.host_bridges.data())]) continue;
       add(Severity::notice, "numa-unknown", fmt::format("host bridge {:04x}:{:02x}", bridge.domain, bridge.bus),
           "its NUMA node is unknown (-1) on a machine of several: NODE and SYS below it cannot be told apart, and "
-          "pinning "
-          "near its devices is a guess");
+          "pinning near its devices is a guess");
     }
   }
 
@@ -125,8 +134,7 @@ class Linter {
           (link.gbs && *link.gbs == 0 && !link.speed_gts)) {
         add(Severity::warning, "link-speed-zero", name(i),
             "its link has speed or width 0 here: a virtual machine's or a switched-off link; its rate is unknown and "
-            "tools that "
-            "take it literally choose another path");
+            "tools that take it literally choose another path");
       }
       if (link.speed_gts && *link.speed_gts > 64) {
         add(Severity::error, "link-speed-absurd", name(i),
@@ -139,6 +147,16 @@ class Linter {
       check_narrow(i, virtual_function);
       check_bridge(i);
     }
+    if (!is_virtual(machine_) || !slow_bridges_.empty()) return;
+    std::size_t claims = 0;
+    std::uint32_t first = 0;
+    for (std::uint32_t i = 0; i < machine_.pci.size(); ++i) {
+      if (carries[i] && claims_least(machine_.pci[i]) && claims++ == 0) first = i;
+    }
+    if (claims == 0) return;
+    add(Severity::notice, "links-emulated", name(first),
+        fmt::format("{} 2.5 GT/s x1, as emulated bridges and devices do: the rates of these links are unknown",
+                    claims == 1 ? "its link claims" : fmt::format("its link and {} others claim", claims - 1)));
   }
 
   void check_narrow(std::uint32_t i, bool virtual_function) {
@@ -248,8 +266,7 @@ class Linter {
       if (known && !near) {
         add(Severity::warning, "gpu-without-near-nic", node_name(machine_, matrix.ends[r]),
             "reaches every NIC across sockets only (SYS): its network traffic takes the slowest path; route it over "
-            "NVLink to a "
-            "GPU with a near NIC");
+            "NVLink to a GPU with a near NIC");
       }
     }
   }

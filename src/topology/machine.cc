@@ -174,6 +174,15 @@ Fact<double> nic_one_flow_gbps(const Machine& machine, const Nic& nic) {
   return nic.rate_gbps;
 }
 
+bool is_virtual(const Machine& machine) {
+  return machine.virtual_machine && *machine.virtual_machine != "none";
+}
+
+Fact<double> believed_gbs(const Machine& machine, const PciDevice& device) {
+  if (is_virtual(machine) && claims_least(device)) return {};
+  return current_gbs(device.link);
+}
+
 Fact<double> nic_capacity_gbps(const Machine& machine, const Nic& nic) {
   if (nic.bond) {
     const auto all = bond_capacity_gbps(machine.bonds[nic.bond.index]);

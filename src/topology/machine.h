@@ -86,6 +86,11 @@ Ref<PciDevice> pci_of(const Machine& machine, NodeRef node);
 // NumaNode::os_index near a GPU, NIC or PCI device: its own fact, else that of the bridges above.
 Fact<std::uint32_t> numa_of(const Machine& machine, NodeRef node);
 
+// Whether it runs below a hypervisor; false where no source says so.
+bool is_virtual(const Machine& machine);
+// The rate that a device's link has now. Unknown too where an emulated bridge makes its least claim.
+Fact<double> believed_gbs(const Machine& machine, const PciDevice& device);
+
 // What a NIC can carry in Gb/s per direction: its RDMA port's rate (times the legs of its bond), else its interface's.
 Fact<double> nic_capacity_gbps(const Machine& machine, const Nic& nic);
 // Of one flow: one leg of a bond.

@@ -12,6 +12,7 @@ inline constexpr std::uint32_t kVendorAmd = 0x1002;
 inline constexpr std::uint32_t kVendorMellanox = 0x15b3;
 inline constexpr std::uint32_t kVendorAmazon = 0x1d0f;
 inline constexpr std::uint32_t kVendorVirtio = 0x1af4;
+inline constexpr std::uint32_t kVendorQemu = 0x1b36;  // Red Hat, Inc.: its emulated devices
 
 inline std::uint32_t base_class(const PciDevice& device) {
   return device.class_code.value_or(0) >> 16;

@@ -18,7 +18,7 @@ void take_pcie(const Machine& machine, Ref<PciDevice> device, const std::vector<
                Fact<double>& least) {
   for (std::size_t depth = 0; device && depth <= kMaxPciDepth; ++depth) {
     if (std::find(stop.begin(), stop.end(), device.index) != stop.end()) return;
-    take_least(least, current_gbs(machine.pci[device.index].link));
+    take_least(least, believed_gbs(machine, machine.pci[device.index]));
     device = machine.pci[device.index].parent;
   }
 }
@@ -32,18 +32,27 @@ std::vector<std::uint32_t> bridges_above(const Machine& machine, Ref<PciDevice> 
   return out;
 }
 
-std::string_view class_words(PathKind kind) {
+// Whether two NUMA nodes belong to one socket: what a machine calls SYS between them crosses no link of sockets.
+bool one_socket(const Machine& machine, const Fact<std::uint32_t>& a, const Fact<std::uint32_t>& b) {
+  const auto first = a ? find_numa(machine, *a) : Ref<NumaNode>{};
+  const auto second = b ? find_numa(machine, *b) : Ref<NumaNode>{};
+  if (!first || !second) return false;
+  const auto package = machine.numa_nodes[first.index].package;
+  return package && package == machine.numa_nodes[second.index].package;
+}
+
+std::string_view class_words(PathKind kind, bool is_one_socket) {
   switch (kind) {
     case PathKind::pix: return "behind the same PCIe switch";
     case PathKind::pxb: return "behind the same host bridge, over several switches";
     case PathKind::phb: return "over one host bridge of the CPU";
     case PathKind::node: return "in the same NUMA node, over two host bridges";
-    case PathKind::sys: return "across sockets";
+    case PathKind::sys: return is_one_socket ? "across NUMA nodes of one socket" : "across sockets";
     default: return "at a place that no source knows";
   }
 }
 
-void finish(const Machine& machine, NicChoice& choice, Ref<PciDevice> other) {
+void finish(const Machine& machine, NicChoice& choice, Ref<PciDevice> other, const Fact<std::uint32_t>& numa) {
   const auto& nic = machine.nics[choice.nic.index];
   const auto position = nic.functions.empty() ? Ref<PciDevice>{} : nic.functions.front();
   Fact<double> pcie;
@@ -59,7 +68,8 @@ void finish(const Machine& machine, NicChoice& choice, Ref<PciDevice> other) {
   if (flow_gbps) take_least(choice.one_flow_gbs, {*flow_gbps / 8.0, flow_gbps.source});
   const auto verdict = rail_verdict(machine, {NodeKind::nic, choice.nic.index});
   choice.rail = verdict.rail;
-  choice.reason = fmt::format("{}: {}", choice.path.to_string(), class_words(choice.path.kind));
+  const bool is_one_socket = one_socket(machine, numa, numa_of(machine, {NodeKind::nic, choice.nic.index}));
+  choice.reason = fmt::format("{}: {}", choice.path.to_string(), class_words(choice.path.kind, is_one_socket));
   if (choice.gbs && port_gbps) {
     const bool by_port = *port_gbps / 8.0 <= *choice.gbs;
     choice.reason += fmt::format("; {:.4g} GB/s, bound by its {}", *choice.gbs, by_port ? "port" : "PCIe link");
@@ -88,7 +98,7 @@ std::vector<NicChoice> nics_for_gpu(const Machine& machine, Ref<Gpu> gpu) {
     choice.nic = Ref<Nic>(i);
     choice.path =
         path_class(machine, {NodeKind::gpu, gpu.index}, {NodeKind::nic, choice.nic.index}).value_or(PathClass{});
-    finish(machine, choice, machine.gpus[gpu.index].pci);
+    finish(machine, choice, machine.gpus[gpu.index].pci, numa_of(machine, {NodeKind::gpu, gpu.index}));
     choices.push_back(std::move(choice));
   }
   sort_choices(machine, choices);
@@ -103,7 +113,7 @@ std::vector<NicChoice> nics_for_numa(const Machine& machine, std::uint32_t numa_
     const auto numa = numa_of(machine, {NodeKind::nic, choice.nic.index});
     if (numa) choice.path = {*numa == numa_os_index ? PathKind::phb : PathKind::sys, 0};
     if (!numa && machine.numa_nodes.size() == 1) choice.path = {PathKind::phb, 0};
-    finish(machine, choice, {});
+    finish(machine, choice, {}, {numa_os_index, Source::derived});
     choices.push_back(std::move(choice));
   }
   sort_choices(machine, choices);

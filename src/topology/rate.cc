@@ -2,6 +2,7 @@
 
 #include "topology/host.h"
 #include "topology/network.h"
+#include "topology/pci_ids.h"
 #include "topology/text.h"
 
 namespace fairway::topology {
@@ -32,6 +33,12 @@ std::vector<const BondLeg*> carrying_legs(const Bond& bond) {
 }
 
 }  // namespace
+
+bool claims_least(const PciDevice& device) {
+  const auto vendor = device.vendor_id.value_or(0);
+  const bool emulated = device.kind != PciKind::endpoint || vendor == kVendorVirtio || vendor == kVendorQemu;
+  return emulated && device.link.speed_gts.value_or(0) == 2.5 && device.link.width.value_or(0) == 1;
+}
 
 Fact<double> current_gbs(const PcieLink& link) {
   const auto computed = product(link.speed_gts, link.width);

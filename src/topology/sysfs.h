@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "topology/file.h"
@@ -52,6 +53,9 @@ void read_sysfs_host(FileTree& tree, Machine& machine, bool with_packages_and_no
 void read_sysfs_pci(FileTree& tree, Machine& machine);
 void read_sysfs_network(FileTree& tree, Machine& machine);
 void read_sysfs_rdma(FileTree& tree, Machine& machine, const std::string& directory);  // of /sys/class/infiniband
+
+// "pci0000:4e": domain and number of a root bus.
+std::optional<std::pair<std::uint32_t, std::uint8_t>> root_bus(std::string_view part);
 
 // Whether a device is worth keeping: GPUs, network and storage functions, NVSwitches, accelerators, and every bridge.
 bool is_kept(std::uint32_t class_code, std::uint32_t vendor_id);

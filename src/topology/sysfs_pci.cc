@@ -14,17 +14,6 @@ namespace {
 
 constexpr std::uint32_t kUnknownClass = 0xffffffff;
 
-// "pci0000:4e": a root bus.
-std::optional<std::pair<std::uint32_t, std::uint8_t>> root_bus(std::string_view part) {
-  if (!part.starts_with("pci")) return {};
-  const auto fields = text::split(part.substr(3), ':');
-  if (fields.size() != 2 || fields[1].size() != 2) return {};
-  const auto domain = text::to_hex(fields[0]);
-  const auto bus = text::to_hex(fields[1]);
-  if (!domain || !bus || *domain > 0xffffffffU || *bus > 0xff) return {};
-  return std::pair(static_cast<std::uint32_t>(*domain), static_cast<std::uint8_t>(*bus));
-}
-
 class PciReader {
  public:
   PciReader(FileTree& tree, Machine& machine) : tree_(tree), machine_(machine) {}
@@ -217,6 +206,16 @@ class PciReader {
 };
 
 }  // namespace
+
+std::optional<std::pair<std::uint32_t, std::uint8_t>> root_bus(std::string_view part) {
+  if (!part.starts_with("pci")) return {};
+  const auto fields = text::split(part.substr(3), ':');
+  if (fields.size() != 2 || fields[1].size() != 2) return {};
+  const auto domain = text::to_hex(fields[0]);
+  const auto bus = text::to_hex(fields[1]);
+  if (!domain || !bus || *domain > 0xffffffffU || *bus > 0xff) return {};
+  return std::pair(static_cast<std::uint32_t>(*domain), static_cast<std::uint8_t>(*bus));
+}
 
 bool is_kept(std::uint32_t class_code, std::uint32_t vendor_id) {
   if (class_code == kUnknownClass || is_pci_bridge(class_code)) return true;

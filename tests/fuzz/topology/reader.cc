@@ -56,6 +56,9 @@ void use(const Result<Machine>& machine) {
   read_ibdev2netdev(text, "fuzz", machine);
   read_ip_link(text, "fuzz", machine);
   read_ip_brief(text, "fuzz", machine);
+  read_gpu_query(text, "fuzz", machine);
+  read_sysfs_links(text, "fuzz", machine);
+  join_gpus_by_bus_order(machine);
   read_bonding(text, "bond0", Source::bonding, machine);
   complete(machine);
   use(machine);

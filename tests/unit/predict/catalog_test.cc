@@ -30,6 +30,37 @@ TEST(Catalog, EveryRowNamesItsSource) {
   for (const auto& row : nic_catalogue()) EXPECT_FALSE(row.source.empty()) << row.name;
 }
 
+TEST(Catalog, RatesOfLinksAreKnownOnlyWhereTheCatalogueHasOne) {
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 4, "NVIDIA H200"), 25);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 4, ""), 25);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 5, "NVIDIA B200"), 50);
+  // Third-generation links have two rates: the model decides.
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 3, "NVIDIA A100-SXM4-80GB"), 25);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 3, "NVIDIA RTX A6000"), 14.0625);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 3, "GPU"), std::nullopt);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 0, ""), std::nullopt);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::nvlink, 9, ""), std::nullopt);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::c2c, 0, "NVIDIA GH200 480GB"), 450);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::c2c, 0, "another"), std::nullopt);
+  EXPECT_EQ(catalogue_link_gbs(LinkKind::xgmi, 0, "AMD Instinct MI250X (one die)"), 50);
+}
+
+TEST(Catalog, LinksWithoutARateTakeTheCatalogues) {
+  Machine machine;
+  machine.gpus.resize(2);
+  DeviceLink link;
+  link.a = {NodeKind::gpu, 0};
+  link.b = {NodeKind::gpu, 1};
+  link.count.set(18, Source::nvml);
+  link.generation.set(4, Source::nvml);
+  machine.links.push_back(link);
+  link.gbs_per_link.set(26.562, Source::nvml);
+  machine.links.push_back(link);
+  fill_link_rates(machine);
+  EXPECT_EQ(machine.links[0].gbs_per_link, (Fact<double>{25, Source::catalogue}));
+  EXPECT_EQ(machine.links[1].gbs_per_link, (Fact<double>{26.562, Source::nvml}));
+}
+
 TEST(Catalog, NamesAreMatchedAsWholeWords) {
   const auto name_of = [](std::string_view model) {
     const auto* found = find_gpu_generation(model);

@@ -227,14 +227,34 @@ TEST(Model, BetweenSocketsTheNicsMayBeFasterThanTheLink) {
 
 TEST(Model, AnEmptyMachineHasNothingToPredict) {
   const Model model(topology::Machine{});
-  EXPECT_NE(text_of(model, rate_matrix(model, RowMode::send, {})).find("0 GPUs"), std::string::npos);
+  EXPECT_NE(text_of(model, rate_matrix(model, RowMode::send, {})).find("no GPU"), std::string::npos);
+}
+
+TEST(Model, ASoftwareDeviceIsSaidToBeOneAndNeedsNoSocket) {
+  topology::Machine machine;
+  machine.packages.emplace_back();
+  machine.numa_nodes.emplace_back().package = topology::Ref<topology::Package>(std::size_t{0});
+  auto& rxe = machine.rdma.emplace_back();
+  rxe.name = "rxe0";
+  rxe.software.set(true, topology::Source::sysfs);
+  rxe.ports.emplace_back().rate_gbps.set(10, topology::Source::sysfs);
+  topology::complete(machine);
+  const Model model(machine);
+  Flow flow;
+  flow.from = *parse_endpoint(machine, "numa0");
+  flow.to = *parse_endpoint(machine, "rxe0");
+  const auto p = model.predict(flow);
+  ASSERT_TRUE(p) << p.status().to_string();
+  EXPECT_EQ(p->path.to_string(), "NODE");
+  EXPECT_TRUE(std::any_of(p->notes.begin(), p->notes.end(),
+                          [](const std::string& note) { return note.find("is software") != std::string::npos; }));
 }
 
 TEST(Model, ABridgeThatHypervisorsInventIsNotBelieved) {
   auto machine = server({});
   machine.virtual_machine = {"KVM", topology::Source::hand_written};
   for (auto& device : machine.pci) {
-    if (device.kind == topology::PciKind::switch_upstream) {
+    if (device.kind != topology::PciKind::endpoint) {
       device.link.speed_gts = {2.5, topology::Source::hand_written};
       device.link.width = {1, topology::Source::hand_written};
     }

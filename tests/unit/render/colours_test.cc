@@ -60,6 +60,7 @@ TEST(Colours, EveryTextStandsOutFromItsGround) {
         {rule(css, ".machine .sub.on-package", "fill"), rule(css, ".package", "fill")},
         {rule(css, ".machine .on-nvlink-bar", "fill"), rule(css, ".nvlink-bar", "fill")},
         {rule(css, ".machine .on-nvlink-bar", "fill"), rule(css, ".xgmi-bar", "fill")},
+        {rule(css, ".machine .on-nvlink-bar", "fill"), rule(css, ".c2c-bar", "fill")},
         {rule(css, ".machine .warn", "fill"), paper},
         {rule(css, ".machine .bad", "fill"), rule(css, ".nic", "fill")},
     };
@@ -75,7 +76,7 @@ TEST(Colours, EveryTextStandsOutFromItsGround) {
 TEST(Colours, LinesStandOutFromThePaper) {
   for (const Theme theme : {Theme::light, Theme::dark}) {
     const std::string css = picture_css(theme);
-    for (const char* line : {".pcie", ".nvlink", ".xgmi", ".cable", ".pcie.reduced"}) {
+    for (const char* line : {".pcie", ".nvlink", ".xgmi", ".c2c", ".cable", ".pcie.reduced"}) {
       EXPECT_GE(contrast(rule(css, line, "stroke"), rule(css, ".paper", "fill")), 3.0) << line;
     }
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <set>
@@ -27,11 +28,12 @@ bool overlap(const Area& a, const Area& b) {
   return a.x + kTouch < b.right() && b.x + kTouch < a.right() && a.y + kTouch < b.bottom() && b.y + kTouch < a.bottom();
 }
 
-// Boxes that stand for parts; ports and switches inside a bar stand on other boxes.
+// Boxes that stand for parts; ports, tags and switches inside a bar stand on other boxes.
 std::vector<const SceneBox*> parts(const Scene& scene) {
   std::vector<const SceneBox*> out;
   for (const SceneBox& box : scene.boxes) {
-    if (box.style.rfind("port", 0) != 0 && box.style != "nvswitch" && box.style != "ground") out.push_back(&box);
+    const bool on_others = box.style.starts_with("port") || box.style.starts_with("tag");
+    if (!on_others && box.style != "nvswitch" && box.style != "ground") out.push_back(&box);
   }
   return out;
 }
@@ -147,6 +149,44 @@ TEST(Picture, ALinkBelowItsBestAndALegThatIsDownAreShown) {
   EXPECT_TRUE(reduced);
   EXPECT_TRUE(label);
   EXPECT_TRUE(leg);
+}
+
+TEST(Picture, ALinkOfAGpuToItsCpuIsDrawn) {
+  topology::Machine machine;
+  constexpr auto kHand = topology::Source::hand_written;
+  machine.packages.emplace_back();
+  machine.numa_nodes.emplace_back().package = topology::Ref<topology::Package>(std::size_t{0});
+  machine.gpus.emplace_back().numa_node.set(0, kHand);
+  topology::DeviceLink link;
+  link.kind = topology::LinkKind::c2c;
+  link.a = {topology::NodeKind::numa_node, 0};
+  link.b = {topology::NodeKind::gpu, 0};
+  link.count.set(1, kHand);
+  link.gbs_per_link.set(450, kHand);
+  machine.links.push_back(link);
+  const Scene scene = picture(machine);
+  const auto line =
+      std::find_if(scene.lines.begin(), scene.lines.end(), [](const SceneLine& l) { return l.style == "c2c"; });
+  ASSERT_NE(line, scene.lines.end());
+  EXPECT_EQ(line->title, "C2C to NUMA node 0, 450 GB/s per direction");
+  // It reaches the socket: nothing is between.
+  const auto socket =
+      std::find_if(scene.boxes.begin(), scene.boxes.end(), [](const SceneBox& b) { return b.style == "package"; });
+  ASSERT_NE(socket, scene.boxes.end());
+  EXPECT_DOUBLE_EQ(line->points.back().y, socket->area.bottom());
+  EXPECT_TRUE(std::any_of(scene.texts.begin(), scene.texts.end(),
+                          [](const SceneText& text) { return text.text == "CPU 450"; }));
+}
+
+TEST(Picture, SoftwareRdmaStandsBackBehindItsNic) {
+  for (const TestMachine& machine : recorded_machines()) {
+    if (machine.name != "vm_two_sockets") continue;
+    const topology::Fabric fabric = load_machine(machine);
+    for (const SceneBox& box : picture_of(fabric).boxes) {
+      if (!box.style.starts_with("nic")) continue;
+      EXPECT_EQ(box.style.find("muted") != std::string::npos, box.title.starts_with("rxe")) << box.title;
+    }
+  }
 }
 
 TEST(Picture, TextsFromFilesCannotBreakOutOfIt) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "golden_text.h"
@@ -119,6 +121,18 @@ TEST(Tree, NamesEveryDevice) {
   for (const char* part : {"GPU0", "GPU1", "0000:12:00.0", "31.5 GB/s, of 63 at its best", "leg<1>(down)"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
+}
+
+TEST(NicChoices, FoldPortsThatAreNoRailForOneReason) {
+  const topology::Machine machine = awkward_machine();
+  std::vector<topology::NicChoice> choices(3);
+  for (auto& choice : choices) {
+    choice.nic = topology::Ref<topology::Nic>(std::size_t{0});
+    choice.reason = "PHB: no rail";
+  }
+  choices[1].reason = "SYS: no rail";
+  const std::string text = nic_choices_text(machine, "NUMA node 0", choices, {});
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
 }
 
 TEST(Hca, SaysWhatAnAttributeMeansAndLimits) {

@@ -51,6 +51,10 @@ TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
   fails_in_one_line("topo --frm x", 2, "did you mean '--from'?");
   fails_in_one_line("topo nics --gpu many", 2, "--gpu takes a number");
   fails_in_one_line("topo export", 2, "FORMAT is required");
+  fails_in_one_line("topo export xml", 2, "FORMAT: 'xml' is none of nccl, hwloc");
+  fails_in_one_line("topo --from ''", 2, "--from: the name is empty");
+  fails_in_one_line("topo --svg", 2, "--svg needs a FILE");
+  fails_in_one_line("topo nics --numa -1", 2, "--numa: '-1' is no number from 0 to 4095");
   fails_in_one_line("topo --json --tree", 2, "exclude each other");
 }
 

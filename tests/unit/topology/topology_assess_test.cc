@@ -115,6 +115,37 @@ TEST(Diff, FindsLinksThatAreDown) {
                           [](const Difference& d) { return d.field == "GPU links that are up"; }));
 }
 
+TEST(Diff, PrintsTwoTextsThatDiffer) {
+  auto a = machines::h100_host("a");
+  auto b = machines::h100_host("b");
+  a.numa_nodes[0].memory_bytes.set(5'080'000'000, Source::sysfs);
+  b.numa_nodes[0].memory_bytes.set(4'920'000'000, Source::sysfs);
+  a.gpus[0].memory_bytes.set(85'031'100'001, Source::nvml);
+  b.gpus[0].memory_bytes.set(84'900'000'000, Source::nvml);
+  const auto differences = diff(a, b);
+  ASSERT_EQ(differences.size(), 2U);
+  for (const auto& difference : differences) EXPECT_NE(difference.a, difference.b);
+  EXPECT_EQ(differences[0].a, "5.08 GB");
+  EXPECT_EQ(differences[0].b, "4.92 GB");
+}
+
+TEST(Lint, SaysWhatIsMissingToPlaceADevice) {
+  Machine machine;
+  machine.rdma.emplace_back().name = "mlx5_0";
+  PciDevice function;
+  function.bus_id = *BusId::parse("0001:08:00.0");
+  function.class_code.set(0x020000, Source::lspci);
+  machine.pci.push_back(function);
+  machine.gpus.emplace_back();
+  complete(machine);
+  const auto findings = lint(machine);
+  for (const char* rule : {"nic-place-unknown", "nic-without-bus-id", "gpu-without-bus-id"}) {
+    const auto found = std::find_if(findings.begin(), findings.end(), [rule](const auto& f) { return f.rule == rule; });
+    ASSERT_NE(found, findings.end()) << rule;
+    EXPECT_EQ(found->severity, Severity::notice);
+  }
+}
+
 TEST(NicsForGpu, PutTheNicBehindItsSwitchFirst) {
   const auto machine = machines::h100_host("host");
   for (std::uint32_t gpu = 0; gpu < 8; ++gpu) {
@@ -126,6 +157,13 @@ TEST(NicsForGpu, PutTheNicBehindItsSwitchFirst) {
     EXPECT_FALSE(choices[0].reason.empty());
     EXPECT_EQ(choices.back().path.to_string(), "SYS");
   }
+}
+
+TEST(NicsForGpu, SaysSocketsOnlyWhereThereAreSeveral) {
+  const auto one = nics_for_gpu(machines::mi250x(), Ref<Gpu>(std::size_t{0}));
+  EXPECT_NE(one.back().reason.find("SYS: across NUMA nodes of one socket"), std::string::npos) << one.back().reason;
+  const auto two = nics_for_gpu(machines::dgx1v(), Ref<Gpu>(std::size_t{0}));
+  EXPECT_NE(two.back().reason.find("SYS: across sockets"), std::string::npos) << two.back().reason;
 }
 
 TEST(NicsForGpu, PutAPortThatIsDownLast) {
@@ -167,6 +205,23 @@ TEST(Edges, FunctionsOfOneCardShareTheirLink) {
   }
   ASSERT_EQ(to_nics.size(), 2U);
   EXPECT_EQ(to_nics[0].physical, to_nics[1].physical);
+}
+
+TEST(Export, LeavesOutWhatEmulatedLinksClaim) {
+  auto machine = machines::h100_host("host");
+  for (auto& device : machine.pci) {
+    if (device.kind == PciKind::endpoint) continue;
+    device.link.speed_gts.set(2.5, Source::sysfs);
+    device.link.width.set(1, Source::sysfs);
+  }
+  const auto real = export_nccl_xml(machine);
+  if (!real && real.status().code() == ErrorCode::unsupported) GTEST_SKIP() << real.status().message();
+  EXPECT_NE(real->text.find("\"2.5 GT/s"), std::string::npos);
+  machine.virtual_machine.set("QEMU", Source::sysfs);
+  const auto emulated = export_nccl_xml(machine);
+  ASSERT_TRUE(emulated) << emulated.status().to_string();
+  EXPECT_EQ(emulated->text.find("\"2.5 GT/s"), std::string::npos);
+  EXPECT_FALSE(emulated->lost.empty());
 }
 
 TEST(Export, ReadsBackWithTheSameClassesUpToNode) {

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <vector>
+
+#include "topology/assess.h"
+
+namespace fairway::topology {
+
+// GPUs and NICs whose place in the machine no source says, and which output of that machine would.
+std::vector<Finding> lint_places(const Machine& machine);
+
+}  // namespace fairway::topology
