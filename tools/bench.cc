@@ -81,9 +81,9 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
 }
 
 Roof roof_of(const std::string& via, const std::string& from, const std::string& to) {
+  if (from.starts_with("gpu:") || to.starts_with("gpu:")) return Roof::device;
   if (via == "tcp") return Roof::sockets;
   if (via == "shm") return to == "shared" ? Roof::copies : Roof::attach;
-  static_cast<void>(from);
   return Roof::none;
 }
 
@@ -92,6 +92,7 @@ std::string name_of(Roof roof) {
     case Roof::copies: return "memcpy";
     case Roof::attach: return "process_vm";
     case Roof::sockets: return "socket loop";
+    case Roof::device: return "copy engine";
     case Roof::none: break;
   }
   return {};
@@ -129,7 +130,7 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
   const Meter meter(tool);
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
   for (const Case& one : cases)
-    roofs.push_back(options.address.empty() && !options.sleep ? open_roof(one.roof, plan.settings.most) : nullptr);
+    roofs.push_back(options.address.empty() && !options.sleep ? open_roof(one.roof, one.from, one.to, plan.settings.most) : nullptr);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Plan mine = plan;
     mine.settings.from = cases[i].from;
@@ -313,9 +314,9 @@ void add_bench(Tool& tool) {
                      "host:port of a `fairway bench --listen`; else a process is started here");
   command.add_option("--listen", options->listen, "Serve measuring processes at host:port, until interrupted");
   command.add_option("--key", options->job_key, "The job's key, the same at both ends; needed beyond loopback");
-  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared");
+  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   command.add_option("--to", options->to, "Memory of the other process");
-  command.add_option("--via", options->via, "Force these transports, one after the other: shm,tcp")->delimiter(',');
+  command.add_option("--via", options->via, "Force these transports, one after the other: shm,cuda,tcp")->delimiter(',');
   command.add_flag("--serve", options->serve)->group("");
   add_common(command, *options);
   tool.on_run(command, [&tool, options] {
@@ -326,7 +327,7 @@ void add_bench(Tool& tool) {
       tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<Options>();
   compare.add_option("paths", compared->paths, "Transports: shm tcp")->required();
-  compare.add_option("--from", compared->from, "Memory of this process: host, host:numaN, shared");
+  compare.add_option("--from", compared->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   compare.add_option("--to", compared->to, "Memory of the other process");
   add_common(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
@@ -341,7 +342,7 @@ void add_bench(Tool& tool) {
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<Options>();
-  all.add_option("memories", pairs->memories, "Memories: host, host:numaN, shared (default: host shared)");
+  all.add_option("memories", pairs->memories, "Memories as for --from (default: host shared)");
   all.add_option("--via", pairs->via, "Force these transports")->delimiter(',');
   add_common(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });

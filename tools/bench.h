@@ -12,6 +12,7 @@
 //   bench_pattern   bytes that show where they belong
 //   bench_orders    what the measuring process asks of the other one
 //   bench_memory    memories by name
+//   bench_gpu       those of GPUs, and the roof there
 //   bench_peer      the other process
 //   bench_path      work done by Fairway
 //   bench_roof      the same work by the least that this machine needs for it
@@ -68,8 +69,8 @@ class Mover {
 // Work over Fairway with the process at `address`.
 Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken);
 // The roof of that path; null where none is known.
-enum class Roof : std::uint8_t { none, copies, attach, sockets };
-std::unique_ptr<Mover> open_roof(Roof roof, std::uint64_t most);
+enum class Roof : std::uint8_t { none, copies, attach, sockets, device };
+std::unique_ptr<Mover> open_roof(Roof roof, const std::string& from, const std::string& to, std::uint64_t most);
 
 struct Row {
   std::string path;  // "shm", "tcp"

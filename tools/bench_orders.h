@@ -31,11 +31,4 @@ RequestOptions to_poll();
 
 EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via);
 
-// Memory by name: "host" is ordinary, "host:numa1" ordinary on that node, "shared" from Engine::allocate.
-struct NamedMemory {
-  Region region;
-  std::shared_ptr<void> bytes;  // of ordinary memory
-};
-Result<NamedMemory> open_memory(Engine& engine, const std::string& name, std::uint64_t size, Access access);
-
 }  // namespace fairway::tool::bench

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "bench_memory.h"
 #include "bench_orders.h"
 #include "bench_pattern.h"
 
@@ -61,12 +62,9 @@ class Path final : public Mover {
 
   Status begin(const Batch& batch) override {
     const std::uint64_t bytes = bytes_of(batch);
-    if (batch.operation == Operation::read) {
-      std::memset(back_.region.address, 0, bytes);
-    } else {
-      fill(from_.region.address, bytes, batch.seed);
-      std::memset(back_.region.address, 0, bytes);
-    }
+    if (batch.operation != Operation::read)
+      if (Status status = from_.fill(bytes, batch.seed); !status) return status;
+    if (Status status = back_.clear(bytes); !status) return status;
     if (index_.size() != batch.pages) index_ = shuffled(batch.pages);
     Order order = order_of(batch);
     if (Status status = say(order); !status) return status;
@@ -122,7 +120,11 @@ class Path final : public Mover {
     if (Status status = hear(there); !status) return status;
     const std::uint64_t bytes = bytes_of(batch);
     std::uint64_t wrong = there.wrong;
-    if (batch.operation != Operation::write) wrong += wrong_bytes(back_.region.address, bytes, batch.seed);
+    if (batch.operation != Operation::write) {
+      const auto missed = back_.wrong(bytes, batch.seed);
+      if (!missed) return missed.status();
+      wrong += *missed;
+    }
     if (wrong != 0)
       return Status(ErrorCode::checksum_mismatch,
                     fmt::format("{} of {} bytes are not where they belong after {} of {}: this is a bug of Fairway",

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <optional>
 
+#include "bench_memory.h"
 #include "bench_orders.h"
 #include "bench_pattern.h"
 
@@ -32,7 +33,11 @@ class Server {
         answer.copied -= begun_.copied;
         answer.calls -= begun_.calls;
         const bool arrived_here = order.operation != static_cast<std::uint64_t>(Operation::read);
-        if (arrived_here) answer.wrong = wrong_bytes(memory_.region.address, order.size * order.rounds, order.seed);
+        if (arrived_here) {
+          const auto wrong = memory_.wrong(order.size * order.rounds, order.seed);
+          if (!wrong) return wrong.status();
+          answer.wrong = *wrong;
+        }
         if (Status status = say(answer); !status) return status;
       }
     }
@@ -67,10 +72,8 @@ class Server {
   Status begin(const Order& order) {
     const auto operation = static_cast<Operation>(order.operation);
     const std::uint64_t bytes = order.size * order.rounds;
-    if (operation == Operation::read)
-      fill(memory_.region.address, bytes, order.seed);
-    else
-      std::memset(memory_.region.address, 0, bytes);
+    if (Status status = operation == Operation::read ? memory_.fill(bytes, order.seed) : memory_.clear(bytes); !status)
+      return status;
     counts_ = operation == Operation::count;
     counted_ = engine_.counter(kTold);
     if ((operation == Operation::notify || counts_) && !back_) {

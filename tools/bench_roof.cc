@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bench_gpu.h"
 #include "bench_pattern.h"
 
 // The same work by the least that this machine needs for it, with a helper process of its own: memcpy and a flag in
@@ -218,8 +218,9 @@ class RoofPath final : public Mover {
 
 }  // namespace
 
-std::unique_ptr<Mover> open_roof(Roof roof, std::uint64_t most) {
+std::unique_ptr<Mover> open_roof(Roof roof, const std::string& from, const std::string& to, std::uint64_t most) {
   if (roof == Roof::none) return nullptr;
+  if (roof == Roof::device) return open_copy_roof(from, to, most);
   auto path = std::make_unique<RoofPath>(roof);
   if (!path->open(most)) return nullptr;
   return path;

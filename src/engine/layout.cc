@@ -80,6 +80,28 @@ std::uint64_t total_bytes(const Layout& layout) {
 Block block_at(const Layout& layout, std::uint64_t index) {
   return std::visit(At{index}, layout);
 }
+std::uint64_t first_outside(const Layout& layout, std::uint64_t block, std::uint64_t count, std::uint64_t local_size,
+                            std::uint64_t remote_size) {
+  const auto lies = [](std::uint64_t unit, std::uint64_t index, std::uint64_t base, std::uint64_t length,
+                       std::uint64_t size) {
+    std::uint64_t at = 0;
+    return !__builtin_mul_overflow(unit, index, &at) && !__builtin_add_overflow(at, base, &at) && at <= size &&
+           length <= size - at;
+  };
+  if (const auto* paged = std::get_if<Paged>(&layout)) {
+    for (std::uint64_t i = block; i < block + count; ++i)
+      if (!lies(paged->local_unit, paged->local_index[i], 0, paged->page_bytes, local_size) ||
+          !lies(paged->remote_unit, paged->remote_index[i], 0, paged->page_bytes, remote_size))
+        return i;
+    return block + count;
+  }
+  for (std::uint64_t i = block; i < block + count; ++i) {
+    const Block at = block_at(layout, i);
+    if (!lies(1, 0, at.local_offset, at.length, local_size) || !lies(1, 0, at.remote_offset, at.length, remote_size))
+      return i;
+  }
+  return block + count;
+}
 bool is_regular(const Layout& layout) {
   return std::holds_alternative<Strided>(layout) || std::holds_alternative<Paged>(layout);
 }

@@ -140,6 +140,7 @@ class Peer {
   bool post_transfers();
   Turn move(std::uint32_t slot);
   bool take_credit(Transfer& t);
+  bool waits_for_link(Transfer& t);
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   Status fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport);

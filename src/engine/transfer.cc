@@ -21,6 +21,8 @@ void Transfer::begin(const Request& given, Time now) {
   const auto limit = std::chrono::nanoseconds(given.options.deadline).count();
   deadline = limit > 0 ? after(now, static_cast<Time>(limit)) : kNever;
 
+  unroutable_since = kNever;
+
   phase = Phase::waiting;
   credit_taken = immediate_sent = false;
   cursor = checked = {};

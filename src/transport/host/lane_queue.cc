@@ -16,10 +16,9 @@ constexpr std::size_t kMaxBatches = 256;
 // The next batch of the flight; nothing, when as much is queued as the path moves in a few milliseconds.
 ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) {
   const Slice& slice = flight.command.slice;
-  RegionView::Resolved at;
-  const ErrorCode allowed =
-      pair_->regions.resolve(flight.command.region, slice.remote_offset, 0, needed_access(slice.op), at);
-  if (allowed != ErrorCode::ok) return allowed;
+  Region region;  // looked up once: copies queued under this touch are waited for
+  if (!pair_->regions.read(flight.command.region, region)) return ErrorCode::revoked;
+  if (!includes(region.access, needed_access(slice.op))) return ErrorCode::access_denied;
   if (mover_ == nullptr || (remote.way != Way::moved && remote.way != Way::mapped)) {
     why_ = "a device cannot reach that memory of the peer's, which is not mapped here: memory from allocate() is";
     return ErrorCode::system_error;
@@ -40,9 +39,10 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
   std::uint64_t bytes = 0;
   while (copies_.size() < kMaxCopies && bytes < kMaxBytes && !flight.cursor.done(slice)) {
     Piece piece;
-    std::byte* elsewhere = nullptr;
-    const ErrorCode code = next(flight, kMaxBytes - bytes, piece, elsewhere);
+    const ErrorCode code = flight.cursor.next(flight.command, kMaxBytes - bytes, piece);
     if (code != ErrorCode::ok) return code;
+    if (piece.remote_block > region.size_bytes || slice.length > region.size_bytes - piece.remote_block)
+      return ErrorCode::out_of_range;
     std::byte* there = remote.place(path.base, path.size, piece.remote_block + piece.offset, piece.length);
     if (there == nullptr) return ErrorCode::out_of_range;
     if (piece.length == 0) continue;

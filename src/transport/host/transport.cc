@@ -23,6 +23,8 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
   if (mover != nullptr) can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | mover->memory_kinds());
   can.max_slice_bytes = options.max_slice_bytes;
+  can.piece_bytes = options.piece_bytes;
+  can.piece_blocks = options.piece_blocks;
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = Lane::kQueueDepth;
   can.ordered = true;

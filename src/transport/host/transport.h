@@ -19,6 +19,8 @@ struct HostOptions {
   bool map = true;          // memory files of the peer
   bool attach = true;       // cross-memory attach
   std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
+  std::uint64_t piece_bytes = transport::Capabilities().piece_bytes;
+  std::uint32_t piece_blocks = transport::Capabilities().piece_blocks;
 };
 
 // The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h), one to a peer.

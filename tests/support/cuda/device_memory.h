@@ -53,6 +53,7 @@ class DeviceMemory {
       check((*driver_)->cuMemcpy(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),
                                  size),
             "cuMemcpy");
+      check((*driver_)->cuCtxSynchronize(), "cuCtxSynchronize");  // of little memory cuMemcpy returns before its end
       return 0;
     });
   }
