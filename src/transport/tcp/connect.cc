@@ -21,6 +21,10 @@ bool same(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byt
   return difference == std::byte{0};
 }
 
+bool is_any(const std::string& host) {
+  return host == "0.0.0.0" || host == "::";
+}
+
 std::string with_port(const std::string& host, const std::string& port) {
   return host.find(':') == std::string::npos ? host + port : "[" + host + "]" + port;
 }
@@ -32,9 +36,20 @@ Status TcpTransport::attach(Task& task) {
   return {};
 }
 
+// Where lanes are accepted: where control is, unless only other addresses of this host may be used.
+std::string TcpTransport::lane_host() const {
+  const auto usable_there = [this](const InterfaceAddress& own) { return own.host == options_.listen_host; };
+  if (options_.interfaces.empty() || is_any(options_.listen_host) ||
+      std::any_of(addresses_.begin(), addresses_.end(), usable_there))
+    return options_.listen_host;
+  const bool v6 = std::any_of(addresses_.begin(), addresses_.end(),
+                              [](const InterfaceAddress& own) { return own.host.find(':') != std::string::npos; });
+  return v6 ? "::" : "0.0.0.0";
+}
+
 Status TcpTransport::listen() {
   if (listener_) return {};
-  auto opened = runtime_.network.listen(with_port(options_.listen_host, ":0"), *task_);
+  auto opened = runtime_.network.listen(with_port(lane_host(), ":0"), *task_);
   if (!opened) return opened.status();
   listener_ = std::move(*opened);
   return {};
@@ -58,8 +73,8 @@ void TcpTransport::offer(PeerIndex index, Peer& peer) {
   message.token = peer.token;
   const std::string bound = listener_->address();
   const std::string port = bound.substr(bound.rfind(':'));
-  if (options_.listen_host == "0.0.0.0" || options_.listen_host == "::") {
-    const bool v4_only = options_.listen_host == "0.0.0.0";
+  if (const std::string host = lane_host(); is_any(host)) {
+    const bool v4_only = host == "0.0.0.0";
     for (const bool loopback : {false, true})  // loopback only where there is nothing else
       for (const InterfaceAddress& address : addresses_)
         if (address.loopback == loopback && (!loopback || message.addresses.empty()) &&
@@ -133,6 +148,11 @@ void TcpTransport::dial(Link& link) {
   const std::string& address = peer.addresses[link.index / peer.lanes];
   auto channel = runtime_.network.dial(address, *task_);
   if (!channel) return dial_failed(link, channel.status());
+  // The route there decides which address of ours it leaves from, before a byte of ours is sent.
+  if (const std::string local = (*channel)->local_address();
+      !options_.interfaces.empty() && !local.empty() && own_address(local) == nullptr)
+    return dial_failed(link, {ErrorCode::unreachable, "tcp: the route to " + address + " leaves from " + local +
+                                                          ", which is none of the interfaces to be used"});
   link.channel = std::move(*channel);
   continue_dial(link, runtime_.clock.now());
 }
@@ -216,24 +236,31 @@ void TcpTransport::welcome(Link& link, std::unique_ptr<Channel> channel, std::ui
 
 // ---- both ----
 
+// Whose "host:port" that is, among what may be used.
+const InterfaceAddress* TcpTransport::own_address(const std::string& local) const {
+  const auto found = std::find_if(addresses_.begin(), addresses_.end(), [&](const InterfaceAddress& own) {
+    return local.starts_with(with_port(own.host, ":"));
+  });
+  return found == addresses_.end() ? nullptr : &*found;
+}
+
 void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first) {
   ++link.id.epoch;
   link.state = LinkState::up;
   link.deadline = kNever;
   link.held_attempt = 0;
-  const std::string local = channel->local_address();
+  const InterfaceAddress* own = own_address(channel->local_address());
   link.lane = std::make_unique<Lane>(std::move(channel), link.id, regions_, inbox_, first);
   link.lane->flush();
   up_.push_back(link.id.slot);
   Peer& peer = peers_[link.peer];
   peer.was_up = true;
   link.device = 0;
-  for (const InterfaceAddress& own : addresses_)
-    if (local.starts_with(with_port(own.host, ":")))
-      link.device =
-          static_cast<DeviceIndex>(std::find_if(devices_.begin(), devices_.end(),
-                                                [&](const Device& device) { return device.name == own.interface; }) -
-                                   devices_.begin());
+  if (own != nullptr)
+    link.device =
+        static_cast<DeviceIndex>(std::find_if(devices_.begin(), devices_.end(),
+                                              [&](const Device& device) { return device.name == own->interface; }) -
+                                 devices_.begin());
   Event& event = inbox_.add(EventKind::link_up);
   event.link = link.id;
   event.peer = link.peer;

@@ -85,6 +85,7 @@ class TcpTransport final : public Transport {
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
   // connect.cc
+  [[nodiscard]] std::string lane_host() const;
   Status listen();
   void offer(PeerIndex index, Peer& peer);
   void accept_offer(PeerIndex index, Peer& peer, const Handshake& message);
@@ -100,6 +101,7 @@ class TcpTransport final : public Transport {
   void say(PeerIndex peer, const Handshake& message);
   void connecting(Time now);
   bool usable(const InterfaceAddress& address) const;
+  [[nodiscard]] const InterfaceAddress* own_address(const std::string& local) const;
 
   // transport.cc
   Link* find(LinkId id);
