@@ -11,6 +11,7 @@ namespace {
 
 constexpr Time kHelloWithin = 2 * kSecond;
 constexpr Time kDialWithin = 5 * kSecond;
+constexpr Time kDialAgain = 2 * kSecond;  // a lane that nobody has had yet
 constexpr Time kCalmLook = kMillisecond;  // while nobody sleeps; a listener wakes who does
 constexpr std::size_t kMaxStrangers = 256;
 
@@ -126,6 +127,7 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
   link.peer = peer_index;
   link.index = index;
   link.attempt = link.held_attempt = 0;
+  link.was_up = false;
   peer.slots[index] = slot;
   return slot;
 }
@@ -178,12 +180,14 @@ void TcpTransport::continue_dial(Link& link, Time now) {
   if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "tcp: no answer within 5 s"});
 }
 
-// The others may still come. Without any, the peer is told why; a lane that was lost waits for the next reconnect().
+// The others may still come. Without any, the peer is told why. A lane that was lost waits for the next reconnect();
+// one that never was is known to nobody who would ask for it, so it is dialed again here.
 void TcpTransport::dial_failed(Link& link, const Status& why) {
   --unsettled_;
   link.channel.reset();
-  link.state = LinkState::fenced;
-  link.deadline = kNever;
+  link.state = link.was_up ? LinkState::fenced : LinkState::pausing;
+  link.deadline = link.was_up ? kNever : after(runtime_.clock.now(), kDialAgain);
+  timer_ = std::min(timer_, link.deadline);
   Peer& peer = peers_[link.peer];
   peer.reason = why.message();
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
@@ -254,7 +258,7 @@ void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std:
   link.lane->flush();
   up_.push_back(link.id.slot);
   Peer& peer = peers_[link.peer];
-  peer.was_up = true;
+  peer.was_up = link.was_up = true;
   link.device = 0;
   if (own != nullptr)
     link.device =
@@ -279,15 +283,18 @@ void TcpTransport::reconnect(LinkId id) {
 }
 
 void TcpTransport::connecting(Time now) {
-  if (now >= timer_) timer_ = kNever;
+  const bool due = now >= timer_;
+  if (due) timer_ = kNever;
   if (listener_ && (now >= accept_at_ || listener_->announced() || !strangers_.empty())) {
     accept(now);
     accept_at_ = after(now, kCalmLook);
   }
-  if (unsettled_ == 0) return;
+  if (unsettled_ == 0 && !due) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
+    if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);
     if (links_[i].state == LinkState::dialing) continue_dial(links_[i], now);
-    if (links_[i].state == LinkState::dialing) timer_ = std::min(timer_, links_[i].deadline);
+    if (links_[i].state == LinkState::dialing || links_[i].state == LinkState::pausing)
+      timer_ = std::min(timer_, links_[i].deadline);
   }
 }
 
@@ -311,8 +318,8 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
     if (link.state == LinkState::up) {
       a_link_tells = true;
       link.lane->fail(status);
-    } else if (link.state == LinkState::dialing) {
-      --unsettled_;
+    } else if (link.state == LinkState::dialing || link.state == LinkState::pausing) {
+      if (link.state == LinkState::dialing) --unsettled_;
       link.channel.reset();
       link.state = LinkState::fenced;
     }

@@ -50,7 +50,7 @@ class TcpTransport final : public Transport {
   void close() override;
 
  private:
-  enum class LinkState : std::uint8_t { free, dialing, waiting, up, down, fenced };
+  enum class LinkState : std::uint8_t { free, dialing, pausing, waiting, up, down, fenced };
   struct Link {
     LinkId id;
     LinkState state = LinkState::free;
@@ -64,6 +64,7 @@ class TcpTransport final : public Transport {
     std::array<std::byte, kHelloBytes> bytes{};  // said or heard, of the hello or the welcome
     std::size_t said = 0, heard = 0;
     std::uint32_t held_attempt = 0;
+    bool was_up = false;
     Time deadline = kNever;
   };
   struct Peer {
