@@ -7,8 +7,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,6 +131,30 @@ void cable(const Host& first, const Host& second, const std::string& name, int n
 
 void set_link(const Host& host, const std::string& name, bool up) {
   host.must(fmt::format("ip link set dev {} {}", name, up ? "up" : "down"));
+}
+
+// Tried on a connection of lo.
+std::string why_not_destroy() {
+  const Host host;
+  const Inside inside(host);
+  const sys::Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sys::Fd dialer(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  at.sin_port = htons(5000);
+  const auto* where = reinterpret_cast<const sockaddr*>(&at);
+  if (::bind(listener.get(), where, sizeof(at)) != 0 || ::listen(listener.get(), 1) != 0 ||
+      ::connect(dialer.get(), where, sizeof(at)) != 0)
+    return "no connection can be made here";
+  const Outcome killed = host.run({"ss", "-HKtn", "dport", "=", ":5000"});
+  return killed.status == 0 && !killed.output.empty()
+             ? ""
+             : "this kernel destroys no connection for ss -K (CONFIG_INET_DIAG_DESTROY) " + killed.output;
+}
+
+void destroy(const Host& host, const std::string& filter) {
+  EXPECT_NE(host.must("ss -HKtn state established " + filter), "") << filter;
 }
 
 }  // namespace fairway::net

@@ -52,4 +52,10 @@ class Inside {
 void cable(const Host& first, const Host& second, const std::string& name, int number);
 void set_link(const Host& host, const std::string& name, bool up);
 
+// Connections can be destroyed here: empty, or why not.
+std::string why_not_destroy();
+// Those connections of the host that match a filter of ss end, with a reset to their other end. A test failure when
+// there is none.
+void destroy(const Host& host, const std::string& filter);
+
 }  // namespace fairway::net
