@@ -115,6 +115,10 @@ Inside::~Inside() {
   if (::setns(back_.get(), CLONE_NEWNET) != 0) ADD_FAILURE() << "setns: " << std::strerror(errno);
 }
 
+bool has_ipv6() {
+  return ::access("/proc/sys/net/ipv6", F_OK) == 0;
+}
+
 void cable(const Host& first, const Host& second, const std::string& name, int number) {
   // ip takes a file for a namespace; the second host's is open in this process.
   first.must(
@@ -124,7 +128,7 @@ void cable(const Host& first, const Host& second, const std::string& name, int n
     ++end;
     host->must(fmt::format("ip address add 10.77.{}.{}/24 dev {}", number, end, name));
     // Without duplicate detection an address is usable at once.
-    host->must(fmt::format("ip -6 address add fd77:{}::{}/64 dev {} nodad", number, end, name));
+    if (has_ipv6()) host->must(fmt::format("ip -6 address add fd77:{}::{}/64 dev {} nodad", number, end, name));
     host->must(fmt::format("ip link set dev {} up", name));
   }
 }

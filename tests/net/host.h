@@ -47,8 +47,10 @@ class Inside {
   sys::Fd back_;
 };
 
-// A cable between two hosts: an interface of that name at each, with 10.77.<number>.1 and fd77:<number>::1 at the first
-// and .2 and ::2 at the second.
+bool has_ipv6();
+
+// A cable between two hosts: an interface of that name at each, with 10.77.<number>.1 and, where the kernel has IPv6,
+// fd77:<number>::1 at the first and .2 and ::2 at the second.
 void cable(const Host& first, const Host& second, const std::string& name, int number);
 void set_link(const Host& host, const std::string& name, bool up);
 
