@@ -31,7 +31,7 @@ struct Options {
   std::vector<std::string> via, paths, memories;
   std::vector<std::string> operations;
   std::vector<std::string> sizes;
-  std::uint64_t pages = 0;
+  std::uint64_t pages = 0, depth = 1;
   double seconds = 0.15;
   bool sleep = false, serve = false;
   std::string json, csv, svg;
@@ -70,6 +70,7 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
       plan.operations.push_back(operation);
   plan.settings.sleeping = options.sleep;
   plan.settings.pages = options.pages;
+  plan.settings.depth = options.depth;
   plan.settings.job_key = options.job_key;
   plan.seconds_per_row = options.seconds;
   const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
@@ -296,6 +297,9 @@ void add_common(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"write", "read", "send", "notify", "count"}));
   command.add_option("--pages", options.pages, "So many pages of that size in each request, scattered")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
+  command.add_option("--depth", options.depth, "So many writes or reads on their way at once; the time is each one's part")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{64}))
+      ->capture_default_str();
   command.add_option("--seconds", options.seconds, "Measure each row at least so long")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();

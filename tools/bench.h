@@ -34,18 +34,22 @@ struct Settings {
   bool sleeping = false;    // both sides wait in the kernel; else both poll
   std::uint64_t most = 0;   // bytes of each memory
   std::uint64_t pages = 0;  // of one request; 0: one piece
+  std::uint64_t depth = 1;  // writes or reads on their way at once
   std::string from, to;     // memories
   std::string job_key;
   std::vector<std::string> via;  // transports; empty: as the engine chooses
 };
 
-// A number of rounds that are checked together. Round i works on bytes [i * size, (i + 1) * size).
+// A number of rounds that are checked together. Round i works on bytes [place * size, (place + 1) * size).
 struct Batch {
   Operation operation = Operation::write;
   std::uint64_t size = 0;
   std::uint64_t rounds = 0;
+  std::uint64_t places = 0;  // that the rounds walk over, again and again
   std::uint64_t pages = 0;
+  std::uint64_t depth = 1;
   std::uint64_t seed = 0;
+  [[nodiscard]] std::uint64_t place(std::uint64_t round) const { return round % places; }
 };
 
 // What a batch cost, on both sides together.
@@ -76,7 +80,7 @@ struct Row {
   std::string path;  // "shm", "tcp"
   std::string from, to;
   Operation operation = Operation::write;
-  std::uint64_t size = 0, pages = 0, rounds = 0;
+  std::uint64_t size = 0, pages = 0, depth = 1, rounds = 0;
   double p50_us = 0, p99_us = 0;
   double bytes_per_second = 0;  // size / p50
   double peak_bytes_per_second = 0;

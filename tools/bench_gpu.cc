@@ -142,12 +142,15 @@ class CopyRoof final : public Mover {
   Status begin(const Batch&) override { return stream_ != nullptr ? Status() : open(); }
   Status once(const Batch& batch, std::uint64_t round) override {
     const sys::CudaDriver& cu = gpu_->driver();
-    const std::uint64_t at = round * batch.size;
     const bool read = batch.operation == Operation::read;
     return gpu_->on(device_, [&] {
-      const auto to = reinterpret_cast<Address>((read ? from_ : to_).get() + at);
-      const auto from = reinterpret_cast<Address>((read ? to_ : from_).get() + at);
-      Status status = cu.check(cu->cuMemcpyAsync(to, from, batch.size, stream_), "the roof's copy");
+      Status status;
+      for (std::uint64_t i = 0; i < batch.depth && status; ++i) {
+        const std::uint64_t at = batch.place(round * batch.depth + i) * batch.size;
+        const auto to = reinterpret_cast<Address>((read ? from_ : to_).get() + at);
+        const auto from = reinterpret_cast<Address>((read ? to_ : from_).get() + at);
+        status = cu.check(cu->cuMemcpyAsync(to, from, batch.size, stream_), "the roof's copy");
+      }
       if (status)
         status = cu.check(cu->cuStreamWriteValue32_v2(stream_, reinterpret_cast<Address>(word_.get()), ++serial_, 0),
                           "the roof's word");

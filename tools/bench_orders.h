@@ -13,7 +13,7 @@ inline constexpr Timeout kPatience = std::chrono::seconds(30);
 // What the measuring process asks of the other one, and the answer, each one message.
 struct Order {
   enum class Kind : std::uint64_t { begin, end, leave } kind = Kind::begin;
-  std::uint64_t operation = 0, size = 0, rounds = 0, seed = 0;
+  std::uint64_t operation = 0, size = 0, rounds = 0, places = 1, seed = 0;
 };
 struct Answer {
   std::uint64_t error = 0;  // an ErrorCode

@@ -32,6 +32,10 @@ Pointer look_at(const CudaDriver& driver, const void* address) {
 }
 
 Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& memory) {
+  if (memory.kind == MemoryKind::host) {
+    const std::lock_guard lock(mutex_);
+    hosts_[handle_of(memory.id)] = {memory.address, memory.size_bytes};
+  }
   if (memory.kind != MemoryKind::device) return std::optional<host::Mover::Lent>();
   const Pointer pointer = look_at(devices_->driver(), memory.address);
   if (pointer.kind != MemoryKind::device)
@@ -94,11 +98,18 @@ Status Lender::make(const Pointer& pointer, Allocation& out) {
 
 void Lender::take_back(RegionId region) {
   const std::lock_guard lock(mutex_);
+  hosts_.erase(handle_of(region));
   const auto found = regions_.find(handle_of(region));
   if (found == regions_.end()) return;
   const auto allocation = allocations_.find(found->second.allocation);
   if (--allocation->second.regions == 0) allocations_.erase(allocation);
   regions_.erase(found);
+}
+
+std::optional<std::span<std::byte>> Lender::host(RegionId region) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = hosts_.find(handle_of(region));
+  return found == hosts_.end() ? std::nullopt : std::optional(found->second);
 }
 
 int Lender::device_of(RegionId region) const {

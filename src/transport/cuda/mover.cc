@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/cuda/cuda.h"
+#include "transport/handles.h"
 #include "transport/host/transport.h"
 
 namespace fairway::transport::cuda {
@@ -13,6 +13,8 @@ using State = Foreign::State;
 // What is queued at most at once: a few milliseconds' worth, since a peer that takes its memory back waits for it.
 constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
 constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
+
+constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
 
 // Of this process, for as long as it lives.
 const ProcessToken& own_process(Runtime& runtime) {
@@ -30,6 +32,7 @@ CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
     : devices_(std::make_shared<Devices>(std::move(driver))),
       lender_(devices_, own_process(runtime)),
       ready_(static_cast<std::size_t>(devices_->count())),
+      pins_(devices_, janitor_),
       janitor_(runtime) {}
 
 CudaMover::~CudaMover() = default;
@@ -42,6 +45,26 @@ Status CudaMover::attach(Task& task) {
 std::uint8_t CudaMover::memory_kinds() const {
   return 1 << static_cast<unsigned>(MemoryKind::pinned) | 1 << static_cast<unsigned>(MemoryKind::device) |
          1 << static_cast<unsigned>(MemoryKind::managed);
+}
+
+void CudaMover::take_back(RegionId region) {
+  lender_.take_back(region);
+  if (pins_.knows(handle_of(region))) pins_.drop(handle_of(region), [this] { task_->wake(); });
+}
+
+void CudaMover::close() {
+  pins_.drop_all();
+  janitor_.finish();
+}
+
+bool CudaMover::taken_back(RegionId region) const {
+  return !pins_.knows(handle_of(region));
+}
+
+std::shared_ptr<void> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
+  const std::uint64_t key = kMaps | next_map_++;
+  pins_.use(key, map->address(), map->size_bytes());
+  return std::shared_ptr<void>(map.get(), [this, key, map](void*) { pins_.drop(key, [map] {}); });
 }
 
 std::optional<MemoryKind> CudaMover::kind_of(const void* address) const {
@@ -76,6 +99,8 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   auto* remote = static_cast<cuda::Foreign*>(foreign);
   const int own = lender_.device_of(local);
   int device = own;
+  if (own < 0)
+    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size());
   if (own < 0) device = remote == nullptr ? 0 : devices_->find(remote->handle().device).value_or(0);
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
@@ -126,6 +151,13 @@ void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int dev
 
 std::string CudaMover::way(const Mover::Foreign& foreign) const {
   return static_cast<const cuda::Foreign&>(foreign).text();
+}
+
+// A kernel has some hundred warps, each of which takes a piece at a time.
+std::uint64_t CudaMover::part(std::uint64_t length, std::uint64_t count) const {
+  if (count < Queues::kKernelFrom || length >= Queues::kKernelBelow) return ~std::uint64_t{0};
+  constexpr std::uint64_t kWarps = 512, kLeast = 2048;
+  return std::max(kLeast, (length * count / kWarps + 15) / 16 * 16);
 }
 
 Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) {

@@ -7,6 +7,7 @@
 #include "transport/cuda/foreign.h"
 #include "transport/cuda/janitor.h"
 #include "transport/cuda/lender.h"
+#include "transport/cuda/pins.h"
 #include "transport/cuda/queues.h"
 #include "transport/host/mover.h"
 
@@ -22,7 +23,10 @@ class CudaMover final : public host::Mover {
   std::uint8_t memory_kinds() const override;
   std::optional<MemoryKind> kind_of(const void* address) const override;
   Result<std::optional<Lent>> lend(const MemoryDescription& memory) override { return lender_.lend(memory); }
-  void take_back(RegionId region) override { lender_.take_back(region); }
+  void take_back(RegionId region) override;
+  void close() override;
+  bool taken_back(RegionId region) const override;
+  std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) override;
 
   std::shared_ptr<Mover::Foreign> open(std::span<const std::byte> handle) override;
   bool wants_file(const Mover::Foreign& foreign) const override;
@@ -30,6 +34,10 @@ class CudaMover final : public host::Mover {
   Readiness path(RegionId local, Mover::Foreign* foreign, Path& out, std::string& why) override;
   std::string way(const Mover::Foreign& foreign) const override;
 
+  std::uint64_t part(std::uint64_t length, std::uint64_t count) const override;
+  std::span<Copy> list(const Path& path) override { return ready_[path.device].queues->list(); }
+  std::byte* take_stage(const Path& path) override { return ready_[path.device].queues->take_stage(); }
+  void give_stage(const Path& path, std::byte* stage) override { ready_[path.device].queues->give_stage(stage); }
   Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) override;
   Readiness look(const Ticket& ticket, std::string& why) override;
 
@@ -47,7 +55,9 @@ class CudaMover final : public host::Mover {
   Task* task_ = nullptr;
   std::vector<Device> ready_;  // by device
   std::vector<std::weak_ptr<cuda::Foreign>> foreigns_;
-  Janitor janitor_;  // ends first
+  std::uint64_t next_map_ = 0;
+  Pins pins_;
+  Janitor janitor_;  // what is left is done when it ends, before all above
 };
 
 }  // namespace fairway::transport::cuda

@@ -144,7 +144,7 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
   } else if (note.kind == Note::Kind::file && fds.size() == 1) {
     auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
     if (mapped) {
-      file.map = std::move(*mapped);
+      *file.map = std::move(*mapped);
       file.way = Way::mapped;
     } else {
       file.why = mapped.status().message();

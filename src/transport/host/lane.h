@@ -90,6 +90,10 @@ class Lane {
     Mover::Ticket ticket;
     std::uint64_t bytes = 0;
     bool over = false;
+    // In two steps, through memory that both the device and the kernel reach:
+    Mover::Path path;
+    std::byte* stage = nullptr;
+    std::uint64_t there = 0;  // in the region
   };
   enum class Outcome : std::uint8_t {
     ended,
@@ -117,6 +121,16 @@ class Lane {
 
   // lane_queue.cc
   ErrorCode queue_copies(Flight& flight, const Remote& remote, bool urgent);
+  static ErrorCode list_parts(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
+                              std::uint64_t part, std::span<Mover::Copy> list, std::size_t& count,
+                              std::uint64_t& bytes);
+  static ErrorCode list_pages(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
+                              std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes);
+  ErrorCode stage_copies(Flight& flight, const Mover::Path& path, const Region& region, bool urgent);
+  ErrorCode attach(std::byte* there, std::byte* here, std::uint64_t length, bool read);
+  Status start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,
+               std::uint64_t bytes, bool urgent);
+  ErrorCode second_step(const Flight& flight, const Batch& batch);
   void collect_copies();
 
   // lane_receive.cc
@@ -143,7 +157,6 @@ class Lane {
   std::deque<Request> requests_;
   std::deque<Batch> batches_;  // in the order of queueing
   std::uint64_t queued_bytes_ = 0;
-  std::vector<Mover::Copy> copies_;
   std::string why_;  // of the last refusal, when there are words for it
   std::uint64_t immediates_ = 0;
   Pair::Mark last_touch_;

@@ -106,7 +106,7 @@ void HostTransport::finish_deregistrations() {
     const bool copied = std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) {
       return links_[slot].lane->queued(each.handle);
     });
-    if (copied || !each.marks.empty()) return false;
+    if (copied || !each.marks.empty() || (mover_ && !mover_->taken_back(region_of(each.handle)))) return false;
     events_.add(EventKind::deregistered).value = each.handle;
     return true;
   });
@@ -210,7 +210,9 @@ std::string HostTransport::way(std::uint64_t remote_handle) const {
   switch (remote.way) {
     case Way::asking: return "its file is on the way";
     case Way::mapped: return "mapped here: copied once, by the initiator";
-    case Way::attached: return "cross-memory attach: the kernel copies once; not mapped: " + remote.why;
+    case Way::attached:
+      return "cross-memory attach: the kernel copies once; not mapped: " + remote.why +
+             (mover_ ? "; to and from a GPU's memory through pinned memory, 1 MiB at a time" : "");
     case Way::moved: return mover_->way(*remote.file->foreign);
     case Way::bounced: break;
   }
@@ -241,6 +243,7 @@ void HostTransport::close() {
     while (!mark.over(*pair) && runtime_.clock.now() < until) {
     }
   ghosts_.clear();
+  if (mover_) mover_->close();
   finish_deregistrations();
   closed_ = true;
   listener_ = {};
