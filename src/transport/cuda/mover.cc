@@ -1,6 +1,9 @@
 #include "transport/cuda/mover.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include <unistd.h>
 
 #include "transport/handles.h"
 #include "transport/host/transport.h"
@@ -16,13 +19,16 @@ constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
 
 constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
 
-// Of this process, for as long as it lives.
-const ProcessToken& own_process(Runtime& runtime) {
-  static const ProcessToken token = [&] {
-    ProcessToken random{};
-    runtime.rng.fill(random);
-    return random;
+// Of this process, for as long as it lives; one that is forked from it is another.
+ProcessToken own_process(Runtime& runtime) {
+  static const ProcessToken random = [&] {
+    ProcessToken made{};
+    runtime.rng.fill(made);
+    return made;
   }();
+  ProcessToken token = random;
+  const pid_t pid = ::getpid();
+  std::memcpy(token.data(), &pid, sizeof pid);
   return token;
 }
 
@@ -104,6 +110,7 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   if (own < 0) device = remote == nullptr ? 0 : devices_->find(remote->handle().device).value_or(0);
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
+  out.most_copied = out.most_queued / 4;
   Device& ready = ready_[static_cast<std::size_t>(device)];
   switch (ready.state.load(std::memory_order_acquire)) {
     case State::unopened: open_device(device); return Readiness::opening;
@@ -164,6 +171,11 @@ Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urg
   const Status status = ready_[path.device].queues->start(copies, urgent, out);
   out.queue += path.device * Queues::kCount;
   return status;
+}
+
+void CudaMover::flush() {
+  for (Device& device : ready_)
+    if (device.state.load(std::memory_order_acquire) == State::ready) device.queues->flush();
 }
 
 host::Mover::Readiness CudaMover::look(const Ticket& ticket, std::string& why) {

@@ -39,6 +39,7 @@ class CudaMover final : public host::Mover {
   std::byte* take_stage(const Path& path) override { return ready_[path.device].queues->take_stage(); }
   void give_stage(const Path& path, std::byte* stage) override { ready_[path.device].queues->give_stage(stage); }
   Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) override;
+  void flush() override;
   Readiness look(const Ticket& ticket, std::string& why) override;
 
  private:

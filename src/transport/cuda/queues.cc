@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/cuda/kernels.h"
 
@@ -72,7 +73,7 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, hos
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
-  const std::uint32_t index = urgent ? kUrgent : next_bulk_++ % kBulk;
+  const std::uint32_t index = urgent ? kUrgent : next_bulk_;
   Queue& queue = queues_[index];
   Status status;
   bool queued = false;
@@ -91,18 +92,28 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, hos
     }
   }
   if (!queued) return status;
-  out = {index, ++queue.serial};
+  out = {index, queue.serial + 1};
+  queue.waits = true;
   if (!status) failures_.push_back({out, status.message()});
-  status = cu.check(cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial),
-                                                queue.serial, 0),
-                    "the word after a copy");
-  if (!status) {
-    cu->cuStreamSynchronize(queue.stream);  // never seen; the copies must be over before anybody is told
-    std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
-    dead_ = status.message();
-    failures_.push_back({out, dead_});
-  }
   return {};
+}
+
+void Queues::flush() {
+  const CudaDriver& cu = devices_.driver();
+  for (std::uint32_t index = 0; index < kCount; ++index) {
+    Queue& queue = queues_[index];
+    if (!std::exchange(queue.waits, false)) continue;
+    if (index != kUrgent) next_bulk_ = (index + 1) % kBulk;
+    const Current current(cu, context_);
+    const Status status = cu.check(
+        cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial), ++queue.serial, 0),
+        "the word after a copy");
+    if (status) continue;
+    cu->cuStreamSynchronize(queue.stream);  // never seen; the copies must be over before anybody is told
+    dead_ = status.message();
+    failures_.push_back({{index, queue.serial}, dead_});
+    std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
+  }
 }
 
 Status Queues::copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count) {

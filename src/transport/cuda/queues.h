@@ -14,7 +14,7 @@
 namespace fairway::transport::cuda {
 
 // One device's queues of copies: two for large ones, taken in turn, and one that passes them. Each tells how far it came
-// by a word in host memory that the device writes after the copies. Made on any thread; then owned by the worker.
+// by a word in host memory that the device writes after a flush's copies. Made on any thread; then owned by the worker.
 class Queues {
  public:
   static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kCount = 3;
@@ -32,6 +32,7 @@ class Queues {
   // In what a kernel can read, while there is any.
   std::span<host::Mover::Copy> list();
   Status start(std::span<const host::Mover::Copy> copies, bool urgent, host::Mover::Ticket& out);
+  void flush();  // what was started since the last time is going to be told of
   host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
   [[nodiscard]] bool has_kernel() const { return kernel_ != nullptr; }
 
@@ -41,7 +42,8 @@ class Queues {
   };
   struct Queue {
     sys::cuda::Stream stream = nullptr;
-    std::uint32_t serial = 0;  // last given
+    std::uint32_t serial = 0;  // last that the device was told to write
+    bool waits = false;        // copies behind it
     std::deque<std::pair<std::uint32_t, std::uint32_t>> lists;  // serial, list in use until it is over
   };
   struct Failure {

@@ -120,6 +120,7 @@ void Lane::fail(Status why) {
 }
 
 void Lane::ring() {
+  if (queued()) mover_->flush();
   if (owes_nudge_) {
     owes_nudge_ = !writer_.push(Record());  // a nudge
     pushed_ = true;
@@ -155,6 +156,7 @@ void Lane::fence() {
   if (state_ != State::open) return;
   state_ = State::fencing;
   broken_ = true;
+  if (queued()) mover_->flush();
   pair_->own_end().closed.store(1, std::memory_order_seq_cst);
   last_touch_ = Pair::Mark(*pair_);
   if (pair_->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);

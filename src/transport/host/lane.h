@@ -90,6 +90,7 @@ class Lane {
     Mover::Ticket ticket;
     std::uint64_t bytes = 0;
     bool over = false;
+    std::shared_ptr<PeerFile> file;  // stays mapped until then, though its owner lets go of it
     // In two steps, through memory that both the device and the kernel reach:
     Mover::Path path;
     std::byte* stage = nullptr;

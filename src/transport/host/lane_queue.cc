@@ -8,7 +8,6 @@ namespace fairway::transport::host {
 namespace {
 
 constexpr std::size_t kFirstCopies = 512;  // so that the device soon begins
-constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 20;
 constexpr std::size_t kMaxBatches = 256;
 
 }  // namespace
@@ -49,6 +48,7 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
   if (code != ErrorCode::ok) return code;
   if (count == 0) return ErrorCode::ok;
   Batch batch;
+  batch.file = remote.file;
   const Status started = start(flight, batch, path, list.first(count), bytes, urgent);
   return started ? ErrorCode::ok : ErrorCode::system_error;
 }
@@ -100,7 +100,8 @@ Status Lane::start(Flight& flight, Batch batch, const Mover::Path& path, std::sp
   batch.bytes = bytes;
   const Status started = mover_->start(path, copies, urgent, batch.ticket);
   batch.over = !started;
-  batches_.push_back(batch);
+  if (!started) batch.file.reset();
+  batches_.push_back(std::move(batch));
   if (!started) {
     why_ = started.message();
     return started;
@@ -115,9 +116,9 @@ Status Lane::start(Flight& flight, Batch batch, const Mover::Path& path, std::sp
 ErrorCode Lane::list_parts(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
                            std::uint64_t part, std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes) {
   const Slice& slice = flight.command.slice;
-  while (count < list.size() && bytes < kMaxBytes && !flight.cursor.done(slice)) {
+  while (count < list.size() && bytes < path.most_copied && !flight.cursor.done(slice)) {
     Piece piece;
-    const ErrorCode code = flight.cursor.next(flight.command, std::min(part, kMaxBytes - bytes), piece);
+    const ErrorCode code = flight.cursor.next(flight.command, std::min(part, path.most_copied - bytes), piece);
     if (code != ErrorCode::ok) return code;
     if (piece.remote_block > region_size || slice.length > region_size - piece.remote_block)
       return ErrorCode::out_of_range;
@@ -152,7 +153,7 @@ ErrorCode Lane::list_pages(Flight& flight, const Remote& remote, const Mover::Pa
   if (there == nullptr) return ErrorCode::out_of_range;
   const bool read = slice.op == Op::read;
   std::uint32_t& block = flight.cursor.block;
-  for (; count < list.size() && bytes < kMaxBytes && block < slice.count; ++block, bytes += slice.length) {
+  for (; count < list.size() && bytes < path.most_copied && block < slice.count; ++block, bytes += slice.length) {
     const std::uint64_t here = slice.local_index[block], far = slice.remote_index[block];
     if (here > most_here || far > most_there) return ErrorCode::out_of_range;
     std::byte* const ours = slice.local + here * slice.local_stride;
@@ -180,6 +181,7 @@ void Lane::collect_copies() {
     const Mover::Readiness state = mover_->look(batch.ticket, why);
     if (state == Mover::Readiness::opening) continue;
     batch.over = true;
+    batch.file.reset();
     queued_bytes_ -= batch.bytes;
     Flight& flight = flights_[batch.flight];
     ErrorCode code = state == Mover::Readiness::refused ? ErrorCode::system_error : ErrorCode::ok;

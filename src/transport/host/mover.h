@@ -39,6 +39,7 @@ class Mover {
     std::byte* base = nullptr;  // of the allocation, as that device reaches it
     std::uint64_t size = 0;
     std::uint64_t most_queued = 0;  // bytes: what the path moves in a few milliseconds
+    std::uint64_t most_copied = 0;  // by one start()
   };
   struct Copy {
     std::byte* to = nullptr;
@@ -74,6 +75,8 @@ class Mover {
   virtual std::span<Copy> list(const Path& path) = 0;
   // Queues copies that stand in list(); `urgent` ones pass what is queued otherwise. They are over in no order but that of one ticket's.
   virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) = 0;
+  // After some start(): from now on the device will say of all of them that they are over.
+  virtual void flush() = 0;
   // Pinned memory of kStageBytes for copies in two steps; null: none is free now.
   static constexpr std::uint64_t kStageBytes = std::uint64_t{1} << 20;
   virtual std::byte* take_stage(const Path& path) = 0;

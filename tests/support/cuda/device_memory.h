@@ -43,13 +43,35 @@ class DeviceMemory {
       return reinterpret_cast<std::byte*>(address);
     });
   }
+  // Of virtual memory management, with or without a descriptor for others. Never freed.
+  std::byte* map(std::size_t size, int device, bool lendable) {
+    sys::cuda::AllocationProperties wanted{};
+    wanted.type = sys::cuda::kAllocationPinned;
+    wanted.handle_types = lendable ? sys::cuda::kHandleFile : 0;
+    wanted.location = {sys::cuda::kLocationDevice, device};
+    sys::cuda::Allocation allocation = 0;
+    sys::cuda::Address address = 0;
+    const sys::cuda::AccessDescription access{wanted.location, sys::cuda::kReadWrite};
+    return on(device, [&] {
+      const sys::CudaDriver& cu = *driver_;
+      check(cu->cuMemCreate(&allocation, size, &wanted, 0), "cuMemCreate");
+      check(cu->cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
+      check(cu->cuMemMap(address, size, 0, allocation, 0), "cuMemMap");
+      check(cu->cuMemRelease(allocation), "cuMemRelease");
+      check(cu->cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
+      return reinterpret_cast<std::byte*>(address);
+    });
+  }
   void free(std::byte* place) {
     on(0, [&] { return (*driver_)->cuMemFree_v2(reinterpret_cast<sys::cuda::Address>(place)); });
   }
-  void write(std::byte* to, std::span<const std::byte> from) { copy(to, from.data(), from.size()); }
-  void read(std::span<std::byte> to, const std::byte* from) { copy(to.data(), from, to.size()); }
-  void copy(std::byte* to, const std::byte* from, std::size_t size) {
-    on(0, [&] {
+  // By that device, which must reach it.
+  void write(std::byte* to, std::span<const std::byte> from, int device = 0) {
+    copy(to, from.data(), from.size(), device);
+  }
+  void read(std::span<std::byte> to, const std::byte* from, int device = 0) { copy(to.data(), from, to.size(), device); }
+  void copy(std::byte* to, const std::byte* from, std::size_t size, int device) {
+    on(device, [&] {
       check((*driver_)->cuMemcpy(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),
                                  size),
             "cuMemcpy");
