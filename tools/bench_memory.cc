@@ -21,9 +21,7 @@ Result<NamedMemory> open_gpu_memory(Engine& engine, int device, Gpu::Kind kind, 
   auto bytes = (*gpu)->allocate(kind, device, size);
   if (!bytes) return bytes.status();
   const bool by_cpu = kind == Gpu::Kind::managed || kind == Gpu::Kind::pinned;
-  // What no CPU reaches has no agent for atomics.
-  const Access granted = by_cpu ? access : Access::read | Access::write;
-  auto region = engine.register_memory(bytes->get(), size, granted);
+  auto region = engine.register_memory(bytes->get(), size, access);
   if (!region) return region.status();
   if (by_cpu) std::memset(bytes->get(), 1, size);
   return NamedMemory{*region, *bytes, by_cpu ? nullptr : *gpu, device};

@@ -162,6 +162,7 @@ class Peer {
   bool request_flush(std::uint32_t slot);
   bool request_sum(std::uint32_t slot);
   bool request_signal(std::uint32_t slot);
+  bool signals_a_device(std::uint32_t slot);
   std::uint32_t begin_request(std::uint32_t slot, RecordType type, RemoteRegionId region, std::uint32_t& record);
   void on_reply(std::span<const std::byte> body);
   void continue_requests();

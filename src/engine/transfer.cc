@@ -24,7 +24,7 @@ void Transfer::begin(const Request& given, Time now) {
   unroutable_since = kNever;
 
   phase = Phase::waiting;
-  credit_taken = immediate_sent = false;
+  credit_taken = immediate_sent = signals = false;
   cursor = checked = {};
   route = {};
   route_version = 0;

@@ -68,6 +68,7 @@ struct Transfer {
 
   // The worker's.
   Phase phase = Phase::waiting;
+  bool signals = false;  // its bytes are there; a word in a device's memory is being written
   bool credit_taken = false;
   bool immediate_sent = false;  // the notification rides on the slice
   Cursor cursor;

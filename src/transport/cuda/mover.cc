@@ -17,6 +17,8 @@ using State = Foreign::State;
 constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
 constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
 
+constexpr std::uint64_t kPinFrom = 64 * 1024;  // bytes: up to that the driver takes host memory along with its command
+
 constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
 
 // Of this process, for as long as it lives; one that is forked from it is another.
@@ -101,11 +103,12 @@ void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::stri
 }
 
 // The device that copies: the local memory's own, else the peer's where it is seen here.
-host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, Path& out, std::string& why) {
+host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out,
+                                       std::string& why) {
   auto* remote = static_cast<cuda::Foreign*>(foreign);
   const int own = lender_.device_of(local);
   int device = own;
-  if (own < 0)
+  if (own < 0 && bytes >= kPinFrom)
     if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size());
   if (own < 0) device = remote == nullptr ? 0 : devices_->find(remote->handle().device).value_or(0);
   out.device = static_cast<std::uint32_t>(device);

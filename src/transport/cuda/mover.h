@@ -31,7 +31,7 @@ class CudaMover final : public host::Mover {
   std::shared_ptr<Mover::Foreign> open(std::span<const std::byte> handle) override;
   bool wants_file(const Mover::Foreign& foreign) const override;
   void give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) override;
-  Readiness path(RegionId local, Mover::Foreign* foreign, Path& out, std::string& why) override;
+  Readiness path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) override;
   std::string way(const Mover::Foreign& foreign) const override;
 
   std::uint64_t part(std::uint64_t length, std::uint64_t count) const override;

@@ -25,7 +25,8 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
     return ErrorCode::system_error;
   }
   Mover::Path path;
-  switch (mover_->path(region_of(slice.local_handle), foreign ? remote.file->foreign.get() : nullptr, path, why_)) {
+  switch (mover_->path(region_of(slice.local_handle), foreign ? remote.file->foreign.get() : nullptr,
+                       slice.length * slice.count, path, why_)) {
     case Mover::Readiness::ready: break;
     case Mover::Readiness::opening: return ErrorCode::ok;
     case Mover::Readiness::refused: return ErrorCode::system_error;

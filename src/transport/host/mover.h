@@ -67,7 +67,7 @@ class Mover {
   // A peer's memory that is mapped here is going to be copied. It stays mapped for as long as the driver holds it.
   virtual std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) = 0;
   // `foreign` null: the peer's memory is mapped here.
-  virtual Readiness path(RegionId local, Foreign* foreign, Path& out, std::string& why) = 0;
+  virtual Readiness path(RegionId local, Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) = 0;
   virtual std::string way(const Foreign& foreign) const = 0;  // how, and why not better
 
   // Into what sizes to cut `count` blocks of `length` bytes, and where to list the copies of one start().

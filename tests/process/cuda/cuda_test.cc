@@ -54,7 +54,7 @@ void serve(ChildProcess::Line& line, const std::string& kind) {
   const int device = gpus.devices() > 1 ? 1 : 0;
   std::byte* bytes = make(gpus, kind, device);
   std::byte* letters = make(gpus, kind, device);
-  const auto memory = engine->register_memory(bytes, kBytes, Access::read | Access::write);
+  const auto memory = engine->register_memory(bytes, kBytes, Access::all);
   const auto letter = engine->register_memory(letters, kBytes, Access::none);
   if (!memory || !letter || !engine->publish("memory", *memory))
     return line.write("no memory: " + memory.status().to_string());
@@ -190,6 +190,26 @@ TEST_P(CudaProcess, MessagesOfEverySizeArriveInGpuMemory) {
   }
 }
 
+TEST_P(CudaProcess, ASignalIsSetInGpuMemoryAfterTheBytes) {
+  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  const Region from = on_gpu(), into = on_gpu();
+  gpus_->write(from.address, patterns(5, kBytes));
+  RequestOptions options;
+  options.notify.kind = NotifyKind::signal;
+  options.notify.signal = {remote_.id, kBytes - 64};
+  for (std::uint64_t turn = 1; turn <= 50; ++turn) {
+    options.notify.signal_value = turn << 40 | turn;
+    const auto id = engine_->write(peer_, Extent{{from.id, 0, 1 << 20}, {remote_.id, 0}}, options);
+    const auto done = id ? engine_->wait(*id, kSoon) : Result<Completion>(id.status());
+    ASSERT_TRUE(done && done->status) << done.status().to_string();
+    EXPECT_EQ(done->bytes, 1u << 20);
+    ASSERT_TRUE(finish(*engine_, engine_->read(peer_, Extent{{into.id, 0, 64}, {remote_.id, kBytes - 64}})));
+    std::uint64_t seen = 0;
+    std::memcpy(&seen, content(into, 8).data(), 8);
+    EXPECT_EQ(seen, options.notify.signal_value);
+  }
+}
+
 TEST_P(CudaProcess, WhoTakesItsMemoryBackIsLeftAlone) {
   ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
   const Region from = on_gpu(), into = on_gpu();
@@ -263,9 +283,15 @@ TEST_F(CudaLife, WhatNobodyCanDoOnAGpuIsRefusedBeforeItBegins) {
   const Region from = on_gpu();
   std::byte* place = gpus_->allocate(4096, 0);
   places_.push_back(place);
-  EXPECT_EQ(engine_->register_memory(place, 4096, Access::all).status().code(), ErrorCode::unsupported);
   EXPECT_EQ(engine_->register_memory(place, 64 << 20, Access::read).status().code(), ErrorCode::out_of_range);
+  EXPECT_EQ(engine_->fetch_add(peer_, {remote_.id, 0}, 1).status().code(), ErrorCode::unsupported);
   RequestOptions options;
+  options.notify.kind = NotifyKind::signal;
+  options.notify.signal = {remote_.id, 64};
+  options.notify.signal_add = true;
+  const auto added = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
+  EXPECT_EQ(added.status().code(), ErrorCode::unsupported);
+  options = {};
   options.checksum = true;
   const auto checked = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
   EXPECT_EQ(checked.status().code(), ErrorCode::unsupported);
