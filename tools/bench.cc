@@ -131,7 +131,9 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
   const Meter meter(tool);
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
   for (const Case& one : cases)
-    roofs.push_back(options.address.empty() && !options.sleep ? open_roof(one.roof, one.from, one.to, plan.settings.most) : nullptr);
+    roofs.push_back(options.address.empty() && !options.sleep
+                        ? open_roof(one.roof, one.from, one.to, plan.settings.most)
+                        : nullptr);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Plan mine = plan;
     mine.settings.from = cases[i].from;
@@ -297,7 +299,8 @@ void add_common(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"write", "read", "send", "notify", "count"}));
   command.add_option("--pages", options.pages, "So many pages of that size in each request, scattered")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
-  command.add_option("--depth", options.depth, "So many writes or reads on their way at once; the time is each one's part")
+  command
+      .add_option("--depth", options.depth, "So many writes or reads on their way at once; the time is each one's part")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{64}))
       ->capture_default_str();
   command.add_option("--seconds", options.seconds, "Measure each row at least so long")
@@ -318,9 +321,12 @@ void add_bench(Tool& tool) {
                      "host:port of a `fairway bench --listen`; else a process is started here");
   command.add_option("--listen", options->listen, "Serve measuring processes at host:port, until interrupted");
   command.add_option("--key", options->job_key, "The job's key, the same at both ends; needed beyond loopback");
-  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
+  command.add_option(
+      "--from", options->from,
+      "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   command.add_option("--to", options->to, "Memory of the other process");
-  command.add_option("--via", options->via, "Force these transports, one after the other: shm,cuda,tcp")->delimiter(',');
+  command.add_option("--via", options->via, "Force these transports, one after the other: shm,cuda,tcp")
+      ->delimiter(',');
   command.add_flag("--serve", options->serve)->group("");
   add_common(command, *options);
   tool.on_run(command, [&tool, options] {
@@ -331,7 +337,9 @@ void add_bench(Tool& tool) {
       tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<Options>();
   compare.add_option("paths", compared->paths, "Transports: shm tcp")->required();
-  compare.add_option("--from", compared->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
+  compare.add_option(
+      "--from", compared->from,
+      "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   compare.add_option("--to", compared->to, "Memory of the other process");
   add_common(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });

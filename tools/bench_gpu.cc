@@ -51,8 +51,9 @@ Result<std::shared_ptr<std::byte>> Gpu::allocate(Kind kind, int device, std::uin
   const Status status = on(device, [&] {
     if (kind == Kind::pinned)
       return cu.check(cu->cuMemHostAlloc(&host, size, kHostPortable), fmt::format("pinning {} bytes", size));
-    return cu.check(kind == Kind::managed ? cu->cuMemAllocManaged(&address, size, 1) : cu->cuMemAlloc_v2(&address, size),
-                    fmt::format("allocating {} bytes on GPU {}", size, device));
+    return cu.check(
+        kind == Kind::managed ? cu->cuMemAllocManaged(&address, size, 1) : cu->cuMemAlloc_v2(&address, size),
+        fmt::format("allocating {} bytes on GPU {}", size, device));
   });
   if (!status) return status;
   auto self = open().value();
@@ -62,7 +63,8 @@ Result<std::shared_ptr<std::byte>> Gpu::allocate(Kind kind, int device, std::uin
         (void)self->on(device, [&] {
           const sys::CudaDriver& with = self->driver();
           return with.check(
-              host != nullptr ? with->cuMemFreeHost(host) : with->cuMemFree_v2(reinterpret_cast<Address>(at)), "freeing");
+              host != nullptr ? with->cuMemFreeHost(host) : with->cuMemFree_v2(reinterpret_cast<Address>(at)),
+              "freeing");
         });
       });
 }

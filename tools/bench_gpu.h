@@ -16,11 +16,11 @@ class Gpu {
 
   int count() const { return driver_->devices(); }
   enum class Kind : std::uint8_t {
-    device,   // cudaMalloc's
-    mapped,   // virtual memory management, with a descriptor for other processes
-    locked,   // the same without one: it cannot be lent
+    device,  // cudaMalloc's
+    mapped,  // virtual memory management, with a descriptor for other processes
+    locked,  // the same without one: it cannot be lent
     managed,
-    pinned,   // of the host
+    pinned,  // of the host
   };
   // Freed with the last copy of the pointer.
   Result<std::shared_ptr<std::byte>> allocate(Kind kind, int device, std::uint64_t size);

@@ -76,10 +76,12 @@ Result<NamedMemory> open_memory(Engine& engine, const std::string& name, std::ui
     if (const auto read = std::from_chars(name.data() + kNuma.size(), end, node); read.ptr != end || node >= 1024)
       return Status(ErrorCode::invalid_argument, fmt::format("\"{}\": the node is a number, as in host:numa0", name));
   } else if (name != "host") {
-    return Status(ErrorCode::invalid_argument,
-                  fmt::format("\"{}\" is no memory of this build; there are: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, "
-                              "gpu:N:locked, gpu:N:managed",
-                              name));
+    return Status(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "\"{}\" is no memory of this build; there are: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, "
+            "gpu:N:locked, gpu:N:managed",
+            name));
   }
   void* bytes = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (bytes == MAP_FAILED) return Status(ErrorCode::resource_exhausted, fmt::format("cannot map {} bytes", size));

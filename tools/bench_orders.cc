@@ -3,7 +3,6 @@
 #include <array>
 #include <ctime>
 
-
 namespace fairway::tool::bench {
 
 Answer spent(const Engine& engine) {

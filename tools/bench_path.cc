@@ -157,13 +157,15 @@ class Path final : public Mover {
     started_.clear();
     for (std::uint64_t i = 0; i < batch.depth; ++i) {
       const std::uint64_t at = batch.place(round * batch.depth + i);
-      const Layout layout = batch.pages != 0 ? Layout(pages(batch, at, local))
-                                             : Layout(Extent{{local, at * batch.size, batch.size}, {target_.id, at * batch.size}});
+      const Layout layout = batch.pages != 0
+                                ? Layout(pages(batch, at, local))
+                                : Layout(Extent{{local, at * batch.size, batch.size}, {target_.id, at * batch.size}});
       const auto id = write ? engine_.write(peer_, layout, options()) : engine_.read(peer_, layout, options());
       if (!id) return id.status();
       started_.push_back(*id);
     }
-    if (!settings_.sleeping) return batch.depth == 1 ? finish_hot(engine_, started_.front()) : poll_for(static_cast<int>(batch.depth));
+    if (!settings_.sleeping)
+      return batch.depth == 1 ? finish_hot(engine_, started_.front()) : poll_for(static_cast<int>(batch.depth));
     for (const TransferId id : started_)
       if (Status status = finish(engine_, id); !status) return status;
     return {};

@@ -115,8 +115,7 @@ class Server {
     options.notify.kind = counts_ ? NotifyKind::counter : NotifyKind::event;
     options.notify.immediate = kTold;
     const std::uint64_t at = round % order.places * order.size;
-    const auto id =
-        engine_.write(peer_, Extent{{memory_.region.id, at, order.size}, {back_->id, at}}, options);
+    const auto id = engine_.write(peer_, Extent{{memory_.region.id, at, order.size}, {back_->id, at}}, options);
     if (!id) return id.status();
     return hot_ ? Status() : finish(engine_, id);
   }

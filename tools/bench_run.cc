@@ -23,7 +23,7 @@ struct Sampled {
 // Half of it is one way, of what goes there and back; of several on their way, each one's part.
 double ways(const Batch& batch) {
   return batch.operation == Operation::write || batch.operation == Operation::read ? static_cast<double>(batch.depth)
-                                                                                    : 2;
+                                                                                   : 2;
 }
 
 Status sample(Mover& mover, const Batch& batch, Sampled& into) {

@@ -97,8 +97,7 @@ std::uint64_t first_outside(const Layout& layout, std::uint64_t block, std::uint
   }
   for (std::uint64_t i = block; i < block + count; ++i) {
     const Block at = block_at(layout, i);
-    if (!lies(at.local_offset, at.length, local_size) || !lies(at.remote_offset, at.length, remote_size))
-      return i;
+    if (!lies(at.local_offset, at.length, local_size) || !lies(at.remote_offset, at.length, remote_size)) return i;
   }
   return block + count;
 }

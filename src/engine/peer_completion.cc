@@ -198,7 +198,8 @@ bool Peer::signals_a_device(std::uint32_t slot) {
   const Notify wanted = t.request.options.notify;
   transport::RegionTable::Resolved target;
   const RemoteRegionId region = wanted.signal.region;
-  if (worker_.services().remotes.resolve({region.slot, region.generation}, 0, 0, Access::none, target) != ErrorCode::ok ||
+  if (worker_.services().remotes.resolve({region.slot, region.generation}, 0, 0, Access::none, target) !=
+          ErrorCode::ok ||
       reached_by_cpu(target.kind))
     return false;
   t.request.operation = Operation::write;

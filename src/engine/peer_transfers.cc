@@ -144,7 +144,8 @@ Route Peer::route_for(const Request& request) const {
   return route({op_of(request.operation), bytes, memory_kinds(request)}, std::span(views.data(), links_.size()));
 }
 
-// No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be silent.
+// No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
+// silent.
 bool Peer::waits_for_link(Transfer& t) {
   std::array<LinkView, kMaxLinks> all;
   for (std::size_t i = 0; i < links_.size(); ++i) {

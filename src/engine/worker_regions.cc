@@ -96,8 +96,8 @@ void Worker::continue_removals() {
     auto& handles = locals_[removal.id.slot].handles;
     if (!removal.posted) {
       removal.posted = true;
-      removal.transports_left =
-          static_cast<std::uint32_t>(handles.size() - static_cast<std::size_t>(std::count(handles.begin(), handles.end(), kNotRegistered)));
+      removal.transports_left = static_cast<std::uint32_t>(
+          handles.size() - static_cast<std::size_t>(std::count(handles.begin(), handles.end(), kNotRegistered)));
       for (std::uint16_t t = 0; t < handles.size(); ++t)
         if (handles[t] != kNotRegistered) transports_[t]->deregister(handles[t]);
       again();
@@ -131,8 +131,7 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
   // A device's memory takes milliseconds to be reached, so that begins now; what fails here is told by the first use.
   if (!reached_by_cpu(description.kind))
     for (std::uint16_t t = 0; t < transports_.size(); ++t)
-      if (reaches(*transports_[t], description.kind))
-        (void)remote_handle(peer, {bounds->slot, bounds->generation}, t);
+      if (reaches(*transports_[t], description.kind)) (void)remote_handle(peer, {bounds->slot, bounds->generation}, t);
   return {bounds->slot, bounds->generation};
 }
 

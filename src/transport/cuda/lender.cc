@@ -14,8 +14,8 @@ Pointer look_at(const CudaDriver& driver, const void* address) {
   unsigned long long allocation = 0, handles = 0;
   Address base = 0;
   std::size_t size = 0;
-  std::array<int, 8> ask{kMemoryType, kIsManaged, kDeviceOrdinal, kBufferId, kRangeStart, kRangeSize, kIpcCapable,
-                         kAllowedHandleTypes};
+  std::array<int, 8> ask{kMemoryType, kIsManaged, kDeviceOrdinal, kBufferId,
+                         kRangeStart, kRangeSize, kIpcCapable,    kAllowedHandleTypes};
   std::array<void*, 8> answers{&type, &managed, &device, &allocation, &base, &size, &ipc, &handles};
   Pointer pointer;
   const int result = driver->cuPointerGetAttributes(static_cast<unsigned>(ask.size()), ask.data(), answers.data(),
@@ -75,8 +75,8 @@ Status Lender::make(const Pointer& pointer, Allocation& out) {
     Status status = cu.check(cu->cuMemRetainAllocationHandle(&allocation, reinterpret_cast<void*>(pointer.base)),
                              "cuMemRetainAllocationHandle");
     if (status) {
-      status = cu.check(cu->cuMemExportToShareableHandle(&fd, allocation, kHandleFile, 0),
-                        "cuMemExportToShareableHandle");
+      status =
+          cu.check(cu->cuMemExportToShareableHandle(&fd, allocation, kHandleFile, 0), "cuMemExportToShareableHandle");
       cu->cuMemRelease(allocation);
     }
     if (status) {

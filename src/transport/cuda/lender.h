@@ -21,8 +21,8 @@ struct Pointer {
 };
 Pointer look_at(const CudaDriver& driver, const void* address);
 
-// This process's regions in the driver's memory, and the handles of the allocations that they lie in: each is made once,
-// by the first region, and kept until the last is gone. Any thread.
+// This process's regions in the driver's memory, and the handles of the allocations that they lie in: each is made
+// once, by the first region, and kept until the last is gone. Any thread.
 class Lender {
  public:
   Lender(std::shared_ptr<Devices> devices, const ProcessToken& process)

@@ -13,7 +13,7 @@ using namespace sys::cuda;
 
 constexpr std::uint32_t kLists = 64, kStages = 8;
 constexpr unsigned kBlocks = 32, kWarps = 16;         // of the kernel: enough for a link, few for the user's own work
-constexpr std::uint32_t kLooksPerQuestion = 1 << 16;     // at a word, before the driver is asked whether it failed
+constexpr std::uint32_t kLooksPerQuestion = 1 << 16;  // at a word, before the driver is asked whether it failed
 
 }  // namespace
 
@@ -29,8 +29,9 @@ Status Queues::set_up() {
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
   for (std::uint32_t i = 0; i < kCount; ++i)
-    if (Status status = cu.check(cu->cuStreamCreateWithPriority(&queues_[i].stream, kStreamNonBlocking,
-                                                                i == kUrgent ? -1 : 0), "making a stream");
+    if (Status status =
+            cu.check(cu->cuStreamCreateWithPriority(&queues_[i].stream, kStreamNonBlocking, i == kUrgent ? -1 : 0),
+                     "making a stream");
         !status)
       return status;
   const unsigned flags = kHostPortable | kHostMapped;
@@ -120,10 +121,9 @@ Status Queues::copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t co
   const CudaDriver& cu = devices_.driver();
   host::Mover::Copy* pieces = lists_ + list * kListed;
   std::array<void*, 2> arguments{&pieces, &count};
-  const Status status =
-      cu.check(cu->cuLaunchKernel(kernel_, std::min(kBlocks, (count + kWarps - 1) / kWarps), 1, 1, kWarps * 32, 1, 1, 0,
-                                  queue.stream, arguments.data(), nullptr),
-               "the kernel that copies pages");
+  const Status status = cu.check(cu->cuLaunchKernel(kernel_, std::min(kBlocks, (count + kWarps - 1) / kWarps), 1, 1,
+                                                    kWarps * 32, 1, 1, 0, queue.stream, arguments.data(), nullptr),
+                                 "the kernel that copies pages");
   if (!status) return status;
   std::erase(free_lists_, list);
   queue.lists.emplace_back(queue.serial + 1, list);

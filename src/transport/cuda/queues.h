@@ -13,14 +13,15 @@
 
 namespace fairway::transport::cuda {
 
-// One device's queues of copies: two for large ones, taken in turn, and one that passes them. Each tells how far it came
-// by a word in host memory that the device writes after a flush's copies. Made on any thread; then owned by the worker.
+// One device's queues of copies: two for large ones, taken in turn, and one that passes them. Each tells how far it
+// came by a word in host memory that the device writes after a flush's copies. Made on any thread; then owned by the
+// worker.
 class Queues {
  public:
   static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kCount = 3;
-  static constexpr std::size_t kListed = 4096;            // copies that one kernel takes
+  static constexpr std::size_t kListed = 4096;               // copies that one kernel takes
   static constexpr std::uint64_t kKernelBelow = 256 * 1024;  // bytes a copy: larger ones go by the copy engines
-  static constexpr std::size_t kKernelFrom = 8;           // copies: for fewer, the engines' calls cost less
+  static constexpr std::size_t kKernelFrom = 8;              // copies: for fewer, the engines' calls cost less
 
   static Result<std::unique_ptr<Queues>> make(Devices& devices, int device);
   ~Queues();
@@ -42,8 +43,8 @@ class Queues {
   };
   struct Queue {
     sys::cuda::Stream stream = nullptr;
-    std::uint32_t serial = 0;  // last that the device was told to write
-    bool waits = false;        // copies behind it
+    std::uint32_t serial = 0;                                   // last that the device was told to write
+    bool waits = false;                                         // copies behind it
     std::deque<std::pair<std::uint32_t, std::uint32_t>> lists;  // serial, list in use until it is over
   };
   struct Failure {
@@ -67,7 +68,7 @@ class Queues {
   host::Mover::Copy* lists_ = nullptr;  // pinned: lists of pieces
   std::vector<std::uint32_t> free_lists_;
   std::vector<host::Mover::Copy> plain_;  // a list for when there is none
-  std::byte* stages_ = nullptr;  // pinned, on first use
+  std::byte* stages_ = nullptr;           // pinned, on first use
   std::vector<std::byte*> free_stages_;
   std::vector<Failure> failures_;
   std::string dead_;  // why the device does nothing any more

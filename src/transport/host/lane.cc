@@ -6,7 +6,6 @@
 namespace fairway::transport::host {
 namespace {
 
-
 std::string words(ErrorCode code) {
   switch (code) {
     case ErrorCode::access_denied: return "the target's region does not grant that access";
@@ -71,8 +70,7 @@ void Lane::tell(const Flight& flight, ErrorCode code, Effect effect, const std::
   event.link = link_;
   event.peer = peer_;
   event.value = flight.value;
-  if (code != ErrorCode::ok)
-    event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
+  if (code != ErrorCode::ok) event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
 }
 
 // What a device still copies has no end before that.

@@ -10,10 +10,10 @@
 
 #include "transport/blocks.h"
 #include "transport/event_queue.h"
-#include "transport/region_table.h"
 #include "transport/host/pair.h"
 #include "transport/host/remote.h"
 #include "transport/host/ring.h"
+#include "transport/region_table.h"
 
 namespace fairway::transport::host {
 
@@ -49,7 +49,7 @@ class Lane {
 
   void begin_sleep() { pair_->own_end().asleep.store(1, std::memory_order_seq_cst); }
   void end_sleep() { pair_->own_end().asleep.store(0, std::memory_order_relaxed); }
-  [[nodiscard]] bool busy() const;  // something to do that no ring will announce
+  [[nodiscard]] bool busy() const;                                 // something to do that no ring will announce
   [[nodiscard]] bool queued() const { return !batches_.empty(); }  // a device copies
   [[nodiscard]] bool queued(std::uint64_t local_handle) const;
 
@@ -70,8 +70,8 @@ class Lane {
   enum class Place : std::uint8_t { free, queued, asked };
   struct Flight {
     Place place = Place::free;
-    bool ended = false;    // has had its event
-    bool touched = false;  // some byte was moved
+    bool ended = false;              // has had its event
+    bool touched = false;            // some byte was moved
     std::uint32_t asked = 0;         // of the peer, or of a device
     std::uint32_t queued = 0;        // of these, of a device
     ErrorCode code = ErrorCode::ok;  // of what was asked

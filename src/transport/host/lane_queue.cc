@@ -63,8 +63,8 @@ ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Regi
   if (batch.stage == nullptr) return ErrorCode::ok;
   Piece piece;
   ErrorCode code = flight.cursor.next(flight.command, Mover::kStageBytes, piece);
-  if (code == ErrorCode::ok && (piece.remote_block > region.size_bytes ||
-                                slice.length > region.size_bytes - piece.remote_block))
+  if (code == ErrorCode::ok &&
+      (piece.remote_block > region.size_bytes || slice.length > region.size_bytes - piece.remote_block))
     code = ErrorCode::out_of_range;
   batch.there = piece.remote_block + piece.offset;
   if (code == ErrorCode::ok && slice.op == Op::read && piece.length != 0) {
@@ -170,8 +170,7 @@ ErrorCode Lane::second_step(const Flight& flight, const Batch& batch) {
   const Touch touch(*pair_);
   if (!touch.allowed()) return ErrorCode::link_failed;
   RegionView::Resolved at;
-  const ErrorCode code =
-      pair_->regions.resolve(flight.command.region, batch.there, batch.bytes, Access::write, at);
+  const ErrorCode code = pair_->regions.resolve(flight.command.region, batch.there, batch.bytes, Access::write, at);
   return code == ErrorCode::ok ? attach(at.address, batch.stage, batch.bytes, false) : code;
 }
 

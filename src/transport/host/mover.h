@@ -51,8 +51,8 @@ class Mover {
   };
 
   virtual ~Mover() = default;
-  virtual Status attach(Task& task) = 0;         // woken when an allocation is opened
-  virtual std::uint8_t memory_kinds() const = 0;  // a bit each
+  virtual Status attach(Task& task) = 0;                                     // woken when an allocation is opened
+  virtual std::uint8_t memory_kinds() const = 0;                             // a bit each
   virtual std::optional<MemoryKind> kind_of(const void* address) const = 0;  // any thread; nothing: not its memory
   // Of memory that it knows; nothing: plain host memory. An error: it is the device's, and cannot be lent. Any thread.
   virtual Result<std::optional<Lent>> lend(const MemoryDescription& memory) = 0;
@@ -73,7 +73,8 @@ class Mover {
   // Into what sizes to cut `count` blocks of `length` bytes, and where to list the copies of one start().
   virtual std::uint64_t part(std::uint64_t length, std::uint64_t count) const = 0;
   virtual std::span<Copy> list(const Path& path) = 0;
-  // Queues copies that stand in list(); `urgent` ones pass what is queued otherwise. They are over in no order but that of one ticket's.
+  // Queues copies that stand in list(); `urgent` ones pass what is queued otherwise. They are over in no order but that
+  // of one ticket's.
   virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) = 0;
   // After some start(): from now on the device will say of all of them that they are over.
   virtual void flush() = 0;
@@ -81,7 +82,8 @@ class Mover {
   static constexpr std::uint64_t kStageBytes = std::uint64_t{1} << 20;
   virtual std::byte* take_stage(const Path& path) = 0;
   virtual void give_stage(const Path& path, std::byte* stage) = 0;
-  virtual Readiness look(const Ticket& ticket, std::string& why) = 0;  // ready: they are over; refused: the device failed
+  virtual Readiness look(const Ticket& ticket,
+                         std::string& why) = 0;  // ready: they are over; refused: the device failed
 };
 
 }  // namespace fairway::transport::host

@@ -103,9 +103,8 @@ void HostTransport::deregister(std::uint64_t handle) {
 void HostTransport::finish_deregistrations() {
   std::erase_if(deregistrations_, [this](Deregistration& each) {
     std::erase_if(each.marks, [](auto& mark) { return mark.second.over(*mark.first); });
-    const bool copied = std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) {
-      return links_[slot].lane->queued(each.handle);
-    });
+    const bool copied =
+        std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) { return links_[slot].lane->queued(each.handle); });
     if (copied || !each.marks.empty() || (mover_ && !mover_->taken_back(region_of(each.handle)))) return false;
     events_.add(EventKind::deregistered).value = each.handle;
     return true;

@@ -14,10 +14,10 @@
 namespace fairway::transport::host {
 
 struct HostOptions {
-  std::string name;         // the transport's
-  std::string device;       // and its one device's
-  bool map = true;          // memory files of the peer
-  bool attach = true;       // cross-memory attach
+  std::string name;    // the transport's
+  std::string device;  // and its one device's
+  bool map = true;     // memory files of the peer
+  bool attach = true;  // cross-memory attach
   std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
   std::uint64_t piece_bytes = transport::Capabilities().piece_bytes;
   std::uint32_t piece_blocks = transport::Capabilities().piece_blocks;
@@ -148,7 +148,7 @@ class HostTransport : public Transport {
   std::vector<Stranger> strangers_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;              // slots of links with a lane
+  std::vector<std::uint32_t> up_;                                     // slots of links with a lane
   std::vector<std::pair<std::shared_ptr<Pair>, Pair::Mark>> ghosts_;  // of peers let go while they touch
   std::vector<Deregistration> deregistrations_;
   std::size_t next_link_ = 0;  // polled first, in turn

@@ -161,7 +161,8 @@ TEST_P(CudaProcess, EveryByteComesBackFromEveryKindOfMemory) {
     straight[i] = i;
     mixed[i] = i * 307 % kPages;
   }
-  ASSERT_TRUE(finish(*engine_, engine_->write(peer_, Paged{from.id, remote_.id, kPage, kPage, kPage, straight, mixed})));
+  ASSERT_TRUE(
+      finish(*engine_, engine_->write(peer_, Paged{from.id, remote_.id, kPage, kPage, kPage, straight, mixed})));
   ASSERT_TRUE(finish(*engine_, engine_->read(peer_, Paged{into.id, remote_.id, kPage, kPage, kPage, straight, mixed})));
   EXPECT_EQ(content(into, kPage * kPages), std::vector(out.begin(), out.begin() + kPage * kPages));
   mixed[7] = kBytes / kPage;

@@ -25,7 +25,9 @@ class DeviceMemory {
 
   int devices() const { return driver_->devices(); }
   const sys::CudaDriver& driver() const { return *driver_; }
-  sys::cuda::Context context(int device) const { return contexts_[static_cast<std::size_t>(device) % contexts_.size()]; }
+  sys::cuda::Context context(int device) const {
+    return contexts_[static_cast<std::size_t>(device) % contexts_.size()];
+  }
 
   // With that device's context as the thread's.
   template <class Call>
@@ -69,7 +71,9 @@ class DeviceMemory {
   void write(std::byte* to, std::span<const std::byte> from, int device = 0) {
     copy(to, from.data(), from.size(), device);
   }
-  void read(std::span<std::byte> to, const std::byte* from, int device = 0) { copy(to.data(), from, to.size(), device); }
+  void read(std::span<std::byte> to, const std::byte* from, int device = 0) {
+    copy(to.data(), from, to.size(), device);
+  }
   void copy(std::byte* to, const std::byte* from, std::size_t size, int device) {
     on(device, [&] {
       check((*driver_)->cuMemcpy(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),
