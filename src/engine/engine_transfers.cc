@@ -61,6 +61,8 @@ Status Engine::State::check(const Request& request) const {
       return {ErrorCode::unsupported,
               "a signal in a device's memory can be set, not added to, and its region grants Access::write too"};
   }
+  if (wanted.start_after != nullptr && request.operation != Operation::write && request.operation != Operation::read)
+    return {ErrorCode::invalid_argument, "start_after goes with write and read alone"};
   if (engine::is_atomic(request.operation)) {
     if (request.target.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "an atomic's offset is a multiple of 8 bytes"};
@@ -181,6 +183,22 @@ Result<Completion> Engine::wait(TransferId id, Timeout timeout) {
     const std::uint32_t seen = engine::TransferTable::pack(id.generation, engine::Stage::active);
     state.wait(state.transfers[id.slot].word, seen, until);
   }
+}
+
+Status Engine::stream_wait(TransferId id, void* stream) {
+  State& state = *state_;
+  if (state.closed()) return {ErrorCode::closed, "the engine is closed"};
+  Status refused(ErrorCode::unsupported, "no transport in use here has streams: a CUDA stream needs the transport cuda");
+  for (const auto& transport : state.workers.front()->transports()) {
+    auto gate = transport->hold_stream(stream);
+    if (!gate && gate.status().code() == ErrorCode::unsupported) continue;
+    if (!gate) return gate.status();
+    if (id.slot >= state.transfers.capacity()) return {};  // none such: the gate opens as it goes
+    state.worker_of(state.transfers[id.slot].peer.load(std::memory_order_relaxed))
+        .post([id, held = *gate](engine::Worker& owner) { owner.when_ended(id, [held](bool) { held->open(); }); });
+    return {};
+  }
+  return refused;
 }
 
 std::size_t Engine::poll(std::span<Completion> completions) {

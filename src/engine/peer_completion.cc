@@ -13,6 +13,8 @@ namespace fairway::engine {
 void Peer::leave_link(const SliceEntry& entry) {
   Link& link = links_[entry.link];
   --link.in_flight;
+  if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr)
+    --link.waits_for_streams;
   link.queued_bytes -= std::min(link.queued_bytes, entry.piece.bytes());
   link.last_progress = worker_.now();
   link.full = false;
@@ -206,6 +208,7 @@ bool Peer::signals_a_device(std::uint32_t slot) {
   t.request.layout = Extent{worker_.signal_word(slot, wanted.signal_value), wanted.signal};
   t.request.options.notify.kind = NotifyKind::none;
   t.request.options.checksum = false;
+  t.request.options.start_after = nullptr;
   t.signals = true;
   t.blocks = 1;
   t.cursor = {};

@@ -141,7 +141,7 @@ Route Peer::route_for(const Request& request) const {
   std::array<LinkView, kMaxLinks> views;
   for (std::size_t i = 0; i < links_.size(); ++i) views[i] = links_[i].view();
   const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
-  return route({op_of(request.operation), bytes, memory_kinds(request)}, std::span(views.data(), links_.size()));
+  return route({op_of(request.operation), bytes, memory_kinds(request), request.options.start_after != nullptr}, std::span(views.data(), links_.size()));
 }
 
 // No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
@@ -152,7 +152,7 @@ bool Peer::waits_for_link(Transfer& t) {
     all[i] = links_[i].view();
     all[i].usable = true;
   }
-  const RouteRequest wanted{op_of(t.request.operation), t.total, memory_kinds(t.request)};
+  const RouteRequest wanted{op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr};
   if (connecting_.empty() && route(wanted, std::span(all.data(), links_.size())).method == Method::none) return false;
   if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
   const Time limit =
@@ -220,7 +220,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (!take_credit(t)) return Turn::no_credit;
   const std::span<LinkView> views(views_.data(), links_.size());
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    t.route = route({op_of(t.request.operation), t.total, memory_kinds(t.request)}, views);
+    t.route = route({op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr}, views);
     t.route_version = route_version_;
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });
@@ -284,6 +284,7 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   link.queued_bytes += piece.bytes();
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
+  if (slice.start_after != nullptr) ++link.waits_for_streams;
   t.needs_flush |= slice.op == transport::Op::write && link.capabilities->completion != transport::Meaning::visible;
   ++slices_out_;
   worker_.stage(link.transport, slice);
@@ -332,6 +333,7 @@ Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice
   const auto handle = worker_.remote_handle(*this, first.remote, transport);
   if (!handle) return handle.status();
   slice.local_handle = worker_.local_handle(first.local, transport);
+  slice.start_after = t.request.options.start_after;
   slice.remote_handle = *handle;
   slice.remote_offset = first.remote_offset + piece.offset;
   slice.length = piece.length;

@@ -91,6 +91,8 @@ class Worker final : public Stepper {
   Time step(Time now) override;
   bool prepare_sleep() override;
 
+  void when_ended(TransferId id, std::function<void(bool ok)> answer);  // at once when it has, or was never
+
   void add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info);
   void peer_down(PeerId id, const Status& reason);
   Peer* peer(std::uint32_t slot);

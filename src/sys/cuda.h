@@ -52,7 +52,7 @@ inline constexpr int kSuccess = 0, kErrorNotReady = 600, kErrorNotSupported = 80
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kHandleFile = 1;
 inline constexpr unsigned long long kReadWrite = 3;
 inline constexpr unsigned kStreamNonBlocking = 1, kHostPortable = 1, kHostMapped = 2, kIpcLazyPeerAccess = 1;
-inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kEventDisableTiming = 2, kWaitAtLeast = 0;
 
 // Of pointers.
 inline constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceOrdinal = 9, kIpcCapable = 10,
@@ -110,6 +110,8 @@ inline constexpr int kMultiprocessors = 16, kAsyncEngines = 40, kPciDomain = 50,
   X(cuStreamQuery, (Stream))                                                                  \
   X(cuStreamSynchronize, (Stream))                                                            \
   X(cuStreamWriteValue32_v2, (Stream, Address, std::uint32_t, unsigned))                      \
+  X(cuStreamWaitValue32_v2, (Stream, Address, std::uint32_t, unsigned)) \
+  X(cuStreamGetCtx, (Stream, Context*)) \
   X(cuStreamWaitEvent, (Stream, Event, unsigned))                                             \
   X(cuEventCreate, (Event*, unsigned))                                                        \
   X(cuEventRecord, (Event, Stream))                                                           \

@@ -37,8 +37,9 @@ ProcessToken own_process(Runtime& runtime) {
 }  // namespace
 
 CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
-    : devices_(std::make_shared<Devices>(std::move(driver))),
+    : devices_(std::make_shared<Devices>(driver)),
       lender_(devices_, own_process(runtime)),
+      gates_(std::make_shared<Gates>(std::move(driver))),
       ready_(static_cast<std::size_t>(devices_->count())),
       pins_(devices_, janitor_),
       janitor_(runtime) {}
@@ -141,6 +142,10 @@ void CudaMover::open_device(int device) {
   ready_[static_cast<std::size_t>(device)].state.store(State::opening, std::memory_order_relaxed);
   janitor_.post([this, device] {
     Device& ready = ready_[static_cast<std::size_t>(device)];
+    if (const auto context = devices_->use(device)) {
+      const Current current(devices_->driver(), *context);
+      gates_->prepare();
+    }
     auto queues = Queues::make(*devices_, device);
     if (queues)
       ready.queues = std::move(*queues);
@@ -170,8 +175,8 @@ std::uint64_t CudaMover::part(std::uint64_t length, std::uint64_t count) const {
   return std::max(kLeast, (length * count / kWarps + 15) / 16 * 16);
 }
 
-Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) {
-  const Status status = ready_[path.device].queues->start(copies, urgent, out);
+Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) {
+  const Status status = ready_[path.device].queues->start(copies, urgent, after, out);
   out.queue += path.device * Queues::kCount;
   return status;
 }

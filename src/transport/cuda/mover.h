@@ -5,6 +5,7 @@
 
 #include "transport/cuda/devices.h"
 #include "transport/cuda/foreign.h"
+#include "transport/cuda/gates.h"
 #include "transport/cuda/janitor.h"
 #include "transport/cuda/lender.h"
 #include "transport/cuda/pins.h"
@@ -38,7 +39,8 @@ class CudaMover final : public host::Mover {
   std::span<Copy> list(const Path& path) override { return ready_[path.device].queues->list(); }
   std::byte* take_stage(const Path& path) override { return ready_[path.device].queues->take_stage(); }
   void give_stage(const Path& path, std::byte* stage) override { ready_[path.device].queues->give_stage(stage); }
-  Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) override;
+  Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) override;
+  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return gates_->hold(stream); }
   void flush() override;
   Readiness look(const Ticket& ticket, std::string& why) override;
 
@@ -53,6 +55,7 @@ class CudaMover final : public host::Mover {
 
   std::shared_ptr<Devices> devices_;
   Lender lender_;
+  const std::shared_ptr<Gates> gates_;
   Task* task_ = nullptr;
   std::vector<Device> ready_;  // by device
   std::vector<std::weak_ptr<cuda::Foreign>> foreigns_;

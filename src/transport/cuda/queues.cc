@@ -70,13 +70,18 @@ Queues::~Queues() {
 }
 
 // What was queued before a failure is still waited for: its ticket is good, and look() tells of the failure then.
-Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, host::Mover::Ticket& out) {
+Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, void* after, host::Mover::Ticket& out) {
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
-  const std::uint32_t index = urgent ? kUrgent : next_bulk_;
+  const std::uint32_t index = after != nullptr ? kWaiting + next_waiting_++ % kWaitings
+                              : urgent         ? kUrgent
+                                               : next_bulk_;
   Queue& queue = queues_[index];
   Status status;
+  if (after != nullptr)
+    status = cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<Event>(after), 0), "waiting for the event");
+  if (!status) return status;
   bool queued = false;
   const bool listed = lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;
   if (listed && copies.size() >= kKernelFrom && copies.front().size < kKernelBelow) {
@@ -104,7 +109,7 @@ void Queues::flush() {
   for (std::uint32_t index = 0; index < kCount; ++index) {
     Queue& queue = queues_[index];
     if (!std::exchange(queue.waits, false)) continue;
-    if (index != kUrgent) next_bulk_ = (index + 1) % kBulk;
+    if (index < kBulk) next_bulk_ = (index + 1) % kBulk;
     const Current current(cu, context_);
     const Status status = cu.check(
         cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial), ++queue.serial, 0),

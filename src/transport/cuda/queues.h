@@ -13,12 +13,14 @@
 
 namespace fairway::transport::cuda {
 
-// One device's queues of copies: two for large ones, taken in turn, and one that passes them. Each tells how far it
+// One device's queues of copies: two for large ones, taken in turn, one that passes them, and some for those that wait
+// for an event of the caller's. Each tells how far it
 // came by a word in host memory that the device writes after a flush's copies. Made on any thread; then owned by the
 // worker.
 class Queues {
  public:
-  static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kCount = 3;
+  static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kWaiting = 3, kWaitings = 4,
+                                 kCount = kWaiting + kWaitings;
   static constexpr std::size_t kListed = 4096;               // copies that one kernel takes
   static constexpr std::uint64_t kKernelBelow = 256 * 1024;  // bytes a copy: larger ones go by the copy engines
   static constexpr std::size_t kKernelFrom = 8;              // copies: for fewer, the engines' calls cost less
@@ -32,7 +34,7 @@ class Queues {
   void give_stage(std::byte* stage) { free_stages_.push_back(stage); }
   // In what a kernel can read, while there is any.
   std::span<host::Mover::Copy> list();
-  Status start(std::span<const host::Mover::Copy> copies, bool urgent, host::Mover::Ticket& out);
+  Status start(std::span<const host::Mover::Copy> copies, bool urgent, void* after, host::Mover::Ticket& out);
   void flush();  // what was started since the last time is going to be told of
   host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
   [[nodiscard]] bool has_kernel() const { return kernel_ != nullptr; }
@@ -61,7 +63,7 @@ class Queues {
   const int device_;
   const sys::cuda::Context context_;
   std::array<Queue, kCount> queues_;
-  std::uint32_t next_bulk_ = 0;
+  std::uint32_t next_bulk_ = 0, next_waiting_ = 0;
   Word* words_ = nullptr;  // pinned
   sys::cuda::Module module_ = nullptr;
   sys::cuda::Function kernel_ = nullptr;

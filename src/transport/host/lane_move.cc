@@ -65,7 +65,8 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
     remote.why += "; " + pair_->no_attach;
   }
   if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) return atomic(flight, remote);
-  const bool by_device = remote.way == Way::moved || !reached_by_cpu(flight.command.local_kind);
+  const bool by_device =
+      remote.way == Way::moved || !reached_by_cpu(flight.command.local_kind) || slice.start_after != nullptr;
   while (!flight.cursor.done(slice)) {
     if (by_device) {
       const std::uint32_t before = flight.queued;

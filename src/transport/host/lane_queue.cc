@@ -57,6 +57,10 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
 // Memory that only the kernel reaches: a device copies to or from a stage, the kernel between that and the peer.
 ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Region& region, bool urgent) {
   const Slice& slice = flight.command.slice;
+  if (slice.op == Op::read && slice.start_after != nullptr) {
+    why_ = "the kernel reads that memory of the peer's, and waits for no stream: memory from allocate() is mapped";
+    return ErrorCode::system_error;
+  }
   Batch batch;
   batch.path = path;
   batch.stage = mover_->take_stage(path);
@@ -99,7 +103,7 @@ Status Lane::start(Flight& flight, Batch batch, const Mover::Path& path, std::sp
   queued.store(queued.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
   batch.flight = static_cast<std::uint32_t>(&flight - flights_.data());
   batch.bytes = bytes;
-  const Status started = mover_->start(path, copies, urgent, batch.ticket);
+  const Status started = mover_->start(path, copies, urgent, flight.command.slice.start_after, batch.ticket);
   batch.over = !started;
   if (!started) batch.file.reset();
   batches_.push_back(std::move(batch));

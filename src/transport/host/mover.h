@@ -14,6 +14,7 @@
 #include "sys/fd.h"
 #include "sys/mapped_file.h"
 #include "transport/memory.h"
+#include "transport/stream_gate.h"
 
 namespace fairway::transport::host {
 
@@ -75,7 +76,9 @@ class Mover {
   virtual std::span<Copy> list(const Path& path) = 0;
   // Queues copies that stand in list(); `urgent` ones pass what is queued otherwise. They are over in no order but that
   // of one ticket's.
-  virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) = 0;
+  // Not before the event `after`, when there is one.
+  virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) = 0;
+  virtual Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) = 0;  // any thread
   // After some start(): from now on the device will say of all of them that they are over.
   virtual void flush() = 0;
   // Pinned memory of kStageBytes for copies in two steps; null: none is free now.

@@ -18,6 +18,7 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   // On a device's memory no CPU may do them; on host memory they go beside it.
   if (mover == nullptr)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
+  can.stream_ordered = mover != nullptr;
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
@@ -221,6 +222,10 @@ std::string HostTransport::way(std::uint64_t remote_handle) const {
 Costs HostTransport::costs() const {
   return {counters_.system_calls.load(std::memory_order_relaxed),
           counters_.copied_bytes.load(std::memory_order_relaxed)};
+}
+
+Result<std::shared_ptr<StreamGate>> HostTransport::hold_stream(void* stream) {
+  return mover_ ? mover_->hold_stream(stream) : Transport::hold_stream(stream);
 }
 
 bool HostTransport::prepare_sleep() {

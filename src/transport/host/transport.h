@@ -58,6 +58,7 @@ class HostTransport : public Transport {
   void cancel(SliceToken token) override;
   std::string way(std::uint64_t remote_handle) const override;
   Costs costs() const override;
+  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override;
   bool prepare_sleep() override;
   void close() override;
 

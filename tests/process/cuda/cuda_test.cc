@@ -1,4 +1,5 @@
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -251,6 +252,74 @@ INSTANTIATE_TEST_SUITE_P(Of, CudaProcess, testing::Values("malloc", "mapped"),
                          [](const auto& row) { return row.param; });
 
 using CudaLife = CudaProcess;
+
+// A stream of the user's that stands until it is let go, and what stands behind it.
+TEST_F(CudaLife, ATransferWaitsForAStreamAndAStreamForATransfer) {
+  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+  const Region from = on_gpu(), into = on_gpu();
+  ASSERT_TRUE(write(from, kBytes));  // all is open by now
+  const auto& cu = gpus_->driver();
+  sys::cuda::Stream work = nullptr, after = nullptr;
+  sys::cuda::Event before = nullptr, done = nullptr;
+  void* words = nullptr;
+  gpus_->on(0, [&] {
+    gpus_->check(cu->cuStreamCreateWithPriority(&work, sys::cuda::kStreamNonBlocking, 0), "stream");
+    gpus_->check(cu->cuStreamCreateWithPriority(&after, sys::cuda::kStreamNonBlocking, 0), "stream");
+    gpus_->check(cu->cuEventCreate(&before, sys::cuda::kEventDisableTiming), "event");
+    gpus_->check(cu->cuEventCreate(&done, sys::cuda::kEventDisableTiming), "event");
+    gpus_->check(cu->cuMemHostAlloc(&words, 64, sys::cuda::kHostPortable), "word");
+    return 0;
+  });
+  auto& gate = *static_cast<std::uint32_t*>(words);
+  for (std::uint32_t turn = 1; turn <= 20; ++turn) {
+    gpus_->write(from.address, patterns(turn - 1, kBytes));  // too early
+    const auto late = patterns(turn, kBytes);
+    gpus_->on(0, [&] {
+      gpus_->check(cu->cuStreamWaitValue32_v2(work, reinterpret_cast<sys::cuda::Address>(&gate), turn, 0), "wait");
+      gpus_->check(cu->cuEventRecord(before, work), "record");
+      return 0;
+    });
+    RequestOptions options;
+    options.start_after = before;
+    const auto id = engine_->write(peer_, Extent{{from.id, 0, kBytes}, {remote_.id, 0}}, options);
+    ASSERT_TRUE(id) << id.status().to_string();
+    const Status held = engine_->stream_wait(*id, after);
+    ASSERT_TRUE(held) << held.to_string();
+    gpus_->on(0, [&] {
+      gpus_->check(cu->cuEventRecord(done, after), "record");
+      return 0;
+    });
+    EXPECT_EQ(engine_->wait(*id, std::chrono::milliseconds(3)).status().code(), ErrorCode::timed_out);
+    EXPECT_EQ(cu->cuEventQuery(done), sys::cuda::kErrorNotReady);
+    gpus_->write(from.address, late);
+    std::atomic_ref(gate).store(turn);
+    const auto completion = engine_->wait(*id, kSoon);
+    ASSERT_TRUE(completion && completion->status);
+    gpus_->on(0, [&] {
+      gpus_->check(cu->cuStreamSynchronize(after), "the stream behind the transfer");
+      return 0;
+    });
+    ASSERT_TRUE(read(into, kBytes));
+    EXPECT_EQ(content(into, kBytes), late);
+  }
+  // Of a transfer that has ended, or was never, a stream waits for nothing.
+  ASSERT_TRUE(engine_->stream_wait({}, after));
+  EXPECT_EQ(engine_->stream_wait({}, nullptr).code(), ErrorCode::invalid_argument);
+  gpus_->on(0, [&] {
+    gpus_->check(cu->cuStreamSynchronize(after), "the stream");
+    gpus_->check(cu->cuStreamDestroy_v2(work), "stream");
+    gpus_->check(cu->cuStreamDestroy_v2(after), "stream");
+    gpus_->check(cu->cuEventDestroy_v2(before), "event");
+    gpus_->check(cu->cuEventDestroy_v2(done), "event");
+    gpus_->check(cu->cuMemFreeHost(words), "word");
+    return 0;
+  });
+  // Ordinary memory of both sides goes over shm, which knows no streams; cuda does, and takes it.
+  RequestOptions options;
+  options.start_after = words;
+  options.notify.kind = NotifyKind::none;
+  EXPECT_EQ(engine_->send(peer_, 1, {from.id, 0, 8}, options).status().code(), ErrorCode::invalid_argument);
+}
 
 TEST_F(CudaLife, MemoryThatCannotBeLentIsRefusedWithTheReason) {
   ASSERT_NO_FATAL_FAILURE(meet("locked"));

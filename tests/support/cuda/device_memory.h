@@ -21,7 +21,14 @@ class DeviceMemory {
       check((*driver_)->cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
       contexts_.push_back(context);
     }
+    streams_.resize(contexts_.size());
   }
+  ~DeviceMemory() {
+    for (std::size_t device = 0; device < streams_.size(); ++device)
+      if (streams_[device] != nullptr) (*driver_)->cuStreamDestroy_v2(streams_[device]);
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   int devices() const { return driver_->devices(); }
   const sys::CudaDriver& driver() const { return *driver_; }
@@ -76,14 +83,17 @@ class DeviceMemory {
   }
   void copy(std::byte* to, const std::byte* from, std::size_t size, int device) {
     on(device, [&] {
-      check((*driver_)->cuMemcpy(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),
-                                 size),
-            "cuMemcpy");
-      check((*driver_)->cuCtxSynchronize(), "cuCtxSynchronize");  // of little memory cuMemcpy returns before its end
+      const sys::CudaDriver& cu = *driver_;
+      sys::cuda::Stream& stream = streams_[static_cast<std::size_t>(device)];  // waits for nobody else's work
+      if (stream == nullptr)
+        check(cu->cuStreamCreateWithPriority(&stream, sys::cuda::kStreamNonBlocking, 0), "cuStreamCreate");
+      check(cu->cuMemcpyAsync(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from), size,
+                              stream),
+            "cuMemcpyAsync");
+      check(cu->cuStreamSynchronize(stream), "cuStreamSynchronize");
       return 0;
     });
   }
-
   void check(int result, const char* what) const {
     if (const Status status = driver_->check(result, what); !status) throw std::runtime_error(status.message());
   }
@@ -91,6 +101,7 @@ class DeviceMemory {
  private:
   std::shared_ptr<const sys::CudaDriver> driver_;
   std::vector<sys::cuda::Context> contexts_;
+  std::vector<sys::cuda::Stream> streams_;  // by device
 };
 
 }  // namespace fairway::support
