@@ -88,6 +88,7 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, voi
     const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
     status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
     queued = status.is_ok();
+    if (index < kBulk) next_bulk_ = (index + 1) % kBulk;  // the next list's kernel need not wait for this one's last page
   } else {
     for (const auto& copy : copies) {
       status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),
