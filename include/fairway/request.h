@@ -85,11 +85,11 @@ struct RequestOptions {
   TransferId after;                       // start only once this one is visible at its target
   std::chrono::microseconds deadline{0};  // 0: none. Past it the transfer fails with deadline_exceeded, once fenced
   bool checksum = false;                  // compare a CRC-32C of what was read and what landed, end to end
-  // A CUDA event (cudaEvent_t) that the caller has recorded: no byte is read or written before it, and the host waits for
-  // nothing. write and read only, over a transport with streams (cuda). It must live until the transfer completes.
+  // A CUDA event (cudaEvent_t) that the caller has recorded: no byte is read or written before it, and the host waits
+  // for nothing. write and read only, over a transport with streams (cuda). It must live until the transfer completes.
   // While it has not come the transfer cannot be stopped: deadline and cancel end it afterwards.
   void* start_after = nullptr;
-  Priority priority = Priority::normal;   // among transfers of one peer that wait for queue space
+  Priority priority = Priority::normal;  // among transfers of one peer that wait for queue space
   Deliver deliver = Deliver::to_wait;
   CompletionCallback callback = nullptr;  // with Deliver::to_callback
   void* user_data = nullptr;

@@ -188,7 +188,8 @@ Result<Completion> Engine::wait(TransferId id, Timeout timeout) {
 Status Engine::stream_wait(TransferId id, void* stream) {
   State& state = *state_;
   if (state.closed()) return {ErrorCode::closed, "the engine is closed"};
-  Status refused(ErrorCode::unsupported, "no transport in use here has streams: a CUDA stream needs the transport cuda");
+  Status refused(ErrorCode::unsupported,
+                 "no transport in use here has streams: a CUDA stream needs the transport cuda");
   for (const auto& transport : state.workers.front()->transports()) {
     auto gate = transport->hold_stream(stream);
     if (!gate && gate.status().code() == ErrorCode::unsupported) continue;

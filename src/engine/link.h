@@ -42,8 +42,8 @@ struct Link {
   std::uint64_t queued_bytes = 0;
   std::uint64_t immediates_posted = 0;
   std::uint32_t waits_for_streams = 0;  // of these, as long as the caller's own work takes
-  Time last_progress = 0;  // of a slice, while some are in flight
-  bool full = false;       // took fewer than offered; until it makes progress
+  Time last_progress = 0;               // of a slice, while some are in flight
+  bool full = false;                    // took fewer than offered; until it makes progress
 
   std::uint8_t proof_step = 0;
   Time proof_deadline = kNever;

@@ -141,7 +141,8 @@ Route Peer::route_for(const Request& request) const {
   std::array<LinkView, kMaxLinks> views;
   for (std::size_t i = 0; i < links_.size(); ++i) views[i] = links_[i].view();
   const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
-  return route({op_of(request.operation), bytes, memory_kinds(request), request.options.start_after != nullptr}, std::span(views.data(), links_.size()));
+  return route({op_of(request.operation), bytes, memory_kinds(request), request.options.start_after != nullptr},
+               std::span(views.data(), links_.size()));
 }
 
 // No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
@@ -152,7 +153,8 @@ bool Peer::waits_for_link(Transfer& t) {
     all[i] = links_[i].view();
     all[i].usable = true;
   }
-  const RouteRequest wanted{op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr};
+  const RouteRequest wanted{op_of(t.request.operation), t.total, memory_kinds(t.request),
+                            t.request.options.start_after != nullptr};
   if (connecting_.empty() && route(wanted, std::span(all.data(), links_.size())).method == Method::none) return false;
   if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
   const Time limit =
@@ -220,7 +222,9 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (!take_credit(t)) return Turn::no_credit;
   const std::span<LinkView> views(views_.data(), links_.size());
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    t.route = route({op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr}, views);
+    t.route =
+        route({op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr},
+              views);
     t.route_version = route_version_;
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });

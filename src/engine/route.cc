@@ -23,7 +23,8 @@ double finish(const LinkView& link, std::uint64_t bytes) {
 Route route(const RouteRequest& request, std::span<const LinkView> links) {
   Route choice;
   std::uint64_t best_rate = 0;
-  const bool by_cpu = !request.stream_ordered && (request.memory_kinds >> static_cast<unsigned>(MemoryKind::device) & 1) == 0;
+  const bool by_cpu =
+      !request.stream_ordered && (request.memory_kinds >> static_cast<unsigned>(MemoryKind::device) & 1) == 0;
   for (const transport::Op wanted : {request.op, transport::Op::message}) {
     if (wanted != request.op && !by_cpu) continue;  // neither engine's CPU reaches a device's memory
     std::uint16_t best_rank = 0xffff;

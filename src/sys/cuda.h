@@ -110,8 +110,8 @@ inline constexpr int kMultiprocessors = 16, kAsyncEngines = 40, kPciDomain = 50,
   X(cuStreamQuery, (Stream))                                                                  \
   X(cuStreamSynchronize, (Stream))                                                            \
   X(cuStreamWriteValue32_v2, (Stream, Address, std::uint32_t, unsigned))                      \
-  X(cuStreamWaitValue32_v2, (Stream, Address, std::uint32_t, unsigned)) \
-  X(cuStreamGetCtx, (Stream, Context*)) \
+  X(cuStreamWaitValue32_v2, (Stream, Address, std::uint32_t, unsigned))                       \
+  X(cuStreamGetCtx, (Stream, Context*))                                                       \
   X(cuStreamWaitEvent, (Stream, Event, unsigned))                                             \
   X(cuEventCreate, (Event*, unsigned))                                                        \
   X(cuEventRecord, (Event, Stream))                                                           \

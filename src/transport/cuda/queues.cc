@@ -74,9 +74,7 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, voi
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
-  const std::uint32_t index = after != nullptr ? kWaiting + next_waiting_++ % kWaitings
-                              : urgent         ? kUrgent
-                                               : next_bulk_;
+  const std::uint32_t index = after != nullptr ? kWaiting + next_waiting_++ % kWaitings : urgent ? kUrgent : next_bulk_;
   Queue& queue = queues_[index];
   Status status;
   if (after != nullptr)
@@ -88,7 +86,8 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, voi
     const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
     status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
     queued = status.is_ok();
-    if (index < kBulk) next_bulk_ = (index + 1) % kBulk;  // the next list's kernel need not wait for this one's last page
+    if (index < kBulk)
+      next_bulk_ = (index + 1) % kBulk;  // the next list's kernel need not wait for this one's last page
   } else {
     for (const auto& copy : copies) {
       status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),

@@ -19,8 +19,7 @@ namespace fairway::transport::cuda {
 // worker.
 class Queues {
  public:
-  static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kWaiting = 3, kWaitings = 4,
-                                 kCount = kWaiting + kWaitings;
+  static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kWaiting = 3, kWaitings = 4, kCount = kWaiting + kWaitings;
   static constexpr std::size_t kListed = 4096;               // copies that one kernel takes
   static constexpr std::uint64_t kKernelBelow = 256 * 1024;  // bytes a copy: larger ones go by the copy engines
   static constexpr std::size_t kKernelFrom = 8;              // copies: for fewer, the engines' calls cost less

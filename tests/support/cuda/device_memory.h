@@ -87,8 +87,8 @@ class DeviceMemory {
       sys::cuda::Stream& stream = streams_[static_cast<std::size_t>(device)];  // waits for nobody else's work
       if (stream == nullptr)
         check(cu->cuStreamCreateWithPriority(&stream, sys::cuda::kStreamNonBlocking, 0), "cuStreamCreate");
-      check(cu->cuMemcpyAsync(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from), size,
-                              stream),
+      check(cu->cuMemcpyAsync(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),
+                              size, stream),
             "cuMemcpyAsync");
       check(cu->cuStreamSynchronize(stream), "cuStreamSynchronize");
       return 0;

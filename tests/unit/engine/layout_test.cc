@@ -12,6 +12,23 @@ constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
 constexpr RegionId kNear{1, 1};
 constexpr RemoteRegionId kFar{2, 1};
 
+TEST(Layout, TheFirstBlockThatLeavesItsRegionIsFound) {
+  std::vector<std::uint64_t> near_index{0, 3, 1, 2}, far_index{5, 1, 2, 0};
+  const Paged pages{kNear, kFar, 100, 100, 50, near_index, far_index};
+  EXPECT_EQ(first_outside(pages, 0, 4, 400, 350), 4u);  // each fits, to the last byte
+  EXPECT_EQ(first_outside(pages, 0, 4, 399, 350), 1u);
+  EXPECT_EQ(first_outside(pages, 0, 4, 400, 349), 0u);
+  EXPECT_EQ(first_outside(pages, 1, 3, 400, 349), 4u);
+  EXPECT_EQ(first_outside(pages, 2, 2, 99, 1000), 2u);  // no page fits at all
+  near_index[2] = kMost;                                // times the unit it would wrap around
+  EXPECT_EQ(first_outside(pages, 0, 4, kMost, kMost), 2u);
+  const Paged one_place{kNear, kFar, 100, 0, 0, near_index, far_index};
+  EXPECT_EQ(first_outside(one_place, 0, 4, 100, 100), 4u);
+  const Strided strided{{{kNear, 10, 100}, {kFar, 0}}, 150, 130, 3};
+  EXPECT_EQ(first_outside(strided, 0, 3, 410, 360), 3u);
+  EXPECT_EQ(first_outside(strided, 0, 3, 409, 360), 2u);
+}
+
 TEST(Layout, FourFormsOfTheSameBlocksReadAlike) {
   constexpr std::uint64_t kBlock = 100, kNearStride = 150, kFarStride = 130;
   std::vector<Extent> list;

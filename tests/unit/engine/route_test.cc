@@ -88,6 +88,24 @@ TEST(Route, MemoryThatALinkCannotReachIsNotGivenToIt) {
   EXPECT_EQ(chosen(route({Op::write, 1 << 30, 4}, links.views)), std::vector<int>{1});
 }
 
+// Neither engine's CPU reaches a device's memory, so its bytes do not travel in messages.
+TEST(Route, ADevicesMemoryIsNeverMovedByMessages) {
+  constexpr std::uint8_t kDevice = 1 << static_cast<unsigned>(MemoryKind::device);
+  Links links(2);
+  links.capabilities[0].operations = mask(Op::message);
+  links.capabilities[1].operations = mask(Op::write, Op::message);
+  EXPECT_EQ(route({Op::write, 100, kDevice | 1}, links.views).method, Method::none);
+  links.capabilities[1].memory_kinds |= kDevice;
+  EXPECT_EQ(chosen(route({Op::write, 100, kDevice | 1}, links.views)), std::vector<int>{1});
+}
+
+TEST(Route, WhatWaitsForAStreamGoesOnlyWhereThereAreStreams) {
+  Links links(2);
+  EXPECT_EQ(route({Op::write, 100, 1, true}, links.views).method, Method::none);
+  links.capabilities[1].stream_ordered = true;
+  EXPECT_EQ(chosen(route({Op::write, 100, 1, true}, links.views)), std::vector<int>{1});
+}
+
 TEST(Route, EveryChoiceIsUsableCapableAndNamedOnce) {
   sim::Random random(1);
   for (int round = 0; round < 2000; ++round) {

@@ -13,7 +13,7 @@ namespace {
 struct Linked {
   Linked() : near(3 * kPieceBytes, std::byte{1}), far(3 * kPieceBytes, std::byte{2}) {
     const auto id = regions.add(far.data(), far.size(), MemoryKind::host, Access::all);
-    const auto bell = std::make_shared<Doorbell>([] {});
+    const auto bell = std::make_shared<Doorbell>();
     a = wire.offer(7, {regions, bell, 0});
     b = wire.attach(7, {regions, bell, 0});
     command.slice.op = Op::write;
@@ -41,7 +41,7 @@ struct Linked {
 
 TEST(LoopbackPort, AnOfferIsTakenOnce) {
   Linked linked;
-  const auto bell = std::make_shared<Doorbell>([] {});
+  const auto bell = std::make_shared<Doorbell>();
   EXPECT_EQ(linked.wire.attach(7, {linked.regions, bell, 0}), nullptr);
   EXPECT_EQ(linked.wire.attach(8, {linked.regions, bell, 0}), nullptr);
   EXPECT_EQ(linked.a->name(), linked.b->name());

@@ -1,0 +1,54 @@
+#include "transport/cuda/handle.h"
+
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+namespace fairway::transport::cuda {
+namespace {
+
+Handle some(Way way) {
+  Handle handle;
+  handle.way = way;
+  handle.base = 0x7f0000000000;
+  handle.size = 2 << 20;
+  for (std::size_t i = 0; i < 16; ++i) {
+    handle.process[i] = static_cast<std::byte>(i);
+    handle.device.bytes[i] = static_cast<unsigned char>(100 + i);
+  }
+  for (std::size_t i = 0; i < sizeof handle.ipc.bytes; ++i) handle.ipc.bytes[i] = static_cast<unsigned char>(i * 3);
+  handle.why = "it comes from a pool";
+  return handle;
+}
+
+TEST(CudaHandle, SaysTheSameOnTheOtherSide) {
+  for (const Way way : {Way::none, Way::ipc, Way::file}) {
+    const Handle sent = some(way);
+    const auto got = decode(encode(sent));
+    ASSERT_TRUE(got);
+    EXPECT_EQ(got->way, way);
+    EXPECT_EQ(got->process, sent.process);
+    EXPECT_EQ(got->device, sent.device);
+    EXPECT_EQ(got->base, sent.base);
+    EXPECT_EQ(got->size, sent.size);
+    EXPECT_EQ(got->why, way == Way::none ? sent.why : "");
+    if (way == Way::ipc) {
+      EXPECT_EQ(std::memcmp(got->ipc.bytes, sent.ipc.bytes, sizeof sent.ipc.bytes), 0);
+    }
+  }
+}
+
+TEST(CudaHandle, CutShortOrOfAnotherVersionIsRefused) {
+  for (const Way way : {Way::none, Way::ipc, Way::file}) {
+    auto bytes = encode(some(way));
+    for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(decode(std::span(bytes).first(size))) << size;
+    bytes.push_back(std::byte{0});
+    EXPECT_FALSE(decode(bytes));
+    bytes.pop_back();
+    bytes[0] = std::byte{9};
+    EXPECT_FALSE(decode(bytes));
+  }
+}
+
+}  // namespace
+}  // namespace fairway::transport::cuda

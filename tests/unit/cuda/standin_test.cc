@@ -1,0 +1,90 @@
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "support/cuda/device_memory.h"
+#include "transport/cuda/lender.h"
+
+// What is found out about pointers, and how allocations are lent, on the driver that stands in for CUDA's.
+namespace fairway::transport::cuda {
+namespace {
+
+class Lending : public testing::Test {
+ protected:
+  void SetUp() override { ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0); }
+  static MemoryDescription region(std::uint32_t slot, std::byte* address, std::uint64_t size) {
+    MemoryDescription memory;
+    memory.id = {slot, 1};
+    memory.address = address;
+    memory.size_bytes = size;
+    memory.kind = MemoryKind::device;
+    memory.access = Access::read;
+    return memory;
+  }
+};
+
+TEST_F(Lending, APointerSaysWhatItIs) {
+  support::DeviceMemory gpus;
+  std::byte* on_gpu = gpus.allocate(1 << 20, 1);
+  const Pointer pointer = look_at(gpus.driver(), on_gpu + 5000);
+  EXPECT_EQ(pointer.kind, MemoryKind::device);
+  EXPECT_EQ(pointer.device, 1);
+  EXPECT_EQ(pointer.base, reinterpret_cast<std::uint64_t>(on_gpu));
+  EXPECT_TRUE(pointer.ipc);
+  EXPECT_FALSE(pointer.file);
+  EXPECT_TRUE(look_at(gpus.driver(), gpus.map(2 << 20, 0, true)).file);
+  int ordinary = 0;
+  EXPECT_FALSE(look_at(gpus.driver(), &ordinary).kind);
+  gpus.free(on_gpu);
+}
+
+TEST_F(Lending, RegionsOfOneAllocationShareItsHandleUntilTheLastIsGone) {
+  support::DeviceMemory gpus;
+  const auto devices = std::make_shared<Devices>(sys::CudaDriver::open().value());
+  Lender lender(devices, {});
+  std::byte* bytes = gpus.allocate(1 << 20, 0);
+  const auto first = lender.lend(region(1, bytes, 4096));
+  const auto second = lender.lend(region(2, bytes + 8192, 4096));
+  ASSERT_TRUE(first && *first && second && *second);
+  EXPECT_EQ((*first)->identity, (*second)->identity);
+  EXPECT_EQ((*first)->handle, (*second)->handle);
+  EXPECT_EQ((*second)->offset, 8192u);
+  EXPECT_EQ(lender.device_of({2, 1}), 0);
+  lender.take_back({1, 1});
+  lender.take_back({2, 1});
+  EXPECT_EQ(lender.device_of({2, 1}), -1);
+  gpus.free(bytes);
+  std::byte* again = gpus.allocate(1 << 20, 0);  // perhaps at the same address
+  const auto third = lender.lend(region(3, again, 4096));
+  ASSERT_TRUE(third && *third);
+  EXPECT_NE((*third)->identity, (*first)->identity);
+  lender.take_back({3, 1});
+  gpus.free(again);
+}
+
+TEST_F(Lending, WhatLeavesItsAllocationOrIsNoGpusIsRefused) {
+  support::DeviceMemory gpus;
+  Lender lender(std::make_shared<Devices>(sys::CudaDriver::open().value()), {});
+  std::byte* bytes = gpus.allocate(1 << 20, 0);
+  EXPECT_EQ(lender.lend(region(1, bytes, (1 << 20) + 1)).status().code(), ErrorCode::out_of_range);
+  std::byte ordinary{};
+  EXPECT_EQ(lender.lend(region(1, &ordinary, 1)).status().code(), ErrorCode::invalid_argument);
+  const auto locked = lender.lend(region(2, gpus.map(2 << 20, 1, false), 4096));
+  ASSERT_TRUE(locked && *locked);
+  const auto handle = decode((*locked)->handle);
+  ASSERT_TRUE(handle);
+  EXPECT_EQ(handle->way, Way::none);
+  EXPECT_NE(handle->why, "");
+  lender.take_back({2, 1});
+  gpus.free(bytes);
+}
+
+TEST_F(Lending, WithoutADriverTheReasonIsSaid) {
+  const auto none = sys::CudaDriver::open("/nowhere/libcuda.so");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.status().code(), ErrorCode::unsupported);
+  EXPECT_NE(none.status().message().find("/nowhere/libcuda.so"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fairway::transport::cuda
