@@ -36,7 +36,7 @@ function(fairway_test name)
     math(EXPR guest_seconds "${T_TIMEOUT} - 60")
     add_test(NAME ${name}.guest COMMAND ${runner}/run_all $<TARGET_FILE:${name}> --seconds ${guest_seconds} ${T_GUEST})
     set_tests_properties(${name}.guest PROPERTIES LABELS rdma_vm TIMEOUT ${T_TIMEOUT} PROCESSORS 2 FIXTURES_SETUP ${name}
-      SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\] /")
+      SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\] guest of")
     set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR ${runner}/run_case)
     list(APPEND T_PROPERTIES FIXTURES_REQUIRED ${name})
   endif()
