@@ -95,7 +95,7 @@ int Side::connect(const Side& peer, ibv_qp_type kind) {
   if (const int error = ibv_modify_qp(pair_.get(), &to, fields); error != 0) return error;
 
   to.qp_state = IBV_QPS_RTS;
-  to.timeout = 14;
+  to.timeout = 18;   // 1 s: an emulated machine may have to wait that long for its processors
   to.retry_cnt = 6;  // the software device takes 7 for ever
   to.rnr_retry = 6;
   to.max_rd_atomic = 1;
