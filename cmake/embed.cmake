@@ -1,3 +1,3 @@
-# cmake -DFROM=file -DTO=file -P embed.cmake: a text as a C++ raw string literal.
+# cmake -DFROM=file -DFUNCTION=name -DTO=file.cc -P embed.cmake: a C++ source whose function gives the file's text.
 file(READ ${FROM} text)
-file(WRITE ${TO} "R\"text(${text})text\"\n")
+file(WRITE ${TO} "namespace fairway::transport::cuda {\nconst char* ${FUNCTION}() {\n  static constexpr char kText[] = R\"text(${text})text\";\n  return kText;\n}\n}\n")

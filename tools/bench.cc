@@ -31,7 +31,7 @@ struct Options {
   std::vector<std::string> via, paths, memories;
   std::vector<std::string> operations;
   std::vector<std::string> sizes;
-  std::uint64_t pages = 0;
+  std::uint64_t pages = 0, depth = 1;
   double seconds = 0.15;
   bool sleep = false, serve = false;
   std::string json, csv, svg;
@@ -70,6 +70,7 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
       plan.operations.push_back(operation);
   plan.settings.sleeping = options.sleep;
   plan.settings.pages = options.pages;
+  plan.settings.depth = options.depth;
   plan.settings.job_key = options.job_key;
   plan.seconds_per_row = options.seconds;
   const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
@@ -81,9 +82,9 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
 }
 
 Roof roof_of(const std::string& via, const std::string& from, const std::string& to) {
+  if (from.starts_with("gpu:") || to.starts_with("gpu:")) return Roof::device;
   if (via == "tcp") return Roof::sockets;
   if (via == "shm") return to == "shared" ? Roof::copies : Roof::attach;
-  static_cast<void>(from);
   return Roof::none;
 }
 
@@ -92,6 +93,7 @@ std::string name_of(Roof roof) {
     case Roof::copies: return "memcpy";
     case Roof::attach: return "process_vm";
     case Roof::sockets: return "socket loop";
+    case Roof::device: return "copy engine";
     case Roof::none: break;
   }
   return {};
@@ -129,7 +131,9 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
   const Meter meter(tool);
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
   for (const Case& one : cases)
-    roofs.push_back(options.address.empty() && !options.sleep ? open_roof(one.roof, plan.settings.most) : nullptr);
+    roofs.push_back(options.address.empty() && !options.sleep
+                        ? open_roof(one.roof, one.from, one.to, plan.settings.most)
+                        : nullptr);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Plan mine = plan;
     mine.settings.from = cases[i].from;
@@ -295,6 +299,10 @@ void add_common(CLI::App& command, Options& options) {
       ->check(CLI::IsMember({"write", "read", "send", "notify", "count"}));
   command.add_option("--pages", options.pages, "So many pages of that size in each request, scattered")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
+  command
+      .add_option("--depth", options.depth, "So many writes or reads on their way at once; the time is each one's part")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{64}))
+      ->capture_default_str();
   command.add_option("--seconds", options.seconds, "Measure each row at least so long")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
@@ -313,9 +321,12 @@ void add_bench(Tool& tool) {
                      "host:port of a `fairway bench --listen`; else a process is started here");
   command.add_option("--listen", options->listen, "Serve measuring processes at host:port, until interrupted");
   command.add_option("--key", options->job_key, "The job's key, the same at both ends; needed beyond loopback");
-  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared");
+  command.add_option(
+      "--from", options->from,
+      "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   command.add_option("--to", options->to, "Memory of the other process");
-  command.add_option("--via", options->via, "Force these transports, one after the other: shm,tcp")->delimiter(',');
+  command.add_option("--via", options->via, "Force these transports, one after the other: shm,cuda,tcp")
+      ->delimiter(',');
   command.add_flag("--serve", options->serve)->group("");
   add_common(command, *options);
   tool.on_run(command, [&tool, options] {
@@ -326,7 +337,9 @@ void add_bench(Tool& tool) {
       tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<Options>();
   compare.add_option("paths", compared->paths, "Transports: shm tcp")->required();
-  compare.add_option("--from", compared->from, "Memory of this process: host, host:numaN, shared");
+  compare.add_option(
+      "--from", compared->from,
+      "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   compare.add_option("--to", compared->to, "Memory of the other process");
   add_common(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
@@ -341,7 +354,7 @@ void add_bench(Tool& tool) {
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<Options>();
-  all.add_option("memories", pairs->memories, "Memories: host, host:numaN, shared (default: host shared)");
+  all.add_option("memories", pairs->memories, "Memories as for --from (default: host shared)");
   all.add_option("--via", pairs->via, "Force these transports")->delimiter(',');
   add_common(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });

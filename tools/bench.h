@@ -12,6 +12,7 @@
 //   bench_pattern   bytes that show where they belong
 //   bench_orders    what the measuring process asks of the other one
 //   bench_memory    memories by name
+//   bench_gpu       those of GPUs, and the roof there
 //   bench_peer      the other process
 //   bench_path      work done by Fairway
 //   bench_roof      the same work by the least that this machine needs for it
@@ -33,18 +34,22 @@ struct Settings {
   bool sleeping = false;    // both sides wait in the kernel; else both poll
   std::uint64_t most = 0;   // bytes of each memory
   std::uint64_t pages = 0;  // of one request; 0: one piece
+  std::uint64_t depth = 1;  // writes or reads on their way at once
   std::string from, to;     // memories
   std::string job_key;
   std::vector<std::string> via;  // transports; empty: as the engine chooses
 };
 
-// A number of rounds that are checked together. Round i works on bytes [i * size, (i + 1) * size).
+// A number of rounds that are checked together. Round i works on bytes [place * size, (place + 1) * size).
 struct Batch {
   Operation operation = Operation::write;
   std::uint64_t size = 0;
   std::uint64_t rounds = 0;
+  std::uint64_t places = 0;  // that the rounds walk over, again and again
   std::uint64_t pages = 0;
+  std::uint64_t depth = 1;
   std::uint64_t seed = 0;
+  [[nodiscard]] std::uint64_t place(std::uint64_t round) const { return round % places; }
 };
 
 // What a batch cost, on both sides together.
@@ -68,14 +73,14 @@ class Mover {
 // Work over Fairway with the process at `address`.
 Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken);
 // The roof of that path; null where none is known.
-enum class Roof : std::uint8_t { none, copies, attach, sockets };
-std::unique_ptr<Mover> open_roof(Roof roof, std::uint64_t most);
+enum class Roof : std::uint8_t { none, copies, attach, sockets, device };
+std::unique_ptr<Mover> open_roof(Roof roof, const std::string& from, const std::string& to, std::uint64_t most);
 
 struct Row {
   std::string path;  // "shm", "tcp"
   std::string from, to;
   Operation operation = Operation::write;
-  std::uint64_t size = 0, pages = 0, rounds = 0;
+  std::uint64_t size = 0, pages = 0, depth = 1, rounds = 0;
   double p50_us = 0, p99_us = 0;
   double bytes_per_second = 0;  // size / p50
   double peak_bytes_per_second = 0;

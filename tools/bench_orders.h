@@ -13,7 +13,7 @@ inline constexpr Timeout kPatience = std::chrono::seconds(30);
 // What the measuring process asks of the other one, and the answer, each one message.
 struct Order {
   enum class Kind : std::uint64_t { begin, end, leave } kind = Kind::begin;
-  std::uint64_t operation = 0, size = 0, rounds = 0, seed = 0;
+  std::uint64_t operation = 0, size = 0, rounds = 0, places = 1, seed = 0;
 };
 struct Answer {
   std::uint64_t error = 0;  // an ErrorCode
@@ -30,12 +30,5 @@ Status finish_hot(Engine& engine, const Result<TransferId>& id);
 RequestOptions to_poll();
 
 EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via);
-
-// Memory by name: "host" is ordinary, "host:numa1" ordinary on that node, "shared" from Engine::allocate.
-struct NamedMemory {
-  Region region;
-  std::shared_ptr<void> bytes;  // of ordinary memory
-};
-Result<NamedMemory> open_memory(Engine& engine, const std::string& name, std::uint64_t size, Access access);
 
 }  // namespace fairway::tool::bench

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "bench_memory.h"
 #include "bench_orders.h"
 #include "bench_pattern.h"
 
@@ -56,17 +57,15 @@ class Path final : public Mover {
   }
 
   bool does(const Batch& batch) const override {
-    return batch.pages == 0 || batch.operation == Operation::write || batch.operation == Operation::read;
+    return batch.pages == 0 ||
+           (batch.depth == 1 && (batch.operation == Operation::write || batch.operation == Operation::read));
   }
 
   Status begin(const Batch& batch) override {
     const std::uint64_t bytes = bytes_of(batch);
-    if (batch.operation == Operation::read) {
-      std::memset(back_.region.address, 0, bytes);
-    } else {
-      fill(from_.region.address, bytes, batch.seed);
-      std::memset(back_.region.address, 0, bytes);
-    }
+    if (batch.operation != Operation::read)
+      if (Status status = from_.fill(bytes, batch.seed); !status) return status;
+    if (Status status = back_.clear(bytes); !status) return status;
     if (index_.size() != batch.pages) index_ = shuffled(batch.pages);
     Order order = order_of(batch);
     if (Status status = say(order); !status) return status;
@@ -78,16 +77,13 @@ class Path final : public Mover {
   }
 
   Status once(const Batch& batch, std::uint64_t round) override {
-    const Slice from{from_.region.id, round * batch.size, batch.size};
-    const Slice back{back_.region.id, round * batch.size, batch.size};
-    const RemoteAddress there{target_.id, round * batch.size};
+    const std::uint64_t at = batch.place(round) * batch.size;
+    const Slice from{from_.region.id, at, batch.size};
+    const Slice back{back_.region.id, at, batch.size};
+    const RemoteAddress there{target_.id, at};
     switch (batch.operation) {
       case Operation::write:
-        if (batch.pages != 0) return end_of(engine_.write(peer_, pages(batch, round, from_.region.id), options()));
-        return end_of(engine_.write(peer_, Extent{from, there}, options()));
-      case Operation::read:
-        if (batch.pages != 0) return end_of(engine_.read(peer_, pages(batch, round, back_.region.id), options()));
-        return end_of(engine_.read(peer_, Extent{back, there}, options()));
+      case Operation::read: return move(batch, round);
       case Operation::send: {
         const auto answer = engine_.receive(peer_, kBackTag, back, options());
         if (!answer) return answer.status();
@@ -122,7 +118,11 @@ class Path final : public Mover {
     if (Status status = hear(there); !status) return status;
     const std::uint64_t bytes = bytes_of(batch);
     std::uint64_t wrong = there.wrong;
-    if (batch.operation != Operation::write) wrong += wrong_bytes(back_.region.address, bytes, batch.seed);
+    if (batch.operation != Operation::write) {
+      const auto missed = back_.wrong(bytes, batch.seed);
+      if (!missed) return missed.status();
+      wrong += *missed;
+    }
     if (wrong != 0)
       return Status(ErrorCode::checksum_mismatch,
                     fmt::format("{} of {} bytes are not where they belong after {} of {}: this is a bug of Fairway",
@@ -137,25 +137,44 @@ class Path final : public Mover {
 
  private:
   static std::uint64_t bytes_of(const Batch& batch) {
-    return batch.size * batch.rounds * std::max<std::uint64_t>(1, batch.pages);
+    return batch.size * batch.places * std::max<std::uint64_t>(1, batch.pages);
   }
   static Order order_of(const Batch& batch) {
     Order order;
     order.operation = static_cast<std::uint64_t>(batch.operation);
     order.size = batch.size;
-    order.rounds = batch.rounds * std::max<std::uint64_t>(1, batch.pages);
+    order.rounds = batch.rounds;
+    order.places = batch.places * std::max<std::uint64_t>(1, batch.pages);
     order.seed = batch.seed;
     return order;
   }
   RequestOptions options() const { return settings_.sleeping ? RequestOptions() : to_poll(); }
-  Status end_of(const Result<TransferId>& id) {
-    return settings_.sleeping ? finish(engine_, id) : finish_hot(engine_, id);
+
+  // `depth` of them at once, each at the next place.
+  Status move(const Batch& batch, std::uint64_t round) {
+    const bool write = batch.operation == Operation::write;
+    const RegionId local = write ? from_.region.id : back_.region.id;
+    started_.clear();
+    for (std::uint64_t i = 0; i < batch.depth; ++i) {
+      const std::uint64_t at = batch.place(round * batch.depth + i);
+      const Layout layout = batch.pages != 0
+                                ? Layout(pages(batch, at, local))
+                                : Layout(Extent{{local, at * batch.size, batch.size}, {target_.id, at * batch.size}});
+      const auto id = write ? engine_.write(peer_, layout, options()) : engine_.read(peer_, layout, options());
+      if (!id) return id.status();
+      started_.push_back(*id);
+    }
+    if (!settings_.sleeping)
+      return batch.depth == 1 ? finish_hot(engine_, started_.front()) : poll_for(static_cast<int>(batch.depth));
+    for (const TransferId id : started_)
+      if (Status status = finish(engine_, id); !status) return status;
+    return {};
   }
 
   // Each page to the place that it came from, so that what arrives can be checked.
-  Paged pages(const Batch& batch, std::uint64_t round, RegionId local) {
+  Paged pages(const Batch& batch, std::uint64_t place, RegionId local) {
     moved_.resize(index_.size());
-    for (std::size_t i = 0; i < index_.size(); ++i) moved_[i] = index_[i] + round * batch.pages;
+    for (std::size_t i = 0; i < index_.size(); ++i) moved_[i] = index_[i] + place * batch.pages;
     return Paged{local, target_.id, batch.size, batch.size, batch.size, moved_, moved_};
   }
 
@@ -218,6 +237,7 @@ class Path final : public Mover {
   RemoteRegion target_;
   Answer begun_;
   std::vector<std::uint64_t> index_, moved_;
+  std::vector<TransferId> started_;
   std::uint64_t counted_ = 0;  // before the batch
 };
 

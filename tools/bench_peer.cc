@@ -2,6 +2,7 @@
 #include <cstring>
 #include <optional>
 
+#include "bench_memory.h"
 #include "bench_orders.h"
 #include "bench_pattern.h"
 
@@ -32,7 +33,11 @@ class Server {
         answer.copied -= begun_.copied;
         answer.calls -= begun_.calls;
         const bool arrived_here = order.operation != static_cast<std::uint64_t>(Operation::read);
-        if (arrived_here) answer.wrong = wrong_bytes(memory_.region.address, order.size * order.rounds, order.seed);
+        if (arrived_here) {
+          const auto wrong = memory_.wrong(order.size * order.places, order.seed);
+          if (!wrong) return wrong.status();
+          answer.wrong = *wrong;
+        }
         if (Status status = say(answer); !status) return status;
       }
     }
@@ -53,7 +58,8 @@ class Server {
     hot_ = false;
     if (!status) return status;
     std::memcpy(&order, letters_.address, sizeof order);
-    if (order.size > options_.most || order.rounds > options_.most || order.size * order.rounds > options_.most)
+    if (order.size > options_.most || order.places == 0 || order.places > options_.most ||
+        order.size * order.places > options_.most)
       return {ErrorCode::out_of_range, "more is asked for than this process has memory"};
     return {};
   }
@@ -66,11 +72,9 @@ class Server {
   // Gets ready, says so, and takes part in the rounds.
   Status begin(const Order& order) {
     const auto operation = static_cast<Operation>(order.operation);
-    const std::uint64_t bytes = order.size * order.rounds;
-    if (operation == Operation::read)
-      fill(memory_.region.address, bytes, order.seed);
-    else
-      std::memset(memory_.region.address, 0, bytes);
+    const std::uint64_t bytes = order.size * order.places;
+    if (Status status = operation == Operation::read ? memory_.fill(bytes, order.seed) : memory_.clear(bytes); !status)
+      return status;
     counts_ = operation == Operation::count;
     counted_ = engine_.counter(kTold);
     if ((operation == Operation::notify || counts_) && !back_) {
@@ -82,16 +86,16 @@ class Server {
     hot_ = !options_.sleeping;
     for (std::uint64_t i = 0; i < order.rounds; ++i) {
       if (operation == Operation::notify || counts_)
-        if (Status status = answer_notification(order.size, i); !status) return status;
+        if (Status status = answer_notification(order, i); !status) return status;
       if (operation == Operation::send)
-        if (Status status = answer_message(order.size, i); !status) return status;
+        if (Status status = answer_message(order, i); !status) return status;
     }
     return {};
   }
 
   // Answers the round's notification by one of our own, whose completion is not waited for: the next round's comes
   // later.
-  Status answer_notification(std::uint64_t size, std::uint64_t round) {
+  Status answer_notification(const Order& order, std::uint64_t round) {
     std::array<Notification, 1> told;
     std::array<Completion, 1> done;
     const auto came = [&] {
@@ -110,14 +114,14 @@ class Server {
     RequestOptions options = hot_ ? to_poll() : RequestOptions();
     options.notify.kind = counts_ ? NotifyKind::counter : NotifyKind::event;
     options.notify.immediate = kTold;
-    const auto id =
-        engine_.write(peer_, Extent{{memory_.region.id, round * size, size}, {back_->id, round * size}}, options);
+    const std::uint64_t at = round % order.places * order.size;
+    const auto id = engine_.write(peer_, Extent{{memory_.region.id, at, order.size}, {back_->id, at}}, options);
     if (!id) return id.status();
     return hot_ ? Status() : finish(engine_, id);
   }
 
-  Status answer_message(std::uint64_t size, std::uint64_t round) {
-    const Slice place{memory_.region.id, round * size, size};
+  Status answer_message(const Order& order, std::uint64_t round) {
+    const Slice place{memory_.region.id, round % order.places * order.size, order.size};
     const auto options = hot_ ? to_poll() : RequestOptions();
     const auto in = engine_.receive(peer_, kThereTag, place, options);
     if (Status status = hot_ ? finish_hot(engine_, in) : finish(engine_, in); !status) return status;

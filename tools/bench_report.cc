@@ -64,6 +64,7 @@ std::vector<Field> fields(const Row& row) {
           {"operation", name_of(row.operation), true},
           {"bytes", fmt::format("{}", row.size)},
           {"pages", fmt::format("{}", row.pages)},
+          {"depth", fmt::format("{}", row.depth)},
           {"rounds", fmt::format("{}", row.rounds)},
           {"p50_us", fmt::format("{:.3f}", row.p50_us)},
           {"p99_us", fmt::format("{:.3f}", row.p99_us)},

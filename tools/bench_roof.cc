@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bench_gpu.h"
 #include "bench_pattern.h"
 
 // The same work by the least that this machine needs for it, with a helper process of its own: memcpy and a flag in
@@ -27,7 +27,7 @@ struct Shared {                                     // between the two processes
   alignas(64) std::atomic<std::uint64_t> back{0};   // and answered
 };
 struct Job {
-  std::uint64_t operation = 0, size = 0, rounds = 0, pages = 1;
+  std::uint64_t operation = 0, size = 0, rounds = 0, places = 1, pages = 1;
 };
 
 std::byte* map(std::uint64_t size, int flags) {
@@ -109,16 +109,17 @@ class RoofPath final : public Mover {
   }
 
   bool does(const Batch& batch) const override {
+    if (batch.depth != 1) return false;
     if (batch.pages != 0) return roof_ != Roof::sockets && moves(batch.operation);
     return roof_ != Roof::attach || moves(batch.operation);
   }
 
   Status begin(const Batch& batch) override {
     // As the measured path's memory was: written just now, each side's by itself.
-    fill(here_, batch.size * batch.rounds * std::max<std::uint64_t>(1, batch.pages), batch.seed);
+    fill(here_, batch.size * batch.places * std::max<std::uint64_t>(1, batch.pages), batch.seed);
     shared_->there.store(0);
     shared_->back.store(0);
-    const Job job{static_cast<std::uint64_t>(batch.operation), batch.size, batch.rounds,
+    const Job job{static_cast<std::uint64_t>(batch.operation), batch.size, batch.rounds, batch.places,
                   std::max<std::uint64_t>(1, batch.pages)};
     char ready = 0;
     if (::write(orders_[1], &job, sizeof job) != sizeof job || ::read(answers_[0], &ready, 1) != 1)
@@ -127,7 +128,7 @@ class RoofPath final : public Mover {
   }
 
   Status once(const Batch& batch, std::uint64_t round) override {
-    const std::uint64_t at = round * batch.size * std::max<std::uint64_t>(1, batch.pages);
+    const std::uint64_t at = batch.place(round) * batch.size * std::max<std::uint64_t>(1, batch.pages);
     const std::uint64_t size = batch.size;
     if (roof_ == Roof::sockets) return over_socket(batch.operation, at, size);
     const bool read = batch.operation == Operation::read;
@@ -179,11 +180,11 @@ class RoofPath final : public Mover {
     Job job;
     while (::read(orders_[0], &job, sizeof job) == sizeof job) {
       const auto operation = static_cast<Operation>(job.operation);
-      fill(there_, job.size * job.rounds * job.pages, 1);
+      fill(there_, job.size * job.places * job.pages, 1);
       if (::write(answers_[1], "r", 1) != 1) break;
       if (roof_ != Roof::sockets && moves(operation)) continue;
       for (std::uint64_t round = 0; round < job.rounds; ++round) {
-        const std::uint64_t at = round * job.size;
+        const std::uint64_t at = round % job.places * job.size;
         if (roof_ == Roof::sockets) {
           std::uint64_t word = 0;
           auto* bytes = reinterpret_cast<std::byte*>(&word);
@@ -218,8 +219,9 @@ class RoofPath final : public Mover {
 
 }  // namespace
 
-std::unique_ptr<Mover> open_roof(Roof roof, std::uint64_t most) {
+std::unique_ptr<Mover> open_roof(Roof roof, const std::string& from, const std::string& to, std::uint64_t most) {
   if (roof == Roof::none) return nullptr;
+  if (roof == Roof::device) return open_copy_roof(from, to, most);
   auto path = std::make_unique<RoofPath>(roof);
   if (!path->open(most)) return nullptr;
   return path;

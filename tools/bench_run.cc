@@ -13,14 +13,17 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kFootprint = 4 << 20;  // that a batch walks over, where its size leaves room for more than one
 
+constexpr std::uint64_t kGpuRounds = 16;
+
 struct Sampled {
   std::vector<double> us;
   Cost cost;
 };
 
-// Half of it is one way, of what goes there and back.
-double ways(Operation operation) {
-  return operation == Operation::write || operation == Operation::read ? 1 : 2;
+// Half of it is one way, of what goes there and back; of several on their way, each one's part.
+double ways(const Batch& batch) {
+  return batch.operation == Operation::write || batch.operation == Operation::read ? static_cast<double>(batch.depth)
+                                                                                   : 2;
 }
 
 Status sample(Mover& mover, const Batch& batch, Sampled& into) {
@@ -28,7 +31,7 @@ Status sample(Mover& mover, const Batch& batch, Sampled& into) {
   for (std::uint64_t round = 0; round < batch.rounds; ++round) {
     const auto start = Clock::now();
     if (Status status = mover.once(batch, round); !status) return status;
-    into.us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / ways(batch.operation));
+    into.us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / ways(batch));
   }
   const auto cost = mover.end(batch);
   if (!cost) return cost.status();
@@ -48,6 +51,7 @@ Row summarize(const Batch& batch, Sampled& ours, Sampled& roof) {
   row.operation = batch.operation;
   row.size = batch.size;
   row.pages = batch.pages;
+  row.depth = batch.depth;
   row.rounds = ours.us.size();
   std::sort(ours.us.begin(), ours.us.end());
   std::sort(roof.us.begin(), roof.us.end());
@@ -56,7 +60,7 @@ Row summarize(const Batch& batch, Sampled& ours, Sampled& roof) {
   const auto bytes = static_cast<double>(batch.size * std::max<std::uint64_t>(1, batch.pages));
   row.bytes_per_second = bytes / row.p50_us * 1e6;
   row.peak_bytes_per_second = bytes / ours.us.front() * 1e6;
-  const double moved = bytes * static_cast<double>(row.rounds) * ways(batch.operation);
+  const double moved = bytes * static_cast<double>(row.rounds) * ways(batch);
   row.cpu_seconds_per_gib = ours.cost.cpu_seconds / moved * (1 << 30);
   row.copies_per_byte = ours.cost.copied_bytes / moved;
   row.calls_per_round = ours.cost.system_calls / static_cast<double>(row.rounds);
@@ -86,9 +90,14 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       batch.operation = operation;
       batch.size = size;
       batch.pages = plan.settings.pages;
+      batch.depth = plan.settings.depth;
       const std::uint64_t round_bytes = size * std::max<std::uint64_t>(1, batch.pages);
+      if (batch.depth > 1 && operation != Operation::write && operation != Operation::read) continue;
       if (!ours.does(batch) || round_bytes > plan.settings.most) continue;
-      batch.rounds = std::clamp<std::uint64_t>(kFootprint / round_bytes, 1, 1000);
+      batch.places = std::clamp<std::uint64_t>(kFootprint / round_bytes, 1, 1000);
+      // A GPU that waits for the check of what arrived lowers its clocks: it gets something to do first.
+      const bool gpu = plan.settings.from.starts_with("gpu:") || plan.settings.to.starts_with("gpu:");
+      batch.rounds = gpu ? std::max(batch.places, kGpuRounds) : batch.places;
       progress(fmt::format("{} {} {}", path, name_of(operation), size_text(size)));
       const bool with_roof = roof != nullptr && roof->does(batch);
       Sampled it, least, warm;

@@ -6,6 +6,7 @@
 #include "render/matrix.h"
 #include "render/summary.h"
 #include "render/tree_text.h"
+#include "sys/cuda.h"
 
 namespace fairway::tool {
 namespace {
@@ -16,6 +17,15 @@ struct TopoOptions {
   bool matrix = false;
   PictureFiles pictures;
 };
+
+// Whether Fairway moves GPU memory on this machine, and why not.
+std::string cuda_line() {
+  const auto driver = sys::CudaDriver::open();
+  if (!driver) return "cuda     off: " + driver.status().message() + "\n";
+  const int version = (*driver)->version();
+  return "cuda     on: " + std::to_string((*driver)->devices()) + " GPUs, a driver of CUDA " +
+         std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10) + "\n";
+}
 
 Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
   if (static_cast<int>(options.json) + static_cast<int>(options.tree) + static_cast<int>(options.matrix) > 1) {
@@ -48,7 +58,8 @@ Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
     return report ? tool.print(report.value()) : tool.fail(report.status());
   }
   if (!is_one) return tool.print(render::overview(fabric, style));
-  return tool.print(render::overview(fabric.machines[0], expect_rates(fabric.machines[0]), style));
+  return tool.print(render::overview(fabric.machines[0], expect_rates(fabric.machines[0]), style) +
+                    (input.from.empty() ? "\n" + cuda_line() : ""));
 }
 
 }  // namespace

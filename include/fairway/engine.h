@@ -111,6 +111,10 @@ class FAIRWAY_API Engine {
   // ---- completion ----
   // Of a transfer with Deliver::to_wait: its completion, once; not_found afterwards. timed_out: it goes on.
   Result<Completion> wait(TransferId id, Timeout timeout = kForever);
+  // What is put into the CUDA stream (cudaStream_t, not the default one) from now on starts once the transfer has
+  // completed, well or not; the host waits for nothing. Somebody must still make progress and collect the completion.
+  // unsupported without the transport cuda.
+  Status stream_wait(TransferId id, void* stream);
   // Completions of transfers with Deliver::to_poll; with Progress::caller also moves the bytes. The count stored.
   std::size_t poll(std::span<Completion> completions);
   // Readable when poll, poll_notifications or poll_peer_events may have something (with Progress::caller: when poll()

@@ -24,7 +24,7 @@ constexpr bool includes(Access granted, Access needed) {
   return (static_cast<std::uint8_t>(granted) & static_cast<std::uint8_t>(needed)) == static_cast<std::uint8_t>(needed);
 }
 
-// What is known of memory beside its address.
+// What is known of memory beside its address. A GPU's and pinned memory is found out by asking the driver.
 struct MemorySource {
   MemoryKind kind = MemoryKind::host;
   // The file whose pages it is (memfd_create, MAP_SHARED), so that peers of this host can map it and copy once; -1:

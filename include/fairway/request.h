@@ -55,7 +55,9 @@ struct Notify {
   NotifyKind kind = NotifyKind::none;
   std::uint32_t immediate = 0;
   std::span<const std::byte> message;  // event only: at most kMaxNotifyMessage bytes, copied when submitted
-  RemoteAddress signal;                // signal only: 8-byte aligned, region with Access::atomic
+  // Signal only: 8-byte aligned, region with Access::atomic. In a device's memory, where a kernel may wait for it, it
+  // can be set and not added to, and the region grants Access::write too.
+  RemoteAddress signal;
   std::uint64_t signal_value = 0;
   bool signal_add = false;  // false: set
 };
@@ -83,6 +85,10 @@ struct RequestOptions {
   TransferId after;                       // start only once this one is visible at its target
   std::chrono::microseconds deadline{0};  // 0: none. Past it the transfer fails with deadline_exceeded, once fenced
   bool checksum = false;                  // compare a CRC-32C of what was read and what landed, end to end
+  // A CUDA event (cudaEvent_t) that the caller has recorded: no byte is read or written before it, and the host waits for
+  // nothing. write and read only, over a transport with streams (cuda). It must live until the transfer completes.
+  // While it has not come the transfer cannot be stopped: deadline and cancel end it afterwards.
+  void* start_after = nullptr;
   Priority priority = Priority::normal;   // among transfers of one peer that wait for queue space
   Deliver deliver = Deliver::to_wait;
   CompletionCallback callback = nullptr;  // with Deliver::to_callback

@@ -16,6 +16,7 @@ struct OwnedRuntime {
 };
 
 constexpr std::uint32_t kMostNotifications = 8192;
+constexpr Time kAnswer = 100 * kMillisecond;  // control answers at a deadline, and this is how long that may take
 
 Status check_options(const EngineOptions& options) {
   const auto positive = [](std::uint64_t value, const char* name) {
@@ -172,14 +173,15 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
   const Time until = state.deadline(timeout);
   std::string target(address);
   const std::uint64_t token = state.next_token.fetch_add(1, std::memory_order_relaxed);
-  const auto run = [&](auto start) {  // one question to control, and its answer
+  // One question to control, and its answer, which says more than that none came.
+  const auto run = [&](auto start) {
     {
       std::lock_guard lock(state.mutex);
       state.pending[token] = {};
     }
     State::Pending answer;
     answer.status = start();
-    if (answer.status.is_ok() && !state.wait_until(until, [&] {
+    if (answer.status.is_ok() && !state.wait_until(after(until, kAnswer), [&] {
           std::lock_guard lock(state.mutex);
           return state.pending[token].done;
         }))
@@ -226,8 +228,11 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
            info->state == engine::PeerTable::State::down;
   });
   if (!decided) return Status(ErrorCode::timed_out, "connected, but no link came up in time").with_peer(target);
-  if (!failure) return failure;
-  return peer;
+  if (failure) return peer;
+  // What a transport lacked, a port or an address, may be there next time: a session without a link would only repeat
+  // what was said when it began.
+  if (peer && failure.code() == ErrorCode::unsupported) state.drop(connected.session, failure);
+  return failure;
 }
 
 Status Engine::disconnect(PeerId peer) {

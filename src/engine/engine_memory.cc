@@ -17,9 +17,6 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   if (address == nullptr || size_bytes == 0)
     return Status(ErrorCode::invalid_argument, "a region needs an address and at least one byte");
   const MemoryKind kind = state.kind_of(address, source.kind);
-  if (!reached_by_cpu(kind) && includes(access, Access::atomic))
-    return Status(ErrorCode::unsupported,
-                  "atomics on a device's memory: no agent executes them yet; register it without Access::atomic");
   if (includes(access, Access::atomic) && reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint64_t) != 0)
     return Status(ErrorCode::invalid_argument, "a region with Access::atomic starts at a multiple of 8 bytes");
   const auto id = state.regions.add(static_cast<std::byte*>(address), size_bytes, kind, access);

@@ -40,6 +40,11 @@ Status Engine::State::check(const Request& request) const {
     if (code == ErrorCode::ok && wanted.checksum && !reached_by_cpu(out.kind)) return no_checksum();
     return code == ErrorCode::ok ? Status() : Status(code, refusal(code, "remote"));
   };
+  const auto in_device = [&](const RemoteAddress& place) {
+    transport::RegionTable::Resolved out;
+    return remotes.resolve({place.region.slot, place.region.generation}, 0, 0, Access::none, out) == ErrorCode::ok &&
+           !reached_by_cpu(out.kind);
+  };
   if (wanted.deliver == Deliver::to_callback && wanted.callback == nullptr)
     return {ErrorCode::invalid_argument, "Deliver::to_callback without a callback"};
   if (wanted.notify.message.size() > kMaxNotifyMessage)
@@ -51,10 +56,18 @@ Status Engine::State::check(const Request& request) const {
     if (wanted.notify.signal.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "a signal's offset is a multiple of 8 bytes"};
     if (Status status = remote_ok(wanted.notify.signal, sizeof(std::uint64_t), Access::atomic); !status) return status;
+    if (in_device(wanted.notify.signal) &&
+        (wanted.notify.signal_add || !remote_ok(wanted.notify.signal, sizeof(std::uint64_t), Access::write)))
+      return {ErrorCode::unsupported,
+              "a signal in a device's memory can be set, not added to, and its region grants Access::write too"};
   }
+  if (wanted.start_after != nullptr && request.operation != Operation::write && request.operation != Operation::read)
+    return {ErrorCode::invalid_argument, "start_after goes with write and read alone"};
   if (engine::is_atomic(request.operation)) {
     if (request.target.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "an atomic's offset is a multiple of 8 bytes"};
+    if (in_device(request.target))
+      return {ErrorCode::unsupported, "no agent executes atomics on a device's memory; a signal can be set there"};
     return remote_ok(request.target, sizeof(std::uint64_t), Access::atomic);
   }
   if (Status status = engine::check_layout(request.layout); !status) return status;
@@ -170,6 +183,22 @@ Result<Completion> Engine::wait(TransferId id, Timeout timeout) {
     const std::uint32_t seen = engine::TransferTable::pack(id.generation, engine::Stage::active);
     state.wait(state.transfers[id.slot].word, seen, until);
   }
+}
+
+Status Engine::stream_wait(TransferId id, void* stream) {
+  State& state = *state_;
+  if (state.closed()) return {ErrorCode::closed, "the engine is closed"};
+  Status refused(ErrorCode::unsupported, "no transport in use here has streams: a CUDA stream needs the transport cuda");
+  for (const auto& transport : state.workers.front()->transports()) {
+    auto gate = transport->hold_stream(stream);
+    if (!gate && gate.status().code() == ErrorCode::unsupported) continue;
+    if (!gate) return gate.status();
+    if (id.slot >= state.transfers.capacity()) return {};  // none such: the gate opens as it goes
+    state.worker_of(state.transfers[id.slot].peer.load(std::memory_order_relaxed))
+        .post([id, held = *gate](engine::Worker& owner) { owner.when_ended(id, [held](bool) { held->open(); }); });
+    return {};
+  }
+  return refused;
 }
 
 std::size_t Engine::poll(std::span<Completion> completions) {

@@ -80,6 +80,27 @@ std::uint64_t total_bytes(const Layout& layout) {
 Block block_at(const Layout& layout, std::uint64_t index) {
   return std::visit(At{index}, layout);
 }
+std::uint64_t first_outside(const Layout& layout, std::uint64_t block, std::uint64_t count, std::uint64_t local_size,
+                            std::uint64_t remote_size) {
+  const auto lies = [](std::uint64_t at, std::uint64_t length, std::uint64_t size) {
+    return at <= size && length <= size - at;
+  };
+  if (const auto* paged = std::get_if<Paged>(&layout)) {  // the largest index that fits is found once
+    const auto most = [&](std::uint64_t size, std::uint64_t unit) {
+      return unit == 0 ? ~std::uint64_t{0} : (size - paged->page_bytes) / unit;
+    };
+    if (paged->page_bytes > local_size || paged->page_bytes > remote_size) return block;
+    const std::uint64_t here = most(local_size, paged->local_unit), there = most(remote_size, paged->remote_unit);
+    for (std::uint64_t i = block; i < block + count; ++i)
+      if (paged->local_index[i] > here || paged->remote_index[i] > there) return i;
+    return block + count;
+  }
+  for (std::uint64_t i = block; i < block + count; ++i) {
+    const Block at = block_at(layout, i);
+    if (!lies(at.local_offset, at.length, local_size) || !lies(at.remote_offset, at.length, remote_size)) return i;
+  }
+  return block + count;
+}
 bool is_regular(const Layout& layout) {
   return std::holds_alternative<Strided>(layout) || std::holds_alternative<Paged>(layout);
 }

@@ -22,6 +22,9 @@ std::uint64_t total_bytes(const Layout& layout);
 Block block_at(const Layout& layout, std::uint64_t index);
 // All blocks have the same length and regions: one slice may carry several of them where a link takes the shape
 // natively.
+// Of [block, block + count), the first that leaves regions of these sizes; block + count: none does.
+std::uint64_t first_outside(const Layout& layout, std::uint64_t block, std::uint64_t count, std::uint64_t local_size,
+                            std::uint64_t remote_size);
 bool is_regular(const Layout& layout);
 
 // What can be said without touching the caller's arrays: arrays of one length, no zero page size with pages, no

@@ -41,6 +41,7 @@ struct Link {
   std::uint32_t in_flight = 0;  // slices
   std::uint64_t queued_bytes = 0;
   std::uint64_t immediates_posted = 0;
+  std::uint32_t waits_for_streams = 0;  // of these, as long as the caller's own work takes
   Time last_progress = 0;  // of a slice, while some are in flight
   bool full = false;       // took fewer than offered; until it makes progress
 

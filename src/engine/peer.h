@@ -140,6 +140,7 @@ class Peer {
   bool post_transfers();
   Turn move(std::uint32_t slot);
   bool take_credit(Transfer& t);
+  bool waits_for_link(Transfer& t);
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   Status fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport);
@@ -161,6 +162,7 @@ class Peer {
   bool request_flush(std::uint32_t slot);
   bool request_sum(std::uint32_t slot);
   bool request_signal(std::uint32_t slot);
+  bool signals_a_device(std::uint32_t slot);
   std::uint32_t begin_request(std::uint32_t slot, RecordType type, RemoteRegionId region, std::uint32_t& record);
   void on_reply(std::span<const std::byte> body);
   void continue_requests();

@@ -13,6 +13,8 @@ namespace fairway::engine {
 void Peer::leave_link(const SliceEntry& entry) {
   Link& link = links_[entry.link];
   --link.in_flight;
+  if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr)
+    --link.waits_for_streams;
   link.queued_bytes -= std::min(link.queued_bytes, entry.piece.bytes());
   link.last_progress = worker_.now();
   link.full = false;
@@ -119,7 +121,7 @@ void Peer::piece_done(std::uint32_t token, std::uint64_t value) {
   worker_.slices().release(token);
   Transfer& t = transfer(entry.owner);
   --t.pieces_out;
-  t.bytes_done += entry.piece.bytes();
+  if (!t.signals) t.bytes_done += entry.piece.bytes();
   if (is_atomic(t.request.operation)) t.completion.old_value = value;
   if (t.pieces_out > 0) return;
   if (t.phase == Phase::draining) return drained(entry.owner);
@@ -174,6 +176,7 @@ void Peer::notify(std::uint32_t slot) {
   switch (notify.kind) {
     case NotifyKind::none: return finish(slot, {});
     case NotifyKind::signal:
+      if (signals_a_device(slot)) return;
       if (!request_signal(slot)) wants_request_.push_back(slot);
       return;
     case NotifyKind::counter:
@@ -189,6 +192,31 @@ void Peer::notify(std::uint32_t slot) {
       return send_record(record, writer, slot);
     }
   }
+}
+
+// No CPU reaches a device's memory: there the word is written like bytes, now that all others are there.
+bool Peer::signals_a_device(std::uint32_t slot) {
+  Transfer& t = transfer(slot);
+  const Notify wanted = t.request.options.notify;
+  transport::RegionTable::Resolved target;
+  const RemoteRegionId region = wanted.signal.region;
+  if (worker_.services().remotes.resolve({region.slot, region.generation}, 0, 0, Access::none, target) !=
+          ErrorCode::ok ||
+      reached_by_cpu(target.kind))
+    return false;
+  t.request.operation = Operation::write;
+  t.request.layout = Extent{worker_.signal_word(slot, wanted.signal_value), wanted.signal};
+  t.request.options.notify.kind = NotifyKind::none;
+  t.request.options.checksum = false;
+  t.request.options.start_after = nullptr;
+  t.signals = true;
+  t.blocks = 1;
+  t.cursor = {};
+  t.route = {};
+  t.phase = Phase::queued;
+  push(queue_of(t), slot);
+  worker_.again();
+  return true;
 }
 
 // ---- the end ----

@@ -193,7 +193,7 @@ Time Peer::link_timers(Time now) {
       if (link.proof_step < 2) next = std::min(next, after(now, kMillisecond));  // its slice may have found no room
       next = std::min({next, link.proof_deadline, link.proof_step == 2 ? link.proof_again : kNever});
     }
-    if (link.is_up() && link.in_flight > 0) {
+    if (link.is_up() && link.in_flight > link.waits_for_streams) {
       const Time limit = after(link.last_progress, bound);
       if (limit <= now)
         close_link(i, {ErrorCode::link_failed, "no slice completed within the peer timeout"});

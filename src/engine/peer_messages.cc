@@ -43,8 +43,8 @@ bool Peer::announce_sends() {
     const std::size_t eager_limit = record_limit();
     const Slice& from = std::get<Extent>(t.request.layout).local;
     transport::RegionTable::Resolved local;
-    const bool found = worker_.services().regions.resolve(from.region, from.offset, from.length, Access::none, local) ==
-                       ErrorCode::ok;
+    const bool found =
+        worker_.services().regions.resolve(from.region, from.offset, from.length, Access::none, local) == ErrorCode::ok;
     const bool eager = t.total <= eager_limit && !(t.request.options.checksum && t.total > 0) &&
                        (t.total == 0 || reached_by_cpu(local.kind));
     const std::uint32_t cost = cost_of(t.total, eager);

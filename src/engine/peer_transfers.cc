@@ -141,7 +141,25 @@ Route Peer::route_for(const Request& request) const {
   std::array<LinkView, kMaxLinks> views;
   for (std::size_t i = 0; i < links_.size(); ++i) views[i] = links_[i].view();
   const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
-  return route({op_of(request.operation), bytes, memory_kinds(request)}, std::span(views.data(), links_.size()));
+  return route({op_of(request.operation), bytes, memory_kinds(request), request.options.start_after != nullptr}, std::span(views.data(), links_.size()));
+}
+
+// No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
+// silent.
+bool Peer::waits_for_link(Transfer& t) {
+  std::array<LinkView, kMaxLinks> all;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    all[i] = links_[i].view();
+    all[i].usable = true;
+  }
+  const RouteRequest wanted{op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr};
+  if (connecting_.empty() && route(wanted, std::span(all.data(), links_.size())).method == Method::none) return false;
+  if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
+  const Time limit =
+      after(t.unroutable_since, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
+  if (limit <= worker_.now()) return false;
+  worker_.wake_at(limit);
+  return true;
 }
 
 std::uint8_t Peer::memory_kinds(const Request& request) const {
@@ -202,11 +220,12 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (!take_credit(t)) return Turn::no_credit;
   const std::span<LinkView> views(views_.data(), links_.size());
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    t.route = route({op_of(t.request.operation), t.total, memory_kinds(t.request)}, views);
+    t.route = route({op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr}, views);
     t.route_version = route_version_;
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });
       if (!ready) return Turn::no_room;  // a link may come; link_timers() ends the wait
+      if (waits_for_link(t)) return Turn::no_credit;
       fail(slot, Status(ErrorCode::unsupported, "no link to the peer can do this operation or carry it by messages")
                      .with_peer(text()));
       return Turn::failed;
@@ -265,6 +284,7 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   link.queued_bytes += piece.bytes();
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
+  if (slice.start_after != nullptr) ++link.waits_for_streams;
   t.needs_flush |= slice.op == transport::Op::write && link.capabilities->completion != transport::Meaning::visible;
   ++slices_out_;
   worker_.stage(link.transport, slice);
@@ -299,13 +319,21 @@ Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice
     slice.local = local.address;
     return Status();
   };
-  for (std::uint32_t i = 1; i < piece.count; ++i)
-    if (Status status = check(block_at(t.request.layout, piece.block + i)); !status) return status;
   const Block first = block_at(t.request.layout, piece.block);
   if (Status status = check(first); !status) return status;
+  if (piece.count > 1) {  // of one pair of regions, whose access the first has shown
+    const auto local = services.regions.find(first.local);
+    const auto remote = services.remotes.find({first.remote.slot, first.remote.generation});
+    if (!local || !remote) return {ErrorCode::revoked, "a region was deregistered or released"};
+    const std::uint64_t bad =
+        first_outside(t.request.layout, piece.block, piece.count, local->size_bytes, remote->size_bytes);
+    if (bad != piece.block + piece.count)
+      return {ErrorCode::out_of_range, "block " + std::to_string(bad) + " lies outside its regions"};
+  }
   const auto handle = worker_.remote_handle(*this, first.remote, transport);
   if (!handle) return handle.status();
   slice.local_handle = worker_.local_handle(first.local, transport);
+  slice.start_after = t.request.options.start_after;
   slice.remote_handle = *handle;
   slice.remote_offset = first.remote_offset + piece.offset;
   slice.length = piece.length;

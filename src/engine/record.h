@@ -18,7 +18,7 @@
 namespace fairway::engine {
 
 inline constexpr std::size_t kRecordBytes = transport::kMessageBytes;  // header and body
-inline constexpr std::size_t kRecordHeader = 5;     // sequence, type
+inline constexpr std::size_t kRecordHeader = 5;                        // sequence, type
 inline constexpr std::uint32_t kRecordWindow = 64;  // sent and not yet known to have arrived, per peer
 // How far a record may be ahead of the lowest one that the receiver has looked at. A record has arrived once it waits
 // at its link; with many links others overtake it there, as many as one poll of every other link brings.

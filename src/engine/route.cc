@@ -23,7 +23,7 @@ double finish(const LinkView& link, std::uint64_t bytes) {
 Route route(const RouteRequest& request, std::span<const LinkView> links) {
   Route choice;
   std::uint64_t best_rate = 0;
-  const bool by_cpu = (request.memory_kinds >> static_cast<unsigned>(MemoryKind::device) & 1) == 0;
+  const bool by_cpu = !request.stream_ordered && (request.memory_kinds >> static_cast<unsigned>(MemoryKind::device) & 1) == 0;
   for (const transport::Op wanted : {request.op, transport::Op::message}) {
     if (wanted != request.op && !by_cpu) continue;  // neither engine's CPU reaches a device's memory
     std::uint16_t best_rank = 0xffff;
@@ -32,6 +32,7 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
       if (!link.usable || !can(*link.capabilities, wanted)) continue;
       if (wanted == request.op && (link.capabilities->memory_kinds & request.memory_kinds) != request.memory_kinds)
         continue;
+      if (request.stream_ordered && !link.capabilities->stream_ordered) continue;
       if (link.rank > best_rank) continue;
       if (link.rank < best_rank) {
         best_rank = link.rank;

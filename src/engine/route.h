@@ -25,6 +25,7 @@ struct RouteRequest {
   transport::Op op = transport::Op::write;
   std::uint64_t bytes = 0;
   std::uint8_t memory_kinds = 1;  // bits of both sides' MemoryKind
+  bool stream_ordered = false;    // it waits for an event of a stream
 };
 
 enum class Method : std::uint8_t {

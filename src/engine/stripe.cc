@@ -9,11 +9,12 @@ namespace {
 constexpr int kNoLink = -1;
 
 // The link with room that would finish `bytes` more first; the best ranked of equals.
-int first_to_finish(const Route& route, std::span<const LinkView> links, std::uint64_t bytes) {
+int first_to_finish(const Route& route, std::span<const LinkView> links, std::uint64_t left) {
   int best = kNoLink;
   double best_time = 0;
   for (const std::uint8_t i : route.chosen()) {
     if (links[i].room == 0) continue;
+    const std::uint64_t bytes = std::min(left, links[i].capabilities->piece_bytes);
     const double time = static_cast<double>(links[i].queued_bytes + bytes) / static_cast<double>(rate_of(links[i]));
     if (best != kNoLink && time >= best_time) continue;
     best = i;
@@ -26,8 +27,8 @@ std::uint32_t blocks_per_piece(const Layout& layout, const transport::Capabiliti
                                std::uint64_t length) {
   const auto shape = std::holds_alternative<Strided>(layout) ? transport::Shape::strided : transport::Shape::indexed;
   if (!is_regular(layout) || length == 0 || (capabilities.shapes & static_cast<std::uint8_t>(shape)) == 0) return 1;
-  const std::uint64_t most = std::min(kMaxPiece, capabilities.max_slice_bytes);
-  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(most / length, 1, 1024));
+  const std::uint64_t most = std::min(capabilities.piece_bytes, capabilities.max_slice_bytes);
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(most / length, 1, capabilities.piece_blocks));
 }
 
 }  // namespace
@@ -42,7 +43,7 @@ std::size_t stripe(const Layout& layout, std::uint64_t blocks, Cursor& cursor, c
       continue;
     }
     const std::uint64_t left = length - cursor.offset;
-    const int index = first_to_finish(route, links, std::min(left, kMaxPiece));
+    const int index = first_to_finish(route, links, left);
     if (index == kNoLink) break;
     LinkView& link = links[static_cast<std::size_t>(index)];
     Piece& piece = out[filled++];
@@ -50,7 +51,7 @@ std::size_t stripe(const Layout& layout, std::uint64_t blocks, Cursor& cursor, c
     if (route.method == Method::by_messages) {
       piece.length = std::min(left, max_message_payload);
     } else {
-      piece.length = std::min({left, kMaxPiece, link.capabilities->max_slice_bytes});
+      piece.length = std::min({left, link.capabilities->piece_bytes, link.capabilities->max_slice_bytes});
       if (piece.offset == 0 && piece.length == length)
         piece.count = static_cast<std::uint32_t>(
             std::min<std::uint64_t>(blocks - cursor.block, blocks_per_piece(layout, *link.capabilities, length)));

@@ -26,9 +26,6 @@ struct Piece {
   [[nodiscard]] std::uint64_t bytes() const { return length * count; }
 };
 
-// No piece is larger, so that a fence or a cancel never waits for more than one of them per link.
-inline constexpr std::uint64_t kMaxPiece = 1024 * 1024;
-
 // Pure. Cuts the layout from `cursor` on into at most out.size() pieces, each for the chosen link that would finish it
 // first, as long as some link has room; advances the cursor past what was cut. Also counts the pieces into `links`
 // (room, queued_bytes), so that calls can follow each other. Empty blocks give no piece.

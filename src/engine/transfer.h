@@ -64,9 +64,11 @@ struct Transfer {
   std::uint64_t blocks = 0;
   Time submitted = 0;
   Time deadline = kNever;
+  Time unroutable_since = kNever;  // no link that is ready can do it
 
   // The worker's.
   Phase phase = Phase::waiting;
+  bool signals = false;  // its bytes are there; a word in a device's memory is being written
   bool credit_taken = false;
   bool immediate_sent = false;  // the notification rides on the slice
   Cursor cursor;

@@ -91,6 +91,8 @@ class Worker final : public Stepper {
   Time step(Time now) override;
   bool prepare_sleep() override;
 
+  void when_ended(TransferId id, std::function<void(bool ok)> answer);  // at once when it has, or was never
+
   void add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info);
   void peer_down(PeerId id, const Status& reason);
   Peer* peer(std::uint32_t slot);
@@ -135,6 +137,7 @@ class Worker final : public Stepper {
   [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
   std::byte* scratch() { return scratch_.get(); }
   [[nodiscard]] RegionId scratch_region() const { return scratch_region_; }
+  Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
   Description describe(RegionId id) const;
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
   void wake_at(Time time) { next_timer_ = std::min(next_timer_, time); }
@@ -185,7 +188,12 @@ class Worker final : public Stepper {
   Peer* peer_by_index(transport::PeerIndex index);
   void reap_peers();
   void continue_removals();
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  using OwnMemory = std::unique_ptr<std::byte[], Free>;
   void register_scratch();
+  RegionId register_own(OwnMemory& memory, std::size_t size, Access access);
 
   const std::uint16_t index_;
   Services& services_;
@@ -227,11 +235,9 @@ class Worker final : public Stepper {
   std::vector<Remote> remotes_;                             // by remote region slot
   std::unordered_map<std::uint64_t, std::uint32_t> known_;  // place_of() -> slot, of the latest region there
   std::vector<Removal> removals_;
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  std::unique_ptr<std::byte[], Free> scratch_;
-  RegionId scratch_region_;
+  OwnMemory scratch_;
+  OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory
+  RegionId scratch_region_, signals_region_;
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;

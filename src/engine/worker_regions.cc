@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "engine/worker.h"
 
@@ -8,23 +9,34 @@ namespace fairway::engine {
 
 void Worker::register_scratch() {
   // Per peer and link: what peers write to prove a link, what we send, what we read back. Touched only where used.
-  const std::size_t size = services_.peers.capacity() * kMaxLinks * 3 * kProofBytes;
-  scratch_.reset(static_cast<std::byte*>(std::calloc(size, 1)));
-  if (scratch_ == nullptr) return;
-  auto id = services_.regions.add(scratch_.get(), size, MemoryKind::host, Access::read | Access::write);
-  if (!id) return;
-  scratch_region_ = *id;
+  scratch_region_ =
+      register_own(scratch_, services_.peers.capacity() * kMaxLinks * 3 * kProofBytes, Access::read | Access::write);
+  signals_region_ = register_own(signals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
+}
+
+RegionId Worker::register_own(OwnMemory& memory, std::size_t size, Access access) {
+  memory.reset(static_cast<std::byte*>(std::calloc(size, 1)));
+  if (memory == nullptr) return {};
+  const auto id = services_.regions.add(memory.get(), size, MemoryKind::host, access);
+  if (!id) return {};
   std::vector<std::uint64_t> handles;
   for (const auto& transport : transports_) {
-    transport::MemoryDescription memory;
-    memory.id = *id;
-    memory.address = scratch_.get();
-    memory.size_bytes = size;
-    memory.access = Access::read | Access::write;
-    auto registered = transport->register_memory(memory);
+    transport::MemoryDescription description;
+    description.id = *id;
+    description.address = memory.get();
+    description.size_bytes = size;
+    description.access = access;
+    auto registered = transport->register_memory(description);
     handles.push_back(registered ? registered->handle : kNotRegistered);
   }
   locals_[id->slot].handles = std::move(handles);
+  return *id;
+}
+
+Slice Worker::signal_word(std::uint32_t slot, std::uint64_t value) {
+  const std::uint64_t offset = slot * sizeof value;
+  std::memcpy(signals_.get() + offset, &value, sizeof value);
+  return {signals_region_, offset, sizeof value};
 }
 
 void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file) {
@@ -84,8 +96,8 @@ void Worker::continue_removals() {
     auto& handles = locals_[removal.id.slot].handles;
     if (!removal.posted) {
       removal.posted = true;
-      removal.transports_left =
-          static_cast<std::uint32_t>(handles.size() - static_cast<std::size_t>(std::count(handles.begin(), handles.end(), kNotRegistered)));
+      removal.transports_left = static_cast<std::uint32_t>(
+          handles.size() - static_cast<std::size_t>(std::count(handles.begin(), handles.end(), kNotRegistered)));
       for (std::uint16_t t = 0; t < handles.size(); ++t)
         if (handles[t] != kNotRegistered) transports_[t]->deregister(handles[t]);
       again();
@@ -119,8 +131,7 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
   // A device's memory takes milliseconds to be reached, so that begins now; what fails here is told by the first use.
   if (!reached_by_cpu(description.kind))
     for (std::uint16_t t = 0; t < transports_.size(); ++t)
-      if (reaches(*transports_[t], description.kind))
-        (void)remote_handle(peer, {bounds->slot, bounds->generation}, t);
+      if (reaches(*transports_[t], description.kind)) (void)remote_handle(peer, {bounds->slot, bounds->generation}, t);
   return {bounds->slot, bounds->generation};
 }
 

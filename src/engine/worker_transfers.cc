@@ -29,6 +29,13 @@ void Worker::force_stop(TransferId id) {
   if (Peer* owner = peer(services_.transfers[id.slot].peer)) owner->force_stop(id.slot);
 }
 
+void Worker::when_ended(TransferId id, std::function<void(bool ok)> answer) {
+  if (services_.transfers.is_active(id) && services_.transfers[id.slot].phase != Phase::done)
+    foreign_.emplace_back(id, std::move(answer));
+  else
+    answer(services_.transfers[id.slot].last_failed.load(std::memory_order_relaxed) != id.generation);
+}
+
 bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
   if (after.slot >= services_.transfers.capacity()) return false;
   Transfer& first = services_.transfers[after.slot];
@@ -43,10 +50,7 @@ bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
             if (Peer* peer = self.peer(self.services_.transfers[slot].peer)) peer->dependency_ended(slot, ok);
           });
         };
-        if (other.services_.transfers.is_active(after) && other.services_.transfers[after.slot].phase != Phase::done)
-          other.foreign_.emplace_back(after, answer);
-        else
-          answer(other.services_.transfers[after.slot].last_failed.load(std::memory_order_relaxed) != after.generation);
+        other.when_ended(after, answer);
       });
       return true;
     }

@@ -35,7 +35,9 @@ Capabilities some_capabilities(Random& random, std::uint32_t largest) {
   can.completion = random.chance(300) ? transport::Meaning::delivered : transport::Meaning::visible;
   if (random.chance(300)) can.max_slice_bytes = random.between(64, 1024);
   if (random.chance(300)) can.queue_depth = static_cast<std::uint32_t>(random.between(1, 8));
-  can.max_message_bytes = static_cast<std::uint32_t>(random.chance(300) ? 512 : random.chance(500) ? 1024 : transport::kMessageBytes);
+  can.max_message_bytes = static_cast<std::uint32_t>(random.chance(300)   ? 512
+                                                     : random.chance(500) ? 1024
+                                                                          : transport::kMessageBytes);
   if ((can.operations & mask(Op::fetch_add)) == 0) can.atomics_by_cpu = false;
   return can;
 }

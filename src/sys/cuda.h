@@ -52,7 +52,7 @@ inline constexpr int kSuccess = 0, kErrorNotReady = 600, kErrorNotSupported = 80
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kHandleFile = 1;
 inline constexpr unsigned long long kReadWrite = 3;
 inline constexpr unsigned kStreamNonBlocking = 1, kHostPortable = 1, kHostMapped = 2, kIpcLazyPeerAccess = 1;
-inline constexpr unsigned kEventDisableTiming = 2;
+inline constexpr unsigned kEventDisableTiming = 2, kWaitAtLeast = 0;
 
 // Of pointers.
 inline constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceOrdinal = 9, kIpcCapable = 10,
@@ -63,62 +63,65 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
 inline constexpr int kMultiprocessors = 16, kAsyncEngines = 40, kPciDomain = 50, kPciBus = 33, kPciDevice = 34;
 
 // name, arguments: the entry points in use, each optional ones' absence being an error where it is called.
-#define FAIRWAY_CUDA_ENTRIES(X)                                                                               \
-  X(cuInit, (unsigned))                                                                                       \
-  X(cuDriverGetVersion, (int*))                                                                               \
-  X(cuGetErrorName, (int, const char**))                                                                      \
-  X(cuGetErrorString, (int, const char**))                                                                    \
-  X(cuDeviceGetCount, (int*))                                                                                 \
-  X(cuDeviceGet, (Device*, int))                                                                              \
-  X(cuDeviceGetName, (char*, int, Device))                                                                    \
-  X(cuDeviceGetUuid_v2, (Uuid*, Device))                                                                      \
-  X(cuDeviceGetAttribute, (int*, int, Device))                                                                \
-  X(cuDeviceCanAccessPeer, (int*, Device, Device))                                                            \
-  X(cuDevicePrimaryCtxRetain, (Context*, Device))                                                             \
-  X(cuDevicePrimaryCtxRelease_v2, (Device))                                                                   \
-  X(cuCtxPushCurrent_v2, (Context))                                                                           \
-  X(cuCtxPopCurrent_v2, (Context*))                                                                           \
-  X(cuCtxEnablePeerAccess, (Context, unsigned))                                                               \
-  X(cuCtxSynchronize, ())                                                                                     \
-  X(cuPointerGetAttributes, (unsigned, int*, void**, Address))                                                \
-  X(cuIpcGetMemHandle, (IpcHandle*, Address))                                                                 \
-  X(cuIpcOpenMemHandle_v2, (Address*, IpcHandle, unsigned))                                                   \
-  X(cuIpcCloseMemHandle, (Address))                                                                           \
-  X(cuMemRetainAllocationHandle, (Allocation*, void*))                                                        \
-  X(cuMemExportToShareableHandle, (void*, Allocation, int, unsigned long long))                               \
-  X(cuMemImportFromShareableHandle, (Allocation*, void*, int))                                                \
-  X(cuMemRelease, (Allocation))                                                                               \
-  X(cuMemCreate, (Allocation*, std::size_t, const AllocationProperties*, unsigned long long))                 \
-  X(cuMemAddressReserve, (Address*, std::size_t, std::size_t, Address, unsigned long long))                   \
-  X(cuMemAddressFree, (Address, std::size_t))                                                                 \
-  X(cuMemMap, (Address, std::size_t, std::size_t, Allocation, unsigned long long))                            \
-  X(cuMemUnmap, (Address, std::size_t))                                                                       \
-  X(cuMemSetAccess, (Address, std::size_t, const AccessDescription*, std::size_t))                            \
-  X(cuMemAlloc_v2, (Address*, std::size_t))                                                                   \
-  X(cuMemAllocManaged, (Address*, std::size_t, unsigned))                                                     \
-  X(cuMemFree_v2, (Address))                                                                                  \
-  X(cuMemHostAlloc, (void**, std::size_t, unsigned))                                                          \
-  X(cuMemFreeHost, (void*))                                                                                   \
-  X(cuMemHostRegister_v2, (void*, std::size_t, unsigned))                                                     \
-  X(cuMemHostUnregister, (void*))                                                                             \
-  X(cuMemHostGetDevicePointer_v2, (Address*, void*, unsigned))                                                \
-  X(cuMemcpyAsync, (Address, Address, std::size_t, Stream))                                                   \
-  X(cuMemcpy, (Address, Address, std::size_t))                                                                \
-  X(cuMemsetD8_v2, (Address, unsigned char, std::size_t))                                                     \
-  X(cuStreamCreateWithPriority, (Stream*, unsigned, int))                                                     \
-  X(cuStreamDestroy_v2, (Stream))                                                                             \
-  X(cuStreamQuery, (Stream))                                                                                  \
-  X(cuStreamSynchronize, (Stream))                                                                            \
-  X(cuStreamWriteValue32_v2, (Stream, Address, std::uint32_t, unsigned))                                      \
-  X(cuStreamWaitEvent, (Stream, Event, unsigned))                                                             \
-  X(cuEventCreate, (Event*, unsigned))                                                                        \
-  X(cuEventRecord, (Event, Stream))                                                                           \
-  X(cuEventQuery, (Event))                                                                                    \
-  X(cuEventDestroy_v2, (Event))                                                                               \
-  X(cuModuleLoadData, (Module*, const void*))                                                                 \
-  X(cuModuleUnload, (Module))                                                                                 \
-  X(cuModuleGetFunction, (Function*, Module, const char*))                                                    \
-  X(cuLaunchKernel, (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
+#define FAIRWAY_CUDA_ENTRIES(X)                                                               \
+  X(cuInit, (unsigned))                                                                       \
+  X(cuDriverGetVersion, (int*))                                                               \
+  X(cuGetErrorName, (int, const char**))                                                      \
+  X(cuGetErrorString, (int, const char**))                                                    \
+  X(cuDeviceGetCount, (int*))                                                                 \
+  X(cuDeviceGet, (Device*, int))                                                              \
+  X(cuDeviceGetName, (char*, int, Device))                                                    \
+  X(cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
+  X(cuDeviceGetAttribute, (int*, int, Device))                                                \
+  X(cuDeviceCanAccessPeer, (int*, Device, Device))                                            \
+  X(cuDevicePrimaryCtxRetain, (Context*, Device))                                             \
+  X(cuDevicePrimaryCtxRelease_v2, (Device))                                                   \
+  X(cuCtxPushCurrent_v2, (Context))                                                           \
+  X(cuCtxPopCurrent_v2, (Context*))                                                           \
+  X(cuCtxEnablePeerAccess, (Context, unsigned))                                               \
+  X(cuCtxSynchronize, ())                                                                     \
+  X(cuPointerGetAttributes, (unsigned, int*, void**, Address))                                \
+  X(cuIpcGetMemHandle, (IpcHandle*, Address))                                                 \
+  X(cuIpcOpenMemHandle_v2, (Address*, IpcHandle, unsigned))                                   \
+  X(cuIpcCloseMemHandle, (Address))                                                           \
+  X(cuMemRetainAllocationHandle, (Allocation*, void*))                                        \
+  X(cuMemExportToShareableHandle, (void*, Allocation, int, unsigned long long))               \
+  X(cuMemImportFromShareableHandle, (Allocation*, void*, int))                                \
+  X(cuMemRelease, (Allocation))                                                               \
+  X(cuMemCreate, (Allocation*, std::size_t, const AllocationProperties*, unsigned long long)) \
+  X(cuMemAddressReserve, (Address*, std::size_t, std::size_t, Address, unsigned long long))   \
+  X(cuMemAddressFree, (Address, std::size_t))                                                 \
+  X(cuMemMap, (Address, std::size_t, std::size_t, Allocation, unsigned long long))            \
+  X(cuMemUnmap, (Address, std::size_t))                                                       \
+  X(cuMemSetAccess, (Address, std::size_t, const AccessDescription*, std::size_t))            \
+  X(cuMemAlloc_v2, (Address*, std::size_t))                                                   \
+  X(cuMemAllocManaged, (Address*, std::size_t, unsigned))                                     \
+  X(cuMemFree_v2, (Address))                                                                  \
+  X(cuMemHostAlloc, (void**, std::size_t, unsigned))                                          \
+  X(cuMemFreeHost, (void*))                                                                   \
+  X(cuMemHostRegister_v2, (void*, std::size_t, unsigned))                                     \
+  X(cuMemHostUnregister, (void*))                                                             \
+  X(cuMemHostGetDevicePointer_v2, (Address*, void*, unsigned))                                \
+  X(cuMemcpyAsync, (Address, Address, std::size_t, Stream))                                   \
+  X(cuMemcpy, (Address, Address, std::size_t))                                                \
+  X(cuMemsetD8_v2, (Address, unsigned char, std::size_t))                                     \
+  X(cuStreamCreateWithPriority, (Stream*, unsigned, int))                                     \
+  X(cuStreamDestroy_v2, (Stream))                                                             \
+  X(cuStreamQuery, (Stream))                                                                  \
+  X(cuStreamSynchronize, (Stream))                                                            \
+  X(cuStreamWriteValue32_v2, (Stream, Address, std::uint32_t, unsigned))                      \
+  X(cuStreamWaitValue32_v2, (Stream, Address, std::uint32_t, unsigned)) \
+  X(cuStreamGetCtx, (Stream, Context*)) \
+  X(cuStreamWaitEvent, (Stream, Event, unsigned))                                             \
+  X(cuEventCreate, (Event*, unsigned))                                                        \
+  X(cuEventRecord, (Event, Stream))                                                           \
+  X(cuEventQuery, (Event))                                                                    \
+  X(cuEventDestroy_v2, (Event))                                                               \
+  X(cuModuleLoadData, (Module*, const void*))                                                 \
+  X(cuModuleUnload, (Module))                                                                 \
+  X(cuModuleGetFunction, (Function*, Module, const char*))                                    \
+  X(cuLaunchKernel,                                                                           \
+    (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
 }  // namespace cuda
 
@@ -143,17 +146,25 @@ class CudaDriver {
   };
 #undef FAIRWAY_CUDA_MEMBER
 
-  // Loads the driver once for the process: `path`, or when empty the environment's FAIRWAY_CUDA_DRIVER, or libcuda.so.1.
-  // unsupported: there is none, it is too old (12.0 is needed), or it has no device; the words say which.
+  // Loads the driver once for the process: `path`, or when empty the environment's FAIRWAY_CUDA_DRIVER, or
+  // libcuda.so.1. unsupported: there is none, it is too old (12.0 is needed), or it has no device; the words say which.
   static Result<std::shared_ptr<const CudaDriver>> open(const std::string& path = {});
   ~CudaDriver();
   CudaDriver(const CudaDriver&) = delete;
   CudaDriver& operator=(const CudaDriver&) = delete;
 
-  const Table& operator*() const { return table_; }
-  const Table* operator->() const { return &table_; }
-  int version() const { return version_; }  // 12040 for 12.4
-  int devices() const { return devices_; }
+  const Table& operator*() const {
+    return table_;
+  }
+  const Table* operator->() const {
+    return &table_;
+  }
+  int version() const {
+    return version_;
+  }  // 12040 for 12.4
+  int devices() const {
+    return devices_;
+  }
   // Ok for kSuccess; else system_error with the driver's own words after `what`.
   Status check(int result, const std::string& what) const;
 

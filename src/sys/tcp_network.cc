@@ -132,7 +132,12 @@ Result<std::unique_ptr<Listener>> TcpNetwork::listen(const std::string& address,
   // Only lets a port be taken whose old connections linger (TIME_WAIT); never one that another socket listens on.
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   if (at.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
-  if (::bind(socket.get(), at.data(), at.size) != 0) return system_status(errno, what);
+  if (::bind(socket.get(), at.data(), at.size) != 0) {
+    if (errno == EADDRINUSE && where.value().port == 0)  // any port would have done
+      return Status(ErrorCode::resource_exhausted,
+                    fmt::format("{}: no local port is free; see sysctl net.ipv4.ip_local_port_range", what));
+    return system_status(errno, what);
+  }
   if (::listen(socket.get(), kBacklog) != 0) return system_status(errno, what);
   SocketAddress bound;
   bound.size = sizeof(bound.storage);

@@ -29,6 +29,10 @@ struct Capabilities {
   std::uint8_t shapes = static_cast<std::uint8_t>(Shape::contiguous);
   std::uint8_t memory_kinds = 1;      // bit per MemoryKind, both ends
   std::uint64_t max_slice_bytes = 0;  // of write and read
+  // What one slice of a larger transfer should move: a fence or a cancel waits for no more than one of them, so some
+  // tens of microseconds' worth, and as many blocks at most.
+  std::uint64_t piece_bytes = std::uint64_t{1} << 20;
+  std::uint32_t piece_blocks = 1024;
   std::uint32_t max_message_bytes = 0;
   std::uint32_t queue_depth = 0;  // slices a link may have in flight
   // Messages and immediates arrive in the order of posting; of a broken link, the first so many. An immediate whose

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/time.h"
 #include "transport/device.h"
 #include "transport/memory.h"
+#include "transport/stream_gate.h"
 
 // The contract between the engine and every way to move bytes. One instance belongs to one worker and is called from
 // that worker's thread alone, except where "any thread" is said. A transport decides nothing about routes.
@@ -113,6 +115,10 @@ class Transport {
   virtual void reconnect(LinkId link) = 0;    // try the fenced link again -> link_up with a higher epoch, when it works
   virtual void cancel(SliceToken token) = 0;  // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner
+  // Makes a stream of the caller's stand until the gate opens; any thread.
+  virtual Result<std::shared_ptr<StreamGate>> hold_stream(void*) {
+    return Status(ErrorCode::unsupported, "it has no streams");
+  }
   virtual void* device_view(std::uint64_t) { return nullptr; }  // of a remote handle: its mapping for kernels, if any
   virtual std::string way(std::uint64_t) const {
     return {};

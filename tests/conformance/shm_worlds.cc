@@ -30,9 +30,7 @@ class ShmWorld final : public World {
     Buffer::in_files = false;
   }
   std::size_t links() const override { return 1; }
-  bool break_link(std::uint64_t) override {
-    return cut_local_links();
-  }
+  bool break_link(std::uint64_t) override { return cut_local_links(); }
 
  private:
   sys::SystemRuntime system_;

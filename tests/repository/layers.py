@@ -27,7 +27,8 @@ ALLOWED = {
     "plugins/*": [],
     "tools": [],
     # docs/decisions/tool-links-the-insides.md says why these two commands may look inside.
-    "tools/topo": ["topology", "predict", "render"],
+    "tools/topo": ["core", "sys", "topology", "predict", "render"],
+    "tools/bench": ["core", "sys"],
     "tools/predict": ["topology", "predict", "render"],
     "bench": [],
     "examples": [],

@@ -16,12 +16,12 @@ __device__ void copy_piece(unsigned char* to, const unsigned char* from, unsigne
     uint4* wide_to = reinterpret_cast<uint4*>(to);
     const unsigned long long count = size / 16;
     unsigned long long i = lane;
-    for (; i + 3 * 32 < count; i += 4 * 32) {
-      const uint4 a = wide_from[i], b = wide_from[i + 32], c = wide_from[i + 64], d = wide_from[i + 96];
-      wide_to[i] = a;
-      wide_to[i + 32] = b;
-      wide_to[i + 64] = c;
-      wide_to[i + 96] = d;
+    for (; i + 7 * 32 < count; i += 8 * 32) {
+      uint4 part[8];
+#pragma unroll
+      for (unsigned k = 0; k < 8; ++k) part[k] = __ldcs(wide_from + i + k * 32);
+#pragma unroll
+      for (unsigned k = 0; k < 8; ++k) __stcs(wide_to + i + k * 32, part[k]);
     }
     for (; i < count; i += 32) wide_to[i] = wide_from[i];
     done = count * 16;
@@ -36,7 +36,7 @@ __device__ void copy_piece(unsigned char* to, const unsigned char* from, unsigne
 
 }  // namespace
 
-// Any grid; blocks of whole warps. `pieces` may lie in pinned host memory. A warp a piece: the host cuts large ones.
+// Any grid; blocks of whole warps. `pieces` may lie in pinned host memory. A warp a piece.
 extern "C" __global__ void fairway_copy_pieces(const Piece* pieces, unsigned count) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;

@@ -27,7 +27,8 @@ std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& ru
   host::HostOptions with;
   with.name = "cuda";
   with.device = "gpus";
-  with.max_slice_bytes = std::uint64_t{64} << 20;
+  with.max_slice_bytes = with.piece_bytes = std::uint64_t{256} << 20;
+  with.piece_blocks = 16384;
   return std::make_unique<host::HostTransport>(regions, runtime, std::move(with),
                                                std::make_unique<cuda::CudaMover>(runtime, std::move(*driver)));
 }

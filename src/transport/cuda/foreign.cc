@@ -106,12 +106,12 @@ std::string Foreign::text() const {
   const auto other = devices_->find(handle_.device);
   const std::string where = other ? "GPU " + std::to_string(*other) : "a GPU that this process does not see";
   for (const View& view : views_)
-    if (view.state.load(std::memory_order_acquire) == State::refused)
-      return "not reached: " + view.why;
+    if (view.state.load(std::memory_order_acquire) == State::refused) return "not reached: " + view.why;
   if (ours_) return "peer access within the process, to " + where;
   switch (handle_.way) {
     case Way::ipc: return "CUDA IPC, to " + where + "; not within one process";
-    case Way::file: return "a mapped descriptor of virtual memory management, to " + where + "; no IPC handle for such memory";
+    case Way::file:
+      return "a mapped descriptor of virtual memory management, to " + where + "; no IPC handle for such memory";
     case Way::none: break;
   }
   return "not reached: its owner cannot lend it: " + handle_.why;

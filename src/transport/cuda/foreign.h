@@ -14,8 +14,8 @@
 
 namespace fairway::transport::cuda {
 
-// A peer's allocation in this process: opened once for each device here that copies from or to it, on the janitor, since
-// the driver may take milliseconds or wait for a kernel. The worker looks at what has become of it.
+// A peer's allocation in this process: opened once for each device here that copies from or to it, on the janitor,
+// since the driver may take milliseconds or wait for a kernel. The worker looks at what has become of it.
 class Foreign final : public host::Mover::Foreign {
  public:
   enum class State : std::uint8_t { unopened, opening, ready, refused };

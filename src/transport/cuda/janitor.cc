@@ -5,7 +5,16 @@
 namespace fairway::transport::cuda {
 
 Janitor::~Janitor() {
-  task_.reset();
+  finish();
+}
+
+void Janitor::finish() {
+  std::unique_ptr<Task> ends;
+  {
+    const std::lock_guard lock(mutex_);
+    ends = std::move(task_);
+  }
+  ends.reset();
   while (work_one()) {
   }
 }

@@ -15,6 +15,7 @@ class Janitor final : public Stepper {
   explicit Janitor(Runtime& runtime) : runtime_(runtime) {}
   ~Janitor() override;
   void post(std::function<void()> job);
+  void finish();  // does what is left, and returns once it is done
 
  private:
   Time step(Time now) override;

@@ -14,8 +14,8 @@ Pointer look_at(const CudaDriver& driver, const void* address) {
   unsigned long long allocation = 0, handles = 0;
   Address base = 0;
   std::size_t size = 0;
-  std::array<int, 8> ask{kMemoryType, kIsManaged, kDeviceOrdinal, kBufferId, kRangeStart, kRangeSize, kIpcCapable,
-                         kAllowedHandleTypes};
+  std::array<int, 8> ask{kMemoryType, kIsManaged, kDeviceOrdinal, kBufferId,
+                         kRangeStart, kRangeSize, kIpcCapable,    kAllowedHandleTypes};
   std::array<void*, 8> answers{&type, &managed, &device, &allocation, &base, &size, &ipc, &handles};
   Pointer pointer;
   const int result = driver->cuPointerGetAttributes(static_cast<unsigned>(ask.size()), ask.data(), answers.data(),
@@ -32,6 +32,10 @@ Pointer look_at(const CudaDriver& driver, const void* address) {
 }
 
 Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& memory) {
+  if (memory.kind == MemoryKind::host) {
+    const std::lock_guard lock(mutex_);
+    hosts_[handle_of(memory.id)] = {memory.address, memory.size_bytes};
+  }
   if (memory.kind != MemoryKind::device) return std::optional<host::Mover::Lent>();
   const Pointer pointer = look_at(devices_->driver(), memory.address);
   if (pointer.kind != MemoryKind::device)
@@ -71,8 +75,8 @@ Status Lender::make(const Pointer& pointer, Allocation& out) {
     Status status = cu.check(cu->cuMemRetainAllocationHandle(&allocation, reinterpret_cast<void*>(pointer.base)),
                              "cuMemRetainAllocationHandle");
     if (status) {
-      status = cu.check(cu->cuMemExportToShareableHandle(&fd, allocation, kHandleFile, 0),
-                        "cuMemExportToShareableHandle");
+      status =
+          cu.check(cu->cuMemExportToShareableHandle(&fd, allocation, kHandleFile, 0), "cuMemExportToShareableHandle");
       cu->cuMemRelease(allocation);
     }
     if (status) {
@@ -94,11 +98,18 @@ Status Lender::make(const Pointer& pointer, Allocation& out) {
 
 void Lender::take_back(RegionId region) {
   const std::lock_guard lock(mutex_);
+  hosts_.erase(handle_of(region));
   const auto found = regions_.find(handle_of(region));
   if (found == regions_.end()) return;
   const auto allocation = allocations_.find(found->second.allocation);
   if (--allocation->second.regions == 0) allocations_.erase(allocation);
   regions_.erase(found);
+}
+
+std::optional<std::span<std::byte>> Lender::host(RegionId region) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = hosts_.find(handle_of(region));
+  return found == hosts_.end() ? std::nullopt : std::optional(found->second);
 }
 
 int Lender::device_of(RegionId region) const {

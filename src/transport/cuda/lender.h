@@ -21,8 +21,8 @@ struct Pointer {
 };
 Pointer look_at(const CudaDriver& driver, const void* address);
 
-// This process's regions in the driver's memory, and the handles of the allocations that they lie in: each is made once,
-// by the first region, and kept until the last is gone. Any thread.
+// This process's regions in the driver's memory, and the handles of the allocations that they lie in: each is made
+// once, by the first region, and kept until the last is gone. Any thread.
 class Lender {
  public:
   Lender(std::shared_ptr<Devices> devices, const ProcessToken& process)
@@ -31,6 +31,8 @@ class Lender {
   Result<std::optional<host::Mover::Lent>> lend(const MemoryDescription& memory);
   void take_back(RegionId region);
   const ProcessToken& process() const { return process_; }
+  // Of host memory that is not pinned; nothing: it is, or is no region's.
+  std::optional<std::span<std::byte>> host(RegionId region) const;
   int device_of(RegionId region) const;  // -1: not in a device's memory
 
  private:
@@ -47,8 +49,9 @@ class Lender {
 
   std::shared_ptr<Devices> devices_;
   const ProcessToken process_;
-  mutable std::mutex mutex_;  // guards both
+  mutable std::mutex mutex_;  // guards all below
   std::unordered_map<std::uint64_t, Place> regions_;
+  std::unordered_map<std::uint64_t, std::span<std::byte>> hosts_;
   std::unordered_map<std::uint64_t, Allocation> allocations_;
 };
 

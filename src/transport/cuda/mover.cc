@@ -1,8 +1,11 @@
 #include "transport/cuda/mover.h"
 
 #include <algorithm>
+#include <cstring>
 
-#include "transport/cuda/cuda.h"
+#include <unistd.h>
+
+#include "transport/handles.h"
 #include "transport/host/transport.h"
 
 namespace fairway::transport::cuda {
@@ -14,22 +17,31 @@ using State = Foreign::State;
 constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
 constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
 
-// Of this process, for as long as it lives.
-const ProcessToken& own_process(Runtime& runtime) {
-  static const ProcessToken token = [&] {
-    ProcessToken random{};
-    runtime.rng.fill(random);
-    return random;
+constexpr std::uint64_t kPinFrom = 64 * 1024;  // bytes: up to that the driver takes host memory along with its command
+
+constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
+
+// Of this process, for as long as it lives; one that is forked from it is another.
+ProcessToken own_process(Runtime& runtime) {
+  static const ProcessToken random = [&] {
+    ProcessToken made{};
+    runtime.rng.fill(made);
+    return made;
   }();
+  ProcessToken token = random;
+  const pid_t pid = ::getpid();
+  std::memcpy(token.data(), &pid, sizeof pid);
   return token;
 }
 
 }  // namespace
 
 CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
-    : devices_(std::make_shared<Devices>(std::move(driver))),
+    : devices_(std::make_shared<Devices>(driver)),
       lender_(devices_, own_process(runtime)),
+      gates_(std::make_shared<Gates>(std::move(driver))),
       ready_(static_cast<std::size_t>(devices_->count())),
+      pins_(devices_, janitor_),
       janitor_(runtime) {}
 
 CudaMover::~CudaMover() = default;
@@ -42,6 +54,26 @@ Status CudaMover::attach(Task& task) {
 std::uint8_t CudaMover::memory_kinds() const {
   return 1 << static_cast<unsigned>(MemoryKind::pinned) | 1 << static_cast<unsigned>(MemoryKind::device) |
          1 << static_cast<unsigned>(MemoryKind::managed);
+}
+
+void CudaMover::take_back(RegionId region) {
+  lender_.take_back(region);
+  if (pins_.knows(handle_of(region))) pins_.drop(handle_of(region), [this] { task_->wake(); });
+}
+
+void CudaMover::close() {
+  pins_.drop_all();
+  janitor_.finish();
+}
+
+bool CudaMover::taken_back(RegionId region) const {
+  return !pins_.knows(handle_of(region));
+}
+
+std::shared_ptr<void> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
+  const std::uint64_t key = kMaps | next_map_++;
+  pins_.use(key, map->address(), map->size_bytes());
+  return std::shared_ptr<void>(map.get(), [this, key, map](void*) { pins_.drop(key, [map] {}); });
 }
 
 std::optional<MemoryKind> CudaMover::kind_of(const void* address) const {
@@ -72,13 +104,17 @@ void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::stri
 }
 
 // The device that copies: the local memory's own, else the peer's where it is seen here.
-host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, Path& out, std::string& why) {
+host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out,
+                                       std::string& why) {
   auto* remote = static_cast<cuda::Foreign*>(foreign);
   const int own = lender_.device_of(local);
   int device = own;
+  if (own < 0 && bytes >= kPinFrom)
+    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size());
   if (own < 0) device = remote == nullptr ? 0 : devices_->find(remote->handle().device).value_or(0);
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
+  out.most_copied = out.most_queued / 4;
   Device& ready = ready_[static_cast<std::size_t>(device)];
   switch (ready.state.load(std::memory_order_acquire)) {
     case State::unopened: open_device(device); return Readiness::opening;
@@ -106,6 +142,10 @@ void CudaMover::open_device(int device) {
   ready_[static_cast<std::size_t>(device)].state.store(State::opening, std::memory_order_relaxed);
   janitor_.post([this, device] {
     Device& ready = ready_[static_cast<std::size_t>(device)];
+    if (const auto context = devices_->use(device)) {
+      const Current current(devices_->driver(), *context);
+      gates_->prepare();
+    }
     auto queues = Queues::make(*devices_, device);
     if (queues)
       ready.queues = std::move(*queues);
@@ -128,10 +168,22 @@ std::string CudaMover::way(const Mover::Foreign& foreign) const {
   return static_cast<const cuda::Foreign&>(foreign).text();
 }
 
-Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) {
-  const Status status = ready_[path.device].queues->start(copies, urgent, out);
+// A kernel has some hundred warps, each of which takes a piece at a time.
+std::uint64_t CudaMover::part(std::uint64_t length, std::uint64_t count) const {
+  if (count < Queues::kKernelFrom || length >= Queues::kKernelBelow) return ~std::uint64_t{0};
+  constexpr std::uint64_t kWarps = 512, kLeast = 2048;
+  return std::max(kLeast, (length * count / kWarps + 15) / 16 * 16);
+}
+
+Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) {
+  const Status status = ready_[path.device].queues->start(copies, urgent, after, out);
   out.queue += path.device * Queues::kCount;
   return status;
+}
+
+void CudaMover::flush() {
+  for (Device& device : ready_)
+    if (device.state.load(std::memory_order_acquire) == State::ready) device.queues->flush();
 }
 
 host::Mover::Readiness CudaMover::look(const Ticket& ticket, std::string& why) {

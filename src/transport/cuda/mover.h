@@ -5,8 +5,10 @@
 
 #include "transport/cuda/devices.h"
 #include "transport/cuda/foreign.h"
+#include "transport/cuda/gates.h"
 #include "transport/cuda/janitor.h"
 #include "transport/cuda/lender.h"
+#include "transport/cuda/pins.h"
 #include "transport/cuda/queues.h"
 #include "transport/host/mover.h"
 
@@ -22,15 +24,24 @@ class CudaMover final : public host::Mover {
   std::uint8_t memory_kinds() const override;
   std::optional<MemoryKind> kind_of(const void* address) const override;
   Result<std::optional<Lent>> lend(const MemoryDescription& memory) override { return lender_.lend(memory); }
-  void take_back(RegionId region) override { lender_.take_back(region); }
+  void take_back(RegionId region) override;
+  void close() override;
+  bool taken_back(RegionId region) const override;
+  std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) override;
 
   std::shared_ptr<Mover::Foreign> open(std::span<const std::byte> handle) override;
   bool wants_file(const Mover::Foreign& foreign) const override;
   void give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) override;
-  Readiness path(RegionId local, Mover::Foreign* foreign, Path& out, std::string& why) override;
+  Readiness path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) override;
   std::string way(const Mover::Foreign& foreign) const override;
 
-  Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) override;
+  std::uint64_t part(std::uint64_t length, std::uint64_t count) const override;
+  std::span<Copy> list(const Path& path) override { return ready_[path.device].queues->list(); }
+  std::byte* take_stage(const Path& path) override { return ready_[path.device].queues->take_stage(); }
+  void give_stage(const Path& path, std::byte* stage) override { ready_[path.device].queues->give_stage(stage); }
+  Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) override;
+  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return gates_->hold(stream); }
+  void flush() override;
   Readiness look(const Ticket& ticket, std::string& why) override;
 
  private:
@@ -44,10 +55,13 @@ class CudaMover final : public host::Mover {
 
   std::shared_ptr<Devices> devices_;
   Lender lender_;
+  const std::shared_ptr<Gates> gates_;
   Task* task_ = nullptr;
   std::vector<Device> ready_;  // by device
   std::vector<std::weak_ptr<cuda::Foreign>> foreigns_;
-  Janitor janitor_;  // ends first
+  std::uint64_t next_map_ = 0;
+  Pins pins_;
+  Janitor janitor_;  // what is left is done when it ends, before all above
 };
 
 }  // namespace fairway::transport::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/cuda/kernels.h"
 
@@ -10,13 +11,9 @@ namespace {
 
 using namespace sys::cuda;
 
-constexpr std::uint32_t kLists = 64;
-constexpr std::size_t kKernelFrom = 8;                   // copies in one batch: below it the copy engine's calls cost less
-constexpr std::uint64_t kKernelBelow = 256 * 1024;       // bytes a copy, on average
-constexpr std::size_t kListed = 2 * Queues::kMaxListed;  // pieces in a list: copies are cut
-constexpr std::uint64_t kLeastPart = 2048;               // bytes of such a piece
-constexpr unsigned kBlocks = 32, kWarps = 16;            // of the kernel: enough for a link, few for the user's own work
-constexpr std::uint32_t kLooksPerQuestion = 1 << 16;     // at a word, before the driver is asked whether it failed
+constexpr std::uint32_t kLists = 64, kStages = 8;
+constexpr unsigned kBlocks = 32, kWarps = 16;         // of the kernel: enough for a link, few for the user's own work
+constexpr std::uint32_t kLooksPerQuestion = 1 << 16;  // at a word, before the driver is asked whether it failed
 
 }  // namespace
 
@@ -32,8 +29,9 @@ Status Queues::set_up() {
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
   for (std::uint32_t i = 0; i < kCount; ++i)
-    if (Status status = cu.check(cu->cuStreamCreateWithPriority(&queues_[i].stream, kStreamNonBlocking,
-                                                                i == kUrgent ? -1 : 0), "making a stream");
+    if (Status status =
+            cu.check(cu->cuStreamCreateWithPriority(&queues_[i].stream, kStreamNonBlocking, i == kUrgent ? -1 : 0),
+                     "making a stream");
         !status)
       return status;
   const unsigned flags = kHostPortable | kHostMapped;
@@ -68,23 +66,29 @@ Queues::~Queues() {
   if (module_ != nullptr) cu->cuModuleUnload(module_);
   if (words_ != nullptr) cu->cuMemFreeHost(words_);
   if (lists_ != nullptr) cu->cuMemFreeHost(lists_);
+  if (stages_ != nullptr) cu->cuMemFreeHost(stages_);
 }
 
 // What was queued before a failure is still waited for: its ticket is good, and look() tells of the failure then.
-Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, host::Mover::Ticket& out) {
+Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, void* after, host::Mover::Ticket& out) {
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
-  const std::uint32_t index = urgent ? kUrgent : next_bulk_++ % kBulk;
+  const std::uint32_t index = after != nullptr ? kWaiting + next_waiting_++ % kWaitings
+                              : urgent         ? kUrgent
+                                               : next_bulk_;
   Queue& queue = queues_[index];
-  std::uint64_t bytes = 0;
-  for (const auto& copy : copies) bytes += copy.size;
   Status status;
+  if (after != nullptr)
+    status = cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<Event>(after), 0), "waiting for the event");
+  if (!status) return status;
   bool queued = false;
-  if (copies.size() >= kKernelFrom && bytes / copies.size() < kKernelBelow && kernel_ != nullptr) free_lists();
-  if (copies.size() >= kKernelFrom && bytes / copies.size() < kKernelBelow && !free_lists_.empty()) {
-    status = copy_by_kernel(queue, copies, bytes);
+  const bool listed = lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;
+  if (listed && copies.size() >= kKernelFrom && copies.front().size < kKernelBelow) {
+    const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
+    status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
     queued = status.is_ok();
+    if (index < kBulk) next_bulk_ = (index + 1) % kBulk;  // the next list's kernel need not wait for this one's last page
   } else {
     for (const auto& copy : copies) {
       status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),
@@ -95,42 +99,67 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, hos
     }
   }
   if (!queued) return status;
-  out = {index, ++queue.serial};
+  out = {index, queue.serial + 1};
+  queue.waits = true;
   if (!status) failures_.push_back({out, status.message()});
-  status = cu.check(cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial),
-                                                queue.serial, 0),
-                    "the word after a copy");
-  if (!status) {
-    cu->cuStreamSynchronize(queue.stream);  // never seen; the copies must be over before anybody is told
-    std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
-    dead_ = status.message();
-    failures_.push_back({out, dead_});
-  }
   return {};
 }
 
-// Cut so that every warp has something to do.
-Status Queues::copy_by_kernel(Queue& queue, std::span<const host::Mover::Copy> copies, std::uint64_t bytes) {
+void Queues::flush() {
   const CudaDriver& cu = devices_.driver();
-  const std::uint32_t list = free_lists_.back();
+  for (std::uint32_t index = 0; index < kCount; ++index) {
+    Queue& queue = queues_[index];
+    if (!std::exchange(queue.waits, false)) continue;
+    if (index < kBulk) next_bulk_ = (index + 1) % kBulk;
+    const Current current(cu, context_);
+    const Status status = cu.check(
+        cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial), ++queue.serial, 0),
+        "the word after a copy");
+    if (status) continue;
+    cu->cuStreamSynchronize(queue.stream);  // never seen; the copies must be over before anybody is told
+    dead_ = status.message();
+    failures_.push_back({{index, queue.serial}, dead_});
+    std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
+  }
+}
+
+Status Queues::copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count) {
+  const CudaDriver& cu = devices_.driver();
   host::Mover::Copy* pieces = lists_ + list * kListed;
-  const std::uint64_t part = std::max(kLeastPart, (bytes / (kListed - copies.size()) + 16) / 16 * 16);
-  std::uint32_t count = 0;
-  for (const auto& copy : copies)
-    for (std::uint64_t done = 0; done < copy.size; done += part)
-      pieces[count++] = {copy.to + done, copy.from + done, std::min(part, copy.size - done)};
   std::array<void*, 2> arguments{&pieces, &count};
-  const Status status =
-      cu.check(cu->cuLaunchKernel(kernel_, std::min(kBlocks, (count + kWarps - 1) / kWarps), 1, 1, kWarps * 32, 1, 1, 0,
-                                  queue.stream, arguments.data(), nullptr),
-               "the kernel that copies pages");
+  const Status status = cu.check(cu->cuLaunchKernel(kernel_, std::min(kBlocks, (count + kWarps - 1) / kWarps), 1, 1,
+                                                    kWarps * 32, 1, 1, 0, queue.stream, arguments.data(), nullptr),
+                                 "the kernel that copies pages");
   if (!status) return status;
-  free_lists_.pop_back();
+  std::erase(free_lists_, list);
   queue.lists.emplace_back(queue.serial + 1, list);
   return {};
 }
 
-void Queues::free_lists() {
+std::byte* Queues::take_stage() {
+  if (stages_ == nullptr) {
+    const CudaDriver& cu = devices_.driver();
+    const Current current(cu, context_);
+    void* made = nullptr;
+    if (cu->cuMemHostAlloc(&made, host::Mover::kStageBytes * kStages, kHostPortable | kHostMapped) != kSuccess)
+      return nullptr;
+    stages_ = static_cast<std::byte*>(made);
+    for (std::uint32_t i = 0; i < kStages; ++i) free_stages_.push_back(stages_ + i * host::Mover::kStageBytes);
+  }
+  if (free_stages_.empty()) return nullptr;
+  std::byte* const stage = free_stages_.back();
+  free_stages_.pop_back();
+  return stage;
+}
+
+std::span<host::Mover::Copy> Queues::list() {
+  if (kernel_ != nullptr) take_lists_back();
+  if (!free_lists_.empty()) return {lists_ + free_lists_.back() * kListed, kListed};
+  plain_.resize(kListed);
+  return plain_;
+}
+
+void Queues::take_lists_back() {
   std::string why;
   for (std::uint32_t i = 0; i < kCount; ++i)
     while (!queues_[i].lists.empty() &&

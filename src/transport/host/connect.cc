@@ -263,8 +263,8 @@ void HostTransport::link_is_up(Link& link, std::shared_ptr<Pair> pair) {
   link.state = LinkState::up;
   link.deadline = kNever;
   link.knock.reset();
-  link.lane = std::make_unique<Lane>(std::move(pair), link.id, link.peer, regions_, imports_, events_, counters_,
-                                    mover_.get());
+  link.lane =
+      std::make_unique<Lane>(std::move(pair), link.id, link.peer, regions_, imports_, events_, counters_, mover_.get());
   up_.push_back(link.id.slot);
   peers_[link.peer].was_up = true;
   Event& event = events_.add(EventKind::link_up);

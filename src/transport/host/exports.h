@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "sys/fd.h"
-#include "transport/memory.h"
 #include "transport/host/handshake.h"
 #include "transport/host/mover.h"
+#include "transport/memory.h"
 
 namespace fairway::transport::host {
 

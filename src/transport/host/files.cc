@@ -7,7 +7,7 @@
 namespace fairway::transport::host {
 
 Result<std::uint64_t> HostTransport::import(PeerIndex index, const RemoteMemory& memory,
-                                           std::span<const std::vector<std::byte>> keys) {
+                                            std::span<const std::vector<std::byte>> keys) {
   const auto found = peers_.find(index);
   if (found == peers_.end()) return Status(ErrorCode::not_found, "no such peer");
   Remote remote;
@@ -17,8 +17,8 @@ Result<std::uint64_t> HostTransport::import(PeerIndex index, const RemoteMemory&
     const auto key = decode_key(keys.front());
     if (!key) return key.status();
     if (!key->handle.empty() && !mover_) return Status(ErrorCode::protocol_error, "a key of a device's memory");
-    remote.file = file_of(found->second, *key,
-                          includes(memory.access, Access::write) || includes(memory.access, Access::atomic));
+    remote.file =
+        file_of(found->second, *key, includes(memory.access, Access::write) || includes(memory.access, Access::atomic));
     remote.offset = key->offset;
     settle(remote);
   }
@@ -144,7 +144,7 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
   } else if (note.kind == Note::Kind::file && fds.size() == 1) {
     auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
     if (mapped) {
-      file.map = std::move(*mapped);
+      *file.map = std::move(*mapped);
       file.way = Way::mapped;
     } else {
       file.why = mapped.status().message();

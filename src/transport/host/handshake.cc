@@ -22,8 +22,8 @@ Status check_version(ByteReader& reader) {
   const auto version = reader.get<std::uint16_t>();
   if (!reader.ok()) return wrong("cut short");
   if (version == kVersion) return {};
-  return {ErrorCode::version_mismatch, "handshake: the peer speaks version " + std::to_string(version) +
-                                           ", this side " + std::to_string(kVersion)};
+  return {ErrorCode::version_mismatch,
+          "handshake: the peer speaks version " + std::to_string(version) + ", this side " + std::to_string(kVersion)};
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ Result<Note> decode_note(std::span<const std::byte> bytes);
 
 // The key of a region that lies in a file, or in a device's allocation; others have none.
 struct Key {
-  std::uint32_t file = 0;    // the owner's number of it, not used again
-  std::uint64_t offset = 0;  // of the region in it
+  std::uint32_t file = 0;         // the owner's number of it, not used again
+  std::uint64_t offset = 0;       // of the region in it
   std::vector<std::byte> handle;  // of a device's allocation, for its driver; empty: a memory file
 };
 std::vector<std::byte> encode(const Key& key);

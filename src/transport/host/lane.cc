@@ -6,7 +6,6 @@
 namespace fairway::transport::host {
 namespace {
 
-
 std::string words(ErrorCode code) {
   switch (code) {
     case ErrorCode::access_denied: return "the target's region does not grant that access";
@@ -71,8 +70,7 @@ void Lane::tell(const Flight& flight, ErrorCode code, Effect effect, const std::
   event.link = link_;
   event.peer = peer_;
   event.value = flight.value;
-  if (code != ErrorCode::ok)
-    event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
+  if (code != ErrorCode::ok) event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
 }
 
 // What a device still copies has no end before that.
@@ -120,6 +118,7 @@ void Lane::fail(Status why) {
 }
 
 void Lane::ring() {
+  if (queued()) mover_->flush();
   if (owes_nudge_) {
     owes_nudge_ = !writer_.push(Record());  // a nudge
     pushed_ = true;
@@ -155,6 +154,7 @@ void Lane::fence() {
   if (state_ != State::open) return;
   state_ = State::fencing;
   broken_ = true;
+  if (queued()) mover_->flush();
   pair_->own_end().closed.store(1, std::memory_order_seq_cst);
   last_touch_ = Pair::Mark(*pair_);
   if (pair_->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);

@@ -10,10 +10,10 @@
 
 #include "transport/blocks.h"
 #include "transport/event_queue.h"
-#include "transport/region_table.h"
 #include "transport/host/pair.h"
 #include "transport/host/remote.h"
 #include "transport/host/ring.h"
+#include "transport/region_table.h"
 
 namespace fairway::transport::host {
 
@@ -49,7 +49,7 @@ class Lane {
 
   void begin_sleep() { pair_->own_end().asleep.store(1, std::memory_order_seq_cst); }
   void end_sleep() { pair_->own_end().asleep.store(0, std::memory_order_relaxed); }
-  [[nodiscard]] bool busy() const;  // something to do that no ring will announce
+  [[nodiscard]] bool busy() const;                                 // something to do that no ring will announce
   [[nodiscard]] bool queued() const { return !batches_.empty(); }  // a device copies
   [[nodiscard]] bool queued(std::uint64_t local_handle) const;
 
@@ -70,8 +70,8 @@ class Lane {
   enum class Place : std::uint8_t { free, queued, asked };
   struct Flight {
     Place place = Place::free;
-    bool ended = false;    // has had its event
-    bool touched = false;  // some byte was moved
+    bool ended = false;              // has had its event
+    bool touched = false;            // some byte was moved
     std::uint32_t asked = 0;         // of the peer, or of a device
     std::uint32_t queued = 0;        // of these, of a device
     ErrorCode code = ErrorCode::ok;  // of what was asked
@@ -90,6 +90,11 @@ class Lane {
     Mover::Ticket ticket;
     std::uint64_t bytes = 0;
     bool over = false;
+    std::shared_ptr<PeerFile> file;  // stays mapped until then, though its owner lets go of it
+    // In two steps, through memory that both the device and the kernel reach:
+    Mover::Path path;
+    std::byte* stage = nullptr;
+    std::uint64_t there = 0;  // in the region
   };
   enum class Outcome : std::uint8_t {
     ended,
@@ -117,6 +122,16 @@ class Lane {
 
   // lane_queue.cc
   ErrorCode queue_copies(Flight& flight, const Remote& remote, bool urgent);
+  static ErrorCode list_parts(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
+                              std::uint64_t part, std::span<Mover::Copy> list, std::size_t& count,
+                              std::uint64_t& bytes);
+  static ErrorCode list_pages(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
+                              std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes);
+  ErrorCode stage_copies(Flight& flight, const Mover::Path& path, const Region& region, bool urgent);
+  ErrorCode attach(std::byte* there, std::byte* here, std::uint64_t length, bool read);
+  Status start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,
+               std::uint64_t bytes, bool urgent);
+  ErrorCode second_step(const Flight& flight, const Batch& batch);
   void collect_copies();
 
   // lane_receive.cc
@@ -143,7 +158,6 @@ class Lane {
   std::deque<Request> requests_;
   std::deque<Batch> batches_;  // in the order of queueing
   std::uint64_t queued_bytes_ = 0;
-  std::vector<Mover::Copy> copies_;
   std::string why_;  // of the last refusal, when there are words for it
   std::uint64_t immediates_ = 0;
   Pair::Mark last_touch_;

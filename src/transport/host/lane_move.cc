@@ -65,7 +65,8 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
     remote.why += "; " + pair_->no_attach;
   }
   if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) return atomic(flight, remote);
-  const bool by_device = remote.way == Way::moved || !reached_by_cpu(flight.command.local_kind);
+  const bool by_device =
+      remote.way == Way::moved || !reached_by_cpu(flight.command.local_kind) || slice.start_after != nullptr;
   while (!flight.cursor.done(slice)) {
     if (by_device) {
       const std::uint32_t before = flight.queued;
@@ -136,7 +137,8 @@ ErrorCode Lane::copy_mapped(Flight& flight, const Remote& remote, std::uint64_t&
     std::byte* elsewhere = nullptr;
     const ErrorCode code = next(flight, budget, piece, elsewhere);
     if (code != ErrorCode::ok) return code;
-    std::byte* there = remote.place(remote.file->map.address(), remote.file->map.size_bytes(), piece.remote_block + piece.offset, piece.length);
+    std::byte* there = remote.place(remote.file->map->address(), remote.file->map->size_bytes(),
+                                    piece.remote_block + piece.offset, piece.length);
     if (there == nullptr) return ErrorCode::out_of_range;
     if (slice.op == Op::read)
       copy(piece.local, there, piece.length, streaming);
@@ -215,7 +217,8 @@ Lane::Outcome Lane::atomic(Flight& flight, const Remote& remote) {
   if (code != ErrorCode::ok) return refuse(flight, code);
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
   if (remote.way == Way::mapped) {
-    std::byte* there = remote.place(remote.file->map.address(), remote.file->map.size_bytes(), slice.remote_offset, 8);
+    std::byte* there =
+        remote.place(remote.file->map->address(), remote.file->map->size_bytes(), slice.remote_offset, 8);
     if (there == nullptr) return refuse(flight, ErrorCode::out_of_range);
     if (reinterpret_cast<std::uintptr_t>(there) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
     flight.value = apply_atomic(slice.op, there, slice.operand, slice.expected);

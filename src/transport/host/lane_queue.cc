@@ -7,8 +7,7 @@
 namespace fairway::transport::host {
 namespace {
 
-constexpr std::size_t kMaxCopies = 4096;  // given to a device at once
-constexpr std::uint64_t kMaxBytes = std::uint64_t{64} << 20;
+constexpr std::size_t kFirstCopies = 512;  // so that the device soon begins
 constexpr std::size_t kMaxBatches = 256;
 
 }  // namespace
@@ -16,58 +15,167 @@ constexpr std::size_t kMaxBatches = 256;
 // The next batch of the flight; nothing, when as much is queued as the path moves in a few milliseconds.
 ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) {
   const Slice& slice = flight.command.slice;
-  RegionView::Resolved at;
-  const ErrorCode allowed =
-      pair_->regions.resolve(flight.command.region, slice.remote_offset, 0, needed_access(slice.op), at);
-  if (allowed != ErrorCode::ok) return allowed;
-  if (mover_ == nullptr || (remote.way != Way::moved && remote.way != Way::mapped)) {
-    why_ = "a device cannot reach that memory of the peer's, which is not mapped here: memory from allocate() is";
+  Region region;  // looked up once: copies queued under this touch are waited for
+  if (!pair_->regions.read(flight.command.region, region)) return ErrorCode::revoked;
+  if (!includes(region.access, needed_access(slice.op))) return ErrorCode::access_denied;
+  const bool foreign = remote.way == Way::moved, mapped = remote.way == Way::mapped;
+  if (mover_ == nullptr || (!foreign && !mapped && (remote.way != Way::attached || !pair_->no_attach.empty()))) {
+    why_ = "neither the device nor the kernel reaches that memory of the peer's" +
+           (pair_->no_attach.empty() ? std::string() : ": " + pair_->no_attach);
     return ErrorCode::system_error;
   }
   Mover::Path path;
-  const bool foreign = remote.way == Way::moved;
-  switch (mover_->path(region_of(slice.local_handle), foreign ? remote.file->foreign.get() : nullptr, path, why_)) {
+  switch (mover_->path(region_of(slice.local_handle), foreign ? remote.file->foreign.get() : nullptr,
+                       slice.length * slice.count, path, why_)) {
     case Mover::Readiness::ready: break;
     case Mover::Readiness::opening: return ErrorCode::ok;
     case Mover::Readiness::refused: return ErrorCode::system_error;
   }
-  if (!foreign) {
-    path.base = remote.file->map.address();
-    path.size = remote.file->map.size_bytes();
-  }
   if (batches_.size() >= kMaxBatches || (queued_bytes_ > 0 && queued_bytes_ >= path.most_queued)) return ErrorCode::ok;
-  copies_.clear();
+  if (!foreign && !mapped) return stage_copies(flight, path, region, urgent);
+  if (mapped) {
+    if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
+    path.base = remote.file->map->address();
+    path.size = remote.file->map->size_bytes();
+  }
+  std::span<Mover::Copy> list = mover_->list(path);
+  if (batches_.empty()) list = list.first(std::min(list.size(), kFirstCopies));
+  std::size_t count = 0;
   std::uint64_t bytes = 0;
-  while (copies_.size() < kMaxCopies && bytes < kMaxBytes && !flight.cursor.done(slice)) {
+  const std::uint64_t part = mover_->part(slice.length, slice.count);
+  const ErrorCode code = slice.shape == Shape::indexed && part >= slice.length && slice.length != 0
+                             ? list_pages(flight, remote, path, region.size_bytes, list, count, bytes)
+                             : list_parts(flight, remote, path, region.size_bytes, part, list, count, bytes);
+  if (code != ErrorCode::ok) return code;
+  if (count == 0) return ErrorCode::ok;
+  Batch batch;
+  batch.file = remote.file;
+  const Status started = start(flight, batch, path, list.first(count), bytes, urgent);
+  return started ? ErrorCode::ok : ErrorCode::system_error;
+}
+
+// Memory that only the kernel reaches: a device copies to or from a stage, the kernel between that and the peer.
+ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Region& region, bool urgent) {
+  const Slice& slice = flight.command.slice;
+  if (slice.op == Op::read && slice.start_after != nullptr) {
+    why_ = "the kernel reads that memory of the peer's, and waits for no stream: memory from allocate() is mapped";
+    return ErrorCode::system_error;
+  }
+  Batch batch;
+  batch.path = path;
+  batch.stage = mover_->take_stage(path);
+  if (batch.stage == nullptr) return ErrorCode::ok;
+  Piece piece;
+  ErrorCode code = flight.cursor.next(flight.command, Mover::kStageBytes, piece);
+  if (code == ErrorCode::ok &&
+      (piece.remote_block > region.size_bytes || slice.length > region.size_bytes - piece.remote_block))
+    code = ErrorCode::out_of_range;
+  batch.there = piece.remote_block + piece.offset;
+  if (code == ErrorCode::ok && slice.op == Op::read && piece.length != 0) {
+    code = attach(region.address + batch.there, batch.stage, piece.length, true);
+    flight.touched = true;
+  }
+  if (code != ErrorCode::ok || piece.length == 0) {
+    mover_->give_stage(path, batch.stage);
+    return code;
+  }
+  const std::span<Mover::Copy> list = mover_->list(path);
+  list[0] = slice.op == Op::read ? Mover::Copy{piece.local, batch.stage, piece.length}
+                                 : Mover::Copy{batch.stage, piece.local, piece.length};
+  const Status started = start(flight, batch, path, list.first(1), piece.length, urgent);
+  if (!started) mover_->give_stage(path, batch.stage);
+  return started ? ErrorCode::ok : ErrorCode::system_error;
+}
+
+// By the kernel; the caller holds a touch.
+ErrorCode Lane::attach(std::byte* there, std::byte* here, std::uint64_t length, bool read) {
+  const sys::Process::Span span{here, there, static_cast<std::size_t>(length)};
+  counters_.system_calls.fetch_add(2, std::memory_order_relaxed);
+  const Status moved = read ? pair_->process.read({&span, 1}) : pair_->process.write({&span, 1});
+  if (moved) return ErrorCode::ok;
+  why_ = moved.message();
+  return ErrorCode::system_error;
+}
+
+Status Lane::start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,
+                   std::uint64_t bytes, bool urgent) {
+  std::atomic<std::uint64_t>& queued = pair_->out().queued;
+  queued.store(queued.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
+  batch.flight = static_cast<std::uint32_t>(&flight - flights_.data());
+  batch.bytes = bytes;
+  const Status started = mover_->start(path, copies, urgent, flight.command.slice.start_after, batch.ticket);
+  batch.over = !started;
+  if (!started) batch.file.reset();
+  batches_.push_back(std::move(batch));
+  if (!started) {
+    why_ = started.message();
+    return started;
+  }
+  flight.touched = true;
+  ++flight.asked;
+  ++flight.queued;
+  queued_bytes_ += bytes;
+  return {};
+}
+
+ErrorCode Lane::list_parts(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
+                           std::uint64_t part, std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes) {
+  const Slice& slice = flight.command.slice;
+  while (count < list.size() && bytes < path.most_copied && !flight.cursor.done(slice)) {
     Piece piece;
-    std::byte* elsewhere = nullptr;
-    const ErrorCode code = next(flight, kMaxBytes - bytes, piece, elsewhere);
+    const ErrorCode code = flight.cursor.next(flight.command, std::min(part, path.most_copied - bytes), piece);
     if (code != ErrorCode::ok) return code;
+    if (piece.remote_block > region_size || slice.length > region_size - piece.remote_block)
+      return ErrorCode::out_of_range;
     std::byte* there = remote.place(path.base, path.size, piece.remote_block + piece.offset, piece.length);
     if (there == nullptr) return ErrorCode::out_of_range;
     if (piece.length == 0) continue;
     if (slice.op == Op::read)
-      copies_.push_back({piece.local, there, piece.length});
+      list[count++] = {piece.local, there, piece.length};
     else
-      copies_.push_back({there, piece.local, piece.length});
+      list[count++] = {there, piece.local, piece.length};
     bytes += piece.length;
   }
-  if (copies_.empty()) return ErrorCode::ok;
-  std::atomic<std::uint64_t>& queued = pair_->out().queued;
-  queued.store(queued.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst);
-  Batch batch{static_cast<std::uint32_t>(&flight - flights_.data()), {}, bytes, false};
-  const Status started = mover_->start(path, copies_, urgent, batch.ticket);
-  batch.over = !started;
-  flight.touched = true;
-  if (started) {
-    ++flight.asked;
-    ++flight.queued;
-    queued_bytes_ += bytes;
+  return ErrorCode::ok;
+}
+
+// The same of whole pages, some nanoseconds each: what the largest index may be is found once.
+ErrorCode Lane::list_pages(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
+                           std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes) {
+  const Command& command = flight.command;
+  const Slice& slice = command.slice;
+  const auto largest = [&](std::uint64_t from, std::uint64_t size, std::uint64_t unit, std::uint64_t& out) {
+    if (from > size || slice.length > size - from) return false;
+    out = unit == 0 ? ~std::uint64_t{0} : (size - from - slice.length) / unit;
+    return true;
+  };
+  std::uint64_t most_here = 0, most_there = 0;
+  if (!largest(static_cast<std::uint64_t>(slice.local - command.local_begin), command.local_size, slice.local_stride,
+               most_here) ||
+      !largest(slice.remote_offset, region_size, slice.remote_stride, most_there))
+    return ErrorCode::out_of_range;
+  std::byte* const there = remote.place(path.base, path.size, 0, region_size);  // all of the region
+  if (there == nullptr) return ErrorCode::out_of_range;
+  const bool read = slice.op == Op::read;
+  std::uint32_t& block = flight.cursor.block;
+  for (; count < list.size() && bytes < path.most_copied && block < slice.count; ++block, bytes += slice.length) {
+    const std::uint64_t here = slice.local_index[block], far = slice.remote_index[block];
+    if (here > most_here || far > most_there) return ErrorCode::out_of_range;
+    std::byte* const ours = slice.local + here * slice.local_stride;
+    std::byte* const theirs = there + slice.remote_offset + far * slice.remote_stride;
+    list[count++] = read ? Mover::Copy{ours, theirs, slice.length} : Mover::Copy{theirs, ours, slice.length};
   }
-  batches_.push_back(batch);
-  if (started) return ErrorCode::ok;
-  why_ = started.message();
-  return ErrorCode::system_error;
+  return ErrorCode::ok;
+}
+
+// What a device has brought to a stage goes on to the peer, if that still lets it.
+ErrorCode Lane::second_step(const Flight& flight, const Batch& batch) {
+  if (flight.command.slice.op == Op::read || flight.code != ErrorCode::ok) return ErrorCode::ok;
+  const Touch touch(*pair_);
+  if (!touch.allowed()) return ErrorCode::link_failed;
+  RegionView::Resolved at;
+  const ErrorCode code = pair_->regions.resolve(flight.command.region, batch.there, batch.bytes, Access::write, at);
+  return code == ErrorCode::ok ? attach(at.address, batch.stage, batch.bytes, false) : code;
 }
 
 void Lane::collect_copies() {
@@ -77,12 +185,16 @@ void Lane::collect_copies() {
     const Mover::Readiness state = mover_->look(batch.ticket, why);
     if (state == Mover::Readiness::opening) continue;
     batch.over = true;
+    batch.file.reset();
     queued_bytes_ -= batch.bytes;
     Flight& flight = flights_[batch.flight];
-    if (state == Mover::Readiness::refused && flight.code == ErrorCode::ok) {
-      flight.code = ErrorCode::system_error;
-      why_ = why;
+    ErrorCode code = state == Mover::Readiness::refused ? ErrorCode::system_error : ErrorCode::ok;
+    if (code != ErrorCode::ok) why_ = why;
+    if (batch.stage != nullptr) {
+      if (code == ErrorCode::ok) code = second_step(flight, batch);
+      mover_->give_stage(batch.path, batch.stage);
     }
+    if (flight.code == ErrorCode::ok) flight.code = code;
     --flight.queued;
     --flight.asked;
     answered(flight);

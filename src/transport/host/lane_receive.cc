@@ -62,8 +62,7 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
     code = reach(record, payload.size(), Access::write, at);
     if (code == ErrorCode::ok && !payload.empty()) std::memcpy(at.address, payload.data(), payload.size());
   } else if (record.type == RecordType::get) {
-    if (record.length > kMaxPiece)
-      return fail({ErrorCode::protocol_error, "the peer asks for too much at once"});
+    if (record.length > kMaxPiece) return fail({ErrorCode::protocol_error, "the peer asks for too much at once"});
     code = reach(record, record.length, Access::read, at);
     if (code == ErrorCode::ok && record.length != 0) {
       std::byte* to = writer_.payload(record.length, true);

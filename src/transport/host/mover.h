@@ -12,7 +12,9 @@
 
 #include "core/runtime.h"
 #include "sys/fd.h"
+#include "sys/mapped_file.h"
 #include "transport/memory.h"
+#include "transport/stream_gate.h"
 
 namespace fairway::transport::host {
 
@@ -38,6 +40,7 @@ class Mover {
     std::byte* base = nullptr;  // of the allocation, as that device reaches it
     std::uint64_t size = 0;
     std::uint64_t most_queued = 0;  // bytes: what the path moves in a few milliseconds
+    std::uint64_t most_copied = 0;  // by one start()
   };
   struct Copy {
     std::byte* to = nullptr;
@@ -49,23 +52,41 @@ class Mover {
   };
 
   virtual ~Mover() = default;
-  virtual Status attach(Task& task) = 0;         // woken when an allocation is opened
-  virtual std::uint8_t memory_kinds() const = 0;  // a bit each
+  virtual Status attach(Task& task) = 0;                                     // woken when an allocation is opened
+  virtual std::uint8_t memory_kinds() const = 0;                             // a bit each
   virtual std::optional<MemoryKind> kind_of(const void* address) const = 0;  // any thread; nothing: not its memory
   // Of memory that it knows; nothing: plain host memory. An error: it is the device's, and cannot be lent. Any thread.
   virtual Result<std::optional<Lent>> lend(const MemoryDescription& memory) = 0;
   virtual void take_back(RegionId region) = 0;
+  virtual bool taken_back(RegionId region) const = 0;  // nothing of the driver's holds its memory any more
+
+  virtual void close() = 0;  // nothing of the driver's holds any region's memory afterwards
 
   virtual std::shared_ptr<Foreign> open(std::span<const std::byte> handle) = 0;
   virtual bool wants_file(const Foreign& foreign) const = 0;
   virtual void give_file(Foreign& foreign, sys::Fd file, const std::string& why_none) = 0;
+  // A peer's memory that is mapped here is going to be copied. It stays mapped for as long as the driver holds it.
+  virtual std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) = 0;
   // `foreign` null: the peer's memory is mapped here.
-  virtual Readiness path(RegionId local, Foreign* foreign, Path& out, std::string& why) = 0;
+  virtual Readiness path(RegionId local, Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) = 0;
   virtual std::string way(const Foreign& foreign) const = 0;  // how, and why not better
 
-  // Queues copies; `urgent` ones pass what is queued otherwise. They are over in no order but that of one ticket's.
-  virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, Ticket& out) = 0;
-  virtual Readiness look(const Ticket& ticket, std::string& why) = 0;  // ready: they are over; refused: the device failed
+  // Into what sizes to cut `count` blocks of `length` bytes, and where to list the copies of one start().
+  virtual std::uint64_t part(std::uint64_t length, std::uint64_t count) const = 0;
+  virtual std::span<Copy> list(const Path& path) = 0;
+  // Queues copies that stand in list(); `urgent` ones pass what is queued otherwise. They are over in no order but that
+  // of one ticket's.
+  // Not before the event `after`, when there is one.
+  virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) = 0;
+  virtual Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) = 0;  // any thread
+  // After some start(): from now on the device will say of all of them that they are over.
+  virtual void flush() = 0;
+  // Pinned memory of kStageBytes for copies in two steps; null: none is free now.
+  static constexpr std::uint64_t kStageBytes = std::uint64_t{1} << 20;
+  virtual std::byte* take_stage(const Path& path) = 0;
+  virtual void give_stage(const Path& path, std::byte* stage) = 0;
+  virtual Readiness look(const Ticket& ticket,
+                         std::string& why) = 0;  // ready: they are over; refused: the device failed
 };
 
 }  // namespace fairway::transport::host

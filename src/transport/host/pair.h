@@ -8,8 +8,8 @@
 #include "sys/mapped_file.h"
 #include "sys/memory_file.h"
 #include "sys/process.h"
-#include "transport/region_table.h"
 #include "transport/host/segment.h"
+#include "transport/region_table.h"
 
 namespace fairway::transport::host {
 
@@ -50,14 +50,16 @@ struct Pair {
     // All of it is over.
     bool over(const Pair& pair) {
       if (pair.gone) return true;
-      if (!touched_ && touches_ % 2 != 0 && pair.in().touching.load(std::memory_order_seq_cst) == touches_) return false;
+      if (!touched_ && touches_ % 2 != 0 && pair.in().touching.load(std::memory_order_seq_cst) == touches_)
+        return false;
       if (!touched_) queued_ = pair.in().queued.load(std::memory_order_seq_cst);
       touched_ = true;
       return pair.in().over.load(std::memory_order_acquire) - queued_ < kHalf;
     }
 
    private:
-    static constexpr std::uint64_t kHalf = std::uint64_t{1} << 63;  // a peer's nonsense ends nothing but its own session
+    static constexpr std::uint64_t kHalf = std::uint64_t{1}
+                                           << 63;  // a peer's nonsense ends nothing but its own session
     std::uint64_t touches_ = 0, queued_ = 0;
     bool touched_ = false;
   };

@@ -24,7 +24,8 @@ struct PeerFile {
   std::uint32_t number = 0;
   bool writable = false;
   Way way = Way::asking;  // asking, mapped, or attached: it cannot be had
-  sys::MappedFile map;
+  std::shared_ptr<sys::MappedFile> map = std::make_shared<sys::MappedFile>();
+  std::shared_ptr<void> held;               // by a device's driver
   std::shared_ptr<Mover::Foreign> foreign;  // of a device's
   std::string why;
 };

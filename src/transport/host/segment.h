@@ -17,7 +17,7 @@ inline constexpr std::uint16_t kVersion = 2;
 inline constexpr std::size_t kNonceBytes = 16;
 inline constexpr std::uint32_t kCells = 256;
 inline constexpr std::uint32_t kDataBytes = 128 * 1024;
-inline constexpr std::uint32_t kMaxPiece = 4096;    // of one put or get
+inline constexpr std::uint32_t kMaxPiece = 4096;  // of one put or get
 // Answers always find room: who sends anything else leaves as much as the answers to all its peer may ask need.
 inline constexpr std::uint32_t kMaxRequests = 16;  // unanswered, in each direction
 

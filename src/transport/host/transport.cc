@@ -18,11 +18,14 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   // On a device's memory no CPU may do them; on host memory they go beside it.
   if (mover == nullptr)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
+  can.stream_ordered = mover != nullptr;
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
   if (mover != nullptr) can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | mover->memory_kinds());
   can.max_slice_bytes = options.max_slice_bytes;
+  can.piece_bytes = options.piece_bytes;
+  can.piece_blocks = options.piece_blocks;
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = Lane::kQueueDepth;
   can.ordered = true;
@@ -101,10 +104,9 @@ void HostTransport::deregister(std::uint64_t handle) {
 void HostTransport::finish_deregistrations() {
   std::erase_if(deregistrations_, [this](Deregistration& each) {
     std::erase_if(each.marks, [](auto& mark) { return mark.second.over(*mark.first); });
-    const bool copied = std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) {
-      return links_[slot].lane->queued(each.handle);
-    });
-    if (copied || !each.marks.empty()) return false;
+    const bool copied =
+        std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) { return links_[slot].lane->queued(each.handle); });
+    if (copied || !each.marks.empty() || (mover_ && !mover_->taken_back(region_of(each.handle)))) return false;
     events_.add(EventKind::deregistered).value = each.handle;
     return true;
   });
@@ -208,7 +210,9 @@ std::string HostTransport::way(std::uint64_t remote_handle) const {
   switch (remote.way) {
     case Way::asking: return "its file is on the way";
     case Way::mapped: return "mapped here: copied once, by the initiator";
-    case Way::attached: return "cross-memory attach: the kernel copies once; not mapped: " + remote.why;
+    case Way::attached:
+      return "cross-memory attach: the kernel copies once; not mapped: " + remote.why +
+             (mover_ ? "; to and from a GPU's memory through pinned memory, 1 MiB at a time" : "");
     case Way::moved: return mover_->way(*remote.file->foreign);
     case Way::bounced: break;
   }
@@ -218,6 +222,10 @@ std::string HostTransport::way(std::uint64_t remote_handle) const {
 Costs HostTransport::costs() const {
   return {counters_.system_calls.load(std::memory_order_relaxed),
           counters_.copied_bytes.load(std::memory_order_relaxed)};
+}
+
+Result<std::shared_ptr<StreamGate>> HostTransport::hold_stream(void* stream) {
+  return mover_ ? mover_->hold_stream(stream) : Transport::hold_stream(stream);
 }
 
 bool HostTransport::prepare_sleep() {
@@ -239,6 +247,7 @@ void HostTransport::close() {
     while (!mark.over(*pair) && runtime_.clock.now() < until) {
     }
   ghosts_.clear();
+  if (mover_) mover_->close();
   finish_deregistrations();
   closed_ = true;
   listener_ = {};

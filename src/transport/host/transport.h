@@ -14,11 +14,13 @@
 namespace fairway::transport::host {
 
 struct HostOptions {
-  std::string name;         // the transport's
-  std::string device;       // and its one device's
-  bool map = true;          // memory files of the peer
-  bool attach = true;       // cross-memory attach
+  std::string name;    // the transport's
+  std::string device;  // and its one device's
+  bool map = true;     // memory files of the peer
+  bool attach = true;  // cross-memory attach
   std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
+  std::uint64_t piece_bytes = transport::Capabilities().piece_bytes;
+  std::uint32_t piece_blocks = transport::Capabilities().piece_blocks;
 };
 
 // The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h), one to a peer.
@@ -56,6 +58,7 @@ class HostTransport : public Transport {
   void cancel(SliceToken token) override;
   std::string way(std::uint64_t remote_handle) const override;
   Costs costs() const override;
+  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override;
   bool prepare_sleep() override;
   void close() override;
 
@@ -146,7 +149,7 @@ class HostTransport : public Transport {
   std::vector<Stranger> strangers_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;              // slots of links with a lane
+  std::vector<std::uint32_t> up_;                                     // slots of links with a lane
   std::vector<std::pair<std::shared_ptr<Pair>, Pair::Mark>> ghosts_;  // of peers let go while they touch
   std::vector<Deregistration> deregistrations_;
   std::size_t next_link_ = 0;  // polled first, in turn

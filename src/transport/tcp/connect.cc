@@ -11,6 +11,7 @@ namespace {
 
 constexpr Time kHelloWithin = 2 * kSecond;
 constexpr Time kDialWithin = 5 * kSecond;
+constexpr Time kDialAgain = 2 * kSecond;  // a lane that nobody has had yet
 constexpr Time kCalmLook = kMillisecond;  // while nobody sleeps; a listener wakes who does
 constexpr std::size_t kMaxStrangers = 256;
 
@@ -19,6 +20,10 @@ bool same(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byt
   std::byte difference{0};
   for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};
+}
+
+bool is_any(const std::string& host) {
+  return host == "0.0.0.0" || host == "::";
 }
 
 std::string with_port(const std::string& host, const std::string& port) {
@@ -32,9 +37,20 @@ Status TcpTransport::attach(Task& task) {
   return {};
 }
 
+// Where lanes are accepted: where control is, unless only other addresses of this host may be used.
+std::string TcpTransport::lane_host() const {
+  const auto usable_there = [this](const InterfaceAddress& own) { return own.host == options_.listen_host; };
+  if (options_.interfaces.empty() || is_any(options_.listen_host) ||
+      std::any_of(addresses_.begin(), addresses_.end(), usable_there))
+    return options_.listen_host;
+  const bool v6 = std::any_of(addresses_.begin(), addresses_.end(),
+                              [](const InterfaceAddress& own) { return own.host.find(':') != std::string::npos; });
+  return v6 ? "::" : "0.0.0.0";
+}
+
 Status TcpTransport::listen() {
   if (listener_) return {};
-  auto opened = runtime_.network.listen(with_port(options_.listen_host, ":0"), *task_);
+  auto opened = runtime_.network.listen(with_port(lane_host(), ":0"), *task_);
   if (!opened) return opened.status();
   listener_ = std::move(*opened);
   return {};
@@ -58,8 +74,8 @@ void TcpTransport::offer(PeerIndex index, Peer& peer) {
   message.token = peer.token;
   const std::string bound = listener_->address();
   const std::string port = bound.substr(bound.rfind(':'));
-  if (options_.listen_host == "0.0.0.0" || options_.listen_host == "::") {
-    const bool v4_only = options_.listen_host == "0.0.0.0";
+  if (const std::string host = lane_host(); is_any(host)) {
+    const bool v4_only = host == "0.0.0.0";
     for (const bool loopback : {false, true})  // loopback only where there is nothing else
       for (const InterfaceAddress& address : addresses_)
         if (address.loopback == loopback && (!loopback || message.addresses.empty()) &&
@@ -111,6 +127,7 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
   link.peer = peer_index;
   link.index = index;
   link.attempt = link.held_attempt = 0;
+  link.was_up = false;
   peer.slots[index] = slot;
   return slot;
 }
@@ -133,6 +150,11 @@ void TcpTransport::dial(Link& link) {
   const std::string& address = peer.addresses[link.index / peer.lanes];
   auto channel = runtime_.network.dial(address, *task_);
   if (!channel) return dial_failed(link, channel.status());
+  // The route there decides which address of ours it leaves from, before a byte of ours is sent.
+  if (const std::string local = (*channel)->local_address();
+      !options_.interfaces.empty() && !local.empty() && own_address(local) == nullptr)
+    return dial_failed(link, {ErrorCode::unreachable, "tcp: the route to " + address + " leaves from " + local +
+                                                          ", which is none of the interfaces to be used"});
   link.channel = std::move(*channel);
   continue_dial(link, runtime_.clock.now());
 }
@@ -158,12 +180,14 @@ void TcpTransport::continue_dial(Link& link, Time now) {
   if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "tcp: no answer within 5 s"});
 }
 
-// The others may still come. Without any, the peer is told why; a lane that was lost waits for the next reconnect().
+// The others may still come. Without any, the peer is told why. A lane that was lost waits for the next reconnect();
+// one that never was is known to nobody who would ask for it, so it is dialed again here.
 void TcpTransport::dial_failed(Link& link, const Status& why) {
   --unsettled_;
   link.channel.reset();
-  link.state = LinkState::fenced;
-  link.deadline = kNever;
+  link.state = link.was_up ? LinkState::fenced : LinkState::pausing;
+  link.deadline = link.was_up ? kNever : after(runtime_.clock.now(), kDialAgain);
+  timer_ = std::min(timer_, link.deadline);
   Peer& peer = peers_[link.peer];
   peer.reason = why.message();
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
@@ -216,24 +240,31 @@ void TcpTransport::welcome(Link& link, std::unique_ptr<Channel> channel, std::ui
 
 // ---- both ----
 
+// Whose "host:port" that is, among what may be used.
+const InterfaceAddress* TcpTransport::own_address(const std::string& local) const {
+  const auto found = std::find_if(addresses_.begin(), addresses_.end(), [&](const InterfaceAddress& own) {
+    return local.starts_with(with_port(own.host, ":"));
+  });
+  return found == addresses_.end() ? nullptr : &*found;
+}
+
 void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first) {
   ++link.id.epoch;
   link.state = LinkState::up;
   link.deadline = kNever;
   link.held_attempt = 0;
-  const std::string local = channel->local_address();
+  const InterfaceAddress* own = own_address(channel->local_address());
   link.lane = std::make_unique<Lane>(std::move(channel), link.id, regions_, inbox_, first);
   link.lane->flush();
   up_.push_back(link.id.slot);
   Peer& peer = peers_[link.peer];
-  peer.was_up = true;
+  peer.was_up = link.was_up = true;
   link.device = 0;
-  for (const InterfaceAddress& own : addresses_)
-    if (local.starts_with(with_port(own.host, ":")))
-      link.device =
-          static_cast<DeviceIndex>(std::find_if(devices_.begin(), devices_.end(),
-                                                [&](const Device& device) { return device.name == own.interface; }) -
-                                   devices_.begin());
+  if (own != nullptr)
+    link.device =
+        static_cast<DeviceIndex>(std::find_if(devices_.begin(), devices_.end(),
+                                              [&](const Device& device) { return device.name == own->interface; }) -
+                                 devices_.begin());
   Event& event = inbox_.add(EventKind::link_up);
   event.link = link.id;
   event.peer = link.peer;
@@ -252,15 +283,18 @@ void TcpTransport::reconnect(LinkId id) {
 }
 
 void TcpTransport::connecting(Time now) {
-  if (now >= timer_) timer_ = kNever;
+  const bool due = now >= timer_;
+  if (due) timer_ = kNever;
   if (listener_ && (now >= accept_at_ || listener_->announced() || !strangers_.empty())) {
     accept(now);
     accept_at_ = after(now, kCalmLook);
   }
-  if (unsettled_ == 0) return;
+  if (unsettled_ == 0 && !due) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
+    if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);
     if (links_[i].state == LinkState::dialing) continue_dial(links_[i], now);
-    if (links_[i].state == LinkState::dialing) timer_ = std::min(timer_, links_[i].deadline);
+    if (links_[i].state == LinkState::dialing || links_[i].state == LinkState::pausing)
+      timer_ = std::min(timer_, links_[i].deadline);
   }
 }
 
@@ -284,8 +318,8 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
     if (link.state == LinkState::up) {
       a_link_tells = true;
       link.lane->fail(status);
-    } else if (link.state == LinkState::dialing) {
-      --unsettled_;
+    } else if (link.state == LinkState::dialing || link.state == LinkState::pausing) {
+      if (link.state == LinkState::dialing) --unsettled_;
       link.channel.reset();
       link.state = LinkState::fenced;
     }

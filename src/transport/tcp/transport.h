@@ -50,7 +50,7 @@ class TcpTransport final : public Transport {
   void close() override;
 
  private:
-  enum class LinkState : std::uint8_t { free, dialing, waiting, up, down, fenced };
+  enum class LinkState : std::uint8_t { free, dialing, pausing, waiting, up, down, fenced };
   struct Link {
     LinkId id;
     LinkState state = LinkState::free;
@@ -64,6 +64,7 @@ class TcpTransport final : public Transport {
     std::array<std::byte, kHelloBytes> bytes{};  // said or heard, of the hello or the welcome
     std::size_t said = 0, heard = 0;
     std::uint32_t held_attempt = 0;
+    bool was_up = false;
     Time deadline = kNever;
   };
   struct Peer {
@@ -85,6 +86,7 @@ class TcpTransport final : public Transport {
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
   // connect.cc
+  [[nodiscard]] std::string lane_host() const;
   Status listen();
   void offer(PeerIndex index, Peer& peer);
   void accept_offer(PeerIndex index, Peer& peer, const Handshake& message);
@@ -100,6 +102,7 @@ class TcpTransport final : public Transport {
   void say(PeerIndex peer, const Handshake& message);
   void connecting(Time now);
   bool usable(const InterfaceAddress& address) const;
+  [[nodiscard]] const InterfaceAddress* own_address(const std::string& local) const;
 
   // transport.cc
   Link* find(LinkId id);

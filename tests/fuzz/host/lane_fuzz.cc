@@ -65,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static sys::MemoryFile pages = std::move(sys::MemoryFile::make(kRegion)).value();
   {
     sys::Fd copy(::dup(pages.fd()));
-    file->map = std::move(sys::MappedFile::map_whole(copy, true)).value();
+    *file->map = std::move(sys::MappedFile::map_whole(copy, true)).value();
     file->way = host::Way::mapped;
   }
   host::Imports imports;

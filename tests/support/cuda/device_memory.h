@@ -21,11 +21,20 @@ class DeviceMemory {
       check((*driver_)->cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
       contexts_.push_back(context);
     }
+    streams_.resize(contexts_.size());
   }
+  ~DeviceMemory() {
+    for (std::size_t device = 0; device < streams_.size(); ++device)
+      if (streams_[device] != nullptr) (*driver_)->cuStreamDestroy_v2(streams_[device]);
+  }
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   int devices() const { return driver_->devices(); }
   const sys::CudaDriver& driver() const { return *driver_; }
-  sys::cuda::Context context(int device) const { return contexts_[static_cast<std::size_t>(device) % contexts_.size()]; }
+  sys::cuda::Context context(int device) const {
+    return contexts_[static_cast<std::size_t>(device) % contexts_.size()];
+  }
 
   // With that device's context as the thread's.
   template <class Call>
@@ -43,20 +52,48 @@ class DeviceMemory {
       return reinterpret_cast<std::byte*>(address);
     });
   }
+  // Of virtual memory management, with or without a descriptor for others. Never freed.
+  std::byte* map(std::size_t size, int device, bool lendable) {
+    sys::cuda::AllocationProperties wanted{};
+    wanted.type = sys::cuda::kAllocationPinned;
+    wanted.handle_types = lendable ? sys::cuda::kHandleFile : 0;
+    wanted.location = {sys::cuda::kLocationDevice, device};
+    sys::cuda::Allocation allocation = 0;
+    sys::cuda::Address address = 0;
+    const sys::cuda::AccessDescription access{wanted.location, sys::cuda::kReadWrite};
+    return on(device, [&] {
+      const sys::CudaDriver& cu = *driver_;
+      check(cu->cuMemCreate(&allocation, size, &wanted, 0), "cuMemCreate");
+      check(cu->cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
+      check(cu->cuMemMap(address, size, 0, allocation, 0), "cuMemMap");
+      check(cu->cuMemRelease(allocation), "cuMemRelease");
+      check(cu->cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
+      return reinterpret_cast<std::byte*>(address);
+    });
+  }
   void free(std::byte* place) {
     on(0, [&] { return (*driver_)->cuMemFree_v2(reinterpret_cast<sys::cuda::Address>(place)); });
   }
-  void write(std::byte* to, std::span<const std::byte> from) { copy(to, from.data(), from.size()); }
-  void read(std::span<std::byte> to, const std::byte* from) { copy(to.data(), from, to.size()); }
-  void copy(std::byte* to, const std::byte* from, std::size_t size) {
-    on(0, [&] {
-      check((*driver_)->cuMemcpy(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),
-                                 size),
-            "cuMemcpy");
+  // By that device, which must reach it.
+  void write(std::byte* to, std::span<const std::byte> from, int device = 0) {
+    copy(to, from.data(), from.size(), device);
+  }
+  void read(std::span<std::byte> to, const std::byte* from, int device = 0) {
+    copy(to.data(), from, to.size(), device);
+  }
+  void copy(std::byte* to, const std::byte* from, std::size_t size, int device) {
+    on(device, [&] {
+      const sys::CudaDriver& cu = *driver_;
+      sys::cuda::Stream& stream = streams_[static_cast<std::size_t>(device)];  // waits for nobody else's work
+      if (stream == nullptr)
+        check(cu->cuStreamCreateWithPriority(&stream, sys::cuda::kStreamNonBlocking, 0), "cuStreamCreate");
+      check(cu->cuMemcpyAsync(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from), size,
+                              stream),
+            "cuMemcpyAsync");
+      check(cu->cuStreamSynchronize(stream), "cuStreamSynchronize");
       return 0;
     });
   }
-
   void check(int result, const char* what) const {
     if (const Status status = driver_->check(result, what); !status) throw std::runtime_error(status.message());
   }
@@ -64,6 +101,7 @@ class DeviceMemory {
  private:
   std::shared_ptr<const sys::CudaDriver> driver_;
   std::vector<sys::cuda::Context> contexts_;
+  std::vector<sys::cuda::Stream> streams_;  // by device
 };
 
 }  // namespace fairway::support

@@ -1,4 +1,5 @@
 #include <array>
+#include <chrono>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -132,7 +133,7 @@ int cuCtxEnablePeerAccess(Context, unsigned) {
   return no_context() ? kInvalidContext : kSuccess;
 }
 int cuCtxSynchronize() {
-  return kInvalidContext;  // nothing of Fairway's may wait for all of a device
+  return no_context() ? kInvalidContext : kSuccess;  // cuMemcpy here is over when it returns
 }
 
 // ---- memory ----
@@ -343,6 +344,18 @@ int cuStreamWriteValue32_v2(fairway::sys::cuda::Stream stream, Address address, 
     std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address)).store(value, std::memory_order_release);
     return true;
   });
+  return kSuccess;
+}
+int cuStreamWaitValue32_v2(fairway::sys::cuda::Stream stream, Address address, std::uint32_t value, unsigned) {
+  reinterpret_cast<standin::Stream*>(stream)->post([address, value] {
+    while (static_cast<std::int32_t>(std::atomic_ref(*reinterpret_cast<std::uint32_t*>(address)).load() - value) < 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return true;
+  });
+  return kSuccess;
+}
+int cuStreamGetCtx(fairway::sys::cuda::Stream stream, Context* context) {
+  *context = contexts.of(reinterpret_cast<standin::Stream*>(stream)->device());
   return kSuccess;
 }
 int cuEventCreate(Event* event, unsigned) {

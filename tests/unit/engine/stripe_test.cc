@@ -94,7 +94,7 @@ TEST(Stripe, EveryByteExactlyOnce) {
         ASSERT_TRUE(mark(work.layout, piece, seen)) << piece.block << '+' << piece.offset << ' ' << piece.length;
         ASSERT_GT(piece.length, 0u);
         ASSERT_LE(piece.length, messages ? payload : links.capabilities[piece.link].max_slice_bytes);
-        ASSERT_LE(piece.bytes(), std::max(kMaxPiece, piece.length));
+        ASSERT_LE(piece.bytes(), std::max(transport::Capabilities().piece_bytes, piece.length));
         ASSERT_NE(std::find(choice.chosen().begin(), choice.chosen().end(), piece.link), choice.chosen().end());
         ++taken[piece.link];
       }

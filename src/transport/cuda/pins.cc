@@ -1,0 +1,54 @@
+#include "transport/cuda/pins.h"
+
+namespace fairway::transport::cuda {
+
+using namespace sys::cuda;
+
+void Pins::use(std::uint64_t key, void* address, std::uint64_t size) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pins_.try_emplace(key, Pin{address, false}).second) return;
+  }
+  janitor_.post([this, key, address, size] {
+    const CudaDriver& cu = devices_->driver();
+    const auto context = devices_->use(0);
+    if (!context) return;
+    const Current current(cu, *context);
+    // Refused: pinned by the user before, or more than the process may lock. Both work, the second slowly.
+    const bool pinned = cu->cuMemHostRegister_v2(address, size, kHostPortable) == kSuccess;
+    const std::lock_guard lock(mutex_);
+    pins_[key].ours = pinned;
+  });
+}
+
+void Pins::drop(std::uint64_t key, std::function<void()> then) {
+  janitor_.post([this, key, then = std::move(then)] {
+    Pin pin;
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = pins_.find(key); found != pins_.end()) pin = found->second;
+    }
+    if (pin.ours) devices_->driver()->cuMemHostUnregister(pin.address);
+    {
+      const std::lock_guard lock(mutex_);
+      pins_.erase(key);
+    }
+    then();
+  });
+}
+
+void Pins::drop_all() {
+  std::vector<std::uint64_t> keys;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, pin] : pins_) keys.push_back(key);
+  }
+  for (const std::uint64_t key : keys) drop(key, [] {});
+}
+
+bool Pins::knows(std::uint64_t key) const {
+  const std::lock_guard lock(mutex_);
+  return pins_.contains(key);
+}
+
+}  // namespace fairway::transport::cuda

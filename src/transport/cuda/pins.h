@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <unordered_map>
+
+#include "transport/cuda/devices.h"
+#include "transport/cuda/janitor.h"
+
+namespace fairway::transport::cuda {
+
+// Host memory that the GPUs' copy engines read and write without a detour through the driver's own buffers: pinned from
+// its first use on, by the janitor, since that takes a fifth of a millisecond for each MiB. Until then copies take the
+// detour. Any thread.
+class Pins {
+ public:
+  Pins(std::shared_ptr<Devices> devices, Janitor& janitor) : devices_(std::move(devices)), janitor_(janitor) {}
+
+  void use(std::uint64_t key, void* address, std::uint64_t size);
+  // `then` runs on the janitor once it is pinned no more: from then on the memory may be unmapped.
+  void drop(std::uint64_t key, std::function<void()> then);
+  void drop_all();
+  bool knows(std::uint64_t key) const;  // also while it is being dropped
+
+ private:
+  struct Pin {
+    void* address = nullptr;
+    bool ours = false;  // pinned by this
+  };
+  std::shared_ptr<Devices> devices_;
+  Janitor& janitor_;
+  mutable std::mutex mutex_;  // guards pins_
+  std::unordered_map<std::uint64_t, Pin> pins_;
+};
+
+}  // namespace fairway::transport::cuda
