@@ -1,7 +1,7 @@
 # The few verbs of daily work; each calls what a person could type. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench lint clean
+.PHONY: help setup build demo test bench rdma-lab lint clean
 
 help:
 	@echo 'make demo     build what users install and show it moving bytes'
@@ -10,6 +10,9 @@ help:
 	@echo '                MATCH=Stripe    only tests whose names match this regular expression'
 	@echo '                STAGE=asan      only these of: dev demo asan tsan bare format (dev alone when LABEL or MATCH is given)'
 	@echo 'make bench    build what users install and measure it'
+	@echo 'make rdma-lab a shell on a virtual machine with RDMA devices, with the tool on its PATH (docs/rdma-lab.md)'
+	@echo "                CMD='fairway topo'  this command instead of a shell"
+	@echo '                TREE=two_sockets    NUMA nodes, PCIe switches and more devices (tests/rdma_vm/trees)'
 	@echo 'make lint     clang-format and clang-tidy on files that differ from the last commit; ALL=1 for every file,'
 	@echo '                FIX=1 to put the format right'
 	@echo 'make build    build for development, in build/dev'
@@ -31,6 +34,9 @@ test: setup
 
 bench: setup
 	@scripts/bench
+
+rdma-lab: setup
+	@CMD='$(subst ','\'',$(value CMD))' TREE='$(TREE)' scripts/rdma_lab
 
 lint: setup
 	@ALL='$(ALL)' FIX='$(FIX)' scripts/lint

@@ -12,10 +12,11 @@ set(FAIRWAY_TIMEOUT_net 120)
 set(FAIRWAY_TIMEOUT_rdma_vm 600)
 set(FAIRWAY_TIMEOUT_gpu 120)
 
-# fairway_test(<name> LABEL <label> SOURCES ... [LINKS ...] [TIMEOUT seconds] [PROPERTIES key value ...]): one GoogleTest
-# program over the library's insides; each of its cases is a ctest test with the label. TIMEOUT is for one case.
+# fairway_test(<name> LABEL <label> SOURCES ... [LINKS ...] [TIMEOUT s] [PROPERTIES key value ...] [GUEST ...]): one GoogleTest
+# program over the library's insides; each of its cases is a ctest test with the label. TIMEOUT is for one case. With the label
+# rdma_vm a guest runs the whole program (GUEST: options of tests/rdma_vm/vm), and its cases report what became of them there.
 function(fairway_test name)
-  cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;LINKS;PROPERTIES" ${ARGN})
+  cmake_parse_arguments(T "" "LABEL;TIMEOUT" "SOURCES;LINKS;PROPERTIES;GUEST" ${ARGN})
   if(NOT T_LABEL IN_LIST FAIRWAY_TEST_LABELS OR NOT T_SOURCES OR T_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "fairway_test(${name}): needs SOURCES and a LABEL of ${FAIRWAY_TEST_LABELS}; "
                         "not understood: ${T_UNPARSED_ARGUMENTS}")
@@ -29,6 +30,16 @@ function(fairway_test name)
   add_executable(${name} ${T_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${T_LINKS} fairway_internal GTest::gtest_main GTest::gtest)
+  if(T_LABEL STREQUAL "rdma_vm")
+    # ctest runs a fixture before the cases that require it, and whatever names an emulator through that.
+    set(runner ${PROJECT_SOURCE_DIR}/tests/rdma_vm)
+    math(EXPR guest_seconds "${T_TIMEOUT} - 60")
+    add_test(NAME ${name}.guest COMMAND ${runner}/run_all $<TARGET_FILE:${name}> --seconds ${guest_seconds} ${T_GUEST})
+    set_tests_properties(${name}.guest PROPERTIES LABELS rdma_vm TIMEOUT ${T_TIMEOUT} PROCESSORS 2 FIXTURES_SETUP ${name}
+      SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\] guest of")
+    set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR ${runner}/run_case)
+    list(APPEND T_PROPERTIES FIXTURES_REQUIRED ${name})
+  endif()
   gtest_discover_tests(${name}
     DISCOVERY_MODE PRE_TEST
     DISCOVERY_TIMEOUT 60
