@@ -67,7 +67,10 @@ Result<NamedMemory> open_memory(Engine& engine, const std::string& name, std::ui
   }
   int device = 0;
   Gpu::Kind kind{};
-  if (parse_gpu(name, device, kind)) return open_gpu_memory(engine, device, kind, size, access);
+  if (parse_gpu(name, device, kind)) {
+    auto memory = open_gpu_memory(engine, device, kind, size, access);
+    return memory ? std::move(memory) : Status(memory.status()).with_context(name);
+  }
   unsigned node = 0;
   constexpr std::string_view kNuma = "host:numa";
   const bool bound = name.starts_with(kNuma);

@@ -1,5 +1,6 @@
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -54,6 +55,22 @@ TEST(Bench, SleepingPagesCompareAndMatrixToo) {
   EXPECT_EQ(ran.out.rfind("<svg", 0), 0u) << ran.out;
 }
 
+TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  for (const char* memories : {"--from gpu:0 --to gpu:1", "--from gpu:0 --to gpu:1:mapped", "--from host --to gpu:0",
+                               "--from gpu:0 --to pinned"}) {
+    const Ran ran = fairway(std::string("bench --size 1M --operation read,send --seconds 0 --csv - ") + memories);
+    EXPECT_EQ(ran.exit, 0) << memories << ": " << ran.out;
+    EXPECT_EQ(count(ran.out, "copy engine"), 1u) << memories << ": " << ran.out;
+  }
+  const Ran pages = fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --csv -");
+  EXPECT_EQ(pages.exit, 0) << pages.out;
+  const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --seconds 0");
+  EXPECT_EQ(locked.exit, 1) << locked.out;
+  EXPECT_NE(locked.out.find("its owner cannot lend it"), std::string::npos) << locked.out;
+  ::unsetenv("FAIRWAY_CUDA_DRIVER");
+}
+
 TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
   const auto refuses = [](const std::string& arguments, const std::string& word, int exit) {
     const Ran ran = fairway(arguments);
@@ -64,14 +81,14 @@ TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
   refuses("bench --size 0", "\"0\"", 2);
   refuses("bench --size 32G --pages 1000", "64 GiB", 2);
   refuses("bench --operation juggle", "juggle", 2);
-  refuses("bench --from gpu:1 --size 8", "gpu:1", 1);
+  refuses("bench --from gpu:99 --size 8", "gpu:99", 1);
   refuses("bench --to host:numa999 --size 8", "NUMA node 999", 1);
   refuses("bench --via rdma --size 8", "rdma", 1);
   refuses("bench 127.0.0.1:1 --size 8", "Connection refused", 1);
   refuses("bench --listen 0.0.0.0:0", "key", 1);
   refuses("bench --json /nonexistent/x --size 8 --seconds 0 --via shm", "/nonexistent/x", 1);
   refuses("ping 127.0.0.1:1", "127.0.0.1:1", 1);
-  refuses("explain --to gpu:0", "gpu:0", 1);
+  refuses("explain --to gpu:99", "gpu:99", 1);
 }
 
 TEST(Explain, TellsTheWayAndTheOnesLeft) {
