@@ -63,7 +63,8 @@ TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
     EXPECT_EQ(ran.exit, 0) << memories << ": " << ran.out;
     EXPECT_EQ(count(ran.out, "copy engine"), 1u) << memories << ": " << ran.out;
   }
-  const Ran pages = fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --csv -");
+  const Ran pages =
+      fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --csv -");
   EXPECT_EQ(pages.exit, 0) << pages.out;
   const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --seconds 0");
   EXPECT_EQ(locked.exit, 1) << locked.out;
