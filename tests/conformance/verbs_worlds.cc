@@ -114,6 +114,7 @@ class VerbsWorld final : public World {
     b_->start();
   }
   ~VerbsWorld() override {
+    b_->carry_no_more();  // leaving is said to the other side too
     a_.reset();
     b_.reset();
   }

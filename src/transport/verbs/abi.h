@@ -228,7 +228,7 @@ struct Limits {  // ibv_device_attr
   int gathers, read_gathers, completion_queues, completions, regions, domains;
   int reads_in, ee_reads_in, total_reads_in, reads_out, ee_reads_out;
   int atomics;  // 2: atomic against the CPU too
-  int rest[19];
+  int rest[14];
   std::uint16_t pkeys;
   std::uint8_t ack_delay, ports;
 };
