@@ -51,7 +51,8 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   }
   for (auto at = transports.begin(); at != transports.end();) {
     const Status works = (*at)->probe();
-    if (!works && (!options.names.empty() || !options.interfaces.empty())) return works;
+    const bool asked_for = !options.names.empty() || (!options.interfaces.empty() && (*at)->name() == "tcp");
+    if (!works && asked_for) return works;
     at = works ? at + 1 : transports.erase(at);
   }
   return transports;
