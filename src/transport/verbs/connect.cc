@@ -215,6 +215,7 @@ void VerbsTransport::reconnect(LinkId id) {
 }
 
 void VerbsTransport::look_at_deadlines(Time now) {
+  timer_ = kNever;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: one that fails may end its peer
     if (links_[i].deadline == kNever) continue;
     if (now >= links_[i].deadline)

@@ -21,6 +21,7 @@ inline constexpr std::uint32_t kSends = 512;                        // requests 
 inline constexpr std::uint32_t kReceives = 32;                      // messages and immediates that may wait
 inline constexpr std::uint32_t kSpareReceives = 4;                  // for words about room, which take none: two at most
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
+inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 
 // Where a lane's messages come in and go out, and atomics' old values. A resource; not in any region.
 class LaneMemory {

@@ -41,13 +41,14 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   int access = 0;
   if (includes(memory.access, Access::write)) access |= abi::kRemoteWrite;
   if (includes(memory.access, Access::read)) access |= abi::kRemoteRead;
-  if (includes(memory.access, Access::atomic)) access |= abi::kRemoteAtomic;
-  const bool written = (access & ~abi::kRemoteRead) != 0;
+  const bool written = includes(memory.access, Access::write) || includes(memory.access, Access::atomic);
   // Words that CPUs watch or that atomics change keep the order of arrival; data may be in any order before its end.
   const bool relaxed = !includes(memory.access, Access::atomic);
   RegisteredMemory out;
   for (std::size_t i = 0; i < ports.size(); ++i) {
+    const bool atomics = includes(memory.access, Access::atomic) && ports[i]->device().capabilities.atomics_by_cpu;
     const auto attempt = [&](int flags) {
+      if (atomics) flags |= abi::kRemoteAtomic;
       return ports[i]->register_memory(memory.address, memory.size_bytes, flags, relaxed);
     };
     abi::MemoryRegion* region = made->writable ? attempt(access | abi::kLocalWrite) : attempt(access);

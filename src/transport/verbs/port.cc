@@ -71,7 +71,7 @@ Status Port::open(const VerbsOptions& options) {
     return no("ibv_query_device: " + system_text(error));
   if (const int error = library_->query_port(context_, number_, &state_); error != 0)
     return no("ibv_query_port: " + system_text(error));
-  if (context_->device->transport_type != 0) return no("an iWARP or other device, and queue pairs are set up by hand");
+  if (context_->device->transport_type != 0) return no("its queue pairs cannot be set up by hand (iWARP, EFA)");
   if (state_.state != abi::kPortActive) return no("the port is not active: bring its link up");
   if (Status status = choose_address(); !status) return no(status.message());
   domain_ = library_->alloc_domain(context_);

@@ -44,7 +44,8 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   abi::QueuePairState state{};
   state.state = abi::kInit;
   state.port = port.number();
-  state.access = abi::kRemoteWrite | abi::kRemoteRead | abi::kRemoteAtomic;  // each region says what of it is allowed
+  state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
+  if (port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
   const int mask = abi::kMaskState | abi::kMaskPkey | abi::kMaskPort | abi::kMaskAccess;
   if (Status status = made->change(state, mask, "to INIT"); !status) return status;
   return made;

@@ -132,6 +132,7 @@ ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& o
       return ErrorCode::out_of_range;
     return (remote.address + slice.remote_offset) % 8 == 0 ? ErrorCode::ok : ErrorCode::invalid_argument;
   }
+  if (out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
   if (!remote_fits(out.slice, far)) return ErrorCode::out_of_range;
   if (out.local_begin == nullptr) return ErrorCode::ok;
   BlockCursor cursor;
@@ -156,9 +157,8 @@ bool VerbsTransport::remote_fits(const Slice& slice, const Remote& remote) {
 std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) {
-    if (now >= timer_) timer_ = kNever;
     look_at_ports(now);
-    look_at_deadlines(now);
+    if (now >= timer_) look_at_deadlines(now);
   }
   const std::size_t count = up_.size();
   for (std::size_t i = 0; i < count; ++i) {
