@@ -280,15 +280,15 @@ enum : unsigned { kSignaled = 1 << 1, kInline = 1 << 3 };
 enum : int { kSuccess = 0, kFlushed = 5, kRemoteInvalid = 9, kRemoteAccess = 10, kRemoteOperation = 11 };  // status
 enum : int { kReceived = 128, kReceivedImmediate = 129 };  // WorkCompletion::opcode
 enum : unsigned { kWithImmediate = 1 << 1 };
-enum : int {
-  kLocalWrite = 1,
-  kRemoteWrite = 2,
-  kRemoteRead = 4,
-  kRemoteAtomic = 8,
-  kRelaxedOrdering = 1 << 20
-};
+enum : int { kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kRemoteAtomic = 8, kRelaxedOrdering = 1 << 20 };
 enum : int { kPortActive = 4 };
-enum : int { kEventPairFatal = 1, kEventPairRequest = 2, kEventPairAccess = 3, kEventDeviceFatal = 8, kEventPortError = 10 };
+enum : int {
+  kEventPairFatal = 1,
+  kEventPairRequest = 2,
+  kEventPairAccess = 3,
+  kEventDeviceFatal = 8,
+  kEventPortError = 10
+};
 enum : int { kAtomicsGlobal = 2 };
 
 }  // namespace fairway::transport::verbs::abi

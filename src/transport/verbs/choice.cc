@@ -88,14 +88,14 @@ std::vector<std::pair<std::uint8_t, std::uint8_t>> pair_ports(std::span<const Po
 std::uint64_t bytes_per_second(std::uint8_t speed, std::uint8_t width) {
   double gigabits = 0;  // of one lane, without its encoding
   switch (speed) {
-    case 1: gigabits = 2; break;                      // SDR
-    case 2: gigabits = 4; break;                      // DDR
-    case 4: gigabits = 8; break;                      // QDR
-    case 8: gigabits = 10; break;                     // FDR10
-    case 16: gigabits = 14.0625 * 64 / 66; break;     // FDR
-    case 32: gigabits = 25; break;                    // EDR
-    case 64: gigabits = 50; break;                    // HDR
-    case 128: gigabits = 100; break;                  // NDR
+    case 1: gigabits = 2; break;                   // SDR
+    case 2: gigabits = 4; break;                   // DDR
+    case 4: gigabits = 8; break;                   // QDR
+    case 8: gigabits = 10; break;                  // FDR10
+    case 16: gigabits = 14.0625 * 64 / 66; break;  // FDR
+    case 32: gigabits = 25; break;                 // EDR
+    case 64: gigabits = 50; break;                 // HDR
+    case 128: gigabits = 100; break;               // NDR
     default: break;
   }
   int lanes = 0;

@@ -82,10 +82,11 @@ void VerbsTransport::plan(PeerIndex index, Peer& peer, const Handshake& hello) {
 
 void VerbsTransport::accept_plan(PeerIndex index, Peer& peer, const Handshake& plan) {
   for (const PlannedLink& each : plan.links)
-    if (each.initiator_port >= ports_.size() ||
-        each.address.fabric != ports_[each.initiator_port]->address().fabric)
-      return fail_peer(index, peer, {ErrorCode::protocol_error, "verbs handshake: a plan for ports that are not"}, true);
-  for (const PlannedLink& each : plan.links) add_link(index, peer, each.initiator_port, each.acceptor_port, each.address);
+    if (each.initiator_port >= ports_.size() || each.address.fabric != ports_[each.initiator_port]->address().fabric)
+      return fail_peer(index, peer, {ErrorCode::protocol_error, "verbs handshake: a plan for ports that are not"},
+                       true);
+  for (const PlannedLink& each : plan.links)
+    add_link(index, peer, each.initiator_port, each.acceptor_port, each.address);
   for (std::size_t i = 0; i < peer.slots.size() && !peer.failed; ++i) open(links_[peer.slots[i]]);
 }
 

@@ -31,7 +31,7 @@ inline constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
 
 // One end's queue pair of one attempt.
 struct Endpoint {
-  std::uint32_t number = 0;    // of the queue pair
+  std::uint32_t number = 0;  // of the queue pair
   std::uint32_t first_psn = 0;
   std::uint8_t mtu = 1;        // as the ABI counts: 1 is 256 bytes, 5 is 4096
   std::uint8_t reads = 1;      // that it answers at once

@@ -16,10 +16,10 @@
 
 namespace fairway::transport::verbs {
 
-inline constexpr std::uint32_t kQueueDepth = 64;                    // slices of a lane
-inline constexpr std::uint32_t kSends = 512;                        // requests of its send queue
-inline constexpr std::uint32_t kReceives = 32;                      // messages and immediates that may wait
-inline constexpr std::uint32_t kSpareReceives = 4;                  // for words about room, which take none: two at most
+inline constexpr std::uint32_t kQueueDepth = 64;    // slices of a lane
+inline constexpr std::uint32_t kSends = 512;        // requests of its send queue
+inline constexpr std::uint32_t kReceives = 32;      // messages and immediates that may wait
+inline constexpr std::uint32_t kSpareReceives = 4;  // for words about room, which take none: two at most
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 
@@ -71,8 +71,8 @@ class Lane {
 
   void cancel(SliceToken token);
   bool stop_memory(std::uint64_t local_handle);  // slices that have not begun end; true: none that has is left
-  // Nothing of this epoch touches this side's memory from now on; slices without an event fail. Looks at `clock` for how
-  // long the NIC takes to give everything back.
+  // Nothing of this epoch touches this side's memory from now on; slices without an event fail. Looks at `clock` for
+  // how long the NIC takes to give everything back.
   void close(Clock& clock);
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
@@ -83,7 +83,7 @@ class Lane {
   struct Flight {
     bool ended = false;  // has had its event; kept until its turn to go
     bool cancelled = false;
-    ErrorCode wrong = ErrorCode::ok;  // with a block: the rest of it is not sent
+    ErrorCode wrong = ErrorCode::ok;    // with a block: the rest of it is not sent
     std::uint64_t first = 0, last = 0;  // numbers of its requests; 0: none yet
     Command command;
     BlockCursor cursor;
@@ -136,7 +136,7 @@ class Lane {
   std::array<std::uint16_t, kReceives> free_out_{};  // buffers of messages
   std::size_t free_outs_ = 0;
 
-  std::uint64_t returned_ = 0;                  // the last request that the NIC gave back, whatever became of it
+  std::uint64_t returned_ = 0;                 // the last request that the NIC gave back, whatever became of it
   std::uint64_t refused_ = ~std::uint64_t{0};  // the request that the peer's NIC refused: none behind it was executed
   SendWindow window_{kSends};
   Credits credits_{0, 0};

@@ -86,8 +86,7 @@ void Lane::take_failed(const abi::WorkCompletion& completion) {
     return fail({ErrorCode::link_failed, "verbs: the queue pair ended: " + text});
   }
   if (completion.id > returned_) returned_ = completion.id;
-  const bool by_peer =
-      status == abi::kRemoteAccess || status == abi::kRemoteInvalid || status == abi::kRemoteOperation;
+  const bool by_peer = status == abi::kRemoteAccess || status == abi::kRemoteInvalid || status == abi::kRemoteOperation;
   if (by_peer && completion.id < refused_) refused(completion.id);
   fail({ErrorCode::link_failed, "verbs: " + text});
 }

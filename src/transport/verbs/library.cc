@@ -8,8 +8,9 @@ Result<Library> Library::open() {
   Library library;
   void* const handle = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
-    return Status(ErrorCode::unsupported,
-                  "verbs: libibverbs.so.1 cannot be opened: install libibverbs1 and ibverbs-providers (Debian's names)");
+    return Status(
+        ErrorCode::unsupported,
+        "verbs: libibverbs.so.1 cannot be opened: install libibverbs1 and ibverbs-providers (Debian's names)");
   library.handle = std::shared_ptr<void>(handle, [](void* each) { ::dlclose(each); });
   bool all = true;
   const auto find = [&](auto*& function, const char* symbol, const char* version = "IBVERBS_1.1") {

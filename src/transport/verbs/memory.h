@@ -31,8 +31,8 @@ struct Registration {
   ~Registration();  // ends all access by any NIC
 };
 
-// The registrations by their region's slot. add() on any thread; find() and remove() are the worker's. A slot gets a new
-// one only after its last was removed, as the contract has it.
+// The registrations by their region's slot. add() on any thread; find() and remove() are the worker's. A slot gets a
+// new one only after its last was removed, as the contract has it.
 class Registrations {
  public:
   explicit Registrations(std::uint32_t capacity) : slots_(capacity) {}

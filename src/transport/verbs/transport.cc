@@ -39,8 +39,8 @@ Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription
   return registrations_.add(ports_, memory);
 }
 
-// The table refuses by now, so nothing new begins here. What the NIC still works on of ours is waited for, as ending the
-// registration under it would break its link; peers' NICs are stopped by the end of the registration itself.
+// The table refuses by now, so nothing new begins here. What the NIC still works on of ours is waited for, as ending
+// the registration under it would break its link; peers' NICs are stopped by the end of the registration itself.
 void VerbsTransport::deregister(std::uint64_t handle) {
   endings_.push_back({handle, after(runtime_.clock.now(), kEndMemoryWithin)});
   end_memory(runtime_.clock.now());

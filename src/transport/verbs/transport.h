@@ -62,7 +62,7 @@ class VerbsTransport final : public Transport {
     std::uint32_t attempt = 0;  // grows with each new queue pair, equal at both ends
     std::uint8_t port = 0;      // of ports_
     std::uint8_t peer_port = 0;
-    PortAddress address;        // the peer's
+    PortAddress address;  // the peer's
     std::unique_ptr<Lane> lane;
     std::uint32_t initiator_number = 0;  // its queue pair
     Endpoint held;                       // at the acceptor an attempt that came before reconnect()
@@ -90,7 +90,8 @@ class VerbsTransport final : public Transport {
   // connect.cc
   void plan(PeerIndex index, Peer& peer, const Handshake& hello);
   void accept_plan(PeerIndex index, Peer& peer, const Handshake& plan);
-  void add_link(PeerIndex peer_index, Peer& peer, std::uint8_t port, std::uint8_t peer_port, const PortAddress& address);
+  void add_link(PeerIndex peer_index, Peer& peer, std::uint8_t port, std::uint8_t peer_port,
+                const PortAddress& address);
   Status make_lane(Link& link);
   void open(Link& link);
   void hear_open(Link& link, const Handshake& message);

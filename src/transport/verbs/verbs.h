@@ -18,8 +18,8 @@ struct Library;
 struct VerbsOptions {
   // Devices or ports of this host that may be used: "mlx5_0", "mlx5_0/1". Empty: all that have an address.
   std::vector<std::string> devices;
-  // Queue pairs to each port of a peer. One fills a port in most machines; more help where the NIC spreads its work over
-  // engines by queue pair.
+  // Queue pairs to each port of a peer. One fills a port in most machines; more help where the NIC spreads its work
+  // over engines by queue pair.
   std::uint16_t lanes = 1;
   // Whether a small read follows writes before they count as done, so that a NIC's bytes are visible to the target's
   // CPU and not only underway to it. Unset: on hardware, where it is needed; a software device copies by CPU.

@@ -8,8 +8,8 @@
 
 using namespace fairway::transport::verbs;
 
-// What decodes says the same again, byte for byte; nothing else is accepted, and nothing is read past the end. The ports
-// of a hello can be paired with any others.
+// What decodes says the same again, byte for byte; nothing else is accepted, and nothing is read past the end. The
+// ports of a hello can be paired with any others.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto same = [&](std::span<const std::byte> again) {

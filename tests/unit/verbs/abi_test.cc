@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include "transport/verbs/abi.h"
+
+#include <gtest/gtest.h>
 
 #if __has_include(<infiniband/verbs.h>)
 #include <infiniband/verbs.h>

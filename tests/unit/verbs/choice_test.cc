@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
-
 #include "transport/verbs/choice.h"
+
+#include <gtest/gtest.h>
 
 namespace fairway::transport::verbs {
 namespace {
@@ -30,7 +30,7 @@ PortAddress roce(const Gid& gid) {
 using Pairs = std::vector<std::pair<std::uint8_t, std::uint8_t>>;
 
 TEST(VerbsChoice, TakesIpv4OfRoceV2BeforeAllElse) {
-  const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2},      {ipv4(10, 0, 0, 1), 1, 1}, {ipv6(0x20, 0x01), 2, 2},
+  const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2},     {ipv4(10, 0, 0, 1), 1, 1}, {ipv6(0x20, 0x01), 2, 2},
                               {ipv4(169, 254, 0, 9), 3, 2}, {ipv4(10, 0, 0, 1), 4, 2}, {ipv4(10, 0, 0, 2), 5, 2}};
   const auto chosen = choose_gid(Fabric::roce, entries);
   ASSERT_TRUE(chosen);
@@ -44,9 +44,9 @@ TEST(VerbsChoice, TakesGlobalIpv6BeforeASitesOwn) {
 }
 
 TEST(VerbsChoice, NeverTakesWhatDoesNotLeaveItsWire) {
-  const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2},      {ipv4(169, 254, 1, 1), 1, 2}, {ipv4(127, 0, 0, 1), 2, 2},
-                              {ipv4(0, 0, 0, 0), 3, 2},      {ipv4(224, 0, 0, 1), 4, 2},   {Gid{}, 5, 2},
-                              {ipv4(10, 0, 0, 1), 6, 1},     {ipv6(0xff, 0x02), 7, 2}};
+  const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2},  {ipv4(169, 254, 1, 1), 1, 2}, {ipv4(127, 0, 0, 1), 2, 2},
+                              {ipv4(0, 0, 0, 0), 3, 2},  {ipv4(224, 0, 0, 1), 4, 2},   {Gid{}, 5, 2},
+                              {ipv4(10, 0, 0, 1), 6, 1}, {ipv6(0xff, 0x02), 7, 2}};
   EXPECT_FALSE(choose_gid(Fabric::roce, entries));
   EXPECT_FALSE(choose_gid(Fabric::roce, {}));
 }

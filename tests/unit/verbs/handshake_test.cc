@@ -1,9 +1,10 @@
+#include "transport/verbs/handshake.h"
+
 #include <algorithm>
 #include <cstdint>
 
 #include <gtest/gtest.h>
 
-#include "transport/verbs/handshake.h"
 #include "transport/verbs/memory.h"
 
 namespace fairway::transport::verbs {

@@ -1,10 +1,10 @@
+#include "transport/verbs/send_window.h"
+
 #include <cstdint>
 #include <deque>
 #include <random>
 
 #include <gtest/gtest.h>
-
-#include "transport/verbs/send_window.h"
 
 namespace fairway::transport::verbs {
 namespace {
@@ -97,7 +97,7 @@ TEST(Credits, TwoEndsNeverOverrunEachOther) {
   constexpr std::uint32_t kReceives = 32;
   std::mt19937 random(1);
   Credits sender(kReceives, kReceives), receiver(kReceives, kReceives);
-  std::uint32_t waiting = 0;      // at the receiver
+  std::uint32_t waiting = 0;        // at the receiver
   std::deque<std::uint32_t> words;  // on their way back
   std::uint64_t sent = 0;
   for (int turn = 0; turn < 200000; ++turn) {
