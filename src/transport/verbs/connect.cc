@@ -38,7 +38,7 @@ void VerbsTransport::exchange(PeerIndex index, std::span<const std::byte> bytes)
   };
   const bool acceptor = peer.role == Role::acceptor;
   if (message->kind == Kind::refused)
-    return fail_peer(index, peer, {ErrorCode::unreachable, "verbs: " + message->reason}, false);
+    return fail_peer(index, peer, {ErrorCode::unreachable, "the peer: " + message->reason}, false);
   if (message->kind == Kind::hello) return acceptor && peer.slots.empty() ? plan(index, peer, *message) : out_of_turn();
   if (message->token != peer.token) return;  // of an earlier session, or of none: it decides nothing
   if (message->kind == Kind::plan)
