@@ -193,7 +193,7 @@ class Worker final : public Stepper {
   };
   using OwnMemory = std::unique_ptr<std::byte[], Free>;
   void register_scratch();
-  RegionId register_own(OwnMemory& memory, std::size_t size, Access access);
+  RegionId register_own(OwnMemory& memory, std::size_t size, Access access, std::vector<TransportKeys>* keys);
 
   const std::uint16_t index_;
   Services& services_;
@@ -238,6 +238,7 @@ class Worker final : public Stepper {
   OwnMemory scratch_;
   OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory
   RegionId scratch_region_, signals_region_;
+  std::vector<TransportKeys> scratch_keys_;  // of those transports that have some
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;

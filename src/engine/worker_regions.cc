@@ -9,12 +9,13 @@ namespace fairway::engine {
 
 void Worker::register_scratch() {
   // Per peer and link: what peers write to prove a link, what we send, what we read back. Touched only where used.
-  scratch_region_ =
-      register_own(scratch_, services_.peers.capacity() * kMaxLinks * 3 * kProofBytes, Access::read | Access::write);
-  signals_region_ = register_own(signals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
+  scratch_region_ = register_own(scratch_, services_.peers.capacity() * kMaxLinks * 3 * kProofBytes,
+                                 Access::read | Access::write, &scratch_keys_);
+  signals_region_ =
+      register_own(signals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none, nullptr);
 }
 
-RegionId Worker::register_own(OwnMemory& memory, std::size_t size, Access access) {
+RegionId Worker::register_own(OwnMemory& memory, std::size_t size, Access access, std::vector<TransportKeys>* keys) {
   memory.reset(static_cast<std::byte*>(std::calloc(size, 1)));
   if (memory == nullptr) return {};
   const auto id = services_.regions.add(memory.get(), size, MemoryKind::host, access);
@@ -28,6 +29,8 @@ RegionId Worker::register_own(OwnMemory& memory, std::size_t size, Access access
     description.access = access;
     auto registered = transport->register_memory(description);
     handles.push_back(registered ? registered->handle : kNotRegistered);
+    if (registered && keys != nullptr && !registered->keys.empty())
+      keys->push_back({index_, std::string(transport->name()), std::move(registered->keys)});
   }
   locals_[id->slot].handles = std::move(handles);
   return *id;
@@ -192,6 +195,7 @@ Description Worker::describe(RegionId id) const {
   description.size_bytes = region->size_bytes;
   description.kind = region->kind;
   description.access = region->access;
+  if (id == scratch_region_) description.keys = scratch_keys_;
   return description;
 }
 

@@ -8,12 +8,13 @@
 #include "transport/loopback/loopback.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/verbs/verbs.h"
 
 // The one file that names the concrete transports.
 namespace fairway::transport {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames{"loopback", "shm", "cuda", "tcp"};
+constexpr std::array<std::string_view, 5> kNames{"loopback", "shm", "cuda", "verbs", "tcp"};
 
 }  // namespace
 
@@ -38,6 +39,7 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   if (wanted("shm"))
     transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
   if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime));
+  if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {}));
   if (wanted("tcp")) {
     TcpOptions tcp;
     const std::size_t colon = options.listen.rfind(':');
@@ -49,7 +51,8 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   }
   for (auto at = transports.begin(); at != transports.end();) {
     const Status works = (*at)->probe();
-    if (!works && (!options.names.empty() || !options.interfaces.empty())) return works;
+    const bool asked_for = !options.names.empty() || (!options.interfaces.empty() && (*at)->name() == "tcp");
+    if (!works && asked_for) return works;
     at = works ? at + 1 : transports.erase(at);
   }
   return transports;

@@ -31,6 +31,10 @@ void Side::carry_to(Side& other, std::function<void(std::vector<std::byte>&)> ed
   edit_ = std::move(edit);
 }
 
+void Side::carry_no_more() {
+  command([this](Transport&) { other_ = nullptr; });
+}
+
 Time Side::step(Time now) {
   steps_.fetch_add(1, std::memory_order_relaxed);
   bool worked = false;

@@ -59,6 +59,7 @@ class Side final : public Stepper {
   void start();
   // The other end, to which exchange bytes are carried. `edit` may change or drop (empty) them on the way.
   void carry_to(Side& other, std::function<void(std::vector<std::byte>&)> edit = {});
+  void carry_no_more();  // once started: before the other end is destroyed
 
   // ---- the test's thread ----
   void connect(Role role);

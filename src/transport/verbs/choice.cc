@@ -1,0 +1,123 @@
+#include "transport/verbs/choice.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+namespace fairway::transport::verbs {
+namespace {
+
+constexpr std::uint32_t kInfiniband = 0;
+constexpr std::uint32_t kRoceV2 = 2;
+
+unsigned at(const Gid& gid, std::size_t i) {
+  return std::to_integer<unsigned>(gid[i]);
+}
+
+bool is_ipv4(const Gid& gid) {
+  return std::all_of(gid.begin(), gid.begin() + 10, [](std::byte each) { return each == std::byte{0}; }) &&
+         at(gid, 10) == 0xff && at(gid, 11) == 0xff;
+}
+
+// How far an address carries; 0: not beyond its own wire, or it is none.
+int reach(const Gid& gid) {
+  if (is_ipv4(gid)) {
+    const bool nothing = at(gid, 12) == 0 || at(gid, 12) == 127 || at(gid, 12) >= 224;
+    const bool link_local = at(gid, 12) == 169 && at(gid, 13) == 254;
+    return nothing || link_local ? 0 : 3;
+  }
+  if ((at(gid, 0) & 0xe0) == 0x20) return 2;  // 2000::/3, what is assigned globally
+  if ((at(gid, 0) & 0xfe) == 0xfc) return 1;  // fc00::/7, a site's own
+  return 0;
+}
+
+// Leading bits that agree; -1: they cannot reach each other.
+int nearness(const PortAddress& a, const PortAddress& b) {
+  if (a.fabric != b.fabric) return -1;
+  if (a.fabric == Fabric::roce && is_ipv4(a.gid) != is_ipv4(b.gid)) return -1;
+  int bits = 0;
+  for (std::size_t i = 0; i < a.gid.size(); ++i) {
+    const auto differs = static_cast<std::uint8_t>(at(a.gid, i) ^ at(b.gid, i));
+    bits += std::countl_zero(differs);
+    if (differs != 0) break;
+  }
+  return a.fabric == Fabric::infiniband && bits < 64 ? -1 : bits;  // another subnet
+}
+
+}  // namespace
+
+std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries) {
+  std::optional<GidEntry> best;
+  int furthest = 0;
+  for (const GidEntry& entry : entries) {
+    if (fabric == Fabric::infiniband) {
+      if (entry.type == kInfiniband) return entry;
+      continue;
+    }
+    const int far = entry.type == kRoceV2 ? reach(entry.gid) : 0;
+    if (far <= furthest) continue;
+    furthest = far;
+    best = entry;
+  }
+  return best;
+}
+
+std::vector<std::pair<std::uint8_t, std::uint8_t>> pair_ports(std::span<const PortAddress> ours,
+                                                              std::span<const PortAddress> theirs) {
+  struct Candidate {
+    int near = 0;
+    std::uint8_t our = 0, their = 0;
+  };
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    for (std::size_t k = 0; k < theirs.size(); ++k)
+      if (const int near = nearness(ours[i], theirs[k]); near >= 0)
+        candidates.push_back({near, static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(k)});
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.near > b.near; });
+  std::vector<std::pair<std::uint8_t, std::uint8_t>> pairs;
+  for (const Candidate& each : candidates)
+    if (std::none_of(pairs.begin(), pairs.end(),
+                     [&](const auto& pair) { return pair.first == each.our || pair.second == each.their; }))
+      pairs.emplace_back(each.our, each.their);
+  std::sort(pairs.begin(), pairs.end());
+  return pairs;
+}
+
+std::uint64_t bytes_per_second(std::uint8_t speed, std::uint8_t width) {
+  double gigabits = 0;  // of one lane, without its encoding
+  switch (speed) {
+    case 1: gigabits = 2; break;                   // SDR
+    case 2: gigabits = 4; break;                   // DDR
+    case 4: gigabits = 8; break;                   // QDR
+    case 8: gigabits = 10; break;                  // FDR10
+    case 16: gigabits = 14.0625 * 64 / 66; break;  // FDR
+    case 32: gigabits = 25; break;                 // EDR
+    case 64: gigabits = 50; break;                 // HDR
+    case 128: gigabits = 100; break;               // NDR
+    default: break;
+  }
+  int lanes = 0;
+  switch (width) {
+    case 1: lanes = 1; break;
+    case 2: lanes = 4; break;
+    case 4: lanes = 8; break;
+    case 8: lanes = 12; break;
+    case 16: lanes = 2; break;
+    default: break;
+  }
+  return static_cast<std::uint64_t>(gigabits * lanes * 1e9 / 8);
+}
+
+std::string text_of(const PortAddress& address) {
+  const Gid& gid = address.gid;
+  if (address.fabric == Fabric::roce && is_ipv4(gid))
+    return fmt::format("{}.{}.{}.{}", at(gid, 12), at(gid, 13), at(gid, 14), at(gid, 15));
+  std::string text;
+  for (std::size_t i = 0; i < gid.size(); i += 2)
+    text += fmt::format("{}{:x}", text.empty() ? "" : ":", at(gid, i) << 8 | at(gid, i + 1));
+  return text;
+}
+
+}  // namespace fairway::transport::verbs

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+// What is decided about ports before anything is opened: which address one uses, which two belong together, how fast
+// one is. Pure.
+namespace fairway::transport::verbs {
+
+inline constexpr std::size_t kMaxPorts = 16;  // of one side
+
+using Gid = std::array<std::byte, 16>;
+
+enum class Fabric : std::uint8_t { infiniband = 1, roce = 2 };
+
+struct GidEntry {
+  Gid gid{};
+  std::uint32_t index = 0;
+  std::uint32_t type = 0;  // as abi::Gid has it
+};
+
+// Where a port can be reached; what the two sides tell each other.
+struct PortAddress {
+  Fabric fabric = Fabric::roce;
+  Gid gid{};
+  std::uint16_t lid = 0;  // InfiniBand
+  bool operator==(const PortAddress&) const = default;
+};
+
+// The entry that others shall reach this port by. InfiniBand: the first. RoCE: version 2 (which routers forward) and an
+// address that has a meaning beyond its own wire: IPv4, then global IPv6, then a site's own (fd00::/8). Nothing where
+// only link-local ones are.
+std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries);
+
+// Pairs {index in ours, index in theirs}, each port in one at most: ports of one fabric and, of those, those whose
+// addresses agree in more leading bits first, so that NICs of one subnet (a rail) meet. Both sides need not ask: one
+// decides and tells.
+std::vector<std::pair<std::uint8_t, std::uint8_t>> pair_ports(std::span<const PortAddress> ours,
+                                                              std::span<const PortAddress> theirs);
+
+// Of data, as the port's active speed and width say; 0: not known.
+std::uint64_t bytes_per_second(std::uint8_t speed, std::uint8_t width);
+
+// "10.0.0.1", "fd00::1" written out, or an InfiniBand GID.
+std::string text_of(const PortAddress& address);
+
+}  // namespace fairway::transport::verbs

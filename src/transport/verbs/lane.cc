@@ -1,0 +1,153 @@
+#include "transport/verbs/lane.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace fairway::transport::verbs {
+namespace {
+
+constexpr Time kDrainWithin = 100 * kMillisecond;  // it takes microseconds; a NIC that failed must not hold us
+constexpr int kMostReads = 16;
+
+}  // namespace
+
+Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, std::uint32_t first_psn) {
+  std::unique_ptr<Lane> made(new Lane(port, link, inbox));
+  const int gathers = std::min(port.limits().gathers, port.limits().read_gathers);
+  made->most_gathers_ = static_cast<std::size_t>(std::clamp(gathers, 1, static_cast<int>(kGathers)));
+  auto pair = QueuePair::make(port, {kSends, LaneMemory::kIn, static_cast<std::uint32_t>(made->most_gathers_)});
+  if (!pair) return pair.status();
+  made->pair_ = std::move(*pair);
+  made->memory_ = LaneMemory::make();
+  if (made->memory_)
+    made->memory_region_ = port.register_memory(made->memory_.get(), LaneMemory::kBytes, abi::kLocalWrite, false);
+  if (made->memory_region_ == nullptr)
+    return Status(ErrorCode::resource_exhausted, "verbs: the memory of a link cannot be registered (" +
+                                                     std::generic_category().message(errno) +
+                                                     "): raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)");
+  for (std::size_t i = 0; i < LaneMemory::kIn; ++i) made->give_receive(i);
+  made->ring_receives();
+  if (made->broken_) return Status(ErrorCode::system_error, "verbs: ibv_post_recv failed");
+  for (std::uint16_t i = 0; i < kReceives; ++i) made->free_out_[made->free_outs_++] = i;
+  Endpoint& own = made->own_;
+  own.number = made->pair_->number();
+  own.first_psn = first_psn & 0xff'ffff;
+  own.mtu = static_cast<std::uint8_t>(std::clamp(port.state().active_mtu, 1, 5));
+  own.reads = static_cast<std::uint8_t>(std::clamp(port.limits().reads_in, 1, kMostReads));
+  own.receives = kReceives;
+  own.word = reinterpret_cast<std::uintptr_t>(port.word()->address);
+  own.word_key = port.word()->rkey;
+  return made;
+}
+
+Lane::~Lane() {
+  pair_.reset();  // first: it uses the memory
+  if (memory_region_ != nullptr) port_.library().deregister(memory_region_);
+}
+
+Status Lane::connect(const Endpoint& theirs, const PortAddress& where) {
+  theirs_ = theirs;
+  credits_ = Credits(theirs.receives, kReceives);
+  return pair_->connect(own_, theirs, where);
+}
+
+bool Lane::post(const Command& command, const Registration* local, const Key& remote) {
+  const Slice& slice = command.slice;
+  const bool message = slice.op == Op::message;
+  const bool received = message || slice.op == Op::write_immediate;  // takes a receive of the peer's
+  if (broken_ || closed_ || newest_ - oldest_ == kQueueDepth) return false;
+  if ((received && credits_.left() == 0) || (message && free_outs_ == 0)) return false;
+  Flight& flight = at(newest_++);
+  flight.ended = flight.cancelled = false;
+  flight.wrong = ErrorCode::ok;
+  flight.first = flight.last = 0;
+  flight.command = command;
+  flight.cursor = {};
+  flight.remote = remote;
+  flight.lkey = local == nullptr ? 0 : local->lkeys[port_.index()];
+  if (received) credits_.take();
+  if (message) {
+    flight.out = free_out_[--free_outs_];
+    if (slice.length != 0) std::memcpy(memory_.out(flight.out), slice.local, slice.length);
+    inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
+  }
+  return true;
+}
+
+void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
+  if (flight.ended) return;
+  flight.ended = true;
+  Event& event = inbox_.add(code == ErrorCode::ok ? EventKind::done : EventKind::failed);
+  event.token = flight.command.slice.token;
+  event.link = link_;
+  const Op op = flight.command.slice.op;
+  if (code != ErrorCode::ok)
+    event.status = Status(code, why).with_effect(effect);
+  else if (op == Op::fetch_add || op == Op::compare_swap)
+    std::memcpy(&event.value, memory_.result(static_cast<std::size_t>(&flight - flights_.data())), sizeof event.value);
+}
+
+// Frees what has ended and whose requests have all completed, in order.
+void Lane::pop_ended() {
+  while (oldest_ != building_ && at(oldest_).ended && at(oldest_).last <= window_.completed()) {
+    Flight& flight = at(oldest_++);
+    if (flight.command.slice.op == Op::message) free_out_[free_outs_++] = flight.out;
+  }
+}
+
+void Lane::cancel(SliceToken token) {
+  for (std::uint64_t i = building_; i != newest_; ++i) {
+    Flight& flight = at(i);
+    if (flight.ended || flight.command.slice.token != token) continue;
+    const Op op = flight.command.slice.op;
+    if (op == Op::message || op == Op::write_immediate) credits_.give_back();
+    flight.cancelled = true;  // the rest of it is not sent
+    if (flight.first == 0) end(flight, ErrorCode::cancelled, Effect::not_applied, "ended before it was sent");
+    return;
+  }
+}
+
+bool Lane::stop_memory(std::uint64_t local_handle) {
+  bool free = true;
+  for (std::uint64_t i = oldest_; i != newest_; ++i) {
+    Flight& flight = at(i);
+    if (flight.command.slice.op == Op::message || flight.command.slice.local_handle != local_handle) continue;
+    if (i >= building_) cancel(flight.command.slice.token);
+    free = free && flight.last <= returned_ && (flight.ended || broken_);
+  }
+  return free;
+}
+
+void Lane::fail(Status why) {
+  if (broken_ || closed_) return;
+  broken_ = true;
+  Event& event = inbox_.add(EventKind::link_down);
+  event.link = link_;
+  event.status = std::move(why);
+}
+
+// The queue pair's error state keeps the NIC from beginning anything; what it had begun comes back as completions, and
+// among them are the last immediates. Destroying the queue pair is what ends all access for certain.
+void Lane::close(Clock& clock) {
+  if (closed_) return;
+  pair_->to_error();
+  broken_ = closed_ = true;
+  const Time give_up = after(clock.now(), kDrainWithin);
+  std::array<abi::WorkCompletion, 16> some;
+  while (receives_out_ > 0 || returned_ != window_.posted()) {
+    const int count = pair_->poll(some);
+    for (int i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
+    if (count < 0 || (count == 0 && clock.now() >= give_up)) break;
+  }
+  pair_.reset();
+  for (std::uint64_t i = oldest_; i != newest_; ++i) {
+    Flight& flight = at(i);
+    const bool harmless = flight.first == 0 || flight.first > refused_ || flight.command.slice.op == Op::read;
+    end(flight, ErrorCode::link_failed, harmless ? Effect::not_applied : Effect::unknown,
+        "the link broke before the peer's NIC had answered");
+  }
+}
+
+}  // namespace fairway::transport::verbs

@@ -1,0 +1,133 @@
+#include <bit>
+#include <string>
+
+#include "transport/verbs/lane.h"
+
+// Completions in: slices that are done, messages, immediates, words about room, and the end of the queue pair.
+namespace fairway::transport::verbs {
+namespace {
+
+constexpr int kMostTurns = 16;  // of one look
+
+constexpr std::uint32_t from_big_endian(std::uint32_t value) {
+  return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
+}
+
+}  // namespace
+
+void Lane::receive() {
+  std::array<abi::WorkCompletion, 16> some;
+  for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_room(); ++turn) {
+    const int count = pair_->poll(some);
+    if (count < 0) return fail({ErrorCode::link_failed, "verbs: the completion queue broke"});
+    for (int i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
+    if (count < static_cast<int>(some.size())) break;
+  }
+  ring_receives();
+}
+
+bool Lane::prepare_sleep() {
+  if (broken_ || closed_) return true;
+  if (!pair_->arm()) return false;
+  receive();  // what came before it was armed announces nothing
+  flush();
+  return true;
+}
+
+void Lane::take(const abi::WorkCompletion& completion) {
+  if (completion.status != abi::kSuccess) return take_failed(completion);
+  if ((completion.id & kReceiveId) != 0) return take_received(completion);
+  returned_ = completion.id;
+  completed(completion.id);
+}
+
+void Lane::completed(std::uint64_t number) {
+  if (!window_.complete(number)) return fail({ErrorCode::link_failed, "verbs: a completion of no request"});
+  for (std::uint64_t i = oldest_; i != building_ && at(i).last <= number; ++i) {
+    Flight& flight = at(i);
+    if (flight.cancelled)
+      end(flight, ErrorCode::cancelled, Effect::partial, "ended before all of it was sent");
+    else if (flight.wrong != ErrorCode::ok)
+      end(flight, flight.wrong, Effect::partial, "a block lies outside of the local memory");
+    else
+      end(flight, ErrorCode::ok, Effect::not_applied, nullptr);
+  }
+  pop_ended();
+}
+
+void Lane::take_received(const abi::WorkCompletion& completion) {
+  const auto buffer = static_cast<std::size_t>(completion.id & ~kReceiveId);
+  const std::uint32_t immediate = from_big_endian(completion.immediate);
+  --receives_out_;
+  if (completion.opcode == abi::kReceivedImmediate) {
+    ++immediates_;
+    Event& event = inbox_.add(EventKind::immediate);
+    event.link = link_;
+    event.value = immediate;
+  } else {
+    const bool only_room = (immediate & ~Credits::kMask) != 0;
+    if ((completion.flags & abi::kWithImmediate) == 0 || !credits_.hear(immediate & Credits::kMask))
+      return fail({ErrorCode::protocol_error, "verbs: the peer sent what no peer of this version sends"});
+    if (!only_room) {
+      inbox_.add(EventKind::message, link_, {memory_.in(buffer), completion.length});
+      inbox_.copied_bytes.fetch_add(completion.length, std::memory_order_relaxed);
+    }
+    if (only_room) return give_receive(buffer);
+  }
+  credits_.make_room();
+  give_receive(buffer);
+}
+
+void Lane::take_failed(const abi::WorkCompletion& completion) {
+  const int status = completion.status;
+  const std::string text = port_.library().status_text(status);
+  if ((completion.id & kReceiveId) != 0) {
+    --receives_out_;
+    return fail({ErrorCode::link_failed, "verbs: the queue pair ended: " + text});
+  }
+  if (completion.id > returned_) returned_ = completion.id;
+  const bool by_peer = status == abi::kRemoteAccess || status == abi::kRemoteInvalid || status == abi::kRemoteOperation;
+  if (by_peer && completion.id < refused_) refused(completion.id);
+  fail({ErrorCode::link_failed, "verbs: " + text});
+}
+
+// The peer's NIC refused a request, and with it the queue pair: those before it are done, those behind it were never
+// executed. Bounds and permissions were checked here, so the memory's registration has ended; whatever else goes there
+// has the same answer. The other slices stay undecided until the fence.
+void Lane::refused(std::uint64_t number) {
+  if (!port_.read_back() && number - 1 > window_.completed()) completed(number - 1);
+  refused_ = number;
+  const Flight* about = nullptr;
+  for (std::uint64_t i = oldest_; i != newest_ && about == nullptr; ++i)
+    if (at(i).first != 0 && at(i).first <= number && number <= at(i).last) about = &at(i);
+  if (about == nullptr) return;
+  const std::uint32_t rkey = about->remote.rkey;
+  const std::uint64_t address = about->remote.address;
+  for (std::uint64_t i = oldest_; i != newest_; ++i) {
+    Flight& flight = at(i);
+    const bool before = flight.first != 0 && flight.last < number;
+    if (before || flight.command.slice.op == Op::message) continue;
+    if (flight.remote.rkey != rkey || flight.remote.address != address) continue;
+    const bool begun = flight.first != 0 && flight.first < number && flight.command.slice.op != Op::read;
+    end(flight, ErrorCode::revoked, begun ? Effect::partial : Effect::not_applied,
+        "the peer's NIC does not know the memory any more");
+  }
+}
+
+void Lane::give_receive(std::size_t buffer) {
+  if (closed_) return;
+  abi::ReceiveRequest& request = receives_[receives_chained_];
+  abi::Gather& place = receive_gathers_[receives_chained_++];
+  place = {reinterpret_cast<std::uintptr_t>(memory_.in(buffer)), kMessageBytes, memory_region_->lkey};
+  request = {kReceiveId | buffer, nullptr, &place, 1};
+  ++receives_out_;
+}
+
+void Lane::ring_receives() {
+  if (receives_chained_ == 0 || closed_) return;
+  for (std::size_t i = 0; i + 1 < receives_chained_; ++i) receives_[i].next = &receives_[i + 1];
+  receives_chained_ = 0;
+  if (!pair_->post(receives_[0])) fail({ErrorCode::link_failed, "verbs: the NIC took no receive request"});
+}
+
+}  // namespace fairway::transport::verbs

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <bit>
+
+#include "transport/verbs/lane.h"
+
+// Work requests out: slices are walked block by block into chains, each rung by one doorbell. A run of requests has one
+// completion, at its end: the NIC works through them in order.
+namespace fairway::transport::verbs {
+namespace {
+
+constexpr std::uint64_t kRunBytes = 32 * 1024;  // a slice that ends after so much is told at once
+
+constexpr std::uint32_t big_endian(std::uint32_t value) {
+  return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
+}
+
+}  // namespace
+
+void Lane::flush() {
+  while (!broken_ && !closed_ && building_ != newest_) {
+    Flight& flight = at(building_);
+    if (!flight.ended && !build(flight)) break;
+    ++building_;
+    if (run_bytes_ >= kRunBytes) end_run();
+  }
+  if (broken_ || closed_) return;
+  if (credits_.owes() && window_.room() > 0) tell_room();
+  if (window_.run_is_open()) end_run();
+  ring();
+  pop_ended();
+}
+
+bool Lane::build(Flight& flight) {
+  const Op op = flight.command.slice.op;
+  const bool moves = op == Op::write || op == Op::read || op == Op::write_immediate;
+  while (!flight.cancelled && flight.wrong == ErrorCode::ok && !broken_) {
+    if (moves && flight.cursor.done(flight.command.slice)) break;
+    if (window_.room() == 0) return false;
+    if (moves)
+      build_move(flight);
+    else if (op == Op::message)
+      build_message(flight);
+    else
+      build_atomic(flight);
+    if (window_.run_is_long()) end_run();
+    if (!moves) break;
+  }
+  if (flight.wrong != ErrorCode::ok && flight.first == 0)
+    end(flight, flight.wrong, Effect::not_applied, "a block lies outside of the local memory");
+  return true;
+}
+
+// One request: blocks that follow each other at the target, from up to kGathers places here.
+void Lane::build_move(Flight& flight) {
+  const Slice& slice = flight.command.slice;
+  Piece piece;
+  flight.wrong = flight.cursor.next(flight.command, kMaxSliceBytes, piece);
+  if (flight.wrong != ErrorCode::ok) return;
+  abi::SendRequest& request = next_request(&flight, slice.op == Op::read ? abi::kRead : abi::kWrite);
+  request.remote.rdma.address = flight.remote.address + piece.remote_block;
+  request.remote.rdma.rkey = flight.remote.rkey;
+  std::uint64_t bytes = 0;
+  for (;;) {
+    gather(request, piece.local, piece.length, flight.lkey);
+    bytes += piece.length;
+    if (flight.cursor.done(slice)) break;
+    BlockCursor ahead = flight.cursor;
+    const std::uint64_t next = piece.remote_block + piece.length;
+    if (ahead.next(flight.command, kMaxSliceBytes, piece) != ErrorCode::ok || piece.remote_block != next) break;
+    const abi::Gather& last = request.gather[std::max(request.gather_count, 1) - 1];
+    const bool joins = last.address + last.length == reinterpret_cast<std::uintptr_t>(piece.local);
+    if (!joins && request.gather_count == static_cast<int>(most_gathers_)) break;
+    flight.cursor = ahead;
+  }
+  if (slice.op != Op::read && bytes <= pair_->inline_bytes()) request.flags |= abi::kInline;
+  if (slice.op == Op::write_immediate && flight.cursor.done(slice)) {
+    request.opcode = abi::kWriteImmediate;
+    request.immediate = big_endian(slice.immediate);
+  }
+  run_writes_ |= slice.op != Op::read;
+  run_bytes_ += bytes;
+}
+
+// Says on the way how much room this side has made.
+void Lane::build_message(Flight& flight) {
+  const std::uint64_t length = flight.command.slice.length;
+  abi::SendRequest& request = next_request(&flight, abi::kSendImmediate);
+  request.immediate = big_endian(credits_.tell());
+  gather(request, memory_.out(flight.out), length, memory_region_->lkey);
+  if (length <= pair_->inline_bytes()) request.flags |= abi::kInline;
+}
+
+void Lane::tell_room() {
+  next_request(nullptr, abi::kSendImmediate).immediate = big_endian(credits_.tell() | ~Credits::kMask);
+}
+
+void Lane::build_atomic(Flight& flight) {
+  const Slice& slice = flight.command.slice;
+  const bool add = slice.op == Op::fetch_add;
+  abi::SendRequest& request = next_request(&flight, add ? abi::kFetchAdd : abi::kCompareSwap);
+  request.remote.atomic.address = flight.remote.address + slice.remote_offset;
+  request.remote.atomic.rkey = flight.remote.rkey;
+  request.remote.atomic.compare_add = add ? slice.operand : slice.expected;
+  request.remote.atomic.swap = slice.operand;
+  gather(request, memory_.result(static_cast<std::size_t>(&flight - flights_.data())), 8, memory_region_->lkey);
+}
+
+abi::SendRequest& Lane::next_request(Flight* flight, int opcode) {
+  if (chained_ == kChain) ring();
+  abi::SendRequest& request = chain_[chained_];
+  request.id = window_.post();
+  request.next = nullptr;
+  request.gather = gathers_[chained_++].data();
+  request.gather_count = 0;
+  request.opcode = opcode;
+  request.flags = 0;
+  if (flight != nullptr) {
+    if (flight->first == 0) flight->first = request.id;
+    flight->last = request.id;
+  }
+  return request;
+}
+
+void Lane::gather(abi::SendRequest& request, const std::byte* from, std::uint64_t size, std::uint32_t lkey) {
+  if (size == 0) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(from);
+  if (request.gather_count > 0) {
+    abi::Gather& last = request.gather[request.gather_count - 1];
+    if (last.address + last.length == address) {
+      last.length += static_cast<std::uint32_t>(size);
+      return;
+    }
+  }
+  request.gather[request.gather_count++] = {address, static_cast<std::uint32_t>(size), lkey};
+}
+
+// The run's last request gets the completion. Where the NIC acknowledges writes that its CPU cannot see yet, that is a
+// read behind them: on its way back over the target's bus it pushes them into memory.
+void Lane::end_run() {
+  if (!window_.run_is_open()) return;
+  if (run_writes_ && port_.read_back()) {
+    abi::SendRequest& request = next_request(nullptr, abi::kRead);
+    request.remote.rdma.address = theirs_.word;
+    request.remote.rdma.rkey = theirs_.word_key;
+    gather(request, memory_.sink(), 8, memory_region_->lkey);
+  }
+  chain_[chained_ - 1].flags |= abi::kSignaled;
+  window_.end_run();
+  run_bytes_ = 0;
+  run_writes_ = false;
+}
+
+void Lane::ring() {
+  if (chained_ == 0) return;
+  for (std::size_t i = 0; i + 1 < chained_; ++i) chain_[i].next = &chain_[i + 1];
+  chained_ = 0;
+  if (!pair_->post(chain_[0])) fail({ErrorCode::link_failed, "verbs: the NIC took no work request"});
+}
+
+}  // namespace fairway::transport::verbs

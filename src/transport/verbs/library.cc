@@ -1,0 +1,48 @@
+#include "transport/verbs/library.h"
+
+#include <dlfcn.h>
+
+namespace fairway::transport::verbs {
+
+Result<Library> Library::open() {
+  Library library;
+  void* const handle = ::dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    return Status(
+        ErrorCode::unsupported,
+        "verbs: libibverbs.so.1 cannot be opened: install libibverbs1 and ibverbs-providers (Debian's names)");
+  library.handle = std::shared_ptr<void>(handle, [](void* each) { ::dlclose(each); });
+  bool all = true;
+  const auto find = [&](auto*& function, const char* symbol, const char* version = "IBVERBS_1.1") {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlvsym(handle, symbol, version));
+    return function != nullptr;
+  };
+  all &= find(library.list, "ibv_get_device_list");
+  all &= find(library.free_list, "ibv_free_device_list");
+  all &= find(library.open_device, "ibv_open_device");
+  all &= find(library.close_device, "ibv_close_device");
+  all &= find(library.query_device, "ibv_query_device");
+  all &= find(library.query_port, "ibv_query_port");
+  all &= find(library.query_gids, "_ibv_query_gid_table", "IBVERBS_1.11");
+  all &= find(library.alloc_domain, "ibv_alloc_pd");
+  all &= find(library.free_domain, "ibv_dealloc_pd");
+  all &= find(library.register_region, "ibv_reg_mr");
+  all &= find(library.deregister, "ibv_dereg_mr");
+  all &= find(library.create_channel, "ibv_create_comp_channel", "IBVERBS_1.0");
+  all &= find(library.destroy_channel, "ibv_destroy_comp_channel", "IBVERBS_1.0");
+  all &= find(library.create_queue, "ibv_create_cq");
+  all &= find(library.destroy_queue, "ibv_destroy_cq");
+  all &= find(library.get_event, "ibv_get_cq_event");
+  all &= find(library.acknowledge, "ibv_ack_cq_events");
+  all &= find(library.get_async_event, "ibv_get_async_event");
+  all &= find(library.acknowledge_async, "ibv_ack_async_event");
+  all &= find(library.create_pair, "ibv_create_qp");
+  all &= find(library.modify_pair, "ibv_modify_qp");
+  all &= find(library.destroy_pair, "ibv_destroy_qp");
+  all &= find(library.status_text, "ibv_wc_status_str");
+  if (!all) return Status(ErrorCode::unsupported, "verbs: libibverbs.so.1 is older than rdma-core 32: update it");
+  static_cast<void>(find(library.register_optional, "ibv_reg_mr_iova2", "IBVERBS_1.8"));
+  return library;
+}
+
+}  // namespace fairway::transport::verbs

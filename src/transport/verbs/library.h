@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "fairway/status.h"
+
+#include "transport/verbs/abi.h"
+
+namespace fairway::transport::verbs {
+
+// libibverbs' functions, found at run time. A table of plain pointers, so that a test can stand between the transport
+// and the library. Immutable once opened.
+struct Library {
+  abi::Device** (*list)(int*) = nullptr;
+  void (*free_list)(abi::Device**) = nullptr;
+  abi::Context* (*open_device)(abi::Device*) = nullptr;
+  int (*close_device)(abi::Context*) = nullptr;
+  int (*query_device)(abi::Context*, abi::Limits*) = nullptr;
+  int (*query_port)(abi::Context*, std::uint8_t, abi::PortState*) = nullptr;
+  ssize_t (*query_gids)(abi::Context*, abi::Gid*, std::size_t most, std::uint32_t flags, std::size_t entry) = nullptr;
+  abi::ProtectionDomain* (*alloc_domain)(abi::Context*) = nullptr;
+  int (*free_domain)(abi::ProtectionDomain*) = nullptr;
+  abi::MemoryRegion* (*register_region)(abi::ProtectionDomain*, void*, std::size_t, int access) = nullptr;
+  // The same with an address of the peers' choice, and with optional access flags; null in older libraries.
+  abi::MemoryRegion* (*register_optional)(abi::ProtectionDomain*, void*, std::size_t, std::uint64_t,
+                                          unsigned access) = nullptr;
+  int (*deregister)(abi::MemoryRegion*) = nullptr;
+  abi::CompletionChannel* (*create_channel)(abi::Context*) = nullptr;
+  int (*destroy_channel)(abi::CompletionChannel*) = nullptr;
+  abi::CompletionQueue* (*create_queue)(abi::Context*, int, void*, abi::CompletionChannel*, int vector) = nullptr;
+  int (*destroy_queue)(abi::CompletionQueue*) = nullptr;
+  int (*get_event)(abi::CompletionChannel*, abi::CompletionQueue**, void** user) = nullptr;
+  void (*acknowledge)(abi::CompletionQueue*, unsigned) = nullptr;
+  int (*get_async_event)(abi::Context*, abi::AsyncEvent*) = nullptr;
+  void (*acknowledge_async)(abi::AsyncEvent*) = nullptr;
+  abi::QueuePair* (*create_pair)(abi::ProtectionDomain*, abi::QueuePairOptions*) = nullptr;
+  int (*modify_pair)(abi::QueuePair*, abi::QueuePairState*, int mask) = nullptr;
+  int (*destroy_pair)(abi::QueuePair*) = nullptr;
+  const char* (*status_text)(int) = nullptr;
+  std::shared_ptr<void> handle;  // of dlopen
+
+  static Result<Library> open();
+};
+
+}  // namespace fairway::transport::verbs

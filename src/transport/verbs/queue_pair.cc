@@ -1,0 +1,101 @@
+#include "transport/verbs/queue_pair.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+namespace fairway::transport::verbs {
+namespace {
+
+// The NIC asks again after 4.096 us << kTimeout without an acknowledgement, so often; then the link is down: after half
+// a second to two. 7 would be for ever with some drivers.
+constexpr std::uint8_t kTimeout = 14;
+constexpr std::uint8_t kRetries = 6;
+constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
+constexpr std::uint8_t kMostReads = 16;      // at once; more only takes the NIC's memory
+constexpr std::uint8_t kHops = 64;
+
+Status refused(const Port& port, const char* what, int error) {
+  const std::string text = "verbs: " + port.device().name + ": " + what + ": " + std::generic_category().message(error);
+  return {error == ENOMEM ? ErrorCode::resource_exhausted : ErrorCode::system_error, text};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes& sizes) {
+  const Library& library = port.library();
+  std::unique_ptr<QueuePair> made(new QueuePair(port));
+  const int entries = static_cast<int>(sizes.sends + sizes.receives);
+  made->queue_ = library.create_queue(port.context(), entries, nullptr, port.channel(), 0);
+  if (made->queue_ == nullptr) return refused(port, "ibv_create_cq", errno);
+  for (const std::uint32_t inline_bytes : {256u, 128u, 64u, 0u}) {  // what a NIC has is told by no query
+    abi::QueuePairOptions options{};
+    options.send_queue = options.receive_queue = made->queue_;
+    options.limits = {sizes.sends, sizes.receives, sizes.gathers, 1, inline_bytes};
+    options.type = abi::kReliable;
+    made->pair_ = library.create_pair(port.domain(), &options);
+    if (made->pair_ == nullptr) continue;
+    made->inline_bytes_ = std::min(options.limits.inline_bytes, inline_bytes);
+    break;
+  }
+  if (made->pair_ == nullptr) return refused(port, "ibv_create_qp", errno);
+  abi::QueuePairState state{};
+  state.state = abi::kInit;
+  state.port = port.number();
+  state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
+  if (port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
+  const int mask = abi::kMaskState | abi::kMaskPkey | abi::kMaskPort | abi::kMaskAccess;
+  if (Status status = made->change(state, mask, "to INIT"); !status) return status;
+  return made;
+}
+
+QueuePair::~QueuePair() {
+  if (pair_ != nullptr) port_.library().destroy_pair(pair_);
+  if (queue_ != nullptr) port_.library().destroy_queue(queue_);
+}
+
+Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
+  const int error = port_.library().modify_pair(pair_, &to, mask);
+  return error == 0 ? Status() : refused(port_, what, error);
+}
+
+Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where) {
+  abi::QueuePairState state{};
+  state.state = abi::kReadyToReceive;
+  state.mtu = std::min(own.mtu, theirs.mtu);
+  state.peer_number = theirs.number;
+  state.receive_psn = theirs.first_psn;
+  state.reads_in = own.reads;
+  state.not_ready_timer = kNotReadyTimer;
+  state.address.port = port_.number();
+  if (where.fabric == Fabric::roce) {
+    state.address.is_global = 1;
+    std::memcpy(state.address.route.gid, where.gid.data(), where.gid.size());
+    state.address.route.gid_index = port_.gid_index();
+    state.address.route.hop_limit = kHops;
+  } else {
+    state.address.lid = where.lid;
+  }
+  int mask = abi::kMaskState | abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn |
+             abi::kMaskReadsIn | abi::kMaskNotReadyTimer;
+  if (Status status = change(state, mask, "to RTR"); !status) return status;
+  state.state = abi::kReadyToSend;
+  state.send_psn = own.first_psn;
+  state.timeout = kTimeout;
+  state.retries = state.not_ready_retries = kRetries;
+  const int most = std::clamp(port_.limits().reads_out, 1, int{kMostReads});
+  state.reads_out = static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
+  mask = abi::kMaskState | abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskSendPsn |
+         abi::kMaskReadsOut;
+  return change(state, mask, "to RTS");
+}
+
+void QueuePair::to_error() {
+  abi::QueuePairState state{};
+  state.state = abi::kError;
+  static_cast<void>(port_.library().modify_pair(pair_, &state, abi::kMaskState));
+}
+
+}  // namespace fairway::transport::verbs

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "transport/verbs/handshake.h"
+#include "transport/verbs/port.h"
+
+namespace fairway::transport::verbs {
+
+// One reliable queue pair with a completion queue of its own, so large that it cannot overflow. A resource. Owner: the
+// transport's worker.
+class QueuePair {
+ public:
+  struct Sizes {
+    std::uint32_t sends = 0, receives = 0, gathers = 0;
+  };
+  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes);
+  ~QueuePair();
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  [[nodiscard]] std::uint32_t number() const { return pair_->number; }
+  [[nodiscard]] std::uint32_t inline_bytes() const { return inline_bytes_; }
+
+  // Takes what was given to receive from now on; sends only to a peer that does the same.
+  Status connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where);
+  void to_error();  // nothing more is sent, and what waits is flushed
+
+  // A chain of requests by one doorbell. False: the NIC took not all of them.
+  bool post(abi::SendRequest& first) {
+    abi::SendRequest* bad = nullptr;
+    return pair_->context->post_send(pair_, &first, &bad) == 0;
+  }
+  bool post(abi::ReceiveRequest& first) {
+    abi::ReceiveRequest* bad = nullptr;
+    return pair_->context->post_receive(pair_, &first, &bad) == 0;
+  }
+  // How many completions were stored; less than 0: the queue broke.
+  int poll(std::span<abi::WorkCompletion> into) {
+    return queue_->context->poll(queue_, static_cast<int>(into.size()), into.data());
+  }
+  bool arm() { return queue_->context->request_notification(queue_, 0) == 0; }  // announce the next completion
+
+ private:
+  explicit QueuePair(const Port& port) : port_(port) {}
+  Status change(abi::QueuePairState& to, int mask, const char* what);
+
+  const Port& port_;
+  abi::CompletionQueue* queue_ = nullptr;
+  abi::QueuePair* pair_ = nullptr;
+  std::uint32_t inline_bytes_ = 0;
+};
+
+}  // namespace fairway::transport::verbs

@@ -1,0 +1,246 @@
+#include "transport/verbs/transport.h"
+
+#include <algorithm>
+
+namespace fairway::transport::verbs {
+namespace {
+
+constexpr Time kCalmLook = kMillisecond;        // while nobody sleeps; a port that has news wakes who does
+constexpr Time kEndMemoryWithin = kSecond;      // then its registration ends under slices that the NIC still holds
+constexpr Time kEndingLook = kMillisecond / 4;  // while one waits
+
+bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
+  std::uint64_t distance = 0;
+  return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
+}
+
+}  // namespace
+
+VerbsTransport::VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options)
+    : regions_(regions), runtime_(runtime), options_(std::move(options)), registrations_(regions.capacity()) {}
+
+Status VerbsTransport::probe() {
+  auto ports = open_ports(options_);
+  if (!ports) return ports.status();
+  ports_ = std::move(*ports);
+  for (const auto& port : ports_) devices_.push_back(port->device());
+  return {};
+}
+
+Status VerbsTransport::attach(Task& task) {
+  task_ = &task;
+  for (const auto& port : ports_)
+    for (const int fd : {port->channel()->fd, port->context()->async_fd})
+      if (Status status = task.watch(fd); !status) return status;
+  return {};
+}
+
+Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription& memory) {
+  return registrations_.add(ports_, memory);
+}
+
+// The table refuses by now, so nothing new begins here. What the NIC still works on of ours is waited for, as ending
+// the registration under it would break its link; peers' NICs are stopped by the end of the registration itself.
+void VerbsTransport::deregister(std::uint64_t handle) {
+  endings_.push_back({handle, after(runtime_.clock.now(), kEndMemoryWithin)});
+  end_memory(runtime_.clock.now());
+}
+
+bool VerbsTransport::memory_is_free(std::uint64_t handle) {
+  bool free = true;
+  for (const std::uint32_t slot : up_) free &= links_[slot].lane->stop_memory(handle);
+  return free;
+}
+
+void VerbsTransport::end_memory(Time now) {
+  std::erase_if(endings_, [&](const Ending& ending) {
+    if (!memory_is_free(ending.handle) && now < ending.deadline) return false;
+    registrations_.remove(ending.handle);
+    inbox_.add(EventKind::deregistered).value = ending.handle;
+    return true;
+  });
+  if (!endings_.empty()) timer_ = std::min(timer_, after(now, kEndingLook));
+}
+
+Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory& memory,
+                                             std::span<const std::vector<std::byte>> keys) {
+  if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
+  if (keys.empty() || keys.size() > kMaxPorts)
+    return Status(ErrorCode::unsupported, "verbs: the peer has not registered the region with its NICs");
+  Remote remote{memory.size_bytes, memory.access, {}};
+  for (const auto& bytes : keys) {
+    const auto key = decode_key(bytes);
+    if (!key) return key.status();
+    std::uint64_t end = 0;
+    if (__builtin_add_overflow(key->address, memory.size_bytes, &end))
+      return Status(ErrorCode::protocol_error, "verbs: a region that ends beyond all addresses");
+    remote.keys.push_back(*key);
+  }
+  return imports_.add(peer, memory.id, std::move(remote));
+}
+
+void VerbsTransport::release(std::uint64_t remote_handle) {
+  imports_.release(remote_handle);
+}
+
+VerbsTransport::Link* VerbsTransport::find(LinkId id) {
+  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
+  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
+}
+
+std::size_t VerbsTransport::post(std::span<const Slice> slices) {
+  std::size_t taken = 0;
+  while (taken < slices.size()) {
+    Link* link = find(slices[taken].link);
+    if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
+    bool full = false;
+    while (!full && taken < slices.size() && slices[taken].link == link->id) {
+      Command command;
+      const Registration* local = nullptr;
+      Key remote;
+      const ErrorCode refused = check(*link, slices[taken], command, local, remote);
+      if (refused == ErrorCode::ok) {
+        full = !link->lane->post(command, local, remote);
+      } else {
+        Event& event = inbox_.add(EventKind::failed);
+        event.token = slices[taken].token;
+        event.link = link->id;
+        event.status = Status(refused, "verbs: the slice cannot be sent").with_effect(Effect::not_applied);
+      }
+      taken += full ? 0 : 1;
+    }
+    link->lane->flush();  // one doorbell for all of them
+    if (full) break;
+  }
+  return taken;
+}
+
+// What this side can refuse, of the far side too: the peer's NIC would refuse by ending the queue pair. What it knows
+// better than we do is that a region has ended.
+ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& out, const Registration*& local,
+                                Key& remote) {
+  const auto* import = imports_.find(slice.remote_handle, link.peer);
+  const ErrorCode code =
+      prepare(devices_[link.port].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
+  if (code != ErrorCode::ok || slice.op == Op::message) return code;
+  const Remote& far = import->extra;
+  if (link.peer_port >= far.keys.size()) return ErrorCode::not_found;
+  remote = far.keys[link.peer_port];
+  if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;
+  if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
+    if (slice.remote_offset > far.size_bytes || far.size_bytes - slice.remote_offset < 8)
+      return ErrorCode::out_of_range;
+    return (remote.address + slice.remote_offset) % 8 == 0 ? ErrorCode::ok : ErrorCode::invalid_argument;
+  }
+  if (out.slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
+  if (!remote_fits(out.slice, far)) return ErrorCode::out_of_range;
+  if (out.local_begin == nullptr) return ErrorCode::ok;
+  BlockCursor cursor;
+  for (Piece piece; !cursor.done(out.slice);)
+    if (const ErrorCode block = cursor.next(out, kMaxSliceBytes, piece); block != ErrorCode::ok) return block;
+  local = registrations_.find(slice.local_handle);
+  if (local == nullptr) return ErrorCode::revoked;
+  return slice.op == Op::read && !local->writable ? ErrorCode::access_denied : ErrorCode::ok;
+}
+
+bool VerbsTransport::remote_fits(const Slice& slice, const Remote& remote) {
+  for (std::uint32_t i = 0; i < slice.count; ++i) {
+    std::uint64_t at = slice.remote_offset;
+    if (slice.shape != Shape::contiguous &&
+        !advance(at, slice.shape == Shape::indexed ? slice.remote_index[i] : i, slice.remote_stride))
+      return false;
+    if (at > remote.size_bytes || slice.length > remote.size_bytes - at) return false;
+  }
+  return true;
+}
+
+std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
+  inbox_.begin_poll();
+  if (!closed_) {
+    look_at_ports(now);
+    if (now >= timer_) look_at_deadlines(now);
+  }
+  const std::size_t count = up_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    Link& link = links_[up_[(next_lane_ + i) % count]];
+    link.lane->receive();
+    link.lane->flush();
+    if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
+  }
+  if (count != 0) next_lane_ = (next_lane_ + 1) % count;
+  if (!endings_.empty()) end_memory(now);
+  return inbox_.take(events);
+}
+
+void VerbsTransport::look_at_ports(Time now) {
+  if (std::exchange(armed_, false)) {
+    for (const auto& port : ports_) port->drain_channel();
+    inbox_.system_calls.fetch_add(ports_.size(), std::memory_order_relaxed);
+  }
+  if (now < ports_at_) return;
+  ports_at_ = after(now, kCalmLook);
+  inbox_.system_calls.fetch_add(ports_.size(), std::memory_order_relaxed);
+  for (const auto& port : ports_) {
+    const char* happened = port->what_happened();
+    if (happened == nullptr) continue;
+    for (const std::uint32_t slot : up_)
+      if (links_[slot].port == port->index())
+        links_[slot].lane->fail({ErrorCode::link_failed, "verbs: " + port->device().name + ": " + happened});
+  }
+}
+
+void VerbsTransport::fence(LinkId id) {
+  Link* link = find(id);
+  if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
+  link->lane->close(runtime_.clock);
+  say(*link, Handshake::Kind::closed);
+  Event& event = inbox_.add(EventKind::fenced);
+  event.link = id;
+  event.value = link->lane->immediates();
+  link->lane.reset();
+  link->state = LinkState::fenced;
+  std::erase(up_, id.slot);
+}
+
+void VerbsTransport::cancel(SliceToken token) {
+  for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
+}
+
+std::string VerbsTransport::way(std::uint64_t) const {
+  return "by the NICs, from memory to memory: no CPU copies";
+}
+
+Costs VerbsTransport::costs() const {
+  return {inbox_.system_calls.load(std::memory_order_relaxed), inbox_.copied_bytes.load(std::memory_order_relaxed)};
+}
+
+bool VerbsTransport::prepare_sleep() {
+  armed_ = true;
+  ports_at_ = 0;
+  for (const std::uint32_t slot : up_)
+    if (!links_[slot].lane->prepare_sleep()) return false;
+  return inbox_.empty();
+}
+
+void VerbsTransport::close() {
+  if (closed_) return;
+  std::vector<PeerIndex> all;
+  for (const auto& [index, peer] : peers_) all.push_back(index);
+  for (const PeerIndex index : all) disconnect(index);
+  end_memory(kNever);
+  closed_ = true;
+  timer_ = kNever;
+  if (task_ == nullptr) return;
+  for (const auto& port : ports_)
+    for (const int fd : {port->channel()->fd, port->context()->async_fd}) task_->unwatch(fd);
+}
+
+}  // namespace fairway::transport::verbs
+
+namespace fairway::transport {
+
+std::unique_ptr<Transport> make_verbs_transport(RegionTable& regions, Runtime& runtime, const VerbsOptions& options) {
+  return std::make_unique<verbs::VerbsTransport>(regions, runtime, options);
+}
+
+}  // namespace fairway::transport

@@ -1,0 +1,148 @@
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "conformance/world.h"
+#include "sys/system_runtime.h"
+#include "transport/verbs/library.h"
+#include "transport/verbs/verbs.h"
+
+// Two sides in one process on the RDMA devices of this machine: soft-RoCE in a guest, or NICs. Without two devices
+// there are no such worlds. What stands between the transport and libibverbs knows the queue pairs, and can break one.
+namespace fairway::conformance {
+namespace {
+
+namespace abi = transport::verbs::abi;
+using transport::verbs::Library;
+
+const Library* real = nullptr;
+bool agrees_with_the_cpu = false;  // what devices say of their atomics
+
+class QueuePairs {
+ public:
+  static abi::QueuePair* create(abi::ProtectionDomain* domain, abi::QueuePairOptions* options) {
+    const std::lock_guard lock(mutex_);
+    abi::QueuePair* made = real->create_pair(domain, options);
+    if (made != nullptr) live_.push_back(made);
+    return made;
+  }
+  static int destroy(abi::QueuePair* pair) {
+    const std::lock_guard lock(mutex_);
+    std::erase(live_, pair);
+    return real->destroy_pair(pair);
+  }
+  static bool break_one(std::uint32_t number, const std::string& device) {
+    const std::lock_guard lock(mutex_);
+    for (abi::QueuePair* pair : live_) {
+      if (pair->number != number || pair->context->device->name != device) continue;
+      abi::QueuePairState state{};
+      state.state = abi::kError;
+      return real->modify_pair(pair, &state, abi::kMaskState) == 0;
+    }
+    return false;
+  }
+
+ private:
+  static inline std::mutex mutex_;  // guards live_
+  static inline std::vector<abi::QueuePair*> live_;
+};
+
+int query_device(abi::Context* context, abi::Limits* limits) {
+  const int result = real->query_device(context, limits);
+  if (agrees_with_the_cpu) limits->atomics = abi::kAtomicsGlobal;
+  return result;
+}
+
+// Of this machine, those that a transport of one device alone can use.
+std::vector<std::string> usable_devices() {
+  auto opened = Library::open();
+  if (!opened) return {};
+  static const Library library = std::move(*opened);
+  real = &library;
+  std::vector<std::string> names;
+  int count = 0;
+  abi::Device** list = library.list(&count);
+  for (int i = 0; list != nullptr && i < count; ++i) names.emplace_back(list[i]->name);
+  if (list != nullptr) library.free_list(list);
+  sys::SystemRuntime system;
+  Runtime runtime = system.runtime();
+  transport::RegionTable regions(1);
+  std::erase_if(names, [&](const std::string& name) {
+    transport::VerbsOptions options;
+    options.devices = {name};
+    return !transport::make_verbs_transport(regions, runtime, options)->probe();
+  });
+  return names;
+}
+
+const std::vector<std::string>& devices() {
+  static const std::vector<std::string> found = usable_devices();
+  return found;
+}
+
+struct Setting {
+  bool both_devices = false;  // on each side, so that each meets itself
+  std::uint16_t lanes = 1;
+  bool read_back = false;
+  bool atomics = false;
+};
+
+class VerbsWorld final : public World {
+ public:
+  explicit VerbsWorld(const Setting& setting) : setting_(setting), runtime_(system_.runtime()) {
+    agrees_with_the_cpu = setting.atomics;
+    auto library = std::make_shared<Library>(*real);
+    library->create_pair = &QueuePairs::create;
+    library->destroy_pair = &QueuePairs::destroy;
+    library->query_device = &query_device;
+    const auto maker = [&](std::size_t device) {
+      transport::VerbsOptions options;
+      options.devices = {devices()[device]};
+      if (setting.both_devices) options.devices.push_back(devices()[1 - device]);
+      options.lanes = setting.lanes;
+      options.read_back = setting.read_back;
+      options.library = library;
+      return [options](transport::RegionTable& regions, Runtime& runtime) {
+        auto made = transport::make_verbs_transport(regions, runtime, options);
+        EXPECT_EQ(made->probe().message(), "");
+        return made;
+      };
+    };
+    a_ = std::make_unique<Side>(runtime_, maker(0));
+    b_ = std::make_unique<Side>(runtime_, maker(1));
+    a_->start();
+    b_->start();
+  }
+  ~VerbsWorld() override {
+    b_->carry_no_more();  // leaving is said to the other side too
+    a_.reset();
+    b_.reset();
+  }
+  std::size_t links() const override { return (setting_.both_devices ? 2u : 1u) * setting_.lanes; }
+  // The initiator's queue pair, as the name says it: a is the initiator.
+  bool break_link(std::uint64_t name) override {
+    const std::size_t index = name >> 24 & 0xffff;
+    const std::size_t device = setting_.both_devices ? index / setting_.lanes : 0;
+    const std::string port = a().devices()[device].name;
+    return QueuePairs::break_one(static_cast<std::uint32_t>(name & 0xff'ffff), port.substr(0, port.find('/')));
+  }
+
+ private:
+  const Setting setting_;
+  sys::SystemRuntime system_;
+  Runtime runtime_;
+};
+
+Kind kind(const char* name, const Setting& setting) {
+  return {name, 1, [=](std::uint64_t) { return std::make_unique<VerbsWorld>(setting); }};
+}
+
+}  // namespace
+
+std::vector<Kind> verbs_kinds() {
+  if (devices().size() < 2) return {};
+  return {kind("verbs", {}), kind("verbs_two_ports", {true, 1, false, false}),
+          kind("verbs_read_back", {false, 2, true, false}), kind("verbs_atomics", {false, 1, false, true})};
+}
+
+}  // namespace fairway::conformance

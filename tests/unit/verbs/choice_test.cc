@@ -1,0 +1,99 @@
+#include "transport/verbs/choice.h"
+
+#include <gtest/gtest.h>
+
+namespace fairway::transport::verbs {
+namespace {
+
+Gid ipv4(unsigned a, unsigned b, unsigned c, unsigned d) {
+  Gid gid{};
+  gid[10] = gid[11] = std::byte{0xff};
+  gid[12] = static_cast<std::byte>(a);
+  gid[13] = static_cast<std::byte>(b);
+  gid[14] = static_cast<std::byte>(c);
+  gid[15] = static_cast<std::byte>(d);
+  return gid;
+}
+
+Gid ipv6(unsigned first, unsigned second, unsigned last = 1) {
+  Gid gid{};
+  gid[0] = static_cast<std::byte>(first);
+  gid[1] = static_cast<std::byte>(second);
+  gid[15] = static_cast<std::byte>(last);
+  return gid;
+}
+
+PortAddress roce(const Gid& gid) {
+  return {Fabric::roce, gid, 0};
+}
+
+using Pairs = std::vector<std::pair<std::uint8_t, std::uint8_t>>;
+
+TEST(VerbsChoice, TakesIpv4OfRoceV2BeforeAllElse) {
+  const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2},     {ipv4(10, 0, 0, 1), 1, 1}, {ipv6(0x20, 0x01), 2, 2},
+                              {ipv4(169, 254, 0, 9), 3, 2}, {ipv4(10, 0, 0, 1), 4, 2}, {ipv4(10, 0, 0, 2), 5, 2}};
+  const auto chosen = choose_gid(Fabric::roce, entries);
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(chosen->index, 4u) << "the first of its kind, and not that of RoCE v1";
+}
+
+TEST(VerbsChoice, TakesGlobalIpv6BeforeASitesOwn) {
+  const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2}, {ipv6(0xfd, 0), 1, 2}, {ipv6(0x20, 0x01), 2, 2}};
+  EXPECT_EQ(choose_gid(Fabric::roce, entries)->index, 2u);
+  EXPECT_EQ(choose_gid(Fabric::roce, std::span(entries).first(2))->index, 1u);
+}
+
+TEST(VerbsChoice, NeverTakesWhatDoesNotLeaveItsWire) {
+  const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2},  {ipv4(169, 254, 1, 1), 1, 2}, {ipv4(127, 0, 0, 1), 2, 2},
+                              {ipv4(0, 0, 0, 0), 3, 2},  {ipv4(224, 0, 0, 1), 4, 2},   {Gid{}, 5, 2},
+                              {ipv4(10, 0, 0, 1), 6, 1}, {ipv6(0xff, 0x02), 7, 2}};
+  EXPECT_FALSE(choose_gid(Fabric::roce, entries));
+  EXPECT_FALSE(choose_gid(Fabric::roce, {}));
+}
+
+TEST(VerbsChoice, TakesInfinibandsFirst) {
+  const GidEntry entries[] = {{ipv6(0xfe, 0x80, 3), 0, 0}, {ipv6(0xfe, 0x80, 4), 1, 0}};
+  EXPECT_EQ(choose_gid(Fabric::infiniband, entries)->index, 0u);
+}
+
+TEST(VerbsChoice, PortsOfOneSubnetMeet) {
+  const PortAddress ours[] = {roce(ipv4(10, 0, 1, 1)), roce(ipv4(10, 0, 2, 1)), roce(ipv4(10, 0, 3, 1))};
+  const PortAddress theirs[] = {roce(ipv4(10, 0, 3, 2)), roce(ipv4(10, 0, 1, 2)), roce(ipv4(10, 0, 2, 2))};
+  EXPECT_EQ(pair_ports(ours, theirs), (Pairs{{0, 1}, {1, 2}, {2, 0}}));
+}
+
+TEST(VerbsChoice, EachPortMeetsOneAtMost) {
+  const PortAddress one[] = {roce(ipv4(10, 0, 0, 1))};
+  const PortAddress two[] = {roce(ipv4(10, 0, 0, 2)), roce(ipv4(10, 0, 0, 3))};
+  EXPECT_EQ(pair_ports(one, two).size(), 1u);
+  EXPECT_EQ(pair_ports(two, one).size(), 1u);
+  EXPECT_EQ(pair_ports(two, two), (Pairs{{0, 0}, {1, 1}}));
+}
+
+TEST(VerbsChoice, FamiliesAndFabricsDoNotMix) {
+  const PortAddress v4[] = {roce(ipv4(10, 0, 0, 1))};
+  const PortAddress v6[] = {roce(ipv6(0xfd, 0))};
+  const PortAddress ib[] = {{Fabric::infiniband, ipv6(0xfe, 0x80, 1), 3}};
+  const PortAddress same_subnet[] = {{Fabric::infiniband, ipv6(0xfe, 0x80, 2), 4}};
+  const PortAddress other_subnet[] = {{Fabric::infiniband, ipv6(0xfe, 0xc0, 2), 4}};
+  EXPECT_TRUE(pair_ports(v4, v6).empty());
+  EXPECT_TRUE(pair_ports(v4, ib).empty());
+  EXPECT_EQ(pair_ports(ib, same_subnet).size(), 1u);
+  EXPECT_TRUE(pair_ports(ib, other_subnet).empty());
+}
+
+TEST(VerbsChoice, RatesAreOfDataAndUnknownIsZero) {
+  EXPECT_EQ(bytes_per_second(128, 2), 50'000'000'000u) << "NDR x4: 400 Gb/s";
+  EXPECT_EQ(bytes_per_second(32, 2), 12'500'000'000u) << "EDR x4: 100 Gb/s";
+  EXPECT_EQ(bytes_per_second(8, 1), 1'250'000'000u);
+  EXPECT_EQ(bytes_per_second(0, 2), 0u);
+  EXPECT_EQ(bytes_per_second(64, 3), 0u);
+}
+
+TEST(VerbsChoice, AddressesReadAsPeopleWriteThem) {
+  EXPECT_EQ(text_of(roce(ipv4(10, 0, 0, 1))), "10.0.0.1");
+  EXPECT_EQ(text_of(roce(ipv6(0xfd, 0))), "fd00:0:0:0:0:0:0:1");
+}
+
+}  // namespace
+}  // namespace fairway::transport::verbs
