@@ -45,7 +45,7 @@ struct EngineOptions {
   std::chrono::milliseconds peer_timeout{2000};
   // Write and read back a small scratch region over each new link before it carries data.
   bool prove_paths = true;
-  // Refuse same-host transports that map more of a peer's memory than its regions.
+  // Refuse same-host transports that map more of a peer's memory than its regions: shm keeps its ring, cuda is off.
   bool strict_isolation = false;
   // Transports that may be used, by name; empty: all that work here.
   std::vector<std::string> transports;

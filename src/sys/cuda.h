@@ -59,9 +59,6 @@ inline constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceOrdi
                      kRangeStart = 11, kRangeSize = 12, kAllowedHandleTypes = 14;
 inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
 
-// Of devices.
-inline constexpr int kMultiprocessors = 16, kAsyncEngines = 40, kPciDomain = 50, kPciBus = 33, kPciDevice = 34;
-
 // name, arguments: the entry points in use, each optional ones' absence being an error where it is called.
 #define FAIRWAY_CUDA_ENTRIES(X)                                                               \
   X(cuInit, (unsigned))                                                                       \
@@ -72,7 +69,6 @@ inline constexpr int kMultiprocessors = 16, kAsyncEngines = 40, kPciDomain = 50,
   X(cuDeviceGet, (Device*, int))                                                              \
   X(cuDeviceGetName, (char*, int, Device))                                                    \
   X(cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
-  X(cuDeviceGetAttribute, (int*, int, Device))                                                \
   X(cuDeviceCanAccessPeer, (int*, Device, Device))                                            \
   X(cuDevicePrimaryCtxRetain, (Context*, Device))                                             \
   X(cuDevicePrimaryCtxRelease_v2, (Device))                                                   \
@@ -101,7 +97,6 @@ inline constexpr int kMultiprocessors = 16, kAsyncEngines = 40, kPciDomain = 50,
   X(cuMemFreeHost, (void*))                                                                   \
   X(cuMemHostRegister_v2, (void*, std::size_t, unsigned))                                     \
   X(cuMemHostUnregister, (void*))                                                             \
-  X(cuMemHostGetDevicePointer_v2, (Address*, void*, unsigned))                                \
   X(cuMemcpyAsync, (Address, Address, std::size_t, Stream))                                   \
   X(cuMemcpy, (Address, Address, std::size_t))                                                \
   X(cuMemsetD8_v2, (Address, unsigned char, std::size_t))                                     \

@@ -38,7 +38,7 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
     transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
   if (wanted("shm"))
     transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
-  if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime));
+  if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime, options.strict_isolation));
   if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {}));
   if (wanted("tcp")) {
     TcpOptions tcp;

@@ -6,27 +6,22 @@
 #include "transport/host/transport.h"
 
 namespace fairway::transport {
-namespace {
 
-// What stands for the transport where there is no driver: it says why, and does nothing.
-class NoCuda final : public host::HostTransport {
- public:
-  NoCuda(RegionTable& regions, Runtime& runtime, Status why)
-      : HostTransport(regions, runtime, {}), why_(std::move(why)) {}
-  Status probe() override { return why_; }
-
- private:
-  Status why_;
-};
-
-}  // namespace
-
-std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime) {
-  auto driver = sys::CudaDriver::open();
-  if (!driver) return std::make_unique<NoCuda>(regions, runtime, driver.status());
+std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict) {
   host::HostOptions with;
   with.name = "cuda";
   with.device = "gpus";
+  if (strict) {
+    with.usable = {
+        ErrorCode::unsupported,
+        "cuda: the driver opens whole allocations of a peer's, which EngineOptions::strict_isolation forbids"};
+    return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
+  }
+  auto driver = sys::CudaDriver::open();
+  if (!driver) {
+    with.usable = driver.status();
+    return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
+  }
   with.max_slice_bytes = with.piece_bytes = std::uint64_t{256} << 20;
   with.piece_blocks = 16384;
   return std::make_unique<host::HostTransport>(regions, runtime, std::move(with),

@@ -9,7 +9,8 @@
 namespace fairway::transport {
 
 // One worker's transport for memory of NVIDIA GPUs between processes of one host, or within one. What is not a GPU's it
-// moves as shm does. `regions` and `runtime` outlive it. probe() says why there is none.
-std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime);
+// moves as shm does. `regions` and `runtime` outlive it. probe() says why there is none; with `strict` there is none,
+// as the driver opens whole allocations, of which regions are a part.
+std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict = false);
 
 }  // namespace fairway::transport

@@ -10,7 +10,7 @@
 namespace fairway::transport::cuda {
 
 // Host memory that the GPUs' copy engines read and write without a detour through the driver's own buffers: pinned from
-// its first use on, by the janitor, since that takes a fifth of a millisecond for each MiB. Until then copies take the
+// its first use on, by the janitor, since that takes longer than a copy. Until then copies take the
 // detour. Any thread.
 class Pins {
  public:

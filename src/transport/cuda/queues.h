@@ -36,7 +36,6 @@ class Queues {
   Status start(std::span<const host::Mover::Copy> copies, bool urgent, void* after, host::Mover::Ticket& out);
   void flush();  // what was started since the last time is going to be told of
   host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
-  [[nodiscard]] bool has_kernel() const { return kernel_ != nullptr; }
 
  private:
   struct alignas(64) Word {

@@ -43,6 +43,7 @@ HostTransport::HostTransport(RegionTable& regions, Runtime& runtime, HostOptions
 }
 
 Status HostTransport::probe() {
+  if (!options_.usable) return options_.usable;
   if (Status status = regions_.share(); !status)
     return Status(status.code(), "the region table cannot be shared: " + status.message());
   auto bell = sys::Doorbell::make();

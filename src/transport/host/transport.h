@@ -16,6 +16,7 @@ namespace fairway::transport::host {
 struct HostOptions {
   std::string name;    // the transport's
   std::string device;  // and its one device's
+  Status usable;       // else why it is not on this machine
   bool map = true;     // memory files of the peer
   bool attach = true;  // cross-memory attach
   std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
@@ -28,7 +29,7 @@ struct HostOptions {
 //   transport.cc  using lanes
 //   connect.cc    making them, bringing them back, letting peers go
 //   files.cc      asking for the files behind regions, and lending them
-class HostTransport : public Transport {
+class HostTransport final : public Transport {
  public:
   // `mover`: of devices' memory, or null.
   HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);

@@ -374,5 +374,15 @@ TEST_F(CudaLife, WhatNobodyCanDoOnAGpuIsRefusedBeforeItBegins) {
   EXPECT_NE(plan->text().find("CUDA IPC"), std::string::npos) << plan->text();
 }
 
+TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  EngineOptions options = options_of("strict");
+  options.transports = {"cuda"};
+  options.strict_isolation = true;
+  const auto engine = Engine::open(options);
+  EXPECT_EQ(engine.status().code(), ErrorCode::unsupported);
+  EXPECT_NE(engine.status().message().find("strict_isolation"), std::string::npos) << engine.status().to_string();
+}
+
 }  // namespace
 }  // namespace fairway

@@ -1,4 +1,3 @@
-// size: one entry point of the driver after the other, a few lines each
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -104,9 +103,6 @@ int cuDeviceGetUuid_v2(Uuid* uuid, Device device) {
   uuid->bytes[0] = static_cast<unsigned char>(device);
   return kSuccess;
 }
-int cuDeviceGetAttribute(int* value, int, Device) {
-  return *value = 1, kSuccess;
-}
 int cuDeviceCanAccessPeer(int* can, Device, Device) {
   *can = 1;
   return kSuccess;
@@ -172,10 +168,6 @@ int cuMemHostRegister_v2(void* address, std::size_t size, unsigned) {
 }
 int cuMemHostUnregister(void* address) {
   return Memory::get().remove_host(address) ? kSuccess : kInvalidValue;
-}
-int cuMemHostGetDevicePointer_v2(Address* device, void* host, unsigned) {
-  *device = reinterpret_cast<Address>(host);
-  return kSuccess;
 }
 
 int cuPointerGetAttributes(unsigned count, int* attributes, void** answers, Address address) {
