@@ -76,8 +76,15 @@ std::shared_ptr<void> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   return std::shared_ptr<void>(map.get(), [this, key, map](void*) { pins_.drop(key, [map] {}); });
 }
 
-std::optional<MemoryKind> CudaMover::kind_of(const void* address) const {
-  return look_at(devices_->driver(), address).kind;
+std::optional<MemoryPlace> CudaMover::place_of(const void* address) const {
+  const Pointer pointer = look_at(devices_->driver(), address);
+  if (!pointer.kind) return {};
+  return MemoryPlace{*pointer.kind, *pointer.kind == MemoryKind::device ? devices_->bus_id(pointer.device) : ""};
+}
+
+MemoryPlace CudaMover::place_of(const Mover::Foreign& foreign) const {
+  const auto device = devices_->find(static_cast<const cuda::Foreign&>(foreign).handle().device);
+  return {MemoryKind::device, device ? devices_->bus_id(*device) : ""};
 }
 
 std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte> bytes) {

@@ -22,7 +22,8 @@ class CudaMover final : public host::Mover {
 
   Status attach(Task& task) override;
   std::uint8_t memory_kinds() const override;
-  std::optional<MemoryKind> kind_of(const void* address) const override;
+  std::optional<MemoryPlace> place_of(const void* address) const override;
+  MemoryPlace place_of(const Mover::Foreign& foreign) const override;
   Result<std::optional<Lent>> lend(const MemoryDescription& memory) override { return lender_.lend(memory); }
   void take_back(RegionId region) override;
   void close() override;

@@ -98,6 +98,10 @@ int cuDeviceGetName(char* name, int size, Device) {
   std::strncpy(name, "Stand-in GPU", static_cast<std::size_t>(size));
   return kSuccess;
 }
+int cuDeviceGetPCIBusId(char* id, int size, Device device) {
+  std::snprintf(id, static_cast<std::size_t>(size), "0000:00:%02X.0", 6 + device);  // as in tests/machines/h200_x2.json
+  return kSuccess;
+}
 int cuDeviceGetUuid_v2(Uuid* uuid, Device device) {
   std::memset(uuid->bytes, 0x5a, sizeof uuid->bytes);
   uuid->bytes[0] = static_cast<unsigned char>(device);
