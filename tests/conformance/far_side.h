@@ -39,6 +39,7 @@ class FarSide final : public Side {
   std::uint64_t import_keys(const transport::RemoteMemory& memory,
                             std::span<const std::vector<std::byte>> keys) override;
   void hear(std::vector<std::byte> bytes) override;
+  void pass() override {}
   Parcel ask(const Parcel& question);  // its answer; one question at a time
   void send(const Parcel& parcel);
   void read();  // what comes, on a thread of its own

@@ -33,6 +33,9 @@ class OwnSide : public Side, private Stepper {
   std::uint64_t import_keys(const transport::RemoteMemory& memory,
                             std::span<const std::vector<std::byte>> keys) override;
   void hear(std::vector<std::byte> bytes) override;
+  void pass() override {
+    command([](Transport&) {});
+  }
   void revoke_region(RegionId region);
   void deregister_region(RegionId region, std::uint64_t handle);
   void stop();  // closes, once; of classes that override tell() or carry(), in their destructor

@@ -22,6 +22,11 @@ void Side::carry(std::vector<std::byte> bytes) {
   if (other_ != nullptr && !bytes.empty()) other_->hear(std::move(bytes));
 }
 
+void Side::let_other_pass() {
+  const std::lock_guard lock(carry_mutex_);
+  if (other_ != nullptr) other_->pass();
+}
+
 void Side::tell(Seen seen) {
   const std::lock_guard lock(mutex_);
   log_.push_back(std::move(seen));

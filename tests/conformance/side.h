@@ -106,6 +106,9 @@ class Side {
   virtual void hear(
       std::vector<std::byte> bytes) = 0;  // exchange bytes from the other end; any thread, waits for nobody
 
+  virtual void pass() = 0;  // returns once its worker, where it is this process's, has passed a step
+  void let_other_pass();    // the other end
+
   virtual void tell(Seen seen);                      // any one thread
   virtual void carry(std::vector<std::byte> bytes);  // the same
   void news();                                       // wakes who waits
