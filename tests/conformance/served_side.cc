@@ -20,6 +20,13 @@ std::map<std::string, Side::Make>& offers() {
   return all;
 }
 
+// Worlds follow each other and use the same memory again: what the threads of one did comes before what those of the
+// next do.
+void come_after_the_ones_before() {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+}
+
 class ServedSide final : public OwnSide {
  public:
   ServedSide(Runtime& runtime, const Make& make, int socket, Arena& arena)
@@ -34,7 +41,10 @@ class ServedSide final : public OwnSide {
       hear({bytes.begin(), bytes.end()});
       return true;
     }
-    if (what == Verb::end) end();
+    if (what == Verb::end) {
+      end();
+      come_after_the_ones_before();
+    }
     Parcel answer;
     answer.put(Said::answer);
     act(what, question, answer);
@@ -141,6 +151,7 @@ void FarSide::offer(const std::string& name, const Make& make) {
 void serve(sys::Fd socket, Arena& arena) {
   auto name = Parcel::receive(socket.get());
   if (!name) return;
+  come_after_the_ones_before();
   sys::SystemRuntime system;
   Runtime runtime = system.runtime();
   ServedSide side(runtime, offers().at(name->take_text()), socket.get(), arena);
