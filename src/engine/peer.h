@@ -159,6 +159,7 @@ class Peer {
   Turn move(std::uint32_t slot);
   bool take_credit(Transfer& t);
   bool waits_for_link(Transfer& t);
+  [[nodiscard]] bool opens_a_way(const Transfer& t) const;
   [[nodiscard]] RouteRequest wanted(const Request& request, std::uint64_t bytes) const;
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
