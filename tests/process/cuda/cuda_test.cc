@@ -1,3 +1,4 @@
+// size: one file, since the child is forked before the driver has threads in the test's process
 #include <array>
 #include <atomic>
 #include <chrono>
