@@ -153,7 +153,8 @@ Result<Engine> Engine::open(const EngineOptions& options) {
       options, owned->runtime,
       [&options](transport::RegionTable& regions, Runtime& runtime) {
         return transport::make_transports(
-            {options.transports, options.loopback, options.listen, options.strict_isolation, options.interfaces},
+            {options.transports, options.loopback, options.listen, options.strict_isolation, options.interfaces,
+             options.rdma},
             regions, runtime);
       },
       owned);

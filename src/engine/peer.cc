@@ -28,7 +28,7 @@ void Peer::open() {
   hello.unexpected_bytes = worker_.services().options.unexpected_bytes_per_peer;
   hello.scratch_offset = scratch_place(0);
   for (const auto& transport : worker_.transports()) hello.transports.emplace_back(transport->name());
-  hello.scratch = format_description(worker_.describe(worker_.scratch_region()));
+  hello.scratch = format_description(worker_.describe(worker_.scratch_of(id_.slot).region));
   worker_.services().tell(session_, format(hello));
 }
 

@@ -135,8 +135,19 @@ class Worker final : public Stepper {
   Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
   RegionId remote_region(RemoteRegionId id) const;   // as its owner names it
   [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
-  std::byte* scratch() { return scratch_.get(); }
-  [[nodiscard]] RegionId scratch_region() const { return scratch_region_; }
+  // Memory for the proofs of a peer's links: what the peer writes, what we send, what we read back, link by link.
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  struct OwnMemory {
+    std::unique_ptr<std::byte[], Free> bytes;
+    RegionId region;
+    std::vector<TransportKeys> keys;  // of those transports that have some
+    std::vector<Status> refused;      // by transport, why it is not registered there
+    Status missing;                   // why there is none at all
+  };
+  static constexpr std::uint32_t kPeersPerScratch = 32;  // 384 KiB: each NIC pins it
+  OwnMemory& scratch_of(std::uint32_t peer_slot);
   Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
   Description describe(RegionId id) const;
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
@@ -188,12 +199,7 @@ class Worker final : public Stepper {
   Peer* peer_by_index(transport::PeerIndex index);
   void reap_peers();
   void continue_removals();
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  using OwnMemory = std::unique_ptr<std::byte[], Free>;
-  void register_scratch();
-  RegionId register_own(OwnMemory& memory, std::size_t size, Access access, std::vector<TransportKeys>* keys);
+  void register_own(OwnMemory& memory, std::size_t size, Access access);
 
   const std::uint16_t index_;
   Services& services_;
@@ -235,10 +241,8 @@ class Worker final : public Stepper {
   std::vector<Remote> remotes_;                             // by remote region slot
   std::unordered_map<std::uint64_t, std::uint32_t> known_;  // place_of() -> slot, of the latest region there
   std::vector<Removal> removals_;
-  OwnMemory scratch_;
-  OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory
-  RegionId scratch_region_, signals_region_;
-  std::vector<TransportKeys> scratch_keys_;  // of those transports that have some
+  std::vector<OwnMemory> scratch_;  // by peer slot / kPeersPerScratch, from the first peer there on
+  OwnMemory signals_;               // a word for each transfer, whence it is written to a device's memory
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;

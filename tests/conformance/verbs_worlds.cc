@@ -68,7 +68,7 @@ std::vector<std::string> usable_devices() {
   transport::RegionTable regions(1);
   std::erase_if(names, [&](const std::string& name) {
     transport::VerbsOptions options;
-    options.devices = {name};
+    options.rdma.devices = {name};
     return !transport::make_verbs_transport(regions, runtime, options)->probe();
   });
   return names;
@@ -96,9 +96,9 @@ class VerbsWorld final : public World {
     library->query_device = &query_device;
     const auto maker = [&](std::size_t device) {
       transport::VerbsOptions options;
-      options.devices = {devices()[device]};
-      if (setting.both_devices) options.devices.push_back(devices()[1 - device]);
-      options.lanes = setting.lanes;
+      options.rdma.devices = {devices()[device]};
+      if (setting.both_devices) options.rdma.devices.push_back(devices()[1 - device]);
+      options.rdma.queue_pairs = setting.lanes;
       options.read_back = setting.read_back;
       options.library = library;
       return [options](transport::RegionTable& regions, Runtime& runtime) {

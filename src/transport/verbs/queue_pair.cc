@@ -9,13 +9,9 @@
 namespace fairway::transport::verbs {
 namespace {
 
-// The NIC asks again after 4.096 us << kTimeout without an acknowledgement, so often; then the link is down: after half
-// a second to two. 7 would be for ever with some drivers.
-constexpr std::uint8_t kTimeout = 14;
-constexpr std::uint8_t kRetries = 6;
+constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
 constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
 constexpr std::uint8_t kMostReads = 16;      // at once; more only takes the NIC's memory
-constexpr std::uint8_t kHops = 64;
 
 Status refused(const Port& port, const char* what, int error) {
   const std::string text = "verbs: " + port.device().name + ": " + what + ": " + std::generic_category().message(error);
@@ -44,6 +40,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   abi::QueuePairState state{};
   state.state = abi::kInit;
   state.port = port.number();
+  state.pkey_index = port.pkey_index();
   state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
   if (port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
   const int mask = abi::kMaskState | abi::kMaskPkey | abi::kMaskPort | abi::kMaskAccess;
@@ -70,11 +67,14 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const Por
   state.reads_in = own.reads;
   state.not_ready_timer = kNotReadyTimer;
   state.address.port = port_.number();
+  const RdmaOptions& options = port_.options();
+  state.address.service_level = static_cast<std::uint8_t>(options.service_level);
   if (where.fabric == Fabric::roce) {
     state.address.is_global = 1;
     std::memcpy(state.address.route.gid, where.gid.data(), where.gid.size());
     state.address.route.gid_index = port_.gid_index();
-    state.address.route.hop_limit = kHops;
+    state.address.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
+    state.address.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
   } else {
     state.address.lid = where.lid;
   }
@@ -83,8 +83,9 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const Por
   if (Status status = change(state, mask, "to RTR"); !status) return status;
   state.state = abi::kReadyToSend;
   state.send_psn = own.first_psn;
-  state.timeout = kTimeout;
-  state.retries = state.not_ready_retries = kRetries;
+  state.timeout = static_cast<std::uint8_t>(options.timeout);
+  state.retries = static_cast<std::uint8_t>(options.retries);
+  state.not_ready_retries = kNotReadyRetries;
   const int most = std::clamp(port_.limits().reads_out, 1, int{kMostReads});
   state.reads_out = static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
   mask = abi::kMaskState | abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskSendPsn |

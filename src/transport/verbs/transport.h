@@ -67,7 +67,9 @@ class VerbsTransport final : public Transport {
     std::uint32_t initiator_number = 0;  // its queue pair
     Endpoint held;                       // at the acceptor an attempt that came before reconnect()
     std::uint32_t held_attempt = 0;
-    Time deadline = kNever;
+    Time deadline = kNever;  // of an attempt
+    Time again_at = kNever;  // at the initiator, the next one
+    Time pause = 0;          // between attempts
   };
   struct Peer {
     Role role = Role::initiator;

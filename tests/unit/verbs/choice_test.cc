@@ -24,7 +24,7 @@ Gid ipv6(unsigned first, unsigned second, unsigned last = 1) {
 }
 
 PortAddress roce(const Gid& gid) {
-  return {Fabric::roce, gid, 0};
+  return {Fabric::roce, gid, 0, 1};
 }
 
 using Pairs = std::vector<std::pair<std::uint8_t, std::uint8_t>>;
