@@ -114,7 +114,7 @@ class Side final : public Stepper {
   std::vector<Seen> log_;
   std::atomic<std::uint32_t> news_{0};
   std::atomic<std::uint64_t> steps_{0}, slept_after_{0};  // the latter: the last step before it went to sleep
-  bool paused_ = false;  // the worker's
+  bool paused_ = false;                                   // the worker's
 };
 
 }  // namespace fairway::conformance

@@ -7,7 +7,8 @@
 #include "transport/verbs/library.h"
 #include "transport/verbs/verbs.h"
 
-// Two sides in one process on the RDMA devices of this machine: soft-RoCE in a guest, or NICs. What stands between the transport and libibverbs knows the queue pairs, and can break one.
+// Two sides in one process on the RDMA devices of this machine: soft-RoCE in a guest, or NICs. What stands between the
+// transport and libibverbs knows the queue pairs, and can break one.
 namespace fairway::conformance {
 namespace {
 

@@ -145,7 +145,8 @@ Status check_rdma(const RdmaOptions& options) {
   for (const std::string& name : options.devices)
     if (name.empty()) return {ErrorCode::invalid_argument, "EngineOptions::rdma.devices has an empty name"};
   for (const Status& status :
-       {within("gid_index", options.gid_index, -1, 255), within("queue_pairs", options.queue_pairs, 0, verbs::kMaxQueuePairs),
+       {within("gid_index", options.gid_index, -1, 255),
+        within("queue_pairs", options.queue_pairs, 0, verbs::kMaxQueuePairs),
         within("service_level", options.service_level, 0, 15), within("traffic_class", options.traffic_class, 0, 255),
         within("hop_limit", options.hop_limit, 1, 255), within("timeout", options.timeout, 1, 31),
         within("retries", options.retries, 1, 7), within("partition", options.partition, 0, 0xffff)})

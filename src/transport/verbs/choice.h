@@ -13,7 +13,7 @@
 // one is. Pure.
 namespace fairway::transport::verbs {
 
-inline constexpr std::size_t kMaxPorts = 16;          // of one side
+inline constexpr std::size_t kMaxPorts = 16;         // of one side
 inline constexpr std::uint32_t kMaxQueuePairs = 32;  // to one port, and of all links to a peer together
 
 using Gid = std::array<std::byte, 16>;
@@ -33,7 +33,7 @@ std::string text_of(std::span<const GidEntry> entries);
 struct PortAddress {
   Fabric fabric = Fabric::roce;
   Gid gid{};
-  std::uint16_t lid = 0;          // InfiniBand
+  std::uint16_t lid = 0;         // InfiniBand
   std::uint8_t queue_pairs = 1;  // that this side wants to each port of a peer
   bool operator==(const PortAddress&) const = default;
 };

@@ -73,9 +73,8 @@ void VerbsTransport::plan(PeerIndex index, Peer& peer, const Handshake& hello) {
   message.kind = Handshake::Kind::plan;
   const std::size_t most = kMaxLinksPerPeer / pairs.size();
   for (const auto& [our, their] : pairs)
-    for (std::size_t i = 0; i < std::min<std::size_t>(
-                                    most, std::max(ours[our].queue_pairs, hello.ports[their].queue_pairs));
-         ++i) {
+    for (std::size_t i = 0;
+         i < std::min<std::size_t>(most, std::max(ours[our].queue_pairs, hello.ports[their].queue_pairs)); ++i) {
       message.links.push_back({their, our, ours[our]});
       add_link(index, peer, our, their, hello.ports[their]);
     }
@@ -194,21 +193,21 @@ void VerbsTransport::hear_closed(Link& link, const Handshake& message) {
   }
 }
 
-// The others may still come. Without any, the peer is told why. While there is hope the initiator tries again and again:
-// a port that is down says nothing to the peer when it is up again.
+// The others may still come. Without any, the peer is told why. While there is hope the initiator tries again and
+// again: a port that is down says nothing to the peer when it is up again.
 void VerbsTransport::open_failed(Link& link, const Status& why) {
   link.lane.reset();
   link.deadline = kNever;
   Peer& peer = peers_[link.peer];
   peer.reason = why.message();
   link.state = peer.role == Role::acceptor ? LinkState::waiting : LinkState::fenced;
-  say(link, Handshake::Kind::closed);
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
                       const Link& other = links_[slot];
                       return other.state == LinkState::opening || other.state == LinkState::accepted ||
                              (other.state != LinkState::free && other.attempt == 0);
                     });
   if (!hope) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+  say(link, Handshake::Kind::closed);
   if (peer.role == Role::acceptor) return;
   link.pause = std::clamp(2 * link.pause, kFirstPause, kLastPause);
   link.again_at = after(runtime_.clock.now(), link.pause);

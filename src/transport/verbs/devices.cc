@@ -62,8 +62,8 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
                                                    system_text(error) + "): this user needs to read and write it");
         break;
       }
-      auto port = std::make_unique<Port>(library, context, static_cast<std::uint8_t>(number), ports.size(),
-                                         options.rdma);
+      auto port =
+          std::make_unique<Port>(library, context, static_cast<std::uint8_t>(number), ports.size(), options.rdma);
       abi::Limits limits{};
       if (library->query_device(context, &limits) == 0) last = limits.ports;
       if (!named) continue;

@@ -55,7 +55,8 @@ std::uint8_t legs_of(const std::string& port_folder, std::uint32_t gid_index, st
   std::vector<std::string> candidates{interface};
   std::error_code ignored;
   for (const auto& each : std::filesystem::directory_iterator(net / interface, ignored))
-    if (const std::string file = each.path().filename(); file.starts_with("lower_")) candidates.push_back(file.substr(6));
+    if (const std::string file = each.path().filename(); file.starts_with("lower_"))
+      candidates.push_back(file.substr(6));
   for (const std::string& each : candidates) {
     std::ifstream slaves(net / each / "bonding/slaves");
     std::uint32_t count = 0;
@@ -81,9 +82,9 @@ Port::~Port() {
 }
 
 Status Port::open(const VerbsOptions& options) {
-  const std::string name = std::string(context_->device->name) + "/" + std::to_string(number_);
+  device_.name = std::string(context_->device->name) + "/" + std::to_string(number_);
   const auto no = [&](const std::string& why, ErrorCode code = ErrorCode::unsupported) {
-    return Status(code, "verbs: " + name + ": " + why);
+    return Status(code, "verbs: " + device_.name + ": " + why);
   };
   if (const int error = library_->query_device(context_, &limits_); error != 0)
     return no("ibv_query_device: " + system_text(error));
@@ -100,10 +101,7 @@ Status Port::open(const VerbsOptions& options) {
   // What a link and its proof need, so that the limit is known before there is one.
   std::vector<std::byte> memory(LaneMemory::kBytes + kProofsBytes);
   if (word_region_ != nullptr) trial = register_memory(memory.data(), memory.size(), abi::kLocalWrite, false);
-  if (trial == nullptr)
-    return no("memory cannot be registered (" + system_text(errno) +
-              "): raise the limit of locked memory (ulimit -l, LimitMEMLOCK=), of which a port needs 1 MiB and 0.6 MiB "
-              "more for each link");
+  if (trial == nullptr) return refusal("1 MiB of memory cannot be registered", errno);
   library_->deregister(trial);
   channel_ = library_->create_channel(context_);
   if (channel_ == nullptr) return no("ibv_create_comp_channel: " + system_text(errno));
@@ -162,7 +160,6 @@ Status Port::choose_partition() {
 
 void Port::describe(const VerbsOptions& options) {
   const std::string folder = context_->device->ibdev_path;
-  device_.name = std::string(context_->device->name) + "/" + std::to_string(number_);
   device_.bytes_per_second = bytes_per_second(state_.speed, state_.width);
   device_.capabilities = capabilities(limits_, state_);
   const std::string port_folder = folder + "/ports/" + std::to_string(number_);
@@ -173,6 +170,13 @@ void Port::describe(const VerbsOptions& options) {
   read_back_ = options.read_back.value_or(hardware);
   std::ifstream node(folder + "/device/numa_node");
   if (int number = -1; node >> number) device_.numa_node = number;
+}
+
+Status Port::refusal(const std::string& what, int error) const {
+  const std::string text = "verbs: " + device_.name + ": " + what + ": " + system_text(error);
+  if (error != ENOMEM && error != EAGAIN) return {ErrorCode::system_error, text};
+  return {ErrorCode::resource_exhausted,
+          text + ": raise the limit of locked memory (ulimit -l, LimitMEMLOCK=), or rdma.max of the cgroup"};
 }
 
 bool Port::active() const {

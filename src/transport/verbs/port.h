@@ -44,6 +44,8 @@ class Port {
   [[nodiscard]] const Device& device() const { return device_; }
   [[nodiscard]] const abi::MemoryRegion* word() const { return word_region_; }  // eight bytes that every peer may read
 
+  // What the kernel refused at this port, with its reason, and the remedy where a limit is reached.
+  [[nodiscard]] Status refusal(const std::string& what, int error) const;
   [[nodiscard]] bool active() const;  // asks the kernel
   void drain_channel();               // what announced itself; the queues are looked at anyway
   // Why every link of this port ends, if something happened to it; null: nothing did.

@@ -3,20 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
-#include <system_error>
 
 namespace fairway::transport::verbs {
 namespace {
 
 constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
-constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
-constexpr std::uint8_t kMostReads = 16;      // at once; more only takes the NIC's memory
-
-Status refused(const Port& port, const char* what, int error) {
-  const std::string text = "verbs: " + port.device().name + ": " + what + ": " + std::generic_category().message(error);
-  return {error == ENOMEM ? ErrorCode::resource_exhausted : ErrorCode::system_error, text};
-}
+constexpr std::uint8_t kNotReadyTimer = 12;   // 0.64 ms; credits keep it from being needed
+constexpr std::uint8_t kMostReads = 16;       // at once; more only takes the NIC's memory
 
 }  // namespace
 
@@ -25,7 +18,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   std::unique_ptr<QueuePair> made(new QueuePair(port));
   const int entries = static_cast<int>(sizes.sends + sizes.receives);
   made->queue_ = library.create_queue(port.context(), entries, nullptr, port.channel(), 0);
-  if (made->queue_ == nullptr) return refused(port, "ibv_create_cq", errno);
+  if (made->queue_ == nullptr) return port.refusal("ibv_create_cq", errno);
   for (const std::uint32_t inline_bytes : {256u, 128u, 64u, 0u}) {  // what a NIC has is told by no query
     abi::QueuePairOptions options{};
     options.send_queue = options.receive_queue = made->queue_;
@@ -36,7 +29,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
     made->inline_bytes_ = std::min(options.limits.inline_bytes, inline_bytes);
     break;
   }
-  if (made->pair_ == nullptr) return refused(port, "ibv_create_qp", errno);
+  if (made->pair_ == nullptr) return port.refusal("ibv_create_qp", errno);
   abi::QueuePairState state{};
   state.state = abi::kInit;
   state.port = port.number();
@@ -55,7 +48,7 @@ QueuePair::~QueuePair() {
 
 Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
   const int error = port_.library().modify_pair(pair_, &to, mask);
-  return error == 0 ? Status() : refused(port_, what, error);
+  return error == 0 ? Status() : port_.refusal(what, error);
 }
 
 Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where) {

@@ -68,8 +68,9 @@ Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory&
                                              std::span<const std::vector<std::byte>> keys) {
   if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
   if (keys.empty() || keys.size() > kMaxPorts)
-    return Status(ErrorCode::unsupported,
-                  "verbs: the peer has not registered the region with its NICs (is its limit of locked memory too low?)");
+    return Status(
+        ErrorCode::unsupported,
+        "verbs: the peer has not registered the region with its NICs (is its limit of locked memory too low?)");
   Remote remote{memory.size_bytes, memory.access, {}};
   for (const auto& bytes : keys) {
     const auto key = decode_key(bytes);
@@ -214,7 +215,8 @@ std::string VerbsTransport::way(std::uint64_t remote_handle) const {
   const auto* import = imports_.find(remote_handle);
   for (const auto& port : ports_) {
     const auto pairs = std::count_if(links_.begin(), links_.end(), [&](const Link& link) {
-      return import != nullptr && link.state != LinkState::free && link.peer == import->peer && link.port == port->index();
+      return import != nullptr && link.state != LinkState::free && link.peer == import->peer &&
+             link.port == port->index();
     });
     if (pairs == 0) continue;
     text += fmt::format("; {} ({}) by {} queue pair{}", port->device().name, text_of(port->address()), pairs,
