@@ -262,6 +262,7 @@ void Worker::reap_peers() {
         release({slot, remotes_[slot].generation});
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
+    free_scratch_.push_back(peer.scratch());
     peers_[live_[i]].reset();
     live_[i] = live_.back();
     live_.pop_back();

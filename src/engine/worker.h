@@ -147,7 +147,9 @@ class Worker final : public Stepper {
     Status missing;                   // why there is none at all
   };
   static constexpr std::uint32_t kPeersPerScratch = 32;  // 384 KiB: each NIC pins it
-  OwnMemory& scratch_of(std::uint32_t peer_slot);
+  OwnMemory& scratch_of(std::uint32_t place);
+  // A peer's place in it. The last one that came free first: slots take turns, and would touch all of it in time.
+  std::uint32_t take_scratch();
   Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
   Description describe(RegionId id) const;
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
@@ -241,7 +243,9 @@ class Worker final : public Stepper {
   std::vector<Remote> remotes_;                             // by remote region slot
   std::unordered_map<std::uint64_t, std::uint32_t> known_;  // place_of() -> slot, of the latest region there
   std::vector<Removal> removals_;
-  std::vector<OwnMemory> scratch_;  // by peer slot / kPeersPerScratch, from the first peer there on
+  std::vector<OwnMemory> scratch_;  // by place / kPeersPerScratch, from the first peer there on
+  std::vector<std::uint32_t> free_scratch_;
+  std::uint32_t scratch_places_ = 0;  // taken at some time
   OwnMemory signals_;               // a word for each transfer, whence it is written to a device's memory
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok

@@ -7,11 +7,18 @@
 // The worker's part of regions: transports' handles to local and imported memory, and the end of a region.
 namespace fairway::engine {
 
-Worker::OwnMemory& Worker::scratch_of(std::uint32_t peer_slot) {
-  OwnMemory& scratch = scratch_[peer_slot / kPeersPerScratch];
+Worker::OwnMemory& Worker::scratch_of(std::uint32_t place) {
+  OwnMemory& scratch = scratch_[place / kPeersPerScratch];
   if (scratch.bytes == nullptr)
     register_own(scratch, kPeersPerScratch * kMaxLinks * 3 * kProofBytes, Access::read | Access::write);
   return scratch;
+}
+
+std::uint32_t Worker::take_scratch() {
+  if (free_scratch_.empty()) return scratch_places_++;
+  const std::uint32_t place = free_scratch_.back();
+  free_scratch_.pop_back();
+  return place;
 }
 
 void Worker::register_own(OwnMemory& memory, std::size_t size, Access access) {

@@ -113,8 +113,8 @@ TEST_F(Cable, LosingOnePacketInTenHarmsNothing) {
   ASSERT_NO_FATAL_FAILURE(meet(milliseconds(20'000)));
   disturb("loss 10%");
   const auto start = Clock::now();
-  near().verify(far(), 3);
-  tell("20 MiB there and back with 10 % lost", since(start));
+  works();
+  tell("100 KB there and back with 10 % lost", since(start));
   calm();
 }
 
@@ -123,8 +123,8 @@ TEST_F(Cable, OvertakingPacketsHarmNothing) {
   ASSERT_NO_FATAL_FAILURE(meet(milliseconds(20'000)));
   disturb("delay 2ms 1ms reorder 25%");
   const auto start = Clock::now();
-  near().verify(far(), 3);
-  tell("20 MiB there and back with every fourth packet ahead of the others", since(start));
+  works();
+  tell("100 KB there and back with every fourth packet ahead of the others", since(start));
   calm();
 }
 

@@ -92,30 +92,32 @@ VerbsTransport::Link* VerbsTransport::find(LinkId id) {
   return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
 }
 
+// Every lane that got something rings once, at the end: slices of several take turns in a stripe.
 std::size_t VerbsTransport::post(std::span<const Slice> slices) {
   std::size_t taken = 0;
-  while (taken < slices.size()) {
-    Link* link = find(slices[taken].link);
+  for (; taken < slices.size(); ++taken) {
+    const Slice& slice = slices[taken];
+    Link* link = find(slice.link);
     if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
-    bool full = false;
-    while (!full && taken < slices.size() && slices[taken].link == link->id) {
-      Command command;
-      const Registration* local = nullptr;
-      Key remote;
-      const ErrorCode refused = check(*link, slices[taken], command, local, remote);
-      if (refused == ErrorCode::ok) {
-        full = !link->lane->post(command, local, remote);
-      } else {
-        Event& event = inbox_.add(EventKind::failed);
-        event.token = slices[taken].token;
-        event.link = link->id;
-        event.status = Status(refused, "verbs: the slice cannot be sent").with_effect(Effect::not_applied);
-      }
-      taken += full ? 0 : 1;
+    Command command;
+    const Registration* local = nullptr;
+    Key remote;
+    const ErrorCode refused = check(*link, slice, command, local, remote);
+    if (refused == ErrorCode::ok) {
+      if (!link->lane->post(command, local, remote)) break;
+      if (!std::exchange(link->rings, true)) ringing_.push_back(link->id.slot);
+    } else {
+      Event& event = inbox_.add(EventKind::failed);
+      event.token = slice.token;
+      event.link = link->id;
+      event.status = Status(refused, "verbs: the slice cannot be sent").with_effect(Effect::not_applied);
     }
-    link->lane->flush();  // one doorbell for all of them
-    if (full) break;
   }
+  for (const std::uint32_t slot : ringing_) {
+    links_[slot].rings = false;
+    links_[slot].lane->flush();
+  }
+  ringing_.clear();
   return taken;
 }
 

@@ -70,6 +70,7 @@ class VerbsTransport final : public Transport {
     Time deadline = kNever;  // of an attempt
     Time again_at = kNever;  // at the initiator, the next one
     Time pause = 0;          // between attempts
+    bool rings = false;      // it is in ringing_
   };
   struct Peer {
     Role role = Role::initiator;
@@ -126,6 +127,7 @@ class VerbsTransport final : public Transport {
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced
+  std::vector<std::uint32_t> ringing_;  // slots of links that the slices being posted go to
   std::vector<Ending> endings_;
   ImportTable<Remote> imports_;
   std::size_t next_lane_ = 0;  // polled first, in turn
