@@ -165,6 +165,7 @@ void Port::describe(const VerbsOptions& options) {
   const std::string port_folder = folder + "/ports/" + std::to_string(number_);
   legs_ = legs_of(port_folder, gid_index_, bond_);
   address_.queue_pairs = options_.queue_pairs == 0 ? legs_ : static_cast<std::uint8_t>(options_.queue_pairs);
+  device_.moved_by = MovedBy::nic;
   std::error_code ignored;
   const bool hardware = std::filesystem::exists(folder + "/device", ignored);
   read_back_ = options.read_back.value_or(hardware);
