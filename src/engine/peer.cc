@@ -8,7 +8,12 @@ namespace fairway::engine {
 
 Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
            const control::PeerInfo& info)
-    : worker_(worker), id_(id), index_(index), session_(session), info_(info), own_scratch_(worker.take_scratch()),
+    : worker_(worker),
+      id_(id),
+      index_(index),
+      session_(session),
+      info_(info),
+      own_scratch_(worker.take_scratch()),
       records_(worker.records()) {
   granted_credits_ = worker.services().notifications.grant(worker.services().options.notifications_per_peer);
 }

@@ -265,7 +265,7 @@ class Worker final : public Stepper {
   std::vector<OwnMemory> scratch_;  // by place / kPeersPerScratch, from the first peer there on
   std::vector<std::uint32_t> free_scratch_;
   std::uint32_t scratch_places_ = 0;  // taken at some time
-  OwnMemory signals_;               // a word for each transfer, whence it is written to a device's memory
+  OwnMemory signals_;                 // a word for each transfer, whence it is written to a device's memory
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;

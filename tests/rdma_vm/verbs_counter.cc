@@ -5,8 +5,9 @@
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 
-// Preloaded into a program that uses libibverbs, of ours or not: counts what it asks of its NICs, and says so at its end.
-// It takes the place of ibv_open_device, also for who looks that up with dlvsym, and of the functions in the context.
+// Preloaded into a program that uses libibverbs, of ours or not: counts what it asks of its NICs, and says so at its
+// end. It takes the place of ibv_open_device, also for who looks that up with dlvsym, and of the functions in the
+// context.
 namespace {
 
 std::atomic<std::uint64_t> doorbells, requests, receive_doorbells, receives, completions, polls;
@@ -39,9 +40,10 @@ int poll(ibv_cq* queue, int most, ibv_wc* into) {
 struct Teller {
   ~Teller() {
     if (doorbells != 0)
-      std::fprintf(stderr, "\ncounted %lu doorbells %lu requests %lu completions %lu receive_doorbells %lu receives %lu polls\n",
-                   doorbells.load(), requests.load(), completions.load(), receive_doorbells.load(), receives.load(),
-                   polls.load());
+      std::fprintf(
+          stderr, "\ncounted %lu doorbells %lu requests %lu completions %lu receive_doorbells %lu receives %lu polls\n",
+          doorbells.load(), requests.load(), completions.load(), receive_doorbells.load(), receives.load(),
+          polls.load());
   }
 } teller;
 

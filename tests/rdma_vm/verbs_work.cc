@@ -66,8 +66,7 @@ void serve(ChildProcess::Line& line, const std::string& work, std::uint64_t size
   std::uint64_t posted = 0;
   for (std::uint64_t ended = 0; ended < times;) {
     for (; posted < times && posted - ended < kDepth; ++posted)
-      (void)need(engine.receive(event[0].peer, 1, {memory.id, posted % kDepth * size, size},
-                                polled()));
+      (void)need(engine.receive(event[0].peer, 1, {memory.id, posted % kDepth * size, size}, polled()));
     ended += engine.poll(done);
   }
   for (;;) wait();

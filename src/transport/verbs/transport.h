@@ -126,7 +126,7 @@ class VerbsTransport final : public Transport {
   Registrations registrations_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced
+  std::vector<std::uint32_t> up_;       // slots of links that are up or down, not yet fenced
   std::vector<std::uint32_t> ringing_;  // slots of links that the slices being posted go to
   std::vector<Ending> endings_;
   ImportTable<Remote> imports_;
