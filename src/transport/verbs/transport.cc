@@ -7,8 +7,9 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kCalmLook = kMillisecond;        // while nobody sleeps; a port that has news wakes who does
-constexpr Time kEndMemoryWithin = kSecond;      // then its registration ends under slices that the NIC still holds
+constexpr Time kCalmLook =
+    10 * kMillisecond;                      // while nobody sleeps: a system call; a port that has news wakes who does
+constexpr Time kEndMemoryWithin = kSecond;  // then its registration ends under slices that the NIC still holds
 constexpr Time kEndingLook = kMillisecond / 4;  // while one waits
 
 bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
