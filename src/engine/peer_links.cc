@@ -100,7 +100,7 @@ void Peer::close_link(std::uint8_t index, const Status& reason) {
   link.proof_deadline = kNever;
   ++link.failures;
   ++route_version_;
-  if (!any_link_up()) no_link_since_ = worker_.now();
+  if (!any_link_up() && no_link_since_ == kNever) no_link_since_ = worker_.now();  // a proof that fails is no link
   if (was_ready) {
     worker_.services().peer_events.push(
         {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text), {}});

@@ -68,7 +68,9 @@ bool Side::prepare_sleep() {
     std::lock_guard lock(mutex_);
     if (!commands_.empty()) return false;
   }
-  return paused_ || transport_->prepare_sleep();
+  const bool may = paused_ || transport_->prepare_sleep();
+  if (may) slept_after_.store(steps_.load());
+  return may;
 }
 
 void Side::record(const Event& event) {
@@ -222,6 +224,15 @@ void Side::rest(Time time) {
     const std::uint32_t now = news_.load();
     runtime_.executor.wait(news_, now, end);
   }
+}
+
+bool Side::wait_asleep() {
+  const Time end = after(runtime_.clock.now(), 20 * kSecond);
+  while (slept_after_.load() != steps_.load() || steps_.load() == 0) {
+    if (runtime_.clock.now() >= end) return false;
+    rest(kMillisecond / 4);
+  }
+  return true;
 }
 
 std::size_t Side::count(EventKind kind) {

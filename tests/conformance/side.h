@@ -81,6 +81,7 @@ class Side final : public Stepper {
   // Whether `done(seen)` came true before the (virtual) time ran out.
   bool wait(const std::function<bool(const std::vector<Seen>&)>& done, Time most = 20 * kSecond);
   void rest(Time time);  // lets time pass
+  bool wait_asleep();    // until its worker has nothing to do and has spun enough, however late it comes to that
   std::vector<Seen> seen();
   const Seen* find_ended(std::vector<Seen>& log, transport::SliceToken token) const;
   bool wait_ended(std::size_t slices);                // so many done and failed, all told
@@ -112,8 +113,8 @@ class Side final : public Stepper {
   std::deque<std::function<void(Transport&)>> commands_;
   std::vector<Seen> log_;
   std::atomic<std::uint32_t> news_{0};
-  std::atomic<std::uint64_t> steps_{0};
-  bool paused_ = false;  // the worker's
+  std::atomic<std::uint64_t> steps_{0}, slept_after_{0};  // the latter: the last step before it went to sleep
+  bool paused_ = false;                                   // the worker's
 };
 
 }  // namespace fairway::conformance
