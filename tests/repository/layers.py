@@ -50,7 +50,7 @@ def home(path):
     if parts[0] == "src":
         return "/".join(parts[:2]), parts[1]
     if parts[0] == "plugins":
-        return "plugins/*", None
+        return "plugins/*", parts[1]
     command = f"{parts[0]}/{path.stem.split('_')[0]}"
     return command if command in ALLOWED else parts[0], None
 
