@@ -19,7 +19,20 @@ using Stream = CUstream_st*;
 struct UniqueId {
   char bytes[128];
 };
-enum Type : int { int8, uint8, int32, uint32, int64, uint64, float16, float32, float64, bfloat16, float8e4m3, float8e5m2 };
+enum Type : int {
+  int8,
+  uint8,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float16,
+  float32,
+  float64,
+  bfloat16,
+  float8e4m3,
+  float8e5m2
+};
 inline constexpr int kTypes = 12;
 enum Reduction : int { sum, product, maximum, minimum };
 inline constexpr int kInProgress = 7;
@@ -55,10 +68,10 @@ inline const Library& library() {
       std::exit(2);
     }
     Library made{};
-#define FIND(name)                                                                     \
+#define FIND(name)                                                                              \
   if ((made.name = reinterpret_cast<decltype(made.name)>(::dlsym(handle, #name))) == nullptr) { \
-    std::fprintf(stderr, "this NCCL has no %s\n", #name);                              \
-    std::exit(2);                                                                      \
+    std::fprintf(stderr, "this NCCL has no %s\n", #name);                                       \
+    std::exit(2);                                                                               \
   }
     FIND(ncclGetVersion)
     FIND(ncclGetUniqueId)

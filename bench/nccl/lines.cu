@@ -1,13 +1,8 @@
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include <cuda.h>
 #include <cuda_runtime.h>
 
 // What LL and LL128 rely on when a plugin writes straight into the memory of a GPU that is polling it: whoever sees a
@@ -31,8 +26,7 @@ struct Seen {
 };
 
 // LL: two lines of eight bytes by one load of sixteen, as NCCL reads them.
-__global__ void poll_ll(const uint4* lines, std::size_t pairs, unsigned rounds, volatile unsigned* go, Seen* seen,
-                        volatile unsigned* finished) {
+__global__ void poll_ll(const uint4* lines, std::size_t pairs, unsigned rounds, Seen* seen, volatile unsigned* finished) {
   unsigned long long torn = 0, looked = 0;
   for (unsigned round = 1; round <= rounds; ++round) {
     for (std::size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < pairs; i += gridDim.x * blockDim.x) {
@@ -52,13 +46,11 @@ __global__ void poll_ll(const uint4* lines, std::size_t pairs, unsigned rounds, 
   }
   atomicAdd(&seen->torn, torn);
   atomicAdd(&seen->looked, looked);
-  (void)go;
 }
 
 // LL128: eight threads of a warp read sixteen bytes each, the last one has the flag; the warp goes on when all flags are
 // there, without a fence, as NCCL does.
-__global__ void poll_ll128(const ulonglong2* lines, std::size_t count, unsigned rounds, volatile unsigned* go, Seen* seen,
-                           volatile unsigned* finished) {
+__global__ void poll_ll128(const ulonglong2* lines, std::size_t count, unsigned rounds, Seen* seen, volatile unsigned* finished) {
   unsigned long long torn = 0, looked = 0;
   const std::size_t warps = gridDim.x * blockDim.x / 32, warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const unsigned lane = threadIdx.x % 32;
@@ -83,7 +75,6 @@ __global__ void poll_ll128(const ulonglong2* lines, std::size_t count, unsigned 
   }
   atomicAdd(&seen->torn, torn);
   atomicAdd(&seen->looked, looked);
-  (void)go;
 }
 
 __global__ void copy_lines(uint4* to, const uint4* from, std::size_t count) {
@@ -132,9 +123,9 @@ unsigned long long attempt(By by, bool wide, std::size_t bytes, std::size_t offs
   CHECK(cudaStreamCreateWithFlags(&polling, cudaStreamNonBlocking));
   unsigned char* lines = target + offset;
   if (wide)
-    poll_ll128<<<kBlocks, 512, 0, polling>>>(reinterpret_cast<ulonglong2*>(lines), bytes / 128, rounds, nullptr, seen, finished);
+    poll_ll128<<<kBlocks, 512, 0, polling>>>(reinterpret_cast<ulonglong2*>(lines), bytes / 128, rounds, seen, finished);
   else
-    poll_ll<<<kBlocks, 512, 0, polling>>>(reinterpret_cast<uint4*>(lines), bytes / 16, rounds, nullptr, seen, finished);
+    poll_ll<<<kBlocks, 512, 0, polling>>>(reinterpret_cast<uint4*>(lines), bytes / 16, rounds, seen, finished);
   CHECK(cudaGetLastError());
   CHECK(cudaSetDevice(0));
   (void)cudaDeviceEnablePeerAccess(1, 0);
@@ -188,7 +179,7 @@ int main(int count, char** words) {
   unsigned long long torn = 0;
   for (const bool wide : {false, true})
     for (const By by : {By::engine_from_host, By::engine_from_gpu, By::kernel})
-      for (const std::size_t bytes : {std::size_t{128}, std::size_t{4096}, std::size_t{65536}, std::size_t{1} << 20})
+      for (const std::size_t bytes : {std::size_t{512}, std::size_t{4096}, std::size_t{65536}, std::size_t{1} << 20})
         for (const std::size_t offset : {std::size_t{0}, std::size_t{128}, std::size_t{1920}})
           torn += attempt(by, wide, bytes, offset, bytes >= 1 << 20 ? rounds / 10 + 1 : rounds);
   std::printf("%llu torn lines\n", torn);

@@ -5,24 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include "process/nccl/ranks.h"
+#include "process/nccl/pattern.h"
 
 // The plugin between processes, played by NCCL's rules: everything polls, nothing blocks, every byte is compared.
 namespace fairway::nccl {
 namespace {
-
-std::byte pattern(std::uint64_t seed, std::uint64_t i) {
-  return static_cast<std::byte>((i * 131 + (i >> 8) * 29 + seed * 197) >> 1);
-}
-
-void fill(std::byte* to, std::size_t size, std::uint64_t seed) {
-  for (std::size_t i = 0; i < size; ++i) to[i] = pattern(seed, i);
-}
-void compare(const std::byte* bytes, std::size_t size, std::uint64_t seed) {
-  for (std::size_t i = 0; i < size; ++i)
-    if (bytes[i] != pattern(seed, i))
-      throw Failure("byte " + std::to_string(i) + " of message " + std::to_string(seed));
-}
 
 constexpr std::size_t kSlots = abi::kMostRequests, kSlotBytes = 96 * 1024;
 
