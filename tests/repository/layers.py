@@ -30,6 +30,8 @@ ALLOWED = {
     "tools/topo": ["core", "sys", "topology", "predict", "render"],
     "tools/bench": ["core", "sys"],
     "tools/predict": ["topology", "predict", "render"],
+    # It loads the plugin as NCCL does, by the plugin's declarations of NCCL's tables.
+    "tools/nccl": ["nccl_net"],
     "bench": [],
     "examples": [],
 }
