@@ -4,13 +4,11 @@
 #include <memory>
 
 #include <dlfcn.h>
-
 #include <fmt/format.h>
-
-#include "nccl_net/tables.h"
 
 #include "command.h"
 #include "help.h"
+#include "nccl_net/tables.h"
 
 // `fairway nccl env`: the settings that make NCCL take its network traffic through the plugin of this build, after
 // having loaded it as NCCL does.
@@ -85,16 +83,25 @@ Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
   return text;
 }
 
+// For a shell, whatever is in it.
+std::string quoted(std::string_view value) {
+  std::string text = "'";
+  for (const char letter : value) text += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return text + "'";
+}
+
 Exit env(Tool& tool, const Options& options) {
   const std::string path = options.plugin.empty() ? find_plugin() : options.plugin;
   if (path.empty())
-    return tool.fail(fmt::format("no {} beside this program: name it by --plugin, or build it (FAIRWAY_BUILD_NCCL_NET)",
-                                 kLibrary));
+    return tool.fail(
+        fmt::format("no {} beside this program: name it by --plugin, or build it (FAIRWAY_BUILD_NCCL_NET)", kLibrary));
   bool gpu_memory = false;
   const auto said = try_out(path, gpu_memory);
   if (!said) return tool.fail(said.status());
   std::string text = *said;
-  const auto set = [&](const char* name, std::string_view value) { text += fmt::format("export {}={}\n", name, value); };
+  const auto set = [&](const char* name, std::string_view value) {
+    text += fmt::format("export {}={}\n", name, quoted(value));
+  };
   set("NCCL_NET_PLUGIN", path);
   set("NCCL_NET", "Fairway");
   if (gpu_memory) {

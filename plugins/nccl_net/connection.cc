@@ -99,6 +99,8 @@ abi::Code Receiver::receive(int count, void** data, const std::size_t* sizes, co
     auto& each = *static_cast<Memory*>(memory[i]);
     const auto slice = slice_of(each, data[i], sizes[i]);
     status = !slice ? slice.status() : endpoint_->publish(each);
+    if (sizes[i] > abi::kMostBytes)
+      status = {ErrorCode::out_of_range, "a receive of " + std::to_string(sizes[i]) + " bytes: maxP2pBytes is 1 GiB"};
     if (status) message.places[i] = {slice->region, slice->offset, slice->length, tags[i]};
   }
   if (!status) {
@@ -330,7 +332,7 @@ void Sender::tell_route(const Extent& extent) {
   fairway::Request request;
   request.peer = peer_;
   request.layout = extent;
-  if (const auto plan = endpoint_->engine().explain(request)) endpoint_->log().info(one_line("", *plan));
+  if (const auto plan = endpoint_->engine().explain(request)) endpoint_->log().info(route_text(*plan));
 }
 
 }  // namespace fairway::nccl

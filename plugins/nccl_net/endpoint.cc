@@ -77,7 +77,11 @@ void Endpoint::pump() {
 
 void Endpoint::dispatch(const Notification& notification) {
   const auto message = parse(std::span(notification.message, notification.message_bytes));
-  if (!message) return log_.warn("a peer sent what is no message of this version of the plugin; it is left aside");
+  if (!message) {
+    log_.warn("a peer sent what no plugin of this version sends, and is disconnected: is it the same on every rank?");
+    (void)engine_.disconnect(notification.peer);
+    return;
+  }
   std::shared_ptr<Port> port;
   {
     const std::lock_guard lock(ports_mutex_);
@@ -132,8 +136,8 @@ Result<bool> Endpoint::post(PeerId peer, PortId to, const Message& message, Comp
 void Endpoint::tell(PeerId peer, PortId to, const Message& message) {
   const auto taken = post(peer, to, message);
   if (!taken || *taken) return;
-  jobs_.add([this, peer, to, message] {
-    for (auto again = post(peer, to, message); again && !*again; again = post(peer, to, message))
+  jobs_.add([self = shared_from_this(), peer, to, message] {
+    for (auto again = self->post(peer, to, message); again && !*again; again = self->post(peer, to, message))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });
 }

@@ -38,7 +38,7 @@ struct Memory {
 };
 
 // One engine, and who is told what its notifications say. Any thread.
-class Endpoint {
+class Endpoint : public std::enable_shared_from_this<Endpoint> {
  public:
   static Result<std::shared_ptr<Endpoint>> open(const Settings& settings, const Log& log, Jobs& jobs);
   Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs);

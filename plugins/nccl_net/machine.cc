@@ -1,6 +1,8 @@
 #include "nccl_net/machine.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -24,6 +26,12 @@ int speed_of(const std::string& interface) {
   const std::string line = first_line("/sys/class/net/" + interface + "/speed");
   const int speed = std::atoi(line.c_str());
   return std::max(speed, 0);
+}
+
+std::string gigabytes(double bytes_per_second) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", bytes_per_second / 1e9);
+  return text;
 }
 
 }  // namespace
@@ -62,12 +70,23 @@ std::string why_no_gpu_memory(const Device& device) {
   return "FAIRWAY_LISTEN reaches beyond this host, where GPU memory does not go yet";
 }
 
-std::string one_line(std::string_view before, const Explanation& explanation) {
-  std::string text(before);
-  text += explanation.text();
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  for (std::size_t at; (at = text.find('\n')) != std::string::npos;) text.replace(at, 1, ";");
-  return text;
+std::string route_text(const Explanation& plan) {
+  std::string text = "to " + plan.peer + " by";
+  std::string left;
+  for (const ExplainedLink& link : plan.links) {
+    if (!link.taken) {
+      left += (left.empty() ? "" : ", ") + link.name + (link.reason.empty() ? "" : " (" + link.reason + ")");
+      continue;
+    }
+    text += " " + link.name;
+    if (link.expected_high > 0)
+      text += ", should reach " + gigabytes(link.expected_low) + " to " + gigabytes(link.expected_high) + " GB/s,";
+    else
+      text += ", rate not known,";
+  }
+  text.back() = ';';
+  for (const std::string& note : plan.notes) text += " " + note + ";";
+  return left.empty() ? text.substr(0, text.size() - 1) : text + " not by " + left;
 }
 
 }  // namespace fairway::nccl

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "fairway/explain.h"
 
@@ -15,7 +14,7 @@ std::uint64_t host_identity();
 // Fills in what NCCL wants to know of a device whose engine is open.
 void describe(Device& device, std::uint64_t host);
 std::string why_no_gpu_memory(const Device& device);
-// An explanation on one line of NCCL's log.
-std::string one_line(std::string_view before, const Explanation& explanation);
+// The route of a connection's first message, on one line of NCCL's log.
+std::string route_text(const Explanation& plan);
 
 }  // namespace fairway::nccl

@@ -202,7 +202,6 @@ void Network::dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle
     hello.kind = Message::Kind::hello;
     hello.from = sender->id();
     endpoint.tell(*peer, handle.listener, hello);
-    if (const auto links = endpoint.engine().explain(*peer)) endpoint.log().info(one_line("connected, ", *links));
   }
   const std::lock_guard lock(attempt->mutex);
   attempt->done = true;

@@ -117,7 +117,7 @@ Result<Settings> read_settings(const Environment& environment) {
   engine.max_transfers = 8192;
   engine.max_regions = 32768;
   engine.max_remote_regions = 65536;
-  engine.notifications_per_peer = 512;
+  engine.notifications_per_peer = 256;
   if (!reader.status()) return reader.status();
   return settings;
 }

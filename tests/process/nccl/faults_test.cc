@@ -199,6 +199,32 @@ TEST_F(NcclUse, AFailedInitSaysWhyAndMayBeFinalized) {
   EXPECT_EQ(ranks.outcomes(), "");
 }
 
+TEST_F(NcclUse, RailsAreDevicesThatNcclMayFuse) {
+  Ranks ranks(1, [](Board&, int) {
+    ::setenv("FAIRWAY_RAILS", "lo", 1);
+    ::setenv("FAIRWAY_TRANSPORTS", "tcp", 1);
+    (void)open_table(12);
+    void* library = ::dlopen(FAIRWAY_NCCL_PLUGIN, RTLD_NOW);
+    const auto& table = *static_cast<const abi::TableV12*>(::dlsym(library, "ncclNetPlugin_v12"));
+    void* context = nullptr;
+    abi::PropertiesV12 device{};
+    if (table.init(&context, 1, nullptr, logger, nullptr) != abi::kSuccess ||
+        table.properties(0, &device) != abi::kSuccess || std::string(device.name) != "fairway:lo" || device.rail != 0)
+      throw Failure("the rail: " + said());
+    abi::VirtualDevice<8> parts{1, {0}};
+    int fused = -1, count = 0;
+    if (table.make_virtual(&fused, &parts) != abi::kSuccess || fused != 1 || table.devices(&count) != abi::kSuccess ||
+        count != 2 || table.properties(1, &device) != abi::kSuccess || device.parts.count != 1 ||
+        device.parts.devices[0] != 0)
+      throw Failure("the fused device: " + said());
+    parts.devices[0] = 5;
+    if (table.make_virtual(&fused, &parts) != abi::kInvalidArgument || table.properties(7, &device) == abi::kSuccess)
+      throw Failure("there is no device 5 or 7");
+    (void)table.finalize(context);
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
 TEST_F(NcclUse, AHandleOfAnotherHostOrPluginIsRefusedWithTheRemedy) {
   Ranks ranks(1, [](Board& board, int number) {
     Rank rank(board, number, 1, 12);

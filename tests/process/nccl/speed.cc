@@ -39,10 +39,14 @@ void side(Board& board, int number) {
       if (number == 0) halves.push_back(us_since(start) / 2);
       rank.finish(sent);
     }
-    if (number == 1) rank.finish(rank.send(out.data(), size, 1, from));  // for the receive that stands
-    else rank.finish(posted);
-    if (number == 0) rank.finish(rank.send(out.data(), size, 1, from));
-    else rank.finish(posted);
+    if (number == 1)
+      rank.finish(rank.send(out.data(), size, 1, from));  // for the receive that stands
+    else
+      rank.finish(posted);
+    if (number == 0)
+      rank.finish(rank.send(out.data(), size, 1, from));
+    else
+      rank.finish(posted);
     // One way, kDepth in flight.
     fill(out.data(), size * kDepth, 7);
     const auto start = Clock::now();
