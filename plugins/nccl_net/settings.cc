@@ -114,6 +114,7 @@ Result<Settings> read_settings(const Environment& environment) {
   else if (!memory.empty() && memory != "auto")
     reader.fail(refuse("FAIRWAY_GPU_MEMORY", memory, "auto or off"));
   // A communicator of n ranks has up to 2 n connections for each of up to 64 channels, with three buffers each.
+  engine.max_peers = 4096;
   engine.max_transfers = 8192;
   engine.max_regions = 32768;
   engine.max_remote_regions = 65536;

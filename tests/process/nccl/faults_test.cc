@@ -185,6 +185,50 @@ TEST_F(NcclUse, CommunicatorsComeAndGo) {
   EXPECT_EQ(ranks.outcomes(), "");
 }
 
+// NCCL's service thread connects and registers while its progress thread moves bytes.
+TEST_F(NcclUse, ConnectingAndRegisteringGoOnBesideTheTraffic) {
+  Ranks ranks(2, [](Board& board, int number) {
+    Rank rank(board, number, 2, 12);
+    rank.meet(1 - number, 1 - number);
+    std::string wrong;
+    std::thread service([&] {
+      try {
+        for (int turn = 2; turn < 6; ++turn) {
+          Rank other(board, number, 2, turn % 2 == 0 ? 12 : 11);
+          other.meet(1 - number, turn, turn);
+          std::vector<std::byte> out(30000), in(30000);
+          fill(out.data(), out.size(), 5);
+          void* from = other.register_memory(other.sender, out.data(), out.size());
+          void* into = other.register_memory(other.receiver, in.data(), in.size());
+          void* receiving = other.receive(in.data(), in.size(), 1, into);
+          other.finish(other.send(out.data(), out.size(), 1, from));
+          other.finish(receiving);
+          compare(in.data(), in.size(), 5);
+          other.must(other.table->deregister(other.sender, from), "deregMr");
+          other.must(other.table->deregister(other.receiver, into), "deregMr");
+          other.leave();
+        }
+      } catch (const std::exception& error) {
+        wrong = error.what();
+      }
+    });
+    std::vector<std::byte> out(8192), in(8192);
+    void* from = rank.register_memory(rank.sender, out.data(), out.size());
+    void* into = rank.register_memory(rank.receiver, in.data(), in.size());
+    for (std::uint64_t turn = 0; turn < 400; ++turn) {
+      fill(out.data(), out.size(), turn * 2 + static_cast<std::uint64_t>(number));
+      void* receiving = rank.receive(in.data(), in.size(), 1, into);
+      rank.finish(rank.send(out.data(), out.size(), 1, from));
+      rank.finish(receiving);
+      compare(in.data(), in.size(), turn * 2 + static_cast<std::uint64_t>(1 - number));
+    }
+    service.join();
+    if (!wrong.empty()) throw Failure(wrong);
+    rank.leave();
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
 TEST_F(NcclUse, AFailedInitSaysWhyAndMayBeFinalized) {
   Ranks ranks(1, [](Board&, int) {
     ::setenv("FAIRWAY_SPIN_US", "soon", 1);

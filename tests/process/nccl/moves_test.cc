@@ -14,6 +14,9 @@ struct Way {
   int version;
   const char* transport;
 };
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << "v" << way.version << " over " << way.transport;
+}
 class NcclMoves : public testing::TestWithParam<Way> {
  protected:
   NcclMoves() {

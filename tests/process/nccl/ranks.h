@@ -78,14 +78,16 @@ class Rank {
     until("a barrier", [&] { return board.arrived[number].load() >= ranks; });
   }
   // A connection from this rank to `next` and one from `previous` to it.
-  void meet(int next, int previous) {
+  void meet(int next, int previous) { meet(next, previous, rank); }
+  // The handles are at `mine_at` of this rank's row of the board, and at `theirs_at` of the next one's.
+  void meet(int next, int mine_at, int theirs_at) {
     void* listener = nullptr;
     HandleBytes mine{};
     must(table->listen(mine, &listener), "listen");
-    board.handles[rank][previous] = mine;
-    board.there[rank][previous] = true;
-    until("a handle", [&] { return board.there[next][rank].load(); });
-    HandleBytes theirs = board.handles[next][rank];
+    board.handles[rank][mine_at] = mine;
+    board.there[rank][mine_at] = true;
+    until("a handle", [&] { return board.there[next][theirs_at].load(); });
+    HandleBytes theirs = board.handles[next][theirs_at];
     until("connecting", [&] {
       if (sender == nullptr) must(table->connect(theirs, &sender), "connect");
       if (receiver == nullptr) must(table->accept(listener, &receiver), "accept");
@@ -124,9 +126,13 @@ class Rank {
     return sizes[0];
   }
   void leave() {
+    part();
+    must(table->finalize(), "finalize");
+  }
+  void part() {
     if (sender != nullptr) must(table->close_sender(sender), "closeSend");
     if (receiver != nullptr) must(table->close_receiver(receiver), "closeRecv");
-    must(table->finalize(), "finalize");
+    sender = receiver = nullptr;
   }
 
   Board& board;
