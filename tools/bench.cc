@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "bench_gpu.h"
 #include "bench_peers.h"
 #include "command.h"
 #include "other_process.h"
@@ -26,7 +27,7 @@ struct Case {
 };
 
 struct Options {
-  std::string address, listen, job_key;
+  std::string address, listen, job_key, machine;
   std::string from, to;
   std::vector<std::string> via, paths, memories;
   std::vector<std::string> operations;
@@ -72,6 +73,7 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   plan.settings.pages = options.pages;
   plan.settings.depth = options.depth;
   plan.settings.job_key = options.job_key;
+  plan.settings.machine = options.machine;
   plan.seconds_per_row = options.seconds;
   const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
   const std::uint64_t one = std::max<std::uint64_t>(1, options.pages);
@@ -156,9 +158,9 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
 }
 
 Exit tell(Tool& tool, const Options& options, const std::vector<Row>& rows, const std::string& text,
-          const std::string& command) {
+          const std::string& picture, const std::string& command) {
   const std::pair<std::string, std::string> files[] = {
-      {options.json, json(rows, command)}, {options.csv, csv(rows)}, {options.svg, svg(rows, "fairway " + command)}};
+      {options.json, json(rows, command)}, {options.csv, csv(rows)}, {options.svg, picture}};
   bool to_stdout = false;
   for (const auto& [file, bytes] : files) {
     if (file.empty()) continue;
@@ -173,12 +175,13 @@ std::vector<std::uint64_t> usual_sizes() {
 }
 
 Exit finish(Tool& tool, const Options& options, const Result<Plan>& plan, const std::vector<Case>& cases,
-            std::string (*text)(const std::vector<Row>&), const std::string& command) {
+            std::string (*text)(const std::vector<Row>&), const std::string& command,
+            std::string (*picture)(const std::vector<Row>&, const std::string&) = svg) {
   if (!plan) return tool.misused(plan.status().message());
   std::vector<Row> rows;
   if (Status status = measure(tool, options, *plan, cases, rows); !status) return tool.fail(status);
   if (rows.empty()) return tool.fail("nothing was measured: no operation fits these options (pages: write and read)");
-  return tell(tool, options, rows, text(rows), command);
+  return tell(tool, options, rows, text(rows), picture(rows, "fairway " + command), command);
 }
 
 Exit run_table(Tool& tool, const Options& options) {
@@ -191,6 +194,9 @@ Exit run_table(Tool& tool, const Options& options) {
       cases.push_back(make_case(each, memory(options.from, "shared"), memory(options.to, "shared")));
   } else {
     cases = {make_case("shm", "shared", "shared"), make_case("shm", "host", "host"), make_case("tcp", "host", "host")};
+    const int gpus = gpu_count();
+    if (gpus > 1) cases.push_back(make_case("cuda", "gpu:0", "gpu:1"));
+    if (gpus > 0) cases.push_back(make_case("cuda", "gpu:0", "pinned"));
   }
   return finish(tool, options, plan_of(options, usual_sizes()), cases, table, "bench");
 }
@@ -208,6 +214,8 @@ Exit run_compare(Tool& tool, const Options& options) {
 Exit run_matrix(Tool& tool, const Options& options) {
   std::vector<std::string> memories = options.memories;
   if (memories.empty()) memories = {"host", "shared"};
+  if (options.memories.empty())
+    for (int i = 0; i < gpu_count(); ++i) memories.push_back(fmt::format("gpu:{}", i));
   std::vector<Case> cases;
   for (const std::string& from : memories)
     for (const std::string& to : memories)
@@ -215,7 +223,7 @@ Exit run_matrix(Tool& tool, const Options& options) {
         cases.push_back(make_case(via, from, to));
   Options wanted = options;
   if (wanted.operations.empty()) wanted.operations = {"write", "read"};
-  return finish(tool, wanted, plan_of(wanted, {64 << 20}), cases, matrix, "bench matrix");
+  return finish(tool, wanted, plan_of(wanted, {64 << 20}), cases, matrix, "bench matrix", matrix_svg);
 }
 
 // Ours and theirs in turns, three times each; medians.
@@ -306,6 +314,10 @@ void add_common(CLI::App& command, Options& options) {
   command.add_option("--seconds", options.seconds, "Measure each row at least so long")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  command
+      .add_option("--machine", options.machine,
+                  "A file that says what this machine is, for what to expect; else it is looked at")
+      ->type_name("FILE");
   command.add_flag("--sleep", options.sleep, "Both sides wait in the kernel; else both poll");
   command.add_option("--json", options.json, "Write the rows there; - is stdout")->type_name("FILE");
   command.add_option("--csv", options.csv, "The same as CSV")->type_name("FILE");
@@ -354,7 +366,7 @@ void add_bench(Tool& tool) {
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<Options>();
-  all.add_option("memories", pairs->memories, "Memories as for --from (default: host shared)");
+  all.add_option("memories", pairs->memories, "Memories as for --from (default: host, shared and every GPU)");
   all.add_option("--via", pairs->via, "Force these transports")->delimiter(',');
   add_common(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });

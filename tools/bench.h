@@ -19,6 +19,7 @@
 //   bench_run       the two in turns
 //   bench_report    tables, JSON, CSV
 //   bench_picture   SVG
+//   bench_matrix    memories against memories, as text and SVG
 namespace fairway::tool::bench {
 
 enum class Operation : std::uint8_t {
@@ -37,7 +38,14 @@ struct Settings {
   std::uint64_t depth = 1;  // writes or reads on their way at once
   std::string from, to;     // memories
   std::string job_key;
+  std::string machine;           // a file that says what this machine is; empty: it is looked at
   std::vector<std::string> via;  // transports; empty: as the engine chooses
+};
+
+// What the machine's model expects of a path, bytes per second; 0: no figure.
+struct Expected {
+  double low = 0, high = 0;
+  std::string bound;  // what limits it
 };
 
 // A number of rounds that are checked together. Round i works on bytes [place * size, (place + 1) * size).
@@ -68,6 +76,7 @@ class Mover {
   virtual Status begin(const Batch& batch) = 0;
   virtual Status once(const Batch& batch, std::uint64_t round) = 0;
   virtual Result<Cost> end(const Batch& batch) = 0;  // checksum_mismatch when a byte is not where it belongs
+  [[nodiscard]] virtual Expected expected(Operation) const { return {}; }
 };
 
 // Work over Fairway with the process at `address`.
@@ -88,6 +97,7 @@ struct Row {
   double copies_per_byte = 0, calls_per_round = 0;
   double roof_us = 0;  // median; 0: unknown
   std::string roof;    // what it is
+  Expected expected;
   std::uint64_t verified_bytes = 0;
 };
 
@@ -116,10 +126,13 @@ Status serve(const ServeOptions& options, const std::function<void(const std::st
 
 std::string table(const std::vector<Row>& rows);
 std::string comparison(const std::vector<Row>& rows);  // paths side by side
-std::string matrix(const std::vector<Row>& rows);      // from x to
+std::string matrix(const std::vector<Row>& rows);      // from x to, with what is expected where that is known
+std::string matrix_svg(const std::vector<Row>& rows, const std::string& title);
 std::string csv(const std::vector<Row>& rows);
 std::string json(const std::vector<Row>& rows, const std::string& command);
 std::string svg(const std::vector<Row>& rows, const std::string& title);
 std::string size_text(std::uint64_t bytes);
+std::string rate_text(double bytes_per_second);  // GB/s
+std::string escaped(const std::string& text);    // for SVG
 
 }  // namespace fairway::tool::bench

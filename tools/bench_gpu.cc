@@ -106,6 +106,11 @@ Status Gpu::copy(int device, std::byte* to, const std::byte* from, std::uint64_t
   });
 }
 
+int gpu_count() {
+  const auto driver = sys::CudaDriver::open();
+  return driver ? (*driver)->devices() : 0;
+}
+
 bool parse_gpu(const std::string& name, int& device, Gpu::Kind& kind) {
   kind = Gpu::Kind::device;
   device = 0;

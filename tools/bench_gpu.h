@@ -38,6 +38,8 @@ class Gpu {
   std::vector<sys::cuda::Context> contexts_;
 };
 
+int gpu_count();  // that the driver shows; 0 without one
+
 // "gpu:1", "gpu:1:mapped": false when the name is not of that form.
 bool parse_gpu(const std::string& name, int& device, Gpu::Kind& kind);
 

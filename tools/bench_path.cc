@@ -47,13 +47,23 @@ class Path final : public Mover {
         !status)
       return status;
     if (taken == nullptr) return {};
-    Request request;
-    request.peer = peer_;
-    request.layout = Extent{{from_.region.id, 0, std::min<std::uint64_t>(settings_.most, 1 << 20)}, {target_.id, 0}};
-    auto plan = engine_.explain(request);
+    auto plan = engine_.explain(example(Operation::write));
     if (!plan) return plan.status();
     *taken = plan->text();
     return {};
+  }
+
+  Expected expected(Operation operation) const override {
+    Expected all;
+    const auto plan = engine_.explain(example(operation));
+    if (!plan) return all;
+    for (const ExplainedLink& link : plan->links) {
+      if (!link.taken || link.expected_low <= 0) continue;
+      all.low += link.expected_low;
+      all.high += link.expected_high;
+      all.bound = link.bound;
+    }
+    return all;
   }
 
   bool does(const Batch& batch) const override {
@@ -136,6 +146,13 @@ class Path final : public Mover {
   }
 
  private:
+  Request example(Operation operation) const {
+    Request request;
+    request.operation = operation == Operation::read ? fairway::Operation::read : fairway::Operation::write;
+    request.peer = peer_;
+    request.layout = Extent{{from_.region.id, 0, std::min<std::uint64_t>(settings_.most, 1 << 20)}, {target_.id, 0}};
+    return request;
+  }
   static std::uint64_t bytes_of(const Batch& batch) {
     return batch.size * batch.places * std::max<std::uint64_t>(1, batch.pages);
   }
@@ -245,6 +262,7 @@ class Path final : public Mover {
 
 Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken) {
   EngineOptions wanted = engine_options(settings.sleeping, settings.via);
+  wanted.machine = settings.machine;
   wanted.job_key = settings.job_key;
   if (!settings.job_key.empty()) wanted.listen = "0.0.0.0:0";  // the peer may be elsewhere, and dials back
   auto engine = Engine::open(wanted);

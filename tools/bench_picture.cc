@@ -15,20 +15,6 @@ namespace {
 constexpr double kWidth = 430, kHeight = 250, kLeft = 64, kTop = 64, kGapX = 560, kGapY = 350;
 constexpr std::array<const char*, 6> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"};
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
 struct Axis {
   double low = 0, high = 1;  // logarithms
   double place(double value, double length) const { return (std::log10(value) - low) / (high - low) * length; }
@@ -53,7 +39,7 @@ std::string time_text(double us) {
   if (us < 999) return fmt::format("{:.0f} us", us);
   return us < 999e3 ? fmt::format("{:.0f} ms", us / 1000) : fmt::format("{:.0f} s", us / 1e6);
 }
-std::string rate_text(double gb) {
+std::string giga_text(double gb) {
   if (gb < 0.00099) return fmt::format("{:.0f} kB/s", gb * 1e6);
   return gb < 0.99 ? fmt::format("{:.0f} MB/s", gb * 1000) : fmt::format("{:.0f} GB/s", gb);
 }
@@ -104,6 +90,20 @@ std::string chart(double left, double top, const std::string& title, const std::
 }
 
 }  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '&': out += "&amp;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
 
 std::string svg(const std::vector<Row>& rows, const std::string& title) {
   std::vector<std::string> paths;
@@ -157,7 +157,7 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
         if (!line->points.empty()) rates.push_back(*line);
     }
     out += chart(kLeft, top, name_of(operation) + ": time, median", times, time_text);
-    out += chart(kLeft + kGapX, top, name_of(operation) + ": rate, one at a time", rates, rate_text);
+    out += chart(kLeft + kGapX, top, name_of(operation) + ": rate, one at a time", rates, giga_text);
     top += kGapY;
   }
   return out + "</svg>\n";

@@ -15,13 +15,14 @@ std::string microseconds(double us) {
   return us >= 1000 ? fmt::format("{:.0f}", us) : us >= 100 ? fmt::format("{:.1f}", us) : fmt::format("{:.2f}", us);
 }
 
-std::string rate(double bytes_per_second) {
-  const double gb = bytes_per_second / 1e9;
-  return gb >= 10 ? fmt::format("{:.1f}", gb) : gb >= 0.1 ? fmt::format("{:.2f}", gb) : fmt::format("{:.4f}", gb);
-}
-
 std::string ratio(const Row& row) {
   return row.roof_us == 0 ? "" : fmt::format("{:.2f}", row.roof_us / row.p50_us);
+}
+
+std::string expected(const Row& row) {
+  if (row.expected.low <= 0) return "";
+  return fmt::format(", should reach {} to {} GB/s ({})", rate_text(row.expected.low), rate_text(row.expected.high),
+                     row.expected.bound);
 }
 
 std::string what(const Row& row) {
@@ -75,10 +76,17 @@ std::vector<Field> fields(const Row& row) {
           {"system_calls_per_operation", fmt::format("{:.3f}", row.calls_per_round)},
           {"roof", row.roof, true},
           {"roof_p50_us", fmt::format("{:.3f}", row.roof_us)},
+          {"expected_low_bytes_per_second", fmt::format("{:.0f}", row.expected.low)},
+          {"expected_high_bytes_per_second", fmt::format("{:.0f}", row.expected.high)},
           {"verified_bytes", fmt::format("{}", row.verified_bytes)}};
 }
 
 }  // namespace
+
+std::string rate_text(double bytes_per_second) {
+  const double gb = bytes_per_second / 1e9;
+  return gb >= 10 ? fmt::format("{:.1f}", gb) : gb >= 0.1 ? fmt::format("{:.2f}", gb) : fmt::format("{:.4f}", gb);
+}
 
 std::string size_text(std::uint64_t bytes) {
   if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
@@ -92,13 +100,13 @@ std::string table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const std::string head = row.path + " " + row.from + " " + row.to;
     if (head != last) {
-      text += fmt::format("{}{}, from {} to {}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n",
-                          last.empty() ? "" : "\n", row.path, row.from, row.to, "", "p50 us", "p99 us", "GB/s",
-                          "CPU s/GiB", "roof us", "ratio", "roof");
+      text += fmt::format("{}{}, from {} to {}{}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n",
+                          last.empty() ? "" : "\n", row.path, row.from, row.to, expected(row), "", "p50 us", "p99 us",
+                          "GB/s", "CPU s/GiB", "roof us", "ratio", "roof");
       last = head;
     }
     text += fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n", key(row), microseconds(row.p50_us),
-                        microseconds(row.p99_us), rate(row.bytes_per_second),
+                        microseconds(row.p99_us), rate_text(row.bytes_per_second),
                         fmt::format("{:.2f}", row.cpu_seconds_per_gib),
                         row.roof_us == 0 ? "" : microseconds(row.roof_us), ratio(row), row.roof);
   }
@@ -136,7 +144,7 @@ std::string comparison(const std::vector<Row>& rows) {
         text += fmt::format(" | {:>43}", "");
       else
         text += fmt::format(" | {:>8} {:>8} {:>9.2f} {:>7.2f} {:>7.2f}", microseconds(row->p50_us),
-                            rate(row->bytes_per_second), row->cpu_seconds_per_gib, row->copies_per_byte,
+                            rate_text(row->bytes_per_second), row->cpu_seconds_per_gib, row->copies_per_byte,
                             row->calls_per_round);
     }
     text += '\n';
@@ -144,36 +152,6 @@ std::string comparison(const std::vector<Row>& rows) {
   return text +
          "\ncopies: made by Fairway for each byte, beside the one that moves it. calls: system calls of an operation,\n"
          "both processes. Both counted.\n";
-}
-
-std::string matrix(const std::vector<Row>& rows) {
-  std::vector<std::string> from;
-  std::vector<std::string> to;
-  for (const Row& row : rows) {
-    if (std::find(from.begin(), from.end(), row.from) == from.end()) from.push_back(row.from);
-    if (std::find(to.begin(), to.end(), row.to) == to.end()) to.push_back(row.to);
-  }
-  std::string text;
-  for (const Operation operation : {Operation::write, Operation::read}) {
-    if (std::none_of(rows.begin(), rows.end(), [&](const Row& row) { return row.operation == operation; })) continue;
-    text +=
-        fmt::format("{}{}, GB/s: median (peak)\n{:>14}", text.empty() ? "" : "\n", name_of(operation), "from \\ to");
-    for (const std::string& name : to) text += fmt::format(" {:>20}", name);
-    text += '\n';
-    for (const std::string& a : from) {
-      text += fmt::format("{:>14}", a);
-      for (const std::string& b : to) {
-        const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) {
-          return candidate.operation == operation && candidate.from == a && candidate.to == b;
-        });
-        text += row == rows.end() ? fmt::format(" {:>20}", "-")
-                                  : fmt::format(" {:>20}", fmt::format("{} ({}) {}", rate(row->bytes_per_second),
-                                                                       rate(row->peak_bytes_per_second), row->path));
-      }
-      text += '\n';
-    }
-  }
-  return text;
 }
 
 std::string csv(const std::vector<Row>& rows) {

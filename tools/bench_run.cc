@@ -117,6 +117,7 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       row.from = plan.settings.from;
       row.to = plan.settings.to;
       row.roof = with_roof ? roof_name : "";
+      row.expected = ours.expected(operation);
       rows.push_back(std::move(row));
     }
   return {};

@@ -11,7 +11,7 @@ namespace fairway::tool {
 namespace {
 
 struct Options {
-  std::string address, from = "shared", to = "shared", key;
+  std::string address, from = "shared", to = "shared", key, machine;
   std::vector<std::string> via;
 };
 
@@ -30,6 +30,7 @@ Exit explain(Tool& tool, const Options& options) {
   settings.to = options.to;
   settings.via = options.via;
   settings.job_key = options.key;
+  settings.machine = options.machine;
   settings.most = 4 << 20;
   std::string text;
   const auto path = bench::open_path(address, settings, &text);
@@ -45,10 +46,14 @@ void add_explain(Tool& tool) {
   const auto options = std::make_shared<Options>();
   command.add_option("address", options->address,
                      "host:port of a `fairway bench --listen`; else a process is started here");
-  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared")
+  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N")
       ->capture_default_str();
   command.add_option("--to", options->to, "Memory of the other process")->capture_default_str();
   command.add_option("--via", options->via, "Only these transports: shm,tcp")->delimiter(',');
+  command
+      .add_option("--machine", options->machine,
+                  "A file that says what this machine is, for what to expect; else it is looked at")
+      ->type_name("FILE");
   command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
   tool.on_run(command, [&tool, options] { return explain(tool, *options); });
 }

@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "help.h"
+#include "predict/open.h"
 #include "predict/report.h"
 #include "predict/what_if.h"
 #include "topology/discover.h"
@@ -102,14 +103,12 @@ class Predict {
   }
 
   Result<Constants> load_constants() const {
-    const auto path = calibration_file();
     // A new calibration starts from the table, not from an older one.
-    if (options_.no_calibration || !options_.calibrate.empty() || path.empty()) return Constants();
-    if (options_.calibration.empty() && !topology::exists(path)) return Constants();
-    const auto text = topology::read_file(path, kMaxInput);
-    if (!text) return text.status();
-    auto constants = read_calibration(*text, path);
-    if (constants && options_.calibration.empty()) tool_.remark(fmt::format("calibrated by {}", path));
+    if (options_.no_calibration || !options_.calibrate.empty()) return Constants();
+    if (!options_.calibration.empty()) return constants_from(options_.calibration);
+    std::string found;
+    auto constants = constants_beside(options_.from, &found);
+    if (constants && !found.empty()) tool_.remark(fmt::format("calibrated by {}", found));
     return constants;
   }
 

@@ -24,12 +24,15 @@ using Timeout = std::chrono::microseconds;
 inline constexpr Timeout kForever = Timeout::max();
 
 struct PeerEvent {
-  enum class Kind : std::uint8_t { up, down, link_up, link_down } kind = Kind::up;
+  // link_slow: a link was busy with large transfers for 150 ms and stayed under half of the least that it should reach.
+  // Once, until it has kept its pace again.
+  enum class Kind : std::uint8_t { up, down, link_up, link_down, link_slow } kind = Kind::up;
   PeerId peer;
   std::string name;               // the peer's name, or its address
-  std::string link;               // link_up, link_down
+  std::string link;               // link_up, link_down, link_slow
   std::uint64_t incarnation = 0;  // of the peer's process
   Status reason;                  // down, link_down
+  std::string detail;             // link_slow: what it reached and what was expected
 };
 
 // Taken requests and, when fewer than offered, why: ok means "full, try again when writable()", else request [taken]
@@ -98,7 +101,9 @@ class FAIRWAY_API Engine {
   Submitted submit(std::span<const Request> requests, std::span<TransferId> ids);
   // True when at least one more request to any peer would be taken.
   [[nodiscard]] bool writable() const;
-  // One request each; a full queue is the error queue_full and nothing was done.
+  // One request each; a full queue is the error queue_full and nothing was done. A write or read of no bytes to or from
+  // a GPU's memory completes once the way is open: later ones between the two regions make no call of the driver's that
+  // could wait for a running kernel.
   Result<TransferId> write(PeerId peer, const Layout& layout, const RequestOptions& options = {});
   Result<TransferId> read(PeerId peer, const Layout& layout, const RequestOptions& options = {});
   Result<TransferId> send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options = {});

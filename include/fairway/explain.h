@@ -14,9 +14,10 @@ struct ExplainedLink {
   bool taken = false;
   std::string reason;  // why it was refused, or what it lacks and who fills in ("read by messages")
   double share = 0;    // of the bytes, 0..1
-  // What the link should reach, bytes per second; 0: unknown.
+  // What the link should reach, bytes per second, by the machine's model; 0: no bound on that side is known.
   double expected_low = 0;
   double expected_high = 0;
+  std::string bound;  // what limits it ("NVLink of GPU0 (out)"), or why there is no figure
 };
 
 // Which route a transfer takes or took, why not the others, what it should reach and what it reached.

@@ -51,6 +51,9 @@ struct EngineOptions {
   std::vector<std::string> transports;
   // Network interfaces or addresses of this host that bytes may use ("eth0", "10.0.0.7"); empty: those of `listen`.
   std::vector<std::string> interfaces;
+  // What this machine is, for what its links should reach: a file that `fairway topo` reads, such as the snapshot of a
+  // virtual machine's host. Empty: the machine itself is looked at, once a link is there whose rate depends on it.
+  std::string machine;
   // Engines of one process that share this object reach each other by plain copies.
   std::shared_ptr<Loopback> loopback;
 };

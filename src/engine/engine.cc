@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/state.h"
+#include "predict/open.h"
 #include "sys/system_runtime.h"
 #include "transport/registry.h"
 
@@ -45,7 +46,8 @@ Status check_options(const EngineOptions& options) {
 
 }  // namespace
 
-Engine::State::State(const EngineOptions& given, Runtime& on, std::shared_ptr<void> owner)
+Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLook::Source model,
+                     std::shared_ptr<void> owner)
     : runtime_owner(std::move(owner)),
       options(given),
       runtime(on),
@@ -58,8 +60,13 @@ Engine::State::State(const EngineOptions& given, Runtime& on, std::shared_ptr<vo
                     static_cast<std::uint32_t>(std::min<std::uint64_t>(
                         std::uint64_t{given.max_peers} * given.notifications_per_peer, kMostNotifications))),
       counters(given.max_counters),
-      services{options,       runtime,  regions, remotes, transfers, peers, peer_events, completions,
-               notifications, counters, {},      {},      {},        {},    {},          {}},
+      machine(on.executor, std::move(model),
+              [this] {
+                for (const auto& worker : workers) worker->post([](engine::Worker& each) { each.machine_known(); });
+                notice();
+              }),
+      services{options,  runtime, regions, remotes, transfers, peers, peer_events, completions, notifications,
+               counters, {},      {},      {},      {},        {},    {},          machine},
       consumed(new std::atomic<std::uint64_t>[given.max_peers]()) {}
 
 Engine::State::~State() {
@@ -116,6 +123,7 @@ Status Engine::State::start(const TransportFactory& factory) {
 
 void Engine::State::close() {
   if (closed_.exchange(true, std::memory_order_acq_rel)) return;
+  machine.close();
   if (control != nullptr) control->close();
   if (tasks.size() == workers.size())
     for (const auto& worker : workers) worker->close();
@@ -139,9 +147,9 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 Result<Engine> EngineAccess::open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,
-                                  std::shared_ptr<void> owner) {
+                                  engine::MachineLook::Source machine, std::shared_ptr<void> owner) {
   if (const Status status = check_options(options); !status) return status;
-  auto state = std::make_unique<Engine::State>(options, runtime, std::move(owner));
+  auto state = std::make_unique<Engine::State>(options, runtime, std::move(machine), std::move(owner));
   if (const Status status = state->start(transports); !status) return status;
   return Engine(std::move(state));
 }
@@ -156,7 +164,7 @@ Result<Engine> Engine::open(const EngineOptions& options) {
             {options.transports, options.loopback, options.listen, options.strict_isolation, options.interfaces},
             regions, runtime);
       },
-      owned);
+      [path = options.machine] { return predict::open_model(path); }, owned);
 }
 
 void Engine::close() {

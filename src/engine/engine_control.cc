@@ -20,7 +20,8 @@ void Engine::State::session_up(control::SessionId session, const control::PeerIn
     return control_now().disconnect(session);
   }
   consumed[id->slot].store(std::uint64_t{id->generation} << 32, std::memory_order_relaxed);
-  peer_events.push({PeerEvent::Kind::up, *id, peer.name.empty() ? peer.address : peer.name, {}, peer.incarnation, {}});
+  peer_events.push(
+      {PeerEvent::Kind::up, *id, peer.name.empty() ? peer.address : peer.name, {}, peer.incarnation, {}, {}});
   worker_of(id->slot).post([id = *id, session, peer](engine::Worker& worker) { worker.add_peer(id, session, peer); });
   notice();
 }
@@ -51,7 +52,7 @@ void Engine::State::session_down(control::SessionId session, const Status& given
   const Status why = closed() ? Status(ErrorCode::cancelled, "the engine is closing") : reason;
   const Status named = why.peer().empty() ? why.with_peer(name) : why;
   if (!peers.set_down(info->id, named)) return;
-  peer_events.push({PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, named});
+  peer_events.push({PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, named, {}});
   {
     std::lock_guard lock(mutex);
     std::erase_if(asked, [&](const Asked& ask) { return ask.session == session; });

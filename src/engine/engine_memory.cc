@@ -7,6 +7,7 @@
 #include "engine/control_message.h"
 #include "engine/state.h"
 #include "sys/error.h"
+#include "sys/numa.h"
 
 namespace fairway {
 
@@ -16,7 +17,9 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   if (state.closed()) return Status(ErrorCode::closed, "the engine is closed");
   if (address == nullptr || size_bytes == 0)
     return Status(ErrorCode::invalid_argument, "a region needs an address and at least one byte");
-  const MemoryKind kind = state.kind_of(address, source.kind);
+  engine::Worker::MemoryAt at{state.place_of(address, source.kind), -1};
+  const MemoryKind kind = at.place.kind;
+  if (kind == MemoryKind::host) at.numa_node = sys::numa_node_of(address, size_bytes);
   if (includes(access, Access::atomic) && reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint64_t) != 0)
     return Status(ErrorCode::invalid_argument, "a region with Access::atomic starts at a multiple of 8 bytes");
   const auto id = state.regions.add(static_cast<std::byte*>(address), size_bytes, kind, access);
@@ -54,7 +57,7 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
       if (!registered->keys.empty())
         local.keys.push_back({worker->index(), std::string(transport->name()), std::move(registered->keys)});
     }
-    worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(handles), file); });
+    worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(handles), file, at); });
   }
   if (!reached)
     return give_up({ErrorCode::unsupported,
@@ -66,10 +69,10 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
 }
 
 // What the transports know of the address, else what the caller says.
-MemoryKind Engine::State::kind_of(const void* address, MemoryKind said) const {
+transport::MemoryPlace Engine::State::place_of(const void* address, MemoryKind said) const {
   for (const auto& transport : workers.front()->transports())
-    if (const auto kind = transport->kind_of(address)) return *kind;
-  return said;
+    if (auto place = transport->place_of(address)) return std::move(*place);
+  return {said, {}};
 }
 
 Result<Region> Engine::allocate(std::size_t size_bytes, Access access) {

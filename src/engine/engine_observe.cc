@@ -9,6 +9,8 @@
 namespace fairway {
 namespace {
 
+constexpr Timeout kLookWithin = std::chrono::seconds(5);
+
 const char* name_of(Operation operation) {
   switch (operation) {
     case Operation::write: return "write";
@@ -39,7 +41,29 @@ std::string rate(double bytes_per_second) {
   return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9);
 }
 
+// What it should reach, and what limits it.
+std::string expected(const ExplainedLink& link) {
+  const std::string bound = link.bound.empty() ? "" : " (" + link.bound + ")";
+  if (link.expected_high <= 0) return ", should reach: no figure" + bound;
+  if (link.expected_low <= 0)
+    return fmt::format(", should reach at most {:.2f} GB/s", link.expected_high / 1e9) + bound;
+  return fmt::format(", should reach {:.1f} to {:.1f} GB/s", link.expected_low / 1e9, link.expected_high / 1e9) + bound;
+}
+
 }  // namespace
+
+// Where the rates of a peer's links depend on the machine, that is looked at first: once, up to a second.
+void Engine::State::look_at_machine(PeerId id, Explanation& out) {
+  bool asks = false;
+  if (!with_peer(id, [&](engine::Worker&, engine::Peer& peer) { asks = peer.asks_for_the_machine(); }) || !asks) return;
+  machine.want();
+  if (!wait_until(deadline(kLookWithin), [&] { return machine.ended(); }))
+    out.notes.emplace_back("what links should reach is not known yet: the look at the machine takes long");
+  else if (const Status problem = machine.problem(); !problem)
+    out.notes.push_back("what links should reach is not known: " + problem.message());
+  else
+    machine.close();  // its thread
+}
 
 Result<Explanation> Engine::explain(const Request& request) const {
   State& state = *state_;
@@ -48,10 +72,12 @@ Result<Explanation> Engine::explain(const Request& request) const {
   out.state = "planned";
   out.operation =
       describe_work(request.operation, engine::total_bytes(request.layout), engine::block_count(request.layout));
+  state.look_at_machine(request.peer, out);
   const Status reached = state.with_peer(request.peer, [&](engine::Worker&, engine::Peer& peer) {
-    const engine::Route route = peer.route_for(request);
+    const engine::Peer::Ends ends = peer.ends_of(request);
+    const engine::Route route = peer.route_for(request, ends.here);
     out.peer = peer.text();
-    peer.explain_links(out, &route, 0);
+    peer.explain_links(out, &route, 0, ends);
     peer.explain_way(out, route, request);
     note_method(route.method, out);
   });
@@ -62,9 +88,10 @@ Result<Explanation> Engine::explain(const Request& request) const {
 Result<Explanation> Engine::explain(PeerId id) const {
   Explanation out;
   out.operation = "any";
+  state_->look_at_machine(id, out);
   const Status reached = state_->with_peer(id, [&](engine::Worker&, engine::Peer& peer) {
     out.peer = peer.text();
-    peer.explain_links(out, nullptr, 0);
+    peer.explain_links(out, nullptr, 0, {engine::kAnyNode, engine::kNoPlace, true, false});
   });
   if (!reached) return reached;
   const auto info = state_->peers.find(id);
@@ -99,7 +126,8 @@ Result<Explanation> Engine::explain(TransferId id) const {
                   out);
       if (engine::Peer* peer = owner.peer_of(entry.peer)) {
         out.peer = peer->text();
-        peer->explain_links(out, nullptr, entry.links_used);
+        const bool outwards = entry.operation != Operation::read && entry.operation != Operation::receive;
+        peer->explain_links(out, nullptr, entry.links_used, {entry.place, entry.far_place, outwards, false});
       } else if (const auto info = state.peers.find(entry.peer)) {
         out.peer = info->peer.name;
       }
@@ -127,7 +155,7 @@ std::string Explanation::text() const {
   for (const ExplainedLink& link : links) {
     text += fmt::format("  {} {}", link.taken ? "takes " : "leaves", link.name);
     if (link.share > 0 && link.share < 1) text += fmt::format(", {:.0f} % of the bytes", link.share * 100);
-    if (link.taken) text += ", should reach " + rate(link.expected_high);
+    if (link.taken) text += expected(link);
     if (!link.reason.empty()) text += ": " + link.reason;
     text += '\n';
   }

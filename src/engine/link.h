@@ -3,8 +3,11 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/time.h"
+#include "engine/expectation.h"
+#include "engine/pace.h"
 #include "engine/route.h"
 #include "transport/transport.h"
 
@@ -19,6 +22,11 @@ enum class LinkState : std::uint8_t {
 
 inline constexpr std::size_t kProofBytes = 64;
 
+// What a link should move between a place of the machine and the peer, bytes per second; 0: no figure.
+struct PlaceRate {
+  std::uint64_t expected = 0, least = 0;
+};
+
 // One link of one peer over all its epochs. Owner: the peer's worker.
 struct Link {
   transport::LinkId id;
@@ -27,7 +35,9 @@ struct Link {
   std::uint64_t name = 0;  // of this epoch, agreed with the peer
   std::string text;        // "tcp/eth0/1", for people
   const transport::Capabilities* capabilities = nullptr;
-  std::uint64_t bytes_per_second = 0;
+  std::uint64_t bytes_per_second = 0;  // of the device; 0: unknown
+  std::vector<PlaceRate> rates;        // by Place, where the machine's model is known and has this NIC
+  Pace pace;
   LinkState state = LinkState::proving;
 
   bool closed_here = false;
@@ -63,8 +73,11 @@ struct Link {
   [[nodiscard]] std::uint32_t room() const {
     return full || in_flight >= capabilities->queue_depth ? 0 : capabilities->queue_depth - in_flight;
   }
+  [[nodiscard]] std::uint64_t rate(Place place) const {
+    return place < rates.size() && rates[place].expected > 0 ? rates[place].expected : bytes_per_second;
+  }
   [[nodiscard]] LinkView view() const {
-    return {capabilities, state == LinkState::ready, bytes_per_second, queued_bytes, room(), transport};
+    return {capabilities, state == LinkState::ready, rate(kAnyNode), queued_bytes, room(), transport};
   }
 };
 

@@ -7,6 +7,7 @@
 #include "fairway/engine.h"
 
 #include "core/runtime.h"
+#include "engine/machine_look.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 
@@ -20,8 +21,9 @@ using TransportFactory = std::function<Result<std::vector<std::unique_ptr<transp
 // own.
 struct EngineAccess {
   // `runtime` outlives the engine, or `owner` keeps it alive.
+  // `machine`: its model, for what links should reach; null: no figures.
   static Result<Engine> open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,
-                             std::shared_ptr<void> owner = nullptr);
+                             engine::MachineLook::Source machine = nullptr, std::shared_ptr<void> owner = nullptr);
 };
 
 }  // namespace fairway

@@ -27,6 +27,7 @@ class Worker;
 // A worker's side of one session with one life of a peer: its links, its records, its transfers. Owner: the worker; no
 // other thread touches it. By what it does:
 //   peer.cc            opening, hello, the end
+//   peer_expect.cc     what links should reach, and whether they do
 //   peer_links.cc      links: proof, closing on both ends, failover, reconnection
 //   peer_transfers.cc  a transfer from its queue to the wire
 //   peer_posting.cc    records, and pieces that must be posted again
@@ -81,11 +82,20 @@ class Peer {
   [[nodiscard]] std::uint32_t granted_credits() const { return granted_credits_; }
   [[nodiscard]] std::uint32_t notifications_delivered() const { return notifications_delivered_; }
   [[nodiscard]] std::string text() const;
-  [[nodiscard]] Route route_for(const Request& request) const;
+  [[nodiscard]] Route route_for(const Request& request, Place place) const;
   [[nodiscard]] std::uint8_t memory_kinds(const Request& request) const;  // a bit each, of both sides
-  void explain_links(Explanation& out, const Route* route, std::uint64_t used) const;
+  // The two memories of a transfer, and which way its bytes go.
+  struct Ends {
+    Place here = kNoPlace, there = kNoPlace;
+    bool outwards = true;
+    bool pieces = false;  // many small ones
+  };
+  Ends ends_of(const Request& request);
+  void explain_links(Explanation& out, const Route* route, std::uint64_t used, const Ends& ends) const;
   void explain_way(Explanation& out, const Route& route, const Request& request);  // through each transport taken
   void collect(Metrics& out) const;
+  void learn_rates();                               // the machine's model is known
+  [[nodiscard]] bool asks_for_the_machine() const;  // a link is there whose rate its model may tell
 
  private:
   static constexpr std::uint32_t kMaxRequests = 32;    // put, get, ... outstanding
@@ -128,6 +138,14 @@ class Peer {
   Time link_timers(Time now);
   [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
 
+  // peer_expect.cc
+  void learn_rates(Link& link);
+  void find_places(Transfer& t);
+  std::span<LinkView> views_for(const Transfer& t);
+  [[nodiscard]] double least_of(const Link& link, const Transfer& t);
+  void expect(const Link& link, const Ends& ends, ExplainedLink& out) const;
+  void keep_pace(Link& link, std::uint64_t bytes);
+
   // peer_transfers.cc, peer_completion.cc
   enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
   void push(Fifo& fifo, std::uint32_t slot, bool front = false);
@@ -141,6 +159,8 @@ class Peer {
   Turn move(std::uint32_t slot);
   bool take_credit(Transfer& t);
   bool waits_for_link(Transfer& t);
+  [[nodiscard]] bool opens_a_way(const Transfer& t) const;
+  [[nodiscard]] RouteRequest wanted(const Request& request, std::uint64_t bytes) const;
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   Status fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport);
@@ -155,7 +175,7 @@ class Peer {
   void finish(std::uint32_t slot, const Status& status);
   void activate(std::uint32_t slot);
   void retire(std::uint32_t slot);
-  void leave_link(const SliceEntry& entry);
+  void leave_link(const SliceEntry& entry, std::uint64_t moved_bytes);
 
   // peer_requests.cc
   bool request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);

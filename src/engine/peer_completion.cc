@@ -10,11 +10,14 @@
 namespace fairway::engine {
 // ---- and back ----
 
-void Peer::leave_link(const SliceEntry& entry) {
+void Peer::leave_link(const SliceEntry& entry, std::uint64_t moved_bytes) {
   Link& link = links_[entry.link];
   --link.in_flight;
-  if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr)
-    --link.waits_for_streams;
+  if (entry.use == SliceUse::data) {
+    const Transfer& t = transfer(entry.owner);
+    if (t.request.options.start_after != nullptr) --link.waits_for_streams;
+    if (t.paced) keep_pace(link, moved_bytes);
+  }
   link.queued_bytes -= std::min(link.queued_bytes, entry.piece.bytes());
   link.last_progress = worker_.now();
   link.full = false;
@@ -23,7 +26,7 @@ void Peer::leave_link(const SliceEntry& entry) {
 
 void Peer::on_untaken(std::uint32_t token) {
   SliceEntry& entry = worker_.slices()[token];
-  leave_link(entry);
+  leave_link(entry, 0);
   links_[entry.link].full = true;
   views_[entry.link].room = 0;
   if (entry.use == SliceUse::record) {
@@ -57,7 +60,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   if (use == SliceUse::free || use == SliceUse::request || entry.parked)
     return;  // a transport that lies; it is ours, so a bug
   const std::uint8_t index = entry.link;
-  leave_link(entry);
+  leave_link(entry, entry.piece.bytes());
   Link& link = links_[index];
   const bool ok = event.kind == transport::EventKind::done;
   const bool broken = !ok && (!link.is_up() || event.status.code() == ErrorCode::link_failed);

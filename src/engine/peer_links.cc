@@ -54,7 +54,9 @@ void Peer::on_link_up(std::uint16_t transport, const transport::Event& event) {
   link.in_flight = 0;
   link.queued_bytes = 0;
   link.full = false;
+  link.pace.reset();
   link.retry_at = kNever;
+  learn_rates(link);
   worker_.link_at(transport, event.link, *this, index);
   const std::pair key(std::string(worker_.transport_at(transport).name()), link.name);
   link.state = LinkState::proving;
@@ -77,7 +79,7 @@ void Peer::set_ready(std::uint8_t index) {
   no_link_since_ = kNever;
   settled_ = true;
   worker_.services().peers.set_ready(id_);
-  worker_.services().peer_events.push({PeerEvent::Kind::link_up, id_, text(), link.text, info_.incarnation, {}});
+  worker_.services().peer_events.push({PeerEvent::Kind::link_up, id_, text(), link.text, info_.incarnation, {}, {}});
   worker_.services().notice();
   worker_.again();
 }
@@ -101,7 +103,7 @@ void Peer::close_link(std::uint8_t index, const Status& reason) {
   if (!any_link_up()) no_link_since_ = worker_.now();
   if (was_ready) {
     worker_.services().peer_events.push(
-        {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text)});
+        {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text), {}});
     worker_.services().notice();
   }
   worker_.wake_at(worker_.now());
@@ -237,56 +239,6 @@ Time Peer::link_timers(Time now) {
     }
   }
   return next;
-}
-
-void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t used) const {
-  double total = 0;
-  if (chosen != nullptr)
-    for (const std::uint8_t i : chosen->chosen()) total += static_cast<double>(rate_of(links_[i].view()));
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    const Link& link = links_[i];
-    ExplainedLink line;
-    line.name = link.text;
-    line.expected_low = line.expected_high = static_cast<double>(link.bytes_per_second);
-    const bool planned =
-        chosen != nullptr && std::find(chosen->chosen().begin(), chosen->chosen().end(), i) != chosen->chosen().end();
-    line.taken = planned || (used >> i & 1);
-    if (planned && total > 0) line.share = static_cast<double>(rate_of(link.view())) / total;
-    if (planned && chosen->method == Method::by_messages)
-      line.reason = "lacks the operation: done by messages, with one copy on each side";
-    if (!line.taken) {
-      switch (link.state) {
-        case LinkState::proving: line.reason = "not proven yet"; break;
-        case LinkState::ready:
-          line.reason = chosen != nullptr ? "another link finishes sooner, or lacks nothing that this one lacks" : "";
-          break;
-        case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
-        case LinkState::closed: line.reason = "down: " + link.down_reason.message(); break;
-      }
-    }
-    out.links.push_back(std::move(line));
-  }
-  for (const std::uint16_t transport : connecting_)
-    out.links.push_back({std::string(worker_.transport_at(transport).name()), false, "not connected yet", 0, 0, 0});
-  for (const std::string& refusal : refusals_)
-    out.links.push_back({refusal.substr(0, refusal.find(':')), false,
-                         refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)), 0, 0, 0});
-}
-
-void Peer::explain_way(Explanation& out, const Route& route, const Request& request) {
-  if (route.method != Method::native || request.operation == Operation::send || request.operation == Operation::receive)
-    return;
-  const RemoteRegionId region =
-      is_atomic(request.operation) ? request.target.region : block_at(request.layout, 0).remote;
-  std::uint16_t last = Worker::kNoTransport;
-  for (const std::uint8_t i : route.chosen()) {
-    const std::uint16_t transport = links_[i].transport;
-    if (std::exchange(last, transport) == transport) continue;
-    const auto handle = worker_.remote_handle(*this, region, transport);
-    const std::string way =
-        handle ? worker_.transport_at(transport).way(*handle) : "cannot reach the region: " + handle.status().message();
-    if (!way.empty()) out.notes.push_back(std::string(worker_.transport_at(transport).name()) + ": " + way);
-  }
 }
 
 }  // namespace fairway::engine

@@ -232,7 +232,7 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
     if (registered && !registered->keys.empty())
       description.keys.push_back({worker_.index(), std::string(worker_.transport_at(i).name()), registered->keys});
   }
-  worker_.add_region(*window, std::move(handles), file);
+  worker_.add_region(*window, std::move(handles), file, worker_.at_of(into.region));
   const std::uint32_t record = worker_.records().acquire();
   ByteWriter writer = compose(worker_.records()[record], RecordType::send_clear);
   const TransferId id = services.transfers.id(slot);

@@ -63,9 +63,7 @@ bool Peer::post_retries() {
     const std::uint32_t token = retries_[i];
     SliceEntry& entry = worker_.slices()[token];
     Transfer& t = transfer(entry.owner);
-    const Route choice = route({op_of(t.request.operation), entry.piece.bytes(), memory_kinds(t.request),
-                                t.request.options.start_after != nullptr},
-                               std::span(views_.data(), links_.size()));
+    const Route choice = route(wanted(t.request, entry.piece.bytes()), views_for(t));
     const auto chosen = choice.chosen();
     const auto fits = [&](std::uint8_t link) {
       const transport::Capabilities& c = *links_[link].capabilities;

@@ -137,12 +137,18 @@ void Peer::refresh_views() {
   for (std::size_t i = 0; i < links_.size(); ++i) views_[i] = links_[i].view();
 }
 
-Route Peer::route_for(const Request& request) const {
+RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes) const {
+  return {op_of(request.operation), bytes, memory_kinds(request), request.options.start_after != nullptr};
+}
+
+Route Peer::route_for(const Request& request, Place place) const {
   std::array<LinkView, kMaxLinks> views;
-  for (std::size_t i = 0; i < links_.size(); ++i) views[i] = links_[i].view();
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    views[i] = links_[i].view();
+    views[i].bytes_per_second = links_[i].rate(place);
+  }
   const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
-  return route({op_of(request.operation), bytes, memory_kinds(request), request.options.start_after != nullptr},
-               std::span(views.data(), links_.size()));
+  return route(wanted(request, bytes), std::span(views.data(), links_.size()));
 }
 
 // No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
@@ -153,15 +159,22 @@ bool Peer::waits_for_link(Transfer& t) {
     all[i] = links_[i].view();
     all[i].usable = true;
   }
-  const RouteRequest wanted{op_of(t.request.operation), t.total, memory_kinds(t.request),
-                            t.request.options.start_after != nullptr};
-  if (connecting_.empty() && route(wanted, std::span(all.data(), links_.size())).method == Method::none) return false;
+  if (connecting_.empty() &&
+      route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method == Method::none)
+    return false;
   if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
   const Time limit =
       after(t.unroutable_since, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
   if (limit <= worker_.now()) return false;
   worker_.wake_at(limit);
   return true;
+}
+
+// A transfer of no bytes to or from a device's memory is posted all the same: it is done once the way is open.
+bool Peer::opens_a_way(const Transfer& t) const {
+  const auto device = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
+  return (t.request.operation == Operation::write || t.request.operation == Operation::read) &&
+         t.route.method == Method::native && t.cursor.block < t.blocks && (memory_kinds(t.request) & device) != 0;
 }
 
 std::uint8_t Peer::memory_kinds(const Request& request) const {
@@ -220,11 +233,10 @@ bool Peer::take_credit(Transfer& t) {
 Peer::Turn Peer::move(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (!take_credit(t)) return Turn::no_credit;
-  const std::span<LinkView> views(views_.data(), links_.size());
+  if (t.bytes_posted == 0) find_places(t);
+  const std::span<LinkView> views = views_for(t);
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    t.route =
-        route({op_of(t.request.operation), t.total, memory_kinds(t.request), t.request.options.start_after != nullptr},
-              views);
+    t.route = route(wanted(t.request, t.total), views);
     t.route_version = route_version_;
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });
@@ -236,6 +248,13 @@ Peer::Turn Peer::move(std::uint32_t slot) {
     }
   }
   t.phase = Phase::moving;
+  if (t.total == 0 && opens_a_way(t)) {
+    if (worker_.slices().room_for_pieces() == 0 || views[t.route.links[0]].room == 0) return Turn::no_room;
+    t.cursor.block = t.blocks;
+    ++t.pieces_out;
+    const Piece nothing{0, 0, 0, 1, t.route.links[0]};
+    return post_piece(slot, nothing, worker_.slices().acquire()) ? Turn::posted_all : Turn::failed;
+  }
   std::array<Piece, kPiecesPerTurn> pieces;
   std::size_t limit = std::min<std::size_t>(kPiecesPerTurn, worker_.slices().room_for_pieces());
   if (t.route.method == Method::by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);
@@ -289,6 +308,7 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
   if (slice.start_after != nullptr) ++link.waits_for_streams;
+  if (t.paced) link.pace.posted(least_of(link, t), worker_.now());
   t.needs_flush |= slice.op == transport::Op::write && link.capabilities->completion != transport::Meaning::visible;
   ++slices_out_;
   worker_.stage(link.transport, slice);

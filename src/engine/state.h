@@ -20,7 +20,7 @@ namespace fairway {
 // part.
 struct Engine::State final : control::Observer {
   // `owner`, if any, keeps `on` alive.
-  State(const EngineOptions& given, Runtime& on, std::shared_ptr<void> owner);
+  State(const EngineOptions& given, Runtime& on, engine::MachineLook::Source model, std::shared_ptr<void> owner);
   ~State() override;
 
   Status start(const TransportFactory& factory);
@@ -57,9 +57,12 @@ struct Engine::State final : control::Observer {
   void answer_lookup(control::SessionId session, std::uint64_t token, const std::string& name);
 
   // ---- engine_transfers.cc ----
-  MemoryKind kind_of(const void* address, MemoryKind said) const;
+  transport::MemoryPlace place_of(const void* address, MemoryKind said) const;
   Status check(const Request& request) const;
   Result<TransferId> submit_one(const Request& request);
+
+  // ---- engine_observe.cc ----
+  void look_at_machine(PeerId id, Explanation& out);
 
   engine::Worker& worker_of(std::uint32_t peer_slot) { return *workers[peer_slot % workers.size()]; }
   // `command` on the worker that owns the peer; peer_dead or stale_incarnation when there is none.
@@ -77,6 +80,7 @@ struct Engine::State final : control::Observer {
   engine::CompletionQueue completions;
   engine::NotificationQueue notifications;
   engine::CounterTable counters;
+  engine::MachineLook machine;
   engine::Services services;
   std::vector<std::unique_ptr<engine::Worker>> workers;
   std::vector<std::unique_ptr<Task>> tasks;

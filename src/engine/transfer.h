@@ -11,6 +11,7 @@
 
 #include "core/slot_pool.h"
 #include "core/time.h"
+#include "engine/expectation.h"
 #include "engine/route.h"
 #include "engine/stripe.h"
 
@@ -75,7 +76,9 @@ struct Transfer {
   Cursor checked;  // how far the checksum has come
   Route route;
   std::uint64_t route_version = 0;
-  std::uint32_t pieces_out = 0;  // in flight or parked
+  Place place = kNoPlace, far_place = kNoPlace;  // of its first block's memory
+  bool paced = false;                            // long enough to hold its links to their rates
+  std::uint32_t pieces_out = 0;                  // in flight or parked
   std::uint64_t bytes_done = 0;
   std::uint64_t bytes_posted = 0;
   std::uint32_t retried = 0;

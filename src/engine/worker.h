@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/mpsc_queue.h"
+#include "engine/machine_look.h"
 #include "engine/notify.h"
 #include "engine/peer.h"
 #include "engine/shared.h"
@@ -50,6 +51,7 @@ struct Services {
   std::function<void(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline)> wait;
   std::function<std::uint64_t(PeerId)> close_credits;  // of a peer that is gone: how many were polled
   std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
+  MachineLook& machine;
 };
 
 // What outlives a transfer for explain(): the last ones of a worker.
@@ -66,6 +68,7 @@ struct History {
   Time submitted = 0;
   Time ended = 0;
   Status status;
+  Place place = kNoPlace, far_place = kNoPlace;
 };
 
 // Owns some of the engine's peers and moves their bytes. step() is its whole life; it runs on an executor's thread, or
@@ -106,7 +109,11 @@ class Worker final : public Stepper {
     int fd = -1;
     std::uint64_t offset = 0;
   };
-  void add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file);
+  struct MemoryAt {  // where a region's memory is, as far as anybody can say
+    transport::MemoryPlace place;
+    int numa_node = -1;
+  };
+  void add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file, const MemoryAt& at);
   RegionFile file_of(RegionId id) const { return locals_[id.slot].file; }
   void stop_users_of(RegionId id);  // of the memory as the local side
   // `window_of`: the region is a message's window, known to that peer alone. Null: any peer may use it.
@@ -127,13 +134,21 @@ class Worker final : public Stepper {
   SliceTable& slices() { return slices_; }
   RecordPool& records() { return records_; }
   transport::Transport& transport_at(std::uint16_t index) { return *transports_[index]; }
+  const transport::Device& device_of(const Link& link) const {
+    return transports_[link.transport]->devices()[link.device];
+  }
   std::uint16_t transport_index(std::string_view name) const;  // kNoTransport when there is none
   static constexpr std::uint16_t kNoTransport = 0xffff;
   void stage(std::uint16_t transport, const transport::Slice& slice);  // posted at the end of the turn, or when full
   std::uint64_t local_handle(RegionId id, std::uint16_t transport);
   // The transport's handle to an imported region, importing it there when it has none yet.
   Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
-  RegionId remote_region(RemoteRegionId id) const;   // as its owner names it
+  RegionId remote_region(RemoteRegionId id) const;  // as its owner names it
+  [[nodiscard]] Place place_of(RegionId id);        // kNoPlace while the machine is not known
+  [[nodiscard]] Place place_of(RemoteRegionId id);  // of memory in this machine that a transport knows
+  void machine_known();                             // the look at it has ended
+  double least_between(Place from, Place to);       // by a GPU's engines, bytes per second; 0: no figure
+  [[nodiscard]] MemoryAt at_of(RegionId id) const { return locals_[id.slot].at; }
   [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
   std::byte* scratch() { return scratch_.get(); }
   [[nodiscard]] RegionId scratch_region() const { return scratch_region_; }
@@ -159,6 +174,7 @@ class Worker final : public Stepper {
     PeerId peer;
     Description description;
     std::vector<std::optional<std::uint64_t>> handles;  // by transport
+    std::optional<Place> place;
   };
   struct Removal {
     RegionId id;
@@ -228,12 +244,15 @@ class Worker final : public Stepper {
   struct Local {
     std::vector<std::uint64_t> handles;  // by transport
     RegionFile file;
+    MemoryAt at;
+    std::optional<Place> place;  // once the machine is known
   };
   std::vector<Local> locals_;  // by region slot
   static std::uint64_t place_of(PeerId peer, RegionId region) { return std::uint64_t{peer.slot} << 32 | region.slot; }
   const Remote* known(PeerId peer, RegionId region, std::uint32_t& slot) const;
-  std::vector<Remote> remotes_;                             // by remote region slot
-  std::unordered_map<std::uint64_t, std::uint32_t> known_;  // place_of() -> slot, of the latest region there
+  std::vector<Remote> remotes_;                                     // by remote region slot
+  std::unordered_map<std::uint64_t, std::uint32_t> known_;          // place_of() -> slot, of the latest region there
+  std::vector<std::pair<std::pair<Place, Place>, double>> leasts_;  // least_between(), of pairs asked for so far
   std::vector<Removal> removals_;
   OwnMemory scratch_;
   OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory

@@ -42,8 +42,45 @@ Slice Worker::signal_word(std::uint32_t slot, std::uint64_t value) {
   return {signals_region_, offset, sizeof value};
 }
 
-void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file) {
-  locals_[id.slot] = {std::move(handles), file};
+void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file, const MemoryAt& at) {
+  locals_[id.slot] = {std::move(handles), file, at, {}};
+}
+
+Place Worker::place_of(RegionId id) {
+  const Expectation* machine = services_.machine.found();
+  if (machine == nullptr || id.slot >= locals_.size()) return kNoPlace;
+  Local& local = locals_[id.slot];
+  if (!local.place) local.place = machine->place_of(local.at.place, local.at.numa_node);
+  return *local.place;
+}
+
+Place Worker::place_of(RemoteRegionId id) {
+  const Expectation* machine = services_.machine.found();
+  if (machine == nullptr || id.slot >= remotes_.size() || remotes_[id.slot].generation != id.generation)
+    return kNoPlace;
+  Remote& remote = remotes_[id.slot];
+  if (remote.place) return *remote.place;
+  if (reached_by_cpu(remote.description.kind)) return *(remote.place = machine->place_of({}, -1));
+  for (std::uint16_t t = 0; t < remote.handles.size(); ++t) {
+    if (!remote.handles[t]) continue;
+    const transport::MemoryPlace place = transports_[t]->place_of(*remote.handles[t]);
+    if (!place.gpu.empty()) return *(remote.place = machine->place_of(place, -1));
+  }
+  return kNoPlace;
+}
+
+double Worker::least_between(Place from, Place to) {
+  const std::pair pair(from, to);
+  for (const auto& [known, least] : leasts_)
+    if (known == pair) return least;
+  const Expectation* machine = services_.machine.found();
+  const auto prediction =
+      machine == nullptr ? std::nullopt : machine->between(from, to, true);  // the slower of the two
+  return leasts_.emplace_back(pair, prediction ? prediction->gbs.low * 1e9 : 0).second;
+}
+
+void Worker::machine_known() {
+  for (const std::uint32_t slot : live_) peers_[slot]->learn_rates();
 }
 
 std::uint64_t Worker::local_handle(RegionId id, std::uint16_t transport) {
@@ -128,7 +165,7 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
     return {};
   }
   Remote& remote = remotes_[bounds->slot];
-  remote = {bounds->generation, peer.id(), description, {}};
+  remote = {bounds->generation, peer.id(), description, {}, {}};
   remote.handles.resize(transports_.size());
   known_[place_of(peer.id(), description.region)] = bounds->slot;
   // A device's memory takes milliseconds to be reached, so that begins now; what fails here is told by the first use.

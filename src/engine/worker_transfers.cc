@@ -68,12 +68,13 @@ void Worker::ended(Transfer& transfer) {
   const bool ok = transfer.completion.status.is_ok();
   if (!ok) transfer.last_failed.store(transfer.completion.id.generation, std::memory_order_relaxed);
   if (history_.size() < History::kSize) history_.emplace_back();
-  history_[history_next_] = {transfer.completion.id,    transfer.request.operation,
-                             transfer.request.peer,     transfer.total,
-                             transfer.bytes_done,       transfer.links_used,
-                             transfer.retried,          transfer.route.method,
-                             transfer.submitted,        now_,
-                             transfer.completion.status};
+  history_[history_next_] = {transfer.completion.id,     transfer.request.operation,
+                             transfer.request.peer,      transfer.total,
+                             transfer.bytes_done,        transfer.links_used,
+                             transfer.retried,           transfer.route.method,
+                             transfer.submitted,         now_,
+                             transfer.completion.status, transfer.place,
+                             transfer.far_place};
   history_next_ = (history_next_ + 1) % History::kSize;
   for (std::uint32_t slot = transfer.first_dependent; slot != kNoSlot; slot = services_.transfers[slot].next_dependent)
     released_.emplace_back(slot, ok);
@@ -156,17 +157,9 @@ std::optional<History> Worker::in_flight(TransferId id) {
   if (!services_.transfers.is_active(id)) return std::nullopt;
   Transfer& t = services_.transfers[id.slot];
   if (peer_of(t.request.peer) == nullptr) return std::nullopt;
-  return History{id,
-                 t.request.operation,
-                 t.request.peer,
-                 t.total,
-                 t.bytes_done,
-                 t.links_used,
-                 t.retried,
-                 t.route.method,
-                 t.submitted,
-                 now_,
-                 {}};
+  return History{id,         t.request.operation, t.request.peer, t.total, t.bytes_done, t.links_used,
+                 t.retried,  t.route.method,      t.submitted,    now_,    {},           t.place,
+                 t.far_place};
 }
 
 void Worker::collect(Metrics& out) const {

@@ -68,6 +68,7 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
   X(cuDeviceGetCount, (int*))                                                                 \
   X(cuDeviceGet, (Device*, int))                                                              \
   X(cuDeviceGetName, (char*, int, Device))                                                    \
+  X(cuDeviceGetPCIBusId, (char*, int, Device))                                                \
   X(cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
   X(cuDeviceCanAccessPeer, (int*, Device, Device))                                            \
   X(cuDevicePrimaryCtxRetain, (Context*, Device))                                             \

@@ -44,11 +44,20 @@ struct Capabilities {
   bool stream_ordered = false;  // takes Slice::start_after
 };
 
+// Whose work the copies of a device's links are, so what a machine's model can say of their rate.
+enum class MovedBy : std::uint8_t {
+  cpu,      // of this host: nothing
+  sockets,  // the kernel, through the port of that name: no more than the port carries
+  nic,      // by RDMA, through the port of that name
+  gpu,      // copy engines and kernels
+};
+
 struct Device {                        // a NIC port, a bond leg, an NVLink path, a socket interface
   std::string name;                    // "loopback", "eth0", "mlx5_0/1"
   std::uint64_t bytes_per_second = 0;  // 0: unknown
   int numa_node = -1;
   Capabilities capabilities;
+  MovedBy moved_by = MovedBy::cpu;
 };
 
 }  // namespace fairway::transport

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "fairway/memory.h"
@@ -19,6 +20,11 @@ struct MemoryDescription {
   Access access = Access::none;
   int memory_fd = -1;  // shared pages behind host memory (memfd), borrowed for the call; -1: private, or not known
   std::uint64_t memory_offset = 0;  // of `address` in that file
+};
+// Whose memory an address lies in, as a machine's model names it.
+struct MemoryPlace {
+  MemoryKind kind = MemoryKind::host;
+  std::string gpu;  // the PCI address of the GPU that has it; empty: none has, or which is unknown
 };
 struct RegisteredMemory {
   std::uint64_t handle = 0;                  // given back in Slice::local_handle

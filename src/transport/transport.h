@@ -97,7 +97,10 @@ class Transport {
   virtual void exchange(PeerIndex peer, std::span<const std::byte> bytes) = 0;  // the peer's; hostile: the link fails
   virtual void disconnect(PeerIndex peer) = 0;  // every slice in flight ends in an event, then the peer is forgotten
 
-  virtual std::optional<MemoryKind> kind_of(const void*) const { return {}; }  // any thread; nothing: not that it knows
+  virtual std::optional<MemoryPlace> place_of(const void*) const {
+    return {};
+  }                                                                 // any thread; nothing: not that it knows
+  virtual MemoryPlace place_of(std::uint64_t) const { return {}; }  // of a remote handle's memory, if here
   virtual Result<RegisteredMemory> register_memory(const MemoryDescription& memory) = 0;  // any thread; may be slow
   virtual void deregister(std::uint64_t handle) = 0;  // -> deregistered: no byte lands in or is read from it any more
   virtual Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,

@@ -17,9 +17,9 @@ ALLOWED = {
     # Both are the transport between processes of one host, with and without a GPU's driver.
     "src/transport/shm": ["core", "sys", "transport", "transport/host"],
     "src/transport/cuda": ["core", "sys", "transport", "transport/host"],
-    "src/engine": ["core", "sys", "topology", "control", "transport"],
+    "src/engine": ["core", "sys", "topology", "predict", "control", "transport"],
     # The simulated network is one more wire under loopback, the executable specification of the contract.
-    "src/sim": ["core", "sys", "topology", "control", "transport", "transport/loopback", "engine"],
+    "src/sim": ["core", "sys", "topology", "predict", "control", "transport", "transport/loopback", "engine"],
     # Users of the library: the public headers and their own.
     "src/collectives": [],
     "src/moe": [],

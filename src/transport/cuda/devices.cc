@@ -9,6 +9,9 @@ Devices::Devices(std::shared_ptr<const CudaDriver> driver) : driver_(std::move(d
     std::array<char, 256> name{};
     if (cu->cuDeviceGet(&one.handle, i) != 0 || cu->cuDeviceGetUuid_v2(&one.uuid, one.handle) != 0) one.failed = true;
     if (cu->cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, one.handle) == 0) one.name = name.data();
+    std::array<char, 32> bus_id{};
+    if (cu->cuDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), one.handle) == 0)
+      one.bus_id = bus_id.data();
     all_.push_back(std::move(one));
   }
 }

@@ -27,6 +27,7 @@ class Devices {
   int count() const { return static_cast<int>(all_.size()); }
   const sys::cuda::Uuid& uuid(int device) const { return all_[static_cast<std::size_t>(device)].uuid; }
   const std::string& name(int device) const { return all_[static_cast<std::size_t>(device)].name; }
+  const std::string& bus_id(int device) const { return all_[static_cast<std::size_t>(device)].bus_id; }
   std::optional<int> find(const sys::cuda::Uuid& uuid) const;  // nothing: hidden from this process, or another host's
   // Its context; the first use may take a second, so not on a data path.
   Result<sys::cuda::Context> use(int device);
@@ -37,7 +38,7 @@ class Devices {
   struct One {
     sys::cuda::Device handle = 0;
     sys::cuda::Uuid uuid{};
-    std::string name;
+    std::string name, bus_id;
     sys::cuda::Context context = nullptr;
     bool failed = false;
   };

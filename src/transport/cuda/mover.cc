@@ -56,6 +56,14 @@ std::uint8_t CudaMover::memory_kinds() const {
          1 << static_cast<unsigned>(MemoryKind::managed);
 }
 
+// A device's queues and the ways to its peers are opened as soon as anything is known of them: that may wait for
+// running kernels, and the kernel that runs when the first slice comes may be waiting for that slice.
+Result<std::optional<host::Mover::Lent>> CudaMover::lend(const MemoryDescription& memory) {
+  auto lent = lender_.lend(memory);
+  if (lent && *lent) make_queues(lender_.device_of(memory.id));
+  return lent;
+}
+
 void CudaMover::take_back(RegionId region) {
   lender_.take_back(region);
   if (pins_.knows(handle_of(region))) pins_.drop(handle_of(region), [this] { task_->wake(); });
@@ -76,8 +84,15 @@ std::shared_ptr<void> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   return std::shared_ptr<void>(map.get(), [this, key, map](void*) { pins_.drop(key, [map] {}); });
 }
 
-std::optional<MemoryKind> CudaMover::kind_of(const void* address) const {
-  return look_at(devices_->driver(), address).kind;
+std::optional<MemoryPlace> CudaMover::place_of(const void* address) const {
+  const Pointer pointer = look_at(devices_->driver(), address);
+  if (!pointer.kind) return {};
+  return MemoryPlace{*pointer.kind, *pointer.kind == MemoryKind::device ? devices_->bus_id(pointer.device) : ""};
+}
+
+MemoryPlace CudaMover::place_of(const Mover::Foreign& foreign) const {
+  const auto device = devices_->find(static_cast<const cuda::Foreign&>(foreign).handle().device);
+  return {MemoryKind::device, device ? devices_->bus_id(*device) : ""};
 }
 
 std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte> bytes) {
@@ -92,7 +107,21 @@ std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte>
                                          [this](cuda::Foreign* ends) { janitor_.post([ends] { delete ends; }); });
   std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
   foreigns_.push_back(foreign);
+  open_views(foreign);
   return foreign;
+}
+
+std::shared_ptr<Foreign> CudaMover::held(const Mover::Foreign& foreign) const {
+  for (const auto& each : foreigns_)
+    if (auto found = each.lock(); found.get() == &foreign) return found;
+  return nullptr;
+}
+
+void CudaMover::open_views(const std::shared_ptr<cuda::Foreign>& foreign) {
+  if (foreign->wants_file()) return;
+  for (int device = 0; device < devices_->count(); ++device)
+    if (ready_[static_cast<std::size_t>(device)].state.load(std::memory_order_acquire) == State::ready)
+      open_view(foreign, device);
 }
 
 bool CudaMover::wants_file(const Mover::Foreign& foreign) const {
@@ -101,6 +130,7 @@ bool CudaMover::wants_file(const Mover::Foreign& foreign) const {
 
 void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) {
   static_cast<cuda::Foreign&>(foreign).give(std::move(file), why_none);
+  if (const auto mine = held(foreign)) open_views(mine);
 }
 
 // The device that copies: the local memory's own, else the peer's where it is seen here.
@@ -117,7 +147,7 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   out.most_copied = out.most_queued / 4;
   Device& ready = ready_[static_cast<std::size_t>(device)];
   switch (ready.state.load(std::memory_order_acquire)) {
-    case State::unopened: open_device(device); return Readiness::opening;
+    case State::unopened: janitor_.post([this, device] { make_queues(device); }); [[fallthrough]];
     case State::opening: return Readiness::opening;
     case State::refused: why = ready.why; return Readiness::refused;
     case State::ready: break;
@@ -125,10 +155,7 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   if (remote == nullptr) return Readiness::ready;
   cuda::Foreign::View& view = remote->view(device);
   switch (view.state.load(std::memory_order_acquire)) {
-    case State::unopened:
-      for (const auto& each : foreigns_)
-        if (const auto held = each.lock(); held.get() == remote) open_view(held, device);
-      return Readiness::opening;
+    case State::unopened: open_view(held(*remote), device); [[fallthrough]];
     case State::opening: return Readiness::opening;
     case State::refused: why = "the peer's GPU memory is not reached: " + view.why; return Readiness::refused;
     case State::ready: break;
@@ -138,22 +165,21 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   return Readiness::ready;
 }
 
-void CudaMover::open_device(int device) {
-  ready_[static_cast<std::size_t>(device)].state.store(State::opening, std::memory_order_relaxed);
-  janitor_.post([this, device] {
-    Device& ready = ready_[static_cast<std::size_t>(device)];
-    if (const auto context = devices_->use(device)) {
-      const Current current(devices_->driver(), *context);
-      gates_->prepare();
-    }
-    auto queues = Queues::make(*devices_, device);
-    if (queues)
-      ready.queues = std::move(*queues);
-    else
-      ready.why = queues.status().message();
-    ready.state.store(queues ? State::ready : State::refused, std::memory_order_release);
-    task_->wake();
-  });
+void CudaMover::make_queues(int device) {
+  Device& ready = ready_[static_cast<std::size_t>(device)];
+  State none = State::unopened;
+  if (!ready.state.compare_exchange_strong(none, State::opening, std::memory_order_acq_rel)) return;
+  if (const auto context = devices_->use(device)) {
+    const Current current(devices_->driver(), *context);
+    gates_->prepare();
+  }
+  auto queues = Queues::make(*devices_, device);
+  if (queues)
+    ready.queues = std::move(*queues);
+  else
+    ready.why = queues.status().message();
+  ready.state.store(queues ? State::ready : State::refused, std::memory_order_release);
+  task_->wake();
 }
 
 void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device) {

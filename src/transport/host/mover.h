@@ -52,9 +52,9 @@ class Mover {
   };
 
   virtual ~Mover() = default;
-  virtual Status attach(Task& task) = 0;                                     // woken when an allocation is opened
-  virtual std::uint8_t memory_kinds() const = 0;                             // a bit each
-  virtual std::optional<MemoryKind> kind_of(const void* address) const = 0;  // any thread; nothing: not its memory
+  virtual Status attach(Task& task) = 0;                                       // woken when an allocation is opened
+  virtual std::uint8_t memory_kinds() const = 0;                               // a bit each
+  virtual std::optional<MemoryPlace> place_of(const void* address) const = 0;  // any thread; nothing: not its memory
   // Of memory that it knows; nothing: plain host memory. An error: it is the device's, and cannot be lent. Any thread.
   virtual Result<std::optional<Lent>> lend(const MemoryDescription& memory) = 0;
   virtual void take_back(RegionId region) = 0;
@@ -70,6 +70,7 @@ class Mover {
   // `foreign` null: the peer's memory is mapped here.
   virtual Readiness path(RegionId local, Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) = 0;
   virtual std::string way(const Foreign& foreign) const = 0;  // how, and why not better
+  virtual MemoryPlace place_of(const Foreign& foreign) const = 0;
 
   // Into what sizes to cut `count` blocks of `length` bytes, and where to list the copies of one start().
   virtual std::uint64_t part(std::uint64_t length, std::uint64_t count) const = 0;

@@ -39,6 +39,7 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
 HostTransport::HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover)
     : regions_(regions), runtime_(runtime), options_(std::move(options)), mover_(std::move(mover)) {
   device_.name = options_.device;
+  if (mover_) device_.moved_by = MovedBy::gpu;
   device_.capabilities = capabilities(options_, mover_.get());
 }
 
@@ -59,8 +60,8 @@ Status HostTransport::attach(Task& task) {
   return task.watch(bell_.fd());
 }
 
-std::optional<MemoryKind> HostTransport::kind_of(const void* address) const {
-  return mover_ ? mover_->kind_of(address) : std::nullopt;
+std::optional<MemoryPlace> HostTransport::place_of(const void* address) const {
+  return mover_ ? mover_->place_of(address) : std::nullopt;
 }
 
 // A handle is the region's own id: the table that says what may be touched is the only one.
@@ -218,6 +219,12 @@ std::string HostTransport::way(std::uint64_t remote_handle) const {
     case Way::bounced: break;
   }
   return "through shared memory: copied by both sides; nothing better: " + remote.why;
+}
+
+MemoryPlace HostTransport::place_of(std::uint64_t remote_handle) const {
+  const auto* import = imports_.find(remote_handle);
+  if (import == nullptr || import->extra.way != Way::moved) return {};
+  return mover_->place_of(*import->extra.file->foreign);
 }
 
 Costs HostTransport::costs() const {

@@ -44,7 +44,8 @@ class HostTransport final : public Transport {
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
   void disconnect(PeerIndex peer) override;
 
-  std::optional<MemoryKind> kind_of(const void* address) const override;
+  std::optional<MemoryPlace> place_of(const void* address) const override;
+  MemoryPlace place_of(std::uint64_t remote_handle) const override;
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
   Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,

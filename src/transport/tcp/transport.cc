@@ -45,7 +45,8 @@ Status TcpTransport::probe() {
     if (!usable(address)) continue;
     const auto known = std::find_if(devices_.begin(), devices_.end(),
                                     [&](const Device& device) { return device.name == address.interface; });
-    if (known == devices_.end()) devices_.push_back({address.interface, address.bytes_per_second, -1, capabilities()});
+    if (known == devices_.end())
+      devices_.push_back({address.interface, address.bytes_per_second, -1, capabilities(), MovedBy::sockets});
     addresses_.push_back(std::move(address));
   }
   if (!devices_.empty()) return {};

@@ -122,6 +122,7 @@ void Port::describe(const VerbsOptions& options) {
   device_.name = std::string(context_->device->name) + "/" + std::to_string(number_);
   device_.bytes_per_second = bytes_per_second(state_.speed, state_.width);
   device_.capabilities = capabilities(limits_, state_);
+  device_.moved_by = MovedBy::nic;
   std::error_code ignored;
   const bool hardware = std::filesystem::exists(folder + "/device", ignored);
   read_back_ = options.read_back.value_or(hardware);

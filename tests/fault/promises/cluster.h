@@ -60,6 +60,8 @@ class Cluster {
   using Wrap = std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>;
 
   explicit Cluster(std::uint64_t seed = 1) : simulation_(options(seed, this)), fabric_(simulation_) {}
+  // What engines opened from now on take their machine for.
+  void set_machine(engine::MachineLook::Source machine) { machine_ = std::move(machine); }
   ~Cluster() {
     for (const auto& node : nodes_) {
       node->host->dead() ? node->host->bury() : node->host->thaw();
@@ -130,13 +132,15 @@ class Cluster {
     given.listen = node->host->address() + ":7000";
     if (given.job_key.empty()) given.job_key = "a key for all";
     given.max_peers = std::min<std::uint32_t>(given.max_peers, 64);
-    auto opened =
-        EngineAccess::open(given, node->host->runtime(), [&](transport::RegionTable& regions, Runtime& runtime) {
+    auto opened = EngineAccess::open(
+        given, node->host->runtime(),
+        [&](transport::RegionTable& regions, Runtime& runtime) {
           std::vector<std::unique_ptr<transport::Transport>> transports;
           transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
           if (wrap) transports.back() = wrap(std::move(transports.back()));
           return transports;
-        });
+        },
+        machine_);
     EXPECT_TRUE(opened) << opened.status().to_string();
     node->engine = std::make_unique<Engine>(std::move(*opened));
     auto region = node->engine->register_memory(node->words.data(), kBytes, Access::all);
@@ -148,6 +152,7 @@ class Cluster {
 
   sim::Simulation simulation_;
   sim::Fabric fabric_;
+  engine::MachineLook::Source machine_;
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 

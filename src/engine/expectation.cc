@@ -1,0 +1,94 @@
+#include "engine/expectation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fairway::engine {
+
+using predict::Endpoint;
+using predict::EndpointKind;
+using predict::Prediction;
+
+Expectation::Expectation(predict::Model model)
+    : model_(std::move(model)), places_(1 + model_.machine().gpus.size() + model_.machine().numa_nodes.size()) {}
+
+Place Expectation::place_of(const transport::MemoryPlace& memory, int numa_node) const {
+  const topology::Machine& machine = model_.machine();
+  if (!reached_by_cpu(memory.kind)) {
+    const auto bus_id = topology::BusId::parse(memory.gpu);
+    for (std::size_t i = 0; bus_id && i < machine.gpus.size(); ++i)
+      if (const auto pci = machine.gpus[i].pci; pci && machine.pci[pci.index].bus_id == *bus_id)
+        return static_cast<Place>(1 + i);
+    return kNoPlace;
+  }
+  if (machine.numa_nodes.size() == 1) return static_cast<Place>(1 + machine.gpus.size());
+  const auto node =
+      numa_node < 0 ? topology::Ref<topology::NumaNode>{} : find_numa(machine, static_cast<std::uint32_t>(numa_node));
+  return node ? static_cast<Place>(1 + machine.gpus.size() + node.index) : kAnyNode;
+}
+
+std::vector<Endpoint> Expectation::endpoints(Place place) const {
+  const std::size_t gpus = model_.machine().gpus.size();
+  if (place >= places_) return {};
+  if (place != kAnyNode && place <= gpus) return {{EndpointKind::gpu, place - 1u, {}}};
+  if (place != kAnyNode) return {{EndpointKind::host_memory, static_cast<std::uint32_t>(place - 1 - gpus), {}}};
+  std::vector<Endpoint> all;
+  for (std::uint32_t node = 0; node < model_.machine().numa_nodes.size(); ++node)
+    all.push_back({EndpointKind::host_memory, node, {}});
+  return all;
+}
+
+std::optional<std::uint32_t> Expectation::nic_of(std::string_view device) const {
+  const topology::Machine& machine = model_.machine();
+  const std::string_view name = device.substr(0, device.find('/'));
+  const auto rdma = find_rdma(machine, name);
+  const auto interface = find_interface(machine, name);
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const topology::Nic& nic = machine.nics[i];
+    if ((rdma && nic.rdma == rdma) ||
+        (interface && std::find(nic.interfaces.begin(), nic.interfaces.end(), interface) != nic.interfaces.end()))
+      return i;
+  }
+  return {};
+}
+
+// The range over all pairs of ends.
+std::optional<Prediction> Expectation::ask(predict::Flow flow, const std::vector<Endpoint>& from,
+                                           const std::vector<Endpoint>& to) const {
+  std::optional<Prediction> all;
+  for (const Endpoint& source : from)
+    for (const Endpoint& target : to) {
+      flow.from = source;
+      flow.to = target;
+      auto one = model_.predict(flow);
+      if (!one || !one->known) continue;
+      if (!all) {
+        all = std::move(*one);
+        continue;
+      }
+      all->gbs.low = std::min(all->gbs.low, one->gbs.low);
+      all->gbs.expected = std::max(all->gbs.expected, one->gbs.expected);
+      all->gbs.high = std::max(all->gbs.high, one->gbs.high);
+    }
+  return all;
+}
+
+std::optional<Prediction> Expectation::through(std::string_view device, Place place, bool outwards) const {
+  const auto nic = nic_of(device);
+  if (!nic) return {};
+  predict::Flow flow;
+  flow.conditions.ordering = predict::Ordering::relaxed;  // as regions are registered
+  const std::vector<Endpoint> port{{EndpointKind::nic, *nic, {}}};
+  return outwards ? ask(flow, endpoints(place), port) : ask(flow, port, endpoints(place));
+}
+
+std::optional<Prediction> Expectation::between(Place from, Place to, bool by_kernel) const {
+  const auto is_gpu = [this](Place place) { return place != kAnyNode && place <= model_.machine().gpus.size(); };
+  if (!is_gpu(from) && !is_gpu(to)) return {};
+  if (from == to) return {};  // within one GPU's memory: no link
+  predict::Flow flow;
+  flow.conditions.by_kernel = by_kernel;
+  return ask(flow, endpoints(from), endpoints(to));
+}
+
+}  // namespace fairway::engine

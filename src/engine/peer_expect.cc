@@ -1,0 +1,189 @@
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/operation.h"
+#include "engine/peer.h"
+#include "engine/worker.h"
+
+// What links should reach by the machine's model, whether they do, and what explain() says of them.
+namespace fairway::engine {
+
+using transport::MovedBy;
+
+namespace {
+
+std::uint64_t bytes_per_second(double gbs) {
+  return static_cast<std::uint64_t>(gbs * 1e9);
+}
+
+}  // namespace
+
+bool Peer::asks_for_the_machine() const {
+  return std::any_of(links_.begin(), links_.end(), [this](const Link& link) {
+    const MovedBy by = worker_.device_of(link).moved_by;
+    return by == MovedBy::nic || by == MovedBy::gpu;
+  });
+}
+
+void Peer::learn_rates() {
+  for (Link& link : links_) learn_rates(link);
+  ++route_version_;
+}
+
+// Of a NIC's links, which are ranked by them; a GPU's have one for each pair of memories: Worker::least_between().
+void Peer::learn_rates(Link& link) {
+  link.rates.clear();
+  const transport::Device& device = worker_.device_of(link);
+  if (device.moved_by != MovedBy::nic && device.moved_by != MovedBy::gpu) return;
+  worker_.services().machine.want();
+  const Expectation* machine = worker_.services().machine.found();
+  if (machine == nullptr || device.moved_by == MovedBy::gpu) return;
+  for (std::size_t i = 0; i < machine->places(); ++i) {
+    const auto out = machine->through(device.name, static_cast<Place>(i), true);
+    const auto in = machine->through(device.name, static_cast<Place>(i), false);
+    link.rates.emplace_back();
+    if (!out || !in) continue;
+    link.rates.back() = {bytes_per_second(std::min(out->gbs.expected, in->gbs.expected)),
+                         bytes_per_second(std::min(out->gbs.low, in->gbs.low))};
+  }
+}
+
+Peer::Ends Peer::ends_of(const Request& request) {
+  Ends ends;
+  ends.outwards = request.operation != Operation::read && request.operation != Operation::receive;
+  if (is_atomic(request.operation) || block_count(request.layout) == 0) return ends;
+  const Block first = block_at(request.layout, 0);
+  ends.here = worker_.place_of(first.local);
+  if (request.operation == Operation::write || request.operation == Operation::read)
+    ends.there = worker_.place_of(first.remote);
+  ends.pieces = block_count(request.layout) > 1;
+  return ends;
+}
+
+void Peer::find_places(Transfer& t) {
+  const Ends ends = ends_of(t.request);
+  t.place = ends.here;
+  t.far_place = ends.there;
+  t.paced = false;
+  if (t.request.options.start_after != nullptr || t.total < kStripeMinimum) return;
+  double most = 0;
+  for (const Link& link : links_) most = std::max(most, least_of(link, t));
+  t.paced = Pace::for_transfer(most, t.total) > 0;
+}
+
+std::span<LinkView> Peer::views_for(const Transfer& t) {
+  for (std::size_t i = 0; i < links_.size(); ++i) views_[i].bytes_per_second = links_[i].rate(t.place);
+  return {views_.data(), links_.size()};
+}
+
+double Peer::least_of(const Link& link, const Transfer& t) {
+  if (t.place < link.rates.size()) return static_cast<double>(link.rates[t.place].least);
+  if (t.far_place == kNoPlace || worker_.device_of(link).moved_by != MovedBy::gpu) return 0;
+  return worker_.least_between(t.place, t.far_place);
+}
+
+void Peer::keep_pace(Link& link, std::uint64_t bytes) {
+  const auto slow = link.pace.ended(bytes, worker_.now());
+  if (!slow) return;
+  PeerEvent event{PeerEvent::Kind::link_slow, id_, text(), link.text, info_.incarnation, {}, {}};
+  event.detail = fmt::format("{:.2f} GB/s for the last {} ms, where at least {:.2f} GB/s are expected",
+                             slow->reached / 1e9, Pace::kWindow * Pace::kWindows / kMillisecond, slow->least / 1e9);
+  worker_.services().peer_events.push(std::move(event));
+  worker_.services().notice();
+}
+
+void Peer::expect(const Link& link, const Ends& ends, ExplainedLink& out) const {
+  const transport::Device& device = worker_.device_of(link);
+  const Expectation* machine = worker_.services().machine.found();
+  std::optional<predict::Prediction> prediction;
+  switch (device.moved_by) {
+    case MovedBy::cpu:
+    case MovedBy::sockets:
+      out.expected_high = static_cast<double>(device.bytes_per_second);
+      out.bound = device.bytes_per_second > 0       ? "the rate of its port"
+                  : device.moved_by == MovedBy::cpu ? "CPUs copy, of which the model has no figure"
+                                                    : "its port tells no rate";
+      return;
+    case MovedBy::nic:
+      if (machine != nullptr) prediction = machine->through(device.name, ends.here, ends.outwards);
+      break;
+    case MovedBy::gpu:
+      if (machine != nullptr)
+        prediction = ends.outwards ? machine->between(ends.here, ends.there, ends.pieces)
+                                   : machine->between(ends.there, ends.here, ends.pieces);
+      break;
+  }
+  if (prediction) {
+    out.expected_low = prediction->gbs.low * 1e9;
+    out.expected_high = prediction->gbs.high * 1e9;
+    out.bound = prediction->bottleneck;
+  } else if (device.bytes_per_second > 0) {
+    out.expected_high = static_cast<double>(device.bytes_per_second);
+    out.bound = "the rate of its port; the machine's model has no figure for the way to it";
+  } else {
+    out.bound = "the machine's model has no figure for these two memories";
+  }
+}
+
+void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t used, const Ends& ends) const {
+  const auto rate = [&](std::uint8_t i) {
+    const std::uint64_t known = links_[i].rate(ends.here);
+    return static_cast<double>(known > 0 ? known : kUnknownRate);
+  };
+  double total = 0;
+  if (chosen != nullptr)
+    for (const std::uint8_t i : chosen->chosen()) total += rate(i);
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    const Link& link = links_[i];
+    ExplainedLink line;
+    line.name = link.text;
+    expect(link, ends, line);
+    const bool planned =
+        chosen != nullptr && std::find(chosen->chosen().begin(), chosen->chosen().end(), i) != chosen->chosen().end();
+    line.taken = planned || (used >> i & 1);
+    if (planned && total > 0) line.share = rate(static_cast<std::uint8_t>(i)) / total;
+    if (planned && chosen->method == Method::by_messages)
+      line.reason = "lacks the operation: done by messages, with one copy on each side";
+    if (!line.taken) {
+      switch (link.state) {
+        case LinkState::proving: line.reason = "not proven yet"; break;
+        case LinkState::ready:
+          line.reason = chosen != nullptr ? "another link finishes sooner, or lacks nothing that this one lacks" : "";
+          break;
+        case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
+        case LinkState::closed: line.reason = "down: " + link.down_reason.message(); break;
+      }
+    }
+    out.links.push_back(std::move(line));
+  }
+  for (const std::uint16_t transport : connecting_)
+    out.links.push_back({std::string(worker_.transport_at(transport).name()), false, "not connected yet", 0, 0, 0, {}});
+  for (const std::string& refusal : refusals_)
+    out.links.push_back({refusal.substr(0, refusal.find(':')),
+                         false,
+                         refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)),
+                         0,
+                         0,
+                         0,
+                         {}});
+}
+
+void Peer::explain_way(Explanation& out, const Route& route, const Request& request) {
+  if (route.method != Method::native || request.operation == Operation::send || request.operation == Operation::receive)
+    return;
+  const RemoteRegionId region =
+      is_atomic(request.operation) ? request.target.region : block_at(request.layout, 0).remote;
+  std::uint16_t last = Worker::kNoTransport;
+  for (const std::uint8_t i : route.chosen()) {
+    const std::uint16_t transport = links_[i].transport;
+    if (std::exchange(last, transport) == transport) continue;
+    const auto handle = worker_.remote_handle(*this, region, transport);
+    const std::string way =
+        handle ? worker_.transport_at(transport).way(*handle) : "cannot reach the region: " + handle.status().message();
+    if (!way.empty()) out.notes.push_back(std::string(worker_.transport_at(transport).name()) + ": " + way);
+  }
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,35 @@
+#include "predict/open.h"
+
+#include "predict/calibrate.h"
+#include "topology/discover.h"
+#include "topology/file.h"
+#include "topology/load.h"
+
+namespace fairway::predict {
+
+constexpr std::size_t kMaxCalibrationBytes = std::size_t{1} << 20;
+
+Result<Constants> constants_from(const std::string& calibration_path) {
+  const auto text = topology::read_file(calibration_path, kMaxCalibrationBytes);
+  if (!text) return text.status();
+  return read_calibration(*text, calibration_path);
+}
+
+Result<Constants> constants_beside(const std::string& machine_path, std::string* found) {
+  const std::string path = machine_path.empty() ? "" : calibration_path(machine_path);
+  if (path.empty() || !topology::exists(path)) return Constants();
+  if (found != nullptr) *found = path;
+  return constants_from(path);
+}
+
+Result<Model> open_model(const std::string& path) {
+  topology::DiscoverOptions options;
+  options.use_verbs = false;  // limits of queues say nothing of rates
+  auto machine = path.empty() ? topology::discover(options) : topology::load(path);
+  if (!machine) return machine.status();
+  auto constants = constants_beside(path);
+  if (!constants) return constants.status();
+  return Model(std::move(*machine), *constants);
+}
+
+}  // namespace fairway::predict
