@@ -86,7 +86,10 @@ Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
 // For a shell, whatever is in it.
 std::string quoted(std::string_view value) {
   std::string text = "'";
-  for (const char letter : value) text += letter == '\'' ? "'\\''" : std::string(1, letter);
+  for (const char letter : value) {
+    if (letter == '\'') text += "'\\'";
+    text += letter;
+  }
   return text + "'";
 }
 

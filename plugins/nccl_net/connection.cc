@@ -319,7 +319,7 @@ void Sender::make_room() {
 }
 
 void Sender::end() {
-  std::map<RegionId, Import> imports;
+  Imports imports;
   {
     const std::lock_guard lock(mutex_);
     imports.swap(imports_);

@@ -82,6 +82,12 @@ class Sender final : public Connection {
     std::uint32_t in_flight = 0;
     std::uint64_t used = 0;  // when, in sends
   };
+  struct ByName {
+    bool operator()(RegionId a, RegionId b) const {
+      return a.slot != b.slot ? a.slot < b.slot : a.generation < b.generation;
+    }
+  };
+  using Imports = std::map<RegionId, Import, ByName>;
   struct Match {
     Group* group = nullptr;
     std::uint32_t sequence = 0, part = 0;
@@ -100,7 +106,7 @@ class Sender final : public Connection {
 
   std::array<Group, kGroups> groups_;
   std::uint32_t head_ = 0;  // the oldest group that is not used up
-  std::map<RegionId, Import> imports_;
+  Imports imports_;
   std::uint64_t sends_ = 0;
 };
 

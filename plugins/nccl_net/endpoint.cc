@@ -169,13 +169,13 @@ Status Endpoint::deregister(Memory* memory) {
     last = std::move(found->second);
     memory_.erase(found);
   }
-  const Status status = engine_.deregister(last->region, fence_);
+  Status status = engine_.deregister(last->region, fence_);
   return status.code() == ErrorCode::closed ? Status() : status;
 }
 
 Status Endpoint::publish(Memory& memory) {
   if (memory.published.load(std::memory_order_acquire)) return {};
-  const Status status = engine_.publish(name_of(memory.region.id), memory.region);
+  Status status = engine_.publish(name_of(memory.region.id), memory.region);
   if (status) memory.published.store(true, std::memory_order_release);
   return status;
 }

@@ -292,6 +292,7 @@ constexpr Table table(auto init, auto listen, auto connect, auto send, auto rece
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): NCCL looks them up by these
 extern "C" {
 FAIRWAY_API extern const abi::TableV8 ncclNetPlugin_v8;
 FAIRWAY_API extern const abi::TableV9 ncclNetPlugin_v9;
@@ -309,5 +310,6 @@ const abi::TableV11 ncclNetPlugin_v11 =
 const abi::TableV12 ncclNetPlugin_v12 =
     table<abi::TableV12>(init_v11, listen_v11, connect_v11, send_profiled, receive_profiled);
 }
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace fairway::nccl
