@@ -60,7 +60,8 @@ std::uint8_t CudaMover::memory_kinds() const {
 // running kernels, and the kernel that runs when the first slice comes may be waiting for that slice.
 Result<std::optional<host::Mover::Lent>> CudaMover::lend(const MemoryDescription& memory) {
   auto lent = lender_.lend(memory);
-  if (lent && *lent) make_queues(lender_.device_of(memory.id));
+  const int device = std::max(lender_.device_of(memory.id), lender_.pinned_by(memory.id));
+  if (lent && device >= 0) make_queues(device);
   return lent;
 }
 
@@ -133,15 +134,30 @@ void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::stri
   if (const auto mine = held(foreign)) open_views(mine);
 }
 
-// The device that copies: the local memory's own, else the peer's where it is seen here.
+// The device that copies: the local memory's own. Between host memory and a GPU's the peer's, if this process works on
+// that one too, else the one for which the memory was pinned, else one that this process works on: a second process on
+// a GPU takes turns of milliseconds with the first.
+int CudaMover::copier(RegionId local, const cuda::Foreign* remote) const {
+  if (const int own = lender_.device_of(local); own >= 0) return own;
+  const int theirs = remote == nullptr ? -1 : devices_->find(remote->handle().device).value_or(-1);
+  const auto works_on = [this](int device) {
+    return ready_[static_cast<std::size_t>(device)].state.load(std::memory_order_acquire) == State::ready ||
+           devices_->works_on(device);
+  };
+  if (theirs >= 0 && works_on(theirs)) return theirs;
+  if (const int pinned = lender_.pinned_by(local); pinned >= 0) return pinned;
+  for (int device = 0; device < devices_->count(); ++device)
+    if (works_on(device)) return device;
+  return std::max(theirs, 0);
+}
+
 host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out,
                                        std::string& why) {
   auto* remote = static_cast<cuda::Foreign*>(foreign);
   const int own = lender_.device_of(local);
-  int device = own;
+  const int device = copier(local, remote);
   if (own < 0 && bytes >= kPinFrom)
     if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size());
-  if (own < 0) device = remote == nullptr ? 0 : devices_->find(remote->handle().device).value_or(0);
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
   out.most_copied = out.most_queued / 4;

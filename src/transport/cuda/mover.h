@@ -51,6 +51,7 @@ class CudaMover final : public host::Mover {
     std::unique_ptr<Queues> queues;
     std::string why;
   };
+  int copier(RegionId local, const cuda::Foreign* remote) const;
   void make_queues(int device);  // any thread; once
   void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
   void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);

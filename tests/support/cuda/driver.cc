@@ -123,6 +123,11 @@ int cuDevicePrimaryCtxRetain(Context* context, Device device) {
   *context = contexts.of(device);
   return kSuccess;
 }
+int cuDevicePrimaryCtxGetState(Device, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 0;
+  return kSuccess;
+}
 int cuDevicePrimaryCtxRelease_v2(Device) {
   return kSuccess;
 }
