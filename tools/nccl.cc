@@ -60,10 +60,10 @@ std::string describe(const abi::PropertiesV12& device, int number) {
 Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
-    return Status(ErrorCode::system_error, "the plugin cannot be loaded: " + std::string(::dlerror()));
+    return Status(ErrorCode::system_error, fmt::format("the plugin cannot be loaded: {}", ::dlerror()));
   for (const int version : {8, 9, 10, 11, 12})
     if (const auto name = fmt::format("ncclNetPlugin_v{}", version); ::dlsym(library, name.c_str()) == nullptr)
-      return Status(ErrorCode::not_found, path + " has no " + name + ": is it Fairway's, of this version?");
+      return Status(ErrorCode::not_found, fmt::format("{} has no {}: is it Fairway's, of this version?", path, name));
   const auto& table = *static_cast<const abi::TableV12*>(::dlsym(library, "ncclNetPlugin_v12"));
   void* context = nullptr;
   abi::Config config{abi::kUndefined};
