@@ -42,17 +42,16 @@ double percentile_of(std::vector<double>& values, double part) {
   return values[std::min(values.size() - 1, static_cast<std::size_t>(part * static_cast<double>(values.size())))];
 }
 
-Status serve_load(const std::string& path, unsigned engines, const std::string& listen,
-                  const std::function<void(const std::string&)>& say) {
+Status serve_load(const LoadServe& serve, const std::function<void(const std::string&)>& say) {
   std::vector<Engine> open;
   std::string addresses;
-  for (unsigned i = 0; i < engines; ++i) {
+  for (unsigned i = 0; i < serve.engines; ++i) {
     EngineOptions options;
-    options.transports = {path};
-    if (!listen.empty()) options.listen = listen;
+    options.transports = {serve.path};
+    if (!serve.listen.empty()) options.listen = serve.listen;
     auto engine = Engine::open(options);
     if (!engine) return engine.status();
-    const auto region = engine->allocate(engines == 1 ? kLoadBytes : 4096, Access::all);
+    const auto region = engine->allocate(serve.bytes, Access::all);
     if (!region) return region.status();
     if (Status status = engine->publish(kLoadMemory, *region); !status) return status;
     addresses += (addresses.empty() ? "" : " ") + engine->address();
@@ -63,9 +62,12 @@ Status serve_load(const std::string& path, unsigned engines, const std::string& 
   return {};
 }
 
-std::vector<std::string> words_of_load(const std::string& path, unsigned engines, const std::string& listen) {
-  std::vector<std::string> words{"bench", "load", "--via", path, "--serve", fmt::format("{}", engines)};
-  if (!listen.empty()) words.insert(words.end(), {"--listen", listen});
+std::vector<std::string> words_of(const LoadServe& serve) {
+  std::vector<std::string> words{"bench",   "load",
+                                 "--via",   serve.path,
+                                 "--serve", fmt::format("{}", serve.engines),
+                                 "--bytes", fmt::format("{}", serve.bytes)};
+  if (!serve.listen.empty()) words.insert(words.end(), {"--listen", serve.listen});
   return words;
 }
 
@@ -113,11 +115,12 @@ struct LoadOptions {
   double seconds = 2;
   std::string json, listen;
   unsigned serve = 0;
+  std::uint64_t bytes = 4096;
 };
 
 Exit run_load(Tool& tool, const LoadOptions& options) {
   if (options.serve != 0) {
-    const Status status = serve_load(options.via.front(), options.serve, options.listen,
+    const Status status = serve_load({options.via.front(), options.serve, options.bytes, options.listen},
                                      [&](const std::string& line) { tool.print(line + "\n"); });
     return status ? Exit::done : tool.fail(status);
   }
@@ -158,6 +161,7 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
       ->capture_default_str();
   command.add_option("--json", options->json, "Write the rows there; - is stdout")->type_name("FILE");
   command.add_option("--serve", options->serve)->group("");
+  command.add_option("--bytes", options->bytes)->group("");
   command.add_option("--listen", options->listen)->group("");
   tool.on_run(command, [&tool, options] { return run_load(tool, *options); });
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -37,12 +38,16 @@ Status measure_idle(const LoadPlan& plan, std::vector<LoadRow>& rows);
 Status measure_life(const LoadPlan& plan, std::vector<LoadRow>& rows);
 
 // The other process of all of these: so many engines, passive, each with memory published as kLoadMemory. Says their
-// addresses in one line and stays until standard input ends. With one engine it may be told where to listen.
+// addresses in one line and stays until standard input ends.
 inline constexpr const char* kLoadMemory = "fairway bench load";
-Status serve_load(const std::string& path, unsigned engines, const std::string& listen,
-                  const std::function<void(const std::string&)>& say);
-// The words that start it.
-std::vector<std::string> words_of_load(const std::string& path, unsigned engines, const std::string& listen = {});
+struct LoadServe {
+  std::string path;
+  unsigned engines = 1;
+  std::uint64_t bytes = 4096;  // of each one's memory
+  std::string listen;          // with one engine; empty: anywhere
+};
+Status serve_load(const LoadServe& serve, const std::function<void(const std::string&)>& say);
+std::vector<std::string> words_of(const LoadServe& serve);  // that start it
 
 std::string load_table(const std::vector<LoadRow>& rows);
 std::string load_json(const std::vector<LoadRow>& rows);

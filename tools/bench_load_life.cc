@@ -5,6 +5,7 @@
 #include <ctime>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -32,7 +33,7 @@ double cpu_seconds() {
 Status idle_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
   plan.progress(fmt::format("idle {}", path));
   OtherProcess others;
-  const auto addresses = others.start(words_of_load(path, kPeers));
+  const auto addresses = others.start(words_of({path, kPeers, 4096, {}}));
   if (!addresses) return addresses.status();
   auto from = LoadEngine::open({}, path, 4096);
   if (!from) return from.status();
@@ -93,13 +94,14 @@ class Neighbour {
 };
 
 struct Life {
-  std::vector<double> killed, restarted, frozen;
+  std::vector<double> killed, killed_large, restarted, frozen;
 };
+enum class End : std::uint8_t { killed, killed_large, frozen };  // large: with kLoadBytes of memory
 
 // Started, met, killed; started again at the same address, met, written to; frozen at last.
-Status live_and_die(LoadEngine& from, const std::string& path, bool freeze, Life& life) {
+Status live_and_die(LoadEngine& from, const std::string& path, End end, Life& life) {
   OtherProcess other;
-  const auto address = other.start(words_of_load(path, 1));
+  const auto address = other.start(words_of({path, 1, end == End::killed_large ? kLoadBytes : 4096, {}}));
   if (!address) return address.status();
   const auto to = LoadTarget::meet(from.engine, *address);
   if (!to) return to.status();
@@ -107,7 +109,7 @@ Status live_and_die(LoadEngine& from, const std::string& path, bool freeze, Life
   const auto late = [](double ms) {
     return ms < 0 ? Status(ErrorCode::timed_out, "a peer's end was not told within 20 s") : Status();
   };
-  if (freeze) {
+  if (end == End::frozen) {
     const auto start = Clock::now();
     other.signal(SIGSTOP);
     life.frozen.push_back(ms_until_down(from.engine, to->peer, start));
@@ -116,9 +118,10 @@ Status live_and_die(LoadEngine& from, const std::string& path, bool freeze, Life
   }
   auto start = Clock::now();
   other.kill();
-  life.killed.push_back(ms_until_down(from.engine, to->peer, start));
-  if (Status status = late(life.killed.back()); !status) return status;
-  const auto again = other.start(words_of_load(path, 1, *address));
+  std::vector<double>& told = end == End::killed ? life.killed : life.killed_large;
+  told.push_back(ms_until_down(from.engine, to->peer, start));
+  if (Status status = late(told.back()); !status || end == End::killed_large) return status;
+  const auto again = other.start(words_of({path, 1, 4096, *address}));
   if (!again) return again.status();
   start = Clock::now();
   const auto new_one = LoadTarget::meet(from.engine, *again);
@@ -131,7 +134,7 @@ Status live_and_die(LoadEngine& from, const std::string& path, bool freeze, Life
 Status life_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
   plan.progress(fmt::format("peers of {} that end", path));
   OtherProcess stays;
-  const auto address = stays.start(words_of_load(path, 1));
+  const auto address = stays.start(words_of({path, 1, 4096, {}}));
   if (!address) return address.status();
   EngineOptions options;
   options.peer_timeout = kBound;
@@ -141,10 +144,9 @@ Status life_over(const LoadPlan& plan, const std::string& path, std::vector<Load
   if (!to) return to.status();
   Neighbour neighbour(*from, *to);
   Life life;
-  for (int i = 0; i < 20; ++i)
-    if (Status status = live_and_die(*from, path, false, life); !status) return status;
-  for (int i = 0; i < 4; ++i)
-    if (Status status = live_and_die(*from, path, true, life); !status) return status;
+  for (const auto [end, times] : {std::pair(End::killed, 20), {End::killed_large, 5}, {End::frozen, 4}})
+    for (int i = 0; i < times; ++i)
+      if (Status status = live_and_die(*from, path, end, life); !status) return status;
   if (Status status = neighbour.end(); !status)
     return status.with_context("a write to a peer that nothing happened to");
   const auto add = [&](const char* what, const char* how, std::vector<double>& times, double target, double last) {
@@ -155,6 +157,7 @@ Status life_over(const LoadPlan& plan, const std::string& path, std::vector<Load
     rows.push_back(row);
   };
   add("killed", "until the event that it is down, 20 times", life.killed, 20, 1);
+  add("killed", "the same, with 64 MiB of memory, 5 times", life.killed_large, 20, 1);
   add("restarted", "from its first word to a write done, 20 times", life.restarted, 100, 1);
   add("frozen", "until the event, bound 1000 ms, 4 times", life.frozen, 1.1 * static_cast<double>(kBound.count()), 1);
   add("neighbour", "4 KiB writes to another peer meanwhile", neighbour.times(), 0, 0.99);

@@ -10,11 +10,11 @@
 
 namespace fairway::tool::bench {
 
-inline constexpr std::uint64_t kLoadBytes = 64u << 20;  // of the published memory
+inline constexpr std::uint64_t kLoadBytes = 64u << 20;  // where much is wanted
 
 // An engine with memory of its own, for as many targets as it meets. Heavy: one per measurement.
 struct LoadEngine {
-  static Result<LoadEngine> open(EngineOptions options, const std::string& path, std::uint64_t bytes = kLoadBytes);
+  static Result<LoadEngine> open(EngineOptions options, const std::string& path, std::uint64_t bytes);
   Engine engine;
   Region ours;
 };

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -103,43 +102,23 @@ class BusyThreads {
   std::vector<std::thread> threads_;
 };
 
-// Two large writes at once to a target, again and again: its worker has something to do all the time.
-class Stream {
- public:
-  Stream(LoadEngine& from, const LoadTarget& to) {
-    for (std::thread& each : threads_)
-      each = std::thread([this, &from, &to] {
-        while (!stop_.load() && write_once(from, to, kLoadBytes)) continue;
-      });
-  }
-  ~Stream() {
-    stop_ = true;
-    for (std::thread& each : threads_) each.join();
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-
- private:
-  std::atomic<bool> stop_{false};
-  std::array<std::thread, 2> threads_;
-};
-
 // The call alone is timed, of one write at a time.
 Status submit_over(const LoadPlan& plan, const std::string& path, bool awake, std::vector<LoadRow>& rows) {
   OtherProcess other;
-  const auto address = other.start(words_of_load(path, 1));
+  const auto address = other.start(words_of({path, 1, kLoadBytes, {}}));
   if (!address) return address.status();
-  auto from = LoadEngine::open({}, path);
+  EngineOptions options;
+  if (awake) options.spin = std::chrono::seconds(1);
+  auto from = LoadEngine::open(options, path, kLoadBytes);
   if (!from) return from.status();
   const auto to = LoadTarget::meet(from->engine, *address);
   if (!to) return to.status();
-  const auto stream = awake ? std::make_unique<Stream>(*from, *to) : nullptr;
   for (const std::uint64_t size :
        {std::uint64_t{8}, std::uint64_t{4} << 10, std::uint64_t{64} << 10, std::uint64_t{1} << 20, kLoadBytes}) {
     plan.progress(fmt::format("submit {} {}", path, size_text(size)));
     std::vector<double> times;
     const auto until = after_seconds(plan.seconds);
-    while (times.size() < 50 || (Clock::now() < until && times.size() < 20'000)) {
+    while (times.size() < 100 || (Clock::now() < until && times.size() < 20'000)) {
       if (!awake) std::this_thread::sleep_for(std::chrono::microseconds(500));
       const auto start = Clock::now();
       const auto id = from->engine.write(to->peer, Extent{{from->ours.id, 0, size}, {to->memory.id, 0}});
@@ -176,7 +155,7 @@ Status busy_over(const LoadPlan& plan, const std::string& path, fairway::Progres
   const bool caller = progress == fairway::Progress::caller;
   plan.progress(fmt::format("{} beside {} busy threads", path, busy));
   OtherProcess other;
-  const auto address = other.start(words_of_load(path, 1));
+  const auto address = other.start(words_of({path, 1, kBusySize, {}}));
   if (!address) return address.status();
   EngineOptions options;
   options.progress = progress;

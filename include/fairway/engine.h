@@ -101,7 +101,9 @@ class FAIRWAY_API Engine {
   Submitted submit(std::span<const Request> requests, std::span<TransferId> ids);
   // True when at least one more request to any peer would be taken.
   [[nodiscard]] bool writable() const;
-  // One request each; a full queue is the error queue_full and nothing was done.
+  // One request each; a full queue is the error queue_full and nothing was done. A write or read of no bytes to or from
+  // a GPU's memory completes once the way is open: later ones between the two regions make no call of the driver's that
+  // could wait for a running kernel.
   Result<TransferId> write(PeerId peer, const Layout& layout, const RequestOptions& options = {});
   Result<TransferId> read(PeerId peer, const Layout& layout, const RequestOptions& options = {});
   Result<TransferId> send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options = {});

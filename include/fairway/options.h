@@ -15,6 +15,30 @@ enum class Progress : std::uint8_t {
   caller,   // Engine::poll() and the wait functions do, on the caller's thread; control still has its own thread
 };
 
+// RDMA NICs. Values that no port has, or that none can have, are an error when the engine opens.
+struct RdmaOptions {
+  // Devices or ports that bytes may use ("mlx5_0", "mlx5_0/1"); empty: all that are up and have an address.
+  std::vector<std::string> devices;
+  // Index of the address (GID) that each port uses, as `fairway topo hca` lists them. -1: of RoCE v2 the first that is
+  // good beyond its own wire.
+  std::int32_t gid_index = -1;
+  // Queue pairs to each port of a peer, up to 32; the larger wish of the two sides counts. 0: one, or one for each leg
+  // of a bond. More help where a NIC, or the network, spreads work by queue pair.
+  std::uint32_t queue_pairs = 0;
+  // How the fabric sorts the packets: InfiniBand's service level (0 to 15, of RoCE the priority), RoCE's traffic class
+  // (the IP header's DSCP and ECN bits).
+  std::uint32_t service_level = 0;
+  std::uint32_t traffic_class = 0;
+  std::uint32_t hop_limit = 64;  // routers on the way, 1 to 255
+  // A packet without an answer is sent again after 4.096 us << timeout (1 to 31), so many times (1 to 7; 7 is for ever
+  // with some drivers), then the link is down. Together they belong below peer_timeout; these are 0.5 s, with NICs 2 s.
+  std::uint32_t timeout = 14;
+  std::uint32_t retries = 6;
+  // InfiniBand's partition (P_Key), as in 0x8001. 0: the port's first.
+  std::uint32_t partition = 0;
+  bool operator==(const RdmaOptions&) const = default;
+};
+
 struct EngineOptions {
   // This engine's name in the directory and in messages. Empty: its address.
   std::string name;
@@ -51,6 +75,7 @@ struct EngineOptions {
   std::vector<std::string> transports;
   // Network interfaces or addresses of this host that bytes may use ("eth0", "10.0.0.7"); empty: those of `listen`.
   std::vector<std::string> interfaces;
+  RdmaOptions rdma;
   // What this machine is, for what its links should reach: a file that `fairway topo` reads, such as the snapshot of a
   // virtual machine's host. Empty: the machine itself is looked at, once a link is there whose rate depends on it.
   std::string machine;

@@ -160,9 +160,9 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   return EngineAccess::open(
       options, owned->runtime,
       [&options](transport::RegionTable& regions, Runtime& runtime) {
-        return transport::make_transports(
-            {options.transports, options.loopback, options.listen, options.strict_isolation, options.interfaces},
-            regions, runtime);
+        return transport::make_transports({options.transports, options.loopback, options.listen,
+                                           options.strict_isolation, options.interfaces, options.rdma},
+                                          regions, runtime);
       },
       [path = options.machine] { return predict::open_model(path); }, owned);
 }

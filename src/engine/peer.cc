@@ -8,7 +8,13 @@ namespace fairway::engine {
 
 Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
            const control::PeerInfo& info)
-    : worker_(worker), id_(id), index_(index), session_(session), info_(info), records_(worker.records()) {
+    : worker_(worker),
+      id_(id),
+      index_(index),
+      session_(session),
+      info_(info),
+      own_scratch_(worker.take_scratch()),
+      records_(worker.records()) {
   granted_credits_ = worker.services().notifications.grant(worker.services().options.notifications_per_peer);
 }
 
@@ -28,7 +34,7 @@ void Peer::open() {
   hello.unexpected_bytes = worker_.services().options.unexpected_bytes_per_peer;
   hello.scratch_offset = scratch_place(0);
   for (const auto& transport : worker_.transports()) hello.transports.emplace_back(transport->name());
-  hello.scratch = format_description(worker_.describe(worker_.scratch_region()));
+  hello.scratch = format_description(worker_.describe(worker_.scratch_of(own_scratch_).region));
   worker_.services().tell(session_, format(hello));
 }
 

@@ -76,6 +76,7 @@ class Peer {
   [[nodiscard]] bool gone() const { return down_ && slices_out_ == 0 && active_count_ == 0; }
   [[nodiscard]] PeerId id() const { return id_; }
   [[nodiscard]] transport::PeerIndex index() const { return index_; }
+  [[nodiscard]] std::uint32_t scratch() const { return own_scratch_; }
   [[nodiscard]] control::SessionId session() const { return session_; }
   [[nodiscard]] const control::PeerInfo& info() const { return info_; }
   [[nodiscard]] std::uint16_t remote_worker() const { return remote_worker_; }
@@ -159,6 +160,7 @@ class Peer {
   Turn move(std::uint32_t slot);
   bool take_credit(Transfer& t);
   bool waits_for_link(Transfer& t);
+  [[nodiscard]] bool opens_a_way(const Transfer& t) const;
   [[nodiscard]] RouteRequest wanted(const Request& request, std::uint64_t bytes) const;
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
@@ -227,6 +229,7 @@ class Peer {
   const transport::PeerIndex index_;
   const control::SessionId session_;
   const control::PeerInfo info_;
+  const std::uint32_t own_scratch_;  // its place in the worker's
 
   bool greeted_ = false;
   bool settled_ = false;

@@ -100,7 +100,7 @@ void Peer::close_link(std::uint8_t index, const Status& reason) {
   link.proof_deadline = kNever;
   ++link.failures;
   ++route_version_;
-  if (!any_link_up()) no_link_since_ = worker_.now();
+  if (!any_link_up() && no_link_since_ == kNever) no_link_since_ = worker_.now();  // a proof that fails is no link
   if (was_ready) {
     worker_.services().peer_events.push(
         {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text), {}});
@@ -130,6 +130,9 @@ void Peer::on_link_closed(const LinkClosed& message) {
     close_link(i, {ErrorCode::link_failed, "the peer lost it"});
     return release_parked(i);
   }
+  const std::uint16_t transport = worker_.transport_index(message.transport);
+  if (transport != Worker::kNoTransport && worker_.transport_at(transport).never(index_, message.name))
+    return worker_.services().tell(session_, format(LinkClosed{message.transport, message.name, 0}));
   if (closed_early_.size() >= kMaxClosedEarly) return violation("the ends of too many unknown links");
   closed_early_.emplace_back(message.transport, message.name);
 }

@@ -13,17 +13,19 @@ constexpr Time kEchoAgain = 5 * kMillisecond;
 }  // namespace
 
 std::size_t Peer::scratch_place(std::uint8_t index) const {
-  return (id_.slot * kMaxLinks + index) * 3 * kProofBytes;
+  return (own_scratch_ % Worker::kPeersPerScratch * kMaxLinks + index) * 3 * kProofBytes;
 }
 
 void Peer::begin_proof(std::uint8_t index) {
   Link& link = links_[index];
+  Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
+  if (!scratch.missing) return close_link(index, scratch.missing.with_context("the proof could not start"));
   link.proof_step = 0;
   link.proof_deadline =
       after(worker_.now(), std::max<Time>(worker_.services().options.peer_timeout.count(), 1) * kMillisecond);
   worker_.wake_at(link.proof_deadline);
   worker_.services().runtime.rng.fill(link.proof_sent);
-  std::copy(link.proof_sent.begin(), link.proof_sent.end(), worker_.scratch() + scratch_place(index) + kProofBytes);
+  std::copy(link.proof_sent.begin(), link.proof_sent.end(), scratch.bytes.get() + scratch_place(index) + kProofBytes);
   continue_proof(index);
 }
 
@@ -48,8 +50,13 @@ void Peer::continue_proof(std::uint8_t index) {
       return close_link(index, handle.status().with_context("the proof could not start"));
     }
     slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
-    slice.local = worker_.scratch() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
-    slice.local_handle = worker_.local_handle(worker_.scratch_region(), link.transport);
+    Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
+    if (!scratch.refused[link.transport]) {
+      worker_.slices().release(slice.token);
+      return close_link(index, scratch.refused[link.transport].with_context("the proof could not start"));
+    }
+    slice.local = scratch.bytes.get() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
+    slice.local_handle = worker_.local_handle(scratch.region, link.transport);
     slice.remote_handle = *handle;
     slice.remote_offset = scratch_offset_ + index * 3 * kProofBytes;
     slice.length = kProofBytes;
@@ -89,7 +96,7 @@ void Peer::proof_done(std::uint8_t index, const Status& status) {
     link.proof_again = after(worker_.now(), kEchoAgain);
     return worker_.wake_at(link.proof_again);
   }
-  const std::byte* read = worker_.scratch() + scratch_place(index) + 2 * kProofBytes;
+  const std::byte* read = worker_.scratch_of(own_scratch_).bytes.get() + scratch_place(index) + 2 * kProofBytes;
   if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))
     return close_link(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
   set_ready(index);
@@ -102,8 +109,10 @@ void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
   if (!reader.done() || place > kMaxLinks) return violation("a malformed echo");
   Link& link = links_[index];
   // What the peer wrote there may have come without being visible yet.
-  (void)worker_.transport_at(link.transport).flush(worker_.local_handle(worker_.scratch_region(), link.transport));
-  const std::byte* answer = place == kMaxLinks ? sent.data() : worker_.scratch() + scratch_place(place);
+  Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
+  (void)worker_.transport_at(link.transport).flush(worker_.local_handle(scratch.region, link.transport));
+  const bool ours = place != kMaxLinks && scratch.missing;
+  const std::byte* answer = ours ? scratch.bytes.get() + scratch_place(place) : sent.data();
   std::copy_n(answer, kProofBytes, link.echo_answer.begin());
   link.echo_owed = true;
   answer_echo(index);

@@ -170,6 +170,13 @@ bool Peer::waits_for_link(Transfer& t) {
   return true;
 }
 
+// A transfer of no bytes to or from a device's memory is posted all the same: it is done once the way is open.
+bool Peer::opens_a_way(const Transfer& t) const {
+  const auto device = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
+  return (t.request.operation == Operation::write || t.request.operation == Operation::read) &&
+         t.route.method == Method::native && t.cursor.block < t.blocks && (memory_kinds(t.request) & device) != 0;
+}
+
 std::uint8_t Peer::memory_kinds(const Request& request) const {
   std::uint8_t kinds = 0;
   const auto add = [&](const auto& table, RegionId id) {
@@ -241,6 +248,13 @@ Peer::Turn Peer::move(std::uint32_t slot) {
     }
   }
   t.phase = Phase::moving;
+  if (t.total == 0 && opens_a_way(t)) {
+    if (worker_.slices().room_for_pieces() == 0 || views[t.route.links[0]].room == 0) return Turn::no_room;
+    t.cursor.block = t.blocks;
+    ++t.pieces_out;
+    const Piece nothing{0, 0, 0, 1, t.route.links[0]};
+    return post_piece(slot, nothing, worker_.slices().acquire()) ? Turn::posted_all : Turn::failed;
+  }
   std::array<Piece, kPiecesPerTurn> pieces;
   std::size_t limit = std::min<std::size_t>(kPiecesPerTurn, worker_.slices().room_for_pieces());
   if (t.route.method == Method::by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);

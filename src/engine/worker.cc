@@ -26,7 +26,9 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       locals_(services.options.max_regions),
       remotes_(services.options.max_remote_regions) {
   history_.reserve(History::kSize);
-  register_scratch();
+  scratch_.resize((services_.peers.capacity() + kPeersPerScratch - 1) / kPeersPerScratch);
+  (void)scratch_of(0);
+  register_own(signals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
 }
 
 Worker::~Worker() = default;
@@ -260,6 +262,7 @@ void Worker::reap_peers() {
         release({slot, remotes_[slot].generation});
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
+    free_scratch_.push_back(peer.scratch());
     peers_[live_[i]].reset();
     live_[i] = live_.back();
     live_.pop_back();

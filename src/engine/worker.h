@@ -150,8 +150,21 @@ class Worker final : public Stepper {
   double least_between(Place from, Place to);       // by a GPU's engines, bytes per second; 0: no figure
   [[nodiscard]] MemoryAt at_of(RegionId id) const { return locals_[id.slot].at; }
   [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
-  std::byte* scratch() { return scratch_.get(); }
-  [[nodiscard]] RegionId scratch_region() const { return scratch_region_; }
+  // Memory for the proofs of a peer's links: what the peer writes, what we send, what we read back, link by link.
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  struct OwnMemory {
+    std::unique_ptr<std::byte[], Free> bytes;
+    RegionId region;
+    std::vector<TransportKeys> keys;  // of those transports that have some
+    std::vector<Status> refused;      // by transport, why it is not registered there
+    Status missing;                   // why there is none at all
+  };
+  static constexpr std::uint32_t kPeersPerScratch = 32;  // 384 KiB: each NIC pins it
+  OwnMemory& scratch_of(std::uint32_t place);
+  // A peer's place in it. The last one that came free first: slots take turns, and would touch all of it in time.
+  std::uint32_t take_scratch();
   Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
   Description describe(RegionId id) const;
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
@@ -204,12 +217,7 @@ class Worker final : public Stepper {
   Peer* peer_by_index(transport::PeerIndex index);
   void reap_peers();
   void continue_removals();
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  using OwnMemory = std::unique_ptr<std::byte[], Free>;
-  void register_scratch();
-  RegionId register_own(OwnMemory& memory, std::size_t size, Access access, std::vector<TransportKeys>* keys);
+  void register_own(OwnMemory& memory, std::size_t size, Access access);
 
   const std::uint16_t index_;
   Services& services_;
@@ -254,10 +262,10 @@ class Worker final : public Stepper {
   std::unordered_map<std::uint64_t, std::uint32_t> known_;          // place_of() -> slot, of the latest region there
   std::vector<std::pair<std::pair<Place, Place>, double>> leasts_;  // least_between(), of pairs asked for so far
   std::vector<Removal> removals_;
-  OwnMemory scratch_;
-  OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory
-  RegionId scratch_region_, signals_region_;
-  std::vector<TransportKeys> scratch_keys_;  // of those transports that have some
+  std::vector<OwnMemory> scratch_;  // by place / kPeersPerScratch, from the first peer there on
+  std::vector<std::uint32_t> free_scratch_;
+  std::uint32_t scratch_places_ = 0;  // taken at some time
+  OwnMemory signals_;                 // a word for each transfer, whence it is written to a device's memory
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;

@@ -7,39 +7,48 @@
 // The worker's part of regions: transports' handles to local and imported memory, and the end of a region.
 namespace fairway::engine {
 
-void Worker::register_scratch() {
-  // Per peer and link: what peers write to prove a link, what we send, what we read back. Touched only where used.
-  scratch_region_ = register_own(scratch_, services_.peers.capacity() * kMaxLinks * 3 * kProofBytes,
-                                 Access::read | Access::write, &scratch_keys_);
-  signals_region_ =
-      register_own(signals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none, nullptr);
+Worker::OwnMemory& Worker::scratch_of(std::uint32_t place) {
+  OwnMemory& scratch = scratch_[place / kPeersPerScratch];
+  if (scratch.bytes == nullptr)
+    register_own(scratch, kPeersPerScratch * kMaxLinks * 3 * kProofBytes, Access::read | Access::write);
+  return scratch;
 }
 
-RegionId Worker::register_own(OwnMemory& memory, std::size_t size, Access access, std::vector<TransportKeys>* keys) {
-  memory.reset(static_cast<std::byte*>(std::calloc(size, 1)));
-  if (memory == nullptr) return {};
-  const auto id = services_.regions.add(memory.get(), size, MemoryKind::host, access);
-  if (!id) return {};
+std::uint32_t Worker::take_scratch() {
+  if (free_scratch_.empty()) return scratch_places_++;
+  const std::uint32_t place = free_scratch_.back();
+  free_scratch_.pop_back();
+  return place;
+}
+
+void Worker::register_own(OwnMemory& memory, std::size_t size, Access access) {
+  memory.bytes.reset(static_cast<std::byte*>(std::calloc(size, 1)));
+  memory.missing = {ErrorCode::resource_exhausted, "no memory is left for the engine's own words"};
+  if (memory.bytes == nullptr) return;
+  const auto id = services_.regions.add(memory.bytes.get(), size, MemoryKind::host, access);
+  memory.missing = id.status();
+  if (!id) return;
+  memory.region = *id;
   std::vector<std::uint64_t> handles;
   for (const auto& transport : transports_) {
     transport::MemoryDescription description;
     description.id = *id;
-    description.address = memory.get();
+    description.address = memory.bytes.get();
     description.size_bytes = size;
     description.access = access;
     auto registered = transport->register_memory(description);
     handles.push_back(registered ? registered->handle : kNotRegistered);
-    if (registered && keys != nullptr && !registered->keys.empty())
-      keys->push_back({index_, std::string(transport->name()), std::move(registered->keys)});
+    memory.refused.push_back(registered.status());
+    if (registered && !registered->keys.empty())
+      memory.keys.push_back({index_, std::string(transport->name()), std::move(registered->keys)});
   }
   locals_[id->slot].handles = std::move(handles);
-  return *id;
 }
 
 Slice Worker::signal_word(std::uint32_t slot, std::uint64_t value) {
   const std::uint64_t offset = slot * sizeof value;
-  std::memcpy(signals_.get() + offset, &value, sizeof value);
-  return {signals_region_, offset, sizeof value};
+  std::memcpy(signals_.bytes.get() + offset, &value, sizeof value);
+  return {signals_.region, offset, sizeof value};
 }
 
 void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file, const MemoryAt& at) {
@@ -232,7 +241,8 @@ Description Worker::describe(RegionId id) const {
   description.size_bytes = region->size_bytes;
   description.kind = region->kind;
   description.access = region->access;
-  if (id == scratch_region_) description.keys = scratch_keys_;
+  for (const OwnMemory& scratch : scratch_)
+    if (id == scratch.region) description.keys = scratch.keys;
   return description;
 }
 

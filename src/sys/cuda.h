@@ -73,6 +73,7 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
   X(cuDeviceCanAccessPeer, (int*, Device, Device))                                            \
   X(cuDevicePrimaryCtxRetain, (Context*, Device))                                             \
   X(cuDevicePrimaryCtxRelease_v2, (Device))                                                   \
+  X(cuDevicePrimaryCtxGetState, (Device, unsigned*, int*))                                    \
   X(cuCtxPushCurrent_v2, (Context))                                                           \
   X(cuCtxPopCurrent_v2, (Context*))                                                           \
   X(cuCtxEnablePeerAccess, (Context, unsigned))                                               \

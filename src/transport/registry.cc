@@ -33,13 +33,14 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   const auto wanted = [&](std::string_view name) {
     return options.names.empty() || std::find(options.names.begin(), options.names.end(), name) != options.names.end();
   };
+  if (const Status status = check_rdma(options.rdma); !status) return status;
   std::vector<std::unique_ptr<Transport>> transports;
   if (options.loopback != nullptr && wanted("loopback"))
     transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
   if (wanted("shm"))
     transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
   if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime, options.strict_isolation));
-  if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {}));
+  if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {options.rdma, {}, {}}));
   if (wanted("tcp")) {
     TcpOptions tcp;
     const std::size_t colon = options.listen.rfind(':');
@@ -51,7 +52,8 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   }
   for (auto at = transports.begin(); at != transports.end();) {
     const Status works = (*at)->probe();
-    const bool asked_for = !options.names.empty() || (!options.interfaces.empty() && (*at)->name() == "tcp");
+    const bool asked_for = !options.names.empty() || (!options.interfaces.empty() && (*at)->name() == "tcp") ||
+                           (options.rdma != RdmaOptions() && (*at)->name() == "verbs");
     if (!works && asked_for) return works;
     at = works ? at + 1 : transports.erase(at);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "fairway/loopback.h"
+#include "fairway/options.h"
 
 #include "core/runtime.h"
 #include "transport/region_table.h"
@@ -18,6 +19,7 @@ struct RegistryOptions {
   std::string listen = "127.0.0.1:0";   // of the engine's control: lanes are accepted at the same host
   bool strict_isolation = false;        // no more of a peer's memory than its regions is reachable here
   std::vector<std::string> interfaces;  // that sockets may use; empty: all
+  RdmaOptions rdma;
 };
 
 // invalid_argument that names what is not a transport, and those that are.

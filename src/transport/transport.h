@@ -115,6 +115,9 @@ class Transport {
   // Closes the link's epoch here. Until `fenced`, slices in flight are undecided; before it, each still without an
   // event gets `failed`; after it nothing on that epoch touches this side's memory, from either direction.
   virtual void fence(LinkId link) = 0;
+  // The peer says that its end of the epoch of that name is closed, and none of that name has been up here. True: none
+  // will be. False: its link_up is on the way.
+  virtual bool never(PeerIndex, std::uint64_t) { return false; }
   virtual void reconnect(LinkId link) = 0;    // try the fenced link again -> link_up with a higher epoch, when it works
   virtual void cancel(SliceToken token) = 0;  // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner

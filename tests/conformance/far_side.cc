@@ -142,4 +142,8 @@ std::uint64_t FarSide::steps() {
   return ask(verb(Verb::steps)).take<std::uint64_t>();
 }
 
+bool FarSide::asleep() {
+  return ask(verb(Verb::asleep)).take<bool>();
+}
+
 }  // namespace fairway::conformance

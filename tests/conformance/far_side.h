@@ -33,6 +33,7 @@ class FarSide final : public Side {
   void pause(bool on) override;
   std::span<const transport::Device> devices() override { return devices_; }
   std::uint64_t steps() override;
+  bool asleep() override;
 
  private:
   Kept keep(const transport::MemoryDescription& memory) override;

@@ -27,6 +27,7 @@ enum class Verb : std::uint8_t {
   cancel,
   pause,
   steps,
+  asleep,
   end
 };
 enum class Said : std::uint8_t { answer, event, carry };

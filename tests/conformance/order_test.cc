@@ -156,7 +156,7 @@ TEST_P(Order, ASleepingSideIsWoken) {
     if (!native(world.a().can(link), Op::message)) GTEST_SKIP() << "the device has no messages";
     std::vector<std::byte> bytes(8);
     for (std::uint32_t i = 0; i < 10; ++i) {
-      world.a().rest(3 * kMillisecond);  // long past any spinning
+      ASSERT_TRUE(world.b().wait_asleep());
       const std::uint64_t before = world.b().steps();
       world.b().rest(2 * kMillisecond);
       EXPECT_LE(world.b().steps() - before, 3u) << "an idle side does not run";

@@ -62,7 +62,9 @@ bool OwnSide::prepare_sleep() {
     std::lock_guard lock(mutex_);
     if (!commands_.empty()) return false;
   }
-  return paused_ || transport_->prepare_sleep();
+  const bool may = paused_ || transport_->prepare_sleep();
+  if (may) slept_after_.store(steps_.load());
+  return may;
 }
 
 void OwnSide::record(const Event& event) {

@@ -27,6 +27,7 @@ class OwnSide : public Side, private Stepper {
   void pause(bool on) override;
   std::span<const transport::Device> devices() override { return transport_->devices(); }
   std::uint64_t steps() override { return steps_.load(); }
+  bool asleep() override { return slept_after_.load() == steps_.load() && steps_.load() != 0; }
 
  protected:
   Kept keep(const transport::MemoryDescription& memory) override;
@@ -54,8 +55,8 @@ class OwnSide : public Side, private Stepper {
   std::atomic<Task*> wakes_{nullptr};
   std::mutex mutex_;  // guards commands_
   std::deque<Command> commands_;
-  std::atomic<std::uint64_t> steps_{0};
-  bool paused_ = false;  // the worker's
+  std::atomic<std::uint64_t> steps_{0}, slept_after_{0};  // the latter: the last step before it went to sleep
+  bool paused_ = false;                                   // the worker's
 };
 
 }  // namespace fairway::conformance

@@ -85,6 +85,7 @@ class ServedSide final : public OwnSide {
       case Verb::cancel: return cancel(question.take<transport::SliceToken>());
       case Verb::pause: return pause(question.take<bool>());
       case Verb::steps: answer.put(steps()); return;
+      case Verb::asleep: answer.put(asleep()); return;
       case Verb::hear:
       case Verb::end: return;
     }

@@ -93,6 +93,15 @@ void Side::rest(Time time) {
   }
 }
 
+bool Side::wait_asleep() {
+  const Time end = after(runtime_.clock.now(), 20 * kSecond);
+  while (!asleep()) {
+    if (runtime_.clock.now() >= end) return false;
+    rest(kMillisecond / 4);
+  }
+  return true;
+}
+
 std::size_t Side::count(EventKind kind) {
   std::lock_guard lock(mutex_);
   return static_cast<std::size_t>(

@@ -82,6 +82,7 @@ class Side {
   // Whether `done(seen)` came true before the (virtual) time ran out.
   bool wait(const std::function<bool(const std::vector<Seen>&)>& done, Time most = 20 * kSecond);
   void rest(Time time);  // lets time pass
+  bool wait_asleep();    // until its worker has nothing to do and has spun enough, however late it comes to that
   std::vector<Seen> seen();
   bool wait_ended(std::size_t slices);                // so many done and failed, all told
   Seen wait_token(transport::SliceToken token);       // its event; kind exchange when none came
@@ -91,6 +92,7 @@ class Side {
   virtual std::span<const transport::Device> devices() = 0;
   const transport::Capabilities& can(const UpLink& link) { return devices()[link.device].capabilities; }
   virtual std::uint64_t steps() = 0;  // of its worker so far
+  virtual bool asleep() = 0;          // it has nothing to do and has spun enough
 
  protected:
   // The verbs behind remember() and import(), without a buffer of the test's. With the last copy of `held` the region

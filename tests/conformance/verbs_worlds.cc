@@ -8,8 +8,8 @@
 #include "transport/verbs/library.h"
 #include "transport/verbs/verbs.h"
 
-// Two sides in one process on the RDMA devices of this machine: soft-RoCE in a guest, or NICs. Without two devices
-// there are no such worlds. What stands between the transport and libibverbs knows the queue pairs, and can break one.
+// Two sides in one process on the RDMA devices of this machine: soft-RoCE in a guest, or NICs. What stands between the
+// transport and libibverbs knows the queue pairs, and can break one.
 namespace fairway::conformance {
 namespace {
 
@@ -70,7 +70,7 @@ std::vector<std::string> usable_devices() {
   transport::RegionTable regions(1);
   std::erase_if(names, [&](const std::string& name) {
     transport::VerbsOptions options;
-    options.devices = {name};
+    options.rdma.devices = {name};
     return !transport::make_verbs_transport(regions, runtime, options)->probe();
   });
   return names;
@@ -98,9 +98,9 @@ class VerbsWorld final : public World {
     library->query_device = &query_device;
     const auto maker = [&](std::size_t device) {
       transport::VerbsOptions options;
-      options.devices = {devices()[device]};
-      if (setting.both_devices) options.devices.push_back(devices()[1 - device]);
-      options.lanes = setting.lanes;
+      options.rdma.devices = {devices()[device]};
+      if (setting.both_devices) options.rdma.devices.push_back(devices()[1 - device]);
+      options.rdma.queue_pairs = setting.lanes;
       options.read_back = setting.read_back;
       options.library = library;
       return [options](transport::RegionTable& regions, Runtime& runtime) {
@@ -135,15 +135,15 @@ class VerbsWorld final : public World {
 };
 
 Kind kind(const char* name, const Setting& setting) {
-  return {name, 1, [=](std::uint64_t) { return std::make_unique<VerbsWorld>(setting); }};
+  const auto why_not = [] { return std::string(devices().size() < 2 ? "there are no two RDMA devices here" : ""); };
+  return {name, 1, [=](std::uint64_t) { return std::make_unique<VerbsWorld>(setting); }, why_not};
 }
 
 }  // namespace
 
-std::vector<Kind> verbs_kinds() {
-  if (devices().size() < 2) return {};
+std::vector<Kind> all_kinds() {
   return {kind("verbs", {}), kind("verbs_two_ports", {true, 1, false, false}),
-          kind("verbs_read_back", {false, 2, true, false}), kind("verbs_atomics", {false, 1, false, true})};
+          kind("verbs_as_of_hardware", {false, 2, true, true})};
 }
 
 }  // namespace fairway::conformance

@@ -53,7 +53,7 @@ MUTANTS = [
            "if (t.phase == Phase::moving && t.needs_flush)", "if (false)", "Visible.*"),
     Mutant("a failed transfer says that no more will show while it may", COMPLETION, "  t.in_doubt |= t.needs_flush;\n", ""),
     Mutant("the proof looks before it is visible", PROOF,
-           "  (void)worker_.transport_at(link.transport).flush(worker_.local_handle(worker_.scratch_region(), link.transport));\n",
+           "  (void)worker_.transport_at(link.transport).flush(worker_.local_handle(scratch.region, link.transport));\n",
            ""),
     Mutant("after is ignored", TRANSFERS,
            "if (first && worker_.wait_for(first, slot, first_failed))", "if (false && worker_.wait_for(first, slot, first_failed))",

@@ -29,9 +29,9 @@ __attribute__((no_sanitize("thread"))) std::string compare(std::span<const std::
 }
 
 // Answers questions until the test is gone.
-void serve(ChildProcess::Line& line, const Host& host, const EngineOptions& options) {
+void serve(ChildProcess::Line& line, const EngineOptions& options, const std::function<void()>& enter) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // also when the test crashes
-  host.enter();
+  enter();
   auto engine = Engine::open(options);
   if (!engine) return line.write("failed " + engine.status().to_string());
   constexpr std::uint64_t kAll = kBytes + 2 * kGuard;
@@ -73,8 +73,10 @@ EngineOptions options_of(const std::string& name, const std::string& listen, std
   return options;
 }
 
-Far::Far(const Host& host, const EngineOptions& options)
-    : process_([&](ChildProcess::Line& line) { serve(line, host, options); }) {
+Far::Far(const Host& host, const EngineOptions& options) : Far(options, [&host] { host.enter(); }) {}
+
+Far::Far(const EngineOptions& options, const std::function<void()>& first)
+    : process_([&](ChildProcess::Line& line) { serve(line, options, first); }) {
   const std::string said = process_.read();
   (said.find("failed ") == 0 || said.empty() ? failure : address) = said.empty() ? "failed silently" : said;
 }

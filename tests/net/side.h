@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,12 +32,17 @@ class Far {
  public:
   // Starts it; to be called while the test has one thread. `address` is empty, and `failure` says why, when it did not.
   Far(const Host& host, const EngineOptions& options);
+  // On this host, and as `first` has made its process.
+  explicit Far(
+      const EngineOptions& options, const std::function<void()>& first = [] {});
 
   // Empty when the region holds pattern(seed) in [0, length) and its surroundings are what they were.
   std::string check(std::uint64_t seed, std::uint64_t length);
   std::string check_surroundings() { return check(0, 0); }
   bool counted(std::uint32_t immediate, std::uint64_t at_least);
   std::string ask(const std::string& question);
+  void signal(int number) const { process_.signal(number); }
+  void kill() { process_.kill(); }
 
   std::string address;
   std::string failure;

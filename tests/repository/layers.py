@@ -30,6 +30,8 @@ ALLOWED = {
     "tools/topo": ["core", "sys", "topology", "predict", "render"],
     "tools/bench": ["core", "sys"],
     "tools/predict": ["topology", "predict", "render"],
+    # It loads the plugin as NCCL does, by the plugin's declarations of NCCL's tables.
+    "tools/nccl": ["nccl_net"],
     "bench": [],
     "examples": [],
 }
@@ -50,7 +52,7 @@ def home(path):
     if parts[0] == "src":
         return "/".join(parts[:2]), parts[1]
     if parts[0] == "plugins":
-        return "plugins/*", None
+        return "plugins/*", parts[1]
     command = f"{parts[0]}/{path.stem.split('_')[0]}"
     return command if command in ALLOWED else parts[0], None
 

@@ -38,6 +38,13 @@ Result<sys::cuda::Context> Devices::use(int device) {
   return one.context;
 }
 
+bool Devices::works_on(int device) const {
+  unsigned flags = 0;
+  int active = 0;
+  return (*driver_)->cuDevicePrimaryCtxGetState(all_[static_cast<std::size_t>(device)].handle, &flags, &active) == 0 &&
+         active != 0;
+}
+
 Status Devices::reach(int device, int other) {
   if (device == other) return {};
   const auto from = use(device);

@@ -29,6 +29,7 @@ class Devices {
   const std::string& name(int device) const { return all_[static_cast<std::size_t>(device)].name; }
   const std::string& bus_id(int device) const { return all_[static_cast<std::size_t>(device)].bus_id; }
   std::optional<int> find(const sys::cuda::Uuid& uuid) const;  // nothing: hidden from this process, or another host's
+  bool works_on(int device) const;                             // this process has a context there, ours or its own
   // Its context; the first use may take a second, so not on a data path.
   Result<sys::cuda::Context> use(int device);
   // From `device`'s engines to `other`'s memory. Ok also when it was so before.

@@ -36,8 +36,13 @@ Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& m
     const std::lock_guard lock(mutex_);
     hosts_[handle_of(memory.id)] = {memory.address, memory.size_bytes};
   }
-  if (memory.kind != MemoryKind::device) return std::optional<host::Mover::Lent>();
+  if (memory.kind == MemoryKind::host || memory.kind == MemoryKind::managed) return std::optional<host::Mover::Lent>();
   const Pointer pointer = look_at(devices_->driver(), memory.address);
+  if (memory.kind == MemoryKind::pinned) {
+    const std::lock_guard lock(mutex_);
+    pinned_[handle_of(memory.id)] = pointer.device;
+    return std::optional<host::Mover::Lent>();
+  }
   if (pointer.kind != MemoryKind::device)
     return Status(ErrorCode::invalid_argument, "cuda: that address is not in a GPU's memory");
   const auto begin = reinterpret_cast<std::uint64_t>(memory.address);
@@ -99,6 +104,7 @@ Status Lender::make(const Pointer& pointer, Allocation& out) {
 void Lender::take_back(RegionId region) {
   const std::lock_guard lock(mutex_);
   hosts_.erase(handle_of(region));
+  pinned_.erase(handle_of(region));
   const auto found = regions_.find(handle_of(region));
   if (found == regions_.end()) return;
   const auto allocation = allocations_.find(found->second.allocation);
@@ -116,6 +122,12 @@ int Lender::device_of(RegionId region) const {
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(handle_of(region));
   return found == regions_.end() ? -1 : found->second.device;
+}
+
+int Lender::pinned_by(RegionId region) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pinned_.find(handle_of(region));
+  return found == pinned_.end() ? -1 : found->second;
 }
 
 }  // namespace fairway::transport::cuda

@@ -34,6 +34,7 @@ class Lender {
   // Of host memory that is not pinned; nothing: it is, or is no region's.
   std::optional<std::span<std::byte>> host(RegionId region) const;
   int device_of(RegionId region) const;  // -1: not in a device's memory
+  int pinned_by(RegionId region) const;  // the device in whose context that was done; -1: not pinned by the user
 
  private:
   struct Allocation {
@@ -52,6 +53,7 @@ class Lender {
   mutable std::mutex mutex_;  // guards all below
   std::unordered_map<std::uint64_t, Place> regions_;
   std::unordered_map<std::uint64_t, std::span<std::byte>> hosts_;
+  std::unordered_map<std::uint64_t, int> pinned_;
   std::unordered_map<std::uint64_t, Allocation> allocations_;
 };
 

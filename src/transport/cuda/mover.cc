@@ -56,6 +56,15 @@ std::uint8_t CudaMover::memory_kinds() const {
          1 << static_cast<unsigned>(MemoryKind::managed);
 }
 
+// A device's queues and the ways to its peers are opened as soon as anything is known of them: that may wait for
+// running kernels, and the kernel that runs when the first slice comes may be waiting for that slice.
+Result<std::optional<host::Mover::Lent>> CudaMover::lend(const MemoryDescription& memory) {
+  auto lent = lender_.lend(memory);
+  const int device = std::max(lender_.device_of(memory.id), lender_.pinned_by(memory.id));
+  if (lent && device >= 0) make_queues(device);
+  return lent;
+}
+
 void CudaMover::take_back(RegionId region) {
   lender_.take_back(region);
   if (pins_.knows(handle_of(region))) pins_.drop(handle_of(region), [this] { task_->wake(); });
@@ -99,7 +108,21 @@ std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte>
                                          [this](cuda::Foreign* ends) { janitor_.post([ends] { delete ends; }); });
   std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
   foreigns_.push_back(foreign);
+  open_views(foreign);
   return foreign;
+}
+
+std::shared_ptr<Foreign> CudaMover::held(const Mover::Foreign& foreign) const {
+  for (const auto& each : foreigns_)
+    if (auto found = each.lock(); found.get() == &foreign) return found;
+  return nullptr;
+}
+
+void CudaMover::open_views(const std::shared_ptr<cuda::Foreign>& foreign) {
+  if (foreign->wants_file()) return;
+  for (int device = 0; device < devices_->count(); ++device)
+    if (ready_[static_cast<std::size_t>(device)].state.load(std::memory_order_acquire) == State::ready)
+      open_view(foreign, device);
 }
 
 bool CudaMover::wants_file(const Mover::Foreign& foreign) const {
@@ -108,23 +131,39 @@ bool CudaMover::wants_file(const Mover::Foreign& foreign) const {
 
 void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) {
   static_cast<cuda::Foreign&>(foreign).give(std::move(file), why_none);
+  if (const auto mine = held(foreign)) open_views(mine);
 }
 
-// The device that copies: the local memory's own, else the peer's where it is seen here.
+// The device that copies: the local memory's own. Between host memory and a GPU's the peer's, if this process works on
+// that one too, else the one for which the memory was pinned, else one that this process works on: a second process on
+// a GPU takes turns of milliseconds with the first.
+int CudaMover::copier(RegionId local, const cuda::Foreign* remote) const {
+  if (const int own = lender_.device_of(local); own >= 0) return own;
+  const int theirs = remote == nullptr ? -1 : devices_->find(remote->handle().device).value_or(-1);
+  const auto works_on = [this](int device) {
+    return ready_[static_cast<std::size_t>(device)].state.load(std::memory_order_acquire) == State::ready ||
+           devices_->works_on(device);
+  };
+  if (theirs >= 0 && works_on(theirs)) return theirs;
+  if (const int pinned = lender_.pinned_by(local); pinned >= 0) return pinned;
+  for (int device = 0; device < devices_->count(); ++device)
+    if (works_on(device)) return device;
+  return std::max(theirs, 0);
+}
+
 host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out,
                                        std::string& why) {
   auto* remote = static_cast<cuda::Foreign*>(foreign);
   const int own = lender_.device_of(local);
-  int device = own;
+  const int device = copier(local, remote);
   if (own < 0 && bytes >= kPinFrom)
     if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size());
-  if (own < 0) device = remote == nullptr ? 0 : devices_->find(remote->handle().device).value_or(0);
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
   out.most_copied = out.most_queued / 4;
   Device& ready = ready_[static_cast<std::size_t>(device)];
   switch (ready.state.load(std::memory_order_acquire)) {
-    case State::unopened: open_device(device); return Readiness::opening;
+    case State::unopened: janitor_.post([this, device] { make_queues(device); }); [[fallthrough]];
     case State::opening: return Readiness::opening;
     case State::refused: why = ready.why; return Readiness::refused;
     case State::ready: break;
@@ -132,10 +171,7 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   if (remote == nullptr) return Readiness::ready;
   cuda::Foreign::View& view = remote->view(device);
   switch (view.state.load(std::memory_order_acquire)) {
-    case State::unopened:
-      for (const auto& each : foreigns_)
-        if (const auto held = each.lock(); held.get() == remote) open_view(held, device);
-      return Readiness::opening;
+    case State::unopened: open_view(held(*remote), device); [[fallthrough]];
     case State::opening: return Readiness::opening;
     case State::refused: why = "the peer's GPU memory is not reached: " + view.why; return Readiness::refused;
     case State::ready: break;
@@ -145,22 +181,21 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   return Readiness::ready;
 }
 
-void CudaMover::open_device(int device) {
-  ready_[static_cast<std::size_t>(device)].state.store(State::opening, std::memory_order_relaxed);
-  janitor_.post([this, device] {
-    Device& ready = ready_[static_cast<std::size_t>(device)];
-    if (const auto context = devices_->use(device)) {
-      const Current current(devices_->driver(), *context);
-      gates_->prepare();
-    }
-    auto queues = Queues::make(*devices_, device);
-    if (queues)
-      ready.queues = std::move(*queues);
-    else
-      ready.why = queues.status().message();
-    ready.state.store(queues ? State::ready : State::refused, std::memory_order_release);
-    task_->wake();
-  });
+void CudaMover::make_queues(int device) {
+  Device& ready = ready_[static_cast<std::size_t>(device)];
+  State none = State::unopened;
+  if (!ready.state.compare_exchange_strong(none, State::opening, std::memory_order_acq_rel)) return;
+  if (const auto context = devices_->use(device)) {
+    const Current current(devices_->driver(), *context);
+    gates_->prepare();
+  }
+  auto queues = Queues::make(*devices_, device);
+  if (queues)
+    ready.queues = std::move(*queues);
+  else
+    ready.why = queues.status().message();
+  ready.state.store(queues ? State::ready : State::refused, std::memory_order_release);
+  task_->wake();
 }
 
 void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device) {

@@ -24,7 +24,7 @@ class CudaMover final : public host::Mover {
   std::uint8_t memory_kinds() const override;
   std::optional<MemoryPlace> place_of(const void* address) const override;
   MemoryPlace place_of(const Mover::Foreign& foreign) const override;
-  Result<std::optional<Lent>> lend(const MemoryDescription& memory) override { return lender_.lend(memory); }
+  Result<std::optional<Lent>> lend(const MemoryDescription& memory) override;
   void take_back(RegionId region) override;
   void close() override;
   bool taken_back(RegionId region) const override;
@@ -46,13 +46,16 @@ class CudaMover final : public host::Mover {
   Readiness look(const Ticket& ticket, std::string& why) override;
 
  private:
-  struct Device {  // its queues, made by the janitor
+  struct Device {  // its queues
     std::atomic<cuda::Foreign::State> state{cuda::Foreign::State::unopened};
     std::unique_ptr<Queues> queues;
     std::string why;
   };
-  void open_device(int device);
+  int copier(RegionId local, const cuda::Foreign* remote) const;
+  void make_queues(int device);  // any thread; once
+  void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
   void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
+  std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;
 
   std::shared_ptr<Devices> devices_;
   Lender lender_;

@@ -126,7 +126,7 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
   link.state = LinkState::waiting;
   link.peer = peer_index;
   link.index = index;
-  link.attempt = link.held_attempt = 0;
+  link.attempt = link.held_attempt = link.too_late = 0;
   link.was_up = false;
   peer.slots[index] = slot;
   return slot;
@@ -221,7 +221,7 @@ bool TcpTransport::meet(Stranger& stranger, Time now) {
     const std::uint32_t slot =
         peer.slots[hello->lane] == kNoSlot ? make_link(index, peer, hello->lane) : peer.slots[hello->lane];
     Link& link = links_[slot];
-    if (hello->attempt <= std::max(link.attempt, link.held_attempt)) return true;
+    if (hello->attempt <= std::max({link.attempt, link.held_attempt, link.too_late})) return true;
     if (link.state == LinkState::waiting) {
       welcome(link, std::move(stranger.channel), hello->attempt);
     } else {  // the peer fenced and dials first: reconnect() here takes it
@@ -270,6 +270,32 @@ void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std:
   event.peer = link.peer;
   event.device = link.device;
   event.value = static_cast<std::uint64_t>(link.attempt) << 16 | link.index;
+}
+
+// The acceptor's end is up once it has answered; what became of the answer it does not know.
+bool TcpTransport::never(PeerIndex index, std::uint64_t name) {
+  const auto found = peers_.find(index);
+  const auto lane = static_cast<std::uint16_t>(name);
+  const auto attempt = static_cast<std::uint32_t>(name >> 16);
+  if (found == peers_.end() || lane >= found->second.slots.size()) return true;
+  Peer& peer = found->second;
+  if (peer.slots[lane] == kNoSlot) {
+    if (peer.role == Role::initiator) return true;
+    make_link(index, peer, lane);
+  }
+  Link& link = links_[peer.slots[lane]];
+  if (peer.role == Role::acceptor) {
+    if (attempt == link.attempt) return false;
+    link.too_late = std::max(link.too_late, attempt);  // should it still come
+    if (link.held_attempt != 0 && link.held_attempt <= attempt) {
+      link.held_attempt = 0;
+      link.channel.reset();
+    }
+    return true;
+  }
+  if (attempt != link.attempt) return true;
+  if (link.state == LinkState::dialing) dial_failed(link, {ErrorCode::link_failed, "the peer closed its end"});
+  return link.state == LinkState::pausing || link.state == LinkState::fenced;
 }
 
 void TcpTransport::reconnect(LinkId id) {

@@ -9,7 +9,20 @@ namespace fairway::transport::tcp {
 namespace {
 
 constexpr std::uint32_t kHelloMagic = 0x31'50'54'46;    // "FTP1"
+constexpr std::size_t kSumAt = 2;                       // in a header
 constexpr std::uint32_t kWelcomeMagic = 0x31'57'54'46;  // "FTW1"
+
+// CRC-16 with the polynomial of ITU-T V.41: of so few bytes it notices any three changed bits, which a part of CRC-32C
+// does not.
+constexpr auto kCrc16 = [] {
+  std::array<std::uint16_t, 256> table{};
+  for (std::uint32_t i = 0; i < table.size(); ++i) {
+    std::uint32_t value = i << 8;
+    for (int bit = 0; bit < 8; ++bit) value = (value & 0x8000) != 0 ? value << 1 ^ 0x1021 : value << 1;
+    table[i] = static_cast<std::uint16_t>(value);
+  }
+  return table;
+}();
 
 Status wrong(const char* what) {
   return {ErrorCode::protocol_error, std::string("tcp: the peer sent ") + what};
@@ -30,6 +43,14 @@ std::uint64_t Header::payload_bytes() const {
   return 0;
 }
 
+std::uint16_t sum_of(std::span<const std::byte, kHeaderBytes> bytes) {
+  std::uint16_t sum = 0xffff;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (i != kSumAt && i != kSumAt + 1)
+      sum = static_cast<std::uint16_t>(sum << 8 ^ kCrc16[sum >> 8 ^ std::to_integer<std::uint16_t>(bytes[i])]);
+  return sum;
+}
+
 std::array<std::byte, kHeaderBytes> encode(const Header& header) {
   std::array<std::byte, kHeaderBytes> bytes;
   ByteWriter(bytes)
@@ -43,6 +64,7 @@ std::array<std::byte, kHeaderBytes> encode(const Header& header) {
       .put(header.length)
       .put(header.immediate)
       .put(header.count);
+  ByteWriter(std::span(bytes).subspan(kSumAt)).put(sum_of(bytes));
   return bytes;
 }
 
@@ -52,7 +74,7 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   const auto type = reader.get<std::uint8_t>();
   header.type = static_cast<FrameType>(type);
   header.flags = reader.get<std::uint8_t>();
-  const auto reserved = reader.get<std::uint16_t>();
+  const auto sum = reader.get<std::uint16_t>();
   header.token = reader.get<std::uint32_t>();
   header.region.slot = reader.get<std::uint32_t>();
   header.region.generation = reader.get<std::uint32_t>();
@@ -60,10 +82,10 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   header.length = reader.get<std::uint64_t>();
   header.immediate = reader.get<std::uint32_t>();
   header.count = reader.get<std::uint32_t>();
+  if (sum != sum_of(bytes)) return wrong("a frame whose header was changed on the way");
   if (type < static_cast<std::uint8_t>(FrameType::write) || type > static_cast<std::uint8_t>(FrameType::data))
     return wrong("a frame of unknown type");
-  if (reserved != 0 || (header.flags & ~(Header::kImmediate | Header::kTable)) != 0)
-    return wrong("a frame with unknown flags");
+  if ((header.flags & ~(Header::kImmediate | Header::kTable)) != 0) return wrong("a frame with unknown flags");
   const bool moves = header.type == FrameType::write || header.type == FrameType::read;
   if ((header.has(Header::kImmediate) && header.type != FrameType::write) || (header.has(Header::kTable) && !moves))
     return wrong("a frame with flags of another type");

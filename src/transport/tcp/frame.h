@@ -13,7 +13,7 @@
 // bytes.
 namespace fairway::transport::tcp {
 
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 inline constexpr std::size_t kHeaderBytes = 40;
 inline constexpr std::size_t kHelloBytes = 64;
 inline constexpr std::size_t kWelcomeBytes = 16;
@@ -38,11 +38,11 @@ struct Header {
 
   FrameType type = FrameType::write;
   std::uint8_t flags = 0;
-  std::uint32_t token = 0;  // the initiator's, given back in done and data
-  RegionId region;          // at the target
-  std::uint64_t offset = 0;
+  std::uint32_t token = 0;      // the initiator's, given back in done and data
+  RegionId region;              // at the target
+  std::uint64_t offset = 0;     // with kTable: the table's CRC-32C
   std::uint64_t length = 0;     // of one block
-  std::uint32_t immediate = 0;  // done: an ErrorCode
+  std::uint32_t immediate = 0;  // done: an ErrorCode; message, fetch_add, compare_swap: the payload's CRC-32C
   std::uint32_t count = 1;      // blocks
 
   [[nodiscard]] bool has(std::uint8_t flag) const { return (flags & flag) != 0; }
@@ -53,6 +53,8 @@ struct Header {
 };
 
 std::array<std::byte, kHeaderBytes> encode(const Header& header);
+// A header's own sum, which lies in it: of all else in it.
+std::uint16_t sum_of(std::span<const std::byte, kHeaderBytes> bytes);
 // protocol_error that says which field, for anything that encode() cannot have written.
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
 

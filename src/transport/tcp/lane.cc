@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/bytes.h"
+#include "core/crc32c.h"
 
 // Slices come in by post(), are flights until the peer has answered, and end in one event each.
 namespace fairway::transport::tcp {
@@ -91,6 +92,9 @@ void Lane::build(Flight& flight, std::uint16_t index) {
     flight.bytes.resize(16);
     ByteWriter(flight.bytes).put(slice.operand).put(slice.expected);
   }
+  // What decides about other bytes has a sum.
+  if (header.has(Header::kTable)) header.offset = crc32c(0, std::as_bytes(std::span(flight.table)));
+  if (!flight.bytes.empty()) header.immediate = crc32c(0, flight.bytes);
   flight.head = encode(header);
 }
 

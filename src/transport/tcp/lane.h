@@ -110,6 +110,7 @@ class Lane {
   void begin_frame();
   void end_frame();
   // Where payload byte `at` goes, and how many can follow it there; empty: nowhere.
+  bool table_is_right();
   std::span<std::byte> place(std::uint64_t at);
   void serve_read();
   void serve_atomic();
@@ -151,6 +152,7 @@ class Lane {
   std::uint64_t frame_applied_ = 0;  // bytes of a write that were given a place
   std::uint16_t frame_flight_ = 0;   // of data
   std::vector<std::uint64_t> frame_table_;
+  bool table_checked_ = false;
   std::vector<std::byte> frame_bytes_;  // a message, an atomic's operands
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/bytes.h"
+#include "core/crc32c.h"
 #include "transport/atomic.h"
 #include "transport/tcp/lane.h"
 
@@ -71,6 +72,7 @@ bool Lane::receive_directly(std::uint64_t& budget) {
     pieces[count++] = piece;
     wanted += piece.size();
   }
+  if (broken_) return false;
   const auto got = channel_->receive_pieces(std::span(pieces).first(count));
   if (!got) {
     fail(got.status());
@@ -117,8 +119,9 @@ void Lane::begin_frame() {
   payload_at_ = 0;
   in_payload_ = true;
   frame_table_.resize(frame_.has(Header::kTable) ? frame_.count : 0);
-  if (frame_.type == FrameType::message) frame_bytes_.resize(frame_.length);
-  if (frame_.type == FrameType::fetch_add || frame_.type == FrameType::compare_swap) frame_bytes_.resize(16);
+  table_checked_ = !frame_.has(Header::kTable);
+  const bool atomic = frame_.type == FrameType::fetch_add || frame_.type == FrameType::compare_swap;
+  frame_bytes_.resize(atomic ? 16 : frame_.type == FrameType::message ? frame_.length : 0);
   if (frame_.type == FrameType::data) {
     const Flight* flight = find(frame_.token);
     if (flight == nullptr || flight->command.slice.op != Op::read || frame_.length != flight->header.block_bytes())
@@ -128,12 +131,22 @@ void Lane::begin_frame() {
   if (payload_ == 0) end_frame();
 }
 
+// Once all of it is here. False: it was changed on the way, and the lane is broken.
+bool Lane::table_is_right() {
+  if (table_checked_) return true;
+  if (crc32c(0, std::as_bytes(std::span(frame_table_))) != frame_.offset) {
+    fail({ErrorCode::protocol_error, "tcp: the peer sent a block table that was changed on the way"});
+    return false;
+  }
+  return table_checked_ = true;
+}
+
 std::span<std::byte> Lane::place(std::uint64_t at) {
   switch (frame_.type) {
     case FrameType::write:
     case FrameType::read: {
       if (at < frame_.table_bytes()) return std::as_writable_bytes(std::span(frame_table_)).subspan(at);
-      if (frame_code_ != ErrorCode::ok) return {};
+      if (frame_code_ != ErrorCode::ok || !table_is_right()) return {};
       at -= frame_.table_bytes();
       const std::uint64_t block = at / frame_.length;
       const std::uint64_t within = at % frame_.length;
@@ -159,6 +172,9 @@ std::span<std::byte> Lane::place(std::uint64_t at) {
 
 void Lane::end_frame() {
   in_payload_ = false;
+  if (!table_is_right()) return;
+  if (!frame_bytes_.empty() && crc32c(0, frame_bytes_) != frame_.immediate)
+    return fail({ErrorCode::protocol_error, "tcp: the peer sent a message that was changed on the way"});
   Header answer;
   answer.type = FrameType::done;
   answer.token = frame_.token;

@@ -42,6 +42,7 @@ class TcpTransport final : public Transport {
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override { return timer_; }
   void fence(LinkId link) override;
+  bool never(PeerIndex peer, std::uint64_t name) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
   std::string way(std::uint64_t remote_handle) const override;
@@ -64,6 +65,7 @@ class TcpTransport final : public Transport {
     std::array<std::byte, kHelloBytes> bytes{};  // said or heard, of the hello or the welcome
     std::size_t said = 0, heard = 0;
     std::uint32_t held_attempt = 0;
+    std::uint32_t too_late = 0;  // at the acceptor: up to this attempt, none is taken
     bool was_up = false;
     Time deadline = kNever;
   };

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "transport/verbs/verbs.h"
+
 namespace fairway::transport::verbs {
 namespace {
 
@@ -120,4 +122,36 @@ std::string text_of(const PortAddress& address) {
   return text;
 }
 
+std::string text_of(std::span<const GidEntry> entries) {
+  std::string text;
+  for (const GidEntry& each : entries)
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", each.index,
+                        text_of({each.type == kInfiniband ? Fabric::infiniband : Fabric::roce, each.gid, 0, 1}),
+                        each.type == 1 ? " (RoCE v1)" : "");
+  return text.empty() ? "none" : text;
+}
+
 }  // namespace fairway::transport::verbs
+
+namespace fairway::transport {
+
+Status check_rdma(const RdmaOptions& options) {
+  const auto within = [](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
+    return value >= least && value <= most
+               ? Status()
+               : Status(ErrorCode::invalid_argument,
+                        fmt::format("EngineOptions::rdma.{} is {}: it is {} to {}", name, value, least, most));
+  };
+  for (const std::string& name : options.devices)
+    if (name.empty()) return {ErrorCode::invalid_argument, "EngineOptions::rdma.devices has an empty name"};
+  for (const Status& status :
+       {within("gid_index", options.gid_index, -1, 255),
+        within("queue_pairs", options.queue_pairs, 0, verbs::kMaxQueuePairs),
+        within("service_level", options.service_level, 0, 15), within("traffic_class", options.traffic_class, 0, 255),
+        within("hop_limit", options.hop_limit, 1, 255), within("timeout", options.timeout, 1, 31),
+        within("retries", options.retries, 1, 7), within("partition", options.partition, 0, 0xffff)})
+    if (!status) return status;
+  return {};
+}
+
+}  // namespace fairway::transport

@@ -13,7 +13,8 @@
 // one is. Pure.
 namespace fairway::transport::verbs {
 
-inline constexpr std::size_t kMaxPorts = 16;  // of one side
+inline constexpr std::size_t kMaxPorts = 16;         // of one side
+inline constexpr std::uint32_t kMaxQueuePairs = 32;  // to one port, and of all links to a peer together
 
 using Gid = std::array<std::byte, 16>;
 
@@ -25,11 +26,15 @@ struct GidEntry {
   std::uint32_t type = 0;  // as abi::Gid has it
 };
 
+// "0 fe80:..., 1 10.0.0.1", for people.
+std::string text_of(std::span<const GidEntry> entries);
+
 // Where a port can be reached; what the two sides tell each other.
 struct PortAddress {
   Fabric fabric = Fabric::roce;
   Gid gid{};
-  std::uint16_t lid = 0;  // InfiniBand
+  std::uint16_t lid = 0;         // InfiniBand
+  std::uint8_t queue_pairs = 1;  // that this side wants to each port of a peer
   bool operator==(const PortAddress&) const = default;
 };
 

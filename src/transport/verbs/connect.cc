@@ -9,6 +9,7 @@ namespace fairway::transport::verbs {
 namespace {
 
 constexpr Time kOpenWithin = 5 * kSecond;
+constexpr Time kFirstPause = 10 * kMillisecond, kLastPause = 200 * kMillisecond;  // between attempts
 
 }  // namespace
 
@@ -70,10 +71,10 @@ void VerbsTransport::plan(PeerIndex index, Peer& peer, const Handshake& hello) {
                      true);
   Handshake message;
   message.kind = Handshake::Kind::plan;
-  const auto most = static_cast<std::uint16_t>(kMaxLinksPerPeer / pairs.size());
-  const std::uint16_t lanes = std::clamp<std::uint16_t>(options_.lanes, 1, most);
+  const std::size_t most = kMaxLinksPerPeer / pairs.size();
   for (const auto& [our, their] : pairs)
-    for (std::uint16_t i = 0; i < lanes; ++i) {
+    for (std::size_t i = 0;
+         i < std::min<std::size_t>(most, std::max(ours[our].queue_pairs, hello.ports[their].queue_pairs)); ++i) {
       message.links.push_back({their, our, ours[our]});
       add_link(index, peer, our, their, hello.ports[their]);
     }
@@ -101,6 +102,7 @@ void VerbsTransport::add_link(PeerIndex peer_index, Peer& peer, std::uint8_t por
   link.peer = peer_index;
   link.index = static_cast<std::uint16_t>(peer.slots.size());
   link.attempt = link.held_attempt = 0;
+  link.pause = 0;
   link.port = port;
   link.peer_port = peer_port;
   link.address = address;
@@ -125,6 +127,7 @@ Status VerbsTransport::make_lane(Link& link) {
 void VerbsTransport::open(Link& link) {
   if (link.attempt + 1 >= kMaxAttempts) return;
   ++link.attempt;
+  link.again_at = kNever;
   link.state = LinkState::opening;
   if (const Status made = make_lane(link); !made) return open_failed(link, made);
   link.deadline = after(runtime_.clock.now(), kOpenWithin);
@@ -166,6 +169,7 @@ void VerbsTransport::link_is_up(Link& link) {
   ++link.id.epoch;
   link.state = LinkState::up;
   link.deadline = kNever;
+  link.pause = 0;
   up_.push_back(link.id.slot);
   peers_[link.peer].was_up = true;
   Event& event = inbox_.add(EventKind::link_up);
@@ -189,20 +193,25 @@ void VerbsTransport::hear_closed(Link& link, const Handshake& message) {
   }
 }
 
-// The others may still come. Without any, the peer is told why; a link that was lost waits for the next reconnect().
+// The others may still come. Without any, the peer is told why. While there is hope the initiator tries again and
+// again: a port that is down says nothing to the peer when it is up again.
 void VerbsTransport::open_failed(Link& link, const Status& why) {
   link.lane.reset();
   link.deadline = kNever;
   Peer& peer = peers_[link.peer];
   peer.reason = why.message();
   link.state = peer.role == Role::acceptor ? LinkState::waiting : LinkState::fenced;
-  say(link, Handshake::Kind::closed);
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
                       const Link& other = links_[slot];
                       return other.state == LinkState::opening || other.state == LinkState::accepted ||
                              (other.state != LinkState::free && other.attempt == 0);
                     });
-  if (!hope) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+  if (!hope) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+  say(link, Handshake::Kind::closed);
+  if (peer.role == Role::acceptor) return;
+  link.pause = std::clamp(2 * link.pause, kFirstPause, kLastPause);
+  link.again_at = after(runtime_.clock.now(), link.pause);
+  timer_ = std::min(timer_, link.again_at);
 }
 
 void VerbsTransport::reconnect(LinkId id) {
@@ -218,11 +227,10 @@ void VerbsTransport::reconnect(LinkId id) {
 void VerbsTransport::look_at_deadlines(Time now) {
   timer_ = kNever;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: one that fails may end its peer
-    if (links_[i].deadline == kNever) continue;
     if (now >= links_[i].deadline)
       open_failed(links_[i], {ErrorCode::timed_out, "verbs: the peer did not answer within 5 s"});
-    else
-      timer_ = std::min(timer_, links_[i].deadline);
+    if (now >= links_[i].again_at) open(links_[i]);
+    timer_ = std::min({timer_, links_[i].deadline, links_[i].again_at});
   }
 }
 
@@ -255,7 +263,7 @@ void VerbsTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool 
   bool a_link_tells = false;
   for (const std::uint32_t slot : peer.slots) {
     Link& link = links_[slot];
-    link.deadline = kNever;
+    link.deadline = link.again_at = kNever;
     if (link.state == LinkState::up) {
       a_link_tells = true;
       link.lane->fail(status);
@@ -279,7 +287,7 @@ void VerbsTransport::disconnect(PeerIndex index) {
     fence(link.id);
     link.lane.reset();
     link.state = LinkState::free;
-    link.deadline = kNever;
+    link.deadline = link.again_at = kNever;
     std::erase(up_, slot);
   }
   imports_.release_all(index);

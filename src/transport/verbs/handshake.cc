@@ -11,7 +11,10 @@ constexpr std::size_t kMaxText = 256;
 constexpr std::uint32_t kNumbers = 1 << 24;  // of queue pairs and packets
 
 void put(ByteWriter& writer, const PortAddress& address) {
-  writer.put(static_cast<std::uint8_t>(address.fabric)).put(address.lid).put_bytes(address.gid);
+  writer.put(static_cast<std::uint8_t>(address.fabric))
+      .put(address.queue_pairs)
+      .put(address.lid)
+      .put_bytes(address.gid);
 }
 
 void put(ByteWriter& writer, const Endpoint& endpoint) {
@@ -27,11 +30,14 @@ void put(ByteWriter& writer, const Endpoint& endpoint) {
 // What is wrong with it; null: nothing.
 const char* get(ByteReader& reader, PortAddress& address) {
   address.fabric = static_cast<Fabric>(reader.get<std::uint8_t>());
+  address.queue_pairs = reader.get<std::uint8_t>();
   address.lid = reader.get<std::uint16_t>();
   const auto gid = reader.get_bytes(address.gid.size());
   std::copy(gid.begin(), gid.end(), address.gid.begin());
   const bool known = address.fabric == Fabric::infiniband || address.fabric == Fabric::roce;
-  return known || !reader.ok() ? nullptr : "a port of an unknown fabric";
+  if (!reader.ok()) return nullptr;
+  if (address.queue_pairs == 0 || address.queue_pairs > kMaxQueuePairs) return "no queue pairs, or too many";
+  return known ? nullptr : "a port of an unknown fabric";
 }
 
 const char* get(ByteReader& reader, Endpoint& endpoint) {

@@ -25,7 +25,7 @@ namespace fairway::transport::verbs {
 
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::size_t kTokenBytes = 16;
-inline constexpr std::size_t kMaxLinksPerPeer = 32;
+inline constexpr std::size_t kMaxLinksPerPeer = kMaxQueuePairs;
 inline constexpr std::uint32_t kMaxAttempts = 1 << 24;
 inline constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
 

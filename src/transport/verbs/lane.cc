@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 namespace fairway::transport::verbs {
 namespace {
@@ -23,10 +22,7 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   made->memory_ = LaneMemory::make();
   if (made->memory_)
     made->memory_region_ = port.register_memory(made->memory_.get(), LaneMemory::kBytes, abi::kLocalWrite, false);
-  if (made->memory_region_ == nullptr)
-    return Status(ErrorCode::resource_exhausted, "verbs: the memory of a link cannot be registered (" +
-                                                     std::generic_category().message(errno) +
-                                                     "): raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)");
+  if (made->memory_region_ == nullptr) return port.refusal("the memory of a link cannot be registered", errno);
   for (std::size_t i = 0; i < LaneMemory::kIn; ++i) made->give_receive(i);
   made->ring_receives();
   if (made->broken_) return Status(ErrorCode::system_error, "verbs: ibv_post_recv failed");

@@ -24,6 +24,7 @@ Result<Library> Library::open() {
   all &= find(library.query_device, "ibv_query_device");
   all &= find(library.query_port, "ibv_query_port");
   all &= find(library.query_gids, "_ibv_query_gid_table", "IBVERBS_1.11");
+  all &= find(library.query_partition, "ibv_query_pkey");
   all &= find(library.alloc_domain, "ibv_alloc_pd");
   all &= find(library.free_domain, "ibv_dealloc_pd");
   all &= find(library.register_region, "ibv_reg_mr");

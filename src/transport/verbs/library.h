@@ -20,6 +20,7 @@ struct Library {
   int (*query_device)(abi::Context*, abi::Limits*) = nullptr;
   int (*query_port)(abi::Context*, std::uint8_t, abi::PortState*) = nullptr;
   ssize_t (*query_gids)(abi::Context*, abi::Gid*, std::size_t most, std::uint32_t flags, std::size_t entry) = nullptr;
+  int (*query_partition)(abi::Context*, std::uint8_t port, int index, std::uint16_t* key) = nullptr;
   abi::ProtectionDomain* (*alloc_domain)(abi::Context*) = nullptr;
   int (*free_domain)(abi::ProtectionDomain*) = nullptr;
   abi::MemoryRegion* (*register_region)(abi::ProtectionDomain*, void*, std::size_t, int access) = nullptr;

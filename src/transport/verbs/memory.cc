@@ -1,8 +1,6 @@
 #include "transport/verbs/memory.h"
 
 #include <cerrno>
-#include <string>
-#include <system_error>
 
 #include "core/bytes.h"
 
@@ -56,14 +54,7 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
       region = attempt(access);
       made->writable = region == nullptr;
     }
-    if (region == nullptr) {
-      const int error = errno;
-      const bool limit = error == ENOMEM || error == EAGAIN;
-      return Status(limit ? ErrorCode::resource_exhausted : ErrorCode::system_error,
-                    "verbs: " + ports[i]->device().name +
-                        " cannot register the memory: " + std::generic_category().message(error) +
-                        (limit ? ": raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)" : ""));
-    }
+    if (region == nullptr) return ports[i]->refusal("the memory cannot be registered", errno);
     made->regions.emplace_back(&ports[i]->library(), region);
     made->lkeys[i] = region->lkey;
     out.keys.push_back(encode(Key{reinterpret_cast<std::uintptr_t>(memory.address), region->rkey}));

@@ -7,15 +7,16 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/lane.h"
 
-// Devices as libibverbs has them, and why one cannot be used: no library, no device, no permission, no address, too
-// little memory that may be locked.
+// Why a port cannot be used: no address, no such partition, too little memory that may be locked.
 namespace fairway::transport::verbs {
 namespace {
+
+constexpr std::size_t kProofsBytes = 400 * 1024;  // that an engine registers to prove links
 
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
@@ -45,15 +46,33 @@ Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port)
   return can;
 }
 
-bool wanted(const VerbsOptions& options, const std::string& device, const std::string& port) {
-  return options.devices.empty() || std::any_of(options.devices.begin(), options.devices.end(),
-                                                [&](const auto& each) { return each == device || each == port; });
+// How many ports stand behind one: the legs of the bond that its interface is, or is a VLAN of.
+std::uint8_t legs_of(const std::string& port_folder, std::uint32_t gid_index, std::string& bond) {
+  std::ifstream named(port_folder + "/gid_attrs/ndevs/" + std::to_string(gid_index));
+  std::string interface;
+  if (!(named >> interface)) return 1;
+  const std::filesystem::path net("/sys/class/net");
+  std::vector<std::string> candidates{interface};
+  std::error_code ignored;
+  for (const auto& each : std::filesystem::directory_iterator(net / interface, ignored))
+    if (const std::string file = each.path().filename(); file.starts_with("lower_"))
+      candidates.push_back(file.substr(6));
+  for (const std::string& each : candidates) {
+    std::ifstream slaves(net / each / "bonding/slaves");
+    std::uint32_t count = 0;
+    for (std::string leg; slaves >> leg;) ++count;
+    if (count == 0) continue;
+    bond = each;
+    return static_cast<std::uint8_t>(std::min(count, kMaxQueuePairs));
+  }
+  return 1;
 }
 
 }  // namespace
 
-Port::Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index)
-    : library_(std::move(library)), context_(context), number_(number), index_(index) {}
+Port::Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index,
+           const RdmaOptions& options)
+    : library_(std::move(library)), context_(context), number_(number), index_(index), options_(options) {}
 
 Port::~Port() {
   if (word_region_ != nullptr) library_->deregister(word_region_);
@@ -63,9 +82,9 @@ Port::~Port() {
 }
 
 Status Port::open(const VerbsOptions& options) {
-  const std::string name = std::string(context_->device->name) + "/" + std::to_string(number_);
+  device_.name = std::string(context_->device->name) + "/" + std::to_string(number_);
   const auto no = [&](const std::string& why, ErrorCode code = ErrorCode::unsupported) {
-    return Status(code, "verbs: " + name + ": " + why);
+    return Status(code, "verbs: " + device_.name + ": " + why);
   };
   if (const int error = library_->query_device(context_, &limits_); error != 0)
     return no("ibv_query_device: " + system_text(error));
@@ -74,17 +93,15 @@ Status Port::open(const VerbsOptions& options) {
   if (context_->device->transport_type != 0) return no("its queue pairs cannot be set up by hand (iWARP, EFA)");
   if (state_.state != abi::kPortActive) return no("the port is not active: bring its link up");
   if (Status status = choose_address(); !status) return no(status.message());
+  if (Status status = choose_partition(); !status) return no(status.message());
   domain_ = library_->alloc_domain(context_);
   if (domain_ == nullptr) return no("ibv_alloc_pd: " + system_text(errno));
   word_region_ = register_memory(word_, sizeof word_, abi::kRemoteRead, false);
   abi::MemoryRegion* trial = nullptr;
-  if (word_region_ != nullptr) {  // what a lane needs, so that the limit is known before there is one
-    const LaneMemory memory = LaneMemory::make();
-    if (memory) trial = register_memory(memory.get(), LaneMemory::kBytes, abi::kLocalWrite, false);
-  }
-  if (trial == nullptr)
-    return no("memory cannot be registered (" + system_text(errno) +
-              "): raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)");
+  // What a link and its proof need, so that the limit is known before there is one.
+  std::vector<std::byte> memory(LaneMemory::kBytes + kProofsBytes);
+  if (word_region_ != nullptr) trial = register_memory(memory.data(), memory.size(), abi::kLocalWrite, false);
+  if (trial == nullptr) return refusal("1 MiB of memory cannot be registered", errno);
   library_->deregister(trial);
   channel_ = library_->create_channel(context_);
   if (channel_ == nullptr) return no("ibv_create_comp_channel: " + system_text(errno));
@@ -108,7 +125,16 @@ Status Port::choose_address() {
     entry.type = each.type;
   }
   address_.fabric = state_.link_layer == 2 ? Fabric::roce : Fabric::infiniband;
-  const auto chosen = choose_gid(address_.fabric, entries);
+  auto chosen = choose_gid(address_.fabric, entries);
+  if (options_.gid_index >= 0) {
+    const auto at = std::find_if(entries.begin(), entries.end(), [&](const GidEntry& entry) {
+      return entry.index == static_cast<std::uint32_t>(options_.gid_index);
+    });
+    if (at == entries.end())
+      return {ErrorCode::invalid_argument,
+              "it has no GID of index " + std::to_string(options_.gid_index) + "; it has: " + text_of(entries)};
+    chosen = *at;
+  }
   if (!chosen)
     return {ErrorCode::unsupported, "it has no RoCE v2 address beyond its own wire: give its interface an IP address"};
   address_.gid = chosen->gid;
@@ -117,17 +143,41 @@ Status Port::choose_address() {
   return {};
 }
 
+Status Port::choose_partition() {
+  if (options_.partition == 0) return {};
+  std::string found;
+  for (int i = 0; i < state_.pkeys; ++i) {
+    std::uint16_t key = 0;
+    if (library_->query_partition(context_, number_, i, &key) != 0) break;
+    key = static_cast<std::uint16_t>(key << 8 | key >> 8);  // it comes big-endian
+    pkey_index_ = static_cast<std::uint16_t>(i);
+    if (key == options_.partition) return {};
+    if (key != 0) found += fmt::format("{}{:#06x}", found.empty() ? "" : ", ", key);
+  }
+  return {ErrorCode::invalid_argument,
+          fmt::format("it is in no partition {:#06x}, only in {}", options_.partition, found)};
+}
+
 void Port::describe(const VerbsOptions& options) {
   const std::string folder = context_->device->ibdev_path;
-  device_.name = std::string(context_->device->name) + "/" + std::to_string(number_);
   device_.bytes_per_second = bytes_per_second(state_.speed, state_.width);
   device_.capabilities = capabilities(limits_, state_);
+  const std::string port_folder = folder + "/ports/" + std::to_string(number_);
+  legs_ = legs_of(port_folder, gid_index_, bond_);
+  address_.queue_pairs = options_.queue_pairs == 0 ? legs_ : static_cast<std::uint8_t>(options_.queue_pairs);
   device_.moved_by = MovedBy::nic;
   std::error_code ignored;
   const bool hardware = std::filesystem::exists(folder + "/device", ignored);
   read_back_ = options.read_back.value_or(hardware);
   std::ifstream node(folder + "/device/numa_node");
   if (int number = -1; node >> number) device_.numa_node = number;
+}
+
+Status Port::refusal(const std::string& what, int error) const {
+  const std::string text = "verbs: " + device_.name + ": " + what + ": " + system_text(error);
+  if (error != ENOMEM && error != EAGAIN) return {ErrorCode::system_error, text};
+  return {ErrorCode::resource_exhausted,
+          text + ": raise the limit of locked memory (ulimit -l, LimitMEMLOCK=), or rdma.max of the cgroup"};
 }
 
 bool Port::active() const {
@@ -159,55 +209,6 @@ abi::MemoryRegion* Port::register_memory(void* address, std::size_t size, int ac
     if (auto* region = library_->register_optional(domain_, address, size, place, flags)) return region;
   }
   return library_->register_region(domain_, address, size, access);
-}
-
-Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& options) {
-  auto library = options.library;
-  if (!library) {
-    std::error_code ignored;
-    if (std::filesystem::is_empty("/sys/class/infiniband", ignored) || ignored)  // before providers are loaded
-      return Status(ErrorCode::unsupported,
-                    "verbs: this machine has no RDMA device, or its driver is not loaded (/sys/class/infiniband)");
-    auto opened = Library::open();
-    if (!opened) return opened.status();
-    library = std::make_shared<const Library>(std::move(*opened));
-  }
-  int count = 0;
-  errno = 0;
-  const std::unique_ptr<abi::Device*, void (*)(abi::Device**)> list(library->list(&count), library->free_list);
-  if (!list) return Status(ErrorCode::unsupported, "verbs: ibv_get_device_list: " + system_text(errno));
-  Status why(ErrorCode::unsupported,
-             count == 0 ? "verbs: libibverbs lists no device: load ib_uverbs and install ibverbs-providers"
-                        : "verbs: this host has no device or port of the wanted names");
-  bool told = false;
-  std::vector<std::unique_ptr<Port>> ports;
-  for (int i = 0; i < count && ports.size() < kMaxPorts; ++i) {
-    const std::string device = list.get()[i]->name;
-    for (int number = 1, last = 1; number <= last && ports.size() < kMaxPorts; ++number) {
-      const bool named = wanted(options, device, device + "/" + std::to_string(number));
-      errno = 0;
-      abi::Context* context = library->open_device(list.get()[i]);
-      if (context == nullptr) {
-        const std::string file = std::string("/dev/infiniband/") + list.get()[i]->dev_name;
-        const int error = ::access(file.c_str(), R_OK | W_OK) != 0 ? errno : EIO;  // the library hides it
-        if (named && !std::exchange(told, true))
-          why = Status(ErrorCode::unsupported, "verbs: " + device + " cannot be opened (" + file + ": " +
-                                                   system_text(error) + "): this user needs to read and write it");
-        break;
-      }
-      auto port = std::make_unique<Port>(library, context, static_cast<std::uint8_t>(number), ports.size());
-      abi::Limits limits{};
-      if (library->query_device(context, &limits) == 0) last = limits.ports;
-      if (!named) continue;
-      Status opened = port->open(options);
-      if (opened)
-        ports.push_back(std::move(port));
-      else if (!std::exchange(told, true))
-        why = std::move(opened);
-    }
-  }
-  if (ports.empty()) return why;
-  return ports;
 }
 
 }  // namespace fairway::transport::verbs

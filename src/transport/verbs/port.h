@@ -17,7 +17,8 @@ namespace fairway::transport::verbs {
 // the transport from probe() on; what it says is fixed, except the state of the port.
 class Port {
  public:
-  Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index);
+  Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index,
+       const RdmaOptions& options);
   ~Port();
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
@@ -33,12 +34,18 @@ class Port {
   [[nodiscard]] const abi::PortState& state() const { return state_; }
   [[nodiscard]] const PortAddress& address() const { return address_; }
   [[nodiscard]] std::uint8_t gid_index() const { return gid_index_; }
+  [[nodiscard]] std::uint16_t pkey_index() const { return pkey_index_; }
+  [[nodiscard]] const RdmaOptions& options() const { return options_; }
+  [[nodiscard]] const std::string& bond() const { return bond_; }  // that its interface is; empty: none
+  [[nodiscard]] std::uint8_t legs() const { return legs_; }
   [[nodiscard]] std::uint8_t number() const { return number_; }
   [[nodiscard]] std::size_t index() const { return index_; }  // among the ports of its transport
   [[nodiscard]] bool read_back() const { return read_back_; }
   [[nodiscard]] const Device& device() const { return device_; }
   [[nodiscard]] const abi::MemoryRegion* word() const { return word_region_; }  // eight bytes that every peer may read
 
+  // What the kernel refused at this port, with its reason, and the remedy where a limit is reached.
+  [[nodiscard]] Status refusal(const std::string& what, int error) const;
   [[nodiscard]] bool active() const;  // asks the kernel
   void drain_channel();               // what announced itself; the queues are looked at anyway
   // Why every link of this port ends, if something happened to it; null: nothing did.
@@ -49,12 +56,14 @@ class Port {
 
  private:
   Status choose_address();
+  Status choose_partition();
   void describe(const VerbsOptions& options);
 
   std::shared_ptr<const Library> library_;
   abi::Context* context_;
   std::uint8_t number_;
   std::size_t index_;
+  const RdmaOptions options_;
   abi::ProtectionDomain* domain_ = nullptr;
   abi::CompletionChannel* channel_ = nullptr;
   abi::MemoryRegion* word_region_ = nullptr;
@@ -63,6 +72,9 @@ class Port {
   abi::PortState state_{};
   PortAddress address_;
   std::uint8_t gid_index_ = 0;
+  std::uint16_t pkey_index_ = 0;
+  std::string bond_;
+  std::uint8_t legs_ = 1;
   bool read_back_ = false;
   Device device_;
 };

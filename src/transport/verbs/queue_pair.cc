@@ -3,24 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string>
-#include <system_error>
 
 namespace fairway::transport::verbs {
 namespace {
 
-// The NIC asks again after 4.096 us << kTimeout without an acknowledgement, so often; then the link is down: after half
-// a second to two. 7 would be for ever with some drivers.
-constexpr std::uint8_t kTimeout = 14;
-constexpr std::uint8_t kRetries = 6;
-constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
-constexpr std::uint8_t kMostReads = 16;      // at once; more only takes the NIC's memory
-constexpr std::uint8_t kHops = 64;
-
-Status refused(const Port& port, const char* what, int error) {
-  const std::string text = "verbs: " + port.device().name + ": " + what + ": " + std::generic_category().message(error);
-  return {error == ENOMEM ? ErrorCode::resource_exhausted : ErrorCode::system_error, text};
-}
+constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
+constexpr std::uint8_t kNotReadyTimer = 12;   // 0.64 ms; credits keep it from being needed
+constexpr std::uint8_t kMostReads = 16;       // at once; more only takes the NIC's memory
 
 }  // namespace
 
@@ -29,7 +18,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   std::unique_ptr<QueuePair> made(new QueuePair(port));
   const int entries = static_cast<int>(sizes.sends + sizes.receives);
   made->queue_ = library.create_queue(port.context(), entries, nullptr, port.channel(), 0);
-  if (made->queue_ == nullptr) return refused(port, "ibv_create_cq", errno);
+  if (made->queue_ == nullptr) return port.refusal("ibv_create_cq", errno);
   for (const std::uint32_t inline_bytes : {256u, 128u, 64u, 0u}) {  // what a NIC has is told by no query
     abi::QueuePairOptions options{};
     options.send_queue = options.receive_queue = made->queue_;
@@ -40,10 +29,11 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
     made->inline_bytes_ = std::min(options.limits.inline_bytes, inline_bytes);
     break;
   }
-  if (made->pair_ == nullptr) return refused(port, "ibv_create_qp", errno);
+  if (made->pair_ == nullptr) return port.refusal("ibv_create_qp", errno);
   abi::QueuePairState state{};
   state.state = abi::kInit;
   state.port = port.number();
+  state.pkey_index = port.pkey_index();
   state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
   if (port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
   const int mask = abi::kMaskState | abi::kMaskPkey | abi::kMaskPort | abi::kMaskAccess;
@@ -58,7 +48,7 @@ QueuePair::~QueuePair() {
 
 Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
   const int error = port_.library().modify_pair(pair_, &to, mask);
-  return error == 0 ? Status() : refused(port_, what, error);
+  return error == 0 ? Status() : port_.refusal(what, error);
 }
 
 Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where) {
@@ -70,11 +60,14 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const Por
   state.reads_in = own.reads;
   state.not_ready_timer = kNotReadyTimer;
   state.address.port = port_.number();
+  const RdmaOptions& options = port_.options();
+  state.address.service_level = static_cast<std::uint8_t>(options.service_level);
   if (where.fabric == Fabric::roce) {
     state.address.is_global = 1;
     std::memcpy(state.address.route.gid, where.gid.data(), where.gid.size());
     state.address.route.gid_index = port_.gid_index();
-    state.address.route.hop_limit = kHops;
+    state.address.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
+    state.address.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
   } else {
     state.address.lid = where.lid;
   }
@@ -83,8 +76,9 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const Por
   if (Status status = change(state, mask, "to RTR"); !status) return status;
   state.state = abi::kReadyToSend;
   state.send_psn = own.first_psn;
-  state.timeout = kTimeout;
-  state.retries = state.not_ready_retries = kRetries;
+  state.timeout = static_cast<std::uint8_t>(options.timeout);
+  state.retries = static_cast<std::uint8_t>(options.retries);
+  state.not_ready_retries = kNotReadyRetries;
   const int most = std::clamp(port_.limits().reads_out, 1, int{kMostReads});
   state.reads_out = static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
   mask = abi::kMaskState | abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskSendPsn |

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kCalmLook = kMillisecond;        // while nobody sleeps; a port that has news wakes who does
-constexpr Time kEndMemoryWithin = kSecond;      // then its registration ends under slices that the NIC still holds
+constexpr Time kCalmLook =
+    10 * kMillisecond;                      // while nobody sleeps: a system call; a port that has news wakes who does
+constexpr Time kEndMemoryWithin = kSecond;  // then its registration ends under slices that the NIC still holds
 constexpr Time kEndingLook = kMillisecond / 4;  // while one waits
 
 bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
@@ -66,7 +69,9 @@ Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory&
                                              std::span<const std::vector<std::byte>> keys) {
   if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
   if (keys.empty() || keys.size() > kMaxPorts)
-    return Status(ErrorCode::unsupported, "verbs: the peer has not registered the region with its NICs");
+    return Status(
+        ErrorCode::unsupported,
+        "verbs: the peer has not registered the region with its NICs (is its limit of locked memory too low?)");
   Remote remote{memory.size_bytes, memory.access, {}};
   for (const auto& bytes : keys) {
     const auto key = decode_key(bytes);
@@ -88,30 +93,32 @@ VerbsTransport::Link* VerbsTransport::find(LinkId id) {
   return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
 }
 
+// Every lane that got something rings once, at the end: slices of several take turns in a stripe.
 std::size_t VerbsTransport::post(std::span<const Slice> slices) {
   std::size_t taken = 0;
-  while (taken < slices.size()) {
-    Link* link = find(slices[taken].link);
+  for (; taken < slices.size(); ++taken) {
+    const Slice& slice = slices[taken];
+    Link* link = find(slice.link);
     if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
-    bool full = false;
-    while (!full && taken < slices.size() && slices[taken].link == link->id) {
-      Command command;
-      const Registration* local = nullptr;
-      Key remote;
-      const ErrorCode refused = check(*link, slices[taken], command, local, remote);
-      if (refused == ErrorCode::ok) {
-        full = !link->lane->post(command, local, remote);
-      } else {
-        Event& event = inbox_.add(EventKind::failed);
-        event.token = slices[taken].token;
-        event.link = link->id;
-        event.status = Status(refused, "verbs: the slice cannot be sent").with_effect(Effect::not_applied);
-      }
-      taken += full ? 0 : 1;
+    Command command;
+    const Registration* local = nullptr;
+    Key remote;
+    const ErrorCode refused = check(*link, slice, command, local, remote);
+    if (refused == ErrorCode::ok) {
+      if (!link->lane->post(command, local, remote)) break;
+      if (!std::exchange(link->rings, true)) ringing_.push_back(link->id.slot);
+    } else {
+      Event& event = inbox_.add(EventKind::failed);
+      event.token = slice.token;
+      event.link = link->id;
+      event.status = Status(refused, "verbs: the slice cannot be sent").with_effect(Effect::not_applied);
     }
-    link->lane->flush();  // one doorbell for all of them
-    if (full) break;
   }
+  for (const std::uint32_t slot : ringing_) {
+    links_[slot].rings = false;
+    links_[slot].lane->flush();
+  }
+  ringing_.clear();
   return taken;
 }
 
@@ -206,8 +213,20 @@ void VerbsTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
 }
 
-std::string VerbsTransport::way(std::uint64_t) const {
-  return "by the NICs, from memory to memory: no CPU copies";
+std::string VerbsTransport::way(std::uint64_t remote_handle) const {
+  std::string text = "by the NICs, from memory to memory: no CPU copies";
+  const auto* import = imports_.find(remote_handle);
+  for (const auto& port : ports_) {
+    const auto pairs = std::count_if(links_.begin(), links_.end(), [&](const Link& link) {
+      return import != nullptr && link.state != LinkState::free && link.peer == import->peer &&
+             link.port == port->index();
+    });
+    if (pairs == 0) continue;
+    text += fmt::format("; {} ({}) by {} queue pair{}", port->device().name, text_of(port->address()), pairs,
+                        pairs == 1 ? "" : "s");
+    if (!port->bond().empty()) text += fmt::format(", for its {} has {} legs", port->bond(), port->legs());
+  }
+  return text;
 }
 
 Costs VerbsTransport::costs() const {

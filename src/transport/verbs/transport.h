@@ -67,7 +67,10 @@ class VerbsTransport final : public Transport {
     std::uint32_t initiator_number = 0;  // its queue pair
     Endpoint held;                       // at the acceptor an attempt that came before reconnect()
     std::uint32_t held_attempt = 0;
-    Time deadline = kNever;
+    Time deadline = kNever;  // of an attempt
+    Time again_at = kNever;  // at the initiator, the next one
+    Time pause = 0;          // between attempts
+    bool rings = false;      // it is in ringing_
   };
   struct Peer {
     Role role = Role::initiator;
@@ -123,7 +126,8 @@ class VerbsTransport final : public Transport {
   Registrations registrations_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced
+  std::vector<std::uint32_t> up_;       // slots of links that are up or down, not yet fenced
+  std::vector<std::uint32_t> ringing_;  // slots of links that the slices being posted go to
   std::vector<Ending> endings_;
   ImportTable<Remote> imports_;
   std::size_t next_lane_ = 0;  // polled first, in turn

@@ -1,3 +1,4 @@
+// size: one file, since the child is forked before the driver has threads in the test's process
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -6,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "fairway/engine.h"
@@ -170,6 +172,26 @@ TEST_P(CudaProcess, EveryByteComesBackFromEveryKindOfMemory) {
   const Status outside =
       finish(*engine_, engine_->write(peer_, Paged{from.id, remote_.id, kPage, kPage, kPage, straight, mixed}));
   EXPECT_EQ(outside.code(), ErrorCode::out_of_range);
+}
+
+// A kernel that waits for the peer's bytes keeps the driver from opening what moves them.
+TEST_P(CudaProcess, AfterAWriteOfNoBytesNothingIsOpenedAnyMore) {
+  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  const auto slow_calls = reinterpret_cast<unsigned long (*)()>(
+      driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_slow_calls"));
+  if (slow_calls == nullptr) GTEST_SKIP() << "the real driver does not count";
+  const Region from = on_gpu(), into = on_gpu();
+  ASSERT_TRUE(write(from, 0));
+  const unsigned long before = slow_calls();
+  EXPECT_GT(before, 0u);
+  constexpr std::uint64_t kPage = 4096, kPages = 512;
+  std::vector<std::uint64_t> index(kPages);
+  for (std::uint64_t i = 0; i < kPages; ++i) index[i] = i;
+  ASSERT_TRUE(write(from, 8));
+  ASSERT_TRUE(read(into, kBytes));
+  ASSERT_TRUE(finish(*engine_, engine_->write(peer_, Paged{into.id, remote_.id, kPage, kPage, kPage, index, index})));
+  EXPECT_EQ(slow_calls(), before);
 }
 
 TEST_P(CudaProcess, MessagesOfEverySizeArriveInGpuMemory) {

@@ -113,4 +113,32 @@ TEST(Explain, TellsTheWayAndTheOnesLeft) {
   EXPECT_NE(ran.out.find("cross-memory attach"), std::string::npos) << ran.out;
 }
 
+#ifdef FAIRWAY_TOOL_HAS_NCCL
+TEST(Nccl, TheSettingsAreWhatAShellTakesAfterThePluginWasTried) {
+  const Ran plain = fairway("nccl env");
+  ASSERT_EQ(plain.exit, 0) << plain.out;
+  EXPECT_EQ(count(plain.out, "export NCCL_NET='Fairway'\n"), 1u) << plain.out;
+  EXPECT_EQ(count(plain.out, "export NCCL_P2P_DISABLE"), 0u) << plain.out;
+  std::size_t lines = 0, understood = 0;
+  for (std::size_t at = 0; at < plain.out.size(); at = plain.out.find('\n', at) + 1, ++lines)
+    understood += plain.out.compare(at, 12, "export NCCL_") == 0 || plain.out[at] == '#';
+  EXPECT_EQ(lines, understood) << plain.out;
+  EXPECT_EQ(count(fairway("nccl env --everything").out, "export NCCL_P2P_DISABLE='1'\n"), 1u);
+}
+
+TEST(Nccl, AMissingOrForeignPluginAndAWrongSettingAreNamed) {
+  const Ran missing = fairway("nccl env --plugin ./none.so");
+  EXPECT_EQ(missing.exit, 1);
+  EXPECT_NE(missing.out.find("none.so"), std::string::npos) << missing.out;
+  const Ran foreign = fairway("nccl env --plugin libm.so.6");
+  EXPECT_EQ(foreign.exit, 1);
+  EXPECT_NE(foreign.out.find("ncclNetPlugin_v8"), std::string::npos) << foreign.out;
+  ::setenv("FAIRWAY_SPIN_US", "soon", 1);
+  const Ran wrong = fairway("nccl env");
+  ::unsetenv("FAIRWAY_SPIN_US");
+  EXPECT_EQ(wrong.exit, 1);
+  EXPECT_NE(wrong.out.find("FAIRWAY_SPIN_US"), std::string::npos) << wrong.out;
+}
+#endif
+
 }  // namespace

@@ -1,3 +1,4 @@
+// size: one table of entry points, in the order of the real one
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -47,6 +48,8 @@ struct IpcContents {
   std::uint64_t size;
 };
 
+std::atomic<unsigned long> slow_calls{0};  // that a real driver may let wait for running kernels
+
 struct Happening {
   std::atomic<bool> reached{false};
 };
@@ -59,6 +62,11 @@ using namespace fairway::sys::cuda;
 
 #pragma GCC visibility push(default)
 extern "C" {
+
+// For tests: how many there were.
+unsigned long fairway_standin_slow_calls() {
+  return slow_calls.load();
+}
 
 int cuInit(unsigned) {
   return kSuccess;
@@ -115,6 +123,11 @@ int cuDevicePrimaryCtxRetain(Context* context, Device device) {
   *context = contexts.of(device);
   return kSuccess;
 }
+int cuDevicePrimaryCtxGetState(Device, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 0;
+  return kSuccess;
+}
 int cuDevicePrimaryCtxRelease_v2(Device) {
   return kSuccess;
 }
@@ -129,6 +142,7 @@ int cuCtxPopCurrent_v2(Context* context) {
   return kSuccess;
 }
 int cuCtxEnablePeerAccess(Context, unsigned) {
+  ++slow_calls;
   return no_context() ? kInvalidContext : kSuccess;
 }
 int cuCtxSynchronize() {
@@ -153,6 +167,7 @@ int cuMemFree_v2(Address address) {
   return Memory::get().unmap(address) ? kSuccess : kInvalidValue;
 }
 int cuMemHostAlloc(void** address, std::size_t size, unsigned) {
+  ++slow_calls;
   void* place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (place == MAP_FAILED) return kOutOfMemory;
   Memory::get().add_host(place, size);
@@ -167,6 +182,7 @@ int cuMemFreeHost(void* address) {
   return kSuccess;
 }
 int cuMemHostRegister_v2(void* address, std::size_t size, unsigned) {
+  ++slow_calls;
   Memory::get().add_host(address, size);
   return kSuccess;
 }
@@ -210,6 +226,7 @@ int cuIpcGetMemHandle(IpcHandle* handle, Address address) {
   return kSuccess;
 }
 int cuIpcOpenMemHandle_v2(Address* address, IpcHandle handle, unsigned) {
+  ++slow_calls;
   if (no_context()) return kInvalidContext;
   IpcContents contents{};
   std::memcpy(&contents, handle.bytes, sizeof contents);
@@ -279,6 +296,7 @@ int cuMemUnmap(Address address, std::size_t) {
   return Memory::get().unmap(address) ? kSuccess : kInvalidValue;
 }
 int cuMemSetAccess(Address address, std::size_t, const AccessDescription* access, std::size_t count) {
+  ++slow_calls;
   for (std::size_t i = 0; i < count; ++i)
     if (!Memory::get().allow(address, access[i].location.id)) return kInvalidValue;
   return kSuccess;
@@ -315,6 +333,7 @@ int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda
   return kSuccess;
 }
 int cuStreamCreateWithPriority(fairway::sys::cuda::Stream* stream, unsigned, int) {
+  ++slow_calls;
   if (no_context()) return kInvalidContext;
   *stream = reinterpret_cast<fairway::sys::cuda::Stream>(new standin::Stream(contexts.device_of(current.back())));
   return kSuccess;
@@ -384,6 +403,7 @@ int cuStreamWaitEvent(fairway::sys::cuda::Stream stream, Event event, unsigned) 
 
 // No kernels.
 int cuModuleLoadData(Module*, const void*) {
+  ++slow_calls;
   return kErrorNotSupported;
 }
 int cuModuleUnload(Module) {

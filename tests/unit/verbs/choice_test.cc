@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/verbs/verbs.h"
+
 namespace fairway::transport::verbs {
 namespace {
 
@@ -24,7 +26,7 @@ Gid ipv6(unsigned first, unsigned second, unsigned last = 1) {
 }
 
 PortAddress roce(const Gid& gid) {
-  return {Fabric::roce, gid, 0};
+  return {Fabric::roce, gid, 0, 1};
 }
 
 using Pairs = std::vector<std::pair<std::uint8_t, std::uint8_t>>;
@@ -93,6 +95,30 @@ TEST(VerbsChoice, RatesAreOfDataAndUnknownIsZero) {
 TEST(VerbsChoice, AddressesReadAsPeopleWriteThem) {
   EXPECT_EQ(text_of(roce(ipv4(10, 0, 0, 1))), "10.0.0.1");
   EXPECT_EQ(text_of(roce(ipv6(0xfd, 0))), "fd00:0:0:0:0:0:0:1");
+}
+
+TEST(VerbsChoice, OptionsThatNoPortCanHaveAreNamedWithWhatTheyMayBe) {
+  EXPECT_TRUE(check_rdma({}));
+  const auto wrong = [](auto change) {
+    RdmaOptions options;
+    change(options);
+    const Status status = check_rdma(options);
+    return status.code() == ErrorCode::invalid_argument ? status.message() : status.to_string();
+  };
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.retries = 0; }), "EngineOptions::rdma.retries is 0: it is 1 to 7");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.timeout = 32; }), "EngineOptions::rdma.timeout is 32: it is 1 to 31");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.gid_index = -2; }), "EngineOptions::rdma.gid_index is -2: it is -1 to 255");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.service_level = 16; }),
+            "EngineOptions::rdma.service_level is 16: it is 0 to 15");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.hop_limit = 0; }), "EngineOptions::rdma.hop_limit is 0: it is 1 to 255");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.queue_pairs = 33; }), "EngineOptions::rdma.queue_pairs is 33: it is 0 to 32");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.devices = {""}; }), "EngineOptions::rdma.devices has an empty name");
+}
+
+TEST(VerbsChoice, AddressesAreToldWithTheirIndexAndVersion) {
+  const GidEntry entries[] = {{ipv4(10, 0, 0, 1), 1, 1}, {ipv4(10, 0, 0, 1), 3, 2}};
+  EXPECT_EQ(text_of(entries), "1 10.0.0.1 (RoCE v1), 3 10.0.0.1");
+  EXPECT_EQ(text_of(std::span<const GidEntry>()), "none");
 }
 
 }  // namespace

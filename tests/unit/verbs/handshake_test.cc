@@ -16,7 +16,7 @@ Handshake sample(Kind kind) {
   Handshake message;
   message.kind = kind;
   message.token.fill(std::byte{7});
-  if (kind == Kind::hello) message.ports = {{Fabric::roce, {}, 0}, {Fabric::infiniband, {}, 9}};
+  if (kind == Kind::hello) message.ports = {{Fabric::roce, {}, 0, 1}, {Fabric::infiniband, {}, 9, 32}};
   if (kind == Kind::plan) message.links = {{1, 2, {Fabric::roce, {}, 0}}, {0, 0, {Fabric::infiniband, {}, 4}}};
   if (kind >= Kind::open && kind <= Kind::closed) {
     message.link = 3;

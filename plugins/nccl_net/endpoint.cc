@@ -1,0 +1,183 @@
+#include "nccl_net/endpoint.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace fairway::nccl {
+namespace {
+
+constexpr std::uint32_t kRoundsPerLook = 64;  // peers come and go rarely
+constexpr int kBatchesPerPump = 8;
+
+void forget(const Completion&, void*) {}
+
+}  // namespace
+
+Result<std::shared_ptr<Endpoint>> Endpoint::open(const Settings& settings, const Log& log, Jobs& jobs) {
+  auto engine = Engine::open(settings.engine);
+  if (!engine) return engine.status();
+  return std::make_shared<Endpoint>(std::move(engine).value(), settings, log, jobs);
+}
+
+Endpoint::Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs)
+    : engine_(std::move(engine)),
+      log_(log),
+      jobs_(jobs),
+      patience_(settings.connect_timeout),
+      fence_(2 * Timeout(settings.engine.peer_timeout)) {}
+
+bool Endpoint::has(std::string_view transport) const {
+  const Metrics metrics = engine_.metrics();
+  return std::any_of(metrics.transports.begin(), metrics.transports.end(),
+                     [&](const TransportMetrics& each) { return each.name == transport; });
+}
+
+void Endpoint::close() {
+  engine_.close();
+  std::vector<Entry> ports;
+  const std::lock_guard lock(ports_mutex_);
+  ports.swap(ports_);
+  free_.clear();
+}
+
+// ---- ports ----
+
+void Endpoint::add(const std::shared_ptr<Port>& port) {
+  const std::lock_guard lock(ports_mutex_);
+  if (free_.empty()) {
+    free_.push_back(static_cast<std::uint32_t>(ports_.size()));
+    ports_.emplace_back();
+  }
+  const std::uint32_t index = free_.back();
+  free_.pop_back();
+  Entry& entry = ports_[index];
+  if (++entry.generation == 0) entry.generation = 1;
+  port->id_ = {index, entry.generation};
+  entry.port = port;
+}
+
+void Endpoint::remove(PortId id) {
+  std::shared_ptr<Port> last;  // ends outside the lock
+  const std::lock_guard lock(ports_mutex_);
+  if (id.index >= ports_.size() || ports_[id.index].generation != id.generation) return;
+  last = std::move(ports_[id.index].port);
+  if (last != nullptr) free_.push_back(id.index);
+}
+
+void Endpoint::pump() {
+  if (pumping_.test_and_set(std::memory_order_acquire)) return;
+  for (int batch = 0; batch < kBatchesPerPump; ++batch) {
+    const std::size_t count = engine_.poll_notifications(batch_);
+    for (std::size_t i = 0; i < count; ++i) dispatch(batch_[i]);
+    if (count < batch_.size()) break;
+  }
+  if (++rounds_ % kRoundsPerLook == 0) look_for_peers();
+  pumping_.clear(std::memory_order_release);
+}
+
+void Endpoint::dispatch(const Notification& notification) {
+  const auto message = parse(std::span(notification.message, notification.message_bytes));
+  if (!message) {
+    log_.warn("a peer sent what no plugin of this version sends, and is disconnected: is it the same on every rank?");
+    (void)engine_.disconnect(notification.peer);
+    return;
+  }
+  std::shared_ptr<Port> port;
+  {
+    const std::lock_guard lock(ports_mutex_);
+    if (notification.immediate < ports_.size() && ports_[notification.immediate].generation == message->to_generation)
+      port = ports_[notification.immediate].port;
+  }
+  if (port != nullptr) return port->on_message(*message, notification.peer);
+  Message answer;  // whoever waits for an end that was closed is told
+  if (message->kind == Message::Kind::hello)
+    answer.kind = Message::Kind::refused;
+  else if (message->kind == Message::Kind::post)
+    answer.kind = Message::Kind::closed;
+  else
+    return;
+  tell(notification.peer, message->from, answer);
+}
+
+void Endpoint::look_for_peers() {
+  std::array<PeerEvent, 8> events;
+  while (const std::size_t count = engine_.poll_peer_events(events))
+    for (std::size_t i = 0; i < count; ++i) {
+      if (events[i].kind == PeerEvent::Kind::link_down)
+        log_.info("link " + events[i].link + " to " + events[i].name + " is down: " + events[i].reason.to_string());
+      if (events[i].kind != PeerEvent::Kind::down) continue;
+      std::vector<std::shared_ptr<Port>> all;
+      {
+        const std::lock_guard lock(ports_mutex_);
+        for (const Entry& entry : ports_)
+          if (entry.port != nullptr) all.push_back(entry.port);
+      }
+      for (const auto& port : all) port->on_peer_down(events[i].peer, events[i].reason);
+    }
+}
+
+Result<bool> Endpoint::post(PeerId peer, PortId to, const Message& message, CompletionCallback callback,
+                            void* user_data) {
+  MessageBytes bytes;
+  Message addressed = message;
+  addressed.to_generation = to.generation;
+  RequestOptions options;
+  options.notify = {NotifyKind::event, to.index, format(addressed, bytes), {}, 0, false};
+  options.priority = Priority::urgent;
+  options.deliver = Deliver::to_callback;
+  options.callback = callback == nullptr ? forget : callback;
+  options.user_data = user_data;
+  const auto id = engine_.write(peer, std::span<const Extent>(), options);
+  if (id) return true;
+  if (id.status().code() == ErrorCode::queue_full) return false;
+  return id.status();
+}
+
+void Endpoint::tell(PeerId peer, PortId to, const Message& message) {
+  const auto taken = post(peer, to, message);
+  if (!taken || *taken) return;
+  jobs_.add([self = shared_from_this(), peer, to, message] {
+    for (auto again = self->post(peer, to, message); again && !*again; again = self->post(peer, to, message))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+}
+
+// ---- memory ----
+
+Result<Memory*> Endpoint::register_memory(void* data, std::size_t size, Access access) {
+  const std::lock_guard lock(memory_mutex_);
+  auto& memory = memory_[{data, size, access}];
+  if (memory == nullptr) {
+    auto region = engine_.register_memory(data, size, access);
+    if (!region) {
+      memory_.erase({data, size, access});
+      return region.status();
+    }
+    memory = std::make_unique<Memory>();
+    memory->region = *region;
+  }
+  ++memory->users;
+  return memory.get();
+}
+
+Status Endpoint::deregister(Memory* memory) {
+  std::unique_ptr<Memory> last;
+  {
+    const std::lock_guard lock(memory_mutex_);
+    if (--memory->users != 0) return {};
+    const auto found = memory_.find({memory->region.address, memory->region.size_bytes, memory->region.access});
+    last = std::move(found->second);
+    memory_.erase(found);
+  }
+  Status status = engine_.deregister(last->region, fence_);
+  return status.code() == ErrorCode::closed ? Status() : status;
+}
+
+Status Endpoint::publish(Memory& memory) {
+  if (memory.published.load(std::memory_order_acquire)) return {};
+  Status status = engine_.publish(name_of(memory.region.id), memory.region);
+  if (status) memory.published.store(true, std::memory_order_release);
+  return status;
+}
+
+}  // namespace fairway::nccl

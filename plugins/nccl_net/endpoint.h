@@ -1,0 +1,100 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "fairway/engine.h"
+
+#include "nccl_net/jobs.h"
+#include "nccl_net/log.h"
+#include "nccl_net/message.h"
+#include "nccl_net/settings.h"
+
+namespace fairway::nccl {
+
+// What messages are for: a listener, or one end of a connection. Called by whichever of NCCL's threads is pumping.
+class Port {
+ public:
+  virtual ~Port() = default;
+  virtual void on_message(const Message& message, PeerId from) = 0;
+  virtual void on_peer_down(PeerId peer, const Status& reason) = 0;
+  [[nodiscard]] PortId id() const { return id_; }
+
+ private:
+  friend class Endpoint;
+  PortId id_;
+};
+
+// NCCL's memory handle: memory of one endpoint, registered once however often NCCL asks.
+struct Memory {
+  Region region;
+  std::atomic<bool> published{false};
+  std::uint32_t users = 0;
+};
+
+// One engine, and who is told what its notifications say. Any thread.
+class Endpoint : public std::enable_shared_from_this<Endpoint> {
+ public:
+  static Result<std::shared_ptr<Endpoint>> open(const Settings& settings, const Log& log, Jobs& jobs);
+  Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs);
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  Engine& engine() { return engine_; }
+  const Log& log() const { return log_; }
+  Jobs& jobs() { return jobs_; }
+  [[nodiscard]] Timeout patience() const { return patience_; }  // with a peer that should answer
+  [[nodiscard]] bool has(std::string_view transport) const;
+
+  void add(const std::shared_ptr<Port>& port);
+  void remove(PortId id);  // no message reaches it afterwards, but for one that is on its way in another thread
+  void close();            // everything ends; ports are let go
+
+  // Hands out what has come, unless another thread is at it.
+  void pump();
+  // One message, with nothing to move. False: no room now. What becomes of it is told to `callback`, if any.
+  Result<bool> post(PeerId peer, PortId to, const Message& message, CompletionCallback callback = nullptr,
+                    void* user_data = nullptr);
+  // The same, tried again until there is room; nobody is told what becomes of it.
+  void tell(PeerId peer, PortId to, const Message& message);
+
+  Result<Memory*> register_memory(void* data, std::size_t size, Access access);
+  Status deregister(Memory* memory);
+  Status publish(Memory& memory);
+
+ private:
+  void dispatch(const Notification& notification);
+  void look_for_peers();
+
+  struct Entry {
+    std::shared_ptr<Port> port;
+    std::uint32_t generation = 0;
+  };
+  struct Place {  // of memory
+    void* data;
+    std::size_t size;
+    Access access;
+    auto operator<=>(const Place&) const = default;
+  };
+
+  Engine engine_;
+  const Log& log_;
+  Jobs& jobs_;
+  const Timeout patience_;
+  const Timeout fence_;     // how long deregister() may take
+  std::mutex ports_mutex_;  // guards ports_ and free_
+  std::vector<Entry> ports_;
+  std::vector<std::uint32_t> free_;
+  std::mutex memory_mutex_;  // guards memory_ and what it holds
+  std::map<Place, std::unique_ptr<Memory>> memory_;
+  std::atomic_flag pumping_;  // guards the two below
+  std::array<Notification, 16> batch_;
+  std::uint32_t rounds_ = 0;
+};
+
+}  // namespace fairway::nccl

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "fairway/status.h"
+
+#include "nccl_net/abi.h"
+
+namespace fairway::nccl {
+
+// Where the plugin speaks: NCCL's own logger, which NCCL_DEBUG turns up and down. Any thread. Before NCCL gave one, and
+// without, nothing is said.
+class Log {
+ public:
+  void use(abi::Logger logger) { logger_.store(logger, std::memory_order_release); }
+  void info(const std::string& text, unsigned long subsystems = abi::kNet) const { say(abi::kInfo, subsystems, text); }
+  void warn(const std::string& text) const { say(abi::kWarn, ~0ul, text); }
+
+ private:
+  void say(abi::LogLevel level, unsigned long subsystems, const std::string& text) const {
+    if (const abi::Logger logger = logger_.load(std::memory_order_acquire))
+      logger(level, subsystems, "fairway", 0, "NET/Fairway: %s", text.c_str());
+  }
+  std::atomic<abi::Logger> logger_{nullptr};
+};
+
+// What NCCL is told of a failure; its log has the words.
+inline abi::Code code_of(const Status& status) {
+  switch (status.code()) {
+    case ErrorCode::ok: return abi::kSuccess;
+    case ErrorCode::peer_dead:
+    case ErrorCode::unreachable:
+    case ErrorCode::link_failed:
+    case ErrorCode::stale_incarnation:
+    case ErrorCode::closed:
+    case ErrorCode::revoked: return abi::kRemoteError;
+    case ErrorCode::invalid_argument:
+    case ErrorCode::out_of_range: return abi::kInvalidArgument;
+    case ErrorCode::truncated:
+    case ErrorCode::unsupported: return abi::kInvalidUsage;
+    case ErrorCode::system_error:
+    case ErrorCode::resource_exhausted: return abi::kSystemError;
+    default: return abi::kInternalError;
+  }
+}
+
+}  // namespace fairway::nccl

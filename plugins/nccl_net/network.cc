@@ -1,0 +1,212 @@
+#include "nccl_net/network.h"
+
+#include <cstring>
+#include <functional>
+#include <random>
+
+#include "nccl_net/machine.h"
+
+namespace fairway::nccl {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x314e5746;  // "FWN1"
+constexpr std::size_t kMostHellos = 4096;
+
+}  // namespace
+
+// ---- listening ----
+
+void Listener::on_message(const Message& message, PeerId from) {
+  if (message.kind != Message::Kind::hello) return;
+  const std::lock_guard lock(mutex_);
+  if (hellos_.size() < kMostHellos) hellos_.push_back({from, message.from});
+}
+
+void Listener::on_peer_down(PeerId peer, const Status& reason) {
+  const std::lock_guard lock(mutex_);
+  if (std::erase_if(hellos_, [&](const Hello& hello) { return hello.peer == peer; }) != 0)
+    endpoint_->log().warn("accept: who had connected is gone: " + reason.to_string());
+}
+
+std::shared_ptr<Receiver> Listener::accept() {
+  endpoint_->pump();
+  const std::lock_guard lock(mutex_);
+  if (hellos_.empty()) return nullptr;
+  const Hello hello = hellos_.front();
+  hellos_.pop_front();
+  auto receiver = std::make_shared<Receiver>(endpoint_, hello.peer, hello.sender);
+  endpoint_->add(receiver);
+  return receiver;
+}
+
+// ---- the process ----
+
+// One connection that is being made, on a thread that may wait.
+struct Network::Attempt {
+  std::shared_ptr<Endpoint> endpoint;
+  std::mutex mutex;  // guards what follows
+  bool done = false;
+  Status status;
+  std::shared_ptr<Sender> sender;
+};
+
+Network::Network(Settings settings, const Log& log) : settings_(std::move(settings)), log_(log) {
+  std::random_device random;
+  process_ = (std::uint64_t{random()} << 32 | random()) | 1;
+  host_ = host_identity();
+}
+
+Network::~Network() {
+  const std::lock_guard lock(mutex_);
+  for (Device& device : devices_) {
+    if (device.mirror != nullptr) device.mirror->close();
+    if (device.main != nullptr) device.main->close();
+  }
+}
+
+Result<std::unique_ptr<Network>> Network::open(const Environment& environment, const Log& log) {
+  auto settings = read_settings(environment);
+  if (!settings) return settings.status();
+  std::unique_ptr<Network> network(new Network(std::move(*settings), log));
+  std::vector<std::string> rails = network->settings_.rails;
+  if (rails.empty()) rails.emplace_back();
+  for (const std::string& rail : rails) {
+    Device& device = network->devices_.emplace_back();
+    device.settings = network->settings_;
+    if (!rail.empty()) device.settings.engine.interfaces = {rail};
+    device.parts = {static_cast<int>(network->devices_.size()) - 1};
+  }
+  if (const auto first = network->device(0); !first) return first.status();
+  return network;
+}
+
+int Network::devices() {
+  const std::lock_guard lock(mutex_);
+  return static_cast<int>(devices_.size());
+}
+
+Result<const Device*> Network::device(int number) {
+  const std::lock_guard lock(mutex_);
+  if (number < 0 || static_cast<std::size_t>(number) >= devices_.size())
+    return Status(ErrorCode::out_of_range, "there is no device " + std::to_string(number));
+  Device& device = devices_[static_cast<std::size_t>(number)];
+  if (const Status status = open_device(device); !status) return status;
+  return &device;
+}
+
+Status Network::open_device(Device& device) {
+  if (device.main != nullptr) return {};
+  auto opened = Endpoint::open(device.settings, log_, jobs_);
+  if (!opened) return opened.status();
+  device.main = std::move(*opened);
+  describe(device, host_);
+  log_.info("device " + device.name + " listens on " + device.main->engine().address() + ", " +
+                (device.gpu_memory ? "GPU and host memory" : "host memory alone: " + why_no_gpu_memory(device)),
+            abi::kInit | abi::kNet);
+  return {};
+}
+
+Result<int> Network::fuse(const int* parts, int count) {
+  const std::lock_guard lock(mutex_);
+  Device fused;
+  fused.settings = settings_;
+  for (int i = 0; i < count; ++i) {
+    if (parts[i] < 0 || static_cast<std::size_t>(parts[i]) >= settings_.rails.size())
+      return Status(ErrorCode::invalid_argument,
+                    "device " + std::to_string(parts[i]) + " is no rail: only those of FAIRWAY_RAILS can act as one");
+    fused.parts.push_back(parts[i]);
+    fused.settings.engine.interfaces.push_back(settings_.rails[static_cast<std::size_t>(parts[i])]);
+  }
+  if (fused.parts.empty()) return Status(ErrorCode::invalid_argument, "a virtual device has at least one part");
+  devices_.push_back(std::move(fused));
+  return static_cast<int>(devices_.size()) - 1;
+}
+
+Result<std::shared_ptr<Endpoint>> Network::endpoint_for(int number, bool own_process) {
+  if (const auto found = device(number); !found) return found.status();
+  const std::lock_guard lock(mutex_);
+  Device& device = devices_[static_cast<std::size_t>(number)];
+  if (!own_process) return device.main;
+  if (device.mirror == nullptr) {
+    auto opened = Endpoint::open(device.settings, log_, jobs_);
+    if (!opened) return opened.status();
+    device.mirror = std::move(*opened);
+  }
+  return device.mirror;
+}
+
+Result<std::shared_ptr<Listener>> Network::listen(int number, Handle& handle) {
+  auto endpoint = endpoint_for(number, false);
+  if (!endpoint) return endpoint.status();
+  const std::string address = (*endpoint)->engine().address();
+  handle = {};
+  if (address.size() >= sizeof handle.address)
+    return Status(ErrorCode::unsupported, "the address " + address + " is too long for NCCL's handle");
+  auto listener = std::make_shared<Listener>(*endpoint);
+  (*endpoint)->add(listener);
+  handle.magic = kMagic;
+  handle.beyond_this_host = settings_.beyond_this_host() ? 1 : 0;
+  handle.process = process_;
+  handle.host = host_;
+  handle.listener = listener->id();
+  std::memcpy(handle.address, address.data(), address.size());
+  return listener;
+}
+
+Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
+  std::shared_ptr<Attempt> attempt;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = attempts_.find(handle.ticket); handle.ticket != 0 && found != attempts_.end())
+      attempt = found->second;
+  }
+  if (attempt == nullptr) {
+    if (handle.magic != kMagic || handle.address[sizeof handle.address - 1] != '\0')
+      return Status(ErrorCode::invalid_argument,
+                    "the other rank does not use this plugin, or another version: set NCCL_NET=Fairway everywhere");
+    if (handle.host != host_ && handle.beyond_this_host == 0)
+      return Status(ErrorCode::unreachable,
+                    "the other rank, on another host or in another network namespace, can only be reached from its own "
+                    "host: set FAIRWAY_LISTEN to each host's address and FAIRWAY_JOB_KEY to one key");
+    auto endpoint = endpoint_for(number, handle.process == process_);
+    if (!endpoint) return endpoint.status();
+    attempt = std::make_shared<Attempt>();
+    attempt->endpoint = *endpoint;
+    {
+      const std::lock_guard lock(mutex_);
+      handle.ticket = next_ticket_++;
+      attempts_[handle.ticket] = attempt;
+    }
+    jobs_.add([attempt, target = handle] { dial(attempt, target); });
+  }
+  attempt->endpoint->pump();
+  {
+    const std::lock_guard lock(attempt->mutex);
+    if (!attempt->done) return std::shared_ptr<Sender>();
+  }
+  const std::lock_guard lock(mutex_);
+  attempts_.erase(handle.ticket);
+  handle.ticket = 0;
+  if (!attempt->status) return attempt->status;
+  return attempt->sender;
+}
+
+void Network::dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle) {
+  Endpoint& endpoint = *attempt->endpoint;
+  const auto peer = endpoint.engine().connect(handle.address, endpoint.patience());
+  std::shared_ptr<Sender> sender;
+  if (peer) {
+    sender = std::make_shared<Sender>(attempt->endpoint, *peer, PortId{});
+    endpoint.add(sender);
+    Message hello;
+    hello.kind = Message::Kind::hello;
+    hello.from = sender->id();
+    endpoint.tell(*peer, handle.listener, hello);
+  }
+  const std::lock_guard lock(attempt->mutex);
+  attempt->done = true;
+  attempt->status = peer.status();
+  attempt->sender = std::move(sender);
+}
+
+}  // namespace fairway::nccl

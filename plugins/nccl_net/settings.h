@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fairway/options.h"
+#include "fairway/status.h"
+
+namespace fairway::nccl {
+
+// What the environment says, read once per engine that is opened. docs/nccl.md has the table for users.
+struct Settings {
+  enum class GpuMemory : std::uint8_t { automatic, off };
+
+  EngineOptions engine;
+  std::vector<std::string> rails;  // each a device of NCCL's; empty: one device that uses all
+  GpuMemory gpu_memory = GpuMemory::automatic;
+  std::chrono::milliseconds connect_timeout{30000};
+
+  // Whether processes of other hosts may reach this one.
+  [[nodiscard]] bool beyond_this_host() const;
+};
+
+using Environment = std::function<const char*(const char* name)>;
+// invalid_argument names the variable, what it says and what it may say.
+Result<Settings> read_settings(const Environment& environment);
+
+}  // namespace fairway::nccl

@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "transport/verbs/port.h"
+
+// Devices as libibverbs lists them, and why none can be used: no library, no device, no permission.
+namespace fairway::transport::verbs {
+namespace {
+
+std::string system_text(int error) {
+  return std::generic_category().message(error);
+}
+
+// Whether a port, "mlx5_0/1", is the one of that name, or of the device of that name.
+bool is_of(const std::string& port, const std::string& name) {
+  return port == name || port.substr(0, port.find('/')) == name;
+}
+
+bool wanted(const std::vector<std::string>& names, const std::string& port) {
+  return names.empty() || std::any_of(names.begin(), names.end(), [&](const auto& each) { return is_of(port, each); });
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& options) {
+  auto library = options.library;
+  if (!library) {
+    std::error_code ignored;
+    if (std::filesystem::is_empty("/sys/class/infiniband", ignored) || ignored)  // before providers are loaded
+      return Status(ErrorCode::unsupported,
+                    "verbs: this machine has no RDMA device, or its driver is not loaded (/sys/class/infiniband)");
+    auto opened = Library::open();
+    if (!opened) return opened.status();
+    library = std::make_shared<const Library>(std::move(*opened));
+  }
+  int count = 0;
+  errno = 0;
+  const std::unique_ptr<abi::Device*, void (*)(abi::Device**)> list(library->list(&count), library->free_list);
+  if (!list) return Status(ErrorCode::unsupported, "verbs: ibv_get_device_list: " + system_text(errno));
+  Status why(ErrorCode::unsupported, "verbs: libibverbs lists no device: load ib_uverbs and install ibverbs-providers");
+  bool told = false;
+  std::vector<std::string> names;  // of what is here
+  std::vector<std::unique_ptr<Port>> ports;
+  for (int i = 0; i < count && ports.size() < kMaxPorts; ++i) {
+    const std::string device = list.get()[i]->name;
+    for (int number = 1, last = 1; number <= last && ports.size() < kMaxPorts; ++number) {
+      names.push_back(device + "/" + std::to_string(number));
+      const bool named = wanted(options.rdma.devices, names.back());
+      errno = 0;
+      abi::Context* context = library->open_device(list.get()[i]);
+      if (context == nullptr) {
+        const std::string file = std::string("/dev/infiniband/") + list.get()[i]->dev_name;
+        const int error = ::access(file.c_str(), R_OK | W_OK) != 0 ? errno : EIO;  // the library hides it
+        if (named && !std::exchange(told, true))
+          why = Status(ErrorCode::unsupported, "verbs: " + device + " cannot be opened (" + file + ": " +
+                                                   system_text(error) + "): this user needs to read and write it");
+        break;
+      }
+      auto port =
+          std::make_unique<Port>(library, context, static_cast<std::uint8_t>(number), ports.size(), options.rdma);
+      abi::Limits limits{};
+      if (library->query_device(context, &limits) == 0) last = limits.ports;
+      if (!named) continue;
+      Status opened = port->open(options);
+      if (opened)
+        ports.push_back(std::move(port));
+      else if (!std::exchange(told, true))
+        why = std::move(opened);
+    }
+  }
+  for (const std::string& each : options.rdma.devices)
+    if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return is_of(name, each); }))
+      return Status(ErrorCode::not_found,
+                    fmt::format("verbs: EngineOptions::rdma.devices names {}, and this host has {}", each,
+                                names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  if (ports.empty()) return why;
+  return ports;
+}
+
+}  // namespace fairway::transport::verbs

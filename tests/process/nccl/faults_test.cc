@@ -1,0 +1,322 @@
+#include <csignal>
+#include <cstdlib>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "process/nccl/pattern.h"
+
+// What goes wrong: every rank is told within the bound, in NCCL's log with the cause, and nobody waits for ever.
+namespace fairway::nccl {
+namespace {
+
+constexpr std::size_t kBytes = 4u << 20;
+using Clock = std::chrono::steady_clock;
+
+// Sends to the next rank and receives from the previous one until that gives an error; then closes everything. What the
+// error was.
+abi::Code until_error(Rank& rank) {
+  std::vector<std::byte> out(kBytes), in(kBytes);
+  void* from = rank.register_memory(rank.sender, out.data(), out.size());
+  void* into = rank.register_memory(rank.receiver, in.data(), in.size());
+  abi::Code code = abi::kSuccess;
+  void *sending = nullptr, *receiving = nullptr;
+  rank.until("an error", [&] {
+    int tag = 5, done = 0;
+    std::size_t size = kBytes;
+    void* data = in.data();
+    const auto ok = [&](abi::Code given) {
+      if (given != abi::kSuccess && code == abi::kSuccess) code = given;
+      return code == abi::kSuccess;
+    };
+    if (receiving == nullptr)
+      ok(rank.table->receive(rank.receiver, 1, &data, &size, &tag, &into, &receiving));
+    else if (ok(rank.table->test(receiving, &done, nullptr)) && done != 0)
+      receiving = nullptr;
+    if (code != abi::kSuccess) return true;
+    if (sending == nullptr)
+      ok(rank.table->send(rank.sender, out.data(), kBytes, tag, from, &sending));
+    else if (ok(rank.table->test(sending, &done, nullptr)) && done != 0)
+      sending = nullptr;
+    return code != abi::kSuccess;
+  });
+  rank.must(rank.table->deregister(rank.sender, from), "deregMr");
+  rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
+  return code;
+}
+
+class NcclFaults : public testing::TestWithParam<const char*> {
+ protected:
+  NcclFaults() {
+    ::setenv("FAIRWAY_TRANSPORTS", GetParam(), 1);
+    ::setenv("FAIRWAY_GPU_MEMORY", "off", 1);
+    ::setenv("FAIRWAY_PEER_TIMEOUT_MS", "1000", 1);
+  }
+};
+
+// In a ring of four the dead rank's neighbours are told by Fairway; the others by these closing, as NCCL's abort does.
+void survive(Board& board, int number) {
+  Rank rank(board, number, 4, 12);
+  rank.meet((number + 1) % 4, (number + 3) % 4);
+  rank.barrier(0);
+  const abi::Code code = until_error(rank);
+  if (code != abi::kRemoteError) throw Failure("the error is " + std::to_string(code) + "\n" + said());
+  if (said().find("W NET/Fairway: ") == std::string::npos) throw Failure("nothing in NCCL's log:\n" + said());
+  rank.leave();
+}
+
+TEST_P(NcclFaults, AKilledRankIsToldToEveryOther) {
+  Ranks ranks(4, survive);
+  while (ranks.board().arrived[0] < 4) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto killed = Clock::now();
+  ranks.kill(2);
+  for (const int rank : {0, 1, 3}) EXPECT_EQ(ranks.outcome(rank), "ok") << rank;
+  EXPECT_LT(Clock::now() - killed, std::chrono::seconds(20));
+}
+
+TEST_P(NcclFaults, AFrozenRankIsToldAfterTheBound) {
+  Ranks ranks(4, survive);
+  while (ranks.board().arrived[0] < 4) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  ranks.stop(1, SIGSTOP);
+  for (const int rank : {0, 2, 3}) EXPECT_EQ(ranks.outcome(rank), "ok") << rank;
+}
+
+TEST_P(NcclFaults, ClosingInFlightEndsBothSides) {
+  Ranks ranks(2, [](Board& board, int number) {
+    Rank rank(board, number, 2, 11);
+    rank.meet(1 - number, 1 - number);
+    std::vector<std::byte> out(kBytes), in(kBytes);
+    void* from = rank.register_memory(rank.sender, out.data(), out.size());
+    void* into = rank.register_memory(rank.receiver, in.data(), in.size());
+    std::vector<void*> requests;
+    for (int i = 0; i < 8; ++i) requests.push_back(rank.receive(in.data(), kBytes, 1, into));
+    if (number == 0) {
+      for (int i = 0; i < 4; ++i) (void)rank.send(out.data(), kBytes, 1, from);
+      rank.must(rank.table->deregister(rank.sender, from), "deregMr");
+      rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
+      rank.leave();
+      return;
+    }
+    abi::Code code = abi::kSuccess;
+    rank.until("the other's end", [&] {
+      for (void* request : requests) {
+        int done = 0;
+        code = rank.table->test(request, &done, nullptr);
+        if (code != abi::kSuccess) return true;
+        if (done != 0) std::erase(requests, request);
+        if (done != 0) return false;
+      }
+      return false;
+    });
+    if (code != abi::kRemoteError) throw Failure("the error is " + std::to_string(code));
+    rank.must(rank.table->deregister(rank.sender, from), "deregMr");
+    rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
+    rank.leave();
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+TEST_P(NcclFaults, AMessageThatDoesNotFitIsAnErrorOnBothSides) {
+  Ranks ranks(2, [](Board& board, int number) {
+    Rank rank(board, number, 2, 12);
+    rank.meet(1 - number, 1 - number);
+    std::vector<std::byte> out(2000), in(2000);
+    void* from = rank.register_memory(rank.sender, out.data(), out.size());
+    void* into = rank.register_memory(rank.receiver, in.data(), in.size());
+    void* request = rank.receive(in.data(), 1000, 1, into);
+    abi::Code code = abi::kSuccess;
+    rank.until("the refusal of isend", [&] {
+      void* sent = nullptr;
+      code = rank.table->send(rank.sender, out.data(), 1001, 1, from, &sent);
+      if (sent != nullptr) throw Failure("it was taken");
+      return code != abi::kSuccess;
+    });
+    if (code != abi::kInvalidUsage) throw Failure("isend gave " + std::to_string(code));
+    rank.until("the receive's error", [&] {
+      int done = 0;
+      code = rank.table->test(request, &done, nullptr);
+      if (done != 0) throw Failure("it was received");
+      return code != abi::kSuccess;
+    });
+    if (code != abi::kInvalidUsage) throw Failure("test gave " + std::to_string(code));
+    if (said().find("1001 bytes") == std::string::npos) throw Failure("no word of it:\n" + said());
+    rank.barrier(0);
+    rank.leave();
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, NcclFaults, testing::Values("shm", "tcp"),
+                         [](const auto& row) { return std::string(row.param); });
+
+class NcclUse : public testing::Test {
+ protected:
+  NcclUse() { ::setenv("FAIRWAY_TRANSPORTS", "shm,tcp", 1); }
+};
+
+TEST_F(NcclUse, CommunicatorsComeAndGo) {
+  Ranks ranks(2, [](Board& board, int number) {
+    for (int turn = 0; turn < 3; ++turn) {
+      Rank first(board, number, 2, 12);
+      Rank second(board, number, 2, 12);  // as split gives, beside the first
+      first.meet(1 - number, 1 - number);
+      first.barrier(4 * turn);
+      board.there[number][1 - number] = false;
+      first.barrier(4 * turn + 1);
+      second.meet(1 - number, 1 - number);
+      std::vector<std::byte> out(70000), in(70000);
+      for (Rank* rank : {&first, &second}) {
+        fill(out.data(), out.size(), 3);
+        void* from = rank->register_memory(rank->sender, out.data(), out.size());
+        void* into = rank->register_memory(rank->receiver, in.data(), in.size());
+        void* request = rank->receive(in.data(), in.size(), 1, into);
+        rank->finish(rank->send(out.data(), out.size(), 1, from));
+        rank->finish(request);
+        compare(in.data(), in.size(), 3);
+        rank->must(rank->table->deregister(rank->sender, from), "deregMr");
+        rank->must(rank->table->deregister(rank->receiver, into), "deregMr");
+        rank->barrier(4 * turn + (rank == &first ? 2 : 3));
+        rank->leave();
+      }
+      board.there[number][1 - number] = false;
+    }
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+// NCCL's service thread connects and registers while its progress thread moves bytes.
+TEST_F(NcclUse, ConnectingAndRegisteringGoOnBesideTheTraffic) {
+  Ranks ranks(2, [](Board& board, int number) {
+    Rank rank(board, number, 2, 12);
+    rank.meet(1 - number, 1 - number);
+    std::string wrong;
+    std::thread service([&] {
+      try {
+        for (int turn = 2; turn < 6; ++turn) {
+          Rank other(board, number, 2, turn % 2 == 0 ? 12 : 11);
+          other.meet(1 - number, turn, turn);
+          std::vector<std::byte> out(30000), in(30000);
+          fill(out.data(), out.size(), 5);
+          void* from = other.register_memory(other.sender, out.data(), out.size());
+          void* into = other.register_memory(other.receiver, in.data(), in.size());
+          void* receiving = other.receive(in.data(), in.size(), 1, into);
+          other.finish(other.send(out.data(), out.size(), 1, from));
+          other.finish(receiving);
+          compare(in.data(), in.size(), 5);
+          other.must(other.table->deregister(other.sender, from), "deregMr");
+          other.must(other.table->deregister(other.receiver, into), "deregMr");
+          other.leave();
+        }
+      } catch (const std::exception& error) {
+        wrong = error.what();
+      }
+    });
+    std::vector<std::byte> out(8192), in(8192);
+    void* from = rank.register_memory(rank.sender, out.data(), out.size());
+    void* into = rank.register_memory(rank.receiver, in.data(), in.size());
+    for (std::uint64_t turn = 0; turn < 400; ++turn) {
+      fill(out.data(), out.size(), turn * 2 + static_cast<std::uint64_t>(number));
+      void* receiving = rank.receive(in.data(), in.size(), 1, into);
+      rank.finish(rank.send(out.data(), out.size(), 1, from));
+      rank.finish(receiving);
+      compare(in.data(), in.size(), turn * 2 + static_cast<std::uint64_t>(1 - number));
+    }
+    service.join();
+    if (!wrong.empty()) throw Failure(wrong);
+    rank.leave();
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+TEST_F(NcclUse, AFailedInitSaysWhyAndMayBeFinalized) {
+  Ranks ranks(1, [](Board&, int) {
+    ::setenv("FAIRWAY_SPIN_US", "soon", 1);
+    const auto table = open_table(12);
+    if (table->init(logger) != abi::kInvalidArgument) throw Failure("init went well");
+    if (said().find("FAIRWAY_SPIN_US is \"soon\": it takes a number") == std::string::npos) throw Failure(said());
+    if (table->finalize() != abi::kSuccess) throw Failure("finalize");
+    ::unsetenv("FAIRWAY_SPIN_US");
+    if (table->init(logger) != abi::kSuccess || table->devices() != 1 || table->finalize() != abi::kSuccess)
+      throw Failure("the second init: " + said());
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+TEST_F(NcclUse, RailsAreDevicesThatNcclMayFuse) {
+  Ranks ranks(1, [](Board&, int) {
+    ::setenv("FAIRWAY_RAILS", "lo", 1);
+    ::setenv("FAIRWAY_TRANSPORTS", "tcp", 1);
+    (void)open_table(12);
+    void* library = ::dlopen(FAIRWAY_NCCL_PLUGIN, RTLD_NOW);
+    const auto& table = *static_cast<const abi::TableV12*>(::dlsym(library, "ncclNetPlugin_v12"));
+    void* context = nullptr;
+    abi::PropertiesV12 device{};
+    if (table.init(&context, 1, nullptr, logger, nullptr) != abi::kSuccess ||
+        table.properties(0, &device) != abi::kSuccess || std::string(device.name) != "fairway:lo" || device.rail != 0)
+      throw Failure("the rail: " + said());
+    abi::VirtualDevice<8> parts{1, {0}};
+    int fused = -1, count = 0;
+    if (table.make_virtual(&fused, &parts) != abi::kSuccess || fused != 1 || table.devices(&count) != abi::kSuccess ||
+        count != 2 || table.properties(1, &device) != abi::kSuccess || device.parts.count != 1 ||
+        device.parts.devices[0] != 0)
+      throw Failure("the fused device: " + said());
+    parts.devices[0] = 5;
+    if (table.make_virtual(&fused, &parts) != abi::kInvalidArgument || table.properties(7, &device) == abi::kSuccess)
+      throw Failure("there is no device 5 or 7");
+    (void)table.finalize(context);
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+TEST_F(NcclUse, AHandleOfAnotherHostOrPluginIsRefusedWithTheRemedy) {
+  Ranks ranks(1, [](Board& board, int number) {
+    Rank rank(board, number, 1, 12);
+    void *listener = nullptr, *sender = nullptr;
+    HandleBytes handle{};
+    if (rank.table->connect(handle, &sender) != abi::kInvalidArgument) throw Failure("zeros were taken");
+    rank.must(rank.table->listen(handle, &listener), "listen");
+    handle[16] ^= std::byte{1};  // of the host's number
+    if (rank.table->connect(handle, &sender) != abi::kRemoteError) throw Failure("another host's was taken");
+    if (said().find("set FAIRWAY_LISTEN") == std::string::npos) throw Failure(said());
+    rank.must(rank.table->close_listener(listener), "closeListen");
+    rank.leave();
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+TEST_F(NcclUse, WhoConnectsToAListenerThatIsGoneIsTold) {
+  Ranks ranks(2, [](Board& board, int number) {
+    Rank rank(board, number, 2, 12);
+    if (number == 0) {
+      void* listener = nullptr;
+      rank.must(rank.table->listen(board.handles[0][1], &listener), "listen");
+      rank.must(rank.table->close_listener(listener), "closeListen");
+      rank.must(rank.table->listen(board.handles[0][0], &listener), "listen");
+      board.there[0][1] = true;
+      void* nobody = nullptr;
+      rank.until("the other's end", [&] {
+        rank.must(rank.table->accept(listener, &nobody), "accept");
+        return board.there[1][0].load();
+      });
+      return rank.leave();
+    }
+    rank.until("a handle", [&] { return board.there[0][1].load(); });
+    HandleBytes theirs = board.handles[0][1];
+    void* request = nullptr;
+    std::byte byte{};
+    rank.until("connecting", [&] {
+      rank.must(rank.table->connect(theirs, &rank.sender), "connect");
+      return rank.sender != nullptr;
+    });
+    void* from = rank.register_memory(rank.sender, &byte, 1);
+    rank.until("the refusal",
+               [&] { return rank.table->send(rank.sender, &byte, 1, 0, from, &request) == abi::kRemoteError; });
+    board.there[1][0] = true;
+    rank.leave();
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+}  // namespace
+}  // namespace fairway::nccl

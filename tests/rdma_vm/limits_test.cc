@@ -1,0 +1,173 @@
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "rdma_vm/ends.h"
+
+// What is asked for and is not there, and limits of the system that are reached.
+namespace fairway::rdma {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Limits = Ends;
+using control::ChildProcess;
+
+// Two engines of this process and a write between them; empty, or what went wrong.
+std::string write_between(const EngineOptions& first, const EngineOptions& second, std::size_t links = 1) {
+  auto a = Engine::open(first), b = Engine::open(second);
+  if (!a) return "a: " + a.status().to_string();
+  if (!b) return "b: " + b.status().to_string();
+  const auto from = a->allocate(1 << 20, Access::none), to = b->allocate(1 << 20, Access::all);
+  if (!from || !to) return "memory: " + (from ? to : from).status().to_string();
+  if (const Status published = b->publish("memory", *to); !published) return published.to_string();
+  const auto peer = a->connect(b->address());
+  if (!peer) return "connect: " + peer.status().to_string();
+  const auto remote = a->lookup(*peer, "memory");
+  if (!remote) return "lookup: " + remote.status().to_string();
+  for (std::uint64_t i = 0; i < from->size_bytes; ++i) from->address[i] = net::pattern(9, i);
+  const auto id = a->write(*peer, Extent{{from->id, 0, 1 << 20}, {remote->id, 0}});
+  if (!id) return "write: " + id.status().to_string();
+  const auto done = a->wait(*id, net::kHang);
+  if (!done || !done->status) return "write: " + (done ? done->status : done.status()).to_string();
+  if (std::memcmp(from->address, to->address, 1 << 20) != 0) return "other bytes";
+  const auto up = [&] {
+    std::size_t count = 0;
+    for (const LinkMetrics& link : a->metrics().links) count += link.up ? 1 : 0;
+    return count;
+  };
+  for (int i = 0; i < 1000 && up() != links; ++i) std::this_thread::sleep_for(milliseconds(20));
+  return up() == links ? "" : std::to_string(up()) + " links";
+}
+
+std::string refusal(const std::function<void(RdmaOptions&)>& change) {
+  EngineOptions options = on("rxe0");
+  change(options.rdma);
+  auto engine = Engine::open(options);
+  return engine ? "" : engine.status().message();
+}
+
+TEST_F(Limits, WhatNoPortHasIsRefusedWithWhatThereIs) {
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in: " << text;
+  };
+  has(refusal([](RdmaOptions& rdma) { rdma.devices = {"mlx5_9"}; }), "names mlx5_9, and this host has rxe0/1, rxe1/1");
+  has(refusal([](RdmaOptions& rdma) { rdma.gid_index = 77; }), "no GID of index 77; it has: 0 fe80");
+  has(refusal([](RdmaOptions& rdma) { rdma.partition = 0x8123; }), "in no partition 0x8123, only in 0xffff");
+  has(refusal([](RdmaOptions& rdma) { rdma.timeout = 32; }), "timeout is 32: it is 1 to 31");
+}
+
+TEST_F(Limits, AnotherAddressAndOtherClassesOfTrafficWork) {
+  EngineOptions first = on("rxe0"), second = on("rxe1");
+  for (EngineOptions* each : {&first, &second}) {
+    each->rdma.gid_index = 2;  // the IPv6 one
+    each->rdma.traffic_class = 106;
+    each->rdma.service_level = 3;
+    each->rdma.hop_limit = 2;
+    each->rdma.partition = 0xffff;
+  }
+  EXPECT_EQ(write_between(first, second), "");
+}
+
+TEST_F(Limits, QueuePairsAreAsManyAsOneSideWants) {
+  EngineOptions first = on("rxe0"), second = on("rxe1");
+  second.rdma.queue_pairs = 4;
+  EXPECT_EQ(write_between(first, second, 4), "");
+  EXPECT_EQ(write_between(second, first, 4), "") << "whichever side connects";
+}
+
+TEST_F(Limits, EachLegOfABondHasAQueuePair) {
+  must(
+      "modprobe bonding max_bonds=0 && ip link add bond7 type bond mode balance-xor && ip link add l0 type dummy && "
+      "ip link add l1 type dummy && ip link set l0 master bond7 && ip link set l1 master bond7 && "
+      "ip link set bond7 mtu 4200 up && ip addr add 10.7.0.1/24 dev bond7 && rdma link add rxe7 type rxe netdev bond7");
+  EXPECT_EQ(write_between(on("rxe7"), on("rxe7"), 2), "");
+  must("rdma link del rxe7 && ip link del bond7");
+}
+
+// 8 MiB of locked memory are what most systems allow, and no user may lock more.
+TEST_F(Limits, AnUnprivilegedUserWithEightMebibytesOfLockedMemoryConnects) {
+  ChildProcess child([](ChildProcess::Line& line) {
+    const rlimit limit{8 << 20, 8 << 20};
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setresuid(65534, 65534, 65534) != 0)
+      return line.write("no limit");
+    const std::string wrong = write_between(on("rxe0"), on("rxe1"));
+    line.write(wrong.empty() ? "well" : wrong);
+  });
+  EXPECT_EQ(child.read(), "well");
+}
+
+TEST_F(Limits, TooLittleLockedMemoryIsSaidWithItsRemedy) {
+  ChildProcess child([](ChildProcess::Line& line) {
+    const rlimit limit{512 << 10, 512 << 10};
+    if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setresuid(65534, 65534, 65534) != 0)
+      return line.write("no limit");
+    const auto engine = Engine::open(on("rxe0"));
+    line.write(engine ? "opened" : engine.status().message());
+  });
+  const std::string said = child.read();
+  EXPECT_NE(said.find("raise the limit of locked memory (ulimit -l"), std::string::npos) << said;
+}
+
+TEST_F(Limits, QueuePairsThatACgroupForbidsAreSaidAndBytesTakeTheNextTransport) {
+  const std::string folder = "/sys/fs/cgroup/few";
+  must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup");
+  must("echo +rdma >/sys/fs/cgroup/cgroup.subtree_control; mkdir " + folder +
+       " && echo 'rxe1 hca_handle=max hca_object=7' >" + folder + "/rdma.max");
+  EngineOptions there = on("rxe1"), here = on("rxe0");
+  there.transports = here.transports = {"verbs", "tcp"};
+  far_.emplace(there, [&] { must("echo " + std::to_string(::getpid()) + " >" + folder + "/cgroup.procs"); });
+  ASSERT_EQ(far_->failure, "");
+  near_.emplace(here);
+  ASSERT_TRUE(near_->meet(far_->address));
+  works();
+  EXPECT_EQ(near_->links_text().find("verbs"), std::string::npos) << near_->links_text();
+  Request request;
+  request.peer = near_->peer;
+  request.layout = Extent{{near_->ours.id, 0, 4096}, {near_->remote.id, 0}};
+  const auto explained = near_->engine->explain(request);
+  ASSERT_TRUE(explained);
+  EXPECT_NE(explained->text().find("rdma.max"), std::string::npos) << explained->text();
+}
+
+TEST_F(Limits, ManyQueuePairsOfOneProcessWork) {
+  const int kEngines = at_length() ? 16 : 2;  // each has 32, and so has the other side
+  EngineOptions options = on("rxe0", milliseconds(30'000));
+  options.rdma.queue_pairs = 32;
+  auto hub = Engine::open(options);
+  ASSERT_TRUE(hub);
+  options.rdma.devices = {"rxe1"};
+  std::vector<Engine> others;
+  const auto memory = hub->allocate(1 << 20, Access::all);
+  ASSERT_TRUE(memory && hub->publish("memory", *memory));
+  const auto start = Clock::now();
+  for (int i = 0; i < kEngines; ++i) {
+    auto other = Engine::open(options);
+    ASSERT_TRUE(other) << other.status().to_string();
+    others.push_back(std::move(*other));
+    const auto peer = others.back().connect(hub->address(), net::kHang);
+    ASSERT_TRUE(peer) << peer.status().to_string();
+    const auto remote = others.back().lookup(*peer, "memory");
+    const auto from = others.back().allocate(1 << 20, Access::none);
+    ASSERT_TRUE(remote && from);
+    const auto id = others.back().write(*peer, Extent{{from->id, 0, 1 << 20}, {remote->id, 0}});
+    ASSERT_TRUE(id);
+    const auto done = others.back().wait(*id, net::kHang);
+    ASSERT_TRUE(done && done->status) << i;
+  }
+  const auto up = [&] {
+    std::size_t count = 0;
+    for (const LinkMetrics& link : hub->metrics().links) count += link.up ? 1 : 0;
+    return count;
+  };
+  const auto all = static_cast<std::size_t>(32 * kEngines);
+  for (int i = 0; i < 1000 && up() != all; ++i) std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(up(), all);
+  tell("until " + std::to_string(2 * all) + " queue pairs were up", since(start));
+}
+
+}  // namespace
+}  // namespace fairway::rdma

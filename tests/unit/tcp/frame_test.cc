@@ -1,0 +1,55 @@
+#include "transport/tcp/frame.h"
+
+#include <gtest/gtest.h>
+
+namespace fairway::transport::tcp {
+namespace {
+
+Header example(FrameType type) {
+  Header header;
+  header.type = type;
+  header.token = 0x1234'5678;
+  header.region = {7, 3};
+  header.offset = 0x0102'0304'0506;
+  header.length = type == FrameType::fetch_add ? 8 : 4096;
+  header.immediate = type == FrameType::done ? 0 : 0xcafe'f00d;
+  return header;
+}
+
+TEST(TcpFrame, WhatIsEncodedIsDecoded) {
+  for (const FrameType type : {FrameType::write, FrameType::read, FrameType::message, FrameType::fetch_add,
+                               FrameType::done, FrameType::data}) {
+    const Header header = example(type);
+    const auto again = decode(encode(header));
+    ASSERT_TRUE(again) << again.status().to_string();
+    EXPECT_EQ(encode(*again), encode(header));
+  }
+}
+
+TEST(TcpFrame, AHeaderWithUpToThreeBitsFlippedIsRefused) {
+  const auto right = encode(example(FrameType::write));
+  const std::size_t bits = right.size() * 8;
+  const auto flip = [](auto& bytes, std::size_t bit) { bytes[bit / 8] ^= static_cast<std::byte>(1u << bit % 8); };
+  const auto refused = [&](const auto& bytes) {
+    const auto header = decode(bytes);
+    return !header && header.status().code() == ErrorCode::protocol_error;
+  };
+  for (std::size_t a = 0; a < bits; ++a) {
+    auto one = right;
+    flip(one, a);
+    ASSERT_TRUE(refused(one)) << a;
+    for (std::size_t b = a + 1; b < bits; ++b) {
+      auto two = one;
+      flip(two, b);
+      ASSERT_TRUE(refused(two)) << a << ' ' << b;
+      for (std::size_t c = b + 1 + (a + b) % 41; c < bits; c += 41) {
+        auto three = two;
+        flip(three, c);
+        ASSERT_TRUE(refused(three)) << a << ' ' << b << ' ' << c;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fairway::transport::tcp
