@@ -38,6 +38,7 @@ class FabricWorld final : public World {
     a_.reset();
     b_.reset();
   }
+  bool announces() const override { return setting_.provider != "udp"; }  // it has no descriptor to wait on
   std::size_t links() const override { return setting_.shim.copies; }
   bool break_link(std::uint64_t name) override { return shim_break(name) && wake(); }
 

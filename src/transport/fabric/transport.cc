@@ -1,6 +1,7 @@
 #include "transport/fabric/transport.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fairway::transport::fabric {
 namespace {
@@ -87,7 +88,7 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
     lane.flush();
     if (full) break;
   }
-  if (taken != 0) look_after_ = 0;
+  posted_ = posted_ || taken != 0;
   return taken;
 }
 
@@ -158,7 +159,7 @@ std::size_t FabricTransport::poll(std::span<Event> events, Time now) {
   if (count != 0) next_lane_ = (next_lane_ + 1) % count;
   if (!leavings_.empty()) tell_left();
   if (!endings_.empty()) end_memory(now);
-  look_after_ = quiet ? std::min(look_after_ * 4, kLastLook) : 0;
+  if (std::exchange(posted_, false) || !quiet) quiet_since_ = now;
   set_timer(now);
   return inbox_.take(events);
 }
@@ -168,8 +169,7 @@ void FabricTransport::set_timer(Time now) {
   if (!endings_.empty() || !leavings_.empty()) timer_ = std::min(timer_, after(now, kEndingLook));
   const auto& up = links_.up();
   if (std::none_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->needs_looks(); })) return;
-  look_after_ = std::max(look_after_, kFirstLook);
-  timer_ = std::min(timer_, after(now, look_after_));
+  timer_ = std::min(timer_, after(now, std::clamp(now - quiet_since_, kFirstLook, kLastLook)));
 }
 
 bool FabricTransport::must_poll() const {

@@ -125,7 +125,8 @@ class FabricTransport final : public Transport, private PlannedLinks::Maker {
   std::vector<Leaving> leavings_;
   std::size_t next_lane_ = 0;  // polled first, in turn
   Time timer_ = kNever;
-  Time look_after_ = 0;  // how long nothing is looked at that announces nothing; grows while nothing comes
+  Time quiet_since_ = 0;  // the longer, the seldomer it is looked at what announces nothing
+  bool posted_ = false;   // since the last poll
   bool closed_ = false;
 };
 
