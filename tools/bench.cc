@@ -9,11 +9,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "bench_fabric.h"
 #include "bench_gpu.h"
 #include "bench_load.h"
 #include "bench_peers.h"
 #include "command.h"
 #include "other_process.h"
+#include "via.h"
 
 namespace fairway::tool {
 namespace {
@@ -87,6 +89,7 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
 Roof roof_of(const std::string& via, const std::string& from, const std::string& to) {
   if (from.starts_with("gpu:") || to.starts_with("gpu:")) return Roof::device;
   if (via == "tcp") return Roof::sockets;
+  if (!provider_of(via).empty()) return Roof::fabric;
   if (via == "shm") return to == "shared" ? Roof::copies : Roof::attach;
   return Roof::none;
 }
@@ -97,6 +100,7 @@ std::string name_of(Roof roof) {
     case Roof::attach: return "process_vm";
     case Roof::sockets: return "socket loop";
     case Roof::device: return "copy engine";
+    case Roof::fabric: return "bare loop";
     case Roof::none: break;
   }
   return {};
@@ -135,7 +139,8 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
   for (const Case& one : cases)
     roofs.push_back(options.address.empty() && !options.sleep
-                        ? open_roof(one.roof, one.from, one.to, plan.settings.most)
+                        ? one.roof == Roof::fabric ? open_fabric_roof(provider_of(one.via), plan.settings.most)
+                                                   : open_roof(one.roof, one.from, one.to, plan.settings.most)
                         : nullptr);
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Plan mine = plan;
@@ -272,6 +277,23 @@ Exit run_peers(Tool& tool, const Options& options) {
                           rival.path, size_text(size), theirs[1], ours[1], theirs[1] / ours[1]);
     }
   }
+  // libfabric has no such tool that is packaged: a loop over its bare interface, batch by batch in turns with ours.
+  for (const char* provider : {"tcp", "shm"}) {
+    Plan mine = *plan;
+    mine.operations = {Operation::write, Operation::read, Operation::send};
+    std::vector<Row> rows;
+    const std::string via = std::string("fabric:") + provider;
+    meter(via);
+    if (Status status = measure(tool, options, mine, {make_case(via, "shared", "shared")}, rows); !status) {
+      tool.remark(status.message());
+      continue;
+    }
+    for (const Row& row : rows)
+      if (row.roof_us > 0)
+        text += fmt::format("{:<13} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}\n", "bare libfabric",
+                            name_of(row.operation), provider, size_text(row.size), row.roof_us, row.p50_us,
+                            row.roof_us / row.p50_us);
+  }
   for (const std::string& each : missing) text += "not installed: " + each + "\n";
   return tool.print(text +
                     "\nratio: theirs / ours, above 1 Fairway is faster. One at a time; ping-pongs tell half of a round "
@@ -338,7 +360,8 @@ void add_bench(Tool& tool) {
       "--from", options->from,
       "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   command.add_option("--to", options->to, "Memory of the other process");
-  command.add_option("--via", options->via, "Force these transports, one after the other: shm,cuda,tcp")
+  command
+      .add_option("--via", options->via, "Force these transports, one after the other: shm,cuda,tcp,fabric:PROVIDER")
       ->delimiter(',');
   command.add_flag("--serve", options->serve)->group("");
   add_common(command, *options);
@@ -349,7 +372,7 @@ void add_bench(Tool& tool) {
   CLI::App& compare =
       tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<Options>();
-  compare.add_option("paths", compared->paths, "Transports: shm tcp")->required();
+  compare.add_option("paths", compared->paths, "Transports: shm tcp fabric:PROVIDER")->required();
   compare.add_option(
       "--from", compared->from,
       "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");

@@ -16,6 +16,7 @@
 //   bench_peer      the other process
 //   bench_path      work done by Fairway
 //   bench_roof      the same work by the least that this machine needs for it
+//   bench_fabric    that of libfabric's providers
 //   bench_run       the two in turns
 //   bench_report    tables, JSON, CSV
 //   bench_picture   SVG
@@ -82,7 +83,7 @@ class Mover {
 // Work over Fairway with the process at `address`.
 Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken);
 // The roof of that path; null where none is known.
-enum class Roof : std::uint8_t { none, copies, attach, sockets, device };
+enum class Roof : std::uint8_t { none, copies, attach, sockets, device, fabric };
 std::unique_ptr<Mover> open_roof(Roof roof, const std::string& from, const std::string& to, std::uint64_t most);
 
 struct Row {

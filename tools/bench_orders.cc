@@ -3,6 +3,8 @@
 #include <array>
 #include <ctime>
 
+#include "via.h"
+
 namespace fairway::tool::bench {
 
 Answer spent(const Engine& engine) {
@@ -41,7 +43,7 @@ Status finish_hot(Engine& engine, const Result<TransferId>& id) {
 EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via) {
   EngineOptions options;
   options.progress = sleeping ? fairway::Progress::threads : fairway::Progress::caller;
-  options.transports = via;
+  use_only(options, via);
   return options;
 }
 

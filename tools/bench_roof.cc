@@ -220,7 +220,7 @@ class RoofPath final : public Mover {
 }  // namespace
 
 std::unique_ptr<Mover> open_roof(Roof roof, const std::string& from, const std::string& to, std::uint64_t most) {
-  if (roof == Roof::none) return nullptr;
+  if (roof == Roof::none || roof == Roof::fabric) return nullptr;
   if (roof == Roof::device) return open_copy_roof(from, to, most);
   auto path = std::make_unique<RoofPath>(roof);
   if (!path->open(most)) return nullptr;

@@ -49,7 +49,7 @@ void add_explain(Tool& tool) {
   command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N")
       ->capture_default_str();
   command.add_option("--to", options->to, "Memory of the other process")->capture_default_str();
-  command.add_option("--via", options->via, "Only these transports: shm,tcp")->delimiter(',');
+  command.add_option("--via", options->via, "Only these transports: shm,tcp,fabric:PROVIDER")->delimiter(',');
   command
       .add_option("--machine", options->machine,
                   "A file that says what this machine is, for what to expect; else it is looked at")

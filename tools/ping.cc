@@ -10,6 +10,7 @@
 #include "fairway/fairway.h"
 
 #include "command.h"
+#include "via.h"
 
 // `fairway ping`: whether an engine answers, over which links, and how fast.
 namespace fairway::tool {
@@ -29,7 +30,7 @@ double us_since(Clock::time_point start) {
 
 Exit ping(Tool& tool, const Options& options) {
   EngineOptions wanted;
-  wanted.transports = options.via;
+  use_only(wanted, options.via);
   wanted.job_key = options.key;
   if (!options.key.empty()) wanted.listen = "0.0.0.0:0";
   auto engine = Engine::open(wanted);
@@ -71,7 +72,7 @@ void add_ping(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "ping", "Ask whether an engine answers, over which links, how fast");
   const auto options = std::make_shared<Options>();
   command.add_option("address", options->address, "host:port of any engine")->required();
-  command.add_option("--via", options->via, "Only these transports: shm,tcp")->delimiter(',');
+  command.add_option("--via", options->via, "Only these transports: shm,tcp,fabric:PROVIDER")->delimiter(',');
   command.add_option("--count", options->count, "Reads of 8 bytes")
       ->check(CLI::Range(1u, 1000000u))
       ->capture_default_str();

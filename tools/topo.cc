@@ -7,6 +7,7 @@
 #include "render/summary.h"
 #include "render/tree_text.h"
 #include "sys/cuda.h"
+#include "topology/providers.h"
 
 namespace fairway::tool {
 namespace {
@@ -15,6 +16,7 @@ struct TopoOptions {
   bool json = false;
   bool tree = false;
   bool matrix = false;
+  bool providers = false;
   PictureFiles pictures;
 };
 
@@ -30,6 +32,13 @@ std::string cuda_line() {
 Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
   if (static_cast<int>(options.json) + static_cast<int>(options.tree) + static_cast<int>(options.matrix) > 1) {
     return tool.misused("--json, --tree and --matrix exclude each other");
+  }
+  if (options.providers) {
+    if (options.tree || options.matrix || options.pictures.any() || !input.from.empty())
+      return tool.misused("--providers asks this machine's libfabric, and goes with --json alone");
+    const auto found = topology::providers();
+    return found ? tool.print(options.json ? topology::json(*found) : topology::text(*found))
+                 : tool.fail(found.status());
   }
   Result<topology::Fabric> read = read_fabric(input);
   if (!read) return tool.fail(read.status());
@@ -89,6 +98,7 @@ void add_topo(Tool& tool) {
   topo.add_flag("--json", options->json, "Print everything as JSON");
   topo.add_flag("--tree", options->tree, "Print a plain-text tree, for issue reports");
   topo.add_flag("--matrix", options->matrix, "Print only the classes, tab-separated as nvidia-smi topo -m does");
+  topo.add_flag("--providers", options->providers, "What libfabric has here, in a few lines for each provider");
   topo.add_option("--svg", options->pictures.svg, "Write a picture; - is standard output")->type_name("FILE");
   topo.add_option("--html", options->pictures.html, "Write a page of its own with picture, matrix and details")
       ->type_name("FILE");

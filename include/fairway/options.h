@@ -76,6 +76,9 @@ struct EngineOptions {
   // Network interfaces or addresses of this host that bytes may use ("eth0", "10.0.0.7"); empty: those of `listen`.
   std::vector<std::string> interfaces;
   RdmaOptions rdma;
+  // libfabric's providers that the transport `fabric` may use ("efa", "tcp", "verbs;ofi_rxm"); empty: those of NICs
+  // that Fairway has nothing else for (EFA, Slingshot, Omni-Path). `fairway topo --providers` lists what is here.
+  std::vector<std::string> providers;
   // What this machine is, for what its links should reach: a file that `fairway topo` reads, such as the snapshot of a
   // virtual machine's host. Empty: the machine itself is looked at, once a link is there whose rate depends on it.
   std::string machine;

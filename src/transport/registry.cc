@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "transport/cuda/cuda.h"
+#include "transport/fabric/fabric.h"
 #include "transport/loopback/loopback.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -14,7 +15,13 @@
 namespace fairway::transport {
 namespace {
 
-constexpr std::array<std::string_view, 5> kNames{"loopback", "shm", "cuda", "verbs", "tcp"};
+constexpr std::array<std::string_view, 6> kNames{"loopback", "shm", "cuda", "verbs", "fabric", "tcp"};
+
+// The host of "host:port", "[v6]:port".
+std::string host_of(const std::string& listen) {
+  const std::string host = listen.substr(0, listen.rfind(':'));
+  return host.size() > 2 && host.front() == '[' ? host.substr(1, host.size() - 2) : host;
+}
 
 }  // namespace
 
@@ -41,19 +48,26 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
     transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
   if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime, options.strict_isolation));
   if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {options.rdma, {}, {}}));
+  if (wanted("fabric")) {
+    FabricOptions fabric;
+    fabric.providers = options.providers;
+    // Its provider for one host has the peer's CPU reach into all of this process.
+    if (options.strict_isolation) std::erase(fabric.providers, "shm");
+    fabric.listen_host = host_of(options.listen);
+    if (options.providers.empty() || !fabric.providers.empty())
+      transports.push_back(make_fabric_transport(regions, runtime, fabric));
+  }
   if (wanted("tcp")) {
     TcpOptions tcp;
-    const std::size_t colon = options.listen.rfind(':');
-    tcp.listen_host = options.listen.substr(0, colon);
-    if (tcp.listen_host.size() > 2 && tcp.listen_host.front() == '[')
-      tcp.listen_host = tcp.listen_host.substr(1, tcp.listen_host.size() - 2);
+    tcp.listen_host = host_of(options.listen);
     tcp.interfaces = options.interfaces;
     transports.push_back(make_tcp_transport(regions, runtime, tcp));
   }
   for (auto at = transports.begin(); at != transports.end();) {
     const Status works = (*at)->probe();
     const bool asked_for = !options.names.empty() || (!options.interfaces.empty() && (*at)->name() == "tcp") ||
-                           (options.rdma != RdmaOptions() && (*at)->name() == "verbs");
+                           (options.rdma != RdmaOptions() && (*at)->name() == "verbs") ||
+                           (!options.providers.empty() && (*at)->name() == "fabric");
     if (!works && asked_for) return works;
     at = works ? at + 1 : transports.erase(at);
   }

@@ -20,6 +20,7 @@ struct RegistryOptions {
   bool strict_isolation = false;        // no more of a peer's memory than its regions is reachable here
   std::vector<std::string> interfaces;  // that sockets may use; empty: all
   RdmaOptions rdma;
+  std::vector<std::string> providers;  // of libfabric, that may be used; empty: those of NICs of its own
 };
 
 // invalid_argument that names what is not a transport, and those that are.

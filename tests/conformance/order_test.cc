@@ -159,7 +159,9 @@ TEST_P(Order, ASleepingSideIsWoken) {
       ASSERT_TRUE(world.b().wait_asleep());
       const std::uint64_t before = world.b().steps();
       world.b().rest(2 * kMillisecond);
-      EXPECT_LE(world.b().steps() - before, 3u) << "an idle side does not run";
+      if (world.announces()) {
+        EXPECT_LE(world.b().steps() - before, 3u) << "an idle side does not run";
+      }
       const Slice made = message(link, i, bytes);
       ASSERT_TRUE(world.a().post_all({&made, 1}));
       ASSERT_EQ(world.a().wait_token(i).event.kind, EventKind::done);

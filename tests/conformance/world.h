@@ -24,6 +24,7 @@ class World {
   virtual std::size_t links() const = 0;                    // that a connected pair has
   virtual bool break_link(std::uint64_t name) = 0;          // false: this world cannot
   virtual bool overlapping_memory() const { return true; }  // both sides' memory may be the same
+  virtual bool announces() const { return true; }           // what comes wakes a sleeper; else it looks by a timer
 
   // Connects the two; false when not all links came up.
   bool connect() {
@@ -52,6 +53,7 @@ std::vector<Kind> loopback_kinds();
 std::vector<Kind> shm_kinds();
 std::vector<Kind> tcp_kinds();
 std::vector<Kind> cuda_kinds();
+std::vector<Kind> fabric_kinds();
 
 // The base of all claims: Claim::each runs a body in every world of the kind and names the seed that failed.
 class Claim : public testing::TestWithParam<Kind> {

@@ -24,7 +24,9 @@ constexpr std::uint64_t kBytes = 8u << 20;
 EngineOptions options_of(const std::string& name, const std::string& transport) {
   EngineOptions options;
   options.name = name;
-  options.transports = {transport};
+  const bool fabric = transport.starts_with("fabric_");
+  options.transports = {fabric ? "fabric" : transport};
+  if (fabric) options.providers = {transport.substr(7)};
   options.peer_timeout = std::chrono::milliseconds(1000);
   return options;
 }
@@ -162,7 +164,16 @@ TEST_P(TransferProcess, ManyConnectionsLeaveNoDescriptorBehind) {
   EXPECT_LE(descriptors(), before + 8);  // some may still be on their way out
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, TransferProcess, testing::Values("shm", "tcp"),
+// With a prefix, over that provider of libfabric.
+std::vector<std::string> transports() {
+  std::vector<std::string> all{"shm", "tcp"};
+#ifdef FAIRWAY_HAVE_FABRIC
+  all.insert(all.end(), {"fabric_tcp", "fabric_shm", "fabric_udp"});
+#endif
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, TransferProcess, testing::ValuesIn(transports()),
                          [](const auto& row) { return row.param; });
 
 }  // namespace

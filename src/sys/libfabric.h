@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fairway/status.h"
+
+struct fi_info;
+struct fi_fabric_attr;
+struct fid_fabric;
+
+namespace fairway::sys {
+
+// libfabric's few real functions, found at run time; the rest of it is called through the objects that these give. So
+// one program serves machines with and without it, and a newer one than it was built with. Immutable once opened.
+class Libfabric {
+ public:
+  // The library at `path`; empty: what the environment's FAIRWAY_LIBFABRIC names, else the one of EFA's installer, else
+  // the system's. Once opened it stays, as its providers start threads. Any thread.
+  static Result<std::shared_ptr<const Libfabric>> open(const std::string& path = {});
+
+  int (*getinfo)(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,
+                 const fi_info* hints, fi_info** info) = nullptr;
+  void (*freeinfo)(fi_info*) = nullptr;
+  fi_info* (*dupinfo)(const fi_info*) = nullptr;  // of null: an empty one
+  int (*fabric)(fi_fabric_attr*, fid_fabric**, void*) = nullptr;
+  const char* (*strerror)(int) = nullptr;
+  std::uint32_t (*version)() = nullptr;
+  std::string path;  // as it was opened
+
+  // "FI_EAGAIN's words"; `result` as libfabric returns it, less than 0.
+  [[nodiscard]] std::string text(long result) const { return strerror(static_cast<int>(-result)); }
+};
+
+}  // namespace fairway::sys

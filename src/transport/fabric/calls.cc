@@ -1,0 +1,37 @@
+#include "transport/fabric/calls.h"
+
+namespace fairway::transport::fabric {
+
+Calls Calls::of(std::shared_ptr<const sys::Libfabric> library) {
+  Calls calls;
+  calls.library = std::move(library);
+  calls.getinfo = [](const sys::Libfabric& fabric, const fi_info* hints, fi_info** info) {
+    return fabric.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, hints, info);
+  };
+  calls.read_queue = [](fid_cq* queue, fi_cq_data_entry* into, std::size_t count) {
+    return ::fi_cq_read(queue, into, count);
+  };
+  calls.write = [](fid_ep* end, const fi_msg_rma* message, std::uint64_t flags) {
+    return ::fi_writemsg(end, message, flags);
+  };
+  calls.read = [](fid_ep* end, const fi_msg_rma* message, std::uint64_t flags) {
+    return ::fi_readmsg(end, message, flags);
+  };
+  calls.send = [](fid_ep* end, const fi_msg* message, std::uint64_t flags) {
+    return ::fi_sendmsg(end, message, flags);
+  };
+  calls.inject = [](fid_ep* end, const void* bytes, std::size_t size, fi_addr_t peer) {
+    return ::fi_inject(end, bytes, size, peer);
+  };
+  calls.bind = [](fid_mr* region, fid_ep* end) {
+    const int result = ::fi_mr_bind(region, &end->fid, 0);
+    return result != 0 ? result : ::fi_mr_enable(region);
+  };
+  calls.may_sleep = [](fid_fabric* fabric, fid_cq* queue) {
+    fid* one = &queue->fid;
+    return ::fi_trywait(fabric, &one, 1);
+  };
+  return calls;
+}
+
+}  // namespace fairway::transport::fabric

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <sys/types.h>
+
+#include "sys/libfabric.h"
+
+namespace fairway::transport::fabric {
+
+// What the transport calls of libfabric where a test may stand between: which providers there are, and the data path.
+// Plain pointers to what libfabric's header calls through its objects. Immutable once made.
+struct Calls {
+  std::shared_ptr<const sys::Libfabric> library;
+  int (*getinfo)(const sys::Libfabric&, const fi_info* hints, fi_info** info) = nullptr;
+  ssize_t (*read_queue)(fid_cq*, fi_cq_data_entry*, std::size_t count) = nullptr;
+  ssize_t (*write)(fid_ep*, const fi_msg_rma*, std::uint64_t flags) = nullptr;
+  ssize_t (*read)(fid_ep*, const fi_msg_rma*, std::uint64_t flags) = nullptr;
+  ssize_t (*send)(fid_ep*, const fi_msg*, std::uint64_t flags) = nullptr;
+  ssize_t (*inject)(fid_ep*, const void*, std::size_t, fi_addr_t) = nullptr;
+
+  int (*bind)(fid_mr*, fid_ep*) = nullptr;           // and enables it
+  int (*may_sleep)(fid_fabric*, fid_cq*) = nullptr;  // on the queue's descriptor; -FI_EAGAIN: something is there
+
+  static Calls of(std::shared_ptr<const sys::Libfabric> library);
+};
+
+// Closed by its destructor. T is one of libfabric's objects, which begin with their `fid`.
+template <class T>
+struct Closer {
+  void operator()(T* object) const { static_cast<void>(::fi_close(&object->fid)); }
+};
+template <class T>
+using Owned = std::unique_ptr<T, Closer<T>>;
+
+struct InfoCloser {
+  std::shared_ptr<const sys::Libfabric> library;
+  void operator()(fi_info* info) const { library->freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, InfoCloser>;
+
+}  // namespace fairway::transport::fabric

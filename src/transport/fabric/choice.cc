@@ -1,0 +1,187 @@
+#include "transport/fabric/choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/bytes.h"
+
+namespace fairway::transport::fabric {
+namespace {
+
+constexpr std::size_t kMaxNameBytes = 128;
+
+std::string text(const char* words) {
+  return words == nullptr ? std::string() : std::string(words);
+}
+
+// The bytes of an IP address in a socket address of that format; empty: it is none.
+std::span<const std::byte> ip_of(std::uint32_t format, std::span<const std::byte> address) {
+  if (format == FI_SOCKADDR_IN && address.size() >= 8) return address.subspan(4, 4);
+  if (format == FI_SOCKADDR_IN6 && address.size() >= 24) return address.subspan(8, 16);
+  return {};
+}
+
+unsigned at(std::span<const std::byte> bytes, std::size_t i) {
+  return std::to_integer<unsigned>(bytes[i]);
+}
+
+bool is_loopback(std::span<const std::byte> ip) {
+  if (ip.size() == 4) return at(ip, 0) == 127;
+  return std::all_of(ip.begin(), ip.end() - 1, [](std::byte each) { return each == std::byte{0}; }) && at(ip, 15) == 1;
+}
+
+bool is_link_local(std::span<const std::byte> ip) {
+  if (ip.size() == 4) return at(ip, 0) == 169 && at(ip, 1) == 254;
+  return at(ip, 0) == 0xfe && (at(ip, 1) & 0xc0) == 0x80;
+}
+
+// Of IPv4; empty: another one.
+std::string host_text(std::span<const std::byte> ip) {
+  if (ip.size() != 4) return {};
+  std::string text;
+  for (std::size_t i = 0; i < 4; ++i) text += (i == 0 ? "" : ".") + std::to_string(at(ip, i));
+  return text;
+}
+
+// What the engine's own listening allows, of an address that strangers could reach: never more than that.
+bool may_listen(std::span<const std::byte> ip, const std::string& host) {
+  if (ip.empty()) return true;
+  if (is_link_local(ip)) return false;
+  const bool only_here = host.starts_with("127.") || host == "::1" || host == "localhost";
+  if (is_loopback(ip) || only_here) return is_loopback(ip) && only_here;
+  return host == "0.0.0.0" || host == "::" || host_text(ip) == host;
+}
+
+int common_bits(std::span<const std::byte> a, std::span<const std::byte> b) {
+  int bits = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const auto differs = static_cast<std::uint8_t>(at(a, i) ^ at(b, i));
+    bits += std::countl_zero(differs);
+    if (differs != 0) break;
+  }
+  return bits;
+}
+
+// How near two domains are; -1: they cannot reach each other.
+int nearness(const DomainAddress& a, const DomainAddress& b) {
+  if (!can_meet(a, b)) return -1;
+  const auto one = ip_of(a.format, a.address), other = ip_of(b.format, b.address);
+  return 2 * (one.empty() ? 0 : common_bits(one, other)) + (a.name == b.name ? 1 : 0);
+}
+
+}  // namespace
+
+std::vector<Wish> wishes(std::string_view provider) {
+  const bool nics = std::find(kOwnFabrics.begin(), kOwnFabrics.end(), provider) != kOwnFabrics.end();
+  std::vector<Wish> all;
+  if (nics) all.push_back({true, true, true});  // a software provider with it is slower, and has our own ways beside it
+  for (const bool rma : {true, false})
+    for (const bool delivery : {true, false}) all.push_back({rma, delivery, false});
+  return all;
+}
+
+void fill_hints(fi_info& hints, const Wish& wish) {
+  hints.caps = FI_MSG | (wish.rma ? FI_RMA : 0) | (wish.gpus ? FI_HMEM : 0);
+  hints.mode = FI_CONTEXT | FI_CONTEXT2;
+  hints.ep_attr->type = FI_EP_RDM;
+  hints.domain_attr->mr_mode =
+      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT | (wish.gpus ? FI_MR_HMEM : 0);
+  hints.domain_attr->threading = FI_THREAD_SAFE;  // memory is registered on any thread
+  // By the worker that polls, where there is a choice: a provider's own thread could acknowledge what a fence drops.
+  hints.domain_attr->control_progress = hints.domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
+  // Sizes that any provider opens with: an end serves one peer.
+  hints.tx_attr->size = kOperations;
+  hints.rx_attr->size = 2 * kIn;
+  if (wish.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+}
+
+std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& options) {
+  std::vector<const fi_info*> chosen;
+  for (const fi_info* info = answers; info != nullptr; info = info->next) {
+    const std::string name = text(info->domain_attr->name);
+    const auto& wanted = options.domains;
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
+    const DomainAddress own = address_of(*info);
+    if (!may_listen(ip_of(own.format, own.address), options.listen_host)) continue;
+    const bool known = std::any_of(chosen.begin(), chosen.end(),
+                                   [&](const fi_info* other) { return text(other->domain_attr->name) == name; });
+    if (!known && chosen.size() < kMaxPlannedDevices) chosen.push_back(info);
+  }
+  return chosen;
+}
+
+DomainAddress address_of(const fi_info& info) {
+  DomainAddress out{text(info.fabric_attr->prov_name), text(info.domain_attr->name), info.addr_format, {}, {}};
+  const auto* bytes = static_cast<const std::byte*>(info.src_addr);
+  if (bytes != nullptr && info.src_addrlen <= kMaxAddressBytes) out.address.assign(bytes, bytes + info.src_addrlen);
+  return out;
+}
+
+std::vector<std::byte> encode(std::span<const DomainAddress> addresses) {
+  std::vector<std::byte> bytes(kMaxPlannedBytes);
+  ByteWriter writer(bytes);
+  writer.put(static_cast<std::uint8_t>(addresses.size()));
+  for (const DomainAddress& each : addresses)
+    writer.put_text(each.provider).put_text(each.name).put(each.format).put_sized(each.address).put_text(each.host);
+  bytes.resize(writer.size());
+  return bytes;
+}
+
+Result<std::vector<DomainAddress>> decode_addresses(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  std::vector<DomainAddress> out;
+  const auto count = reader.get<std::uint8_t>();
+  bool fits = count != 0 && count <= kMaxPlannedDevices;
+  for (std::uint8_t i = 0; fits && i < count && reader.ok(); ++i) {
+    DomainAddress& each = out.emplace_back();
+    each.provider = reader.get_text();
+    each.name = reader.get_text();
+    each.format = reader.get<std::uint32_t>();
+    const auto address = reader.get_sized();
+    each.address.assign(address.begin(), address.end());
+    each.host = reader.get_text();
+    fits = each.provider.size() <= kMaxNameBytes && each.name.size() <= kMaxNameBytes &&
+           each.host.size() <= kMaxNameBytes && address.size() <= kMaxAddressBytes;
+  }
+  if (!fits || !reader.done())
+    return Status(ErrorCode::protocol_error, "fabric handshake: a list of domains that no peer of this version sends");
+  return out;
+}
+
+bool can_meet(const DomainAddress& a, const DomainAddress& b) {
+  if (a.provider != b.provider || a.format != b.format || a.host != b.host) return false;
+  // Within one process the provider shm follows pointers into an end that was closed.
+  if (!a.host.empty() && a.address == b.address) return false;
+  const auto one = ip_of(a.format, a.address), other = ip_of(b.format, b.address);
+  if (one.empty() || other.empty()) return one.empty() == other.empty();
+  return is_loopback(one) == is_loopback(other);
+}
+
+std::vector<PlannedPair> pair_domains(std::span<const DomainAddress> acceptors,
+                                      std::span<const DomainAddress> initiators) {
+  struct Candidate {
+    int near = 0;
+    PlannedPair pair;
+  };
+  std::vector<Candidate> candidates;
+  for (std::size_t i = 0; i < initiators.size(); ++i)
+    for (std::size_t k = 0; k < acceptors.size(); ++k)
+      if (const int near = nearness(initiators[i], acceptors[k]); near >= 0)
+        candidates.push_back({near, {static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(k)}});
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.near > b.near; });
+  std::vector<PlannedPair> pairs;
+  for (const Candidate& each : candidates) {
+    const bool taken = std::any_of(pairs.begin(), pairs.end(), [&](const PlannedPair& other) {
+      return other.initiator == each.pair.initiator || other.acceptor == each.pair.acceptor;
+    });
+    if (!taken && pairs.size() < kMaxPlannedLinks) pairs.push_back(each.pair);
+  }
+  std::sort(pairs.begin(), pairs.end(),
+            [](const PlannedPair& a, const PlannedPair& b) { return a.initiator < b.initiator; });
+  return pairs;
+}
+
+}  // namespace fairway::transport::fabric

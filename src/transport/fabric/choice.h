@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fairway/status.h"
+
+#include "transport/fabric/calls.h"
+#include "transport/fabric/fabric.h"
+#include "transport/planned_handshake.h"
+
+// What is decided before anything is opened: what libfabric is asked for, which of its answers are used, which domains
+// of two sides belong together. Pure.
+namespace fairway::transport::fabric {
+
+// Providers of NICs that Fairway has no transport of its own for.
+inline constexpr std::array<std::string_view, 5> kOwnFabrics{"efa", "cxi", "psm3", "psm2", "opx"};
+
+inline constexpr std::size_t kOperations = 256;     // of a lane, on their way
+inline constexpr std::uint32_t kReceives = 16;      // messages and immediates that may wait
+inline constexpr std::uint32_t kSpareReceives = 4;  // for words about room, which take none: two at most
+inline constexpr std::size_t kIn = kReceives + kSpareReceives;
+inline constexpr std::size_t kMaxAddressBytes = 256;
+
+// Asked for in turn, until the provider has some: with one-sided operations and completions that tell of delivery, then
+// with less.
+struct Wish {
+  bool rma = true, delivery = true, gpus = false;
+};
+std::vector<Wish> wishes(std::string_view provider);
+// Fills what a Wish means into an empty fi_info, but for the provider's name.
+void fill_hints(fi_info& hints, const Wish& wish);
+
+// Of one provider's answers, those to open: one for each domain, whose address may be used.
+std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& options);
+
+// What the two sides tell each other of a domain.
+struct DomainAddress {
+  std::string provider;  // "efa", "tcp;ofi_rxm"
+  std::string name;      // of the domain
+  std::uint32_t format = 0;
+  std::vector<std::byte> address;  // of an end there, before there is one; may be empty
+  std::string host;                // of a provider that serves one host: which
+  bool operator==(const DomainAddress&) const = default;
+};
+DomainAddress address_of(const fi_info& info);
+std::vector<std::byte> encode(std::span<const DomainAddress> addresses);
+Result<std::vector<DomainAddress>> decode_addresses(std::span<const std::byte> bytes);
+
+// Each domain in one pair at most: those of one provider and, of those, the nearest first, by subnet and then by name,
+// so that NICs of one rail meet.
+std::vector<PlannedPair> pair_domains(std::span<const DomainAddress> acceptors,
+                                      std::span<const DomainAddress> initiators);
+bool can_meet(const DomainAddress& a, const DomainAddress& b);
+
+}  // namespace fairway::transport::fabric

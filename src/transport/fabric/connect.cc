@@ -1,0 +1,113 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "core/bytes.h"
+#include "transport/fabric/transport.h"
+
+// What planned links are made of here: domains, and ends in them.
+namespace fairway::transport::fabric {
+namespace {
+
+constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
+
+// Tells an end to who looks at its objects.
+std::uint64_t end_name(const PlannedLinks::Link& link) {
+  return link.name() << 1 | (link.initiator ? 1 : 0);
+}
+
+std::string names_of(std::span<const DomainAddress> domains) {
+  std::string text;
+  for (const DomainAddress& each : domains.first(std::min<std::size_t>(domains.size(), 3)))
+    text += (text.empty() ? "" : ", ") + each.provider + "/" + each.name;
+  return domains.size() > 3 ? text + ", ..." : text;
+}
+
+}  // namespace
+
+Status FabricTransport::connect(PeerIndex peer, Role role) {
+  if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
+  return links_.connect(peer, role);
+}
+
+void FabricTransport::exchange(PeerIndex peer, std::span<const std::byte> bytes) {
+  if (!closed_) links_.exchange(peer, bytes);
+}
+
+std::vector<DomainAddress> FabricTransport::addresses() const {
+  std::vector<DomainAddress> all;
+  for (const auto& domain : domains_) all.push_back(domain->address());
+  return all;
+}
+
+std::vector<std::byte> FabricTransport::describe_devices() {
+  return encode(addresses());
+}
+
+Result<std::vector<PlannedPair>> FabricTransport::pair_devices(std::span<const std::byte> initiators) {
+  const auto theirs = decode_addresses(initiators);
+  if (!theirs) return theirs.status();
+  const auto ours = addresses();
+  auto pairs = pair_domains(ours, *theirs);
+  if (pairs.empty())
+    return Status(ErrorCode::unreachable,
+                  fmt::format("fabric: no domain of one side ({}) can meet one of the other ({})", names_of(*theirs),
+                              names_of(ours)));
+  return pairs;
+}
+
+Status FabricTransport::check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) {
+  const auto theirs = decode_addresses(acceptors);
+  if (!theirs) return theirs.status();
+  for (const PlannedPair& each : pairs)
+    if (each.initiator >= domains_.size() || each.acceptor >= theirs->size() ||
+        !can_meet(domains_[each.initiator]->address(), (*theirs)[each.acceptor]))
+      return {ErrorCode::protocol_error, "fabric handshake: a plan for domains that cannot meet"};
+  return {};
+}
+
+Result<std::vector<std::byte>> FabricTransport::make_end(const Link& link) {
+  auto lane = Lane::make(*domains_[link.device], link.next_id(), inbox_, end_name(link));
+  if (!lane) return lane.status();
+  if (const int fd = (*lane)->endpoint_fd(); fd >= 0)
+    if (Status status = task_->watch(fd); !status) return status;
+  if (lanes_.size() <= link.id.slot) lanes_.resize(link.id.slot + 1);
+  lanes_[link.id.slot] = std::move(*lane);
+  const auto address = lanes_[link.id.slot]->endpoint().address();
+  std::vector<std::byte> end(4 + address.size());
+  ByteWriter(end).put(static_cast<std::uint16_t>(kReceives)).put_sized(address);
+  return end;
+}
+
+Status FabricTransport::connect_end(const Link& link, std::span<const std::byte> theirs) {
+  ByteReader reader(theirs);
+  const auto receives = reader.get<std::uint16_t>();
+  const auto address = reader.get_sized();
+  if (!reader.done() || receives < kLeastReceives || receives > kMostReceives)
+    return {ErrorCode::protocol_error, "fabric handshake: an end that is none"};
+  return lane_of(link)->connect(address, receives);
+}
+
+void FabricTransport::drop_end(const Link& link) {
+  Lane* lane = lane_of(link);
+  if (lane == nullptr) return;
+  if (lane->endpoint_fd() >= 0) task_->unwatch(lane->endpoint_fd());
+  lanes_[link.id.slot].reset();
+}
+
+void FabricTransport::fail_end(const Link& link, Status why) {
+  lane_of(link)->fail(std::move(why));
+}
+
+void FabricTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes) {
+  const auto note = decode_note(bytes);
+  if (!note) return;  // of no kind of this version: it asks for nothing
+  switch (note->kind) {
+    case Note::Kind::revoke: return hear_revoke(peer, note->region);
+    case Note::Kind::revoked: return hear_revoked(peer, note->region);
+    case Note::Kind::ask_key: return hear_ask(peer, *note);
+    case Note::Kind::key: return hear_key(peer, *note);
+  }
+}
+
+}  // namespace fairway::transport::fabric

@@ -1,0 +1,171 @@
+#include "transport/fabric/domain.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "transport/fabric/lane.h"
+
+namespace fairway::transport::fabric {
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::size_t kMostPieces = 8;
+
+constexpr std::uint8_t bit(Op op) {
+  return static_cast<std::uint8_t>(op);
+}
+
+// None of its own NICs is here: asked before libfabric loads every provider, which takes a tenth of a second.
+bool no_nics() {
+  for (const char* folder :
+       {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/cxi_user", "/sys/class/hfi1", "/sys/class/infinipath"}) {
+    std::error_code error;
+    if (!std::filesystem::is_empty(folder, error) && !error) return false;
+  }
+  return true;
+}
+
+Capabilities capabilities(const Domain& domain, const Wish& wish) {
+  Capabilities can;
+  can.operations = bit(Op::message);
+  if (wish.rma)
+    can.operations =
+        static_cast<std::uint8_t>(can.operations | bit(Op::write) | bit(Op::read) | bit(Op::write_immediate));
+  can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
+               static_cast<std::uint8_t>(Shape::indexed);
+  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  if (domain.moves_gpu_memory())
+    can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | 1 << static_cast<unsigned>(MemoryKind::device));
+  can.max_slice_bytes = wish.rma ? kMaxSliceBytes : 0;
+  can.max_message_bytes = kMessageBytes;
+  can.queue_depth = kQueueDepth;
+  // Of completions and arrivals nothing is assumed but that each comes once: EFA delivers in any order.
+  can.ordered = false;
+  can.completion = wish.delivery ? Meaning::visible : Meaning::delivered;
+  return can;
+}
+
+}  // namespace
+
+Domain::Domain(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish, std::size_t index)
+    : calls_(std::move(calls)),
+      wish_(wish),
+      index_(index),
+      info_(calls_->library->dupinfo(&info), InfoCloser{calls_->library}) {}
+
+Result<std::unique_ptr<Domain>> Domain::open(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish,
+                                             std::size_t index) {
+  std::unique_ptr<Domain> made(new Domain(std::move(calls), info, wish, index));
+  if (!made->info_) return Status(ErrorCode::resource_exhausted, "fabric: fi_dupinfo: no memory");
+  const auto no = [&](const char* call, int result) {
+    return Status(ErrorCode::unsupported, fmt::format("fabric: {}/{}: {}: {}", info.fabric_attr->prov_name,
+                                                      info.domain_attr->name, call, made->text(result)));
+  };
+  fid_fabric* fabric = nullptr;
+  if (const int result = made->calls_->library->fabric(made->info_->fabric_attr, &fabric, nullptr); result != 0)
+    return no("fi_fabric", result);
+  made->fabric_.reset(fabric);
+  fid_domain* domain = nullptr;
+  if (const int result = ::fi_domain(fabric, made->info_.get(), &domain, nullptr); result != 0)
+    return no("fi_domain", result);
+  made->domain_.reset(domain);
+  made->describe();
+  return made;
+}
+
+void Domain::describe() {
+  device_.name = fmt::format("{}/{}", info_->fabric_attr->prov_name, info_->domain_attr->name);
+  device_.capabilities = capabilities(*this, wish_);
+  const fid_nic* nic = info_->nic;
+  if (nic == nullptr) return;
+  if (nic->link_attr != nullptr) device_.bytes_per_second = nic->link_attr->speed / 8;
+  if (nic->bus_attr == nullptr || nic->bus_attr->bus_type != FI_BUS_PCI) return;
+  const fi_pci_attr& pci = nic->bus_attr->attr.pci;
+  std::ifstream node(fmt::format("/sys/bus/pci/devices/{:04x}:{:02x}:{:02x}.{:x}/numa_node", pci.domain_id, pci.bus_id,
+                                 pci.device_id, pci.function_id));
+  if (int number = -1; node >> number) device_.numa_node = number;
+}
+
+DomainAddress Domain::address() const {
+  DomainAddress own = address_of(*info_);
+  if (!peers_reach_in()) return own;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> own.host;
+  return own;
+}
+
+std::uint64_t Domain::most_bytes() const {
+  return std::min<std::uint64_t>(info_->ep_attr->max_msg_size, kMostBytes);
+}
+
+std::size_t Domain::most_gathers() const {
+  return std::clamp<std::size_t>(info_->tx_attr->iov_limit, 1, kMostPieces);
+}
+
+std::size_t Domain::most_places() const {
+  return std::clamp<std::size_t>(info_->tx_attr->rma_iov_limit, 1, kMostPieces);
+}
+
+bool Domain::peers_reach_in() const {
+  return std::string_view(info_->fabric_attr->prov_name) == "shm";
+}
+
+std::uint64_t Domain::requested_key(std::uint64_t random) const {
+  const std::size_t bytes = info_->domain_attr->mr_key_size;
+  return bytes >= 8 || bytes == 0 ? random : random & ((std::uint64_t{1} << (8 * bytes)) - 1);
+}
+
+Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& options) {
+  std::vector<std::string> providers = options.providers;
+  if (providers.empty()) {
+    if (no_nics() && options.calls == nullptr)
+      return Status(ErrorCode::unsupported,
+                    "fabric: this machine has no NIC of libfabric's own (EFA, Slingshot, Omni-Path): name a provider "
+                    "(EngineOptions::providers) for others");
+    providers.assign(kOwnFabrics.begin(), kOwnFabrics.end());
+  }
+  auto calls = options.calls;
+  if (!calls) {
+    auto library = sys::Libfabric::open();
+    if (!library) return Status(ErrorCode::unsupported, "fabric: " + library.status().message());
+    calls = std::make_shared<const Calls>(Calls::of(std::move(*library)));
+  }
+  Status why;
+  std::vector<std::unique_ptr<Domain>> domains;
+  for (const std::string& provider : providers) {
+    for (const Wish& wish : wishes(provider)) {
+      const Info hints(calls->library->dupinfo(nullptr), InfoCloser{calls->library});
+      if (!hints) break;
+      fill_hints(*hints, wish);
+      hints->fabric_attr->prov_name = ::strdup(provider.c_str());
+      fi_info* found = nullptr;
+      const int result = calls->getinfo(*calls->library, hints.get(), &found);
+      const Info answers(found, InfoCloser{calls->library});
+      if (result != 0) {
+        why = Status(ErrorCode::unsupported, fmt::format("fabric: the provider {} has nothing here: {}", provider,
+                                                         calls->library->text(result)));
+        continue;
+      }
+      const auto chosen = usable(answers.get(), options);
+      if (chosen.empty())
+        why = Status(ErrorCode::unsupported, "fabric: the provider " + provider +
+                                                 " has no domain of the wanted name, or that may be listened at");
+      for (const fi_info* each : chosen) {
+        if (domains.size() == kMaxPlannedDevices) break;
+        auto domain = Domain::open(calls, *each, wish, domains.size());
+        if (domain)
+          domains.push_back(std::move(*domain));
+        else
+          why = domain.status();
+      }
+      break;
+    }
+  }
+  if (domains.empty()) return why;
+  return domains;
+}
+
+}  // namespace fairway::transport::fabric

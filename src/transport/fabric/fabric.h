@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "transport/region_table.h"
+#include "transport/transport.h"
+
+namespace fairway::transport {
+
+namespace fabric {
+struct Calls;
+}
+
+struct FabricOptions {
+  // libfabric's providers that may be used: "efa", "tcp", "verbs;ofi_rxm". Empty: those of NICs that Fairway reaches by
+  // nothing else (kOwnFabrics).
+  std::vector<std::string> providers;
+  // Domains of them, as `fairway topo --providers` names them: "rdmap16s27-rdm", "eth0". Empty: all.
+  std::vector<std::string> domains;
+  // Of providers over IP: where ends listen, a host without a port. "0.0.0.0" and "::" mean every interface.
+  std::string listen_host = "127.0.0.1";
+  std::shared_ptr<const fabric::Calls> calls;  // null: the library that is found
+};
+
+// One worker's transport over libfabric's reliable datagram endpoints. `regions` and `runtime` outlive it.
+std::unique_ptr<Transport> make_fabric_transport(RegionTable& regions, Runtime& runtime, const FabricOptions& options);
+
+}  // namespace fairway::transport

@@ -1,0 +1,202 @@
+#include "transport/fabric/lane.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fairway::transport::fabric {
+namespace {
+
+constexpr Time kDrainWithin = 100 * kMillisecond;  // of what the peer's CPU may still do here
+
+}  // namespace
+
+Result<std::unique_ptr<Lane>> Lane::make(Domain& domain, LinkId link, Inbox& inbox, std::uint64_t end_name) {
+  std::unique_ptr<Lane> made(new Lane(domain, link, inbox));
+  auto end = Endpoint::make(domain, end_name);
+  if (!end) return end.status();
+  made->end_ = std::move(*end);
+  made->memory_ = LaneMemory::make();
+  if (!made->memory_) return Status(ErrorCode::resource_exhausted, "fabric: no memory for the buffers of a link");
+  if (domain.has_mode(FI_MR_LOCAL)) {
+    fid_mr* region = nullptr;
+    // A key that no other lane has; no peer may use it.
+    const std::uint64_t key = domain.requested_key(reinterpret_cast<std::uintptr_t>(made->memory_.in(0)) >> 12);
+    const int result = ::fi_mr_reg(domain.get(), made->memory_.in(0), LaneMemory::kBytes, FI_SEND | FI_RECV, 0, key, 0,
+                                   &region, nullptr);
+    if (result != 0)
+      return Status(ErrorCode::resource_exhausted,
+                    "fabric: the memory of a link cannot be registered (" + domain.text(result) +
+                        "): raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)");
+    made->memory_region_.region.reset(region);
+  }
+  for (std::uint16_t i = kQueueDepth; i > 0; --i) made->free_flights_[made->free_flight_count_++] = i - 1;
+  for (std::uint16_t i = 0; i < kReceives; ++i) made->free_buffers_[made->free_buffer_count_++] = i;
+  made->operations_.resize(std::min(domain.info().tx_attr->size, kOperations));
+  made->free_operations_.reserve(made->operations_.size());
+  for (std::size_t i = made->operations_.size(); i > 0; --i)
+    made->free_operations_.push_back(static_cast<std::uint16_t>(i - 1));
+  for (std::size_t i = 0; i < kIn; ++i) {
+    made->receives_[i].receive = true;
+    made->receives_[i].index = static_cast<std::uint16_t>(i);
+    made->give_receive(i);
+  }
+  return made;
+}
+
+Lane::~Lane() {
+  end_.reset();  // first: it uses the memory
+}
+
+bool Lane::by_message(const Slice& slice) const {
+  return slice.op == Op::write_immediate && (slice.length == 0 || !domain_.has_immediates());
+}
+
+bool Lane::post(const Command& command, void* descriptor, const Key& remote) {
+  const Slice& slice = command.slice;
+  const bool received = slice.op == Op::message || slice.op == Op::write_immediate;  // takes a receive of the peer's
+  const bool buffered = slice.op == Op::message || by_message(slice);
+  if (broken_ || closed_ || free_flight_count_ == 0) return false;
+  if ((received && credits_.left() == 0) || (buffered && free_buffer_count_ == 0)) return false;
+  const std::uint16_t index = free_flights_[--free_flight_count_];
+  Flight& flight = flights_[index];
+  flight = Flight();
+  flight.live = flight.waiting = true;
+  flight.command = command;
+  flight.remote = remote;
+  flight.descriptor = descriptor;
+  flight.buffer = buffered ? free_buffers_[--free_buffer_count_] : kNoBuffer;
+  if (received) credits_.take();
+  if (slice.op == Op::message && slice.length != 0) {
+    std::memcpy(memory_.out(flight.buffer) + MessageHeader::kBytes, slice.local, slice.length);
+    inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
+  }
+  waiting_[(waiting_head_ + waiting_count_++) % kQueueDepth] = index;
+  return true;
+}
+
+void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
+  if (flight.ended) return;
+  flight.ended = true;
+  Event& event = inbox_.add(code == ErrorCode::ok ? EventKind::done : EventKind::failed);
+  event.token = flight.command.slice.token;
+  event.link = link_;
+  if (code != ErrorCode::ok) event.status = Status(code, why).with_effect(effect);
+}
+
+void Lane::settle(Flight& flight) {
+  if (!flight.live || flight.waiting || flight.out != 0) return;
+  if (!broken_) {
+    const Effect effect = flight.begun ? Effect::partial : Effect::not_applied;
+    if (flight.wrong != ErrorCode::ok)
+      end(flight, flight.wrong, effect, "a block lies outside of the local memory");
+    else if (flight.cancelled)
+      end(flight, ErrorCode::cancelled, effect, "ended before all of it was sent");
+    else
+      end(flight, ErrorCode::ok, Effect::not_applied, nullptr);
+  }
+  if (!flight.ended) return;  // undecided: until give_up()
+  flight.live = false;
+  if (flight.buffer != kNoBuffer) free_buffers_[free_buffer_count_++] = flight.buffer;
+  free_flights_[free_flight_count_++] = static_cast<std::uint16_t>(&flight - flights_.data());
+}
+
+void Lane::cancel(SliceToken token) {
+  for (Flight& flight : flights_) {
+    if (!flight.live || flight.ended || !flight.waiting || flight.command.slice.token != token) continue;
+    const Op op = flight.command.slice.op;
+    if (!flight.cancelled && (op == Op::message || op == Op::write_immediate)) credits_.give_back();
+    flight.cancelled = true;
+    if (!flight.begun && !broken_) end(flight, ErrorCode::cancelled, Effect::not_applied, "ended before it was sent");
+    return;
+  }
+}
+
+template <class Uses>
+bool Lane::stop(Uses uses, ErrorCode code, const char* why) {
+  bool free = true;
+  for (Flight& flight : flights_) {
+    if (!flight.live || !moves(flight.command.slice) || !uses(flight)) continue;
+    if (flight.waiting && !broken_) {
+      cancel(flight.command.slice.token);
+      if (!flight.ended && flight.out == 0) end(flight, code, Effect::partial, why);
+    }
+    free = free && (flight.out == 0 || stopped_);
+  }
+  return free;
+}
+
+bool Lane::stop_memory(std::uint64_t local_handle) {
+  return stop([&](const Flight& each) { return each.command.slice.local_handle == local_handle; }, ErrorCode::cancelled,
+              "its local memory is deregistered");
+}
+
+bool Lane::stop_region(RegionId remote) {
+  bool free = true;
+  for (Flight& flight : flights_) {
+    if (!flight.live || !moves(flight.command.slice) || flight.command.region != remote) continue;
+    if (flight.waiting && !flight.cancelled && !broken_) {
+      if (flight.command.slice.op == Op::write_immediate) credits_.give_back();
+      flight.cancelled = true;
+      end(flight, ErrorCode::revoked, flight.begun ? Effect::partial : Effect::not_applied,
+          "the peer has deregistered the memory");
+    }
+    free = free && (flight.out == 0 || stopped_);
+  }
+  return free;
+}
+
+void Lane::fail(Status why) {
+  if (broken_ || closed_) return;
+  broken_ = true;
+  Event& event = inbox_.add(EventKind::link_down);
+  event.link = link_;
+  event.status = std::move(why);
+}
+
+// First what has come already, with it the last immediates. Then the end is closed, and with it all that the epoch can
+// do here: what this side had begun is discarded, what the peer still sends finds nobody. Where the peer's CPU reaches
+// in by itself, it must first have done with what it was asked for.
+void Lane::close(Clock& clock) {
+  if (closed_) return;
+  broken_ = closed_ = true;
+  std::array<fi_cq_data_entry, 16> some;
+  const Time give_up_at = after(clock.now(), kDrainWithin);
+  for (;;) {
+    const ssize_t count = end_->poll(some);
+    for (ssize_t i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
+    if (count > 0) continue;
+    if (count == -FI_EAVAIL) {
+      take_error();
+      continue;
+    }
+    const bool waits = domain_.peers_reach_in() && out_ != 0 && count == -FI_EAGAIN && clock.now() < give_up_at;
+    if (!waits) break;
+  }
+  stopped_ = !domain_.peers_reach_in() || out_ == 0;
+  end_.reset();
+  bound_.clear();
+}
+
+void Lane::give_up() {
+  for (Flight& flight : flights_) {
+    if (!flight.live) continue;
+    const bool harmless = !flight.begun || flight.command.slice.op == Op::read;
+    end(flight, ErrorCode::link_failed, harmless ? Effect::not_applied : Effect::unknown,
+        "the link broke before the peer had answered");
+  }
+}
+
+const Registered* Lane::bound(std::uint64_t handle) const {
+  const auto found = bound_.find(handle);
+  return found == bound_.end() ? nullptr : &found->second;
+}
+
+Result<const Registered*> Lane::bind(std::uint64_t handle, const MemoryDescription& memory, Rng& random) {
+  if (const Registered* known = bound(handle)) return known;
+  if (closed_) return Status(ErrorCode::link_failed, "fabric: the link is closed");
+  auto made = register_with(domain_, memory, random, end_->get());
+  if (!made) return made.status();
+  return &bound_.emplace(handle, std::move(*made)).first->second;
+}
+
+}  // namespace fairway::transport::fabric

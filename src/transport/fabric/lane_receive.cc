@@ -1,0 +1,108 @@
+#include <array>
+#include <string>
+
+#include "core/bytes.h"
+#include "transport/fabric/lane.h"
+
+// Completions in: operations that are done, messages, immediates, words about room, errors with the provider's text.
+namespace fairway::transport::fabric {
+namespace {
+
+constexpr int kMostTurns = 16;  // of one look
+
+}  // namespace
+
+void Lane::receive() {
+  std::array<fi_cq_data_entry, 16> some;
+  quiet_ = true;
+  for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_room(); ++turn) {
+    const ssize_t count = end_->poll(some);
+    if (count == -FI_EAGAIN || count == 0) return;
+    quiet_ = false;
+    if (count == -FI_EAVAIL) {
+      take_error();
+      continue;
+    }
+    if (count < 0)
+      return fail(
+          {ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_cq_read: " + domain_.text(count)});
+    for (ssize_t i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
+    if (static_cast<std::size_t>(count) < some.size()) return;
+  }
+}
+
+bool Lane::prepare_sleep() {
+  return broken_ || closed_ || end_->may_sleep();
+}
+
+void Lane::take(const fi_cq_data_entry& completion) {
+  if ((completion.flags & FI_RECV) != 0) {
+    auto* context = static_cast<Context*>(completion.op_context);
+    return take_message(context->index, completion.len);
+  }
+  if ((completion.flags & FI_REMOTE_CQ_DATA) != 0 && (completion.flags & FI_REMOTE_WRITE) != 0)
+    return take_immediate(static_cast<std::uint32_t>(completion.data));
+  if (completion.op_context != nullptr) operation_ended(*static_cast<Context*>(completion.op_context));
+}
+
+void Lane::operation_ended(Context& context) {
+  Flight& flight = flights_[context.index];
+  free_operations_.push_back(static_cast<std::uint16_t>(&context - operations_.data()));
+  --out_;
+  --flight.out;
+  settle(flight);
+}
+
+void Lane::take_message(std::size_t buffer, std::size_t size) {
+  ByteReader reader({memory_.in(buffer), size});
+  const auto room = reader.get<std::uint32_t>();
+  const auto kind = reader.get<std::uint32_t>();
+  const auto value = reader.get<std::uint32_t>();
+  static_cast<void>(reader.get<std::uint32_t>());
+  using Kind = MessageHeader::Kind;
+  const bool known = kind <= static_cast<std::uint32_t>(Kind::immediate);
+  const bool bare = kind == static_cast<std::uint32_t>(Kind::message) || size == MessageHeader::kBytes;
+  if (!reader.ok() || !known || !bare || !credits_.hear(room))
+    return fail({ErrorCode::protocol_error, "fabric: the peer sent what no peer of this version sends"});
+  switch (static_cast<Kind>(kind)) {
+    case Kind::room: return give_receive(buffer);
+    case Kind::immediate: take_immediate(value); break;
+    case Kind::message: {
+      const auto bytes = reader.rest();
+      inbox_.add(EventKind::message, link_, bytes);
+      inbox_.copied_bytes.fetch_add(bytes.size(), std::memory_order_relaxed);
+      credits_.make_room();
+    }
+  }
+  give_receive(buffer);
+}
+
+void Lane::take_immediate(std::uint32_t value) {
+  ++immediates_;
+  credits_.make_room();
+  Event& event = inbox_.add(EventKind::immediate);
+  event.link = link_;
+  event.value = value;
+}
+
+// One operation's error is the link's: whether its bytes are there is not known, and what comes back over another
+// epoch is decided there.
+void Lane::take_error() {
+  const Endpoint::Error error = end_->take_error();
+  auto* context = static_cast<Context*>(error.context);
+  fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": " + error.text});
+  if (context != nullptr && !context->receive) operation_ended(*context);
+}
+
+void Lane::give_receive(std::size_t buffer) {
+  if (closed_) return;
+  const ssize_t result = ::fi_recv(end_->get(), memory_.in(buffer), kBufferBytes, memory_region_.descriptor(),
+                                   FI_ADDR_UNSPEC, &receives_[buffer].space);
+  if (result == 0) return;
+  if (result == -FI_EAGAIN)
+    owed_receives_[owed_receive_count_++] = static_cast<std::uint16_t>(buffer);
+  else
+    fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_recv: " + domain_.text(result)});
+}
+
+}  // namespace fairway::transport::fabric

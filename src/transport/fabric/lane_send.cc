@@ -1,0 +1,153 @@
+#include <algorithm>
+
+#include "core/bytes.h"
+#include "transport/fabric/lane.h"
+
+// Operations out: slices are walked block by block. What the provider takes no more of (EAGAIN) stays where it is and
+// is offered again after the next completions.
+namespace fairway::transport::fabric {
+
+void Lane::flush() {
+  while (!broken_ && !closed_ && waiting_count_ != 0) {
+    Flight& flight = flights_[waiting_[waiting_head_]];
+    if (!flight.ended && !build(flight)) break;
+    waiting_head_ = (waiting_head_ + 1) % kQueueDepth;
+    --waiting_count_;
+    flight.waiting = false;
+    settle(flight);
+  }
+  if (broken_ || closed_) return;
+  while (owed_receive_count_ != 0) {
+    const std::size_t before = owed_receive_count_;
+    give_receive(owed_receives_[--owed_receive_count_]);
+    if (broken_ || owed_receive_count_ >= before) break;
+  }
+  if (credits_.owes()) tell_room();
+}
+
+bool Lane::build(Flight& flight) {
+  const Slice& slice = flight.command.slice;
+  if (moves(slice) && slice.length != 0)
+    while (!flight.cursor.done(slice) && !flight.cancelled && flight.wrong == ErrorCode::ok)
+      if (!build_move(flight)) return false;
+  if (flight.buffer == kNoBuffer || flight.cancelled || flight.wrong != ErrorCode::ok) return true;
+  return build_message(flight);
+}
+
+// One operation: blocks that the provider takes at once, from several places here to several there.
+bool Lane::build_move(Flight& flight) {
+  const Slice& slice = flight.command.slice;
+  if (free_operations_.empty()) return false;
+  std::array<iovec, kPieces> local{};
+  std::array<void*, kPieces> descriptors{};
+  std::array<fi_rma_iov, kPieces> remote{};
+  std::size_t locals = 0, remotes = 0;
+  std::uint64_t bytes = 0;
+  BlockCursor ahead = flight.cursor;
+  while (!ahead.done(slice) && bytes < domain_.most_bytes()) {
+    BlockCursor next = ahead;
+    Piece piece;
+    const ErrorCode code = next.next(flight.command, domain_.most_bytes() - bytes, piece);
+    if (code != ErrorCode::ok) {
+      if (locals == 0) {
+        flight.wrong = code;
+        return true;
+      }
+      break;
+    }
+    const std::uint64_t to = flight.remote.address + piece.remote_block + piece.offset;
+    const bool joins_here =
+        locals != 0 && static_cast<std::byte*>(local[locals - 1].iov_base) + local[locals - 1].iov_len == piece.local;
+    const bool joins_there = remotes != 0 && remote[remotes - 1].addr + remote[remotes - 1].len == to;
+    if ((!joins_here && locals == domain_.most_gathers()) || (!joins_there && remotes == domain_.most_places())) break;
+    if (joins_here)
+      local[locals - 1].iov_len += piece.length;
+    else
+      local[locals++] = {piece.local, piece.length};
+    if (joins_there)
+      remote[remotes - 1].len += piece.length;
+    else
+      remote[remotes++] = {to, piece.length, flight.remote.key};
+    bytes += piece.length;
+    ahead = next;
+  }
+  std::uint64_t flags = FI_COMPLETION | domain_.operation_flags();
+  const bool told = slice.op == Op::write_immediate && !by_message(slice) && ahead.done(slice);
+  if (told && flight.out != 0) return false;  // the others may arrive behind it
+  if (told) flags |= FI_REMOTE_CQ_DATA;
+  descriptors.fill(flight.descriptor);
+  Context& context = operations_[free_operations_.back()];
+  context.index = static_cast<std::uint16_t>(&flight - flights_.data());
+  fi_msg_rma message{};
+  message.msg_iov = local.data();
+  message.desc = descriptors.data();
+  message.iov_count = locals;
+  message.addr = end_->peer();
+  message.rma_iov = remote.data();
+  message.rma_iov_count = remotes;
+  message.context = &context.space;
+  message.data = slice.immediate;
+  const Calls& calls = domain_.calls();
+  const ssize_t result =
+      slice.op == Op::read ? calls.read(end_->get(), &message, flags) : calls.write(end_->get(), &message, flags);
+  if (!posted(flight, result, slice.op == Op::read ? "fi_readmsg: " : "fi_writemsg: ")) return false;
+  flight.cursor = ahead;
+  return true;
+}
+
+// A message, or the immediate of a slice whose bytes are there.
+bool Lane::build_message(Flight& flight) {
+  const Slice& slice = flight.command.slice;
+  if (free_operations_.empty() || flight.out != 0) return false;
+  const bool message = slice.op == Op::message;
+  std::byte* const bytes = memory_.out(flight.buffer);
+  write_header(bytes, message ? MessageHeader::Kind::message : MessageHeader::Kind::immediate, slice.immediate);
+  Context& context = operations_[free_operations_.back()];
+  context.index = static_cast<std::uint16_t>(&flight - flights_.data());
+  iovec place{bytes, MessageHeader::kBytes + (message ? slice.length : 0)};
+  void* descriptor = memory_region_.descriptor();
+  fi_msg sent{};
+  sent.msg_iov = &place;
+  sent.desc = &descriptor;
+  sent.iov_count = 1;
+  sent.addr = end_->peer();
+  sent.context = &context.space;
+  const ssize_t result = domain_.calls().send(end_->get(), &sent, FI_COMPLETION | domain_.operation_flags());
+  return posted(flight, result, "fi_sendmsg: ");
+}
+
+// What the provider said of the operation that was offered with the next free context; false: it did not take it.
+bool Lane::posted(Flight& flight, ssize_t result, const char* call) {
+  if (result == 0) {
+    free_operations_.pop_back();
+    ++flight.out;
+    ++out_;
+    flight.begun = true;
+    return true;
+  }
+  if (result != -FI_EAGAIN)
+    fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": " + call + domain_.text(result)});
+  return false;
+}
+
+// Takes none of the peer's announced receives, and nobody waits for its completion.
+void Lane::tell_room() {
+  std::array<std::byte, MessageHeader::kBytes> bytes{};
+  const Credits before = credits_;
+  write_header(bytes.data(), MessageHeader::Kind::room, 0);
+  const ssize_t result = domain_.calls().inject(end_->get(), bytes.data(), bytes.size(), end_->peer());
+  if (result == 0) return;
+  credits_ = before;
+  if (result != -FI_EAGAIN)
+    fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_inject: " + domain_.text(result)});
+}
+
+void Lane::write_header(std::byte* at, MessageHeader::Kind kind, std::uint32_t value) {
+  ByteWriter(std::span(at, MessageHeader::kBytes))
+      .put(credits_.tell())
+      .put(static_cast<std::uint32_t>(kind))
+      .put(value)
+      .put(std::uint32_t{0});
+}
+
+}  // namespace fairway::transport::fabric

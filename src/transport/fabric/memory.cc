@@ -1,0 +1,133 @@
+#include "transport/fabric/memory.h"
+
+#include <fmt/format.h>
+
+#include "core/bytes.h"
+#include "sys/cuda.h"
+
+namespace fairway::transport::fabric {
+namespace {
+
+constexpr int kKeyTries = 8;  // until one is free
+constexpr std::uint8_t kByLink = 1;
+
+std::uint64_t access_of(Access access, bool writable) {
+  std::uint64_t flags = FI_WRITE | (writable ? FI_READ : 0);  // as the local memory of a write, of a read
+  if (includes(access, Access::write)) flags |= FI_REMOTE_WRITE;
+  if (includes(access, Access::read)) flags |= FI_REMOTE_READ;
+  return flags;
+}
+
+// Which GPU, as its driver counts.
+Result<int> gpu_of(const std::byte* address) {
+  auto driver = sys::CudaDriver::open();
+  if (!driver) return driver.status();
+  const sys::CudaDriver& cuda = **driver;
+  int ordinal = 0;
+  int ask = sys::cuda::kDeviceOrdinal;
+  void* answer = &ordinal;
+  const Status status =
+      cuda.check(cuda->cuPointerGetAttributes(1, &ask, &answer, reinterpret_cast<std::uintptr_t>(address)),
+                 "cuPointerGetAttributes");
+  if (!status) return status;
+  return ordinal;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Key& key) {
+  std::vector<std::byte> bytes(17);
+  ByteWriter(bytes).put(key.address).put(key.key).put(key.by_link ? kByLink : std::uint8_t{0});
+  return bytes;
+}
+
+Result<Key> decode_key(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  Key key;
+  key.address = reader.get<std::uint64_t>();
+  key.key = reader.get<std::uint64_t>();
+  const auto flags = reader.get<std::uint8_t>();
+  key.by_link = flags == kByLink;
+  if (!reader.done() || flags > kByLink) return Status(ErrorCode::protocol_error, "fabric: a key that is none");
+  return key;
+}
+
+Result<Registered> register_with(const Domain& domain, const MemoryDescription& memory, Rng& random, fid_ep* end) {
+  iovec place{memory.address, memory.size_bytes};
+  fi_mr_attr attributes{};
+  attributes.mr_iov = &place;
+  attributes.iov_count = 1;
+  if (memory.kind == MemoryKind::device) {
+    const auto gpu = gpu_of(memory.address);
+    if (!gpu) return Status(gpu.status()).with_context("fabric: " + domain.device().name);
+    attributes.iface = FI_HMEM_CUDA;
+    attributes.device.cuda = *gpu;
+  }
+  const bool written = includes(memory.access, Access::write) || includes(memory.access, Access::atomic);
+  Registered made;
+  int result = 0;
+  for (const bool writable : {true, false}) {
+    if (!writable && written) break;  // else maybe pages that nobody may write
+    attributes.access = access_of(memory.access, writable);
+    for (int i = 0; i < kKeyTries; ++i) {
+      std::uint64_t chance = 0;
+      random.fill(std::as_writable_bytes(std::span(&chance, 1)));
+      attributes.requested_key = domain.has_mode(FI_MR_PROV_KEY) ? 0 : domain.requested_key(chance);
+      fid_mr* region = nullptr;
+      result = ::fi_mr_regattr(domain.get(), &attributes, 0, &region);
+      if (result == 0) made.region.reset(region);
+      if (result != -FI_ENOKEY) break;
+    }
+    if (result == 0) break;
+  }
+  if (result == 0 && end != nullptr) result = domain.calls().bind(made.region.get(), end);
+  if (result == 0) return made;
+  const bool limit = result == -FI_ENOMEM || result == -FI_EAGAIN;
+  return Status(limit ? ErrorCode::resource_exhausted : ErrorCode::system_error,
+                fmt::format("fabric: {} cannot register the memory: {}{}", domain.device().name, domain.text(result),
+                            limit ? ": raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)" : ""));
+}
+
+Registrations::~Registrations() {
+  for (const auto& slot : slots_) delete slot.load(std::memory_order_relaxed);
+}
+
+Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Domain>> domains,
+                                            const MemoryDescription& memory, Rng& random) {
+  const bool host = memory.kind == MemoryKind::host || memory.kind == MemoryKind::pinned;
+  if (memory.id.slot >= slots_.size()) return Status(ErrorCode::invalid_argument, "fabric: no such region");
+  auto made = std::make_unique<Registration>();
+  made->memory = memory;
+  RegisteredMemory out;
+  for (const auto& domain : domains) {
+    if (!host && !(memory.kind == MemoryKind::device && domain->moves_gpu_memory()))
+      return Status(ErrorCode::unsupported, "fabric: " + domain->device().name + " registers host memory only");
+    Key key;
+    key.address = domain->has_mode(FI_MR_VIRT_ADDR) ? reinterpret_cast<std::uintptr_t>(memory.address) : 0;
+    key.by_link = domain->has_mode(FI_MR_ENDPOINT);
+    Registered& with = made->with.emplace_back();
+    if (!key.by_link) {
+      auto registered = register_with(*domain, memory, random, nullptr);
+      if (!registered) return registered.status();
+      with = std::move(*registered);
+      key.key = with.key();
+    }
+    out.keys.push_back(encode(key));
+  }
+  out.handle = handle_of(memory.id);
+  delete slots_[memory.id.slot].exchange(made.release(), std::memory_order_acq_rel);
+  return out;
+}
+
+const Registration* Registrations::find(std::uint64_t handle) const {
+  const RegionId id = region_of(handle);
+  if (id.slot >= slots_.size()) return nullptr;
+  const Registration* found = slots_[id.slot].load(std::memory_order_acquire);
+  return found != nullptr && found->memory.id.generation == id.generation ? found : nullptr;
+}
+
+void Registrations::remove(std::uint64_t handle) {
+  if (find(handle) != nullptr) delete slots_[region_of(handle).slot].exchange(nullptr, std::memory_order_acq_rel);
+}
+
+}  // namespace fairway::transport::fabric

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "transport/fabric/domain.h"
+#include "transport/fabric/fabric.h"
+#include "transport/fabric/inbox.h"
+#include "transport/fabric/lane.h"
+#include "transport/fabric/memory.h"
+#include "transport/fabric/note.h"
+#include "transport/handles.h"
+#include "transport/planned_links.h"
+
+namespace fairway::transport::fabric {
+
+// The contract's state machine: links (planned_links.h) between domains here and there, each of them a lane (lane.h),
+// and memory. Belongs to one worker's thread, as the contract says.
+//   transport.cc  using lanes
+//   connect.cc    what links are made of
+//   revoke.cc     the end of memory, with the peers that use it; keys of one link
+class FabricTransport final : public Transport, private PlannedLinks::Maker {
+ public:
+  FabricTransport(RegionTable& regions, Runtime& runtime, FabricOptions options);
+  ~FabricTransport() override { close(); }
+
+  std::string_view name() const override { return "fabric"; }
+  Status probe() override;
+  std::span<const Device> devices() const override { return devices_; }
+  Status attach(Task& task) override;
+
+  Status connect(PeerIndex peer, Role role) override;
+  void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
+  void disconnect(PeerIndex peer) override;
+
+  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  void deregister(std::uint64_t handle) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
+                               std::span<const std::vector<std::byte>> keys) override;
+  void release(std::uint64_t remote_handle) override;
+
+  std::size_t post(std::span<const Slice> slices) override;
+  std::size_t poll(std::span<Event> events, Time now) override;
+  Time next_timer() const override { return timer_; }
+  void fence(LinkId link) override;
+  void reconnect(LinkId link) override;
+  void cancel(SliceToken token) override;
+  std::string way(std::uint64_t remote_handle) const override;
+  Costs costs() const override;
+  bool prepare_sleep() override;
+  bool must_poll() const override;
+  void close() override;
+
+ private:
+  using Link = PlannedLinks::Link;
+  struct LinkKey {  // of a region that is bound to endpoints
+    std::uint64_t link_name = 0;
+    bool known = false, refused = false;
+    std::uint64_t key = 0;
+  };
+  struct Remote {  // of an imported region
+    std::uint64_t size_bytes = 0;
+    Access access = Access::none;
+    bool revoked = false;
+    std::vector<Key> keys;  // by the owner's domain
+    std::vector<LinkKey> link_keys;
+  };
+  struct Ending {  // memory of ours that is to be nobody's
+    std::uint64_t handle = 0;
+    Time deadline = kNever;
+    std::vector<PeerIndex> asked;  // and have not answered
+  };
+  struct Leaving {  // a peer's memory that our operations may still be on their way to
+    PeerIndex peer = 0;
+    std::uint64_t region = 0;
+  };
+  enum class Answer : std::uint8_t { yes, not_yet, no };
+
+  // connect.cc
+  std::vector<std::byte> describe_devices() override;
+  Result<std::vector<PlannedPair>> pair_devices(std::span<const std::byte> initiators) override;
+  Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) override;
+  Result<std::vector<std::byte>> make_end(const Link& link) override;
+  Status connect_end(const Link& link, std::span<const std::byte> theirs) override;
+  void link_is_up(const Link&) override {}
+  void drop_end(const Link& link) override;
+  void fail_end(const Link& link, Status why) override;
+  void hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
+  [[nodiscard]] std::vector<DomainAddress> addresses() const;
+
+  // revoke.cc
+  void hear_revoke(PeerIndex peer, std::uint64_t region);
+  void hear_revoked(PeerIndex peer, std::uint64_t region);
+  void hear_ask(PeerIndex peer, const Note& note);
+  void hear_key(PeerIndex peer, const Note& note);
+  void end_memory(Time now);
+  void tell_left();
+  Answer key_of_link(const Link& link, ImportTable<Remote>::Entry& import, Key& key);
+  void say(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
+
+  // transport.cc
+  void fence(Link& link);
+  void close_lane(Lane& lane);
+  [[nodiscard]] Lane* lane_of(const Link& link) const {
+    return link.id.slot < lanes_.size() ? lanes_[link.id.slot].get() : nullptr;
+  }
+  ErrorCode check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote, bool& not_yet);
+  ErrorCode check_blocks(const Command& command, const Remote& far) const;
+  void set_timer(Time now);
+
+  RegionTable& regions_;
+  Runtime& runtime_;
+  const FabricOptions options_;
+  std::vector<std::unique_ptr<Domain>> domains_;
+  std::vector<Device> devices_;  // theirs
+  Task* task_ = nullptr;
+  Inbox inbox_;
+  Registrations registrations_;
+  PlannedLinks links_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // by slot
+  ImportTable<Remote> imports_;
+  std::vector<Ending> endings_;
+  std::vector<Leaving> leavings_;
+  std::size_t next_lane_ = 0;  // polled first, in turn
+  Time timer_ = kNever;
+  Time quiet_since_ = 0;  // the longer, the seldomer it is looked at what announces nothing
+  bool posted_ = false;   // since the last poll
+  bool closed_ = false;
+};
+
+}  // namespace fairway::transport::fabric

@@ -1,0 +1,278 @@
+#include "transport/planned_links.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fairway::transport {
+namespace {
+
+constexpr Time kOpenWithin = 5 * kSecond;
+using Kind = PlannedHandshake::Kind;
+
+}  // namespace
+
+Status PlannedLinks::connect(PeerIndex index, Role role) {
+  const auto [at, fresh] = peers_.try_emplace(index);
+  if (!fresh) return {ErrorCode::already_exists, name_ + ": the peer is connected, or not forgotten yet"};
+  Peer& peer = at->second;
+  peer.role = role;
+  if (role == Role::acceptor) return {};
+  runtime_.rng.fill(peer.token);
+  PlannedHandshake hello;
+  hello.bytes = maker_.describe_devices();
+  say(index, std::move(hello));
+  return {};
+}
+
+void PlannedLinks::exchange(PeerIndex index, std::span<const std::byte> bytes) {
+  const auto found = peers_.find(index);
+  if (found == peers_.end() || found->second.failed) return;
+  Peer& peer = found->second;
+  const Result<PlannedHandshake> message = decode_planned(bytes, version_, name_);
+  if (!message) return fail_peer(index, peer, message.status(), true);
+  const auto out_of_turn = [&] {
+    fail_peer(index, peer, {ErrorCode::protocol_error, name_ + " handshake: out of turn"}, true);
+  };
+  const bool acceptor = peer.role == Role::acceptor;
+  if (message->kind == Kind::refused)
+    return fail_peer(index, peer, {ErrorCode::unreachable, "the peer: " + message->reason}, false);
+  if (message->kind == Kind::hello) return acceptor && peer.slots.empty() ? plan(index, peer, *message) : out_of_turn();
+  if (message->token != peer.token) return;  // of an earlier session, or of none: it decides nothing
+  if (message->kind == Kind::note) return maker_.hear_note(index, message->bytes);
+  if (message->kind == Kind::plan)
+    return !acceptor && peer.slots.empty() ? accept_plan(index, peer, *message) : out_of_turn();
+  if (message->link >= peer.slots.size()) return out_of_turn();
+  Link& link = links_[peer.slots[message->link]];
+  switch (message->kind) {
+    case Kind::open: return acceptor ? hear_open(link, *message) : out_of_turn();
+    case Kind::accept: return acceptor ? out_of_turn() : hear_accept(link, *message);
+    case Kind::ready:
+      if (!acceptor) return out_of_turn();
+      if (link.state == State::accepted && link.attempt == message->attempt) link_is_up(link);
+      return;
+    default: return hear_closed(link, *message);
+  }
+}
+
+// ---- which devices meet: the acceptor decides ----
+
+void PlannedLinks::plan(PeerIndex index, Peer& peer, const PlannedHandshake& hello) {
+  peer.token = hello.token;
+  auto pairs = maker_.pair_devices(hello.bytes);
+  if (!pairs) return fail_peer(index, peer, pairs.status(), true);
+  PlannedHandshake message;
+  message.kind = Kind::plan;
+  message.pairs = std::move(*pairs);
+  message.bytes = maker_.describe_devices();
+  for (const PlannedPair& each : message.pairs) add_link(index, peer, each.acceptor, each.initiator);
+  say(index, std::move(message));
+}
+
+void PlannedLinks::accept_plan(PeerIndex index, Peer& peer, const PlannedHandshake& plan) {
+  if (Status status = maker_.check_plan(plan.pairs, plan.bytes); !status)
+    return fail_peer(index, peer, std::move(status), true);
+  for (const PlannedPair& each : plan.pairs) add_link(index, peer, each.initiator, each.acceptor);
+  for (std::size_t i = 0; i < peer.slots.size() && !peer.failed; ++i) open(links_[peer.slots[i]]);
+}
+
+void PlannedLinks::add_link(PeerIndex index, Peer& peer, std::uint8_t device, std::uint8_t peer_device) {
+  auto slot = static_cast<std::uint32_t>(
+      std::find_if(links_.begin(), links_.end(), [](const Link& link) { return link.state == State::free; }) -
+      links_.begin());
+  if (slot == links_.size()) links_.emplace_back().id.slot = slot;
+  Link& link = links_[slot];
+  link.initiator = peer.role == Role::initiator;
+  link.state = link.initiator ? State::fenced : State::waiting;
+  link.peer = index;
+  link.index = static_cast<std::uint16_t>(peer.slots.size());
+  link.attempt = link.held_attempt = 0;
+  link.device = device;
+  link.peer_device = peer_device;
+  peer.slots.push_back(slot);
+}
+
+// ---- one link, whenever it is wanted ----
+
+void PlannedLinks::open(Link& link) {
+  if (link.attempt + 1 >= kMaxPlannedAttempts) return;
+  ++link.attempt;
+  link.state = State::opening;
+  auto end = maker_.make_end(link);
+  if (!end) return open_failed(link, end.status());
+  link.deadline = after(runtime_.clock.now(), kOpenWithin);
+  next_deadline_ = std::min(next_deadline_, link.deadline);
+  say(link, Kind::open, std::move(*end));
+}
+
+void PlannedLinks::hear_open(Link& link, const PlannedHandshake& message) {
+  if (message.attempt <= std::max(link.attempt, link.held_attempt)) return;
+  if (link.state == State::waiting || link.state == State::accepted)
+    return accept(link, message.bytes, message.attempt);
+  link.held = message.bytes;  // the peer is done with the last one: reconnect() here takes it
+  link.held_attempt = message.attempt;
+  if (link.state == State::up)
+    maker_.fail_end(link, {ErrorCode::link_failed, name_ + ": the peer opens the link anew"});
+}
+
+void PlannedLinks::accept(Link& link, std::vector<std::byte> theirs, std::uint32_t attempt) {
+  link.held_attempt = 0;
+  if (link.state == State::accepted) maker_.drop_end(link);
+  link.attempt = attempt;
+  link.state = State::accepted;
+  auto end = maker_.make_end(link);
+  Status status = end.status();
+  if (status) status = maker_.connect_end(link, theirs);
+  if (!status) return open_failed(link, status);
+  say(link, Kind::accept, std::move(*end));
+}
+
+void PlannedLinks::hear_accept(Link& link, const PlannedHandshake& message) {
+  if (link.state != State::opening || link.attempt != message.attempt) return;
+  if (const Status status = maker_.connect_end(link, message.bytes); !status) return open_failed(link, status);
+  say(link, Kind::ready);
+  link_is_up(link);
+}
+
+void PlannedLinks::link_is_up(Link& link) {
+  ++link.id.epoch;
+  link.state = State::up;
+  link.deadline = kNever;
+  up_.push_back(link.id.slot);
+  peers_[link.peer].was_up = true;
+  maker_.link_is_up(link);
+  Event& event = events_.add(EventKind::link_up);
+  event.link = link.id;
+  event.peer = link.peer;
+  event.device = link.device;
+  event.value = link.name();
+}
+
+void PlannedLinks::hear_closed(Link& link, const PlannedHandshake& message) {
+  if (link.held_attempt == message.attempt) link.held_attempt = 0;
+  if (link.attempt != message.attempt) return;
+  const Status why(ErrorCode::link_failed, name_ + ": the peer closed its end");
+  if (link.state == State::up) {
+    maker_.fail_end(link, why);
+  } else if (link.state == State::accepted) {
+    maker_.drop_end(link);
+    link.state = State::waiting;  // for the next attempt
+  } else if (link.state == State::opening) {
+    open_failed(link, why);
+  }
+}
+
+// The others may still come. Without any, the peer is told why; a link that was lost waits for the next reconnect().
+void PlannedLinks::open_failed(Link& link, const Status& why) {
+  maker_.drop_end(link);
+  link.deadline = kNever;
+  Peer& peer = peers_[link.peer];
+  peer.reason = why.message();
+  link.state = link.initiator ? State::fenced : State::waiting;
+  say(link, Kind::closed);
+  const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
+                      const Link& other = links_[slot];
+                      return other.state == State::opening || other.state == State::accepted ||
+                             (other.state != State::free && other.attempt == 0);
+                    });
+  if (!hope) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+}
+
+void PlannedLinks::reconnect(LinkId id) {
+  Link* link = find(id);
+  if (link == nullptr || link->state != State::fenced || peers_[link->peer].failed) return;
+  if (link->initiator) return open(*link);
+  link->state = State::waiting;
+  if (link->held_attempt != 0) accept(*link, std::exchange(link->held, {}), link->held_attempt);
+}
+
+void PlannedLinks::look_at_deadlines(Time now) {
+  if (now < next_deadline_) return;
+  next_deadline_ = kNever;
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: one that fails may end its peer
+    if (links_[i].deadline == kNever) continue;
+    if (now >= links_[i].deadline)
+      open_failed(links_[i], {ErrorCode::timed_out, name_ + ": the peer did not answer within 5 s"});
+    else
+      next_deadline_ = std::min(next_deadline_, links_[i].deadline);
+  }
+}
+
+// ---- both ----
+
+PlannedLinks::Link* PlannedLinks::find(LinkId id) {
+  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
+  return links_[id.slot].state == State::free ? nullptr : &links_[id.slot];
+}
+
+void PlannedLinks::is_fenced(Link& link) {
+  link.state = State::fenced;
+  std::erase(up_, link.id.slot);
+  say(link, Kind::closed);
+}
+
+std::vector<PeerIndex> PlannedLinks::peers() const {
+  std::vector<PeerIndex> all;
+  for (const auto& [index, peer] : peers_) all.push_back(index);
+  return all;
+}
+
+void PlannedLinks::note(PeerIndex peer, std::span<const std::byte> bytes) {
+  if (!knows(peer)) return;
+  PlannedHandshake message;
+  message.kind = Kind::note;
+  message.bytes.assign(bytes.begin(), bytes.end());
+  say(peer, std::move(message));
+}
+
+void PlannedLinks::say(PeerIndex index, PlannedHandshake message) {
+  message.token = peers_[index].token;
+  events_.add(EventKind::exchange, {}, encode(message, version_)).peer = index;
+}
+
+void PlannedLinks::say(const Link& link, Kind kind, std::vector<std::byte> bytes) {
+  PlannedHandshake message;
+  message.kind = kind;
+  message.link = link.index;
+  message.attempt = link.attempt;
+  message.bytes = std::move(bytes);
+  say(link.peer, std::move(message));
+}
+
+void PlannedLinks::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
+  if (peer.failed) return;
+  peer.failed = true;
+  if (tell) {
+    PlannedHandshake refused;
+    refused.kind = Kind::refused;
+    refused.reason = status.message();
+    say(index, std::move(refused));
+  }
+  bool a_link_tells = false;
+  for (const std::uint32_t slot : peer.slots) {
+    Link& link = links_[slot];
+    link.deadline = kNever;
+    if (link.state == State::up) {
+      a_link_tells = true;
+      maker_.fail_end(link, status);
+    } else if (link.state == State::opening || link.state == State::accepted) {
+      maker_.drop_end(link);
+      link.state = State::fenced;
+    }
+  }
+  if (a_link_tells) return;
+  Event& event = events_.add(EventKind::link_down);
+  event.peer = index;
+  event.status = std::move(status);
+}
+
+void PlannedLinks::leave(Link& link) {
+  if (link.state == State::opening || link.state == State::accepted) {
+    say(link, Kind::closed);
+    maker_.drop_end(link);
+  }
+  link.state = State::free;
+  link.deadline = kNever;
+  std::erase(up_, link.id.slot);
+}
+
+}  // namespace fairway::transport

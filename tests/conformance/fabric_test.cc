@@ -1,0 +1,108 @@
+#include <algorithm>
+
+#include "conformance/fabric_worlds.h"
+
+// What the fabric transport promises beyond the contract: many domains at once, and that its tests do what they say.
+namespace fairway::conformance {
+namespace {
+
+TEST(Fabric, ThirtyTwoDomainsAtOnceCarryBytesBothWays) {
+  constexpr unsigned kDomains = 32;
+  const auto world = make_fabric_world("udp", {0, kDomains, 0});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const auto from_a = world->a().wait_links(kDomains), from_b = world->b().wait_links(kDomains);
+  ASSERT_EQ(from_a.size(), kDomains);
+  constexpr std::size_t kSize = 100'000;
+  Buffer ours(kSize), theirs(kSize), at_a(kSize * kDomains), at_b(kSize * kDomains);
+  ours.fill(1);
+  theirs.fill(2);
+  const Memory source_a = world->a().remember(ours, Access::none), source_b = world->b().remember(theirs, Access::none);
+  const Memory target_a = world->a().remember(at_a, Access::write), target_b = world->b().remember(at_b, Access::write);
+  const std::uint64_t to_b = world->a().import(target_b), to_a = world->b().import(target_a);
+  std::vector<Slice> there, back;
+  for (std::uint32_t i = 0; i < kDomains; ++i) {
+    EXPECT_EQ(from_a[i].name, from_b[i].name);
+    there.push_back(slice(Op::write, from_a[i], i, source_a, 0, to_b, kSize * i, kSize));
+    back.push_back(slice(Op::write, from_b[i], i, source_b, 0, to_a, kSize * i, kSize));
+  }
+  EXPECT_EQ(world->a().post(there), kDomains) << "one call for all of them";
+  EXPECT_EQ(world->b().post(back), kDomains);
+  ASSERT_TRUE(world->a().wait_ended(kDomains));
+  ASSERT_TRUE(world->b().wait_ended(kDomains));
+  for (std::uint32_t i = 0; i < kDomains; ++i) {
+    EXPECT_EQ(at_a.holds(2, kSize * i, kSize, 0), "");
+    EXPECT_EQ(at_b.holds(1, kSize * i, kSize, 0), "");
+  }
+}
+
+TEST(Fabric, CompletionsOfTheEmulatedEfaComeInAnotherOrder) {
+  const auto world = make_fabric_world("tcp", {3, 1, 0});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const std::uint64_t swaps = shim_swaps(), storms = shim_storms();
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint32_t kCount = 1000;
+  Buffer near(kCount * 64), far(kCount * 64);
+  near.fill(1);
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const std::uint64_t handle = world->a().import(remote);
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    slices.push_back(slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64));
+  ASSERT_TRUE(world->a().post_all(slices));
+  ASSERT_TRUE(world->a().wait_ended(kCount));
+  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+  EXPECT_GT(shim_swaps() - swaps, 20u);
+  EXPECT_GT(shim_storms() - storms, 20u);
+}
+
+TEST(Fabric, AHundredThousandPagesAreOperationsAndNothingElse) {
+  const auto world = make_fabric_world("tcp", {});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint64_t kPages = 100'000, kPage = 64;
+  Buffer near(kPages * kPage), far(kPages * kPage);
+  near.fill(1);
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  std::vector<std::uint64_t> ours(kPages), theirs(kPages);
+  for (std::uint64_t i = 0; i < kPages; ++i) {
+    ours[i] = i;
+    theirs[i] = i * 7919 % kPages;
+  }
+  Slice made = slice(Op::write, link, 1, local, 0, world->a().import(remote), 0, kPage);
+  made.shape = Shape::indexed;
+  made.count = kPages;
+  made.local_stride = made.remote_stride = kPage;
+  made.local_index = ours.data();
+  made.remote_index = theirs.data();
+  ASSERT_TRUE(world->a().post_all({&made, 1}));
+  ASSERT_EQ(world->a().wait_token(1).event.kind, EventKind::done);
+  for (std::uint64_t i = 0; i < kPages; i += 97) ASSERT_EQ(far.holds(1, theirs[i] * kPage, kPage, i * kPage), "");
+}
+
+TEST(Fabric, APeerThatDoesNotLetGoOfMemoryLosesItsLinkAndTheMemoryIsFree) {
+  const auto world = make_fabric_world("tcp", {});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  Buffer near(1 << 20), far(1 << 20);
+  near.fill(1);
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const Slice made = slice(Op::write, link, 1, local, 0, world->a().import(remote), 0, near.size());
+  ASSERT_TRUE(world->a().post_all({&made, 1}));
+  world->b().carry_to(world->a(), [](std::vector<std::byte>& bytes) { bytes.clear(); });  // the question is lost
+  world->b().deregister(remote);
+  ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
+    return std::any_of(log.begin(), log.end(),
+                       [](const Seen& seen) { return seen.event.kind == EventKind::deregistered; });
+  }));
+  EXPECT_EQ(world->b().count(EventKind::link_down), 1u);
+  far.poison();
+  world->b().rest(50 * kMillisecond);
+  EXPECT_EQ(far.untouched(0, far.size()), "");
+}
+
+}  // namespace
+}  // namespace fairway::conformance

@@ -1,0 +1,80 @@
+#include "conformance/fabric_worlds.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "conformance/own_side.h"
+#include "sys/system_runtime.h"
+#include "transport/fabric/fabric.h"
+
+// Two sides in one process over libfabric's providers that need no NIC. Not over shm: within one process it follows
+// pointers into an end that was closed (docs/GOTCHAS.md); tests/process/engine has it between two.
+namespace fairway::conformance {
+namespace {
+
+struct Setting {
+  std::string provider;
+  ShimSetting shim;
+};
+
+class FabricWorld final : public World {
+ public:
+  explicit FabricWorld(const Setting& setting) : setting_(setting), runtime_(system_.runtime()) {
+    transport::FabricOptions options;
+    options.providers = {setting.provider};
+    options.calls = shim_calls(setting.shim);
+    const auto make = [options](transport::RegionTable& regions, Runtime& runtime) {
+      auto made = transport::make_fabric_transport(regions, runtime, options);
+      EXPECT_EQ(made->probe().message(), "");
+      return made;
+    };
+    a_ = std::make_unique<OwnSide>(runtime_, make);
+    b_ = std::make_unique<OwnSide>(runtime_, make);
+    a_->start();
+    b_->start();
+  }
+  ~FabricWorld() override {
+    b_->carry_no_more();  // leaving is said to the other side too
+    a_.reset();
+    b_.reset();
+  }
+  bool announces() const override { return setting_.provider != "udp"; }  // it has no descriptor to wait on
+  std::size_t links() const override { return setting_.shim.copies; }
+  bool break_link(std::uint64_t name) override { return shim_break(name) && wake(); }
+
+ private:
+  bool wake() {
+    a().rest(0);
+    a().cancel(~transport::SliceToken{0});  // a command: it polls
+    return true;
+  }
+  const Setting setting_;
+  sys::SystemRuntime system_;
+  Runtime runtime_;
+};
+
+Kind kind(const char* name, const std::string& provider, const ShimSetting& shim) {
+  return {name, 1, [=](std::uint64_t) { return std::make_unique<FabricWorld>(Setting{provider, shim}); }};
+}
+
+}  // namespace
+
+std::unique_ptr<World> make_fabric_world(const std::string& provider, const ShimSetting& setting) {
+  if (shim_calls({}) == nullptr) return nullptr;
+  return std::make_unique<FabricWorld>(Setting{provider, setting});
+}
+
+std::vector<Kind> fabric_kinds() {
+  if (shim_calls({}) == nullptr) return {};
+  std::vector<Kind> kinds{kind("fabric_tcp_as_efa", "tcp", {7, 1, 0})};  // the hardest of them
+#ifndef FAIRWAY_SANITIZED
+  kinds.push_back(kind("fabric_tcp", "tcp", {}));
+  kinds.push_back(
+      kind("fabric_bound", "tcp", {0, 1, FI_MR_ENDPOINT | FI_MR_LOCAL}));  // memory of endpoints, as with cxi
+  kinds.push_back(kind("fabric_udp", "udp", {}));
+#endif
+  return kinds;
+}
+
+}  // namespace fairway::conformance

@@ -1,0 +1,119 @@
+#include "transport/fabric/choice.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include "transport/fabric/memory.h"
+#include "transport/fabric/note.h"
+
+namespace fairway::transport::fabric {
+namespace {
+
+DomainAddress ip(const std::string& name, std::uint32_t address) {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_addr.s_addr = htonl(address);
+  const auto bytes = std::as_bytes(std::span(&in, 1));
+  return {"tcp;ofi_rxm", name, FI_SOCKADDR_IN, {bytes.begin(), bytes.end()}, {}};
+}
+constexpr std::uint32_t kLoopback = 0x7f000001;
+
+TEST(PairDomains, SubnetsMeetBeforeNames) {
+  const std::vector<DomainAddress> here{ip("eth0", 0x0a000001), ip("eth1", 0x0a010001)};
+  const std::vector<DomainAddress> there{ip("eth0", 0x0a010002), ip("eth1", 0x0a000002)};
+  const auto pairs = pair_domains(here, there);
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs[0], (PlannedPair{0, 1}));
+  EXPECT_EQ(pairs[1], (PlannedPair{1, 0}));
+}
+
+TEST(PairDomains, LoopbackMeetsLoopbackAlone) {
+  EXPECT_TRUE(can_meet(ip("lo", kLoopback), ip("lo", kLoopback)));
+  EXPECT_FALSE(can_meet(ip("lo", kLoopback), ip("eth0", 0x0a000001)));
+}
+
+TEST(PairDomains, AProviderMeetsItself) {
+  DomainAddress efa{"efa", "rdmap79s0-rdm", FI_ADDR_EFA, {}, {}};
+  DomainAddress cxi{"cxi", "cxi0", FI_ADDR_CXI, {}, {}};
+  EXPECT_TRUE(can_meet(efa, efa));
+  EXPECT_FALSE(can_meet(efa, cxi));
+}
+
+TEST(PairDomains, SharedMemoryMeetsOnItsHostAndNotInOneProcess) {
+  const DomainAddress one{"shm", "shm", FI_ADDR_STR, {std::byte{1}}, "a-boot"};
+  DomainAddress other = one;
+  EXPECT_FALSE(can_meet(one, other)) << "one process";
+  other.address = {std::byte{2}};
+  EXPECT_TRUE(can_meet(one, other));
+  other.host = "another-boot";
+  EXPECT_FALSE(can_meet(one, other));
+}
+
+struct Answer {
+  fi_info info{};
+  fi_domain_attr domain{};
+  fi_fabric_attr fabric{};
+  sockaddr_in address{};
+  std::string name, provider = "tcp;ofi_rxm";
+  Answer(std::string domain_name, std::uint32_t at) : name(std::move(domain_name)) {
+    address.sin_addr.s_addr = htonl(at);
+    domain.name = name.data();
+    fabric.prov_name = provider.data();
+    info.domain_attr = &domain;
+    info.fabric_attr = &fabric;
+    info.addr_format = FI_SOCKADDR_IN;
+    info.src_addr = &address;
+    info.src_addrlen = sizeof address;
+  }
+};
+
+TEST(Usable, NothingListensWhereTheEngineDoesNot) {
+  Answer eth("eth0", 0x0a000001), lo("lo", kLoopback), link_local("eth1", 0xa9fe0001);
+  eth.info.next = &lo.info;
+  lo.info.next = &link_local.info;
+  const auto names = [&](const std::string& host) {
+    FabricOptions options;
+    options.listen_host = host;
+    std::string all;
+    for (const fi_info* each : usable(&eth.info, options)) all += std::string(each->domain_attr->name) + " ";
+    return all;
+  };
+  EXPECT_EQ(names("127.0.0.1"), "lo ");
+  EXPECT_EQ(names("0.0.0.0"), "eth0 ");
+  EXPECT_EQ(names("10.0.0.1"), "eth0 ");
+  EXPECT_EQ(names("10.0.0.9"), "");
+}
+
+TEST(Usable, ADomainIsOneThoughItHasSeveralAddresses) {
+  Answer first("eth0", 0x0a000001), second("eth0", 0x0a000002);
+  first.info.next = &second.info;
+  FabricOptions options;
+  options.listen_host = "0.0.0.0";
+  EXPECT_EQ(usable(&first.info, options).size(), 1u);
+}
+
+TEST(Wishes, EndWithMessagesAlone) {
+  EXPECT_FALSE(wishes("tcp").back().rma);
+  for (const Wish& each : wishes("tcp")) EXPECT_FALSE(each.gpus);
+}
+
+TEST(Note, SaysTheSameAgain) {
+  for (const Note::Kind kind : {Note::Kind::revoke, Note::Kind::revoked, Note::Kind::ask_key, Note::Kind::key}) {
+    const Note note{kind, 0x123456789abcdef0, 3, 7, true, 0xfedcba9876543210};
+    const auto bytes = encode(note);
+    const auto again = decode_note(bytes);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(encode(*again), bytes);
+    EXPECT_FALSE(decode_note(std::span(bytes).first(bytes.size() - 1)));
+  }
+}
+
+TEST(Key, SaysTheSameAgain) {
+  const auto key = decode_key(encode(Key{0x1000, 42, true}));
+  ASSERT_TRUE(key);
+  EXPECT_EQ(key->key, 42u);
+  EXPECT_TRUE(key->by_link);
+}
+
+}  // namespace
+}  // namespace fairway::transport::fabric

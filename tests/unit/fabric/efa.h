@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/fabric/calls.h"
+
+namespace fairway::transport::fabric::testing {
+
+// What fi_getinfo says on a machine with 32 EFA devices (AWS p5.48xlarge), as far as it is documented: fi_efa(7) of
+// libfabric 1.17 (reliable datagrams over SRD, sends in the order of sends and nothing else, no wait objects, no
+// FI_RMA_EVENT, FI_MR_LOCAL as one likes, FI_THREAD_SAFE, automatic progress that it claims and does not have, peer to
+// peer only with FI_HMEM) and AWS's pages on instances (32 x 100 Gb/s, four devices at each of eight PCIe switches).
+// Where the documents name no number, the smallest of those seen in public logs. Owns its infos.
+class EfaMachine {
+ public:
+  EfaMachine() {
+    for (const int bus : {79, 96, 113, 130, 147, 164, 181, 198})
+      for (int i = 0; i < 4; ++i) add("rdmap" + std::to_string(bus + i) + "s0-rdm", bus + i);
+    for (std::size_t i = 0; i + 1 < nodes_.size(); ++i) nodes_[i]->info.next = &nodes_[i + 1]->info;
+  }
+  const fi_info* infos() const { return &nodes_.front()->info; }
+  static constexpr std::size_t kDevices = 32;
+
+ private:
+  struct Node {
+    fi_info info{};
+    fi_tx_attr tx{};
+    fi_rx_attr rx{};
+    fi_ep_attr end{};
+    fi_domain_attr domain{};
+    fi_fabric_attr fabric{};
+    fid_nic nic{};
+    fi_link_attr link{};
+    std::string name;
+    std::vector<char> address = std::vector<char>(32);  // GID, queue pair number, connection id
+  };
+  void add(const std::string& name, int bus) {
+    auto& node = *nodes_.emplace_back(std::make_unique<Node>());
+    node.name = name;
+    node.address[0] = static_cast<char>(0xfe);
+    node.address[1] = static_cast<char>(0x80);
+    node.address[15] = static_cast<char>(bus);
+    node.tx.msg_order = node.rx.msg_order = FI_ORDER_SAS;
+    node.tx.inject_size = 3928;
+    node.tx.size = 256;
+    node.tx.iov_limit = 4;
+    node.tx.rma_iov_limit = 1;
+    node.rx.size = 8192;
+    node.rx.iov_limit = 4;
+    node.end.type = FI_EP_RDM;
+    node.end.max_msg_size = ~std::size_t{0};
+    node.domain.name = node.name.data();
+    node.domain.threading = FI_THREAD_SAFE;
+    node.domain.control_progress = node.domain.data_progress = FI_PROGRESS_AUTO;
+    node.domain.resource_mgmt = FI_RM_ENABLED;
+    node.domain.av_type = FI_AV_TABLE;
+    node.domain.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_HMEM;
+    node.domain.mr_key_size = 4;
+    node.domain.cq_data_size = 4;
+    node.domain.cq_cnt = 512;
+    node.domain.ep_cnt = 256;
+    node.fabric.name = efa_.data();
+    node.fabric.prov_name = efa_.data();
+    node.fabric.prov_version = FI_VERSION(117, 0);
+    node.link.speed = 100'000'000'000;
+    node.nic.link_attr = &node.link;
+    node.info.caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_HMEM | FI_READ | FI_WRITE | FI_SEND | FI_RECV |
+                     FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_LOCAL_COMM |
+                     FI_REMOTE_COMM;
+    node.info.addr_format = FI_ADDR_EFA;
+    node.info.src_addr = node.address.data();
+    node.info.src_addrlen = node.address.size();
+    node.info.tx_attr = &node.tx;
+    node.info.rx_attr = &node.rx;
+    node.info.ep_attr = &node.end;
+    node.info.domain_attr = &node.domain;
+    node.info.fabric_attr = &node.fabric;
+    node.info.nic = &node.nic;
+  }
+  std::string efa_ = "efa";
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+}  // namespace fairway::transport::fabric::testing

@@ -1,0 +1,92 @@
+#include "unit/fabric/efa.h"
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include "topology/providers.h"
+#include "transport/fabric/choice.h"
+#include "transport/fabric/lane.h"
+
+// That opening on a machine with EFA goes well, as far as that can be known without one.
+namespace fairway::transport::fabric {
+namespace {
+
+using testing::EfaMachine;
+
+struct Hints {
+  fi_info info{};
+  fi_tx_attr tx{};
+  fi_rx_attr rx{};
+  fi_ep_attr end{};
+  fi_domain_attr domain{};
+  fi_fabric_attr fabric{};
+  explicit Hints(const Wish& wish) {
+    info.tx_attr = &tx;
+    info.rx_attr = &rx;
+    info.ep_attr = &end;
+    info.domain_attr = &domain;
+    info.fabric_attr = &fabric;
+    fill_hints(info, wish);
+  }
+};
+
+TEST(Efa, ItIsUsedWithoutBeingToldTo) {
+  EXPECT_NE(std::find(kOwnFabrics.begin(), kOwnFabrics.end(), "efa"), kOwnFabrics.end());
+}
+
+TEST(Efa, EachNicIsADomainAndRailsMeet) {
+  const EfaMachine here, there;
+  const auto ours = usable(here.infos(), {});
+  ASSERT_EQ(ours.size(), EfaMachine::kDevices);
+  std::vector<DomainAddress> addresses, reversed;
+  for (const fi_info* each : ours) addresses.push_back(address_of(*each));
+  reversed.assign(addresses.rbegin(), addresses.rend());
+  const auto pairs = pair_domains(addresses, reversed);
+  ASSERT_EQ(pairs.size(), EfaMachine::kDevices);
+  for (const PlannedPair& each : pairs)
+    EXPECT_EQ(addresses[each.acceptor].name, reversed[each.initiator].name) << "a rail that crosses";
+}
+
+TEST(Efa, TheListOfItsDomainsFitsAHandshake) {
+  const EfaMachine machine;
+  std::vector<DomainAddress> addresses;
+  for (const fi_info* each : usable(machine.infos(), {})) addresses.push_back(address_of(*each));
+  const auto decoded = decode_addresses(encode(addresses));
+  ASSERT_TRUE(decoded);
+  EXPECT_EQ(*decoded, addresses);
+}
+
+TEST(Efa, NothingIsAskedForThatItHasNot) {
+  const EfaMachine machine;
+  const fi_info& efa = *machine.infos();
+  for (const Wish& wish : wishes("efa")) {
+    const Hints hints(wish);
+    EXPECT_EQ(hints.info.caps & ~efa.caps, 0u);
+    EXPECT_EQ(hints.info.mode & (FI_MSG_PREFIX | FI_RX_CQ_DATA), 0u);
+    // What it wants of memory is offered. FI_MR_HMEM is wanted with FI_HMEM alone.
+    const int wanted = efa.domain_attr->mr_mode & ~(wish.gpus ? 0 : FI_MR_HMEM);
+    EXPECT_EQ(wanted & ~hints.domain.mr_mode, 0);
+    EXPECT_LE(hints.tx.size, efa.tx_attr->size);
+    EXPECT_LE(hints.rx.size, efa.rx_attr->size);
+    EXPECT_EQ(hints.domain.threading, FI_THREAD_SAFE);
+    EXPECT_EQ(hints.domain.data_progress, FI_PROGRESS_MANUAL) << "it claims more and has not";
+    EXPECT_EQ(hints.tx.msg_order | hints.rx.comp_order, 0u) << "no order is asked for";
+  }
+  EXPECT_TRUE(wishes("efa").front().gpus);
+  EXPECT_GE(efa.tx_attr->inject_size, MessageHeader::kBytes) << "words about room are injected";
+  EXPECT_LE(efa.src_addrlen, kMaxAddressBytes);
+}
+
+TEST(Efa, ThirtyTwoNicsAreAFewLines) {
+  const EfaMachine machine;
+  const topology::Providers providers{"libfabric.so.1", "1.17", topology::provider_rows(machine.infos())};
+  ASSERT_EQ(providers.rows.size(), 1u);
+  const std::string text = topology::text(providers);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 8) << text;
+  EXPECT_NE(text.find("32 domains of 100 Gb/s"), std::string::npos) << text;
+  EXPECT_NE(text.find("without being told"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace fairway::transport::fabric
