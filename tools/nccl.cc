@@ -110,6 +110,18 @@ Exit env(Tool& tool, const Options& options) {
   if (gpu_memory) {
     text += "# straight from and to GPU memory, wherever the GPU is\n";
     set("NCCL_NET_GDR_LEVEL", "SYS");
+    text +=
+        "# pieces and channels enough to fill NVLink, as measured (docs/nccl.md); 32 MiB of GPU memory for each "
+        "channel\n";
+    set("NCCL_P2P_NET_CHUNKSIZE", "4194304");
+    set("NCCL_BUFFSIZE", "33554432");
+    set("NCCL_MIN_NCHANNELS", "16");
+    set("NCCL_MIN_P2P_NCHANNELS", "16");
+    set("NCCL_NCHANNELS_PER_NET_PEER", "16");
+    text += "# the engine's thread looks for work before it sleeps: a core, for 5 to 8 us less a message\n";
+    set("FAIRWAY_SPIN_US", "1000");
+    text += "# kernels loaded while others run can wait for each other\n";
+    set("CUDA_MODULE_LOADING", "EAGER");
   }
   if (options.everything) {
     text += "# what NCCL would move itself within this host goes through the plugin too\n";
