@@ -11,6 +11,7 @@
 
 #include "bench_fabric.h"
 #include "bench_gpu.h"
+#include "bench_load.h"
 #include "bench_peers.h"
 #include "command.h"
 #include "other_process.h"
@@ -393,6 +394,7 @@ void add_bench(Tool& tool) {
   all.add_option("--via", pairs->via, "Force these transports")->delimiter(',');
   add_common(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
+  add_bench_load(tool, command);
 }
 
 }  // namespace fairway::tool

@@ -57,6 +57,10 @@ Result<std::string> OtherProcess::start(const std::vector<std::string>& argument
   return line;
 }
 
+void OtherProcess::signal(int number) const {
+  if (pid_ > 0) ::kill(pid_, number);
+}
+
 void OtherProcess::kill() {
   if (pid_ > 0) {
     ::kill(pid_, SIGKILL);

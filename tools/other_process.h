@@ -20,6 +20,7 @@ class OtherProcess {
 
   // Runs `fairway <arguments>` and reads the first line that it prints.
   Result<std::string> start(const std::vector<std::string>& arguments);
+  void signal(int number) const;
   void kill();
   void end();
 

@@ -9,8 +9,25 @@
 #include <unistd.h>
 
 #include "sys/error.h"
+#include "sys/memory_room.h"
 
 namespace fairway::sys {
+namespace {
+
+// Reserving more than there is does not fail: the kernel kills a process, often this one. Less than this much is taken
+// as any other memory is, unasked.
+constexpr std::size_t kAskFrom = std::size_t{1} << 20;
+
+Status fits(std::size_t size_bytes) {
+  if (size_bytes < kAskFrom) return {};
+  const MemoryRoom room = memory_room();
+  const std::size_t bookkeeping = size_bytes / 128 + kAskFrom;  // page tables, the file's own tree
+  if (size_bytes <= room.bytes && bookkeeping <= room.bytes - size_bytes) return {};
+  return {ErrorCode::resource_exhausted, fmt::format("cannot reserve {} bytes of memory: {} leaves {} bytes",
+                                                     size_bytes, room.limited_by, room.bytes)};
+}
+
+}  // namespace
 
 Result<MemoryFile> MemoryFile::make(std::size_t size_bytes, Writers writers) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -23,6 +40,7 @@ Result<MemoryFile> MemoryFile::make(std::size_t size_bytes, Writers writers) {
   };
   if (size_bytes == 0 || memory.mapped_bytes_ < size_bytes)
     return Status(ErrorCode::invalid_argument, fmt::format("cannot allocate {} bytes", size_bytes));
+  if (Status status = fits(memory.mapped_bytes_); !status) return status;
   memory.fd_ = Fd(::memfd_create("fairway", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.fd_) return refused("make a file for");
   const auto length = static_cast<off_t>(memory.mapped_bytes_);

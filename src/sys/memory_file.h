@@ -15,7 +15,7 @@ namespace fairway::sys {
 class MemoryFile {
  public:
   enum class Writers : std::uint8_t { all, owner };  // owner: others that get the descriptor can only read
-  // resource_exhausted when the pages cannot be had.
+  // resource_exhausted when the pages cannot be had: machine and control groups are asked before they are taken.
   static Result<MemoryFile> make(std::size_t size_bytes, Writers writers = Writers::all);
 
   MemoryFile() = default;

@@ -23,6 +23,16 @@ class Placement {
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
 };
 
+// Memory of the host that a world has for its buffers.
+class Room {
+ public:
+  virtual ~Room() = default;
+  virtual std::byte* take(std::size_t size) = 0;
+  virtual void give_back(std::byte* place, std::size_t size) = 0;
+  virtual std::uint64_t offset(const std::byte* place) const = 0;
+  virtual int file() const = 0;  // that peers can map; -1: none
+};
+
 // Memory that shows every byte that moved: a pattern by position and seed inside, poison in the margins. An `offset`
 // makes its start unaligned. A value; stays where it is once made.
 class Buffer {
@@ -30,15 +40,18 @@ class Buffer {
   static constexpr std::size_t kMargin = 512;
   static constexpr std::byte kPoison{0xd7};
 
-  // Where a world wants the memory of buffers made from now on: in files that peers can map, or private.
+  // Where a world wants the memory of buffers made from now on: in files that peers can map, or private,
   static inline bool in_files = false;
+  static inline Room* room = nullptr;            // or there,
   static inline Placement* placement = nullptr;  // or in a device's
 
   explicit Buffer(std::size_t size, std::size_t offset = 0) : size_(size) {
     const std::size_t whole = size + 2 * kMargin + 64;
     if (in_files) file_ = std::move(sys::MemoryFile::make(whole)).value();
-    own_.resize(in_files ? 0 : whole);
-    bytes_ = in_files ? std::span(file_.address(), whole) : std::span(own_);
+    own_.resize(in_files || in_ != nullptr ? 0 : whole);
+    bytes_ = in_ != nullptr ? std::span(in_->take(whole), whole)
+             : in_files     ? std::span(file_.address(), whole)
+                            : std::span(own_);
     std::memset(bytes_.data(), static_cast<int>(kPoison), whole);
     const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data()) + kMargin;
     begin_ = bytes_.data() + ((address + 63) / 64 * 64 - address) + kMargin + offset % 64;
@@ -46,6 +59,7 @@ class Buffer {
     upload();
   }
   ~Buffer() {
+    if (in_ != nullptr) in_->give_back(bytes_.data(), bytes_.size());
     if (on_ != nullptr) on_->free(place_);
   }
   Buffer(const Buffer&) = delete;
@@ -54,8 +68,10 @@ class Buffer {
   std::byte* data() { return on_ == nullptr ? begin_ : place_ + (begin_ - bytes_.data()); }
   MemoryKind kind() const { return on_ == nullptr ? MemoryKind::host : MemoryKind::device; }
   std::size_t size() const { return size_; }
-  int file() const { return file_.fd(); }  // -1: none
-  std::uint64_t file_offset() const { return static_cast<std::uint64_t>(begin_ - bytes_.data()); }
+  int file() const { return in_ != nullptr ? in_->file() : file_.fd(); }  // -1: none
+  std::uint64_t file_offset() const {
+    return in_ != nullptr ? in_->offset(begin_) : static_cast<std::uint64_t>(begin_ - bytes_.data());
+  }
 
   static std::byte pattern(std::uint64_t seed, std::uint64_t position) {
     const std::uint64_t mixed = (position / 8 + 1) * 0x9e3779b97f4a7c15 ^ seed * 0xd6e8feb86659fd93;
@@ -110,6 +126,7 @@ class Buffer {
     if (on_ != nullptr) on_->download(bytes_, place_);
   }
 
+  Room* const in_ = room;
   Placement* const on_ = placement;
   std::byte* place_ = nullptr;
   std::vector<std::byte> own_;  // of a device's memory, its copy

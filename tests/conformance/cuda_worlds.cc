@@ -2,7 +2,9 @@
 #include <string>
 #include <vector>
 
+#include "conformance/host_worlds.h"
 #include "conformance/local_links.h"
+#include "conformance/own_side.h"
 #include "conformance/world.h"
 #include "support/cuda/device_memory.h"
 #include "sys/system_runtime.h"
@@ -24,18 +26,19 @@ class OnGpus final : public Placement {
   unsigned next_ = 0;
 };
 
+std::unique_ptr<Transport> make(transport::RegionTable& regions, Runtime& runtime) {
+  auto made = transport::make_cuda_transport(regions, runtime);
+  EXPECT_EQ(made->probe().message(), "");
+  return made;
+}
+
 class CudaWorld final : public World {
  public:
   explicit CudaWorld(bool on_gpus) : runtime_(system_.runtime()) {
     Buffer::in_files = !on_gpus;
     Buffer::placement = on_gpus ? &gpus_ : nullptr;
-    const auto make = [](transport::RegionTable& regions, Runtime& runtime) {
-      auto made = transport::make_cuda_transport(regions, runtime);
-      EXPECT_EQ(made->probe().message(), "");
-      return made;
-    };
-    a_ = std::make_unique<Side>(runtime_, make);
-    b_ = std::make_unique<Side>(runtime_, make);
+    a_ = std::make_unique<OwnSide>(runtime_, &make);
+    b_ = std::make_unique<OwnSide>(runtime_, &make);
     a_->start();
     b_->start();
   }
@@ -63,11 +66,14 @@ Kind kind(const char* name, bool on_gpus) {
 
 std::vector<Kind> cuda_kinds() {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);  // one that is set is the one to try
-#ifdef __SANITIZE_THREAD__
-  return {kind("cuda_host", false)};  // as of shm: it takes the two mappings of the ring for two memories
-#else
-  return {kind("cuda_gpus", true), kind("cuda_host", false)};
+  std::vector<Kind> kinds{kind("cuda_host", false)};
+  // A driver that was used before a fork is of no use after it: true ones have their processes in tests/process/cuda.
+  if (::getenv("FAIRWAY_CUDA_DRIVER") == std::string(FAIRWAY_STANDIN_CUDA))
+    kinds.push_back(HostProcessesWorld::kind("cuda_host_processes", &make, true));
+#ifndef __SANITIZE_THREAD__
+  kinds.push_back(kind("cuda_gpus", true));  // as of shm: it takes the two mappings of the ring for two memories
 #endif
+  return kinds;
 }
 
 }  // namespace fairway::conformance

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/own_side.h"
 #include "sys/system_runtime.h"
 #include "transport/fabric/fabric.h"
 
@@ -28,8 +29,8 @@ class FabricWorld final : public World {
       EXPECT_EQ(made->probe().message(), "");
       return made;
     };
-    a_ = std::make_unique<Side>(runtime_, make);
-    b_ = std::make_unique<Side>(runtime_, make);
+    a_ = std::make_unique<OwnSide>(runtime_, make);
+    b_ = std::make_unique<OwnSide>(runtime_, make);
     a_->start();
     b_->start();
   }

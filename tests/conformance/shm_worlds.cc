@@ -1,7 +1,9 @@
 #include <string>
 #include <vector>
 
+#include "conformance/host_worlds.h"
 #include "conformance/local_links.h"
+#include "conformance/own_side.h"
 #include "conformance/world.h"
 #include "sys/system_runtime.h"
 #include "transport/shm/shm.h"
@@ -10,17 +12,20 @@
 namespace fairway::conformance {
 namespace {
 
+Side::Make maker(const transport::ShmOptions& options) {
+  return [options](transport::RegionTable& regions, Runtime& runtime) {
+    auto made = transport::make_shm_transport(regions, runtime, options);
+    EXPECT_TRUE(made->probe());
+    return made;
+  };
+}
+
 class ShmWorld final : public World {
  public:
   ShmWorld(transport::ShmOptions options, bool files) : runtime_(system_.runtime()) {
     Buffer::in_files = files;
-    const auto make = [options](transport::RegionTable& regions, Runtime& runtime) {
-      auto made = transport::make_shm_transport(regions, runtime, options);
-      EXPECT_TRUE(made->probe());
-      return made;
-    };
-    a_ = std::make_unique<Side>(runtime_, make);
-    b_ = std::make_unique<Side>(runtime_, make);
+    a_ = std::make_unique<OwnSide>(runtime_, maker(options));
+    b_ = std::make_unique<OwnSide>(runtime_, maker(options));
     a_->start();
     b_->start();
   }
@@ -43,15 +48,18 @@ std::vector<Kind> shm_kinds() {
   const auto kind = [](const char* name, transport::ShmOptions options, bool files) {
     return Kind{name, 1, [options, files](std::uint64_t) { return std::make_unique<ShmWorld>(options, files); }};
   };
-#ifdef __SANITIZE_THREAD__
-  // It takes the two mappings of the ring in this one process for two memories, and so sees no order between a byte
-  // that the target put down as it was asked and the test that looks at it. With a process each there is nothing to
-  // confuse.
-  return {kind("shm_mapped", {}, true)};
-#else
-  return {kind("shm_mapped", {}, true), kind("shm_attached", {}, false),
-          kind("shm_bounced", {.map = false, .attach = false}, false)};
+  constexpr transport::ShmOptions kBounced{.map = false, .attach = false};
+  std::vector<Kind> kinds{kind("shm_mapped", {}, true),
+                          HostProcessesWorld::kind("shm_mapped_processes", maker({}), true),
+                          HostProcessesWorld::kind("shm_attached_processes", maker({}), false),
+                          HostProcessesWorld::kind("shm_bounced_processes", maker(kBounced), false)};
+#ifndef __SANITIZE_THREAD__
+  // It takes the two mappings of the ring in one process for two memories, and so sees no order between a byte that the
+  // target put down as it was asked and the test that looks at it. With a process each there is nothing to confuse.
+  kinds.push_back(kind("shm_attached", {}, false));
+  kinds.push_back(kind("shm_bounced", kBounced, false));
 #endif
+  return kinds;
 }
 
 }  // namespace fairway::conformance

@@ -1,179 +1,56 @@
 #include "conformance/side.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace fairway::conformance {
 
-Side::Side(Runtime& runtime, const Make& make) : runtime_(runtime) {
-  transport_ = make(regions_, runtime_);
-}
-
-Side::~Side() {
-  if (task_) close();
-  wakes_ = nullptr;
-  task_.reset();
-  transport_.reset();
-}
-
-void Side::start() {
-  TaskOptions options;
-  options.name = "side";
-  auto task = runtime_.executor.start(options, *this);
-  if (task) task_ = std::move(*task);
-  wakes_ = task_.get();
-  command([this](Transport& transport) { attached_ = transport.attach(*task_); });
-}
-
-void Side::carry_to(Side& other, std::function<void(std::vector<std::byte>&)> edit) {
+void Side::carry_to(Side& other, Edit edit) {
+  const std::lock_guard lock(carry_mutex_);
   other_ = &other;
   edit_ = std::move(edit);
 }
 
 void Side::carry_no_more() {
-  command([this](Transport&) { other_ = nullptr; });
+  const std::lock_guard lock(carry_mutex_);
+  other_ = nullptr;
 }
 
-Time Side::step(Time now) {
-  steps_.fetch_add(1, std::memory_order_relaxed);
-  bool worked = false;
-  for (;;) {
-    std::function<void(Transport&)> what;
-    {
-      std::lock_guard lock(mutex_);
-      if (commands_.empty()) break;
-      what = std::move(commands_.front());
-      commands_.pop_front();
-    }
-    what(*transport_);
-    worked = true;
-  }
-  if (!paused_) {
-    std::array<Event, 5> events;  // few, so that a poll often cannot tell all
-    const std::size_t count = transport_->poll(events, now);
-    for (const Event& event : std::span(events).first(count)) record(event);
-    worked = worked || count != 0;
-  }
-  if (worked) {
-    news_.fetch_add(1);
-    runtime_.executor.wake_all(news_);
-    return now;
-  }
-  return paused_ ? kNever : transport_->next_timer();
+void Side::carry(std::vector<std::byte> bytes) {
+  const std::lock_guard lock(carry_mutex_);
+  if (edit_) edit_(bytes);
+  if (other_ != nullptr && !bytes.empty()) other_->hear(std::move(bytes));
 }
 
-bool Side::prepare_sleep() {
-  {
-    std::lock_guard lock(mutex_);
-    if (!commands_.empty()) return false;
-  }
-  const bool may = paused_ || transport_->prepare_sleep();
-  if (may) slept_after_.store(steps_.load());
-  return may;
+void Side::let_other_pass() {
+  const std::lock_guard lock(carry_mutex_);
+  if (other_ != nullptr) other_->pass();
 }
 
-void Side::record(const Event& event) {
-  if (event.kind == EventKind::exchange) {
-    std::vector<std::byte> bytes(event.bytes.begin(), event.bytes.end());
-    if (edit_) edit_(bytes);
-    if (other_ && !bytes.empty())
-      other_->enqueue([bytes = std::move(bytes)](Transport& transport) { transport.exchange(kPeer, bytes); });
-    return;
-  }
-  std::lock_guard lock(mutex_);
-  log_.push_back({event, {event.bytes.begin(), event.bytes.end()}});
+void Side::tell(Seen seen) {
+  const std::lock_guard lock(mutex_);
+  log_.push_back(std::move(seen));
 }
 
-void Side::enqueue(std::function<void(Transport&)> what) {
-  {
-    std::lock_guard lock(mutex_);
-    commands_.push_back(std::move(what));
-  }
-  if (Task* task = wakes_.load()) task->wake();
-}
-
-void Side::command(std::function<void(Transport&)> what) {
-  auto ran = std::make_shared<std::atomic<std::uint32_t>>(0);
-  enqueue([this, ran, what = std::move(what)](Transport& transport) {
-    what(transport);
-    ran->store(1);
-    runtime_.executor.wake_all(*ran);
-  });
-  while (ran->load() == 0) runtime_.executor.wait(*ran, 0, after(runtime_.clock.now(), kSecond));
-}
-
-void Side::connect(Role role) {
-  command([role](Transport& transport) { static_cast<void>(transport.connect(kPeer, role)); });
-}
-void Side::exchange(std::span<const std::byte> bytes) {
-  command([bytes](Transport& transport) { transport.exchange(kPeer, bytes); });
-}
-void Side::disconnect() {
-  command([](Transport& transport) { transport.disconnect(kPeer); });
-}
-void Side::close() {
-  command([this](Transport& transport) {
-    transport.close();
-    paused_ = false;
-  });
-}
-void Side::pause(bool on) {
-  command([this, on](Transport&) { paused_ = on; });
+void Side::news() {
+  news_.fetch_add(1);
+  runtime_.executor.wake_all(news_);
 }
 
 Memory Side::remember(Buffer& buffer, Access access) {
-  Memory memory{&buffer, {}, 0, access, {}, {}};
-  const Result<RegionId> id = regions_.add(buffer.data(), buffer.size(), buffer.kind(), access);
-  if (!id) return memory;
-  memory.region = *id;
-  memory.held = std::shared_ptr<void>(this, [id = *id](void* self) {
-    auto& side = *static_cast<Side*>(self);
-    static_cast<void>(side.regions_.revoke(id));
-    side.command([](Transport&) {});
-  });
   transport::MemoryDescription description;
-  description.id = *id;
   description.address = buffer.data();
   description.size_bytes = buffer.size();
   description.kind = buffer.kind();
   description.access = access;
   description.memory_fd = buffer.file();
   description.memory_offset = buffer.file_offset();
-  if (auto registered = transport_->register_memory(description)) {
-    memory.handle = registered->handle;
-    memory.keys = std::move(registered->keys);
-  }
-  return memory;
-}
-
-void Side::revoke(const Memory& memory) {
-  static_cast<void>(regions_.revoke(memory.region));
-}
-
-void Side::deregister(const Memory& memory) {
-  revoke(memory);
-  command([&](Transport& transport) { transport.deregister(memory.handle); });
+  Kept kept = keep(description);
+  return {&buffer, kept.region, kept.registered.handle, access, std::move(kept.registered.keys), std::move(kept.held)};
 }
 
 std::uint64_t Side::import(const Memory& memory) {
-  std::uint64_t handle = 0;
-  command([&](Transport& transport) {
-    const auto imported =
-        transport.import(kPeer, {memory.region, memory.buffer->size(), memory.access}, std::span(memory.keys));
-    if (imported) handle = *imported;
-  });
-  return handle;
-}
-
-void Side::release(std::uint64_t handle) {
-  command([handle](Transport& transport) { transport.release(handle); });
-}
-
-std::size_t Side::post(std::span<const Slice> slices) {
-  std::size_t taken = 0;
-  command([&](Transport& transport) { taken = transport.post(slices); });
-  return taken;
+  return import_keys({memory.region, memory.buffer->size(), memory.access}, memory.keys);
 }
 
 bool Side::post_all(std::span<const Slice> slices) {
@@ -188,16 +65,6 @@ bool Side::post_all(std::span<const Slice> slices) {
     if (taken == 0) runtime_.executor.wait(news_, before + 1, after(runtime_.clock.now(), 100 * kMicrosecond));
   }
   return true;
-}
-
-void Side::fence(LinkId link) {
-  command([link](Transport& transport) { transport.fence(link); });
-}
-void Side::reconnect(LinkId link) {
-  command([link](Transport& transport) { transport.reconnect(link); });
-}
-void Side::cancel(transport::SliceToken token) {
-  command([token](Transport& transport) { transport.cancel(token); });
 }
 
 std::vector<Seen> Side::seen() {
@@ -228,7 +95,7 @@ void Side::rest(Time time) {
 
 bool Side::wait_asleep() {
   const Time end = after(runtime_.clock.now(), 20 * kSecond);
-  while (slept_after_.load() != steps_.load() || steps_.load() == 0) {
+  while (!asleep()) {
     if (runtime_.clock.now() >= end) return false;
     rest(kMillisecond / 4);
   }

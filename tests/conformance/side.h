@@ -1,6 +1,6 @@
 #pragma once
 
-#include <deque>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -47,74 +47,83 @@ struct Memory {
   std::shared_ptr<void> held;
 };
 
-// One transport and the worker that owns it: it polls on an executor, obeys commands, and records every event. Claims
-// call it from the test's thread, by verbs that say nothing of where the transport runs.
-class Side final : public Stepper {
+// One transport and the worker that owns it, here (own_side.h) or in another process (far_side.h). Claims call it from
+// the test's thread, by verbs that say nothing of where the transport runs. Records every event.
+class Side {
  public:
   using Make = std::function<std::unique_ptr<Transport>(transport::RegionTable&, Runtime&)>;
+  using Edit = std::function<void(std::vector<std::byte>&)>;
   static constexpr transport::PeerIndex kPeer = 7;
 
-  Side(Runtime& runtime, const Make& make);
-  ~Side() override;
-  void start();
+  explicit Side(Runtime& runtime) : runtime_(runtime) {}
+  virtual ~Side() = default;
+  virtual void start() = 0;
   // The other end, to which exchange bytes are carried. `edit` may change or drop (empty) them on the way.
-  void carry_to(Side& other, std::function<void(std::vector<std::byte>&)> edit = {});
-  void carry_no_more();  // once started: before the other end is destroyed
+  void carry_to(Side& other, Edit edit = {});
+  void carry_no_more();  // before the other end is destroyed, unless this one is silent by then
 
   // ---- the test's thread ----
-  void connect(Role role);
-  void exchange(std::span<const std::byte> bytes);
-  void disconnect();
-  void close();
+  virtual void connect(Role role) = 0;
+  virtual void exchange(std::span<const std::byte> bytes) = 0;
+  virtual void disconnect() = 0;
+  virtual void close() = 0;
   Memory remember(Buffer& buffer, Access access);
-  void revoke(const Memory& memory);           // in the table alone
-  void deregister(const Memory& memory);       // revoke, then the transport; -> deregistered
-  std::uint64_t import(const Memory& memory);  // 0: refused
-  void release(std::uint64_t handle);
-  std::size_t post(std::span<const Slice> slices);  // one call
-  bool post_all(std::span<const Slice> slices);     // until all are taken
-  void fence(LinkId link);
-  void reconnect(LinkId link);
-  void cancel(transport::SliceToken token);
-  void pause(bool on);  // while paused it does not poll
+  virtual void revoke(const Memory& memory) = 0;      // in the table alone
+  virtual void deregister(const Memory& memory) = 0;  // revoke, then the transport; -> deregistered
+  std::uint64_t import(const Memory& memory);         // 0: refused
+  virtual void release(std::uint64_t handle) = 0;
+  virtual std::size_t post(std::span<const Slice> slices) = 0;  // one call
+  bool post_all(std::span<const Slice> slices);                 // until all are taken
+  virtual void fence(LinkId link) = 0;
+  virtual void reconnect(LinkId link) = 0;
+  virtual void cancel(transport::SliceToken token) = 0;
+  virtual void pause(bool on) = 0;  // while paused it does not poll
 
   // Whether `done(seen)` came true before the (virtual) time ran out.
   bool wait(const std::function<bool(const std::vector<Seen>&)>& done, Time most = 20 * kSecond);
   void rest(Time time);  // lets time pass
   bool wait_asleep();    // until its worker has nothing to do and has spun enough, however late it comes to that
   std::vector<Seen> seen();
-  const Seen* find_ended(std::vector<Seen>& log, transport::SliceToken token) const;
   bool wait_ended(std::size_t slices);                // so many done and failed, all told
   Seen wait_token(transport::SliceToken token);       // its event; kind exchange when none came
   std::vector<UpLink> wait_links(std::size_t count);  // up and not down again, by name
   std::size_t count(EventKind kind);
-  const Status& attached() const { return attached_; }
 
-  std::span<const transport::Device> devices() { return transport_->devices(); }
+  virtual std::span<const transport::Device> devices() = 0;
   const transport::Capabilities& can(const UpLink& link) { return devices()[link.device].capabilities; }
-  std::uint64_t steps() const { return steps_.load(); }
+  virtual std::uint64_t steps() = 0;  // of its worker so far
+  virtual bool asleep() = 0;          // it has nothing to do and has spun enough
 
- private:
-  Time step(Time now) override;
-  bool prepare_sleep() override;
-  void command(std::function<void(Transport&)> what);  // runs it on the worker and waits
-  void enqueue(std::function<void(Transport&)> what);
-  void record(const Event& event);
+ protected:
+  // The verbs behind remember() and import(), without a buffer of the test's. With the last copy of `held` the region
+  // is revoked and the worker has let go of it.
+  struct Kept {
+    RegionId region;
+    transport::RegisteredMemory registered;
+    std::shared_ptr<void> held;
+  };
+  virtual Kept keep(const transport::MemoryDescription& memory) = 0;
+  virtual std::uint64_t import_keys(const transport::RemoteMemory& memory,
+                                    std::span<const std::vector<std::byte>> keys) = 0;
+  virtual void hear(
+      std::vector<std::byte> bytes) = 0;  // exchange bytes from the other end; any thread, waits for nobody
+
+  virtual void pass() = 0;  // returns once its worker, where it is this process's, has passed a step
+  void let_other_pass();    // the other end
+
+  virtual void tell(Seen seen);                      // any one thread
+  virtual void carry(std::vector<std::byte> bytes);  // the same
+  void news();                                       // wakes who waits
 
   Runtime& runtime_;
-  transport::RegionTable regions_{64};
-  std::unique_ptr<Transport> transport_;
-  std::unique_ptr<Task> task_;
-  Status attached_;
-  std::atomic<Task*> wakes_{nullptr};
-  Side* other_ = nullptr;
-  std::function<void(std::vector<std::byte>&)> edit_;
-  std::mutex mutex_;  // guards commands_ and log_
-  std::deque<std::function<void(Transport&)>> commands_;
-  std::vector<Seen> log_;
   std::atomic<std::uint32_t> news_{0};
-  std::atomic<std::uint64_t> steps_{0}, slept_after_{0};  // the latter: the last step before it went to sleep
-  bool paused_ = false;                                   // the worker's
+
+ private:
+  std::mutex carry_mutex_;  // guards other_ and edit_
+  Side* other_ = nullptr;
+  Edit edit_;
+  std::mutex mutex_;  // guards log_
+  std::vector<Seen> log_;
 };
 
 }  // namespace fairway::conformance

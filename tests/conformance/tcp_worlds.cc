@@ -3,6 +3,9 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "conformance/far_side.h"
+#include "conformance/own_side.h"
+#include "conformance/shared_room.h"
 #include "conformance/world.h"
 #include "sim/host.h"
 #include "sim/simulation.h"
@@ -108,14 +111,39 @@ class TcpWorld : public World {
     network_ = std::make_unique<CuttableNetwork>(a.network);
     runtime_a_ = std::make_unique<Runtime>(Runtime{a.clock, a.rng, a.executor, *network_});
     runtime_b_ = std::make_unique<Runtime>(b);
-    a_ = std::make_unique<Side>(*runtime_a_, maker(lanes_, host_a));
-    b_ = std::make_unique<Side>(*runtime_b_, maker(lanes_, host_b));
+    a_ = std::make_unique<OwnSide>(*runtime_a_, maker(lanes_, host_a));
+    b_ = std::make_unique<OwnSide>(*runtime_b_, maker(lanes_, host_b));
     a_->start();
     b_->start();
   }
   const std::uint16_t lanes_;
   std::unique_ptr<CuttableNetwork> network_;
   std::unique_ptr<Runtime> runtime_a_, runtime_b_;
+};
+
+// The second side in a process of its own.
+class ProcessesWorld final : public TcpWorld {
+ public:
+  ProcessesWorld(std::uint16_t lanes, const std::string& name) : TcpWorld(lanes), room_(false) {
+    Runtime below = system_.runtime();
+    network_ = std::make_unique<CuttableNetwork>(below.network);
+    runtime_a_ = std::make_unique<Runtime>(Runtime{below.clock, below.rng, below.executor, *network_});
+    runtime_b_ = std::make_unique<Runtime>(below);
+    b_ = std::make_unique<FarSide>(*runtime_b_, name);  // first: it may fork
+    a_ = std::make_unique<OwnSide>(*runtime_a_, maker(lanes, "127.0.0.1"));
+    a_->start();
+    b_->start();
+  }
+  ~ProcessesWorld() override {
+    b_->carry_no_more();
+    a_.reset();
+    b_.reset();
+  }
+  bool overlapping_memory() const override { return false; }
+
+ private:
+  SharedRoom room_;
+  sys::SystemRuntime system_;
 };
 
 class SocketWorld final : public TcpWorld {
@@ -162,6 +190,9 @@ std::vector<Kind> tcp_kinds() {
   kinds.push_back({"tcp", 1, [](std::uint64_t) { return std::make_unique<SocketWorld>(1); }});
   kinds.push_back({"tcp_two_lanes", 1, [](std::uint64_t) { return std::make_unique<SocketWorld>(2); }});
   kinds.push_back({"tcp_simulated", 10, [](std::uint64_t seed) { return std::make_unique<SimulatedTcpWorld>(seed); }});
+  const std::string apart = "tcp_processes";
+  FarSide::offer(apart, maker(2, "127.0.0.1"));
+  kinds.push_back({apart, 1, [apart](std::uint64_t) { return std::make_unique<ProcessesWorld>(2, apart); }});
   return kinds;
 }
 

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/own_side.h"
 #include "conformance/world.h"
 #include "sys/system_runtime.h"
 #include "transport/verbs/library.h"
@@ -108,8 +109,8 @@ class VerbsWorld final : public World {
         return made;
       };
     };
-    a_ = std::make_unique<Side>(runtime_, maker(0));
-    b_ = std::make_unique<Side>(runtime_, maker(1));
+    a_ = std::make_unique<OwnSide>(runtime_, maker(0));
+    b_ = std::make_unique<OwnSide>(runtime_, maker(1));
     a_->start();
     b_->start();
   }

@@ -5,15 +5,16 @@
 
 #include "net/side.h"
 
-// Single connections of two engines are destroyed by the kernel, and a cable that loses, delays and reorders.
+// Single connections of two engines are destroyed by the kernel.
 namespace fairway::net {
 namespace {
 
-class Met : public TwoHosts {
+class Cut : public TwoHosts {
  protected:
   void SetUp() override {
     TwoHosts::SetUp();
     if (IsSkipped()) return;
+    if (const std::string why = why_not_destroy(); !why.empty()) GTEST_SKIP() << why;
     far_.emplace(there(), options_of("far", "10.77.1.2:0"));
     ASSERT_EQ(far_->failure, "");
     near_.emplace(options_of("near", "10.77.1.1:0"));
@@ -42,18 +43,6 @@ class Met : public TwoHosts {
       EXPECT_TRUE(status) << status.to_string();
     }
   }
-  std::optional<Far> far_;
-  std::optional<Near> near_;
-};
-
-class Cut : public Met {
- protected:
-  void SetUp() override {
-    Met::SetUp();
-    if (IsSkipped()) return;
-    if (const std::string why = why_not_destroy(); !why.empty()) GTEST_SKIP() << why;
-  }
-
   // Filters for ss that name one connection each: that of control, which either side may have dialed, or the lanes,
   // which are this side's.
   std::vector<std::string> connections(bool control) {
@@ -68,6 +57,9 @@ class Cut : public Met {
     }
     return found;
   }
+
+  std::optional<Far> far_;
+  std::optional<Near> near_;
 };
 
 TEST_F(Cut, ALaneThatIsDestroyedCostsNoTransferAndComesBack) {
@@ -121,21 +113,6 @@ TEST_F(Cut, EverythingDestroyedAtOnceIsRebuilt) {
   EXPECT_EQ(far_->check(7, kBytes), "");
   EXPECT_FALSE(near_->next(PeerEvent::Kind::down, Timeout(0)));
   near_->verify(*far_, 8);
-}
-
-// TCP repairs all of this; the engines must not take it for a broken peer.
-TEST_F(Met, ACableThatLosesDelaysAndReordersIsSlowAndNothingElse) {
-  const std::vector<std::string> netem = {"netem", "delay",     "2ms", "1ms",     "loss",
-                                          "1%",    "duplicate", "1%",  "reorder", "20%"};
-  for (const Host* host : {&here(), &there()}) {
-    std::vector<std::string> command = {"tc", "qdisc", "add", "dev", "one", "root"};
-    command.insert(command.end(), netem.begin(), netem.end());
-    const Outcome added = host->run(command);
-    if (added.status != 0) GTEST_SKIP() << "this kernel has no netem queue (sch_netem): " << added.output;
-  }
-  near_->verify(*far_, 8);
-  near_->verify(*far_, 9);
-  EXPECT_FALSE(near_->next(PeerEvent::Kind::down, Timeout(0)));
 }
 
 }  // namespace

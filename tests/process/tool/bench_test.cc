@@ -72,6 +72,16 @@ TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
   ::unsetenv("FAIRWAY_CUDA_DRIVER");
 }
 
+TEST(BenchLoad, EveryQuestionHasAnAnswerOnEveryPath) {
+  const Ran ran = fairway("bench load --seconds 0.01 --json -");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  for (const char* what : {"busy", "submit", "idle", "killed", "restarted", "frozen", "neighbour"})
+    for (const char* path : {"shm", "tcp"})
+      EXPECT_GE(count(ran.out, std::string("\"what\": \"") + what + "\", \"path\": \"" + path + "\""), 1u)
+          << what << " over " << path << ": " << ran.out;
+  EXPECT_EQ(count(ran.out, "\"p50\": 0,"), 0u) << ran.out;
+}
+
 TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
   const auto refuses = [](const std::string& arguments, const std::string& word, int exit) {
     const Ran ran = fairway(arguments);
@@ -88,6 +98,8 @@ TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
   refuses("bench 127.0.0.1:1 --size 8", "Connection refused", 1);
   refuses("bench --listen 0.0.0.0:0", "key", 1);
   refuses("bench --json /nonexistent/x --size 8 --seconds 0 --via shm", "/nonexistent/x", 1);
+  refuses("bench load --via rdma", "rdma", 1);
+  refuses("bench load --only dancing", "dancing", 2);
   refuses("ping 127.0.0.1:1", "127.0.0.1:1", 1);
   refuses("explain --to gpu:99", "gpu:99", 1);
 }

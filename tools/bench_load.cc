@@ -1,0 +1,169 @@
+#include "bench_load.h"
+
+#include <algorithm>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "bench_load_target.h"
+#include "command.h"
+
+namespace fairway::tool::bench {
+
+Result<LoadEngine> LoadEngine::open(EngineOptions options, const std::string& path, std::uint64_t bytes) {
+  options.transports = {path};
+  auto engine = Engine::open(options);
+  if (!engine) return engine.status();
+  const auto ours = engine->allocate(bytes, Access::none);
+  if (!ours) return ours.status();
+  return LoadEngine{std::move(*engine), *ours};
+}
+
+Result<LoadTarget> LoadTarget::meet(Engine& engine, const std::string& address) {
+  const auto peer = engine.connect(address, std::chrono::seconds(20));
+  if (!peer) return peer.status();
+  const auto memory = engine.lookup(*peer, kLoadMemory);
+  if (!memory) return memory.status();
+  return LoadTarget{*peer, *memory};
+}
+
+Status write_once(LoadEngine& from, const LoadTarget& to, std::uint64_t size) {
+  const auto id = from.engine.write(to.peer, Extent{{from.ours.id, 0, size}, {to.memory.id, 0}});
+  if (!id) return id.status();
+  const auto done = from.engine.wait(*id, std::chrono::seconds(30));
+  return done ? done->status : done.status();
+}
+
+double percentile_of(std::vector<double>& values, double part) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, static_cast<std::size_t>(part * static_cast<double>(values.size())))];
+}
+
+Status serve_load(const LoadServe& serve, const std::function<void(const std::string&)>& say) {
+  std::vector<Engine> open;
+  std::string addresses;
+  for (unsigned i = 0; i < serve.engines; ++i) {
+    EngineOptions options;
+    options.transports = {serve.path};
+    if (!serve.listen.empty()) options.listen = serve.listen;
+    auto engine = Engine::open(options);
+    if (!engine) return engine.status();
+    const auto region = engine->allocate(serve.bytes, Access::all);
+    if (!region) return region.status();
+    if (Status status = engine->publish(kLoadMemory, *region); !status) return status;
+    addresses += (addresses.empty() ? "" : " ") + engine->address();
+    open.push_back(std::move(*engine));
+  }
+  say(addresses);
+  wait_for_end_of_input();
+  return {};
+}
+
+std::vector<std::string> words_of(const LoadServe& serve) {
+  std::vector<std::string> words{"bench",   "load",
+                                 "--via",   serve.path,
+                                 "--serve", fmt::format("{}", serve.engines),
+                                 "--bytes", fmt::format("{}", serve.bytes)};
+  if (!serve.listen.empty()) words.insert(words.end(), {"--listen", serve.listen});
+  return words;
+}
+
+namespace {
+
+std::string number(double value) {
+  return value == 0 ? "-" : value < 10 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
+}
+
+}  // namespace
+
+std::string load_table(const std::vector<LoadRow>& rows) {
+  std::string text = fmt::format("{:<10} {:<5} {:<46} {:>9} {:>9} {:>9} {:>9} {}\n", "what", "path", "how", "p50",
+                                 "p99", "raw p99", "target", "unit");
+  for (const LoadRow& row : rows)
+    text += fmt::format("{:<10} {:<5} {:<46} {:>9} {:>9} {:>9} {:>9} {}{}\n", row.what, row.path, row.how,
+                        number(row.p50), number(row.p99), number(row.beside_p99), number(row.target), row.unit,
+                        row.reached() ? "" : "  MISSED");
+  return text;
+}
+
+std::string load_json(const std::vector<LoadRow>& rows) {
+  std::string text = "{\"format\": \"fairway-bench-load\", \"version\": 1, \"rows\": [";
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const LoadRow& row = rows[i];
+    text += fmt::format(
+        "{}\n  {{\"what\": \"{}\", \"path\": \"{}\", \"how\": \"{}\", \"unit\": \"{}\", \"p50\": {:.4g}, \"p99\": "
+        "{:.4g}, "
+        "\"raw_p99\": {:.4g}, \"target\": {:.4g}, \"reached\": {}}}",
+        i == 0 ? "" : ",", row.what, row.path, row.how, row.unit, row.p50, row.p99, row.beside_p99, row.target,
+        row.reached());
+  }
+  return text + "\n]}\n";
+}
+
+}  // namespace fairway::tool::bench
+
+namespace fairway::tool {
+namespace {
+
+using namespace bench;
+
+struct LoadOptions {
+  std::vector<std::string> via{"shm", "tcp"}, only;
+  double seconds = 2;
+  std::string json, listen;
+  unsigned serve = 0;
+  std::uint64_t bytes = 4096;
+};
+
+Exit run_load(Tool& tool, const LoadOptions& options) {
+  if (options.serve != 0) {
+    const Status status = serve_load({options.via.front(), options.serve, options.bytes, options.listen},
+                                     [&](const std::string& line) { tool.print(line + "\n"); });
+    return status ? Exit::done : tool.fail(status);
+  }
+  LoadPlan plan;
+  plan.paths = options.via;
+  plan.seconds = options.seconds;
+  const bool terminal = tool.surroundings().stdout_is_tty;
+  plan.progress = [terminal](const std::string& what) {
+    if (terminal) std::fputs(("\r\033[K" + what + " ").c_str(), stderr);
+  };
+  constexpr std::pair<const char*, Status (*)(const LoadPlan&, std::vector<LoadRow>&)> kParts[] = {
+      {"busy", measure_busy}, {"submit", measure_submit}, {"idle", measure_idle}, {"life", measure_life}};
+  std::vector<LoadRow> rows;
+  Status status;
+  for (const auto& [name, measure] : kParts)
+    if (status &&
+        (options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end()))
+      status = measure(plan, rows);
+  if (terminal) std::fputs("\r\033[K", stderr);
+  if (!status) return tool.fail(status);
+  if (!options.json.empty())
+    if (Status written = write_file(options.json, load_json(rows)); !written) return tool.fail(written);
+  return options.json == "-" ? Exit::done : tool.print(load_table(rows));
+}
+
+}  // namespace
+
+void add_bench_load(Tool& tool, CLI::App& bench) {
+  CLI::App& command = tool.add_below(
+      bench, "load", "Measure what submitting costs, latency beside busy threads, idle engines, peers that end");
+  const auto options = std::make_shared<LoadOptions>();
+  command.add_option("--via", options->via, "Over these transports (default: shm,tcp)")->delimiter(',');
+  command.add_option("--only", options->only, "Of busy,submit,idle,life (default: all)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"busy", "submit", "idle", "life"}));
+  command.add_option("--seconds", options->seconds, "Measure each row at least so long")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  command.add_option("--json", options->json, "Write the rows there; - is stdout")->type_name("FILE");
+  command.add_option("--serve", options->serve)->group("");
+  command.add_option("--bytes", options->bytes)->group("");
+  command.add_option("--listen", options->listen)->group("");
+  tool.on_run(command, [&tool, options] { return run_load(tool, *options); });
+}
+
+}  // namespace fairway::tool
