@@ -144,7 +144,7 @@ Status life_over(const LoadPlan& plan, const std::string& path, std::vector<Load
   if (!to) return to.status();
   Neighbour neighbour(*from, *to);
   Life life;
-  for (const auto [end, times] : {std::pair(End::killed, 20), {End::killed_large, 5}, {End::frozen, 4}})
+  for (const auto& [end, times] : {std::pair(End::killed, 20), {End::killed_large, 5}, {End::frozen, 4}})
     for (int i = 0; i < times; ++i)
       if (Status status = live_and_die(*from, path, end, life); !status) return status;
   if (Status status = neighbour.end(); !status)
