@@ -14,7 +14,8 @@ namespace fairway::transport::fabric::testing {
 // libfabric 1.17 (reliable datagrams over SRD, sends in the order of sends and nothing else, no wait objects, no
 // FI_RMA_EVENT, FI_MR_LOCAL as one likes, FI_THREAD_SAFE, automatic progress that it claims and does not have, peer to
 // peer only with FI_HMEM) and AWS's pages on instances (32 x 100 Gb/s, four devices at each of eight PCIe switches).
-// Where the documents name no number, the smallest of those seen in public logs. Owns its infos.
+// Where the documents name no number (sizes of queues and messages, bus numbers) a small plausible one stands: none was
+// read off such a machine. Owns its infos.
 class EfaMachine {
  public:
   EfaMachine() {
