@@ -64,7 +64,9 @@ bool Lane::receive_directly(std::uint64_t& budget) {
   std::array<std::span<std::byte>, kPieces> pieces;
   std::size_t count = 0;
   std::uint64_t wanted = 0;
-  const std::uint64_t left = std::min(payload_ - payload_at_, budget);
+  // Where the blocks lie is known once the whole table is here.
+  const std::uint64_t end = payload_at_ < frame_.table_bytes() ? frame_.table_bytes() : payload_;
+  const std::uint64_t left = std::min(end - payload_at_, budget);
   while (wanted < left && count < pieces.size()) {
     auto piece = place(payload_at_ + wanted);
     if (piece.empty()) piece = inbox_.sink();
