@@ -36,6 +36,41 @@ struct Ends {
 
 }  // namespace
 
+// Each side looks at what a poll lent once more before its next poll (own_side.cc).
+TEST_P(Fence, WhatAPollLentStaysWhileTheLinkIsFenced) {
+  connected([&](World& world, std::uint64_t seed) {
+    const Ends link(world);
+    const auto& can = world.a().can(link.a);
+    if (!native(can, Op::message)) GTEST_SKIP() << "the device has no messages";
+    std::vector<std::byte> near(can.max_message_bytes);
+    for (std::size_t k = 0; k < near.size(); ++k) near[k] = Buffer::pattern(seed, k);
+    std::vector<Slice> messages(64);
+    for (std::uint32_t i = 0; i < messages.size(); ++i) {
+      messages[i].op = Op::message;
+      messages[i].token = i;
+      messages[i].link = link.a.id;
+      messages[i].local = near.data();
+      messages[i].length = near.size();
+    }
+    world.b().pause(true);
+    ASSERT_TRUE(world.a().post_all(std::span(messages).first(1)));
+    const std::size_t taken = 1 + world.a().post(std::span<const Slice>(messages).subspan(1));
+    world.b().pause(false);
+    ASSERT_TRUE(world.b().wait([](const std::vector<Seen>& log) {
+      return std::ranges::any_of(log, [](const Seen& seen) { return seen.event.kind == EventKind::message; });
+    }));
+    world.b().fence(link.b.id);
+    ASSERT_TRUE(wait_for(world.b(), EventKind::fenced, link.b.id));
+    world.a().fence(link.a.id);
+    ASSERT_TRUE(wait_for(world.a(), EventKind::fenced, link.a.id));
+    ASSERT_TRUE(world.a().wait_ended(taken));
+    for (const Seen& seen : world.b().seen())
+      if (seen.event.kind == EventKind::message) {
+        EXPECT_EQ(seen.bytes, near);
+      }
+  });
+}
+
 TEST_P(Fence, AfterItNoByteLandsAtTheTarget) {
   connected([&](World& world, std::uint64_t seed) {
     const Ends link(world);

@@ -1,5 +1,6 @@
 #include "conformance/own_side.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -46,6 +47,8 @@ Time OwnSide::step(Time now) {
   }
   if (!paused_) {
     std::array<Event, 5> events;  // few, so that a poll often cannot tell all
+    for (const Lent& lent : lent_) EXPECT_TRUE(std::ranges::equal(lent.bytes, lent.copy)) << "lent until the next poll";
+    lent_.clear();
     const std::size_t count = transport_->poll(events, now);
     for (const Event& event : std::span(events).first(count)) record(event);
     worked = worked || count != 0;
@@ -70,9 +73,10 @@ bool OwnSide::prepare_sleep() {
 void OwnSide::record(const Event& event) {
   std::vector<std::byte> bytes(event.bytes.begin(), event.bytes.end());
   if (event.kind == EventKind::exchange)
-    carry(std::move(bytes));
+    carry(bytes);
   else
-    tell({event, std::move(bytes)});
+    tell({event, bytes});
+  if (!event.bytes.empty()) lent_.push_back({event.bytes, std::move(bytes)});
 }
 
 void OwnSide::enqueue(Command what) {

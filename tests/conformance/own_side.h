@@ -49,6 +49,11 @@ class OwnSide : public Side, private Stepper {
   void enqueue(Command what);
   void record(const Event& event);
 
+  struct Lent {
+    std::span<const std::byte> bytes;
+    std::vector<std::byte> copy;
+  };
+
   transport::RegionTable regions_{64};
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Task> task_;
@@ -56,6 +61,7 @@ class OwnSide : public Side, private Stepper {
   std::mutex mutex_;  // guards commands_
   std::deque<Command> commands_;
   std::atomic<std::uint64_t> steps_{0}, slept_after_{0};  // the latter: the last step before it went to sleep
+  std::vector<Lent> lent_;                                // the worker's: by the last poll
   bool paused_ = false;                                   // the worker's
 };
 
