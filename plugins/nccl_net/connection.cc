@@ -11,8 +11,9 @@ abi::Code Connection::test(Request& request, int* done, int* sizes) {
   *done = 0;
   if (request.state.load(std::memory_order_acquire) != Request::State::done) {
     endpoint_->pump();
+    const bool gone = failed();  // before the state: what came first counts, whichever thread pumped it
     if (request.state.load(std::memory_order_acquire) != Request::State::done)
-      return failed() ? report("test") : abi::kSuccess;
+      return gone ? report("test") : abi::kSuccess;
   }
   if (sizes != nullptr)
     for (std::uint32_t i = 0; i < request.parts; ++i) sizes[i] = static_cast<int>(request.bytes[i]);

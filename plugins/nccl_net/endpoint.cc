@@ -66,13 +66,16 @@ void Endpoint::remove(PortId id) {
 
 void Endpoint::pump() {
   if (pumping_.test_and_set(std::memory_order_acquire)) return;
-  for (int batch = 0; batch < kBatchesPerPump; ++batch) {
-    const std::size_t count = engine_.poll_notifications(batch_);
-    for (std::size_t i = 0; i < count; ++i) dispatch(batch_[i]);
-    if (count < batch_.size()) break;
-  }
+  for (int batch = 0; batch < kBatchesPerPump; ++batch)
+    if (!dispatch_some()) break;
   if (++rounds_ % kRoundsPerLook == 0) look_for_peers();
   pumping_.clear(std::memory_order_release);
+}
+
+bool Endpoint::dispatch_some() {
+  const std::size_t count = engine_.poll_notifications(batch_);
+  for (std::size_t i = 0; i < count; ++i) dispatch(batch_[i]);
+  return count == batch_.size();
 }
 
 void Endpoint::dispatch(const Notification& notification) {
@@ -106,6 +109,8 @@ void Endpoint::look_for_peers() {
       if (events[i].kind == PeerEvent::Kind::link_down)
         log_.info("link " + events[i].link + " to " + events[i].name + " is down: " + events[i].reason.to_string());
       if (events[i].kind != PeerEvent::Kind::down) continue;
+      while (dispatch_some()) {  // what the peer had sent before it went is all here, and counts
+      }
       std::vector<std::shared_ptr<Port>> all;
       {
         const std::lock_guard lock(ports_mutex_);

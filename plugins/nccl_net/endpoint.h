@@ -68,6 +68,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Status publish(Memory& memory);
 
  private:
+  bool dispatch_some();  // a batch; whether there may be more
   void dispatch(const Notification& notification);
   void look_for_peers();
 
