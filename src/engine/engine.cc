@@ -88,6 +88,10 @@ Status Engine::State::start(const TransportFactory& factory) {
   for (std::uint16_t i = 0; i < options.workers; ++i) {
     auto transports = factory(regions, runtime);
     if (!transports) return transports.status();
+    if (transports->size() > engine::kMaxTransports)
+      return {ErrorCode::invalid_argument,
+              std::to_string(transports->size()) +
+                  " transports are in use, at most 64 can be: name fewer in EngineOptions::transports or providers"};
     workers.push_back(std::make_unique<engine::Worker>(i, services, std::move(*transports)));
     TaskOptions task_options;
     task_options.name = "fairway-" + std::to_string(i);

@@ -42,30 +42,22 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   memory.access = access;
   memory.memory_fd = file.fd;
   memory.memory_offset = file.offset;
-  bool reached = false;
+  Status status;
   for (const auto& worker : state.workers) {
-    std::vector<std::uint64_t> handles;
-    for (const auto& transport : worker->transports()) {
-      if (!engine::reaches(*transport, kind)) {
-        handles.push_back(engine::kNotRegistered);
-        continue;
-      }
-      reached = true;
-      auto registered = transport->register_memory(memory);
-      if (!registered) return give_up(registered.status().with_context(std::string(transport->name())));
-      handles.push_back(registered->handle);
-      if (!registered->keys.empty())
-        local.keys.push_back({worker->index(), std::string(transport->name()), std::move(registered->keys)});
-    }
-    worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(handles), file, at); });
+    engine::Registration made = worker->register_with_all(memory);
+    status = made.status;
+    local.keys.insert(local.keys.end(), made.keys.begin(), made.keys.end());
+    worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(made), file, at); });
+    if (!status) break;
   }
-  if (!reached)
-    return give_up({ErrorCode::unsupported,
-                    "no transport in use here reaches memory of that kind: a GPU's needs the transport cuda"});
-  std::lock_guard lock(state.mutex);
   const Region region = local.region;
-  state.local_regions[id->slot] = std::move(local);
-  return region;
+  {
+    std::lock_guard lock(state.mutex);
+    state.local_regions[id->slot] = std::move(local);
+  }
+  if (status) return region;
+  (void)deregister(region);  // with those that had taken it
+  return status;
 }
 
 // What the transports know of the address, else what the caller says.

@@ -77,7 +77,7 @@ Result<Explanation> Engine::explain(const Request& request) const {
     const engine::Peer::Ends ends = peer.ends_of(request);
     const engine::Route route = peer.route_for(request, ends.here);
     out.peer = peer.text();
-    peer.explain_links(out, &route, 0, ends);
+    peer.explain_links(out, &route, 0, ends, &request);
     peer.explain_way(out, route, request);
     note_method(route.method, out);
   });

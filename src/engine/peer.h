@@ -84,7 +84,11 @@ class Peer {
   [[nodiscard]] std::uint32_t notifications_delivered() const { return notifications_delivered_; }
   [[nodiscard]] std::string text() const;
   [[nodiscard]] Route route_for(const Request& request, Place place) const;
-  [[nodiscard]] std::uint8_t memory_kinds(const Request& request) const;  // a bit each, of both sides
+  struct Memories {             // of both sides of a transfer
+    std::uint8_t kinds = 0;     // a bit by MemoryKind
+    std::uint64_t without = 0;  // a bit for each transport that one of them is not registered with
+  };
+  [[nodiscard]] Memories memories(const Request& request) const;
   // The two memories of a transfer, and which way its bytes go.
   struct Ends {
     Place here = kNoPlace, there = kNoPlace;
@@ -92,7 +96,9 @@ class Peer {
     bool pieces = false;  // many small ones
   };
   Ends ends_of(const Request& request);
-  void explain_links(Explanation& out, const Route* route, std::uint64_t used, const Ends& ends) const;
+  // `request`: what the route is for, if it is for one.
+  void explain_links(Explanation& out, const Route* route, std::uint64_t used, const Ends& ends,
+                     const Request* request = nullptr) const;
   void explain_way(Explanation& out, const Route& route, const Request& request);  // through each transport taken
   void collect(Metrics& out) const;
   void learn_rates();                               // the machine's model is known
@@ -144,6 +150,7 @@ class Peer {
   void find_places(Transfer& t);
   std::span<LinkView> views_for(const Transfer& t);
   [[nodiscard]] double least_of(const Link& link, const Transfer& t);
+  [[nodiscard]] std::string why_without(const Request& request, std::uint16_t transport) const;
   void expect(const Link& link, const Ends& ends, ExplainedLink& out) const;
   void keep_pace(Link& link, std::uint64_t bytes);
 

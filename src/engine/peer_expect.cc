@@ -127,7 +127,18 @@ void Peer::expect(const Link& link, const Ends& ends, ExplainedLink& out) const 
   }
 }
 
-void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t used, const Ends& ends) const {
+// Empty: nothing is missing there.
+std::string Peer::why_without(const Request& request, std::uint16_t transport) const {
+  if ((memories(request).without >> transport & 1) == 0) return {};
+  const std::uint64_t blocks = is_atomic(request.operation) ? 0 : block_count(request.layout);
+  for (std::uint64_t i = 0; i < blocks; ++i)
+    if (const Status why = worker_.why_without(block_at(request.layout, i).local, transport); !why)
+      return "it refused this memory: " + why.message();
+  return "the peer's memory is not registered with it: its device there refused it";
+}
+
+void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t used, const Ends& ends,
+                         const Request* request) const {
   const auto rate = [&](std::uint8_t i) {
     const std::uint64_t known = links_[i].rate(ends.here);
     return static_cast<double>(known > 0 ? known : kUnknownRate);
@@ -150,7 +161,9 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
       switch (link.state) {
         case LinkState::proving: line.reason = "not proven yet"; break;
         case LinkState::ready:
-          line.reason = chosen != nullptr ? "another link finishes sooner, or lacks nothing that this one lacks" : "";
+          if (request != nullptr) line.reason = why_without(*request, link.transport);
+          if (chosen != nullptr && line.reason.empty())
+            line.reason = "another link finishes sooner, or lacks nothing that this one lacks";
           break;
         case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
         case LinkState::closed: line.reason = "down: " + link.down_reason.message(); break;

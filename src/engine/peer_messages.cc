@@ -221,18 +221,9 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
   file.offset += into.offset;
   memory.memory_fd = file.fd;
   memory.memory_offset = file.offset;
-  std::vector<std::uint64_t> handles;
-  for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) {
-    if (!reaches(worker_.transport_at(i), memory.kind)) {
-      handles.push_back(kNotRegistered);
-      continue;
-    }
-    auto registered = worker_.transport_at(i).register_memory(memory);
-    handles.push_back(registered ? registered->handle : kNotRegistered);
-    if (registered && !registered->keys.empty())
-      description.keys.push_back({worker_.index(), std::string(worker_.transport_at(i).name()), registered->keys});
-  }
-  worker_.add_region(*window, std::move(handles), file, worker_.at_of(into.region));
+  Registration registration = worker_.register_with_all(memory);
+  description.keys = registration.keys;
+  worker_.add_region(*window, std::move(registration), file, worker_.at_of(into.region));
   const std::uint32_t record = worker_.records().acquire();
   ByteWriter writer = compose(worker_.records()[record], RecordType::send_clear);
   const TransferId id = services.transfers.id(slot);

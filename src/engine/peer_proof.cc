@@ -51,9 +51,9 @@ void Peer::continue_proof(std::uint8_t index) {
     }
     slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
     Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
-    if (!scratch.refused[link.transport]) {
+    if (const Status refused = worker_.why_without(scratch.region, link.transport); !refused) {
       worker_.slices().release(slice.token);
-      return close_link(index, scratch.refused[link.transport].with_context("the proof could not start"));
+      return close_link(index, refused.with_context("the proof could not start"));
     }
     slice.local = scratch.bytes.get() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
     slice.local_handle = worker_.local_handle(scratch.region, link.transport);

@@ -138,7 +138,8 @@ void Peer::refresh_views() {
 }
 
 RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes) const {
-  return {op_of(request.operation), bytes, memory_kinds(request), request.options.start_after != nullptr};
+  const Memories both = memories(request);
+  return {op_of(request.operation), bytes, both.kinds, request.options.start_after != nullptr, both.without};
 }
 
 Route Peer::route_for(const Request& request, Place place) const {
@@ -174,29 +175,34 @@ bool Peer::waits_for_link(Transfer& t) {
 bool Peer::opens_a_way(const Transfer& t) const {
   const auto device = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
   return (t.request.operation == Operation::write || t.request.operation == Operation::read) &&
-         t.route.method == Method::native && t.cursor.block < t.blocks && (memory_kinds(t.request) & device) != 0;
+         t.route.method == Method::native && t.cursor.block < t.blocks && (memories(t.request).kinds & device) != 0;
 }
 
-std::uint8_t Peer::memory_kinds(const Request& request) const {
-  std::uint8_t kinds = 0;
+Peer::Memories Peer::memories(const Request& request) const {
+  Memories out;
   const auto add = [&](const auto& table, RegionId id) {
     transport::RegionTable::Resolved found;
     if (table.resolve(id, 0, 0, Access::none, found) == ErrorCode::ok)
-      kinds |= static_cast<std::uint8_t>(1u << static_cast<unsigned>(found.kind));
+      out.kinds |= static_cast<std::uint8_t>(1u << static_cast<unsigned>(found.kind));
   };
   const Services& services = worker_.services();
+  const auto add_remote = [&](RemoteRegionId id) {
+    add(services.remotes, {id.slot, id.generation});
+    out.without |= worker_.without(id);
+  };
   const auto add_block = [&](const Block& block) {
     add(services.regions, block.local);
-    add(services.remotes, {block.remote.slot, block.remote.generation});
+    out.without |= worker_.without(block.local);
+    add_remote(block.remote);
   };
   if (is_atomic(request.operation)) {
-    add(services.remotes, {request.target.region.slot, request.target.region.generation});
+    add_remote(request.target.region);
   } else if (const auto* extents = std::get_if<std::span<const Extent>>(&request.layout)) {
     for (std::uint64_t i = 0; i < extents->size(); ++i) add_block(block_at(request.layout, i));
   } else {
     add_block(block_at(request.layout, 0));
   }
-  return kinds;
+  return out;
 }
 
 bool Peer::post_transfers() {

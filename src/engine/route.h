@@ -18,7 +18,7 @@ struct LinkView {
   std::uint64_t bytes_per_second = 0;  // 0: unknown
   std::uint64_t queued_bytes = 0;      // posted and not yet done
   std::uint32_t room = 0;              // slices it takes now
-  std::uint16_t rank = 0;              // of its transport, the better the lower: a shared memory, then sockets
+  std::uint16_t rank = 0;              // its transport: the better the lower: a shared memory, then sockets
 };
 
 struct RouteRequest {
@@ -26,6 +26,7 @@ struct RouteRequest {
   std::uint64_t bytes = 0;
   std::uint8_t memory_kinds = 1;  // bits of both sides' MemoryKind
   bool stream_ordered = false;    // it waits for an event of a stream
+  std::uint64_t without = 0;      // a bit by rank: transports that one of its regions is not registered with
 };
 
 enum class Method : std::uint8_t {

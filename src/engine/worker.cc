@@ -193,7 +193,7 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
       return;
     case EventKind::deregistered:
       for (Removal& removal : removals_) {
-        const auto& handles = locals_[removal.id.slot].handles;
+        const auto& handles = locals_[removal.id.slot].registration.handles;
         if (transport >= handles.size() || handles[transport] != event.value || removal.transports_left == 0) continue;
         --removal.transports_left;
         if (!event.status) removal.status = event.status;

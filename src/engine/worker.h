@@ -15,20 +15,12 @@
 #include "engine/machine_look.h"
 #include "engine/notify.h"
 #include "engine/peer.h"
+#include "engine/registration.h"
 #include "engine/shared.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 
 namespace fairway::engine {
-
-// In place of a transport's handle to a region of a kind that it does not reach.
-inline constexpr std::uint64_t kNotRegistered = 0;
-
-inline bool reaches(const transport::Transport& transport, MemoryKind kind) {
-  for (const transport::Device& device : transport.devices())
-    if ((device.capabilities.memory_kinds >> static_cast<unsigned>(kind) & 1) != 0) return true;
-  return false;
-}
 
 class Worker;
 
@@ -113,7 +105,10 @@ class Worker final : public Stepper {
     transport::MemoryPlace place;
     int numa_node = -1;
   };
-  void add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file, const MemoryAt& at);
+  Registration register_with_all(const transport::MemoryDescription& memory) {  // any thread
+    return register_with(transports_, index_, memory);
+  }
+  void add_region(RegionId id, Registration registration, RegionFile file, const MemoryAt& at);
   RegionFile file_of(RegionId id) const { return locals_[id.slot].file; }
   void stop_users_of(RegionId id);  // of the memory as the local side
   // `window_of`: the region is a message's window, known to that peer alone. Null: any peer may use it.
@@ -141,6 +136,9 @@ class Worker final : public Stepper {
   static constexpr std::uint16_t kNoTransport = 0xffff;
   void stage(std::uint16_t transport, const transport::Slice& slice);  // posted at the end of the turn, or when full
   std::uint64_t local_handle(RegionId id, std::uint16_t transport);
+  Status why_without(RegionId id, std::uint16_t transport) const;  // refused there; ok: it was not
+  std::uint64_t without(RegionId id) const;                        // a bit for each transport that does not have it
+  std::uint64_t without(RemoteRegionId id) const;
   // The transport's handle to an imported region, importing it there when it has none yet.
   Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
   RegionId remote_region(RemoteRegionId id) const;  // as its owner names it
@@ -157,9 +155,7 @@ class Worker final : public Stepper {
   struct OwnMemory {
     std::unique_ptr<std::byte[], Free> bytes;
     RegionId region;
-    std::vector<TransportKeys> keys;  // of those transports that have some
-    std::vector<Status> refused;      // by transport, why it is not registered there
-    Status missing;                   // why there is none at all
+    Status missing;  // why there is none at all
   };
   static constexpr std::uint32_t kPeersPerScratch = 32;  // 384 KiB: each NIC pins it
   OwnMemory& scratch_of(std::uint32_t place);
@@ -187,6 +183,7 @@ class Worker final : public Stepper {
     PeerId peer;
     Description description;
     std::vector<std::optional<std::uint64_t>> handles;  // by transport
+    std::uint64_t without = 0;                          // a bit for each transport that the peer has it not with
     std::optional<Place> place;
   };
   struct Removal {
@@ -250,13 +247,15 @@ class Worker final : public Stepper {
   std::vector<std::vector<LinkRef>> links_;  // by transport, by the transport's link slot
 
   struct Local {
-    std::vector<std::uint64_t> handles;  // by transport
+    Registration registration;
     RegionFile file;
     MemoryAt at;
     std::optional<Place> place;  // once the machine is known
   };
   std::vector<Local> locals_;  // by region slot
   static std::uint64_t place_of(PeerId peer, RegionId region) { return std::uint64_t{peer.slot} << 32 | region.slot; }
+  std::span<const std::vector<std::byte>> keys_of(const Peer& peer, const Remote& remote,
+                                                  std::uint16_t transport) const;
   const Remote* known(PeerId peer, RegionId region, std::uint32_t& slot) const;
   std::vector<Remote> remotes_;                                     // by remote region slot
   std::unordered_map<std::uint64_t, std::uint32_t> known_;          // place_of() -> slot, of the latest region there

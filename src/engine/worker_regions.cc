@@ -29,20 +29,12 @@ void Worker::register_own(OwnMemory& memory, std::size_t size, Access access) {
   memory.missing = id.status();
   if (!id) return;
   memory.region = *id;
-  std::vector<std::uint64_t> handles;
-  for (const auto& transport : transports_) {
-    transport::MemoryDescription description;
-    description.id = *id;
-    description.address = memory.bytes.get();
-    description.size_bytes = size;
-    description.access = access;
-    auto registered = transport->register_memory(description);
-    handles.push_back(registered ? registered->handle : kNotRegistered);
-    memory.refused.push_back(registered.status());
-    if (registered && !registered->keys.empty())
-      memory.keys.push_back({index_, std::string(transport->name()), std::move(registered->keys)});
-  }
-  locals_[id->slot].handles = std::move(handles);
+  transport::MemoryDescription description;
+  description.id = *id;
+  description.address = memory.bytes.get();
+  description.size_bytes = size;
+  description.access = access;
+  locals_[id->slot].registration = register_with_all(description);
 }
 
 Slice Worker::signal_word(std::uint32_t slot, std::uint64_t value) {
@@ -51,8 +43,8 @@ Slice Worker::signal_word(std::uint32_t slot, std::uint64_t value) {
   return {signals_.region, offset, sizeof value};
 }
 
-void Worker::add_region(RegionId id, std::vector<std::uint64_t> handles, RegionFile file, const MemoryAt& at) {
-  locals_[id.slot] = {std::move(handles), file, at, {}};
+void Worker::add_region(RegionId id, Registration registration, RegionFile file, const MemoryAt& at) {
+  locals_[id.slot] = {std::move(registration), file, at, {}};
 }
 
 Place Worker::place_of(RegionId id) {
@@ -94,8 +86,23 @@ void Worker::machine_known() {
 
 std::uint64_t Worker::local_handle(RegionId id, std::uint16_t transport) {
   if (id.slot >= locals_.size()) return 0;
-  const auto& handles = locals_[id.slot].handles;
+  const auto& handles = locals_[id.slot].registration.handles;
   return transport < handles.size() ? handles[transport] : 0;
+}
+
+Status Worker::why_without(RegionId id, std::uint16_t transport) const {
+  if (id.slot >= locals_.size()) return {};
+  for (const auto& [refusing, why] : locals_[id.slot].registration.refused)
+    if (refusing == transport) return why;
+  return {};
+}
+
+std::uint64_t Worker::without(RegionId id) const {
+  return id.slot < locals_.size() ? locals_[id.slot].registration.without : 0;
+}
+
+std::uint64_t Worker::without(RemoteRegionId id) const {
+  return id.slot < remotes_.size() && remotes_[id.slot].generation == id.generation ? remotes_[id.slot].without : 0;
 }
 
 void Worker::stop_users_of(RegionId id) {
@@ -142,7 +149,7 @@ void Worker::continue_removals() {
       ++i;
       continue;
     }
-    auto& handles = locals_[removal.id.slot].handles;
+    const auto& handles = locals_[removal.id.slot].registration.handles;
     if (!removal.posted) {
       removal.posted = true;
       removal.transports_left = static_cast<std::uint32_t>(
@@ -174,8 +181,10 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
     return {};
   }
   Remote& remote = remotes_[bounds->slot];
-  remote = {bounds->generation, peer.id(), description, {}, {}};
+  remote = {bounds->generation, peer.id(), description, {}, 0, {}};
   remote.handles.resize(transports_.size());
+  for (std::uint16_t t = 0; t < transports_.size(); ++t)
+    if (needs_keys(*transports_[t]) && keys_of(peer, remote, t).empty()) remote.without |= std::uint64_t{1} << t;
   known_[place_of(peer.id(), description.region)] = bounds->slot;
   // A device's memory takes milliseconds to be reached, so that begins now; what fails here is told by the first use.
   if (!reached_by_cpu(description.kind))
@@ -184,18 +193,22 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
   return {bounds->slot, bounds->generation};
 }
 
+std::span<const std::vector<std::byte>> Worker::keys_of(const Peer& peer, const Remote& remote,
+                                                        std::uint16_t transport) const {
+  for (const TransportKeys& entry : remote.description.keys)
+    if (entry.worker == peer.remote_worker() && entry.transport == transports_[transport]->name()) return entry.keys;
+  return {};
+}
+
 Result<std::uint64_t> Worker::remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport) {
   Remote& remote = remotes_[id.slot];
   if (remote.generation != id.generation || remote.peer != peer.id())
     return Status(ErrorCode::not_found, "the remote region was released, or belongs to another peer");
   std::optional<std::uint64_t>& handle = remote.handles[transport];
   if (handle) return *handle;
-  static const std::vector<std::vector<std::byte>> kNoKeys;
-  const std::vector<std::vector<std::byte>>* keys = &kNoKeys;
-  for (const TransportKeys& entry : remote.description.keys)
-    if (entry.worker == peer.remote_worker() && entry.transport == transports_[transport]->name()) keys = &entry.keys;
   auto imported = transports_[transport]->import(
-      peer.index(), {remote.description.region, remote.description.size_bytes, remote.description.access}, *keys);
+      peer.index(), {remote.description.region, remote.description.size_bytes, remote.description.access},
+      keys_of(peer, remote, transport));
   if (!imported) return imported.status();
   handle = *imported;
   return *handle;
@@ -241,8 +254,7 @@ Description Worker::describe(RegionId id) const {
   description.size_bytes = region->size_bytes;
   description.kind = region->kind;
   description.access = region->access;
-  for (const OwnMemory& scratch : scratch_)
-    if (id == scratch.region) description.keys = scratch.keys;
+  description.keys = locals_[id.slot].registration.keys;
   return description;
 }
 

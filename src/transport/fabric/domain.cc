@@ -38,6 +38,7 @@ Capabilities capabilities(const Domain& domain, const Wish& wish) {
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  can.needs_keys = true;
   if (domain.moves_gpu_memory())
     can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | 1 << static_cast<unsigned>(MemoryKind::device));
   can.max_slice_bytes = wish.rma ? kMaxSliceBytes : 0;

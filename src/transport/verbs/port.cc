@@ -37,6 +37,7 @@ Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port)
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  can.needs_keys = true;
   can.max_slice_bytes = std::min<std::uint64_t>(kMaxSliceBytes, port.max_message);
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;

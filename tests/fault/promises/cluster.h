@@ -69,12 +69,14 @@ class Cluster {
     for (const auto& node : nodes_) node->engine.reset();
   }
 
-  Node& add(std::vector<NicDevice> devices, EngineOptions given = {}, const Wrap& wrap = {}) {
-    return open(nodes_.size(), std::move(devices), std::move(given), wrap);
+  // `preferred`: another transport over the same devices, ranked before the first one.
+  Node& add(std::vector<NicDevice> devices, EngineOptions given = {}, const Wrap& wrap = {},
+            const Wrap& preferred = {}) {
+    return open(nodes_.size(), std::move(devices), std::move(given), wrap, preferred);
   }
   // Another life of a host that was killed.
   Node& restart(const Node& dead, std::vector<NicDevice> devices, EngineOptions given = {}) {
-    return open(dead.place, std::move(devices), std::move(given), {});
+    return open(dead.place, std::move(devices), std::move(given), {}, {});
   }
   void kill(Node& node) {
     node.host->kill();
@@ -122,7 +124,8 @@ class Cluster {
     made.stuck = [](const std::string& why) { ADD_FAILURE() << "stuck: " << why; };
     return made;
   }
-  Node& open(std::size_t place, std::vector<NicDevice> devices, EngineOptions given, const Wrap& wrap) {
+  Node& open(std::size_t place, std::vector<NicDevice> devices, EngineOptions given, const Wrap& wrap,
+             const Wrap& preferred) {
     auto node = std::make_unique<Node>();
     node->host = &simulation_.add_host(place);
     node->place = place;
@@ -136,6 +139,8 @@ class Cluster {
         given, node->host->runtime(),
         [&](transport::RegionTable& regions, Runtime& runtime) {
           std::vector<std::unique_ptr<transport::Transport>> transports;
+          if (preferred)
+            transports.push_back(preferred(transport::make_loopback_transport(loopback, regions, runtime)));
           transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
           if (wrap) transports.back() = wrap(std::move(transports.back()));
           return transports;

@@ -88,6 +88,18 @@ TEST(Route, MemoryThatALinkCannotReachIsNotGivenToIt) {
   EXPECT_EQ(chosen(route({Op::write, 1 << 30, 4}, links.views)), std::vector<int>{1});
 }
 
+TEST(Route, ATransportThatARegionIsNotRegisteredWithIsPassedOver) {
+  Links links(3);
+  links.views[1].rank = 1;
+  links.views[2].rank = 2;
+  EXPECT_EQ(chosen(route({Op::write, 1 << 30, 1, false, 0}, links.views)), std::vector<int>{0});
+  EXPECT_EQ(chosen(route({Op::write, 1 << 30, 1, false, 0b001}, links.views)), std::vector<int>{1});
+  EXPECT_EQ(chosen(route({Op::write, 1 << 30, 1, false, 0b101}, links.views)), std::vector<int>{1});
+  const Route none = route({Op::write, 1 << 30, 1, false, 0b111}, links.views);
+  EXPECT_EQ(none.method, Method::by_messages);  // which need no memory but the engines' own
+  EXPECT_EQ(none.links[0], 0);
+}
+
 // Neither engine's CPU reaches a device's memory, so its bytes do not travel in messages.
 TEST(Route, ADevicesMemoryIsNeverMovedByMessages) {
   constexpr std::uint8_t kDevice = 1 << static_cast<unsigned>(MemoryKind::device);
