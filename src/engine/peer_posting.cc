@@ -7,6 +7,17 @@
 // Posting beside the first attempt of a transfer: the engine's records, and pieces whose link broke or was full, which
 // may have to be cut anew for the links that are left.
 namespace fairway::engine {
+namespace {
+
+// Records keep to one link while it has little to do: they travel together there, and other links need no look.
+constexpr std::uint64_t kLittleQueued = 16 * 1024;
+
+// Nobody waits for these: they may travel with what is sent next.
+bool is_patient(RecordType type) {
+  return type == RecordType::send_done || type == RecordType::credit;
+}
+
+}  // namespace
 
 bool Peer::post_records() {
   bool any = false;
@@ -22,7 +33,7 @@ bool Peer::post_records() {
       carried = true;
       if (views_[i].room == 0) continue;
       const auto before = [&](const LinkView& a, const LinkView& b) {
-        return a.rank != b.rank ? a.rank < b.rank : a.queued_bytes < b.queued_bytes;
+        return a.rank != b.rank ? a.rank < b.rank : a.queued_bytes / kLittleQueued < b.queued_bytes / kLittleQueued;
       };
       if (best < 0 || before(views_[i], views_[static_cast<std::size_t>(best)])) best = static_cast<int>(i);
     }
@@ -41,6 +52,7 @@ bool Peer::post_records() {
     slice.link = link.id;
     slice.local = worker_.records()[index].bytes.data();
     slice.length = record.size;
+    slice.patient = is_patient(record.type());
     slice.token = worker_.slices().acquire();
     SliceEntry& entry = worker_.slices()[slice.token];
     entry = {
