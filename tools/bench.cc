@@ -1,7 +1,6 @@
 #include "bench.h"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <set>
 #include <thread>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "bench_case.h"
 #include "bench_fabric.h"
 #include "bench_gpu.h"
 #include "bench_load.h"
@@ -23,13 +23,6 @@ namespace {
 
 using namespace bench;
 
-struct Case {
-  std::string via;  // empty: as the engine chooses
-  std::string from, to;
-  Roof roof = Roof::none;
-  std::string roof_name;
-};
-
 struct Options {
   std::string address, listen, job_key, machine;
   std::string from, to;
@@ -41,21 +34,6 @@ struct Options {
   bool sleep = false, serve = false;
   std::string json, csv, svg;
 };
-
-Result<std::uint64_t> parse_size(const std::string& text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string unit(end, text.data() + text.size());
-  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
-  const std::uint64_t scale = unit.empty() || unit == "B" ? 1
-                              : unit == "K"               ? 1 << 10
-                              : unit == "M"               ? 1 << 20
-                              : unit == "G"               ? 1 << 30
-                                                          : 0;
-  if (error != std::errc() || scale == 0 || value == 0 || value > (std::uint64_t{64} << 30) / scale)
-    return Status(ErrorCode::invalid_argument, "\"" + text + "\" is no size: a number with K, M or G, up to 64G");
-  return value * scale;
-}
 
 Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   Plan plan;
@@ -85,31 +63,6 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
     return Status(ErrorCode::out_of_range, "pages x size is more than 64 GiB");
   plan.settings.most = std::max<std::uint64_t>(largest * one, 4 << 20);
   return plan;
-}
-
-Roof roof_of(const std::string& via, const std::string& from, const std::string& to) {
-  if (from.starts_with("gpu:") || to.starts_with("gpu:")) return Roof::device;
-  if (via == "tcp") return Roof::sockets;
-  if (!provider_of(via).empty()) return Roof::fabric;
-  if (via == "shm") return to == "shared" ? Roof::copies : Roof::attach;
-  return Roof::none;
-}
-
-std::string name_of(Roof roof) {
-  switch (roof) {
-    case Roof::copies: return "memcpy";
-    case Roof::attach: return "process_vm";
-    case Roof::sockets: return "socket loop";
-    case Roof::device: return "copy engine";
-    case Roof::fabric: return "bare loop";
-    case Roof::none: break;
-  }
-  return {};
-}
-
-Case make_case(const std::string& via, const std::string& from, const std::string& to) {
-  const Roof roof = roof_of(via, from, to);
-  return {via, from, to, roof, name_of(roof)};
 }
 
 class Meter {  // what is being done, on a terminal
