@@ -13,7 +13,7 @@ constexpr std::uint8_t kMostReads = 16;       // at once; more only takes the NI
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes& sizes) {
+Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes& sizes, std::uint64_t name) {
   const Library& library = port.library();
   std::unique_ptr<QueuePair> made(new QueuePair(port));
   const int entries = static_cast<int>(sizes.sends + sizes.receives);
@@ -21,6 +21,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   if (made->queue_ == nullptr) return port.refusal("ibv_create_cq", errno);
   for (const std::uint32_t inline_bytes : {256u, 128u, 64u, 0u}) {  // what a NIC has is told by no query
     abi::QueuePairOptions options{};
+    options.user = reinterpret_cast<void*>(name);
     options.send_queue = options.receive_queue = made->queue_;
     options.limits = {sizes.sends, sizes.receives, sizes.gathers, 1, inline_bytes};
     options.type = abi::kReliable;
@@ -51,7 +52,8 @@ Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
   return error == 0 ? Status() : port_.refusal(what, error);
 }
 
-Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where) {
+Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs) {
+  const PortAddress& where = theirs.port;
   abi::QueuePairState state{};
   state.state = abi::kReadyToReceive;
   state.mtu = std::min(own.mtu, theirs.mtu);

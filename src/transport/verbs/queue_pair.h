@@ -16,7 +16,7 @@ class QueuePair {
   struct Sizes {
     std::uint32_t sends = 0, receives = 0, gathers = 0;
   };
-  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes);
+  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, std::uint64_t name);
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -25,7 +25,7 @@ class QueuePair {
   [[nodiscard]] std::uint32_t inline_bytes() const { return inline_bytes_; }
 
   // Takes what was given to receive from now on; sends only to a peer that does the same.
-  Status connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where);
+  Status connect(const Endpoint& own, const Endpoint& theirs);
   void to_error();  // nothing more is sent, and what waits is flushed
 
   // A chain of requests by one doorbell. False: the NIC took not all of them.
