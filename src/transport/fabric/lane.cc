@@ -7,6 +7,7 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr Time kDrainWithin = 100 * kMillisecond;  // of what the peer's CPU may still do here
+constexpr int kLastLooks = 16;                     // in vain, one after the other
 
 }  // namespace
 
@@ -153,7 +154,8 @@ void Lane::fail(Status why) {
   event.status = std::move(why);
 }
 
-// First what has come already, with it the last immediates. Then the end is closed, and with it all that the epoch can
+// First what has come already, with it the last immediates: the peer may have been told of them, and an empty queue may
+// have been asked too early, as providers move in steps. Then the end is closed, and with it all that the epoch can
 // do here: what this side had begun is discarded, what the peer still sends finds nobody. Where the peer's CPU reaches
 // in by itself, it must first have done with what it was asked for.
 void Lane::close(Clock& clock) {
@@ -161,16 +163,20 @@ void Lane::close(Clock& clock) {
   broken_ = closed_ = true;
   std::array<fi_cq_data_entry, 16> some;
   const Time give_up_at = after(clock.now(), kDrainWithin);
-  for (;;) {
+  for (int empty = 0;;) {
     const ssize_t count = end_->poll(some);
     for (ssize_t i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
-    if (count > 0) continue;
+    if (count > 0) {
+      empty = 0;
+      continue;
+    }
     if (count == -FI_EAVAIL) {
       take_error();
       continue;
     }
-    const bool waits = domain_.peers_reach_in() && out_ != 0 && count == -FI_EAGAIN && clock.now() < give_up_at;
-    if (!waits) break;
+    if (count != -FI_EAGAIN) break;
+    const bool waits = domain_.peers_reach_in() && out_ != 0 && clock.now() < give_up_at;
+    if (!waits && ++empty == kLastLooks) break;
   }
   stopped_ = !domain_.peers_reach_in() || out_ == 0;
   end_.reset();
