@@ -1,7 +1,6 @@
 #include "bench.h"
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <set>
 #include <thread>
@@ -13,6 +12,8 @@
 #include "bench_gpu.h"
 #include "bench_load.h"
 #include "bench_peers.h"
+#include "bench_rows.h"
+#include "bench_verbs.h"
 #include "command.h"
 #include "other_process.h"
 #include "via.h"
@@ -40,21 +41,6 @@ struct Options {
   bool sleep = false, serve = false;
   std::string json, csv, svg;
 };
-
-Result<std::uint64_t> parse_size(const std::string& text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string unit(end, text.data() + text.size());
-  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
-  const std::uint64_t scale = unit.empty() || unit == "B" ? 1
-                              : unit == "K"               ? 1 << 10
-                              : unit == "M"               ? 1 << 20
-                              : unit == "G"               ? 1 << 30
-                                                          : 0;
-  if (error != std::errc() || scale == 0 || value == 0 || value > (std::uint64_t{64} << 30) / scale)
-    return Status(ErrorCode::invalid_argument, "\"" + text + "\" is no size: a number with K, M or G, up to 64G");
-  return value * scale;
-}
 
 Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   Plan plan;
@@ -111,20 +97,6 @@ Case make_case(const std::string& via, const std::string& from, const std::strin
   return {via, from, to, roof, name_of(roof)};
 }
 
-class Meter {  // what is being done, on a terminal
- public:
-  explicit Meter(Tool& tool) : on_(tool.surroundings().stdout_is_tty) {}
-  ~Meter() {
-    if (on_) std::fputs("\r\033[K", stderr);
-  }
-  void operator()(const std::string& what) const {
-    if (on_) std::fputs(("\r\033[K" + what + " ").c_str(), stderr);
-  }
-
- private:
-  bool on_;
-};
-
 std::vector<std::string> words_of_peer(const Options& options, const Case& one, std::uint64_t most) {
   std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", most)};
   if (!one.via.empty()) words.insert(words.end(), {"--via", one.via});
@@ -135,7 +107,7 @@ std::vector<std::string> words_of_peer(const Options& options, const Case& one, 
 // Each case with a peer process of its own, or all with the one at options.address.
 Status measure(Tool& tool, const Options& options, const Plan& plan, const std::vector<Case>& cases,
                std::vector<Row>& rows) {
-  const Meter meter(tool);
+  const Meter meter(tool.surroundings().stdout_is_tty);
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
   for (const Case& one : cases)
     roofs.push_back(options.address.empty() && !options.sleep
@@ -239,7 +211,7 @@ Exit run_peers(Tool& tool, const Options& options) {
   std::string text = fmt::format("{:<13} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}\n", "tool", "its test", "path", "size",
                                  "its us", "ours us", "ratio");
   std::set<std::string> missing;
-  const Meter meter(tool);
+  const Meter meter(tool.surroundings().stdout_is_tty);
   for (const Rival& rival : rivals()) {
     if (!installed(rival)) {
       missing.insert(fmt::format("{} (Debian's {})", rival.tool, rival.package));
@@ -395,6 +367,7 @@ void add_bench(Tool& tool) {
   add_common(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
   add_bench_load(tool, command);
+  add_bench_verbs(tool, command);
 }
 
 }  // namespace fairway::tool

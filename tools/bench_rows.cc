@@ -1,0 +1,86 @@
+#include "bench_rows.h"
+
+#include <charconv>
+#include <ctime>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+namespace fairway::tool::bench {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_size(const std::string& text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit(end, text.data() + text.size());
+  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
+  const std::uint64_t scale = unit.empty() || unit == "B" ? 1
+                              : unit == "K"               ? 1 << 10
+                              : unit == "M"               ? 1 << 20
+                              : unit == "G"               ? 1 << 30
+                                                          : 0;
+  if (error != std::errc() || scale == 0 || value == 0 || value > (std::uint64_t{64} << 30) / scale)
+    return Status(ErrorCode::invalid_argument, "\"" + text + "\" is no size: a number with K, M or G, up to 64G");
+  return value * scale;
+}
+
+std::string csv_of(const std::vector<Fields>& rows) {
+  std::string text;
+  for (const Fields& row : rows) {
+    if (text.empty()) {
+      for (const Field& field : row) text += (text.empty() ? "" : ",") + std::string(field.name);
+      text += '\n';
+    }
+    std::string line;
+    for (const Field& field : row) line += (&field == row.data() ? "" : ",") + field.value;
+    text += line + '\n';
+  }
+  return text;
+}
+
+std::string json_of(const std::string& format, const std::string& command, const std::vector<Fields>& rows) {
+  utsname system{};
+  ::uname(&system);
+  const std::time_t now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
+  std::string text = fmt::format(
+      "{{\n  \"format\": {},\n  \"version\": 1,\n  \"command\": {},\n  \"date\": {},\n"
+      "  \"cpu\": {},\n  \"kernel\": {},\n  \"rows\": [",
+      quoted(format), quoted(command), quoted(date), quoted(cpu_model()), quoted(system.release));
+  for (const Fields& row : rows) {
+    text += &row == rows.data() ? "\n    {" : ",\n    {";
+    bool first = true;
+    for (const Field& field : row) {
+      text +=
+          fmt::format("{}\"{}\": {}", first ? "" : ", ", field.name, field.text ? quoted(field.value) : field.value);
+      first = false;
+    }
+    text += '}';
+  }
+  return text + "\n  ]\n}\n";
+}
+
+}  // namespace fairway::tool::bench

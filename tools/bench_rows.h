@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "fairway/status.h"
+
+// What every kind of bench shares: sizes as they are typed, rows as JSON and CSV, what is being done.
+namespace fairway::tool::bench {
+
+// "4K", "1MiB"; invalid_argument for what is no size.
+Result<std::uint64_t> parse_size(const std::string& text);
+
+struct Field {
+  const char* name;
+  std::string value;
+  bool text = false;
+};
+using Fields = std::vector<Field>;  // of one row
+
+// A document of that format, version 1, with the command, the date and the machine.
+std::string json_of(const std::string& format, const std::string& command, const std::vector<Fields>& rows);
+std::string csv_of(const std::vector<Fields>& rows);
+
+// What is being done, on a terminal.
+class Meter {
+ public:
+  explicit Meter(bool on) : on_(on) {}
+  ~Meter() {
+    if (on_) std::fputs("\r\033[K", stderr);
+  }
+  Meter(const Meter&) = delete;
+  Meter& operator=(const Meter&) = delete;
+  void operator()(const std::string& what) const {
+    if (on_) std::fputs(("\r\033[K" + what + " ").c_str(), stderr);
+  }
+
+ private:
+  bool on_;
+};
+
+}  // namespace fairway::tool::bench
