@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <sys/utsname.h>
 
+#include "command.h"
+
 namespace fairway::tool::bench {
 namespace {
 
@@ -81,6 +83,16 @@ std::string json_of(const std::string& format, const std::string& command, const
     text += '}';
   }
   return text + "\n  ]\n}\n";
+}
+
+Exit tell(Tool& tool, const std::vector<std::pair<std::string, std::string>>& files, const std::string& text) {
+  bool to_stdout = false;
+  for (const auto& [file, bytes] : files) {
+    if (file.empty()) continue;
+    to_stdout |= file == "-";
+    if (Status status = write_file(file, bytes); !status) return tool.fail(status);
+  }
+  return to_stdout ? Exit::done : tool.print(text);
 }
 
 }  // namespace fairway::tool::bench

@@ -3,11 +3,17 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fairway/status.h"
 
 // What every kind of bench shares: sizes as they are typed, rows as JSON and CSV, what is being done.
+namespace fairway::tool {
+class Tool;
+enum class Exit : std::uint8_t;
+}  // namespace fairway::tool
+
 namespace fairway::tool::bench {
 
 // "4K", "1MiB"; invalid_argument for what is no size.
@@ -23,6 +29,9 @@ using Fields = std::vector<Field>;  // of one row
 // A document of that format, version 1, with the command, the date and the machine.
 std::string json_of(const std::string& format, const std::string& command, const std::vector<Fields>& rows);
 std::string csv_of(const std::vector<Fields>& rows);
+
+// Writes the files that are wanted, {name, content}; then, where none of them is stdout, prints the text.
+Exit tell(Tool& tool, const std::vector<std::pair<std::string, std::string>>& files, const std::string& text);
 
 // What is being done, on a terminal.
 class Meter {

@@ -85,15 +85,9 @@ Exit run_verbs(Tool& tool, const Options& options) {
     return status.code() == ErrorCode::invalid_argument ? tool.misused(status.message()) : tool.fail(status);
   std::vector<Fields> all;
   for (const raw::Row& row : rows) all.push_back(raw::fields(row));
-  const std::pair<std::string, std::string> files[] = {
-      {options.json, json_of("fairway-bench-verbs", "bench verbs", all)}, {options.csv, csv_of(all)}};
-  bool to_stdout = false;
-  for (const auto& [file, bytes] : files) {
-    if (file.empty()) continue;
-    to_stdout |= file == "-";
-    if (Status written = write_file(file, bytes); !written) return tool.fail(written);
-  }
-  return to_stdout ? Exit::done : tool.print(raw::table(rows));
+  return tell(tool,
+              {{options.json, json_of("fairway-bench-verbs", "bench verbs", all)}, {options.csv, csv_of(all)}},
+              raw::table(rows));
 }
 
 }  // namespace

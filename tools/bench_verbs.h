@@ -75,12 +75,13 @@ struct Row {
   bool is_inline = false;
   std::uint64_t rounds = 0;            // one at a time
   double p50_us = 0, p99_us = 0;       // of these
-  std::uint64_t operations = 0;        // many at once
+  std::uint64_t operations = 0;        // many at once, that arrived
   double bytes_per_second = 0;         // of these; so is the rest
   double operations_per_second = 0;
   double cpu_seconds_per_gib = 0;      // of both processes
   Counts ours, theirs;
   std::uint64_t lost = 0, verified_bytes = 0;  // of all
+  [[nodiscard]] std::uint64_t posted() const { return ours.requests; }  // each operation is one work request
 };
 
 struct Plan {
@@ -92,6 +93,14 @@ struct Plan {
 };
 // Forks the other process; so before any thread is there.
 Status run(const Plan& plan, const Meter& meter, std::vector<Row>& rows);
+
+// The ports that run() takes where none is named, the measuring side's first; empty: this machine has none that works.
+struct PortName {
+  std::string device;  // "mlx5_0"
+  int number = 1;
+  int gid_index = 0;
+};
+std::vector<PortName> two_ports();
 
 std::string table(const std::vector<Row>& rows);
 Fields fields(const Row& row);

@@ -59,7 +59,12 @@ Result<std::unique_ptr<End>> End::open(const std::string& device, int gid_index)
   if (!device.empty()) options.rdma.devices = {device};
   options.rdma.gid_index = gid_index;
   auto ports = verbs::open_ports(options);
-  if (!ports) return ports.status();
+  if (!ports) {
+    constexpr std::string_view kOption = "EngineOptions::rdma.devices";  // is called otherwise here
+    std::string text = ports.status().message();
+    if (const auto at = text.find(kOption); at != text.npos) text.replace(at, kOption.size(), "--device");
+    return Status(ports.status().code(), text);
+  }
   return std::unique_ptr<End>(new End(std::move(ports->front())));
 }
 
@@ -118,7 +123,9 @@ Result<std::vector<verbs::Endpoint>> End::make_pairs(const Shape& shape, std::ui
     if (!pair)
       return Status(pair.status())
           .with_context(fmt::format("{} queue pair {} of {}{}", name_of(shape.type), i + 1, shape.queue_pairs,
-                                    shape.inline_bytes > 0 ? fmt::format(", --inline {}", shape.inline_bytes) : ""));
+                                    shape.inline_bytes > 0
+                                        ? fmt::format(" (--inline {} may be too many)", shape.inline_bytes)
+                                        : ""));
     verbs::Endpoint& own = own_.emplace_back();
     own.number = (*pair)->number();
     own.first_psn = static_cast<std::uint32_t>(pattern(static_cast<std::uint64_t>(::getpid()), i)) & 0xffffff;

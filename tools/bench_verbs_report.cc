@@ -7,7 +7,7 @@ namespace fairway::tool::bench::raw {
 namespace {
 
 std::string each(std::uint64_t count, const Row& row) {
-  return fmt::format("{:.3g}", static_cast<double>(count) / static_cast<double>(row.operations));
+  return fmt::format("{:.3g}", static_cast<double>(count) / static_cast<double>(row.posted()));
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Fields fields(const Row& row) {
   const Shape& shape = row.shape;
   const auto number = [](std::uint64_t value) { return fmt::format("{}", value); };
   const auto part = [&](std::uint64_t count) {
-    return fmt::format("{:.4f}", static_cast<double>(count) / static_cast<double>(row.operations));
+    return fmt::format("{:.4f}", static_cast<double>(count) / static_cast<double>(row.posted()));
   };
   return {{"type", name_of(shape.type), true},
           {"operation", name_of(shape.action), true},

@@ -17,10 +17,27 @@ namespace fairway::tool::bench::raw {
 namespace {
 
 constexpr std::chrono::milliseconds kLost(1000);  // an answer that did not come by then will not
-constexpr std::chrono::seconds kStuck(20);        // a reliable queue pair says so itself before
+constexpr std::chrono::milliseconds kLook(200);   // between looks whether the other process is there
+constexpr std::chrono::milliseconds kStuck(20'000);  // a reliable queue pair says so itself before
+constexpr int kTries = 5;                         // of batches of which nothing arrives
 
 Status gone() {
   return {ErrorCode::system_error, "the other process has ended"};
+}
+
+bool meet(const verbs::PortAddress& ours, const verbs::PortAddress& theirs) {
+  return !verbs::pair_ports(std::span(&ours, 1), std::span(&theirs, 1)).empty();
+}
+
+// The first other port that this one reaches, else the same one.
+std::string far_port(const verbs::Port& near, int gid_index) {
+  transport::VerbsOptions options;
+  options.rdma.gid_index = gid_index;
+  const std::string name = near.device().name;
+  if (const auto all = verbs::open_ports(options))
+    for (const auto& each : *all)
+      if (each->device().name != name && meet(near.address(), each->address())) return each->device().name;
+  return name;
 }
 
 // The other process, ended with this object. A resource.
@@ -80,17 +97,16 @@ class Measuring {
     if (!opened) return opened.status();
     end_ = std::move(*opened);
     Order order;
-    put(order.device, plan_.to.empty() ? far_port() : plan_.to);
+    put(order.device, plan_.to.empty() ? far_port(end_->port(), plan_.gid_index) : plan_.to);
     order.gid_index = plan_.gid_index;
     auto answer = other_.ask(order);
     if (!answer) return answer.status();
     there_ = answer->place;
     far_ = answer->device.data();
-    const verbs::PortAddress ours[] = {end_->port().address()}, theirs[] = {there_.address};
-    if (verbs::pair_ports(ours, theirs).empty())
-      return {ErrorCode::unreachable, fmt::format("{} ({}) and {} ({}) are of different networks: name others",
-                                                  near(), verbs::text_of(ours[0]), far_, verbs::text_of(theirs[0]))};
-    return {};
+    const verbs::PortAddress& ours = end_->port().address();
+    if (meet(ours, there_.address)) return {};
+    return {ErrorCode::unreachable, fmt::format("{} ({}) and {} ({}) are of different networks: name others (--device)",
+                                                near(), verbs::text_of(ours), far_, verbs::text_of(there_.address))};
   }
 
   // The shape's own wish for an MTU held against what both ports have.
@@ -124,12 +140,12 @@ class Measuring {
     Sum warm, singly, many;
     for (auto [sum, one] : {std::pair{&warm, true}, {&singly, true}, {&warm, false}, {&many, false}}) {
       const auto until = Clock::now() + std::chrono::duration<double>(sum == &warm ? 0 : plan_.seconds_per_row / 2);
-      do {
+      for (int tries = 0; tries == 0 || Clock::now() < until || (sum->operations == 0 && tries < kTries); ++tries) {
         const std::uint64_t lost = sum->lost;
         if (Status status = batch(one, sum == &warm, *sum); !status) return status;
         if (sum->lost != lost)  // receives are left over
           if (Status status = renew(); !status) return status;
-      } while (Clock::now() < until);
+      }
     }
     if (singly.us.empty() || many.operations == 0)
       return Status(ErrorCode::link_failed, fmt::format("{}: nothing arrived at {}: take other ports (--device)",
@@ -139,20 +155,6 @@ class Measuring {
 
  private:
   [[nodiscard]] const std::string& near() const { return end_->port().device().name; }
-
-  // The next port that this one reaches, else the same one.
-  [[nodiscard]] std::string far_port() const {
-    transport::VerbsOptions options;
-    options.rdma.gid_index = plan_.gid_index;
-    const auto all = verbs::open_ports(options);
-    const verbs::PortAddress ours[] = {end_->port().address()};
-    if (all)
-      for (const auto& each : *all) {
-        const verbs::PortAddress theirs[] = {each->address()};
-        if (each->device().name != near() && !verbs::pair_ports(ours, theirs).empty()) return each->device().name;
-      }
-    return near();
-  }
 
   Status renew() {
     auto mtu = path_mtu(shape_);
@@ -222,13 +224,23 @@ class Measuring {
     return {};
   }
 
+  template <class Done>
+  Result<bool> await(Done done, std::chrono::milliseconds patience) {
+    for (std::chrono::milliseconds waited{0}; waited < patience; waited += kLook) {
+      const auto there = end_->wait(done, kLook);
+      if (!there || *there) return there;
+      if (other_.wire().has_something()) return gone();  // it says nothing unasked
+    }
+    return false;
+  }
+
   // Each from its posting until it is known to be there; where only its answer says so, half of that.
   Status one_by_one(const Batch& batch, std::uint32_t& done, Sum& sum) {
     const double ways = shape_.answered() ? 2 : 1;
     for (; done < batch.count; ++done) {
       const auto start = Clock::now();
       if (Status status = end_->post(done % shape_.queue_pairs, done, 1, batch.seed); !status) return status;
-      const auto there = end_->wait(
+      const auto there = await(
           [&] {
             return shape_.watched()     ? has_come(*end_, shape_, batch, done, true)
                    : shape_.announced() ? end_->arrived() > done
@@ -247,7 +259,7 @@ class Measuring {
     while (done < batch.count) {
       const std::uint32_t pair = list++ % shape_.queue_pairs;
       const std::uint32_t count = std::min(shape_.post_list, batch.count - done);
-      const auto room = end_->wait([&] { return end_->room(pair, count); }, kStuck);
+      const auto room = await([&] { return end_->room(pair, count); }, kStuck);
       if (!room) return room.status();
       if (!*room) return stuck();
       if (Status status = end_->post(pair, done, count, batch.seed); !status) return status;
@@ -257,7 +269,7 @@ class Measuring {
   }
 
   Status all_sent(std::uint64_t count) {
-    const auto all = end_->wait([&] { return end_->sent() == count; }, kStuck);
+    const auto all = await([&] { return end_->sent() == count; }, kStuck);
     return !all ? all.status() : *all ? Status() : stuck();
   }
 
@@ -302,22 +314,37 @@ class Measuring {
 
 }  // namespace
 
+std::vector<PortName> two_ports() {
+  const auto first = End::open("", -1);
+  if (!first) return {};
+  const auto second = End::open(far_port((*first)->port(), -1), -1);
+  std::vector<PortName> out;
+  for (const auto* each : {&first, &second})
+    if (*each) {
+      const verbs::Port& port = (**each)->port();
+      out.push_back({port.context()->device->name, port.number(), port.gid_index()});
+    }
+  return out;
+}
+
 Status run(const Plan& plan, const Meter& meter, std::vector<Row>& rows) {
   Measuring measuring(plan);
   if (Status status = measuring.open(); !status) return status;
   std::vector<Shape> fitting;
+  Status misfit;
   std::uint64_t area = 0;
   for (const Shape& shape : plan.shapes) {
     const auto mtu = measuring.path_mtu(shape);
     if (!mtu) return mtu.status();
     if (Status status = fits(shape, *mtu); !status) {
-      if (plan.drop_what_does_not_fit) continue;
-      return status;
+      if (!plan.drop_what_does_not_fit) return status;
+      misfit = status;
+      continue;
     }
     fitting.push_back(shape);
     area = std::max(area, shape.slots() * shape.stride());
   }
-  if (fitting.empty()) return {ErrorCode::invalid_argument, "nothing to measure: no size fits these queue pairs"};
+  if (fitting.empty()) return misfit;
   if (Status status = measuring.reserve(area); !status) return status;
   for (const Shape& shape : fitting) {
     meter(text_of(shape));
