@@ -53,12 +53,11 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
     }
   }
   plan.sizes = std::move(sizes);
-  for (const Operation operation : {Operation::write, Operation::read, Operation::send, Operation::notify,
-                                    Operation::count, Operation::fetch_add})
-    if (options.operations.empty()
-            ? operation != Operation::fetch_add
-            : std::find(options.operations.begin(), options.operations.end(), name_of(operation)) !=
-                  options.operations.end())
+  for (const Operation operation :
+       {Operation::write, Operation::read, Operation::send, Operation::notify, Operation::count, Operation::fetch_add})
+    if (options.operations.empty() ? operation != Operation::fetch_add
+                                   : std::find(options.operations.begin(), options.operations.end(),
+                                               name_of(operation)) != options.operations.end())
       plan.operations.push_back(operation);
   plan.settings.sleeping = options.sleep;
   plan.settings.pages = options.pages;
@@ -148,10 +147,11 @@ Exit finish(Tool& tool, const Options& options, const Result<Plan>& plan, const 
   std::vector<Row> rows;
   if (Status status = measure(tool, options, *plan, cases, rows); !status) return tool.fail(status);
   if (rows.empty()) return tool.fail("nothing was measured: no operation fits these options (pages: write and read)");
-  return tell(
-      tool,
-      {{options.json, json(rows, command)}, {options.csv, csv(rows)}, {options.svg, picture(rows, "fairway " + command)}},
-      text(rows));
+  return tell(tool,
+              {{options.json, json(rows, command)},
+               {options.csv, csv(rows)},
+               {options.svg, picture(rows, "fairway " + command)}},
+              text(rows));
 }
 
 Exit run_table(Tool& tool, const Options& options) {
@@ -254,8 +254,7 @@ Exit run_peers(Tool& tool, const Options& options) {
     }
     for (const Row& row : rows)
       if (row.roof_us > 0)
-        peers.push_back(
-            {"bare libfabric", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us});
+        peers.push_back({"bare libfabric", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us});
   }
   std::vector<Fields> all;
   for (const PeerRow& row : peers) all.push_back(fields(row));
@@ -344,8 +343,8 @@ void add_bench(Tool& tool) {
   add_common(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
 
-  CLI::App& peers =
-      tool.add_below(command, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3, perftest");
+  CLI::App& peers = tool.add_below(
+      command, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3, perftest");
   const auto in_turns = std::make_shared<Options>();
   peers.add_option("--size", in_turns->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
   peers.add_option("--seconds", in_turns->seconds, "Measure each of ours at least so long")

@@ -196,14 +196,14 @@ std::vector<Rival> rivals() {
   const auto ports = raw::two_ports();
   if (ports.size() < 2) return all;
   constexpr std::uint64_t kDepth = 64;
-  for (const auto& [tool, operation, rate] : std::initializer_list<std::tuple<const char*, Operation, bool>>{
-           {"ib_write_lat", Operation::count, false},
-           {"ib_write_bw", Operation::write, true},
-           {"ib_read_lat", Operation::read, false},
-           {"ib_read_bw", Operation::read, true},
-           {"ib_send_lat", Operation::send, false},
-           {"ib_atomic_lat", Operation::fetch_add, false},
-           {"ib_atomic_bw", Operation::fetch_add, true}})
+  for (const auto& [tool, operation, rate] :
+       std::initializer_list<std::tuple<const char*, Operation, bool>>{{"ib_write_lat", Operation::count, false},
+                                                                       {"ib_write_bw", Operation::write, true},
+                                                                       {"ib_read_lat", Operation::read, false},
+                                                                       {"ib_read_bw", Operation::read, true},
+                                                                       {"ib_send_lat", Operation::send, false},
+                                                                       {"ib_atomic_lat", Operation::fetch_add, false},
+                                                                       {"ib_atomic_bw", Operation::fetch_add, true}})
     all.push_back({tool, "perftest", "verbs", rate ? fmt::format("{} at once", kDepth) : "lat", operation, rate,
                    rate ? kDepth : 1, words_of(ports[0]), words_of(ports[1])});
   return all;

@@ -11,13 +11,13 @@
 namespace fairway::tool::bench {
 
 struct Rival {
-  std::string tool;     // as on PATH: "ucx_perftest"
-  std::string package;  // of Debian, that has it
-  std::string path;     // "shm", "tcp", "verbs"
-  std::string what;     // "tag_lat", for the table
-  Operation operation;  // ours that does the same
-  bool rate = false;    // it tells a rate of large writes, and not a time
-  std::uint64_t depth = 1;      // so many at once, and the time is each one's part
+  std::string tool;              // as on PATH: "ucx_perftest"
+  std::string package;           // of Debian, that has it
+  std::string path;              // "shm", "tcp", "verbs"
+  std::string what;              // "tag_lat", for the table
+  Operation operation;           // ours that does the same
+  bool rate = false;             // it tells a rate of large writes, and not a time
+  std::uint64_t depth = 1;       // so many at once, and the time is each one's part
   std::string ours{}, theirs{};  // verbs: words that choose the port of each side
   [[nodiscard]] bool does(std::uint64_t size) const;
 };

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kFootprint = 4 << 20;  // that a batch walks over, where its size leaves room for more than one
 
-constexpr std::uint64_t kGpuRounds = 16;
+constexpr std::uint64_t kFewRounds = 16;
 
 struct Sampled {
   std::vector<double> us;
@@ -97,7 +97,8 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       batch.places = std::clamp<std::uint64_t>(kFootprint / round_bytes, 1, 1000);
       // A GPU that waits for the check of what arrived lowers its clocks: it gets something to do first.
       const bool gpu = plan.settings.from.starts_with("gpu:") || plan.settings.to.starts_with("gpu:");
-      batch.rounds = gpu ? std::max(batch.places, kGpuRounds) : batch.places;
+      const std::uint64_t all = (batch.places + batch.depth - 1) / batch.depth;  // rounds that see every place
+      batch.rounds = gpu || batch.depth > 1 ? std::max(all, kFewRounds) : all;
       progress(fmt::format("{} {} {}", path, name_of(operation), size_text(size)));
       const bool with_roof = roof != nullptr && operation != Operation::fetch_add && roof->does(batch);
       Sampled it, least, warm;

@@ -81,12 +81,10 @@ Exit run_verbs(Tool& tool, const Options& options) {
     const Meter meter(tool.surroundings().stdout_is_tty);
     status = raw::run(*plan, meter, rows);
   }
-  if (!status)
-    return status.code() == ErrorCode::invalid_argument ? tool.misused(status.message()) : tool.fail(status);
+  if (!status) return status.code() == ErrorCode::invalid_argument ? tool.misused(status.message()) : tool.fail(status);
   std::vector<Fields> all;
   for (const raw::Row& row : rows) all.push_back(raw::fields(row));
-  return tell(tool,
-              {{options.json, json_of("fairway-bench-verbs", "bench verbs", all)}, {options.csv, csv_of(all)}},
+  return tell(tool, {{options.json, json_of("fairway-bench-verbs", "bench verbs", all)}, {options.csv, csv_of(all)}},
               raw::table(rows));
 }
 
@@ -114,8 +112,9 @@ void add_bench_verbs(Tool& tool, CLI::App& bench) {
   command.add_option("--queue-pairs", options->shape.queue_pairs, "So many, used in turns")
       ->check(CLI::Range(1U, 1024U))
       ->capture_default_str();
-  command.add_option("--inline", options->shape.inline_bytes,
-                     "Up to so many BYTES a work request carries itself (default: as many as the device can, to 256)")
+  command
+      .add_option("--inline", options->shape.inline_bytes,
+                  "Up to so many BYTES a work request carries itself (default: as many as the device can, to 256)")
       ->type_name("BYTES")
       ->check(CLI::Range(0, 4096));
   command
@@ -131,8 +130,9 @@ void add_bench_verbs(Tool& tool, CLI::App& bench) {
   command.add_option("--gid", options->gid_index, "Index of the address of both ports (default: as `verbs` chooses)")
       ->type_name("INDEX")
       ->check(CLI::Range(0, 255));
-  command.add_option("--device", options->devices,
-                     "Device or port of the measuring side and of the other: mlx5_0,mlx5_1/1; one: of both")
+  command
+      .add_option("--device", options->devices,
+                  "Device or port of the measuring side and of the other: mlx5_0,mlx5_1/1; one: of both")
       ->delimiter(',');
   command.add_option("--seconds", options->seconds, "Measure each row at least so long")
       ->check(CLI::Range(0.0, 3600.0))

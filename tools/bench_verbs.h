@@ -33,8 +33,8 @@ struct Shape {
   Action action = Action::write;
   std::uint64_t size = 8;
   std::uint32_t queue_pairs = 1;
-  std::uint32_t post_list = 1;  // work requests that one doorbell rings for
-  std::uint32_t gathers = 1;    // pieces of local memory that each of them has
+  std::uint32_t post_list = 1;     // work requests that one doorbell rings for
+  std::uint32_t gathers = 1;       // pieces of local memory that each of them has
   std::int32_t inline_bytes = -1;  // up to this size they carry their bytes themselves; less than 0: as the device can
   std::uint32_t mtu = 0;           // bytes; 0: the port's
   bool events = false;             // both sides sleep on the completion channel; else both poll
@@ -73,19 +73,19 @@ struct Row {
   std::uint32_t mtu = 0;        // bytes, of the path
   std::uint32_t gid_index = 0;  // of the measuring side
   bool is_inline = false;
-  std::uint64_t rounds = 0;            // one at a time
-  double p50_us = 0, p99_us = 0;       // of these
-  std::uint64_t operations = 0;        // many at once, that arrived
-  double bytes_per_second = 0;         // of these; so is the rest
+  std::uint64_t rounds = 0;       // one at a time
+  double p50_us = 0, p99_us = 0;  // of these
+  std::uint64_t operations = 0;   // many at once, that arrived
+  double bytes_per_second = 0;    // of these; so is the rest
   double operations_per_second = 0;
-  double cpu_seconds_per_gib = 0;      // of both processes
+  double cpu_seconds_per_gib = 0;  // of both processes
   Counts ours, theirs;
-  std::uint64_t lost = 0, verified_bytes = 0;  // of all
+  std::uint64_t lost = 0, verified_bytes = 0;                           // of all
   [[nodiscard]] std::uint64_t posted() const { return ours.requests; }  // each operation is one work request
 };
 
 struct Plan {
-  std::vector<Shape> shapes;  // the size is still to be held against the path's MTU
+  std::vector<Shape> shapes;           // the size is still to be held against the path's MTU
   bool drop_what_does_not_fit = true;  // else that is an error
   std::string from, to;                // devices or ports; empty: the first two that there are
   int gid_index = -1;                  // less than 0: as the transport chooses

@@ -30,8 +30,7 @@ std::uint64_t before(const Batch& batch, std::uint32_t slot) {
   return pattern(batch.seed, 2 * std::uint64_t{slot});
 }
 std::uint64_t after(const Shape& shape, const Batch& batch, std::uint32_t slot) {
-  return shape.action == Action::fetch_add ? 2 * before(batch, slot)
-                                           : pattern(batch.seed, 2 * std::uint64_t{slot} + 1);
+  return shape.action == Action::fetch_add ? 2 * before(batch, slot) : pattern(batch.seed, 2 * std::uint64_t{slot} + 1);
 }
 
 void check_word(const std::byte* at, std::uint64_t wanted, Verdict& verdict) {

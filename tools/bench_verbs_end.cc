@@ -18,8 +18,8 @@ namespace {
 
 namespace abi = verbs::abi;
 
-constexpr std::uint32_t kDepth = 128;        // of a send queue, where a list is no longer
-constexpr std::uint64_t kHeader = 40;        // what comes before a datagram
+constexpr std::uint32_t kDepth = 128;                        // of a send queue, where a list is no longer
+constexpr std::uint64_t kHeader = 40;                        // what comes before a datagram
 constexpr std::uint64_t kReceived = std::uint64_t{1} << 63;  // in a completion's id
 constexpr std::uint8_t kReadsAtOnce = 16;
 
@@ -106,8 +106,8 @@ Result<std::vector<verbs::Endpoint>> End::make_pairs(const Shape& shape, std::ui
   const std::uint32_t receives = shape.announced() ? shape.most_on_one_pair() : 1;
   const std::uint32_t receive_gathers = shape.type == Type::ud ? 2 : 1;
   const auto more = [&](const char* option, std::uint64_t wanted, int most) {
-    return Status(ErrorCode::invalid_argument, fmt::format("{}: {} asks for {}, and the device has {}",
-                                                           port_->device().name, option, wanted, most));
+    return Status(ErrorCode::invalid_argument,
+                  fmt::format("{}: {} asks for {}, and the device has {}", port_->device().name, option, wanted, most));
   };
   if (std::cmp_greater(std::max(depth_, receives), limits.requests))
     return more("--post-list (or the operations at once)", std::max(depth_, receives), limits.requests);
@@ -122,10 +122,9 @@ Result<std::vector<verbs::Endpoint>> End::make_pairs(const Shape& shape, std::ui
     auto pair = verbs::QueuePair::make(*port_, {depth_, receives, shape.gathers}, kind);
     if (!pair)
       return Status(pair.status())
-          .with_context(fmt::format("{} queue pair {} of {}{}", name_of(shape.type), i + 1, shape.queue_pairs,
-                                    shape.inline_bytes > 0
-                                        ? fmt::format(" (--inline {} may be too many)", shape.inline_bytes)
-                                        : ""));
+          .with_context(fmt::format(
+              "{} queue pair {} of {}{}", name_of(shape.type), i + 1, shape.queue_pairs,
+              shape.inline_bytes > 0 ? fmt::format(" (--inline {} may be too many)", shape.inline_bytes) : ""));
     verbs::Endpoint& own = own_.emplace_back();
     own.number = (*pair)->number();
     own.first_psn = static_cast<std::uint32_t>(pattern(static_cast<std::uint64_t>(::getpid()), i)) & 0xffffff;
@@ -133,8 +132,8 @@ Result<std::vector<verbs::Endpoint>> End::make_pairs(const Shape& shape, std::ui
     own.reads = static_cast<std::uint8_t>(std::clamp(limits.reads_in, 1, int{kReadsAtOnce}));
     pairs_.push_back(std::move(*pair));
   }
-  const bool carries = shape.action == Action::send || shape.action == Action::write ||
-                       shape.action == Action::write_immediate;
+  const bool carries =
+      shape.action == Action::send || shape.action == Action::write || shape.action == Action::write_immediate;
   inline_ = carries && shape.size <= pairs_.front()->inline_bytes();
   requests_.assign(shape.post_list, {});
   gathers_.assign(std::size_t{shape.post_list} * shape.gathers, {});
@@ -157,8 +156,8 @@ void End::forget() {
 }
 
 Status End::failed(const char* what) const {
-  return {ErrorCode::link_failed, fmt::format("{}: {} {}: {}", port_->device().name, name_of(shape_.type),
-                                              name_of(shape_.action), what)};
+  return {ErrorCode::link_failed,
+          fmt::format("{}: {} {}: {}", port_->device().name, name_of(shape_.type), name_of(shape_.action), what)};
 }
 
 Status End::post(std::uint32_t pair, std::uint32_t first, std::uint32_t count, std::uint64_t seed) {
@@ -237,8 +236,8 @@ Result<int> End::poll() {
       }
       const std::uint64_t header = shape_.type == Type::ud ? kHeader : 0;
       ++arrived_;
-      arrivals_[pair].push_back({static_cast<std::uint32_t>(each.id), each.immediate,
-                                 static_cast<std::uint32_t>(each.length - header)});
+      arrivals_[pair].push_back(
+          {static_cast<std::uint32_t>(each.id), each.immediate, static_cast<std::uint32_t>(each.length - header)});
     }
     all += count;
   }

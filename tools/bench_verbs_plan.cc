@@ -74,12 +74,9 @@ Status fits(const Shape& shape, std::uint32_t path_mtu) {
 }
 
 Counts Counts::since(const Counts& earlier) const {
-  return {doorbells - earlier.doorbells,
-          requests - earlier.requests,
-          completions - earlier.completions,
-          receive_doorbells - earlier.receive_doorbells,
-          receives - earlier.receives,
-          sleeps - earlier.sleeps};
+  return {doorbells - earlier.doorbells,     requests - earlier.requests,
+          completions - earlier.completions, receive_doorbells - earlier.receive_doorbells,
+          receives - earlier.receives,       sleeps - earlier.sleeps};
 }
 
 void Counts::add(const Counts& other) {

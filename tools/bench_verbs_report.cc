@@ -18,10 +18,10 @@ std::string table(const std::vector<Row>& rows) {
   double verified = 0;
   for (const Row& row : rows) {
     const Shape& shape = row.shape;
-    const std::string head = fmt::format("{}, {} to {}, MTU {}, GID {}, {} queue pair{}, {} a doorbell, {}",
-                                         name_of(shape.type), row.from, row.to, row.mtu, row.gid_index,
-                                         shape.queue_pairs, shape.queue_pairs == 1 ? "" : "s", shape.post_list,
-                                         shape.events ? "sleeping" : "polling");
+    const std::string head =
+        fmt::format("{}, {} to {}, MTU {}, GID {}, {} queue pair{}, {} a doorbell, {}", name_of(shape.type), row.from,
+                    row.to, row.mtu, row.gid_index, shape.queue_pairs, shape.queue_pairs == 1 ? "" : "s",
+                    shape.post_list, shape.events ? "sleeping" : "polling");
     if (head != last)
       text += fmt::format("{}{}\n{:>24} {:>9} {:>9} {:>8} {:>9} {:>9} | {:>5} {:>5} {:>5} | {:>6}  {}\n",
                           last.empty() ? "" : "\n", head, "", "p50 us", "p99 us", "GB/s", "1000/s", "CPU s/GiB",
@@ -35,13 +35,13 @@ std::string table(const std::vector<Row>& rows) {
                         row.lost != 0 ? fmt::format(" {} LOST", row.lost) : "");
     verified += static_cast<double>(row.verified_bytes);
   }
-  return text +
-         fmt::format("\np50, p99: one at a time; half of the round trip where only an answer tells of the arrival "
-                     "(send, write_immediate,\nUC write), else until the completion. The rest: many at once. bells, "
-                     "WRs, CQEs: doorbells, work requests and\ncompletions of the measuring side for each operation; "
-                     "recvs: receives that the other side posted.\nCPU: of both processes. {:.2g} GiB arrived, every "
-                     "byte of it compared with what belongs there.\n",
-                     verified / (1 << 30));
+  return text + fmt::format(
+                    "\np50, p99: one at a time; half of the round trip where only an answer tells of the arrival "
+                    "(send, write_immediate,\nUC write), else until the completion. The rest: many at once. bells, "
+                    "WRs, CQEs: doorbells, work requests and\ncompletions of the measuring side for each operation; "
+                    "recvs: receives that the other side posted.\nCPU: of both processes. {:.2g} GiB arrived, every "
+                    "byte of it compared with what belongs there.\n",
+                    verified / (1 << 30));
 }
 
 Fields fields(const Row& row) {

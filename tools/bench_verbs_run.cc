@@ -16,10 +16,10 @@
 namespace fairway::tool::bench::raw {
 namespace {
 
-constexpr std::chrono::milliseconds kLost(1000);  // an answer that did not come by then will not
-constexpr std::chrono::milliseconds kLook(200);   // between looks whether the other process is there
+constexpr std::chrono::milliseconds kLost(1000);     // an answer that did not come by then will not
+constexpr std::chrono::milliseconds kLook(200);      // between looks whether the other process is there
 constexpr std::chrono::milliseconds kStuck(20'000);  // a reliable queue pair says so itself before
-constexpr int kTries = 5;                         // of batches of which nothing arrives
+constexpr int kTries = 5;                            // of batches of which nothing arrives
 
 Status gone() {
   return {ErrorCode::system_error, "the other process has ended"};
@@ -132,8 +132,8 @@ class Measuring {
   Result<Row> row(const Shape& shape) {
     shape_ = shape;
     if (shape.atomic() && !(end_->place().atomics && there_.atomics))
-      return Status(ErrorCode::unsupported, fmt::format("{}: {} has no atomics", text_of(shape),
-                                                        end_->place().atomics ? far_ : near()));
+      return Status(ErrorCode::unsupported,
+                    fmt::format("{}: {} has no atomics", text_of(shape), end_->place().atomics ? far_ : near()));
     Row row;
     if (Status status = renew(); !status) return status;
     row.is_inline = end_->is_inline();
@@ -148,8 +148,8 @@ class Measuring {
       }
     }
     if (singly.us.empty() || many.operations == 0)
-      return Status(ErrorCode::link_failed, fmt::format("{}: nothing arrived at {}: take other ports (--device)",
-                                                        text_of(shape), far_));
+      return Status(ErrorCode::link_failed,
+                    fmt::format("{}: nothing arrived at {}: take other ports (--device)", text_of(shape), far_));
     return told(std::move(row), singly, many, warm);
   }
 
@@ -215,9 +215,8 @@ class Measuring {
       return {ErrorCode::checksum_mismatch,
               fmt::format("{}: {} bytes from {} to {} are not what was sent", text_of(shape_), wrong, near(), far_)};
     if (lost != 0 && shape_.type == Type::rc)
-      return {ErrorCode::checksum_mismatch,
-              fmt::format("{}: {} of {} did not arrive at {}, and nothing said so", text_of(shape_), lost, batch.count,
-                          far_)};
+      return {ErrorCode::checksum_mismatch, fmt::format("{}: {} of {} did not arrive at {}, and nothing said so",
+                                                        text_of(shape_), lost, batch.count, far_)};
     sum.verified_bytes += ours.verified_bytes + theirs.verified_bytes;
     sum.operations += done - (batch.singly ? 0 : lost);
     sum.lost += lost;

@@ -17,11 +17,11 @@ struct Order {
   enum class Kind : std::uint8_t { open, reserve, pairs, batch, done } kind = Kind::open;
   std::array<char, 64> device{};  // open; empty: any
   std::int32_t gid_index = -1;
-  std::uint64_t area = 0;       // reserve
-  Shape shape;                  // pairs; their endpoints follow
+  std::uint64_t area = 0;  // reserve
+  Shape shape;             // pairs; their endpoints follow
   std::uint32_t path_mtu = 0;
-  Place place;                  // of who orders
-  Batch batch;                  // batch; done: so many of it
+  Place place;  // of who orders
+  Batch batch;  // batch; done: so many of it
 };
 struct Answer {
   ErrorCode code = ErrorCode::ok;

@@ -72,8 +72,8 @@ Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
 }  // namespace
 
 void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
-  CLI::App& nics =
-      tool.add_below(topo, "nics", "List the NICs for a memory, best first; or every port, why it is a rail or not, and its errors");
+  CLI::App& nics = tool.add_below(
+      topo, "nics", "List the NICs for a memory, best first; or every port, why it is a rail or not, and its errors");
   auto nic_options = std::make_shared<NicOptions>();
   nics.add_option("--gpu", nic_options->gpu, "For the memory of this GPU")->type_name("N");
   nics.add_option("--numa", nic_options->numa, "For the memory of this NUMA node")

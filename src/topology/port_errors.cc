@@ -87,8 +87,8 @@ std::vector<PortError> port_errors(const Machine& machine) {
       for (const auto* counters : {&port.counters, &port.hw_counters})
         for (const Counter& counter : *counters)
           if (counter.value != 0 && tells_of_an_error(counter.name))
-            out.push_back({Ref<RdmaDevice>(device), port.number, counter.name, counter.value,
-                           meaning_of_counter(counter.name)});
+            out.push_back(
+                {Ref<RdmaDevice>(device), port.number, counter.name, counter.value, meaning_of_counter(counter.name)});
   return out;
 }
 

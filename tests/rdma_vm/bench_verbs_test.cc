@@ -54,7 +54,8 @@ TEST_F(BenchVerbs, WhatDeviceAndPathDoNotHaveIsNamed) {
   const auto refuses = [](const std::string& arguments, const std::string& word, int status) {
     const std::string said = bench("verbs --seconds 0 " + arguments);
     EXPECT_NE(said.find(word), std::string::npos) << arguments << ": " << said;
-    EXPECT_NE(said.find("(status " + std::to_string(status << 8) + ")"), std::string::npos) << arguments << ": " << said;
+    EXPECT_NE(said.find("(status " + std::to_string(status << 8) + ")"), std::string::npos)
+        << arguments << ": " << said;
   };
   refuses("--type UD --size 4097", "UD send of 4097 B cannot be: a datagram has at most the path's MTU, 4096", 2);
   refuses("--type RC --sge 256", "the device has 32", 2);

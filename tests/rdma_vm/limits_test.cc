@@ -112,10 +112,10 @@ TEST_F(Limits, TooLittleLockedMemoryIsSaidWithItsRemedy) {
   EXPECT_NE(said.find("raise the limit of locked memory (ulimit -l"), std::string::npos) << said;
 }
 
-// Writes a region of 64 MiB between two engines that have verbs and `other`; which way it went and why not the other
-// way, or what went wrong.
+// Writes a part of a region of 64 MiB between two engines that have verbs and `other`; which way it went and why not
+// the other way, or what went wrong.
 std::string way_of_large_memory(const std::string& other) {
-  constexpr std::uint64_t kBytes = 64 << 20;
+  constexpr std::uint64_t kBytes = 64 << 20, kPart = 1 << 20;
   EngineOptions first = on("rxe0"), second = on("rxe1");
   first.transports = second.transports = {"verbs", other};
   auto a = Engine::open(first), b = Engine::open(second);
@@ -127,22 +127,23 @@ std::string way_of_large_memory(const std::string& other) {
   if (!peer) return "connect: " + peer.status().to_string();
   const auto remote = a->lookup(*peer, "memory");
   if (!remote) return "lookup: " + remote.status().to_string();
-  for (std::uint64_t i = 0; i < kBytes; i += 4093) from->address[i] = net::pattern(3, i);
+  for (std::uint64_t i = 0; i < kPart; ++i) from->address[i] = net::pattern(3, i);
   Request request;
   request.peer = *peer;
-  request.layout = Extent{{from->id, 0, kBytes}, {remote->id, 0}};
+  request.layout = Extent{{from->id, 0, kPart}, {remote->id, 0}};
   const auto id = a->write(*peer, request.layout);
   if (!id) return "write: " + id.status().to_string();
   const auto done = a->wait(*id, net::kHang);
   if (!done || !done->status) return "write: " + (done ? done->status : done.status()).to_string();
-  if (std::memcmp(from->address, to->address, kBytes) != 0) return "other bytes";
+  if (std::memcmp(from->address, to->address, kPart) != 0) return "other bytes";
   std::string text;
   for (int i = 0; i < 500 && text.find("verbs") == text.npos; ++i) {  // until its link is up and is passed over
     if (i != 0) std::this_thread::sleep_for(milliseconds(20));
     const auto told = a->explain(request);
     if (!told) return told.status().to_string();
     text.clear();
-    for (const ExplainedLink& link : told->links) text += (link.taken ? "takes " : "not ") + link.name + ": " + link.reason + "; ";
+    for (const ExplainedLink& link : told->links)
+      text += (link.taken ? "takes " : "not ") + link.name + ": " + link.reason + "; ";
   }
   return text;
 }
@@ -183,6 +184,18 @@ TEST_F(Limits, QueuePairsThatACgroupForbidsAreSaidAndBytesTakeTheNextTransport) 
   const auto explained = near_->engine->explain(request);
   ASSERT_TRUE(explained);
   EXPECT_NE(explained->text().find("rdma.max"), std::string::npos) << explained->text();
+}
+
+TEST_F(Limits, WhatAPortCountsOfErrorsIsThatPortsOwn) {
+  const auto engine = Engine::open(on("rxe0"));
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  bool retries = false;
+  for (const PortCounter& counter : engine->port_counters()) {
+    EXPECT_EQ(counter.port, "rxe0/1");
+    EXPECT_NE(counter.name, "sent_pkts");
+    retries |= counter.name == "completer_retry_err";
+  }
+  EXPECT_TRUE(retries);
 }
 
 TEST_F(Limits, ManyQueuePairsOfOneProcessWork) {

@@ -101,10 +101,12 @@ TEST(BenchPeers, RowsAreWrittenAsJsonAndCsv) {
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "\"format\": \"fairway-bench-peers\",\n  \"version\": 1,"), 1u) << ran.out;
   EXPECT_EQ(count(ran.out, "{\"tool\": \"iperf3\", \"version\": \"\", \"test\": \"-P "), 2u) << ran.out;
-  EXPECT_EQ(count(ran.out, "\"path\": \"tcp\", \"bytes\": 1048576, \"depth\": 1, \"its_us\": 1048.576, \"ours_us\": "), 2u)
+  EXPECT_EQ(count(ran.out, "\"path\": \"tcp\", \"bytes\": 1048576, \"depth\": 1, \"its_us\": 1048.576, \"ours_us\": "),
+            2u)
       << ran.out;
   EXPECT_EQ(count(ran.out, "\"ratio\": 0.0000"), 0u) << ran.out;
-  EXPECT_EQ(csv.str().rfind("tool,version,test,path,bytes,depth,its_us,ours_us,ratio\niperf3,,-P 1,tcp,1048576,", 0), 0u)
+  EXPECT_EQ(csv.str().rfind("tool,version,test,path,bytes,depth,its_us,ours_us,ratio\niperf3,,-P 1,tcp,1048576,", 0),
+            0u)
       << csv.str();
 }
 

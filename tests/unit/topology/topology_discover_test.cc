@@ -156,8 +156,8 @@ TEST(PortErrors, AreTheCountersThatTellOfOnesAndAreNotZero) {
   ASSERT_TRUE(machine) << machine.status().to_string();
   std::string said;
   for (const PortError& error : port_errors(*machine))
-    said += fmt::format("{}/{} {} {} {};", machine->rdma[error.device.index].name, error.port, error.counter, error.value,
-                        error.meaning.empty() ? "-" : "+");
+    said += fmt::format("{}/{} {} {} {};", machine->rdma[error.device.index].name, error.port, error.counter,
+                        error.value, error.meaning.empty() ? "-" : "+");
   EXPECT_EQ(said,
             "mlx5_0/1 link_downed 3 +;mlx5_0/1 np_cnp_sent 7 +;mlx5_0/1 out_of_sequence 12 +;"
             "mlx5_0/1 some_new_retry_exceeded 18446744073709551615 -;");
