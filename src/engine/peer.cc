@@ -209,13 +209,6 @@ Time Peer::run_timers(Time now) {
   return next;
 }
 
-void Peer::notifications_consumed(std::uint32_t total) {
-  // By the half: the peer still has the rest, and what it sends next need not carry a credit each.
-  if (total - credits_returned_ < std::max(1u, granted_credits_ / 2)) return;
-  credits_returned_ = total;
-  send_credit();
-}
-
 void Peer::revoke_at_peer(RegionId region) {
   if (down_ || !greeted_) return worker_.region_quiet(*this, region);
   revoking_.push_back(region);

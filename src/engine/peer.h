@@ -12,6 +12,7 @@
 
 #include "control/control.h"
 #include "core/histogram.h"
+#include "engine/armed_events.h"
 #include "engine/control_message.h"
 #include "engine/description.h"
 #include "engine/link.h"
@@ -63,7 +64,7 @@ class Peer {
   void force_stop(std::uint32_t slot);  // closes the links that still hold its slices
   bool pump();                          // hands to links what they take; true when it did
   Time run_timers(Time now);            // when to run again
-  void notifications_consumed(std::uint32_t total);  // by the user, since the peer came
+  void notifications_consumed(std::uint32_t polled);  // by the user, since the peer came
 
   // ---- regions ----
   void stop_users_of(RegionId region);  // local memory
@@ -162,6 +163,7 @@ class Peer {
   Fifo& queue_of(const Transfer& t) { return queues_[static_cast<std::size_t>(t.request.options.priority)]; }
   void enqueue(std::uint32_t slot);
   bool post_records();
+  void post_record(std::uint32_t index, std::uint8_t link);
   bool post_retries();
   bool post_transfers();
   Turn move(std::uint32_t slot);
@@ -171,6 +173,7 @@ class Peer {
   [[nodiscard]] RouteRequest wanted(const Request& request, std::uint64_t bytes) const;
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
+  bool notification_rides(std::uint32_t slot, const Piece& piece);
   Status fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport);
   void forget_immediate(std::uint32_t token);
   void piece_done(std::uint32_t token, std::uint64_t value);
@@ -200,7 +203,6 @@ class Peer {
   void send_record(std::uint32_t record, const ByteWriter& writer, std::uint32_t owner = kNoSlot);
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
-  void on_event(std::span<const std::byte> body);
   ErrorCode resolve_for_cpu(RegionId region, std::uint64_t offset, std::uint64_t length, Access needed,
                             transport::RegionTable::Resolved& out) const;
   void serve_put(std::span<const std::byte> body);
@@ -208,8 +210,24 @@ class Peer {
   void serve_atomic(std::span<const std::byte> body);
   void serve_sum(std::span<const std::byte> body);
   void serve_flush(std::span<const std::byte> body);
-  void send_credit();
   [[nodiscard]] std::size_t record_limit() const;  // payload of a put, get or send that fits a record
+
+  // peer_events.cc
+  bool arm(std::uint32_t slot, std::uint8_t link);
+  void record_arrived(std::uint32_t slot, std::uint32_t record);
+  void set_off(std::uint32_t slot);
+  void leave_event(Transfer& t);
+  void give_up(std::uint32_t event);
+  void left_behind(RecordType type, std::uint32_t event);
+  bool read_notification(ByteReader& reader, Notification& notification);
+  void deliver(Notification&& notification);
+  void on_event(std::span<const std::byte> body);
+  bool is_event(std::uint32_t name);
+  void on_event_armed(std::span<const std::byte> body);
+  void on_event_set_off(std::uint32_t name);
+  void on_event_given_up(std::uint32_t name);
+  void on_count(std::uint32_t immediate);
+  void send_credit();
 
   // peer_messages.cc
   void start_send(std::uint32_t slot);
@@ -272,8 +290,11 @@ class Peer {
   std::uint32_t events_sent_ = 0;
   std::uint32_t events_consumed_there_ = 0;
   std::uint32_t granted_credits_ = 0;  // we granted
-  std::uint32_t notifications_delivered_ = 0;
+  std::uint32_t notifications_delivered_ = 0, notifications_polled_ = 0;
+  std::uint32_t events_given_up_ = 0;  // by the peer: they used a credit too
   std::uint32_t credits_returned_ = 0;
+  EventNames event_names_;
+  ArmedEvents armed_;
 
   Fifo sends_;     // not yet announced, in submission order
   Fifo receives_;  // not yet matched, in submission order

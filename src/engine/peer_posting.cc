@@ -7,6 +7,17 @@
 // Posting beside the first attempt of a transfer: the engine's records, and pieces whose link broke or was full, which
 // may have to be cut anew for the links that are left.
 namespace fairway::engine {
+namespace {
+
+// Records keep to one link while it has little to do: they travel together there, and other links need no look.
+constexpr std::uint64_t kLittleQueued = 16 * 1024;
+
+// Nobody waits for these: they may travel with what is sent next.
+bool is_patient(RecordType type) {
+  return type == RecordType::send_done || type == RecordType::credit;
+}
+
+}  // namespace
 
 bool Peer::post_records() {
   bool any = false;
@@ -22,7 +33,7 @@ bool Peer::post_records() {
       carried = true;
       if (views_[i].room == 0) continue;
       const auto before = [&](const LinkView& a, const LinkView& b) {
-        return a.rank != b.rank ? a.rank < b.rank : a.queued_bytes < b.queued_bytes;
+        return a.rank != b.rank ? a.rank < b.rank : a.queued_bytes / kLittleQueued < b.queued_bytes / kLittleQueued;
       };
       if (best < 0 || before(views_[i], views_[static_cast<std::size_t>(best)])) best = static_cast<int>(i);
     }
@@ -33,28 +44,33 @@ bool Peer::post_records() {
       worker_.wake_at(worker_.now());
     }
     if (best < 0 || worker_.slices().room() == 0) break;
-    const auto chosen = static_cast<std::uint8_t>(best);
-    Link& link = links_[chosen];
-    records_.posted(index);
-    transport::Slice slice;
-    slice.op = transport::Op::message;
-    slice.link = link.id;
-    slice.local = worker_.records()[index].bytes.data();
-    slice.length = record.size;
-    slice.token = worker_.slices().acquire();
-    SliceEntry& entry = worker_.slices()[slice.token];
-    entry = {
-        SliceUse::record, slice.op, false, chosen, id_.slot, index, entry.serial, 0, {0, 0, record.size, 1, chosen},
-        worker_.now()};
-    if (link.in_flight++ == 0) link.last_progress = worker_.now();
-    link.queued_bytes += record.size;
-    --views_[chosen].room;
-    views_[chosen].queued_bytes += record.size;
-    ++slices_out_;
-    worker_.stage(link.transport, slice);
+    post_record(index, static_cast<std::uint8_t>(best));
     any = true;
   }
   return any;
+}
+
+// The next one, to a link that has room for it.
+void Peer::post_record(std::uint32_t index, std::uint8_t chosen) {
+  const Record& record = worker_.records()[index];
+  Link& link = links_[chosen];
+  records_.posted(index);
+  transport::Slice slice;
+  slice.op = transport::Op::message;
+  slice.link = link.id;
+  slice.local = worker_.records()[index].bytes.data();
+  slice.length = record.size;
+  slice.patient = is_patient(record.type());
+  slice.token = worker_.slices().acquire();
+  SliceEntry& entry = worker_.slices()[slice.token];
+  entry = {SliceUse::record, slice.op, false, chosen, id_.slot, index, entry.serial, 0, {0, 0, record.size, 1, chosen},
+           worker_.now()};
+  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  link.queued_bytes += record.size;
+  --views_[chosen].room;
+  views_[chosen].queued_bytes += record.size;
+  ++slices_out_;
+  worker_.stage(link.transport, slice);
 }
 
 bool Peer::post_retries() {

@@ -35,7 +35,7 @@ void Peer::on_record(std::uint8_t link, std::span<const std::byte> bytes) {
   const auto type = reader.get<std::uint8_t>();
   const auto body = reader.rest();
   if (!reader.ok() || type < static_cast<std::uint8_t>(RecordType::event) ||
-      type > static_cast<std::uint8_t>(RecordType::echo_reply))
+      type > static_cast<std::uint8_t>(RecordType::event_given_up))
     return violation("a record of no known type");
   if (type == static_cast<std::uint8_t>(RecordType::echo)) return on_echo(link, body);
   if (type == static_cast<std::uint8_t>(RecordType::echo_reply)) return on_echo_reply(link, body);
@@ -54,7 +54,7 @@ void Peer::serve(RecordType type, std::span<const std::byte> body) {
     case RecordType::event: return on_event(body);
     case RecordType::counter: {
       const auto immediate = reader.get<std::uint32_t>();
-      return reader.done() ? on_immediate(immediate) : violation("a malformed counter");
+      return reader.done() ? on_count(immediate) : violation("a malformed counter");
     }
     case RecordType::credit: {
       const auto consumed = reader.get<std::uint32_t>();
@@ -77,6 +77,13 @@ void Peer::serve(RecordType type, std::span<const std::byte> body) {
     case RecordType::sum: return serve_sum(body);
     case RecordType::flush: return serve_flush(body);
     case RecordType::reply: return on_reply(body);
+    case RecordType::event_armed: return on_event_armed(body);
+    case RecordType::event_set_off:
+    case RecordType::event_given_up: {
+      const auto name = reader.get<std::uint32_t>();
+      if (!reader.done()) return violation("a malformed event");
+      return type == RecordType::event_set_off ? on_event_set_off(name) : on_event_given_up(name);
+    }
     case RecordType::echo:
     case RecordType::echo_reply: return;
   }
@@ -97,37 +104,6 @@ void Peer::reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std:
   const std::uint32_t record = worker_.records().acquire();
   ByteWriter writer = compose(worker_.records()[record], RecordType::reply);
   writer.put(token).put(serial).put(static_cast<std::uint8_t>(code)).put(value).put_bytes(data);
-  send_record(record, writer);
-}
-
-void Peer::on_event(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  Notification notification;
-  notification.peer = id_;
-  notification.immediate = reader.get<std::uint32_t>();
-  const auto message = reader.rest();
-  if (!reader.ok() || message.size() > kMaxNotifyMessage) return violation("a malformed notification");
-  if (notifications_delivered_ - credits_returned_ >= granted_credits_)
-    return violation("a notification without a credit");
-  notification.message_bytes = static_cast<std::uint32_t>(message.size());
-  if (!message.empty()) std::memcpy(notification.message, message.data(), message.size());
-  ++notifications_delivered_;
-  (void)worker_.services().notifications.push(std::move(notification));  // the credits keep room for it
-  worker_.services().notice();
-}
-
-void Peer::on_immediate(std::uint32_t immediate) {
-  if (down_) return;
-  if (!worker_.services().counters.add(immediate))
-    return violation("more different counters than EngineOptions::max_counters");
-  worker_.services().notice();
-}
-
-void Peer::send_credit() {
-  if (down_) return;
-  const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[record], RecordType::credit);
-  writer.put(credits_returned_);
   send_record(record, writer);
 }
 

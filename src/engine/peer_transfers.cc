@@ -293,17 +293,10 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
     fail(slot, status.with_peer(text()).with_link(link.text));
     return false;
   }
-  const bool rides = t.request.options.notify.kind == NotifyKind::counter && slice.op == transport::Op::write &&
-                     t.blocks == 1 && piece.bytes() == t.total && link.capabilities->ordered &&
-                     link.has(transport::Op::write_immediate) && !t.request.options.checksum &&
-                     link.capabilities->completion == transport::Meaning::visible;
-  if (rides) {
-    slice.op = transport::Op::write_immediate;
-    slice.immediate = t.request.options.notify.immediate;
-    t.immediate_sent = true;
-  } else {
-    t.immediate_sent = false;
-  }
+  const bool rides = notification_rides(slot, piece);
+  if (rides) slice.op = transport::Op::write_immediate;
+  if (rides) slice.immediate = t.event == kNoEvent ? t.request.options.notify.immediate : t.event | EventName::kBit;
+  t.immediate_sent = rides;
   slice.link = link.id;
   slice.token = token;
   entry = {SliceUse::data, slice.op,     false,  piece.link,
@@ -319,6 +312,19 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   ++slices_out_;
   worker_.stage(link.transport, slice);
   return true;
+}
+
+// On the write's own immediate, which comes once the bytes are visible.
+bool Peer::notification_rides(std::uint32_t slot, const Piece& piece) {
+  const Transfer& t = transfer(slot);
+  const Link& link = links_[piece.link];
+  if (t.request.operation != Operation::write || t.blocks != 1 || piece.bytes() != t.total ||
+      t.request.options.checksum || !link.capabilities->ordered || !link.has(transport::Op::write_immediate) ||
+      link.capabilities->completion != transport::Meaning::visible)
+    return false;
+  const Notify& notify = t.request.options.notify;
+  return notify.kind == NotifyKind::counter ? (notify.immediate & EventName::kBit) == 0
+                                            : notify.kind == NotifyKind::event && arm(slot, piece.link);
 }
 
 Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport) {

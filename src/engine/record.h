@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "engine/armed_events.h"
 #include "engine/transfer.h"
 #include "transport/device.h"
 
@@ -41,13 +42,17 @@ enum class RecordType : std::uint8_t {
   flush,
   reply,
   echo,
-  echo_reply,  // of a link's proof: tied to that link, so neither numbered, resent nor deduplicated
+  echo_reply,   // of a link's proof: tied to that link, so neither numbered, resent nor deduplicated
+  event_armed,  // armed_events.h
+  event_set_off,
+  event_given_up,
 };
 
 struct Record {
   std::uint32_t sequence = 0;
   std::uint32_t size = 0;
-  std::uint32_t owner = kNoSlot;  // transfer whose notification it is; advances once the record has arrived
+  std::uint32_t owner = kNoSlot;   // transfer whose notification it is; advances once the record has arrived
+  std::uint32_t event = kNoEvent;  // that its transfer has left behind
   std::uint32_t next = kNoSlot;
   std::array<std::byte, kRecordBytes> bytes;
   [[nodiscard]] RecordType type() const { return static_cast<RecordType>(bytes[kRecordHeader - 1]); }
@@ -67,6 +72,7 @@ class RecordPool {
   }
   void release(std::uint32_t index) {
     records_[index]->owner = kNoSlot;
+    records_[index]->event = kNoEvent;
     free_.push_back(index);
   }
   Record& operator[](std::uint32_t index) { return *records_[index]; }

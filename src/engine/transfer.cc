@@ -32,7 +32,8 @@ void Transfer::begin(const Request& given, Time now) {
   bytes_done = bytes_posted = links_used = 0;
   status = {};
   rendezvous = {};
-  notify_record = next = first_dependent = next_dependent = previous_active = next_active = kNoSlot;
+  event = kNoEvent;
+  notify_record = arming = next = first_dependent = next_dependent = previous_active = next_active = kNoSlot;
   queued = needs_flush = in_doubt = false;
   ticket.reset();
   completion = {};

@@ -39,7 +39,8 @@ enum class Role : std::uint8_t { initiator, acceptor };  // of the connection, n
 struct Slice {
   Op op = Op::write;
   Shape shape = Shape::contiguous;
-  bool more = false;  // another slice of this link follows in the batch
+  bool more = false;     // another slice of this link follows in the batch
+  bool patient = false;  // a message that may wait until the next poll for others to go with
   SliceToken token = 0;
   LinkId link;
   std::byte* local = nullptr;  // source or destination; of a message, its bytes, free again once post() took it

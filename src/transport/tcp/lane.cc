@@ -155,7 +155,9 @@ void Lane::cancel(SliceToken token) {
     const bool bulk = bulk_.remove({false, i});
     const Op op = flight.command.slice.op;
     if (bulk && (op == Op::write_immediate || op == Op::message)) --ordered_in_bulk_;
-    if (bulk || urgent_.remove({false, i})) {
+    const bool urgent = !bulk && urgent_.remove({false, i});
+    if (urgent) patient_ -= flight.command.slice.patient && patient_ > 0;
+    if (bulk || urgent) {
       end(flight, ErrorCode::cancelled, Effect::not_applied);
       release(flight);
     } else if (flight.command.slice.op == Op::read && flight.place == Place::sent) {

@@ -37,12 +37,15 @@ class Lane {
   }
   // Applies what came, at most `budget` bytes, and lowers it.
   void receive(std::uint64_t& budget);
-  // Something is left that no wake-up will announce: acknowledgements to send, or bytes that found no room.
-  [[nodiscard]] bool busy() const { return !broken_ && (acknowledgements_ > 0 || more_); }
-  // Nothing but acknowledgements since the last flush: they can wait for what may be posted next, one poll long.
-  [[nodiscard]] bool only_acknowledges() const {
-    return acknowledgements_ > 0 && wire_.empty() && bulk_.empty() && urgent_.size() == acknowledgements_;
+  // Something is left that no wake-up will announce: patient frames to send, or bytes that found no room.
+  [[nodiscard]] bool busy() const { return !broken_ && (patient_ > 0 || more_); }
+  // Nothing but patient frames since the last flush: messages that are, and acknowledgements of what the user may
+  // answer. They wait for that, a few polls long: a caller collects one completion with each, and then posts.
+  [[nodiscard]] bool only_patient() const {
+    return patient_ > 0 && wire_.empty() && bulk_.empty() && urgent_.size() == patient_;
   }
+  // Once a poll: whether to leave it at that for now.
+  bool hold() { return only_patient() && held_++ < kPatience; }
 
   void cancel(SliceToken token);
   void stop_memory(RegionId local);  // its bytes are no longer read: slices that have not begun end
@@ -66,6 +69,7 @@ class Lane {
   };
   struct Reply {
     bool used = false;
+    bool patient = false;
     Header header;  // `done`, or `data` with what was asked for in `asked`
     Header asked;
     std::array<std::byte, kHeaderBytes> head{};
@@ -124,7 +128,9 @@ class Lane {
   std::uint64_t calls_counted_ = 0;
   bool broken_ = false;
   bool closed_ = false;
-  std::size_t acknowledgements_ = 0;  // that wait, of those since the last flush
+  static constexpr std::uint32_t kPatience = 2;  // polls
+  std::size_t patient_ = 0;                      // frames of urgent_ that can wait, of those since the last flush
+  std::uint32_t held_ = 0;                       // polls that they have waited
   bool more_ = false;
   static constexpr std::uint32_t kQuiet = 16;   // polls without a byte
   static constexpr std::uint32_t kSeldom = 64;  // asked unannounced, of so many polls

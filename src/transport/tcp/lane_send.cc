@@ -34,6 +34,7 @@ void Lane::enqueue(Entry entry) {
     if (ordered) ++ordered_in_bulk_;
   } else {
     urgent_.push(entry);
+    patient_ += entry.is_reply ? replies_[entry.index].patient : flights_[entry.index].command.slice.patient;
   }
 }
 
@@ -51,13 +52,16 @@ void Lane::reply(Header header, const Header* asked) {
   Reply& reply = replies_[index];
   reply.used = true;
   reply.header = header;
+  // The frame that is answered is the one that came in last. Only of what its user hears is there an answer to wait
+  // for.
+  reply.patient =
+      header.type == FrameType::done && (frame_.type == FrameType::message || frame_.has(Header::kImmediate));
   if (asked != nullptr) {
     reply.asked = *asked;
     reply.table = frame_table_;
   }
   reply.head = encode(reply.header);
   enqueue({true, index});
-  if (reply.header.type == FrameType::done) ++acknowledgements_;
 }
 
 // What lies at byte `at` of a frame, to the end of what is contiguous there.
@@ -126,7 +130,7 @@ bool Lane::plan() {
 }
 
 void Lane::flush() {
-  acknowledgements_ = 0;
+  patient_ = held_ = 0;
   if (!first_.empty() && !broken_ && !closed_) {
     const auto taken = channel_->send(first_);
     if (!taken) return fail(taken.status());

@@ -107,7 +107,7 @@ std::size_t TcpTransport::post(std::span<const Slice> slices) {
       full = !link->lane->post(command);
       taken += full ? 0 : 1;
     }
-    link->lane->flush();
+    if (!link->lane->only_patient()) link->lane->flush();
     if (full) break;
   }
   return taken;
@@ -146,9 +146,8 @@ std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
   for (std::size_t i = 0; i < count; ++i) {
     Link& link = links_[up_[(next_lane_ + i) % count]];
     std::uint64_t budget = kBytesPerPoll;
-    const bool waited = link.lane->only_acknowledges();
     if (link.lane->due(turn_ + link.id.slot)) link.lane->receive(budget);
-    if (waited || !link.lane->only_acknowledges()) link.lane->flush();
+    if (!link.lane->hold()) link.lane->flush();
     if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
   }
   ++turn_;

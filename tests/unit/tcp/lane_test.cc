@@ -12,11 +12,21 @@
 namespace fairway::transport::tcp {
 namespace {
 
-// Gives what is asked for, of bytes that are all there; takes everything.
+// Gives what is asked for, of bytes that are all there; takes everything, and notes the bytes of each call.
 class Told final : public Channel {
  public:
-  explicit Told(std::vector<std::byte> says) : says_(std::move(says)) {}
-  Result<std::size_t> send(std::span<const std::byte> bytes) override { return bytes.size(); }
+  explicit Told(std::vector<std::byte> says, std::vector<std::size_t>* calls = nullptr)
+      : says_(std::move(says)), calls_(calls) {}
+  Result<std::size_t> send(std::span<const std::byte> bytes) override {
+    if (calls_ != nullptr) calls_->push_back(bytes.size());
+    return bytes.size();
+  }
+  Result<std::size_t> send_pieces(std::span<const std::span<const std::byte>> pieces) override {
+    std::size_t size = 0;
+    for (const auto& piece : pieces) size += piece.size();
+    if (calls_ != nullptr) calls_->push_back(size);
+    return size;
+  }
   Result<std::size_t> receive(std::span<std::byte> into) override {
     const std::size_t size = std::min(into.size(), says_.size() - at_);
     std::memcpy(into.data(), says_.data() + at_, size);
@@ -27,6 +37,7 @@ class Told final : public Channel {
 
  private:
   const std::vector<std::byte> says_;
+  std::vector<std::size_t>* const calls_;
   std::size_t at_ = 0;
 };
 
@@ -102,6 +113,90 @@ TEST(TcpLane, ATableThatWasChangedBreaksTheLaneBeforeABlockLands) {
   EXPECT_FALSE(reader.hears(stream));
   EXPECT_TRUE(
       std::all_of(reader.memory.begin(), reader.memory.end(), [](std::byte each) { return each == std::byte{0}; }));
+}
+
+// ---- what may wait for company ----
+
+struct Waiting : testing::Test {
+  // A lane that has heard one frame.
+  void hear(const Stream& stream) {
+    lane = std::make_unique<Lane>(std::make_unique<Told>(stream.bytes, &calls), LinkId{0, 1}, regions, inbox,
+                                  std::span<const std::byte>());
+    std::uint64_t budget = 1 << 20;
+    lane->receive(budget);
+  }
+  static Stream a_message() {
+    const std::vector<std::byte> body(20, std::byte{5});
+    Header header;
+    header.type = FrameType::message;
+    header.length = body.size();
+    header.immediate = crc32c(0, body);
+    Stream stream;
+    stream.add(encode(header));
+    stream.add(body);
+    return stream;
+  }
+  bool post(SliceToken token, bool patient) {
+    Command command;
+    command.slice.op = Op::message;
+    command.slice.token = token;
+    command.slice.patient = patient;
+    command.slice.local = words.data();
+    command.slice.length = words.size();
+    return lane->post(command);
+  }
+
+  RegionTable regions{4};
+  Inbox inbox;
+  std::vector<std::byte> words = std::vector<std::byte>(20);
+  std::vector<std::size_t> calls;
+  std::unique_ptr<Lane> lane;
+};
+
+TEST_F(Waiting, TheAnswerAndTheAcknowledgementAreOneCall) {
+  hear(a_message());
+  EXPECT_TRUE(lane->hold());
+  EXPECT_TRUE(lane->hold());
+  ASSERT_TRUE(post(1, true));  // told beside it
+  EXPECT_TRUE(lane->only_patient());
+  ASSERT_TRUE(post(2, false));
+  EXPECT_FALSE(lane->only_patient());
+  lane->flush();
+  EXPECT_EQ(calls, (std::vector<std::size_t>{kHeaderBytes + 2 * (kHeaderBytes + 20)}));
+}
+
+TEST_F(Waiting, WithoutAnAnswerItGoesAfterAFewPollsAndKeepsTheWorkerAwakeUntilThen) {
+  hear(a_message());
+  for (int poll = 0; poll < 2; ++poll) {
+    EXPECT_TRUE(lane->hold());
+    EXPECT_TRUE(lane->busy());
+  }
+  EXPECT_FALSE(lane->hold());
+  lane->flush();
+  EXPECT_EQ(calls, std::vector<std::size_t>{kHeaderBytes});
+  EXPECT_FALSE(lane->busy());
+}
+
+TEST_F(Waiting, APatientMessageThatIsCancelledIsNotWaitedFor) {
+  hear({});
+  ASSERT_TRUE(post(1, true));
+  lane->cancel(1);
+  EXPECT_FALSE(lane->busy());
+  ASSERT_TRUE(post(2, false));
+  EXPECT_FALSE(lane->only_patient());
+}
+
+TEST_F(Waiting, AWriteThatNobodyIsToldOfIsAcknowledgedAtOnce) {
+  std::vector<std::byte> memory(kBlock);
+  const RegionId region = *regions.add(memory.data(), kBlock, MemoryKind::host, Access::all);
+  Header header;
+  header.region = region;
+  header.length = kBlock;
+  Stream stream;
+  stream.add(encode(header));
+  stream.add(std::vector<std::byte>(kBlock, std::byte{1}));
+  hear(stream);
+  EXPECT_FALSE(lane->hold());
 }
 
 }  // namespace

@@ -1,0 +1,165 @@
+#include <utility>
+
+#include "engine/operation.h"
+#include "engine/peer.h"
+#include "engine/worker.h"
+
+// Notifications of kind `event`, both ways: behind their bytes, or riding on them (armed_events.h).
+namespace fairway::engine {
+namespace {
+
+// A longer write would hold up the messages behind it, whose order it keeps, for longer than its acknowledgement takes.
+constexpr std::uint64_t kMostThatRides = 16 * 1024;
+
+}  // namespace
+
+// ---- the sender ----
+
+// True: the event was handed to the peer, to be set off by the immediate of the write that is about to be posted.
+bool Peer::arm(std::uint32_t slot, std::uint8_t link) {
+  constexpr auto kDevice = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
+  Transfer& t = transfer(slot);
+  if (t.event != kNoEvent || t.total > kMostThatRides || t.request.options.start_after != nullptr) return false;
+  if ((memories(t.request).kinds & kDevice) != 0) return false;  // its copies go side by side, and order would end that
+  t.event = event_names_.take(event_credits_);
+  if (t.event == kNoEvent) return false;
+  t.arming = worker_.records().acquire();
+  Record& record = worker_.records()[t.arming];
+  ByteWriter writer = compose(record, RecordType::event_armed);
+  writer.put(t.event).put(t.request.options.notify.immediate).put_bytes(std::span(t.message.data(), t.message_bytes));
+  send_record(t.arming, writer, slot);
+  const Link& by = links_[link];
+  if (records_.next() == t.arming && views_[link].room > 0 && worker_.slices().room() > 0 &&
+      by.has(transport::Op::message) && by.capabilities->max_message_bytes >= record.size)
+    post_record(t.arming, link);  // just ahead of the write; elsewhere or later will do
+  return true;
+}
+
+void Peer::record_arrived(std::uint32_t slot, std::uint32_t record) {
+  Transfer& t = transfer(slot);
+  if (record != t.arming) return drained(slot);
+  t.arming = kNoSlot;
+  if (t.phase == Phase::notifying) set_off(slot);
+}
+
+// The bytes are there. The event is too, once its record is, if an immediate has set it off.
+void Peer::set_off(std::uint32_t slot) {
+  Transfer& t = transfer(slot);
+  if (t.arming != kNoSlot) return;  // record_arrived() goes on
+  if (t.immediate_sent) return finish(slot, {});
+  t.notify_record = worker_.records().acquire();
+  ByteWriter writer = compose(worker_.records()[t.notify_record], RecordType::event_set_off);
+  writer.put(t.event);
+  send_record(t.notify_record, writer, slot);
+}
+
+// The transfer ends. Its event has ended too, or the peer is told to wait for it no more.
+void Peer::leave_event(Transfer& t) {
+  if (t.event == kNoEvent || down_) return;
+  if (t.completion.status) return event_names_.free(t.event);
+  if (t.arming == kNoSlot) return give_up(t.event);
+  worker_.records()[t.arming].owner = kNoSlot;
+  worker_.records()[t.arming].event = t.event;  // after its arrival: records overtake each other
+}
+
+void Peer::give_up(std::uint32_t event) {
+  const std::uint32_t record = worker_.records().acquire();
+  ByteWriter writer = compose(worker_.records()[record], RecordType::event_given_up);
+  writer.put(event);
+  worker_.records()[record].event = event;
+  send_record(record, writer);
+}
+
+void Peer::left_behind(RecordType type, std::uint32_t event) {
+  if (type == RecordType::event_given_up) return event_names_.free(event);
+  give_up(event);
+}
+
+// ---- the target ----
+
+bool Peer::read_notification(ByteReader& reader, Notification& notification) {
+  notification.peer = id_;
+  notification.immediate = reader.get<std::uint32_t>();
+  const auto message = reader.rest();
+  if (!reader.ok() || message.size() > kMaxNotifyMessage) {
+    violation("a malformed notification");
+    return false;
+  }
+  if (notifications_delivered_ + events_given_up_ + armed_.waiting() - credits_returned_ >= granted_credits_) {
+    violation("a notification without a credit");
+    return false;
+  }
+  notification.message_bytes = static_cast<std::uint32_t>(message.size());
+  std::copy(message.begin(), message.end(), notification.message);
+  return true;
+}
+
+void Peer::deliver(Notification&& notification) {
+  ++notifications_delivered_;
+  (void)worker_.services().notifications.push(std::move(notification));  // the credits keep room for it
+  worker_.services().notice();
+}
+
+void Peer::on_event(std::span<const std::byte> body) {
+  ByteReader reader(body);
+  Notification notification;
+  if (read_notification(reader, notification)) deliver(std::move(notification));
+}
+
+bool Peer::is_event(std::uint32_t name) {
+  if (EventName::slot(name) < granted_credits_ && (name & EventName::kBit) == 0) return true;
+  violation("an event of no credit");
+  return false;
+}
+
+void Peer::on_event_armed(std::span<const std::byte> body) {
+  ByteReader reader(body);
+  const auto name = reader.get<std::uint32_t>();
+  Notification notification;
+  std::optional<Notification> now;
+  if (!is_event(name) || !read_notification(reader, notification)) return;
+  if (!armed_.hear(name, std::move(notification), now)) return violation("an event that was armed before");
+  if (now) deliver(std::move(*now));
+}
+
+void Peer::on_event_set_off(std::uint32_t name) {
+  if (!is_event(name)) return;
+  if (auto now = armed_.set_off(name)) deliver(std::move(*now));
+}
+
+void Peer::on_event_given_up(std::uint32_t name) {
+  if (!is_event(name) || !armed_.give_up(name)) return;
+  ++events_given_up_;
+  notifications_consumed(notifications_polled_);
+}
+
+void Peer::notifications_consumed(std::uint32_t polled) {
+  notifications_polled_ = polled;
+  const std::uint32_t total = polled + events_given_up_;
+  // By the half: the peer still has the rest, and what it sends next need not carry a credit each.
+  if (total - credits_returned_ < std::max(1u, granted_credits_ / 2)) return;
+  credits_returned_ = total;
+  send_credit();
+}
+
+void Peer::on_immediate(std::uint32_t immediate) {
+  if (down_) return;
+  if ((immediate & EventName::kBit) != 0) return on_event_set_off(immediate & ~EventName::kBit);
+  on_count(immediate);
+}
+
+void Peer::on_count(std::uint32_t immediate) {
+  if (!worker_.services().counters.add(immediate))
+    return violation("more different counters than EngineOptions::max_counters");
+  worker_.services().notice();
+}
+
+void Peer::send_credit() {
+  if (down_) return;
+  const std::uint32_t record = worker_.records().acquire();
+  ByteWriter writer = compose(worker_.records()[record], RecordType::credit);
+  writer.put(credits_returned_);
+  send_record(record, writer);
+}
+
+}  // namespace fairway::engine
