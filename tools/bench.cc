@@ -224,7 +224,11 @@ Exit run_peers(Tool& tool, const Options& options) {
   std::set<std::string> missing;
   std::vector<PeerRow> peers;
   const Meter meter(tool.surroundings().stdout_is_tty);
+  const auto wanted = [&](const std::string& path) {
+    return options.via.empty() || std::find(options.via.begin(), options.via.end(), path) != options.via.end();
+  };
   for (const Rival& rival : rivals()) {
+    if (!wanted(rival.path)) continue;
     if (!installed(rival)) {
       missing.insert(fmt::format("{} (Debian's {})", rival.tool, rival.package));
       continue;
@@ -247,6 +251,7 @@ Exit run_peers(Tool& tool, const Options& options) {
     mine.operations = {Operation::write, Operation::read, Operation::send};
     std::vector<Row> rows;
     const std::string via = std::string("fabric:") + provider;
+    if (!wanted(via)) continue;
     meter(via);
     if (Status status = measure(tool, options, mine, {make_case(via, "shared", "shared")}, rows); !status) {
       tool.remark(status.message());
@@ -349,6 +354,7 @@ void add_bench(Tool& tool) {
   peers.add_option("--size", in_turns->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
   peers.add_option("--seconds", in_turns->seconds, "Measure each of ours at least so long")
       ->check(CLI::Range(0.0, 3600.0));
+  peers.add_option("--via", in_turns->via, "These paths alone: shm,tcp,verbs,fabric:PROVIDER")->delimiter(',');
   peers.add_flag("--sleep", in_turns->sleep, "Both sides of ours wait in the kernel; else both poll");
   peers.add_option("--json", in_turns->json, "Write the rows there; - is stdout")->type_name("FILE");
   peers.add_option("--csv", in_turns->csv, "The same as CSV")->type_name("FILE");

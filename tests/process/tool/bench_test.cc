@@ -93,7 +93,7 @@ TEST(BenchPeers, RowsAreWrittenAsJsonAndCsv) {
   ASSERT_EQ(std::system(("chmod +x " + tools + "/iperf3").c_str()), 0);
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", tools.c_str(), 1);
-  const Ran ran = fairway("bench peers --size 1M --seconds 0 --json - --csv " + tools + "/rows.csv");
+  const Ran ran = fairway("bench peers --via tcp --size 1M --seconds 0 --json - --csv " + tools + "/rows.csv");
   ::setenv("PATH", path.c_str(), 1);
   std::stringstream csv;
   csv << std::ifstream(tools + "/rows.csv").rdbuf();
