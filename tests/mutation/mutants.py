@@ -19,6 +19,7 @@ REQUESTS = "src/engine/peer_requests.cc"
 COMPLETION = "src/engine/peer_completion.cc"
 PROOF = "src/engine/peer_proof.cc"
 SERVE = "src/engine/peer_serve.cc"
+EVENTS = "src/engine/peer_events.cc"
 REGIONS = "src/engine/worker_regions.cc"
 
 MUTANTS = [
@@ -32,10 +33,16 @@ MUTANTS = [
     Mutant("a proof is not compared", PROOF,
            "if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))", "if (false && read != nullptr)",
            "Checks.*"),
-    Mutant("a credit is lost", "src/engine/peer.cc",
+    Mutant("a credit is lost", EVENTS,
            "  credits_returned_ = total;\n  send_credit();", "  credits_returned_ = total;"),
     Mutant("a notification that was sent gives its credit back as well", COMPLETION,
-           "if (t.credit_taken && t.notify_record == kNoSlot) --events_sent_;", "if (t.credit_taken) --events_sent_;"),
+           "if (t.credit_taken && t.notify_record == kNoSlot && t.event == kNoEvent) --events_sent_;",
+           "if (t.credit_taken) --events_sent_;"),
+    Mutant("an event is not waited for where its immediate was lost", EVENTS,
+           "if (t.immediate_sent) return finish(slot, {});", "return finish(slot, {});", "EventsRide.*"),
+    Mutant("an event whose write failed waits for ever", EVENTS,
+           "if (t.completion.status) return event_names_.free(t.event);", "return event_names_.free(t.event);",
+           "EventsRide.*"),
     Mutant("a stripe leaves out a byte", "src/engine/stripe.cc",
            "cursor.offset += piece.length;", "cursor.offset += piece.length + 1;", "Survives.*"),
     Mutant("a transfer completes twice", "src/engine/worker_transfers.cc",
@@ -80,8 +87,9 @@ MUTANTS = [
            " || entry.serial != serial)", ")", "InBounds.*"),
     Mutant("a checksum is not compared", REQUESTS,
            "if (crc32c(0, std::span(local.address, piece.length)) != value)", "if (false && value != 0)", "Checks.*"),
-    Mutant("a notification without a credit is taken", SERVE,
-           "if (notifications_delivered_ - credits_returned_ >= granted_credits_)", "if (false)", "InBounds.*"),
+    Mutant("a notification without a credit is taken", EVENTS,
+           "if (notifications_delivered_ + events_given_up_ + armed_.waiting() - credits_returned_ >= granted_credits_) {",
+           "if (false) {", "InBounds.*"),
     Mutant("sends are matched as they come, not in their order", "src/engine/peer_messages.cc",
            "  out_of_order_.emplace(sequence, std::move(message));",
            "  message.tag = message.tag;\n  out_of_order_.emplace(expected_send_, std::move(message));", "Survives.Messages*"),
