@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "bench_case.h"
 #include "bench_fabric.h"
 #include "bench_gpu.h"
 #include "bench_load.h"
@@ -15,6 +16,7 @@
 #include "bench_rows.h"
 #include "bench_verbs.h"
 #include "command.h"
+#include "help.h"
 #include "other_process.h"
 #include "via.h"
 
@@ -22,13 +24,6 @@ namespace fairway::tool {
 namespace {
 
 using namespace bench;
-
-struct Case {
-  std::string via;  // empty: as the engine chooses
-  std::string from, to;
-  Roof roof = Roof::none;
-  std::string roof_name;
-};
 
 struct Options {
   std::string address, listen, job_key, machine;
@@ -73,31 +68,6 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   return plan;
 }
 
-Roof roof_of(const std::string& via, const std::string& from, const std::string& to) {
-  if (from.starts_with("gpu:") || to.starts_with("gpu:")) return Roof::device;
-  if (via == "tcp") return Roof::sockets;
-  if (!provider_of(via).empty()) return Roof::fabric;
-  if (via == "shm") return to == "shared" ? Roof::copies : Roof::attach;
-  return Roof::none;
-}
-
-std::string name_of(Roof roof) {
-  switch (roof) {
-    case Roof::copies: return "memcpy";
-    case Roof::attach: return "process_vm";
-    case Roof::sockets: return "socket loop";
-    case Roof::device: return "copy engine";
-    case Roof::fabric: return "bare loop";
-    case Roof::none: break;
-  }
-  return {};
-}
-
-Case make_case(const std::string& via, const std::string& from, const std::string& to) {
-  const Roof roof = roof_of(via, from, to);
-  return {via, from, to, roof, name_of(roof)};
-}
-
 std::vector<std::string> words_of_peer(const Options& options, const Case& one, std::uint64_t most) {
   std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", most)};
   if (!one.via.empty()) words.insert(words.end(), {"--via", one.via});
@@ -128,7 +98,7 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
       address = *started;
     }
     auto path = open_path(address, mine.settings, nullptr);
-    if (!path) return Status(path.status()).with_context(cases[i].via.empty() ? "bench" : cases[i].via);
+    if (!path) return cases[i].via.empty() ? path.status() : Status(path.status()).with_context(cases[i].via);
     const std::string name = cases[i].via.empty() ? "best" : cases[i].via;
     if (Status status = run(mine, name, **path, roofs[i].get(), cases[i].roof_name, std::cref(meter), rows); !status)
       return status;
@@ -144,6 +114,8 @@ Exit finish(Tool& tool, const Options& options, const Result<Plan>& plan, const 
             std::string (*text)(const std::vector<Row>&), const std::string& command,
             std::string (*picture)(const std::vector<Row>&, const std::string&) = svg) {
   if (!plan) return tool.misused(plan.status().message());
+  for (const std::string* file : {&options.json, &options.csv, &options.svg})
+    if (Status status = can_write(*file); !status) return tool.fail(status);
   std::vector<Row> rows;
   if (Status status = measure(tool, options, *plan, cases, rows); !status) return tool.fail(status);
   if (rows.empty()) return tool.fail("nothing was measured: no operation fits these options (pages: write and read)");
@@ -221,6 +193,8 @@ Result<bool> beside(Tool& tool, const Options& options, Plan mine, const Rival& 
 Exit run_peers(Tool& tool, const Options& options) {
   const auto plan = plan_of(options, {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20});
   if (!plan) return tool.misused(plan.status().message());
+  for (const std::string* file : {&options.json, &options.csv})
+    if (Status status = can_write(*file); !status) return tool.fail(status);
   std::set<std::string> missing;
   std::vector<PeerRow> peers;
   const Meter meter(tool.surroundings().stdout_is_tty);
@@ -285,8 +259,13 @@ Exit run_serve(Tool& tool, const Options& options) {
       wait_for_end_of_input();
       ::_exit(0);
     }).detach();
-  const Status status = serve(serving, [&](const std::string& line) { tool.print(line + "\n"); });
-  return status ? Exit::done : tool.fail(status);
+  bool told = false;
+  const Status status = serve(serving, [&](const std::string& line) {
+    told = true;
+    tool.print(line + "\n");
+  });
+  if (status) return Exit::done;
+  return serving.once && !told ? tool.print(fmt::format("{}{}\n", kCannot, status.message())) : tool.fail(status);
 }
 
 void add_common(CLI::App& command, Options& options) {
@@ -308,7 +287,8 @@ void add_common(CLI::App& command, Options& options) {
   command
       .add_option("--machine", options.machine,
                   "A file that says what this machine is, for what to expect; else it is looked at")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
   command.add_flag("--sleep", options.sleep, "Both sides wait in the kernel; else both poll");
   command.add_option("--json", options.json, "Write the rows there; - is stdout")->type_name("FILE");
   command.add_option("--csv", options.csv, "The same as CSV")->type_name("FILE");
@@ -329,7 +309,8 @@ void add_bench(Tool& tool) {
       "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   command.add_option("--to", options->to, "Memory of the other process");
   command
-      .add_option("--via", options->via, "Force these transports, one after the other: shm,cuda,tcp,fabric:PROVIDER")
+      .add_option("--via", options->via,
+                  "Force these transports, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER")
       ->delimiter(',');
   command.add_flag("--serve", options->serve)->group("");
   add_common(command, *options);
@@ -340,7 +321,7 @@ void add_bench(Tool& tool) {
   CLI::App& compare =
       tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<Options>();
-  compare.add_option("paths", compared->paths, "Transports: shm tcp fabric:PROVIDER")->required();
+  compare.add_option("paths", compared->paths, "Transports: shm cuda verbs tcp fabric:PROVIDER")->required();
   compare.add_option(
       "--from", compared->from,
       "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");

@@ -9,6 +9,7 @@
 #include "fairway/fairway.h"
 
 // `fairway bench`: what is measured, by whom, and what comes out.
+//   bench_case      which ways, beside which roof
 //   bench_pattern   bytes that show where they belong
 //   bench_orders    what the measuring process asks of the other one
 //   bench_memory    memories by name

@@ -9,11 +9,12 @@
 
 #include "bench_load_target.h"
 #include "command.h"
+#include "via.h"
 
 namespace fairway::tool::bench {
 
 Result<LoadEngine> LoadEngine::open(EngineOptions options, const std::string& path, std::uint64_t bytes) {
-  options.transports = {path};
+  use_only(options, {path});
   auto engine = Engine::open(options);
   if (!engine) return engine.status();
   const auto ours = engine->allocate(bytes, Access::none);
@@ -47,7 +48,7 @@ Status serve_load(const LoadServe& serve, const std::function<void(const std::st
   std::string addresses;
   for (unsigned i = 0; i < serve.engines; ++i) {
     EngineOptions options;
-    options.transports = {serve.path};
+    use_only(options, {serve.path});
     if (!serve.listen.empty()) options.listen = serve.listen;
     auto engine = Engine::open(options);
     if (!engine) return engine.status();
@@ -80,10 +81,15 @@ std::string number(double value) {
 }  // namespace
 
 std::string load_table(const std::vector<LoadRow>& rows) {
-  std::string text = fmt::format("{:<10} {:<5} {:<46} {:>9} {:>9} {:>9} {:>9} {}\n", "what", "path", "how", "p50",
-                                 "p99", "raw p99", "target", "unit");
+  std::size_t path = 4, how = 3;
+  for (const LoadRow& row : rows) {
+    path = std::max(path, row.path.size());
+    how = std::max(how, row.how.size());
+  }
+  std::string text = fmt::format("{:<9} {:<{}} {:<{}} {:>6} {:>6} {:>7} {:>6} {}\n", "what", "path", path, "how", how,
+                                 "p50", "p99", "raw p99", "target", "unit");
   for (const LoadRow& row : rows)
-    text += fmt::format("{:<10} {:<5} {:<46} {:>9} {:>9} {:>9} {:>9} {}{}\n", row.what, row.path, row.how,
+    text += fmt::format("{:<9} {:<{}} {:<{}} {:>6} {:>6} {:>7} {:>6} {}{}\n", row.what, row.path, path, row.how, how,
                         number(row.p50), number(row.p99), number(row.beside_p99), number(row.target), row.unit,
                         row.reached() ? "" : "  MISSED");
   return text;
@@ -120,10 +126,12 @@ struct LoadOptions {
 
 Exit run_load(Tool& tool, const LoadOptions& options) {
   if (options.serve != 0) {
-    const Status status = serve_load({options.via.front(), options.serve, options.bytes, options.listen},
-                                     [&](const std::string& line) { tool.print(line + "\n"); });
-    return status ? Exit::done : tool.fail(status);
+    const auto say = [&](const std::string& line) { tool.print(line + "\n"); };
+    const Status status = serve_load({options.via.front(), options.serve, options.bytes, options.listen}, say);
+    if (!status) say(std::string(kCannot) + status.message());  // it fails before it says an address
+    return Exit::done;
   }
+  if (Status status = can_write(options.json); !status) return tool.fail(status);
   LoadPlan plan;
   plan.paths = options.via;
   plan.seconds = options.seconds;
@@ -152,7 +160,7 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
   CLI::App& command = tool.add_below(
       bench, "load", "Measure what submitting costs, latency beside busy threads, idle engines, peers that end");
   const auto options = std::make_shared<LoadOptions>();
-  command.add_option("--via", options->via, "Over these transports (default: shm,tcp)")->delimiter(',');
+  command.add_option("--via", options->via, "Over these transports, each by itself (default: shm,tcp)")->delimiter(',');
   command.add_option("--only", options->only, "Of busy,submit,idle,life (default: all)")
       ->delimiter(',')
       ->check(CLI::IsMember({"busy", "submit", "idle", "life"}));

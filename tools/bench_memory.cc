@@ -76,8 +76,10 @@ Result<NamedMemory> open_memory(Engine& engine, const std::string& name, std::ui
   const bool bound = name.starts_with(kNuma);
   if (bound) {
     const char* end = name.data() + name.size();
-    if (const auto read = std::from_chars(name.data() + kNuma.size(), end, node); read.ptr != end || node >= 1024)
-      return Status(ErrorCode::invalid_argument, fmt::format("\"{}\": the node is a number, as in host:numa0", name));
+    if (const auto read = std::from_chars(name.data() + kNuma.size(), end, node);
+        read.ec != std::errc() || read.ptr != end || node >= 1024)
+      return Status(ErrorCode::invalid_argument,
+                    fmt::format("\"{}\": the node is a number below 1024, as in host:numa0", name));
   } else if (name != "host") {
     return Status(
         ErrorCode::invalid_argument,

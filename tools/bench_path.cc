@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "bench_memory.h"
 #include "bench_orders.h"
 #include "bench_pattern.h"
+#include "predict/open.h"
 
 // The work done by Fairway, driven from this process.
 namespace fairway::tool::bench {
@@ -42,12 +44,17 @@ class Path final : public Mover {
     target_ = *target;
     peer_ = *peer;
     if (target_.size_bytes < settings_.most)
-      return {ErrorCode::out_of_range, fmt::format("the other process has {} of memory, {} are wanted: --most",
-                                                   size_text(target_.size_bytes), size_text(settings_.most))};
-    // A first byte, so that what is found out once is known: where the region lies and how it is reached.
-    if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 1}, {target_.id, 0}}));
-        !status)
-      return status;
+      return {ErrorCode::out_of_range,
+              fmt::format("the other process has {} of memory, {} are wanted: start it with --size",
+                          size_text(target_.size_bytes), size_text(settings_.most))};
+    // First bytes, so that what is found out once is known: where the region lies, how it is reached, and by which
+    // links once all are up.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    do {
+      if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 1}, {target_.id, 0}}));
+          !status)
+        return status;
+    } while (connects() && std::chrono::steady_clock::now() < until);
     if (taken == nullptr) return {};
     auto plan = engine_.explain(example(Operation::write));
     if (!plan) return plan.status();
@@ -150,6 +157,12 @@ class Path final : public Mover {
   }
 
  private:
+  // "not connected yet", "not proven yet"
+  bool connects() const {
+    const auto links = engine_.explain(peer_);
+    return links && std::any_of(links->links.begin(), links->links.end(),
+                                [](const ExplainedLink& link) { return link.reason.ends_with(" yet"); });
+  }
   Request example(Operation operation) const {
     Request request;
     request.operation = operation == Operation::read ? fairway::Operation::read : fairway::Operation::write;
@@ -271,6 +284,9 @@ class Path final : public Mover {
 }  // namespace
 
 Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken) {
+  // The engine looks at it only where a link's rate depends on it.
+  if (!settings.machine.empty())
+    if (const auto model = predict::open_model(settings.machine); !model) return model.status();
   EngineOptions wanted = engine_options(settings.sleeping, settings.via);
   wanted.machine = settings.machine;
   wanted.job_key = settings.job_key;

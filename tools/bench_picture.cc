@@ -115,7 +115,7 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
       operations.push_back(row.operation);
   }
   const double width = kLeft + kGapX + kWidth + 40;
-  const double legend = kTop + 26.0 * static_cast<double>(1 + (paths.size() + 2) / 3);
+  const double legend = kTop + 16 + 26.0 * static_cast<double>(1 + (paths.size() + 2) / 3);
   const double height = legend + kGapY * static_cast<double>(operations.size());
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
@@ -136,7 +136,7 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
         kColours[i % kColours.size()], kLeft + 20 + 330.0 * static_cast<double>(i % 3),
         58 + 22.0 * static_cast<double>(i / 3), escaped(paths[i]));
   out += fmt::format("<text x=\"{}\" y=\"{:.0f}\">dashed: what this machine needs for it at the least</text>\n", kLeft,
-                     legend - 34);
+                     legend - 50);
   double top = legend;
   for (const Operation operation : operations) {
     std::vector<Line> times, rates;

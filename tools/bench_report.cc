@@ -73,22 +73,23 @@ std::string table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const std::string head = row.path + " " + row.from + " " + row.to;
     if (head != last) {
-      text += fmt::format("{}{}, from {} to {}{}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n",
-                          last.empty() ? "" : "\n", row.path, row.from, row.to, expected(row), "", "p50 us", "p99 us",
-                          "GB/s", "CPU s/GiB", "roof us", "ratio", "roof");
+      text += fmt::format("{}{}, from {} to {}{}{}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n",
+                          last.empty() ? "" : "\n", row.path, row.from, row.to,
+                          row.roof.empty() ? "" : "; roof: " + row.roof, expected(row), "", "p50 us", "p99 us", "GB/s",
+                          "CPU s/GiB", "roof us", "ratio");
       last = head;
     }
-    text += fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}  {}\n", key(row), microseconds(row.p50_us),
+    text += fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n", key(row), microseconds(row.p50_us),
                         microseconds(row.p99_us), rate_text(row.bytes_per_second),
                         fmt::format("{:.2f}", row.cpu_seconds_per_gib),
-                        row.roof_us == 0 ? "" : microseconds(row.roof_us), ratio(row), row.roof);
+                        row.roof_us == 0 ? "-" : microseconds(row.roof_us), row.roof_us == 0 ? "-" : ratio(row));
   }
   double verified = 0;
   for (const Row& row : rows) verified += static_cast<double>(row.verified_bytes);
   text += fmt::format(
-      "\nOne operation at a time. send, notify, count: half of a round trip. ratio: roof / p50, 1 is as fast as this "
-      "machine\n"
-      "goes. CPU: of both processes. {:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
+      "\nOne operation at a time. send, notify, count: half of a round trip.\n"
+      "ratio: roof / p50, 1 is as fast as this machine goes. CPU: of both processes.\n"
+      "{:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
       verified / (1 << 30));
   return text;
 }
@@ -123,8 +124,8 @@ std::string comparison(const std::vector<Row>& rows) {
     text += '\n';
   }
   return text +
-         "\ncopies: made by Fairway for each byte, beside the one that moves it. calls: system calls of an operation,\n"
-         "both processes. Both counted.\n";
+         "\ncopies: made by Fairway for each byte, beside the one that moves it.\n"
+         "calls: system calls of an operation. Both are counted in both processes.\n";
 }
 
 std::string csv(const std::vector<Row>& rows) {

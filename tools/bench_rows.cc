@@ -1,6 +1,5 @@
 #include "bench_rows.h"
 
-#include <charconv>
 #include <ctime>
 #include <fstream>
 
@@ -32,21 +31,6 @@ std::string cpu_model() {
 }
 
 }  // namespace
-
-Result<std::uint64_t> parse_size(const std::string& text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string unit(end, text.data() + text.size());
-  if (unit.ends_with("iB")) unit.resize(unit.size() - 2);
-  const std::uint64_t scale = unit.empty() || unit == "B" ? 1
-                              : unit == "K"               ? 1 << 10
-                              : unit == "M"               ? 1 << 20
-                              : unit == "G"               ? 1 << 30
-                                                          : 0;
-  if (error != std::errc() || scale == 0 || value == 0 || value > (std::uint64_t{64} << 30) / scale)
-    return Status(ErrorCode::invalid_argument, "\"" + text + "\" is no size: a number with K, M or G, up to 64G");
-  return value * scale;
-}
 
 std::string csv_of(const std::vector<Fields>& rows) {
   std::string text;

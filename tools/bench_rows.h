@@ -8,16 +8,13 @@
 
 #include "fairway/status.h"
 
-// What every kind of bench shares: sizes as they are typed, rows as JSON and CSV, what is being done.
+// What every kind of bench shares: rows as JSON and CSV, what is being done.
 namespace fairway::tool {
 class Tool;
 enum class Exit : std::uint8_t;
 }  // namespace fairway::tool
 
 namespace fairway::tool::bench {
-
-// "4K", "1MiB"; invalid_argument for what is no size.
-Result<std::uint64_t> parse_size(const std::string& text);
 
 struct Field {
   const char* name;

@@ -25,6 +25,18 @@ double ways(const Batch& batch) {
   return one_sided(batch.operation) ? static_cast<double>(batch.depth) : 2;
 }
 
+// Where a batch takes long, as on a machine whose cores have other work, fewer rounds make one.
+void shorten(Batch& batch, Clock::duration took) {
+  constexpr std::chrono::milliseconds kLong(500);
+  if (took <= kLong) return;
+  const double part = std::chrono::duration<double>(kLong) / took;
+  const auto fit = [part](std::uint64_t count) {
+    return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(static_cast<double>(count) * part));
+  };
+  batch.places = fit(batch.places);
+  batch.rounds = std::max(batch.places, fit(batch.rounds));
+}
+
 Status sample(Mover& mover, const Batch& batch, Sampled& into) {
   if (Status status = mover.begin(batch); !status) return status;
   for (std::uint64_t round = 0; round < batch.rounds; ++round) {
@@ -103,7 +115,9 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       const bool with_roof = roof != nullptr && operation != Operation::fetch_add && roof->does(batch);
       Sampled it, least, warm;
       batch.seed = 1;
+      const auto begin = Clock::now();
       if (Status status = sample(ours, batch, warm); !status) return status;
+      shorten(batch, Clock::now() - begin);
       if (with_roof)
         if (Status status = sample(*roof, batch, warm); !status) return status;
       const auto until = Clock::now() + std::chrono::duration<double>(plan.seconds_per_row);

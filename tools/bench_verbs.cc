@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "bench_case.h"
 #include "command.h"
 
 namespace fairway::tool {
@@ -75,6 +76,8 @@ Result<raw::Plan> plan_of(const Options& options) {
 Exit run_verbs(Tool& tool, const Options& options) {
   const auto plan = plan_of(options);
   if (!plan) return tool.misused(plan.status().message());
+  for (const std::string* file : {&options.json, &options.csv})
+    if (Status status = can_write(*file); !status) return tool.fail(status);
   std::vector<raw::Row> rows;
   Status status;
   {

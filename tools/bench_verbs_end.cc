@@ -119,13 +119,14 @@ Result<std::vector<verbs::Endpoint>> End::make_pairs(const Shape& shape, std::ui
   if (shape.inline_bytes >= 0) kind.inline_bytes = static_cast<std::uint32_t>(shape.inline_bytes);
   own_.clear();
   for (std::uint32_t i = 0; i < shape.queue_pairs; ++i) {
-    auto pair = verbs::QueuePair::make(*port_, {depth_, receives, shape.gathers}, kind);
+    auto pair = verbs::QueuePair::make(*port_, {depth_, receives, shape.gathers}, i, kind);
     if (!pair)
       return Status(pair.status())
           .with_context(fmt::format(
               "{} queue pair {} of {}{}", name_of(shape.type), i + 1, shape.queue_pairs,
               shape.inline_bytes > 0 ? fmt::format(" (--inline {} may be too many)", shape.inline_bytes) : ""));
     verbs::Endpoint& own = own_.emplace_back();
+    own.port = port_->address();
     own.number = (*pair)->number();
     own.first_psn = static_cast<std::uint32_t>(pattern(static_cast<std::uint64_t>(::getpid()), i)) & 0xffffff;
     own.mtu = mtu_code(path_mtu);
@@ -146,7 +147,7 @@ Result<std::vector<verbs::Endpoint>> End::make_pairs(const Shape& shape, std::ui
 Status End::connect(std::span<const verbs::Endpoint> theirs, const Place& there) {
   there_ = there;
   for (std::size_t i = 0; i < pairs_.size(); ++i)
-    if (Status status = pairs_[i]->connect(own_[i], theirs[i], there.address); !status) return status;
+    if (Status status = pairs_[i]->connect(own_[i], theirs[i]); !status) return status;
   return {};
 }
 

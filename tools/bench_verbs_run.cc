@@ -25,10 +25,6 @@ Status gone() {
   return {ErrorCode::system_error, "the other process has ended"};
 }
 
-bool meet(const verbs::PortAddress& ours, const verbs::PortAddress& theirs) {
-  return !verbs::pair_ports(std::span(&ours, 1), std::span(&theirs, 1)).empty();
-}
-
 // The first other port that this one reaches, else the same one.
 std::string far_port(const verbs::Port& near, int gid_index) {
   transport::VerbsOptions options;
@@ -36,7 +32,7 @@ std::string far_port(const verbs::Port& near, int gid_index) {
   const std::string name = near.device().name;
   if (const auto all = verbs::open_ports(options))
     for (const auto& each : *all)
-      if (each->device().name != name && meet(near.address(), each->address())) return each->device().name;
+      if (each->device().name != name && verbs::can_meet(near.address(), each->address())) return each->device().name;
   return name;
 }
 
@@ -104,7 +100,7 @@ class Measuring {
     there_ = answer->place;
     far_ = answer->device.data();
     const verbs::PortAddress& ours = end_->port().address();
-    if (meet(ours, there_.address)) return {};
+    if (verbs::can_meet(ours, there_.address)) return {};
     return {ErrorCode::unreachable, fmt::format("{} ({}) and {} ({}) are of different networks: name others (--device)",
                                                 near(), verbs::text_of(ours), far_, verbs::text_of(there_.address))};
   }

@@ -76,6 +76,8 @@ class Tool {
 
 // Writes a file whole; "-" is stdout. The message of a failure names the file and carries the system's own text.
 Status write_file(const std::string& path, std::string_view bytes);
+// Whether write_file() could, before there is anything to write; touches nothing. An empty path is no file: ok.
+Status can_write(const std::string& path);
 
 using AddCommand = void (*)(Tool&);
 // Every command of this build; written by tools/CMakeLists.txt.

@@ -4,6 +4,7 @@
 
 #include "bench.h"
 #include "command.h"
+#include "help.h"
 #include "other_process.h"
 
 // `fairway explain`: which way bytes would take between two memories, and why not another.
@@ -49,11 +50,13 @@ void add_explain(Tool& tool) {
   command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N")
       ->capture_default_str();
   command.add_option("--to", options->to, "Memory of the other process")->capture_default_str();
-  command.add_option("--via", options->via, "Only these transports: shm,tcp,fabric:PROVIDER")->delimiter(',');
+  command.add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER")
+      ->delimiter(',');
   command
       .add_option("--machine", options->machine,
                   "A file that says what this machine is, for what to expect; else it is looked at")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
   command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
   tool.on_run(command, [&tool, options] { return explain(tool, *options); });
 }

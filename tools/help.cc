@@ -1,6 +1,7 @@
 #include "help.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
@@ -52,11 +53,12 @@ std::string description(const CLI::Option& option) {
                      type.substr(dash + 3, type.size() - dash - 4));
 }
 
-// "1.000000" as "1"; what is no number stays.
+// "1.000000" as "1", "1048576" as it is; what is no number stays.
 std::string short_number(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  return end == text.c_str() || *end != '\0' ? text : fmt::format("{:g}", value);
+  if (end == text.c_str() || *end != '\0') return text;
+  return fmt::format("{:.{}g}", value, std::abs(value) < 1e9 ? 9 : 6);
 }
 
 // The text of `message` before and after `part`; nothing where it is not there.
@@ -139,7 +141,7 @@ std::string HelpFormatter::row(const std::string& left, const std::string& right
 
 std::string HelpFormatter::make_usage(const CLI::App* app, std::string) const {
   std::string out = "Usage: " + typed(*app);
-  const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
+  const auto commands = app->get_subcommands([](const CLI::App* command) { return !command->get_group().empty(); });
   for (const CLI::Option* option : app->get_options([](const CLI::Option* o) { return o->get_positional(); })) {
     const std::string name = option->get_name(true);
     out += option->get_required() ? " " + name : " [" + name + "]";
@@ -182,7 +184,16 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI:
   if (!arguments.empty()) out += make_group("Arguments", true, arguments);
   out += make_groups(app, mode);
   const std::string footer = app->get_footer();
-  if (!footer.empty()) out += "\n" + footer + "\n";
+  if (!footer.empty()) out += "\n";
+  // Prose is broken where this help ends, columns stay as they are.
+  for (std::size_t at = 0, end = 0; at < footer.size(); at = end + 1) {
+    end = std::min(footer.find('\n', at), footer.size());
+    const std::string text = footer.substr(at, end - at);
+    if (text.starts_with(' '))
+      out += text + "\n";
+    else
+      for (const std::string& line : wrap(text, width_)) out += line + "\n";
+  }
   return out;
 }
 

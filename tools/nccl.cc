@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <filesystem>
@@ -46,12 +47,22 @@ void take_down(abi::LogLevel, unsigned long, const char*, int, const char* forma
   va_start(arguments, format);
   std::vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  words() += fmt::format("# {}\n", line);
+  words() += std::string(line) + "\n";
+}
+
+// A comment for a shell, whatever its lines say.
+std::string comment(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    out += fmt::format("# {}\n", text.substr(at, end - at));
+  }
+  return out;
 }
 
 std::string describe(const abi::PropertiesV12& device, int number) {
   const bool gpu = (device.pointers & abi::kPointerCuda) != 0;
-  return fmt::format("# device {}: {}{}{}, {} memory, said to reach {:.1f} GB/s\n", number, device.name,
+  return fmt::format("device {}: {}{}{}, {} memory, said to reach {:.1f} GB/s\n", number, device.name,
                      device.pci_path != nullptr ? " at " : "", device.pci_path != nullptr ? device.pci_path : "",
                      gpu ? "GPU and host" : "host", device.speed / 8000.0);
 }
@@ -80,7 +91,7 @@ Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
     text += describe(device, number);
   }
   (void)table.finalize(context);
-  return text;
+  return comment(text);
 }
 
 // For a shell, whatever is in it.
@@ -138,7 +149,6 @@ void add_nccl(Tool& tool) {
   CLI::App& command = tool.add(Group::insight, "nccl", "Let NCCL, and PyTorch on it, go through Fairway");
   CLI::App& settings = tool.add_below(command, "env", "Try the plugin and print the settings that make NCCL use it");
   settings.footer("Example:\n  eval \"$(fairway nccl env)\"");
-  command.require_subcommand(1);
   const auto options = std::make_shared<Options>();
   settings.add_option("--plugin", options->plugin, "The library; else the one beside this program")
       ->check(no_empty_name());

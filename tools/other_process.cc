@@ -54,6 +54,7 @@ Result<std::string> OtherProcess::start(const std::vector<std::string>& argument
     return system_error("cannot start a second process");
   }
   if (line.empty()) return Status(ErrorCode::system_error, "the second process ended at once");
+  if (line.starts_with(kCannot)) return Status(ErrorCode::unsupported, line.substr(kCannot.size()));
   return line;
 }
 

@@ -24,8 +24,8 @@ using namespace fairway::predict;
 constexpr std::size_t kMaxInput = 16U << 20U;  // bytes of a file of rows
 
 constexpr std::string_view kExamples = R"(
-Flows are FROM:TO, or FROM:NIC:TO for a loop through one NIC; several share what they meet. Ends: gpu3, nic0 or a NIC's
-name, nic0/leg1, numa1, remote (the NIC that suits best).
+Flows are FROM:TO, or FROM:NIC:TO for a loop through one NIC; several share what they meet.
+Ends: gpu3, nic0 or a NIC's name, nic0/leg1, numa1, remote (the NIC that suits best).
 
 Examples:
   fairway predict                                     GPUs with NICs, each pair alone

@@ -168,6 +168,15 @@ void Tool::remark(std::string_view message) const {
   write_all(STDERR_FILENO, fmt::format("{}: {}\n", running(), one_line(std::string(message))));
 }
 
+Status can_write(const std::string& path) {
+  if (path.empty() || path == "-") return {};
+  if (::access(path.c_str(), W_OK) == 0) return {};
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (errno == ENOENT && ::access(folder.c_str(), W_OK) == 0) return {};
+  return {ErrorCode::system_error, fmt::format("cannot write {}: {}", path, std::strerror(errno))};
+}
+
 Status write_file(const std::string& path, std::string_view bytes) {
   const bool is_stdout = path == "-";
   const int descriptor =

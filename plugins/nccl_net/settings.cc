@@ -2,7 +2,7 @@
 
 #include <charconv>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <string_view>
 
 namespace fairway::nccl {
@@ -64,7 +64,9 @@ void read_key(Reader& reader, EngineOptions& engine) {
     return reader.fail(
         {ErrorCode::invalid_argument, "both FAIRWAY_JOB_KEY and FAIRWAY_JOB_KEY_FILE are set: keep one"});
   std::ifstream stream(file, std::ios::binary);
-  engine.job_key.assign(std::istreambuf_iterator<char>(stream), {});
+  std::ostringstream key;
+  key << stream.rdbuf();
+  engine.job_key = key.str();
   while (!engine.job_key.empty() && engine.job_key.back() == '\n') engine.job_key.pop_back();
   if (engine.job_key.empty())
     reader.fail(refuse("FAIRWAY_JOB_KEY_FILE", file, "the path of a readable file with the key in it"));

@@ -25,8 +25,9 @@ struct PropertiesV8 {
   int device_version;
 };
 
-// Both v9 and v10.
-struct PropertiesV9 {
+// From v9 on, up to what later versions added behind it.
+template <int MostParts>
+struct PropertiesWithParts {
   char* name;
   char* pci_path;
   std::uint64_t guid;
@@ -40,32 +41,17 @@ struct PropertiesV9 {
   int most_receives;
   int device_type;
   int device_version;
-  VirtualDevice<4> parts;
+  VirtualDevice<MostParts> parts;
   std::size_t most_p2p_bytes;
   std::size_t most_collective_bytes;
 };
+using PropertiesV9 = PropertiesWithParts<4>;  // and v10
 
-struct PropertiesV11 : PropertiesV9 {
+struct PropertiesV11 : PropertiesWithParts<4> {
   int most_requests_in_one;
 };
 
-struct PropertiesV12 {
-  char* name;
-  char* pci_path;
-  std::uint64_t guid;
-  int pointers;
-  int registration_is_global;
-  int force_flush;
-  int speed;
-  int port;
-  float latency;
-  int most_connections;
-  int most_receives;
-  int device_type;
-  int device_version;
-  VirtualDevice<8> parts;
-  std::size_t most_p2p_bytes;
-  std::size_t most_collective_bytes;
+struct PropertiesV12 : PropertiesWithParts<8> {
   int most_requests_in_one;
   std::int16_t rail;
   std::int16_t plane;
@@ -83,61 +69,15 @@ using Close = Code (*)(void* object);
 using DeviceMemory = Code (*)(void* connection, void* memory, void** on_device);
 using Consumed = Code (*)(void* receiver, int count, void* request);
 
-struct TableV8 {
+// What all versions have, in this order; later ones added behind it. What they changed are the parameters.
+template <class Properties, class Init, class Listen, class Connect, class Send, class Receive>
+struct Table {
   const char* name;
-  Code (*init)(Logger logger);
+  Init init;
   Code (*devices)(int* count);
-  Code (*properties)(int device, PropertiesV8* properties);
-  Code (*listen)(int device, void* handle, void** listener);
-  Code (*connect)(int device, void* handle, void** sender, DeviceHandle** on_device);
-  Accept accept;
-  Register register_memory;
-  RegisterDmaBuf register_dmabuf;
-  Deregister deregister;
-  Code (*send)(void* sender, void* data, int size, int tag, void* memory, void** request);
-  Code (*receive)(void* receiver, int count, void** data, int* sizes, int* tags, void** memory, void** request);
-  Flush flush;
-  Test test;
-  Close close_sender, close_receiver, close_listener;
-  DeviceMemory device_memory;
-  Consumed consumed;
-};
-
-// Sizes are 64 bits wide, NICs fuse.
-struct TableV9 {
-  const char* name;
-  Code (*init)(Logger logger);
-  Code (*devices)(int* count);
-  Code (*properties)(int device, PropertiesV9* properties);
-  Code (*listen)(int device, void* handle, void** listener);
-  Code (*connect)(int device, void* handle, void** sender, DeviceHandle** on_device);
-  Accept accept;
-  Register register_memory;
-  RegisterDmaBuf register_dmabuf;
-  Deregister deregister;
-  Code (*send)(void* sender, void* data, std::size_t size, int tag, void* memory, void** request);
-  Code (*receive)(void* receiver, int count, void** data, std::size_t* sizes, int* tags, void** memory, void** request);
-  Flush flush;
-  Test test;
-  Close close_sender, close_receiver, close_listener;
-  DeviceMemory device_memory;
-  Consumed consumed;
-  Code (*make_virtual)(int* device, VirtualDevice<4>* parts);
-};
-
-using Send = Code (*)(void* sender, void* data, std::size_t size, int tag, void* memory, void* profiled,
-                      void** request);
-using Receive = Code (*)(void* receiver, int count, void** data, std::size_t* sizes, int* tags, void** memory,
-                         void** profiled, void** request);
-
-// A profiler, and a configuration for each connection.
-struct TableV10 {
-  const char* name;
-  Code (*init)(Logger logger, Profiler profiler);
-  Code (*devices)(int* count);
-  Code (*properties)(int device, PropertiesV9* properties);
-  Code (*listen)(int device, void* handle, void** listener);
-  Code (*connect)(int device, Config* config, void* handle, void** sender, DeviceHandle** on_device);
+  Code (*properties)(int device, Properties* properties);
+  Listen listen;
+  Connect connect;
   Accept accept;
   Register register_memory;
   RegisterDmaBuf register_dmabuf;
@@ -149,34 +89,53 @@ struct TableV10 {
   Close close_sender, close_receiver, close_listener;
   DeviceMemory device_memory;
   Consumed consumed;
-  Code (*make_virtual)(int* device, VirtualDevice<4>* parts);
+};
+
+using Init = Code (*)(Logger logger);
+using Listen = Code (*)(int device, void* handle, void** listener);
+using Connect = Code (*)(int device, void* handle, void** sender, DeviceHandle** on_device);
+template <class Size>
+using Send = Code (*)(void* sender, void* data, Size size, int tag, void* memory, void** request);
+template <class Size>
+using Receive = Code (*)(void* receiver, int count, void** data, Size* sizes, int* tags, void** memory, void** request);
+template <int MostParts>
+using MakeVirtual = Code (*)(int* device, VirtualDevice<MostParts>* parts);
+
+using TableV8 = Table<PropertiesV8, Init, Listen, Connect, Send<int>, Receive<int>>;
+
+// Sizes are 64 bits wide, NICs fuse.
+struct TableV9 : Table<PropertiesV9, Init, Listen, Connect, Send<std::size_t>, Receive<std::size_t>> {
+  MakeVirtual<4> make_virtual;
+};
+
+// A profiler, and a configuration for each connection.
+using ProfiledInit = Code (*)(Logger logger, Profiler profiler);
+using ConfiguredConnect = Code (*)(int device, Config* config, void* handle, void** sender, DeviceHandle** on_device);
+using ProfiledSend = Code (*)(void* sender, void* data, std::size_t size, int tag, void* memory, void* profiled,
+                              void** request);
+using ProfiledReceive = Code (*)(void* receiver, int count, void** data, std::size_t* sizes, int* tags, void** memory,
+                                 void** profiled, void** request);
+struct TableV10 : Table<PropertiesV9, ProfiledInit, Listen, ConfiguredConnect, ProfiledSend, ProfiledReceive> {
+  MakeVirtual<4> make_virtual;
 };
 
 // One context for each communicator, and an end.
+using ContextInit = Code (*)(void** context, std::uint64_t communicator, Config* config, Logger logger,
+                             Profiler profiler);
+using ContextListen = Code (*)(void* context, int device, void* handle, void** listener);
+using ContextConnect = Code (*)(void* context, int device, void* handle, void** sender, DeviceHandle** on_device);
 template <class Properties, int MostParts>
-struct TableWithContext {
-  const char* name;
-  Code (*init)(void** context, std::uint64_t communicator, Config* config, Logger logger, Profiler profiler);
-  Code (*devices)(int* count);
-  Code (*properties)(int device, Properties* properties);
-  Code (*listen)(void* context, int device, void* handle, void** listener);
-  Code (*connect)(void* context, int device, void* handle, void** sender, DeviceHandle** on_device);
-  Accept accept;
-  Register register_memory;
-  RegisterDmaBuf register_dmabuf;
-  Deregister deregister;
-  Send send;
-  Receive receive;
-  Flush flush;
-  Test test;
-  Close close_sender, close_receiver, close_listener;
-  DeviceMemory device_memory;
-  Consumed consumed;
-  Code (*make_virtual)(int* device, VirtualDevice<MostParts>* parts);
+struct TableWithContext : Table<Properties, ContextInit, ContextListen, ContextConnect, ProfiledSend, ProfiledReceive> {
+  MakeVirtual<MostParts> make_virtual;
   Code (*finalize)(void* context);
   Code (*set_attributes)(void* context, void* attributes);  // null: not wanted
 };
 using TableV11 = TableWithContext<PropertiesV11, 4>;
 using TableV12 = TableWithContext<PropertiesV12, 8>;
+
+// A base's members stand before those of what adds to it, without a gap.
+static_assert(sizeof(TableV8) == 19 * sizeof(void*) && sizeof(TableV10) == 20 * sizeof(void*));
+static_assert(sizeof(TableV9) == 20 * sizeof(void*) && sizeof(TableV12) == 22 * sizeof(void*));
+static_assert(sizeof(PropertiesV9) == 104 && sizeof(PropertiesV11) == 112 && sizeof(PropertiesV12) == 128);
 
 }  // namespace fairway::nccl::abi

@@ -111,8 +111,8 @@ void Connection::on_hello(std::span<const std::byte> bytes) {
   if (theirs->keyed != wire_.key.set())
     return fail({ErrorCode::authentication_failed,
                  wire_.key.set()
-                     ? "this engine has a job key and the peer has none: give both the same Options::job_key"
-                     : "the peer has a job key and this engine has none: give both the same Options::job_key"});
+                     ? "this engine has a job key and the peer has none: give both the same EngineOptions::job_key"
+                     : "the peer has a job key and this engine has none: give both the same EngineOptions::job_key"});
   phase_ = Phase::proof;
   if (role_ == Role::listener) return;
   const auto proof = derive(kDialerProof);
@@ -129,7 +129,7 @@ void Connection::on_proof(std::span<const std::byte> bytes) {
     verdict[0] = static_cast<std::byte>(ProofVerdict::wrong_proof);
     send_raw(verdict);
     return fail({ErrorCode::authentication_failed,
-                 "the peer could not prove that it knows this job's key: its Options::job_key is another one"});
+                 "the peer could not prove that it knows this job's key: its EngineOptions::job_key is another one"});
   }
   std::copy(ours->begin(), ours->end(), verdict.begin() + 4);
   send_raw(verdict);
@@ -139,11 +139,11 @@ void Connection::on_proof(std::span<const std::byte> bytes) {
 void Connection::on_verdict(std::span<const std::byte> bytes) {
   if (bytes[0] != static_cast<std::byte>(ProofVerdict::accepted))
     return fail({ErrorCode::authentication_failed,
-                 "the peer refused this engine's proof: its Options::job_key is another one"});
+                 "the peer refused this engine's proof: its EngineOptions::job_key is another one"});
   const auto expected = derive(kListenerProof, transcript_->proof);
   if (!expected || !same(*expected, bytes.subspan(4)))
     return fail({ErrorCode::authentication_failed,
-                 "the peer could not prove that it knows this job's key: its Options::job_key is another one"});
+                 "the peer could not prove that it knows this job's key: its EngineOptions::job_key is another one"});
   if (!derive_keys()) return fail({ErrorCode::system_error, "OpenSSL cannot compute HMAC-SHA256"});
 }
 

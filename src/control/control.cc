@@ -15,25 +15,27 @@ constexpr Time kOpenBound = 30 * kSecond;  // listening on a host name asks the 
 Status check(const Options& options, Runtime& runtime) {
   const auto wrong = [](std::string text) { return Status(ErrorCode::invalid_argument, std::move(text)); };
   if (options.peer_timeout < kMinTimeout || options.peer_timeout > kMaxTimeout)
-    return wrong(fmt::format("Options::peer_timeout must be between {} ms and 1 hour", kMinTimeout / kMillisecond));
+    return wrong(
+        fmt::format("EngineOptions::peer_timeout must be between {} ms and 1 hour", kMinTimeout / kMillisecond));
   if (options.max_peers == 0 || options.max_peers > 65536)
-    return wrong("Options::max_peers must be between 1 and 65536");
+    return wrong("EngineOptions::max_peers must be between 1 and 65536");
   if (options.max_queued_bytes < 2 * (kMaxMessage + kMessageOverhead))
     return wrong(fmt::format("Options::max_queued_bytes must be at least {}", 2 * (kMaxMessage + kMessageOverhead)));
-  if (options.name.size() > kMaxName) return wrong(fmt::format("Options::name must have at most {} bytes", kMaxName));
+  if (options.name.size() > kMaxName)
+    return wrong(fmt::format("EngineOptions::name must have at most {} bytes", kMaxName));
   if (options.advertise.size() > kMaxName) return wrong("Options::advertise is too long for an address");
   if (Status status = check_directory(options.directory); !status) return status;
   const bool wildcard = options.listen.starts_with("0.0.0.0:") || options.listen.starts_with("[::]:");
   if (!options.directory.empty() && wildcard && options.advertise.empty())
     return wrong(
         "an engine that listens on every interface and is published in a directory must say by which address it "
-        "is reached: set Options::advertise");
+        "is reached: listen there (EngineOptions::listen)");
   const auto local = runtime.network.is_loopback(options.listen);
-  if (!local) return local.status().with_context("Options::listen");
+  if (!local) return local.status().with_context("EngineOptions::listen");
   if (!local.value() && options.job_key.empty())
     return wrong(
         fmt::format("listening on {} lets other hosts connect, so a key must be set: give every engine of the job "
-                    "the same Options::job_key (16 random bytes or more), or listen on 127.0.0.1",
+                    "the same EngineOptions::job_key (16 random bytes or more), or listen on 127.0.0.1",
                     options.listen));
   return {};
 }

@@ -204,9 +204,9 @@ void Dialer::on_identity(Dial& dial, const Identity& peer, Time now) {
   }
   if (Session* session = sessions_.find_life(peer)) return finish(dial, session->id());
   if (sessions_.full())
-    return finish(dial,
-                  Status(ErrorCode::resource_exhausted,
-                         fmt::format("{} peers are connected, which is Options::max_peers", self_.options.max_peers)));
+    return finish(dial, Status(ErrorCode::resource_exhausted,
+                               fmt::format("{} peers are connected, which is EngineOptions::max_peers",
+                                           self_.options.max_peers)));
   if (self_.is_self(peer)) return finish(dial, sessions_.open_self(now).id());
   sessions_.replaced(peer, reachable_address(peer.address, dial.connection->peer_address()), now);
   dial.peer = peer;

@@ -35,7 +35,7 @@ Status check_directory(const std::string& directory) {
   if (directory.empty() || directory == "serve" || directory.rfind(':') != std::string::npos) return {};
   return {
       ErrorCode::invalid_argument,
-      "Options::directory is \"" + directory +
+      "EngineOptions::directory is \"" + directory +
           "\"; it may be empty, \"serve\", \"host:port\" of the engine that serves, or \"redis://host:port[/prefix]\""};
 }
 

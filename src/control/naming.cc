@@ -44,7 +44,11 @@ void Naming::resolve(const std::string& name, std::uint64_t token, Time deadline
   const auto refuse = [&](ErrorCode code, std::string text) {
     self_.observer.resolve_done(token, Status(code, std::move(text)));
   };
-  if (!directory_) return refuse(ErrorCode::invalid_argument, "no directory is set: give Options::directory");
+  if (!directory_)
+    return refuse(ErrorCode::invalid_argument,
+                  fmt::format("\"{}\" is a name, as an address is host:port, and no directory is set to look it up in: "
+                              "give EngineOptions::directory",
+                              name));
   if (name.empty() || name.size() > kMaxName)
     return refuse(ErrorCode::invalid_argument, fmt::format("a name has 1 to {} bytes", kMaxName));
   if (asking_.size() >= kMostAsking) return refuse(ErrorCode::queue_full, "too many names are being asked for");

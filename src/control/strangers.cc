@@ -130,9 +130,9 @@ void Strangers::decide_connect(std::unique_ptr<Connection> connection, const Ide
   if (dialer_.crosses(peer))
     return refuse(std::move(connection), Reason::crossed, "both sides connect; this engine's connection stays", now);
   if (sessions_.full())
-    return refuse(std::move(connection), Reason::full,
-                  fmt::format("this engine has {} peers, which is its Options::max_peers", self_.options.max_peers),
-                  now);
+    return refuse(
+        std::move(connection), Reason::full,
+        fmt::format("this engine has {} peers, which is its EngineOptions::max_peers", self_.options.max_peers), now);
   sessions_.replaced(peer, reachable_address(peer.address, connection->peer_address()), now);
   connection->put(Accept{peer.session, 0, self_.next_stamp()});
   connection->flush();

@@ -5,62 +5,45 @@
 
 namespace fairway::engine {
 
-std::uint32_t EventNames::take(std::uint32_t credits) {
-  if (free_.empty()) {
-    if (generations_.size() >= std::min(credits, EventName::kSlots)) return kNoEvent;
-    free_.push_back(static_cast<std::uint32_t>(generations_.size()));
-    generations_.push_back(0);
-  }
-  const std::uint32_t slot = free_.back();
-  free_.pop_back();
-  return EventName::make(slot, ++generations_[slot]);
+std::optional<Notification> ArmedEvents::take(std::uint32_t number) {
+  const auto found = std::find(numbers_.begin(), numbers_.end(), number);
+  if (found == numbers_.end()) return std::nullopt;
+  const auto at = static_cast<std::size_t>(found - numbers_.begin());
+  std::optional<Notification> taken(std::move(waiting_[at]));
+  numbers_[at] = numbers_.back();
+  waiting_[at] = waiting_.back();
+  numbers_.pop_back();
+  waiting_.pop_back();
+  return taken;
 }
 
-void EventNames::free(std::uint32_t name) {
-  free_.push_back(EventName::slot(name));
+void ArmedEvents::keep(Early early) {
+  if (std::find(early_.begin(), early_.end(), early) == early_.end()) early_.push_back(early);
 }
 
-ArmedEvents::Slot& ArmedEvents::at(std::uint32_t name) {
-  const std::uint32_t slot = EventName::slot(name);
-  if (slot >= slots_.size()) slots_.resize(slot + 1);
-  return slots_[slot];
+ArmedEvents::Heard ArmedEvents::hear(std::uint32_t number, Notification& notification) {
+  bool set_off = false;
+  const bool sign = std::erase_if(early_, [&](const Early& early) {
+                      set_off |= early.number == number && early.set_off;
+                      return early.number == number;
+                    }) != 0;
+  if (set_off) return Heard::deliver;
+  if (sign) return Heard::given_up;
+  numbers_.push_back(number);
+  waiting_.push_back(std::move(notification));
+  return Heard::waits;
 }
 
-bool ArmedEvents::hear(std::uint32_t name, Notification&& notification, std::optional<Notification>& deliver) {
-  Slot& slot = at(name);
-  if (slot.generation == EventName::generation(name) && slot.state == State::set_off) {
-    slot.state = State::idle;
-    deliver = std::move(notification);
-    return true;
-  }
-  if (!is_newer(name, slot) || slot.state == State::armed) return false;
-  slot.generation = EventName::generation(name);
-  slot.state = State::armed;
-  slot.notification = std::move(notification);
-  ++waiting_;
-  return true;
-}
-
-std::optional<Notification> ArmedEvents::set_off(std::uint32_t name) {
-  Slot& slot = at(name);
-  if (slot.generation == EventName::generation(name) && slot.state == State::armed) {
-    slot.state = State::idle;
-    --waiting_;
-    return std::move(slot.notification);
-  }
-  if (is_newer(name, slot) && slot.state != State::armed) {  // its record is on the way
-    slot.generation = EventName::generation(name);
-    slot.state = State::set_off;
-  }
+std::optional<Notification> ArmedEvents::set_off(std::uint32_t number, bool taken) {
+  if (taken) return take(number);
+  keep({number, true});
   return std::nullopt;
 }
 
-bool ArmedEvents::give_up(std::uint32_t name) {
-  Slot& slot = at(name);
-  if (slot.generation != EventName::generation(name) || slot.state != State::armed) return false;
-  slot.state = State::idle;
-  --waiting_;
-  return true;
+bool ArmedEvents::give_up(std::uint32_t number, bool taken) {
+  if (taken) return take(number).has_value();
+  keep({number, false});
+  return false;
 }
 
 }  // namespace fairway::engine

@@ -199,7 +199,7 @@ class Peer {
   void continue_requests();
 
   // peer_serve.cc
-  void serve(RecordType type, std::span<const std::byte> body);
+  void serve(std::uint32_t sequence, RecordType type, std::span<const std::byte> body);
   void send_record(std::uint32_t record, const ByteWriter& writer, std::uint32_t owner = kNoSlot);
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
@@ -216,16 +216,13 @@ class Peer {
   bool arm(std::uint32_t slot, std::uint8_t link);
   void record_arrived(std::uint32_t slot, std::uint32_t record);
   void set_off(std::uint32_t slot);
-  void leave_event(Transfer& t);
-  void give_up(std::uint32_t event);
-  void left_behind(RecordType type, std::uint32_t event);
+  void give_up(Transfer& t);
   bool read_notification(ByteReader& reader, Notification& notification);
   void deliver(Notification&& notification);
   void on_event(std::span<const std::byte> body);
-  bool is_event(std::uint32_t name);
-  void on_event_armed(std::span<const std::byte> body);
-  void on_event_set_off(std::uint32_t name);
-  void on_event_given_up(std::uint32_t name);
+  void on_event_armed(std::uint32_t number, std::span<const std::byte> body);
+  void on_event_sign(std::uint32_t number, bool set_off);
+  void event_given_up();
   void on_count(std::uint32_t immediate);
   void send_credit();
 
@@ -293,7 +290,6 @@ class Peer {
   std::uint32_t notifications_delivered_ = 0, notifications_polled_ = 0;
   std::uint32_t events_given_up_ = 0;  // by the peer: they used a credit too
   std::uint32_t credits_returned_ = 0;
-  EventNames event_names_;
   ArmedEvents armed_;
 
   Fifo sends_;     // not yet announced, in submission order

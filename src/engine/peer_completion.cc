@@ -78,12 +78,10 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   if (use == SliceUse::record) {
     const std::uint32_t record = entry.owner;
     if (ok && !down_) {
-      const std::uint32_t owner = worker_.records()[record].owner, left = worker_.records()[record].event;
-      const RecordType type = worker_.records()[record].type();
-      if (type == RecordType::reply) --replies_out_;
+      const std::uint32_t owner = worker_.records()[record].owner;
+      if (worker_.records()[record].type() == RecordType::reply) --replies_out_;
       worker_.slices().release(token);
       records_.arrived(record);
-      if (left != kNoEvent) left_behind(type, left);
       if (owner != kNoSlot) record_arrived(owner, record);
       return;
     }
@@ -188,7 +186,7 @@ void Peer::notify(std::uint32_t slot) {
       if (t.immediate_sent) return finish(slot, {});
       [[fallthrough]];
     case NotifyKind::event: {
-      if (t.event != kNoEvent) return set_off(slot);
+      if (t.armed) return set_off(slot);
       const std::uint32_t record = worker_.records().acquire();
       const bool event = notify.kind == NotifyKind::event;
       ByteWriter writer = compose(worker_.records()[record], event ? RecordType::event : RecordType::counter);
@@ -230,7 +228,7 @@ bool Peer::signals_a_device(std::uint32_t slot) {
 void Peer::stop(std::uint32_t slot, const Status& why) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::draining || t.phase == Phase::done) return;
-  if (t.notify_record != kNoSlot || (t.phase == Phase::notifying && t.event != kNoEvent)) return;  // as good as done
+  if (t.notify_record != kNoSlot || (t.phase == Phase::notifying && t.armed)) return;  // as good as done
   fail(slot, why.with_peer(text()));
 }
 
@@ -251,7 +249,7 @@ void Peer::fail(std::uint32_t slot, const Status& status) {
     if (t.queued) remove(receives_, slot);
   }
   if (t.phase == Phase::waiting) worker_.no_longer_waits(slot);
-  t.in_doubt |= t.phase == Phase::notifying && t.event != kNoEvent;
+  t.in_doubt |= t.phase == Phase::notifying && t.armed;
   t.phase = Phase::draining;
   t.status = status;
   std::erase(wants_request_, slot);
@@ -296,7 +294,7 @@ void Peer::finish(std::uint32_t slot, const Status& status) {
   Transfer& t = transfer(slot);
   retire(slot);
   t.phase = Phase::done;
-  if (t.credit_taken && t.notify_record == kNoSlot && t.event == kNoEvent) --events_sent_;  // it was never sent
+  if (t.credit_taken && t.notify_record == kNoSlot && !t.armed) --events_sent_;  // it was never sent
   close_window(t);
   const bool ok = status.is_ok();
   const std::uint64_t bytes = t.request.operation == Operation::receive ? t.rendezvous.length : t.bytes_done;
@@ -309,7 +307,7 @@ void Peer::finish(std::uint32_t slot, const Status& status) {
   }
   t.completion.id = worker_.services().transfers.id(slot);
   t.completion.status = status;
-  leave_event(t);
+  if (!ok) give_up(t);
   t.completion.bytes = bytes;
   t.completion.user_data = t.request.options.user_data;
   worker_.ended(t);

@@ -19,15 +19,15 @@ constexpr std::uint64_t kMostThatRides = 16 * 1024;
 bool Peer::arm(std::uint32_t slot, std::uint8_t link) {
   constexpr auto kDevice = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
   Transfer& t = transfer(slot);
-  if (t.event != kNoEvent || t.total > kMostThatRides || t.request.options.start_after != nullptr) return false;
+  if (t.armed || t.total > kMostThatRides || t.request.options.start_after != nullptr) return false;
   if ((memories(t.request).kinds & kDevice) != 0) return false;  // its copies go side by side, and order would end that
-  t.event = event_names_.take(event_credits_);
-  if (t.event == kNoEvent) return false;
   t.arming = worker_.records().acquire();
   Record& record = worker_.records()[t.arming];
   ByteWriter writer = compose(record, RecordType::event_armed);
-  writer.put(t.event).put(t.request.options.notify.immediate).put_bytes(std::span(t.message.data(), t.message_bytes));
+  writer.put(t.request.options.notify.immediate).put_bytes(std::span(t.message.data(), t.message_bytes));
   send_record(t.arming, writer, slot);
+  t.armed = true;
+  t.event = record.sequence;
   const Link& by = links_[link];
   if (records_.next() == t.arming && views_[link].room > 0 && worker_.slices().room() > 0 &&
       by.has(transport::Op::message) && by.capabilities->max_message_bytes >= record.size)
@@ -53,26 +53,14 @@ void Peer::set_off(std::uint32_t slot) {
   send_record(t.notify_record, writer, slot);
 }
 
-// The transfer ends. Its event has ended too, or the peer is told to wait for it no more.
-void Peer::leave_event(Transfer& t) {
-  if (t.event == kNoEvent || down_) return;
-  if (t.completion.status) return event_names_.free(t.event);
-  if (t.arming == kNoSlot) return give_up(t.event);
-  worker_.records()[t.arming].owner = kNoSlot;
-  worker_.records()[t.arming].event = t.event;  // after its arrival: records overtake each other
-}
-
-void Peer::give_up(std::uint32_t event) {
+// The transfer has failed: the peer waits for its event no more, should it still do so.
+void Peer::give_up(Transfer& t) {
+  if (!t.armed || down_) return;
+  if (t.arming != kNoSlot) worker_.records()[t.arming].owner = kNoSlot;
   const std::uint32_t record = worker_.records().acquire();
   ByteWriter writer = compose(worker_.records()[record], RecordType::event_given_up);
-  writer.put(event);
-  worker_.records()[record].event = event;
+  writer.put(t.event);
   send_record(record, writer);
-}
-
-void Peer::left_behind(RecordType type, std::uint32_t event) {
-  if (type == RecordType::event_given_up) return event_names_.free(event);
-  give_up(event);
 }
 
 // ---- the target ----
@@ -106,29 +94,30 @@ void Peer::on_event(std::span<const std::byte> body) {
   if (read_notification(reader, notification)) deliver(std::move(notification));
 }
 
-bool Peer::is_event(std::uint32_t name) {
-  if (EventName::slot(name) < granted_credits_ && (name & EventName::kBit) == 0) return true;
-  violation("an event of no credit");
-  return false;
-}
-
-void Peer::on_event_armed(std::span<const std::byte> body) {
+void Peer::on_event_armed(std::uint32_t number, std::span<const std::byte> body) {
   ByteReader reader(body);
-  const auto name = reader.get<std::uint32_t>();
   Notification notification;
-  std::optional<Notification> now;
-  if (!is_event(name) || !read_notification(reader, notification)) return;
-  if (!armed_.hear(name, std::move(notification), now)) return violation("an event that was armed before");
-  if (now) deliver(std::move(*now));
+  if (!read_notification(reader, notification)) return;
+  switch (armed_.hear(number, notification)) {
+    case ArmedEvents::Heard::waits: return;
+    case ArmedEvents::Heard::deliver: return deliver(std::move(notification));
+    case ArmedEvents::Heard::given_up: return event_given_up();
+  }
 }
 
-void Peer::on_event_set_off(std::uint32_t name) {
-  if (!is_event(name)) return;
-  if (auto now = armed_.set_off(name)) deliver(std::move(*now));
+void Peer::on_event_sign(std::uint32_t number, bool set_off) {
+  const RecordStream::Past record = records_.past(number);
+  if (record == RecordStream::Past::beyond || armed_.early() >= 2 * std::size_t{granted_credits_})
+    return violation("a sign of an event that cannot have been sent");
+  const bool taken = record == RecordStream::Past::taken;
+  if (!set_off) {
+    if (armed_.give_up(number, taken)) event_given_up();
+  } else if (auto now = armed_.set_off(number, taken)) {
+    deliver(std::move(*now));
+  }
 }
 
-void Peer::on_event_given_up(std::uint32_t name) {
-  if (!is_event(name) || !armed_.give_up(name)) return;
+void Peer::event_given_up() {
   ++events_given_up_;
   notifications_consumed(notifications_polled_);
 }
@@ -144,7 +133,7 @@ void Peer::notifications_consumed(std::uint32_t polled) {
 
 void Peer::on_immediate(std::uint32_t immediate) {
   if (down_) return;
-  if ((immediate & EventName::kBit) != 0) return on_event_set_off(immediate & ~EventName::kBit);
+  if ((immediate & kEventBit) != 0) return on_event_sign(records_.nearest(immediate & ~kEventBit), true);
   on_count(immediate);
 }
 

@@ -44,11 +44,11 @@ void Peer::on_record(std::uint8_t link, std::span<const std::byte> bytes) {
     case RecordStream::Verdict::violation: return violation("a record beyond the window");
     case RecordStream::Verdict::take: break;
   }
-  serve(static_cast<RecordType>(type), body);
+  serve(sequence, static_cast<RecordType>(type), body);
   worker_.again();
 }
 
-void Peer::serve(RecordType type, std::span<const std::byte> body) {
+void Peer::serve(std::uint32_t sequence, RecordType type, std::span<const std::byte> body) {
   ByteReader reader(body);
   switch (type) {
     case RecordType::event: return on_event(body);
@@ -77,12 +77,11 @@ void Peer::serve(RecordType type, std::span<const std::byte> body) {
     case RecordType::sum: return serve_sum(body);
     case RecordType::flush: return serve_flush(body);
     case RecordType::reply: return on_reply(body);
-    case RecordType::event_armed: return on_event_armed(body);
+    case RecordType::event_armed: return on_event_armed(sequence, body);
     case RecordType::event_set_off:
     case RecordType::event_given_up: {
-      const auto name = reader.get<std::uint32_t>();
-      if (!reader.done()) return violation("a malformed event");
-      return type == RecordType::event_set_off ? on_event_set_off(name) : on_event_given_up(name);
+      const auto number = reader.get<std::uint32_t>();
+      return reader.done() ? on_event_sign(number, type == RecordType::event_set_off) : violation("a malformed event");
     }
     case RecordType::echo:
     case RecordType::echo_reply: return;

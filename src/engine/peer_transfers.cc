@@ -295,7 +295,7 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   }
   const bool rides = notification_rides(slot, piece);
   if (rides) slice.op = transport::Op::write_immediate;
-  if (rides) slice.immediate = t.event == kNoEvent ? t.request.options.notify.immediate : t.event | EventName::kBit;
+  if (rides) slice.immediate = t.armed ? t.event | kEventBit : t.request.options.notify.immediate;
   t.immediate_sent = rides;
   slice.link = link.id;
   slice.token = token;
@@ -323,7 +323,7 @@ bool Peer::notification_rides(std::uint32_t slot, const Piece& piece) {
       link.capabilities->completion != transport::Meaning::visible)
     return false;
   const Notify& notify = t.request.options.notify;
-  return notify.kind == NotifyKind::counter ? (notify.immediate & EventName::kBit) == 0
+  return notify.kind == NotifyKind::counter ? (notify.immediate & kEventBit) == 0
                                             : notify.kind == NotifyKind::event && arm(slot, piece.link);
 }
 

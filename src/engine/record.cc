@@ -65,4 +65,15 @@ RecordStream::Verdict RecordStream::accept(std::uint32_t sequence) {
   return Verdict::take;
 }
 
+RecordStream::Past RecordStream::past(std::uint32_t sequence) const {
+  const auto ahead = static_cast<std::int32_t>(sequence - expected_);
+  if (ahead < 0) return Past::taken;
+  if (static_cast<std::uint32_t>(ahead) >= kReorderWindow) return Past::beyond;
+  return received_[sequence % received_.size()] ? Past::taken : Past::to_come;
+}
+
+std::uint32_t RecordStream::nearest(std::uint32_t low) const {
+  return expected_ + static_cast<std::uint32_t>(static_cast<std::int32_t>((low - expected_) << 1) / 2);
+}
+
 }  // namespace fairway::engine

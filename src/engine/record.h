@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/bytes.h"
-#include "engine/armed_events.h"
 #include "engine/transfer.h"
 #include "transport/device.h"
 
@@ -51,8 +50,7 @@ enum class RecordType : std::uint8_t {
 struct Record {
   std::uint32_t sequence = 0;
   std::uint32_t size = 0;
-  std::uint32_t owner = kNoSlot;   // transfer whose notification it is; advances once the record has arrived
-  std::uint32_t event = kNoEvent;  // that its transfer has left behind
+  std::uint32_t owner = kNoSlot;  // transfer whose notification it is; advances once the record has arrived
   std::uint32_t next = kNoSlot;
   std::array<std::byte, kRecordBytes> bytes;
   [[nodiscard]] RecordType type() const { return static_cast<RecordType>(bytes[kRecordHeader - 1]); }
@@ -72,7 +70,6 @@ class RecordPool {
   }
   void release(std::uint32_t index) {
     records_[index]->owner = kNoSlot;
-    records_[index]->event = kNoEvent;
     free_.push_back(index);
   }
   Record& operator[](std::uint32_t index) { return *records_[index]; }
@@ -103,6 +100,11 @@ class RecordStream {
   // Receiving. What to do with a record of that number: take it, drop a duplicate, or refuse a peer that lies.
   enum class Verdict : std::uint8_t { take, duplicate, violation };
   Verdict accept(std::uint32_t sequence);
+  // What became of a record of that number. beyond: no honest peer has sent it yet.
+  enum class Past : std::uint8_t { taken, to_come, beyond };
+  [[nodiscard]] Past past(std::uint32_t sequence) const;
+  // The number nearest to the present ones with these lower 31 bits.
+  [[nodiscard]] std::uint32_t nearest(std::uint32_t low) const;
 
  private:
   struct Fifo {

@@ -32,9 +32,8 @@ void Transfer::begin(const Request& given, Time now) {
   bytes_done = bytes_posted = links_used = 0;
   status = {};
   rendezvous = {};
-  event = kNoEvent;
   notify_record = arming = next = first_dependent = next_dependent = previous_active = next_active = kNoSlot;
-  queued = needs_flush = in_doubt = false;
+  queued = needs_flush = in_doubt = armed = false;
   ticket.reset();
   completion = {};
 }

@@ -11,7 +11,6 @@
 
 #include "core/slot_pool.h"
 #include "core/time.h"
-#include "engine/armed_events.h"
 #include "engine/expectation.h"
 #include "engine/route.h"
 #include "engine/stripe.h"
@@ -87,8 +86,9 @@ struct Transfer {
   Status status;
   Rendezvous rendezvous;
   std::uint32_t notify_record = kNoSlot;    // the notification's, once it was handed to the stream
-  std::uint32_t event = kNoEvent;           // armed at the peer, or about to be
-  std::uint32_t arming = kNoSlot;           // its record, until it has arrived
+  bool armed = false;                       // its event waits at the peer, or is on the way to it
+  std::uint32_t event = 0;                  // the number of the record that armed it
+  std::uint32_t arming = kNoSlot;           // that record, until it has arrived
   std::uint32_t next = kNoSlot;             // in the queue it is in
   bool queued = false;                      // it is in one
   bool needs_flush = false;                 // a link it used does not make bytes visible by itself

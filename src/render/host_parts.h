@@ -25,7 +25,7 @@ void draw_band(const Box& box, const Area& band, bool is_root, const std::string
 void draw_drop(const Box& below, Point from, double bottom, Scene& scene);
 // The link from a trunk sideways to a device or switch, with its rate.
 void draw_stub(const Box& box, Point from, Point to, Scene& scene);
-// A NIC with its ports on the right, and its stub from the trunk.
+// A NIC with its ports on the right, and the short line that joins it to the trunk.
 void draw_nic(const Box& nic, const Area& area, double trunk, const std::string& prefix, Scene& scene);
 // A GPU; its rate stands beside the last bit of its line, which comes down from `from`.
 void draw_gpu(const Box& gpu, const Area& area, Point from, const std::string& prefix, Scene& scene);

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "fairway/status.h"
 
@@ -11,6 +13,10 @@ struct fi_fabric_attr;
 struct fid_fabric;
 
 namespace fairway::sys {
+
+// Providers of NICs that Fairway has no transport of its own for: what the transport `fabric` uses without being told
+// to.
+inline constexpr std::array<std::string_view, 5> kNicProviders{"efa", "cxi", "psm3", "psm2", "opx"};
 
 // libfabric's few real functions, found at run time; the rest of it is called through the objects that these give. So
 // one program serves machines with and without it, and a newer one than it was built with. Immutable once opened.

@@ -35,8 +35,6 @@ constexpr std::array kModes{Bit{FI_MR_LOCAL, "local"},
                             Bit{FI_MR_ENDPOINT, "endpoint"},
                             Bit{FI_MR_HMEM, "hmem"},
                             Bit{FI_MR_RMA_EVENT, "rma_event"}};
-// As src/transport/fabric/choice.h has it: the providers of NICs that nothing else here is for.
-constexpr std::array<std::string_view, 5> kUsual{"efa", "cxi", "psm3", "psm2", "opx"};
 
 template <std::size_t N>
 std::vector<std::string> names(const std::array<Bit, N>& bits, std::uint64_t value) {
@@ -75,7 +73,9 @@ ProviderRow row_of(const fi_info& info) {
   row.key_bytes = info.domain_attr->mr_key_size;
   row.endpoints = info.domain_attr->ep_cnt;
   if (info.nic != nullptr && info.nic->link_attr != nullptr) row.bits_per_second = info.nic->link_attr->speed;
-  row.usual = std::find(kUsual.begin(), kUsual.end(), row.provider) != kUsual.end() && row.endpoint == "RDM";
+  row.usual =
+      std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), row.provider) != sys::kNicProviders.end() &&
+      row.endpoint == "RDM";
   return row;
 }
 
@@ -154,16 +154,15 @@ std::string text(const Providers& providers) {
   for (const ProviderRow& row : providers.rows) {
     out += fmt::format("\n{} {}  {}  {} domain{}{}: {}\n", row.provider, row.version, row.endpoint, row.domains.size(),
                        row.domains.size() == 1 ? "" : "s", rate_text(row.bits_per_second), domains_text(row.domains));
-    out += fmt::format("  does      {}; {}; {} progress\n", fmt::join(row.does, ", "),
+    out += fmt::format("  does      {}\n  order     {}; {} progress\n", fmt::join(row.does, ", "),
                        row.ordered ? "messages in order" : "nothing in order", row.progress);
     out += fmt::format(
         "  memory    {}; keys of {} B\n",
         row.memory_modes.empty() ? std::string("as it is") : fmt::format("{}", fmt::join(row.memory_modes, ", ")),
         row.key_bytes);
-    out +=
-        fmt::format("  sizes     {}, inject {} B, immediate {} B, {} sends and {} receives, {} pieces to {} places\n",
-                    size_text(row.most_bytes), row.inject_bytes, row.immediate_bytes, row.sends, row.receives,
-                    row.pieces, row.places);
+    out += fmt::format("  sizes     {}; inject {} B, immediate {} B; {} pieces to {} places\n",
+                       size_text(row.most_bytes), row.inject_bytes, row.immediate_bytes, row.pieces, row.places);
+    out += fmt::format("  queues    {} sends, {} receives\n", row.sends, row.receives);
     if (row.usual) out += "  used      by the transport fabric, without being told to\n";
   }
   return out;

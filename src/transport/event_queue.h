@@ -10,8 +10,9 @@
 
 namespace fairway::transport {
 
-// The events of a transport that wait to be polled, with the bytes they lend: those of polled events stay where they are
-// until the next poll, whatever is added in between (a fence adds what a peer had sent). Owner: the transport's worker.
+// The events of a transport that wait to be polled, with the bytes they lend: those of polled events stay where they
+// are until the next poll, whatever is added in between (a fence adds what a peer had sent). Owner: the transport's
+// worker.
 class EventQueue {
  public:
   Event& add(EventKind kind) {

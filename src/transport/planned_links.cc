@@ -7,6 +7,7 @@ namespace fairway::transport {
 namespace {
 
 constexpr Time kOpenWithin = 5 * kSecond;
+constexpr Time kFirstPause = 10 * kMillisecond, kLastPause = 200 * kMillisecond;  // between attempts
 using Kind = PlannedHandshake::Kind;
 
 }  // namespace
@@ -38,7 +39,7 @@ void PlannedLinks::exchange(PeerIndex index, std::span<const std::byte> bytes) {
     return fail_peer(index, peer, {ErrorCode::unreachable, "the peer: " + message->reason}, false);
   if (message->kind == Kind::hello) return acceptor && peer.slots.empty() ? plan(index, peer, *message) : out_of_turn();
   if (message->token != peer.token) return;  // of an earlier session, or of none: it decides nothing
-  if (message->kind == Kind::note) return maker_.hear_note(index, message->bytes);
+  if (message->kind == Kind::note) return maker_.hear_note(index, message->bytes) ? void() : out_of_turn();
   if (message->kind == Kind::plan)
     return !acceptor && peer.slots.empty() ? accept_plan(index, peer, *message) : out_of_turn();
   if (message->link >= peer.slots.size()) return out_of_turn();
@@ -72,7 +73,7 @@ void PlannedLinks::accept_plan(PeerIndex index, Peer& peer, const PlannedHandsha
   if (Status status = maker_.check_plan(plan.pairs, plan.bytes); !status)
     return fail_peer(index, peer, std::move(status), true);
   for (const PlannedPair& each : plan.pairs) add_link(index, peer, each.initiator, each.acceptor);
-  for (std::size_t i = 0; i < peer.slots.size() && !peer.failed; ++i) open(links_[peer.slots[i]]);
+  for (const std::uint32_t slot : peer.slots) open(links_[slot]);
 }
 
 void PlannedLinks::add_link(PeerIndex index, Peer& peer, std::uint8_t device, std::uint8_t peer_device) {
@@ -86,6 +87,7 @@ void PlannedLinks::add_link(PeerIndex index, Peer& peer, std::uint8_t device, st
   link.peer = index;
   link.index = static_cast<std::uint16_t>(peer.slots.size());
   link.attempt = link.held_attempt = 0;
+  link.pause = 0;
   link.device = device;
   link.peer_device = peer_device;
   peer.slots.push_back(slot);
@@ -94,7 +96,8 @@ void PlannedLinks::add_link(PeerIndex index, Peer& peer, std::uint8_t device, st
 // ---- one link, whenever it is wanted ----
 
 void PlannedLinks::open(Link& link) {
-  if (link.attempt + 1 >= kMaxPlannedAttempts) return;
+  link.again_at = kNever;
+  if (link.attempt + 1 >= kMaxPlannedAttempts) return;  // after a month of them
   ++link.attempt;
   link.state = State::opening;
   auto end = maker_.make_end(link);
@@ -137,9 +140,9 @@ void PlannedLinks::link_is_up(Link& link) {
   ++link.id.epoch;
   link.state = State::up;
   link.deadline = kNever;
+  link.pause = 0;
   up_.push_back(link.id.slot);
   peers_[link.peer].was_up = true;
-  maker_.link_is_up(link);
   Event& event = events_.add(EventKind::link_up);
   event.link = link.id;
   event.peer = link.peer;
@@ -161,20 +164,24 @@ void PlannedLinks::hear_closed(Link& link, const PlannedHandshake& message) {
   }
 }
 
-// The others may still come. Without any, the peer is told why; a link that was lost waits for the next reconnect().
+// The others may still come. Without any, or after words that no peer of this version says, the peer is told why.
 void PlannedLinks::open_failed(Link& link, const Status& why) {
   maker_.drop_end(link);
   link.deadline = kNever;
   Peer& peer = peers_[link.peer];
-  peer.reason = why.message();
   link.state = link.initiator ? State::fenced : State::waiting;
-  say(link, Kind::closed);
+  if (why.code() == ErrorCode::protocol_error) return fail_peer(link.peer, peer, why, true);
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
                       const Link& other = links_[slot];
                       return other.state == State::opening || other.state == State::accepted ||
                              (other.state != State::free && other.attempt == 0);
                     });
-  if (!hope) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, peer.reason), true);
+  if (!hope) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+  say(link, Kind::closed);
+  if (!link.initiator) return;
+  link.pause = std::clamp(2 * link.pause, kFirstPause, kLastPause);
+  link.again_at = after(runtime_.clock.now(), link.pause);
+  next_deadline_ = std::min(next_deadline_, link.again_at);
 }
 
 void PlannedLinks::reconnect(LinkId id) {
@@ -189,20 +196,14 @@ void PlannedLinks::look_at_deadlines(Time now) {
   if (now < next_deadline_) return;
   next_deadline_ = kNever;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: one that fails may end its peer
-    if (links_[i].deadline == kNever) continue;
     if (now >= links_[i].deadline)
       open_failed(links_[i], {ErrorCode::timed_out, name_ + ": the peer did not answer within 5 s"});
-    else
-      next_deadline_ = std::min(next_deadline_, links_[i].deadline);
+    if (now >= links_[i].again_at) open(links_[i]);
+    next_deadline_ = std::min({next_deadline_, links_[i].deadline, links_[i].again_at});
   }
 }
 
 // ---- both ----
-
-PlannedLinks::Link* PlannedLinks::find(LinkId id) {
-  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
-  return links_[id.slot].state == State::free ? nullptr : &links_[id.slot];
-}
 
 void PlannedLinks::is_fenced(Link& link) {
   link.state = State::fenced;
@@ -239,7 +240,6 @@ void PlannedLinks::say(const Link& link, Kind kind, std::vector<std::byte> bytes
 }
 
 void PlannedLinks::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
-  if (peer.failed) return;
   peer.failed = true;
   if (tell) {
     PlannedHandshake refused;
@@ -250,7 +250,7 @@ void PlannedLinks::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
   bool a_link_tells = false;
   for (const std::uint32_t slot : peer.slots) {
     Link& link = links_[slot];
-    link.deadline = kNever;
+    link.deadline = link.again_at = kNever;
     if (link.state == State::up) {
       a_link_tells = true;
       maker_.fail_end(link, status);
@@ -271,7 +271,7 @@ void PlannedLinks::leave(Link& link) {
     maker_.drop_end(link);
   }
   link.state = State::free;
-  link.deadline = kNever;
+  link.deadline = link.again_at = kNever;
   std::erase(up_, link.id.slot);
 }
 

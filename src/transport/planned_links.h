@@ -19,7 +19,9 @@ namespace fairway::transport {
 // Belongs to the transport's worker.
 //
 // The acceptor decides the plan; for each link the initiator makes an end whenever both sides want the link. An attempt
-// that the initiator begins before the acceptor has fenced the last one is held until reconnect() takes it.
+// that the initiator begins before the acceptor has fenced the last one is held until reconnect() takes it. While any
+// link of the peer is up, was up or may come, an attempt that failed is followed by another: a device that is down says
+// nothing to the peer when it is up again.
 class PlannedLinks {
  public:
   // opening and accepted: the end exists; accepted: it takes from the initiator, which may not know. down: fence() it.
@@ -34,9 +36,13 @@ class PlannedLinks {
     std::uint8_t device = 0, peer_device = 0;
     std::vector<std::byte> held;  // at the acceptor: the end of an attempt that came before reconnect()
     std::uint32_t held_attempt = 0;
-    Time deadline = kNever;
+    Time deadline = kNever;  // of an attempt
+    Time again_at = kNever;  // at the initiator, the next one
+    Time pause = 0;          // before that
     // Of this link and attempt, equal at both ends and unique in the session.
     [[nodiscard]] std::uint64_t name() const { return std::uint64_t{attempt} << 16 | index; }
+    // The same of one of its ends: tells it to who looks at the system's objects.
+    [[nodiscard]] std::uint64_t end_name() const { return name() << 1 | (initiator ? 1 : 0); }
     [[nodiscard]] LinkId next_id() const { return {id.slot, id.epoch + 1}; }  // of the end that is being made
   };
   // What links are made of. Called on the worker, from within calls of PlannedLinks.
@@ -48,11 +54,11 @@ class PlannedLinks {
     virtual Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) = 0;
     // Makes this side's end; the bytes are for the peer.
     virtual Result<std::vector<std::byte>> make_end(const Link& link) = 0;
+    // protocol_error: these are no bytes of an end, and the peer is done with; else another attempt may do.
     virtual Status connect_end(const Link& link, std::span<const std::byte> theirs) = 0;
-    virtual void link_is_up(const Link& link) = 0;            // its event is queued behind
     virtual void drop_end(const Link& link) = 0;              // one that never was up, or is fenced
     virtual void fail_end(const Link& link, Status why) = 0;  // one that is up: -> its link_down
-    virtual void hear_note(PeerIndex, std::span<const std::byte>) {}
+    virtual bool hear_note(PeerIndex, std::span<const std::byte>) { return false; }  // false: it has none
 
    protected:
     ~Maker() = default;
@@ -70,8 +76,12 @@ class PlannedLinks {
   void reconnect(LinkId id);
   void note(PeerIndex peer, std::span<const std::byte> bytes);
 
-  [[nodiscard]] Link* find(LinkId id);  // null: no such link, or of another epoch
+  [[nodiscard]] Link* find(LinkId id) {  // null: no such link, or of another epoch
+    if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
+    return links_[id.slot].state == State::free ? nullptr : &links_[id.slot];
+  }
   [[nodiscard]] Link& at(std::uint32_t slot) { return links_[slot]; }
+  [[nodiscard]] std::span<const Link> all() const { return links_; }  // by slot, free ones too
   // Up or down, not yet fenced; by slot.
   [[nodiscard]] const std::vector<std::uint32_t>& up() const { return up_; }
   void is_down(Link& link) { link.state = State::down; }
@@ -89,7 +99,6 @@ class PlannedLinks {
     std::array<std::byte, kPlanTokenBytes> token{};
     std::vector<std::uint32_t> slots;  // of links_, by index
     bool was_up = false;
-    std::string reason;  // of the last link that could not be had
   };
 
   void plan(PeerIndex index, Peer& peer, const PlannedHandshake& hello);

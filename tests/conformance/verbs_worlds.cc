@@ -1,5 +1,6 @@
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/own_side.h"
@@ -24,18 +25,18 @@ class QueuePairs {
   static abi::QueuePair* create(abi::ProtectionDomain* domain, abi::QueuePairOptions* options) {
     const std::lock_guard lock(mutex_);
     abi::QueuePair* made = real->create_pair(domain, options);
-    if (made != nullptr) live_.push_back(made);
+    if (made != nullptr) live_.emplace_back(made, reinterpret_cast<std::uintptr_t>(options->user));
     return made;
   }
   static int destroy(abi::QueuePair* pair) {
     const std::lock_guard lock(mutex_);
-    std::erase(live_, pair);
+    std::erase_if(live_, [pair](const auto& each) { return each.first == pair; });
     return real->destroy_pair(pair);
   }
-  static bool break_one(std::uint32_t number, const std::string& device) {
+  static bool break_one(std::uint64_t end_name) {
     const std::lock_guard lock(mutex_);
-    for (abi::QueuePair* pair : live_) {
-      if (pair->number != number || pair->context->device->name != device) continue;
+    for (const auto& [pair, name] : live_) {
+      if (name != end_name) continue;
       abi::QueuePairState state{};
       state.state = abi::kError;
       return real->modify_pair(pair, &state, abi::kMaskState) == 0;
@@ -44,8 +45,8 @@ class QueuePairs {
   }
 
  private:
-  static inline std::mutex mutex_;  // guards live_
-  static inline std::vector<abi::QueuePair*> live_;
+  static inline std::mutex mutex_;                                             // guards live_
+  static inline std::vector<std::pair<abi::QueuePair*, std::uint64_t>> live_;  // by their ends' names
 };
 
 int query_device(abi::Context* context, abi::Limits* limits) {
@@ -120,13 +121,7 @@ class VerbsWorld final : public World {
     b_.reset();
   }
   std::size_t links() const override { return (setting_.both_devices ? 2u : 1u) * setting_.lanes; }
-  // The initiator's queue pair, as the name says it: a is the initiator.
-  bool break_link(std::uint64_t name) override {
-    const std::size_t index = name >> 24 & 0xffff;
-    const std::size_t device = setting_.both_devices ? index / setting_.lanes : 0;
-    const std::string port = a().devices()[device].name;
-    return QueuePairs::break_one(static_cast<std::uint32_t>(name & 0xff'ffff), port.substr(0, port.find('/')));
-  }
+  bool break_link(std::uint64_t name) override { return QueuePairs::break_one(name << 1 | 1); }  // the initiator's end
 
  private:
   const Setting setting_;

@@ -73,7 +73,8 @@ int nearness(const DomainAddress& a, const DomainAddress& b) {
 }  // namespace
 
 std::vector<Wish> wishes(std::string_view provider) {
-  const bool nics = std::find(kOwnFabrics.begin(), kOwnFabrics.end(), provider) != kOwnFabrics.end();
+  const bool nics =
+      std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), provider) != sys::kNicProviders.end();
   std::vector<Wish> all;
   if (nics) all.push_back({true, true, true});  // a software provider with it is slower, and has our own ways beside it
   for (const bool rma : {true, false})

@@ -18,9 +18,6 @@
 // of two sides belong together. Pure.
 namespace fairway::transport::fabric {
 
-// Providers of NICs that Fairway has no transport of its own for.
-inline constexpr std::array<std::string_view, 5> kOwnFabrics{"efa", "cxi", "psm3", "psm2", "opx"};
-
 inline constexpr std::size_t kOperations = 256;     // of a lane, on their way
 inline constexpr std::uint32_t kReceives = 16;      // messages and immediates that may wait
 inline constexpr std::uint32_t kSpareReceives = 4;  // for words about room, which take none: two at most

@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
 
-// Tells an end to who looks at its objects.
-std::uint64_t end_name(const PlannedLinks::Link& link) {
-  return link.name() << 1 | (link.initiator ? 1 : 0);
-}
-
 std::string names_of(std::span<const DomainAddress> domains) {
   std::string text;
   for (const DomainAddress& each : domains.first(std::min<std::size_t>(domains.size(), 3)))
@@ -67,7 +62,7 @@ Status FabricTransport::check_plan(std::span<const PlannedPair> pairs, std::span
 }
 
 Result<std::vector<std::byte>> FabricTransport::make_end(const Link& link) {
-  auto lane = Lane::make(*domains_[link.device], link.next_id(), inbox_, end_name(link));
+  auto lane = Lane::make(*domains_[link.device], link.next_id(), inbox_, link.end_name());
   if (!lane) return lane.status();
   if (const int fd = (*lane)->endpoint_fd(); fd >= 0)
     if (Status status = task_->watch(fd); !status) return status;
@@ -99,15 +94,16 @@ void FabricTransport::fail_end(const Link& link, Status why) {
   lane_of(link)->fail(std::move(why));
 }
 
-void FabricTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes) {
+bool FabricTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes) {
   const auto note = decode_note(bytes);
-  if (!note) return;  // of no kind of this version: it asks for nothing
+  if (!note) return true;  // of no kind of this version: it asks for nothing
   switch (note->kind) {
-    case Note::Kind::revoke: return hear_revoke(peer, note->region);
-    case Note::Kind::revoked: return hear_revoked(peer, note->region);
-    case Note::Kind::ask_key: return hear_ask(peer, *note);
-    case Note::Kind::key: return hear_key(peer, *note);
+    case Note::Kind::revoke: hear_revoke(peer, note->region); break;
+    case Note::Kind::revoked: hear_revoked(peer, note->region); break;
+    case Note::Kind::ask_key: hear_ask(peer, *note); break;
+    case Note::Kind::key: hear_key(peer, *note); break;
   }
+  return true;
 }
 
 }  // namespace fairway::transport::fabric

@@ -126,7 +126,7 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
       return Status(ErrorCode::unsupported,
                     "fabric: this machine has no NIC of libfabric's own (EFA, Slingshot, Omni-Path): name a provider "
                     "(EngineOptions::providers) for others");
-    providers.assign(kOwnFabrics.begin(), kOwnFabrics.end());
+    providers.assign(sys::kNicProviders.begin(), sys::kNicProviders.end());
   }
   auto calls = options.calls;
   if (!calls) {

@@ -16,7 +16,7 @@ struct Calls;
 
 struct FabricOptions {
   // libfabric's providers that may be used: "efa", "tcp", "verbs;ofi_rxm". Empty: those of NICs that Fairway reaches by
-  // nothing else (kOwnFabrics).
+  // nothing else (sys::kNicProviders).
   std::vector<std::string> providers;
   // Domains of them, as `fairway topo --providers` names them: "rdmap16s27-rdm", "eth0". Empty: all.
   std::vector<std::string> domains;

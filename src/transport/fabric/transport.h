@@ -84,10 +84,9 @@ class FabricTransport final : public Transport, private PlannedLinks::Maker {
   Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) override;
   Result<std::vector<std::byte>> make_end(const Link& link) override;
   Status connect_end(const Link& link, std::span<const std::byte> theirs) override;
-  void link_is_up(const Link&) override {}
   void drop_end(const Link& link) override;
   void fail_end(const Link& link, Status why) override;
-  void hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
+  bool hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<DomainAddress> addresses() const;
 
   // revoke.cc

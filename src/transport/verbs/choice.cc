@@ -65,26 +65,36 @@ std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entr
   return best;
 }
 
-std::vector<std::pair<std::uint8_t, std::uint8_t>> pair_ports(std::span<const PortAddress> ours,
-                                                              std::span<const PortAddress> theirs) {
+bool can_meet(const PortAddress& a, const PortAddress& b) {
+  return nearness(a, b) >= 0;
+}
+
+std::vector<PlannedPair> pair_ports(std::span<const PortAddress> acceptors, std::span<const PortAddress> initiators) {
   struct Candidate {
     int near = 0;
-    std::uint8_t our = 0, their = 0;
+    PlannedPair pair;
   };
   std::vector<Candidate> candidates;
-  for (std::size_t i = 0; i < ours.size(); ++i)
-    for (std::size_t k = 0; k < theirs.size(); ++k)
-      if (const int near = nearness(ours[i], theirs[k]); near >= 0)
-        candidates.push_back({near, static_cast<std::uint8_t>(i), static_cast<std::uint8_t>(k)});
+  for (std::size_t i = 0; i < acceptors.size(); ++i)
+    for (std::size_t k = 0; k < initiators.size(); ++k)
+      if (const int near = nearness(acceptors[i], initiators[k]); near >= 0)
+        candidates.push_back({near, {static_cast<std::uint8_t>(k), static_cast<std::uint8_t>(i)}});
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.near > b.near; });
-  std::vector<std::pair<std::uint8_t, std::uint8_t>> pairs;
+  std::vector<PlannedPair> pairs;
   for (const Candidate& each : candidates)
-    if (std::none_of(pairs.begin(), pairs.end(),
-                     [&](const auto& pair) { return pair.first == each.our || pair.second == each.their; }))
-      pairs.emplace_back(each.our, each.their);
-  std::sort(pairs.begin(), pairs.end());
-  return pairs;
+    if (std::none_of(pairs.begin(), pairs.end(), [&](const PlannedPair& other) {
+          return other.initiator == each.pair.initiator || other.acceptor == each.pair.acceptor;
+        }))
+      pairs.push_back(each.pair);
+  std::sort(pairs.begin(), pairs.end(),
+            [](const PlannedPair& a, const PlannedPair& b) { return a.acceptor < b.acceptor; });
+  std::vector<PlannedPair> links;
+  for (const PlannedPair& each : pairs) {
+    const auto wanted = std::max(acceptors[each.acceptor].queue_pairs, initiators[each.initiator].queue_pairs);
+    links.insert(links.end(), std::min<std::size_t>(wanted, kMaxPlannedLinks / pairs.size()), each);
+  }
+  return links;
 }
 
 std::uint64_t bytes_per_second(std::uint8_t speed, std::uint8_t width) {

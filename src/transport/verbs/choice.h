@@ -6,15 +6,16 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "transport/planned_handshake.h"
 
 // What is decided about ports before anything is opened: which address one uses, which two belong together, how fast
 // one is. Pure.
 namespace fairway::transport::verbs {
 
-inline constexpr std::size_t kMaxPorts = 16;         // of one side
-inline constexpr std::uint32_t kMaxQueuePairs = 32;  // to one port, and of all links to a peer together
+inline constexpr std::size_t kMaxPorts = 16;                       // of one side
+inline constexpr std::uint32_t kMaxQueuePairs = kMaxPlannedLinks;  // to one port
 
 using Gid = std::array<std::byte, 16>;
 
@@ -43,11 +44,11 @@ struct PortAddress {
 // only link-local ones are.
 std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries);
 
-// Pairs {index in ours, index in theirs}, each port in one at most: ports of one fabric and, of those, those whose
-// addresses agree in more leading bits first, so that NICs of one subnet (a rail) meet. Both sides need not ask: one
-// decides and tells.
-std::vector<std::pair<std::uint8_t, std::uint8_t>> pair_ports(std::span<const PortAddress> ours,
-                                                              std::span<const PortAddress> theirs);
+bool can_meet(const PortAddress& a, const PortAddress& b);
+// Each port meets one at most: ports of one fabric and, of those, those whose addresses agree in more leading bits
+// first, so that NICs of one subnet (a rail) meet. A pair is there once for each of its queue pairs: as many as the
+// side wants that wants more, while there is room for all pairs.
+std::vector<PlannedPair> pair_ports(std::span<const PortAddress> acceptors, std::span<const PortAddress> initiators);
 
 // Of data, as the port's active speed and width say; 0: not known.
 std::uint64_t bytes_per_second(std::uint8_t speed, std::uint8_t width);

@@ -12,11 +12,12 @@ constexpr int kMostReads = 16;
 
 }  // namespace
 
-Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, std::uint32_t first_psn) {
+Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, std::uint64_t name,
+                                         std::uint32_t first_psn) {
   std::unique_ptr<Lane> made(new Lane(port, link, inbox));
   const int gathers = std::min(port.limits().gathers, port.limits().read_gathers);
   made->most_gathers_ = static_cast<std::size_t>(std::clamp(gathers, 1, static_cast<int>(kGathers)));
-  auto pair = QueuePair::make(port, {kSends, LaneMemory::kIn, static_cast<std::uint32_t>(made->most_gathers_)});
+  auto pair = QueuePair::make(port, {kSends, LaneMemory::kIn, static_cast<std::uint32_t>(made->most_gathers_)}, name);
   if (!pair) return pair.status();
   made->pair_ = std::move(*pair);
   made->memory_ = LaneMemory::make();
@@ -28,6 +29,7 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   if (made->broken_) return Status(ErrorCode::system_error, "verbs: ibv_post_recv failed");
   for (std::uint16_t i = 0; i < kReceives; ++i) made->free_out_[made->free_outs_++] = i;
   Endpoint& own = made->own_;
+  own.port = port.address();
   own.number = made->pair_->number();
   own.first_psn = first_psn & 0xff'ffff;
   own.mtu = static_cast<std::uint8_t>(std::clamp(port.state().active_mtu, 1, 5));
@@ -43,10 +45,10 @@ Lane::~Lane() {
   if (memory_region_ != nullptr) port_.library().deregister(memory_region_);
 }
 
-Status Lane::connect(const Endpoint& theirs, const PortAddress& where) {
+Status Lane::connect(const Endpoint& theirs) {
   theirs_ = theirs;
   credits_ = Credits(theirs.receives, kReceives);
-  return pair_->connect(own_, theirs, where);
+  return pair_->connect(own_, theirs);
 }
 
 bool Lane::post(const Command& command, const Registration* local, const Key& remote) {

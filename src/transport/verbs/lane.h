@@ -56,11 +56,13 @@ class LaneMemory {
 //   lane_receive.cc  completions in
 class Lane {
  public:
-  static Result<std::unique_ptr<Lane>> make(Port& port, LinkId link, Inbox& inbox, std::uint32_t first_psn);
+  // `name` tells the end to who looks at its queue pair.
+  static Result<std::unique_ptr<Lane>> make(Port& port, LinkId link, Inbox& inbox, std::uint64_t name,
+                                            std::uint32_t first_psn);
   ~Lane();
 
   [[nodiscard]] Endpoint endpoint() const { return own_; }
-  Status connect(const Endpoint& theirs, const PortAddress& where);  // receives were posted before: it listens
+  Status connect(const Endpoint& theirs);  // receives were posted before: it listens
 
   // False: full. `local` may be null where the slice has no local memory in a region.
   bool post(const Command& command, const Registration* local, const Key& remote);

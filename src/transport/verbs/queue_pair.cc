@@ -14,7 +14,8 @@ constexpr std::uint8_t kMostReads = 16;       // at once; more only takes the NI
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes& sizes, const Kind& kind) {
+Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes& sizes, std::uint64_t name,
+                                                   const Kind& kind) {
   const Library& library = port.library();
   std::unique_ptr<QueuePair> made(new QueuePair(port, kind.type));
   const int entries = static_cast<int>(sizes.sends + sizes.receives);
@@ -24,6 +25,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   const auto tries = kind.inline_bytes ? std::span(&*kind.inline_bytes, 1) : std::span<const std::uint32_t>(usual);
   for (const std::uint32_t inline_bytes : tries) {
     abi::QueuePairOptions options{};
+    options.user = reinterpret_cast<void*>(name);
     options.send_queue = options.receive_queue = made->queue_;
     options.limits = {sizes.sends, sizes.receives, sizes.gathers, kind.receive_gathers, inline_bytes};
     options.type = kind.type;
@@ -74,7 +76,7 @@ abi::Address QueuePair::way_to(const PortAddress& where) const {
   return way;
 }
 
-Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where) {
+Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs) {
   const RdmaOptions& options = port_.options();
   const bool reliable = type_ == abi::kReliable;
   abi::QueuePairState state{};
@@ -84,7 +86,7 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs, const Por
   state.receive_psn = theirs.first_psn;
   state.reads_in = own.reads;
   state.not_ready_timer = kNotReadyTimer;
-  state.address = way_to(where);
+  state.address = way_to(theirs.port);
   int mask = abi::kMaskState;
   if (type_ != abi::kDatagram) mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
   if (reliable) mask |= abi::kMaskReadsIn | abi::kMaskNotReadyTimer;

@@ -24,8 +24,11 @@ class QueuePair {
     std::optional<std::uint32_t> inline_bytes;  // unset: as much as the NIC has, up to 256
     bool atomics = false;                       // peers may, also where they do not agree with the CPU
   };
-  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, const Kind& kind);
-  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes) { return make(port, sizes, {}); }
+  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, std::uint64_t name,
+                                                 const Kind& kind);
+  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, std::uint64_t name) {
+    return make(port, sizes, name, {});
+  }
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -34,7 +37,7 @@ class QueuePair {
   [[nodiscard]] std::uint32_t inline_bytes() const { return inline_bytes_; }
 
   // Takes what was given to receive from now on; sends only to a peer that does the same.
-  Status connect(const Endpoint& own, const Endpoint& theirs, const PortAddress& where);
+  Status connect(const Endpoint& own, const Endpoint& theirs);
   // A datagram's destination: the peer of connect().
   void aim(abi::SendRequest& request) const { request.remote.datagram = {way_, peer_, kDatagramKey}; }
   void to_error();  // nothing more is sent, and what waits is flushed

@@ -20,7 +20,11 @@ bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
 }  // namespace
 
 VerbsTransport::VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options)
-    : regions_(regions), runtime_(runtime), options_(std::move(options)), registrations_(regions.capacity()) {}
+    : regions_(regions),
+      runtime_(runtime),
+      options_(std::move(options)),
+      registrations_(regions.capacity()),
+      links_("verbs", kVersion, runtime, inbox_, *this) {}
 
 Status VerbsTransport::probe() {
   auto ports = open_ports(options_);
@@ -51,7 +55,7 @@ void VerbsTransport::deregister(std::uint64_t handle) {
 
 bool VerbsTransport::memory_is_free(std::uint64_t handle) {
   bool free = true;
-  for (const std::uint32_t slot : up_) free &= links_[slot].lane->stop_memory(handle);
+  for (const std::uint32_t slot : links_.up()) free &= ends_[slot].lane->stop_memory(handle);
   return free;
 }
 
@@ -62,12 +66,12 @@ void VerbsTransport::end_memory(Time now) {
     inbox_.add(EventKind::deregistered).value = ending.handle;
     return true;
   });
-  if (!endings_.empty()) timer_ = std::min(timer_, after(now, kEndingLook));
+  endings_at_ = endings_.empty() ? kNever : after(now, kEndingLook);
 }
 
 Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory& memory,
                                              std::span<const std::vector<std::byte>> keys) {
-  if (!peers_.contains(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
+  if (!links_.knows(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
   if (keys.empty() || keys.size() > kMaxPorts)
     return Status(
         ErrorCode::unsupported,
@@ -88,25 +92,22 @@ void VerbsTransport::release(std::uint64_t remote_handle) {
   imports_.release(remote_handle);
 }
 
-VerbsTransport::Link* VerbsTransport::find(LinkId id) {
-  if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
-  return links_[id.slot].state == LinkState::free ? nullptr : &links_[id.slot];
-}
-
 // Every lane that got something rings once, at the end: slices of several take turns in a stripe.
 std::size_t VerbsTransport::post(std::span<const Slice> slices) {
   std::size_t taken = 0;
   for (; taken < slices.size(); ++taken) {
     const Slice& slice = slices[taken];
-    Link* link = find(slice.link);
-    if (closed_ || link == nullptr || link->state != LinkState::up || link->lane->broken()) break;
+    const Link* link = links_.find(slice.link);
+    if (closed_ || link == nullptr || link->state != PlannedLinks::State::up) break;
+    End& end = ends_[link->id.slot];
+    if (end.lane->broken()) break;
     Command command;
     const Registration* local = nullptr;
     Key remote;
     const ErrorCode refused = check(*link, slice, command, local, remote);
     if (refused == ErrorCode::ok) {
-      if (!link->lane->post(command, local, remote)) break;
-      if (!std::exchange(link->rings, true)) ringing_.push_back(link->id.slot);
+      if (!end.lane->post(command, local, remote)) break;
+      if (!std::exchange(end.rings, true)) ringing_.push_back(&end);
     } else {
       Event& event = inbox_.add(EventKind::failed);
       event.token = slice.token;
@@ -114,9 +115,9 @@ std::size_t VerbsTransport::post(std::span<const Slice> slices) {
       event.status = Status(refused, "verbs: the slice cannot be sent").with_effect(Effect::not_applied);
     }
   }
-  for (const std::uint32_t slot : ringing_) {
-    links_[slot].rings = false;
-    links_[slot].lane->flush();
+  for (End* end : ringing_) {
+    end->rings = false;
+    end->lane->flush();
   }
   ringing_.clear();
   return taken;
@@ -128,11 +129,11 @@ ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& o
                                 Key& remote) {
   const auto* import = imports_.find(slice.remote_handle, link.peer);
   const ErrorCode code =
-      prepare(devices_[link.port].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
+      prepare(devices_[link.device].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
   if (code != ErrorCode::ok || slice.op == Op::message) return code;
   const Remote& far = import->extra;
-  if (link.peer_port >= far.keys.size()) return ErrorCode::not_found;
-  remote = far.keys[link.peer_port];
+  if (link.peer_device >= far.keys.size()) return ErrorCode::not_found;
+  remote = far.keys[link.peer_device];
   if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;
   if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
     if (slice.remote_offset > far.size_bytes || far.size_bytes - slice.remote_offset < 8)
@@ -165,14 +166,16 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) {
     look_at_ports(now);
-    if (now >= timer_) look_at_deadlines(now);
+    links_.look_at_deadlines(now);
   }
-  const std::size_t count = up_.size();
+  const auto& up = links_.up();
+  const std::size_t count = up.size();
   for (std::size_t i = 0; i < count; ++i) {
-    Link& link = links_[up_[(next_lane_ + i) % count]];
-    link.lane->receive();
-    link.lane->flush();
-    if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
+    Link& link = links_.at(up[(next_lane_ + i) % count]);
+    Lane& lane = *lane_of(link);
+    lane.receive();
+    lane.flush();
+    if (lane.broken() && link.state == PlannedLinks::State::up) links_.is_down(link);
   }
   if (count != 0) next_lane_ = (next_lane_ + 1) % count;
   if (!endings_.empty()) end_memory(now);
@@ -190,36 +193,48 @@ void VerbsTransport::look_at_ports(Time now) {
   for (const auto& port : ports_) {
     const char* happened = port->what_happened();
     if (happened == nullptr) continue;
-    for (const std::uint32_t slot : up_)
-      if (links_[slot].port == port->index())
-        links_[slot].lane->fail({ErrorCode::link_failed, "verbs: " + port->device().name + ": " + happened});
+    for (const std::uint32_t slot : links_.up())
+      if (links_.at(slot).device == port->index())
+        ends_[slot].lane->fail({ErrorCode::link_failed, "verbs: " + port->device().name + ": " + happened});
   }
 }
 
 void VerbsTransport::fence(LinkId id) {
-  Link* link = find(id);
-  if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
-  link->lane->close(runtime_.clock);
-  say(*link, Handshake::Kind::closed);
+  Link* link = links_.find(id);
+  if (link != nullptr && (link->state == PlannedLinks::State::up || link->state == PlannedLinks::State::down))
+    fence(*link);
+}
+
+void VerbsTransport::fence(Link& link) {
+  lane_of(link)->close(runtime_.clock);
   Event& event = inbox_.add(EventKind::fenced);
-  event.link = id;
-  event.value = link->lane->immediates();
-  link->lane.reset();
-  link->state = LinkState::fenced;
-  std::erase(up_, id.slot);
+  event.link = link.id;
+  event.value = lane_of(link)->immediates();
+  drop_end(link);
+  links_.is_fenced(link);
+}
+
+void VerbsTransport::reconnect(LinkId link) {
+  if (!closed_) links_.reconnect(link);
+}
+
+void VerbsTransport::disconnect(PeerIndex peer) {
+  links_.disconnect(peer, [this](Link& link) { fence(link); });
+  imports_.release_all(peer);
 }
 
 void VerbsTransport::cancel(SliceToken token) {
-  for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
+  for (const std::uint32_t slot : links_.up()) ends_[slot].lane->cancel(token);
 }
 
 std::string VerbsTransport::way(std::uint64_t remote_handle) const {
   std::string text = "by the NICs, from memory to memory: no CPU copies";
   const auto* import = imports_.find(remote_handle);
   for (const auto& port : ports_) {
-    const auto pairs = std::count_if(links_.begin(), links_.end(), [&](const Link& link) {
-      return import != nullptr && link.state != LinkState::free && link.peer == import->peer &&
-             link.port == port->index();
+    const auto all = links_.all();
+    const auto pairs = std::count_if(all.begin(), all.end(), [&](const Link& link) {
+      return import != nullptr && link.state != PlannedLinks::State::free && link.peer == import->peer &&
+             link.device == port->index();
     });
     if (pairs == 0) continue;
     text += fmt::format("; {} ({}) by {} queue pair{}", port->device().name, text_of(port->address()), pairs,
@@ -236,19 +251,16 @@ Costs VerbsTransport::costs() const {
 bool VerbsTransport::prepare_sleep() {
   armed_ = true;
   ports_at_ = 0;
-  for (const std::uint32_t slot : up_)
-    if (!links_[slot].lane->prepare_sleep()) return false;
+  for (const std::uint32_t slot : links_.up())
+    if (!ends_[slot].lane->prepare_sleep()) return false;
   return inbox_.empty();
 }
 
 void VerbsTransport::close() {
   if (closed_) return;
-  std::vector<PeerIndex> all;
-  for (const auto& [index, peer] : peers_) all.push_back(index);
-  for (const PeerIndex index : all) disconnect(index);
+  for (const PeerIndex peer : links_.peers()) disconnect(peer);
   end_memory(kNever);
   closed_ = true;
-  timer_ = kNever;
   if (task_ == nullptr) return;
   for (const auto& port : ports_)
     for (const int fd : {port->channel()->fd, port->context()->async_fd}) task_->unwatch(fd);

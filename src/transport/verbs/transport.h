@@ -1,13 +1,13 @@
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "core/runtime.h"
 #include "transport/handles.h"
+#include "transport/planned_links.h"
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/lane.h"
 #include "transport/verbs/memory.h"
@@ -16,11 +16,11 @@
 
 namespace fairway::transport::verbs {
 
-// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h) between one port
-// here and one of the peer's. Belongs to one worker's thread, as the contract says.
+// The contract's state machine: links (planned_links.h) between ports here and there, each of them a lane (lane.h), and
+// memory. Belongs to one worker's thread, as the contract says.
 //   transport.cc  using lanes
-//   connect.cc    making them, bringing them back, letting peers go
-class VerbsTransport final : public Transport {
+//   connect.cc    what links are made of
+class VerbsTransport final : public Transport, private PlannedLinks::Maker {
  public:
   VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options);
   ~VerbsTransport() override { close(); }
@@ -42,7 +42,7 @@ class VerbsTransport final : public Transport {
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
-  Time next_timer() const override { return timer_; }
+  Time next_timer() const override { return std::min(links_.next_deadline(), endings_at_); }
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
@@ -52,33 +52,10 @@ class VerbsTransport final : public Transport {
   void close() override;
 
  private:
-  // The initiator opens, the acceptor waits for that; accepted: its queue pair listens, the initiator's maybe not yet.
-  enum class LinkState : std::uint8_t { free, opening, waiting, accepted, up, down, fenced };
-  struct Link {
-    LinkId id;
-    LinkState state = LinkState::free;
-    PeerIndex peer = 0;
-    std::uint16_t index = 0;    // within the session, equal at both ends
-    std::uint32_t attempt = 0;  // grows with each new queue pair, equal at both ends
-    std::uint8_t port = 0;      // of ports_
-    std::uint8_t peer_port = 0;
-    PortAddress address;  // the peer's
+  using Link = PlannedLinks::Link;
+  struct End {
     std::unique_ptr<Lane> lane;
-    std::uint32_t initiator_number = 0;  // its queue pair
-    Endpoint held;                       // at the acceptor an attempt that came before reconnect()
-    std::uint32_t held_attempt = 0;
-    Time deadline = kNever;  // of an attempt
-    Time again_at = kNever;  // at the initiator, the next one
-    Time pause = 0;          // between attempts
-    bool rings = false;      // it is in ringing_
-  };
-  struct Peer {
-    Role role = Role::initiator;
-    bool failed = false;  // stays known, without links, until disconnect()
-    std::array<std::byte, kTokenBytes> token{};
-    std::vector<std::uint32_t> slots;  // of links_, by index
-    bool was_up = false;
-    std::string reason;  // of the last link that could not be had
+    bool rings = false;  // it is in ringing_
   };
   struct Remote {  // of an imported region
     std::uint64_t size_bytes = 0;
@@ -91,25 +68,18 @@ class VerbsTransport final : public Transport {
   };
 
   // connect.cc
-  void plan(PeerIndex index, Peer& peer, const Handshake& hello);
-  void accept_plan(PeerIndex index, Peer& peer, const Handshake& plan);
-  void add_link(PeerIndex peer_index, Peer& peer, std::uint8_t port, std::uint8_t peer_port,
-                const PortAddress& address);
-  Status make_lane(Link& link);
-  void open(Link& link);
-  void hear_open(Link& link, const Handshake& message);
-  void accept(Link& link, const Endpoint& theirs, std::uint32_t attempt);
-  void hear_accept(Link& link, const Handshake& message);
-  void hear_closed(Link& link, const Handshake& message);
-  void open_failed(Link& link, const Status& why);
-  void link_is_up(Link& link);
-  void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
-  void say(PeerIndex peer, const Handshake& message);
-  void say(const Link& link, Handshake::Kind kind);
-  void look_at_deadlines(Time now);
+  std::vector<std::byte> describe_devices() override;
+  Result<std::vector<PlannedPair>> pair_devices(std::span<const std::byte> initiators) override;
+  Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) override;
+  Result<std::vector<std::byte>> make_end(const Link& link) override;
+  Status connect_end(const Link& link, std::span<const std::byte> theirs) override;
+  void drop_end(const Link& link) override;
+  void fail_end(const Link& link, Status why) override;
+  [[nodiscard]] std::vector<PortAddress> addresses() const;
 
   // transport.cc
-  Link* find(LinkId id);
+  void fence(Link& link);
+  [[nodiscard]] Lane* lane_of(const Link& link) const { return ends_[link.id.slot].lane.get(); }
   ErrorCode check(const Link& link, const Slice& slice, Command& out, const Registration*& local, Key& remote);
   static bool remote_fits(const Slice& slice, const Remote& remote);
   void look_at_ports(Time now);
@@ -124,16 +94,15 @@ class VerbsTransport final : public Transport {
   Task* task_ = nullptr;
   Inbox inbox_;
   Registrations registrations_;
-  std::unordered_map<PeerIndex, Peer> peers_;
-  std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;       // slots of links that are up or down, not yet fenced
-  std::vector<std::uint32_t> ringing_;  // slots of links that the slices being posted go to
+  PlannedLinks links_;
+  std::vector<End> ends_;      // by slot of their link
+  std::vector<End*> ringing_;  // those that the slices being posted go to
   std::vector<Ending> endings_;
   ImportTable<Remote> imports_;
   std::size_t next_lane_ = 0;  // polled first, in turn
   bool armed_ = false;         // completions may have announced themselves
-  Time timer_ = kNever;
-  Time ports_at_ = 0;  // the next look for what befell the ports: a system call, so not in every poll
+  Time endings_at_ = kNever;   // the next look at endings_
+  Time ports_at_ = 0;          // the next look for what befell the ports: a system call, so not in every poll
   bool closed_ = false;
 };
 

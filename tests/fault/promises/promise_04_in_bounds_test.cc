@@ -8,6 +8,7 @@
 
 #include "cluster.h"
 #include "core/bytes.h"
+#include "engine/armed_events.h"
 #include "engine/description.h"
 #include "engine/record.h"
 #include "fuzz/engine/victim.h"
@@ -90,11 +91,12 @@ std::vector<std::pair<std::string, Bytes>> honest_records(const Victim& victim) 
   for (const std::uint32_t token : {0u, 1u, 2u})  // one of them is a request of ours
     make("reply", RecordType::reply,
          [&](auto& w) { w.put(token).put(token + 1).put(std::uint8_t{0}).put(std::uint64_t{1}).put_bytes(data); });
-  const std::uint32_t armed = engine::EventName::make(2, 1), given_up = engine::EventName::make(3, 1);
-  make("event_armed", RecordType::event_armed, [&](auto& w) { w.put(armed).put(std::uint32_t{8}).put_bytes(data); });
-  make("event_set_off", RecordType::event_set_off, [&](auto& w) { w.put(armed); });
-  make("event_armed", RecordType::event_armed, [&](auto& w) { w.put(given_up).put(std::uint32_t{8}); });
-  make("event_given_up", RecordType::event_given_up, [&](auto& w) { w.put(given_up); });
+  // Numbered as they stand here without `credit`: the second sets off the first, the fourth gives up the third.
+  const auto number = [&](int back) { return static_cast<std::uint32_t>(records.size()) - 1 - back; };
+  make("event_armed", RecordType::event_armed, [&](auto& w) { w.put(std::uint32_t{8}).put_bytes(data); });
+  make("event_set_off", RecordType::event_set_off, [&](auto& w) { w.put(number(1)); });
+  make("event_armed", RecordType::event_armed, [&](auto& w) { w.put(std::uint32_t{8}); });
+  make("event_given_up", RecordType::event_given_up, [&](auto& w) { w.put(number(1)); });
   make("echo", RecordType::echo, [&](auto& w) { w.put(std::uint8_t{0}).put_bytes(Bytes(64)); });
   make("echo_reply", RecordType::echo_reply, [&](auto& w) { w.put_bytes(Bytes(64)); });
   return records;
@@ -199,13 +201,13 @@ TEST(InBounds, FloodsAreEndedNotStored) {
   };
   flood("events beyond the credits",
         [&](Victim& victim, std::uint32_t i) { say(victim, record(RecordType::event, i), i); });
-  flood("armed events beyond the credits", [&](Victim& victim, std::uint32_t i) {
-    Bytes bytes(1 + 4 + 4);
-    ByteWriter(bytes).put(static_cast<std::uint8_t>(RecordType::event_armed)).put(engine::EventName::make(i, 1)).put(i);
-    say(victim, bytes, i);
-  });
+  flood("armed events beyond the credits",
+        [&](Victim& victim, std::uint32_t i) { say(victim, record(RecordType::event_armed, i), i); });
   flood("immediates of events beyond the credits", [&](Victim& victim, std::uint32_t i) {
-    victim.event(transport::EventKind::immediate, engine::EventName::kBit | engine::EventName::make(i, 1));
+    victim.event(transport::EventKind::immediate, engine::kEventBit | (1000 + i));
+  });
+  flood("immediates of events beyond the window", [&](Victim& victim, std::uint32_t i) {
+    victim.event(transport::EventKind::immediate, engine::kEventBit | (100'000 + i));
   });
   flood("counters beyond the table", [&](Victim& victim, std::uint32_t i) {
     Bytes bytes(5);

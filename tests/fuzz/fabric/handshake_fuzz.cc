@@ -6,18 +6,16 @@
 #include "transport/fabric/choice.h"
 #include "transport/fabric/memory.h"
 #include "transport/fabric/note.h"
-#include "transport/planned_handshake.h"
 
 using namespace fairway::transport;
 
 // What decodes says the same again, byte for byte; nothing else is accepted, and nothing is read past the end. The
-// domains of a hello can be paired with any others.
+// domains of a peer can be paired with any others.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto same = [&](std::span<const std::byte> again) {
     return std::equal(again.begin(), again.end(), bytes.begin(), bytes.end());
   };
-  if (const auto message = decode_planned(bytes, 1, "fabric"); message && !same(encode(*message, 1))) std::abort();
   if (const auto note = fabric::decode_note(bytes); note && !same(fabric::encode(*note))) std::abort();
   if (const auto key = fabric::decode_key(bytes); key && !same(fabric::encode(*key))) std::abort();
   if (const auto addresses = fabric::decode_addresses(bytes)) {

@@ -46,6 +46,7 @@ TEST(NcclMessage, NoBytesAreTakenForMoreThanTheySay) {
       ++read;
       ASSERT_LE(back->count, abi::kMostReceives);
       ASSERT_LT(back->part, abi::kMostReceives);
+      for (std::size_t place = 0; place < back->count; ++place) ASSERT_LE(back->places[place].size, abi::kMostBytes);
     }
   }
   EXPECT_GT(read, 0u);

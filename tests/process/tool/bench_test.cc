@@ -158,6 +158,7 @@ TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
     const Ran ran = fairway(arguments);
     EXPECT_EQ(ran.exit, exit) << arguments << ": " << ran.out;
     EXPECT_NE(ran.out.find(word), std::string::npos) << arguments << ": " << ran.out;
+    EXPECT_EQ(count(ran.out, "\n"), 1u) << arguments << ": " << ran.out;
   };
   refuses("bench --size 3Q", "3Q", 2);
   refuses("bench --size 0", "\"0\"", 2);
@@ -165,11 +166,18 @@ TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
   refuses("bench --operation juggle", "juggle", 2);
   refuses("bench --from gpu:99 --size 8", "gpu:99", 1);
   refuses("bench --to host:numa999 --size 8", "NUMA node 999", 1);
+  refuses("bench --to host:numa --size 8", "host:numa0", 1);
   refuses("bench --via rdma --size 8", "rdma", 1);
   refuses("bench 127.0.0.1:1 --size 8", "Connection refused", 1);
   refuses("bench --listen 0.0.0.0:0", "key", 1);
   refuses("bench --json /nonexistent/x --size 8 --seconds 0 --via shm", "/nonexistent/x", 1);
   refuses("bench load --via rdma", "rdma", 1);
+  refuses("bench load --only submit --via fabric:rdma", "the provider rdma", 1);
+  refuses("explain --machine /proc/self/comm", "/proc/self/comm: not a Fairway snapshot", 1);
+  refuses("bench --size 8 --seconds 0 --via shm --machine /nonexistent", "/nonexistent", 1);
+  refuses("bench --machine ''", "the name is empty", 2);
+  refuses("explain 127.0.0.1", "host:port", 1);
+  refuses("nccl", "needs a command", 2);
   refuses("bench load --only dancing", "dancing", 2);
   refuses("ping 127.0.0.1:1", "127.0.0.1:1", 1);
   refuses("explain --to gpu:99", "gpu:99", 1);
@@ -204,11 +212,13 @@ TEST(Nccl, AMissingOrForeignPluginAndAWrongSettingAreNamed) {
   const Ran foreign = fairway("nccl env --plugin libm.so.6");
   EXPECT_EQ(foreign.exit, 1);
   EXPECT_NE(foreign.out.find("ncclNetPlugin_v8"), std::string::npos) << foreign.out;
-  ::setenv("FAIRWAY_SPIN_US", "soon", 1);
-  const Ran wrong = fairway("nccl env");
-  ::unsetenv("FAIRWAY_SPIN_US");
-  EXPECT_EQ(wrong.exit, 1);
-  EXPECT_NE(wrong.out.find("FAIRWAY_SPIN_US"), std::string::npos) << wrong.out;
+  for (const auto& [name, value] : {std::pair("FAIRWAY_SPIN_US", "soon"), std::pair("FAIRWAY_JOB_KEY_FILE", "/tmp")}) {
+    ::setenv(name, value, 1);
+    const Ran wrong = fairway("nccl env");
+    ::unsetenv(name);
+    EXPECT_EQ(wrong.exit, 1);
+    EXPECT_NE(wrong.out.find(name), std::string::npos) << wrong.out;
+  }
 }
 #endif
 

@@ -10,6 +10,25 @@
 
 namespace fairway::transport::fabric::testing {
 
+// An fi_info with its parts, empty.
+struct Info {
+  fi_info info{};
+  fi_tx_attr tx{};
+  fi_rx_attr rx{};
+  fi_ep_attr end{};
+  fi_domain_attr domain{};
+  fi_fabric_attr fabric{};
+  Info() {
+    info.tx_attr = &tx;
+    info.rx_attr = &rx;
+    info.ep_attr = &end;
+    info.domain_attr = &domain;
+    info.fabric_attr = &fabric;
+  }
+  Info(const Info&) = delete;
+  Info& operator=(const Info&) = delete;
+};
+
 // What fi_getinfo says on a machine with 32 EFA devices (AWS p5.48xlarge), as far as it is documented: fi_efa(7) of
 // libfabric 1.17 (reliable datagrams over SRD, sends in the order of sends and nothing else, no wait objects, no
 // FI_RMA_EVENT, FI_MR_LOCAL as one likes, FI_THREAD_SAFE, automatic progress that it claims and does not have, peer to
@@ -27,13 +46,7 @@ class EfaMachine {
   static constexpr std::size_t kDevices = 32;
 
  private:
-  struct Node {
-    fi_info info{};
-    fi_tx_attr tx{};
-    fi_rx_attr rx{};
-    fi_ep_attr end{};
-    fi_domain_attr domain{};
-    fi_fabric_attr fabric{};
+  struct Node : Info {
     fid_nic nic{};
     fi_link_attr link{};
     std::string name;
@@ -75,11 +88,6 @@ class EfaMachine {
     node.info.addr_format = FI_ADDR_EFA;
     node.info.src_addr = node.address.data();
     node.info.src_addrlen = node.address.size();
-    node.info.tx_attr = &node.tx;
-    node.info.rx_attr = &node.rx;
-    node.info.ep_attr = &node.end;
-    node.info.domain_attr = &node.domain;
-    node.info.fabric_attr = &node.fabric;
     node.info.nic = &node.nic;
   }
   std::string efa_ = "efa";

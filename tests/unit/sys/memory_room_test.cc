@@ -51,12 +51,14 @@ TEST_F(Room, OfAGroupCountsCachedFilesAsFree) {
 }
 
 TEST_F(Room, IsThatOfTheTightestGroupAbove) {
-  write("/proc/self/cgroup", "0::/tight/loose\n");
+  write("/proc/self/cgroup", "0::/wide/tight/loose/none\n");
   mounted("/", "cgroup2", "rw");
-  group("/cg/tight/loose", "max\n", "5\n", "");
-  group("/cg/tight", "300\n", "100\n", "");
+  group("/cg/wide/tight/loose/none", "max\n", "5\n", "");
+  group("/cg/wide/tight/loose", "900\n", "100\n", "");
+  group("/cg/wide/tight", "300\n", "100\n", "");
+  group("/cg/wide", "500\n", "100\n", "");
   EXPECT_EQ(room().bytes, 200u);
-  EXPECT_EQ(room().limited_by, "the control group /cg/tight");
+  EXPECT_EQ(room().limited_by, "the control group /cg/wide/tight");
 }
 
 TEST_F(Room, OfAGroupThatIsFullIsNothing) {

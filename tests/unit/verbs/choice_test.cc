@@ -29,7 +29,7 @@ PortAddress roce(const Gid& gid) {
   return {Fabric::roce, gid, 0, 1};
 }
 
-using Pairs = std::vector<std::pair<std::uint8_t, std::uint8_t>>;
+using Pairs = std::vector<PlannedPair>;  // initiator, acceptor
 
 TEST(VerbsChoice, TakesIpv4OfRoceV2BeforeAllElse) {
   const GidEntry entries[] = {{ipv6(0xfe, 0x80), 0, 2},     {ipv4(10, 0, 0, 1), 1, 1}, {ipv6(0x20, 0x01), 2, 2},
@@ -61,7 +61,7 @@ TEST(VerbsChoice, TakesInfinibandsFirst) {
 TEST(VerbsChoice, PortsOfOneSubnetMeet) {
   const PortAddress ours[] = {roce(ipv4(10, 0, 1, 1)), roce(ipv4(10, 0, 2, 1)), roce(ipv4(10, 0, 3, 1))};
   const PortAddress theirs[] = {roce(ipv4(10, 0, 3, 2)), roce(ipv4(10, 0, 1, 2)), roce(ipv4(10, 0, 2, 2))};
-  EXPECT_EQ(pair_ports(ours, theirs), (Pairs{{0, 1}, {1, 2}, {2, 0}}));
+  EXPECT_EQ(pair_ports(ours, theirs), (Pairs{{1, 0}, {2, 1}, {0, 2}}));
 }
 
 TEST(VerbsChoice, EachPortMeetsOneAtMost) {
@@ -70,6 +70,17 @@ TEST(VerbsChoice, EachPortMeetsOneAtMost) {
   EXPECT_EQ(pair_ports(one, two).size(), 1u);
   EXPECT_EQ(pair_ports(two, one).size(), 1u);
   EXPECT_EQ(pair_ports(two, two), (Pairs{{0, 0}, {1, 1}}));
+}
+
+TEST(VerbsChoice, APairHasTheQueuePairsThatEitherSideWantsWhileAllPairsFit) {
+  PortAddress ours[] = {roce(ipv4(10, 0, 0, 1)), roce(ipv4(10, 0, 1, 1))};
+  PortAddress theirs[] = {roce(ipv4(10, 0, 0, 2)), roce(ipv4(10, 0, 1, 2))};
+  ours[0].queue_pairs = 2;
+  theirs[1].queue_pairs = 3;
+  EXPECT_EQ(pair_ports(ours, theirs), (Pairs{{0, 0}, {0, 0}, {1, 1}, {1, 1}, {1, 1}}));
+  ours[0].queue_pairs = kMaxQueuePairs;
+  EXPECT_EQ(pair_ports(ours, theirs).size(), kMaxPlannedLinks / 2 + 3);
+  EXPECT_EQ(pair_ports(std::span(ours).first(1), theirs).size(), kMaxPlannedLinks);
 }
 
 TEST(VerbsChoice, FamiliesAndFabricsDoNotMix) {

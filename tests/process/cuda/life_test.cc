@@ -1,0 +1,146 @@
+#include <atomic>
+#include <cstring>
+
+#include "process/cuda/gpu_pair.h"
+
+// What a user does with GPU memory and streams while it is registered, and what is refused.
+namespace fairway {
+namespace {
+
+using namespace gpu_pair;
+
+using CudaLife = GpuPair;
+
+// A stream of the user's that stands until it is let go, and what stands behind it.
+TEST_F(CudaLife, ATransferWaitsForAStreamAndAStreamForATransfer) {
+  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+  const Region from = on_gpu(), into = on_gpu();
+  ASSERT_TRUE(write(from, kBytes));  // all is open by now
+  const auto& cu = gpus_->driver();
+  sys::cuda::Stream work = nullptr, after = nullptr;
+  sys::cuda::Event before = nullptr, done = nullptr;
+  void* words = nullptr;
+  gpus_->on(0, [&] {
+    gpus_->check(cu->cuStreamCreateWithPriority(&work, sys::cuda::kStreamNonBlocking, 0), "stream");
+    gpus_->check(cu->cuStreamCreateWithPriority(&after, sys::cuda::kStreamNonBlocking, 0), "stream");
+    gpus_->check(cu->cuEventCreate(&before, sys::cuda::kEventDisableTiming), "event");
+    gpus_->check(cu->cuEventCreate(&done, sys::cuda::kEventDisableTiming), "event");
+    gpus_->check(cu->cuMemHostAlloc(&words, 64, sys::cuda::kHostPortable), "word");
+    return 0;
+  });
+  auto& gate = *static_cast<std::uint32_t*>(words);
+  for (std::uint32_t turn = 1; turn <= 20; ++turn) {
+    gpus_->write(from.address, patterns(turn - 1, kBytes));  // too early
+    const auto late = patterns(turn, kBytes);
+    gpus_->on(0, [&] {
+      gpus_->check(cu->cuStreamWaitValue32_v2(work, reinterpret_cast<sys::cuda::Address>(&gate), turn, 0), "wait");
+      gpus_->check(cu->cuEventRecord(before, work), "record");
+      return 0;
+    });
+    RequestOptions options;
+    options.start_after = before;
+    const auto id = engine_->write(peer_, Extent{{from.id, 0, kBytes}, {remote_.id, 0}}, options);
+    ASSERT_TRUE(id) << id.status().to_string();
+    const Status held = engine_->stream_wait(*id, after);
+    ASSERT_TRUE(held) << held.to_string();
+    gpus_->on(0, [&] {
+      gpus_->check(cu->cuEventRecord(done, after), "record");
+      return 0;
+    });
+    EXPECT_EQ(engine_->wait(*id, std::chrono::milliseconds(3)).status().code(), ErrorCode::timed_out);
+    EXPECT_EQ(cu->cuEventQuery(done), sys::cuda::kErrorNotReady);
+    gpus_->write(from.address, late);
+    std::atomic_ref(gate).store(turn);
+    const auto completion = engine_->wait(*id, kSoon);
+    ASSERT_TRUE(completion && completion->status);
+    gpus_->on(0, [&] {
+      gpus_->check(cu->cuStreamSynchronize(after), "the stream behind the transfer");
+      return 0;
+    });
+    ASSERT_TRUE(read(into, kBytes));
+    EXPECT_EQ(content(into, kBytes), late);
+  }
+  // Of a transfer that has ended, or was never, a stream waits for nothing.
+  ASSERT_TRUE(engine_->stream_wait({}, after));
+  EXPECT_EQ(engine_->stream_wait({}, nullptr).code(), ErrorCode::invalid_argument);
+  gpus_->on(0, [&] {
+    gpus_->check(cu->cuStreamSynchronize(after), "the stream");
+    gpus_->check(cu->cuStreamDestroy_v2(work), "stream");
+    gpus_->check(cu->cuStreamDestroy_v2(after), "stream");
+    gpus_->check(cu->cuEventDestroy_v2(before), "event");
+    gpus_->check(cu->cuEventDestroy_v2(done), "event");
+    gpus_->check(cu->cuMemFreeHost(words), "word");
+    return 0;
+  });
+  // Ordinary memory of both sides goes over shm, which knows no streams; cuda does, and takes it.
+  RequestOptions options;
+  options.start_after = words;
+  options.notify.kind = NotifyKind::none;
+  EXPECT_EQ(engine_->send(peer_, 1, {from.id, 0, 8}, options).status().code(), ErrorCode::invalid_argument);
+}
+
+TEST_F(CudaLife, MemoryThatCannotBeLentIsRefusedWithTheReason) {
+  ASSERT_NO_FATAL_FAILURE(meet("locked"));
+  const Region from = on_gpu();
+  const Status status = write(from, 4096);
+  EXPECT_FALSE(status);
+  EXPECT_NE(status.message().find("its owner cannot lend it"), std::string::npos) << status.to_string();
+}
+
+TEST_F(CudaLife, AnAddressUsedAgainIsAnotherAllocation) {
+  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+  for (std::uint64_t turn = 0; turn < 5; ++turn) {
+    std::byte* place = gpus_->allocate(kBytes, 0);
+    const auto region = engine_->register_memory(place, kBytes, Access::read | Access::write);
+    ASSERT_TRUE(region) << region.status().to_string();
+    const auto out = patterns(turn, 4096);
+    gpus_->write(place, out);
+    ASSERT_TRUE(write(*region, 4096));
+    std::vector<std::byte> seen(4096);
+    gpus_->write(place, patterns(99, 4096));
+    ASSERT_TRUE(read(*region, 4096));
+    gpus_->read(seen, place);
+    EXPECT_EQ(seen, out);
+    ASSERT_TRUE(engine_->deregister(*region, kSoon));
+    gpus_->free(place);
+  }
+}
+
+TEST_F(CudaLife, WhatNobodyCanDoOnAGpuIsRefusedBeforeItBegins) {
+  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+  const Region from = on_gpu();
+  std::byte* place = gpus_->allocate(4096, 0);
+  places_.push_back(place);
+  EXPECT_EQ(engine_->register_memory(place, 64 << 20, Access::read).status().code(), ErrorCode::out_of_range);
+  EXPECT_EQ(engine_->fetch_add(peer_, {remote_.id, 0}, 1).status().code(), ErrorCode::unsupported);
+  RequestOptions options;
+  options.notify.kind = NotifyKind::signal;
+  options.notify.signal = {remote_.id, 64};
+  options.notify.signal_add = true;
+  const auto added = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
+  EXPECT_EQ(added.status().code(), ErrorCode::unsupported);
+  options = {};
+  options.checksum = true;
+  const auto checked = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
+  EXPECT_EQ(checked.status().code(), ErrorCode::unsupported);
+  Request request;
+  request.peer = peer_;
+  request.layout = Extent{{from.id, 0, 64}, {remote_.id, 0}};
+  ASSERT_TRUE(write(from, 64));
+  const auto plan = engine_->explain(request);
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->text().find("CUDA IPC"), std::string::npos) << plan->text();
+}
+
+TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  EngineOptions options = options_of("strict");
+  options.transports = {"cuda"};
+  options.strict_isolation = true;
+  const auto engine = Engine::open(options);
+  EXPECT_EQ(engine.status().code(), ErrorCode::unsupported);
+  EXPECT_NE(engine.status().message().find("strict_isolation"), std::string::npos) << engine.status().to_string();
+}
+
+}  // namespace
+}  // namespace fairway

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "bench.h"
+
+namespace fairway::tool::bench {
+
+// One way between two memories, and what stands beside it. A value.
+struct Case {
+  std::string via;  // empty: as the engine chooses
+  std::string from, to;
+  Roof roof = Roof::none;
+  std::string roof_name;
+};
+Case make_case(const std::string& via, const std::string& from, const std::string& to);
+
+// "4K" is 4096; the error names what was typed.
+Result<std::uint64_t> parse_size(const std::string& text);
+
+}  // namespace fairway::tool::bench
