@@ -13,6 +13,8 @@
 #include "bench_gpu.h"
 #include "bench_load.h"
 #include "bench_peers.h"
+#include "bench_rows.h"
+#include "bench_verbs.h"
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
@@ -47,9 +49,10 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   }
   plan.sizes = std::move(sizes);
   for (const Operation operation :
-       {Operation::write, Operation::read, Operation::send, Operation::notify, Operation::count})
-    if (options.operations.empty() ||
-        std::find(options.operations.begin(), options.operations.end(), name_of(operation)) != options.operations.end())
+       {Operation::write, Operation::read, Operation::send, Operation::notify, Operation::count, Operation::fetch_add})
+    if (options.operations.empty() ? operation != Operation::fetch_add
+                                   : std::find(options.operations.begin(), options.operations.end(),
+                                               name_of(operation)) != options.operations.end())
       plan.operations.push_back(operation);
   plan.settings.sleeping = options.sleep;
   plan.settings.pages = options.pages;
@@ -65,20 +68,6 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   return plan;
 }
 
-class Meter {  // what is being done, on a terminal
- public:
-  explicit Meter(Tool& tool) : on_(tool.surroundings().stdout_is_tty) {}
-  ~Meter() {
-    if (on_) std::fputs("\r\033[K", stderr);
-  }
-  void operator()(const std::string& what) const {
-    if (on_) std::fputs(("\r\033[K" + what + " ").c_str(), stderr);
-  }
-
- private:
-  bool on_;
-};
-
 std::vector<std::string> words_of_peer(const Options& options, const Case& one, std::uint64_t most) {
   std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", most)};
   if (!one.via.empty()) words.insert(words.end(), {"--via", one.via});
@@ -89,7 +78,7 @@ std::vector<std::string> words_of_peer(const Options& options, const Case& one, 
 // Each case with a peer process of its own, or all with the one at options.address.
 Status measure(Tool& tool, const Options& options, const Plan& plan, const std::vector<Case>& cases,
                std::vector<Row>& rows) {
-  const Meter meter(tool);
+  const Meter meter(tool.surroundings().stdout_is_tty);
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
   for (const Case& one : cases)
     roofs.push_back(options.address.empty() && !options.sleep
@@ -117,19 +106,6 @@ Status measure(Tool& tool, const Options& options, const Plan& plan, const std::
   return {};
 }
 
-Exit tell(Tool& tool, const Options& options, const std::vector<Row>& rows, const std::string& text,
-          const std::string& picture, const std::string& command) {
-  const std::pair<std::string, std::string> files[] = {
-      {options.json, json(rows, command)}, {options.csv, csv(rows)}, {options.svg, picture}};
-  bool to_stdout = false;
-  for (const auto& [file, bytes] : files) {
-    if (file.empty()) continue;
-    to_stdout |= file == "-";
-    if (Status status = write_file(file, bytes); !status) return tool.fail(status);
-  }
-  return to_stdout ? Exit::done : tool.print(text);
-}
-
 std::vector<std::uint64_t> usual_sizes() {
   return {8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
 }
@@ -143,7 +119,11 @@ Exit finish(Tool& tool, const Options& options, const Result<Plan>& plan, const 
   std::vector<Row> rows;
   if (Status status = measure(tool, options, *plan, cases, rows); !status) return tool.fail(status);
   if (rows.empty()) return tool.fail("nothing was measured: no operation fits these options (pages: write and read)");
-  return tell(tool, options, rows, text(rows), picture(rows, "fairway " + command), command);
+  return tell(tool,
+              {{options.json, json(rows, command)},
+               {options.csv, csv(rows)},
+               {options.svg, picture(rows, "fairway " + command)}},
+              text(rows));
 }
 
 Exit run_table(Tool& tool, const Options& options) {
@@ -188,49 +168,55 @@ Exit run_matrix(Tool& tool, const Options& options) {
   return finish(tool, wanted, plan_of(wanted, {64 << 20}), cases, matrix, "bench matrix", matrix_svg);
 }
 
-// Ours and theirs in turns, three times each; medians.
+// Ours and theirs in turns, three times each; medians. False, with a remark: its tool told no figure.
+Result<bool> beside(Tool& tool, const Options& options, Plan mine, const Rival& rival, std::vector<PeerRow>& out) {
+  std::vector<double> theirs, ours;
+  const std::uint64_t size = mine.sizes.front();
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto time = run_rival(rival, size);
+    if (!time) {
+      tool.remark(time.status().message());
+      return false;
+    }
+    theirs.push_back(*time);
+    std::vector<Row> rows;
+    const Case one{rival.path, "shared", "shared", Roof::none, ""};
+    if (Status status = measure(tool, options, mine, {one}, rows); !status) return status;
+    ours.push_back(rows.front().p50_us);
+  }
+  std::sort(theirs.begin(), theirs.end());
+  std::sort(ours.begin(), ours.end());
+  out.push_back({rival.tool, version_of(rival), rival.what, rival.path, size, rival.depth, theirs[1], ours[1]});
+  return true;
+}
+
 Exit run_peers(Tool& tool, const Options& options) {
   const auto plan = plan_of(options, {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20});
   if (!plan) return tool.misused(plan.status().message());
-  std::string text = fmt::format("{:<13} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}\n", "tool", "its test", "path", "size",
-                                 "its us", "ours us", "ratio");
+  for (const std::string* file : {&options.json, &options.csv})
+    if (Status status = can_write(*file); !status) return tool.fail(status);
   std::set<std::string> missing;
-  const Meter meter(tool);
+  std::vector<PeerRow> peers;
+  const Meter meter(tool.surroundings().stdout_is_tty);
+  const auto wanted = [&](const std::string& path) {
+    return options.via.empty() || std::find(options.via.begin(), options.via.end(), path) != options.via.end();
+  };
   for (const Rival& rival : rivals()) {
+    if (!wanted(rival.path)) continue;
     if (!installed(rival)) {
       missing.insert(fmt::format("{} (Debian's {})", rival.tool, rival.package));
       continue;
     }
     for (const std::uint64_t size : plan->sizes) {
-      if (rival.rate && size < 1 << 20) continue;
+      if (!rival.does(size)) continue;
       meter(fmt::format("{} {} {}", rival.tool, rival.what, size_text(size)));
       Plan mine = *plan;
       mine.operations = {rival.operation};
       mine.sizes = {size};
-      std::vector<double> theirs;
-      std::vector<double> ours;
-      Status wrong;
-      for (int turn = 0; turn < 3 && wrong; ++turn) {
-        const auto time = run_rival(rival, size);
-        if (!time) {
-          wrong = time.status();
-          break;
-        }
-        theirs.push_back(*time);
-        std::vector<Row> rows;
-        if (Status status = measure(tool, options, mine, {{rival.path, "shared", "shared", Roof::none, ""}}, rows);
-            !status)
-          return tool.fail(status);
-        ours.push_back(rows.front().p50_us);
-      }
-      if (!wrong) {
-        tool.remark(wrong.message());
-        break;
-      }
-      std::sort(theirs.begin(), theirs.end());
-      std::sort(ours.begin(), ours.end());
-      text += fmt::format("{:<13} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}\n", rival.tool, rival.what,
-                          rival.path, size_text(size), theirs[1], ours[1], theirs[1] / ours[1]);
+      if (rival.depth > 1) mine.settings.depth = rival.depth;
+      const auto told = beside(tool, options, std::move(mine), rival, peers);
+      if (!told) return tool.fail(told.status());
+      if (!*told) break;
     }
   }
   // libfabric has no such tool that is packaged: a loop over its bare interface, batch by batch in turns with ours.
@@ -239,6 +225,7 @@ Exit run_peers(Tool& tool, const Options& options) {
     mine.operations = {Operation::write, Operation::read, Operation::send};
     std::vector<Row> rows;
     const std::string via = std::string("fabric:") + provider;
+    if (!wanted(via)) continue;
     meter(via);
     if (Status status = measure(tool, options, mine, {make_case(via, "shared", "shared")}, rows); !status) {
       tool.remark(status.message());
@@ -246,15 +233,12 @@ Exit run_peers(Tool& tool, const Options& options) {
     }
     for (const Row& row : rows)
       if (row.roof_us > 0)
-        text += fmt::format("{:<13} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}\n", "bare libfabric",
-                            name_of(row.operation), provider, size_text(row.size), row.roof_us, row.p50_us,
-                            row.roof_us / row.p50_us);
+        peers.push_back({"bare libfabric", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us});
   }
-  for (const std::string& each : missing) text += "not installed: " + each + "\n";
-  return tool.print(text +
-                    "\nratio: theirs / ours, above 1 Fairway is faster. One at a time; ping-pongs tell half of a round "
-                    "trip. iperf3 streams\n"
-                    "without waiting for an answer: its row is the time of so many bytes at its rate.\n");
+  std::vector<Fields> all;
+  for (const PeerRow& row : peers) all.push_back(fields(row));
+  return tell(tool, {{options.json, json_of("fairway-bench-peers", "bench peers", all)}, {options.csv, csv_of(all)}},
+              table(peers, {missing.begin(), missing.end()}));
 }
 
 Exit run_serve(Tool& tool, const Options& options) {
@@ -286,9 +270,11 @@ Exit run_serve(Tool& tool, const Options& options) {
 
 void add_common(CLI::App& command, Options& options) {
   command.add_option("--size", options.sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
-  command.add_option("--operation", options.operations, "Which: write,read,send,notify,count (default: all)")
+  command
+      .add_option("--operation", options.operations,
+                  "Which: write,read,send,notify,count,fetch_add (default: all but fetch_add)")
       ->delimiter(',')
-      ->check(CLI::IsMember({"write", "read", "send", "notify", "count"}));
+      ->check(CLI::IsMember({"write", "read", "send", "notify", "count", "fetch_add"}));
   command.add_option("--pages", options.pages, "So many pages of that size in each request, scattered")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
   command
@@ -343,13 +329,17 @@ void add_bench(Tool& tool) {
   add_common(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
 
-  CLI::App& peers =
-      tool.add_below(command, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3");
-  const auto beside = std::make_shared<Options>();
-  peers.add_option("--size", beside->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
-  peers.add_option("--seconds", beside->seconds, "Measure each of ours at least so long")
+  CLI::App& peers = tool.add_below(
+      command, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3, perftest");
+  const auto in_turns = std::make_shared<Options>();
+  peers.add_option("--size", in_turns->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
+  peers.add_option("--seconds", in_turns->seconds, "Measure each of ours at least so long")
       ->check(CLI::Range(0.0, 3600.0));
-  tool.on_run(peers, [&tool, beside] { return run_peers(tool, *beside); });
+  peers.add_option("--via", in_turns->via, "These paths alone: shm,tcp,verbs,fabric:PROVIDER")->delimiter(',');
+  peers.add_flag("--sleep", in_turns->sleep, "Both sides of ours wait in the kernel; else both poll");
+  peers.add_option("--json", in_turns->json, "Write the rows there; - is stdout")->type_name("FILE");
+  peers.add_option("--csv", in_turns->csv, "The same as CSV")->type_name("FILE");
+  tool.on_run(peers, [&tool, in_turns] { return run_peers(tool, *in_turns); });
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<Options>();
@@ -358,6 +348,7 @@ void add_bench(Tool& tool) {
   add_common(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
   add_bench_load(tool, command);
+  add_bench_verbs(tool, command);
 }
 
 }  // namespace fairway::tool

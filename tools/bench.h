@@ -27,11 +27,15 @@ namespace fairway::tool::bench {
 enum class Operation : std::uint8_t {
   write,
   read,
-  send,    // a message and its receive, there and back: half of the round trip is told
-  notify,  // a write with an event for the target, there and back: half of the round trip is told
-  count,   // the same with a counter
+  send,       // a message and its receive, there and back: half of the round trip is told
+  notify,     // a write with an event for the target, there and back: half of the round trip is told
+  count,      // the same with a counter
+  fetch_add,  // of eight bytes; measured where it is named
 };
 std::string name_of(Operation operation);
+inline bool one_sided(Operation operation) {
+  return operation == Operation::write || operation == Operation::read || operation == Operation::fetch_add;
+}
 
 struct Settings {
   bool sleeping = false;    // both sides wait in the kernel; else both poll

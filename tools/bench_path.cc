@@ -15,6 +15,8 @@
 namespace fairway::tool::bench {
 namespace {
 
+constexpr std::uint64_t kWord = 8;  // of an atomic
+
 class Path final : public Mover {
  public:
   Path(Engine engine, const Settings& settings) : engine_(std::move(engine)), settings_(settings) {}
@@ -74,6 +76,7 @@ class Path final : public Mover {
   }
 
   bool does(const Batch& batch) const override {
+    if (batch.operation == Operation::fetch_add && batch.size != kWord) return false;
     return batch.pages == 0 ||
            (batch.depth == 1 && (batch.operation == Operation::write || batch.operation == Operation::read));
   }
@@ -100,7 +103,8 @@ class Path final : public Mover {
     const RemoteAddress there{target_.id, at};
     switch (batch.operation) {
       case Operation::write:
-      case Operation::read: return move(batch, round);
+      case Operation::read:
+      case Operation::fetch_add: return move(batch, round);
       case Operation::send: {
         const auto answer = engine_.receive(peer_, kBackTag, back, options());
         if (!answer) return answer.status();
@@ -135,7 +139,7 @@ class Path final : public Mover {
     if (Status status = hear(there); !status) return status;
     const std::uint64_t bytes = bytes_of(batch);
     std::uint64_t wrong = there.wrong;
-    if (batch.operation != Operation::write) {
+    if (batch.operation != Operation::write && batch.operation != Operation::fetch_add) {
       const auto missed = back_.wrong(bytes, batch.seed);
       if (!missed) return missed.status();
       wrong += *missed;
@@ -148,7 +152,7 @@ class Path final : public Mover {
     cost.cpu_seconds = here.cpu_seconds - begun_.cpu_seconds + there.cpu_seconds;
     cost.copied_bytes = static_cast<double>(here.copied - begun_.copied + there.copied);
     cost.system_calls = static_cast<double>(here.calls - begun_.calls + there.calls);
-    cost.verified_bytes = batch.operation == Operation::write || batch.operation == Operation::read ? bytes : 2 * bytes;
+    cost.verified_bytes = one_sided(batch.operation) ? bytes : 2 * bytes;
     return cost;
   }
 
@@ -182,15 +186,9 @@ class Path final : public Mover {
 
   // `depth` of them at once, each at the next place.
   Status move(const Batch& batch, std::uint64_t round) {
-    const bool write = batch.operation == Operation::write;
-    const RegionId local = write ? from_.region.id : back_.region.id;
     started_.clear();
     for (std::uint64_t i = 0; i < batch.depth; ++i) {
-      const std::uint64_t at = batch.place(round * batch.depth + i);
-      const Layout layout = batch.pages != 0
-                                ? Layout(pages(batch, at, local))
-                                : Layout(Extent{{local, at * batch.size, batch.size}, {target_.id, at * batch.size}});
-      const auto id = write ? engine_.write(peer_, layout, options()) : engine_.read(peer_, layout, options());
+      const auto id = start(batch, round * batch.depth + i);
       if (!id) return id.status();
       started_.push_back(*id);
     }
@@ -199,6 +197,18 @@ class Path final : public Mover {
     for (const TransferId id : started_)
       if (Status status = finish(engine_, id); !status) return status;
     return {};
+  }
+
+  Result<TransferId> start(const Batch& batch, std::uint64_t visit) {
+    const std::uint64_t at = batch.place(visit);
+    if (batch.operation == Operation::fetch_add)  // the first makes of the zero there what belongs there
+      return engine_.fetch_add(peer_, {target_.id, at * kWord}, visit == at ? pattern(batch.seed, at) : 0, options());
+    const bool write = batch.operation == Operation::write;
+    const RegionId local = write ? from_.region.id : back_.region.id;
+    const Layout layout = batch.pages != 0
+                              ? Layout(pages(batch, at, local))
+                              : Layout(Extent{{local, at * batch.size, batch.size}, {target_.id, at * batch.size}});
+    return write ? engine_.write(peer_, layout, options()) : engine_.read(peer_, layout, options());
   }
 
   // Each page to the place that it came from, so that what arrives can be checked.

@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 #include <thread>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -17,10 +19,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench_verbs.h"
+
 extern char** environ;
 
 namespace fairway::tool::bench {
 namespace {
+
+// As the kernel's tables have it: "0100007F:1F90 00000000:0000 0A", the port in hexadecimal, 0A for listening.
+bool listens(int port) {
+  const std::string wanted = fmt::format(":{:04X}", port);
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      if (words >> number >> local >> remote >> state && state == "0A" && local.ends_with(wanted)) return true;
+    }
+  }
+  return false;
+}
 
 // A shell command in a process group of its own, ended with this object.
 class Server {
@@ -33,6 +51,14 @@ class Server {
     const char* words[] = {"sh", "-c", quiet.c_str(), nullptr};
     if (::posix_spawn(&pid_, "/bin/sh", nullptr, &attributes, const_cast<char**>(words), environ) != 0) pid_ = -1;
     posix_spawnattr_destroy(&attributes);
+  }
+  // Until something listens at that port of this machine, or the command has ended, or is given up.
+  void await(int port) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (pid_ > 0 && !listens(port) && std::chrono::steady_clock::now() < until) {
+      if (::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
   }
   ~Server() {
     if (pid_ <= 0) return;
@@ -91,14 +117,12 @@ Status unread(const Rival& rival, const std::string& text) {
   return {ErrorCode::unsupported, fmt::format("{} told no figure: {}", rival.tool, text.substr(from))};
 }
 
-constexpr auto kServerComesUp = std::chrono::milliseconds(400);
-
 Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {
   const char* transports = rival.path == "tcp" ? "tcp" : "posix,sysv,self,cma";
   const int rounds = size >= 1 << 20 ? 200 : 5000;
   const std::string tool = fmt::format("env UCX_TLS={} ucx_perftest -p {}", transports, port);
-  const Server server(tool);
-  std::this_thread::sleep_for(kServerComesUp);
+  Server server(tool);
+  server.await(port);
   const std::string text = output_of(
       fmt::format("{} 127.0.0.1 -t {} -s {} -n {} -w {} -O 1 -f", tool, rival.what, size, rounds, rounds / 10));
   const auto numbers = last_numbers(text);
@@ -109,8 +133,8 @@ Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {
 Result<double> run_fabric(const Rival& rival, std::uint64_t size, int port) {
   const std::string tool = fmt::format("fi_pingpong -p {} -e {} -I {} -S {}", rival.path,
                                        rival.path == "tcp" ? "msg" : "rdm", size >= 1 << 20 ? 100 : 3000, size);
-  const Server server(fmt::format("{} -B {}", tool, port));
-  std::this_thread::sleep_for(kServerComesUp);
+  Server server(fmt::format("{} -B {}", tool, port));
+  server.await(port);
   const std::string text = output_of(fmt::format("{} -P {} 127.0.0.1", tool, port));
   std::istringstream lines(text);  // bytes, #sent, #ack, total, time, MB/sec, usec/xfer, Mxfers/sec
   std::string line, last;
@@ -124,13 +148,37 @@ Result<double> run_fabric(const Rival& rival, std::uint64_t size, int port) {
 }
 
 Result<double> run_iperf(const Rival& rival, std::uint64_t size, int port) {
-  const Server server(fmt::format("iperf3 -s -1 -p {}", port));
-  std::this_thread::sleep_for(kServerComesUp);
+  Server server(fmt::format("iperf3 -s -1 -p {}", port));
+  server.await(port);
   const std::string text = output_of(fmt::format("iperf3 -c 127.0.0.1 -p {} -t 1 {} -J", port, rival.what));
   const std::size_t sum = text.find("\"sum_received\"");
   const std::size_t at = sum == std::string::npos ? sum : text.find("\"bits_per_second\":", sum);
   const double rate = at == std::string::npos ? 0 : std::strtod(text.c_str() + at + 18, nullptr);
   return rate > 0 ? Result<double>(static_cast<double>(size) * 8 / rate * 1e6) : Result<double>(unread(rival, text));
+}
+
+std::string words_of(const raw::PortName& port) {
+  return fmt::format("-d {} -i {} -x {}", port.device, port.number, port.gid_index);
+}
+
+// Columns: bytes, iterations, and of a time: least, most, typical (the median); of a rate: peak MiB/s, average, million
+// messages a second, of few digits where the other has many.
+Result<double> run_perftest(const Rival& rival, std::uint64_t size, int port) {
+  const bool atomic = rival.operation == Operation::fetch_add;
+  const int rounds = size >= 1 << 20 ? 100 : size >= 1 << 16 ? 500 : 3000;
+  std::string tool = fmt::format("{} -F -n {} -p {}", rival.tool, rounds, port);
+  tool += atomic ? " -A FETCH_AND_ADD" : fmt::format(" -s {}", size);
+  if (rival.rate) tool += fmt::format(" -t {}", rival.depth);
+  Server server(tool + " " + rival.theirs);
+  server.await(port);
+  const std::string text = output_of(tool + " " + rival.ours + " 127.0.0.1");
+  const auto numbers = last_numbers(text);
+  if (numbers.size() < 5) return unread(rival, text);
+  if (!rival.rate) return numbers[4];
+  const bool large = size >= 1 << 16;
+  const double rate = large ? numbers[3] : numbers[4];
+  if (rate <= 0) return unread(rival, text);
+  return large ? static_cast<double>(size) / (rate * (1 << 20)) * 1e6 : 1 / rate;
 }
 
 }  // namespace
@@ -145,6 +193,19 @@ std::vector<Rival> rivals() {
   }
   all.push_back({"iperf3", "iperf3", "tcp", "-P 1", Operation::write, true});
   all.push_back({"iperf3", "iperf3", "tcp", "-P 2", Operation::write, true});
+  const auto ports = raw::two_ports();
+  if (ports.size() < 2) return all;
+  constexpr std::uint64_t kDepth = 64;
+  for (const auto& [tool, operation, rate] :
+       std::initializer_list<std::tuple<const char*, Operation, bool>>{{"ib_write_lat", Operation::count, false},
+                                                                       {"ib_write_bw", Operation::write, true},
+                                                                       {"ib_read_lat", Operation::read, false},
+                                                                       {"ib_read_bw", Operation::read, true},
+                                                                       {"ib_send_lat", Operation::send, false},
+                                                                       {"ib_atomic_lat", Operation::fetch_add, false},
+                                                                       {"ib_atomic_bw", Operation::fetch_add, true}})
+    all.push_back({tool, "perftest", "verbs", rate ? fmt::format("{} at once", kDepth) : "lat", operation, rate,
+                   rate ? kDepth : 1, words_of(ports[0]), words_of(ports[1])});
   return all;
 }
 
@@ -156,7 +217,44 @@ Result<double> run_rival(const Rival& rival, std::uint64_t size) {
   const int port = free_port();
   if (rival.tool == "ucx_perftest") return run_ucx(rival, size, port);
   if (rival.tool == "fi_pingpong") return run_fabric(rival, size, port);
+  if (rival.package == "perftest") return run_perftest(rival, size, port);
   return run_iperf(rival, size, port);
+}
+
+bool Rival::does(std::uint64_t size) const {
+  if (operation == Operation::fetch_add) return size == 8;
+  return !rate || depth > 1 || size >= 1 << 20;
+}
+
+std::string version_of(const Rival& rival) {
+  const std::string text = output_of("dpkg-query -W -f '${Version}\n' " + rival.package);
+  const std::string line = text.substr(0, text.find('\n'));
+  return !line.empty() && line.find(' ') == line.npos ? line : std::string();
+}
+
+std::string table(const std::vector<PeerRow>& rows, const std::vector<std::string>& missing) {
+  std::string text = fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}\n", "tool", "its test", "path", "size",
+                                 "its us", "ours us", "ratio");
+  for (const PeerRow& row : rows)
+    text += fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}\n", row.tool, row.test, row.path,
+                        size_text(row.size), row.its_us, row.ours_us, row.ratio());
+  for (const std::string& each : missing) text += "not installed: " + each + "\n";
+  return text +
+         "\nratio: theirs / ours, above 1 Fairway is faster. One at a time; ping-pongs tell half of a round trip. "
+         "iperf3 streams\n"
+         "without waiting for an answer: its row is the time of so many bytes at its rate.\n";
+}
+
+Fields fields(const PeerRow& row) {
+  return {{"tool", row.tool, true},
+          {"version", row.version, true},
+          {"test", row.test, true},
+          {"path", row.path, true},
+          {"bytes", fmt::format("{}", row.size)},
+          {"depth", fmt::format("{}", row.depth)},
+          {"its_us", fmt::format("{:.3f}", row.its_us)},
+          {"ours_us", fmt::format("{:.3f}", row.ours_us)},
+          {"ratio", fmt::format("{:.4f}", row.ratio())}};
 }
 
 }  // namespace fairway::tool::bench

@@ -5,22 +5,37 @@
 #include <vector>
 
 #include "bench.h"
+#include "bench_rows.h"
 
 // Other people's tools that measure the same paths, where they are installed.
 namespace fairway::tool::bench {
 
 struct Rival {
-  std::string tool;     // as on PATH: "ucx_perftest"
-  std::string package;  // of Debian, that has it
-  std::string path;     // "shm", "tcp"
-  std::string what;     // "tag_lat", for the table
-  Operation operation;  // ours that does the same
-  bool rate = false;    // it tells a rate of large writes, and not a time
+  std::string tool;              // as on PATH: "ucx_perftest"
+  std::string package;           // of Debian, that has it
+  std::string path;              // "shm", "tcp", "verbs"
+  std::string what;              // "tag_lat", for the table
+  Operation operation;           // ours that does the same
+  bool rate = false;             // it tells a rate of large writes, and not a time
+  std::uint64_t depth = 1;       // so many at once, and the time is each one's part
+  std::string ours{}, theirs{};  // verbs: words that choose the port of each side
+  [[nodiscard]] bool does(std::uint64_t size) const;
 };
 std::vector<Rival> rivals();
 bool installed(const Rival& rival);
+std::string version_of(const Rival& rival);  // of its package; empty: not known
 // Runs it between two processes of this machine: microseconds one way, or of a read; for `rate`, of `size` bytes at the
 // rate that it reached.
 Result<double> run_rival(const Rival& rival, std::uint64_t size);
+
+// A tool's figure beside ours: medians of three turns.
+struct PeerRow {
+  std::string tool, version, test, path;
+  std::uint64_t size = 0, depth = 1;
+  double its_us = 0, ours_us = 0;
+  [[nodiscard]] double ratio() const { return ours_us > 0 ? its_us / ours_us : 0; }
+};
+std::string table(const std::vector<PeerRow>& rows, const std::vector<std::string>& missing);
+Fields fields(const PeerRow& row);
 
 }  // namespace fairway::tool::bench

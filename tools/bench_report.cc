@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <cmath>
-#include <ctime>
-#include <fstream>
 
 #include <fmt/format.h>
-#include <sys/utsname.h>
 
 #include "bench.h"
+#include "bench_rows.h"
 
 namespace fairway::tool::bench {
 namespace {
@@ -33,32 +31,7 @@ std::string key(const Row& row) {
   return fmt::format("{:<7} {:>12}", name_of(row.operation), what(row));
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
-  }
-  return out + '"';
-}
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
-}
-
-struct Field {
-  const char* name;
-  std::string value;
-  bool text = false;
-};
-
-std::vector<Field> fields(const Row& row) {
+Fields fields(const Row& row) {
   return {{"path", row.path, true},
           {"from", row.from, true},
           {"to", row.to, true},
@@ -156,41 +129,15 @@ std::string comparison(const std::vector<Row>& rows) {
 }
 
 std::string csv(const std::vector<Row>& rows) {
-  std::string text;
-  for (const Row& row : rows) {
-    const auto all = fields(row);
-    if (text.empty()) {
-      for (const Field& field : all) text += (text.empty() ? "" : ",") + std::string(field.name);
-      text += '\n';
-    }
-    std::string line;
-    for (const Field& field : all) line += (&field == all.data() ? "" : ",") + field.value;
-    text += line + '\n';
-  }
-  return text;
+  std::vector<Fields> all;
+  for (const Row& row : rows) all.push_back(fields(row));
+  return csv_of(all);
 }
 
 std::string json(const std::vector<Row>& rows, const std::string& command) {
-  utsname system{};
-  ::uname(&system);
-  const std::time_t now = std::time(nullptr);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));
-  std::string text = fmt::format(
-      "{{\n  \"format\": \"fairway-bench\",\n  \"version\": 1,\n  \"command\": {},\n  \"date\": {},\n"
-      "  \"cpu\": {},\n  \"kernel\": {},\n  \"rows\": [",
-      quoted(command), quoted(date), quoted(cpu_model()), quoted(system.release));
-  for (const Row& row : rows) {
-    text += &row == rows.data() ? "\n    {" : ",\n    {";
-    bool first = true;
-    for (const Field& field : fields(row)) {
-      text +=
-          fmt::format("{}\"{}\": {}", first ? "" : ", ", field.name, field.text ? quoted(field.value) : field.value);
-      first = false;
-    }
-    text += '}';
-  }
-  return text + "\n  ]\n}\n";
+  std::vector<Fields> all;
+  for (const Row& row : rows) all.push_back(fields(row));
+  return json_of("fairway-bench", command, all);
 }
 
 }  // namespace fairway::tool::bench

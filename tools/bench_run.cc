@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kFootprint = 4 << 20;  // that a batch walks over, where its size leaves room for more than one
 
-constexpr std::uint64_t kGpuRounds = 16;
+constexpr std::uint64_t kFewRounds = 16;
 
 struct Sampled {
   std::vector<double> us;
@@ -22,8 +22,7 @@ struct Sampled {
 
 // Half of it is one way, of what goes there and back; of several on their way, each one's part.
 double ways(const Batch& batch) {
-  return batch.operation == Operation::write || batch.operation == Operation::read ? static_cast<double>(batch.depth)
-                                                                                   : 2;
+  return one_sided(batch.operation) ? static_cast<double>(batch.depth) : 2;
 }
 
 // Where a batch takes long, as on a machine whose cores have other work, fewer rounds make one.
@@ -90,6 +89,7 @@ std::string name_of(Operation operation) {
     case Operation::send: return "send";
     case Operation::notify: return "notify";
     case Operation::count: return "count";
+    case Operation::fetch_add: return "fetch_add";
   }
   return {};
 }
@@ -104,14 +104,15 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       batch.pages = plan.settings.pages;
       batch.depth = plan.settings.depth;
       const std::uint64_t round_bytes = size * std::max<std::uint64_t>(1, batch.pages);
-      if (batch.depth > 1 && operation != Operation::write && operation != Operation::read) continue;
+      if (batch.depth > 1 && !one_sided(operation)) continue;
       if (!ours.does(batch) || round_bytes > plan.settings.most) continue;
       batch.places = std::clamp<std::uint64_t>(kFootprint / round_bytes, 1, 1000);
       // A GPU that waits for the check of what arrived lowers its clocks: it gets something to do first.
       const bool gpu = plan.settings.from.starts_with("gpu:") || plan.settings.to.starts_with("gpu:");
-      batch.rounds = gpu ? std::max(batch.places, kGpuRounds) : batch.places;
+      const std::uint64_t all = (batch.places + batch.depth - 1) / batch.depth;  // rounds that see every place
+      batch.rounds = gpu || batch.depth > 1 ? std::max(all, kFewRounds) : all;
       progress(fmt::format("{} {} {}", path, name_of(operation), size_text(size)));
-      const bool with_roof = roof != nullptr && roof->does(batch);
+      const bool with_roof = roof != nullptr && operation != Operation::fetch_add && roof->does(batch);
       Sampled it, least, warm;
       batch.seed = 1;
       const auto begin = Clock::now();

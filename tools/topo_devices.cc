@@ -47,7 +47,8 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
     const auto choices = topology::nics_for_numa(*machine, numa);
     return tool.print(render::nic_choices_text(*machine, fmt::format("NUMA node {}", numa), choices, style));
   }
-  return tool.print(render::rails_text(*machine, style));
+  const std::string errors = render::port_errors_text(*machine, style);
+  return tool.print(render::rails_text(*machine, style) + (errors.empty() ? "" : "\n" + errors));
 }
 
 Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
@@ -71,8 +72,8 @@ Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
 }  // namespace
 
 void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
-  CLI::App& nics =
-      tool.add_below(topo, "nics", "List the NICs for a memory, best first; or every port and why it is a rail or not");
+  CLI::App& nics = tool.add_below(
+      topo, "nics", "List the NICs for a memory, best first; or every port, why it is a rail or not, and its errors");
   auto nic_options = std::make_shared<NicOptions>();
   nics.add_option("--gpu", nic_options->gpu, "For the memory of this GPU")->type_name("N");
   nics.add_option("--numa", nic_options->numa, "For the memory of this NUMA node")

@@ -140,6 +140,9 @@ class FAIRWAY_API Engine {
   Result<Explanation> explain(PeerId peer) const;             // all links to the peer
   Result<Explanation> explain(TransferId id) const;           // in flight, or one of the last 1,024
   [[nodiscard]] Metrics metrics() const;
+  // Of the RDMA ports that this engine uses, as the system has them; also those that are zero. Reads some fifty small
+  // files of each port.
+  [[nodiscard]] std::vector<PortCounter> port_counters() const;
 
  private:
   struct State;

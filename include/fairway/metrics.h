@@ -57,4 +57,12 @@ struct Metrics {
   std::uint64_t back_pressure = 0;  // submissions refused because a queue was full
 };
 
+// What a NIC's port counts of errors and repetitions (packets lost, out of order, sent again; congestion), for all
+// processes of the host, since its driver was loaded.
+struct PortCounter {
+  std::string port;  // "mlx5_0/1"
+  std::string name;  // the driver's: "out_of_sequence"
+  std::uint64_t value = 0;
+};
+
 }  // namespace fairway

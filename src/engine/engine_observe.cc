@@ -4,6 +4,8 @@
 
 #include "engine/operation.h"
 #include "engine/state.h"
+#include "topology/port_errors.h"
+#include "topology/text.h"
 
 // explain() and metrics(): values made by the workers that know, with the routes that transfers really take.
 namespace fairway {
@@ -147,6 +149,22 @@ Metrics Engine::metrics() const {
     out.regions = state.local_regions.size();
   }
   out.back_pressure = state.back_pressure.load(std::memory_order_relaxed);
+  return out;
+}
+
+std::vector<PortCounter> Engine::port_counters() const {
+  std::vector<PortCounter> out;
+  const State& state = *state_;
+  if (state.workers.empty()) return out;
+  for (const auto& transport : state.workers.front()->transports())  // every worker has the same ports
+    for (const transport::Device& device : transport->devices()) {
+      const std::size_t slash = device.name.rfind('/');
+      const auto port = topology::text::to_u32(slash == std::string::npos ? "" : device.name.substr(slash + 1));
+      if (!port) continue;
+      for (auto& counter : topology::read_port_counters("/sys", device.name.substr(0, slash), *port))
+        if (topology::tells_of_an_error(counter.name))
+          out.push_back({device.name, std::move(counter.name), counter.value});
+    }
   return out;
 }
 

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "topology/port_errors.h"
+
 namespace fairway::render {
 namespace {
 
@@ -83,6 +85,26 @@ std::string rails_text(const topology::Machine& machine, const TextStyle& style)
       out += hang(bare_reason(verdict.reason), 8 + width + 2, style);
     }
   }
+  return out;
+}
+
+std::string port_errors_text(const topology::Machine& machine, const TextStyle& style) {
+  const auto errors = topology::port_errors(machine);
+  if (errors.empty()) return {};
+  const auto name = [&](const topology::PortError& error) {
+    return fmt::format("{}/{}", machine.rdma[error.device.index].name, error.port);
+  };
+  std::size_t port = 0, counter = 0, value = 0;
+  for (const auto& error : errors) {
+    port = std::max(port, columns_of(name(error)));
+    counter = std::max(counter, columns_of(error.counter));
+    value = std::max(value, fmt::format("{}", error.value).size());
+  }
+  std::string out = style.ink(Ink::bold, "Errors and repetitions that ports have counted") + "\n";
+  for (const auto& error : errors)
+    out += fmt::format("  {}  {}  {:>{}}", style.ink(Ink::bold, pad(name(error), port)), pad(error.counter, counter),
+                       error.value, value) +
+           (error.meaning.empty() ? "\n" : "  " + hang(std::string(error.meaning), 8 + port + counter + value, style));
   return out;
 }
 

@@ -16,6 +16,9 @@ std::string nic_choices_text(const topology::Machine& machine, const std::string
 // Every RDMA device and interface: a rail for bulk traffic or not, and why.
 std::string rails_text(const topology::Machine& machine, const TextStyle& style);
 
+// What ports count of errors and repetitions, where that is not zero; empty: nothing.
+std::string port_errors_text(const topology::Machine& machine, const TextStyle& style);
+
 // One RDMA device: each attribute with a plain sentence and the limit that it sets.
 std::string hca_text(const topology::Machine& machine, const topology::RdmaDevice& device, const TextStyle& style);
 

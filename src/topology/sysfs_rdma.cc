@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "topology/port_errors.h"
 #include "topology/sysfs.h"
 #include "topology/text.h"
 
@@ -163,6 +164,16 @@ std::string gid_scope(std::string_view gid, bool ethernet) {
   // ::ffff:a.b.c.d, whole or shortened
   if (s.starts_with("0000:0000:0000:0000:0000:ffff:") || s.starts_with("::ffff:")) return "IPv4";
   return "IPv6";
+}
+
+std::vector<Counter> read_port_counters(const std::string& sys, const std::string& device, std::uint32_t port) {
+  Machine notes;  // of what could not be read: nobody asks
+  FileTree tree(sys, "", notes);
+  const auto base = fmt::format("{}/class/infiniband/{}/ports/{}", sys, device, port);
+  std::vector<Counter> counters;
+  read_counters(tree, base + "/counters", counters);
+  read_counters(tree, base + "/hw_counters", counters);
+  return counters;
 }
 
 void read_sysfs_rdma(FileTree& tree, Machine& machine, const std::string& directory) {

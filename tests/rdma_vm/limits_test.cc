@@ -112,6 +112,59 @@ TEST_F(Limits, TooLittleLockedMemoryIsSaidWithItsRemedy) {
   EXPECT_NE(said.find("raise the limit of locked memory (ulimit -l"), std::string::npos) << said;
 }
 
+// Writes a part of a region of 64 MiB between two engines that have verbs and `other`; which way it went and why not
+// the other way, or what went wrong.
+std::string way_of_large_memory(const std::string& other) {
+  constexpr std::uint64_t kBytes = 64 << 20, kPart = 1 << 20;
+  EngineOptions first = on("rxe0"), second = on("rxe1");
+  first.transports = second.transports = {"verbs", other};
+  auto a = Engine::open(first), b = Engine::open(second);
+  if (!a || !b) return (a ? b : a).status().to_string();
+  const auto from = a->allocate(kBytes, Access::none), to = b->allocate(kBytes, Access::all);
+  if (!from || !to) return "memory: " + (from ? to : from).status().to_string();
+  if (const Status published = b->publish("memory", *to); !published) return published.to_string();
+  const auto peer = a->connect(b->address());
+  if (!peer) return "connect: " + peer.status().to_string();
+  const auto remote = a->lookup(*peer, "memory");
+  if (!remote) return "lookup: " + remote.status().to_string();
+  for (std::uint64_t i = 0; i < kPart; ++i) from->address[i] = net::pattern(3, i);
+  Request request;
+  request.peer = *peer;
+  request.layout = Extent{{from->id, 0, kPart}, {remote->id, 0}};
+  const auto id = a->write(*peer, request.layout);
+  if (!id) return "write: " + id.status().to_string();
+  const auto done = a->wait(*id, net::kHang);
+  if (!done || !done->status) return "write: " + (done ? done->status : done.status()).to_string();
+  if (std::memcmp(from->address, to->address, kPart) != 0) return "other bytes";
+  std::string text;
+  for (int i = 0; i < 500 && text.find("verbs") == text.npos; ++i) {  // until its link is up and is passed over
+    if (i != 0) std::this_thread::sleep_for(milliseconds(20));
+    const auto told = a->explain(request);
+    if (!told) return told.status().to_string();
+    text.clear();
+    for (const ExplainedLink& link : told->links)
+      text += (link.taken ? "takes " : "not ") + link.name + ": " + link.reason + "; ";
+  }
+  return text;
+}
+
+TEST_F(Limits, MemoryThatCannotBePinnedTakesTheNextTransportAndExplainSaysWhy) {
+  for (const char* other : {"tcp", "shm"}) {
+    ChildProcess child([other](ChildProcess::Line& line) {
+      const rlimit limit{8 << 20, 8 << 20};  // and with root's identity goes CAP_IPC_LOCK
+      if (::setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || ::setresuid(65534, 65534, 65534) != 0)
+        return line.write("no limit");
+      line.write(way_of_large_memory(other));
+    });
+    const std::string told = child.read();
+    EXPECT_NE(told.find(std::string("takes ") + other), std::string::npos) << told;
+    EXPECT_EQ(told.find("takes verbs"), std::string::npos) << told;
+    const auto verbs = told.find("not verbs");
+    ASSERT_NE(verbs, std::string::npos) << told;
+    EXPECT_NE(told.find("raise the limit of locked memory (ulimit -l", verbs), std::string::npos) << told;
+  }
+}
+
 TEST_F(Limits, QueuePairsThatACgroupForbidsAreSaidAndBytesTakeTheNextTransport) {
   const std::string folder = "/sys/fs/cgroup/few";
   must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup");
@@ -131,6 +184,18 @@ TEST_F(Limits, QueuePairsThatACgroupForbidsAreSaidAndBytesTakeTheNextTransport) 
   const auto explained = near_->engine->explain(request);
   ASSERT_TRUE(explained);
   EXPECT_NE(explained->text().find("rdma.max"), std::string::npos) << explained->text();
+}
+
+TEST_F(Limits, WhatAPortCountsOfErrorsIsThatPortsOwn) {
+  const auto engine = Engine::open(on("rxe0"));
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  bool retries = false;
+  for (const PortCounter& counter : engine->port_counters()) {
+    EXPECT_EQ(counter.port, "rxe0/1");
+    EXPECT_NE(counter.name, "sent_pkts");
+    retries |= counter.name == "completer_retry_err";
+  }
+  EXPECT_TRUE(retries);
 }
 
 TEST_F(Limits, ManyQueuePairsOfOneProcessWork) {

@@ -29,6 +29,8 @@ ALLOWED = {
     # docs/decisions/tool-links-the-insides.md says why these commands may look inside.
     "tools/topo": ["core", "sys", "topology", "predict", "render"],
     "tools/bench": ["core", "sys", "predict"],
+    # The device without an engine: it stands where a transport does.
+    "tools/bench_verbs": ["core", "sys", "transport", "transport/verbs"],
     "tools/predict": ["topology", "predict", "render"],
     # It loads the plugin as NCCL does, by the plugin's declarations of NCCL's tables.
     "tools/nccl": ["nccl_net"],
@@ -53,8 +55,9 @@ def home(path):
         return "/".join(parts[:2]), parts[1]
     if parts[0] == "plugins":
         return "plugins/*", parts[1]
-    command = f"{parts[0]}/{path.stem.split('_')[0]}"
-    return command if command in ALLOWED else parts[0], None
+    words = path.stem.split("_")
+    stems = [f"{parts[0]}/{'_'.join(words[:count])}" for count in range(len(words), 0, -1)]
+    return next((stem for stem in stems if stem in ALLOWED), parts[0]), None
 
 
 def folder_of(include):

@@ -12,6 +12,7 @@ namespace fairway::transport::verbs::abi {
 
 struct Context;
 struct Srq;
+struct AddressHandle;  // ibv_ah
 
 struct Device {  // ibv_device, as far as it is read
   void* operations[2];
@@ -97,6 +98,11 @@ struct SendRequest {  // ibv_send_wr
       std::uint64_t swap;
       std::uint32_t rkey;
     } atomic;
+    struct {
+      AddressHandle* way;
+      std::uint32_t number;  // of the queue pair there
+      std::uint32_t key;
+    } datagram;
   } remote;
   std::uint32_t srq_number;
   std::uint64_t room[6];  // binding of windows, segmentation: not used
@@ -250,12 +256,13 @@ struct AsyncEvent {  // ibv_async_event
 };
 
 enum : int { kReset = 0, kInit = 1, kReadyToReceive = 2, kReadyToSend = 3, kError = 6 };  // of a queue pair
-enum : int { kReliable = 2 };                                                             // its type
+enum : int { kReliable = 2, kUnreliable = 3, kDatagram = 4 };                             // its type
 enum : int {
   kMaskState = 1 << 0,
   kMaskAccess = 1 << 3,
   kMaskPkey = 1 << 4,
   kMaskPort = 1 << 5,
+  kMaskQkey = 1 << 6,
   kMaskAddress = 1 << 7,
   kMaskMtu = 1 << 8,
   kMaskTimeout = 1 << 9,
@@ -271,6 +278,7 @@ enum : int {
 enum : int {
   kWrite = 0,
   kWriteImmediate = 1,
+  kSend = 2,
   kSendImmediate = 3,
   kRead = 4,
   kCompareSwap = 5,
@@ -289,6 +297,6 @@ enum : int {
   kEventDeviceFatal = 8,
   kEventPortError = 10
 };
-enum : int { kAtomicsGlobal = 2 };
+enum : int { kAtomicsNone = 0, kAtomicsGlobal = 2 };
 
 }  // namespace fairway::transport::verbs::abi

@@ -1,6 +1,7 @@
 #include "transport/verbs/queue_pair.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -13,18 +14,21 @@ constexpr std::uint8_t kMostReads = 16;       // at once; more only takes the NI
 
 }  // namespace
 
-Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes& sizes, std::uint64_t name) {
+Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes& sizes, std::uint64_t name,
+                                                   const Kind& kind) {
   const Library& library = port.library();
-  std::unique_ptr<QueuePair> made(new QueuePair(port));
+  std::unique_ptr<QueuePair> made(new QueuePair(port, kind.type));
   const int entries = static_cast<int>(sizes.sends + sizes.receives);
   made->queue_ = library.create_queue(port.context(), entries, nullptr, port.channel(), 0);
   if (made->queue_ == nullptr) return port.refusal("ibv_create_cq", errno);
-  for (const std::uint32_t inline_bytes : {256u, 128u, 64u, 0u}) {  // what a NIC has is told by no query
+  const std::array<std::uint32_t, 4> usual{256, 128, 64, 0};  // what a NIC has is told by no query
+  const auto tries = kind.inline_bytes ? std::span(&*kind.inline_bytes, 1) : std::span<const std::uint32_t>(usual);
+  for (const std::uint32_t inline_bytes : tries) {
     abi::QueuePairOptions options{};
     options.user = reinterpret_cast<void*>(name);
     options.send_queue = options.receive_queue = made->queue_;
-    options.limits = {sizes.sends, sizes.receives, sizes.gathers, 1, inline_bytes};
-    options.type = abi::kReliable;
+    options.limits = {sizes.sends, sizes.receives, sizes.gathers, kind.receive_gathers, inline_bytes};
+    options.type = kind.type;
     made->pair_ = library.create_pair(port.domain(), &options);
     if (made->pair_ == nullptr) continue;
     made->inline_bytes_ = std::min(options.limits.inline_bytes, inline_bytes);
@@ -35,9 +39,11 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   state.state = abi::kInit;
   state.port = port.number();
   state.pkey_index = port.pkey_index();
+  state.qkey = kDatagramKey;
   state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
-  if (port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
-  const int mask = abi::kMaskState | abi::kMaskPkey | abi::kMaskPort | abi::kMaskAccess;
+  if (kind.atomics || port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
+  const int mask = abi::kMaskState | abi::kMaskPkey | abi::kMaskPort |
+                   (kind.type == abi::kDatagram ? abi::kMaskQkey : abi::kMaskAccess);
   if (Status status = made->change(state, mask, "to INIT"); !status) return status;
   return made;
 }
@@ -45,6 +51,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
 QueuePair::~QueuePair() {
   if (pair_ != nullptr) port_.library().destroy_pair(pair_);
   if (queue_ != nullptr) port_.library().destroy_queue(queue_);
+  if (way_ != nullptr) port_.library().destroy_way(way_);
 }
 
 Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
@@ -52,29 +59,37 @@ Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
   return error == 0 ? Status() : port_.refusal(what, error);
 }
 
+abi::Address QueuePair::way_to(const PortAddress& where) const {
+  abi::Address way{};
+  way.port = port_.number();
+  const RdmaOptions& options = port_.options();
+  way.service_level = static_cast<std::uint8_t>(options.service_level);
+  if (where.fabric == Fabric::roce) {
+    way.is_global = 1;
+    std::memcpy(way.route.gid, where.gid.data(), where.gid.size());
+    way.route.gid_index = port_.gid_index();
+    way.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
+    way.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
+  } else {
+    way.lid = where.lid;
+  }
+  return way;
+}
+
 Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs) {
-  const PortAddress& where = theirs.port;
+  const RdmaOptions& options = port_.options();
+  const bool reliable = type_ == abi::kReliable;
   abi::QueuePairState state{};
   state.state = abi::kReadyToReceive;
   state.mtu = std::min(own.mtu, theirs.mtu);
-  state.peer_number = theirs.number;
+  state.peer_number = peer_ = theirs.number;
   state.receive_psn = theirs.first_psn;
   state.reads_in = own.reads;
   state.not_ready_timer = kNotReadyTimer;
-  state.address.port = port_.number();
-  const RdmaOptions& options = port_.options();
-  state.address.service_level = static_cast<std::uint8_t>(options.service_level);
-  if (where.fabric == Fabric::roce) {
-    state.address.is_global = 1;
-    std::memcpy(state.address.route.gid, where.gid.data(), where.gid.size());
-    state.address.route.gid_index = port_.gid_index();
-    state.address.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
-    state.address.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
-  } else {
-    state.address.lid = where.lid;
-  }
-  int mask = abi::kMaskState | abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn |
-             abi::kMaskReadsIn | abi::kMaskNotReadyTimer;
+  state.address = way_to(theirs.port);
+  int mask = abi::kMaskState;
+  if (type_ != abi::kDatagram) mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
+  if (reliable) mask |= abi::kMaskReadsIn | abi::kMaskNotReadyTimer;
   if (Status status = change(state, mask, "to RTR"); !status) return status;
   state.state = abi::kReadyToSend;
   state.send_psn = own.first_psn;
@@ -83,9 +98,11 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs) {
   state.not_ready_retries = kNotReadyRetries;
   const int most = std::clamp(port_.limits().reads_out, 1, int{kMostReads});
   state.reads_out = static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
-  mask = abi::kMaskState | abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskSendPsn |
-         abi::kMaskReadsOut;
-  return change(state, mask, "to RTS");
+  mask = abi::kMaskState | abi::kMaskSendPsn;
+  if (reliable) mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskReadsOut;
+  if (Status status = change(state, mask, "to RTS"); !status || type_ != abi::kDatagram) return status;
+  way_ = port_.library().create_way(port_.domain(), &state.address);
+  return way_ != nullptr ? Status() : port_.refusal("ibv_create_ah", errno);
 }
 
 void QueuePair::to_error() {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "transport/verbs/handshake.h"
@@ -9,14 +10,25 @@
 
 namespace fairway::transport::verbs {
 
-// One reliable queue pair with a completion queue of its own, so large that it cannot overflow. A resource. Owner: the
+// One queue pair with a completion queue of its own, so large that it cannot overflow. A resource. Owner: the
 // transport's worker.
 class QueuePair {
  public:
   struct Sizes {
     std::uint32_t sends = 0, receives = 0, gathers = 0;
   };
-  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, std::uint64_t name);
+  // What links do not ask for and measurements do.
+  struct Kind {
+    int type = abi::kReliable;
+    std::uint32_t receive_gathers = 1;
+    std::optional<std::uint32_t> inline_bytes;  // unset: as much as the NIC has, up to 256
+    bool atomics = false;                       // peers may, also where they do not agree with the CPU
+  };
+  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, std::uint64_t name,
+                                                 const Kind& kind);
+  static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, std::uint64_t name) {
+    return make(port, sizes, name, {});
+  }
   ~QueuePair();
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
@@ -26,6 +38,8 @@ class QueuePair {
 
   // Takes what was given to receive from now on; sends only to a peer that does the same.
   Status connect(const Endpoint& own, const Endpoint& theirs);
+  // A datagram's destination: the peer of connect().
+  void aim(abi::SendRequest& request) const { request.remote.datagram = {way_, peer_, kDatagramKey}; }
   void to_error();  // nothing more is sent, and what waits is flushed
 
   // A chain of requests by one doorbell. False: the NIC took not all of them.
@@ -44,12 +58,18 @@ class QueuePair {
   bool arm() { return queue_->context->request_notification(queue_, 0) == 0; }  // announce the next completion
 
  private:
-  explicit QueuePair(const Port& port) : port_(port) {}
+  static constexpr std::uint32_t kDatagramKey = 0x66617277;  // a Q_Key that users may set
+
+  QueuePair(const Port& port, int type) : port_(port), type_(type) {}
+  [[nodiscard]] abi::Address way_to(const PortAddress& where) const;
   Status change(abi::QueuePairState& to, int mask, const char* what);
 
   const Port& port_;
+  const int type_;
   abi::CompletionQueue* queue_ = nullptr;
   abi::QueuePair* pair_ = nullptr;
+  abi::AddressHandle* way_ = nullptr;  // of datagrams
+  std::uint32_t peer_ = 0;
   std::uint32_t inline_bytes_ = 0;
 };
 

@@ -1,6 +1,9 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -70,6 +73,70 @@ TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
   EXPECT_EQ(locked.exit, 1) << locked.out;
   EXPECT_NE(locked.out.find("its owner cannot lend it"), std::string::npos) << locked.out;
   ::unsetenv("FAIRWAY_CUDA_DRIVER");
+}
+
+TEST(Bench, AtomicsAreMeasuredWhereTheyAreNamed) {
+  const Ran ran = fairway("bench --via shm --operation fetch_add --size 8,64 --depth 4 --seconds 0 --json -");
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"operation\": \"fetch_add\", \"bytes\": 8"), 1u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"path\""), 1u) << ran.out;
+}
+
+// Nothing is on PATH but an iperf3 that says 8 Gb/s.
+TEST(BenchPeers, RowsAreWrittenAsJsonAndCsv) {
+  char folder[] = "/tmp/fairway-peers-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string tools(folder);
+  for (const char* tool : {"sh", "timeout", "env"})
+    ASSERT_EQ(std::system(("ln -s \"$(command -v " + std::string(tool) + ")\" " + tools).c_str()), 0);
+  std::ofstream(tools + "/iperf3") << "#!/bin/sh\necho '{\"sum_received\": {\"bits_per_second\": 8e9}}'\n";
+  ASSERT_EQ(std::system(("chmod +x " + tools + "/iperf3").c_str()), 0);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", tools.c_str(), 1);
+  const Ran ran = fairway("bench peers --via tcp --size 1M --seconds 0 --json - --csv " + tools + "/rows.csv");
+  ::setenv("PATH", path.c_str(), 1);
+  std::stringstream csv;
+  csv << std::ifstream(tools + "/rows.csv").rdbuf();
+  EXPECT_EQ(std::system(("rm -r " + tools).c_str()), 0);
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"format\": \"fairway-bench-peers\",\n  \"version\": 1,"), 1u) << ran.out;
+  EXPECT_EQ(count(ran.out, "{\"tool\": \"iperf3\", \"version\": \"\", \"test\": \"-P "), 2u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"path\": \"tcp\", \"bytes\": 1048576, \"depth\": 1, \"its_us\": 1048.576, \"ours_us\": "),
+            2u)
+      << ran.out;
+  EXPECT_EQ(count(ran.out, "\"ratio\": 0.0000"), 0u) << ran.out;
+  EXPECT_EQ(csv.str().rfind("tool,version,test,path,bytes,depth,its_us,ours_us,ratio\niperf3,,-P 1,tcp,1048576,", 0),
+            0u)
+      << csv.str();
+}
+
+TEST(BenchVerbs, ACombinationThatNoDeviceHasNamesTypeAndOperation) {
+  const auto refuses = [](const std::string& arguments, const std::string& word) {
+    const Ran ran = fairway("bench verbs " + arguments);
+    EXPECT_EQ(ran.exit, 2) << arguments << ": " << ran.out;
+    EXPECT_NE(ran.out.find(word), std::string::npos) << arguments << ": " << ran.out;
+  };
+  refuses("--type UC --operation read", "UC read is no operation");
+  refuses("--type UC --operation compare_swap", "UC compare_swap is no operation");
+  refuses("--type UD --operation write", "UD write is no operation");
+  refuses("--type UD,RC --operation write_immediate", "take --type RC or UC");
+  refuses("--type UC --operation write --events", "UC write with --events");
+  refuses("--type XY", "XY");
+  refuses("--operation juggle", "juggle");
+  refuses("--size 3Q", "3Q");
+  refuses("--size 1G", "256M");
+  refuses("--mtu 1500", "1500");
+  refuses("--queue-pairs 0", "--queue-pairs");
+  refuses("--device a,b,c", "--device");
+}
+
+TEST(BenchVerbs, AMachineWithoutADeviceSaysSo) {
+  std::error_code none;
+  if (!std::filesystem::is_empty("/sys/class/infiniband", none) && !none)
+    GTEST_SKIP() << "this machine has an RDMA device";
+  const Ran ran = fairway("bench verbs");
+  EXPECT_EQ(ran.exit, 1) << ran.out;
+  EXPECT_NE(ran.out.find("this machine has no RDMA device"), std::string::npos) << ran.out;
 }
 
 TEST(BenchLoad, EveryQuestionHasAnAnswer) {

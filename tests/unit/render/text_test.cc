@@ -143,6 +143,21 @@ TEST(Hca, SaysWhatAnAttributeMeansAndLimits) {
   EXPECT_NE(text.find("for Fairway:"), std::string::npos);
 }
 
+TEST(PortErrors, StandInATableThatSaysWhatTheyMean) {
+  topology::Machine machine;
+  machine.rdma.resize(1);
+  machine.rdma[0].name = "mlx5_0";
+  machine.rdma[0].ports.resize(1);
+  EXPECT_EQ(port_errors_text(machine, {}), "") << "nothing went wrong";
+  machine.rdma[0].ports[0].hw_counters = {{"rx_write_requests", 5, topology::Source::sysfs},
+                                          {"out_of_sequence", 12, topology::Source::sysfs},
+                                          {"a_vendors_own_err", 3, topology::Source::sysfs}};
+  EXPECT_EQ(port_errors_text(machine, {}),
+            "Errors and repetitions that ports have counted\n"
+            "  mlx5_0/1  out_of_sequence    12  packets came out of order: some were lost, or took several paths\n"
+            "  mlx5_0/1  a_vendors_own_err   3\n");
+}
+
 TEST(Json, HoldsTheMatrixAndTheMachine) {
   const Result<std::string> report = json_report(awkward_machine(), {});
   if (!report && report.status().code() == ErrorCode::unsupported) GTEST_SKIP() << report.status().message();

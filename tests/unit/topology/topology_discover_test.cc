@@ -1,10 +1,13 @@
+#include <algorithm>
 #include <chrono>
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "topology/discover.h"
 #include "topology/load.h"
+#include "topology/port_errors.h"
 #include "topology_support.h"
 
 namespace fairway::topology {
@@ -130,6 +133,39 @@ TEST(Discovery, TellsKindsOfInterfacesApart) {
   EXPECT_EQ(machine->bonds[0].legs.size(), 2U);
   EXPECT_FALSE(machine->interfaces[find_interface(*machine, "eth1").index].speed_gbps);
   EXPECT_FALSE(bond_capacity_gbps(machine->bonds[0]));
+}
+
+// As an mlx5's and soft-RoCE's drivers show them.
+TEST(PortErrors, AreTheCountersThatTellOfOnesAndAreNotZero) {
+  const TempFolder folder;
+  write_server_tree(folder, 2, 2);
+  const std::string port = "sys/class/infiniband/mlx5_0/ports/1/";
+  for (const auto& [file, value] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"counters/symbol_error", "0"},
+           {"counters/port_xmit_data", "99"},
+           {"counters/link_downed", "3"},
+           {"hw_counters/lifespan", "10"},
+           {"hw_counters/out_of_sequence", "12"},
+           {"hw_counters/np_cnp_sent", "7"},
+           {"hw_counters/rx_write_requests", "1000"},
+           {"hw_counters/roce_slow_restart_cnps", "0"},
+           {"hw_counters/some_new_retry_exceeded", "18446744073709551615"},
+           {"hw_counters/local_ack_timeout_err", "not a number"}})
+    folder.write(port + file, std::string(value) + "\n");
+  const auto machine = discover(at(folder));
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  std::string said;
+  for (const PortError& error : port_errors(*machine))
+    said += fmt::format("{}/{} {} {} {};", machine->rdma[error.device.index].name, error.port, error.counter,
+                        error.value, error.meaning.empty() ? "-" : "+");
+  EXPECT_EQ(said,
+            "mlx5_0/1 link_downed 3 +;mlx5_0/1 np_cnp_sent 7 +;mlx5_0/1 out_of_sequence 12 +;"
+            "mlx5_0/1 some_new_retry_exceeded 18446744073709551615 -;");
+  const auto now = read_port_counters(folder.path() + "/sys", "mlx5_0", 1);
+  EXPECT_EQ(std::count_if(now.begin(), now.end(), [](const Counter& each) { return each.value == 12; }), 1);
+  EXPECT_EQ(now.size(), 9U) << "what is no number, and how often others are refreshed, is left out";
+  EXPECT_TRUE(read_port_counters(folder.path() + "/sys", "mlx5_0", 2).empty());
+  EXPECT_TRUE(read_port_counters(folder.path() + "/sys", "../../etc", 1).empty());
 }
 
 TEST(Discovery, SaysWhatItCouldNotRead) {

@@ -33,6 +33,9 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   SAME_PLACE(SendRequest, remote.rdma.rkey, ibv_send_wr, wr.rdma.rkey);
   SAME_PLACE(SendRequest, remote.atomic.swap, ibv_send_wr, wr.atomic.swap);
   SAME_PLACE(SendRequest, remote.atomic.rkey, ibv_send_wr, wr.atomic.rkey);
+  SAME_PLACE(SendRequest, remote.datagram.way, ibv_send_wr, wr.ud.ah);
+  SAME_PLACE(SendRequest, remote.datagram.number, ibv_send_wr, wr.ud.remote_qpn);
+  SAME_PLACE(SendRequest, remote.datagram.key, ibv_send_wr, wr.ud.remote_qkey);
   SAME_SIZE(ReceiveRequest, ibv_recv_wr);
   SAME_PLACE(ReceiveRequest, gather_count, ibv_recv_wr, num_sge);
   SAME_SIZE(WorkCompletion, ibv_wc);
@@ -75,6 +78,11 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   EXPECT_EQ(int{abi::kReadyToSend}, int{IBV_QPS_RTS});
   EXPECT_EQ(int{abi::kError}, int{IBV_QPS_ERR});
   EXPECT_EQ(int{abi::kReliable}, int{IBV_QPT_RC});
+  EXPECT_EQ(int{abi::kUnreliable}, int{IBV_QPT_UC});
+  EXPECT_EQ(int{abi::kDatagram}, int{IBV_QPT_UD});
+  EXPECT_EQ(int{abi::kMaskQkey}, int{IBV_QP_QKEY});
+  EXPECT_EQ(int{abi::kSend}, int{IBV_WR_SEND});
+  EXPECT_EQ(int{abi::kAtomicsNone}, int{IBV_ATOMIC_NONE});
   EXPECT_EQ(int{abi::kMaskPeer}, int{IBV_QP_DEST_QPN});
   EXPECT_EQ(int{abi::kMaskReadsIn}, int{IBV_QP_MAX_DEST_RD_ATOMIC});
   EXPECT_EQ(int{abi::kMaskReadsOut}, int{IBV_QP_MAX_QP_RD_ATOMIC});
