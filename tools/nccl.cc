@@ -23,6 +23,7 @@ constexpr const char* kLibrary = "libnccl-net-fairway.so";
 struct Options {
   std::string plugin;
   bool everything = false;
+  bool gpu_memory = false;
 };
 
 // Beside the program, as installed or as built; empty: neither is there.
@@ -109,6 +110,7 @@ Exit env(Tool& tool, const Options& options) {
   if (path.empty())
     return tool.fail(
         fmt::format("no {} beside this program: name it by --plugin, or build it (FAIRWAY_BUILD_NCCL_NET)", kLibrary));
+  if (options.gpu_memory) ::setenv("FAIRWAY_GPU_MEMORY", "on", 1);
   bool gpu_memory = false;
   const auto said = try_out(path, gpu_memory);
   if (!said) return tool.fail(said.status());
@@ -118,8 +120,12 @@ Exit env(Tool& tool, const Options& options) {
   };
   set("NCCL_NET_PLUGIN", path);
   set("NCCL_NET", "Fairway");
+  if (options.gpu_memory && !gpu_memory)
+    return tool.fail("GPU memory cannot be moved here, as the plugin says:\n" + *said);
   if (gpu_memory) {
-    text += "# straight from and to GPU memory, wherever the GPU is\n";
+    text +=
+        "# straight from and to GPU memory, wherever the GPU is: for programs that make no calls of CUDA meanwhile\n";
+    set("FAIRWAY_GPU_MEMORY", "on");
     set("NCCL_NET_GDR_LEVEL", "SYS");
     text +=
         "# pieces and channels enough to fill NVLink, as measured (docs/nccl.md); 32 MiB of GPU memory for each "
@@ -152,6 +158,9 @@ void add_nccl(Tool& tool) {
   const auto options = std::make_shared<Options>();
   settings.add_option("--plugin", options->plugin, "The library; else the one beside this program")
       ->check(no_empty_name());
+  settings.add_flag("--gpu-memory", options->gpu_memory,
+                    "GPU memory too, at NVLink's rate, for programs that make no calls of CUDA while collectives run "
+                    "(NCCL's own tests, not PyTorch)");
   settings.add_flag("--everything", options->everything, "Also what NCCL would move itself within this host");
   tool.on_run(settings, [&tool, options] { return env(tool, *options); });
 }

@@ -48,6 +48,7 @@ def environment(side, arguments, extra):
         env.update(NCCL_P2P_DISABLE="1", NCCL_SHM_DISABLE="1")
     if side == "fairway":
         env.update(NCCL_NET="Fairway", NCCL_NET_PLUGIN=str(arguments.plugin))
+        env.setdefault("FAIRWAY_GPU_MEMORY", "on")
     else:
         env.update(NCCL_NET="Socket", NCCL_NET_PLUGIN="none")
     for pair in arguments.set + extra:

@@ -45,7 +45,7 @@ std::uint64_t host_identity() {
 void describe(Device& device, std::uint64_t host) {
   const bool beyond = device.settings.beyond_this_host();
   // Between hosts nothing takes GPU memory yet, and NCCL asks once for all peers.
-  device.gpu_memory = device.main->has("cuda") && !beyond && device.settings.gpu_memory != Settings::GpuMemory::off;
+  device.gpu_memory = device.main->has("cuda") && !beyond && device.settings.gpu_memory;
   const auto& interfaces = device.settings.engine.interfaces;
   device.name = "fairway";
   for (const std::string& interface : interfaces) {
@@ -65,7 +65,8 @@ void describe(Device& device, std::uint64_t host) {
 }
 
 std::string why_no_gpu_memory(const Device& device) {
-  if (device.settings.gpu_memory == Settings::GpuMemory::off) return "FAIRWAY_GPU_MEMORY is off";
+  if (!device.settings.gpu_memory)
+    return "FAIRWAY_GPU_MEMORY is not on (it is for programs that make no calls of CUDA while collectives run)";
   if (!device.main->has("cuda")) return "the transport cuda is not in use (`fairway topo` says why)";
   return "FAIRWAY_LISTEN reaches beyond this host, where GPU memory does not go yet";
 }

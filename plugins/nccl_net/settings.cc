@@ -111,10 +111,10 @@ Result<Settings> read_settings(const Environment& environment) {
   reader.number("FAIRWAY_SPIN_US", 0, 1000000, [&](std::uint64_t us) { engine.spin = std::chrono::microseconds(us); });
   reader.number("FAIRWAY_WORKERS", 1, 64,
                 [&](std::uint64_t count) { engine.workers = static_cast<std::uint32_t>(count); });
-  if (const auto memory = reader.text("FAIRWAY_GPU_MEMORY"); memory == "off")
-    settings.gpu_memory = Settings::GpuMemory::off;
-  else if (!memory.empty() && memory != "auto")
-    reader.fail(refuse("FAIRWAY_GPU_MEMORY", memory, "auto or off"));
+  const auto memory = reader.text("FAIRWAY_GPU_MEMORY");
+  settings.gpu_memory = memory == "on";
+  if (!memory.empty() && memory != "on" && memory != "off")
+    reader.fail(refuse("FAIRWAY_GPU_MEMORY", memory, "on or off"));
   // A communicator of n ranks has up to 2 n connections for each of up to 64 channels, with three buffers each.
   engine.max_peers = 4096;
   engine.max_transfers = 8192;

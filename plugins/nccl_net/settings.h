@@ -13,11 +13,9 @@ namespace fairway::nccl {
 
 // What the environment says, read once per engine that is opened. docs/nccl.md has the table for users.
 struct Settings {
-  enum class GpuMemory : std::uint8_t { automatic, off };
-
   EngineOptions engine;
   std::vector<std::string> rails;  // each a device of NCCL's; empty: one device that uses all
-  GpuMemory gpu_memory = GpuMemory::automatic;
+  bool gpu_memory = false;         // offered to NCCL where it can be moved
   std::chrono::milliseconds connect_timeout{30000};
 
   // Whether processes of other hosts may reach this one.

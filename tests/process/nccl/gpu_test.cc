@@ -17,7 +17,7 @@ constexpr std::size_t kBytes = 1u << 20;
 void between_gpus(Board& board, int number, int version, bool vmm) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   ::unsetenv("FAIRWAY_TRANSPORTS");
-  ::unsetenv("FAIRWAY_GPU_MEMORY");
+  ::setenv("FAIRWAY_GPU_MEMORY", "on", 1);
   DeviceMemory gpus;
   const int device = number % gpus.devices();
   Rank rank(board, number, 2, version);
@@ -63,16 +63,14 @@ TEST(NcclGpu, MemoryOfEveryAllocatorMoves) {
   }
 }
 
-TEST(NcclGpu, IsOfferedOnlyWhereItCanBeMoved) {
-  Ranks ranks(2, [](Board&, int number) {
+TEST(NcclGpu, IsOfferedOnlyWhereItIsWantedAndCanBeMoved) {
+  Ranks ranks(3, [](Board&, int number) {
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
-    ::unsetenv("FAIRWAY_GPU_MEMORY");
-    if (number == 0) {
-      ::setenv("FAIRWAY_TRANSPORTS", "shm,tcp", 1);
-    } else {
-      ::unsetenv("FAIRWAY_TRANSPORTS");
-      ::setenv("FAIRWAY_STRICT_ISOLATION", "1", 1);
-    }
+    ::setenv("FAIRWAY_GPU_MEMORY", "on", 1);
+    ::unsetenv("FAIRWAY_TRANSPORTS");
+    if (number == 0) ::setenv("FAIRWAY_TRANSPORTS", "shm,tcp", 1);
+    if (number == 1) ::setenv("FAIRWAY_STRICT_ISOLATION", "1", 1);
+    if (number == 2) ::unsetenv("FAIRWAY_GPU_MEMORY");
     const auto table = open_table(12);
     Facts facts;
     if (table->init(logger) != abi::kSuccess || table->properties(0, facts) != abi::kSuccess) throw Failure(said());

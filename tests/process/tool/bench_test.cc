@@ -205,6 +205,14 @@ TEST(Nccl, TheSettingsAreWhatAShellTakesAfterThePluginWasTried) {
   EXPECT_EQ(count(fairway("nccl env --everything").out, "export NCCL_P2P_DISABLE='1'\n"), 1u);
 }
 
+TEST(Nccl, GpuMemoryThatIsAskedForAndCannotBeHadIsAnErrorThatSaysWhy) {
+  ::setenv("FAIRWAY_TRANSPORTS", "shm,tcp", 1);
+  const Ran ran = fairway("nccl env --gpu-memory");
+  ::unsetenv("FAIRWAY_TRANSPORTS");
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_NE(ran.out.find("the transport cuda is not in use"), std::string::npos) << ran.out;
+}
+
 TEST(Nccl, AMissingOrForeignPluginAndAWrongSettingAreNamed) {
   const Ran missing = fairway("nccl env --plugin ./none.so");
   EXPECT_EQ(missing.exit, 1);
