@@ -85,7 +85,6 @@ std::optional<Prediction> Expectation::through(std::string_view device, Place pl
 std::optional<Prediction> Expectation::between(Place from, Place to, bool by_kernel) const {
   const auto is_gpu = [this](Place place) { return place != kAnyNode && place <= model_.machine().gpus.size(); };
   if (!is_gpu(from) && !is_gpu(to)) return {};
-  if (from == to) return {};  // within one GPU's memory: no link
   predict::Flow flow;
   flow.conditions.by_kernel = by_kernel;
   return ask(flow, endpoints(from), endpoints(to));

@@ -1,7 +1,6 @@
 #include "transport/tcp/lane.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -29,7 +28,7 @@ class Told final : public Channel {
   }
   Result<std::size_t> receive(std::span<std::byte> into) override {
     const std::size_t size = std::min(into.size(), says_.size() - at_);
-    std::memcpy(into.data(), says_.data() + at_, size);
+    std::copy_n(says_.begin() + static_cast<std::ptrdiff_t>(at_), size, into.begin());
     at_ += size;
     return size;
   }
