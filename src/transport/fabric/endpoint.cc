@@ -1,6 +1,7 @@
 #include "transport/fabric/endpoint.h"
 
 #include <array>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -71,10 +72,12 @@ Status Endpoint::open_queue(std::uint64_t name) {
   return {};
 }
 
+// The provider reads as many bytes as its format has; of text (shm's, with a process's number in it) up to its end.
 Status Endpoint::connect(std::span<const std::byte> theirs) {
-  if (theirs.size() != address_.size())
+  if (domain_.info().addr_format != FI_ADDR_STR && theirs.size() != address_.size())
     return {ErrorCode::protocol_error, "fabric: an address of another size than this side's"};
-  if (const int result = ::fi_av_insert(addresses_.get(), theirs.data(), 1, &peer_, 0, nullptr); result != 1)
+  const std::string ended(reinterpret_cast<const char*>(theirs.data()), theirs.size());
+  if (const int result = ::fi_av_insert(addresses_.get(), ended.c_str(), 1, &peer_, 0, nullptr); result != 1)
     return {ErrorCode::unreachable, fmt::format("fabric: {}: fi_av_insert: {}", domain_.device().name,
                                                 result < 0 ? domain_.text(result) : "the address is none")};
   return {};

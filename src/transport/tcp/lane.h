@@ -151,6 +151,7 @@ class Lane {
   std::array<std::byte, kHeaderBytes> head_{};
   std::size_t head_bytes_ = 0;
   bool in_payload_ = false;
+  std::uint32_t dry_ = 0;  // looks for more of a payload in vain, one after the other
   Header frame_;
   std::uint64_t payload_ = 0, payload_at_ = 0;
   bool expects_large_ = false;

@@ -17,6 +17,7 @@ constexpr std::uint64_t kDirect =
     16 * 1024;                         // this much payload to come: straight into the memory, by a call of its own
 constexpr std::size_t kLittle = 2048;  // read with the header of what is likely a large frame
 constexpr std::size_t kPieces = 64;
+constexpr std::uint32_t kDryLooks = 4;  // for the rest of a payload, before others have their turn
 
 bool is_done_code(std::uint32_t code) {
   switch (static_cast<ErrorCode>(code)) {
@@ -33,6 +34,7 @@ bool is_done_code(std::uint32_t code) {
 
 void Lane::receive(std::uint64_t& budget) {
   more_ = false;
+  dry_ = 0;
   ++quiet_;
   while (!broken_ && !closed_) {
     if (budget == 0 || !inbox_.has_room()) {
@@ -83,7 +85,10 @@ bool Lane::receive_directly(std::uint64_t& budget) {
   payload_at_ += *got;
   budget -= std::min<std::uint64_t>(budget, *got);
   if (payload_at_ == payload_) end_frame();
-  return *got == wanted;
+  if (*got == wanted) return true;
+  // The rest of a payload that flows is likely on its way: worth a few looks, of which each is less than a turn.
+  dry_ = *got == 0 ? dry_ + 1 : 0;
+  return dry_ < kDryLooks;
 }
 
 void Lane::parse(std::span<const std::byte> bytes) {
