@@ -20,7 +20,7 @@ bool Peer::arm(std::uint32_t slot, std::uint8_t link) {
   constexpr auto kDevice = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
   Transfer& t = transfer(slot);
   if (t.armed || t.total > kMostThatRides || t.request.options.start_after != nullptr) return false;
-  if ((memories(t.request).kinds & kDevice) != 0) return false;  // its copies go side by side, and order would end that
+  if ((t.memory_kinds & kDevice) != 0) return false;  // its copies go side by side, and order would end that
   t.arming = worker_.records().acquire();
   Record& record = worker_.records()[t.arming];
   ByteWriter writer = compose(record, RecordType::event_armed);

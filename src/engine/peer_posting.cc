@@ -52,13 +52,13 @@ bool Peer::post_records() {
 
 // The next one, to a link that has room for it.
 void Peer::post_record(std::uint32_t index, std::uint8_t chosen) {
-  const Record& record = worker_.records()[index];
+  Record& record = worker_.records()[index];
   Link& link = links_[chosen];
   records_.posted(index);
   transport::Slice slice;
   slice.op = transport::Op::message;
   slice.link = link.id;
-  slice.local = worker_.records()[index].bytes.data();
+  slice.local = record.bytes.data();
   slice.length = record.size;
   slice.patient = is_patient(record.type());
   slice.token = worker_.slices().acquire();

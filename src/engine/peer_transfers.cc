@@ -175,7 +175,7 @@ bool Peer::waits_for_link(Transfer& t) {
 bool Peer::opens_a_way(const Transfer& t) const {
   const auto device = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
   return (t.request.operation == Operation::write || t.request.operation == Operation::read) &&
-         t.route.method == Method::native && t.cursor.block < t.blocks && (memories(t.request).kinds & device) != 0;
+         t.route.method == Method::native && t.cursor.block < t.blocks && (t.memory_kinds & device) != 0;
 }
 
 Peer::Memories Peer::memories(const Request& request) const {
@@ -242,8 +242,10 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (t.bytes_posted == 0) find_places(t);
   const std::span<LinkView> views = views_for(t);
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    t.route = route(wanted(t.request, t.total), views);
+    const RouteRequest asked = wanted(t.request, t.total);
+    t.route = route(asked, views);
     t.route_version = route_version_;
+    t.memory_kinds = asked.memory_kinds;
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });
       if (!ready) return Turn::no_room;  // a link may come; link_timers() ends the wait

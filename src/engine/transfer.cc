@@ -27,7 +27,7 @@ void Transfer::begin(const Request& given, Time now) {
   credit_taken = immediate_sent = signals = false;
   cursor = checked = {};
   route = {};
-  route_version = 0;
+  route_version = memory_kinds = 0;
   pieces_out = retried = 0;
   bytes_done = bytes_posted = links_used = 0;
   status = {};

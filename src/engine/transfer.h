@@ -76,6 +76,7 @@ struct Transfer {
   Cursor checked;  // how far the checksum has come
   Route route;
   std::uint64_t route_version = 0;
+  std::uint8_t memory_kinds = 0;                 // a bit by MemoryKind, of both sides; with the route
   Place place = kNoPlace, far_place = kNoPlace;  // of its first block's memory
   bool paced = false;                            // long enough to hold its links to their rates
   std::uint32_t pieces_out = 0;                  // in flight or parked
