@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include "bench_case.h"
@@ -190,7 +191,19 @@ Result<bool> beside(Tool& tool, const Options& options, Plan mine, const Rival& 
   return true;
 }
 
+// Empty, or which of the paths is compared with nothing, and what is.
+std::string not_compared(const std::vector<std::string>& via) {
+  std::vector<std::string> paths{"fabric:tcp", "fabric:shm"};
+  for (const Rival& rival : rivals())
+    if (std::find(paths.begin(), paths.end(), rival.path) == paths.end()) paths.emplace_back(rival.path);
+  for (const std::string& each : via)
+    if (std::find(paths.begin(), paths.end(), each) == paths.end())
+      return fmt::format("\"{}\" is compared with nothing: --via takes {}", each, fmt::join(paths, ", "));
+  return {};
+}
+
 Exit run_peers(Tool& tool, const Options& options) {
+  if (const std::string wrong = not_compared(options.via); !wrong.empty()) return tool.misused(wrong);
   const auto plan = plan_of(options, {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20});
   if (!plan) return tool.misused(plan.status().message());
   for (const std::string* file : {&options.json, &options.csv})
@@ -335,7 +348,7 @@ void add_bench(Tool& tool) {
   peers.add_option("--size", in_turns->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
   peers.add_option("--seconds", in_turns->seconds, "Measure each of ours at least so long")
       ->check(CLI::Range(0.0, 3600.0));
-  peers.add_option("--via", in_turns->via, "These paths alone: shm,tcp,verbs,fabric:PROVIDER")->delimiter(',');
+  peers.add_option("--via", in_turns->via, "These paths alone: shm,tcp,verbs,fabric:tcp,fabric:shm")->delimiter(',');
   peers.add_flag("--sleep", in_turns->sleep, "Both sides of ours wait in the kernel; else both poll");
   peers.add_option("--json", in_turns->json, "Write the rows there; - is stdout")->type_name("FILE");
   peers.add_option("--csv", in_turns->csv, "The same as CSV")->type_name("FILE");

@@ -83,6 +83,13 @@ TEST(Bench, AtomicsAreMeasuredWhereTheyAreNamed) {
 }
 
 // Nothing is on PATH but an iperf3 that says 8 Gb/s.
+TEST(BenchPeers, APathThatIsComparedWithNothingIsNamed) {
+  const Ran ran = fairway("bench peers --via tcp,nonsense --size 8");
+  EXPECT_EQ(ran.exit, 2);
+  EXPECT_NE(ran.out.find("\"nonsense\" is compared with nothing: --via takes fabric:tcp"), std::string::npos)
+      << ran.out;
+}
+
 TEST(BenchPeers, RowsAreWrittenAsJsonAndCsv) {
   char folder[] = "/tmp/fairway-peers-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
