@@ -91,6 +91,7 @@ TEST_P(NcclFaults, ClosingInFlightEndsBothSides) {
     void* into = rank.register_memory(rank.receiver, in.data(), in.size());
     std::vector<void*> requests;
     for (int i = 0; i < 8; ++i) requests.push_back(rank.receive(in.data(), kBytes, 1, into));
+    rank.barrier(0);  // or the end could come before the last of the other's receives, which would say so itself
     if (number == 0) {
       for (int i = 0; i < 4; ++i) (void)rank.send(out.data(), kBytes, 1, from);
       rank.must(rank.table->deregister(rank.sender, from), "deregMr");
