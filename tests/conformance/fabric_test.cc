@@ -8,7 +8,7 @@ namespace {
 
 TEST(Fabric, ThirtyTwoDomainsAtOnceCarryBytesBothWays) {
   constexpr unsigned kDomains = 32;
-  const auto world = make_fabric_world("udp", {0, kDomains, 0});
+  const auto world = make_fabric_world({"udp", {0, kDomains, 0}});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const auto from_a = world->a().wait_links(kDomains), from_b = world->b().wait_links(kDomains);
@@ -37,7 +37,7 @@ TEST(Fabric, ThirtyTwoDomainsAtOnceCarryBytesBothWays) {
 }
 
 TEST(Fabric, CompletionsOfTheEmulatedEfaComeInAnotherOrder) {
-  const auto world = make_fabric_world("tcp", {3, 1, 0});
+  const auto world = make_fabric_world({"tcp", {3, 1, 0}});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const std::uint64_t swaps = shim_swaps(), storms = shim_storms();
@@ -58,7 +58,7 @@ TEST(Fabric, CompletionsOfTheEmulatedEfaComeInAnotherOrder) {
 }
 
 TEST(Fabric, AHundredThousandPagesAreOperationsAndNothingElse) {
-  const auto world = make_fabric_world("tcp", {});
+  const auto world = make_fabric_world({"tcp"});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const UpLink link = world->a().wait_links(1).front();
@@ -83,7 +83,7 @@ TEST(Fabric, AHundredThousandPagesAreOperationsAndNothingElse) {
 }
 
 TEST(Fabric, APeerThatDoesNotLetGoOfMemoryLosesItsLinkAndTheMemoryIsFree) {
-  const auto world = make_fabric_world("tcp", {});
+  const auto world = make_fabric_world({"tcp"});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const UpLink link = world->a().wait_links(1).front();
