@@ -263,14 +263,13 @@ Peer::Turn Peer::move(std::uint32_t slot) {
     const Piece nothing{0, 0, 0, 1, t.route.links[0]};
     return post_piece(slot, nothing, worker_.slices().acquire()) ? Turn::posted_all : Turn::failed;
   }
-  std::array<Piece, kPiecesPerTurn> pieces;
   std::size_t limit = std::min<std::size_t>(kPiecesPerTurn, worker_.slices().room_for_pieces());
   if (t.route.method == Method::by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);
   const std::size_t count =
-      stripe(t.request.layout, t.blocks, t.cursor, t.route, views, record_limit(), std::span(pieces.data(), limit));
+      stripe(t.request.layout, t.blocks, t.cursor, t.route, views, record_limit(), std::span(pieces_.data(), limit));
   for (std::size_t i = 0; i < count; ++i) {
     ++t.pieces_out;
-    if (!post_piece(slot, pieces[i], worker_.slices().acquire())) return Turn::failed;
+    if (!post_piece(slot, pieces_[i], worker_.slices().acquire())) return Turn::failed;
   }
   if (t.cursor.block >= t.blocks) {
     if (t.pieces_out == 0) advance(slot);  // nothing to move

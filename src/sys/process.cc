@@ -9,8 +9,16 @@
 #include <unistd.h>
 
 #include "sys/error.h"
+#include "sys/system_clock.h"
 
 namespace fairway::sys {
+namespace {
+
+Status gone() {
+  return {ErrorCode::link_failed, "the peer's process has ended"};
+}
+
+}  // namespace
 
 Result<Process> Process::open(pid_t pid) {
   if (pid <= 0) return Status(ErrorCode::not_found, "the peer's process is not visible here (another PID namespace)");
@@ -26,16 +34,20 @@ bool Process::ended() const {
   return ::poll(&wanted, 1, 0) > 0;
 }
 
-Status Process::read(std::span<const Span> spans) const {
+Status Process::read(std::span<const Span> spans) {
   return move(Direction::read, spans);
 }
-Status Process::write(std::span<const Span> spans) const {
+Status Process::write(std::span<const Span> spans) {
   return move(Direction::write, spans);
 }
 
-Status Process::move(Direction direction, std::span<const Span> spans) const {
+Status Process::move(Direction direction, std::span<const Span> spans) {
   if (!fd_) return {ErrorCode::unsupported, "the peer's process is not visible here"};
-  if (ended()) return {ErrorCode::link_failed, "the peer's process has ended"};
+  if (const Time now = SystemClock().now(); now - lived_at_ >= kTrusted) {
+    ++calls_;
+    if (ended()) return gone();
+    lived_at_ = now;
+  }
   std::array<iovec, kMaxSpans> here, there;
   while (!spans.empty()) {
     const std::size_t count = std::min(spans.size(), kMaxSpans);
@@ -47,10 +59,12 @@ Status Process::move(Direction direction, std::span<const Span> spans) const {
     }
     std::size_t from = 0;  // the first that is not all moved
     while (wanted > 0) {
+      ++calls_;
       const ssize_t moved = direction == Direction::read
                                 ? ::process_vm_readv(pid_, &here[from], count - from, &there[from], count - from, 0)
                                 : ::process_vm_writev(pid_, &here[from], count - from, &there[from], count - from, 0);
       if (moved < 0 && errno == EINTR) continue;
+      if (moved < 0 && errno == ESRCH) return gone();
       if (moved <= 0)
         return system_status(moved == 0 ? EFAULT : errno, direction == Direction::read
                                                               ? "process_vm_readv is refused"

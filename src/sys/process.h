@@ -8,6 +8,7 @@
 
 #include "fairway/status.h"
 
+#include "core/time.h"
 #include "sys/fd.h"
 
 namespace fairway::sys {
@@ -32,16 +33,22 @@ class Process {
   };
   static constexpr std::size_t kMaxSpans = 64;  // of one call
   // Cross-memory attach: moves all bytes of the spans, one system call for them in the usual case. Looks first that it
-  // is still that process. After a failure an unknown part has been moved.
-  Status read(std::span<const Span> spans) const;
-  Status write(std::span<const Span> spans) const;
+  // is still that process, unless it did so less than kTrusted ago. After a failure an unknown part has been moved.
+  Status read(std::span<const Span> spans);
+  Status write(std::span<const Span> spans);
+  std::uint64_t system_calls() const { return calls_; }  // of these two so far
 
  private:
   enum class Direction : std::uint8_t { read, write };
-  Status move(Direction direction, std::span<const Span> spans) const;
+  Status move(Direction direction, std::span<const Span> spans);
+  // The kernel gives numbers out in turn: one that has become free is not given again before it has come round, which
+  // takes thousands of forks.
+  static constexpr Time kTrusted = 100 * kMicrosecond;
 
   Fd fd_;
   pid_t pid_ = 0;
+  Time lived_at_ = 0;
+  std::uint64_t calls_ = 0;
 };
 
 }  // namespace fairway::sys

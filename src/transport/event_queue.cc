@@ -1,6 +1,7 @@
 #include "transport/event_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fairway::transport {
 
@@ -26,16 +27,26 @@ std::span<const std::byte> EventQueue::keep(std::span<const std::byte> bytes) {
   return {place, bytes.size()};
 }
 
+void EventQueue::make_room() {
+  if (begin_ > 0) {
+    std::move(places_.begin() + static_cast<std::ptrdiff_t>(begin_), places_.end(), places_.begin());
+    end_ -= std::exchange(begin_, 0);
+  } else {
+    places_.resize(std::max<std::size_t>(64, 2 * places_.size()));
+  }
+}
+
 void EventQueue::begin_poll() {
-  if (!queue_.empty()) return;
+  if (!empty()) return;
   for (Block& block : blocks_) block.used = 0;
   block_ = lent_ = 0;
 }
 
 std::size_t EventQueue::take(std::span<Event> events) {
-  const std::size_t count = std::min(events.size(), queue_.size());
-  std::move(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count), events.begin());
-  queue_.erase(queue_.begin(), queue_.begin() + static_cast<std::ptrdiff_t>(count));
+  const std::size_t count = std::min(events.size(), size());
+  for (std::size_t i = 0; i < count; ++i) events[i] = std::move(places_[begin_ + i]);
+  begin_ += count;
+  if (empty()) begin_ = end_ = 0;
   return count;
 }
 

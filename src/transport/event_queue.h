@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,15 +15,17 @@ namespace fairway::transport {
 class EventQueue {
  public:
   Event& add(EventKind kind) {
-    Event& event = queue_.emplace_back();
+    if (end_ == places_.size()) make_room();
+    Event& event = places_[end_++];
+    event = {};
     event.kind = kind;
     return event;
   }
   Event& add(EventKind kind, LinkId link, std::span<const std::byte> bytes);
   // Room for what one more look at the peers may bring; false: poll first.
-  [[nodiscard]] bool has_room() const { return queue_.size() < kEnough && lent_ < kEnoughBytes; }
-  [[nodiscard]] std::size_t size() const { return queue_.size(); }
-  [[nodiscard]] bool empty() const { return queue_.empty(); }
+  [[nodiscard]] bool has_room() const { return size() < kEnough && lent_ < kEnoughBytes; }
+  [[nodiscard]] std::size_t size() const { return end_ - begin_; }
+  [[nodiscard]] bool empty() const { return end_ == begin_; }
 
   void begin_poll();  // what the last poll lent is free again
   std::size_t take(std::span<Event> events);
@@ -36,8 +37,10 @@ class EventQueue {
     std::size_t size, used;
   };
   std::span<const std::byte> keep(std::span<const std::byte> bytes);
+  void make_room();
 
-  std::deque<Event> queue_;
+  std::vector<Event> places_;  // those from begin_ to end_ wait
+  std::size_t begin_ = 0, end_ = 0;
   std::vector<Block> blocks_;
   std::size_t block_ = 0;  // the one being filled
   std::size_t lent_ = 0;   // bytes

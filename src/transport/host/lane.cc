@@ -57,8 +57,7 @@ bool Lane::post(const Command& command) {
   } else {
     urgent_.push_back(index);
   }
-  std::uint64_t budget = kSmall;
-  work(budget);
+  work(kSmall, 0);
   if (slice.op == Op::message && flight.place == Place::queued && !flight.ended)
     flight.bytes.assign(slice.local, slice.local + slice.length);
   return true;

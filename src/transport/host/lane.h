@@ -40,9 +40,9 @@ class Lane {
        EventQueue& events, Counters& counters, Mover* mover);
 
   bool post(const Command& command);  // false: full
-  // Moves what waits and applies what came, `budget` bytes at most, and lowers it.
-  void work(std::uint64_t& budget);
-  void receive(std::uint64_t& budget);
+  // Moves what waits, the small first; of each at most so many bytes, and of both together no more than the greater.
+  void work(std::uint64_t small, std::uint64_t large);
+  void receive(std::uint64_t budget);  // applies what came, so many bytes at most
   void ring();   // once after any of these, when the peer sleeps
   void nudge();  // makes the peer look at the local socket
   [[nodiscard]] bool nudged();
@@ -115,6 +115,7 @@ class Lane {
   Outcome refuse(Flight& flight, ErrorCode code);
   ErrorCode next(Flight& flight, std::uint64_t most, Piece& piece, std::byte*& there);
   ErrorCode copy_mapped(Flight& flight, const Remote& remote, std::uint64_t& budget);
+  Status reach_into(std::span<const sys::Process::Span> spans, bool read);
   ErrorCode move_attached(Flight& flight, Remote& remote, std::uint64_t& budget);
   ErrorCode ask_pieces(Flight& flight, std::uint64_t& budget);
   Outcome atomic(Flight& flight, const Remote& remote);

@@ -18,13 +18,16 @@ std::uint64_t cost_of(std::uint64_t length) {
 
 }  // namespace
 
-void Lane::work(std::uint64_t& budget) {
+void Lane::work(std::uint64_t small, std::uint64_t large) {
   if (!batches_.empty()) collect_copies();
   if (broken_ || (urgent_.empty() && bulk_.empty())) return;
   more_ = false;
   const Touch touch(*pair_);
   if (!touch.allowed()) return fail({ErrorCode::link_failed, "the other end closed the link"});
-  if (drain(urgent_, budget)) drain(bulk_, budget);
+  const std::uint64_t before = small;
+  if (!drain(urgent_, small)) return;
+  large -= std::min(large, before - small);
+  drain(bulk_, large);
 }
 
 // False: its head waits.
@@ -150,6 +153,14 @@ ErrorCode Lane::copy_mapped(Flight& flight, const Remote& remote, std::uint64_t&
   return ErrorCode::ok;
 }
 
+Status Lane::reach_into(std::span<const sys::Process::Span> spans, bool read) {
+  sys::Process& process = pair_->process;
+  const std::uint64_t before = process.system_calls();
+  Status moved = read ? process.read(spans) : process.write(spans);
+  counters_.system_calls.fetch_add(process.system_calls() - before, std::memory_order_relaxed);
+  return moved;
+}
+
 ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& budget) {
   const Slice& slice = flight.command.slice;
   const BlockCursor before = flight.cursor;
@@ -165,8 +176,7 @@ ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& bud
   }
   if (count == 0) return ErrorCode::ok;
   const std::span<const sys::Process::Span> all(spans.data(), count);
-  counters_.system_calls.fetch_add(2, std::memory_order_relaxed);  // one asks whether it is still that process
-  const Status moved = slice.op == Op::read ? pair_->process.read(all) : pair_->process.write(all);
+  const Status moved = reach_into(all, slice.op == Op::read);
   if (moved) {
     flight.touched = true;
     return ErrorCode::ok;

@@ -90,8 +90,7 @@ ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Regi
 // By the kernel; the caller holds a touch.
 ErrorCode Lane::attach(std::byte* there, std::byte* here, std::uint64_t length, bool read) {
   const sys::Process::Span span{here, there, static_cast<std::size_t>(length)};
-  counters_.system_calls.fetch_add(2, std::memory_order_relaxed);
-  const Status moved = read ? pair_->process.read({&span, 1}) : pair_->process.write({&span, 1});
+  const Status moved = reach_into({&span, 1}, read);
   if (moved) return ErrorCode::ok;
   why_ = moved.message();
   return ErrorCode::system_error;

@@ -7,7 +7,7 @@
 // Records in. Everything in one may be a hostile peer's; it was copied out of the shared memory before it comes here.
 namespace fairway::transport::host {
 
-void Lane::receive(std::uint64_t& budget) {
+void Lane::receive(std::uint64_t budget) {
   if (broken_ || state_ != State::open) return;
   Record record;
   std::span<const std::byte> payload;

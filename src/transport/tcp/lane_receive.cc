@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kDirect =
     16 * 1024;                         // this much payload to come: straight into the memory, by a call of its own
 constexpr std::size_t kLittle = 2048;  // read with the header of what is likely a large frame
-constexpr std::size_t kPieces = 64;
+constexpr std::size_t kPiecesPerRead = 64;
 constexpr std::uint32_t kDryLooks = 4;  // for the rest of a payload, before others have their turn
 
 bool is_done_code(std::uint32_t code) {
@@ -63,7 +63,7 @@ void Lane::receive(std::uint64_t& budget) {
 
 // False: nothing more for now.
 bool Lane::receive_directly(std::uint64_t& budget) {
-  std::array<std::span<std::byte>, kPieces> pieces;
+  std::array<std::span<std::byte>, kPiecesPerRead> pieces;
   std::size_t count = 0;
   std::uint64_t wanted = 0;
   // Where the blocks lie is known once the whole table is here.

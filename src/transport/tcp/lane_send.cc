@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kSmall = 16 * 1024;     // a frame up to this passes larger ones
 constexpr std::uint64_t kPlanned = 256 * 1024;  // committed to the stream's order at a time
-constexpr std::size_t kPieces = 120;            // of one system call
+constexpr std::size_t kPiecesPerWrite = 120;            // of one system call
 
 }  // namespace
 
@@ -113,9 +113,9 @@ bool Lane::plan() {
   }
   pieces_.clear();
   std::uint64_t at = position_;
-  for (std::size_t i = 0; i < wire_.size() && pieces_.size() < kPieces; ++i, at = 0) {
+  for (std::size_t i = 0; i < wire_.size() && pieces_.size() < kPiecesPerWrite; ++i, at = 0) {
     const std::uint64_t whole = frame_bytes(wire_[i]);
-    while (at < whole && pieces_.size() < kPieces) {
+    while (at < whole && pieces_.size() < kPiecesPerWrite) {
       ErrorCode code = ErrorCode::ok;
       const auto piece = source(wire_[i], at, code);
       if (code != ErrorCode::ok) {  // announced, and not to be had any more
