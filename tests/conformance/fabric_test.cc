@@ -1,6 +1,8 @@
 #include <algorithm>
 
 #include "conformance/fabric_worlds.h"
+#include "transport/fabric/endpoint.h"
+#include "transport/fabric/fabric.h"
 
 // What the fabric transport promises beyond the contract: many domains at once, and that its tests do what they say.
 namespace fairway::conformance {
@@ -102,6 +104,43 @@ TEST(Fabric, APeerThatDoesNotLetGoOfMemoryLosesItsLinkAndTheMemoryIsFree) {
   far.poison();
   world->b().rest(50 * kMillisecond);
   EXPECT_EQ(far.untouched(0, far.size()), "");
+}
+
+// An end alone of that provider; without one where the provider has nothing here.
+struct LoneEnd {
+  std::vector<std::unique_ptr<transport::fabric::Domain>> domains;
+  std::unique_ptr<transport::fabric::Endpoint> end;
+  explicit LoneEnd(const std::string& provider) {
+    transport::FabricOptions options;
+    options.providers = {provider};
+    auto opened = transport::fabric::open_domains(options);
+    if (!opened) return;
+    domains = std::move(*opened);
+    auto made = transport::fabric::Endpoint::make(*domains.front(), 1);
+    if (made) end = std::move(*made);
+  }
+};
+
+TEST(Fabric, AnAddressOfTextMayBeLongerAndShorterThanOurs) {
+  LoneEnd own("shm");  // its addresses have the number of a process in them
+  if (!own.end) GTEST_SKIP() << "libfabric has no shm here";
+  const auto ours = own.end->address();
+  ASSERT_EQ(own.domains.front()->info().addr_format, std::uint32_t{FI_ADDR_STR});
+  const std::string text(reinterpret_cast<const char*>(ours.data()), ours.size());
+  const std::size_t number = text.find_first_of("123456789");
+  ASSERT_NE(number, std::string::npos) << text;
+  for (const std::string& theirs : {std::string(text).insert(number, "11"), std::string(text).erase(number + 1, 1)}) {
+    EXPECT_TRUE(own.end->connect(std::as_bytes(std::span(theirs)))) << theirs;
+    EXPECT_NE(own.end->peer(), fi_addr_t{FI_ADDR_UNSPEC});
+  }
+}
+
+TEST(Fabric, AnAddressOfAnotherFormatIsRefusedBeforeTheProviderReadsIt) {
+  LoneEnd own("tcp");
+  if (!own.end) GTEST_SKIP() << "libfabric has no tcp here";
+  const auto ours = own.end->address();
+  EXPECT_EQ(own.end->connect(ours.first(ours.size() - 1)).code(), ErrorCode::protocol_error);
+  EXPECT_EQ(own.end->connect({}).code(), ErrorCode::protocol_error);
 }
 
 }  // namespace
