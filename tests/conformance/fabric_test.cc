@@ -1,8 +1,9 @@
+#include "transport/fabric/fabric.h"
+
 #include <algorithm>
 
 #include "conformance/fabric_worlds.h"
 #include "transport/fabric/endpoint.h"
-#include "transport/fabric/fabric.h"
 
 // What the fabric transport promises beyond the contract: many domains at once, and that its tests do what they say.
 namespace fairway::conformance {

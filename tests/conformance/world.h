@@ -43,7 +43,7 @@ struct Kind {
   std::string name;   // in the test's name
   unsigned runs = 1;  // with different seeds
   std::function<std::unique_ptr<World>(std::uint64_t seed)> make;
-  std::function<std::string()> why_not = {};  // what is missing here; empty: nothing
+  std::function<std::string()> why_not = {};                           // what is missing here; empty: nothing
   std::function<std::string(const std::string& claim)> left_out = {};  // why this run does without that claim
 };
 inline void PrintTo(const Kind& kind, std::ostream* out) {
