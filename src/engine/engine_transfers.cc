@@ -217,7 +217,10 @@ std::size_t Engine::poll(std::span<Completion> completions) {
 }
 
 int Engine::fd() const {
-  return state_->signal->fd();
+  const int fd = state_->signal->fd();
+  // The first time it is readable: what was polled before was not yet told to wake anybody.
+  if (!state_->fd_given.exchange(true, std::memory_order_relaxed)) state_->signal->set();
+  return fd;
 }
 
 Result<Cancelled> Engine::cancel(TransferId id, Timeout timeout) {

@@ -42,7 +42,10 @@ void Engine::State::notice() {
 void Engine::State::drive() {
   const Turn turn(stepping);
   if (!turn || stopped_.load(std::memory_order_acquire)) return;
-  for (const auto& worker : workers) (void)worker->step(runtime.clock.now());
+  const Time now = runtime.clock.now();
+  Time next = kNever;
+  for (const auto& worker : workers) next = std::min(next, worker->step(now));
+  work_left_ = next <= now;
 }
 
 void Engine::State::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {
@@ -66,7 +69,14 @@ void Engine::State::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, T
 
 void Engine::State::settle_signal() {
   signal->clear();
-  if (!completions.empty() || !notifications.empty() || !peer_events.empty()) signal->set();
+  if (!completions.empty() || !notifications.empty() || !peer_events.empty()) return signal->set();
+  if (options.progress != Progress::caller || !fd_given.load(std::memory_order_relaxed)) return;
+  // The caller may sleep on the descriptor now: transports are told, as before a sleep in wait().
+  const Turn turn(stepping);
+  if (!turn || stopped_.load(std::memory_order_acquire)) return;
+  bool quiet = !work_left_;
+  for (const auto& worker : workers) quiet = quiet && worker->prepare_sleep();
+  if (!quiet) signal->set();
 }
 
 }  // namespace fairway

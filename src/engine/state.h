@@ -90,7 +90,8 @@ struct Engine::State final : control::Observer {
   std::atomic<std::uint32_t> notices{0};
   std::atomic<std::uint64_t> back_pressure{0};
   std::atomic<std::uint64_t> next_token{1};
-  std::atomic<bool> stepping{false};  // Progress::caller: somebody steps the workers
+  std::atomic<bool> stepping{false};          // Progress::caller: somebody steps the workers
+  mutable std::atomic<bool> fd_given{false};  // fd() was called: somebody may sleep where we do not see it
 
   // Notifications polled per peer slot: generation << 32 | count. A generation of 0: the peer is gone.
   std::unique_ptr<std::atomic<std::uint64_t>[]> consumed;
@@ -125,6 +126,7 @@ struct Engine::State final : control::Observer {
  private:
   std::atomic<bool> closed_{false};
   std::atomic<bool> stopped_{false};  // no worker steps any more
+  bool work_left_ = false;            // by the last drive(); belongs to who has `stepping`
 };
 
 }  // namespace fairway

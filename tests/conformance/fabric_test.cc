@@ -1,6 +1,9 @@
+#include "transport/fabric/fabric.h"
+
 #include <algorithm>
 
 #include "conformance/fabric_worlds.h"
+#include "transport/fabric/endpoint.h"
 
 // What the fabric transport promises beyond the contract: many domains at once, and that its tests do what they say.
 namespace fairway::conformance {
@@ -8,7 +11,7 @@ namespace {
 
 TEST(Fabric, ThirtyTwoDomainsAtOnceCarryBytesBothWays) {
   constexpr unsigned kDomains = 32;
-  const auto world = make_fabric_world("udp", {0, kDomains, 0});
+  const auto world = make_fabric_world({"udp", {0, kDomains, 0}});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const auto from_a = world->a().wait_links(kDomains), from_b = world->b().wait_links(kDomains);
@@ -37,7 +40,7 @@ TEST(Fabric, ThirtyTwoDomainsAtOnceCarryBytesBothWays) {
 }
 
 TEST(Fabric, CompletionsOfTheEmulatedEfaComeInAnotherOrder) {
-  const auto world = make_fabric_world("tcp", {3, 1, 0});
+  const auto world = make_fabric_world({"tcp", {3, 1, 0}});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const std::uint64_t swaps = shim_swaps(), storms = shim_storms();
@@ -58,7 +61,7 @@ TEST(Fabric, CompletionsOfTheEmulatedEfaComeInAnotherOrder) {
 }
 
 TEST(Fabric, AHundredThousandPagesAreOperationsAndNothingElse) {
-  const auto world = make_fabric_world("tcp", {});
+  const auto world = make_fabric_world({"tcp"});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const UpLink link = world->a().wait_links(1).front();
@@ -83,7 +86,7 @@ TEST(Fabric, AHundredThousandPagesAreOperationsAndNothingElse) {
 }
 
 TEST(Fabric, APeerThatDoesNotLetGoOfMemoryLosesItsLinkAndTheMemoryIsFree) {
-  const auto world = make_fabric_world("tcp", {});
+  const auto world = make_fabric_world({"tcp"});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const UpLink link = world->a().wait_links(1).front();
@@ -102,6 +105,43 @@ TEST(Fabric, APeerThatDoesNotLetGoOfMemoryLosesItsLinkAndTheMemoryIsFree) {
   far.poison();
   world->b().rest(50 * kMillisecond);
   EXPECT_EQ(far.untouched(0, far.size()), "");
+}
+
+// An end alone of that provider; without one where the provider has nothing here.
+struct LoneEnd {
+  std::vector<std::unique_ptr<transport::fabric::Domain>> domains;
+  std::unique_ptr<transport::fabric::Endpoint> end;
+  explicit LoneEnd(const std::string& provider) {
+    transport::FabricOptions options;
+    options.providers = {provider};
+    auto opened = transport::fabric::open_domains(options);
+    if (!opened) return;
+    domains = std::move(*opened);
+    auto made = transport::fabric::Endpoint::make(*domains.front(), 1);
+    if (made) end = std::move(*made);
+  }
+};
+
+TEST(Fabric, AnAddressOfTextMayBeLongerAndShorterThanOurs) {
+  LoneEnd own("shm");  // its addresses have the number of a process in them
+  if (!own.end) GTEST_SKIP() << "libfabric has no shm here";
+  const auto ours = own.end->address();
+  ASSERT_EQ(own.domains.front()->info().addr_format, std::uint32_t{FI_ADDR_STR});
+  const std::string text(reinterpret_cast<const char*>(ours.data()), ours.size());
+  const std::size_t number = text.find_first_of("123456789");
+  ASSERT_NE(number, std::string::npos) << text;
+  for (const std::string& theirs : {std::string(text).insert(number, "11"), std::string(text).erase(number + 1, 1)}) {
+    EXPECT_TRUE(own.end->connect(std::as_bytes(std::span(theirs)))) << theirs;
+    EXPECT_NE(own.end->peer(), fi_addr_t{FI_ADDR_UNSPEC});
+  }
+}
+
+TEST(Fabric, AnAddressOfAnotherFormatIsRefusedBeforeTheProviderReadsIt) {
+  LoneEnd own("tcp");
+  if (!own.end) GTEST_SKIP() << "libfabric has no tcp here";
+  const auto ours = own.end->address();
+  EXPECT_EQ(own.end->connect(ours.first(ours.size() - 1)).code(), ErrorCode::protocol_error);
+  EXPECT_EQ(own.end->connect({}).code(), ErrorCode::protocol_error);
 }
 
 }  // namespace

@@ -20,24 +20,23 @@ extern "C" __attribute__((visibility("default"))) const char* __lsan_default_sup
 namespace fairway::conformance {
 namespace {
 
-struct Setting {
-  std::string provider;
-  ShimSetting shim;
-};
-
 class FabricWorld final : public World {
  public:
-  explicit FabricWorld(const Setting& setting) : setting_(setting), runtime_(system_.runtime()) {
+  explicit FabricWorld(const FabricSetting& setting) : setting_(setting), runtime_(system_.runtime()) {
     transport::FabricOptions options;
     options.providers = {setting.provider};
+    options.listen_host = setting.listen_host;
     options.calls = shim_calls(setting.shim);
-    const auto make = [options](transport::RegionTable& regions, Runtime& runtime) {
-      auto made = transport::make_fabric_transport(regions, runtime, options);
-      EXPECT_EQ(made->probe().message(), "");
-      return made;
+    const auto maker = [&options](const std::string& domain) {
+      options.domains.assign(domain.empty() ? 0 : 1, domain);
+      return [options](transport::RegionTable& regions, Runtime& runtime) {
+        auto made = transport::make_fabric_transport(regions, runtime, options);
+        EXPECT_EQ(made->probe().message(), "");
+        return made;
+      };
     };
-    a_ = std::make_unique<OwnSide>(runtime_, make);
-    b_ = std::make_unique<OwnSide>(runtime_, make);
+    a_ = std::make_unique<OwnSide>(runtime_, maker(setting.domains[0]));
+    b_ = std::make_unique<OwnSide>(runtime_, maker(setting.domains[1]));
     a_->start();
     b_->start();
   }
@@ -46,7 +45,9 @@ class FabricWorld final : public World {
     a_.reset();
     b_.reset();
   }
-  bool announces() const override { return setting_.provider != "udp"; }  // it has no descriptor to wait on
+  bool announces() const override {  // these have no descriptor to wait on
+    return setting_.provider != "udp" && setting_.provider != "verbs;ofi_rxd";
+  }
   std::size_t links() const override { return setting_.shim.copies; }
   bool break_link(std::uint64_t name) override { return shim_break(name) && wake(); }
 
@@ -56,30 +57,30 @@ class FabricWorld final : public World {
     a().cancel(~transport::SliceToken{0});  // a command: it polls
     return true;
   }
-  const Setting setting_;
+  const FabricSetting setting_;
   sys::SystemRuntime system_;
   Runtime runtime_;
 };
 
-Kind kind(const char* name, const std::string& provider, const ShimSetting& shim) {
-  return {name, 1, [=](std::uint64_t) { return std::make_unique<FabricWorld>(Setting{provider, shim}); }};
+Kind kind(const char* name, const FabricSetting& setting) {
+  return {name, 1, [=](std::uint64_t) { return std::make_unique<FabricWorld>(setting); }};
 }
 
 }  // namespace
 
-std::unique_ptr<World> make_fabric_world(const std::string& provider, const ShimSetting& setting) {
+std::unique_ptr<World> make_fabric_world(const FabricSetting& setting) {
   if (shim_calls({}) == nullptr) return nullptr;
-  return std::make_unique<FabricWorld>(Setting{provider, setting});
+  return std::make_unique<FabricWorld>(setting);
 }
 
 std::vector<Kind> fabric_kinds() {
   if (shim_calls({}) == nullptr) return {};
-  std::vector<Kind> kinds{kind("fabric_tcp_as_efa", "tcp", {7, 1, 0})};  // the hardest of them
+  std::vector<Kind> kinds{kind("fabric_tcp_as_efa", {"tcp", {7, 1, 0}})};  // the hardest of them
 #ifndef FAIRWAY_SANITIZED
-  kinds.push_back(kind("fabric_tcp", "tcp", {}));
+  kinds.push_back(kind("fabric_tcp", {"tcp"}));
   kinds.push_back(
-      kind("fabric_bound", "tcp", {0, 1, FI_MR_ENDPOINT | FI_MR_LOCAL}));  // memory of endpoints, as with cxi
-  kinds.push_back(kind("fabric_udp", "udp", {}));
+      kind("fabric_bound", {"tcp", {0, 1, FI_MR_ENDPOINT | FI_MR_LOCAL}}));  // memory of endpoints, as with cxi
+  kinds.push_back(kind("fabric_udp", {"udp"}));
 #endif
   return kinds;
 }

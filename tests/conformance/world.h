@@ -43,7 +43,8 @@ struct Kind {
   std::string name;   // in the test's name
   unsigned runs = 1;  // with different seeds
   std::function<std::unique_ptr<World>(std::uint64_t seed)> make;
-  std::function<std::string()> why_not = {};  // what is missing here; empty: nothing
+  std::function<std::string()> why_not = {};                           // what is missing here; empty: nothing
+  std::function<std::string(const std::string& claim)> left_out = {};  // why this run does without that claim
 };
 inline void PrintTo(const Kind& kind, std::ostream* out) {
   *out << kind.name;
@@ -64,6 +65,12 @@ class Claim : public testing::TestWithParam<Kind> {
     const std::string missing = GetParam().why_not ? GetParam().why_not() : "";
     if (!missing.empty() && std::getenv("FAIRWAY_VM") != nullptr) FAIL() << missing;
     if (!missing.empty()) GTEST_SKIP() << missing;
+    if (GetParam().left_out) {
+      const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+      const std::string name = test->name();  // of the claim, then of the kind
+      const std::string why = GetParam().left_out(name.substr(0, name.find('/')));
+      if (!why.empty()) GTEST_SKIP() << why;
+    }
     for (std::uint64_t seed = 1; seed <= GetParam().runs; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       const std::unique_ptr<World> world = GetParam().make(seed);

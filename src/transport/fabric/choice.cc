@@ -10,6 +10,9 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 128;
+// An end's receives. ofi_rxd takes each packet with one of them and sends 128 before it waits for an acknowledgement:
+// what finds none is lost, and comes again after a timeout.
+constexpr std::size_t kPackets = 256;
 
 std::string text(const char* words) {
   return words == nullptr ? std::string() : std::string(words);
@@ -94,7 +97,7 @@ void fill_hints(fi_info& hints, const Wish& wish) {
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
   // Sizes that any provider opens with: an end serves one peer.
   hints.tx_attr->size = kOperations;
-  hints.rx_attr->size = 2 * kIn;
+  hints.rx_attr->size = kPackets;
   if (wish.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 }
 

@@ -13,6 +13,9 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+// Over sockets: who sends more at once hears of what arrived only afterwards, and a reader who is as fast as the sender
+// then waits for half of a read of 1 MiB (docs/GOTCHAS.md).
+constexpr std::uint64_t kMostSocketBytes = std::uint64_t{512} << 10;
 constexpr std::size_t kMostPieces = 8;
 
 constexpr std::uint8_t bit(Op op) {
@@ -99,7 +102,8 @@ DomainAddress Domain::address() const {
 }
 
 std::uint64_t Domain::most_bytes() const {
-  return std::min<std::uint64_t>(info_->ep_attr->max_msg_size, kMostBytes);
+  const bool sockets = std::string_view(info_->fabric_attr->prov_name).starts_with("tcp");
+  return std::min<std::uint64_t>(info_->ep_attr->max_msg_size, sockets ? kMostSocketBytes : kMostBytes);
 }
 
 std::size_t Domain::most_gathers() const {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -10,14 +11,21 @@ namespace {
 
 constexpr std::size_t kQueueEntries = kOperations + 2 * kIn + kReceives;
 
+// ofi_rxm opens queues below ours, for each of so many peers as the environment says when libfabric is first used, and
+// no device has any number. Not set by us: it holds for whoever else uses libfabric in this process.
+std::string_view remedy(const Domain& domain) {
+  const bool sized = std::string_view(domain.info().fabric_attr->prov_name) == "verbs;ofi_rxm";
+  return sized ? ": its queues are made for FI_UNIVERSE_SIZE peers, 1024 if that is not set: set it, to 64 say" : "";
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> Endpoint::make(const Domain& domain, std::uint64_t name) {
   std::unique_ptr<Endpoint> made(new Endpoint(domain));
   if (Status status = made->open(name); !status)
     return Status(ErrorCode::resource_exhausted,
-                  fmt::format("fabric: {}: {} (the provider says that it has {} endpoints)", domain.device().name,
-                              status.message(), domain.info().domain_attr->ep_cnt));
+                  fmt::format("fabric: {}: {} (the provider says that it has {} endpoints){}", domain.device().name,
+                              status.message(), domain.info().domain_attr->ep_cnt, remedy(domain)));
   return made;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include "fairway/engine.h"
@@ -105,6 +106,36 @@ TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
   const auto added = engine->fetch_add(*peer, {remote->id, 64}, 5);
   ASSERT_TRUE(added);
   ASSERT_TRUE(finish(*engine, added));
+}
+
+TEST_P(TransferProcess, ACallerWhoSleepsOnTheDescriptorIsWokenByWhatComes) {
+  ChildProcess child([](auto& line) { serve(line, GetParam()); });
+  const std::string address = child.read();
+  EngineOptions options = options_of("parent", GetParam());
+  options.progress = Progress::caller;
+  auto engine = Engine::open(options);
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  const auto peer = engine->connect(address, kSoon);
+  ASSERT_TRUE(peer) << peer.status().to_string();
+  const auto remote = engine->lookup(*peer, "memory", kSoon);
+  const auto local = engine->allocate(kBytes, Access::none);
+  ASSERT_TRUE(remote && local);
+  RequestOptions polled;
+  polled.deliver = Deliver::to_poll;
+  std::array<Completion, 1> done;
+  std::array<Notification, 1> told;
+  std::array<PeerEvent, 1> event;
+  for (int round = 0; round < 20; ++round) {
+    // Long enough awake to be taken for somebody who does not sleep, now and then.
+    for (int turn = 0; round % 10 == 5 && turn < 2000; ++turn) ASSERT_EQ(engine->poll(done), 0u);
+    ASSERT_TRUE(engine->read(*peer, Extent{{local->id, 0, kBytes}, {remote->id, 0}}, polled));
+    while (engine->poll(done) == 0) {
+      while (engine->poll_notifications(told) + engine->poll_peer_events(event) != 0) continue;
+      pollfd wait{engine->fd(), POLLIN, 0};
+      ASSERT_EQ(::poll(&wait, 1, 10'000), 1) << "round " << round;
+    }
+    ASSERT_TRUE(done[0].status) << done[0].status.to_string();
+  }
 }
 
 TEST_P(TransferProcess, AKilledPeerEndsEveryTransferAndItsSuccessorIsUsable) {
