@@ -11,7 +11,10 @@ namespace {
 
 constexpr std::uint64_t kSmall = 16 * 1024;     // a frame up to this passes larger ones
 constexpr std::uint64_t kPlanned = 256 * 1024;  // committed to the stream's order at a time
-constexpr std::size_t kPiecesPerWrite = 120;    // of one system call
+// Of one system call: while it runs, acknowledgements wait in the socket's backlog, and a reader that keeps up then
+// waits for the end of the call (docs/GOTCHAS.md).
+constexpr std::uint64_t kBytesPerWrite = 512 * 1024;
+constexpr std::size_t kPiecesPerWrite = 120;  // of one system call
 
 }  // namespace
 
@@ -112,18 +115,19 @@ bool Lane::plan() {
     committed += frame_bytes(entry);
   }
   pieces_.clear();
-  std::uint64_t at = position_;
-  for (std::size_t i = 0; i < wire_.size() && pieces_.size() < kPiecesPerWrite; ++i, at = 0) {
+  std::uint64_t at = position_, room = kBytesPerWrite;
+  for (std::size_t i = 0; i < wire_.size() && room > 0 && pieces_.size() < kPiecesPerWrite; ++i, at = 0) {
     const std::uint64_t whole = frame_bytes(wire_[i]);
-    while (at < whole && pieces_.size() < kPiecesPerWrite) {
+    while (at < whole && room > 0 && pieces_.size() < kPiecesPerWrite) {
       ErrorCode code = ErrorCode::ok;
       const auto piece = source(wire_[i], at, code);
       if (code != ErrorCode::ok) {  // announced, and not to be had any more
         fail({ErrorCode::link_failed, "memory was revoked in the middle of its frame"});
         return false;
       }
-      pieces_.push_back(piece);
-      at += piece.size();
+      pieces_.push_back(piece.first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), room))));
+      at += pieces_.back().size();
+      room -= pieces_.back().size();
     }
   }
   return true;
