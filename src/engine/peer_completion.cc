@@ -233,6 +233,8 @@ void Peer::stop(std::uint32_t slot, const Status& why) {
 }
 
 void Peer::force_stop(std::uint32_t slot) {
+  for (Step& step : worker_.staging().steps)
+    if (step.state == Step::State::moving && step.transfer == slot && step.peer == id_.slot) force_stop(step.inner);
   for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
     const SliceEntry& entry = worker_.slices()[token];
     if (entry.use == SliceUse::data && entry.owner == slot && entry.peer == id_.slot && !entry.parked && !entry.retry)
@@ -260,6 +262,7 @@ void Peer::fail(std::uint32_t slot, const Status& status) {
   }
   ++t.pieces_out;  // so that the last drop below does not end the transfer while we look at it
   if (t.rendezvous.announced || t.request.operation == Operation::receive) stop_message(slot);
+  stop_steps(slot);
   for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
     SliceEntry& entry = worker_.slices()[token];
     if (entry.owner != slot || entry.peer != id_.slot) continue;
@@ -292,6 +295,7 @@ void Peer::drained(std::uint32_t slot) {
 
 void Peer::finish(std::uint32_t slot, const Status& status) {
   Transfer& t = transfer(slot);
+  if (t.step != kNoSlot) return inner_ended(slot, status);
   retire(slot);
   t.phase = Phase::done;
   if (t.credit_taken && t.notify_record == kNoSlot && !t.armed) --events_sent_;  // it was never sent

@@ -35,7 +35,7 @@ void Peer::on_record(std::uint8_t link, std::span<const std::byte> bytes) {
   const auto type = reader.get<std::uint8_t>();
   const auto body = reader.rest();
   if (!reader.ok() || type < static_cast<std::uint8_t>(RecordType::event) ||
-      type > static_cast<std::uint8_t>(RecordType::event_given_up))
+      type > static_cast<std::uint8_t>(RecordType::stage_done))
     return violation("a record of no known type");
   if (type == static_cast<std::uint8_t>(RecordType::echo)) return on_echo(link, body);
   if (type == static_cast<std::uint8_t>(RecordType::echo_reply)) return on_echo_reply(link, body);
@@ -83,6 +83,13 @@ void Peer::serve(std::uint32_t sequence, RecordType type, std::span<const std::b
       const auto number = reader.get<std::uint32_t>();
       return reader.done() ? on_event_sign(number, type == RecordType::event_set_off) : violation("a malformed event");
     }
+    case RecordType::stage_ask: return on_stage_ask(body);
+    case RecordType::stage_grant: return on_stage_grant(body);
+    case RecordType::stage_recall: return on_stage_recall(body);
+    case RecordType::stage_end: return on_stage_end(body);
+    case RecordType::stage_put:
+    case RecordType::stage_get: return on_stage_copy(body, type == RecordType::stage_put);
+    case RecordType::stage_done: return on_stage_done(body);
     case RecordType::echo:
     case RecordType::echo_reply: return;
   }

@@ -8,6 +8,12 @@
 // A transfer from its queue to the wire: start -> (queue) -> move: route, stripe, post. peer_completion.cc has the way
 // back.
 namespace fairway::engine {
+namespace {
+
+constexpr auto kDeviceBit = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
+
+}  // namespace
+
 // ---- queues ----
 
 void Peer::push(Fifo& fifo, std::uint32_t slot, bool front) {
@@ -137,12 +143,50 @@ void Peer::refresh_views() {
   for (std::size_t i = 0; i < links_.size(); ++i) views_[i] = links_[i].view();
 }
 
-RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes) const {
+// `opening`: set where a transport does not know yet whether it reaches both memories.
+RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes, bool* opening) {
   const Memories both = memories(request);
-  return {op_of(request.operation), bytes, both.kinds, request.options.start_after != nullptr, both.without};
+  RouteRequest asked{op_of(request.operation), bytes, both.kinds, request.options.start_after != nullptr, both.without};
+  if ((both.kinds & kDeviceBit) == 0 || is_atomic(request.operation)) return asked;
+  const Unreached far = unreached(request);
+  asked.without |= far.without;
+  asked.staged = true;
+  if (opening != nullptr) *opening = far.opening;
+  return asked;
 }
 
-Route Peer::route_for(const Request& request, Place place) const {
+// Of pairs of memories that a device copies between: each transport that has such links is asked once for each.
+Peer::Unreached Peer::unreached(const Request& request) {
+  Unreached out;
+  std::uint64_t asked = 0;
+  for (const Link& link : links_) {
+    const std::uint64_t bit = std::uint64_t{1} << link.transport;
+    if ((asked & bit) != 0 || (link.capabilities->memory_kinds & kDeviceBit) == 0 || !link.is_up()) continue;
+    asked |= bit;
+    Block last;
+    for (std::uint64_t i = 0; i < block_count(request.layout) && (out.without & bit) == 0; ++i) {
+      const Block block = block_at(request.layout, i);
+      if (block.local == last.local && block.remote == last.remote) {
+        if (is_regular(request.layout)) break;
+        continue;
+      }
+      last = block;
+      if (!block.remote) continue;  // of a send, before its receive
+      const auto remote = worker_.remote_handle(*this, block.remote, link.transport);
+      std::string why = remote ? std::string() : remote.status().message();
+      const transport::Reach reach =
+          remote ? worker_.transport_at(link.transport).reach(worker_.local_handle(block.local, link.transport), *remote, why)
+                 : transport::Reach::no;
+      out.opening |= reach == transport::Reach::opening;
+      if (reach != transport::Reach::no) continue;
+      out.without |= bit;
+      out.why = why;
+    }
+  }
+  return out;
+}
+
+Route Peer::route_for(const Request& request, Place place) {
   std::array<LinkView, kMaxLinks> views;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     views[i] = links_[i].view();
@@ -154,15 +198,19 @@ Route Peer::route_for(const Request& request, Place place) const {
 
 // No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
 // silent.
-bool Peer::waits_for_link(Transfer& t) {
+// Of what is staged: one that takes it as it is.
+bool Peer::waits_for_link(Transfer& t, Method now) {
   std::array<LinkView, kMaxLinks> all;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     all[i] = links_[i].view();
     all[i].usable = true;
   }
-  if (connecting_.empty() &&
-      route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method == Method::none)
-    return false;
+  const Method best = route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method;
+  const bool staged = now == Method::staged;
+  const bool comes = std::any_of(connecting_.begin(), connecting_.end(), [&](std::uint16_t transport) {
+    return !staged || reaches(worker_.transport_at(transport), MemoryKind::device);
+  });
+  if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
   if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
   const Time limit =
       after(t.unroutable_since, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
@@ -173,9 +221,8 @@ bool Peer::waits_for_link(Transfer& t) {
 
 // A transfer of no bytes to or from a device's memory is posted all the same: it is done once the way is open.
 bool Peer::opens_a_way(const Transfer& t) const {
-  const auto device = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
   return (t.request.operation == Operation::write || t.request.operation == Operation::read) &&
-         t.route.method == Method::native && t.cursor.block < t.blocks && (t.memory_kinds & device) != 0;
+         t.route.method == Method::native && t.cursor.block < t.blocks && (t.memory_kinds & kDeviceBit) != 0;
 }
 
 Peer::Memories Peer::memories(const Request& request) const {
@@ -242,19 +289,26 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (t.bytes_posted == 0) find_places(t);
   const std::span<LinkView> views = views_for(t);
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    const RouteRequest asked = wanted(t.request, t.total);
-    t.route = route(asked, views);
+    bool opening = false;
+    const RouteRequest asked = wanted(t.request, t.total, &opening);
+    t.route = opening ? Route() : route(asked, views);
     t.route_version = route_version_;
     t.memory_kinds = asked.memory_kinds;
+    if (opening) return Turn::no_credit;  // the transport wakes the worker
+    if (t.route.method == Method::staged && waits_for_link(t, t.route.method)) {
+      t.route = {};
+      return Turn::no_credit;
+    }
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });
       if (!ready) return Turn::no_room;  // a link may come; link_timers() ends the wait
-      if (waits_for_link(t)) return Turn::no_credit;
+      if (waits_for_link(t, t.route.method)) return Turn::no_credit;
       fail(slot, Status(ErrorCode::unsupported, "no link to the peer can do this operation or carry it by messages")
                      .with_peer(text()));
       return Turn::failed;
     }
   }
+  if (t.route.method == Method::staged) return move_staged(slot);
   t.phase = Phase::moving;
   if (t.total == 0 && opens_a_way(t)) {
     if (worker_.slices().room_for_pieces() == 0 || views[t.route.links[0]].room == 0) return Turn::no_room;
@@ -328,6 +382,22 @@ bool Peer::notification_rides(std::uint32_t slot, const Piece& piece) {
                                             : notify.kind == NotifyKind::event && arm(slot, piece.link);
 }
 
+// Part of a block, on both sides.
+Status Peer::resolve(const Transfer& t, std::uint64_t index, const Block& block, std::uint64_t offset,
+                     std::uint64_t length, std::byte*& local) {
+  const Services& services = worker_.services();
+  const Access needed = t.request.operation == Operation::read ? Access::read : Access::write;
+  transport::RegionTable::Resolved found;
+  ErrorCode code = services.regions.resolve(block.local, block.local_offset + offset, length, Access::none, found);
+  if (code != ErrorCode::ok) return {code, "block " + std::to_string(index) + " lies outside its local region"};
+  local = found.address;
+  code = services.remotes.resolve({block.remote.slot, block.remote.generation}, block.remote_offset + offset, length,
+                                  needed, found);
+  if (code == ErrorCode::access_denied) return {code, "the peer did not register the region for this"};
+  if (code != ErrorCode::ok) return {code, "block " + std::to_string(index) + " lies outside the peer's region"};
+  return {};
+}
+
 Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport) {
   Services& services = worker_.services();
   if (is_atomic(t.request.operation)) {
@@ -340,24 +410,8 @@ Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice
     slice.expected = t.request.expected;
     return {};
   }
-  const Access needed = t.request.operation == Operation::read ? Access::read : Access::write;
-  const auto check = [&](const Block& block) {
-    transport::RegionTable::Resolved local;
-    transport::RegionTable::Resolved remote;
-    ErrorCode code =
-        services.regions.resolve(block.local, block.local_offset + piece.offset, piece.length, Access::none, local);
-    if (code != ErrorCode::ok)
-      return Status(code, "block " + std::to_string(piece.block) + " lies outside its local region");
-    code = services.remotes.resolve({block.remote.slot, block.remote.generation}, block.remote_offset + piece.offset,
-                                    piece.length, needed, remote);
-    if (code == ErrorCode::access_denied) return Status(code, "the peer did not register the region for this");
-    if (code != ErrorCode::ok)
-      return Status(code, "block " + std::to_string(piece.block) + " lies outside the peer's region");
-    slice.local = local.address;
-    return Status();
-  };
   const Block first = block_at(t.request.layout, piece.block);
-  if (Status status = check(first); !status) return status;
+  if (Status status = resolve(t, piece.block, first, piece.offset, piece.length, slice.local); !status) return status;
   if (piece.count > 1) {  // of one pair of regions, whose access the first has shown
     const auto local = services.regions.find(first.local);
     const auto remote = services.remotes.find({first.remote.slot, first.remote.generation});

@@ -45,6 +45,13 @@ enum class RecordType : std::uint8_t {
   event_armed,  // armed_events.h
   event_set_off,
   event_given_up,
+  stage_ask,     // staging.h: lend me a room
+  stage_grant,   // here it is, or why not
+  stage_recall,  // another wants it
+  stage_end,     // I use it no more
+  stage_put,     // copy from its slot into your memory
+  stage_get,     // copy from your memory into its slot
+  stage_done,    // of either
 };
 
 struct Record {

@@ -61,7 +61,10 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
   }
   if (choice.method == Method::native && request.bytes <= kStripeMinimum)
     choice.count = std::min<std::uint8_t>(choice.count, 1);
-  return choice;
+  if (choice.method != Method::none || by_cpu || !request.staged) return choice;
+  Route through = route({request.op, request.bytes}, links);
+  if (through.method != Method::none) through.method = Method::staged;
+  return through;
 }
 
 }  // namespace fairway::engine

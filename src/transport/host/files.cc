@@ -29,6 +29,29 @@ void HostTransport::release(std::uint64_t remote_handle) {
   imports_.release(remote_handle);
 }
 
+// Of memories that a device has a part in.
+Reach HostTransport::reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) {
+  const auto* import = imports_.find(remote_handle);
+  if (import == nullptr || !mover_) return Reach::yes;  // post() has the words
+  const Remote& remote = import->extra;
+  const auto peer = peers_.find(import->peer);
+  if (remote.way == Way::asking || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
+  const Link& link = links_[peer->second.slot];
+  const bool attached = remote.way == Way::attached && link.lane && link.lane->pair()->no_attach.empty();
+  if (remote.way == Way::bounced || (remote.way == Way::attached && link.lane && !attached)) {
+    why = "neither the device nor the kernel reaches that memory of the peer's: " + remote.why;
+    return Reach::no;
+  }
+  Mover::Path path;
+  Mover::Foreign* foreign = remote.way == Way::moved ? remote.file->foreign.get() : nullptr;
+  switch (mover_->path(region_of(local_handle), foreign, 0, path, why)) {
+    case Mover::Readiness::ready: return Reach::yes;
+    case Mover::Readiness::opening: return Reach::opening;
+    case Mover::Readiness::refused: break;
+  }
+  return Reach::no;
+}
+
 void HostTransport::settle(Remote& remote) {
   remote.way = remote.file->way;
   remote.why = remote.file->why;

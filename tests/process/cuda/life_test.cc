@@ -79,12 +79,23 @@ TEST_F(CudaLife, ATransferWaitsForAStreamAndAStreamForATransfer) {
   EXPECT_EQ(engine_->send(peer_, 1, {from.id, 0, 8}, options).status().code(), ErrorCode::invalid_argument);
 }
 
-TEST_F(CudaLife, MemoryThatCannotBeLentIsRefusedWithTheReason) {
+TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   ASSERT_NO_FATAL_FAILURE(meet("locked"));
   const Region from = on_gpu();
-  const Status status = write(from, 4096);
-  EXPECT_FALSE(status);
-  EXPECT_NE(status.message().find("its owner cannot lend it"), std::string::npos) << status.to_string();
+  const auto id = engine_->write(peer_, Extent{{from.id, 0, 4096}, {remote_.id, 0}});
+  ASSERT_TRUE(finish(*engine_, id));
+  const auto past = engine_->explain(*id);
+  ASSERT_TRUE(past);
+  EXPECT_NE(past->text().find("takes shm"), std::string::npos) << past->text();
+  EXPECT_NE(past->text().find("staged"), std::string::npos) << past->text();
+  Request request;
+  request.peer = peer_;
+  request.layout = Extent{{from.id, 0, 4096}, {remote_.id, 0}};
+  const auto plan = engine_->explain(request);
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->text().find("takes shm"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("leaves cuda"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("its owner cannot lend it"), std::string::npos) << plan->text();
 }
 
 TEST_F(CudaLife, AnAddressUsedAgainIsAnotherAllocation) {
