@@ -264,8 +264,6 @@ class Peer {
   void send_record(std::uint32_t record, const ByteWriter& writer, std::uint32_t owner = kNoSlot);
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
-  ErrorCode resolve_for_cpu(RegionId region, std::uint64_t offset, std::uint64_t length, Access needed,
-                            transport::RegionTable::Resolved& out) const;
   void serve_put(std::span<const std::byte> body);
   void serve_get(std::span<const std::byte> body);
   void serve_atomic(std::span<const std::byte> body);

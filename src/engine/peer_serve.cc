@@ -113,13 +113,6 @@ void Peer::reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std:
   send_record(record, writer);
 }
 
-// Memory of this side that its CPU is asked to touch.
-ErrorCode Peer::resolve_for_cpu(RegionId region, std::uint64_t offset, std::uint64_t length, Access needed,
-                                transport::RegionTable::Resolved& out) const {
-  const ErrorCode code = worker_.services().regions.resolve(region, offset, length, needed, out);
-  return code == ErrorCode::ok && !reached_by_cpu(out.kind) ? ErrorCode::unsupported : code;
-}
-
 void Peer::serve_put(std::span<const std::byte> body) {
   ByteReader reader(body);
   const RequestHead head = read_head(reader);
@@ -127,7 +120,8 @@ void Peer::serve_put(std::span<const std::byte> body) {
   const auto data = reader.rest();
   if (!reader.ok()) return violation("a malformed put");
   transport::RegionTable::Resolved target;
-  const ErrorCode code = resolve_for_cpu(head.region, offset, data.size(), Access::write, target);
+  const ErrorCode code =
+      worker_.services().regions.resolve_for_cpu(head.region, offset, data.size(), Access::write, target);
   if (code == ErrorCode::ok && !data.empty()) std::memcpy(target.address, data.data(), data.size());
   reply(head.token, head.serial, code, 0);
 }
@@ -139,7 +133,7 @@ void Peer::serve_get(std::span<const std::byte> body) {
   const auto length = reader.get<std::uint32_t>();
   if (!reader.done() || length > record_limit()) return violation("a malformed get");
   transport::RegionTable::Resolved source;
-  const ErrorCode code = resolve_for_cpu(head.region, offset, length, Access::read, source);
+  const ErrorCode code = worker_.services().regions.resolve_for_cpu(head.region, offset, length, Access::read, source);
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
   reply(head.token, head.serial, code, 0, std::span<const std::byte>(source.address, length));
 }
@@ -153,7 +147,8 @@ void Peer::serve_atomic(std::span<const std::byte> body) {
   const auto expected = reader.get<std::uint64_t>();
   if (!reader.done() || kind > 2) return violation("a malformed atomic");
   transport::RegionTable::Resolved target;
-  ErrorCode code = resolve_for_cpu(head.region, offset, sizeof(std::uint64_t), Access::atomic, target);
+  ErrorCode code =
+      worker_.services().regions.resolve_for_cpu(head.region, offset, sizeof(std::uint64_t), Access::atomic, target);
   if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(target.address) % sizeof(std::uint64_t) != 0)
     code = ErrorCode::invalid_argument;
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
@@ -174,8 +169,9 @@ void Peer::serve_sum(std::span<const std::byte> body) {
   if (!reader.done() || length > kMaxSum) return violation("a malformed checksum request");
   transport::RegionTable::Resolved memory;
   // Whoever may write or read the region may know its checksum.
-  ErrorCode code = resolve_for_cpu(head.region, offset, length, Access::read, memory);
-  if (code == ErrorCode::access_denied) code = resolve_for_cpu(head.region, offset, length, Access::write, memory);
+  ErrorCode code = worker_.services().regions.resolve_for_cpu(head.region, offset, length, Access::read, memory);
+  if (code == ErrorCode::access_denied)
+    code = worker_.services().regions.resolve_for_cpu(head.region, offset, length, Access::write, memory);
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
   reply(head.token, head.serial, code, crc32c(0, std::span<const std::byte>(memory.address, length)));
 }

@@ -5,14 +5,14 @@
 #include "engine/peer.h"
 #include "engine/worker.h"
 
-// Staged transfers at their initiator. A write: local memory -> slot here -> slot there -> the peer's memory; a read the
-// other way. What links reach at one end needs no slot there. peer_landing.cc is the peer's part.
+// Staged transfers at their initiator. A write: local memory -> slot here -> slot there -> the peer's memory; a read
+// the other way. What links reach at one end needs no slot there. peer_landing.cc is the peer's part.
 namespace fairway::engine {
 namespace {
 
-constexpr Time kIdle = kSecond;          // a room without work goes back
-constexpr std::size_t kStageHead = 64;   // of stage_put and stage_get, beyond their parts
-constexpr std::size_t kPartBytes = 12;   // there
+constexpr Time kIdle = kSecond;         // a room without work goes back
+constexpr std::size_t kStageHead = 64;  // of stage_put and stage_get, beyond their parts
+constexpr std::size_t kPartBytes = 12;  // there
 constexpr std::uint64_t kUrgent = 16 * 1024;
 
 bool in_device(const transport::RegionTable& table, RegionId id) {
@@ -210,10 +210,10 @@ void Peer::begin_inner(Step& step) {
   } else {
     std::uint64_t at = 0;
     for (const Step::Part& part : step.parts) {
-      step.extents.push_back({step.here != kInPlace ? Slice{room, here + at, part.length}
-                                                    : Slice{step.local, part.local, part.length},
-                              step.there != kInPlace ? RemoteAddress{lent_->region, there + at}
-                                                     : RemoteAddress{step.remote, part.remote}});
+      step.extents.push_back(
+          {step.here != kInPlace ? Slice{room, here + at, part.length} : Slice{step.local, part.local, part.length},
+           step.there != kInPlace ? RemoteAddress{lent_->region, there + at}
+                                  : RemoteAddress{step.remote, part.remote}});
       at += part.length;
     }
   }
@@ -259,8 +259,7 @@ void Peer::inner_ended(std::uint32_t slot, const Status& status) {
 void Peer::ask_peer(Step& step) {
   step.state = Step::State::asked;
   const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer =
-      compose(worker_.records()[record], step.outwards ? RecordType::stage_put : RecordType::stage_get);
+  ByteWriter writer = compose(worker_.records()[record], step.outwards ? RecordType::stage_put : RecordType::stage_get);
   const RegionId theirs = worker_.remote_region(step.remote);
   writer.put(lent_->number).put(step.there).put(theirs.slot).put(theirs.generation);
   writer.put(static_cast<std::uint16_t>(step.parts.size()));
@@ -281,9 +280,9 @@ void Peer::on_stage_done(std::span<const std::byte> body) {
   if (step.state != Step::State::asked) return violation("the end of a copy that was not asked for");
   worker_.again();
   if (code != ErrorCode::ok)
-    return step_over(step, Status(code, "the peer could not copy to or from its device: " +
-                                            std::string(to_string(code)))
-                               .with_peer(text()));
+    return step_over(step,
+                     Status(code, "the peer could not copy to or from its device: " + std::string(to_string(code)))
+                         .with_peer(text()));
   if (step.outwards) return step_over(step, {});
   begin_inner(step);
 }
@@ -392,7 +391,8 @@ void Peer::on_stage_recall(std::span<const std::byte> body) {
   ByteReader reader(body);
   const auto number = reader.get<std::uint32_t>();
   if (!reader.done()) return violation("a malformed recall of a room");
-  if (lent_ == nullptr || lent_->state == Lent::State::none || number != lent_->number) return;  // it went back meanwhile
+  if (lent_ == nullptr || lent_->state == Lent::State::none || number != lent_->number)
+    return;  // it went back meanwhile
   lent_->leaving = true;
   end_lent();
 }

@@ -174,9 +174,10 @@ Peer::Unreached Peer::unreached(const Request& request) {
       if (!block.remote) continue;  // of a send, before its receive
       const auto remote = worker_.remote_handle(*this, block.remote, link.transport);
       std::string why = remote ? std::string() : remote.status().message();
-      const transport::Reach reach =
-          remote ? worker_.transport_at(link.transport).reach(worker_.local_handle(block.local, link.transport), *remote, why)
-                 : transport::Reach::no;
+      const transport::Reach reach = remote
+                                         ? worker_.transport_at(link.transport)
+                                               .reach(worker_.local_handle(block.local, link.transport), *remote, why)
+                                         : transport::Reach::no;
       out.opening |= reach == transport::Reach::opening;
       if (reach != transport::Reach::no) continue;
       out.without |= bit;

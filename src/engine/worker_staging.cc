@@ -27,8 +27,7 @@ std::uint8_t Worker::own_slot(Status& why) {
   const Readiness is = staging_.room->state.load(std::memory_order_acquire);
   if (is == Readiness::opening) return kInPlace;
   if (is == Readiness::refused) why = {ErrorCode::resource_exhausted, "no room to stage in: " + staging_.room->why};
-  if (is == Readiness::ready && !staging_.region)
-    staging_.region = register_room(*staging_.room, Access::none, why);
+  if (is == Readiness::ready && !staging_.region) staging_.region = register_room(*staging_.room, Access::none, why);
   if (why) return SlotSet::outside(staging_.used, {});
   staging_.room.reset();  // the next one that needs it tries again
   return kInPlace;

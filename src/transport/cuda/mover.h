@@ -57,7 +57,7 @@ class CudaMover final : public host::Mover {
   bool works_on(int device) const;
   int copier(RegionId local, const cuda::Foreign* remote) const;
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
-  void make_queues(int device);  // any thread; once
+  void make_queues(int device);                              // any thread; once
   void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
   void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
   std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;

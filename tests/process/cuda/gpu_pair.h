@@ -96,7 +96,7 @@ class GpuPair : public testing::Test {
  protected:
   void meet(const std::string& kind, const std::vector<std::string>& transports = kAll) {
     child_ = std::make_unique<ChildProcess>([=](auto& line) { serve(line, kind, transports); });
-    const std::string address = child_->read();
+    const std::string address = child_address_ = child_->read();
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
     gpus_ = std::make_unique<DeviceMemory>();
     auto engine = Engine::open(options_of("parent", transports));
@@ -130,6 +130,7 @@ class GpuPair : public testing::Test {
   }
 
   std::unique_ptr<ChildProcess> child_;
+  std::string child_address_;
   std::unique_ptr<DeviceMemory> gpus_;
   std::unique_ptr<Engine> engine_;
   PeerId peer_;

@@ -11,9 +11,11 @@ using namespace gpu_pair;
 
 using CudaLife = GpuPair;
 
+class CudaStreams : public GpuPair, public testing::WithParamInterface<bool> {};  // true: staged
+
 // A stream of the user's that stands until it is let go, and what stands behind it.
-TEST_F(CudaLife, ATransferWaitsForAStreamAndAStreamForATransfer) {
-  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+TEST_P(CudaStreams, ATransferWaitsForAStreamAndAStreamForATransfer) {
+  ASSERT_NO_FATAL_FAILURE(meet("malloc", GetParam() ? std::vector<std::string>{"staged", "tcp"} : kAll));
   const Region from = on_gpu(), into = on_gpu();
   ASSERT_TRUE(write(from, kBytes));  // all is open by now
   const auto& cu = gpus_->driver();
@@ -79,6 +81,9 @@ TEST_F(CudaLife, ATransferWaitsForAStreamAndAStreamForATransfer) {
   EXPECT_EQ(engine_->send(peer_, 1, {from.id, 0, 8}, options).status().code(), ErrorCode::invalid_argument);
 }
 
+INSTANTIATE_TEST_SUITE_P(Of, CudaStreams, testing::Bool(),
+                         [](const auto& row) { return row.param ? "staged" : "by_links"; });
+
 TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   ASSERT_NO_FATAL_FAILURE(meet("locked"));
   const Region from = on_gpu();
@@ -86,14 +91,14 @@ TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   ASSERT_TRUE(finish(*engine_, id));
   const auto past = engine_->explain(*id);
   ASSERT_TRUE(past);
-  EXPECT_NE(past->text().find("takes shm"), std::string::npos) << past->text();
+  EXPECT_NE(past->text().find("takes  shm"), std::string::npos) << past->text();
   EXPECT_NE(past->text().find("staged"), std::string::npos) << past->text();
   Request request;
   request.peer = peer_;
   request.layout = Extent{{from.id, 0, 4096}, {remote_.id, 0}};
   const auto plan = engine_->explain(request);
   ASSERT_TRUE(plan);
-  EXPECT_NE(plan->text().find("takes shm"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("takes  shm"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("leaves cuda"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("its owner cannot lend it"), std::string::npos) << plan->text();
 }
