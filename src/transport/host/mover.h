@@ -28,7 +28,7 @@ class Mover : public Copier {
     std::uint64_t identity = 0;  // never of two allocations
     std::uint64_t offset = 0;    // of the region in it
     std::vector<std::byte> handle;
-    std::shared_ptr<sys::Fd> file;  // where the handle needs one beside it
+    std::vector<std::shared_ptr<sys::Fd>> files;  // where the handle needs some beside it
   };
   // An allocation of a peer's, as this process has it.
   class Foreign {
@@ -54,7 +54,7 @@ class Mover : public Copier {
   virtual void close() = 0;  // nothing of the driver's holds any region's memory afterwards
 
   virtual std::shared_ptr<Foreign> open(std::span<const std::byte> handle) = 0;
-  virtual bool wants_file(const Foreign& foreign) const = 0;
+  virtual bool wants_file(const Foreign& foreign) const = 0;  // the next one, in their order
   virtual void give_file(Foreign& foreign, sys::Fd file, const std::string& why_none) = 0;
   // A peer's memory that is mapped here is going to be copied. It stays mapped for as long as the driver holds it.
   virtual std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) = 0;

@@ -163,7 +163,8 @@ TEST_P(CudaProcess, AKilledPeerEndsEveryTransferAndFreesTheMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Of, CudaProcess,
                          testing::Values(Way{"malloc", "malloc", kAll}, Way{"mapped", "mapped", kAll},
-                                         Way{"locked", "locked", kAll}, Way{"staged_shm", "malloc", {"staged", "shm"}},
+                                         Way{"expanded", "expanded", kAll}, Way{"locked", "locked", kAll},
+                                         Way{"staged_shm", "malloc", {"staged", "shm"}},
                                          Way{"staged_tcp", "malloc", {"staged", "tcp"}}),
                          [](const auto& row) { return std::string(row.param.name); });
 

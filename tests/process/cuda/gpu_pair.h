@@ -45,7 +45,7 @@ inline std::vector<std::byte> patterns(std::uint64_t seed, std::size_t size) {
 
 inline std::byte* make(DeviceMemory& gpus, const std::string& kind, int device) {
   if (kind == "malloc") return gpus.allocate(kBytes, device);
-  return gpus.map(kBytes, device, kind == "mapped");
+  return gpus.map(kBytes, device, kind != "locked", kind == "expanded" ? 2 : 1);
 }
 
 // The child: publishes memory of that kind on its GPU 1, sends what it receives under tag 1 back under tag 2, and
