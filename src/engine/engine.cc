@@ -66,7 +66,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
                 notice();
               }),
       services{options,  runtime, regions, remotes, transfers, peers, peer_events, completions, notifications,
-               counters, {},      {},      {},      {},        {},    {},          machine},
+               counters, {},      {},      {},      {},        {},    {},          machine,     device_atomics},
       consumed(new std::atomic<std::uint64_t>[given.max_peers]()) {}
 
 Engine::State::~State() {

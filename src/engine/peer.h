@@ -40,6 +40,7 @@ class Worker;
 //   peer_messages.cc   send and receive
 //   peer_staged.cc     transfers of a device's memory that no link takes
 //   peer_landing.cc    the other side of that
+//   peer_errands.cc    checksums of a device's memory, and atomics on it
 class Peer {
  public:
   Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
@@ -81,6 +82,7 @@ class Peer {
   // ---- staging ----
   bool turn_copy(Step& step);
   bool turn_landing();
+  void turn_errand(Errand& errand);
   void recall_landing();
   [[nodiscard]] bool serves(RegionId region) const;
   [[nodiscard]] bool has_landing() const { return landing_ != nullptr && landing_->state != Landing::State::none; }
@@ -89,7 +91,9 @@ class Peer {
   }
   [[nodiscard]] bool landing_recalled() const { return landing_->recalled; }
 
-  [[nodiscard]] bool gone() const { return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing(); }
+  [[nodiscard]] bool gone() const {
+    return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
+  }
   [[nodiscard]] PeerId id() const { return id_; }
   [[nodiscard]] transport::PeerIndex index() const { return index_; }
   [[nodiscard]] std::uint32_t scratch() const { return own_scratch_; }
@@ -249,6 +253,12 @@ class Peer {
   void end_job(std::uint8_t slot, ErrorCode code);
   [[nodiscard]] bool copies_for_peer() const;
 
+  // peer_errands.cc
+  void begin_errand(Errand errand);
+  void end_errand(Errand& errand, ErrorCode code);
+  ErrorCode find_errand(const Errand& errand, transport::RegionTable::Resolved& out) const;
+  void compare_sums(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs);
+
   // peer_requests.cc
   bool request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   bool request_flush(std::uint32_t slot);
@@ -364,6 +374,7 @@ class Peer {
 
   std::unique_ptr<Lent> lent_;        // by the peer, where this side stages
   std::unique_ptr<Landing> landing_;  // lent to it
+  std::uint32_t errands_ = 0;
 
   std::vector<RemoteRegionId> released_;  // by the user, still used by slices
   std::vector<RegionId> revoking_;        // ours, asked to be left alone

@@ -202,6 +202,7 @@ void Peer::notify(std::uint32_t slot) {
 bool Peer::signals_a_device(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   const Notify wanted = t.request.options.notify;
+  if (wanted.signal_add) return false;  // by its owner's engine, as other atomics there
   transport::RegionTable::Resolved target;
   const RemoteRegionId region = wanted.signal.region;
   if (worker_.services().remotes.resolve({region.slot, region.generation}, 0, 0, Access::none, target) !=

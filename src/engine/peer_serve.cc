@@ -148,10 +148,23 @@ void Peer::serve_atomic(std::span<const std::byte> body) {
   if (!reader.done() || kind > 2) return violation("a malformed atomic");
   transport::RegionTable::Resolved target;
   ErrorCode code =
-      worker_.services().regions.resolve_for_cpu(head.region, offset, sizeof(std::uint64_t), Access::atomic, target);
+      worker_.services().regions.resolve(head.region, offset, sizeof(std::uint64_t), Access::atomic, target);
   if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(target.address) % sizeof(std::uint64_t) != 0)
     code = ErrorCode::invalid_argument;
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
+  if (!reached_by_cpu(target.kind)) {
+    Errand errand;
+    errand.kind = Errand::Kind::atomic;
+    errand.operation = kind;
+    errand.token = head.token;
+    errand.serial = head.serial;
+    errand.region = head.region;
+    errand.offset = offset;
+    errand.length = sizeof(std::uint64_t);
+    errand.operand = operand;
+    errand.expected = expected;
+    return begin_errand(errand);
+  }
   std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(target.address));
   std::uint64_t old = expected;
   if (kind == 0) old = word.fetch_add(operand);
@@ -168,12 +181,20 @@ void Peer::serve_sum(std::span<const std::byte> body) {
   const auto length = reader.get<std::uint64_t>();
   if (!reader.done() || length > kMaxSum) return violation("a malformed checksum request");
   transport::RegionTable::Resolved memory;
+  const transport::RegionTable& regions = worker_.services().regions;
   // Whoever may write or read the region may know its checksum.
-  ErrorCode code = worker_.services().regions.resolve_for_cpu(head.region, offset, length, Access::read, memory);
-  if (code == ErrorCode::access_denied)
-    code = worker_.services().regions.resolve_for_cpu(head.region, offset, length, Access::write, memory);
+  ErrorCode code = regions.resolve(head.region, offset, length, Access::read, memory);
+  if (code == ErrorCode::access_denied) code = regions.resolve(head.region, offset, length, Access::write, memory);
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
-  reply(head.token, head.serial, code, crc32c(0, std::span<const std::byte>(memory.address, length)));
+  if (reached_by_cpu(memory.kind) || length == 0)
+    return reply(head.token, head.serial, code, crc32c(0, std::span<const std::byte>(memory.address, length)));
+  Errand errand;
+  errand.token = head.token;
+  errand.serial = head.serial;
+  errand.region = head.region;
+  errand.offset = offset;
+  errand.length = length;
+  begin_errand(errand);
 }
 
 void Peer::serve_flush(std::span<const std::byte> body) {

@@ -99,9 +99,32 @@ struct Landing {
   std::array<Job, kSlots> jobs;
 };
 
+// What a CPU is asked to do with a device's memory: its bytes come to a slot, some go back.
+struct Errand {
+  enum class Kind : std::uint8_t {
+    peers_sum,  // for a peer's request
+    own_sum,    // of this side's half of a transfer that is being verified
+    atomic,     // for a peer's request
+  };
+  Kind kind = Kind::peers_sum;
+  bool queued = false, back = false;  // back: an atomic's new value is on its way to the device
+  bool holds = false;                 // the engine's one place for atomics on devices' memory
+  std::uint8_t here = kInPlace;
+  std::uint8_t operation = 0;  // an atomic's, as in its record
+  std::uint32_t peer = kNoSlot;
+  std::uint32_t token = 0, serial = 0;  // of the request; of an own sum, the transfer's slot
+  RegionId region;
+  std::uint64_t offset = 0, length = 0, done = 0;
+  std::uint64_t value = 0;                  // a sum so far; an atomic's old value
+  std::uint64_t operand = 0, expected = 0;  // of an own sum, the peer's
+  Piece piece;                              // of an own sum
+  transport::Copier::Ticket ticket;
+};
+
 // A worker's. Nothing in it is made before the first staged transfer.
 struct Staging {
   std::vector<Step> steps;
+  std::vector<Errand> errands;
   std::shared_ptr<transport::Copier::Room> room;  // of its own slots
   RegionId region;                                // that
   SlotSet used;

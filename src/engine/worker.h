@@ -44,6 +44,7 @@ struct Services {
   std::function<std::uint64_t(PeerId)> close_credits;  // of a peer that is gone: how many were polled
   std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
   MachineLook& machine;
+  std::atomic_flag& device_atomics;  // held by the worker that executes one on a device's memory
 };
 
 // What outlives a transfer for explain(): the last ones of a worker.

@@ -71,13 +71,22 @@ bool Worker::turn_staging() {
   for (Step& step : staging_.steps)
     if (step.state == Step::State::copying) queued |= peers_[step.peer]->turn_copy(step);
   for (std::size_t i = 0; i < live_.size(); ++i) queued |= peers_[live_[i]]->turn_landing();
+  for (std::size_t i = 0; i < staging_.errands.size(); ++i) {  // by index: one may lead to another
+    Errand errand = staging_.errands[i];
+    peers_[errand.peer]->turn_errand(errand);
+    queued |= errand.queued;
+    staging_.errands[i] = errand;
+  }
+  std::erase_if(staging_.errands, [](const Errand& errand) { return errand.peer == kNoSlot; });
   if (copier_ != nullptr) copier_->flush();
   if (queued) again();
   return queued;
 }
 
 bool Worker::serves(RegionId id) const {
-  return staging_.watched > 0 &&
+  if (staging_.watched == 0) return false;
+  return std::any_of(staging_.errands.begin(), staging_.errands.end(),
+                     [&](const Errand& errand) { return errand.queued && errand.region == id; }) ||
          std::any_of(live_.begin(), live_.end(), [&](std::uint32_t slot) { return peers_[slot]->serves(id); });
 }
 

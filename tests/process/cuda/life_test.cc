@@ -122,23 +122,12 @@ TEST_F(CudaLife, AnAddressUsedAgainIsAnotherAllocation) {
   }
 }
 
-TEST_F(CudaLife, WhatNobodyCanDoOnAGpuIsRefusedBeforeItBegins) {
+TEST_F(CudaLife, WhatLeavesItsAllocationIsRefusedAndExplainNamesTheWay) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc"));
   const Region from = on_gpu();
   std::byte* place = gpus_->allocate(4096, 0);
   places_.push_back(place);
   EXPECT_EQ(engine_->register_memory(place, 64 << 20, Access::read).status().code(), ErrorCode::out_of_range);
-  EXPECT_EQ(engine_->fetch_add(peer_, {remote_.id, 0}, 1).status().code(), ErrorCode::unsupported);
-  RequestOptions options;
-  options.notify.kind = NotifyKind::signal;
-  options.notify.signal = {remote_.id, 64};
-  options.notify.signal_add = true;
-  const auto added = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
-  EXPECT_EQ(added.status().code(), ErrorCode::unsupported);
-  options = {};
-  options.checksum = true;
-  const auto checked = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
-  EXPECT_EQ(checked.status().code(), ErrorCode::unsupported);
   Request request;
   request.peer = peer_;
   request.layout = Extent{{from.id, 0, 64}, {remote_.id, 0}};

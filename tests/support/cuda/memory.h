@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -51,6 +52,7 @@ class Memory {
   bool allow(Address base, std::uint64_t size, int device);
   // By a device. False: it may not touch some of the bytes. Neighbours of virtual memory management are one memory.
   bool copy(Address to, Address from, std::uint64_t size, int device);
+  std::atomic<bool> spoils{false};  // for tests: the next copy brings a wrong byte
   bool set(Address to, unsigned char value, std::uint64_t size, int device);
 
  private:
