@@ -272,6 +272,7 @@ class Peer {
   // peer_serve.cc
   void serve(std::uint32_t sequence, RecordType type, std::span<const std::byte> body);
   void send_record(std::uint32_t record, const ByteWriter& writer, std::uint32_t owner = kNoSlot);
+  std::uint32_t begin_answer();
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
   void serve_put(std::span<const std::byte> body);

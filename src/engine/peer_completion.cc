@@ -79,7 +79,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
     const std::uint32_t record = entry.owner;
     if (ok && !down_) {
       const std::uint32_t owner = worker_.records()[record].owner;
-      if (worker_.records()[record].type() == RecordType::reply) --replies_out_;
+      if (is_answer(worker_.records()[record].type())) --replies_out_;
       worker_.slices().release(token);
       records_.arrived(record);
       if (owner != kNoSlot) record_arrived(owner, record);

@@ -190,6 +190,10 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
 }
 
 void Peer::explain_way(Explanation& out, const Route& route, const Request& request) {
+  const auto& room = worker_.staging().room;
+  if (route.method == Method::staged && room != nullptr &&
+      room->state.load(std::memory_order_acquire) == transport::Copier::Readiness::ready && !room->why.empty())
+    out.notes.push_back("the host memory to stage in is not pinned, which is slow: " + room->why);
   if (route.method != Method::native || request.operation == Operation::send || request.operation == Operation::receive)
     return;
   const RemoteRegionId region =

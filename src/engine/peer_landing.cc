@@ -37,7 +37,8 @@ void Peer::begin_landing(std::uint32_t number) {
 }
 
 void Peer::grant(ErrorCode code) {
-  const std::uint32_t record = worker_.records().acquire();
+  const std::uint32_t record = begin_answer();
+  if (record == kNoSlot) return;
   ByteWriter writer = compose(worker_.records()[record], RecordType::stage_grant);
   writer.put(landing_->number).put(static_cast<std::uint8_t>(code));
   writer.put_sized(code == ErrorCode::ok ? format_description(worker_.describe(landing_->region))
@@ -103,7 +104,8 @@ void Peer::drop_landing() {
 
 void Peer::recall_landing() {
   landing_->recalled = true;
-  const std::uint32_t record = worker_.records().acquire();
+  const std::uint32_t record = begin_answer();
+  if (record == kNoSlot) return;
   ByteWriter writer = compose(worker_.records()[record], RecordType::stage_recall);
   writer.put(landing_->number);
   send_record(record, writer);
@@ -195,7 +197,8 @@ void Peer::end_job(std::uint8_t slot, ErrorCode code) {
     if (!copies_for_peer()) close_landing();
     return;
   }
-  const std::uint32_t record = worker_.records().acquire();
+  const std::uint32_t record = begin_answer();
+  if (record == kNoSlot) return;
   ByteWriter writer = compose(worker_.records()[record], RecordType::stage_done);
   writer.put(landing_->number).put(slot).put(static_cast<std::uint8_t>(code));
   send_record(record, writer);

@@ -103,11 +103,20 @@ void Peer::send_record(std::uint32_t record, const ByteWriter& writer, std::uint
   worker_.again();
 }
 
+// kNoSlot: the peer takes none of those before.
+std::uint32_t Peer::begin_answer() {
+  if (replies_out_ >= kMaxReplies) {
+    violation("more requests than it may have outstanding");
+    return kNoSlot;
+  }
+  ++replies_out_;
+  return worker_.records().acquire();
+}
+
 void Peer::reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
                  std::span<const std::byte> data) {
-  if (replies_out_ >= kMaxReplies) return violation("more requests than it may have outstanding");
-  ++replies_out_;
-  const std::uint32_t record = worker_.records().acquire();
+  const std::uint32_t record = begin_answer();
+  if (record == kNoSlot) return;
   ByteWriter writer = compose(worker_.records()[record], RecordType::reply);
   writer.put(token).put(serial).put(static_cast<std::uint8_t>(code)).put(value).put_bytes(data);
   send_record(record, writer);

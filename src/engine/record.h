@@ -54,6 +54,12 @@ enum class RecordType : std::uint8_t {
   stage_done,    // of either
 };
 
+// What a peer's record makes this side send: counted, so that a peer that asks and takes no answers is cut off.
+constexpr bool is_answer(RecordType type) {
+  return type == RecordType::reply || type == RecordType::stage_grant || type == RecordType::stage_recall ||
+         type == RecordType::stage_done;
+}
+
 struct Record {
   std::uint32_t sequence = 0;
   std::uint32_t size = 0;
