@@ -33,12 +33,14 @@ class Worker;
 //   peer_expect.cc     what links should reach, and whether they do
 //   peer_links.cc      links: proof, closing on both ends, failover, reconnection
 //   peer_transfers.cc  a transfer from its queue to the wire
+//   peer_routes.cc     what it asks of a route
 //   peer_posting.cc    records, and pieces that must be posted again
 //   peer_completion.cc and back: its completion, or its early end
 //   peer_requests.cc   what the peer's engine does for us where links cannot: put, get, atomics, checksum, flush
 //   peer_serve.cc      the other side of that, and all other records
 //   peer_messages.cc   send and receive
 //   peer_staged.cc     transfers of a device's memory that no link takes
+//   peer_lent.cc       the room that the peer lends for them
 //   peer_landing.cc    the other side of that
 //   peer_errands.cc    checksums of a device's memory, and atomics on it
 class Peer {
@@ -115,6 +117,7 @@ class Peer {
     std::string why;            // of the last one
   };
   Unreached unreached(const Request& request);
+  transport::Reach reach(const Block& block, std::uint16_t transport, std::string& why);
   // The two memories of a transfer, and which way its bytes go.
   struct Ends {
     Place here = kNoPlace, there = kNoPlace;
@@ -231,6 +234,8 @@ class Peer {
   void free_step(Step& step);
   void step_over(Step& step, const Status& status);
   void stop_steps(std::uint32_t slot);
+
+  // peer_lent.cc
   std::uint8_t lent_slot(Status& why);
   void on_stage_grant(std::span<const std::byte> body);
   void on_stage_recall(std::span<const std::byte> body);
@@ -373,6 +378,13 @@ class Peer {
   std::unordered_map<std::uint32_t, Unexpected> out_of_order_;  // by sequence; bounded by the record window
   std::vector<Unexpected> unexpected_;
 
+  struct Reached {  // two memories of which a transport has said so, under that version of routes
+    std::uint64_t version = 0;
+    std::uint16_t transport = 0;
+    RegionId local;
+    RemoteRegionId remote;
+  };
+  std::array<Reached, 16> reached_;
   std::unique_ptr<Lent> lent_;        // by the peer, where this side stages
   std::unique_ptr<Landing> landing_;  // lent to it
   std::uint32_t errands_ = 0;

@@ -25,7 +25,7 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
   std::uint64_t best_rate = 0;
   // On a device's memory its owner's engine executes atomics, and no other agent does.
   const bool atomic = request.op == transport::Op::fetch_add || request.op == transport::Op::compare_swap;
-  const bool on_device = (request.memory_kinds >> static_cast<unsigned>(MemoryKind::device) & 1) != 0;
+  const bool on_device = (request.memory_kinds & kDeviceBit) != 0;
   const bool by_cpu = !request.stream_ordered && (!on_device || atomic);
   for (const transport::Op wanted : {request.op, transport::Op::message}) {
     if (wanted == request.op && atomic && on_device) continue;

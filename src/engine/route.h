@@ -10,6 +10,8 @@
 namespace fairway::engine {
 
 inline constexpr std::size_t kMaxLinks = 64;  // per peer
+// Of memory kinds: a device's.
+inline constexpr auto kDeviceBit = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
 
 // One link of a peer as the router sees it. A snapshot; borrowed pointers outlive the call.
 struct LinkView {

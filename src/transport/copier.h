@@ -33,7 +33,6 @@ class Copier {
     sys::MemoryFile memory;  // once ready
     std::string why;         // once refused; or once ready: why copies are slower than they could be
   };
-  static constexpr std::size_t kMostCopies = 1024;  // of one copy()
 
   virtual ~Copier() = default;
   virtual std::shared_ptr<Room> make_room(std::uint64_t size_bytes) = 0;

@@ -47,7 +47,8 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   if (wanted("shm"))
     transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
   if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime, options.strict_isolation));
-  if (!options.names.empty() && wanted("staged")) transports.push_back(make_staging_transport(regions, runtime));
+  if (options.names.empty() ? options.strict_isolation : wanted("staged"))  // it opens nothing of a peer's
+    transports.push_back(make_staging_transport(regions, runtime));
   if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {options.rdma, {}, {}}));
   if (wanted("fabric")) {
     FabricOptions fabric;

@@ -263,9 +263,8 @@ host::Mover::Readiness CudaMover::copy(RegionId region, std::span<const Copy> co
   Path on;
   if (const Readiness ready = path(region, nullptr, 0, on, why); ready != Readiness::ready || copies.empty())
     return ready;
-  const std::span<Copy> listed = list(on).first(copies.size());
-  std::copy(copies.begin(), copies.end(), listed.begin());
-  const Status started = start(on, listed, urgent, after, out);
+  // Not from list(): the kernel would need to know that the host memory is pinned by now.
+  const Status started = start(on, copies, urgent, after, out);
   if (!started) why = started.message();
   return started ? Readiness::ready : Readiness::refused;
 }

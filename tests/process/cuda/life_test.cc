@@ -147,5 +147,20 @@ TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {
   EXPECT_NE(engine.status().message().find("strict_isolation"), std::string::npos) << engine.status().to_string();
 }
 
+TEST(CudaStrict, StagesGpuMemoryWhenNoTransportIsNamed) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  DeviceMemory gpus;
+  EngineOptions options = options_of("strict", {});
+  options.strict_isolation = true;
+  auto engine = Engine::open(options);
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  std::byte* place = gpus.allocate(4096, 0);
+  const auto region = engine->register_memory(place, 4096, Access::all);
+  ASSERT_TRUE(region) << region.status().to_string();
+  EXPECT_EQ(region->kind, MemoryKind::device);
+  engine->close();
+  gpus.free(place);
+}
+
 }  // namespace
 }  // namespace fairway
