@@ -223,11 +223,6 @@ TEST(InBounds, FloodsAreEndedNotStored) {
     ByteWriter(bytes).put(static_cast<std::uint8_t>(RecordType::send_eager)).put(i).put(std::uint64_t{5});
     say(victim, bytes, i);
   });
-  flood("rooms asked for, and no answer taken", [&](Victim& victim, std::uint32_t i) {
-    Bytes bytes(5);
-    ByteWriter(bytes).put(static_cast<std::uint8_t>(RecordType::stage_ask)).put(i + 1);
-    say(victim, bytes, i);
-  });
   flood("ends of links that never were", [&](Victim& victim, std::uint32_t i) {
     victim.message(format(engine::LinkClosed{"loopback", 1000 + i, 0}));
   });
