@@ -343,7 +343,7 @@ class Peer {
   std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   std::array<LinkView, kMaxLinks> views_;
   std::array<Piece, kPiecesPerTurn> pieces_;  // of the turn that is under way
-  std::uint64_t route_version_ = 1;  // grows when a link becomes ready or stops being so
+  std::uint64_t route_version_ = 1;           // grows when a link becomes ready or stops being so
   Time no_link_since_ = kNever;
   Time records_stuck_since_ = kNever;  // no link that is ready carries the next record
 

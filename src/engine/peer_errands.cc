@@ -13,8 +13,6 @@ namespace {
 
 using transport::Copier;
 
-enum : std::uint8_t { kAdd = 0, kCompareSwap = 1 };  // as serve_atomic() reads them; 2: set
-
 std::uint64_t apply(const Errand& errand, std::uint64_t old) {
   if (errand.operation == kAdd) return old + errand.operand;
   if (errand.operation == kCompareSwap) return old == errand.expected ? errand.operand : old;

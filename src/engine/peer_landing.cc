@@ -11,8 +11,6 @@ namespace {
 
 using transport::Copier;
 
-constexpr std::uint64_t kUrgent = 16 * 1024;
-
 }  // namespace
 
 void Peer::on_stage_ask(std::span<const std::byte> body) {
@@ -181,8 +179,8 @@ void Peer::queue_job(std::uint8_t slot) {
     bytes += part.length;
   }
   std::string why;
-  const Copier::Readiness is =
-      worker_.copier()->copy(job.region, std::span(copies.data(), count), bytes <= kUrgent, nullptr, job.ticket, why);
+  const Copier::Readiness is = worker_.copier()->copy(job.region, std::span(copies.data(), count),
+                                                      bytes <= kUrgentBytes, nullptr, job.ticket, why);
   job.queued = is == Copier::Readiness::ready && count > 0;
   if (is == Copier::Readiness::refused) end_job(slot, ErrorCode::system_error);
   if (is == Copier::Readiness::ready && count == 0) end_job(slot, ErrorCode::ok);

@@ -15,8 +15,6 @@ namespace {
 constexpr std::size_t kOverhead = 32;             // of put and reply beyond their payload
 constexpr std::uint64_t kSumPiece = 1024 * 1024;  // checksummed per request
 
-enum : std::uint8_t { kAdd = 0, kCompareSwap = 1, kSet = 2 };  // as serve_atomic() reads them
-
 }  // namespace
 
 std::size_t Peer::record_limit() const {

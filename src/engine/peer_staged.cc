@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t kStageHead = 64;  // of stage_put and stage_get, beyond their parts
 constexpr std::size_t kPartBytes = 12;  // there
-constexpr std::uint64_t kUrgent = 16 * 1024;
 
 bool in_device(const transport::RegionTable& table, RegionId id) {
   transport::RegionTable::Resolved found;
@@ -161,7 +160,7 @@ void Peer::queue_copy(Step& step) {
       at += part.length;
     }
     if (gate != nullptr) copies[count++] = {slot + sizeof(std::uint64_t), slot, sizeof(std::uint64_t)};
-    ready = worker_.copier()->copy(step.local, std::span(copies.data(), count), step.bytes <= kUrgent, gate,
+    ready = worker_.copier()->copy(step.local, std::span(copies.data(), count), step.bytes <= kUrgentBytes, gate,
                                    step.ticket, why);
   }
   step.queued = ready == Readiness::ready;

@@ -60,6 +60,8 @@ constexpr bool is_answer(RecordType type) {
          type == RecordType::stage_done;
 }
 
+enum : std::uint8_t { kAdd = 0, kCompareSwap = 1, kSet = 2 };  // an atomic's kind, in its record
+
 struct Record {
   std::uint32_t sequence = 0;
   std::uint32_t size = 0;

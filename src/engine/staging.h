@@ -18,11 +18,12 @@ namespace fairway::engine {
 inline constexpr std::uint64_t kSlotBytes = 512 * 1024;  // long enough that the calls for one cost little beside it
 inline constexpr std::uint32_t kSlots = 8;               // of a room: some move while others are copied
 inline constexpr std::uint64_t kRoomBytes = kSlots * kSlotBytes;
-inline constexpr std::uint32_t kSteps = 16;        // of a worker at once, over all its transfers
-inline constexpr std::uint32_t kMostLandings = 8;  // rooms that a worker lends to peers at once
-inline constexpr std::size_t kMostParts = 256;     // blocks of a layout in one slot
-inline constexpr Time kIdleRoom = kSecond;         // one without work goes back to the peer
-inline constexpr std::uint8_t kInPlace = 0xff;     // no slot: links reach the memory itself
+inline constexpr std::uint32_t kSteps = 16;               // of a worker at once, over all its transfers
+inline constexpr std::uint32_t kMostLandings = 8;         // rooms that a worker lends to peers at once
+inline constexpr std::size_t kMostParts = 256;            // blocks of a layout in one slot
+inline constexpr Time kIdleRoom = kSecond;                // one without work goes back to the peer
+inline constexpr std::uint64_t kUrgentBytes = 16 * 1024;  // copies of no more pass others
+inline constexpr std::uint8_t kInPlace = 0xff;            // no slot: links reach the memory itself
 
 // A set of slots, by bit.
 class SlotSet {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kSmall = 16 * 1024;     // a frame up to this passes larger ones
 constexpr std::uint64_t kPlanned = 256 * 1024;  // committed to the stream's order at a time
-constexpr std::size_t kPiecesPerWrite = 120;            // of one system call
+constexpr std::size_t kPiecesPerWrite = 120;    // of one system call
 
 }  // namespace
 
