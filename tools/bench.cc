@@ -19,6 +19,7 @@
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
+#include "rdma_flags.h"
 #include "via.h"
 
 namespace fairway::tool {
@@ -36,6 +37,7 @@ struct Options {
   double seconds = 0.15;
   bool sleep = false, serve = false;
   std::string json, csv, svg;
+  RdmaOptions rdma;
 };
 
 Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
@@ -60,6 +62,7 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   plan.settings.depth = options.depth;
   plan.settings.job_key = options.job_key;
   plan.settings.machine = options.machine;
+  plan.settings.rdma = options.rdma;
   plan.seconds_per_row = options.seconds;
   const std::uint64_t largest = *std::max_element(plan.sizes.begin(), plan.sizes.end());
   const std::uint64_t one = std::max<std::uint64_t>(1, options.pages);
@@ -73,6 +76,8 @@ std::vector<std::string> words_of_peer(const Options& options, const Case& one, 
   std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", most)};
   if (!one.via.empty()) words.insert(words.end(), {"--via", one.via});
   if (options.sleep) words.emplace_back("--sleep");
+  const auto flags = words_of(options.rdma);
+  words.insert(words.end(), flags.begin(), flags.end());
   return words;
 }
 
@@ -261,6 +266,7 @@ Exit run_serve(Tool& tool, const Options& options) {
   serving.job_key = options.job_key;
   serving.sleeping = options.sleep;
   serving.via = options.via;
+  serving.rdma = options.rdma;
   if (!options.to.empty()) serving.memory = options.to;
   if (!options.sizes.empty()) {
     const auto most = parse_size(options.sizes.front());
@@ -306,6 +312,7 @@ void add_common(CLI::App& command, Options& options) {
   command.add_option("--json", options.json, "Write the rows there; - is stdout")->type_name("FILE");
   command.add_option("--csv", options.csv, "The same as CSV")->type_name("FILE");
   command.add_option("--svg", options.svg, "Charts of time and rate over size")->type_name("FILE");
+  add_rdma_flags(command, options.rdma);
 }
 
 }  // namespace
@@ -352,6 +359,7 @@ void add_bench(Tool& tool) {
   peers.add_flag("--sleep", in_turns->sleep, "Both sides of ours wait in the kernel; else both poll");
   peers.add_option("--json", in_turns->json, "Write the rows there; - is stdout")->type_name("FILE");
   peers.add_option("--csv", in_turns->csv, "The same as CSV")->type_name("FILE");
+  add_rdma_flags(peers, in_turns->rdma);
   tool.on_run(peers, [&tool, in_turns] { return run_peers(tool, *in_turns); });
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");

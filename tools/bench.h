@@ -46,6 +46,7 @@ struct Settings {
   std::string job_key;
   std::string machine;           // a file that says what this machine is; empty: it is looked at
   std::vector<std::string> via;  // transports; empty: as the engine chooses
+  RdmaOptions rdma;
 };
 
 // What the machine's model expects of a path, bytes per second; 0: no figure.
@@ -127,6 +128,7 @@ struct ServeOptions {
   std::string memory = "shared";
   std::uint64_t most = std::uint64_t{256} << 20;
   std::vector<std::string> via;
+  RdmaOptions rdma;
 };
 Status serve(const ServeOptions& options, const std::function<void(const std::string&)>& say);
 

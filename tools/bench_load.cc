@@ -9,6 +9,7 @@
 
 #include "bench_load_target.h"
 #include "command.h"
+#include "rdma_flags.h"
 #include "via.h"
 
 namespace fairway::tool::bench {
@@ -49,6 +50,7 @@ Status serve_load(const LoadServe& serve, const std::function<void(const std::st
   for (unsigned i = 0; i < serve.engines; ++i) {
     EngineOptions options;
     use_only(options, {serve.path});
+    options.rdma = serve.rdma;
     if (!serve.listen.empty()) options.listen = serve.listen;
     auto engine = Engine::open(options);
     if (!engine) return engine.status();
@@ -69,6 +71,8 @@ std::vector<std::string> words_of(const LoadServe& serve) {
                                  "--serve", fmt::format("{}", serve.engines),
                                  "--bytes", fmt::format("{}", serve.bytes)};
   if (!serve.listen.empty()) words.insert(words.end(), {"--listen", serve.listen});
+  const auto flags = tool::words_of(serve.rdma);
+  words.insert(words.end(), flags.begin(), flags.end());
   return words;
 }
 
@@ -122,12 +126,14 @@ struct LoadOptions {
   std::string json, listen;
   unsigned serve = 0;
   std::uint64_t bytes = 4096;
+  RdmaOptions rdma;
 };
 
 Exit run_load(Tool& tool, const LoadOptions& options) {
   if (options.serve != 0) {
     const auto say = [&](const std::string& line) { tool.print(line + "\n"); };
-    const Status status = serve_load({options.via.front(), options.serve, options.bytes, options.listen}, say);
+    const Status status =
+        serve_load({options.via.front(), options.serve, options.bytes, options.listen, options.rdma}, say);
     if (!status) say(std::string(kCannot) + status.message());  // it fails before it says an address
     return Exit::done;
   }
@@ -135,6 +141,7 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
   LoadPlan plan;
   plan.paths = options.via;
   plan.seconds = options.seconds;
+  plan.rdma = options.rdma;
   const bool terminal = tool.surroundings().stdout_is_tty;
   plan.progress = [terminal](const std::string& what) {
     if (terminal) std::fputs(("\r\033[K" + what + " ").c_str(), stderr);
@@ -171,6 +178,7 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
   command.add_option("--serve", options->serve)->group("");
   command.add_option("--bytes", options->bytes)->group("");
   command.add_option("--listen", options->listen)->group("");
+  add_rdma_flags(command, options->rdma);
   tool.on_run(command, [&tool, options] { return run_load(tool, *options); });
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "fairway/options.h"
 #include "fairway/status.h"
 
 // `fairway bench load`: not how fast bytes move, but what Fairway costs and keeps to when machines are busy, idle or
@@ -30,6 +31,7 @@ struct LoadPlan {
   std::vector<std::string> paths;  // transports
   double seconds = 2;              // of each measurement
   std::function<void(const std::string& what)> progress;
+  RdmaOptions rdma;
 };
 
 Status measure_submit(const LoadPlan& plan, std::vector<LoadRow>& rows);
@@ -45,6 +47,7 @@ struct LoadServe {
   unsigned engines = 1;
   std::uint64_t bytes = 4096;  // of each one's memory
   std::string listen;          // with one engine; empty: anywhere
+  RdmaOptions rdma;
 };
 Status serve_load(const LoadServe& serve, const std::function<void(const std::string&)>& say);
 std::vector<std::string> words_of(const LoadServe& serve);  // that start it

@@ -33,9 +33,11 @@ double cpu_seconds() {
 Status idle_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
   plan.progress(fmt::format("idle {}", path));
   OtherProcess others;
-  const auto addresses = others.start(words_of({path, kPeers, 4096, {}}));
+  const auto addresses = others.start(words_of({path, kPeers, 4096, {}, plan.rdma}));
   if (!addresses) return addresses.status();
-  auto from = LoadEngine::open({}, path, 4096);
+  EngineOptions options;
+  options.rdma = plan.rdma;
+  auto from = LoadEngine::open(options, path, 4096);
   if (!from) return from.status();
   std::istringstream words(*addresses);
   for (std::string address; words >> address;)
@@ -99,9 +101,9 @@ struct Life {
 enum class End : std::uint8_t { killed, killed_large, frozen };  // large: with kLoadBytes of memory
 
 // Started, met, killed; started again at the same address, met, written to; frozen at last.
-Status live_and_die(LoadEngine& from, const std::string& path, End end, Life& life) {
+Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& path, End end, Life& life) {
   OtherProcess other;
-  const auto address = other.start(words_of({path, 1, end == End::killed_large ? kLoadBytes : 4096, {}}));
+  const auto address = other.start(words_of({path, 1, end == End::killed_large ? kLoadBytes : 4096, {}, plan.rdma}));
   if (!address) return address.status();
   const auto to = LoadTarget::meet(from.engine, *address);
   if (!to) return to.status();
@@ -121,7 +123,7 @@ Status live_and_die(LoadEngine& from, const std::string& path, End end, Life& li
   std::vector<double>& told = end == End::killed ? life.killed : life.killed_large;
   told.push_back(ms_until_down(from.engine, to->peer, start));
   if (Status status = late(told.back()); !status || end == End::killed_large) return status;
-  const auto again = other.start(words_of({path, 1, 4096, *address}));
+  const auto again = other.start(words_of({path, 1, 4096, *address, plan.rdma}));
   if (!again) return again.status();
   start = Clock::now();
   const auto new_one = LoadTarget::meet(from.engine, *again);
@@ -134,10 +136,11 @@ Status live_and_die(LoadEngine& from, const std::string& path, End end, Life& li
 Status life_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
   plan.progress(fmt::format("peers of {} that end", path));
   OtherProcess stays;
-  const auto address = stays.start(words_of({path, 1, 4096, {}}));
+  const auto address = stays.start(words_of({path, 1, 4096, {}, plan.rdma}));
   if (!address) return address.status();
   EngineOptions options;
   options.peer_timeout = kBound;
+  options.rdma = plan.rdma;
   auto from = LoadEngine::open(options, path, 4096);
   if (!from) return from.status();
   const auto to = LoadTarget::meet(from->engine, *address);
@@ -146,7 +149,7 @@ Status life_over(const LoadPlan& plan, const std::string& path, std::vector<Load
   Life life;
   for (const auto& [end, times] : {std::pair(End::killed, 20), {End::killed_large, 5}, {End::frozen, 4}})
     for (int i = 0; i < times; ++i)
-      if (Status status = live_and_die(*from, path, end, life); !status) return status;
+      if (Status status = live_and_die(plan, *from, path, end, life); !status) return status;
   if (Status status = neighbour.end(); !status)
     return status.with_context("a write to a peer that nothing happened to");
   const auto add = [&](const char* what, const char* how, std::vector<double>& times, double target, double last) {

@@ -105,10 +105,11 @@ class BusyThreads {
 // The call alone is timed, of one write at a time.
 Status submit_over(const LoadPlan& plan, const std::string& path, bool awake, std::vector<LoadRow>& rows) {
   OtherProcess other;
-  const auto address = other.start(words_of({path, 1, kLoadBytes, {}}));
+  const auto address = other.start(words_of({path, 1, kLoadBytes, {}, plan.rdma}));
   if (!address) return address.status();
   EngineOptions options;
   if (awake) options.spin = std::chrono::seconds(1);
+  options.rdma = plan.rdma;
   auto from = LoadEngine::open(options, path, kLoadBytes);
   if (!from) return from.status();
   const auto to = LoadTarget::meet(from->engine, *address);
@@ -155,10 +156,11 @@ Status busy_over(const LoadPlan& plan, const std::string& path, fairway::Progres
   const bool caller = progress == fairway::Progress::caller;
   plan.progress(fmt::format("{} beside {} busy threads", path, busy));
   OtherProcess other;
-  const auto address = other.start(words_of({path, 1, kBusySize, {}}));
+  const auto address = other.start(words_of({path, 1, kBusySize, {}, plan.rdma}));
   if (!address) return address.status();
   EngineOptions options;
   options.progress = progress;
+  options.rdma = plan.rdma;
   auto from = LoadEngine::open(options, path, kBusySize);
   if (!from) return from.status();
   const auto to = LoadTarget::meet(from->engine, *address);

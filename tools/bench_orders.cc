@@ -40,10 +40,11 @@ Status finish_hot(Engine& engine, const Result<TransferId>& id) {
   }
 }
 
-EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via) {
+EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via, const RdmaOptions& rdma) {
   EngineOptions options;
   options.progress = sleeping ? fairway::Progress::threads : fairway::Progress::caller;
   use_only(options, via);
+  options.rdma = rdma;
   return options;
 }
 

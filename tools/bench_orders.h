@@ -29,6 +29,6 @@ Status finish(Engine& engine, const Result<TransferId>& id);
 Status finish_hot(Engine& engine, const Result<TransferId>& id);
 RequestOptions to_poll();
 
-EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via);
+EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via, const RdmaOptions& rdma);
 
 }  // namespace fairway::tool::bench

@@ -287,7 +287,7 @@ Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Setti
   // The engine looks at it only where a link's rate depends on it.
   if (!settings.machine.empty())
     if (const auto model = predict::open_model(settings.machine); !model) return model.status();
-  EngineOptions wanted = engine_options(settings.sleeping, settings.via);
+  EngineOptions wanted = engine_options(settings.sleeping, settings.via, settings.rdma);
   wanted.machine = settings.machine;
   wanted.job_key = settings.job_key;
   if (!settings.job_key.empty()) wanted.listen = "0.0.0.0:0";  // the peer may be elsewhere, and dials back

@@ -151,7 +151,7 @@ class Server {
 }  // namespace
 
 Status serve(const ServeOptions& options, const std::function<void(const std::string&)>& say) {
-  EngineOptions wanted = engine_options(options.sleeping, options.via);
+  EngineOptions wanted = engine_options(options.sleeping, options.via, options.rdma);
   wanted.name = "the other process";
   wanted.listen = options.listen;
   wanted.job_key = options.job_key;

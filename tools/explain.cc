@@ -6,6 +6,7 @@
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
+#include "rdma_flags.h"
 
 // `fairway explain`: which way bytes would take between two memories, and why not another.
 namespace fairway::tool {
@@ -14,6 +15,7 @@ namespace {
 struct Options {
   std::string address, from = "shared", to = "shared", key, machine;
   std::vector<std::string> via;
+  RdmaOptions rdma;
 };
 
 Exit explain(Tool& tool, const Options& options) {
@@ -22,6 +24,8 @@ Exit explain(Tool& tool, const Options& options) {
   if (address.empty()) {
     std::vector<std::string> words{"bench", "--serve", "--to", options.to, "--size", "4M"};
     for (const std::string& via : options.via) words.insert(words.end(), {"--via", via});
+    const auto flags = words_of(options.rdma);
+    words.insert(words.end(), flags.begin(), flags.end());
     const auto started = other.start(words);
     if (!started) return tool.fail(started.status());
     address = *started;
@@ -30,6 +34,7 @@ Exit explain(Tool& tool, const Options& options) {
   settings.from = options.from;
   settings.to = options.to;
   settings.via = options.via;
+  settings.rdma = options.rdma;
   settings.job_key = options.key;
   settings.machine = options.machine;
   settings.most = 4 << 20;
@@ -59,6 +64,7 @@ void add_explain(Tool& tool) {
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
+  add_rdma_flags(command, options->rdma);
   tool.on_run(command, [&tool, options] { return explain(tool, *options); });
 }
 

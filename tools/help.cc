@@ -182,7 +182,9 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI:
   const auto arguments =
       app->get_options([](const CLI::Option* o) { return o->get_positional() && !o->get_group().empty(); });
   if (!arguments.empty()) out += make_group("Arguments", true, arguments);
-  out += make_groups(app, mode);
+  std::string groups = make_groups(app, mode);  // which CLI11 parts by an empty line, as make_group does
+  for (std::size_t at = groups.find("\n\n\n"); at != std::string::npos; at = groups.find("\n\n\n")) groups.erase(at, 1);
+  out += groups;
   const std::string footer = app->get_footer();
   if (!footer.empty()) out += "\n";
   // Prose is broken where this help ends, columns stay as they are.

@@ -10,6 +10,7 @@
 #include "fairway/fairway.h"
 
 #include "command.h"
+#include "rdma_flags.h"
 #include "via.h"
 
 // `fairway ping`: whether an engine answers, over which links, and how fast.
@@ -22,6 +23,7 @@ struct Options {
   std::string address, key;
   std::vector<std::string> via;
   unsigned count = 1000;
+  RdmaOptions rdma;
 };
 
 double us_since(Clock::time_point start) {
@@ -31,6 +33,7 @@ double us_since(Clock::time_point start) {
 Exit ping(Tool& tool, const Options& options) {
   EngineOptions wanted;
   use_only(wanted, options.via);
+  wanted.rdma = options.rdma;
   wanted.job_key = options.key;
   if (!options.key.empty()) wanted.listen = "0.0.0.0:0";
   auto engine = Engine::open(wanted);
@@ -79,6 +82,7 @@ void add_ping(Tool& tool) {
       ->check(CLI::Range(1u, 1000000u))
       ->capture_default_str();
   command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
+  add_rdma_flags(command, options->rdma);
   tool.on_run(command, [&tool, options] { return ping(tool, *options); });
 }
 

@@ -11,6 +11,7 @@
 
 #include "command.h"
 #include "help.h"
+#include "rdma_flags.h"
 
 namespace fairway::tool {
 namespace {
@@ -153,7 +154,7 @@ Exit Tool::fail(std::string_view message) const {
 }
 
 Exit Tool::fail(const Status& status) const {
-  return fail(status.message());
+  return fail(in_flags(status.message(), *last_named(&app_)));
 }
 
 Exit Tool::misused(std::string_view message) const {

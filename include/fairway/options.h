@@ -15,6 +15,14 @@ enum class Progress : std::uint8_t {
   caller,   // Engine::poll() and the wait functions do, on the caller's thread; control still has its own thread
 };
 
+// Whether memory is registered with NICs without pinning it: its pages come when they are used, at some cost each time,
+// and count against no limit. For devices that have it (on-demand paging: ConnectX-4 and later).
+enum class OnDemand : std::uint8_t {
+  off,
+  when_short,  // what cannot be pinned, as the limit of locked memory (ulimit -l) is reached
+  always,      // of host memory all that the device allows
+};
+
 // RDMA NICs. Values that no port has, or that none can have, are an error when the engine opens.
 struct RdmaOptions {
   // Devices or ports that bytes may use ("mlx5_0", "mlx5_0/1"); empty: all that are up and have an address.
@@ -36,6 +44,10 @@ struct RdmaOptions {
   std::uint32_t retries = 6;
   // InfiniBand's partition (P_Key), as in 0x8001. 0: the port's first.
   std::uint32_t partition = 0;
+  // Bytes of a packet at most: 256, 512, 1024, 2048 or 4096. 0: as many as both ports take. Less helps only where a
+  // switch on the way takes less than the ports.
+  std::uint32_t mtu = 0;
+  OnDemand on_demand = OnDemand::when_short;
   bool operator==(const RdmaOptions&) const = default;
 };
 

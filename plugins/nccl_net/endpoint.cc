@@ -15,7 +15,7 @@ void forget(const Completion&, void*) {}
 
 Result<std::shared_ptr<Endpoint>> Endpoint::open(const Settings& settings, const Log& log, Jobs& jobs) {
   auto engine = Engine::open(settings.engine);
-  if (!engine) return engine.status();
+  if (!engine) return in_variables(engine.status(), settings);
   return std::make_shared<Endpoint>(std::move(engine).value(), settings, log, jobs);
 }
 

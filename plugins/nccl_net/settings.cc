@@ -1,9 +1,11 @@
 #include "nccl_net/settings.h"
 
+#include <bit>
 #include <charconv>
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 namespace fairway::nccl {
 namespace {
@@ -35,7 +37,9 @@ class Reader {
     const std::string_view value = text(name);
     if (value.empty()) return;
     std::uint64_t read = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), read);
+    const std::string_view digits = value.starts_with("0x") ? value.substr(2) : value;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), read, digits.size() == value.size() ? 10 : 16);
     if (error != std::errc() || end != value.data() + value.size() || read < least || read > most)
       return fail(refuse(name, value, "a number from " + std::to_string(least) + " to " + std::to_string(most)));
     set(read);
@@ -72,6 +76,52 @@ void read_key(Reader& reader, EngineOptions& engine) {
     reader.fail(refuse("FAIRWAY_JOB_KEY_FILE", file, "the path of a readable file with the key in it"));
 }
 
+struct RdmaNumber {
+  const char* variable;
+  std::uint32_t RdmaOptions::*field;
+  std::uint32_t least, most;
+};
+constexpr RdmaNumber kRdmaNumbers[] = {{"FAIRWAY_RDMA_QUEUE_PAIRS", &RdmaOptions::queue_pairs, 1, 32},
+                                       {"FAIRWAY_RDMA_TRAFFIC_CLASS", &RdmaOptions::traffic_class, 0, 255},
+                                       {"FAIRWAY_RDMA_SERVICE_LEVEL", &RdmaOptions::service_level, 0, 15},
+                                       {"FAIRWAY_RDMA_HOP_LIMIT", &RdmaOptions::hop_limit, 1, 255},
+                                       {"FAIRWAY_RDMA_PKEY", &RdmaOptions::partition, 1, 0xffff},
+                                       {"FAIRWAY_RDMA_TIMEOUT", &RdmaOptions::timeout, 1, 31},
+                                       {"FAIRWAY_RDMA_RETRIES", &RdmaOptions::retries, 1, 7}};
+
+// Fields of EngineOptions and what sets them.
+constexpr std::pair<std::string_view, std::string_view> kVariables[] = {
+    {"rdma.devices", "FAIRWAY_RDMA_DEVICES"},
+    {"rdma.gid_index", "FAIRWAY_RDMA_GID"},
+    {"rdma.queue_pairs", "FAIRWAY_RDMA_QUEUE_PAIRS"},
+    {"rdma.partition", "FAIRWAY_RDMA_PKEY"},
+    {"rdma.mtu", "FAIRWAY_RDMA_MTU"},
+    {"transports", "FAIRWAY_TRANSPORTS"},
+    {"listen", "FAIRWAY_LISTEN"},
+    {"job_key", "FAIRWAY_JOB_KEY"},
+    {"strict_isolation", "FAIRWAY_STRICT_ISOLATION"},
+    {"peer_timeout", "FAIRWAY_PEER_TIMEOUT_MS"},
+    {"workers", "FAIRWAY_WORKERS"},
+};
+
+void read_rdma(Reader& reader, RdmaOptions& rdma) {
+  rdma.devices = split(reader.text("FAIRWAY_RDMA_DEVICES"));
+  reader.number("FAIRWAY_RDMA_GID", 0, 255, [&](std::uint64_t index) { rdma.gid_index = static_cast<int>(index); });
+  for (const RdmaNumber& each : kRdmaNumbers)
+    reader.number(each.variable, each.least, each.most,
+                  [&](std::uint64_t value) { rdma.*each.field = static_cast<std::uint32_t>(value); });
+  reader.number("FAIRWAY_RDMA_MTU", 256, 4096, [&](std::uint64_t bytes) {
+    rdma.mtu = static_cast<std::uint32_t>(bytes);
+    if (!std::has_single_bit(rdma.mtu))
+      reader.fail(refuse("FAIRWAY_RDMA_MTU", reader.text("FAIRWAY_RDMA_MTU"), "256, 512, 1024, 2048 or 4096"));
+  });
+  const std::string_view paging = reader.text("FAIRWAY_RDMA_ON_DEMAND");
+  if (paging == "off") rdma.on_demand = OnDemand::off;
+  if (paging == "always") rdma.on_demand = OnDemand::always;
+  if (!paging.empty() && paging != "off" && paging != "when-short" && paging != "always")
+    reader.fail(refuse("FAIRWAY_RDMA_ON_DEMAND", paging, "off, when-short or always"));
+}
+
 bool is_loopback(const std::string& listen) {
   return listen.starts_with("127.") || listen.starts_with("[::1]") || listen.starts_with("localhost");
 }
@@ -103,6 +153,7 @@ Result<Settings> read_settings(const Environment& environment) {
   settings.rails = split(reader.text("FAIRWAY_RAILS"));
   if (!settings.rails.empty() && !engine.interfaces.empty())
     reader.fail({ErrorCode::invalid_argument, "both FAIRWAY_RAILS and FAIRWAY_INTERFACES are set: keep one"});
+  read_rdma(reader, engine.rdma);
   reader.flag("FAIRWAY_STRICT_ISOLATION", engine.strict_isolation);
   reader.number("FAIRWAY_PEER_TIMEOUT_MS", 10, 600000,
                 [&](std::uint64_t ms) { engine.peer_timeout = std::chrono::milliseconds(ms); });
@@ -123,6 +174,18 @@ Result<Settings> read_settings(const Environment& environment) {
   engine.notifications_per_peer = 256;
   if (!reader.status()) return reader.status();
   return settings;
+}
+
+Status in_variables(const Status& status, const Settings& settings) {
+  std::string message = status.message();
+  const auto say = [&](std::string_view field, std::string_view variable) {
+    const std::string name = "EngineOptions::" + std::string(field);
+    for (std::size_t at = message.find(name); at != std::string::npos; at = message.find(name, at + 1))
+      message.replace(at, name.size(), variable);
+  };
+  for (const auto& [field, variable] : kVariables) say(field, variable);
+  say("interfaces", settings.rails.empty() ? "FAIRWAY_INTERFACES" : "FAIRWAY_RAILS");
+  return {status.code(), message};
 }
 
 }  // namespace fairway::nccl

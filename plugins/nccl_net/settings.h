@@ -25,5 +25,7 @@ struct Settings {
 using Environment = std::function<const char*(const char* name)>;
 // invalid_argument names the variable, what it says and what it may say.
 Result<Settings> read_settings(const Environment& environment);
+// What an engine says of its options ("EngineOptions::interfaces"), said of the variables that set them.
+Status in_variables(const Status& status, const Settings& settings);
 
 }  // namespace fairway::nccl

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -76,6 +77,11 @@ class Executor {
   // runs other steppers meanwhile.
   virtual void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) = 0;
   virtual void wake_all(std::atomic<std::uint32_t>& word) = 0;
+  // job(0) to job(count - 1), side by side where there are threads for it; returns when all have run. Any thread; for
+  // work that takes much longer than starting a thread.
+  virtual void run_all(std::size_t count, const std::function<void(std::size_t)>& job) {
+    for (std::size_t i = 0; i < count; ++i) job(i);
+  }
 };
 
 // An ordered byte stream that never blocks. One owner: the stepper whose task it wakes.

@@ -10,6 +10,12 @@
 #include "sys/numa.h"
 
 namespace fairway {
+namespace {
+
+// Drivers pin memory page by page: from so many bytes on a thread for each worker is started in less time.
+constexpr std::size_t kManyPages = std::size_t{16} << 20;
+
+}  // namespace
 
 Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Access access,
                                        const MemorySource& source) {
@@ -42,13 +48,17 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   memory.access = access;
   memory.memory_fd = file.fd;
   memory.memory_offset = file.offset;
+  std::vector<engine::Registration> made(state.workers.size());
+  const auto register_with = [&](std::size_t i) { made[i] = state.workers[i]->register_with_all(memory); };
+  if (size_bytes >= kManyPages)
+    state.runtime.executor.run_all(made.size(), register_with);
+  else
+    for (std::size_t i = 0; i < made.size(); ++i) register_with(i);
   Status status;
-  for (const auto& worker : state.workers) {
-    engine::Registration made = worker->register_with_all(memory);
-    status = made.status;
-    local.keys.insert(local.keys.end(), made.keys.begin(), made.keys.end());
-    worker->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(made), file, at); });
-    if (!status) break;
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (status) status = made[i].status;
+    local.keys.insert(local.keys.end(), made[i].keys.begin(), made[i].keys.end());
+    state.workers[i]->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(made[i]), file, at); });
   }
   const Region region = local.region;
   {

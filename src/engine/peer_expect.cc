@@ -205,7 +205,11 @@ void Peer::explain_way(Explanation& out, const Route& route, const Request& requ
     const auto handle = worker_.remote_handle(*this, region, transport);
     const std::string way =
         handle ? worker_.transport_at(transport).way(*handle) : "cannot reach the region: " + handle.status().message();
-    if (!way.empty()) out.notes.push_back(std::string(worker_.transport_at(transport).name()) + ": " + way);
+    const std::string name(worker_.transport_at(transport).name());
+    if (!way.empty()) out.notes.push_back(name + ": " + way);
+    if (is_atomic(request.operation)) continue;
+    if (const auto how = worker_.how_with(block_at(request.layout, 0).local, transport); !how.empty())
+      out.notes.push_back(name + ": this side's memory is registered at " + std::string(how));
   }
 }
 

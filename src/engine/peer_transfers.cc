@@ -268,6 +268,8 @@ bool Peer::notification_rides(std::uint32_t slot, const Piece& piece) {
       t.request.options.checksum || !link.capabilities->ordered || !link.has(transport::Op::write_immediate) ||
       link.capabilities->completion != transport::Meaning::visible)
     return false;
+  const MemoryKind target = worker_.kind_of(block_at(t.request.layout, 0).remote);
+  if ((link.capabilities->immediate_kinds >> static_cast<unsigned>(target) & 1) == 0) return false;
   const Notify& notify = t.request.options.notify;
   return notify.kind == NotifyKind::counter ? (notify.immediate & kEventBit) == 0
                                             : notify.kind == NotifyKind::event && arm(slot, piece.link);

@@ -137,12 +137,14 @@ class Worker final : public Stepper {
   static constexpr std::uint16_t kNoTransport = 0xffff;
   void stage(std::uint16_t transport, const transport::Slice& slice);  // posted at the end of the turn, or when full
   std::uint64_t local_handle(RegionId id, std::uint16_t transport);
-  Status why_without(RegionId id, std::uint16_t transport) const;  // refused there; ok: it was not
-  std::uint64_t without(RegionId id) const;                        // a bit for each transport that does not have it
+  Status why_without(RegionId id, std::uint16_t transport) const;         // refused there; ok: it was not
+  std::string_view how_with(RegionId id, std::uint16_t transport) const;  // registered there; empty: the only way
+  std::uint64_t without(RegionId id) const;  // a bit for each transport that does not have it
   std::uint64_t without(RemoteRegionId id) const;
   // The transport's handle to an imported region, importing it there when it has none yet.
   Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
   RegionId remote_region(RemoteRegionId id) const;  // as its owner names it
+  MemoryKind kind_of(RemoteRegionId id) const;
   [[nodiscard]] Place place_of(RegionId id);        // kNoPlace while the machine is not known
   [[nodiscard]] Place place_of(RemoteRegionId id);  // of memory in this machine that a transport knows
   void machine_known();                             // the look at it has ended

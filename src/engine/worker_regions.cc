@@ -97,6 +97,13 @@ Status Worker::why_without(RegionId id, std::uint16_t transport) const {
   return {};
 }
 
+std::string_view Worker::how_with(RegionId id, std::uint16_t transport) const {
+  if (id.slot >= locals_.size()) return {};
+  for (const auto& [with, how] : locals_[id.slot].registration.how)
+    if (with == transport) return how;
+  return {};
+}
+
 std::uint64_t Worker::without(RegionId id) const {
   return id.slot < locals_.size() ? locals_[id.slot].registration.without : 0;
 }
@@ -213,6 +220,10 @@ Result<std::uint64_t> Worker::remote_handle(Peer& peer, RemoteRegionId id, std::
   if (!imported) return imported.status();
   handle = *imported;
   return *handle;
+}
+
+MemoryKind Worker::kind_of(RemoteRegionId id) const {
+  return id.slot < remotes_.size() ? remotes_[id.slot].description.kind : MemoryKind::host;
 }
 
 RegionId Worker::remote_region(RemoteRegionId id) const {

@@ -11,6 +11,13 @@ namespace {
 
 constexpr int kOldest = 12000;
 
+// The one in use: `path`, what the environment names, or the system's.
+std::string library_named(const std::string& path) {
+  if (!path.empty()) return path;
+  const char* named = std::getenv("FAIRWAY_CUDA_DRIVER");
+  return named != nullptr && *named != '\0' ? named : "libcuda.so.1";
+}
+
 Status none(const std::string& why) {
   return {ErrorCode::unsupported, "no CUDA: " + why};
 }
@@ -18,11 +25,7 @@ Status none(const std::string& why) {
 }  // namespace
 
 Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& path) {
-  std::string library = path;
-  if (library.empty()) {
-    const char* named = std::getenv("FAIRWAY_CUDA_DRIVER");
-    library = named != nullptr && *named != '\0' ? named : "libcuda.so.1";
-  }
+  const std::string library = library_named(path);
   static std::mutex mutex;  // guards both
   static std::weak_ptr<const CudaDriver> opened;
   static std::string opened_as;
@@ -56,6 +59,14 @@ Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& pa
   opened = driver;
   opened_as = library;
   return std::shared_ptr<const CudaDriver>(std::move(driver));
+}
+
+std::shared_ptr<const CudaDriver> CudaDriver::in_use() {
+  void* const loaded = ::dlopen(library_named({}).c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (loaded == nullptr) return nullptr;
+  ::dlclose(loaded);
+  auto driver = open();
+  return driver ? *driver : nullptr;
 }
 
 // A driver that has started threads of its own is never unloaded.

@@ -57,7 +57,12 @@ inline constexpr unsigned kEventDisableTiming = 2, kWaitAtLeast = 0;
 // Of pointers.
 inline constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceOrdinal = 9, kIpcCapable = 10,
                      kRangeStart = 11, kRangeSize = 12, kAllowedHandleTypes = 14;
+inline constexpr int kSyncCopies = 6;  // may be set
 inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
+// Of devices: what other devices write to them over the bus.
+inline constexpr int kBusFlushOptions = 117, kBusWritesOrdering = 118;
+inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentContext = 0;
+inline constexpr int kDmaBuf = 1;  // kind of handle to a range of addresses
 
 // name, arguments: the entry points in use, each optional ones' absence being an error where it is called.
 #define FAIRWAY_CUDA_ENTRIES(X)                                                               \
@@ -70,6 +75,7 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
   X(cuDeviceGetName, (char*, int, Device))                                                    \
   X(cuDeviceGetPCIBusId, (char*, int, Device))                                                \
   X(cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
+  X(cuDeviceGetAttribute, (int*, int, Device))                                                \
   X(cuDeviceCanAccessPeer, (int*, Device, Device))                                            \
   X(cuDevicePrimaryCtxRetain, (Context*, Device))                                             \
   X(cuDevicePrimaryCtxRelease_v2, (Device))                                                   \
@@ -79,6 +85,9 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
   X(cuCtxEnablePeerAccess, (Context, unsigned))                                               \
   X(cuCtxSynchronize, ())                                                                     \
   X(cuPointerGetAttributes, (unsigned, int*, void**, Address))                                \
+  X(cuPointerSetAttribute, (const void*, int, Address))                                       \
+  X(cuMemGetHandleForAddressRange, (void*, Address, std::size_t, int, unsigned long long))    \
+  X(cuFlushGPUDirectRDMAWrites, (int, int))                                                   \
   X(cuIpcGetMemHandle, (IpcHandle*, Address))                                                 \
   X(cuIpcOpenMemHandle_v2, (Address*, IpcHandle, unsigned))                                   \
   X(cuIpcCloseMemHandle, (Address))                                                           \
@@ -146,6 +155,8 @@ class CudaDriver {
   // Loads the driver once for the process: `path`, or when empty the environment's FAIRWAY_CUDA_DRIVER, or
   // libcuda.so.1. unsupported: there is none, it is too old (12.0 is needed), or it has no device; the words say which.
   static Result<std::shared_ptr<const CudaDriver>> open(const std::string& path = {});
+  // Where this process uses it already, whoever did that; null: no memory here is a GPU's.
+  static std::shared_ptr<const CudaDriver> in_use();
   ~CudaDriver();
   CudaDriver(const CudaDriver&) = delete;
   CudaDriver& operator=(const CudaDriver&) = delete;

@@ -1,5 +1,12 @@
 #include "sys/thread_executor.h"
 
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <signal.h>
+
 #include "sys/event_signal.h"
 #include "sys/thread_task.h"
 
@@ -11,6 +18,25 @@ Result<std::unique_ptr<Task>> ThreadExecutor::start(const TaskOptions& options, 
 
 Result<std::unique_ptr<Signal>> ThreadExecutor::make_signal() {
   return EventSignal::make(clock_);
+}
+
+// As many threads as processors, the caller's among them; where none can be started the caller does it all.
+void ThreadExecutor::run_all(std::size_t count, const std::function<void(std::size_t)>& job) {
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) job(i);
+  };
+  const std::size_t most = std::min<std::size_t>(count, std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<std::jthread> helpers;
+  sigset_t all, before;  // the user's signal handlers run on the user's threads
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    while (helpers.size() + 1 < most) helpers.emplace_back(work);
+  } catch (const std::system_error&) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  work();
 }
 
 }  // namespace fairway::sys

@@ -17,6 +17,7 @@ class ThreadExecutor final : public Executor {
     waiting_.wait(word, seen, deadline);
   }
   void wake_all(std::atomic<std::uint32_t>& word) override { waiting_.wake_all(word); }
+  void run_all(std::size_t count, const std::function<void(std::size_t)>& job) override;
 
  private:
   Clock& clock_;

@@ -27,8 +27,9 @@ enum class Revocation : std::uint8_t { by_owner, by_owner_and_peers };  // by_ow
 struct Capabilities {
   std::uint8_t operations = 0;  // of Op, native
   std::uint8_t shapes = static_cast<std::uint8_t>(Shape::contiguous);
-  std::uint8_t memory_kinds = 1;      // bit per MemoryKind, both ends
-  std::uint64_t max_slice_bytes = 0;  // of write and read
+  std::uint8_t memory_kinds = 1;        // bit per MemoryKind, both ends
+  std::uint8_t immediate_kinds = 0xff;  // of the target's: those in which a write's bytes are visible at its immediate
+  std::uint64_t max_slice_bytes = 0;    // of write and read
   // What one slice of a larger transfer should move: a fence or a cancel waits for no more than one of them, so some
   // tens of microseconds' worth, and as many blocks at most.
   std::uint64_t piece_bytes = std::uint64_t{1} << 20;

@@ -29,6 +29,7 @@ struct MemoryPlace {
 struct RegisteredMemory {
   std::uint64_t handle = 0;                  // given back in Slice::local_handle
   std::vector<std::vector<std::byte>> keys;  // one per device, for peers; empty: the RegionId suffices
+  std::string how = {};                      // for people, where there was a choice
 };
 struct RemoteMemory {  // what import() gets: the peer's own facts, already authenticated, never trusted for bounds
   RegionId id;

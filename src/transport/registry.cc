@@ -30,7 +30,8 @@ Status check_names(const std::vector<std::string>& names) {
     if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) continue;
     std::string known;
     for (const std::string_view each : kNames) known += (known.empty() ? "" : ", ") + std::string(each);
-    return {ErrorCode::invalid_argument, "\"" + name + "\" is not a transport of this build; it has: " + known};
+    return {ErrorCode::invalid_argument,
+            "EngineOptions::transports names \"" + name + "\", which is none of this build; it has: " + known};
   }
   return {};
 }

@@ -2,29 +2,17 @@
 #include <string>
 #include <vector>
 
+#include "conformance/device_placement.h"
 #include "conformance/host_worlds.h"
 #include "conformance/local_links.h"
 #include "conformance/own_side.h"
 #include "conformance/world.h"
-#include "support/cuda/device_memory.h"
 #include "sys/system_runtime.h"
 #include "transport/cuda/cuda.h"
 
 // Two sides in one process with their memory on two GPUs, or what stands in for them, or in files as of shm.
 namespace fairway::conformance {
 namespace {
-
-class OnGpus final : public Placement {
- public:
-  std::byte* allocate(std::size_t size) override { return memory_.allocate(size, static_cast<int>(next_++)); }
-  void free(std::byte* place) override { memory_.free(place); }
-  void upload(std::byte* to, std::span<const std::byte> from) override { memory_.write(to, from); }
-  void download(std::span<std::byte> to, const std::byte* from) override { memory_.read(to, from); }
-
- private:
-  support::DeviceMemory memory_;
-  unsigned next_ = 0;
-};
 
 std::unique_ptr<Transport> make(transport::RegionTable& regions, Runtime& runtime) {
   auto made = transport::make_cuda_transport(regions, runtime);

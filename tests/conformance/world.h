@@ -54,6 +54,7 @@ std::vector<Kind> shm_kinds();
 std::vector<Kind> tcp_kinds();
 std::vector<Kind> cuda_kinds();
 std::vector<Kind> fabric_kinds();
+std::vector<Kind> nic_kinds();
 
 // The base of all claims: Claim::each runs a body in every world of the kind and names the seed that failed.
 class Claim : public testing::TestWithParam<Kind> {

@@ -63,6 +63,21 @@ TEST_F(BenchVerbs, WhatDeviceAndPathDoNotHaveIsNamed) {
   refuses("--device mlx5_9", "--device names mlx5_9, and this host has rxe0/1, rxe1/1", 1);
 }
 
+TEST_F(BenchVerbs, OptionsOfNicsReachBothEnginesAndErrorsNameThem) {
+  const std::string said = bench(
+      "--via verbs --rdma-device rxe0,rxe1 --gid 1 --queue-pairs 2 --mtu 1024 --traffic-class 106 --service-level 3 "
+      "--pkey 0xffff --hop-limit 2 --on-demand off --operation write --size 64K --seconds 0 --csv -");
+  EXPECT_EQ(said.find("(status"), std::string::npos) << said;
+  EXPECT_EQ(count(said, ",write,"), 1u) << said;
+  const auto refused = [](const std::string& arguments, const std::string& words) {
+    const std::string told = bench("--via verbs --size 64K --seconds 0 " + arguments);
+    EXPECT_NE(told.find(words), std::string::npos) << arguments << ": " << told;
+  };
+  refused("--rdma-device mlx5_9", "--rdma-device names mlx5_9, and this host has rxe0/1, rxe1/1");
+  refused("--gid 77", "no GID of index 77 (--gid); it has: 0 fe80");
+  refused("--pkey 0x8123", "in no partition 0x8123 (--pkey), only in 0xffff");
+}
+
 TEST_F(BenchVerbs, AKilledOtherProcessEndsIt) {
   const std::string said = said_by(FAIRWAY_TOOL
                                    " bench verbs --type RC --operation send --size 8 --seconds 60 2>&1 & "

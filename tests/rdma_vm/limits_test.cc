@@ -55,8 +55,10 @@ TEST_F(Limits, WhatNoPortHasIsRefusedWithWhatThereIs) {
     EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in: " << text;
   };
   has(refusal([](RdmaOptions& rdma) { rdma.devices = {"mlx5_9"}; }), "names mlx5_9, and this host has rxe0/1, rxe1/1");
-  has(refusal([](RdmaOptions& rdma) { rdma.gid_index = 77; }), "no GID of index 77; it has: 0 fe80");
-  has(refusal([](RdmaOptions& rdma) { rdma.partition = 0x8123; }), "in no partition 0x8123, only in 0xffff");
+  has(refusal([](RdmaOptions& rdma) { rdma.gid_index = 77; }),
+      "no GID of index 77 (EngineOptions::rdma.gid_index); it has: 0 fe80");
+  has(refusal([](RdmaOptions& rdma) { rdma.partition = 0x8123; }),
+      "in no partition 0x8123 (EngineOptions::rdma.partition), only in 0xffff");
   has(refusal([](RdmaOptions& rdma) { rdma.timeout = 32; }), "timeout is 32: it is 1 to 31");
 }
 

@@ -62,12 +62,4 @@ Status Devices::reach(int device, int other) {
   return cu.check(result, "enabling peer access");
 }
 
-Current::Current(const CudaDriver& driver, sys::cuda::Context context)
-    : driver_(driver), pushed_(driver->cuCtxPushCurrent_v2(context) == sys::cuda::kSuccess) {}
-
-Current::~Current() {
-  sys::cuda::Context popped = nullptr;
-  if (pushed_) driver_->cuCtxPopCurrent_v2(&popped);
-}
-
 }  // namespace fairway::transport::cuda

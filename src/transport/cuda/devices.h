@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sys/cuda.h"
+#include "sys/cuda_memory.h"
 
 namespace fairway::transport::cuda {
 
@@ -48,17 +49,6 @@ class Devices {
   std::vector<One> all_;
 };
 
-// The device's context as the calling thread's, for as long as this lives; what was current before comes back.
-class Current {
- public:
-  Current(const CudaDriver& driver, sys::cuda::Context context);
-  ~Current();
-  Current(const Current&) = delete;
-  Current& operator=(const Current&) = delete;
-
- private:
-  const CudaDriver& driver_;
-  bool pushed_;
-};
+using Current = sys::CurrentContext;
 
 }  // namespace fairway::transport::cuda

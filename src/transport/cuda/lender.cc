@@ -8,29 +8,6 @@ namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-Pointer look_at(const CudaDriver& driver, const void* address) {
-  unsigned type = 0, managed = 0, ipc = 0;
-  int device = -1;
-  unsigned long long allocation = 0, handles = 0;
-  Address base = 0;
-  std::size_t size = 0;
-  std::array<int, 8> ask{kMemoryType, kIsManaged, kDeviceOrdinal, kBufferId,
-                         kRangeStart, kRangeSize, kIpcCapable,    kAllowedHandleTypes};
-  std::array<void*, 8> answers{&type, &managed, &device, &allocation, &base, &size, &ipc, &handles};
-  Pointer pointer;
-  const int result = driver->cuPointerGetAttributes(static_cast<unsigned>(ask.size()), ask.data(), answers.data(),
-                                                    reinterpret_cast<Address>(address));
-  if (result != kSuccess || type == 0) return pointer;
-  pointer.kind = managed != 0 ? MemoryKind::managed : type == kTypeDevice ? MemoryKind::device : MemoryKind::pinned;
-  pointer.device = device;
-  pointer.allocation = allocation;
-  pointer.base = base;
-  pointer.size = size;
-  pointer.ipc = (ipc & 0xff) != 0;
-  pointer.file = (handles & kHandleFile) != 0;
-  return pointer;
-}
-
 Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& memory) {
   if (memory.kind == MemoryKind::host) {
     const std::lock_guard lock(mutex_);

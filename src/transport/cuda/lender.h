@@ -5,6 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "sys/cuda_memory.h"
 #include "transport/cuda/devices.h"
 #include "transport/cuda/handle.h"
 #include "transport/host/mover.h"
@@ -12,15 +13,8 @@
 
 namespace fairway::transport::cuda {
 
-// What is known of a pointer by asking the driver: some microseconds, no context needed.
-struct Pointer {
-  std::optional<MemoryKind> kind;  // nothing: not the driver's
-  int device = -1;
-  std::uint64_t allocation = 0;  // its number, never used twice in a process
-  std::uint64_t base = 0, size = 0;
-  bool ipc = false, file = false;  // ways in which it may be lent
-};
-Pointer look_at(const CudaDriver& driver, const void* address);
+using Pointer = sys::CudaPointer;
+using sys::look_at;
 // The allocation that the bytes lie in, or all mappings of virtual memory management that they take parts of.
 Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer& first, const std::byte* address,
                                          std::uint64_t size);

@@ -42,7 +42,7 @@ CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
       gates_(std::make_shared<Gates>(std::move(driver))),
       ready_(static_cast<std::size_t>(devices_->count())),
       pins_(devices_, janitor_),
-      janitor_(runtime) {}
+      janitor_(runtime, "fairway-cuda") {}
 
 CudaMover::~CudaMover() = default;
 

@@ -6,11 +6,11 @@
 #include "transport/cuda/devices.h"
 #include "transport/cuda/foreign.h"
 #include "transport/cuda/gates.h"
-#include "transport/cuda/janitor.h"
 #include "transport/cuda/lender.h"
 #include "transport/cuda/pins.h"
 #include "transport/cuda/queues.h"
 #include "transport/host/mover.h"
+#include "transport/janitor.h"
 
 namespace fairway::transport::cuda {
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "transport/cuda/devices.h"
-#include "transport/cuda/janitor.h"
+#include "transport/janitor.h"
 
 namespace fairway::transport::cuda {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/bytes.h"
-#include "sys/cuda.h"
+#include "sys/cuda_memory.h"
 
 namespace fairway::transport::fabric {
 namespace {
@@ -22,15 +22,9 @@ std::uint64_t access_of(Access access, bool writable) {
 Result<int> gpu_of(const std::byte* address) {
   auto driver = sys::CudaDriver::open();
   if (!driver) return driver.status();
-  const sys::CudaDriver& cuda = **driver;
-  int ordinal = 0;
-  int ask = sys::cuda::kDeviceOrdinal;
-  void* answer = &ordinal;
-  const Status status =
-      cuda.check(cuda->cuPointerGetAttributes(1, &ask, &answer, reinterpret_cast<std::uintptr_t>(address)),
-                 "cuPointerGetAttributes");
-  if (!status) return status;
-  return ordinal;
+  const sys::CudaPointer pointer = sys::look_at(**driver, address);
+  if (pointer.device < 0) return Status(ErrorCode::invalid_argument, "that address is not in a GPU's memory");
+  return pointer.device;
 }
 
 }  // namespace

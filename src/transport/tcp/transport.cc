@@ -53,7 +53,8 @@ Status TcpTransport::probe() {
   std::string wanted;
   for (const std::string& each : options_.interfaces) wanted += (wanted.empty() ? "" : ", ") + each;
   return {ErrorCode::unsupported, wanted.empty() ? "tcp: this host has no network address"
-                                                 : "tcp: this host has no interface or address " + wanted};
+                                                 : "tcp: EngineOptions::interfaces names " + wanted +
+                                                       ", and this host has no such interface or address"};
 }
 
 // A handle is the region's own id: the table that says what may be touched is the only one.

@@ -239,6 +239,27 @@ struct Limits {  // ibv_device_attr
   std::uint8_t ack_delay, ports;
 };
 
+struct PagingLimits {  // ibv_odp_caps
+  std::uint64_t general;
+  std::uint32_t reliable, unreliable, datagram;  // by type of queue pair: kPages...
+};
+
+struct ExtendedLimits {  // ibv_device_attr_ex
+  Limits limits;
+  std::uint32_t mask;
+  PagingLimits paging;
+  std::uint64_t rest[17];
+};
+
+// What lies before a context that the library extends (ibv_context in verbs_context), from the call in use on.
+struct Extended {
+  int (*query_device)(Context*, const void* input, ExtendedLimits*, std::size_t size);
+  void* between[10];
+  std::uint64_t placeholder;
+  std::size_t size;  // of all this and what later versions put before it
+  Context context;
+};
+
 struct Gid {  // ibv_gid_entry
   std::uint64_t gid[2];
   std::uint32_t index;
@@ -288,7 +309,16 @@ enum : unsigned { kSignaled = 1 << 1, kInline = 1 << 3 };
 enum : int { kSuccess = 0, kFlushed = 5, kRemoteInvalid = 9, kRemoteAccess = 10, kRemoteOperation = 11 };  // status
 enum : int { kReceived = 128, kReceivedImmediate = 129 };  // WorkCompletion::opcode
 enum : unsigned { kWithImmediate = 1 << 1 };
-enum : int { kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kRemoteAtomic = 8, kRelaxedOrdering = 1 << 20 };
+enum : int {
+  kLocalWrite = 1,
+  kRemoteWrite = 2,
+  kRemoteRead = 4,
+  kRemoteAtomic = 8,
+  kOnDemand = 1 << 6,
+  kRelaxedOrdering = 1 << 20
+};                                                                          // access to a region
+enum : unsigned { kPages = 1 };                                             // PagingLimits::general
+enum : unsigned { kPagesWrites = 4, kPagesReads = 8, kPagesAtomics = 16 };  // and of a type
 enum : int { kPortActive = 4 };
 enum : int {
   kEventPairFatal = 1,

@@ -161,7 +161,10 @@ Status check_rdma(const RdmaOptions& options) {
         within("hop_limit", options.hop_limit, 1, 255), within("timeout", options.timeout, 1, 31),
         within("retries", options.retries, 1, 7), within("partition", options.partition, 0, 0xffff)})
     if (!status) return status;
-  return {};
+  if (options.mtu != 0 && (!std::has_single_bit(options.mtu) || options.mtu < 256 || options.mtu > 4096))
+    return {ErrorCode::invalid_argument,
+            fmt::format("EngineOptions::rdma.mtu is {}: it is 256, 512, 1024, 2048, 4096 or 0", options.mtu)};
+  return within("on_demand", static_cast<std::int64_t>(options.on_demand), 0, 2);
 }
 
 }  // namespace fairway::transport

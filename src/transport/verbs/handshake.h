@@ -13,7 +13,7 @@
 // docs/wire-format-verbs.md has the bytes.
 namespace fairway::transport::verbs {
 
-inline constexpr std::uint16_t kVersion = 2;
+inline constexpr std::uint16_t kVersion = 3;
 inline constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
 
 // One end's queue pair of one attempt.

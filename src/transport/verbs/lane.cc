@@ -32,7 +32,7 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   own.port = port.address();
   own.number = made->pair_->number();
   own.first_psn = first_psn & 0xff'ffff;
-  own.mtu = static_cast<std::uint8_t>(std::clamp(port.state().active_mtu, 1, 5));
+  own.mtu = port.mtu();
   own.reads = static_cast<std::uint8_t>(std::clamp(port.limits().reads_in, 1, kMostReads));
   own.receives = kReceives;
   own.word = reinterpret_cast<std::uintptr_t>(port.word()->address);
@@ -65,6 +65,7 @@ bool Lane::post(const Command& command, const Registration* local, const Key& re
   flight.cursor = {};
   flight.remote = remote;
   flight.lkey = local == nullptr ? 0 : local->lkeys[port_.index()];
+  flight.gpu = local == nullptr ? nullptr : local->gpu;
   if (received) credits_.take();
   if (message) {
     flight.out = free_out_[--free_outs_];
@@ -72,6 +73,11 @@ bool Lane::post(const Command& command, const Registration* local, const Key& re
     inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
   }
   return true;
+}
+
+// Memory of one GPU lies at the end of one way through the bus, all host memory at the end of another.
+Word Lane::word_behind(const Flight& flight) const {
+  return flight.remote.word.address != 0 ? flight.remote.word : Word{theirs_.word, theirs_.word_key};
 }
 
 void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {

@@ -91,7 +91,8 @@ class Lane {
     BlockCursor cursor;
     Key remote;
     std::uint32_t lkey = 0;
-    std::uint16_t out = 0;  // of a message, its buffer
+    const Gpu* gpu = nullptr;  // whose memory the local one is: not to be touched by a CPU
+    std::uint16_t out = 0;     // of a message, its buffer
   };
   static constexpr std::size_t kGathers = 8, kChain = 32;
   static constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
@@ -100,6 +101,7 @@ class Lane {
   Flight& at(std::uint64_t number) { return flights_[number % kQueueDepth]; }
 
   // lane.cc
+  [[nodiscard]] Word word_behind(const Flight& flight) const;
   void end(Flight& flight, ErrorCode code, Effect effect, const char* why);
   void pop_ended();
 
@@ -119,6 +121,7 @@ class Lane {
   void take_received(const abi::WorkCompletion& completion);
   void take_failed(const abi::WorkCompletion& completion);
   void completed(std::uint64_t number);
+  static bool arrived(const Flight& flight);
   void refused(std::uint64_t number);
   void give_receive(std::size_t buffer);
   void ring_receives();
@@ -144,6 +147,7 @@ class Lane {
   Credits credits_{0, 0};
   std::uint64_t run_bytes_ = 0;
   bool run_writes_ = false;
+  Word run_word_;  // of the memory that the run writes to
   std::size_t most_gathers_ = kGathers;
   std::array<abi::SendRequest, kChain> chain_{};
   std::array<std::array<abi::Gather, kGathers>, kChain> gathers_{};

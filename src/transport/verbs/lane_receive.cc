@@ -49,10 +49,19 @@ void Lane::completed(std::uint64_t number) {
       end(flight, ErrorCode::cancelled, Effect::partial, "ended before all of it was sent");
     else if (flight.wrong != ErrorCode::ok)
       end(flight, flight.wrong, Effect::partial, "a block lies outside of the local memory");
+    else if (!arrived(flight))
+      end(flight, ErrorCode::system_error, Effect::unknown, "the GPU's driver cannot make visible what was read");
     else
       end(flight, ErrorCode::ok, Effect::not_applied, nullptr);
   }
   pop_ended();
+}
+
+// What was read into a GPU's memory is visible to work that starts there from now on. On GPUs of the last years,
+// always.
+bool Lane::arrived(const Flight& flight) {
+  const bool waits = flight.gpu != nullptr && flight.command.slice.op == Op::read && flight.gpu->bus().needs_flush();
+  return !waits || flight.gpu->bus().flush().is_ok();
 }
 
 void Lane::take_received(const abi::WorkCompletion& completion) {

@@ -35,6 +35,7 @@ bool Lane::build(Flight& flight) {
   const bool moves = op == Op::write || op == Op::read || op == Op::write_immediate;
   while (!flight.cancelled && flight.wrong == ErrorCode::ok && !broken_) {
     if (moves && flight.cursor.done(flight.command.slice)) break;
+    if (run_writes_ && op != Op::read && moves && run_word_ != word_behind(flight)) end_run();
     if (window_.room() == 0) return false;
     if (moves)
       build_move(flight);
@@ -72,12 +73,15 @@ void Lane::build_move(Flight& flight) {
     if (!joins && request.gather_count == static_cast<int>(most_gathers_)) break;
     flight.cursor = ahead;
   }
-  if (slice.op != Op::read && bytes <= pair_->inline_bytes()) request.flags |= abi::kInline;
+  if (slice.op != Op::read && bytes <= pair_->inline_bytes() && flight.gpu == nullptr) request.flags |= abi::kInline;
   if (slice.op == Op::write_immediate && flight.cursor.done(slice)) {
     request.opcode = abi::kWriteImmediate;
     request.immediate = big_endian(slice.immediate);
   }
-  run_writes_ |= slice.op != Op::read;
+  if (slice.op != Op::read) {
+    run_writes_ = true;
+    run_word_ = word_behind(flight);
+  }
   run_bytes_ += bytes;
 }
 
@@ -140,8 +144,8 @@ void Lane::end_run() {
   if (!window_.run_is_open()) return;
   if (run_writes_ && port_.read_back()) {
     abi::SendRequest& request = next_request(nullptr, abi::kRead);
-    request.remote.rdma.address = theirs_.word;
-    request.remote.rdma.rkey = theirs_.word_key;
+    request.remote.rdma.address = run_word_.address;
+    request.remote.rdma.rkey = run_word_.rkey;
     gather(request, memory_.sink(), 8, memory_region_->lkey);
   }
   chain_[chained_ - 1].flags |= abi::kSignaled;

@@ -1,8 +1,28 @@
 #include "transport/verbs/library.h"
 
+#include <cerrno>
+#include <cstdint>
+
 #include <dlfcn.h>
 
 namespace fairway::transport::verbs {
+namespace {
+
+// The header's ibv_query_device_ex: the library puts the call before the context that it hands out.
+int ask_for_paging(abi::Context* context, abi::PagingLimits* out) {
+  constexpr auto kExtended = ~std::uintptr_t{0};  // of Context::abi_compat
+  *out = {};
+  if (reinterpret_cast<std::uintptr_t>(context->abi_compat) != kExtended) return EOPNOTSUPP;
+  const auto* extended = reinterpret_cast<const abi::Extended*>(reinterpret_cast<const std::byte*>(context) -
+                                                                offsetof(abi::Extended, context));
+  if (extended->size < sizeof(abi::Extended) || extended->query_device == nullptr) return EOPNOTSUPP;
+  abi::ExtendedLimits limits{};
+  const int error = extended->query_device(context, nullptr, &limits, sizeof limits);
+  if (error == 0) *out = limits.paging;
+  return error;
+}
+
+}  // namespace
 
 Result<Library> Library::open() {
   Library library;
@@ -45,6 +65,8 @@ Result<Library> Library::open() {
   all &= find(library.status_text, "ibv_wc_status_str");
   if (!all) return Status(ErrorCode::unsupported, "verbs: libibverbs.so.1 is older than rdma-core 32: update it");
   static_cast<void>(find(library.register_optional, "ibv_reg_mr_iova2", "IBVERBS_1.8"));
+  static_cast<void>(find(library.register_dmabuf, "ibv_reg_dmabuf_mr", "IBVERBS_1.12"));
+  library.query_paging = &ask_for_paging;
   return library;
 }
 

@@ -27,6 +27,11 @@ struct Library {
   // The same with an address of the peers' choice, and with optional access flags; null in older libraries.
   abi::MemoryRegion* (*register_optional)(abi::ProtectionDomain*, void*, std::size_t, std::uint64_t,
                                           unsigned access) = nullptr;
+  // Of a file of another device's memory (dma-buf); null in libraries before rdma-core 34.
+  abi::MemoryRegion* (*register_dmabuf)(abi::ProtectionDomain*, std::uint64_t offset, std::size_t,
+                                        std::uint64_t address, int fd, int access) = nullptr;
+  // 0, or errno. What a device says of on-demand paging; nothing of it where the library or the driver is older.
+  int (*query_paging)(abi::Context*, abi::PagingLimits*) = nullptr;
   int (*deregister)(abi::MemoryRegion*) = nullptr;
   abi::CompletionChannel* (*create_channel)(abi::Context*) = nullptr;
   int (*destroy_channel)(abi::CompletionChannel*) = nullptr;

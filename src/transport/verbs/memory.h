@@ -7,8 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "core/runtime.h"
 #include "transport/handles.h"
 #include "transport/memory.h"
+#include "transport/verbs/gpu.h"
 #include "transport/verbs/port.h"
 
 namespace fairway::transport::verbs {
@@ -17,33 +19,41 @@ namespace fairway::transport::verbs {
 struct Key {
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
+  Word word;  // of memory of a GPU: what to read after writing there
 };
-inline constexpr std::size_t kKeyBytes = 12;
 std::vector<std::byte> encode(const Key& key);
 Result<Key> decode_key(std::span<const std::byte> bytes);
 
 // A region's registrations, one for each port. Immutable.
 struct Registration {
   std::uint32_t generation = 0;
-  bool writable = true;  // by the NIC, as a read's local memory
+  std::uint64_t size_bytes = 0;
+  bool writable = true;      // by the NIC, as a read's local memory
+  const Gpu* gpu = nullptr;  // whose memory it is: no CPU reaches it
   std::array<std::uint32_t, kMaxPorts> lkeys{};
   std::vector<std::pair<const Library*, abi::MemoryRegion*>> regions;
   ~Registration();  // ends all access by any NIC
 };
 
-// The registrations by their region's slot. add() on any thread; find() and remove() are the worker's. A slot gets a
-// new one only after its last was removed, as the contract has it.
+// From so many bytes on what pins or unpins a region's pages takes longer than handing it to another thread.
+inline constexpr std::uint64_t kManyPages = std::uint64_t{16} << 20;
+
+// The registrations by their region's slot. add() on any thread; find() and take() are the worker's. A slot gets a
+// new one only after its last was taken, as the contract has it.
 class Registrations {
  public:
   explicit Registrations(std::uint32_t capacity) : slots_(capacity) {}
   ~Registrations();
 
-  // Registers the memory at each port; the keys are in their order.
-  Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const MemoryDescription& memory);
+  // Registers the memory at each port, at all of them at once where there is much of it; the keys are in their order.
+  Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const MemoryDescription& memory,
+                               Executor& executor);
   [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered
-  void remove(std::uint64_t handle);
+  // The end of what is given ends all access.
+  std::unique_ptr<Registration> take(std::uint64_t handle);
 
  private:
+  Gpus gpus_;                                      // outlive the regions in them
   std::vector<std::atomic<Registration*>> slots_;  // owns what is in it
 };
 

@@ -1,6 +1,7 @@
 #include "transport/verbs/port.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -36,7 +37,11 @@ Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
-  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  // A GPU's only where kernel and NIC make it so: each region is tried, and refused with the reason.
+  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned) |
+                     1 << static_cast<unsigned>(MemoryKind::device);
+  // The completion of a receive goes to host memory, and may overtake bytes that go to a GPU's.
+  can.immediate_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
   can.needs_keys = true;
   can.max_slice_bytes = std::min<std::uint64_t>(kMaxSliceBytes, port.max_message);
   can.max_message_bytes = kMessageBytes;
@@ -89,6 +94,7 @@ Status Port::open(const VerbsOptions& options) {
   };
   if (const int error = library_->query_device(context_, &limits_); error != 0)
     return no("ibv_query_device: " + system_text(error));
+  if (library_->query_paging == nullptr || library_->query_paging(context_, &paging_) != 0) paging_ = {};
   if (const int error = library_->query_port(context_, number_, &state_); error != 0)
     return no("ibv_query_port: " + system_text(error));
   if (context_->device->transport_type != 0) return no("its queue pairs cannot be set up by hand (iWARP, EFA)");
@@ -132,8 +138,8 @@ Status Port::choose_address() {
       return entry.index == static_cast<std::uint32_t>(options_.gid_index);
     });
     if (at == entries.end())
-      return {ErrorCode::invalid_argument,
-              "it has no GID of index " + std::to_string(options_.gid_index) + "; it has: " + text_of(entries)};
+      return {ErrorCode::invalid_argument, "it has no GID of index " + std::to_string(options_.gid_index) +
+                                               " (EngineOptions::rdma.gid_index); it has: " + text_of(entries)};
     chosen = *at;
   }
   if (!chosen)
@@ -156,7 +162,8 @@ Status Port::choose_partition() {
     if (key != 0) found += fmt::format("{}{:#06x}", found.empty() ? "" : ", ", key);
   }
   return {ErrorCode::invalid_argument,
-          fmt::format("it is in no partition {:#06x}, only in {}", options_.partition, found)};
+          fmt::format("it is in no partition {:#06x} (EngineOptions::rdma.partition), only in {}", options_.partition,
+                      found)};
 }
 
 void Port::describe(const VerbsOptions& options) {
@@ -181,6 +188,12 @@ Status Port::refusal(const std::string& what, int error) const {
           text + ": raise the limit of locked memory (ulimit -l, LimitMEMLOCK=), or rdma.max of the cgroup"};
 }
 
+std::uint8_t Port::mtu() const {
+  const int most = std::clamp(state_.active_mtu, 1, 5);
+  const int wanted = options_.mtu == 0 ? most : std::countr_zero(options_.mtu / 128);
+  return static_cast<std::uint8_t>(std::min(most, wanted));
+}
+
 bool Port::active() const {
   abi::PortState now{};
   return library_->query_port(context_, number_, &now) == 0 && now.state == abi::kPortActive;
@@ -201,6 +214,24 @@ const char* Port::what_happened() {
     library_->acknowledge_async(&event);  // what befell one queue pair shows in its completions
   }
   return happened;
+}
+
+// What regions are used by: writes and reads, on both sides, and atomics where the NIC does them.
+unsigned Port::missing_paging(bool atomics) const {
+  const unsigned needed = abi::kPagesWrites | abi::kPagesReads | (atomics ? unsigned{abi::kPagesAtomics} : 0);
+  return (paging_.general & abi::kPages) == 0 ? needed : needed & ~paging_.reliable;
+}
+
+std::string Port::why_no_pages(bool atomics) const {
+  const unsigned missing = missing_paging(atomics);
+  if (missing == 0) return "the kernel refused it";
+  if ((paging_.general & abi::kPages) == 0) return "the device has no on-demand paging";
+  std::string names;
+  for (const auto& [bit, name] : {std::pair<unsigned, const char*>{abi::kPagesWrites, "writes"},
+                                  {abi::kPagesReads, "reads"},
+                                  {abi::kPagesAtomics, "atomics"}})
+    if ((missing & bit) != 0) names += (names.empty() ? "" : ", ") + std::string(name);
+  return "the device has no on-demand paging for " + names + " of reliable queue pairs";
 }
 
 abi::MemoryRegion* Port::register_memory(void* address, std::size_t size, int access, bool relaxed) const {

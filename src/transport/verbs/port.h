@@ -33,6 +33,7 @@ class Port {
   [[nodiscard]] const abi::Limits& limits() const { return limits_; }
   [[nodiscard]] const abi::PortState& state() const { return state_; }
   [[nodiscard]] const PortAddress& address() const { return address_; }
+  [[nodiscard]] std::uint8_t mtu() const;  // that this side wants, as the ABI counts
   [[nodiscard]] std::uint8_t gid_index() const { return gid_index_; }
   [[nodiscard]] std::uint16_t pkey_index() const { return pkey_index_; }
   [[nodiscard]] const RdmaOptions& options() const { return options_; }
@@ -51,6 +52,10 @@ class Port {
   // Why every link of this port ends, if something happened to it; null: nothing did.
   const char* what_happened();
 
+  // Whether a region may be registered without pinning it, its pages coming when the NIC asks for them; why not.
+  [[nodiscard]] bool pages(bool atomics) const { return missing_paging(atomics) == 0; }
+  [[nodiscard]] std::string why_no_pages(bool atomics) const;
+
   // Registers memory for this port; null, with errno: refused. Relaxed ordering where the system knows it.
   [[nodiscard]] abi::MemoryRegion* register_memory(void* address, std::size_t size, int access, bool relaxed) const;
 
@@ -58,6 +63,7 @@ class Port {
   Status choose_address();
   Status choose_partition();
   void describe(const VerbsOptions& options);
+  [[nodiscard]] unsigned missing_paging(bool atomics) const;
 
   std::shared_ptr<const Library> library_;
   abi::Context* context_;
@@ -69,6 +75,7 @@ class Port {
   abi::MemoryRegion* word_region_ = nullptr;
   alignas(64) std::uint64_t word_[8] = {};
   abi::Limits limits_{};
+  abi::PagingLimits paging_{};
   abi::PortState state_{};
   PortAddress address_;
   std::uint8_t gid_index_ = 0;

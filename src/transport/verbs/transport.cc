@@ -24,7 +24,8 @@ VerbsTransport::VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOpti
       runtime_(runtime),
       options_(std::move(options)),
       registrations_(regions.capacity()),
-      links_("verbs", kVersion, runtime, inbox_, *this) {}
+      links_("verbs", kVersion, runtime, inbox_, *this),
+      janitor_(runtime, "fairway-verbs") {}
 
 Status VerbsTransport::probe() {
   auto ports = open_ports(options_);
@@ -43,7 +44,7 @@ Status VerbsTransport::attach(Task& task) {
 }
 
 Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription& memory) {
-  return registrations_.add(ports_, memory);
+  return registrations_.add(ports_, memory, runtime_.executor);
 }
 
 // The table refuses by now, so nothing new begins here. What the NIC still works on of ours is waited for, as ending
@@ -62,20 +63,41 @@ bool VerbsTransport::memory_is_free(std::uint64_t handle) {
 void VerbsTransport::end_memory(Time now) {
   std::erase_if(endings_, [&](const Ending& ending) {
     if (!memory_is_free(ending.handle) && now < ending.deadline) return false;
-    registrations_.remove(ending.handle);
-    inbox_.add(EventKind::deregistered).value = ending.handle;
+    std::shared_ptr<Registration> ends = registrations_.take(ending.handle);
+    if (ends == nullptr || ends->size_bytes < kManyPages) {
+      ends.reset();
+      inbox_.add(EventKind::deregistered).value = ending.handle;
+      return true;
+    }
+    ++unpinning_;  // milliseconds: too long for a step
+    janitor_.post([this, ends = std::move(ends), handle = ending.handle]() mutable {
+      ends.reset();
+      {
+        const std::lock_guard lock(unpinned_mutex_);
+        unpinned_.push_back(handle);
+      }
+      if (task_ != nullptr) task_->wake();
+    });
     return true;
   });
   endings_at_ = endings_.empty() ? kNever : after(now, kEndingLook);
+}
+
+void VerbsTransport::tell_unpinned() {
+  const std::lock_guard lock(unpinned_mutex_);
+  for (const std::uint64_t handle : unpinned_) inbox_.add(EventKind::deregistered).value = handle;
+  unpinning_ -= static_cast<std::uint32_t>(unpinned_.size());
+  unpinned_.clear();
 }
 
 Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory& memory,
                                              std::span<const std::vector<std::byte>> keys) {
   if (!links_.knows(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
   if (keys.empty() || keys.size() > kMaxPorts)
-    return Status(
-        ErrorCode::unsupported,
-        "verbs: the peer has not registered the region with its NICs (is its limit of locked memory too low?)");
+    return Status(ErrorCode::unsupported,
+                  "verbs: the peer has not registered the region with its NICs (a limit of locked memory that is too "
+                  "low, or memory "
+                  "of a GPU that they do not reach: its own explain says which)");
   Remote remote{memory.size_bytes, memory.access, {}};
   for (const auto& bytes : keys) {
     const auto key = decode_key(bytes);
@@ -179,6 +201,7 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   }
   if (count != 0) next_lane_ = (next_lane_ + 1) % count;
   if (!endings_.empty()) end_memory(now);
+  if (unpinning_ != 0) tell_unpinned();
   return inbox_.take(events);
 }
 
@@ -260,6 +283,8 @@ void VerbsTransport::close() {
   if (closed_) return;
   for (const PeerIndex peer : links_.peers()) disconnect(peer);
   end_memory(kNever);
+  janitor_.finish();
+  tell_unpinned();
   closed_ = true;
   if (task_ == nullptr) return;
   for (const auto& port : ports_)

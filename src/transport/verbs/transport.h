@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/runtime.h"
 #include "transport/handles.h"
+#include "transport/janitor.h"
 #include "transport/planned_links.h"
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/lane.h"
@@ -34,6 +37,7 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
   void disconnect(PeerIndex peer) override;
 
+  std::optional<MemoryPlace> place_of(const void* address) const override { return place_of_gpu_memory(address); }
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
   Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
@@ -84,6 +88,7 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   static bool remote_fits(const Slice& slice, const Remote& remote);
   void look_at_ports(Time now);
   void end_memory(Time now);
+  void tell_unpinned();
   bool memory_is_free(std::uint64_t handle);
 
   RegionTable& regions_;
@@ -104,6 +109,10 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   Time endings_at_ = kNever;   // the next look at endings_
   Time ports_at_ = 0;          // the next look for what befell the ports: a system call, so not in every poll
   bool closed_ = false;
+  std::uint32_t unpinning_ = 0;          // regions that the janitor has
+  std::mutex unpinned_mutex_;            // guards unpinned_
+  std::vector<std::uint64_t> unpinned_;  // handles of regions that it is done with
+  Janitor janitor_;                      // what is left is done when it ends, before all above
 };
 
 }  // namespace fairway::transport::verbs

@@ -124,9 +124,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if ((how & 32) != 0) out.freed_bytes.store(record.payload);
     if ((how & 64) != 0) in.touching.store(record.value);
     if (how == 255) segment->ends[1].closed.store(1);
-    std::uint64_t budget = 1 << 16;
-    lane.receive(budget);
-    lane.work(budget);
+    constexpr std::uint64_t kBudget = 1 << 16;
+    lane.receive(kBudget);
+    lane.work(kBudget, kBudget);
     poll();
   }
   lane.fence();

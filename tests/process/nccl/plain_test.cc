@@ -73,6 +73,32 @@ TEST(NcclSettings, SayWhatIsWrongAndWhatWouldBeRight) {
   EXPECT_NE(why({{"FAIRWAY_RAILS", "a"}, {"FAIRWAY_INTERFACES", "b"}}).find("keep one"), std::string::npos);
 }
 
+TEST(NcclSettings, OfRdmaAreReadAndTheirErrorsNameThem) {
+  const auto settings = read({{"FAIRWAY_RDMA_DEVICES", "mlx5_0,mlx5_1/1"},
+                              {"FAIRWAY_RDMA_PKEY", "0x8001"},
+                              {"FAIRWAY_RDMA_TRAFFIC_CLASS", "106"},
+                              {"FAIRWAY_RDMA_MTU", "2048"},
+                              {"FAIRWAY_RDMA_ON_DEMAND", "always"}});
+  ASSERT_TRUE(settings) << settings.status().to_string();
+  RdmaOptions wanted;
+  wanted.devices = {"mlx5_0", "mlx5_1/1"};
+  wanted.partition = 0x8001;
+  wanted.traffic_class = 106;
+  wanted.mtu = 2048;
+  wanted.on_demand = OnDemand::always;
+  EXPECT_EQ(settings->engine.rdma, wanted);
+  const auto why = [](const char* name, const char* value) { return read({{name, value}}).status().message(); };
+  EXPECT_EQ(why("FAIRWAY_RDMA_GID", "x"), "FAIRWAY_RDMA_GID is \"x\": it takes a number from 0 to 255");
+  EXPECT_NE(why("FAIRWAY_RDMA_MTU", "1500").find("FAIRWAY_RDMA_MTU is \"1500\""), std::string::npos);
+  EXPECT_NE(why("FAIRWAY_RDMA_ON_DEMAND", "yes").find("off, when-short or always"), std::string::npos);
+  Settings rails;
+  rails.rails = {"eth7"};
+  const Status said = in_variables({ErrorCode::not_found, "EngineOptions::interfaces names eth7"}, rails);
+  EXPECT_EQ(said.message(), "FAIRWAY_RAILS names eth7");
+  EXPECT_EQ(in_variables({ErrorCode::not_found, "EngineOptions::interfaces names it"}, {}).message(),
+            "FAIRWAY_INTERFACES names it");
+}
+
 TEST(NcclSettings, StayWithinTheHostUntilTheyAreToldAndHaveAKey) {
   const auto plain = read({});
   ASSERT_TRUE(plain);

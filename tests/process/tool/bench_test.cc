@@ -146,6 +146,54 @@ TEST(BenchVerbs, AMachineWithoutADeviceSaysSo) {
   EXPECT_NE(ran.out.find("this machine has no RDMA device"), std::string::npos) << ran.out;
 }
 
+TEST(RdmaFlags, AreRefusedByNameWhereverEnginesAreOpened) {
+  for (const char* command :
+       {"bench", "bench compare tcp", "bench peers", "bench matrix", "bench load", "ping 127.0.0.1:1", "explain"}) {
+    const auto refuses = [&](const std::string& arguments, const std::string& words) {
+      const Ran ran = fairway(command + (" " + arguments));
+      EXPECT_EQ(ran.exit, 2) << ran.out;
+      EXPECT_NE(ran.out.find(words), std::string::npos) << ran.out;
+    };
+    refuses("--gid 256", "--gid: '256' is no number from 0 to 255");
+    refuses("--mtu 1500", "--mtu: '1500' is none of 256, 512, 1024, 2048, 4096");
+    refuses("--pkey 0x10000", "--pkey: '0x10000' is no number from 1 to 65535");
+    refuses("--service-level 16", "--service-level");
+    refuses("--queue-pairs 33", "--queue-pairs");
+    refuses("--on-demand maybe", "--on-demand: 'maybe' is none of off, when-short, always");
+  }
+}
+
+TEST(RdmaFlags, GoThroughToBothProcesses) {
+  const Ran ran = fairway(
+      "bench --via tcp --size 8 --operation write --seconds 0 --csv - --rdma-device mlx5_9,mlx5_8/1 --gid 3 "
+      "--queue-pairs 4 --mtu 2048 --traffic-class 106 --service-level 3 --hop-limit 9 --pkey 0x8001 --ack-timeout 12 "
+      "--retries 5 --on-demand always");
+  EXPECT_EQ(ran.exit, 0) << ran.out;  // tcp minds none of them; the other process has understood them
+  EXPECT_EQ(count(ran.out, "tcp,shared,shared,write"), 1u) << ran.out;
+}
+
+TEST(RdmaFlags, AreInTheHelpWithinItsWidthAndInTheCompletion) {
+  for (const char* command : {"bench", "ping", "explain"}) {
+    const Ran help = fairway(std::string(command) + " --help | cat");
+    EXPECT_EQ(help.exit, 0);
+    std::istringstream lines(help.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << command << ": " << line;
+    EXPECT_EQ(count(help.out, "\nRDMA NICs:\n"), 1u) << help.out;
+    EXPECT_EQ(count(help.out, "\n\n\n"), 0u) << help.out;
+  }
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Ran script = fairway(std::string("completion ") + shell);
+    EXPECT_GE(count(script.out, "traffic-class"), 3u) << shell;
+    EXPECT_GE(count(script.out, "when-short"), 3u) << shell;
+  }
+}
+
+TEST(Tool, ErrorsOfAnEngineNameTheFlag) {
+  const Ran ran = fairway("ping 127.0.0.1:1 --via nonsense");
+  EXPECT_EQ(ran.exit, 1);
+  EXPECT_NE(ran.out.find("--via names \"nonsense\", which is none of this build"), std::string::npos) << ran.out;
+}
+
 TEST(BenchLoad, EveryQuestionHasAnAnswer) {
   const auto answers = [](const std::string& arguments, const std::string& path,
                           std::initializer_list<const char*> all) {

@@ -11,12 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "support/cuda/exported.h"
 #include "support/cuda/memory.h"
 #include "support/cuda/stream.h"
 
 // A CUDA driver for machines without one: the entry points that Fairway uses, with memory files for device memory and
 // threads for streams. It is stricter than the real one: it fails what is easy to get wrong (a copy without a current
-// context, on the default stream, or to memory that the device may not reach). Environment: FAIRWAY_STANDIN_DEVICES.
+// context, on the default stream, or to memory that the device may not reach). Environment: FAIRWAY_STANDIN_DEVICES,
+// how many; FAIRWAY_STANDIN_NO_DMABUF, if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other
+// devices write needs to be flushed.
 namespace standin {
 namespace {
 
@@ -49,6 +52,7 @@ struct IpcContents {
 };
 
 std::atomic<unsigned long> slow_calls{0};  // that a real driver may let wait for running kernels
+std::atomic<void (*)(int device)> on_flush{nullptr};
 
 struct Happening {
   std::atomic<bool> reached{false};
@@ -71,6 +75,18 @@ unsigned long fairway_standin_slow_calls() {
 // For tests: the next copy brings a wrong byte.
 void fairway_standin_spoil_a_copy() {
   Memory::get().spoils = true;
+}
+// Who is called by a flush: a NIC that holds back what it wrote.
+void fairway_standin_on_flush(void (*call)(int device)) {
+  on_flush = call;
+}
+// Where a device's memory can be touched; what a NIC with a peer-memory module is told.
+bool fairway_standin_where(std::uint64_t address, std::uint64_t size, Exported* out) {
+  Range range;
+  if (!Memory::get().find(address, range) || range.kind != Kind::device) return false;
+  if (address - range.base + size > range.size) return false;
+  *out = {Exported::kMagic, range.shadow + (address - range.base), size, range.backing->device};
+  return true;
 }
 
 int cuInit(unsigned) {
@@ -119,6 +135,15 @@ int cuDeviceGetUuid_v2(Uuid* uuid, Device device) {
   std::memset(uuid->bytes, 0x5a, sizeof uuid->bytes);
   uuid->bytes[0] = static_cast<unsigned char>(device);
   return kSuccess;
+}
+int cuDeviceGetAttribute(int* value, int attribute, Device device) {
+  if (device < 0 || device >= device_count()) return kInvalidValue;
+  const bool ordered = std::getenv("FAIRWAY_STANDIN_UNORDERED") == nullptr;
+  switch (attribute) {
+    case kBusWritesOrdering: *value = ordered ? kOrderedForOwner : 0; return kSuccess;
+    case kBusFlushOptions: *value = kFlushByHost; return kSuccess;
+    default: return kInvalidValue;
+  }
 }
 int cuDeviceCanAccessPeer(int* can, Device, Device) {
   *can = 1;
@@ -219,7 +244,37 @@ int cuPointerGetAttributes(unsigned count, int* attributes, void** answers, Addr
   return kSuccess;
 }
 
+int cuPointerSetAttribute(const void* value, int attribute, Address address) {
+  Range range;
+  if (no_context()) return kInvalidContext;
+  return attribute == kSyncCopies && *static_cast<const unsigned*>(value) == 1 && Memory::get().find(address, range)
+             ? kSuccess
+             : kInvalidValue;
+}
+int cuFlushGPUDirectRDMAWrites(int target, int scope) {
+  if (no_context()) return kInvalidContext;
+  if (target != kFlushCurrentContext || scope != kOrderedForOwner) return kInvalidValue;
+  if (const auto call = on_flush.load()) call(contexts.device_of(current.back()));
+  return kSuccess;
+}
+
 // ---- lending ----
+
+int cuMemGetHandleForAddressRange(void* handle, Address address, std::size_t size, int type, unsigned long long flags) {
+  constexpr std::uint64_t kPage = 4096;
+  if (std::getenv("FAIRWAY_STANDIN_NO_DMABUF") != nullptr) return kErrorNotSupported;
+  if (no_context()) return kInvalidContext;
+  Range range;
+  if (type != kDmaBuf || flags != 0 || address % kPage != 0 || size % kPage != 0 || size == 0) return kInvalidValue;
+  if (!Memory::get().find(address, range) || range.kind != Kind::device) return kInvalidValue;
+  const std::uint64_t pages = (range.size + kPage - 1) / kPage * kPage;
+  if (address - range.base + size > pages) return kInvalidValue;
+  const int file = ::memfd_create("standin-dmabuf", MFD_CLOEXEC);
+  const Exported says{Exported::kMagic, range.shadow + (address - range.base), size, range.backing->device};
+  if (file < 0 || ::write(file, &says, sizeof says) != sizeof says) return kOutOfMemory;
+  *static_cast<int*>(handle) = file;
+  return kSuccess;
+}
 
 int cuIpcGetMemHandle(IpcHandle* handle, Address address) {
   Range range;

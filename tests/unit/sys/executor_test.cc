@@ -32,6 +32,21 @@ class Counter : public Stepper {
   std::atomic<Time> delay{kNever};
 };
 
+TEST(Executor, JobsAllRunOnceAndSideBySide) {
+  SystemRuntime system;
+  Executor& executor = system.runtime().executor;
+  std::vector<std::atomic<int>> ran(100);
+  executor.run_all(ran.size(), [&](std::size_t i) { ++ran[i]; });
+  for (const auto& each : ran) EXPECT_EQ(each.load(), 1);
+  executor.run_all(0, [](std::size_t) { FAIL(); });
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one processor: one after the other";
+  std::atomic<int> here{0};
+  executor.run_all(2, [&](std::size_t) {
+    for (++here; here.load() < 2;) std::this_thread::yield();
+  });
+  EXPECT_EQ(here.load(), 2);
+}
+
 template <class Condition>
 bool within(Clock& clock, Time limit, Condition condition) {
   for (const Time end = clock.now() + limit; clock.now() < end;

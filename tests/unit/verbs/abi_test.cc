@@ -70,6 +70,13 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   SAME_PLACE(Limits, reads_out, ibv_device_attr, max_qp_init_rd_atom);
   SAME_PLACE(Limits, atomics, ibv_device_attr, atomic_cap);
   SAME_PLACE(Limits, ports, ibv_device_attr, phys_port_cnt);
+  SAME_SIZE(PagingLimits, ibv_odp_caps);
+  SAME_PLACE(PagingLimits, reliable, ibv_odp_caps, per_transport_caps.rc_odp_caps);
+  SAME_SIZE(ExtendedLimits, ibv_device_attr_ex);
+  SAME_PLACE(ExtendedLimits, paging, ibv_device_attr_ex, odp_caps);
+  static_assert(sizeof(abi::Extended) == sizeof(verbs_context) - offsetof(verbs_context, query_device_ex));
+  static_assert(offsetof(abi::Extended, context) - offsetof(abi::Extended, size) ==
+                offsetof(verbs_context, context) - offsetof(verbs_context, sz));
   SAME_SIZE(Gid, ibv_gid_entry);
   SAME_PLACE(Gid, type, ibv_gid_entry, gid_type);
   SAME_SIZE(AsyncEvent, ibv_async_event);
@@ -96,6 +103,11 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   EXPECT_EQ(int{abi::kReceivedImmediate}, int{IBV_WC_RECV_RDMA_WITH_IMM});
   EXPECT_EQ(unsigned{abi::kWithImmediate}, unsigned{IBV_WC_WITH_IMM});
   EXPECT_EQ(int{abi::kRelaxedOrdering}, int{IBV_ACCESS_RELAXED_ORDERING});
+  EXPECT_EQ(int{abi::kOnDemand}, int{IBV_ACCESS_ON_DEMAND});
+  EXPECT_EQ(unsigned{abi::kPages}, unsigned{IBV_ODP_SUPPORT});
+  EXPECT_EQ(unsigned{abi::kPagesWrites}, unsigned{IBV_ODP_SUPPORT_WRITE});
+  EXPECT_EQ(unsigned{abi::kPagesReads}, unsigned{IBV_ODP_SUPPORT_READ});
+  EXPECT_EQ(unsigned{abi::kPagesAtomics}, unsigned{IBV_ODP_SUPPORT_ATOMIC});
   EXPECT_EQ(int{abi::kEventPortError}, int{IBV_EVENT_PORT_ERR});
   EXPECT_EQ(int{abi::kEventDeviceFatal}, int{IBV_EVENT_DEVICE_FATAL});
   EXPECT_EQ(int{abi::kAtomicsGlobal}, int{IBV_ATOMIC_GLOB});

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/verbs/memory.h"
-
 namespace fairway::transport::verbs {
 namespace {
 
@@ -83,17 +81,6 @@ TEST(VerbsHandshake, ValuesThatNoNicHasAreRefused) {
   EXPECT_TRUE(refused([](Endpoint& e) { e.reads = 0; }));
   EXPECT_TRUE(refused([](Endpoint& e) { e.receives = kLeastReceives - 1; }));
   EXPECT_TRUE(refused([](Endpoint& e) { e.receives = kMostReceives + 1; }));
-}
-
-TEST(VerbsHandshake, KeysAreOfOneSize) {
-  const auto bytes = encode(Key{0x7f00'1234'5678, 42});
-  ASSERT_EQ(bytes.size(), kKeyBytes);
-  const auto key = decode_key(bytes);
-  ASSERT_TRUE(key);
-  EXPECT_EQ(key->address, 0x7f00'1234'5678u);
-  EXPECT_EQ(key->rkey, 42u);
-  EXPECT_FALSE(decode_key(std::span(bytes).first(11)));
-  EXPECT_FALSE(decode_key({}));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-#include "transport/cuda/janitor.h"
+#include "transport/janitor.h"
 
 #include <utility>
 
-namespace fairway::transport::cuda {
+namespace fairway::transport {
 
 Janitor::~Janitor() {
   finish();
@@ -24,7 +24,7 @@ void Janitor::post(std::function<void()> job) {
   jobs_.push_back(std::move(job));
   if (!task_) {
     TaskOptions options;
-    options.name = "fairway-cuda";
+    options.name = name_;
     options.spin_ns = 0;
     auto task = runtime_.executor.start(options, *this);
     if (task) task_ = std::move(*task);
@@ -48,4 +48,4 @@ Time Janitor::step(Time now) {
   return work_one() ? now : kNever;
 }
 
-}  // namespace fairway::transport::cuda
+}  // namespace fairway::transport

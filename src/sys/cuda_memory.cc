@@ -1,0 +1,96 @@
+#include "sys/cuda_memory.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace fairway::sys {
+
+using namespace cuda;
+
+CudaPointer look_at(const CudaDriver& driver, const void* address) {
+  unsigned type = 0, managed = 0, ipc = 0;
+  int device = -1;
+  unsigned long long allocation = 0, handles = 0;
+  Address base = 0;
+  std::size_t size = 0;
+  std::array<int, 8> ask{kMemoryType, kIsManaged, kDeviceOrdinal, kBufferId,
+                         kRangeStart, kRangeSize, kIpcCapable,    kAllowedHandleTypes};
+  std::array<void*, 8> answers{&type, &managed, &device, &allocation, &base, &size, &ipc, &handles};
+  CudaPointer pointer;
+  const int result = driver->cuPointerGetAttributes(static_cast<unsigned>(ask.size()), ask.data(), answers.data(),
+                                                    reinterpret_cast<Address>(address));
+  if (result != kSuccess || type == 0) return pointer;
+  pointer.kind = managed != 0 ? MemoryKind::managed : type == kTypeDevice ? MemoryKind::device : MemoryKind::pinned;
+  pointer.device = device;
+  pointer.allocation = allocation;
+  pointer.base = base;
+  pointer.size = size;
+  pointer.ipc = (ipc & 0xff) != 0;
+  pointer.file = (handles & kHandleFile) != 0;
+  return pointer;
+}
+
+CurrentContext::CurrentContext(const CudaDriver& driver, Context context)
+    : driver_(driver), pushed_(driver->cuCtxPushCurrent_v2(context) == kSuccess) {}
+
+CurrentContext::~CurrentContext() {
+  Context popped = nullptr;
+  if (pushed_) driver_->cuCtxPopCurrent_v2(&popped);
+}
+
+Result<std::unique_ptr<BusGpu>> BusGpu::open(std::shared_ptr<const CudaDriver> driver, int device) {
+  std::unique_ptr<BusGpu> gpu(new BusGpu(std::move(driver)));
+  const CudaDriver& cu = *gpu->driver_;
+  const std::string name = fmt::format("GPU {}", device);
+  Status status = cu.check(cu->cuDeviceGet(&gpu->device_, device), name);
+  if (status) status = cu.check(cu->cuDevicePrimaryCtxRetain(&gpu->context_, gpu->device_), "the context of " + name);
+  if (!status) return status;
+  gpu->retained_ = true;
+  int ordering = 0, options = 0;
+  if (cu->cuDeviceGetAttribute(&ordering, kBusWritesOrdering, gpu->device_) != kSuccess) ordering = 0;
+  if (cu->cuDeviceGetAttribute(&options, kBusFlushOptions, gpu->device_) != kSuccess) options = 0;
+  gpu->needs_flush_ = ordering < kOrderedForOwner;
+  if (gpu->needs_flush_ && (options & kFlushByHost) == 0)
+    return Status(ErrorCode::unsupported, name + " neither orders what other devices write to it nor can be told to");
+  const CurrentContext current(cu, gpu->context_);
+  status = cu.check(cu->cuMemAlloc_v2(&gpu->word_, kWordBytes), "eight bytes of " + name);
+  if (!status) return status;
+  return gpu;
+}
+
+BusGpu::~BusGpu() {
+  if (!retained_) return;
+  {
+    const CurrentContext current(*driver_, context_);
+    if (word_ != 0) (*driver_)->cuMemFree_v2(word_);
+  }
+  (*driver_)->cuDevicePrimaryCtxRelease_v2(device_);
+}
+
+// The driver takes whole pages of the host's size; what lies beside the part in them is not reached, as who maps the
+// file names offset and length.
+Result<DmaBuf> BusGpu::export_dmabuf(const void* address, std::uint64_t size) const {
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<std::uint64_t>(address);
+  const std::uint64_t from = begin / page * page, to = (begin + size + page - 1) / page * page;
+  const CurrentContext current(*driver_, context_);
+  int file = -1;
+  const Status status = driver_->check((*driver_)->cuMemGetHandleForAddressRange(&file, from, to - from, kDmaBuf, 0),
+                                       "cuMemGetHandleForAddressRange");
+  if (!status) return status;
+  return DmaBuf{Fd(file), begin - from};
+}
+
+void BusGpu::order_copies(const void* address) const {
+  const unsigned on = 1;
+  const CurrentContext current(*driver_, context_);
+  (*driver_)->cuPointerSetAttribute(&on, kSyncCopies, reinterpret_cast<Address>(address));
+}
+
+Status BusGpu::flush() const {
+  const CurrentContext current(*driver_, context_);
+  return driver_->check((*driver_)->cuFlushGPUDirectRDMAWrites(kFlushCurrentContext, kOrderedForOwner),
+                        "cuFlushGPUDirectRDMAWrites");
+}
+
+}  // namespace fairway::sys

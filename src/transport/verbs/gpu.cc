@@ -1,0 +1,96 @@
+#include "transport/verbs/gpu.h"
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+// Memory of NVIDIA's GPUs at ports: what the kernel offers for it, in order, and the reason where it offers nothing.
+namespace fairway::transport::verbs {
+
+Gpu::Gpu(std::unique_ptr<sys::BusGpu> bus, std::span<const std::unique_ptr<Port>> ports) : bus_(std::move(bus)) {
+  const GpuPart part(*bus_, bus_->word(), sys::BusGpu::kWordBytes);
+  std::string how;
+  for (const auto& port : ports) {
+    const auto region = part.register_at(*port, abi::kRemoteRead | abi::kLocalWrite, false, how);
+    if (!region) {
+      status_ = region.status();
+      return;
+    }
+    words_.emplace_back(&port->library(), *region);
+  }
+}
+
+Gpu::~Gpu() {
+  for (const auto& [library, region] : words_) library->deregister(region);
+}
+
+Word Gpu::word(std::size_t port) const {
+  return {reinterpret_cast<std::uintptr_t>(bus_->word()), words_[port].second->rkey};
+}
+
+GpuPart::GpuPart(const sys::BusGpu& gpu, void* address, std::size_t size)
+    : address_(address), size_(size), exported_(gpu.export_dmabuf(address, size)) {}
+
+Result<abi::MemoryRegion*> GpuPart::register_at(const Port& port, int access, bool relaxed, std::string& how) const {
+  const Library& library = port.library();
+  std::string why;
+  if (library.register_dmabuf == nullptr) {
+    why = "libibverbs.so.1 has no ibv_reg_dmabuf_mr (rdma-core 34 and newer have)";
+  } else if (!exported_) {
+    why = exported_.status().message() + " (NVIDIA's open kernel modules export them, from Linux 5.12 on)";
+  } else {
+    const auto place = reinterpret_cast<std::uintptr_t>(address_);
+    const auto attempt = [&](int flags) {
+      return library.register_dmabuf(port.domain(), exported_->offset, size_, place, exported_->file.get(), flags);
+    };
+    how = "by dma-buf";
+    if (relaxed)
+      if (auto* region = attempt(access | abi::kRelaxedOrdering)) return region;
+    if (auto* region = attempt(access)) return region;
+    why = "ibv_reg_dmabuf_mr: " + std::generic_category().message(errno);
+  }
+  how = "by nvidia_peermem, for by dma-buf it cannot be: " + why;
+  if (auto* region = port.register_memory(address_, size_, access, relaxed)) return region;
+  return Status(ErrorCode::unsupported,
+                fmt::format("verbs: {}: GPU memory cannot be registered: by dma-buf: {}; by address: {} (is the kernel "
+                            "module nvidia_peermem loaded?)",
+                            port.device().name, why, std::generic_category().message(errno)));
+}
+
+Result<Gpu*> Gpus::of(const void* address, std::span<const std::unique_ptr<Port>> ports) {
+  auto driver = sys::CudaDriver::open();
+  if (!driver) return Status(driver.status()).with_context("verbs");
+  const sys::CudaPointer pointer = sys::look_at(**driver, address);
+  if (pointer.kind != MemoryKind::device)
+    return Status(ErrorCode::invalid_argument, "verbs: that address is not in a GPU's memory");
+  const std::lock_guard lock(mutex_);
+  auto known = all_.find(pointer.device);
+  if (known == all_.end()) {
+    auto bus = sys::BusGpu::open(*driver, pointer.device);
+    auto made =
+        bus ? Result(std::make_unique<Gpu>(std::move(*bus), ports)) : Status(bus.status()).with_context("verbs");
+    known = all_.emplace(pointer.device, std::move(made)).first;
+  }
+  if (!known->second) return known->second.status();
+  Gpu* const gpu = known->second->get();
+  return gpu->status() ? Result<Gpu*>(gpu) : gpu->status();
+}
+
+std::optional<MemoryPlace> place_of_gpu_memory(const void* address) {
+  const auto driver = sys::CudaDriver::in_use();
+  if (!driver) return {};
+  const sys::CudaPointer pointer = sys::look_at(*driver, address);
+  if (!pointer.kind) return {};
+  MemoryPlace place{*pointer.kind, {}};
+  sys::cuda::Device device = 0;
+  std::array<char, 32> bus_id{};
+  if (place.kind == MemoryKind::device && (*driver)->cuDeviceGet(&device, pointer.device) == sys::cuda::kSuccess &&
+      (*driver)->cuDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device) == sys::cuda::kSuccess)
+    place.gpu = bus_id.data();
+  return place;
+}
+
+}  // namespace fairway::transport::verbs

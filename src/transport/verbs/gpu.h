@@ -1,0 +1,73 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sys/cuda_memory.h"
+#include "transport/memory.h"
+#include "transport/verbs/port.h"
+
+namespace fairway::transport::verbs {
+
+// Eight bytes at a port's owner that peers may read, to learn that what they wrote before is in place. In host memory
+// each link has one; memory of a GPU lies at the end of another way, so it has one of its own.
+struct Word {
+  std::uint64_t address = 0;  // 0: none
+  std::uint32_t rkey = 0;
+  bool operator==(const Word&) const = default;
+};
+
+// A GPU that regions lie in, for the ports of one transport. Immutable.
+class Gpu {
+ public:
+  Gpu(std::unique_ptr<sys::BusGpu> bus, std::span<const std::unique_ptr<Port>> ports);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  [[nodiscard]] const sys::BusGpu& bus() const { return *bus_; }
+  // With its word at that port registered; else why not.
+  [[nodiscard]] const Status& status() const { return status_; }
+  [[nodiscard]] Word word(std::size_t port) const;
+
+ private:
+  std::unique_ptr<sys::BusGpu> bus_;
+  Status status_;
+  std::vector<std::pair<const Library*, abi::MemoryRegion*>> words_;  // by port
+};
+
+// Part of a GPU's memory, on its way to being registered: exported once for all ports.
+class GpuPart {
+ public:
+  GpuPart(const sys::BusGpu& gpu, void* address, std::size_t size);
+
+  // By its dma-buf; where that cannot be had, by its address, which NVIDIA's nvidia_peermem makes known to the kernel.
+  // `how` says which.
+  Result<abi::MemoryRegion*> register_at(const Port& port, int access, bool relaxed, std::string& how) const;
+
+ private:
+  void* const address_;
+  const std::size_t size_;
+  Result<sys::DmaBuf> exported_;
+};
+
+// The GPUs in whose memory this transport has had regions. Any thread; they stay until the transport goes, as regions
+// come and go.
+class Gpus {
+ public:
+  Result<Gpu*> of(const void* address, std::span<const std::unique_ptr<Port>> ports);
+
+ private:
+  std::mutex mutex_;  // guards all_
+  // A GPU that cannot be used is not tried again: its driver may let an end, too, wait for kernels that run.
+  std::map<int, Result<std::unique_ptr<Gpu>>> all_;
+};
+
+// What the driver, where this process uses it, knows of the address; nothing: it is none of its.
+std::optional<MemoryPlace> place_of_gpu_memory(const void* address);
+
+}  // namespace fairway::transport::verbs

@@ -1,0 +1,111 @@
+#include "rdma_flags.h"
+
+#include <array>
+#include <map>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace fairway::tool {
+namespace {
+
+constexpr const char* kHeading = "RDMA NICs";
+
+const std::map<std::string, OnDemand> kOnDemand{
+    {"off", OnDemand::off}, {"when-short", OnDemand::when_short}, {"always", OnDemand::always}};
+
+struct Number {
+  const char* flag;
+  const char* type;
+  std::uint32_t RdmaOptions::*field;
+  std::uint32_t least, most;
+  const char* sentence;
+};
+constexpr Number kNumbers[] = {
+    {"--queue-pairs", "COUNT", &RdmaOptions::queue_pairs, 1, 32,
+     "To each port of the peer (default: one, or one for each leg of a bond)"},
+    {"--traffic-class", "CLASS", &RdmaOptions::traffic_class, 0, 255, "Of RoCE's packets: DSCP and ECN bits"},
+    {"--service-level", "LEVEL", &RdmaOptions::service_level, 0, 15, "InfiniBand's; of RoCE the priority"},
+    {"--hop-limit", "HOPS", &RdmaOptions::hop_limit, 1, 255, "Routers on the way"},
+    {"--pkey", "KEY", &RdmaOptions::partition, 1, 0xffff, "InfiniBand's partition, as in 0x8001 (default: the first)"},
+    {"--ack-timeout", "EXPONENT", &RdmaOptions::timeout, 1, 31,
+     "A packet without an answer is repeated after 4.096 us << EXPONENT"},
+    {"--retries", "COUNT", &RdmaOptions::retries, 1, 7, "So many times; then the link is down"},
+};
+
+// Fields of EngineOptions and the flags that commands have for them.
+constexpr std::pair<const char*, const char*> kFlags[] = {
+    {"rdma.devices", "--rdma-device"},
+    {"rdma.gid_index", "--gid"},
+    {"rdma.queue_pairs", "--queue-pairs"},
+    {"rdma.traffic_class", "--traffic-class"},
+    {"rdma.service_level", "--service-level"},
+    {"rdma.hop_limit", "--hop-limit"},
+    {"rdma.partition", "--pkey"},
+    {"rdma.timeout", "--ack-timeout"},
+    {"rdma.retries", "--retries"},
+    {"rdma.mtu", "--mtu"},
+    {"rdma.on_demand", "--on-demand"},
+    {"job_key", "--key"},
+    {"listen", "--listen"},
+    {"machine", "--machine"},
+    {"transports", "--via"},
+};
+
+}  // namespace
+
+void add_rdma_flags(CLI::App& command, RdmaOptions& options) {
+  command
+      .add_option("--rdma-device", options.devices,
+                  "Only these devices or ports: mlx5_0,mlx5_1/1 (default: all that are up)")
+      ->delimiter(',')
+      ->type_name("NAMES")
+      ->group(kHeading);
+  command.add_option("--gid", options.gid_index, "Index of the address of each port (default: RoCE v2, routable)")
+      ->type_name("INDEX")
+      ->check(CLI::Range(0, 255))
+      ->group(kHeading);
+  for (const Number& each : kNumbers)
+    command.add_option(each.flag, options.*each.field, each.sentence)
+        ->type_name(each.type)
+        ->check(CLI::Range(each.least, each.most))
+        ->group(kHeading);
+  command.add_option("--mtu", options.mtu, "Bytes of a packet at most (default: what both ports take)")
+      ->check(CLI::IsMember(std::vector<std::uint32_t>{256, 512, 1024, 2048, 4096}))
+      ->group(kHeading);
+  command
+      .add_option_function<std::string>(
+          "--on-demand", [&options](const std::string& word) { options.on_demand = kOnDemand.at(word); },
+          "Memory that is not pinned: what cannot be, all of it, or none (default: when-short)")
+      ->check(CLI::IsMember({"off", "when-short", "always"}))
+      ->group(kHeading);
+}
+
+std::vector<std::string> words_of(const RdmaOptions& options) {
+  const RdmaOptions usual;
+  std::vector<std::string> words;
+  const auto add = [&](const char* flag, const auto& value) {
+    words.insert(words.end(), {flag, fmt::format("{}", value)});
+  };
+  if (!options.devices.empty()) add("--rdma-device", fmt::format("{}", fmt::join(options.devices, ",")));
+  if (options.gid_index != usual.gid_index) add("--gid", options.gid_index);
+  for (const Number& each : kNumbers)
+    if (options.*each.field != usual.*each.field) add(each.flag, options.*each.field);
+  if (options.mtu != usual.mtu) add("--mtu", options.mtu);
+  for (const auto& [word, value] : kOnDemand)
+    if (options.on_demand == value && value != usual.on_demand) add("--on-demand", word);
+  return words;
+}
+
+std::string in_flags(std::string message, const CLI::App& command) {
+  for (const auto& [field, flag] : kFlags) {
+    const std::string name = std::string("EngineOptions::") + field;
+    if (command.get_option_no_throw(flag) == nullptr) continue;
+    for (std::size_t at = message.find(name); at != std::string::npos; at = message.find(name, at + 1))
+      message.replace(at, name.size(), flag);
+  }
+  return message;
+}
+
+}  // namespace fairway::tool
