@@ -330,7 +330,7 @@ void add_bench(Tool& tool) {
   command.add_option("--to", options->to, "Memory of the other process");
   command
       .add_option("--via", options->via,
-                  "Force these transports, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER")
+                  "Force these transports, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT")
       ->delimiter(',');
   command.add_flag("--serve", options->serve)->group("");
   add_common(command, *options);

@@ -55,7 +55,8 @@ void add_explain(Tool& tool) {
   command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N")
       ->capture_default_str();
   command.add_option("--to", options->to, "Memory of the other process")->capture_default_str();
-  command.add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER")
+  command
+      .add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT")
       ->delimiter(',');
   command
       .add_option("--machine", options->machine,

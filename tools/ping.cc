@@ -75,7 +75,8 @@ void add_ping(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "ping", "Ask whether an engine answers, over which links, how fast");
   const auto options = std::make_shared<Options>();
   command.add_option("address", options->address, "host:port of any engine")->required();
-  command.add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER")
+  command
+      .add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT")
       ->delimiter(',');
   command.add_option("--count", options->count, "Reads of 8 bytes")
       ->check(CLI::Range(1u, 1000000u))

@@ -9,12 +9,17 @@ std::string provider_of(const std::string& via) {
 }
 
 void use_only(EngineOptions& options, const std::vector<std::string>& via) {
-  for (const std::string& each : via) {
+  const auto add = [&](const std::string& name) {
+    if (std::find(options.transports.begin(), options.transports.end(), name) == options.transports.end())
+      options.transports.push_back(name);
+  };
+  for (const std::string& named : via) {
+    const bool staged = named == "staged" || named.starts_with("staged:");
+    if (staged) add("staged");
+    const std::string each = !staged ? named : named == "staged" ? "shm" : named.substr(7);
     const std::string provider = provider_of(each);
-    const std::string transport = provider.empty() ? each : "fabric";
     if (!provider.empty()) options.providers.push_back(provider);
-    if (std::find(options.transports.begin(), options.transports.end(), transport) == options.transports.end())
-      options.transports.push_back(transport);
+    add(provider.empty() ? each : "fabric");
   }
 }
 

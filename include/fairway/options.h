@@ -81,9 +81,11 @@ struct EngineOptions {
   std::chrono::milliseconds peer_timeout{2000};
   // Write and read back a small scratch region over each new link before it carries data.
   bool prove_paths = true;
-  // Refuse same-host transports that map more of a peer's memory than its regions: shm keeps its ring, cuda is off.
+  // Refuse same-host transports that map more of a peer's memory than its regions: shm keeps its ring, cuda is off and
+  // GPU memory is staged.
   bool strict_isolation = false;
-  // Transports that may be used, by name; empty: all that work here.
+  // Transports that may be used, by name; empty: all that work here. "staged" in place of "cuda": GPU memory has no
+  // links of its own, and goes through host memory over the others.
   std::vector<std::string> transports;
   // Network interfaces or addresses of this host that bytes may use ("eth0", "10.0.0.7"); empty: those of `listen`.
   std::vector<std::string> interfaces;

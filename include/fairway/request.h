@@ -55,8 +55,8 @@ struct Notify {
   NotifyKind kind = NotifyKind::none;
   std::uint32_t immediate = 0;
   std::span<const std::byte> message;  // event only: at most kMaxNotifyMessage bytes, copied when submitted
-  // Signal only: 8-byte aligned, region with Access::atomic. In a device's memory, where a kernel may wait for it, it
-  // can be set and not added to, and the region grants Access::write too.
+  // Signal only: 8-byte aligned, region with Access::atomic. To be set in a device's memory, where a kernel may wait
+  // for it, the region grants Access::write too; one that is added to there is not atomic against what kernels write.
   RemoteAddress signal;
   std::uint64_t signal_value = 0;
   bool signal_add = false;  // false: set

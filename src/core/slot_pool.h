@@ -22,7 +22,9 @@ namespace fairway {
 template <class T, class Atomics = StdAtomics>
 class SlotPool {
  public:
-  explicit SlotPool(std::uint32_t capacity) : capacity_(capacity), slots_(new Slot[capacity]), head_(pack(0, 0)) {
+  // `kept` slots more, from `capacity` on, are lent to nobody: they are the owner's.
+  explicit SlotPool(std::uint32_t capacity, std::uint32_t kept = 0)
+      : capacity_(capacity), slots_(new Slot[capacity + kept]), head_(pack(0, 0)) {
     for (std::uint32_t i = 0; i < capacity; ++i)
       slots_[i].next.store(i + 1 < capacity ? i + 1 : kNone, std::memory_order_relaxed);
     if (capacity == 0) head_.store(pack(0, kNone), std::memory_order_relaxed);

@@ -53,7 +53,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
       runtime(on),
       regions(given.max_regions),
       remotes(given.max_remote_regions),
-      transfers(given.max_transfers),
+      transfers(given.max_transfers, given.workers * engine::kSteps),
       peers(given.max_peers),
       completions(given.max_transfers),
       notifications(given.max_peers,
@@ -66,7 +66,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
                 notice();
               }),
       services{options,  runtime, regions, remotes, transfers, peers, peer_events, completions, notifications,
-               counters, {},      {},      {},      {},        {},    {},          machine},
+               counters, {},      {},      {},      {},        {},    {},          machine,     device_atomics},
       consumed(new std::atomic<std::uint64_t>[given.max_peers]()) {}
 
 Engine::State::~State() {

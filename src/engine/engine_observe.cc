@@ -35,6 +35,10 @@ void note_method(engine::Method method, Explanation& out) {
   if (method == engine::Method::by_messages)
     out.notes.emplace_back(
         "no link has the operation: the peer's engine does it, asked by messages, one copy on each side");
+  if (method == engine::Method::staged)
+    out.notes.emplace_back(
+        "staged: no link takes both memories, so each engine copies between its device and pinned host memory, "
+        "512 KiB at a time, and the links move that");
   if (method == engine::Method::none) out.notes.emplace_back("no link can do this now");
 }
 

@@ -16,10 +16,6 @@ std::string refusal(ErrorCode code, const char* side) {
   }
 }
 
-Status no_checksum() {
-  return {ErrorCode::unsupported, "a checksum is taken by CPUs, which do not reach a device's memory"};
-}
-
 }  // namespace
 
 // Everything that can be said without reading the caller's arrays; those are checked block by block when they move.
@@ -30,14 +26,12 @@ Status Engine::State::check(const Request& request) const {
   const auto local_ok = [&](const Slice& slice) {
     transport::RegionTable::Resolved out;
     const ErrorCode code = regions.resolve(slice.region, slice.offset, slice.length, Access::none, out);
-    if (code == ErrorCode::ok && wanted.checksum && !reached_by_cpu(out.kind)) return no_checksum();
     return code == ErrorCode::ok ? Status() : Status(code, refusal(code, "local"));
   };
   const auto remote_ok = [&](const RemoteAddress& place, std::uint64_t length, Access needed) {
     transport::RegionTable::Resolved out;
     const ErrorCode code =
         remotes.resolve({place.region.slot, place.region.generation}, place.offset, length, needed, out);
-    if (code == ErrorCode::ok && wanted.checksum && !reached_by_cpu(out.kind)) return no_checksum();
     return code == ErrorCode::ok ? Status() : Status(code, refusal(code, "remote"));
   };
   const auto in_device = [&](const RemoteAddress& place) {
@@ -56,18 +50,15 @@ Status Engine::State::check(const Request& request) const {
     if (wanted.notify.signal.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "a signal's offset is a multiple of 8 bytes"};
     if (Status status = remote_ok(wanted.notify.signal, sizeof(std::uint64_t), Access::atomic); !status) return status;
-    if (in_device(wanted.notify.signal) &&
-        (wanted.notify.signal_add || !remote_ok(wanted.notify.signal, sizeof(std::uint64_t), Access::write)))
-      return {ErrorCode::unsupported,
-              "a signal in a device's memory can be set, not added to, and its region grants Access::write too"};
+    if (in_device(wanted.notify.signal) && !wanted.notify.signal_add &&
+        !remote_ok(wanted.notify.signal, sizeof(std::uint64_t), Access::write))
+      return {ErrorCode::unsupported, "to set a signal in a device's memory, its region grants Access::write too"};
   }
   if (wanted.start_after != nullptr && request.operation != Operation::write && request.operation != Operation::read)
     return {ErrorCode::invalid_argument, "start_after goes with write and read alone"};
   if (engine::is_atomic(request.operation)) {
     if (request.target.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "an atomic's offset is a multiple of 8 bytes"};
-    if (in_device(request.target))
-      return {ErrorCode::unsupported, "no agent executes atomics on a device's memory; a signal can be set there"};
     return remote_ok(request.target, sizeof(std::uint64_t), Access::atomic);
   }
   if (Status status = engine::check_layout(request.layout); !status) return status;

@@ -96,8 +96,9 @@ void Peer::on_hello(const Hello& hello) {
       continue;
     }
     connecting_.push_back(i);
-    if (const Status status = worker_.transport_at(i).connect(index_, role); !status) on_connect_failed(i, status);
   }
+  for (const std::uint16_t i : std::vector(connecting_))  // all of them known first: one may fail at once
+    if (const Status status = worker_.transport_at(i).connect(index_, role); !status) on_connect_failed(i, status);
   for (const std::string& name : hello.transports)
     if (worker_.transport_index(name) == Worker::kNoTransport)
       refusals_.push_back(name + ": this engine does not have it");
@@ -149,6 +150,8 @@ void Peer::on_down(const Status& reason) {
   wants_request_.clear();
   records_.clear();
   fail_all(down_reason_);
+  forget_lent();
+  end_landing();
   for (const RegionId region : revoking_) worker_.region_quiet(*this, region);
   revoking_.clear();
   worker_.again();
@@ -178,7 +181,7 @@ Time Peer::run_timers(Time now) {
       slot = following;
     }
   }
-  next = std::min(next, next_deadline_);
+  next = std::min({next, next_deadline_, staging_timer(now)});
   // Imports that the user released: gone once no slice of ours uses them.
   std::erase_if(released_, [&](RemoteRegionId id) {
     for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 #include "engine/link.h"
 #include "engine/record.h"
 #include "engine/slice_table.h"
+#include "engine/staging.h"
 #include "engine/transfer.h"
 #include "transport/region_table.h"
 
@@ -31,11 +33,16 @@ class Worker;
 //   peer_expect.cc     what links should reach, and whether they do
 //   peer_links.cc      links: proof, closing on both ends, failover, reconnection
 //   peer_transfers.cc  a transfer from its queue to the wire
+//   peer_routes.cc     what it asks of a route
 //   peer_posting.cc    records, and pieces that must be posted again
 //   peer_completion.cc and back: its completion, or its early end
 //   peer_requests.cc   what the peer's engine does for us where links cannot: put, get, atomics, checksum, flush
 //   peer_serve.cc      the other side of that, and all other records
 //   peer_messages.cc   send and receive
+//   peer_staged.cc     transfers of a device's memory that no link takes
+//   peer_lent.cc       the room that the peer lends for them
+//   peer_landing.cc    the other side of that
+//   peer_errands.cc    checksums of a device's memory, and atomics on it
 class Peer {
  public:
   Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
@@ -74,7 +81,21 @@ class Peer {
 
   void window_closed(std::uint32_t slot);  // of a receive that ended early
 
-  [[nodiscard]] bool gone() const { return down_ && slices_out_ == 0 && active_count_ == 0; }
+  // ---- staging ----
+  bool turn_copy(Step& step);
+  bool turn_landing();
+  void turn_errand(Errand& errand);
+  void recall_landing();
+  [[nodiscard]] bool serves(RegionId region) const;
+  [[nodiscard]] bool has_landing() const { return landing_ != nullptr && landing_->state != Landing::State::none; }
+  [[nodiscard]] std::uint64_t landing_age() const {  // 0: it has none
+    return has_landing() && landing_->state == Landing::State::open ? landing_->age : 0;
+  }
+  [[nodiscard]] bool landing_recalled() const { return landing_->recalled; }
+
+  [[nodiscard]] bool gone() const {
+    return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
+  }
   [[nodiscard]] PeerId id() const { return id_; }
   [[nodiscard]] transport::PeerIndex index() const { return index_; }
   [[nodiscard]] std::uint32_t scratch() const { return own_scratch_; }
@@ -84,12 +105,19 @@ class Peer {
   [[nodiscard]] std::uint32_t granted_credits() const { return granted_credits_; }
   [[nodiscard]] std::uint32_t notifications_delivered() const { return notifications_delivered_; }
   [[nodiscard]] std::string text() const;
-  [[nodiscard]] Route route_for(const Request& request, Place place) const;
+  [[nodiscard]] Route route_for(const Request& request, Place place);
   struct Memories {             // of both sides of a transfer
     std::uint8_t kinds = 0;     // a bit by MemoryKind
     std::uint64_t without = 0;  // a bit for each transport that one of them is not registered with
   };
   [[nodiscard]] Memories memories(const Request& request) const;
+  struct Unreached {            // between memories of which one is a device's
+    std::uint64_t without = 0;  // a bit for each transport that says so
+    bool opening = false;       // one does not know yet
+    std::string why;            // of the last one
+  };
+  Unreached unreached(const Request& request);
+  transport::Reach reach(const Block& block, std::uint16_t transport, std::string& why);
   // The two memories of a transfer, and which way its bytes go.
   struct Ends {
     Place here = kNoPlace, there = kNoPlace;
@@ -99,7 +127,7 @@ class Peer {
   Ends ends_of(const Request& request);
   // `request`: what the route is for, if it is for one.
   void explain_links(Explanation& out, const Route* route, std::uint64_t used, const Ends& ends,
-                     const Request* request = nullptr) const;
+                     const Request* request = nullptr);
   void explain_way(Explanation& out, const Route& route, const Request& request);  // through each transport taken
   void collect(Metrics& out) const;
   void learn_rates();                               // the machine's model is known
@@ -151,7 +179,7 @@ class Peer {
   void find_places(Transfer& t);
   std::span<LinkView> views_for(const Transfer& t);
   [[nodiscard]] double least_of(const Link& link, const Transfer& t);
-  [[nodiscard]] std::string why_without(const Request& request, std::uint16_t transport) const;
+  [[nodiscard]] std::string why_without(const Request& request, std::uint16_t transport);
   void expect(const Link& link, const Ends& ends, ExplainedLink& out) const;
   void keep_pace(Link& link, std::uint64_t bytes);
 
@@ -168,9 +196,11 @@ class Peer {
   bool post_transfers();
   Turn move(std::uint32_t slot);
   bool take_credit(Transfer& t);
-  bool waits_for_link(Transfer& t);
+  bool waits_for_link(Transfer& t, Method now);
   [[nodiscard]] bool opens_a_way(const Transfer& t) const;
-  [[nodiscard]] RouteRequest wanted(const Request& request, std::uint64_t bytes) const;
+  RouteRequest wanted(const Request& request, std::uint64_t bytes, bool* opening = nullptr);
+  Status resolve(const Transfer& t, std::uint64_t index, const Block& block, std::uint64_t offset, std::uint64_t length,
+                 std::byte*& local);
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   bool notification_rides(std::uint32_t slot, const Piece& piece);
@@ -188,6 +218,52 @@ class Peer {
   void retire(std::uint32_t slot);
   void leave_link(const SliceEntry& entry, std::uint64_t moved_bytes);
 
+  // peer_staged.cc
+  Turn move_staged(std::uint32_t slot);
+  bool stage_piece(std::uint32_t token);
+  Step* take_step(std::uint32_t slot, std::uint64_t block, bool gate);
+  Status cut_step(Step& step, Cursor& cursor, std::size_t most_parts, std::uint64_t most = kSlotBytes);
+  void begin_step(Step& step);
+  void begin_copy(Step& step);
+  void queue_copy(Step& step);
+  void begin_inner(Step& step);
+  void inner_ended(std::uint32_t slot, const Status& status);
+  void ask_peer(Step& step);
+  void give_back_here(Step& step);
+  void give_back_there(Step& step);
+  void free_step(Step& step);
+  void step_over(Step& step, const Status& status);
+  void stop_steps(std::uint32_t slot);
+
+  // peer_lent.cc
+  std::uint8_t lent_slot(Status& why);
+  void on_stage_grant(std::span<const std::byte> body);
+  void on_stage_recall(std::span<const std::byte> body);
+  void on_stage_done(std::span<const std::byte> body);
+  void end_lent();
+  void forget_lent();
+  Time staging_timer(Time now);
+
+  // peer_landing.cc
+  void on_stage_ask(std::span<const std::byte> body);
+  void on_stage_end(std::span<const std::byte> body);
+  void on_stage_copy(std::span<const std::byte> body, bool put);
+  void begin_landing(std::uint32_t number);
+  void grant(ErrorCode code);
+  void open_landing();
+  void drop_landing();
+  void close_landing();
+  void end_landing();
+  void queue_job(std::uint8_t slot);
+  void end_job(std::uint8_t slot, ErrorCode code);
+  [[nodiscard]] bool copies_for_peer() const;
+
+  // peer_errands.cc
+  void begin_errand(Errand errand);
+  void end_errand(Errand& errand, ErrorCode code);
+  ErrorCode find_errand(const Errand& errand, transport::RegionTable::Resolved& out) const;
+  void compare_sums(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs);
+
   // peer_requests.cc
   bool request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   bool request_flush(std::uint32_t slot);
@@ -201,10 +277,9 @@ class Peer {
   // peer_serve.cc
   void serve(std::uint32_t sequence, RecordType type, std::span<const std::byte> body);
   void send_record(std::uint32_t record, const ByteWriter& writer, std::uint32_t owner = kNoSlot);
+  std::uint32_t begin_answer();
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
-  ErrorCode resolve_for_cpu(RegionId region, std::uint64_t offset, std::uint64_t length, Access needed,
-                            transport::RegionTable::Resolved& out) const;
   void serve_put(std::span<const std::byte> body);
   void serve_get(std::span<const std::byte> body);
   void serve_atomic(std::span<const std::byte> body);
@@ -302,6 +377,17 @@ class Peer {
   std::uint32_t unexpected_cost_here_ = 0;
   std::unordered_map<std::uint32_t, Unexpected> out_of_order_;  // by sequence; bounded by the record window
   std::vector<Unexpected> unexpected_;
+
+  struct Reached {  // two memories of which a transport has said so, under that version of routes
+    std::uint64_t version = 0;
+    std::uint16_t transport = 0;
+    RegionId local;
+    RemoteRegionId remote;
+  };
+  std::array<Reached, 16> reached_;
+  std::unique_ptr<Lent> lent_;        // by the peer, where this side stages
+  std::unique_ptr<Landing> landing_;  // lent to it
+  std::uint32_t errands_ = 0;
 
   std::vector<RemoteRegionId> released_;  // by the user, still used by slices
   std::vector<RegionId> revoking_;        // ours, asked to be left alone

@@ -79,7 +79,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
     const std::uint32_t record = entry.owner;
     if (ok && !down_) {
       const std::uint32_t owner = worker_.records()[record].owner;
-      if (worker_.records()[record].type() == RecordType::reply) --replies_out_;
+      if (is_answer(worker_.records()[record].type())) --replies_out_;
       worker_.slices().release(token);
       records_.arrived(record);
       if (owner != kNoSlot) record_arrived(owner, record);
@@ -202,6 +202,7 @@ void Peer::notify(std::uint32_t slot) {
 bool Peer::signals_a_device(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   const Notify wanted = t.request.options.notify;
+  if (wanted.signal_add) return false;  // by its owner's engine, as other atomics there
   transport::RegionTable::Resolved target;
   const RemoteRegionId region = wanted.signal.region;
   if (worker_.services().remotes.resolve({region.slot, region.generation}, 0, 0, Access::none, target) !=
@@ -233,6 +234,8 @@ void Peer::stop(std::uint32_t slot, const Status& why) {
 }
 
 void Peer::force_stop(std::uint32_t slot) {
+  for (Step& step : worker_.staging().steps)
+    if (step.state == Step::State::moving && step.transfer == slot && step.peer == id_.slot) force_stop(step.inner);
   for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
     const SliceEntry& entry = worker_.slices()[token];
     if (entry.use == SliceUse::data && entry.owner == slot && entry.peer == id_.slot && !entry.parked && !entry.retry)
@@ -260,6 +263,7 @@ void Peer::fail(std::uint32_t slot, const Status& status) {
   }
   ++t.pieces_out;  // so that the last drop below does not end the transfer while we look at it
   if (t.rendezvous.announced || t.request.operation == Operation::receive) stop_message(slot);
+  stop_steps(slot);
   for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
     SliceEntry& entry = worker_.slices()[token];
     if (entry.owner != slot || entry.peer != id_.slot) continue;
@@ -292,6 +296,7 @@ void Peer::drained(std::uint32_t slot) {
 
 void Peer::finish(std::uint32_t slot, const Status& status) {
   Transfer& t = transfer(slot);
+  if (t.step != kNoSlot) return inner_ended(slot, status);
   retire(slot);
   t.phase = Phase::done;
   if (t.credit_taken && t.notify_record == kNoSlot && !t.armed) --events_sent_;  // it was never sent

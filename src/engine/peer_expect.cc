@@ -128,8 +128,12 @@ void Peer::expect(const Link& link, const Ends& ends, ExplainedLink& out) const 
 }
 
 // Empty: nothing is missing there.
-std::string Peer::why_without(const Request& request, std::uint16_t transport) const {
-  if ((memories(request).without >> transport & 1) == 0) return {};
+std::string Peer::why_without(const Request& request, std::uint16_t transport) {
+  if ((memories(request).without >> transport & 1) == 0) {
+    if (is_atomic(request.operation)) return {};
+    const Unreached far = unreached(request);
+    return (far.without >> transport & 1) == 0 ? std::string() : "it does not reach both memories: " + far.why;
+  }
   const std::uint64_t blocks = is_atomic(request.operation) ? 0 : block_count(request.layout);
   for (std::uint64_t i = 0; i < blocks; ++i)
     if (const Status why = worker_.why_without(block_at(request.layout, i).local, transport); !why)
@@ -138,7 +142,7 @@ std::string Peer::why_without(const Request& request, std::uint16_t transport) c
 }
 
 void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t used, const Ends& ends,
-                         const Request* request) const {
+                         const Request* request) {
   const auto rate = [&](std::uint8_t i) {
     const std::uint64_t known = links_[i].rate(ends.here);
     return static_cast<double>(known > 0 ? known : kUnknownRate);
@@ -157,6 +161,8 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
     if (planned && total > 0) line.share = rate(static_cast<std::uint8_t>(i)) / total;
     if (planned && chosen->method == Method::by_messages)
       line.reason = "lacks the operation: done by messages, with one copy on each side";
+    if (planned && chosen->method == Method::staged)
+      line.reason = "does not take a device's memory: staged, its bytes are copied through host memory";
     if (!line.taken) {
       switch (link.state) {
         case LinkState::proving: line.reason = "not proven yet"; break;
@@ -184,6 +190,10 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
 }
 
 void Peer::explain_way(Explanation& out, const Route& route, const Request& request) {
+  const auto& room = worker_.staging().room;
+  if (route.method == Method::staged && room != nullptr &&
+      room->state.load(std::memory_order_acquire) == transport::Copier::Readiness::ready && !room->why.empty())
+    out.notes.push_back("the host memory to stage in is not pinned, which is slow: " + room->why);
   if (route.method != Method::native || request.operation == Operation::send || request.operation == Operation::receive)
     return;
   const RemoteRegionId region =

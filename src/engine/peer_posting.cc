@@ -104,6 +104,7 @@ bool Peer::post_retries() {
     for (const LinkView& view : std::span(views_.data(), links_.size())) usable |= view.usable;
     const bool has_room = std::any_of(chosen.begin(), chosen.end(), [&](std::uint8_t l) { return views_[l].room > 0; });
     if (!usable || (choice.method == Method::native && !has_room)) break;
+    if (choice.method == Method::staged && waits_for_link(t, choice.method)) break;
     if (choice.method == Method::none) {
       const std::uint32_t slot = entry.owner;
       drop_piece(token);
@@ -111,8 +112,9 @@ bool Peer::post_retries() {
       i = 0;
       continue;
     }
-    const std::uint64_t limit =
-        choice.method == Method::native ? links_[chosen.front()].capabilities->max_slice_bytes : record_limit();
+    const std::uint64_t limit = choice.method == Method::native   ? links_[chosen.front()].capabilities->max_slice_bytes
+                                : choice.method == Method::staged ? kSlotBytes
+                                                                  : record_limit();
     const bool whole_blocks = entry.piece.count > 1;
     const bool small_enough = entry.piece.count == 1 && entry.piece.length <= limit;
     if (small_enough && choice.method == Method::by_messages) {
@@ -120,6 +122,12 @@ bool Peer::post_retries() {
       retries_.erase(retries_.begin() + static_cast<std::ptrdiff_t>(i));
       entry.retry = false;
       any |= request_piece(entry.owner, entry.piece, token);
+      continue;
+    }
+    if (small_enough && choice.method == Method::staged) {
+      if (!stage_piece(token)) break;
+      any = true;
+      i = 0;
       continue;
     }
     if (worker_.slices().room() == 0) break;

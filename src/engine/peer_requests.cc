@@ -15,8 +15,6 @@ namespace {
 constexpr std::size_t kOverhead = 32;             // of put and reply beyond their payload
 constexpr std::uint64_t kSumPiece = 1024 * 1024;  // checksummed per request
 
-enum : std::uint8_t { kAdd = 0, kCompareSwap = 1, kSet = 2 };  // as serve_atomic() reads them
-
 }  // namespace
 
 std::size_t Peer::record_limit() const {
@@ -197,15 +195,18 @@ void Peer::on_reply(std::span<const std::byte> body) {
   if (worker_.services().regions.resolve(block.local, block.local_offset + piece.offset, piece.length, Access::none,
                                          local) != ErrorCode::ok)
     return fail(slot, {ErrorCode::revoked, "the local region was deregistered before its checksum was taken"});
-  if (crc32c(0, std::span(local.address, piece.length)) != value)
-    return fail(slot, Status(ErrorCode::checksum_mismatch, "the CRC-32C of block " + std::to_string(piece.block) +
-                                                               " at offset " + std::to_string(piece.offset) +
-                                                               " differs between the two memories: the path or a "
-                                                               "memory is faulty, or one side was changed meanwhile")
-                          .with_peer(text()));
-  t.checked = piece.offset + piece.length == block.length ? Cursor{piece.block + 1, 0}
-                                                          : Cursor{piece.block, piece.offset + piece.length};
-  advance(slot);
+  if (reached_by_cpu(local.kind))
+    return compare_sums(slot, piece, crc32c(0, std::span(local.address, piece.length)), value);
+  Errand errand;
+  errand.kind = Errand::Kind::own_sum;
+  errand.token = slot;
+  errand.region = block.local;
+  errand.offset = block.local_offset + piece.offset;
+  errand.length = piece.length;
+  errand.expected = value;
+  errand.piece = piece;
+  ++t.pieces_out;
+  begin_errand(errand);
 }
 
 }  // namespace fairway::engine

@@ -35,7 +35,7 @@ void Peer::on_record(std::uint8_t link, std::span<const std::byte> bytes) {
   const auto type = reader.get<std::uint8_t>();
   const auto body = reader.rest();
   if (!reader.ok() || type < static_cast<std::uint8_t>(RecordType::event) ||
-      type > static_cast<std::uint8_t>(RecordType::event_given_up))
+      type > static_cast<std::uint8_t>(RecordType::stage_done))
     return violation("a record of no known type");
   if (type == static_cast<std::uint8_t>(RecordType::echo)) return on_echo(link, body);
   if (type == static_cast<std::uint8_t>(RecordType::echo_reply)) return on_echo_reply(link, body);
@@ -83,6 +83,13 @@ void Peer::serve(std::uint32_t sequence, RecordType type, std::span<const std::b
       const auto number = reader.get<std::uint32_t>();
       return reader.done() ? on_event_sign(number, type == RecordType::event_set_off) : violation("a malformed event");
     }
+    case RecordType::stage_ask: return on_stage_ask(body);
+    case RecordType::stage_grant: return on_stage_grant(body);
+    case RecordType::stage_recall: return on_stage_recall(body);
+    case RecordType::stage_end: return on_stage_end(body);
+    case RecordType::stage_put:
+    case RecordType::stage_get: return on_stage_copy(body, type == RecordType::stage_put);
+    case RecordType::stage_done: return on_stage_done(body);
     case RecordType::echo:
     case RecordType::echo_reply: return;
   }
@@ -96,21 +103,23 @@ void Peer::send_record(std::uint32_t record, const ByteWriter& writer, std::uint
   worker_.again();
 }
 
+// kNoSlot: the peer takes none of those before.
+std::uint32_t Peer::begin_answer() {
+  if (replies_out_ >= kMaxReplies) {
+    violation("more requests than it may have outstanding");
+    return kNoSlot;
+  }
+  ++replies_out_;
+  return worker_.records().acquire();
+}
+
 void Peer::reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
                  std::span<const std::byte> data) {
-  if (replies_out_ >= kMaxReplies) return violation("more requests than it may have outstanding");
-  ++replies_out_;
-  const std::uint32_t record = worker_.records().acquire();
+  const std::uint32_t record = begin_answer();
+  if (record == kNoSlot) return;
   ByteWriter writer = compose(worker_.records()[record], RecordType::reply);
   writer.put(token).put(serial).put(static_cast<std::uint8_t>(code)).put(value).put_bytes(data);
   send_record(record, writer);
-}
-
-// Memory of this side that its CPU is asked to touch.
-ErrorCode Peer::resolve_for_cpu(RegionId region, std::uint64_t offset, std::uint64_t length, Access needed,
-                                transport::RegionTable::Resolved& out) const {
-  const ErrorCode code = worker_.services().regions.resolve(region, offset, length, needed, out);
-  return code == ErrorCode::ok && !reached_by_cpu(out.kind) ? ErrorCode::unsupported : code;
 }
 
 void Peer::serve_put(std::span<const std::byte> body) {
@@ -120,7 +129,8 @@ void Peer::serve_put(std::span<const std::byte> body) {
   const auto data = reader.rest();
   if (!reader.ok()) return violation("a malformed put");
   transport::RegionTable::Resolved target;
-  const ErrorCode code = resolve_for_cpu(head.region, offset, data.size(), Access::write, target);
+  const ErrorCode code =
+      worker_.services().regions.resolve_for_cpu(head.region, offset, data.size(), Access::write, target);
   if (code == ErrorCode::ok && !data.empty()) std::memcpy(target.address, data.data(), data.size());
   reply(head.token, head.serial, code, 0);
 }
@@ -132,7 +142,7 @@ void Peer::serve_get(std::span<const std::byte> body) {
   const auto length = reader.get<std::uint32_t>();
   if (!reader.done() || length > record_limit()) return violation("a malformed get");
   transport::RegionTable::Resolved source;
-  const ErrorCode code = resolve_for_cpu(head.region, offset, length, Access::read, source);
+  const ErrorCode code = worker_.services().regions.resolve_for_cpu(head.region, offset, length, Access::read, source);
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
   reply(head.token, head.serial, code, 0, std::span<const std::byte>(source.address, length));
 }
@@ -146,10 +156,24 @@ void Peer::serve_atomic(std::span<const std::byte> body) {
   const auto expected = reader.get<std::uint64_t>();
   if (!reader.done() || kind > 2) return violation("a malformed atomic");
   transport::RegionTable::Resolved target;
-  ErrorCode code = resolve_for_cpu(head.region, offset, sizeof(std::uint64_t), Access::atomic, target);
+  ErrorCode code =
+      worker_.services().regions.resolve(head.region, offset, sizeof(std::uint64_t), Access::atomic, target);
   if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(target.address) % sizeof(std::uint64_t) != 0)
     code = ErrorCode::invalid_argument;
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
+  if (!reached_by_cpu(target.kind)) {
+    Errand errand;
+    errand.kind = Errand::Kind::atomic;
+    errand.operation = kind;
+    errand.token = head.token;
+    errand.serial = head.serial;
+    errand.region = head.region;
+    errand.offset = offset;
+    errand.length = sizeof(std::uint64_t);
+    errand.operand = operand;
+    errand.expected = expected;
+    return begin_errand(errand);
+  }
   std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(target.address));
   std::uint64_t old = expected;
   if (kind == 0) old = word.fetch_add(operand);
@@ -166,11 +190,20 @@ void Peer::serve_sum(std::span<const std::byte> body) {
   const auto length = reader.get<std::uint64_t>();
   if (!reader.done() || length > kMaxSum) return violation("a malformed checksum request");
   transport::RegionTable::Resolved memory;
+  const transport::RegionTable& regions = worker_.services().regions;
   // Whoever may write or read the region may know its checksum.
-  ErrorCode code = resolve_for_cpu(head.region, offset, length, Access::read, memory);
-  if (code == ErrorCode::access_denied) code = resolve_for_cpu(head.region, offset, length, Access::write, memory);
+  ErrorCode code = regions.resolve(head.region, offset, length, Access::read, memory);
+  if (code == ErrorCode::access_denied) code = regions.resolve(head.region, offset, length, Access::write, memory);
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
-  reply(head.token, head.serial, code, crc32c(0, std::span<const std::byte>(memory.address, length)));
+  if (reached_by_cpu(memory.kind) || length == 0)
+    return reply(head.token, head.serial, code, crc32c(0, std::span<const std::byte>(memory.address, length)));
+  Errand errand;
+  errand.token = head.token;
+  errand.serial = head.serial;
+  errand.region = head.region;
+  errand.offset = offset;
+  errand.length = length;
+  begin_errand(errand);
 }
 
 void Peer::serve_flush(std::span<const std::byte> body) {

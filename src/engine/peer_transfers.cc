@@ -137,72 +137,10 @@ void Peer::refresh_views() {
   for (std::size_t i = 0; i < links_.size(); ++i) views_[i] = links_[i].view();
 }
 
-RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes) const {
-  const Memories both = memories(request);
-  return {op_of(request.operation), bytes, both.kinds, request.options.start_after != nullptr, both.without};
-}
-
-Route Peer::route_for(const Request& request, Place place) const {
-  std::array<LinkView, kMaxLinks> views;
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    views[i] = links_[i].view();
-    views[i].bytes_per_second = links_[i].rate(place);
-  }
-  const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
-  return route(wanted(request, bytes), std::span(views.data(), links_.size()));
-}
-
-// No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
-// silent.
-bool Peer::waits_for_link(Transfer& t) {
-  std::array<LinkView, kMaxLinks> all;
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    all[i] = links_[i].view();
-    all[i].usable = true;
-  }
-  if (connecting_.empty() &&
-      route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method == Method::none)
-    return false;
-  if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
-  const Time limit =
-      after(t.unroutable_since, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
-  if (limit <= worker_.now()) return false;
-  worker_.wake_at(limit);
-  return true;
-}
-
 // A transfer of no bytes to or from a device's memory is posted all the same: it is done once the way is open.
 bool Peer::opens_a_way(const Transfer& t) const {
-  const auto device = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
   return (t.request.operation == Operation::write || t.request.operation == Operation::read) &&
-         t.route.method == Method::native && t.cursor.block < t.blocks && (t.memory_kinds & device) != 0;
-}
-
-Peer::Memories Peer::memories(const Request& request) const {
-  Memories out;
-  const auto add = [&](const auto& table, RegionId id) {
-    transport::RegionTable::Resolved found;
-    if (table.resolve(id, 0, 0, Access::none, found) == ErrorCode::ok)
-      out.kinds |= static_cast<std::uint8_t>(1u << static_cast<unsigned>(found.kind));
-  };
-  const Services& services = worker_.services();
-  const auto add_remote = [&](RemoteRegionId id) {
-    add(services.remotes, {id.slot, id.generation});
-    out.without |= worker_.without(id);
-  };
-  const auto add_block = [&](const Block& block) {
-    add(services.regions, block.local);
-    out.without |= worker_.without(block.local);
-    add_remote(block.remote);
-  };
-  if (is_atomic(request.operation)) {
-    add_remote(request.target.region);
-  } else if (const auto* extents = std::get_if<std::span<const Extent>>(&request.layout)) {
-    for (std::uint64_t i = 0; i < extents->size(); ++i) add_block(block_at(request.layout, i));
-  } else {
-    add_block(block_at(request.layout, 0));
-  }
-  return out;
+         t.route.method == Method::native && t.cursor.block < t.blocks && (t.memory_kinds & kDeviceBit) != 0;
 }
 
 bool Peer::post_transfers() {
@@ -242,19 +180,26 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (t.bytes_posted == 0) find_places(t);
   const std::span<LinkView> views = views_for(t);
   if (t.route_version != route_version_ || t.route.method == Method::none) {
-    const RouteRequest asked = wanted(t.request, t.total);
-    t.route = route(asked, views);
+    bool opening = false;
+    const RouteRequest asked = wanted(t.request, t.total, &opening);
+    t.route = opening ? Route() : route(asked, views);
     t.route_version = route_version_;
     t.memory_kinds = asked.memory_kinds;
+    if (opening) return Turn::no_credit;  // the transport wakes the worker
+    if (t.route.method == Method::staged && waits_for_link(t, t.route.method)) {
+      t.route = {};
+      return Turn::no_credit;
+    }
     if (t.route.method == Method::none) {
       const bool ready = std::any_of(views.begin(), views.end(), [](const LinkView& view) { return view.usable; });
       if (!ready) return Turn::no_room;  // a link may come; link_timers() ends the wait
-      if (waits_for_link(t)) return Turn::no_credit;
+      if (waits_for_link(t, t.route.method)) return Turn::no_credit;
       fail(slot, Status(ErrorCode::unsupported, "no link to the peer can do this operation or carry it by messages")
                      .with_peer(text()));
       return Turn::failed;
     }
   }
+  if (t.route.method == Method::staged) return move_staged(slot);
   t.phase = Phase::moving;
   if (t.total == 0 && opens_a_way(t)) {
     if (worker_.slices().room_for_pieces() == 0 || views[t.route.links[0]].room == 0) return Turn::no_room;
@@ -330,6 +275,22 @@ bool Peer::notification_rides(std::uint32_t slot, const Piece& piece) {
                                             : notify.kind == NotifyKind::event && arm(slot, piece.link);
 }
 
+// Part of a block, on both sides.
+Status Peer::resolve(const Transfer& t, std::uint64_t index, const Block& block, std::uint64_t offset,
+                     std::uint64_t length, std::byte*& local) {
+  const Services& services = worker_.services();
+  const Access needed = t.request.operation == Operation::read ? Access::read : Access::write;
+  transport::RegionTable::Resolved found;
+  ErrorCode code = services.regions.resolve(block.local, block.local_offset + offset, length, Access::none, found);
+  if (code != ErrorCode::ok) return {code, "block " + std::to_string(index) + " lies outside its local region"};
+  local = found.address;
+  code = services.remotes.resolve({block.remote.slot, block.remote.generation}, block.remote_offset + offset, length,
+                                  needed, found);
+  if (code == ErrorCode::access_denied) return {code, "the peer did not register the region for this"};
+  if (code != ErrorCode::ok) return {code, "block " + std::to_string(index) + " lies outside the peer's region"};
+  return {};
+}
+
 Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport) {
   Services& services = worker_.services();
   if (is_atomic(t.request.operation)) {
@@ -342,24 +303,8 @@ Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice
     slice.expected = t.request.expected;
     return {};
   }
-  const Access needed = t.request.operation == Operation::read ? Access::read : Access::write;
-  const auto check = [&](const Block& block) {
-    transport::RegionTable::Resolved local;
-    transport::RegionTable::Resolved remote;
-    ErrorCode code =
-        services.regions.resolve(block.local, block.local_offset + piece.offset, piece.length, Access::none, local);
-    if (code != ErrorCode::ok)
-      return Status(code, "block " + std::to_string(piece.block) + " lies outside its local region");
-    code = services.remotes.resolve({block.remote.slot, block.remote.generation}, block.remote_offset + piece.offset,
-                                    piece.length, needed, remote);
-    if (code == ErrorCode::access_denied) return Status(code, "the peer did not register the region for this");
-    if (code != ErrorCode::ok)
-      return Status(code, "block " + std::to_string(piece.block) + " lies outside the peer's region");
-    slice.local = local.address;
-    return Status();
-  };
   const Block first = block_at(t.request.layout, piece.block);
-  if (Status status = check(first); !status) return status;
+  if (Status status = resolve(t, piece.block, first, piece.offset, piece.length, slice.local); !status) return status;
   if (piece.count > 1) {  // of one pair of regions, whose access the first has shown
     const auto local = services.regions.find(first.local);
     const auto remote = services.remotes.find({first.remote.slot, first.remote.generation});

@@ -45,7 +45,22 @@ enum class RecordType : std::uint8_t {
   event_armed,  // armed_events.h
   event_set_off,
   event_given_up,
+  stage_ask,     // staging.h: lend me a room
+  stage_grant,   // here it is, or why not
+  stage_recall,  // another wants it
+  stage_end,     // I use it no more
+  stage_put,     // copy from its slot into your memory
+  stage_get,     // copy from your memory into its slot
+  stage_done,    // of either
 };
+
+// What a peer's record makes this side send: counted, so that a peer that asks and takes no answers is cut off.
+constexpr bool is_answer(RecordType type) {
+  return type == RecordType::reply || type == RecordType::stage_grant || type == RecordType::stage_recall ||
+         type == RecordType::stage_done;
+}
+
+enum : std::uint8_t { kAdd = 0, kCompareSwap = 1, kSet = 2 };  // an atomic's kind, in its record
 
 struct Record {
   std::uint32_t sequence = 0;

@@ -23,9 +23,12 @@ double finish(const LinkView& link, std::uint64_t bytes) {
 Route route(const RouteRequest& request, std::span<const LinkView> links) {
   Route choice;
   std::uint64_t best_rate = 0;
-  const bool by_cpu =
-      !request.stream_ordered && (request.memory_kinds >> static_cast<unsigned>(MemoryKind::device) & 1) == 0;
+  // On a device's memory its owner's engine executes atomics, and no other agent does.
+  const bool atomic = request.op == transport::Op::fetch_add || request.op == transport::Op::compare_swap;
+  const bool on_device = (request.memory_kinds & kDeviceBit) != 0;
+  const bool by_cpu = !request.stream_ordered && (!on_device || atomic);
   for (const transport::Op wanted : {request.op, transport::Op::message}) {
+    if (wanted == request.op && atomic && on_device) continue;
     if (wanted != request.op && !by_cpu) continue;  // neither engine's CPU reaches a device's memory
     std::uint16_t best_rank = 0xffff;
     for (std::size_t i = 0; i < links.size() && i < kMaxLinks; ++i) {
@@ -61,7 +64,10 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
   }
   if (choice.method == Method::native && request.bytes <= kStripeMinimum)
     choice.count = std::min<std::uint8_t>(choice.count, 1);
-  return choice;
+  if (choice.method != Method::none || by_cpu || !request.staged) return choice;
+  Route through = route({request.op, request.bytes}, links);
+  if (through.method != Method::none) through.method = Method::staged;
+  return through;
 }
 
 }  // namespace fairway::engine

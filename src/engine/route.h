@@ -10,6 +10,8 @@
 namespace fairway::engine {
 
 inline constexpr std::size_t kMaxLinks = 64;  // per peer
+// Of memory kinds: a device's.
+inline constexpr auto kDeviceBit = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
 
 // One link of a peer as the router sees it. A snapshot; borrowed pointers outlive the call.
 struct LinkView {
@@ -26,13 +28,15 @@ struct RouteRequest {
   std::uint64_t bytes = 0;
   std::uint8_t memory_kinds = 1;  // bits of both sides' MemoryKind
   bool stream_ordered = false;    // it waits for an event of a stream
-  std::uint64_t without = 0;      // a bit by rank: transports that one of its regions is not registered with
+  std::uint64_t without = 0;      // a bit by rank: transports that do not reach one of its regions
+  bool staged = false;            // what no link takes may go through host memory of the engines' own
 };
 
 enum class Method : std::uint8_t {
   none,         // no link can do it
   native,       // the links have the operation
   by_messages,  // the shared layer does it over their messages
+  staged,       // by transfers between host memory of the two engines, which they copy from and to the devices'
 };
 
 // A ranked choice: the links a transfer may use, best first.
@@ -52,7 +56,8 @@ inline constexpr std::uint64_t kStripeMinimum = 256 * 1024;
 inline constexpr std::uint64_t kSlowestPart = 8;
 
 // Pure. Native links are preferred to messages, of those the links of the best transport alone (bytes over sockets
-// beside a shared memory would cost cores and gain nothing), then by predicted finish: (queued + bytes) / rate.
+// beside a shared memory would cost cores and gain nothing), then by predicted finish: (queued + bytes) / rate. Of what
+// is staged the links are those that host memory would take.
 Route route(const RouteRequest& request, std::span<const LinkView> links);
 
 // The rate to reckon with where a device does not know its own.

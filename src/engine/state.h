@@ -81,6 +81,7 @@ struct Engine::State final : control::Observer {
   engine::NotificationQueue notifications;
   engine::CounterTable counters;
   engine::MachineLook machine;
+  std::atomic_flag device_atomics;
   engine::Services services;
   std::vector<std::unique_ptr<engine::Worker>> workers;
   std::vector<std::unique_ptr<Task>> tasks;

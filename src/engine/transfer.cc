@@ -33,7 +33,8 @@ void Transfer::begin(const Request& given, Time now) {
   status = {};
   rendezvous = {};
   notify_record = arming = next = first_dependent = next_dependent = previous_active = next_active = kNoSlot;
-  queued = needs_flush = in_doubt = armed = false;
+  queued = needs_flush = in_doubt = armed = gated = false;
+  step = kNoSlot;
   ticket.reset();
   completion = {};
 }

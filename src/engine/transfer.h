@@ -98,6 +98,8 @@ struct Transfer {
   std::uint32_t next_active = kNoSlot;
   std::uint32_t first_dependent = kNoSlot;  // transfers whose `after` names this one
   std::uint32_t next_dependent = kNoSlot;
+  std::uint32_t step = kNoSlot;  // that it moves, when it is the engine's own
+  bool gated = false;            // staged: its event has been waited for
   std::shared_ptr<CancelTicket> ticket;
 
   Completion completion;
@@ -111,7 +113,8 @@ enum class Stage : std::uint32_t { free = 0, active = 1, done = 2 };
 // The slots of all transfers of an engine. acquire: any thread; release: who collected the completion.
 class TransferTable {
  public:
-  explicit TransferTable(std::uint32_t capacity) : slots_(capacity) {}
+  // `inner`: transfers of the engine's own beyond them, which no id names.
+  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0) : slots_(capacity, inner) {}
 
   // kNoSlot when all are in use.
   std::uint32_t acquire() {

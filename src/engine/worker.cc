@@ -25,6 +25,8 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       links_(transports_.size()),
       locals_(services.options.max_regions),
       remotes_(services.options.max_remote_regions) {
+  for (const auto& transport : transports_)
+    if (copier_ == nullptr) copier_ = transport->copier();
   history_.reserve(History::kSize);
   scratch_.resize((services_.peers.capacity() + kPeersPerScratch - 1) / kPeersPerScratch);
   (void)scratch_of(0);
@@ -81,6 +83,7 @@ Time Worker::step(Time now) {
   if (take_submissions()) busy_ |= pump_peers();
   if (poll_transports()) busy_ = true;
   busy_ |= pump_peers();
+  if (staging_.watched > 0) (void)turn_staging();
   if (now >= next_timer_) {
     Time next = kNever;
     next_timer_ = kNever;
@@ -313,6 +316,8 @@ void Worker::shut() {
   drain_transports();
   for (std::size_t i = 0; i < live_.size(); ++i)
     peers_[live_[i]]->on_down({ErrorCode::cancelled, "the engine is closing"});
+  while (staging_.watched > 0 && turn_staging()) {  // a device has what it copies in a few milliseconds
+  }
   for (std::uint16_t i = 0; i < transports_.size(); ++i) {
     transports_[i]->close();
     while (const std::size_t count = transports_[i]->poll(events_, now_))

@@ -44,6 +44,7 @@ struct Services {
   std::function<std::uint64_t(PeerId)> close_credits;  // of a peer that is gone: how many were polled
   std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
   MachineLook& machine;
+  std::atomic_flag& device_atomics;  // held by the worker that executes one on a device's memory
 };
 
 // What outlives a transfer for explain(): the last ones of a worker.
@@ -149,6 +150,15 @@ class Worker final : public Stepper {
   void machine_known();                             // the look at it has ended
   double least_between(Place from, Place to);       // by a GPU's engines, bytes per second; 0: no figure
   [[nodiscard]] MemoryAt at_of(RegionId id) const { return locals_[id.slot].at; }
+  // ---- staging (worker_staging.cc) ----
+  [[nodiscard]] transport::Copier* copier() const { return copier_; }  // null: no transport copies a device's memory
+  Staging& staging() { return staging_; }
+  Step* free_step();
+  std::uint8_t own_slot(Status& why);
+  [[nodiscard]] std::byte* own_place(std::uint8_t slot) const;
+  RegionId register_room(const transport::Copier::Room& room, Access access, Status& why);
+  void keep_room(std::shared_ptr<transport::Copier::Room> room);  // it may still be touched: until the engine closes
+  void recall_oldest_landing();
   [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
   // Memory for the proofs of a peer's links: what the peer writes, what we send, what we read back, link by link.
   struct Free {
@@ -217,6 +227,8 @@ class Worker final : public Stepper {
   void reap_peers();
   void continue_removals();
   void register_own(OwnMemory& memory, std::size_t size, Access access);
+  bool turn_staging();
+  [[nodiscard]] bool serves(RegionId id) const;
 
   const std::uint16_t index_;
   Services& services_;
@@ -267,6 +279,10 @@ class Worker final : public Stepper {
   std::vector<std::uint32_t> free_scratch_;
   std::uint32_t scratch_places_ = 0;  // taken at some time
   OwnMemory signals_;                 // a word for each transfer, whence it is written to a device's memory
+
+  transport::Copier* copier_ = nullptr;
+  Staging staging_;
+  std::vector<std::shared_ptr<transport::Copier::Room>> kept_rooms_;
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;

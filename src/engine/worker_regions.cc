@@ -152,6 +152,7 @@ void Worker::continue_removals() {
     Removal& removal = removals_[i];
     bool used = false;
     for (const std::uint32_t slot : live_) used |= !removal.window && peers_[slot]->uses(removal.id);
+    used |= serves(removal.id);
     if (used) {
       ++i;
       continue;

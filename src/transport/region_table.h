@@ -57,6 +57,13 @@ class RegionTable {
     return view_.resolve(id, offset, length, needed, out);
   }
 
+  // The same of memory that this process's CPU is going to touch: unsupported where only a device can.
+  ErrorCode resolve_for_cpu(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed,
+                            Resolved& out) const {
+    const ErrorCode code = view_.resolve(id, offset, length, needed, out);
+    return code == ErrorCode::ok && !reached_by_cpu(out.kind) ? ErrorCode::unsupported : code;
+  }
+
   // Puts the slots where other processes of this host can read them, and only read. Before the first add(); once it
   // has worked, again is nothing.
   Status share();

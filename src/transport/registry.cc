@@ -15,7 +15,7 @@
 namespace fairway::transport {
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"loopback", "shm", "cuda", "verbs", "fabric", "tcp"};
+constexpr std::array<std::string_view, 7> kNames{"loopback", "shm", "cuda", "staged", "verbs", "fabric", "tcp"};
 
 // The host of "host:port", "[v6]:port".
 std::string host_of(const std::string& listen) {
@@ -48,6 +48,8 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
   if (wanted("shm"))
     transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
   if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime, options.strict_isolation));
+  if (options.names.empty() ? options.strict_isolation : wanted("staged"))  // it opens nothing of a peer's
+    transports.push_back(make_staging_transport(regions, runtime));
   if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {options.rdma, {}, {}}));
   if (wanted("fabric")) {
     FabricOptions fabric;

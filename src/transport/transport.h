@@ -24,6 +24,8 @@ class Task;  // core/runtime.h
 
 namespace fairway::transport {
 
+class Copier;  // transport/copier.h
+
 using PeerIndex = std::uint32_t;   // the worker's own number of a peer session; not reused while the transport knows it
 using SliceToken = std::uint32_t;  // the engine's own number of a posted slice, given back in its one event
 
@@ -79,6 +81,8 @@ struct Event {
   Status status;
 };
 
+enum class Reach : std::uint8_t { yes, opening, no };
+
 struct Costs {  // since the transport was made
   std::uint64_t system_calls = 0;
   std::uint64_t copied_bytes = 0;  // by us, beside the one copy into or out of the kernel or the peer's memory
@@ -125,6 +129,12 @@ class Transport {
   // Makes a stream of the caller's stand until the gate opens; any thread.
   virtual Result<std::shared_ptr<StreamGate>> hold_stream(void*) {
     return Status(ErrorCode::unsupported, "it has no streams");
+  }
+  // For the engine's staging, where it reaches memory that no CPU does; any thread asks, the worker's uses it.
+  virtual Copier* copier() { return nullptr; }
+  // Whether slices can move between two memories of its kinds. opening: it is being found out, and the task is woken.
+  virtual Reach reach(std::uint64_t /*local_handle*/, std::uint64_t /*remote_handle*/, std::string& /*why*/) {
+    return Reach::yes;
   }
   virtual void* device_view(std::uint64_t) { return nullptr; }  // of a remote handle: its mapping for kernels, if any
   virtual std::string way(std::uint64_t) const {

@@ -7,16 +7,10 @@
 
 namespace fairway::transport {
 
-std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict) {
-  host::HostOptions with;
-  with.name = "cuda";
+namespace {
+
+std::unique_ptr<Transport> make(RegionTable& regions, Runtime& runtime, host::HostOptions with) {
   with.device = "gpus";
-  if (strict) {
-    with.usable = {
-        ErrorCode::unsupported,
-        "cuda: the driver opens whole allocations of a peer's, which EngineOptions::strict_isolation forbids"};
-    return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
-  }
   auto driver = sys::CudaDriver::open();
   if (!driver) {
     with.usable = driver.status();
@@ -26,6 +20,24 @@ std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& ru
   with.piece_blocks = 16384;
   return std::make_unique<host::HostTransport>(regions, runtime, std::move(with),
                                                std::make_unique<cuda::CudaMover>(runtime, std::move(*driver)));
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict) {
+  host::HostOptions with;
+  with.name = "cuda";
+  if (!strict) return make(regions, runtime, std::move(with));
+  with.usable = {ErrorCode::unsupported,
+                 "cuda: the driver opens whole allocations of a peer's, which EngineOptions::strict_isolation forbids"};
+  return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
+}
+
+std::unique_ptr<Transport> make_staging_transport(RegionTable& regions, Runtime& runtime) {
+  host::HostOptions with;
+  with.name = "staged";
+  with.links = false;
+  return make(regions, runtime, std::move(with));
 }
 
 }  // namespace fairway::transport

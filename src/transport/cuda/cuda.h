@@ -12,5 +12,7 @@ namespace fairway::transport {
 // moves as shm does. `regions` and `runtime` outlive it. probe() says why there is none; with `strict` there is none,
 // as the driver opens whole allocations, of which regions are a part.
 std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict = false);
+// The same without links, by the name "staged": it registers memory and copies for the engine's staging.
+std::unique_ptr<Transport> make_staging_transport(RegionTable& regions, Runtime& runtime);
 
 }  // namespace fairway::transport

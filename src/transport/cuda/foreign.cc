@@ -19,17 +19,18 @@ Foreign::~Foreign() {
       cu->cuIpcCloseMemHandle(reinterpret_cast<Address>(views_[static_cast<std::size_t>(device)].base));
     }
   }
-  if (mapped_ != 0) {
-    cu->cuMemUnmap(mapped_, handle_.size);
-    cu->cuMemAddressFree(mapped_, handle_.size);
+  Address at = mapped_;
+  for (std::size_t i = 0; i < allocations_.size(); at += handle_.mappings[i++]) {
+    cu->cuMemUnmap(at, handle_.mappings[i]);
+    cu->cuMemRelease(allocations_[i]);
   }
-  if (has_allocation_) cu->cuMemRelease(allocation_);
+  if (mapped_ != 0) cu->cuMemAddressFree(mapped_, handle_.size);
 }
 
 void Foreign::give(sys::Fd file, const std::string& why_none) {
-  given_ = true;
-  file_ = std::move(file);
-  no_file_ = why_none;
+  if (!file) no_file_ = why_none.empty() ? "it did not arrive" : why_none;
+  if (file) files_.push_back(std::move(file));
+  given_ = !no_file_.empty() || files_.size() == handle_.mappings.size();
 }
 
 void Foreign::open(int device) {
@@ -57,7 +58,7 @@ Status Foreign::map(int device, std::byte*& base) {
   const std::string hidden =
       other ? "" : "; its GPU is not one that this process sees (CUDA_VISIBLE_DEVICES, MIG or another container)";
   if (handle_.way == Way::file) {
-    const Status status = map_file(device, base);
+    const Status status = map_files(device, base);
     return status ? status : Status(status.code(), status.message() + hidden);
   }
   const Current current(cu, *context);
@@ -69,37 +70,48 @@ Status Foreign::map(int device, std::byte*& base) {
 }
 
 // One place for all devices; each gets access on its own.
-Status Foreign::map_file(int device, std::byte*& base) {
+Status Foreign::map_files(int device, std::byte*& base) {
   const CudaDriver& cu = devices_->driver();
-  if (!file_ && !has_allocation_) return {ErrorCode::unsupported, "its owner sent no descriptor: " + no_file_};
   const auto context = devices_->use(device);
   if (!context) return context.status();
   const Current current(cu, *context);
-  if (!has_allocation_) {
-    const Status status =
-        cu.check(cu->cuMemImportFromShareableHandle(
-                     &allocation_, reinterpret_cast<void*>(static_cast<std::intptr_t>(file_.get())), kHandleFile),
-                 "cuMemImportFromShareableHandle");
-    if (!status) return status;
-    has_allocation_ = true;
-    file_ = {};
-  }
-  if (mapped_ == 0) {
-    Address address = 0;
-    Status status =
-        cu.check(cu->cuMemAddressReserve(&address, handle_.size, 0, 0, 0), "reserving addresses for GPU memory");
-    if (!status) return status;
-    status = cu.check(cu->cuMemMap(address, handle_.size, 0, allocation_, 0), "mapping GPU memory");
-    if (!status) {
-      cu->cuMemAddressFree(address, handle_.size);
-      return status;
-    }
-    mapped_ = address;
-  }
+  if (allocations_.size() < handle_.mappings.size() && import_failed_) import_failed_ = import_files();
+  if (!import_failed_) return import_failed_;
   const AccessDescription access{{kLocationDevice, device}, kReadWrite};
   base = reinterpret_cast<std::byte*>(mapped_);
   return cu.check(cu->cuMemSetAccess(mapped_, handle_.size, &access, 1),
                   "access of GPU " + std::to_string(device) + " to it");
+}
+
+// What was mapped before a failure is ended with this object.
+Status Foreign::import_files() {
+  const CudaDriver& cu = devices_->driver();
+  if (files_.size() + allocations_.size() < handle_.mappings.size())
+    return {ErrorCode::unsupported, "its owner sent no descriptor: " + no_file_};
+  Status status;
+  if (mapped_ == 0) {
+    Address address = 0;
+    status = cu.check(cu->cuMemAddressReserve(&address, handle_.size, 0, 0, 0), "reserving addresses for GPU memory");
+    if (!status) return status;
+    mapped_ = address;
+  }
+  Address at = mapped_;
+  for (std::size_t i = 0; i < files_.size(); at += handle_.mappings[i++]) {
+    Allocation allocation = 0;
+    status =
+        cu.check(cu->cuMemImportFromShareableHandle(
+                     &allocation, reinterpret_cast<void*>(static_cast<std::intptr_t>(files_[i].get())), kHandleFile),
+                 "cuMemImportFromShareableHandle");
+    if (!status) return status;
+    status = cu.check(cu->cuMemMap(at, handle_.mappings[i], 0, allocation, 0), "mapping GPU memory");
+    if (!status) {
+      cu->cuMemRelease(allocation);
+      return status;
+    }
+    allocations_.push_back(allocation);
+  }
+  files_.clear();
+  return {};
 }
 
 std::string Foreign::text() const {
@@ -110,8 +122,12 @@ std::string Foreign::text() const {
   if (ours_) return "peer access within the process, to " + where;
   switch (handle_.way) {
     case Way::ipc: return "CUDA IPC, to " + where + "; not within one process";
-    case Way::file:
-      return "a mapped descriptor of virtual memory management, to " + where + "; no IPC handle for such memory";
+    case Way::file: {
+      const std::string what = handle_.mappings.size() == 1
+                                   ? "a mapped descriptor"
+                                   : std::to_string(handle_.mappings.size()) + " mapped descriptors";
+      return what + " of virtual memory management, to " + where + "; no IPC handle for such memory";
+    }
     case Way::none: break;
   }
   return "not reached: its owner cannot lend it: " + handle_.why;

@@ -38,18 +38,19 @@ class Foreign final : public host::Mover::Foreign {
 
  private:
   Status map(int device, std::byte*& base);
-  Status map_file(int device, std::byte*& base);
+  Status map_files(int device, std::byte*& base);
+  Status import_files();
 
   std::shared_ptr<Devices> devices_;
   const Handle handle_;
   const bool ours_;
-  bool given_ = false;  // worker
-  sys::Fd file_;        // worker until given, then the janitor
+  bool given_ = false;          // all of them, or none will come; worker
+  std::vector<sys::Fd> files_;  // worker until given, then the janitor
   std::string no_file_;
-  std::vector<View> views_;               // by device
-  std::uint64_t mapped_ = 0;              // of a file: its one place
-  sys::cuda::Allocation allocation_ = 0;  // of a file
-  bool has_allocation_ = false;
+  Status import_failed_;
+  std::vector<View> views_;                         // by device
+  std::uint64_t mapped_ = 0;                        // of files: their one place
+  std::vector<sys::cuda::Allocation> allocations_;  // mapped there, one behind the other
 };
 
 }  // namespace fairway::transport::cuda

@@ -7,17 +7,52 @@
 namespace fairway::transport::cuda {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kMaxWhy = 300;
+constexpr std::uint32_t kMaxMappings = 65536;
+
+// Neighbours of one size as one.
+struct Run {
+  std::uint32_t count = 0;
+  std::uint64_t size = 0;
+};
+
+std::vector<Run> runs_of(const std::vector<std::uint64_t>& mappings) {
+  std::vector<Run> runs;
+  for (const std::uint64_t size : mappings) {
+    if (runs.empty() || runs.back().size != size) runs.push_back({0, size});
+    ++runs.back().count;
+  }
+  return runs;
+}
+
+// False: they are not together what the handle says.
+bool read_mappings(ByteReader& reader, Handle& handle) {
+  std::uint64_t left = handle.size;
+  const auto runs = reader.get<std::uint16_t>();
+  for (std::uint16_t i = 0; i < runs && reader.ok(); ++i) {
+    const auto count = reader.get<std::uint32_t>();
+    const auto size = reader.get<std::uint64_t>();
+    if (size == 0 || count == 0 || count > kMaxMappings - handle.mappings.size() || size > left / count) return false;
+    left -= size * count;
+    handle.mappings.insert(handle.mappings.end(), count, size);
+  }
+  return left == 0 && !handle.mappings.empty();
+}
 
 }  // namespace
 
 std::vector<std::byte> encode(const Handle& handle) {
-  std::vector<std::byte> bytes(160 + kMaxWhy);
+  const std::vector<Run> runs = runs_of(handle.mappings);
+  std::vector<std::byte> bytes(160 + kMaxWhy + runs.size() * sizeof(Run));
   ByteWriter writer(bytes);
   writer.put(kVersion).put(static_cast<std::uint8_t>(handle.way)).put_bytes(handle.process);
   writer.put_bytes(std::as_bytes(std::span(handle.device.bytes))).put(handle.base).put(handle.size);
   if (handle.way == Way::ipc) writer.put_bytes(std::as_bytes(std::span(handle.ipc.bytes)));
+  if (handle.way == Way::file) {
+    writer.put(static_cast<std::uint16_t>(runs.size()));
+    for (const Run& run : runs) writer.put(run.count).put(run.size);
+  }
   if (handle.way == Way::none) writer.put_text(std::string_view(handle.why).substr(0, kMaxWhy));
   bytes.resize(writer.size());
   return bytes;
@@ -39,7 +74,8 @@ Result<Handle> decode(std::span<const std::byte> bytes) {
   handle.way = static_cast<Way>(way);
   if (handle.way == Way::ipc) take(handle.ipc.bytes, sizeof handle.ipc.bytes);
   if (handle.way == Way::none) handle.why = reader.get_text();
-  if (!reader.done() || version != kVersion || way > static_cast<std::uint8_t>(Way::file))
+  const bool mapped = handle.way != Way::file || read_mappings(reader, handle);
+  if (!mapped || !reader.done() || version != kVersion || way > static_cast<std::uint8_t>(Way::file))
     return Status(ErrorCode::protocol_error, "a handle of GPU memory of no sense");
   return handle;
 }

@@ -15,7 +15,7 @@ namespace fairway::transport::cuda {
 enum class Way : std::uint8_t {
   none,  // not at all: `why`
   ipc,   // CUDA's IPC handle
-  file,  // a descriptor, of virtual memory management
+  file,  // descriptors, of virtual memory management
 };
 
 using ProcessToken = std::array<std::byte, 16>;
@@ -25,6 +25,8 @@ struct Handle {
   ProcessToken process{};  // of its owner: within it the address itself serves
   sys::cuda::Uuid device{};
   std::uint64_t base = 0, size = 0;
+  // Of a file: what each descriptor maps, one behind the other. Together they are `size`.
+  std::vector<std::uint64_t> mappings;
   Way way = Way::none;
   sys::cuda::IpcHandle ipc{};
   std::string why;

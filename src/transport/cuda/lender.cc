@@ -22,59 +22,93 @@ Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& m
   }
   if (pointer.kind != MemoryKind::device)
     return Status(ErrorCode::invalid_argument, "cuda: that address is not in a GPU's memory");
-  const auto begin = reinterpret_cast<std::uint64_t>(memory.address);
-  if (begin < pointer.base || memory.size_bytes > pointer.base + pointer.size - begin)
-    return Status(ErrorCode::out_of_range,
-                  "cuda: the region leaves its allocation, or spans several mapped one behind the other (an expandable "
-                  "segment): register each part");
+  auto mappings = mappings_at(devices_->driver(), pointer, memory.address, memory.size_bytes);
+  if (!mappings) return mappings.status();
+  Numbers numbers;
+  for (const Pointer& each : *mappings) numbers.push_back(each.allocation);
   const std::lock_guard lock(mutex_);
-  Allocation& allocation = allocations_[pointer.allocation];
+  Allocation& allocation = allocations_[numbers];
   if (allocation.regions == 0)
-    if (Status status = make(pointer, allocation); !status) {
-      allocations_.erase(pointer.allocation);
+    if (Status status = make(*mappings, allocation); !status) {
+      allocations_.erase(numbers);
       return status;
     }
   ++allocation.regions;
-  regions_[handle_of(memory.id)] = {pointer.allocation, pointer.device};
+  regions_[handle_of(memory.id)] = {std::move(numbers), pointer.device};
   return std::optional<host::Mover::Lent>(
-      host::Mover::Lent{pointer.allocation, begin - pointer.base, allocation.handle, allocation.file});
+      host::Mover::Lent{allocation.identity, reinterpret_cast<std::uint64_t>(memory.address) - pointer.base,
+                        allocation.handle, allocation.files});
 }
 
-// An allocation that cannot be lent is still reached within the process; peers elsewhere are told why not.
-Status Lender::make(const Pointer& pointer, Allocation& out) {
+Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer& first, const std::byte* address,
+                                         std::uint64_t size) {
+  const auto begin = reinterpret_cast<std::uint64_t>(address);
+  std::vector<Pointer> found{first};
+  const auto leaves = [](const char* what) {
+    return Status(ErrorCode::out_of_range, std::string("cuda: the region leaves its allocation: ") + what);
+  };
+  std::uint64_t end = 0;
+  if (begin < first.base || __builtin_add_overflow(begin, size, &end)) return leaves("it ends beyond all addresses");
+  while (found.back().base + found.back().size < end) {
+    const std::uint64_t at = found.back().base + found.back().size;
+    const Pointer next = look_at(driver, reinterpret_cast<const void*>(at));
+    if (next.kind != MemoryKind::device || next.base != at) return leaves("nothing is mapped behind it");
+    if (next.device != first.device) return leaves("another GPU's memory is mapped behind it; register each part");
+    found.push_back(next);
+    // What cudaMalloc gives may lie side by side, and is not one memory for all that.
+    if (found.front().ipc || next.ipc) return leaves("what lies behind it is another one");
+  }
+  return found;
+}
+
+// Memory that cannot be lent is still reached within the process, and staged for peers elsewhere, who are told why.
+Status Lender::make(const std::vector<Pointer>& mappings, Allocation& out) {
   const CudaDriver& cu = devices_->driver();
-  const auto context = devices_->use(pointer.device);
+  const Pointer& first = mappings.front();
+  const auto context = devices_->use(first.device);
   if (!context) return context.status();
   const Current current(cu, *context);
   Handle handle;
   handle.process = process_;
-  handle.device = devices_->uuid(pointer.device);
-  handle.base = pointer.base;
-  handle.size = pointer.size;
-  if (pointer.file) {
+  handle.device = devices_->uuid(first.device);
+  handle.base = first.base;
+  handle.size = mappings.back().base + mappings.back().size - first.base;
+  if (std::all_of(mappings.begin(), mappings.end(), [](const Pointer& each) { return each.file; })) {
+    const Status status = export_files(mappings, out);
+    handle.way = status ? Way::file : Way::none;
+    handle.why = status.message();
+    for (const Pointer& each : mappings) handle.mappings.push_back(each.size);
+  } else if (first.ipc) {
+    const Status status = cu.check(cu->cuIpcGetMemHandle(&handle.ipc, first.base), "cuIpcGetMemHandle");
+    handle.way = status ? Way::ipc : Way::none;
+    handle.why = status.message();
+  } else {
+    handle.why = "it comes from a memory pool or a mapping that was made without a handle for other processes";
+  }
+  out.handle = encode(handle);
+  out.identity = next_identity_++;
+  return {};
+}
+
+// One descriptor for each.
+Status Lender::export_files(const std::vector<Pointer>& mappings, Allocation& out) {
+  const CudaDriver& cu = devices_->driver();
+  for (const Pointer& each : mappings) {
     sys::cuda::Allocation allocation = 0;
     int fd = -1;
-    Status status = cu.check(cu->cuMemRetainAllocationHandle(&allocation, reinterpret_cast<void*>(pointer.base)),
+    Status status = cu.check(cu->cuMemRetainAllocationHandle(&allocation, reinterpret_cast<void*>(each.base)),
                              "cuMemRetainAllocationHandle");
     if (status) {
       status =
           cu.check(cu->cuMemExportToShareableHandle(&fd, allocation, kHandleFile, 0), "cuMemExportToShareableHandle");
       cu->cuMemRelease(allocation);
     }
-    if (status) {
-      handle.way = Way::file;
-      out.file = std::make_shared<sys::Fd>(fd);
-    } else {
-      handle.why = status.message();
+    if (!status) {
+      out.files.clear();
+      return status;
     }
-  } else if (pointer.ipc) {
-    const Status status = cu.check(cu->cuIpcGetMemHandle(&handle.ipc, pointer.base), "cuIpcGetMemHandle");
-    handle.way = status ? Way::ipc : Way::none;
-    handle.why = status ? "" : status.message();
-  } else {
-    handle.why = "it comes from a memory pool or a mapping that was made without a handle for other processes";
+    out.files.push_back(std::make_shared<sys::Fd>(fd));
   }
-  out.handle = encode(handle);
   return {};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -14,6 +15,9 @@ namespace fairway::transport::cuda {
 
 using Pointer = sys::CudaPointer;
 using sys::look_at;
+// The allocation that the bytes lie in, or all mappings of virtual memory management that they take parts of.
+Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer& first, const std::byte* address,
+                                         std::uint64_t size);
 
 // This process's regions in the driver's memory, and the handles of the allocations that they lie in: each is made
 // once, by the first region, and kept until the last is gone. Any thread.
@@ -31,16 +35,20 @@ class Lender {
   int pinned_by(RegionId region) const;  // the device in whose context that was done; -1: not pinned by the user
 
  private:
+  // What is lent as one: an allocation, or mappings one behind the other of which a region takes parts.
   struct Allocation {
     std::uint32_t regions = 0;
+    std::uint64_t identity = 0;
     std::vector<std::byte> handle;
-    std::shared_ptr<sys::Fd> file;
+    std::vector<std::shared_ptr<sys::Fd>> files;
   };
+  using Numbers = std::vector<std::uint64_t>;  // of the driver's, of each mapping
   struct Place {
-    std::uint64_t allocation = 0;
+    Numbers allocation;
     int device = -1;
   };
-  Status make(const Pointer& pointer, Allocation& out);
+  Status make(const std::vector<Pointer>& mappings, Allocation& out);
+  Status export_files(const std::vector<Pointer>& mappings, Allocation& out);
 
   std::shared_ptr<Devices> devices_;
   const ProcessToken process_;
@@ -48,7 +56,8 @@ class Lender {
   std::unordered_map<std::uint64_t, Place> regions_;
   std::unordered_map<std::uint64_t, std::span<std::byte>> hosts_;
   std::unordered_map<std::uint64_t, int> pinned_;
-  std::unordered_map<std::uint64_t, Allocation> allocations_;
+  std::map<Numbers, Allocation> allocations_;
+  std::uint64_t next_identity_ = 1;
 };
 
 }  // namespace fairway::transport::cuda

@@ -134,16 +134,17 @@ void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::stri
   if (const auto mine = held(foreign)) open_views(mine);
 }
 
+bool CudaMover::works_on(int device) const {
+  return ready_[static_cast<std::size_t>(device)].state.load(std::memory_order_acquire) == State::ready ||
+         devices_->works_on(device);
+}
+
 // The device that copies: the local memory's own. Between host memory and a GPU's the peer's, if this process works on
 // that one too, else the one for which the memory was pinned, else one that this process works on: a second process on
 // a GPU takes turns of milliseconds with the first.
 int CudaMover::copier(RegionId local, const cuda::Foreign* remote) const {
   if (const int own = lender_.device_of(local); own >= 0) return own;
   const int theirs = remote == nullptr ? -1 : devices_->find(remote->handle().device).value_or(-1);
-  const auto works_on = [this](int device) {
-    return ready_[static_cast<std::size_t>(device)].state.load(std::memory_order_acquire) == State::ready ||
-           devices_->works_on(device);
-  };
   if (theirs >= 0 && works_on(theirs)) return theirs;
   if (const int pinned = lender_.pinned_by(local); pinned >= 0) return pinned;
   for (int device = 0; device < devices_->count(); ++device)
@@ -221,6 +222,51 @@ Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urg
   const Status status = ready_[path.device].queues->start(copies, urgent, after, out);
   out.queue += path.device * Queues::kCount;
   return status;
+}
+
+// ---- for the engine's staging ----
+
+std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size_bytes) {
+  std::shared_ptr<Room> room(new Room, [this](Room* ends) {
+    janitor_.post([this, ends] {
+      if (ends->memory.address() != nullptr) devices_->driver()->cuMemHostUnregister(ends->memory.address());
+      delete ends;
+    });
+  });
+  janitor_.post([this, room, size_bytes] {
+    auto memory = sys::MemoryFile::make(size_bytes);
+    if (memory) {
+      room->memory = std::move(*memory);
+      room->why = pin(room->memory.address(), size_bytes).message();
+    } else {
+      room->why = memory.status().message();
+    }
+    room->state.store(memory ? Readiness::ready : Readiness::refused, std::memory_order_release);
+    task_->wake();
+  });
+  return room;
+}
+
+// In the context of a device on which this process works already.
+Status CudaMover::pin(std::byte* address, std::uint64_t size_bytes) {
+  int device = 0;
+  while (device + 1 < devices_->count() && !works_on(device)) ++device;
+  const auto context = devices_->use(device);
+  if (!context) return context.status();
+  const Current current(devices_->driver(), *context);
+  return devices_->driver().check(
+      devices_->driver()->cuMemHostRegister_v2(address, size_bytes, sys::cuda::kHostPortable), "pinning memory");
+}
+
+host::Mover::Readiness CudaMover::copy(RegionId region, std::span<const Copy> copies, bool urgent, void* after,
+                                       Ticket& out, std::string& why) {
+  Path on;
+  if (const Readiness ready = path(region, nullptr, 0, on, why); ready != Readiness::ready || copies.empty())
+    return ready;
+  // Not from list(): the kernel would need to know that the host memory is pinned by now.
+  const Status started = start(on, copies, urgent, after, out);
+  if (!started) why = started.message();
+  return started ? Readiness::ready : Readiness::refused;
 }
 
 void CudaMover::flush() {

@@ -44,6 +44,9 @@ class CudaMover final : public host::Mover {
   Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return gates_->hold(stream); }
   void flush() override;
   Readiness look(const Ticket& ticket, std::string& why) override;
+  std::shared_ptr<Room> make_room(std::uint64_t size_bytes) override;
+  Readiness copy(RegionId region, std::span<const Copy> copies, bool urgent, void* after, Ticket& out,
+                 std::string& why) override;
 
  private:
   struct Device {  // its queues
@@ -51,8 +54,10 @@ class CudaMover final : public host::Mover {
     std::unique_ptr<Queues> queues;
     std::string why;
   };
+  bool works_on(int device) const;
   int copier(RegionId local, const cuda::Foreign* remote) const;
-  void make_queues(int device);  // any thread; once
+  Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
+  void make_queues(int device);                              // any thread; once
   void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
   void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
   std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;

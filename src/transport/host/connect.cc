@@ -43,6 +43,7 @@ Status HostTransport::listen() {
 
 Status HostTransport::connect(PeerIndex index, Role role) {
   if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
+  if (!options_.links) return {ErrorCode::unsupported, "it copies between this process's own memories alone"};
   const auto [at, fresh] = peers_.try_emplace(index);
   if (!fresh) return {ErrorCode::already_exists, "the peer is connected, or not forgotten yet"};
   at->second.role = role;

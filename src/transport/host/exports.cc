@@ -18,7 +18,7 @@ std::optional<Key> Exports::add(const MemoryDescription& memory) {
     if (!sys::check_lendable(memory.memory_fd, memory.memory_offset, memory.size_bytes)) return {};
     sys::Fd copy(::fcntl(memory.memory_fd, F_DUPFD_CLOEXEC, 0));
     if (!copy) return {};
-    files_[next_] = {std::make_shared<sys::Fd>(std::move(copy)), inode, 0, 0};
+    files_[next_] = {{std::make_shared<sys::Fd>(std::move(copy))}, inode, 0, 0};
     known = numbers_.emplace(inode, next_++).first;
   }
   return place(memory, known->second, memory.memory_offset);
@@ -27,7 +27,7 @@ std::optional<Key> Exports::add(const MemoryDescription& memory) {
 Key Exports::add(const MemoryDescription& memory, const Mover::Lent& lent) {
   const std::lock_guard lock(mutex_);
   const auto [known, fresh] = numbers_.try_emplace(Inode(kLent, lent.identity), next_);
-  if (fresh) files_[next_++] = {lent.file, known->first, 0, 0};
+  if (fresh) files_[next_++] = {lent.files, known->first, 0, 0};
   Key key = place(memory, known->second, lent.offset);
   key.handle = lent.handle;
   return key;
@@ -56,7 +56,7 @@ std::uint32_t Exports::remove(RegionId id) {
   return place.file;
 }
 
-Result<std::shared_ptr<sys::Fd>> Exports::lend(std::uint32_t number, bool writable) const {
+Result<std::shared_ptr<sys::Fd>> Exports::lend(std::uint32_t number, std::uint32_t part, bool writable) const {
   std::shared_ptr<sys::Fd> fd;
   {
     const std::lock_guard lock(mutex_);
@@ -64,8 +64,8 @@ Result<std::shared_ptr<sys::Fd>> Exports::lend(std::uint32_t number, bool writab
     if (found == files_.end()) return Status(ErrorCode::revoked, "it was deregistered");
     if (writable && found->second.writable_regions == 0)
       return Status(ErrorCode::access_denied, "its owner lets nobody write it");
-    fd = found->second.fd;
-    if (fd == nullptr) return Status(ErrorCode::not_found, "it has no descriptor");
+    if (part >= found->second.fds.size()) return Status(ErrorCode::not_found, "it has no such descriptor");
+    fd = found->second.fds[part];
     if (found->second.inode.first == kLent) return fd;
   }
   if (writable) return fd;

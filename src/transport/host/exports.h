@@ -7,6 +7,7 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "sys/fd.h"
 #include "transport/host/handshake.h"
@@ -23,14 +24,15 @@ class Exports {
   Key add(const MemoryDescription& memory, const Mover::Lent& lent);  // of a device's
   // The number of its file when that was the last region in it, else 0.
   std::uint32_t remove(RegionId id);
-  // A descriptor to lend; for writing only while a region in it may be written by peers.
-  Result<std::shared_ptr<sys::Fd>> lend(std::uint32_t number, bool writable) const;
+  // A descriptor to lend; for writing only while a region in it may be written by peers. `part`: of memory that has
+  // several.
+  Result<std::shared_ptr<sys::Fd>> lend(std::uint32_t number, std::uint32_t part, bool writable) const;
 
  private:
   using Inode = std::pair<std::uint64_t, std::uint64_t>;  // kLent and its identity, of what a device lends
   static constexpr std::uint64_t kLent = ~std::uint64_t{0};
   struct File {
-    std::shared_ptr<sys::Fd> fd;
+    std::vector<std::shared_ptr<sys::Fd>> fds;
     Inode inode;
     std::uint32_t regions = 0, writable_regions = 0;
   };

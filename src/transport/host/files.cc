@@ -29,6 +29,29 @@ void HostTransport::release(std::uint64_t remote_handle) {
   imports_.release(remote_handle);
 }
 
+// Of memories that a device has a part in.
+Reach HostTransport::reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) {
+  const auto* import = imports_.find(remote_handle);
+  if (import == nullptr || !mover_) return Reach::yes;  // post() has the words
+  const Remote& remote = import->extra;
+  const auto peer = peers_.find(import->peer);
+  if (remote.way == Way::asking || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
+  const Link& link = links_[peer->second.slot];
+  const bool attached = remote.way == Way::attached && link.lane && link.lane->pair()->no_attach.empty();
+  if (remote.way == Way::bounced || (remote.way == Way::attached && link.lane && !attached)) {
+    why = "neither the device nor the kernel reaches that memory of the peer's: " + remote.why;
+    return Reach::no;
+  }
+  Mover::Path path;
+  Mover::Foreign* foreign = remote.way == Way::moved ? remote.file->foreign.get() : nullptr;
+  switch (mover_->path(region_of(local_handle), foreign, 0, path, why)) {
+    case Mover::Readiness::ready: return Reach::yes;
+    case Mover::Readiness::opening: return Reach::opening;
+    case Mover::Readiness::refused: break;
+  }
+  return Reach::no;
+}
+
 void HostTransport::settle(Remote& remote) {
   remote.way = remote.file->way;
   remote.why = remote.file->why;
@@ -58,12 +81,13 @@ void HostTransport::ask_for(Link& link, const PeerFile& file) {
   note.kind = Note::Kind::ask;
   note.file = file.number;
   note.writable = file.writable;
+  note.part = file.parts;
   send_note(link, note);
 }
 
 void HostTransport::answer_ask(Link& link, const Note& ask) {
   Note note = ask;
-  const auto lent = exports_.lend(ask.file, ask.writable);
+  const auto lent = exports_.lend(ask.file, ask.part, ask.writable);
   if (lent) {
     note.kind = Note::Kind::file;
     return send_note(link, note, (*lent)->get());
@@ -87,6 +111,7 @@ void HostTransport::send_note(Link& link, const Note& note, int fd) {
     refusal.kind = Note::Kind::no_file;
     refusal.file = note.file;
     refusal.writable = note.writable;
+    refusal.part = note.part;
     refusal.reason = "its owner could not send the file: too many descriptors are on their way";
     link.out.push_back(encode(refusal));
   } else if (!*sent) {
@@ -132,15 +157,18 @@ void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>
 void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
   const auto& files = peers_[link.peer].files;
   const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) {
-    return file->number == note.file && file->writable == note.writable && file->way == Way::asking;
+    return file->number == note.file && file->writable == note.writable && file->way == Way::asking &&
+           file->parts == note.part;
   });
   if (found == files.end()) return;  // forgotten meanwhile
   PeerFile& file = **found;
   file.way = Way::attached;
   file.why = note.reason;
   if (file.foreign) {
-    file.way = Way::moved;
     mover_->give_file(*file.foreign, fds.size() == 1 ? std::move(fds.front()) : sys::Fd(), note.reason);
+    ++file.parts;
+    file.way = mover_->wants_file(*file.foreign) ? Way::asking : Way::moved;
+    if (file.way == Way::asking) return ask_for(link, file);
   } else if (note.kind == Note::Kind::file && fds.size() == 1) {
     auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
     if (mapped) {

@@ -67,7 +67,7 @@ std::vector<std::byte> encode(const Note& note) {
   if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
     writer.put_bytes(note.token).put(note.attempt).put(note.regions).put(note.nonce_at);
   } else {
-    writer.put(note.file).put(static_cast<std::uint8_t>(note.writable));
+    writer.put(note.file).put(static_cast<std::uint8_t>(note.writable)).put(note.part);
     if (note.kind == Note::Kind::no_file) writer.put_text(std::string_view(note.reason).substr(0, kMaxText));
   }
   bytes.resize(writer.size());
@@ -90,6 +90,7 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
   } else {
     note.file = reader.get<std::uint32_t>();
     note.writable = reader.get<std::uint8_t>() != 0;
+    note.part = reader.get<std::uint32_t>();
     if (note.kind == Note::Kind::no_file) note.reason = reader.get_text();
   }
   if (!reader.done()) return wrong("a note cut short, or with more than it should have");

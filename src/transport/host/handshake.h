@@ -43,6 +43,7 @@ struct Note {
   std::uint64_t nonce_at = 0;  // hello, welcome: where the segment's nonce lies in its memory
   std::uint32_t file = 0;      // ask and its answers, forget: the owner's number of it
   bool writable = false;       // ask and its answers
+  std::uint32_t part = 0;      // the same: which descriptor, of memory that has several
   std::string reason;          // no_file
 
   static constexpr std::size_t kHelloFds = 3, kWelcomeFds = 2;

@@ -13,6 +13,7 @@
 #include "core/runtime.h"
 #include "sys/fd.h"
 #include "sys/mapped_file.h"
+#include "transport/copier.h"
 #include "transport/memory.h"
 #include "transport/stream_gate.h"
 
@@ -20,21 +21,20 @@ namespace fairway::transport::host {
 
 // Memory that a CPU does not reach, and the engines that copy it: a GPU's driver. One per transport; owner: the
 // transport's worker, but where "any thread" is said.
-class Mover {
+class Mover : public Copier {
  public:
   // What a peer needs to reach an allocation of this process. All regions in one allocation have the same identity.
   struct Lent {
     std::uint64_t identity = 0;  // never of two allocations
     std::uint64_t offset = 0;    // of the region in it
     std::vector<std::byte> handle;
-    std::shared_ptr<sys::Fd> file;  // where the handle needs one beside it
+    std::vector<std::shared_ptr<sys::Fd>> files;  // where the handle needs some beside it
   };
   // An allocation of a peer's, as this process has it.
   class Foreign {
    public:
     virtual ~Foreign() = default;
   };
-  enum class Readiness : std::uint8_t { ready, opening, refused };
   struct Path {  // between a local region and a peer's allocation, or memory of the peer's that is mapped here
     std::uint32_t device = 0;
     std::byte* base = nullptr;  // of the allocation, as that device reaches it
@@ -42,16 +42,7 @@ class Mover {
     std::uint64_t most_queued = 0;  // bytes: what the path moves in a few milliseconds
     std::uint64_t most_copied = 0;  // by one start()
   };
-  struct Copy {
-    std::byte* to = nullptr;
-    const std::byte* from = nullptr;
-    std::uint64_t size = 0;
-  };
-  struct Ticket {
-    std::uint32_t queue = 0, serial = 0;
-  };
 
-  virtual ~Mover() = default;
   virtual Status attach(Task& task) = 0;                                       // woken when an allocation is opened
   virtual std::uint8_t memory_kinds() const = 0;                               // a bit each
   virtual std::optional<MemoryPlace> place_of(const void* address) const = 0;  // any thread; nothing: not its memory
@@ -63,7 +54,7 @@ class Mover {
   virtual void close() = 0;  // nothing of the driver's holds any region's memory afterwards
 
   virtual std::shared_ptr<Foreign> open(std::span<const std::byte> handle) = 0;
-  virtual bool wants_file(const Foreign& foreign) const = 0;
+  virtual bool wants_file(const Foreign& foreign) const = 0;  // the next one, in their order
   virtual void give_file(Foreign& foreign, sys::Fd file, const std::string& why_none) = 0;
   // A peer's memory that is mapped here is going to be copied. It stays mapped for as long as the driver holds it.
   virtual std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) = 0;
@@ -80,14 +71,10 @@ class Mover {
   // Not before the event `after`, when there is one.
   virtual Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) = 0;
   virtual Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) = 0;  // any thread
-  // After some start(): from now on the device will say of all of them that they are over.
-  virtual void flush() = 0;
   // Pinned memory of kStageBytes for copies in two steps; null: none is free now.
   static constexpr std::uint64_t kStageBytes = std::uint64_t{1} << 20;
   virtual std::byte* take_stage(const Path& path) = 0;
   virtual void give_stage(const Path& path, std::byte* stage) = 0;
-  virtual Readiness look(const Ticket& ticket,
-                         std::string& why) = 0;  // ready: they are over; refused: the device failed
 };
 
 }  // namespace fairway::transport::host

@@ -23,7 +23,8 @@ enum class Way : std::uint8_t {
 struct PeerFile {
   std::uint32_t number = 0;
   bool writable = false;
-  Way way = Way::asking;  // asking, mapped, or attached: it cannot be had
+  std::uint32_t parts = 0;  // descriptors that came
+  Way way = Way::asking;    // asking, mapped, or attached: it cannot be had
   std::shared_ptr<sys::MappedFile> map = std::make_shared<sys::MappedFile>();
   std::shared_ptr<void> held;               // by a device's driver
   std::shared_ptr<Mover::Foreign> foreign;  // of a device's

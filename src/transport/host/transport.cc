@@ -75,7 +75,8 @@ Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription&
     const auto lent = mover_->lend(memory);
     if (!lent) return lent.status();
     if (*lent) {
-      if (memory.access != Access::none) registered.keys.push_back(encode(exports_.add(memory, **lent)));
+      if (memory.access != Access::none && options_.links)
+        registered.keys.push_back(encode(exports_.add(memory, **lent)));
       return registered;
     }
   }

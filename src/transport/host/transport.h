@@ -19,6 +19,7 @@ struct HostOptions {
   Status usable;       // else why it is not on this machine
   bool map = true;     // memory files of the peer
   bool attach = true;  // cross-memory attach
+  bool links = true;   // to peers; else it only copies for this process
   std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
   std::uint64_t piece_bytes = transport::Capabilities().piece_bytes;
   std::uint32_t piece_blocks = transport::Capabilities().piece_blocks;
@@ -59,6 +60,8 @@ class HostTransport final : public Transport {
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
   std::string way(std::uint64_t remote_handle) const override;
+  Copier* copier() override { return mover_.get(); }
+  Reach reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) override;
   Costs costs() const override;
   Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override;
   bool prepare_sleep() override;

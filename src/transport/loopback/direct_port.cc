@@ -290,8 +290,8 @@ void DirectPort::advance(Flight& flight, std::uint64_t& budget) {
     RegionTable::Resolved at;
     flight.result = flight.cursor.next(flight.command, piece_budget, piece);
     if (flight.result == ErrorCode::ok)
-      flight.result =
-          regions_.resolve(flight.command.region, piece.remote_block, slice.length, needed_access(slice.op), at);
+      flight.result = regions_.resolve_for_cpu(flight.command.region, piece.remote_block, slice.length,
+                                               needed_access(slice.op), at);
     if (flight.result != ErrorCode::ok) return;
     if (piece.length != 0) {
       if (slice.op == Op::read)
@@ -309,7 +309,7 @@ void DirectPort::advance(Flight& flight, std::uint64_t& budget) {
 ErrorCode DirectPort::execute_atomic(Flight& flight) {
   const Slice& slice = flight.command.slice;
   RegionTable::Resolved at;
-  const ErrorCode code = regions_.resolve(flight.command.region, slice.remote_offset, 8, Access::atomic, at);
+  const ErrorCode code = regions_.resolve_for_cpu(flight.command.region, slice.remote_offset, 8, Access::atomic, at);
   if (code != ErrorCode::ok) return code;
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return ErrorCode::invalid_argument;
   flight.old_value = apply_atomic(slice.op, at.address, slice.operand, slice.expected);

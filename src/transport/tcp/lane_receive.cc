@@ -158,8 +158,9 @@ std::span<std::byte> Lane::place(std::uint64_t at) {
       const std::uint64_t block = at / frame_.length;
       const std::uint64_t within = at % frame_.length;
       RegionTable::Resolved found;
-      frame_code_ = regions_.resolve(frame_.region, frame_.has(Header::kTable) ? frame_table_[block] : frame_.offset,
-                                     frame_.length, Access::write, found);
+      frame_code_ =
+          regions_.resolve_for_cpu(frame_.region, frame_.has(Header::kTable) ? frame_table_[block] : frame_.offset,
+                                   frame_.length, Access::write, found);
       if (frame_code_ != ErrorCode::ok) return {};
       frame_applied_ = at + 1;
       return {found.address + within, frame_.length - within};
@@ -190,8 +191,8 @@ void Lane::end_frame() {
       if (frame_.block_bytes() == 0 && frame_.region) {  // touches nothing, and yet must be allowed
         RegionTable::Resolved found;
         for (std::uint32_t i = 0; i < frame_.count && frame_code_ == ErrorCode::ok; ++i)
-          frame_code_ = regions_.resolve(frame_.region, frame_.has(Header::kTable) ? frame_table_[i] : frame_.offset, 0,
-                                         Access::write, found);
+          frame_code_ = regions_.resolve_for_cpu(
+              frame_.region, frame_.has(Header::kTable) ? frame_table_[i] : frame_.offset, 0, Access::write, found);
       }
       answer.immediate = static_cast<std::uint32_t>(frame_code_);
       if (frame_code_ != ErrorCode::ok) answer.length = frame_applied_;
@@ -228,8 +229,8 @@ void Lane::serve_read() {
   RegionTable::Resolved found;
   ErrorCode code = ErrorCode::ok;
   for (std::uint32_t i = 0; i < frame_.count && code == ErrorCode::ok; ++i)
-    code = regions_.resolve(frame_.region, frame_.has(Header::kTable) ? frame_table_[i] : frame_.offset, frame_.length,
-                            Access::read, found);
+    code = regions_.resolve_for_cpu(frame_.region, frame_.has(Header::kTable) ? frame_table_[i] : frame_.offset,
+                                    frame_.length, Access::read, found);
   Header answer;
   answer.token = frame_.token;
   if (code != ErrorCode::ok || frame_.block_bytes() == 0) {
@@ -248,7 +249,7 @@ void Lane::serve_atomic() {
   const auto expected = reader.get<std::uint64_t>();
   std::uint64_t value = 0;
   RegionTable::Resolved found;
-  ErrorCode code = regions_.resolve(frame_.region, frame_.offset, 8, Access::atomic, found);
+  ErrorCode code = regions_.resolve_for_cpu(frame_.region, frame_.offset, 8, Access::atomic, found);
   if (code == ErrorCode::ok && reinterpret_cast<std::uintptr_t>(found.address) % 8 != 0)
     code = ErrorCode::invalid_argument;
   const Op op = frame_.type == FrameType::fetch_add ? Op::fetch_add : Op::compare_swap;

@@ -77,9 +77,9 @@ std::span<const std::byte> Lane::source(const Entry& entry, std::uint64_t at, Er
     const std::uint64_t block = at / reply.asked.length;
     const std::uint64_t within = at % reply.asked.length;
     RegionTable::Resolved found;
-    code =
-        regions_.resolve(reply.asked.region, reply.asked.has(Header::kTable) ? reply.table[block] : reply.asked.offset,
-                         reply.asked.length, Access::read, found);
+    code = regions_.resolve_for_cpu(reply.asked.region,
+                                    reply.asked.has(Header::kTable) ? reply.table[block] : reply.asked.offset,
+                                    reply.asked.length, Access::read, found);
     if (code != ErrorCode::ok) return {};
     return {found.address + within, reply.asked.length - within};
   }

@@ -97,6 +97,8 @@ std::vector<std::pair<std::string, Bytes>> honest_records(const Victim& victim) 
   make("event_set_off", RecordType::event_set_off, [&](auto& w) { w.put(number(1)); });
   make("event_armed", RecordType::event_armed, [&](auto& w) { w.put(std::uint32_t{8}); });
   make("event_given_up", RecordType::event_given_up, [&](auto& w) { w.put(number(1)); });
+  make("stage_ask", RecordType::stage_ask, [&](auto& w) { w.put(std::uint32_t{1}); });
+  make("stage_recall", RecordType::stage_recall, [&](auto& w) { w.put(std::uint32_t{1}); });  // may come late
   make("echo", RecordType::echo, [&](auto& w) { w.put(std::uint8_t{0}).put_bytes(Bytes(64)); });
   make("echo_reply", RecordType::echo_reply, [&](auto& w) { w.put_bytes(Bytes(64)); });
   return records;
@@ -224,6 +226,27 @@ TEST(InBounds, FloodsAreEndedNotStored) {
   flood("ends of links that never were", [&](Victim& victim, std::uint32_t i) {
     victim.message(format(engine::LinkClosed{"loopback", 1000 + i, 0}));
   });
+}
+
+TEST(InBounds, WhatBelongsToNoRoomEndsTheSession) {
+  for (const RecordType type : {RecordType::stage_grant, RecordType::stage_end, RecordType::stage_put,
+                                RecordType::stage_get, RecordType::stage_done}) {
+    Victim victim({true, true, true, true});
+    const Region target = victim.writable();
+    Bytes bytes(1 + 4 + 1 + 8 + 2 + 12);
+    ByteWriter(bytes)
+        .put(static_cast<std::uint8_t>(type))
+        .put(std::uint32_t{0})
+        .put(std::uint8_t{0})
+        .put(target.id.slot)
+        .put(target.id.generation)
+        .put(std::uint16_t{1})
+        .put(std::uint64_t{0})
+        .put(std::uint32_t{8});
+    say(victim, bytes, 0);
+    EXPECT_FALSE(victim.up()) << static_cast<int>(type);
+    EXPECT_EQ(victim.close(), "");
+  }
 }
 
 TEST(InBounds, AnAbortThatSaysOkIsNoSuccess) {

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <ostream>
 
 #include <dlfcn.h>
 
@@ -10,10 +11,23 @@ namespace {
 
 using namespace gpu_pair;
 
-class CudaProcess : public GpuPair, public testing::WithParamInterface<std::string> {};
+// Memory of the child's, and the transports of both; of the last three every byte is staged.
+struct Way {
+  const char* name;
+  const char* kind;
+  std::vector<std::string> transports;
+};
+void PrintTo(const Way& way, std::ostream* out) {
+  *out << way.name;
+}
+
+class CudaProcess : public GpuPair, public testing::WithParamInterface<Way> {
+ protected:
+  void meet_as_given() { meet(GetParam().kind, GetParam().transports); }
+};
 
 TEST_P(CudaProcess, EveryByteComesBackFromEveryKindOfMemory) {
-  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  ASSERT_NO_FATAL_FAILURE(meet_as_given());
   const auto out = patterns(1, kBytes);
   const Region from = on_gpu(), into = on_gpu();
   EXPECT_EQ(from.kind, MemoryKind::device);
@@ -52,7 +66,7 @@ TEST_P(CudaProcess, EveryByteComesBackFromEveryKindOfMemory) {
 
 // A kernel that waits for the peer's bytes keeps the driver from opening what moves them.
 TEST_P(CudaProcess, AfterAWriteOfNoBytesNothingIsOpenedAnyMore) {
-  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  ASSERT_NO_FATAL_FAILURE(meet_as_given());
   void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
   const auto slow_calls = reinterpret_cast<unsigned long (*)()>(
       driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_slow_calls"));
@@ -72,7 +86,7 @@ TEST_P(CudaProcess, AfterAWriteOfNoBytesNothingIsOpenedAnyMore) {
 }
 
 TEST_P(CudaProcess, MessagesOfEverySizeArriveInGpuMemory) {
-  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  ASSERT_NO_FATAL_FAILURE(meet_as_given());
   const auto out = patterns(3, kBytes);
   const Region from = on_gpu(), into = on_gpu();
   gpus_->write(from.address, out);
@@ -92,7 +106,7 @@ TEST_P(CudaProcess, MessagesOfEverySizeArriveInGpuMemory) {
 }
 
 TEST_P(CudaProcess, ASignalIsSetInGpuMemoryAfterTheBytes) {
-  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  ASSERT_NO_FATAL_FAILURE(meet_as_given());
   const Region from = on_gpu(), into = on_gpu();
   gpus_->write(from.address, patterns(5, kBytes));
   RequestOptions options;
@@ -112,7 +126,7 @@ TEST_P(CudaProcess, ASignalIsSetInGpuMemoryAfterTheBytes) {
 }
 
 TEST_P(CudaProcess, WhoTakesItsMemoryBackIsLeftAlone) {
-  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  ASSERT_NO_FATAL_FAILURE(meet_as_given());
   const Region from = on_gpu(), into = on_gpu();
   std::uint64_t refused = 0;
   for (int i = 0; i < 3; ++i) {
@@ -133,7 +147,7 @@ TEST_P(CudaProcess, WhoTakesItsMemoryBackIsLeftAlone) {
 }
 
 TEST_P(CudaProcess, AKilledPeerEndsEveryTransferAndFreesTheMemory) {
-  ASSERT_NO_FATAL_FAILURE(meet(GetParam()));
+  ASSERT_NO_FATAL_FAILURE(meet_as_given());
   const Region from = on_gpu();
   std::vector<TransferId> ids;
   for (int i = 0; i < 20; ++i) {
@@ -147,8 +161,12 @@ TEST_P(CudaProcess, AKilledPeerEndsEveryTransferAndFreesTheMemory) {
   EXPECT_TRUE(fenced) << fenced.to_string();
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, CudaProcess, testing::Values("malloc", "mapped"),
-                         [](const auto& row) { return row.param; });
+INSTANTIATE_TEST_SUITE_P(Of, CudaProcess,
+                         testing::Values(Way{"malloc", "malloc", kAll}, Way{"mapped", "mapped", kAll},
+                                         Way{"expanded", "expanded", kAll}, Way{"locked", "locked", kAll},
+                                         Way{"staged_shm", "malloc", {"staged", "shm"}},
+                                         Way{"staged_tcp", "malloc", {"staged", "tcp"}}),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace
 }  // namespace fairway

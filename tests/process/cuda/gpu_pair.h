@@ -24,10 +24,12 @@ using support::DeviceMemory;
 inline constexpr Timeout kSoon = std::chrono::seconds(20);
 inline constexpr std::uint64_t kBytes = 4u << 20;
 
-inline EngineOptions options_of(const std::string& name) {
+inline const std::vector<std::string> kAll{"shm", "cuda", "tcp"};
+
+inline EngineOptions options_of(const std::string& name, const std::vector<std::string>& transports = kAll) {
   EngineOptions options;
   options.name = name;
-  options.transports = {"shm", "cuda", "tcp"};
+  options.transports = transports;
   options.peer_timeout = std::chrono::milliseconds(1000);
   return options;
 }
@@ -43,15 +45,15 @@ inline std::vector<std::byte> patterns(std::uint64_t seed, std::size_t size) {
 
 inline std::byte* make(DeviceMemory& gpus, const std::string& kind, int device) {
   if (kind == "malloc") return gpus.allocate(kBytes, device);
-  return gpus.map(kBytes, device, kind == "mapped");
+  return gpus.map(kBytes, device, kind != "locked", kind == "expanded" ? 2 : 1);
 }
 
 // The child: publishes memory of that kind on its GPU 1, sends what it receives under tag 1 back under tag 2, and
 // deregisters when it is told to.
-inline void serve(ChildProcess::Line& line, const std::string& kind) {
+inline void serve(ChildProcess::Line& line, const std::string& kind, const std::vector<std::string>& transports) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   DeviceMemory gpus;
-  auto engine = Engine::open(options_of("child"));
+  auto engine = Engine::open(options_of("child", transports));
   if (!engine) return line.write(engine.status().to_string());
   const int device = gpus.devices() > 1 ? 1 : 0;
   std::byte* bytes = make(gpus, kind, device);
@@ -92,12 +94,12 @@ inline Status finish(Engine& engine, const Result<TransferId>& id) {
 // The parent's side: an engine, its GPUs, the child's memory. The child is forked before the driver has threads here.
 class GpuPair : public testing::Test {
  protected:
-  void meet(const std::string& kind) {
-    child_ = std::make_unique<ChildProcess>([kind](auto& line) { serve(line, kind); });
-    const std::string address = child_->read();
+  void meet(const std::string& kind, const std::vector<std::string>& transports = kAll) {
+    child_ = std::make_unique<ChildProcess>([=](auto& line) { serve(line, kind, transports); });
+    const std::string address = child_address_ = child_->read();
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
     gpus_ = std::make_unique<DeviceMemory>();
-    auto engine = Engine::open(options_of("parent"));
+    auto engine = Engine::open(options_of("parent", transports));
     ASSERT_TRUE(engine) << engine.status().to_string();
     engine_ = std::make_unique<Engine>(std::move(*engine));
     const auto peer = engine_->connect(address, kSoon);
@@ -128,6 +130,7 @@ class GpuPair : public testing::Test {
   }
 
   std::unique_ptr<ChildProcess> child_;
+  std::string child_address_;
   std::unique_ptr<DeviceMemory> gpus_;
   std::unique_ptr<Engine> engine_;
   PeerId peer_;

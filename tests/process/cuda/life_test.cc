@@ -11,9 +11,11 @@ using namespace gpu_pair;
 
 using CudaLife = GpuPair;
 
+class CudaStreams : public GpuPair, public testing::WithParamInterface<bool> {};  // true: staged
+
 // A stream of the user's that stands until it is let go, and what stands behind it.
-TEST_F(CudaLife, ATransferWaitsForAStreamAndAStreamForATransfer) {
-  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+TEST_P(CudaStreams, ATransferWaitsForAStreamAndAStreamForATransfer) {
+  ASSERT_NO_FATAL_FAILURE(meet("malloc", GetParam() ? std::vector<std::string>{"staged", "tcp"} : kAll));
   const Region from = on_gpu(), into = on_gpu();
   ASSERT_TRUE(write(from, kBytes));  // all is open by now
   const auto& cu = gpus_->driver();
@@ -79,12 +81,26 @@ TEST_F(CudaLife, ATransferWaitsForAStreamAndAStreamForATransfer) {
   EXPECT_EQ(engine_->send(peer_, 1, {from.id, 0, 8}, options).status().code(), ErrorCode::invalid_argument);
 }
 
-TEST_F(CudaLife, MemoryThatCannotBeLentIsRefusedWithTheReason) {
+INSTANTIATE_TEST_SUITE_P(Of, CudaStreams, testing::Bool(),
+                         [](const auto& row) { return row.param ? "staged" : "by_links"; });
+
+TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   ASSERT_NO_FATAL_FAILURE(meet("locked"));
   const Region from = on_gpu();
-  const Status status = write(from, 4096);
-  EXPECT_FALSE(status);
-  EXPECT_NE(status.message().find("its owner cannot lend it"), std::string::npos) << status.to_string();
+  const auto id = engine_->write(peer_, Extent{{from.id, 0, 4096}, {remote_.id, 0}});
+  ASSERT_TRUE(finish(*engine_, id));
+  const auto past = engine_->explain(*id);
+  ASSERT_TRUE(past);
+  EXPECT_NE(past->text().find("takes  shm"), std::string::npos) << past->text();
+  EXPECT_NE(past->text().find("staged"), std::string::npos) << past->text();
+  Request request;
+  request.peer = peer_;
+  request.layout = Extent{{from.id, 0, 4096}, {remote_.id, 0}};
+  const auto plan = engine_->explain(request);
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->text().find("takes  shm"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("leaves cuda"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("its owner cannot lend it"), std::string::npos) << plan->text();
 }
 
 TEST_F(CudaLife, AnAddressUsedAgainIsAnotherAllocation) {
@@ -106,23 +122,12 @@ TEST_F(CudaLife, AnAddressUsedAgainIsAnotherAllocation) {
   }
 }
 
-TEST_F(CudaLife, WhatNobodyCanDoOnAGpuIsRefusedBeforeItBegins) {
+TEST_F(CudaLife, WhatLeavesItsAllocationIsRefusedAndExplainNamesTheWay) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc"));
   const Region from = on_gpu();
   std::byte* place = gpus_->allocate(4096, 0);
   places_.push_back(place);
   EXPECT_EQ(engine_->register_memory(place, 64 << 20, Access::read).status().code(), ErrorCode::out_of_range);
-  EXPECT_EQ(engine_->fetch_add(peer_, {remote_.id, 0}, 1).status().code(), ErrorCode::unsupported);
-  RequestOptions options;
-  options.notify.kind = NotifyKind::signal;
-  options.notify.signal = {remote_.id, 64};
-  options.notify.signal_add = true;
-  const auto added = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
-  EXPECT_EQ(added.status().code(), ErrorCode::unsupported);
-  options = {};
-  options.checksum = true;
-  const auto checked = engine_->write(peer_, Extent{{from.id, 0, 64}, {remote_.id, 0}}, options);
-  EXPECT_EQ(checked.status().code(), ErrorCode::unsupported);
   Request request;
   request.peer = peer_;
   request.layout = Extent{{from.id, 0, 64}, {remote_.id, 0}};
@@ -140,6 +145,21 @@ TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {
   const auto engine = Engine::open(options);
   EXPECT_EQ(engine.status().code(), ErrorCode::unsupported);
   EXPECT_NE(engine.status().message().find("strict_isolation"), std::string::npos) << engine.status().to_string();
+}
+
+TEST(CudaStrict, StagesGpuMemoryWhenNoTransportIsNamed) {
+  ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+  DeviceMemory gpus;
+  EngineOptions options = options_of("strict", {});
+  options.strict_isolation = true;
+  auto engine = Engine::open(options);
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  std::byte* place = gpus.allocate(4096, 0);
+  const auto region = engine->register_memory(place, 4096, Access::all);
+  ASSERT_TRUE(region) << region.status().to_string();
+  EXPECT_EQ(region->kind, MemoryKind::device);
+  engine->close();
+  gpus.free(place);
 }
 
 }  // namespace

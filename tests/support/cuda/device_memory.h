@@ -52,21 +52,25 @@ class DeviceMemory {
       return reinterpret_cast<std::byte*>(address);
     });
   }
-  // Of virtual memory management, with or without a descriptor for others. Never freed.
-  std::byte* map(std::size_t size, int device, bool lendable) {
+  // Of virtual memory management, with or without a descriptor for others; `parts` of it, one behind the other. Never
+  // freed.
+  std::byte* map(std::size_t size, int device, bool lendable, std::size_t parts = 1) {
     sys::cuda::AllocationProperties wanted{};
     wanted.type = sys::cuda::kAllocationPinned;
     wanted.handle_types = lendable ? sys::cuda::kHandleFile : 0;
     wanted.location = {sys::cuda::kLocationDevice, device};
-    sys::cuda::Allocation allocation = 0;
+    const std::size_t part = size / parts;
     sys::cuda::Address address = 0;
     const sys::cuda::AccessDescription access{wanted.location, sys::cuda::kReadWrite};
     return on(device, [&] {
       const sys::CudaDriver& cu = *driver_;
-      check(cu->cuMemCreate(&allocation, size, &wanted, 0), "cuMemCreate");
       check(cu->cuMemAddressReserve(&address, size, 0, 0, 0), "cuMemAddressReserve");
-      check(cu->cuMemMap(address, size, 0, allocation, 0), "cuMemMap");
-      check(cu->cuMemRelease(allocation), "cuMemRelease");
+      for (std::size_t i = 0; i < parts; ++i) {
+        sys::cuda::Allocation allocation = 0;
+        check(cu->cuMemCreate(&allocation, part, &wanted, 0), "cuMemCreate");
+        check(cu->cuMemMap(address + i * part, part, 0, allocation, 0), "cuMemMap");
+        check(cu->cuMemRelease(allocation), "cuMemRelease");
+      }
       check(cu->cuMemSetAccess(address, size, &access, 1), "cuMemSetAccess");
       return reinterpret_cast<std::byte*>(address);
     });

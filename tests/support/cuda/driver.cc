@@ -72,6 +72,10 @@ unsigned long fairway_standin_slow_calls() {
   return slow_calls.load();
 }
 
+// For tests: the next copy brings a wrong byte.
+void fairway_standin_spoil_a_copy() {
+  Memory::get().spoils = true;
+}
 // Who is called by a flush: a NIC that holds back what it wrote.
 void fairway_standin_on_flush(void (*call)(int device)) {
   on_flush = call;
@@ -351,10 +355,10 @@ int cuMemMap(Address address, std::size_t size, std::size_t, Allocation allocati
 int cuMemUnmap(Address address, std::size_t) {
   return Memory::get().unmap(address) ? kSuccess : kInvalidValue;
 }
-int cuMemSetAccess(Address address, std::size_t, const AccessDescription* access, std::size_t count) {
+int cuMemSetAccess(Address address, std::size_t size, const AccessDescription* access, std::size_t count) {
   ++slow_calls;
   for (std::size_t i = 0; i < count; ++i)
-    if (!Memory::get().allow(address, access[i].location.id)) return kInvalidValue;
+    if (!Memory::get().allow(address, size, access[i].location.id)) return kInvalidValue;
   return kSuccess;
 }
 
@@ -363,29 +367,16 @@ int cuMemSetAccess(Address address, std::size_t, const AccessDescription* access
 int cuMemcpy(Address to, Address from, std::size_t size) {
   if (no_context()) return kInvalidContext;
   const int device = contexts.device_of(current.back());
-  unsigned char* target = Memory::get().touch(to, size, device);
-  const unsigned char* source = Memory::get().touch(from, size, device);
-  if (target == nullptr || source == nullptr) return kIllegalAddress;
-  std::memmove(target, source, size);
-  return kSuccess;
+  return Memory::get().copy(to, from, size, device) ? kSuccess : kIllegalAddress;
 }
 int cuMemsetD8_v2(Address to, unsigned char value, std::size_t size) {
   if (no_context()) return kInvalidContext;
-  unsigned char* target = Memory::get().touch(to, size, contexts.device_of(current.back()));
-  if (target == nullptr) return kIllegalAddress;
-  std::memset(target, value, size);
-  return kSuccess;
+  return Memory::get().set(to, value, size, contexts.device_of(current.back())) ? kSuccess : kIllegalAddress;
 }
 int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda::Stream stream) {
   if (no_context() || stream == nullptr) return kInvalidContext;
   auto* queue = reinterpret_cast<standin::Stream*>(stream);
-  queue->post([to, from, size, device = queue->device()] {
-    unsigned char* target = Memory::get().touch(to, size, device);
-    const unsigned char* source = Memory::get().touch(from, size, device);
-    if (target == nullptr || source == nullptr) return false;
-    std::memmove(target, source, size);
-    return true;
-  });
+  queue->post([to, from, size, device = queue->device()] { return Memory::get().copy(to, from, size, device); });
   return kSuccess;
 }
 int cuStreamCreateWithPriority(fairway::sys::cuda::Stream* stream, unsigned, int) {

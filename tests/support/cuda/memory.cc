@@ -1,5 +1,8 @@
 #include "support/cuda/memory.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -44,7 +47,12 @@ bool Memory::unmap(Address base) {
   const std::lock_guard lock(mutex_);
   const auto found = ranges_.find(base);
   if (found == ranges_.end() || found->second.backing == nullptr) return false;
-  ::munmap(reinterpret_cast<void*>(found->second.base), found->second.size);
+  // Of virtual memory management the addresses stay reserved.
+  if (found->second.backing->vmm)
+    ::mmap(reinterpret_cast<void*>(found->second.base), found->second.size, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  else
+    ::munmap(reinterpret_cast<void*>(found->second.base), found->second.size);
   ::munmap(found->second.shadow, found->second.size);
   ranges_.erase(found);
   return true;
@@ -71,20 +79,56 @@ bool Memory::find(Address address, Range& out) {
   return true;
 }
 
-bool Memory::allow(Address base, int device) {
+bool Memory::allow(Address base, std::uint64_t size, int device) {
   const std::lock_guard lock(mutex_);
-  const auto found = ranges_.find(base);
-  if (found == ranges_.end()) return false;
-  found->second.reached_by.insert(device);
+  for (std::uint64_t at = base; at < base + size;) {
+    const auto found = ranges_.find(at);
+    if (found == ranges_.end() || found->second.size > base + size - at) return false;
+    found->second.reached_by.insert(device);
+    at += found->second.size;
+  }
   return true;
 }
 
-unsigned char* Memory::touch(Address address, std::uint64_t size, int device) {
+unsigned char* Memory::touch(Address address, std::uint64_t& size, int device) {
   Range range;
   if (!find(address, range)) return reinterpret_cast<unsigned char*>(address);
-  if (address - range.base + size > range.size) return nullptr;
+  const std::uint64_t left = range.size - (address - range.base);
+  Range next;
+  const bool goes_on = range.backing != nullptr && range.backing->vmm && find(range.base + range.size, next) &&
+                       next.backing != nullptr && next.backing->vmm;
+  if (size > left && !goes_on) return nullptr;
   if (!range.reached_by.empty() && !range.reached_by.contains(device)) return nullptr;
+  size = std::min(size, left);
   return range.shadow + (address - range.base);
+}
+
+bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
+  while (size > 0) {
+    std::uint64_t here = size, there = size;
+    unsigned char* target = touch(to, here, device);
+    const unsigned char* source = touch(from, there, device);
+    if (target == nullptr || source == nullptr) return false;
+    const std::uint64_t part = std::min(here, there);
+    std::memmove(target, source, part);
+    if (spoils.exchange(false)) target[part / 2] ^= 1;
+    to += part;
+    from += part;
+    size -= part;
+  }
+  return true;
+}
+
+bool Memory::set(Address to, unsigned char value, std::uint64_t size, int device) {
+  while (size > 0) {
+    std::uint64_t part = size;
+    unsigned char* target = touch(to, part, device);
+    if (target == nullptr) return false;
+    std::memset(target, value, part);
+    to += part;
+    size -= part;
+  }
+  return true;
 }
 
 }  // namespace standin

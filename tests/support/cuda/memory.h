@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,11 +48,18 @@ class Memory {
   bool remove_host(void* address);
   // False: no such range. A copy: it may end at any time.
   bool find(Address address, Range& out);
-  bool allow(Address base, int device);
-  // Where the bytes at `address` can be touched, for a device: plain memory is itself. Null: they may not be.
-  unsigned char* touch(Address address, std::uint64_t size, int device);
+  // Of all mappings in the range, which must be mapped throughout.
+  bool allow(Address base, std::uint64_t size, int device);
+  // By a device. False: it may not touch some of the bytes. Neighbours of virtual memory management are one memory.
+  bool copy(Address to, Address from, std::uint64_t size, int device);
+  std::atomic<bool> spoils{false};  // for tests: the next copy brings a wrong byte
+  bool set(Address to, unsigned char value, std::uint64_t size, int device);
 
  private:
+  // Where the bytes at `address` can be touched, for a device, and how many of `size`: plain memory is itself. Null:
+  // they may not be.
+  unsigned char* touch(Address address, std::uint64_t& size, int device);
+
   std::mutex mutex_;
   std::map<std::uint64_t, Range> ranges_;  // by base
   unsigned long long next_id_ = 1;

@@ -11,7 +11,8 @@ Handle some(Way way) {
   Handle handle;
   handle.way = way;
   handle.base = 0x7f0000000000;
-  handle.size = 2 << 20;
+  handle.size = 22 << 20;
+  if (way == Way::file) handle.mappings = {2 << 20, 2 << 20, 2 << 20, 16 << 20};
   for (std::size_t i = 0; i < 16; ++i) {
     handle.process[i] = static_cast<std::byte>(i);
     handle.device.bytes[i] = static_cast<unsigned char>(100 + i);
@@ -31,6 +32,7 @@ TEST(CudaHandle, SaysTheSameOnTheOtherSide) {
     EXPECT_EQ(got->device, sent.device);
     EXPECT_EQ(got->base, sent.base);
     EXPECT_EQ(got->size, sent.size);
+    EXPECT_EQ(got->mappings, sent.mappings);
     EXPECT_EQ(got->why, way == Way::none ? sent.why : "");
     if (way == Way::ipc) {
       EXPECT_EQ(std::memcmp(got->ipc.bytes, sent.ipc.bytes, sizeof sent.ipc.bytes), 0);
@@ -48,6 +50,19 @@ TEST(CudaHandle, CutShortOrOfAnotherVersionIsRefused) {
     bytes[0] = std::byte{9};
     EXPECT_FALSE(decode(bytes));
   }
+}
+
+TEST(CudaHandle, MappingsThatAreNotTogetherTheWholeAreRefused) {
+  Handle handle = some(Way::file);
+  handle.mappings = {2 << 20};
+  EXPECT_FALSE(decode(encode(handle)));
+  handle.mappings = {};
+  EXPECT_FALSE(decode(encode(handle)));
+  handle.mappings = {22 << 20, 1};
+  EXPECT_FALSE(decode(encode(handle)));
+  handle.mappings = std::vector<std::uint64_t>(100'000, 1);
+  handle.size = 100'000;
+  EXPECT_FALSE(decode(encode(handle))) << "more than anybody maps";
 }
 
 }  // namespace

@@ -79,6 +79,32 @@ TEST_F(Lending, WhatLeavesItsAllocationOrIsNoGpusIsRefused) {
   gpus.free(bytes);
 }
 
+// PyTorch's expandable segments.
+TEST_F(Lending, ARegionOverSeveralMappingsIsLentWithADescriptorForEach) {
+  support::DeviceMemory gpus;
+  Lender lender(std::make_shared<Devices>(sys::CudaDriver::open().value()), {});
+  constexpr std::uint64_t kPart = 2 << 20;
+  std::byte* bytes = gpus.map(4 * kPart, 0, true, 4);
+  const auto middle = lender.lend(region(1, bytes + kPart + 5000, 2 * kPart));  // of the second to the fourth
+  ASSERT_TRUE(middle && *middle) << middle.status().to_string();
+  EXPECT_EQ((*middle)->offset, 5000u);
+  EXPECT_EQ((*middle)->files.size(), 3u);
+  const auto handle = decode((*middle)->handle);
+  ASSERT_TRUE(handle);
+  EXPECT_EQ(handle->base, reinterpret_cast<std::uint64_t>(bytes) + kPart);
+  EXPECT_EQ(handle->mappings, (std::vector<std::uint64_t>{kPart, kPart, kPart}));
+  const auto same = lender.lend(region(2, bytes + kPart, 3 * kPart));
+  const auto other = lender.lend(region(3, bytes, 2 * kPart));
+  ASSERT_TRUE(same && *same && other && *other);
+  EXPECT_EQ((*same)->identity, (*middle)->identity);
+  EXPECT_NE((*other)->identity, (*middle)->identity);
+  EXPECT_EQ(lender.lend(region(4, bytes, 4 * kPart + 1)).status().code(), ErrorCode::out_of_range);
+  const auto locked = lender.lend(region(5, gpus.map(2 * kPart, 0, false, 2), 2 * kPart));
+  ASSERT_TRUE(locked && *locked);
+  EXPECT_EQ(decode((*locked)->handle)->way, Way::none);
+  for (std::uint32_t slot = 1; slot <= 5; ++slot) lender.take_back({slot, 1});
+}
+
 TEST_F(Lending, WithoutADriverTheReasonIsSaid) {
   const auto none = sys::CudaDriver::open("/nowhere/libcuda.so");
   ASSERT_FALSE(none);

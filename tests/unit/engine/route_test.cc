@@ -111,6 +111,23 @@ TEST(Route, ADevicesMemoryIsNeverMovedByMessages) {
   EXPECT_EQ(chosen(route({Op::write, 100, kDevice | 1}, links.views)), std::vector<int>{1});
 }
 
+TEST(Route, WhatNoLinkTakesIsStagedOverThoseThatHostMemoryWouldTake) {
+  constexpr std::uint8_t kDevice = 1 << static_cast<unsigned>(MemoryKind::device);
+  Links links(2);
+  links.views[1].rank = 1;
+  RouteRequest request{Op::write, 1 << 20, kDevice | 1};
+  request.staged = true;
+  const Route staged = route(request, links.views);
+  EXPECT_EQ(staged.method, Method::staged);
+  EXPECT_EQ(chosen(staged), std::vector<int>{0});
+  links.capabilities[1].memory_kinds |= kDevice;
+  EXPECT_EQ(route(request, links.views).method, Method::native);
+  request.without = 0b10;  // it does not reach these memories after all
+  EXPECT_EQ(route(request, links.views).method, Method::staged);
+  request.memory_kinds = 1;
+  EXPECT_EQ(route(request, links.views).method, Method::native) << "host memory needs no staging";
+}
+
 TEST(Route, WhatWaitsForAStreamGoesOnlyWhereThereAreStreams) {
   Links links(2);
   EXPECT_EQ(route({Op::write, 100, 1, true}, links.views).method, Method::none);

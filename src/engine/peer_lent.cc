@@ -1,0 +1,96 @@
+#include <algorithm>
+
+#include "engine/peer.h"
+#include "engine/worker.h"
+
+// The room that the peer lends to what is staged here: asked for with the first slot, given back when it is idle, when
+// the peer wants it, or when a slot in it was lost.
+namespace fairway::engine {
+
+// kInPlace: not now, or with `why` set, never.
+std::uint8_t Peer::lent_slot(Status& why) {
+  if (lent_ == nullptr) lent_ = std::make_unique<Lent>();
+  Lent& lent = *lent_;
+  if (!lent.refused && worker_.now() < lent.refused_until) {
+    why = lent.refused;
+    return kInPlace;
+  }
+  if (lent.state == Lent::State::none) {
+    lent.state = Lent::State::asked;
+    lent.leaving = false;
+    lent.busy = lent.lost = {};
+    const std::uint32_t record = worker_.records().acquire();
+    ByteWriter writer = compose(worker_.records()[record], RecordType::stage_ask);
+    writer.put(++lent.number);
+    send_record(record, writer);
+  }
+  if (lent.state != Lent::State::open || lent.leaving) return kInPlace;
+  const std::uint8_t slot = SlotSet::outside(lent.busy, lent.lost);
+  if (slot == kInPlace && !lent.lost.empty()) lent.leaving = true;
+  return slot;
+}
+
+void Peer::on_stage_grant(std::span<const std::byte> body) {
+  ByteReader reader(body);
+  const auto number = reader.get<std::uint32_t>();
+  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
+  const auto described = reader.get_sized();
+  if (!reader.done() || lent_ == nullptr || lent_->state != Lent::State::asked || number != lent_->number)
+    return violation("a room that was not asked for");
+  lent_->state = Lent::State::none;
+  lent_->refused = Status(code, "the peer stages nothing: " + std::string(to_string(code))).with_peer(text());
+  worker_.again();
+  if (code == ErrorCode::ok) {
+    const auto room = parse_description(described);
+    if (!room || room->size_bytes != kRoomBytes || !reached_by_cpu(room->kind)) return violation("a malformed room");
+    lent_->refused = {};
+    lent_->state = Lent::State::open;
+    lent_->region = worker_.import(*this, *room, lent_->refused);
+    lent_->idle_since = worker_.now();
+    worker_.wake_at(after(worker_.now(), kIdleRoom));
+    lent_->leaving |= !lent_->refused;
+  }
+  if (!lent_->refused) lent_->refused_until = after(worker_.now(), kIdleRoom);
+  end_lent();
+}
+
+void Peer::on_stage_recall(std::span<const std::byte> body) {
+  ByteReader reader(body);
+  const auto number = reader.get<std::uint32_t>();
+  if (!reader.done()) return violation("a malformed recall of a room");
+  if (lent_ == nullptr || lent_->state == Lent::State::none || number != lent_->number)
+    return;  // it went back meanwhile
+  lent_->leaving = true;
+  end_lent();
+}
+
+// Gives it back when it is to be, and nothing uses it.
+void Peer::end_lent() {
+  Lent& lent = *lent_;
+  if (lent.state != Lent::State::open || !lent.busy.empty() || !(lent.leaving || !lent.lost.empty())) return;
+  lent.state = Lent::State::none;
+  if (lent.region) worker_.release(lent.region);
+  lent.region = {};
+  const std::uint32_t record = worker_.records().acquire();
+  ByteWriter writer = compose(worker_.records()[record], RecordType::stage_end);
+  writer.put(lent.number);
+  send_record(record, writer);
+}
+
+Time Peer::staging_timer(Time now) {
+  if (lent_ == nullptr || lent_->state != Lent::State::open || !lent_->busy.empty()) return kNever;
+  const Time ends = after(lent_->idle_since, kIdleRoom);
+  if (now < ends) return ends;
+  lent_->leaving = true;
+  end_lent();
+  return kNever;
+}
+
+// The peer is gone, and so is its room.
+void Peer::forget_lent() {
+  for (Step& step : worker_.staging().steps)
+    if (step.state == Step::State::left && step.peer == id_.slot) step.state = Step::State::free;
+  if (lent_ != nullptr) lent_->state = Lent::State::none;
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,124 @@
+#include <algorithm>
+
+#include "engine/operation.h"
+#include "engine/peer.h"
+#include "engine/worker.h"
+
+// What a transfer asks of a route: its memories, what transports say of them, and whether a better link is on its way.
+namespace fairway::engine {
+
+// `opening`: set where a transport does not know yet whether it reaches both memories.
+RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes, bool* opening) {
+  const Memories both = memories(request);
+  RouteRequest asked{op_of(request.operation), bytes, both.kinds, request.options.start_after != nullptr, both.without};
+  if ((both.kinds & kDeviceBit) == 0 || is_atomic(request.operation)) return asked;
+  const Unreached far = unreached(request);
+  asked.without |= far.without;
+  asked.staged = true;
+  if (opening != nullptr) *opening = far.opening;
+  return asked;
+}
+
+// Of pairs of memories that a device copies between: each transport that has such links is asked once for each.
+Peer::Unreached Peer::unreached(const Request& request) {
+  Unreached out;
+  std::uint64_t asked = 0;
+  for (const Link& link : links_) {
+    const std::uint64_t bit = std::uint64_t{1} << link.transport;
+    if ((asked & bit) != 0 || (link.capabilities->memory_kinds & kDeviceBit) == 0 || !link.is_up()) continue;
+    asked |= bit;
+    Block last;
+    for (std::uint64_t i = 0; i < block_count(request.layout) && (out.without & bit) == 0; ++i) {
+      const Block block = block_at(request.layout, i);
+      if (block.local == last.local && block.remote == last.remote) {
+        if (is_regular(request.layout)) break;
+        continue;
+      }
+      last = block;
+      if (!block.remote) continue;  // of a send, before its receive
+      std::string why;
+      const transport::Reach is = reach(block, link.transport, why);
+      out.opening |= is == transport::Reach::opening;
+      if (is != transport::Reach::no) continue;
+      out.without |= bit;
+      out.why = why;
+    }
+  }
+  return out;
+}
+
+transport::Reach Peer::reach(const Block& block, std::uint16_t transport, std::string& why) {
+  Reached& known = reached_[(block.local.slot * 31 + block.remote.slot) % reached_.size()];
+  const bool same = known.version == route_version_ && known.transport == transport && known.local == block.local &&
+                    known.remote == block.remote;
+  if (same) return transport::Reach::yes;
+  const auto remote = worker_.remote_handle(*this, block.remote, transport);
+  if (!remote) why = remote.status().message();
+  if (!remote) return transport::Reach::no;
+  const transport::Reach is =
+      worker_.transport_at(transport).reach(worker_.local_handle(block.local, transport), *remote, why);
+  if (is == transport::Reach::yes) known = {route_version_, transport, block.local, block.remote};
+  return is;
+}
+
+Route Peer::route_for(const Request& request, Place place) {
+  std::array<LinkView, kMaxLinks> views;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    views[i] = links_[i].view();
+    views[i].bytes_per_second = links_[i].rate(place);
+  }
+  const std::uint64_t bytes = is_atomic(request.operation) ? 8 : total_bytes(request.layout);
+  return route(wanted(request, bytes), std::span(views.data(), links_.size()));
+}
+
+// No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
+// silent.
+// Of what is staged: one that takes it as it is.
+bool Peer::waits_for_link(Transfer& t, Method now) {
+  std::array<LinkView, kMaxLinks> all;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    all[i] = links_[i].view();
+    all[i].usable = true;
+  }
+  const Method best = route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method;
+  const bool staged = now == Method::staged;
+  const bool comes = std::any_of(connecting_.begin(), connecting_.end(), [&](std::uint16_t transport) {
+    return !staged || reaches(worker_.transport_at(transport), MemoryKind::device);
+  });
+  if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
+  if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
+  const Time limit =
+      after(t.unroutable_since, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
+  if (limit <= worker_.now()) return false;
+  worker_.wake_at(limit);
+  return true;
+}
+
+Peer::Memories Peer::memories(const Request& request) const {
+  Memories out;
+  const auto add = [&](const auto& table, RegionId id) {
+    transport::RegionTable::Resolved found;
+    if (table.resolve(id, 0, 0, Access::none, found) == ErrorCode::ok)
+      out.kinds |= static_cast<std::uint8_t>(1u << static_cast<unsigned>(found.kind));
+  };
+  const Services& services = worker_.services();
+  const auto add_remote = [&](RemoteRegionId id) {
+    add(services.remotes, {id.slot, id.generation});
+    out.without |= worker_.without(id);
+  };
+  const auto add_block = [&](const Block& block) {
+    add(services.regions, block.local);
+    out.without |= worker_.without(block.local);
+    add_remote(block.remote);
+  };
+  if (is_atomic(request.operation)) {
+    add_remote(request.target.region);
+  } else if (const auto* extents = std::get_if<std::span<const Extent>>(&request.layout)) {
+    for (std::uint64_t i = 0; i < extents->size(); ++i) add_block(block_at(request.layout, i));
+  } else {
+    add_block(block_at(request.layout, 0));
+  }
+  return out;
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,93 @@
+#include <algorithm>
+
+#include "engine/worker.h"
+
+// The worker's part of staging (staging.h): its own slots, the steps of all its peers' transfers, and their turns.
+namespace fairway::engine {
+
+Step* Worker::free_step() {
+  if (staging_.steps.empty()) {
+    staging_.steps.resize(kSteps);
+    for (std::uint32_t i = 0; i < kSteps; ++i)
+      staging_.steps[i].inner = services_.transfers.capacity() + index_ * kSteps + i;
+  }
+  const auto found = std::find_if(staging_.steps.begin(), staging_.steps.end(),
+                                  [](const Step& step) { return step.state == Step::State::free; });
+  return found == staging_.steps.end() ? nullptr : &*found;
+}
+
+// kInPlace: none is free now, or with `why` set, there will be none.
+std::uint8_t Worker::own_slot(Status& why) {
+  using Readiness = transport::Copier::Readiness;
+  if (copier_ == nullptr) {
+    why = {ErrorCode::unsupported, "no transport in use here copies a device's memory"};
+    return kInPlace;
+  }
+  if (staging_.room == nullptr) staging_.room = copier_->make_room(kRoomBytes);
+  const Readiness is = staging_.room->state.load(std::memory_order_acquire);
+  if (is == Readiness::opening) return kInPlace;
+  if (is == Readiness::refused) why = {ErrorCode::resource_exhausted, "no room to stage in: " + staging_.room->why};
+  if (is == Readiness::ready && !staging_.region) staging_.region = register_room(*staging_.room, Access::none, why);
+  if (why) return SlotSet::outside(staging_.used, {});
+  staging_.room.reset();  // the next one that needs it tries again
+  return kInPlace;
+}
+
+std::byte* Worker::own_place(std::uint8_t slot) const {
+  return staging_.room->memory.address() + slot * kSlotBytes;
+}
+
+RegionId Worker::register_room(const transport::Copier::Room& room, Access access, Status& why) {
+  const auto id = services_.regions.add(room.memory.address(), kRoomBytes, MemoryKind::host, access);
+  why = id.status();
+  if (!id) return {};
+  transport::MemoryDescription memory;
+  memory.id = *id;
+  memory.address = room.memory.address();
+  memory.size_bytes = kRoomBytes;
+  memory.access = access;
+  memory.memory_fd = room.memory.fd();
+  add_region(*id, register_with_all(memory), {room.memory.fd(), 0}, {});
+  return *id;
+}
+
+void Worker::keep_room(std::shared_ptr<transport::Copier::Room> room) {
+  kept_rooms_.push_back(std::move(room));
+}
+
+void Worker::recall_oldest_landing() {
+  Peer* oldest = nullptr;
+  for (const std::uint32_t slot : live_) {
+    Peer& peer = *peers_[slot];
+    if (peer.landing_age() == 0) continue;
+    if (oldest == nullptr || peer.landing_age() < oldest->landing_age()) oldest = &peer;
+  }
+  if (oldest != nullptr && !oldest->landing_recalled()) oldest->recall_landing();
+}
+
+// True: a device has copies, of whose end it wakes nobody.
+bool Worker::turn_staging() {
+  bool queued = false;
+  for (Step& step : staging_.steps)
+    if (step.state == Step::State::copying) queued |= peers_[step.peer]->turn_copy(step);
+  for (std::size_t i = 0; i < live_.size(); ++i) queued |= peers_[live_[i]]->turn_landing();
+  for (std::size_t i = 0; i < staging_.errands.size(); ++i) {  // by index: one may lead to another
+    Errand errand = staging_.errands[i];
+    peers_[errand.peer]->turn_errand(errand);
+    queued |= errand.queued;
+    staging_.errands[i] = errand;
+  }
+  std::erase_if(staging_.errands, [](const Errand& errand) { return errand.peer == kNoSlot; });
+  if (copier_ != nullptr) copier_->flush();
+  if (queued) again();
+  return queued;
+}
+
+bool Worker::serves(RegionId id) const {
+  if (staging_.watched == 0) return false;
+  return std::any_of(staging_.errands.begin(), staging_.errands.end(),
+                     [&](const Errand& errand) { return errand.queued && errand.region == id; }) ||
+         std::any_of(live_.begin(), live_.end(), [&](std::uint32_t slot) { return peers_[slot]->serves(id); });
+}
+
+}  // namespace fairway::engine
