@@ -233,9 +233,12 @@ Time Peer::link_timers(Time now) {
     const Time limit = after(no_link_since_, bound);
     if (limit <= now) {
       std::string reasons;
-      for (const Link& link : links_)
-        reasons += (reasons.empty() ? "" : "; ") + link.text + ": " + link.down_reason.message();
-      for (const std::string& refusal : refusals_) reasons += (reasons.empty() ? "" : "; ") + refusal;
+      const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
+      for (const Link& link : links_) add(link.text + ": " + link.down_reason.message());
+      for (const std::string& refusal : refusals_) add(refusal);
+      for (const std::uint16_t transport : connecting_)
+        add(std::string(worker_.transport_at(transport).name()) +
+            ": still connecting after EngineOptions::peer_timeout");
       fail_all(Status(ErrorCode::link_failed, "no link to the peer is left: " + reasons).with_peer(text()));
     } else {
       next = std::min(next, limit);

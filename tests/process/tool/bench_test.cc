@@ -70,8 +70,11 @@ TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
       fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --csv -");
   EXPECT_EQ(pages.exit, 0) << pages.out;
   const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --seconds 0");
-  EXPECT_EQ(locked.exit, 1) << locked.out;
-  EXPECT_NE(locked.out.find("its owner cannot lend it"), std::string::npos) << locked.out;
+  EXPECT_EQ(locked.exit, 0) << locked.out;
+  const Ran why = fairway("explain --from gpu:0 --to gpu:1:locked");
+  EXPECT_EQ(why.exit, 0) << why.out;
+  EXPECT_NE(why.out.find("staged: no link takes both memories"), std::string::npos) << why.out;
+  EXPECT_NE(why.out.find("its owner cannot lend it"), std::string::npos) << why.out;
   ::unsetenv("FAIRWAY_CUDA_DRIVER");
 }
 
