@@ -69,7 +69,7 @@ TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
   const Ran pages =
       fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --csv -");
   EXPECT_EQ(pages.exit, 0) << pages.out;
-  const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --seconds 0");
+  const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --operation write --seconds 0");
   EXPECT_EQ(locked.exit, 0) << locked.out;
   const Ran why = fairway("explain --from gpu:0 --to gpu:1:locked");
   EXPECT_EQ(why.exit, 0) << why.out;
