@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -73,7 +74,11 @@ bool holds_rdma_devices(const std::string& directory) {
   return false;
 }
 
+// One at a time in a process, whose engines each may want to know: hwloc stands on libudev, which keeps words for all
+// threads without a lock.
 Result<Machine> discover_live(const DiscoverOptions& options) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   Machine machine;
   machine.name = "this machine";
   read_kernel(machine);

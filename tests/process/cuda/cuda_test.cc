@@ -150,8 +150,9 @@ TEST_P(CudaProcess, AKilledPeerEndsEveryTransferAndFreesTheMemory) {
   ASSERT_NO_FATAL_FAILURE(meet_as_given());
   const Region from = on_gpu();
   std::vector<TransferId> ids;
-  for (int i = 0; i < 20; ++i) {
-    const auto id = engine_->write(peer_, Extent{{from.id, 0, kBytes}, {remote_.id, 0}});
+  constexpr std::uint64_t kPart = kBytes / 16;  // each its own: copies run side by side
+  for (std::uint64_t at = 0; at < kBytes; at += kPart) {
+    const auto id = engine_->write(peer_, Extent{{from.id, at, kPart}, {remote_.id, at}});
     ASSERT_TRUE(id);
     ids.push_back(*id);
   }
