@@ -98,6 +98,7 @@ void Peer::drop_landing() {
   landing_->room.reset();
   landing_->state = Landing::State::none;
   --worker_.staging().landings;
+  worker_.again();
 }
 
 void Peer::recall_landing() {
@@ -129,6 +130,7 @@ void Peer::close_landing() {
                           if (!fenced) return worker->keep_room(std::move(room));
                           worker->services().regions.remove(region);
                           --worker->staging().landings;
+                          worker->again();  // another peer may wait for its place
                         });
 }
 

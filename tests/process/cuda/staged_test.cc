@@ -102,8 +102,8 @@ TEST_F(Staged, AfterACancelOrADeregistrationNothingIsTouched) {
   ASSERT_TRUE(write(from, kBytes));  // all slots are free again
 }
 
-// The child lends eight rooms at once; who waits for one gets it when another gives its own back.
-TEST_F(Staged, MorePeersThanRoomsAllComeToAnEnd) {
+// Twelve peers, each with a room of the child.
+TEST_F(Staged, ManyPeersAtOnceAllComeToAnEnd) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", kByTcp));
   constexpr std::uint64_t kEach = 200'000, kEngines = 12;
   struct One {
