@@ -6,7 +6,7 @@ SHELL := /bin/bash
 help:
 	@echo 'make demo     build what users install and show it moving bytes'
 	@echo 'make test     every test, the demo, the sanitizer builds with a short fuzz, a build without optional libraries, the format'
-	@echo '                LABEL=unit      only tests of this label (unit conformance process fault model net rdma_vm gpu repository fuzz)'
+	@echo '                LABEL=unit      only tests of this label (unit conformance process fault model net rdma_vm gpu repository fuzz; iwarp: optional)'
 	@echo '                MATCH=Stripe    only tests whose names match this regular expression'
 	@echo '                STAGE=asan      only these of: dev demo asan tsan bare format (dev alone when LABEL or MATCH is given)'
 	@echo 'make bench    build what users install and measure it'

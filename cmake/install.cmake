@@ -4,7 +4,7 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/fairway)
 set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(TARGETS fairway EXPORT fairway_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY include/fairway DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/fairway DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
 install(EXPORT fairway_targets NAMESPACE fairway:: DESTINATION ${package_folder})
 
 configure_package_config_file(cmake/fairwayConfig.cmake.in fairwayConfig.cmake INSTALL_DESTINATION ${package_folder})

@@ -36,6 +36,8 @@ struct Options {
   std::uint64_t pages = 0, depth = 1;
   double seconds = 0.15;
   bool sleep = false, serve = false;
+  unsigned turns = 3;
+  std::vector<std::string> tools;
   std::string json, csv, svg;
   RdmaOptions rdma;
 };
@@ -174,11 +176,11 @@ Exit run_matrix(Tool& tool, const Options& options) {
   return finish(tool, wanted, plan_of(wanted, {64 << 20}), cases, matrix, "bench matrix", matrix_svg);
 }
 
-// Ours and theirs in turns, three times each; medians. False, with a remark: its tool told no figure.
+// Ours and theirs in turns; medians. False, with a remark: its tool told no figure.
 Result<bool> beside(Tool& tool, const Options& options, Plan mine, const Rival& rival, std::vector<PeerRow>& out) {
   std::vector<double> theirs, ours;
   const std::uint64_t size = mine.sizes.front();
-  for (int turn = 0; turn < 3; ++turn) {
+  for (unsigned turn = 0; turn < options.turns; ++turn) {
     const auto time = run_rival(rival, size);
     if (!time) {
       tool.remark(time.status().message());
@@ -190,25 +192,33 @@ Result<bool> beside(Tool& tool, const Options& options, Plan mine, const Rival& 
     if (Status status = measure(tool, options, mine, {one}, rows); !status) return status;
     ours.push_back(rows.front().p50_us);
   }
+  const Ratio ratio = ratio_of(theirs, ours);
   std::sort(theirs.begin(), theirs.end());
   std::sort(ours.begin(), ours.end());
-  out.push_back({rival.tool, version_of(rival), rival.what, rival.path, size, rival.depth, theirs[1], ours[1]});
+  const std::size_t middle = theirs.size() / 2;
+  out.push_back(
+      {rival.tool, version_of(rival), rival.what, rival.path, size, rival.depth, theirs[middle], ours[middle], ratio});
   return true;
 }
 
 // Empty, or which of the paths is compared with nothing, and what is.
-std::string not_compared(const std::vector<std::string>& via) {
+std::string not_compared(const std::vector<std::string>& via, const std::vector<std::string>& tools) {
   std::vector<std::string> paths{"fabric:tcp", "fabric:shm"};
   for (const Rival& rival : rivals())
     if (std::find(paths.begin(), paths.end(), rival.path) == paths.end()) paths.emplace_back(rival.path);
   for (const std::string& each : via)
     if (std::find(paths.begin(), paths.end(), each) == paths.end())
       return fmt::format("\"{}\" is compared with nothing: --via takes {}", each, fmt::join(paths, ", "));
+  std::set<std::string> known;
+  for (const Rival& rival : rivals()) known.insert(rival.tool);
+  for (const std::string& each : tools)
+    if (!known.contains(each))
+      return fmt::format("\"{}\" is no tool that is run here: --tool takes {}", each, fmt::join(known, ", "));
   return {};
 }
 
 Exit run_peers(Tool& tool, const Options& options) {
-  if (const std::string wrong = not_compared(options.via); !wrong.empty()) return tool.misused(wrong);
+  if (const std::string wrong = not_compared(options.via, options.tools); !wrong.empty()) return tool.misused(wrong);
   const auto plan = plan_of(options, {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20});
   if (!plan) return tool.misused(plan.status().message());
   for (const std::string* file : {&options.json, &options.csv})
@@ -219,8 +229,11 @@ Exit run_peers(Tool& tool, const Options& options) {
   const auto wanted = [&](const std::string& path) {
     return options.via.empty() || std::find(options.via.begin(), options.via.end(), path) != options.via.end();
   };
+  const auto asked = [&](const std::string& name) {
+    return options.tools.empty() || std::find(options.tools.begin(), options.tools.end(), name) != options.tools.end();
+  };
   for (const Rival& rival : rivals()) {
-    if (!wanted(rival.path)) continue;
+    if (!wanted(rival.path) || !asked(rival.tool)) continue;
     if (!installed(rival)) {
       missing.insert(fmt::format("{} (Debian's {})", rival.tool, rival.package));
       continue;
@@ -243,7 +256,7 @@ Exit run_peers(Tool& tool, const Options& options) {
     mine.operations = {Operation::write, Operation::read, Operation::send};
     std::vector<Row> rows;
     const std::string via = std::string("fabric:") + provider;
-    if (!wanted(via)) continue;
+    if (!wanted(via) || !options.tools.empty()) continue;
     meter(via);
     if (Status status = measure(tool, options, mine, {make_case(via, "shared", "shared")}, rows); !status) {
       tool.remark(status.message());
@@ -251,7 +264,8 @@ Exit run_peers(Tool& tool, const Options& options) {
     }
     for (const Row& row : rows)
       if (row.roof_us > 0)
-        peers.push_back({"bare libfabric", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us});
+        peers.push_back({"bare libfabric", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us,
+                         ratio_of({row.roof_us}, {row.p50_us})});
   }
   std::vector<Fields> all;
   for (const PeerRow& row : peers) all.push_back(fields(row));
@@ -355,6 +369,10 @@ void add_bench(Tool& tool) {
   peers.add_option("--size", in_turns->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
   peers.add_option("--seconds", in_turns->seconds, "Measure each of ours at least so long")
       ->check(CLI::Range(0.0, 3600.0));
+  peers.add_option("--turns", in_turns->turns, "So many times each of both; the more, the narrower the interval")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  peers.add_option("--tool", in_turns->tools, "These tools alone: ib_write_bw,ucx_perftest")->delimiter(',');
   peers.add_option("--via", in_turns->via, "These paths alone: shm,tcp,verbs,fabric:tcp,fabric:shm")->delimiter(',');
   peers.add_flag("--sleep", in_turns->sleep, "Both sides of ours wait in the kernel; else both poll");
   peers.add_option("--json", in_turns->json, "Write the rows there; - is stdout")->type_name("FILE");

@@ -76,6 +76,8 @@ struct Cost {
 };
 
 // Something that can do the work. begin() and end() are not timed; once() is, and is over when the bytes are there.
+// With a depth of several it is over when the next `depth` of them are there, each followed by another until the last
+// round.
 class Mover {
  public:
   virtual ~Mover() = default;
@@ -101,7 +103,7 @@ struct Row {
   double bytes_per_second = 0;  // size / p50
   double peak_bytes_per_second = 0;
   double cpu_seconds_per_gib = 0;
-  double copies_per_byte = 0, calls_per_round = 0;
+  double copies_per_byte = 0, calls_per_operation = 0;
   double roof_us = 0;  // median; 0: unknown
   std::string roof;    // what it is
   Expected expected;

@@ -120,8 +120,8 @@ class End {
       if (!progress()) return false;
     return result == 0;
   }
-  bool all_done() {
-    while (done_ != sent_)
+  bool at_most(std::uint64_t under_way) {
+    while (sent_ - done_ > under_way)
       if (!progress()) return false;
     return true;
   }
@@ -210,10 +210,11 @@ class FabricRoof final : public Mover {
     if (moves(batch.operation)) {
       for (std::uint64_t i = 0; i < batch.depth; ++i) {
         const std::uint64_t at = batch.place(round * batch.depth + i) * batch.size * pages;
+        if (!end_.at_most(batch.depth - 1)) return gone();
         for (const std::uint64_t page : order_)
           if (!end_.move(batch.operation == Operation::read, at + page * batch.size, batch.size)) return gone();
       }
-      return end_.all_done() ? Status() : gone();
+      return (batch.depth > 1 && round + 1 < batch.rounds) || end_.at_most(0) ? Status() : gone();
     }
     const std::uint64_t at = batch.place(round) * batch.size;
     const bool ok = end_.receive(at, batch.size) && end_.send(at, batch.size) && end_.until_received(++answered_);
@@ -221,7 +222,7 @@ class FabricRoof final : public Mover {
   }
 
   Result<Cost> end(const Batch&) override {
-    if (!end_.all_done()) return gone();
+    if (!end_.at_most(0)) return gone();
     shared_->over.fetch_add(1);
     return Cost();
   }

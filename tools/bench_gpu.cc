@@ -150,18 +150,22 @@ class CopyRoof final : public Mover {
   Status once(const Batch& batch, std::uint64_t round) override {
     const sys::CudaDriver& cu = gpu_->driver();
     const bool read = batch.operation == Operation::read;
+    // Several on their way are two parts with a word behind each: one is queued while the other moves.
+    const std::uint64_t parts = batch.depth == 1 ? 1 : 2;
+    const bool last = batch.depth == 1 || round + 1 == batch.rounds;
     return gpu_->on(device_, [&] {
       Status status;
-      for (std::uint64_t i = 0; i < batch.depth && status; ++i) {
-        const std::uint64_t at = batch.place(round * batch.depth + i) * batch.size;
-        const auto to = reinterpret_cast<Address>((read ? from_ : to_).get() + at);
-        const auto from = reinterpret_cast<Address>((read ? to_ : from_).get() + at);
-        status = cu.check(cu->cuMemcpyAsync(to, from, batch.size, stream_), "the roof's copy");
-      }
-      if (status)
-        status = cu.check(cu->cuStreamWriteValue32_v2(stream_, reinterpret_cast<Address>(word_.get()), ++serial_, 0),
-                          "the roof's word");
-      while (status && std::atomic_ref(*reinterpret_cast<std::uint32_t*>(word_.get())).load() != serial_) {
+      for (std::uint64_t part = 0; part < parts && status; ++part) {
+        for (std::uint64_t i = batch.depth * part / parts; i < batch.depth * (part + 1) / parts && status; ++i) {
+          const std::uint64_t at = batch.place(round * batch.depth + i) * batch.size;
+          const auto to = reinterpret_cast<Address>((read ? from_ : to_).get() + at);
+          const auto from = reinterpret_cast<Address>((read ? to_ : from_).get() + at);
+          status = cu.check(cu->cuMemcpyAsync(to, from, batch.size, stream_), "the roof's copy");
+        }
+        if (status)
+          status = cu.check(cu->cuStreamWriteValue32_v2(stream_, reinterpret_cast<Address>(word_.get()), ++serial_, 0),
+                            "the roof's word");
+        if (status) wait_for(last && part + 1 == parts ? serial_ : serial_ - 1);
       }
       return status;
     });
@@ -169,6 +173,11 @@ class CopyRoof final : public Mover {
   Result<Cost> end(const Batch&) override { return Cost(); }
 
  private:
+  void wait_for(std::uint32_t serial) const {
+    const std::atomic_ref word(*reinterpret_cast<std::uint32_t*>(word_.get()));
+    while (static_cast<std::int32_t>(word.load() - serial) < 0) {
+    }
+  }
   Status open() {
     auto gpu = Gpu::open();
     if (!gpu) return gpu.status();

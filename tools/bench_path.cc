@@ -55,6 +55,10 @@ class Path final : public Mover {
           !status)
         return status;
     } while (connects() && std::chrono::steady_clock::now() < until);
+    // One of no bytes: it ends once all is open that others need.
+    if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 0}, {target_.id, 0}}));
+        !status)
+      return status;
     if (taken == nullptr) return {};
     auto plan = engine_.explain(example(Operation::write));
     if (!plan) return plan.status();
@@ -184,18 +188,30 @@ class Path final : public Mover {
   }
   RequestOptions options() const { return settings_.sleeping ? RequestOptions() : to_poll(); }
 
-  // `depth` of them at once, each at the next place.
+  // The next `depth` of them end, and as many are always on their way, each at the next place.
   Status move(const Batch& batch, std::uint64_t round) {
-    started_.clear();
-    for (std::uint64_t i = 0; i < batch.depth; ++i) {
-      const auto id = start(batch, round * batch.depth + i);
-      if (!id) return id.status();
-      started_.push_back(*id);
+    if (round == 0) started_ = 0;
+    under_way_.resize(batch.depth);
+    const std::uint64_t first = round * batch.depth, all = batch.rounds * batch.depth;
+    for (std::uint64_t ended = first; ended < first + batch.depth;) {
+      for (; started_ < std::min(ended + batch.depth, all); ++started_) {
+        const auto id = start(batch, started_);
+        if (!id) return id.status();
+        under_way_[started_ % batch.depth] = *id;
+      }
+      if (batch.depth == 1 || settings_.sleeping) {
+        const TransferId oldest = under_way_[ended % batch.depth];
+        if (Status status = settings_.sleeping ? finish(engine_, oldest) : finish_hot(engine_, oldest); !status)
+          return status;
+        ++ended;
+        continue;
+      }
+      completions_.resize(first + batch.depth - ended);
+      const std::size_t count = engine_.poll(completions_);
+      for (std::size_t i = 0; i < count; ++i)
+        if (!completions_[i].status) return completions_[i].status;
+      ended += count;
     }
-    if (!settings_.sleeping)
-      return batch.depth == 1 ? finish_hot(engine_, started_.front()) : poll_for(static_cast<int>(batch.depth));
-    for (const TransferId id : started_)
-      if (Status status = finish(engine_, id); !status) return status;
     return {};
   }
 
@@ -277,7 +293,9 @@ class Path final : public Mover {
   RemoteRegion target_;
   Answer begun_;
   std::vector<std::uint64_t> index_, moved_;
-  std::vector<TransferId> started_;
+  std::vector<TransferId> under_way_;
+  std::vector<Completion> completions_;
+  std::uint64_t started_ = 0;  // in this batch
   std::uint64_t counted_ = 0;  // before the batch
 };
 

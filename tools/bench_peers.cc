@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -233,11 +234,12 @@ std::string version_of(const Rival& rival) {
 }
 
 std::string table(const std::vector<PeerRow>& rows, const std::vector<std::string>& missing) {
-  std::string text = fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}\n", "tool", "its test", "path", "size",
-                                 "its us", "ours us", "ratio");
+  std::string text = fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}  {}\n", "tool", "its test", "path",
+                                 "size", "its us", "ours us", "ratio", "95 %");
   for (const PeerRow& row : rows)
-    text += fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}\n", row.tool, row.test, row.path,
-                        size_text(row.size), row.its_us, row.ours_us, row.ratio());
+    text += fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}  {}\n", row.tool, row.test, row.path,
+                        size_text(row.size), row.its_us, row.ours_us, row.ratio.median,
+                        row.ratio.high > 0 ? fmt::format("{:.2f} to {:.2f}", row.ratio.low, row.ratio.high) : "-");
   for (const std::string& each : missing) text += "not installed: " + each + "\n";
   return text +
          "\nratio: theirs / ours, above 1 Fairway is faster. One at a time; ping-pongs tell half of a round trip. "
@@ -254,7 +256,30 @@ Fields fields(const PeerRow& row) {
           {"depth", fmt::format("{}", row.depth)},
           {"its_us", fmt::format("{:.3f}", row.its_us)},
           {"ours_us", fmt::format("{:.3f}", row.ours_us)},
-          {"ratio", fmt::format("{:.4f}", row.ratio())}};
+          {"ratio", fmt::format("{:.4f}", row.ratio.median)},
+          {"ratio_low", fmt::format("{:.4f}", row.ratio.low)},
+          {"ratio_high", fmt::format("{:.4f}", row.ratio.high)}};
+}
+
+// Student's t of the logarithms, since ratios are multiplied: twice as fast is as far from 1 as half.
+Ratio ratio_of(const std::vector<double>& theirs, const std::vector<double>& ours) {
+  constexpr std::array<double, 11> kT{0, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23};
+  std::vector<double> logs;
+  double sum = 0;
+  for (std::size_t i = 0; i < theirs.size() && i < ours.size(); ++i)
+    if (theirs[i] > 0 && ours[i] > 0) sum += logs.emplace_back(std::log(theirs[i] / ours[i]));
+  if (logs.empty()) return {};
+  const auto count = static_cast<double>(logs.size());
+  const double mean = sum / count;
+  double squares = 0;
+  for (const double each : logs) squares += (each - mean) * (each - mean);
+  std::sort(logs.begin(), logs.end());
+  const std::size_t middle = logs.size() / 2;
+  const double median = logs.size() % 2 == 1 ? logs[middle] : (logs[middle - 1] + logs[middle]) / 2;
+  if (logs.size() == 1) return {std::exp(median), 0, 0};
+  const double t = logs.size() <= kT.size() ? kT[logs.size() - 1] : 2.1;
+  const double reach = t * std::sqrt(squares / (count - 1) / count);
+  return {std::exp(median), std::exp(mean - reach), std::exp(mean + reach)};
 }
 
 }  // namespace fairway::tool::bench

@@ -135,8 +135,11 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
         kLeft + 330.0 * static_cast<double>(i % 3), 52 + 22.0 * static_cast<double>(i / 3),
         kColours[i % kColours.size()], kLeft + 20 + 330.0 * static_cast<double>(i % 3),
         58 + 22.0 * static_cast<double>(i / 3), escaped(paths[i]));
-  out += fmt::format("<text x=\"{}\" y=\"{:.0f}\">dashed: what this machine needs for it at the least</text>\n", kLeft,
-                     legend - 50);
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.roof_us > 0; }))
+    out += fmt::format("<text x=\"{}\" y=\"{:.0f}\">dashed: what this machine needs for it at the least</text>\n",
+                       kLeft, legend - 50);
+  const std::uint64_t depth = rows.empty() ? 1 : rows.front().depth;
+  const std::string at_once = depth == 1 ? "one at a time" : fmt::format("{} at once", depth);
   double top = legend;
   for (const Operation operation : operations) {
     std::vector<Line> times, rates;
@@ -157,7 +160,7 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
         if (!line->points.empty()) rates.push_back(*line);
     }
     out += chart(kLeft, top, name_of(operation) + ": time, median", times, time_text);
-    out += chart(kLeft + kGapX, top, name_of(operation) + ": rate, one at a time", rates, giga_text);
+    out += chart(kLeft + kGapX, top, name_of(operation) + ": rate, " + at_once, rates, giga_text);
     top += kGapY;
   }
   return out + "</svg>\n";

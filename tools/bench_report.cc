@@ -46,7 +46,7 @@ Fields fields(const Row& row) {
           {"peak_bytes_per_second", fmt::format("{:.0f}", row.peak_bytes_per_second)},
           {"cpu_seconds_per_gib", fmt::format("{:.4f}", row.cpu_seconds_per_gib)},
           {"copies_per_byte", fmt::format("{:.3f}", row.copies_per_byte)},
-          {"system_calls_per_operation", fmt::format("{:.3f}", row.calls_per_round)},
+          {"system_calls_per_operation", fmt::format("{:.3f}", row.calls_per_operation)},
           {"roof", row.roof, true},
           {"roof_p50_us", fmt::format("{:.3f}", row.roof_us)},
           {"expected_low_bytes_per_second", fmt::format("{:.0f}", row.expected.low)},
@@ -86,10 +86,13 @@ std::string table(const std::vector<Row>& rows) {
   }
   double verified = 0;
   for (const Row& row : rows) verified += static_cast<double>(row.verified_bytes);
+  const std::uint64_t depth = rows.empty() ? 1 : rows.front().depth;
   text += fmt::format(
-      "\nOne operation at a time. send, notify, count: half of a round trip.\n"
+      "\n{}\n"
       "ratio: roof / p50, 1 is as fast as this machine goes. CPU: of both processes.\n"
       "{:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
+      depth == 1 ? "One operation at a time. send, notify, count: half of a round trip."
+                 : fmt::format("{} operations on their way all the time; times are each one's part.", depth),
       verified / (1 << 30));
   return text;
 }
@@ -119,7 +122,7 @@ std::string comparison(const std::vector<Row>& rows) {
       else
         text += fmt::format(" | {:>8} {:>8} {:>9.2f} {:>7.2f} {:>7.2f}", microseconds(row->p50_us),
                             rate_text(row->bytes_per_second), row->cpu_seconds_per_gib, row->copies_per_byte,
-                            row->calls_per_round);
+                            row->calls_per_operation);
     }
     text += '\n';
   }

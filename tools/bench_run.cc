@@ -74,7 +74,7 @@ Row summarize(const Batch& batch, Sampled& ours, Sampled& roof) {
   const double moved = bytes * static_cast<double>(row.rounds) * ways(batch);
   row.cpu_seconds_per_gib = ours.cost.cpu_seconds / moved * (1 << 30);
   row.copies_per_byte = ours.cost.copied_bytes / moved;
-  row.calls_per_round = ours.cost.system_calls / static_cast<double>(row.rounds);
+  row.calls_per_operation = ours.cost.system_calls / static_cast<double>(row.rounds * row.depth);
   row.verified_bytes = ours.cost.verified_bytes;
   if (!roof.us.empty()) row.roof_us = percentile(roof.us, 0.5);
   return row;

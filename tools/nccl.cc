@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -135,10 +136,12 @@ Exit env(Tool& tool, const Options& options) {
     set("NCCL_MIN_NCHANNELS", "16");
     set("NCCL_MIN_P2P_NCHANNELS", "16");
     set("NCCL_NCHANNELS_PER_NET_PEER", "16");
-    text += "# the engine's thread looks for work before it sleeps: a core, for 5 to 8 us less a message\n";
-    set("FAIRWAY_SPIN_US", "1000");
     text += "# kernels loaded while others run can wait for each other\n";
     set("CUDA_MODULE_LOADING", "EAGER");
+  }
+  if (!gpu_memory && std::getenv("NCCL_PROTO") == nullptr) {  // a choice without LL128, else it would not have started
+    text += "# a CPU's or the kernel's copy into memory that a GPU polls does not keep lines of 128 bytes whole\n";
+    set("NCCL_PROTO", "^LL128");
   }
   if (options.everything) {
     text += "# what NCCL would move itself within this host goes through the plugin too\n";

@@ -47,6 +47,7 @@ constexpr std::pair<const char*, const char*> kFlags[] = {
     {"rdma.retries", "--retries"},
     {"rdma.mtu", "--mtu"},
     {"rdma.on_demand", "--on-demand"},
+    {"rdma.connection_manager", "--rdma-cm"},
     {"job_key", "--key"},
     {"listen", "--listen"},
     {"machine", "--machine"},
@@ -75,6 +76,10 @@ void add_rdma_flags(CLI::App& command, RdmaOptions& options) {
       ->check(CLI::IsMember(std::vector<std::uint32_t>{256, 512, 1024, 2048, 4096}))
       ->group(kHeading);
   command
+      .add_flag("--rdma-cm", options.connection_manager,
+                "RoCE's queue pairs are connected by rdma_cm too, as iWARP's always are")
+      ->group(kHeading);
+  command
       .add_option_function<std::string>(
           "--on-demand", [&options](const std::string& word) { options.on_demand = kOnDemand.at(word); },
           "Memory that is not pinned: what cannot be, all of it, or none (default: when-short)")
@@ -93,6 +98,7 @@ std::vector<std::string> words_of(const RdmaOptions& options) {
   for (const Number& each : kNumbers)
     if (options.*each.field != usual.*each.field) add(each.flag, options.*each.field);
   if (options.mtu != usual.mtu) add("--mtu", options.mtu);
+  if (options.connection_manager) words.emplace_back("--rdma-cm");
   for (const auto& [word, value] : kOnDemand)
     if (options.on_demand == value && value != usual.on_demand) add("--on-demand", word);
   return words;

@@ -6,19 +6,12 @@
 
 #include <cuda_runtime.h>
 
+#include "cuda_check.cuh"
 #include "pattern.cuh"
 
 // One rank's GPU, its buffers, and each operation with what it should leave behind.
 namespace work {
 
-#define CUDA_CHECK(call)                                                                                         \
-  do {                                                                                                           \
-    const cudaError_t result_ = (call);                                                                          \
-    if (result_ != cudaSuccess) {                                                                                \
-      std::fprintf(stderr, "%s:%d: CUDA: %s\n", __FILE__, __LINE__, cudaGetErrorString(result_));                \
-      std::_Exit(3);                                                                                             \
-    }                                                                                                            \
-  } while (0)
 #define NCCL_CHECK(call)                                                                                         \
   do {                                                                                                           \
     const int result_ = (call);                                                                                  \

@@ -12,6 +12,7 @@
 #include "fairway/explain.h"
 #include "fairway/export.h"
 #include "fairway/ids.h"
+#include "fairway/mapping.h"
 #include "fairway/memory.h"
 #include "fairway/metrics.h"
 #include "fairway/options.h"
@@ -26,13 +27,15 @@ inline constexpr Timeout kForever = Timeout::max();
 struct PeerEvent {
   // link_slow: a link was busy with large transfers for 150 ms and stayed under half of the least that it should reach.
   // Once, until it has kept its pace again.
-  enum class Kind : std::uint8_t { up, down, link_up, link_down, link_slow } kind = Kind::up;
+  // mapping_ended: start no more kernels that use it, and unmap() it once those that run are over.
+  enum class Kind : std::uint8_t { up, down, link_up, link_down, link_slow, mapping_ended } kind = Kind::up;
   PeerId peer;
   std::string name;               // the peer's name, or its address
   std::string link;               // link_up, link_down, link_slow
   std::uint64_t incarnation = 0;  // of the peer's process
-  Status reason;                  // down, link_down
+  Status reason;                  // down, link_down, mapping_ended
   std::string detail;             // link_slow: what it reached and what was expected
+  MappingId mapping = {};         // mapping_ended
 };
 
 // Taken requests and, when fewer than offered, why: ok means "full, try again when writable()", else request [taken]
@@ -61,7 +64,9 @@ class FAIRWAY_API Engine {
   ~Engine();  // close()
 
   // Ends every transfer with `cancelled`, tells every peer, releases all regions. Nothing touches the caller's memory
-  // afterwards. Callbacks may still run during the call, none after it.
+  // afterwards, but for kernels of a peer's that has it mapped and does not unmap() it within a second: deregister()
+  // says. Unmaps what was not: kernels that use mappings must be over. Callbacks may still run during the call, none
+  // after it.
   void close();
 
   // ---- peers ----
@@ -80,6 +85,7 @@ class FAIRWAY_API Engine {
 
   // ---- memory ----
   // Registers the caller's memory; it stays the caller's and must stay mapped until deregister() says fenced.
+  // invalid_argument: no CPU can read it, and no transport in use knows it for a device's.
   Result<Region> register_memory(void* address, std::size_t size_bytes, Access access, const MemorySource& source = {});
   // Memory from the engine: page-aligned, zeroed, reserved now, shareable with same-host peers by mapping where a
   // transport can. Freed by deregister().
@@ -95,6 +101,20 @@ class FAIRWAY_API Engine {
   // Exchange by name between connected peers. lookup waits until the peer publishes the name, or `timeout`.
   Status publish(std::string_view name, const Region& region);
   Result<RemoteRegion> lookup(PeerId peer, std::string_view name, Timeout timeout = std::chrono::seconds(5));
+
+  // ---- kernels and streams that reach peers by themselves (docs/cuda.md) ----
+  // For kernels of that GPU of this process: a peer's GPU memory, or this process's own of another GPU. Takes
+  // milliseconds the first time, and may wait for running kernels, so not where those wait for it. unsupported, with
+  // the reason, where there is no direct way: another host, host memory, memory that goes staged.
+  Result<Mapping> map(const RemoteRegion& region, int gpu, Timeout timeout = std::chrono::seconds(5));
+  Result<Mapping> map(const Region& region, int gpu, Timeout timeout = std::chrono::seconds(5));
+  // Gives it back. No kernel or stream that uses it runs any more, and no graph with it will be launched.
+  Status unmap(MappingId mapping);
+  // Work for a CUDA stream of that GPU (cudaStream_t, not the default one), also while it is captured; the host waits
+  // for nothing. A mapping that has ended is refused with the reason. Who waits for the signal, with stream_wait_signal
+  // or in a kernel (fairway/device.cuh), sees all bytes.
+  Status stream_put(MappingId to, const StreamPut& put, void* stream);
+  Status stream_wait_signal(const StreamWait& wait, void* stream);
 
   // ---- transfers: accepted ones complete exactly once ----
   // Takes requests in order, as many as there is room for. Copies nothing but notification messages; does not wait.

@@ -38,4 +38,11 @@ struct RemoteRegionId {
   auto operator<=>(const RemoteRegionId&) const = default;
 };
 
+// A region that kernels of this process reach, from Engine::map. Never used again.
+struct MappingId {
+  std::uint64_t number = 0;  // 0: none
+  explicit operator bool() const { return number != 0; }
+  auto operator<=>(const MappingId&) const = default;
+};
+
 }  // namespace fairway

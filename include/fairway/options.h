@@ -48,6 +48,9 @@ struct RdmaOptions {
   // switch on the way takes less than the ports.
   std::uint32_t mtu = 0;
   OnDemand on_demand = OnDemand::when_short;
+  // RoCE's queue pairs are connected by rdma_cm too, as iWARP's always are; a peer's wish counts as well. For networks
+  // that let only connections pass which they have seen begin.
+  bool connection_manager = false;
   bool operator==(const RdmaOptions&) const = default;
 };
 

@@ -27,7 +27,7 @@ using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* fi
 using Profiler = Code (*)(void** event, int type, void* handle, std::int64_t plugin, void* data);
 
 inline constexpr std::size_t kHandleBytes = 128;  // NCCL_NET_HANDLE_MAXSIZE
-inline constexpr int kPointerHost = 1, kPointerCuda = 2;
+inline constexpr int kPointerHost = 1, kPointerCuda = 2, kPointerDmaBuf = 4;
 inline constexpr int kMostRequests = 32;                          // in flight on one connection
 inline constexpr int kMostReceives = 8;                           // in one group; NCCL_NET_IB_MAX_RECVS is as many
 inline constexpr std::size_t kMostBytes = std::size_t{1} << 30;   // MAX_NET_SIZE: one message in flight

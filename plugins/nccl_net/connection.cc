@@ -141,6 +141,7 @@ void Receiver::on_message(const Message& message, PeerId from) {
     case Message::Kind::done:
       if (!fits || message.bytes > abi::kMostBytes)
         return fail({ErrorCode::protocol_error, "the sender completed a receive that does not wait"});
+      endpoint_->on_received(message.bytes);
       request.bytes[message.part] = message.bytes;
       request.here |= 1u << message.part;
       if (request.here == (1u << request.parts) - 1)
@@ -236,6 +237,7 @@ abi::Code Sender::send(void* data, std::size_t size, int tag, Memory& memory, Re
       request->target = size == 0 ? RegionId{} : place.region;
       request->alive = shared_from_this();
       request->state.store(Request::State::pending, std::memory_order_relaxed);
+      endpoint_->on_send(size);
       const auto id = endpoint_->engine().write(peer_, layout, options);
       if (id) {
         if (target != nullptr) {
@@ -248,6 +250,7 @@ abi::Code Sender::send(void* data, std::size_t size, int tag, Memory& memory, Re
           groups_[head_++ % kGroups].here = false;
         *out = &*request;
       } else {
+        endpoint_->on_sent();
         request->alive.reset();
         request->state.store(Request::State::free, std::memory_order_relaxed);
         if (id.status().code() == ErrorCode::queue_full) return abi::kSuccess;
@@ -267,6 +270,7 @@ void Sender::finished(const Completion& completion, void* user_data) {
   auto& request = *static_cast<Request*>(user_data);
   const std::shared_ptr<Connection> alive = std::move(request.alive);
   auto& self = static_cast<Sender&>(*alive);
+  self.endpoint_->on_sent();
   {
     const std::lock_guard lock(self.mutex_);
     if (const auto found = self.imports_.find(request.target); found != self.imports_.end()) --found->second.in_flight;

@@ -8,6 +8,11 @@ namespace {
 
 constexpr std::uint32_t kRoundsPerLook = 64;  // peers come and go rarely
 constexpr int kBatchesPerPump = 8;
+constexpr std::chrono::microseconds kNap{500};  // NCCL's threads poll without a pause while they have something to do
+constexpr std::chrono::milliseconds kShortestLook{1}, kLongestLook{64};
+constexpr std::chrono::milliseconds kBusyAfter{1};
+constexpr std::size_t kLarge = 32 * 1024;  // bytes, some microseconds' worth
+constexpr std::uint32_t kMany = 4;         // sends on their way
 
 void forget(const Completion&, void*) {}
 
@@ -24,20 +29,81 @@ Endpoint::Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs
       log_(log),
       jobs_(jobs),
       patience_(settings.connect_timeout),
-      fence_(2 * Timeout(settings.engine.peer_timeout)) {}
+      fence_(2 * Timeout(settings.engine.peer_timeout)),
+      own_threads_(settings.engine.progress == Progress::threads) {
+  if (!own_threads_) keeper_ = std::thread([this] { stand_in(); });
+}
+
+std::vector<std::string> Endpoint::transports() const {
+  std::vector<std::string> names;
+  for (const TransportMetrics& each : engine_.metrics().transports) names.push_back(each.name);
+  return names;
+}
 
 bool Endpoint::has(std::string_view transport) const {
-  const Metrics metrics = engine_.metrics();
-  return std::any_of(metrics.transports.begin(), metrics.transports.end(),
-                     [&](const TransportMetrics& each) { return each.name == transport; });
+  const auto names = transports();
+  return std::find(names.begin(), names.end(), transport) != names.end();
 }
 
 void Endpoint::close() {
-  engine_.close();
+  stop();
   std::vector<Entry> ports;
   const std::lock_guard lock(ports_mutex_);
   ports.swap(ports_);
   free_.clear();
+}
+
+// NCCL's threads step the engine while they poll, so that a small message crosses no other thread. This one does it
+// while they are elsewhere, for what others are owed (an acknowledgement, the rest of a handshake), and instead of them
+// while there is more to move than who polls for everybody should stop for.
+void Endpoint::stand_in() {
+  auto look = kShortestLook;
+  std::uint32_t seen = 0;
+  while (!ends_.load(std::memory_order_acquire)) {
+    if (is_busy()) {
+      stands_in_.store(true, std::memory_order_relaxed);
+      while (is_busy() && !ends_.load(std::memory_order_acquire)) {
+        dispatch_all();
+        std::this_thread::yield();
+      }
+      stands_in_.store(false, std::memory_order_relaxed);
+    }
+    if (const std::uint32_t now = pumps_.load(std::memory_order_relaxed); now != seen) {
+      seen = now;
+      look = kShortestLook;
+      std::this_thread::sleep_for(kNap);
+      continue;
+    }
+    (void)engine_.wait_notification(look);
+    dispatch_all();
+    look = std::min(2 * look, kLongestLook);
+  }
+}
+
+void Endpoint::on_send(std::size_t bytes) {
+  if (sends_.fetch_add(1, std::memory_order_relaxed) + 1 >= kMany || bytes >= kLarge) be_busy();
+}
+
+void Endpoint::on_sent() {
+  sends_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Endpoint::on_received(std::size_t bytes) {
+  if (bytes >= kLarge) be_busy();
+}
+
+void Endpoint::be_busy() {
+  busy_until_.store((Clock::now() + kBusyAfter).time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+bool Endpoint::is_busy() const {
+  return Clock::now().time_since_epoch().count() < busy_until_.load(std::memory_order_relaxed);
+}
+
+void Endpoint::stop() {
+  ends_.store(true, std::memory_order_release);
+  engine_.close();  // which ends its wait
+  if (keeper_.joinable()) keeper_.join();
 }
 
 // ---- ports ----
@@ -65,6 +131,11 @@ void Endpoint::remove(PortId id) {
 }
 
 void Endpoint::pump() {
+  pumps_.store(pumps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (!stands_in_.load(std::memory_order_relaxed)) dispatch_all();
+}
+
+void Endpoint::dispatch_all() {
   if (pumping_.test_and_set(std::memory_order_acquire)) return;
   for (int batch = 0; batch < kBatchesPerPump; ++batch)
     if (!dispatch_some()) break;

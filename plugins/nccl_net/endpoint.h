@@ -2,10 +2,14 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "fairway/engine.h"
@@ -42,6 +46,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
  public:
   static Result<std::shared_ptr<Endpoint>> open(const Settings& settings, const Log& log, Jobs& jobs);
   Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs);
+  ~Endpoint() { stop(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
@@ -49,14 +54,19 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   const Log& log() const { return log_; }
   Jobs& jobs() { return jobs_; }
   [[nodiscard]] Timeout patience() const { return patience_; }  // with a peer that should answer
+  [[nodiscard]] std::vector<std::string> transports() const;
   [[nodiscard]] bool has(std::string_view transport) const;
 
   void add(const std::shared_ptr<Port>& port);
   void remove(PortId id);  // no message reaches it afterwards, but for one that is on its way in another thread
   void close();            // everything ends; ports are let go
 
-  // Hands out what has come, unless another thread is at it.
+  // Moves bytes and hands out what has come, unless another thread is at it.
   void pump();
+  // How much there is to move, as connections see it.
+  void on_send(std::size_t bytes);
+  void on_sent();
+  void on_received(std::size_t bytes);
   // One message, with nothing to move. False: no room now. What becomes of it is told to `callback`, if any.
   Result<bool> post(PeerId peer, PortId to, const Message& message, CompletionCallback callback = nullptr,
                     void* user_data = nullptr);
@@ -68,6 +78,12 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   Status publish(Memory& memory);
 
  private:
+  using Clock = std::chrono::steady_clock;
+  void stand_in();
+  void be_busy();
+  [[nodiscard]] bool is_busy() const;
+  void stop();
+  void dispatch_all();
   bool dispatch_some();  // a batch; whether there may be more
   void dispatch(const Notification& notification);
   void look_for_peers();
@@ -96,6 +112,13 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::atomic_flag pumping_;  // guards the two below
   std::array<Notification, 16> batch_;
   std::uint32_t rounds_ = 0;
+  const bool own_threads_;  // the engine's; else NCCL's step it, and keeper_ while they are elsewhere
+  std::atomic<std::uint32_t> pumps_{0};
+  std::atomic<std::uint32_t> sends_{0};  // on their way
+  std::atomic<bool> stands_in_{false};
+  std::atomic<std::int64_t> busy_until_{0};  // of Clock
+  std::atomic<bool> ends_{false};
+  std::thread keeper_;
 };
 
 }  // namespace fairway::nccl

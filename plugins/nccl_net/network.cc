@@ -1,16 +1,26 @@
 #include "nccl_net/network.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <random>
 
 #include "nccl_net/machine.h"
+#include "nccl_net/nccl_settings.h"
+#include "nccl_net/nic.h"
 
 namespace fairway::nccl {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x314e5746;  // "FWN1"
 constexpr std::size_t kMostHellos = 4096;
+
+// A port of an RDMA device is one of those that `verbs` may use; TCP keeps the interfaces of the address then.
+void use(const std::string& rail, Device& device) {
+  EngineOptions& engine = device.settings.engine;
+  (look_at(rail).rdma ? engine.rdma.devices : engine.interfaces).push_back(rail);
+  device.rails.push_back(rail);
+}
 
 }  // namespace
 
@@ -68,15 +78,23 @@ Result<std::unique_ptr<Network>> Network::open(const Environment& environment, c
   auto settings = read_settings(environment);
   if (!settings) return settings.status();
   std::unique_ptr<Network> network(new Network(std::move(*settings), log));
-  std::vector<std::string> rails = network->settings_.rails;
-  if (rails.empty()) rails.emplace_back();
-  for (const std::string& rail : rails) {
+  const std::vector<std::string>& rails = network->settings_.rails;
+  for (std::size_t i = 0; i < std::max<std::size_t>(rails.size(), 1); ++i) {
     Device& device = network->devices_.emplace_back();
     device.settings = network->settings_;
-    if (!rail.empty()) device.settings.engine.interfaces = {rail};
-    device.parts = {static_cast<int>(network->devices_.size()) - 1};
+    device.parts = {static_cast<int>(i)};
+    if (!rails.empty()) use(rails[i], device);
   }
-  if (const auto first = network->device(0); !first) return first.status();
+  const auto first = network->device(0);
+  if (!first) return first.status();
+  const char* protocols = environment("NCCL_PROTO");
+  if (protocols != nullptr && names_ll128(protocols) && !(*first)->gpu_memory)
+    return Status(ErrorCode::invalid_argument,
+                  "NCCL_PROTO is \"" + std::string(protocols) +
+                      "\", and lines of LL128 do not arrive whole in host memory: leave LL128 out, or see "
+                      "FAIRWAY_GPU_MEMORY (" +
+                      why_no_gpu_memory(**first) + ")");
+  if (const std::string why = too_many_channels(environment); !why.empty()) log.warn(why);
   return network;
 }
 
@@ -98,6 +116,15 @@ Status Network::open_device(Device& device) {
   if (device.main != nullptr) return {};
   auto opened = Endpoint::open(device.settings, log_, jobs_);
   if (!opened) return opened.status();
+  if (device.settings.gpu_memory && device.settings.beyond_this_host() && (*opened)->has("verbs")) {
+    // Between hosts GPU memory goes by NICs or not at all: staged, it would be copied by calls of the driver's, on
+    // memory that is pinned as it is needed, and both may wait for the kernel that waits for the bytes.
+    auto& names = device.settings.engine.transports = (*opened)->transports();
+    std::erase_if(names, [](const std::string& name) { return name == "cuda" || name == "staged"; });
+    (*opened)->close();
+    opened = Endpoint::open(device.settings, log_, jobs_);
+    if (!opened) return opened.status();
+  }
   device.main = std::move(*opened);
   describe(device, host_);
   log_.info("device " + device.name + " listens on " + device.main->engine().address() + ", " +
@@ -115,7 +142,7 @@ Result<int> Network::fuse(const int* parts, int count) {
       return Status(ErrorCode::invalid_argument,
                     "device " + std::to_string(parts[i]) + " is no rail: only those of FAIRWAY_RAILS can act as one");
     fused.parts.push_back(parts[i]);
-    fused.settings.engine.interfaces.push_back(settings_.rails[static_cast<std::size_t>(parts[i])]);
+    use(settings_.rails[static_cast<std::size_t>(parts[i])], fused);
   }
   if (fused.parts.empty()) return Status(ErrorCode::invalid_argument, "a virtual device has at least one part");
   devices_.push_back(std::move(fused));

@@ -49,14 +49,19 @@ class Listener final : public Port {
 // engine does not connect to itself.
 struct Device {
   Settings settings;
-  std::vector<int> parts;  // device numbers; itself alone where nothing was fused
+  std::vector<std::string> rails;  // of FAIRWAY_RAILS, what it is made of
+  std::vector<int> parts;          // device numbers; itself alone where nothing was fused
   std::string name;
   std::string pci_path;  // empty: it is no NIC
   int speed_mbps = 0;
+  int port = 1;  // of the NIC
   float latency_us = 0;
   std::uint64_t guid = 0;
   bool gpu_memory = false;
   std::shared_ptr<Endpoint> main, mirror;  // opened when they are needed
+
+  // Its GPU memory goes by NICs, which are given it by its descriptor.
+  [[nodiscard]] bool by_nics() const { return gpu_memory && settings.beyond_this_host(); }
 };
 
 // All of the plugin in one process, from the first init to the last finalize. Any thread.

@@ -89,9 +89,10 @@ Code common(int number, Properties& to) {
   to.name = const_cast<char*>(device.name.c_str());
   to.pci_path = device.pci_path.empty() ? nullptr : const_cast<char*>(device.pci_path.c_str());
   to.guid = device.guid;
-  to.pointers = abi::kPointerHost | (device.gpu_memory ? abi::kPointerCuda : 0);
+  to.pointers =
+      abi::kPointerHost | (device.gpu_memory ? abi::kPointerCuda : 0) | (device.by_nics() ? abi::kPointerDmaBuf : 0);
   to.speed = device.speed_mbps;
-  to.port = 1;
+  to.port = device.port;
   to.latency = device.latency_us;
   to.most_connections = 65536;
   to.most_receives = abi::kMostReceives;
@@ -171,6 +172,12 @@ Code register_memory(void* connection, void* data, std::size_t size, int type, v
     *memory = *registered;
     return abi::kSuccess;
   });
+}
+
+// The descriptor is of the memory at `data`, for which the engine makes its own: of the pages that a NIC wants, for
+// each way that it tries.
+Code register_dmabuf(void* connection, void* data, std::size_t size, int type, std::uint64_t, int, void** memory) {
+  return register_memory(connection, data, size, type, memory);
 }
 
 Code deregister(void* connection, void* memory) {
@@ -266,7 +273,7 @@ Code connect_v11(void*, int device, void* handle, void** sender, abi::DeviceHand
   return connect(device, handle, sender);
 }
 
-// No regMrDmaBuf, getDeviceMr, irecvConsumed and setNetAttr: NCCL calls none that is null.
+// No getDeviceMr, irecvConsumed and setNetAttr: NCCL calls none that is null.
 template <class Table>
 constexpr Table table(auto init, auto listen, auto connect, auto send, auto receive) {
   Table made{};
@@ -278,6 +285,7 @@ constexpr Table table(auto init, auto listen, auto connect, auto send, auto rece
   made.connect = connect;
   made.accept = accept;
   made.register_memory = register_memory;
+  made.register_dmabuf = register_dmabuf;
   made.deregister = deregister;
   made.send = send;
   made.receive = receive;

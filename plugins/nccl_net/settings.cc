@@ -91,7 +91,6 @@ constexpr RdmaNumber kRdmaNumbers[] = {{"FAIRWAY_RDMA_QUEUE_PAIRS", &RdmaOptions
 
 // Fields of EngineOptions and what sets them.
 constexpr std::pair<std::string_view, std::string_view> kVariables[] = {
-    {"rdma.devices", "FAIRWAY_RDMA_DEVICES"},
     {"rdma.gid_index", "FAIRWAY_RDMA_GID"},
     {"rdma.queue_pairs", "FAIRWAY_RDMA_QUEUE_PAIRS"},
     {"rdma.partition", "FAIRWAY_RDMA_PKEY"},
@@ -115,6 +114,7 @@ void read_rdma(Reader& reader, RdmaOptions& rdma) {
     if (!std::has_single_bit(rdma.mtu))
       reader.fail(refuse("FAIRWAY_RDMA_MTU", reader.text("FAIRWAY_RDMA_MTU"), "256, 512, 1024, 2048 or 4096"));
   });
+  reader.number("FAIRWAY_RDMA_CM", 0, 1, [&](std::uint64_t value) { rdma.connection_manager = value == 1; });
   const std::string_view paging = reader.text("FAIRWAY_RDMA_ON_DEMAND");
   if (paging == "off") rdma.on_demand = OnDemand::off;
   if (paging == "always") rdma.on_demand = OnDemand::always;
@@ -154,14 +154,19 @@ Result<Settings> read_settings(const Environment& environment) {
   if (!settings.rails.empty() && !engine.interfaces.empty())
     reader.fail({ErrorCode::invalid_argument, "both FAIRWAY_RAILS and FAIRWAY_INTERFACES are set: keep one"});
   read_rdma(reader, engine.rdma);
+  if (!settings.rails.empty() && !engine.rdma.devices.empty())
+    reader.fail({ErrorCode::invalid_argument, "both FAIRWAY_RAILS and FAIRWAY_RDMA_DEVICES are set: keep one"});
   reader.flag("FAIRWAY_STRICT_ISOLATION", engine.strict_isolation);
   reader.number("FAIRWAY_PEER_TIMEOUT_MS", 10, 600000,
                 [&](std::uint64_t ms) { engine.peer_timeout = std::chrono::milliseconds(ms); });
   reader.number("FAIRWAY_CONNECT_TIMEOUT_MS", 10, 3600000,
                 [&](std::uint64_t ms) { settings.connect_timeout = std::chrono::milliseconds(ms); });
   reader.number("FAIRWAY_SPIN_US", 0, 1000000, [&](std::uint64_t us) { engine.spin = std::chrono::microseconds(us); });
-  reader.number("FAIRWAY_WORKERS", 1, 64,
-                [&](std::uint64_t count) { engine.workers = static_cast<std::uint32_t>(count); });
+  engine.progress = Progress::caller;  // NCCL's threads poll: one between them and the bytes costs two hand-offs
+  reader.number("FAIRWAY_WORKERS", 0, 64, [&](std::uint64_t count) {
+    if (count != 0) engine.progress = Progress::threads;
+    engine.workers = static_cast<std::uint32_t>(std::max<std::uint64_t>(count, 1));
+  });
   const auto memory = reader.text("FAIRWAY_GPU_MEMORY");
   settings.gpu_memory = memory == "on";
   if (!memory.empty() && memory != "on" && memory != "off")
@@ -184,6 +189,7 @@ Status in_variables(const Status& status, const Settings& settings) {
       message.replace(at, name.size(), variable);
   };
   for (const auto& [field, variable] : kVariables) say(field, variable);
+  say("rdma.devices", settings.rails.empty() ? "FAIRWAY_RDMA_DEVICES" : "FAIRWAY_RAILS");
   say("interfaces", settings.rails.empty() ? "FAIRWAY_INTERFACES" : "FAIRWAY_RAILS");
   return {status.code(), message};
 }

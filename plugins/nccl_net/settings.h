@@ -14,7 +14,7 @@ namespace fairway::nccl {
 // What the environment says, read once per engine that is opened. docs/nccl.md has the table for users.
 struct Settings {
   EngineOptions engine;
-  std::vector<std::string> rails;  // each a device of NCCL's; empty: one device that uses all
+  std::vector<std::string> rails;  // interfaces and RDMA ports, each a device of NCCL's; empty: one device uses all
   bool gpu_memory = false;         // offered to NCCL where it can be moved
   std::chrono::milliseconds connect_timeout{30000};
 

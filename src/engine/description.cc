@@ -34,6 +34,14 @@ std::vector<std::byte> format_description(const Description& description) {
   return bytes;
 }
 
+std::vector<std::byte> format_description(Description description, std::size_t most) {
+  for (;;) {
+    auto bytes = format_description(description);
+    if (bytes.size() <= most || description.keys.empty()) return bytes;
+    description.keys.pop_back();
+  }
+}
+
 Result<Description> parse_description(std::span<const std::byte> bytes) {
   const Status malformed(ErrorCode::invalid_argument,
                          "these bytes are not a region's description: pass what Engine::describe() gave, unchanged");

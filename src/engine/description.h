@@ -30,6 +30,9 @@ struct Description {
 };
 
 std::vector<std::byte> format_description(const Description& description);
+// The same within so many bytes, at least 64: where all keys are too many, those of the last transports, the slowest,
+// are left out, and peers take the region for one that those have not.
+std::vector<std::byte> format_description(Description description, std::size_t most);
 // invalid_argument for bytes that are not a description, whatever they are.
 Result<Description> parse_description(std::span<const std::byte> bytes);
 

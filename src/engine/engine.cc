@@ -53,7 +53,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
       runtime(on),
       regions(given.max_regions),
       remotes(given.max_remote_regions),
-      transfers(given.max_transfers, given.workers * engine::kSteps),
+      transfers(given.max_transfers, given.workers * engine::kAllSteps),
       peers(given.max_peers),
       completions(given.max_transfers),
       notifications(given.max_peers,
@@ -65,8 +65,9 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
                 for (const auto& worker : workers) worker->post([](engine::Worker& each) { each.machine_known(); });
                 notice();
               }),
-      services{options,  runtime, regions, remotes, transfers, peers, peer_events, completions, notifications,
-               counters, {},      {},      {},      {},        {},    {},          machine,     device_atomics},
+      services{options,       runtime,        regions, remotes, transfers, peers, peer_events, completions,
+               notifications, counters,       {},      {},      {},        {},    {},          {},
+               machine,       device_atomics, mappings},
       consumed(new std::atomic<std::uint64_t>[given.max_peers]()) {}
 
 Engine::State::~State() {

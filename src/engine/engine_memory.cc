@@ -3,11 +3,13 @@
 #include <memory>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
 #include "engine/control_message.h"
 #include "engine/state.h"
 #include "sys/error.h"
 #include "sys/numa.h"
+#include "sys/readable.h"
 
 namespace fairway {
 namespace {
@@ -26,6 +28,12 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   engine::Worker::MemoryAt at{state.place_of(address, source.kind), -1};
   const MemoryKind kind = at.place.kind;
   if (kind == MemoryKind::host) at.numa_node = sys::numa_node_of(address, size_bytes);
+  if (reached_by_cpu(kind) && !sys::readable(address, size_bytes))
+    return Status(
+        ErrorCode::invalid_argument,
+        fmt::format("no CPU can read {} bytes at {}: memory of a GPU's needs the transport cuda, or staged, in "
+                    "EngineOptions::transports",
+                    size_bytes, address));
   if (includes(access, Access::atomic) && reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint64_t) != 0)
     return Status(ErrorCode::invalid_argument, "a region with Access::atomic starts at a multiple of 8 bytes");
   const auto id = state.regions.add(static_cast<std::byte*>(address), size_bytes, kind, access);

@@ -80,8 +80,8 @@ Result<Explanation> Engine::explain(const Request& request) const {
       describe_work(request.operation, engine::total_bytes(request.layout), engine::block_count(request.layout));
   state.look_at_machine(request.peer, out);
   const Status reached = state.with_peer(request.peer, [&](engine::Worker&, engine::Peer& peer) {
-    const engine::Peer::Ends ends = peer.ends_of(request);
-    const engine::Route route = peer.route_for(request, ends.here);
+    engine::Peer::Ends ends = peer.ends_of(request);
+    const engine::Route route = peer.as_staged(request, peer.route_for(request, ends.here), ends);
     out.peer = peer.text();
     peer.explain_links(out, &route, 0, ends, &request);
     peer.explain_way(out, route, request);

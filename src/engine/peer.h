@@ -1,3 +1,4 @@
+// size: one class, everything of one peer, over ten files
 #pragma once
 
 #include <array>
@@ -85,13 +86,11 @@ class Peer {
   bool turn_copy(Step& step);
   bool turn_landing();
   void turn_errand(Errand& errand);
+  void make_landing();
   void recall_landing();
   [[nodiscard]] bool serves(RegionId region) const;
   [[nodiscard]] bool has_landing() const { return landing_ != nullptr && landing_->state != Landing::State::none; }
-  [[nodiscard]] std::uint64_t landing_age() const {  // 0: it has none
-    return has_landing() && landing_->state == Landing::State::open ? landing_->age : 0;
-  }
-  [[nodiscard]] bool landing_recalled() const { return landing_->recalled; }
+  [[nodiscard]] const Landing* landing() const { return landing_.get(); }  // null: it never asked for one
 
   [[nodiscard]] bool gone() const {
     return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
@@ -109,14 +108,18 @@ class Peer {
   struct Memories {             // of both sides of a transfer
     std::uint8_t kinds = 0;     // a bit by MemoryKind
     std::uint64_t without = 0;  // a bit for each transport that one of them is not registered with
+    std::uint64_t partly = 0;   // or not with all of its devices
   };
   [[nodiscard]] Memories memories(const Request& request) const;
   struct Unreached {            // between memories of which one is a device's
     std::uint64_t without = 0;  // a bit for each transport that says so
     bool opening = false;       // one does not know yet
+    bool pinning = false;       // one is slow as yet
     std::string why;            // of the last one
   };
   Unreached unreached(const Request& request);
+  // Of those transports: a bit for each link that one of the memories is not registered for.
+  std::uint64_t links_without(const Request& request, std::uint64_t transports);
   transport::Reach reach(const Block& block, std::uint16_t transport, std::string& why);
   // The two memories of a transfer, and which way its bytes go.
   struct Ends {
@@ -129,6 +132,8 @@ class Peer {
   void explain_links(Explanation& out, const Route* route, std::uint64_t used, const Ends& ends,
                      const Request* request = nullptr);
   void explain_way(Explanation& out, const Route& route, const Request& request);  // through each transport taken
+  Route as_staged(const Request& request, const Route& route, Ends& ends);
+  transport::Reach linked_by(std::uint16_t transport, Status& why_no) const;
   void collect(Metrics& out) const;
   void learn_rates();                               // the machine's model is known
   [[nodiscard]] bool asks_for_the_machine() const;  // a link is there whose rate its model may tell
@@ -179,7 +184,8 @@ class Peer {
   void find_places(Transfer& t);
   std::span<LinkView> views_for(const Transfer& t);
   [[nodiscard]] double least_of(const Link& link, const Transfer& t);
-  [[nodiscard]] std::string why_without(const Request& request, std::uint16_t transport);
+  [[nodiscard]] std::string why_without(const Request& request, std::size_t link);
+  [[nodiscard]] std::string why_link_without(const Request& request, std::size_t link);
   void expect(const Link& link, const Ends& ends, ExplainedLink& out) const;
   void keep_pace(Link& link, std::uint64_t bytes);
 
@@ -196,7 +202,7 @@ class Peer {
   bool post_transfers();
   Turn move(std::uint32_t slot);
   bool take_credit(Transfer& t);
-  bool waits_for_link(Transfer& t, Method now);
+  bool waits_for_link(const Transfer& t, Method now);
   [[nodiscard]] bool opens_a_way(const Transfer& t) const;
   RouteRequest wanted(const Request& request, std::uint64_t bytes, bool* opening = nullptr);
   Status resolve(const Transfer& t, std::uint64_t index, const Block& block, std::uint64_t offset, std::uint64_t length,
@@ -222,6 +228,7 @@ class Peer {
   Turn move_staged(std::uint32_t slot);
   bool stage_piece(std::uint32_t token);
   Step* take_step(std::uint32_t slot, std::uint64_t block, bool gate);
+  transport::Reach reach_room(RegionId local);
   Status cut_step(Step& step, Cursor& cursor, std::size_t most_parts, std::uint64_t most = kSlotBytes);
   void begin_step(Step& step);
   void begin_copy(Step& step);
@@ -345,6 +352,7 @@ class Peer {
   std::array<Piece, kPiecesPerTurn> pieces_;  // of the turn that is under way
   std::uint64_t route_version_ = 1;           // grows when a link becomes ready or stops being so
   Time no_link_since_ = kNever;
+  Time missed_since_ = kNever;         // a link that is away and would do what none that is there does, since it went
   Time records_stuck_since_ = kNever;  // no link that is ready carries the next record
 
   RecordStream records_;

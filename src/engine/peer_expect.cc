@@ -128,8 +128,10 @@ void Peer::expect(const Link& link, const Ends& ends, ExplainedLink& out) const 
 }
 
 // Empty: nothing is missing there.
-std::string Peer::why_without(const Request& request, std::uint16_t transport) {
+std::string Peer::why_without(const Request& request, std::size_t link) {
+  const std::uint16_t transport = links_[link].transport;
   if ((memories(request).without >> transport & 1) == 0) {
+    if (std::string why = why_link_without(request, link); !why.empty()) return why;
     if (is_atomic(request.operation)) return {};
     const Unreached far = unreached(request);
     return (far.without >> transport & 1) == 0 ? std::string() : "it does not reach both memories: " + far.why;
@@ -139,6 +141,19 @@ std::string Peer::why_without(const Request& request, std::uint16_t transport) {
     if (const Status why = worker_.why_without(block_at(request.layout, i).local, transport); !why)
       return "it refused this memory: " + why.message();
   return "the peer's memory is not registered with it: its device there refused it";
+}
+
+// Other devices of its transport have it.
+std::string Peer::why_link_without(const Request& request, std::size_t link) {
+  const std::uint64_t partly = memories(request).partly;
+  if (partly == 0 || (links_without(request, partly) >> link & 1) == 0) return {};
+  const std::uint64_t blocks = is_atomic(request.operation) ? 0 : block_count(request.layout);
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const RegionId local = block_at(request.layout, i).local;
+    if (const Status why = worker_.why_partly(local, links_[link].transport, links_[link].device); !why)
+      return "its device refused this memory: " + why.message();
+  }
+  return "the peer's device at its other end refused the peer's memory";
 }
 
 void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t used, const Ends& ends,
@@ -162,12 +177,15 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
     if (planned && chosen->method == Method::by_messages)
       line.reason = "lacks the operation: done by messages, with one copy on each side";
     if (planned && chosen->method == Method::staged)
-      line.reason = "does not take a device's memory: staged, its bytes are copied through host memory";
+      line.reason =
+          (link.capabilities->memory_kinds & kDeviceBit) == 0
+              ? "does not take a device's memory: staged, its bytes are copied through host memory"
+              : why_without(*request, i) + "; staged, it moves between this side's memory and the peer's host memory";
     if (!line.taken) {
       switch (link.state) {
         case LinkState::proving: line.reason = "not proven yet"; break;
         case LinkState::ready:
-          if (request != nullptr) line.reason = why_without(*request, link.transport);
+          if (request != nullptr) line.reason = why_without(*request, i);
           if (chosen != nullptr && line.reason.empty())
             line.reason = "another link finishes sooner, or lacks nothing that this one lacks";
           break;
@@ -187,6 +205,25 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
                          0,
                          0,
                          {}});
+}
+
+// Of what is staged: the links by which its bytes come to the peer's host memory, straight from a device's here if so.
+Route Peer::as_staged(const Request& request, const Route& route, Ends& ends) {
+  if (route.method != Method::staged || lent_ == nullptr || lent_->state != Lent::State::open) return route;
+  const RegionId local = block_at(request.layout, 0).local;
+  transport::RegionTable::Resolved found;
+  if (worker_.services().regions.resolve(local, 0, 0, Access::none, found) != ErrorCode::ok ||
+      reached_by_cpu(found.kind) || reach_room(local) != transport::Reach::yes)
+    return route;
+  Request inner;
+  inner.operation = op_of(request.operation) == transport::Op::write ? Operation::write : Operation::read;
+  inner.peer = id_;
+  inner.layout = Extent{{local, 0, 1}, {lent_->region, 0}};
+  Route direct = route_for(inner, worker_.place_of(local));
+  if (direct.method != Method::native) return route;
+  direct.method = Method::staged;
+  ends.there = worker_.place_of(lent_->region);
+  return direct;
 }
 
 void Peer::explain_way(Explanation& out, const Route& route, const Request& request) {

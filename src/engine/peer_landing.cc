@@ -26,10 +26,10 @@ void Peer::on_stage_ask(std::span<const std::byte> body) {
 void Peer::begin_landing(std::uint32_t number) {
   landing_->number = number;
   landing_->next = 0;
-  landing_->recalled = false;
+  landing_->used = landing_->recalled = false;
   if (worker_.copier() == nullptr) return grant(ErrorCode::unsupported);
   landing_->state = Landing::State::waiting;
-  landing_->age = worker_.staging().next_age++;
+  worker_.staging().awaiting.push_back(id_.slot);
   ++worker_.staging().watched;
   worker_.again();
 }
@@ -39,7 +39,7 @@ void Peer::grant(ErrorCode code) {
   if (record == kNoSlot) return;
   ByteWriter writer = compose(worker_.records()[record], RecordType::stage_grant);
   writer.put(landing_->number).put(static_cast<std::uint8_t>(code));
-  writer.put_sized(code == ErrorCode::ok ? format_description(worker_.describe(landing_->region))
+  writer.put_sized(code == ErrorCode::ok ? format_description(worker_.describe(landing_->region), record_limit())
                                          : std::vector<std::byte>());
   send_record(record, writer);
 }
@@ -49,16 +49,8 @@ bool Peer::turn_landing() {
   if (landing_ == nullptr) return false;
   Landing& landing = *landing_;
   switch (landing.state) {
-    case Landing::State::none: return false;
-    case Landing::State::waiting:
-      if (worker_.staging().landings >= kMostLandings) {
-        worker_.recall_oldest_landing();
-        return false;
-      }
-      ++worker_.staging().landings;
-      landing.state = Landing::State::making;
-      landing.room = worker_.copier()->make_room(kRoomBytes);
-      [[fallthrough]];
+    case Landing::State::none:
+    case Landing::State::waiting: return false;
     case Landing::State::making: open_landing(); return false;
     case Landing::State::open: break;
   }
@@ -78,6 +70,13 @@ bool Peer::turn_landing() {
   return queued;
 }
 
+void Peer::make_landing() {
+  ++worker_.staging().landings;
+  landing_->state = Landing::State::making;
+  landing_->room = worker_.copier()->make_room(kRoomBytes);
+  open_landing();
+}
+
 void Peer::open_landing() {
   const Copier::Readiness is = landing_->room->state.load(std::memory_order_acquire);
   if (is == Copier::Readiness::opening) return;
@@ -87,6 +86,7 @@ void Peer::open_landing() {
     landing_->region = worker_.register_room(*landing_->room, Access::read | Access::write, why);
   if (landing_->region) {
     landing_->state = Landing::State::open;
+    landing_->opened = worker_.now();
     return grant(ErrorCode::ok);
   }
   drop_landing();
@@ -103,6 +103,7 @@ void Peer::drop_landing() {
 
 void Peer::recall_landing() {
   landing_->recalled = true;
+  ++worker_.staging().recalled;
   const std::uint32_t record = begin_answer();
   if (record == kNoSlot) return;
   ByteWriter writer = compose(worker_.records()[record], RecordType::stage_recall);
@@ -124,14 +125,17 @@ void Peer::on_stage_end(std::span<const std::byte> body) {
 void Peer::close_landing() {
   const RegionId region = std::exchange(landing_->region, {});
   landing_->state = Landing::State::none;
+  const bool recalled = landing_->recalled;
   (void)worker_.services().regions.revoke(region);
-  worker_.remove_region(region, this,
-                        [worker = &worker_, region, room = std::move(landing_->room)](const Status& fenced) mutable {
-                          if (!fenced) return worker->keep_room(std::move(room));
-                          worker->services().regions.remove(region);
-                          --worker->staging().landings;
-                          worker->again();  // another peer may wait for its place
-                        });
+  worker_.remove_region(
+      region, this,
+      [worker = &worker_, region, recalled, room = std::move(landing_->room)](const Status& fenced) mutable {
+        if (recalled) --worker->staging().recalled;
+        if (!fenced) return worker->keep_room(std::move(room));
+        worker->services().regions.remove(region);
+        --worker->staging().landings;
+        worker->again();  // another peer may wait for its place
+      });
 }
 
 void Peer::on_stage_copy(std::span<const std::byte> body, bool put) {
@@ -156,6 +160,7 @@ void Peer::on_stage_copy(std::span<const std::byte> body, bool put) {
     job.parts.push_back({0, offset, length});
   }
   if (!reader.done()) return violation("a malformed copy of a slot");
+  landing_->used = true;
   job.busy = true;
   job.queued = false;
   job.put = put;
@@ -222,6 +227,7 @@ void Peer::end_landing() {
   landing.next = 0;
   if (landing.state == Landing::State::waiting) {
     landing.state = Landing::State::none;
+    std::erase(worker_.staging().awaiting, id_.slot);
     --worker_.staging().watched;
   } else if (landing.state == Landing::State::making) {
     --worker_.staging().watched;

@@ -76,7 +76,7 @@ void Peer::set_ready(std::uint8_t index) {
   link.backoff = 0;
   link.proof_deadline = kNever;
   ++route_version_;
-  no_link_since_ = kNever;
+  no_link_since_ = missed_since_ = kNever;
   settled_ = true;
   worker_.services().peers.set_ready(id_);
   worker_.services().peer_events.push({PeerEvent::Kind::link_up, id_, text(), link.text, info_.incarnation, {}, {}});
@@ -102,6 +102,7 @@ void Peer::close_link(std::uint8_t index, const Status& reason) {
   ++route_version_;
   if (!any_link_up() && no_link_since_ == kNever) no_link_since_ = worker_.now();  // a proof that fails is no link
   if (was_ready) {
+    missed_since_ = kNever;
     worker_.services().peer_events.push(
         {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text), {}});
     worker_.services().notice();
@@ -245,6 +246,20 @@ Time Peer::link_timers(Time now) {
     }
   }
   return next;
+}
+
+// opening: a link of it is being made, or comes back.
+transport::Reach Peer::linked_by(std::uint16_t transport, Status& why_no) const {
+  if (!greeted_ || std::find(connecting_.begin(), connecting_.end(), transport) != connecting_.end())
+    return transport::Reach::opening;
+  for (const Link& link : links_)
+    if (link.transport == transport)
+      return link.state == LinkState::ready ? transport::Reach::yes : transport::Reach::opening;
+  const std::string name(worker_.transport_at(transport).name());
+  why_no = {ErrorCode::unsupported, "no link by " + name + " to its owner"};
+  for (const std::string& refusal : refusals_)
+    if (refusal.starts_with(name + ":")) why_no = {ErrorCode::unsupported, "no link to its owner by " + refusal};
+  return transport::Reach::no;
 }
 
 }  // namespace fairway::engine

@@ -228,7 +228,7 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
   ByteWriter writer = compose(worker_.records()[record], RecordType::send_clear);
   const TransferId id = services.transfers.id(slot);
   writer.put(message.sender.slot).put(message.sender.generation).put(id.slot).put(id.generation);
-  writer.put_sized(format_description(description));
+  writer.put_sized(format_description(std::move(description), record_limit()));
   t.rendezvous.announced = true;
   t.bytes_posted = message.length;  // from here on the memory may be written
   send_record(record, writer);

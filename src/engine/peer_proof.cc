@@ -51,12 +51,17 @@ void Peer::continue_proof(std::uint8_t index) {
     }
     slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
     Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
-    if (const Status refused = worker_.why_without(scratch.region, link.transport); !refused) {
+    Status refused = worker_.why_without(scratch.region, link.transport);
+    if (refused) refused = worker_.why_partly(scratch.region, link.transport, link.device);
+    const std::uint64_t local = worker_.local_handle(scratch.region, link.transport);
+    if (refused && !worker_.transport_at(link.transport).carries(link.id, local, *handle))
+      refused = {ErrorCode::unsupported, "the peer's device at its other end refused the peer's memory"};
+    if (!refused) {
       worker_.slices().release(slice.token);
       return close_link(index, refused.with_context("the proof could not start"));
     }
     slice.local = scratch.bytes.get() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
-    slice.local_handle = worker_.local_handle(scratch.region, link.transport);
+    slice.local_handle = local;
     slice.remote_handle = *handle;
     slice.remote_offset = scratch_offset_ + index * 3 * kProofBytes;
     slice.length = kProofBytes;

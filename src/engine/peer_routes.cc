@@ -11,11 +11,12 @@ namespace fairway::engine {
 RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes, bool* opening) {
   const Memories both = memories(request);
   RouteRequest asked{op_of(request.operation), bytes, both.kinds, request.options.start_after != nullptr, both.without};
+  if (both.partly != 0) asked.without_links = links_without(request, both.partly);
   if ((both.kinds & kDeviceBit) == 0 || is_atomic(request.operation)) return asked;
   const Unreached far = unreached(request);
   asked.without |= far.without;
   asked.staged = true;
-  if (opening != nullptr) *opening = far.opening;
+  if (opening != nullptr) *opening = far.opening || (far.pinning && bytes == 0);
   return asked;
 }
 
@@ -39,9 +40,40 @@ Peer::Unreached Peer::unreached(const Request& request) {
       std::string why;
       const transport::Reach is = reach(block, link.transport, why);
       out.opening |= is == transport::Reach::opening;
+      out.pinning |= is == transport::Reach::pinning;
       if (is != transport::Reach::no) continue;
       out.without |= bit;
       out.why = why;
+    }
+  }
+  return out;
+}
+
+std::uint64_t Peer::links_without(const Request& request, std::uint64_t transports) {
+  std::uint64_t out = 0;
+  const bool atomic = is_atomic(request.operation);
+  for (std::size_t i = 0; i < links_.size() && i < kMaxLinks; ++i) {
+    const Link& link = links_[i];
+    if ((transports >> link.transport & 1) == 0) continue;
+    Block last;
+    for (std::uint64_t k = 0; k < (atomic ? 1 : block_count(request.layout)); ++k) {
+      Block block;
+      if (atomic)
+        block.remote = request.target.region;
+      else
+        block = block_at(request.layout, k);
+      if (k > 0 && block.local == last.local && block.remote == last.remote) {
+        if (!atomic && is_regular(request.layout)) break;
+        continue;
+      }
+      last = block;
+      if (!block.remote) continue;  // of a send, before its receive
+      const auto remote = worker_.remote_handle(*this, block.remote, link.transport);
+      const std::uint64_t local = atomic ? kNotRegistered : worker_.local_handle(block.local, link.transport);
+      if (!remote || !worker_.transport_at(link.transport).carries(link.id, local, *remote)) {
+        out |= std::uint64_t{1} << i;
+        break;
+      }
     }
   }
   return out;
@@ -74,7 +106,7 @@ Route Peer::route_for(const Request& request, Place place) {
 // No link that is ready can do it: whether one that is not yet, or not again, could. For as long as a peer may be
 // silent.
 // Of what is staged: one that takes it as it is.
-bool Peer::waits_for_link(Transfer& t, Method now) {
+bool Peer::waits_for_link(const Transfer& t, Method now) {
   std::array<LinkView, kMaxLinks> all;
   for (std::size_t i = 0; i < links_.size(); ++i) {
     all[i] = links_[i].view();
@@ -86,9 +118,9 @@ bool Peer::waits_for_link(Transfer& t, Method now) {
     return !staged || reaches(worker_.transport_at(transport), MemoryKind::device);
   });
   if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
-  if (t.unroutable_since == kNever) t.unroutable_since = worker_.now();
+  if (missed_since_ == kNever) missed_since_ = worker_.now();
   const Time limit =
-      after(t.unroutable_since, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
+      after(missed_since_, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
   if (limit <= worker_.now()) return false;
   worker_.wake_at(limit);
   return true;
@@ -105,10 +137,12 @@ Peer::Memories Peer::memories(const Request& request) const {
   const auto add_remote = [&](RemoteRegionId id) {
     add(services.remotes, {id.slot, id.generation});
     out.without |= worker_.without(id);
+    out.partly |= worker_.partly(id);
   };
   const auto add_block = [&](const Block& block) {
     add(services.regions, block.local);
     out.without |= worker_.without(block.local);
+    out.partly |= worker_.partly(block.local);
     add_remote(block.remote);
   };
   if (is_atomic(request.operation)) {

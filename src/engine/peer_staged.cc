@@ -6,7 +6,8 @@
 #include "engine/worker.h"
 
 // Staged transfers at their initiator. A write: local memory -> slot here -> slot there -> the peer's memory; a read
-// the other way. What links reach at one end needs no slot there. peer_landing.cc is the peer's part.
+// the other way. What links reach at one end needs no slot there, nor does a device's memory here when a link moves
+// between it and the peer's slot. peer_landing.cc is the peer's part.
 namespace fairway::engine {
 namespace {
 
@@ -71,14 +72,20 @@ bool Peer::stage_piece(std::uint32_t token) {
 // With the slots that it needs. Null: not now, or never: then the transfer has failed. `gate`: to wait for an event.
 Step* Peer::take_step(std::uint32_t slot, std::uint64_t block_index, bool gate) {
   const Transfer& t = transfer(slot);
-  Step* const step = worker_.free_step();
+  Step* const step = worker_.free_step(t.step != kNoSlot);
   if (step == nullptr) return nullptr;
   const Block block = block_at(t.request.layout, block_index);
-  const bool here = gate || in_device(worker_.services().regions, block.local);
+  bool here = gate || in_device(worker_.services().regions, block.local);
   const bool there = !gate && in_device(worker_.services().remotes, {block.remote.slot, block.remote.generation});
   std::uint8_t theirs = kInPlace, ours = kInPlace;
   Status why;
   if (there) theirs = lent_slot(why);
+  if (here && !gate && there && theirs != kInPlace) {
+    const transport::Reach is = reach_room(block.local);
+    const bool comes = is == transport::Reach::pinning || is == transport::Reach::opening;
+    if (comes && t.total == 0) return nullptr;  // it opens the way, all of it
+    here = is != transport::Reach::yes;
+  }
   if (here && why && (!there || theirs != kInPlace)) ours = worker_.own_slot(why);
   if (!why) fail(slot, why.with_peer(text()));
   if (!why || (here && ours == kInPlace) || (there && theirs == kInPlace)) return nullptr;
@@ -99,6 +106,20 @@ Step* Peer::take_step(std::uint32_t slot, std::uint64_t block_index, bool gate) 
     lent_->steps[theirs] = static_cast<std::uint32_t>(step - worker_.staging().steps.data());
   }
   return step;
+}
+
+// Whether a link moves between a device's memory here and the room that the peer lends. One that is lost meanwhile is
+// no loss: a step of the step's own transfer goes by a slot here then.
+transport::Reach Peer::reach_room(RegionId local) {
+  Block block;
+  block.local = local;
+  block.remote = lent_->region;
+  transport::Reach best = transport::Reach::no;
+  std::string why;
+  for (const Link& link : links_)
+    if (link.is_up() && (link.capabilities->memory_kinds & kDeviceBit) != 0)
+      best = std::min(best, reach(block, link.transport, why));
+  return best;
 }
 
 // Blocks of one pair of regions from `cursor` on, until the slot is full or `most` bytes are taken.

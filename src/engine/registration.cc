@@ -20,6 +20,7 @@ Registration register_with(std::span<const std::unique_ptr<transport::Transport>
     if (registered) {
       taken = true;
       made.handles[i] = registered->handle;
+      for (auto& [device, why] : registered->refused) made.partly.push_back({i, device, std::move(why)});
       if (!registered->how.empty()) made.how.emplace_back(i, std::move(registered->how));
       if (!registered->keys.empty())
         made.keys.push_back({worker, std::string(transport.name()), std::move(registered->keys)});

@@ -29,10 +29,16 @@ inline bool needs_keys(const transport::Transport& transport) {
 
 // One memory with each of a worker's transports.
 struct Registration {
-  std::vector<std::uint64_t> handles;                      // by transport
-  std::vector<TransportKeys> keys;                         // of those that have some
-  std::vector<std::pair<std::uint16_t, Status>> refused;   // transports that reach such memory, but not this
-  std::uint64_t without = 0;                               // a bit for each of these
+  std::vector<std::uint64_t> handles;                     // by transport
+  std::vector<TransportKeys> keys;                        // of those that have some
+  std::vector<std::pair<std::uint16_t, Status>> refused;  // transports that reach such memory, but not this
+  std::uint64_t without = 0;                              // a bit for each of these
+  struct Partly {
+    std::uint16_t transport = 0;
+    transport::DeviceIndex device = 0;
+    Status why;
+  };
+  std::vector<Partly> partly;                              // devices that refused what others of their transport took
   std::vector<std::pair<std::uint16_t, std::string>> how;  // of transports that had a choice
   Status status;  // not ok: of no use, but what was registered is to be deregistered all the same
 };

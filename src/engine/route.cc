@@ -36,7 +36,7 @@ Route route(const RouteRequest& request, std::span<const LinkView> links) {
       if (!link.usable || !can(*link.capabilities, wanted)) continue;
       if (wanted == request.op && (link.capabilities->memory_kinds & request.memory_kinds) != request.memory_kinds)
         continue;
-      if (wanted == request.op && (request.without >> link.rank & 1) != 0) continue;
+      if (wanted == request.op && ((request.without >> link.rank | request.without_links >> i) & 1) != 0) continue;
       if (request.stream_ordered && !link.capabilities->stream_ordered) continue;
       if (link.rank > best_rank) continue;
       if (link.rank < best_rank) {

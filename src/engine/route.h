@@ -26,10 +26,11 @@ struct LinkView {
 struct RouteRequest {
   transport::Op op = transport::Op::write;
   std::uint64_t bytes = 0;
-  std::uint8_t memory_kinds = 1;  // bits of both sides' MemoryKind
-  bool stream_ordered = false;    // it waits for an event of a stream
-  std::uint64_t without = 0;      // a bit by rank: transports that do not reach one of its regions
-  bool staged = false;            // what no link takes may go through host memory of the engines' own
+  std::uint8_t memory_kinds = 1;    // bits of both sides' MemoryKind
+  bool stream_ordered = false;      // it waits for an event of a stream
+  std::uint64_t without = 0;        // a bit by rank: transports that do not reach one of its regions
+  std::uint64_t without_links = 0;  // a bit by index: links whose devices do not have one of its regions
+  bool staged = false;              // what no link takes may go through host memory of the engines' own
 };
 
 enum class Method : std::uint8_t {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,9 +21,11 @@ inline constexpr std::uint64_t kSlotBytes = 512 * 1024;  // long enough that the
 inline constexpr std::uint32_t kSlots = 8;               // of a room: some move while others are copied
 inline constexpr std::uint64_t kRoomBytes = kSlots * kSlotBytes;
 inline constexpr std::uint32_t kSteps = 16;               // of a worker at once, over all its transfers
+inline constexpr std::uint32_t kAllSteps = 2 * kSteps;    // with those of steps whose own transfer has to be staged
 inline constexpr std::uint32_t kMostLandings = 16;        // rooms that a worker lends to peers at once
 inline constexpr std::size_t kMostParts = 256;            // blocks of a layout in one slot
 inline constexpr Time kIdleRoom = kSecond;                // one without work goes back to the peer
+inline constexpr Time kRoomTurn = 10 * kMillisecond;      // one with work stays that long, however many wait
 inline constexpr std::uint64_t kUrgentBytes = 16 * 1024;  // copies of no more pass others
 inline constexpr std::uint8_t kInPlace = 0xff;            // no slot: links reach the memory itself
 
@@ -92,10 +96,16 @@ struct Landing {
     std::vector<Step::Part> parts;  // `remote` is the offset in the region
     transport::Copier::Ticket ticket;
   };
+  // Its peer may be asked to give it back: it had some use of it.
+  [[nodiscard]] bool had_turn(Time now) const {
+    if (state != State::open || recalled || !used) return false;
+    return now - opened >= kRoomTurn || std::none_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.busy; });
+  }
+
   State state = State::none;
-  bool recalled = false;
+  bool used = false, recalled = false;
   std::uint32_t number = 0, next = 0;  // next: asked for while this one was there; 0: none
-  std::uint64_t age = 0;
+  Time opened = 0;
   std::shared_ptr<transport::Copier::Room> room;
   RegionId region;
   std::array<Job, kSlots> jobs;
@@ -130,9 +140,10 @@ struct Staging {
   std::shared_ptr<transport::Copier::Room> room;  // of its own slots
   RegionId region;                                // that
   SlotSet used;
-  std::uint32_t landings = 0;  // rooms lent, until they are gone
-  std::uint64_t next_age = 1;
-  std::uint32_t watched = 0;  // copies and rooms that are looked after in each step
+  std::uint32_t landings = 0;          // rooms lent, until they are gone
+  std::uint32_t recalled = 0;          // of them
+  std::deque<std::uint32_t> awaiting;  // peers, by slot, that wait for one
+  std::uint32_t watched = 0;           // copies and rooms that are looked after in each step
 };
 
 }  // namespace fairway::engine

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "control/control.h"
@@ -41,6 +42,8 @@ struct Engine::State final : control::Observer {
     }
   }
   void drive();  // Progress::caller: one step of each worker, if no other thread is at it
+  bool step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until);
+  [[nodiscard]] bool is_polled(Time now) const;  // without a pause, so that others need not step
   [[nodiscard]] Time deadline(Timeout timeout) const;
   void settle_signal();  // clears the descriptor when nothing is left to poll
 
@@ -60,6 +63,9 @@ struct Engine::State final : control::Observer {
   transport::MemoryPlace place_of(const void* address, MemoryKind said) const;
   Status check(const Request& request) const;
   Result<TransferId> submit_one(const Request& request);
+
+  // ---- engine_mappings.cc ----
+  Result<Mapping> map_by(Timeout timeout, const std::function<Status(transport::Reach&, Mapping&, Status&)>& ask);
 
   // ---- engine_observe.cc ----
   void look_at_machine(PeerId id, Explanation& out);
@@ -82,6 +88,7 @@ struct Engine::State final : control::Observer {
   engine::CounterTable counters;
   engine::MachineLook machine;
   std::atomic_flag device_atomics;
+  engine::Mappings mappings;
   engine::Services services;
   std::vector<std::unique_ptr<engine::Worker>> workers;
   std::vector<std::unique_ptr<Task>> tasks;
@@ -128,6 +135,10 @@ struct Engine::State final : control::Observer {
   std::atomic<bool> closed_{false};
   std::atomic<bool> stopped_{false};  // no worker steps any more
   bool work_left_ = false;            // by the last drive(); belongs to who has `stepping`
+  std::atomic<bool> sleeps_in_turn_{false};
+  std::atomic<Time> polled_{0};          // the last drive()
+  std::atomic<std::uint32_t> polls_{0};  // of `poller_`, one after the other without a pause
+  std::atomic<std::thread::id> poller_{};
 };
 
 }  // namespace fairway

@@ -21,8 +21,6 @@ void Transfer::begin(const Request& given, Time now) {
   const auto limit = std::chrono::nanoseconds(given.options.deadline).count();
   deadline = limit > 0 ? after(now, static_cast<Time>(limit)) : kNever;
 
-  unroutable_since = kNever;
-
   phase = Phase::waiting;
   credit_taken = immediate_sent = signals = false;
   cursor = checked = {};

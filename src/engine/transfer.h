@@ -65,7 +65,6 @@ struct Transfer {
   std::uint64_t blocks = 0;
   Time submitted = 0;
   Time deadline = kNever;
-  Time unroutable_since = kNever;  // no link that is ready can do it
 
   // The worker's.
   Phase phase = Phase::waiting;

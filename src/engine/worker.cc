@@ -202,6 +202,7 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
         if (!event.status) removal.status = event.status;
       }
       return;
+    case EventKind::invalidated: mapping_ended(transport, event); return;
     case EventKind::link_down:
       if (event.link.epoch == 0) {
         if (Peer* peer = peer_by_index(event.peer)) peer->on_connect_failed(transport, event.status);

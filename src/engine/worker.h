@@ -13,12 +13,14 @@
 
 #include "core/mpsc_queue.h"
 #include "engine/machine_look.h"
+#include "engine/mappings.h"
 #include "engine/notify.h"
 #include "engine/peer.h"
 #include "engine/registration.h"
 #include "engine/shared.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
+#include "transport/viewer.h"
 
 namespace fairway::engine {
 
@@ -45,6 +47,7 @@ struct Services {
   std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
   MachineLook& machine;
   std::atomic_flag& device_atomics;  // held by the worker that executes one on a device's memory
+  Mappings& mappings;
 };
 
 // What outlives a transfer for explain(): the last ones of a worker.
@@ -120,6 +123,10 @@ class Worker final : public Stepper {
   void release(RemoteRegionId id);
   // The RemoteRegionIds of that peer's region, to be released before it is answered that it was revoked.
   [[nodiscard]] std::vector<RemoteRegionId> imports_of(const Peer& peer, RegionId region) const;
+  // For kernels of that GPU of this process (worker_mappings.cc); a peer's, and this engine's own.
+  transport::Reach map(Peer& peer, RemoteRegionId id, int gpu, Mapping& out, Status& why);
+  transport::Reach map(RegionId id, int gpu, Mapping& out, Status& why);
+  void unmap(const Mappings::Entry& entry);
   [[nodiscard]] std::optional<History> history(TransferId id) const;  // of one that has ended
   [[nodiscard]] std::optional<History> in_flight(TransferId id);
   void collect(Metrics& out) const;
@@ -141,6 +148,10 @@ class Worker final : public Stepper {
   std::string_view how_with(RegionId id, std::uint16_t transport) const;  // registered there; empty: the only way
   std::uint64_t without(RegionId id) const;  // a bit for each transport that does not have it
   std::uint64_t without(RemoteRegionId id) const;
+  // Transports of which some devices have it, and not all: a bit for each; why that one has not, ok: it has.
+  std::uint64_t partly(RegionId id) const;
+  std::uint64_t partly(RemoteRegionId id) const;
+  Status why_partly(RegionId id, std::uint16_t transport, transport::DeviceIndex device) const;
   // The transport's handle to an imported region, importing it there when it has none yet.
   Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
   RegionId remote_region(RemoteRegionId id) const;  // as its owner names it
@@ -153,12 +164,12 @@ class Worker final : public Stepper {
   // ---- staging (worker_staging.cc) ----
   [[nodiscard]] transport::Copier* copier() const { return copier_; }  // null: no transport copies a device's memory
   Staging& staging() { return staging_; }
-  Step* free_step();
+  Step* free_step(bool for_step);
   std::uint8_t own_slot(Status& why);
   [[nodiscard]] std::byte* own_place(std::uint8_t slot) const;
   RegionId register_room(const transport::Copier::Room& room, Access access, Status& why);
   void keep_room(std::shared_ptr<transport::Copier::Room> room);  // it may still be touched: until the engine closes
-  void recall_oldest_landing();
+  void share_landings();
   [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
   // Memory for the proofs of a peer's links: what the peer writes, what we send, what we read back, link by link.
   struct Free {
@@ -197,6 +208,7 @@ class Worker final : public Stepper {
     std::vector<std::optional<std::uint64_t>> handles;  // by transport
     std::uint64_t without = 0;                          // a bit for each transport that the peer has it not with
     std::optional<Place> place;
+    std::uint64_t partly = 0;  // of these, where some of its devices have it not
   };
   struct Removal {
     RegionId id;
@@ -226,6 +238,9 @@ class Worker final : public Stepper {
   Peer* peer_by_index(transport::PeerIndex index);
   void reap_peers();
   void continue_removals();
+  Mapping keep(const transport::Viewer::View& view, std::uint16_t transport, int gpu, PeerId peer, std::string name);
+  void mapping_ended(std::uint16_t transport, const transport::Event& event);
+  void add_viewers_of(RegionId id, std::string& names) const;
   void register_own(OwnMemory& memory, std::size_t size, Access access);
   bool turn_staging();
   [[nodiscard]] bool serves(RegionId id) const;

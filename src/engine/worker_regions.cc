@@ -112,6 +112,24 @@ std::uint64_t Worker::without(RemoteRegionId id) const {
   return id.slot < remotes_.size() && remotes_[id.slot].generation == id.generation ? remotes_[id.slot].without : 0;
 }
 
+std::uint64_t Worker::partly(RegionId id) const {
+  std::uint64_t out = 0;
+  if (id.slot < locals_.size())
+    for (const auto& each : locals_[id.slot].registration.partly) out |= std::uint64_t{1} << each.transport;
+  return out;
+}
+
+std::uint64_t Worker::partly(RemoteRegionId id) const {
+  return id.slot < remotes_.size() && remotes_[id.slot].generation == id.generation ? remotes_[id.slot].partly : 0;
+}
+
+Status Worker::why_partly(RegionId id, std::uint16_t transport, transport::DeviceIndex device) const {
+  if (id.slot < locals_.size())
+    for (const auto& each : locals_[id.slot].registration.partly)
+      if (each.transport == transport && each.device == device) return each.why;
+  return {};
+}
+
 void Worker::stop_users_of(RegionId id) {
   while (take_submissions()) {
   }  // users of the region that were accepted before it was revoked
@@ -138,6 +156,7 @@ std::string Worker::holders_of(RegionId id) const {
     if (removal.id != id) continue;
     for (const std::uint32_t slot : removal.peers_left)
       if (peers_[slot] != nullptr) names += (names.empty() ? "" : ", ") + peers_[slot]->text();
+    add_viewers_of(id, names);
   }
   return names;
 }
@@ -189,10 +208,15 @@ RemoteRegionId Worker::import(Peer& peer, const Description& description, Status
     return {};
   }
   Remote& remote = remotes_[bounds->slot];
-  remote = {bounds->generation, peer.id(), description, {}, 0, {}};
+  remote = {bounds->generation, peer.id(), description, {}, 0, {}, 0};
   remote.handles.resize(transports_.size());
   for (std::uint16_t t = 0; t < transports_.size(); ++t)
-    if (needs_keys(*transports_[t]) && keys_of(peer, remote, t).empty()) remote.without |= std::uint64_t{1} << t;
+    if (needs_keys(*transports_[t])) {
+      const auto keys = keys_of(peer, remote, t);
+      if (keys.empty()) remote.without |= std::uint64_t{1} << t;
+      if (std::any_of(keys.begin(), keys.end(), [](const auto& key) { return key.empty(); }))
+        remote.partly |= std::uint64_t{1} << t;
+    }
   known_[place_of(peer.id(), description.region)] = bounds->slot;
   // A device's memory takes milliseconds to be reached, so that begins now; what fails here is told by the first use.
   if (!reached_by_cpu(description.kind))

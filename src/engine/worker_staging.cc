@@ -5,15 +5,17 @@
 // The worker's part of staging (staging.h): its own slots, the steps of all its peers' transfers, and their turns.
 namespace fairway::engine {
 
-Step* Worker::free_step() {
+// For a step's own transfer: of those that wait for nobody but links of host memory.
+Step* Worker::free_step(bool for_step) {
   if (staging_.steps.empty()) {
-    staging_.steps.resize(kSteps);
-    for (std::uint32_t i = 0; i < kSteps; ++i)
-      staging_.steps[i].inner = services_.transfers.capacity() + index_ * kSteps + i;
+    staging_.steps.resize(kAllSteps);
+    for (std::uint32_t i = 0; i < kAllSteps; ++i)
+      staging_.steps[i].inner = services_.transfers.capacity() + index_ * kAllSteps + i;
   }
-  const auto found = std::find_if(staging_.steps.begin(), staging_.steps.end(),
-                                  [](const Step& step) { return step.state == Step::State::free; });
-  return found == staging_.steps.end() ? nullptr : &*found;
+  const auto begin = staging_.steps.begin() + (for_step ? kSteps : 0);
+  const auto found =
+      std::find_if(begin, begin + kSteps, [](const Step& step) { return step.state == Step::State::free; });
+  return found == begin + kSteps ? nullptr : &*found;
 }
 
 // kInPlace: none is free now, or with `why` set, there will be none.
@@ -55,14 +57,24 @@ void Worker::keep_room(std::shared_ptr<transport::Copier::Room> room) {
   kept_rooms_.push_back(std::move(room));
 }
 
-void Worker::recall_oldest_landing() {
-  Peer* oldest = nullptr;
-  for (const std::uint32_t slot : live_) {
-    Peer& peer = *peers_[slot];
-    if (peer.landing_age() == 0) continue;
-    if (oldest == nullptr || peer.landing_age() < oldest->landing_age()) oldest = &peer;
+// Who waits is served in order; for each that goes on waiting a room is called back, the one lent longest first.
+void Worker::share_landings() {
+  Staging& staging = staging_;
+  while (!staging.awaiting.empty() && staging.landings < kMostLandings) {
+    const std::uint32_t next = staging.awaiting.front();
+    staging.awaiting.pop_front();
+    peers_[next]->make_landing();
   }
-  if (oldest != nullptr && !oldest->landing_recalled()) oldest->recall_landing();
+  while (staging.recalled < staging.awaiting.size()) {
+    Peer* oldest = nullptr;
+    for (const std::uint32_t slot : live_) {
+      const Landing* const landing = peers_[slot]->landing();
+      if (landing == nullptr || !landing->had_turn(now())) continue;
+      if (oldest == nullptr || landing->opened < oldest->landing()->opened) oldest = peers_[slot].get();
+    }
+    if (oldest == nullptr) return;  // looked at again when a copy ends
+    oldest->recall_landing();
+  }
 }
 
 // True: a device has copies, of whose end it wakes nobody.
@@ -71,6 +83,7 @@ bool Worker::turn_staging() {
   for (Step& step : staging_.steps)
     if (step.state == Step::State::copying) queued |= peers_[step.peer]->turn_copy(step);
   for (std::size_t i = 0; i < live_.size(); ++i) queued |= peers_[live_[i]]->turn_landing();
+  share_landings();
   for (std::size_t i = 0; i < staging_.errands.size(); ++i) {  // by index: one may lead to another
     Errand errand = staging_.errands[i];
     peers_[errand.peer]->turn_errand(errand);

@@ -62,7 +62,8 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
 // Of devices: what other devices write to them over the bus.
 inline constexpr int kBusFlushOptions = 117, kBusWritesOrdering = 118;
 inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentContext = 0;
-inline constexpr int kDmaBuf = 1;  // kind of handle to a range of addresses
+inline constexpr int kPeerAtomics = 3;  // of pairs of devices
+inline constexpr int kDmaBuf = 1;       // kind of handle to a range of addresses
 
 // name, arguments: the entry points in use, each optional ones' absence being an error where it is called.
 #define FAIRWAY_CUDA_ENTRIES(X)                                                               \
@@ -77,6 +78,7 @@ inline constexpr int kDmaBuf = 1;  // kind of handle to a range of addresses
   X(cuDeviceGetUuid_v2, (Uuid*, Device))                                                      \
   X(cuDeviceGetAttribute, (int*, int, Device))                                                \
   X(cuDeviceCanAccessPeer, (int*, Device, Device))                                            \
+  X(cuDeviceGetP2PAttribute, (int*, int, Device, Device))                                     \
   X(cuDevicePrimaryCtxRetain, (Context*, Device))                                             \
   X(cuDevicePrimaryCtxRelease_v2, (Device))                                                   \
   X(cuDevicePrimaryCtxGetState, (Device, unsigned*, int*))                                    \

@@ -7,6 +7,46 @@ namespace fairway::sys {
 
 using namespace cuda;
 
+namespace {
+
+constexpr std::uint64_t kGranule = 64 * 1024;  // that mappings begin and end at, at least
+
+unsigned long long allocation_at(const CudaDriver& driver, Address address) {
+  unsigned long long allocation = 0;
+  int ask = kBufferId;
+  void* answer = &allocation;
+  return driver->cuPointerGetAttributes(1, &ask, &answer, address) == kSuccess ? allocation : 0;
+}
+
+// Of virtual memory mapped side by side the driver tells the range of all (docs/GOTCHAS.md): the part of `pointer`'s
+// own.
+void narrow(const CudaDriver& driver, Address address, CudaPointer& pointer) {
+  const auto is_own = [&](Address at) { return allocation_at(driver, at) == pointer.allocation; };
+  const Address end = pointer.base + pointer.size;
+  if (is_own(pointer.base) && is_own(end - 1)) return;
+  // Own throughout [own, beyond), not below `other`, and not from `last` on: each halved until they meet.
+  Address other = pointer.base, own = address / kGranule * kGranule, beyond = own + kGranule, last = end;
+  if (own < pointer.base) own = pointer.base;
+  while (own > other) {
+    const Address middle = other + (own - other) / 2 / kGranule * kGranule;
+    if (is_own(middle))
+      own = middle;
+    else
+      other = middle + kGranule;
+  }
+  while (beyond < last) {
+    const Address middle = beyond + (last - beyond) / 2 / kGranule * kGranule;
+    if (is_own(middle))
+      beyond = middle + kGranule;
+    else
+      last = middle;
+  }
+  pointer.base = own;
+  pointer.size = last - own;
+}
+
+}  // namespace
+
 CudaPointer look_at(const CudaDriver& driver, const void* address) {
   unsigned type = 0, managed = 0, ipc = 0;
   int device = -1;
@@ -27,6 +67,8 @@ CudaPointer look_at(const CudaDriver& driver, const void* address) {
   pointer.size = size;
   pointer.ipc = (ipc & 0xff) != 0;
   pointer.file = (handles & kHandleFile) != 0;
+  if (pointer.kind == MemoryKind::device && !pointer.ipc && size > 0)
+    narrow(driver, reinterpret_cast<Address>(address), pointer);
   return pointer;
 }
 

@@ -21,7 +21,7 @@ class Readiness {
 };
 
 // The descriptors that wake one task: shared by the task and by what it watches, so that a channel may outlive its
-// task. wait() belongs to the task's thread; everything else is for any thread.
+// task. wait() is the task's thread's, and where callers step any that polls; everything else is for any thread.
 class EpollSet {
  public:
   static Result<std::shared_ptr<EpollSet>> make(bool harvested);
@@ -49,7 +49,7 @@ class EpollSet {
   std::mutex mutex_;  // guards readiness_, and what they point at while they are told
   std::unordered_map<int, Readiness*> readiness_;
   std::atomic<std::size_t> edges_{0};
-  bool coarse_ = false;  // the kernel lacks epoll_pwait2; wait()'s thread only
+  std::atomic<bool> coarse_{false};  // the kernel lacks epoll_pwait2
 };
 
 }  // namespace fairway::sys

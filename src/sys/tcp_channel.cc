@@ -91,7 +91,7 @@ Result<std::size_t> TcpChannel::sent(ssize_t result, bool& again) {
 
 Result<std::size_t> TcpChannel::received(ssize_t result, bool& again) {
   ++system_calls_;
-  announced_ = false;
+  announced_.store(false, std::memory_order_relaxed);
   again = false;
   if (result > 0) {
     connected_ = true;

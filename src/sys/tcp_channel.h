@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -44,10 +45,10 @@ class TcpChannel final : public Channel, private Readiness {
   const std::shared_ptr<EpollSet> epoll_;
   bool watched_ = false;
   bool connected_;
-  // Hints from epoll; written on the task's thread before step(), read in step().
-  bool readable_ = true;
-  bool announced_ = true;
-  bool writable_ = true;
+  // Hints from epoll: by the task's thread before step(), or, where callers step, by any that polls meanwhile.
+  std::atomic<bool> readable_{true};
+  std::atomic<bool> announced_{true};
+  std::atomic<bool> writable_{true};
   // Of each direction: what arrived before a connection broke can still be received after sending failed.
   Status send_failure_;
   Status receive_failure_;

@@ -1,6 +1,7 @@
 #include "sys/tcp_network.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -58,9 +59,9 @@ class TcpListener final : public Listener, private Readiness {
   const Fd socket_;
   const std::string address_;
   const std::shared_ptr<EpollSet> epoll_;
-  Fd reserve_;  // given up for a moment to turn a caller away when descriptors are out
-  bool readable_ = true;
-  bool announced_ = true;
+  Fd reserve_;                        // given up for a moment to turn a caller away when descriptors are out
+  std::atomic<bool> readable_{true};  // as a channel's
+  std::atomic<bool> announced_{true};
 };
 
 Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {

@@ -43,7 +43,9 @@ struct Capabilities {
   Revocation revocation = Revocation::by_owner;
   bool atomics_by_cpu = false;  // native atomics are atomic against the target's CPU
   bool stream_ordered = false;  // takes Slice::start_after
-  bool needs_keys = false;      // peers reach a region by its keys alone; register_memory() may refuse one
+  // What goes to a region that has ended says `revoked`; else it ends its link, undecided until the fence.
+  bool tells_revoked = true;
+  bool needs_keys = false;  // peers reach a region by its keys alone; register_memory() may refuse one
 };
 
 // Whose work the copies of a device's links are, so what a machine's model can say of their rate.

@@ -19,17 +19,27 @@ void Janitor::finish() {
   }
 }
 
-void Janitor::post(std::function<void()> job) {
+Status Janitor::post(std::function<void()> job) {
+  return take(job);
+}
+
+void Janitor::end(std::function<void()> job) {
+  if (!take(job)) job();
+}
+
+Status Janitor::take(std::function<void()>& job) {
   const std::lock_guard lock(mutex_);
-  jobs_.push_back(std::move(job));
   if (!task_) {
     TaskOptions options;
     options.name = name_;
     options.spin_ns = 0;
     auto task = runtime_.executor.start(options, *this);
-    if (task) task_ = std::move(*task);
+    if (!task) return task.status();
+    task_ = std::move(*task);
   }
-  if (task_) task_->wake();
+  jobs_.push_back(std::move(job));
+  task_->wake();
+  return {};
 }
 
 bool Janitor::work_one() {

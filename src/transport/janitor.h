@@ -12,16 +12,20 @@
 namespace fairway::transport {
 
 // A thread for calls of drivers and the kernel that may take long. Any thread hands it work, which is done in order;
-// destroying it does what is left first.
+// destroying it does what is left first. The thread starts with the first work: where none is to be had, post() says so
+// and has not taken it.
 class Janitor final : public Stepper {
  public:
   Janitor(Runtime& runtime, std::string name) : runtime_(runtime), name_(std::move(name)) {}
   ~Janitor() override;
-  void post(std::function<void()> job);
+  [[nodiscard]] Status post(std::function<void()> job);
+  // What has to happen, as the end of something has: by the caller itself where there is no thread.
+  void end(std::function<void()> job);
   void finish();  // does what is left, and returns once it is done
 
  private:
   Time step(Time now) override;
+  Status take(std::function<void()>& job);
   bool work_one();
 
   Runtime& runtime_;

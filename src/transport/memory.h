@@ -3,9 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fairway/memory.h"
+#include "fairway/status.h"
+
+#include "transport/device.h"
 
 // Memory as the transport contract (transport.h) speaks of it.
 namespace fairway::transport {
@@ -27,9 +31,11 @@ struct MemoryPlace {
   std::string gpu;  // the PCI address of the GPU that has it; empty: none has, or which is unknown
 };
 struct RegisteredMemory {
-  std::uint64_t handle = 0;                  // given back in Slice::local_handle
-  std::vector<std::vector<std::byte>> keys;  // one per device, for peers; empty: the RegionId suffices
-  std::string how = {};                      // for people, where there was a choice
+  std::uint64_t handle = 0;  // given back in Slice::local_handle
+  // One per device, for peers; one without bytes: that device has it not. None: the RegionId suffices.
+  std::vector<std::vector<std::byte>> keys;
+  std::string how = {};                                      // for people, where there was a choice
+  std::vector<std::pair<DeviceIndex, Status>> refused = {};  // by devices, where others took it
 };
 struct RemoteMemory {  // what import() gets: the peer's own facts, already authenticated, never trusted for bounds
   RegionId id;

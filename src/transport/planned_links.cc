@@ -49,8 +49,8 @@ void PlannedLinks::exchange(PeerIndex index, std::span<const std::byte> bytes) {
     case Kind::accept: return acceptor ? out_of_turn() : hear_accept(link, *message);
     case Kind::ready:
       if (!acceptor) return out_of_turn();
-      if (link.state == State::accepted && link.attempt == message->attempt) link_is_up(link);
-      return;
+      if (link.state != State::accepted || link.attempt != message->attempt) return;
+      return maker_.is_connecting(link) ? out_of_turn() : link_is_up(link);
     default: return hear_closed(link, *message);
   }
 }
@@ -130,10 +130,19 @@ void PlannedLinks::accept(Link& link, std::vector<std::byte> theirs, std::uint32
 }
 
 void PlannedLinks::hear_accept(Link& link, const PlannedHandshake& message) {
-  if (link.state != State::opening || link.attempt != message.attempt) return;
+  if (link.state != State::opening || link.attempt != message.attempt || maker_.is_connecting(link)) return;
   if (const Status status = maker_.connect_end(link, message.bytes); !status) return open_failed(link, status);
+  if (!maker_.is_connecting(link)) is_connected(link);
+}
+
+void PlannedLinks::is_connected(Link& link) {
+  if (link.state != State::opening) return;
   say(link, Kind::ready);
   link_is_up(link);
+}
+
+void PlannedLinks::not_connected(Link& link, const Status& why) {
+  if (link.state == State::opening || link.state == State::accepted) open_failed(link, why);
 }
 
 void PlannedLinks::link_is_up(Link& link) {

@@ -56,6 +56,9 @@ class PlannedLinks {
     virtual Result<std::vector<std::byte>> make_end(const Link& link) = 0;
     // protocol_error: these are no bytes of an end, and the peer is done with; else another attempt may do.
     virtual Status connect_end(const Link& link, std::span<const std::byte> theirs) = 0;
+    // After a connect_end() that has only begun: is_connected() or not_connected() follows, the former at the
+    // initiator.
+    virtual bool is_connecting(const Link&) { return false; }
     virtual void drop_end(const Link& link) = 0;              // one that never was up, or is fenced
     virtual void fail_end(const Link& link, Status why) = 0;  // one that is up: -> its link_down
     virtual bool hear_note(PeerIndex, std::span<const std::byte>) { return false; }  // false: it has none
@@ -84,6 +87,8 @@ class PlannedLinks {
   [[nodiscard]] std::span<const Link> all() const { return links_; }  // by slot, free ones too
   // Up or down, not yet fenced; by slot.
   [[nodiscard]] const std::vector<std::uint32_t>& up() const { return up_; }
+  void is_connected(Link& link);
+  void not_connected(Link& link, const Status& why);
   void is_down(Link& link) { link.state = State::down; }
   void is_fenced(Link& link);  // the end is gone: says so to the peer
   [[nodiscard]] bool knows(PeerIndex peer) const { return peers_.contains(peer); }

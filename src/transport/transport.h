@@ -25,6 +25,7 @@ class Task;  // core/runtime.h
 namespace fairway::transport {
 
 class Copier;  // transport/copier.h
+class Viewer;  // transport/viewer.h
 
 using PeerIndex = std::uint32_t;   // the worker's own number of a peer session; not reused while the transport knows it
 using SliceToken = std::uint32_t;  // the engine's own number of a posted slice, given back in its one event
@@ -68,7 +69,8 @@ enum class EventKind : std::uint8_t {
   link_down,  // link, status: no further slice is taken, those in flight stay undecided until fence(). Without a link:
               // peer, status: connect() failed
   fenced,     // link; value: immediates this side received on it in that epoch; status not ok: not fenced
-  deregistered  // value: the handle; status not ok: not fenced
+  deregistered,  // value: the handle; status not ok: not fenced
+  invalidated    // value: of a view; status: why it is to be given back
 };
 struct Event {
   EventKind kind = EventKind::done;
@@ -81,7 +83,12 @@ struct Event {
   Status status;
 };
 
-enum class Reach : std::uint8_t { yes, opening, no };
+enum class Reach : std::uint8_t {
+  yes,
+  pinning,  // slowly as yet, and the task is woken when it is faster
+  opening,  // it is being found out, and the task is woken
+  no,
+};
 
 struct Costs {  // since the transport was made
   std::uint64_t system_calls = 0;
@@ -132,11 +139,13 @@ class Transport {
   }
   // For the engine's staging, where it reaches memory that no CPU does; any thread asks, the worker's uses it.
   virtual Copier* copier() { return nullptr; }
-  // Whether slices can move between two memories of its kinds. opening: it is being found out, and the task is woken.
+  // Whether slices can move between two memories of its kinds, of which one is a device's.
   virtual Reach reach(std::uint64_t /*local_handle*/, std::uint64_t /*remote_handle*/, std::string& /*why*/) {
     return Reach::yes;
   }
-  virtual void* device_view(std::uint64_t) { return nullptr; }  // of a remote handle: its mapping for kernels, if any
+  // Of memory that not all devices took, on either side: whether those at both ends of that link did.
+  virtual bool carries(LinkId, std::uint64_t /*local_handle*/, std::uint64_t /*remote_handle*/) { return true; }
+  virtual Viewer* viewer() { return nullptr; }  // for kernels that reach regions by themselves
   virtual std::string way(std::uint64_t) const {
     return {};
   }                                           // of a remote handle: how its bytes go, why no better way

@@ -155,6 +155,7 @@ TEST_P(Order, ASleepingSideIsWoken) {
     const UpLink link = world.a().wait_links(world.links()).front();
     if (!native(world.a().can(link), Op::message)) GTEST_SKIP() << "the device has no messages";
     std::vector<std::byte> bytes(8);
+    world.b().rest(20 * kMillisecond);  // what making the link may still have to say
     for (std::uint32_t i = 0; i < 10; ++i) {
       ASSERT_TRUE(world.b().wait_asleep());
       const std::uint64_t before = world.b().steps();

@@ -9,8 +9,8 @@
 #include "transport/verbs/library.h"
 #include "transport/verbs/verbs.h"
 
-// Two sides in one process on the RDMA devices of this machine: soft-RoCE in a guest, or NICs. What stands between the
-// transport and libibverbs knows the queue pairs, and can break one.
+// Two sides in one process on the RDMA devices of this machine: soft-RoCE or soft-iWARP in a guest, or NICs. What
+// stands between the transport and libibverbs knows the queue pairs, and can break one.
 namespace fairway::conformance {
 namespace {
 
@@ -87,6 +87,7 @@ struct Setting {
   std::uint16_t lanes = 1;
   bool read_back = false;
   bool atomics = false;
+  bool by_rdma_cm = false;  // and without immediates, as iWARP is
 };
 
 class VerbsWorld final : public World {
@@ -102,6 +103,8 @@ class VerbsWorld final : public World {
       options.rdma.devices = {devices()[device]};
       if (setting.both_devices) options.rdma.devices.push_back(devices()[1 - device]);
       options.rdma.queue_pairs = setting.lanes;
+      options.rdma.connection_manager = setting.by_rdma_cm;
+      if (setting.by_rdma_cm) options.immediates = false;
       options.read_back = setting.read_back;
       options.library = library;
       return [options](transport::RegionTable& regions, Runtime& runtime) {
@@ -138,7 +141,8 @@ Kind kind(const char* name, const Setting& setting) {
 
 std::vector<Kind> all_kinds() {
   return {kind("verbs", {}), kind("verbs_two_ports", {true, 1, false, false}),
-          kind("verbs_as_of_hardware", {false, 2, true, true})};
+          kind("verbs_as_of_hardware", {false, 2, true, true}),
+          kind("verbs_by_rdma_cm", {.read_back = true, .by_rdma_cm = true})};
 }
 
 }  // namespace fairway::conformance

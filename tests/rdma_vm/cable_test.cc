@@ -39,7 +39,7 @@ TEST_F(Cable, OutForLongerThanTheBoundEndsTransfersWithAReasonAndTheLinkComesBac
   for (const TransferId id : ids) {
     const Status status = near().finish(id);
     EXPECT_TRUE(status || status.code() == ErrorCode::link_failed) << status.to_string();
-    EXPECT_TRUE(status || status.message().find("rxe0/1") != std::string::npos) << status.to_string();
+    EXPECT_TRUE(status || status.message().find(device_for("rxe0") + "/1") != std::string::npos) << status.to_string();
   }
   tell("until transfers end, with a bound of 1000", since(out));
   EXPECT_LT(since(out), kBound * 3);

@@ -22,11 +22,19 @@ std::uint64_t count(const std::string& rows, const std::string& word) {
 
 }  // namespace
 
+bool over_iwarp() {
+  return std::filesystem::exists("/sys/class/infiniband/siw0");
+}
+
+std::string device_for(const std::string& rxe) {
+  return over_iwarp() ? "siw" + rxe.substr(3) : rxe;
+}
+
 EngineOptions on(const std::string& device, milliseconds peer_timeout) {
   EngineOptions options;
-  options.name = device;
+  options.name = device_for(device);
   options.transports = {"verbs"};
-  options.rdma.devices = {device};
+  options.rdma.devices = {options.name};
   options.peer_timeout = peer_timeout;
   return options;
 }
@@ -62,11 +70,12 @@ bool at_length() {
 }
 
 void disturb(const std::string& netem) {
+  const std::string rdma = over_iwarp() ? "protocol 6 0xff" : "dport 4791 0xffff";
   for (const char* end : {"v0", "v1"}) {
     const std::string qdisc = std::string("tc qdisc add dev ") + end;
     must(qdisc + " root handle 1: prio priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0");
     must(qdisc + " parent 1:3 handle 30: netem limit 20000 " + netem);
-    must(std::string("tc filter add dev ") + end + " parent 1: protocol ip u32 match ip dport 4791 0xffff flowid 1:3");
+    must(std::string("tc filter add dev ") + end + " parent 1: protocol ip u32 match ip " + rdma + " flowid 1:3");
   }
 }
 void calm() {
@@ -103,13 +112,17 @@ void Ends::TearDown() {
 void Ends::meet(milliseconds peer_timeout, const std::vector<std::string>& transports) {
   EngineOptions there = on("rxe1", peer_timeout), here = on("rxe0", peer_timeout);
   here.transports = there.transports = transports;
+  ASSERT_NO_FATAL_FAILURE(meet_between(here, there));
+  ASSERT_TRUE(until_up(true));
+}
+
+void Ends::meet_between(const EngineOptions& here, const EngineOptions& there) {
   far_.emplace(there);
   ASSERT_EQ(far_->failure, "");
   near_.emplace(here);
   ASSERT_TRUE(near_->opened) << near_->opened.to_string();
   const Status met = near_->meet(far_->address);
   ASSERT_TRUE(met) << met.to_string();
-  ASSERT_TRUE(until_up(true));
 }
 
 void Ends::start(std::vector<TransferId>& ids, int count) {

@@ -13,6 +13,10 @@ namespace fairway::rdma {
 
 using std::chrono::milliseconds;
 
+// Whether the guest's devices are iWARP's, siw0 and siw1; and what its device of RoCE's name is called.
+bool over_iwarp();
+std::string device_for(const std::string& rxe);
+
 // Over verbs alone, on that device, where nothing else is said.
 EngineOptions on(const std::string& device, milliseconds peer_timeout = milliseconds(5000));
 
@@ -24,8 +28,8 @@ bool at_length();  // what takes minutes is wanted too: FAIRWAY_LONG is set
 // Of both ends together.
 void pull_cable();  // both ports are down
 void mend_cable();
-// What the kernel does to each packet of RDMA (UDP 4791) on its way, in both directions: netem's words. The rest
-// passes.
+// What the kernel does to each packet of RDMA (UDP 4791; iWARP's are all TCP on that cable) on its way, in both
+// directions: netem's words. The rest passes.
 void disturb(const std::string& netem);
 void calm();
 
@@ -42,8 +46,9 @@ class Ends : public testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
-  // `transports` of both. Ends the test when they do not meet.
+  // `transports` of both. End the test when they do not meet.
   void meet(milliseconds peer_timeout = milliseconds(5000), const std::vector<std::string>& transports = {"verbs"});
+  void meet_between(const EngineOptions& here, const EngineOptions& there);
   void start(std::vector<TransferId>& ids, int count);  // writes of the whole region
   // All end well, and are there; how long that took from now on.
   milliseconds all_end_well(const std::vector<TransferId>& ids, std::uint64_t seed);

@@ -90,6 +90,62 @@ TEST_F(Limits, EachLegOfABondHasAQueuePair) {
   must("rdma link del rxe7 && ip link del bond7");
 }
 
+TEST_F(Limits, PortsOfDifferentMtusMeetAtTheSmaller) {
+  must("ip link set v1 mtu 1500");
+  const std::string one = write_between(on("rxe0"), on("rxe1")), other = write_between(on("rxe1"), on("rxe0"));
+  must("ip link set v1 mtu 4200; " FAIRWAY_WIRE " up v1");
+  EXPECT_EQ(one, "");
+  EXPECT_EQ(other, "");
+  EngineOptions smaller = on("rxe1");
+  smaller.rdma.mtu = 256;
+  EXPECT_EQ(write_between(on("rxe0"), smaller), "");
+}
+
+// Both ports say 4096, as those do behind a switch that was not told of large packets.
+TEST_F(Limits, AWireThatSwallowsLargePacketsAloneIsSaidWithItsRemedy) {
+  ASSERT_NO_FATAL_FAILURE(meet(milliseconds(1000)));
+  for (const char* end : {"v0", "v1"})
+    must(std::string("tc qdisc add dev ") + end + " clsact && tc filter add dev " + end +
+         " ingress matchall action police rate 10gbit burst 10m mtu 2000 conform-exceed drop/ok");
+  EXPECT_TRUE(near().finish(near().write(64)));
+  const Status large = near().finish(near().write(64 << 10));
+  for (const char* end : {"v0", "v1"}) must(std::string("tc qdisc del dev ") + end + " clsact");
+  EXPECT_EQ(large.code(), ErrorCode::link_failed);
+  EXPECT_NE(large.message().find("packets of 4096 bytes"), std::string::npos) << large.message();
+  ASSERT_TRUE(until_up(true));
+  works();
+}
+
+TEST_F(Limits, APortWithoutAnAddressOrALinkIsSaidWithItsRemedy) {
+  must(
+      "modprobe dummy numdummies=0; ip link add d7 type dummy && ip link set d7 up && rdma link add rxe7 type rxe "
+      "netdev d7");
+  const auto seven = [](RdmaOptions& rdma) { rdma.devices = {"rxe7"}; };
+  const std::string nowhere = refusal(seven);
+  EXPECT_NE(nowhere.find("rxe7/1: it has no RoCE v2 address beyond its own wire: give its interface an IP address"),
+            std::string::npos)
+      << nowhere;
+  must("ip link set d7 down");
+  const std::string down = refusal(seven);
+  EXPECT_NE(down.find("rxe7/1: the port is not active: bring its link up"), std::string::npos) << down;
+  must("rdma link del rxe7 && ip link del d7");
+}
+
+TEST_F(Limits, AUserWhoMayNotOpenTheDeviceIsToldWhichFile) {
+  must("chmod 600 /dev/infiniband/uverbs0");
+  ChildProcess child([](ChildProcess::Line& line) {
+    if (::setresuid(65534, 65534, 65534) != 0) return line.write("no other user");
+    const auto engine = Engine::open(on("rxe0"));
+    line.write(engine ? "opened" : engine.status().message());
+  });
+  const std::string said = child.read();
+  must("chmod 666 /dev/infiniband/uverbs0");
+  EXPECT_NE(said.find("rxe0 cannot be opened (/dev/infiniband/uverbs0: Permission denied): this user needs to read and "
+                      "write it"),
+            std::string::npos)
+      << said;
+}
+
 // 8 MiB of locked memory are what most systems allow, and no user may lock more.
 TEST_F(Limits, AnUnprivilegedUserWithEightMebibytesOfLockedMemoryConnects) {
   ChildProcess child([](ChildProcess::Line& line) {
@@ -139,7 +195,8 @@ std::string way_of_large_memory(const std::string& other) {
   if (!done || !done->status) return "write: " + (done ? done->status : done.status()).to_string();
   if (std::memcmp(from->address, to->address, kPart) != 0) return "other bytes";
   std::string text;
-  for (int i = 0; i < 500 && text.find("verbs") == text.npos; ++i) {  // until its link is up and is passed over
+  // Until its link is up and passed over for the memory; before, it is one that is not connected or not proven yet.
+  for (int i = 0; i < 500 && text.find("locked memory") == text.npos; ++i) {
     if (i != 0) std::this_thread::sleep_for(milliseconds(20));
     const auto told = a->explain(request);
     if (!told) return told.status().to_string();
@@ -191,6 +248,34 @@ TEST_F(Limits, QueuePairsThatACgroupForbidsAreSaidAndBytesTakeTheNextTransport) 
     told = explained->text();
   }
   EXPECT_NE(told.find("rdma.max"), std::string::npos) << told;
+}
+
+// The first object of the kernel's that is refused is a domain, then a region, a completion queue, a queue pair, those
+// of links and of memory: whichever it is, the engine says so, or does without.
+TEST_F(Limits, WhicheverObjectACgroupForbidsIsSaidOrDoneWithout) {
+  const std::string folder = "/sys/fs/cgroup/fewer";
+  must("mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup");
+  must("echo +rdma >/sys/fs/cgroup/cgroup.subtree_control; mkdir " + folder);
+  EngineOptions there = on("rxe1"), here = on("rxe0");
+  there.transports = here.transports = {"verbs", "tcp"};
+  int refused = 0, by_tcp = 0, by_verbs = 0;
+  for (int most = 1; most <= (at_length() ? 20 : 12); ++most) {
+    must("echo 'rxe1 hca_handle=max hca_object=" + std::to_string(most) + "' >" + folder + "/rdma.max");
+    far_.emplace(there, [&] { must("echo " + std::to_string(::getpid()) + " >" + folder + "/cgroup.procs"); });
+    if (!far_->failure.empty()) {
+      EXPECT_NE(far_->failure.find("rdma.max"), std::string::npos) << most << ": " << far_->failure;
+      ++refused;
+      continue;
+    }
+    near_.emplace(here);
+    ASSERT_TRUE(near_->meet(far_->address)) << most;
+    works();
+    (near_->links_text().find("verbs") == std::string::npos ? by_tcp : by_verbs) += 1;
+    TearDown();
+  }
+  std::printf("  %d objects were too few to open, %d for a link, %d enough\n", refused, by_tcp, by_verbs);
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(by_tcp, 0);
 }
 
 TEST_F(Limits, WhatAPortCountsOfErrorsIsThatPortsOwn) {

@@ -45,6 +45,13 @@ bool Devices::works_on(int device) const {
          active != 0;
 }
 
+bool Devices::atomics(int device, int other) const {
+  int native = device == other ? 1 : 0;
+  const CudaDriver& cu = *driver_;
+  return native != 0 ||
+         (cu->cuDeviceGetP2PAttribute(&native, sys::cuda::kPeerAtomics, device, other) == 0 && native != 0);
+}
+
 Status Devices::reach(int device, int other) {
   if (device == other) return {};
   const auto from = use(device);

@@ -35,6 +35,7 @@ class Devices {
   Result<sys::cuda::Context> use(int device);
   // From `device`'s engines to `other`'s memory. Ok also when it was so before.
   Status reach(int device, int other);
+  bool atomics(int device, int other) const;  // of `device` on `other`'s memory
 
  private:
   struct One {

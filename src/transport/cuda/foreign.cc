@@ -52,7 +52,13 @@ Status Foreign::map(int device, std::byte*& base) {
   const auto other = devices_->find(handle_.device);
   if (ours_) {
     base = reinterpret_cast<std::byte*>(handle_.base);
-    return other ? devices_->reach(device, *other) : Status(ErrorCode::not_found, "no such device");
+    if (!other) return {ErrorCode::not_found, "no such device"};
+    if (handle_.way != Way::file || device == *other) return devices_->reach(device, *other);
+    // Peer access does not extend to mappings: each device has its own.
+    const Current current(cu, *context);
+    const AccessDescription access{{kLocationDevice, device}, kReadWrite};
+    return cu.check(cu->cuMemSetAccess(handle_.base, handle_.size, &access, 1),
+                    "access of GPU " + std::to_string(device) + " to it");
   }
   if (handle_.way == Way::none) return {ErrorCode::unsupported, "its owner cannot lend it: " + handle_.why};
   const std::string hidden =

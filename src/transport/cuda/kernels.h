@@ -2,7 +2,8 @@
 
 namespace fairway::transport::cuda {
 
-// The kernel that copies a list of pieces, as code for the driver to load; null where this build had no nvcc.
-const char* copy_kernel();
+// Code for the driver to load; null where this build had no nvcc.
+const char* copy_kernel();     // copies a list of pieces
+const char* signal_kernels();  // what streams do for stream_put and stream_wait_signal
 
 }  // namespace fairway::transport::cuda

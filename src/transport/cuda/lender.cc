@@ -135,6 +135,12 @@ int Lender::device_of(RegionId region) const {
   return found == regions_.end() ? -1 : found->second.device;
 }
 
+std::vector<std::byte> Lender::handle(RegionId region) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = regions_.find(handle_of(region));
+  return found == regions_.end() ? std::vector<std::byte>() : allocations_.at(found->second.allocation).handle;
+}
+
 int Lender::pinned_by(RegionId region) const {
   const std::lock_guard lock(mutex_);
   const auto found = pinned_.find(handle_of(region));

@@ -31,7 +31,8 @@ class Lender {
   const ProcessToken& process() const { return process_; }
   // Of host memory that is not pinned; nothing: it is, or is no region's.
   std::optional<std::span<std::byte>> host(RegionId region) const;
-  int device_of(RegionId region) const;  // -1: not in a device's memory
+  int device_of(RegionId region) const;                  // -1: not in a device's memory
+  std::vector<std::byte> handle(RegionId region) const;  // of what it lies in; empty: not in a device's memory
   int pinned_by(RegionId region) const;  // the device in whose context that was done; -1: not pinned by the user
 
  private:

@@ -39,8 +39,9 @@ ProcessToken own_process(Runtime& runtime) {
 CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
     : devices_(std::make_shared<Devices>(driver)),
       lender_(devices_, own_process(runtime)),
-      gates_(std::make_shared<Gates>(std::move(driver))),
+      gates_(std::make_shared<Gates>(driver)),
       ready_(static_cast<std::size_t>(devices_->count())),
+      end_words_(std::make_shared<EndWords>(driver)),
       pins_(devices_, janitor_),
       janitor_(runtime, "fairway-cuda") {}
 
@@ -67,6 +68,7 @@ Result<std::optional<host::Mover::Lent>> CudaMover::lend(const MemoryDescription
 
 void CudaMover::take_back(RegionId region) {
   lender_.take_back(region);
+  own_.erase(handle_of(region));
   if (pins_.knows(handle_of(region))) pins_.drop(handle_of(region), [this] { task_->wake(); });
 }
 
@@ -79,10 +81,14 @@ bool CudaMover::taken_back(RegionId region) const {
   return !pins_.knows(handle_of(region));
 }
 
-std::shared_ptr<void> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
+std::shared_ptr<host::Mover::Hold> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   const std::uint64_t key = kMaps | next_map_++;
-  pins_.use(key, map->address(), map->size_bytes());
-  return std::shared_ptr<void>(map.get(), [this, key, map](void*) { pins_.drop(key, [map] {}); });
+  auto* const hold = new Hold;  // the janitor drops it after it pinned it
+  pins_.use(key, map->address(), map->size_bytes(), [this, hold] {
+    hold->settled.store(true, std::memory_order_release);
+    task_->wake();
+  });
+  return std::shared_ptr<Hold>(hold, [this, key, map](Hold* ends) { pins_.drop(key, [map, ends] { delete ends; }); });
 }
 
 std::optional<MemoryPlace> CudaMover::place_of(const void* address) const {
@@ -105,7 +111,7 @@ std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte>
   const bool ours = handle.process == lender_.process();
   // Its end may block in the driver.
   std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, std::move(handle), ours),
-                                         [this](cuda::Foreign* ends) { janitor_.post([ends] { delete ends; }); });
+                                         [this](cuda::Foreign* ends) { janitor_.end([ends] { delete ends; }); });
   std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
   foreigns_.push_back(foreign);
   open_views(foreign);
@@ -158,27 +164,43 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   const int own = lender_.device_of(local);
   const int device = copier(local, remote);
   if (own < 0 && bytes >= kPinFrom)
-    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size());
+    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size(), [] {});
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
   out.most_copied = out.most_queued / 4;
+  Readiness ready = queues_of(device, why);
+  if (ready != Readiness::ready || remote == nullptr) return ready;
+  ready = view_of(*remote, device, why);
+  if (ready != Readiness::ready) return ready;
+  out.base = remote->view(device).base;
+  out.size = remote->handle().size;
+  return Readiness::ready;
+}
+
+host::Mover::Readiness CudaMover::queues_of(int device, std::string& why) {
   Device& ready = ready_[static_cast<std::size_t>(device)];
   switch (ready.state.load(std::memory_order_acquire)) {
-    case State::unopened: janitor_.post([this, device] { make_queues(device); }); [[fallthrough]];
+    case State::unopened:
+      if (const Status posted = janitor_.post([this, device] { make_queues(device); }); !posted) {
+        why = posted.message();
+        return Readiness::refused;
+      }
+      [[fallthrough]];
     case State::opening: return Readiness::opening;
     case State::refused: why = ready.why; return Readiness::refused;
     case State::ready: break;
   }
-  if (remote == nullptr) return Readiness::ready;
-  cuda::Foreign::View& view = remote->view(device);
+  return Readiness::ready;
+}
+
+host::Mover::Readiness CudaMover::view_of(cuda::Foreign& memory, int device, std::string& why) {
+  cuda::Foreign::View& view = memory.view(device);
   switch (view.state.load(std::memory_order_acquire)) {
-    case State::unopened: open_view(held(*remote), device); [[fallthrough]];
+    case State::unopened: open_view(held(memory), device); [[fallthrough]];
     case State::opening: return Readiness::opening;
     case State::refused: why = "the peer's GPU memory is not reached: " + view.why; return Readiness::refused;
     case State::ready: break;
   }
-  out.base = view.base;
-  out.size = remote->handle().size;
   return Readiness::ready;
 }
 
@@ -189,6 +211,7 @@ void CudaMover::make_queues(int device) {
   if (const auto context = devices_->use(device)) {
     const Current current(devices_->driver(), *context);
     gates_->prepare();
+    (void)end_words_->prepare();  // where none can be had, who takes one is told
   }
   auto queues = Queues::make(*devices_, device);
   if (queues)
@@ -200,11 +223,15 @@ void CudaMover::make_queues(int device) {
 }
 
 void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device) {
-  foreign->view(device).state.store(State::opening, std::memory_order_relaxed);
-  janitor_.post([this, foreign, device] {
+  cuda::Foreign::View& view = foreign->view(device);
+  view.state.store(State::opening, std::memory_order_relaxed);
+  const Status posted = janitor_.post([this, foreign, device] {
     foreign->open(device);
     task_->wake();
   });
+  if (posted) return;
+  view.why = posted.message();
+  view.state.store(State::refused, std::memory_order_release);
 }
 
 std::string CudaMover::way(const Mover::Foreign& foreign) const {
@@ -228,12 +255,12 @@ Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urg
 
 std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size_bytes) {
   std::shared_ptr<Room> room(new Room, [this](Room* ends) {
-    janitor_.post([this, ends] {
+    janitor_.end([this, ends] {
       if (ends->memory.address() != nullptr) devices_->driver()->cuMemHostUnregister(ends->memory.address());
       delete ends;
     });
   });
-  janitor_.post([this, room, size_bytes] {
+  const Status posted = janitor_.post([this, room, size_bytes] {
     auto memory = sys::MemoryFile::make(size_bytes);
     if (memory) {
       room->memory = std::move(*memory);
@@ -244,6 +271,10 @@ std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size
     room->state.store(memory ? Readiness::ready : Readiness::refused, std::memory_order_release);
     task_->wake();
   });
+  if (!posted) {
+    room->why = posted.message();
+    room->state.store(Readiness::refused, std::memory_order_release);
+  }
   return room;
 }
 

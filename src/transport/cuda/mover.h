@@ -1,9 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "transport/cuda/devices.h"
+#include "transport/cuda/end_words.h"
 #include "transport/cuda/foreign.h"
 #include "transport/cuda/gates.h"
 #include "transport/cuda/lender.h"
@@ -15,6 +18,8 @@
 namespace fairway::transport::cuda {
 
 // GPU memory for the host transport. Owner: its worker.
+//   mover.cc        for transfers
+//   mover_views.cc  for kernels and streams of the user's
 class CudaMover final : public host::Mover {
  public:
   CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver);
@@ -28,7 +33,7 @@ class CudaMover final : public host::Mover {
   void take_back(RegionId region) override;
   void close() override;
   bool taken_back(RegionId region) const override;
-  std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) override;
+  std::shared_ptr<Hold> hold(std::shared_ptr<sys::MappedFile> map) override;
 
   std::shared_ptr<Mover::Foreign> open(std::span<const std::byte> handle) override;
   bool wants_file(const Mover::Foreign& foreign) const override;
@@ -42,6 +47,9 @@ class CudaMover final : public host::Mover {
   void give_stage(const Path& path, std::byte* stage) override { ready_[path.device].queues->give_stage(stage); }
   Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) override;
   Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return gates_->hold(stream); }
+  Readiness view(RegionId own, Mover::Foreign* foreign, int device, View& out, Status& why) override;
+  Status put(const Viewer::Put& put, void* stream) override;
+  Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) override;
   void flush() override;
   Readiness look(const Ticket& ticket, std::string& why) override;
   std::shared_ptr<Room> make_room(std::uint64_t size_bytes) override;
@@ -54,6 +62,12 @@ class CudaMover final : public host::Mover {
     std::unique_ptr<Queues> queues;
     std::string why;
   };
+  // What serves streams of that one's context, with that current during `call`.
+  using StreamCall = std::function<Status(int device, const StreamKernels& kernels, sys::cuda::Stream stream)>;
+  Status for_stream(void* stream, const StreamCall& call);
+  std::shared_ptr<cuda::Foreign> own_memory(RegionId region, Status& why);
+  Readiness queues_of(int device, std::string& why);
+  Readiness view_of(cuda::Foreign& memory, int device, std::string& why);
   bool works_on(int device) const;
   int copier(RegionId local, const cuda::Foreign* remote) const;
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
@@ -69,6 +83,8 @@ class CudaMover final : public host::Mover {
   std::vector<Device> ready_;  // by device
   std::vector<std::weak_ptr<cuda::Foreign>> foreigns_;
   std::uint64_t next_map_ = 0;
+  const std::shared_ptr<EndWords> end_words_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<cuda::Foreign>> own_;  // regions that kernels elsewhere reach
   Pins pins_;
   Janitor janitor_;  // what is left is done when it ends, before all above
 };

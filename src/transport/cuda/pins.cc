@@ -4,25 +4,27 @@ namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-void Pins::use(std::uint64_t key, void* address, std::uint64_t size) {
+void Pins::use(std::uint64_t key, void* address, std::uint64_t size, std::function<void()> then) {
   {
     const std::lock_guard lock(mutex_);
     if (!pins_.try_emplace(key, Pin{address, false}).second) return;
   }
-  janitor_.post([this, key, address, size] {
+  const Status posted = janitor_.post([this, key, address, size, then] {
     const CudaDriver& cu = devices_->driver();
-    const auto context = devices_->use(0);
-    if (!context) return;
-    const Current current(cu, *context);
-    // Refused: pinned by the user before, or more than the process may lock. Both work, the second slowly.
-    const bool pinned = cu->cuMemHostRegister_v2(address, size, kHostPortable) == kSuccess;
-    const std::lock_guard lock(mutex_);
-    pins_[key].ours = pinned;
+    if (const auto context = devices_->use(0)) {
+      const Current current(cu, *context);
+      // Refused: pinned by the user before, or more than the process may lock. Both work, the second slowly.
+      const bool pinned = cu->cuMemHostRegister_v2(address, size, kHostPortable) == kSuccess;
+      const std::lock_guard lock(mutex_);
+      pins_[key].ours = pinned;
+    }
+    then();
   });
+  if (!posted) then();  // it stays as it is, as when the driver refuses
 }
 
 void Pins::drop(std::uint64_t key, std::function<void()> then) {
-  janitor_.post([this, key, then = std::move(then)] {
+  janitor_.end([this, key, then = std::move(then)] {
     Pin pin;
     {
       const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
 
@@ -16,7 +17,8 @@ class Pins {
  public:
   Pins(std::shared_ptr<Devices> devices, Janitor& janitor) : devices_(std::move(devices)), janitor_(janitor) {}
 
-  void use(std::uint64_t key, void* address, std::uint64_t size);
+  // The first use pins, and `then` runs on the janitor once it has, or cannot.
+  void use(std::uint64_t key, void* address, std::uint64_t size, std::function<void()> then);
   // `then` runs on the janitor once it is pinned no more: from then on the memory may be unmapped.
   void drop(std::uint64_t key, std::function<void()> then);
   void drop_all();

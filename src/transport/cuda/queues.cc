@@ -40,6 +40,7 @@ Status Queues::set_up() {
   if (!status) return status;
   words_ = static_cast<Word*>(words);
   std::memset(words, 0, sizeof(Word) * kCount);
+  for_streams_.load(cu, queues_[kUrgent].stream, reinterpret_cast<std::byte*>(words_) + sizeof(std::uint64_t));
   if (const char* code = copy_kernel(); code != nullptr) {
     // Without it pages go one by one, so it is no failure.
     if (cu->cuModuleLoadData(&module_, code) != kSuccess ||
@@ -78,7 +79,8 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, voi
   Queue& queue = queues_[index];
   Status status;
   if (after != nullptr)
-    status = cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<Event>(after), 0), "waiting for the event");
+    status =
+        cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<sys::cuda::Event>(after), 0), "waiting for the event");
   if (!status) return status;
   bool queued = false;
   const bool listed = lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "transport/cuda/devices.h"
+#include "transport/cuda/stream_kernels.h"
 #include "transport/host/mover.h"
 
 namespace fairway::transport::cuda {
@@ -37,6 +38,9 @@ class Queues {
   void flush();  // what was started since the last time is going to be told of
   host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
 
+  // For streams of the caller's; any thread.
+  [[nodiscard]] const StreamKernels& for_streams() const { return for_streams_; }
+
  private:
   struct alignas(64) Word {
     std::uint32_t serial;
@@ -63,6 +67,7 @@ class Queues {
   std::array<Queue, kCount> queues_;
   std::uint32_t next_bulk_ = 0, next_waiting_ = 0;
   Word* words_ = nullptr;  // pinned
+  StreamKernels for_streams_;
   sys::cuda::Module module_ = nullptr;
   sys::cuda::Function kernel_ = nullptr;
   host::Mover::Copy* lists_ = nullptr;  // pinned: lists of pieces

@@ -313,9 +313,9 @@ void HostTransport::look_around(Time now) {
     }
   }
   std::erase_if(ghosts_, [](auto& ghost) {
-    Pair& pair = *ghost.first;
+    Pair& pair = *ghost.pair;
     pair.gone = pair.gone || (pair.process && pair.process.ended());
-    return ghost.second.over(pair);
+    return ghost.mark.over(pair) && !pair.holds_any();
   });
   look_at_ = after(now, settling ? kSettleLook : kCalmLook);
 }
@@ -360,9 +360,9 @@ void HostTransport::disconnect(PeerIndex index) {
     Link& link = links_[found->second.slot];
     if (link.lane) {
       link.lane->close();
+      end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer is gone"});
       unwatch(*link.lane->pair());
-      if (Pair::Mark mark(*link.lane->pair()); !mark.over(*link.lane->pair()))
-        ghosts_.emplace_back(link.lane->pair(), mark);
+      keep_while_touched(index, link.lane->pair());
       if (link.state != LinkState::fenced) {
         Event& event = events_.add(EventKind::fenced);
         event.link = link.id;

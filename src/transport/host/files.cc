@@ -45,7 +45,10 @@ Reach HostTransport::reach(std::uint64_t local_handle, std::uint64_t remote_hand
   Mover::Path path;
   Mover::Foreign* foreign = remote.way == Way::moved ? remote.file->foreign.get() : nullptr;
   switch (mover_->path(region_of(local_handle), foreign, 0, path, why)) {
-    case Mover::Readiness::ready: return Reach::yes;
+    case Mover::Readiness::ready:
+      if (remote.way != Way::mapped) return Reach::yes;
+      if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
+      return remote.file->held->settled.load(std::memory_order_acquire) ? Reach::yes : Reach::pinning;
     case Mover::Readiness::opening: return Reach::opening;
     case Mover::Readiness::refused: break;
   }
@@ -133,6 +136,7 @@ void HostTransport::read_notes(Link& link) {
     auto message = pair.socket.receive();
     if (!message) {
       // A socket can be closed while its process lives on, so that says less where the process can be asked.
+      pair.left = message.status().code() == ErrorCode::closed;
       pair.gone = pair.process ? pair.process.ended() : message.status().code() == ErrorCode::closed;
       return link.lane->fail({ErrorCode::link_failed, "the peer's process ended or let go of the link"});
     }
@@ -150,6 +154,8 @@ void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>
     case Note::Kind::file:
     case Note::Kind::no_file: return take_file(link, note, fds);
     case Note::Kind::forget: return forget_file(link, note.file);
+    case Note::Kind::recall:
+      return end_views(link.peer, note.region, {ErrorCode::revoked, "its owner deregisters the region"});
     default: return link.lane->fail({ErrorCode::protocol_error, "a note out of turn"});
   }
 }

@@ -66,6 +66,8 @@ std::vector<std::byte> encode(const Note& note) {
   writer.put(kVersion).put(static_cast<std::uint8_t>(note.kind));
   if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
     writer.put_bytes(note.token).put(note.attempt).put(note.regions).put(note.nonce_at);
+  } else if (note.kind == Note::Kind::recall) {
+    writer.put(note.region.slot).put(note.region.generation);
   } else {
     writer.put(note.file).put(static_cast<std::uint8_t>(note.writable)).put(note.part);
     if (note.kind == Note::Kind::no_file) writer.put_text(std::string_view(note.reason).substr(0, kMaxText));
@@ -79,7 +81,7 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
   if (Status status = check_version(reader); !status) return status;
   Note note;
   const auto kind = reader.get<std::uint8_t>();
-  if (kind < static_cast<std::uint8_t>(Note::Kind::hello) || kind > static_cast<std::uint8_t>(Note::Kind::forget))
+  if (kind < static_cast<std::uint8_t>(Note::Kind::hello) || kind > static_cast<std::uint8_t>(Note::Kind::recall))
     return wrong("a note of unknown kind");
   note.kind = static_cast<Note::Kind>(kind);
   if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
@@ -87,6 +89,9 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
     note.attempt = reader.get<std::uint32_t>();
     note.regions = reader.get<std::uint32_t>();
     note.nonce_at = reader.get<std::uint64_t>();
+  } else if (note.kind == Note::Kind::recall) {
+    note.region.slot = reader.get<std::uint32_t>();
+    note.region.generation = reader.get<std::uint32_t>();
   } else {
     note.file = reader.get<std::uint32_t>();
     note.writable = reader.get<std::uint8_t>() != 0;

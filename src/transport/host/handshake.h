@@ -34,9 +34,9 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 //   dialer -> listener    hello: the segment, its region table, its doorbell
 //   listener -> dialer    welcome: its region table, its doorbell
 //   either way            ask: for a file of the other's; file, no_file: the answer; forget: no region is in it any
-//   more
+//   more; recall: give back what your kernels reach it by
 struct Note {
-  enum class Kind : std::uint8_t { hello = 1, welcome, ask, file, no_file, forget } kind = Kind::ask;
+  enum class Kind : std::uint8_t { hello = 1, welcome, ask, file, no_file, forget, recall } kind = Kind::ask;
   Token token{};               // hello, welcome: who speaks
   std::uint32_t attempt = 0;   // hello, welcome
   std::uint32_t regions = 0;   // hello, welcome: slots of its table
@@ -45,6 +45,7 @@ struct Note {
   bool writable = false;       // ask and its answers
   std::uint32_t part = 0;      // the same: which descriptor, of memory that has several
   std::string reason;          // no_file
+  RegionId region;             // recall
 
   static constexpr std::size_t kHelloFds = 3, kWelcomeFds = 2;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "transport/copier.h"
 #include "transport/memory.h"
 #include "transport/stream_gate.h"
+#include "transport/viewer.h"
 
 namespace fairway::transport::host {
 
@@ -34,6 +36,9 @@ class Mover : public Copier {
   class Foreign {
    public:
     virtual ~Foreign() = default;
+  };
+  struct Hold {
+    std::atomic<bool> settled{false};  // the memory is pinned, or will never be
   };
   struct Path {  // between a local region and a peer's allocation, or memory of the peer's that is mapped here
     std::uint32_t device = 0;
@@ -56,12 +61,26 @@ class Mover : public Copier {
   virtual std::shared_ptr<Foreign> open(std::span<const std::byte> handle) = 0;
   virtual bool wants_file(const Foreign& foreign) const = 0;  // the next one, in their order
   virtual void give_file(Foreign& foreign, sys::Fd file, const std::string& why_none) = 0;
-  // A peer's memory that is mapped here is going to be copied. It stays mapped for as long as the driver holds it.
-  virtual std::shared_ptr<void> hold(std::shared_ptr<sys::MappedFile> map) = 0;
+  // A peer's memory that is mapped here is going to be copied. It stays mapped for as long as the driver holds it. The
+  // task is woken when it is settled.
+  virtual std::shared_ptr<Hold> hold(std::shared_ptr<sys::MappedFile> map) = 0;
   // `foreign` null: the peer's memory is mapped here.
   virtual Readiness path(RegionId local, Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) = 0;
   virtual std::string way(const Foreign& foreign) const = 0;  // how, and why not better
   virtual MemoryPlace place_of(const Foreign& foreign) const = 0;
+
+  // For kernels of that device, as transport::Viewer has it. `foreign` null: this process's own region. The word at
+  // `ended` is the caller's to write.
+  struct View {
+    std::byte* base = nullptr;  // of the allocation; of an own region nothing
+    std::uint64_t size = 0;
+    std::uint32_t* ended = nullptr;
+    bool atomics = false;
+    std::shared_ptr<void> keeps;  // what it is reached by, for as long as the view is not given back
+  };
+  virtual Readiness view(RegionId own, Foreign* foreign, int device, View& out, Status& why) = 0;
+  virtual Status put(const Viewer::Put& put, void* stream) = 0;                               // any thread
+  virtual Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) = 0;  // any thread
 
   // Into what sizes to cut `count` blocks of `length` bytes, and where to list the copies of one start().
   virtual std::uint64_t part(std::uint64_t length, std::uint64_t count) const = 0;

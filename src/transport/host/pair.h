@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,7 @@ struct Pair {
   sys::Process process;   // the peer's, when it can be seen
   std::string no_attach;  // why cross-memory attach is not used; empty: it is
   bool gone = false;      // the peer's process ended, or let go of the epoch altogether
+  bool left = false;      // its end of the socket is closed
 
   Direction& out() const { return segment->directions[side]; }
   Direction& in() const { return segment->directions[1 - side]; }
@@ -40,6 +42,19 @@ struct Pair {
       return false;
     bell.ring();
     return true;
+  }
+  // Whether kernels of the peer's reach that region of this side, or any.
+  bool holds(std::uint64_t region) const {
+    if (gone) return false;
+    return std::any_of(in().holds.begin(), in().holds.end(), [region](const std::atomic<std::uint64_t>& hold) {
+      return hold.load(std::memory_order_seq_cst) == region;
+    });
+  }
+  bool holds_any() const {
+    if (gone) return false;
+    return std::any_of(in().holds.begin(), in().holds.end(), [](const std::atomic<std::uint64_t>& hold) {
+      return hold.load(std::memory_order_seq_cst) != 0;
+    });
   }
   // What the peer does with this side's memory at one moment: the touch under way, then the copies that it had queued
   // by the end of that.

@@ -26,7 +26,7 @@ struct PeerFile {
   std::uint32_t parts = 0;  // descriptors that came
   Way way = Way::asking;    // asking, mapped, or attached: it cannot be had
   std::shared_ptr<sys::MappedFile> map = std::make_shared<sys::MappedFile>();
-  std::shared_ptr<void> held;               // by a device's driver
+  std::shared_ptr<Mover::Hold> held;        // by a device's driver
   std::shared_ptr<Mover::Foreign> foreign;  // of a device's
   std::string why;
 };

@@ -13,13 +13,14 @@
 // other side may be hostile and write any of it at any time, so what is read is copied out, then checked.
 namespace fairway::transport::host {
 
-inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kVersion = 4;
 inline constexpr std::size_t kNonceBytes = 16;
 inline constexpr std::uint32_t kCells = 256;
 inline constexpr std::uint32_t kDataBytes = 128 * 1024;
 inline constexpr std::uint32_t kMaxPiece = 4096;  // of one put or get
 // Answers always find room: who sends anything else leaves as much as the answers to all its peer may ask need.
 inline constexpr std::uint32_t kMaxRequests = 16;  // unanswered, in each direction
+inline constexpr std::uint32_t kHolds = 512;       // of the other side's regions, by kernels
 
 enum class RecordType : std::uint8_t {
   immediate = 1,
@@ -60,6 +61,8 @@ struct Direction {
   alignas(kCacheLine) std::atomic<std::uint64_t> touching{0};
   // Writer: copies it left to a device in such a time, and of those, in order, the ones that are over.
   std::atomic<std::uint64_t> queued{0}, over{0};
+  // Writer: regions that kernels of its reach by themselves, a place each; 0: none. Set in such a time too.
+  std::array<std::atomic<std::uint64_t>, kHolds> holds{};
   alignas(kCacheLine) std::array<std::byte, kDataBytes> data;
 };
 

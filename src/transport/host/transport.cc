@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::uint64_t kBytesPerPoll = 512 * 1024;  // of one lane, in each direction: 30 to 60 us
 constexpr Time kTouchLook = 20 * kMicrosecond;       // how often to look whether a touch is over
+constexpr Time kHoldLook = kMillisecond;             // and whether a process that holds a region has ended
+constexpr Time kGiveBackWithin = kSecond;            // at close
 
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
@@ -97,23 +99,35 @@ void HostTransport::deregister(std::uint64_t handle) {
     Link& link = links_[slot];
     link.lane->stop_memory(handle);
     if (note.file != 0 && link.state == LinkState::up) send_note(link, note);
-    next.marks.emplace_back(link.lane->pair(), Pair::Mark(*link.lane->pair()));
+    next.marks.push_back({link.lane->pair(), Pair::Mark(*link.lane->pair()), link.peer});
   }
-  for (const auto& [pair, mark] : ghosts_) next.marks.emplace_back(pair, Pair::Mark(*pair));
+  for (const Ghost& ghost : ghosts_) next.marks.push_back({ghost.pair, Pair::Mark(*ghost.pair), ghost.peer});
+  end_views(kThisSide, region_of(handle), {ErrorCode::revoked, "this engine deregisters the region"});
   deregistrations_.push_back(std::move(next));
   finish_deregistrations();
 }
 
 void HostTransport::finish_deregistrations() {
-  std::erase_if(deregistrations_, [this](Deregistration& each) {
-    std::erase_if(each.marks, [](auto& mark) { return mark.second.over(*mark.first); });
+  Time look = after(runtime_.clock.now(), kHoldLook);
+  std::erase_if(deregistrations_, [&](Deregistration& each) {
+    std::erase_if(each.marks, [&](Ghost& mark) {
+      if (!mark.mark.over(*mark.pair)) {
+        look = after(runtime_.clock.now(), kTouchLook);
+        return false;
+      }
+      if (!mark.pair->holds(each.handle)) return true;
+      recall(mark, each.handle);
+      return false;
+    });
     const bool copied =
         std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) { return links_[slot].lane->queued(each.handle); });
-    if (copied || !each.marks.empty() || (mover_ && !mover_->taken_back(region_of(each.handle)))) return false;
+    const bool kept = mover_ && !mover_->taken_back(region_of(each.handle));
+    if (copied || kept) look = after(runtime_.clock.now(), kTouchLook);
+    if (copied || kept || !each.marks.empty() || seen_here(each.handle)) return false;
     events_.add(EventKind::deregistered).value = each.handle;
     return true;
   });
-  if (!deregistrations_.empty()) timer_ = std::min(timer_, after(runtime_.clock.now(), kTouchLook));
+  if (!deregistrations_.empty()) timer_ = std::min(timer_, look);
 }
 
 HostTransport::Link* HostTransport::find(LinkId id) {
@@ -168,7 +182,13 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
     link.lane->work(kBytesPerPoll, kBytesPerPoll);
     link.lane->ring();
     if (link.lane->nudged()) look_at_ = now;
-    if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
+    if (link.lane->broken() && link.state == LinkState::up) {
+      link.state = LinkState::down;
+      const Pair& pair = *link.lane->pair();
+      const bool dead = pair.gone || (pair.left && pair.peer_end().closed.load(std::memory_order_seq_cst) == 0);
+      end_views(pair, dead ? Status(ErrorCode::peer_dead, "the peer's process has ended")
+                           : Status(ErrorCode::link_failed, "the link by which it was reached broke: map it again"));
+    }
   }
   if (count != 0) next_link_ = (next_link_ + 1) % count;
   for (std::size_t i = up_.size(); i > 0; --i)
@@ -181,6 +201,7 @@ void HostTransport::fence(LinkId id) {
   Link* link = find(id);
   if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->lane->fence();
+  end_views(*link->lane->pair(), {ErrorCode::link_failed, "the link by which it was reached was closed: map it again"});
   link->state = LinkState::fencing;
   finish_fence(*link);
 }
@@ -195,6 +216,7 @@ void HostTransport::finish_fence(Link& link) {
   event.peer = link.peer;
   event.value = link.lane->immediates();
   unwatch(*link.lane->pair());
+  keep_while_touched(link.peer, link.lane->pair());
   link.lane.reset();
   link.out.clear();
   link.state = LinkState::fenced;
@@ -245,14 +267,17 @@ bool HostTransport::prepare_sleep() {
 
 void HostTransport::close() {
   if (closed_) return;
+  for (Seen& seen : views_) end_view(seen, {ErrorCode::closed, "the engine is closing"});
+  while (!views_.empty()) give_back(views_.back().view.number);
   std::vector<PeerIndex> all;
   for (const auto& [index, peer] : peers_) all.push_back(index);
   for (const PeerIndex index : all) disconnect(index);
+  await_holders(after(runtime_.clock.now(), kGiveBackWithin));
   // A touch lasts some microseconds. A peer that was stopped in the middle of one may still finish it: nothing here can
   // prevent that, and waiting longer would hang with it.
   const Time until = after(runtime_.clock.now(), 10 * kMillisecond);
-  for (auto& [pair, mark] : ghosts_)
-    while (!mark.over(*pair) && runtime_.clock.now() < until) {
+  for (Ghost& ghost : ghosts_)
+    while (!ghost.mark.over(*ghost.pair) && runtime_.clock.now() < until) {
     }
   ghosts_.clear();
   if (mover_) mover_->close();

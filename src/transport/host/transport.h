@@ -10,6 +10,7 @@
 #include "transport/host/handshake.h"
 #include "transport/host/lane.h"
 #include "transport/host/mover.h"
+#include "transport/viewer.h"
 
 namespace fairway::transport::host {
 
@@ -30,7 +31,8 @@ struct HostOptions {
 //   transport.cc  using lanes
 //   connect.cc    making them, bringing them back, letting peers go
 //   files.cc      asking for the files behind regions, and lending them
-class HostTransport final : public Transport {
+//   views.cc      regions that kernels reach by themselves
+class HostTransport final : public Transport, public Viewer {
  public:
   // `mover`: of devices' memory, or null.
   HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);
@@ -67,6 +69,16 @@ class HostTransport final : public Transport {
   bool prepare_sleep() override;
   void close() override;
 
+  Viewer* viewer() override { return mover_ && options_.links ? this : nullptr; }
+  Reach view(std::uint64_t remote_handle, int gpu, View& out, Status& why) override;
+  Reach view_own(std::uint64_t local_handle, int gpu, View& out, Status& why) override;
+  void give_back(std::uint64_t number) override;
+  std::vector<PeerIndex> holders(std::uint64_t local_handle) const override;
+  Status put(const Put& put, void* stream) override { return mover_->put(put, stream); }
+  Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) override {
+    return mover_->wait(wait, ended, stream);
+  }
+
  private:
   enum class LinkState : std::uint8_t { free, dialing, waiting, up, down, fencing, fenced };
   struct Knock {  // a dialer's hello
@@ -98,9 +110,24 @@ class HostTransport final : public Transport {
     sys::LocalSocket socket;
     Time deadline = kNever;
   };
+  struct Ghost {  // a pair that is used no more, but by the peer
+    std::shared_ptr<Pair> pair;
+    Pair::Mark mark;
+    PeerIndex peer = 0;
+    bool recalled = false;  // asked to give back what it holds
+  };
   struct Deregistration {
     std::uint64_t handle = 0;
-    std::vector<std::pair<std::shared_ptr<Pair>, Pair::Mark>> marks;  // under way when it began
+    std::vector<Ghost> marks;  // under way when it began
+  };
+  struct Seen {  // by kernels here
+    View view;
+    Mover::View by;
+    RegionId region;
+    PeerIndex peer = kThisSide;  // else whose region it is
+    std::shared_ptr<Pair> pair;  // of a peer's: where it is told of
+    std::uint32_t hold = 0;
+    bool ended = false;
   };
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
@@ -133,6 +160,16 @@ class HostTransport final : public Transport {
   void take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds);
   void forget_file(Link& link, std::uint32_t number);
 
+  // views.cc
+  void add_view(Seen seen, View& out);
+  void end_views(const Pair& pair, const Status& why);
+  void end_views(PeerIndex peer, RegionId region, const Status& why);
+  void end_view(Seen& seen, const Status& why);
+  bool seen_here(std::uint64_t local_handle) const;
+  void recall(Ghost& mark, std::uint64_t handle);
+  void keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair);
+  void await_holders(Time until);
+
   // transport.cc
   Link* find(LinkId id);
   void finish_fence(Link& link);
@@ -154,8 +191,10 @@ class HostTransport final : public Transport {
   std::vector<Stranger> strangers_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;                                     // slots of links with a lane
-  std::vector<std::pair<std::shared_ptr<Pair>, Pair::Mark>> ghosts_;  // of peers let go while they touch
+  std::vector<std::uint32_t> up_;  // slots of links with a lane
+  std::vector<Ghost> ghosts_;      // of peers let go while they touch
+  std::vector<Seen> views_;
+  std::uint64_t next_view_ = 1;
   std::vector<Deregistration> deregistrations_;
   std::size_t next_link_ = 0;  // polled first, in turn
   Time look_at_ = 0;           // the next look around

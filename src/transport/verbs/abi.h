@@ -17,7 +17,7 @@ struct AddressHandle;  // ibv_ah
 struct Device {  // ibv_device, as far as it is read
   void* operations[2];
   int node_type;
-  int transport_type;  // 0: InfiniBand and RoCE, 1: iWARP
+  int transport_type;
   char name[64];
   char dev_name[64];
   char dev_path[256];
@@ -255,8 +255,8 @@ struct ExtendedLimits {  // ibv_device_attr_ex
 struct Extended {
   int (*query_device)(Context*, const void* input, ExtendedLimits*, std::size_t size);
   void* between[10];
-  std::uint64_t placeholder;
-  std::size_t size;  // of all this and what later versions put before it
+  std::uint64_t reserved;  // by the library
+  std::size_t size;        // of all this and what later versions put before it
   Context context;
 };
 
@@ -276,6 +276,7 @@ struct AsyncEvent {  // ibv_async_event
   int type;
 };
 
+enum : int { kInfinibandOrRoce = 0, kIwarp = 1 };                                         // Device::transport_type
 enum : int { kReset = 0, kInit = 1, kReadyToReceive = 2, kReadyToSend = 3, kError = 6 };  // of a queue pair
 enum : int { kReliable = 2, kUnreliable = 3, kDatagram = 4 };                             // its type
 enum : int {
@@ -306,7 +307,7 @@ enum : int {
   kFetchAdd = 6
 };  // SendRequest::opcode
 enum : unsigned { kSignaled = 1 << 1, kInline = 1 << 3 };
-enum : int { kSuccess = 0, kFlushed = 5, kRemoteInvalid = 9, kRemoteAccess = 10, kRemoteOperation = 11 };  // status
+enum : int { kSuccess = 0, kFlushed = 5, kRemoteInvalid = 9, kRemoteAccess = 10, kRetriesExceeded = 12 };  // status
 enum : int { kReceived = 128, kReceivedImmediate = 129 };  // WorkCompletion::opcode
 enum : unsigned { kWithImmediate = 1 << 1 };
 enum : int {

@@ -37,7 +37,7 @@ int reach(const Gid& gid) {
 // Leading bits that agree; -1: they cannot reach each other.
 int nearness(const PortAddress& a, const PortAddress& b) {
   if (a.fabric != b.fabric) return -1;
-  if (a.fabric == Fabric::roce && is_ipv4(a.gid) != is_ipv4(b.gid)) return -1;
+  if (a.fabric != Fabric::infiniband && is_ipv4(a.gid) != is_ipv4(b.gid)) return -1;
   int bits = 0;
   for (std::size_t i = 0; i < a.gid.size(); ++i) {
     const auto differs = static_cast<std::uint8_t>(at(a.gid, i) ^ at(b.gid, i));
@@ -57,7 +57,7 @@ std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entr
       if (entry.type == kInfiniband) return entry;
       continue;
     }
-    const int far = entry.type == kRoceV2 ? reach(entry.gid) : 0;
+    const int far = entry.type == (fabric == Fabric::iwarp ? kIwarpGid : kRoceV2) ? reach(entry.gid) : 0;
     if (far <= furthest) continue;
     furthest = far;
     best = entry;
@@ -124,7 +124,7 @@ std::uint64_t bytes_per_second(std::uint8_t speed, std::uint8_t width) {
 
 std::string text_of(const PortAddress& address) {
   const Gid& gid = address.gid;
-  if (address.fabric == Fabric::roce && is_ipv4(gid))
+  if (address.fabric != Fabric::infiniband && is_ipv4(gid))
     return fmt::format("{}.{}.{}.{}", at(gid, 12), at(gid, 13), at(gid, 14), at(gid, 15));
   std::string text;
   for (std::size_t i = 0; i < gid.size(); i += 2)

@@ -5,6 +5,11 @@
 
 // What planned links are made of here: ports, and queue pairs at them.
 namespace fairway::transport::verbs {
+namespace {
+
+constexpr Time kCalmLook = 10 * kMillisecond, kConnectingLook = kMillisecond / 4;  // at rdma_cm, while nobody sleeps
+
+}  // namespace
 
 Status VerbsTransport::connect(PeerIndex peer, Role role) {
   if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
@@ -33,6 +38,14 @@ Result<std::vector<PlannedPair>> VerbsTransport::pair_devices(std::span<const st
   if (pairs.empty())
     return Status(ErrorCode::unreachable, "verbs: no port of " + text_of(theirs->front()) +
                                               "'s side can reach one of " + text_of(ours.front()) + "'s");
+  Status why;
+  std::erase_if(pairs, [&](const PlannedPair& each) {
+    if (!by_manager(ours[each.acceptor], (*theirs)[each.initiator])) return false;
+    const Status listens = listen_by_manager(*ports_[each.acceptor]);
+    if (!listens) why = listens;
+    return !listens;
+  });
+  if (pairs.empty()) return why;
   return pairs;
 }
 
@@ -54,7 +67,9 @@ Result<std::vector<std::byte>> VerbsTransport::make_end(const Link& link) {
   runtime_.rng.fill(chance);
   std::uint32_t first_psn = 0;
   for (const std::byte each : chance) first_psn = first_psn << 8 | std::to_integer<std::uint32_t>(each);
-  auto lane = Lane::make(port, link.next_id(), inbox_, link.end_name(), first_psn);
+  Secret secret;
+  runtime_.rng.fill(secret);
+  auto lane = Lane::make(port, link.next_id(), inbox_, link.end_name(), first_psn, secret);
   if (!lane) return lane.status();
   if (ends_.size() <= link.id.slot) ends_.resize(link.id.slot + 1);
   ends_[link.id.slot].lane = std::move(*lane);
@@ -66,11 +81,83 @@ Status VerbsTransport::connect_end(const Link& link, std::span<const std::byte> 
   if (!endpoint) return endpoint.status();
   if (!can_meet(ports_[link.device]->address(), endpoint->port))
     return {ErrorCode::protocol_error, "verbs handshake: an endpoint at a port that cannot be met"};
-  return lane_of(link)->connect(*endpoint);
+  Lane& lane = *lane_of(link);
+  if (Status status = lane.connect(*endpoint); !status) return status;
+  return by_manager(lane.endpoint().port, endpoint->port) ? call(link, lane, *endpoint) : Status();
+}
+
+// ---- by rdma_cm ----
+
+Status VerbsTransport::call(const Link& link, Lane& lane, const Endpoint& theirs) {
+  const auto board = switchboard();
+  if (!board) return board.status();
+  const Endpoint own = lane.endpoint();
+  const Port& port = lane.port();
+  CmParty party;
+  party.place = {port.context()->device->name, port.number(), own.port};
+  party.number = own.number;
+  party.reads_in = own.reads;
+  party.reads_out = lane.pair().reads_out(theirs);
+  party.timeout = static_cast<std::uint8_t>(options_.rdma.timeout);
+  party.retries = static_cast<std::uint8_t>(options_.rdma.retries);
+  party.change = [&pair = lane.pair()](abi::QueuePairState& to, int mask) { return pair.follow(to, mask); };
+  lane.greet_first(link.initiator);
+  ends_[link.id.slot].called = true;
+  if (link.initiator && theirs.port.listens_at == 0)
+    return {ErrorCode::link_failed, "verbs: the peer does not listen by rdma_cm at " + text_of(theirs.port)};
+  if (link.initiator) return (*board)->dial(link.id.slot, std::move(party), theirs.port, own.secret, theirs.secret);
+  (*board)->expect(link.id.slot, std::move(party), own.secret, theirs.secret);
+  return {};
+}
+
+bool VerbsTransport::is_connecting(const Link& link) {
+  return switchboard_ != nullptr && switchboard_->is_connecting(link.id.slot);
+}
+
+Result<Switchboard*> VerbsTransport::switchboard() {
+  if (switchboard_) return switchboard_.get();
+  auto library = options_.cm_library;
+  if (!library) {
+    auto opened = CmLibrary::open();
+    if (!opened) return Status(opened.status().code(), "verbs: " + opened.status().message());
+    library = std::make_shared<const CmLibrary>(std::move(*opened));
+  }
+  auto opened = Switchboard::open(std::move(library), runtime_, *task_);
+  if (!opened) return opened.status();
+  if (Status status = task_->watch((*opened)->fd()); !status) return status;
+  switchboard_ = std::move(*opened);
+  return switchboard_.get();
+}
+
+Status VerbsTransport::listen_by_manager(Port& port) {
+  const auto board = switchboard();
+  if (!board) return board.status();
+  const auto at = (*board)->listen({port.context()->device->name, port.number(), port.address()});
+  if (at) port.listens_at(*at);
+  return at.status();
+}
+
+// A system call, so not in every poll: often while some are being connected.
+void VerbsTransport::look_at_calls(Time now, bool woken) {
+  if (!woken && now < calls_at_) return;
+  calls_at_ = after(now, switchboard_->any_connecting() ? kConnectingLook : kCalmLook);
+  inbox_.system_calls.fetch_add(1, std::memory_order_relaxed);
+  for (const Switchboard::News& each : switchboard_->poll()) {
+    Link& link = links_.at(each.slot);
+    if (each.over)
+      links_.is_connected(link);
+    else if (link.state == PlannedLinks::State::up)
+      lane_of(link)->fail(each.over);
+    else
+      links_.not_connected(link, each.over);
+  }
 }
 
 void VerbsTransport::drop_end(const Link& link) {
-  if (link.id.slot < ends_.size()) ends_[link.id.slot].lane.reset();
+  if (link.id.slot >= ends_.size()) return;
+  End& end = ends_[link.id.slot];
+  if (std::exchange(end.called, false)) switchboard_->forget(link.id.slot, std::shared_ptr<Lane>(std::move(end.lane)));
+  end.lane.reset();
 }
 
 void VerbsTransport::fail_end(const Link& link, Status why) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "transport/verbs/port.h"
+#include "transport/verbs/switchboard.h"
 
 // Devices as libibverbs lists them, and why none can be used: no library, no device, no permission.
 namespace fairway::transport::verbs {
@@ -16,6 +17,37 @@ namespace {
 std::string system_text(int error) {
   return std::generic_category().message(error);
 }
+
+// What rdma_cm says of iWARP's ports: asked once, when the first is met.
+struct Iwarp {
+  Network* network = nullptr;
+  std::shared_ptr<const CmLibrary> library;
+  bool asked = false;
+  Status why_not;
+  std::vector<CmPlace> places;
+
+  void ask() {
+    if (std::exchange(asked, true)) return;
+    why_not = {ErrorCode::unsupported,
+               "its queue pairs are connected by rdma_cm alone (iWARP), which is not used here"};
+    if (network == nullptr) return;
+    if (!library) {
+      auto opened = CmLibrary::open();
+      if (!(why_not = opened.status())) return;
+      library = std::make_shared<const CmLibrary>(std::move(*opened));
+    }
+    const auto addresses = network->addresses();
+    why_not = addresses.status();
+    if (addresses) places = find_places(*library, *addresses);
+  }
+  std::vector<GidEntry> of(const std::string& device, std::uint8_t port) const {
+    std::vector<GidEntry> found;
+    for (const CmPlace& each : places)
+      if (each.device == device && each.port == port)
+        found.push_back({each.address.gid, static_cast<std::uint32_t>(found.size()), kIwarpGid});
+    return found;
+  }
+};
 
 // Whether a port, "mlx5_0/1", is the one of that name, or of the device of that name.
 bool is_of(const std::string& port, const std::string& name) {
@@ -26,9 +58,19 @@ bool wanted(const std::vector<std::string>& names, const std::string& port) {
   return names.empty() || std::any_of(names.begin(), names.end(), [&](const auto& each) { return is_of(port, each); });
 }
 
+Status may_be_used(const abi::Device& device, Iwarp& iwarp) {
+  if (device.transport_type == abi::kInfinibandOrRoce) return {};
+  const auto no = [&](const std::string& why) {
+    return Status(ErrorCode::unsupported, std::string("verbs: ") + device.name + ": " + why);
+  };
+  if (device.transport_type != abi::kIwarp) return no("its queue pairs cannot be connected (EFA, usNIC)");
+  iwarp.ask();
+  return iwarp.why_not ? Status() : no(iwarp.why_not.message());
+}
+
 }  // namespace
 
-Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& options) {
+Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& options, Network* network) {
   auto library = options.library;
   if (!library) {
     std::error_code ignored;
@@ -45,6 +87,7 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
   if (!list) return Status(ErrorCode::unsupported, "verbs: ibv_get_device_list: " + system_text(errno));
   Status why(ErrorCode::unsupported, "verbs: libibverbs lists no device: load ib_uverbs and install ibverbs-providers");
   bool told = false;
+  Iwarp iwarp{network, options.cm_library, false, {}, {}};
   std::vector<std::string> names;  // of what is here
   std::vector<std::unique_ptr<Port>> ports;
   for (int i = 0; i < count && ports.size() < kMaxPorts; ++i) {
@@ -67,7 +110,8 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
       abi::Limits limits{};
       if (library->query_device(context, &limits) == 0) last = limits.ports;
       if (!named) continue;
-      Status opened = port->open(options);
+      Status opened = may_be_used(*list.get()[i], iwarp);
+      if (opened) opened = port->open(options, iwarp.of(device, static_cast<std::uint8_t>(number)));
       if (opened)
         ports.push_back(std::move(port));
       else if (!std::exchange(told, true))

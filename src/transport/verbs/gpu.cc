@@ -15,20 +15,17 @@ Gpu::Gpu(std::unique_ptr<sys::BusGpu> bus, std::span<const std::unique_ptr<Port>
   std::string how;
   for (const auto& port : ports) {
     const auto region = part.register_at(*port, abi::kRemoteRead | abi::kLocalWrite, false, how);
-    if (!region) {
-      status_ = region.status();
-      return;
-    }
-    words_.emplace_back(&port->library(), *region);
+    words_.push_back({&port->library(), region ? *region : nullptr, region.status()});
   }
 }
 
 Gpu::~Gpu() {
-  for (const auto& [library, region] : words_) library->deregister(region);
+  for (const AtPort& each : words_)
+    if (each.region != nullptr) each.library->deregister(each.region);
 }
 
 Word Gpu::word(std::size_t port) const {
-  return {reinterpret_cast<std::uintptr_t>(bus_->word()), words_[port].second->rkey};
+  return {reinterpret_cast<std::uintptr_t>(bus_->word()), words_[port].region->rkey};
 }
 
 GpuPart::GpuPart(const sys::BusGpu& gpu, void* address, std::size_t size)
@@ -75,8 +72,7 @@ Result<Gpu*> Gpus::of(const void* address, std::span<const std::unique_ptr<Port>
     known = all_.emplace(pointer.device, std::move(made)).first;
   }
   if (!known->second) return known->second.status();
-  Gpu* const gpu = known->second->get();
-  return gpu->status() ? Result<Gpu*>(gpu) : gpu->status();
+  return known->second->get();
 }
 
 std::optional<MemoryPlace> place_of_gpu_memory(const void* address) {

@@ -30,14 +30,18 @@ class Gpu {
   Gpu& operator=(const Gpu&) = delete;
 
   [[nodiscard]] const sys::BusGpu& bus() const { return *bus_; }
-  // With its word at that port registered; else why not.
-  [[nodiscard]] const Status& status() const { return status_; }
+  // Whether its word is registered at that port; else why not.
+  [[nodiscard]] const Status& at(std::size_t port) const { return words_[port].status; }
   [[nodiscard]] Word word(std::size_t port) const;
 
  private:
+  struct AtPort {
+    const Library* library = nullptr;
+    abi::MemoryRegion* region = nullptr;  // null: refused
+    Status status;
+  };
   std::unique_ptr<sys::BusGpu> bus_;
-  Status status_;
-  std::vector<std::pair<const Library*, abi::MemoryRegion*>> words_;  // by port
+  std::vector<AtPort> words_;  // by port
 };
 
 // Part of a GPU's memory, on its way to being registered: exported once for all ports.

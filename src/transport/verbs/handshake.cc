@@ -9,7 +9,8 @@ namespace fairway::transport::verbs {
 namespace {
 
 constexpr std::uint32_t kNumbers = 1 << 24;  // of queue pairs and packets
-constexpr std::size_t kPortBytes = 20, kEndpointBytes = kPortBytes + 24;
+constexpr std::size_t kPortBytes = 23, kEndpointBytes = kPortBytes + 40;
+constexpr std::uint8_t kManager = 1, kPlain = 2;  // of a port's flags
 
 Status wrong(const char* what) {
   return {ErrorCode::protocol_error, std::string("verbs handshake: ") + what};
@@ -19,7 +20,9 @@ void put(ByteWriter& writer, const PortAddress& address) {
   writer.put(static_cast<std::uint8_t>(address.fabric))
       .put(address.queue_pairs)
       .put(address.lid)
-      .put_bytes(address.gid);
+      .put_bytes(address.gid)
+      .put(static_cast<std::uint8_t>((address.manager ? kManager : 0) | (address.plain ? kPlain : 0)))
+      .put(address.listens_at);
 }
 
 // What is wrong with it; null: nothing.
@@ -29,9 +32,16 @@ const char* get(ByteReader& reader, PortAddress& address) {
   address.lid = reader.get<std::uint16_t>();
   const auto gid = reader.get_bytes(address.gid.size());
   std::copy(gid.begin(), gid.end(), address.gid.begin());
-  const bool known = address.fabric == Fabric::infiniband || address.fabric == Fabric::roce;
+  const auto flags = reader.get<std::uint8_t>();
+  address.manager = (flags & kManager) != 0;
+  address.plain = (flags & kPlain) != 0;
+  address.listens_at = reader.get<std::uint16_t>();
+  const bool known = address.fabric >= Fabric::infiniband && address.fabric <= Fabric::iwarp;
   if (!reader.ok()) return "cut short";
   if (address.queue_pairs == 0 || address.queue_pairs > kMaxQueuePairs) return "no queue pairs, or too many";
+  if ((flags & ~(kManager | kPlain)) != 0) return "unknown flags of a port";
+  if (address.fabric == Fabric::iwarp && !address.manager) return "iWARP without rdma_cm";
+  if (address.fabric == Fabric::infiniband && address.manager) return "InfiniBand by rdma_cm";
   return known ? nullptr : "a port of an unknown fabric";
 }
 
@@ -66,7 +76,8 @@ std::vector<std::byte> encode(const Endpoint& endpoint) {
       .put(endpoint.reads)
       .put(endpoint.receives)
       .put(endpoint.word)
-      .put(endpoint.word_key);
+      .put(endpoint.word_key)
+      .put_bytes(endpoint.secret);
   return bytes;
 }
 
@@ -81,6 +92,8 @@ Result<Endpoint> decode_endpoint(std::span<const std::byte> bytes) {
   endpoint.receives = reader.get<std::uint16_t>();
   endpoint.word = reader.get<std::uint64_t>();
   endpoint.word_key = reader.get<std::uint32_t>();
+  const auto secret = reader.get_bytes(endpoint.secret.size());
+  std::copy(secret.begin(), secret.end(), endpoint.secret.begin());
   if (!reader.done()) return wrong("an endpoint that is cut short, or more than one");
   if (endpoint.number == 0 || endpoint.number >= kNumbers || endpoint.first_psn >= kNumbers)
     return wrong("numbers of more than 24 bits");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,8 +14,11 @@
 // docs/wire-format-verbs.md has the bytes.
 namespace fairway::transport::verbs {
 
-inline constexpr std::uint16_t kVersion = 3;
+inline constexpr std::uint16_t kVersion = 5;
 inline constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
+
+// What who connects by rdma_cm says of itself: random, of one end of one attempt.
+using Secret = std::array<std::byte, 16>;
 
 // One end's queue pair of one attempt.
 struct Endpoint {
@@ -26,6 +30,7 @@ struct Endpoint {
   std::uint16_t receives = 0;  // messages and immediates that it takes before it says that there is room again
   std::uint64_t word = 0;      // eight bytes that may be read, to learn that what was written before is in place
   std::uint32_t word_key = 0;
+  Secret secret{};  // by which rdma_cm's caller, or its answer, is known to be the peer
   bool operator==(const Endpoint&) const = default;
 };
 

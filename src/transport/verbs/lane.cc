@@ -13,10 +13,11 @@ constexpr int kMostReads = 16;
 }  // namespace
 
 Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, std::uint64_t name,
-                                         std::uint32_t first_psn) {
+                                         std::uint32_t first_psn, const Secret& secret) {
   std::unique_ptr<Lane> made(new Lane(port, link, inbox));
-  const int gathers = std::min(port.limits().gathers, port.limits().read_gathers);
-  made->most_gathers_ = static_cast<std::size_t>(std::clamp(gathers, 1, static_cast<int>(kGathers)));
+  const auto most = [](int gathers) { return static_cast<std::size_t>(std::clamp(gathers, 1, int{kGathers})); };
+  made->most_gathers_ = most(port.limits().gathers);
+  made->most_read_gathers_ = std::min(made->most_gathers_, most(port.limits().read_gathers));
   auto pair = QueuePair::make(port, {kSends, LaneMemory::kIn, static_cast<std::uint32_t>(made->most_gathers_)}, name);
   if (!pair) return pair.status();
   made->pair_ = std::move(*pair);
@@ -24,6 +25,10 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   if (made->memory_)
     made->memory_region_ = port.register_memory(made->memory_.get(), LaneMemory::kBytes, abi::kLocalWrite, false);
   if (made->memory_region_ == nullptr) return port.refusal("the memory of a link cannot be registered", errno);
+  if (port.iwarp()) {  // an answer to a read is a write there
+    made->sink_region_ = port.register_memory(made->memory_.sink(), 8, abi::kLocalWrite | abi::kRemoteWrite, false);
+    if (made->sink_region_ == nullptr) return port.refusal("the memory of a link cannot be registered", errno);
+  }
   for (std::size_t i = 0; i < LaneMemory::kIn; ++i) made->give_receive(i);
   made->ring_receives();
   if (made->broken_) return Status(ErrorCode::system_error, "verbs: ibv_post_recv failed");
@@ -37,26 +42,31 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   own.receives = kReceives;
   own.word = reinterpret_cast<std::uintptr_t>(port.word()->address);
   own.word_key = port.word()->rkey;
+  own.secret = secret;
   return made;
 }
 
 Lane::~Lane() {
   pair_.reset();  // first: it uses the memory
-  if (memory_region_ != nullptr) port_.library().deregister(memory_region_);
+  for (abi::MemoryRegion* each : {memory_region_, sink_region_})
+    if (each != nullptr) port_.library().deregister(each);
 }
 
 Status Lane::connect(const Endpoint& theirs) {
   theirs_ = theirs;
+  plain_ = own_.port.plain || theirs.port.plain;
   credits_ = Credits(theirs.receives, kReceives);
-  return pair_->connect(own_, theirs);
+  greets_ = silent_ = !plain_;
+  std::memset(memory_.out(0), 0, mtu_bytes());  // what a greeting carries
+  return by_manager(own_.port, theirs.port) ? Status() : pair_->connect(own_, theirs);
 }
 
 bool Lane::post(const Command& command, const Registration* local, const Key& remote) {
   const Slice& slice = command.slice;
-  const bool message = slice.op == Op::message;
+  const bool message = slice.op == Op::message, as_message = by_message(slice.op);
   const bool received = message || slice.op == Op::write_immediate;  // takes a receive of the peer's
   if (broken_ || closed_ || newest_ - oldest_ == kQueueDepth) return false;
-  if ((received && credits_.left() == 0) || (message && free_outs_ == 0)) return false;
+  if ((received && credits_.left() == 0) || (as_message && free_outs_ == 0)) return false;
   Flight& flight = at(newest_++);
   flight.ended = flight.cancelled = false;
   flight.wrong = ErrorCode::ok;
@@ -64,12 +74,13 @@ bool Lane::post(const Command& command, const Registration* local, const Key& re
   flight.command = command;
   flight.cursor = {};
   flight.remote = remote;
-  flight.lkey = local == nullptr ? 0 : local->lkeys[port_.index()];
+  const auto& lkeys = slice.op == Op::read ? &Registration::read_lkeys : &Registration::lkeys;
+  flight.lkey = local == nullptr ? 0 : (local->*lkeys)[port_.index()];
   flight.gpu = local == nullptr ? nullptr : local->gpu;
   if (received) credits_.take();
+  flight.out = as_message ? free_out_[--free_outs_] : kNoBuffer;
   if (message) {
-    flight.out = free_out_[--free_outs_];
-    if (slice.length != 0) std::memcpy(memory_.out(flight.out), slice.local, slice.length);
+    if (slice.length != 0) std::memcpy(memory_.out(flight.out) + header_bytes(), slice.local, slice.length);
     inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
   }
   return true;
@@ -97,7 +108,7 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
 void Lane::pop_ended() {
   while (oldest_ != building_ && at(oldest_).ended && at(oldest_).last <= window_.completed()) {
     Flight& flight = at(oldest_++);
-    if (flight.command.slice.op == Op::message) free_out_[free_outs_++] = flight.out;
+    if (flight.out != kNoBuffer) free_out_[free_outs_++] = flight.out;
   }
 }
 

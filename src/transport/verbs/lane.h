@@ -1,52 +1,25 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/time.h"
 #include "transport/blocks.h"
 #include "transport/command.h"
 #include "transport/verbs/inbox.h"
+#include "transport/verbs/lane_memory.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/send_window.h"
 
 namespace fairway::transport::verbs {
 
-inline constexpr std::uint32_t kQueueDepth = 64;    // slices of a lane
-inline constexpr std::uint32_t kSends = 512;        // requests of its send queue
-inline constexpr std::uint32_t kReceives = 32;      // messages and immediates that may wait
-inline constexpr std::uint32_t kSpareReceives = 4;  // for words about room, which take none: two at most
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
-
-// Where a lane's messages come in and go out, and atomics' old values. A resource; not in any region.
-class LaneMemory {
- public:
-  static constexpr std::size_t kIn = kReceives + kSpareReceives;
-  static constexpr std::size_t kBytes = (kIn + kReceives) * kMessageBytes + (kQueueDepth + 1) * 8;
-
-  static LaneMemory make() {
-    LaneMemory memory;
-    memory.bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (kBytes + 4095) / 4096 * 4096)));
-    return memory;
-  }
-  explicit operator bool() const { return bytes_ != nullptr; }
-  [[nodiscard]] std::byte* get() const { return bytes_.get(); }
-  [[nodiscard]] std::byte* in(std::size_t i) const { return get() + i * kMessageBytes; }
-  [[nodiscard]] std::byte* out(std::size_t i) const { return get() + (kIn + i) * kMessageBytes; }
-  [[nodiscard]] std::byte* result(std::size_t i) const { return get() + (kIn + kReceives) * kMessageBytes + i * 8; }
-  [[nodiscard]] std::byte* sink() const { return result(kQueueDepth); }
-
- private:
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  std::unique_ptr<std::byte, Free> bytes_;
-};
 
 // One queue pair, for one epoch of its link: slices in, which become work requests, and what the peer's NIC announces.
 // Slices begin and end in the order of posting, as a reliable queue pair works through them. Payload never passes the
@@ -58,11 +31,19 @@ class Lane {
  public:
   // `name` tells the end to who looks at its queue pair.
   static Result<std::unique_ptr<Lane>> make(Port& port, LinkId link, Inbox& inbox, std::uint64_t name,
-                                            std::uint32_t first_psn);
+                                            std::uint32_t first_psn, const Secret& secret);
   ~Lane();
 
   [[nodiscard]] Endpoint endpoint() const { return own_; }
-  Status connect(const Endpoint& theirs);  // receives were posted before: it listens
+  // Receives were posted before, so it listens. Where either side wants rdma_cm, that connects the queue pair.
+  Status connect(const Endpoint& theirs);
+  // What rdma_cm connects: with iWARP the initiator has to send first, so it alone greets, and the acceptor is silent
+  // before.
+  void greet_first(bool initiator) {
+    greets_ = initiator;
+    silent_ = !initiator;
+  }
+  [[nodiscard]] QueuePair& pair() { return *pair_; }
 
   // False: full. `local` may be null where the slice has no local memory in a region.
   bool post(const Command& command, const Registration* local, const Key& remote);
@@ -91,10 +72,11 @@ class Lane {
     BlockCursor cursor;
     Key remote;
     std::uint32_t lkey = 0;
-    const Gpu* gpu = nullptr;  // whose memory the local one is: not to be touched by a CPU
-    std::uint16_t out = 0;     // of a message, its buffer
+    const Gpu* gpu = nullptr;       // whose memory the local one is: not to be touched by a CPU
+    std::uint16_t out = kNoBuffer;  // of what goes as a message
   };
   static constexpr std::size_t kGathers = 8, kChain = 32;
+  static constexpr std::uint16_t kNoBuffer = 0xffff;
   static constexpr std::uint64_t kReceiveId = std::uint64_t{1} << 63;
 
   Lane(Port& port, LinkId link, Inbox& inbox) : port_(port), link_(link), inbox_(inbox) {}
@@ -108,21 +90,29 @@ class Lane {
   // lane_send.cc
   bool build(Flight& flight);  // false: no room for the rest
   void build_move(Flight& flight);
-  void build_message(Flight& flight);
+  void build_message(Flight& flight);  // or the immediate of a slice whose bytes are before it
   void build_atomic(Flight& flight);
   void tell_room();
+  void greet();
+  [[nodiscard]] std::uint32_t mtu_bytes() const { return 128U << std::min(own_.mtu, theirs_.mtu); }
   abi::SendRequest& next_request(Flight* flight, int opcode);
   static void gather(abi::SendRequest& request, const std::byte* from, std::uint64_t size, std::uint32_t lkey);
   void end_run();
   void ring();
+  [[nodiscard]] bool by_message(Op op) const { return op == Op::message || (op == Op::write_immediate && plain_); }
+  [[nodiscard]] std::size_t header_bytes() const { return plain_ ? MessageHeader::kBytes : 0; }
+  static void write_header(std::byte* at, const MessageHeader& header);
 
   // lane_receive.cc
   void take(const abi::WorkCompletion& completion);
   void take_received(const abi::WorkCompletion& completion);
   void take_failed(const abi::WorkCompletion& completion);
+  [[nodiscard]] std::string remedy() const;  // of a peer that does not answer
   void completed(std::uint64_t number);
   static bool arrived(const Flight& flight);
   void refused(std::uint64_t number);
+  bool read_header(const abi::WorkCompletion& completion, std::size_t buffer, MessageHeader& header) const;
+  void take_immediate(std::uint32_t value);
   void give_receive(std::size_t buffer);
   void ring_receives();
 
@@ -131,15 +121,19 @@ class Lane {
   Inbox& inbox_;
   LaneMemory memory_;
   abi::MemoryRegion* memory_region_ = nullptr;
+  abi::MemoryRegion* sink_region_ = nullptr;  // of the read behind writes, where it needs one of its own
   std::unique_ptr<QueuePair> pair_;
   Endpoint own_, theirs_;
   bool broken_ = false, closed_ = false;
+  bool plain_ = false;                    // messages have headers
+  bool greets_ = false, silent_ = false;  // before it says anything else; until it heard something
 
   // Slices, numbered as they came: [oldest_, newest_) live; those before building_ need no further request.
   std::vector<Flight> flights_ = std::vector<Flight>(kQueueDepth);
   std::uint64_t oldest_ = 0, building_ = 0, newest_ = 0;
   std::array<std::uint16_t, kReceives> free_out_{};  // buffers of messages
   std::size_t free_outs_ = 0;
+  std::size_t next_word_ = 0;
 
   std::uint64_t returned_ = 0;                 // the last request that the NIC gave back, whatever became of it
   std::uint64_t refused_ = ~std::uint64_t{0};  // the request that the peer's NIC refused: none behind it was executed
@@ -148,7 +142,7 @@ class Lane {
   std::uint64_t run_bytes_ = 0;
   bool run_writes_ = false;
   Word run_word_;  // of the memory that the run writes to
-  std::size_t most_gathers_ = kGathers;
+  std::size_t most_gathers_ = kGathers, most_read_gathers_ = kGathers;
   std::array<abi::SendRequest, kChain> chain_{};
   std::array<std::array<abi::Gather, kGathers>, kChain> gathers_{};
   std::size_t chained_ = 0;

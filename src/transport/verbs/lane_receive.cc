@@ -1,6 +1,7 @@
 #include <bit>
 #include <string>
 
+#include "core/bytes.h"
 #include "transport/verbs/lane.h"
 
 // Completions in: slices that are done, messages, immediates, words about room, and the end of the queue pair.
@@ -66,25 +67,50 @@ bool Lane::arrived(const Flight& flight) {
 
 void Lane::take_received(const abi::WorkCompletion& completion) {
   const auto buffer = static_cast<std::size_t>(completion.id & ~kReceiveId);
-  const std::uint32_t immediate = from_big_endian(completion.immediate);
   --receives_out_;
+  silent_ = false;
   if (completion.opcode == abi::kReceivedImmediate) {
-    ++immediates_;
-    Event& event = inbox_.add(EventKind::immediate);
-    event.link = link_;
-    event.value = immediate;
-  } else {
-    const bool only_room = (immediate & ~Credits::kMask) != 0;
-    if ((completion.flags & abi::kWithImmediate) == 0 || !credits_.hear(immediate & Credits::kMask))
-      return fail({ErrorCode::protocol_error, "verbs: the peer sent what no peer of this version sends"});
-    if (!only_room) {
-      inbox_.add(EventKind::message, link_, {memory_.in(buffer), completion.length});
-      inbox_.copied_bytes.fetch_add(completion.length, std::memory_order_relaxed);
-    }
-    if (only_room) return give_receive(buffer);
+    take_immediate(from_big_endian(completion.immediate));
+    return give_receive(buffer);
   }
-  credits_.make_room();
+  using Kind = MessageHeader::Kind;
+  MessageHeader header;
+  if (!read_header(completion, buffer, header) || !credits_.hear(header.room))
+    return fail({ErrorCode::protocol_error, "verbs: the peer sent what no peer of this version sends"});
+  if (header.kind == Kind::message) {
+    const std::size_t size = completion.length - header_bytes();
+    inbox_.add(EventKind::message, link_, {memory_.in(buffer) + header_bytes(), size});
+    inbox_.copied_bytes.fetch_add(size, std::memory_order_relaxed);
+    credits_.make_room();
+  } else if (header.kind == Kind::immediate) {
+    take_immediate(header.value);
+  }
   give_receive(buffer);
+}
+
+// Of a message, as its immediate or its first bytes say it.
+bool Lane::read_header(const abi::WorkCompletion& completion, std::size_t buffer, MessageHeader& header) const {
+  using Kind = MessageHeader::Kind;
+  if (!plain_) {
+    const std::uint32_t immediate = from_big_endian(completion.immediate);
+    header = {immediate & Credits::kMask, (immediate & ~Credits::kMask) != 0 ? Kind::room : Kind::message, 0};
+    return (completion.flags & abi::kWithImmediate) != 0;
+  }
+  ByteReader reader({memory_.in(buffer), completion.length});
+  header.room = reader.get<std::uint32_t>();
+  header.kind = static_cast<Kind>(reader.get<std::uint32_t>());
+  header.value = reader.get<std::uint32_t>();
+  const auto rest = reader.get<std::uint32_t>();
+  const bool right = header.kind == Kind::message || (header.kind <= Kind::immediate && reader.done());
+  return reader.ok() && right && rest == 0 && header.room <= Credits::kMask;
+}
+
+void Lane::take_immediate(std::uint32_t value) {
+  ++immediates_;
+  credits_.make_room();
+  Event& event = inbox_.add(EventKind::immediate);
+  event.link = link_;
+  event.value = value;
 }
 
 void Lane::take_failed(const abi::WorkCompletion& completion) {
@@ -95,9 +121,15 @@ void Lane::take_failed(const abi::WorkCompletion& completion) {
     return fail({ErrorCode::link_failed, "verbs: the queue pair ended: " + text});
   }
   if (completion.id > returned_) returned_ = completion.id;
-  const bool by_peer = status == abi::kRemoteAccess || status == abi::kRemoteInvalid || status == abi::kRemoteOperation;
-  if (by_peer && completion.id < refused_) refused(completion.id);
-  fail({ErrorCode::link_failed, "verbs: " + text});
+  if (status == abi::kRemoteAccess && completion.id < refused_) refused(completion.id);
+  fail({ErrorCode::link_failed, "verbs: " + text + (status == abi::kRetriesExceeded ? remedy() : std::string())});
+}
+
+std::string Lane::remedy() const {
+  return ": no answer came to what was sent again and again; where small transfers pass and large ones do not, "
+         "something "
+         "on the way drops packets of " +
+         std::to_string(mtu_bytes()) + " bytes (let it carry them, or set EngineOptions::rdma.mtu)";
 }
 
 // The peer's NIC refused a request, and with it the queue pair: those before it are done, those behind it were never
@@ -127,7 +159,7 @@ void Lane::give_receive(std::size_t buffer) {
   if (closed_) return;
   abi::ReceiveRequest& request = receives_[receives_chained_];
   abi::Gather& place = receive_gathers_[receives_chained_++];
-  place = {reinterpret_cast<std::uintptr_t>(memory_.in(buffer)), kMessageBytes, memory_region_->lkey};
+  place = {reinterpret_cast<std::uintptr_t>(memory_.in(buffer)), LaneMemory::kBuffer, memory_region_->lkey};
   request = {kReceiveId | buffer, nullptr, &place, 1};
   ++receives_out_;
 }

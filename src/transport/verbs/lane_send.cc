@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/bytes.h"
 #include "transport/verbs/lane.h"
 
 // Work requests out: slices are walked block by block into chains, each rung by one doorbell. A run of requests has one
@@ -17,6 +18,8 @@ constexpr std::uint32_t big_endian(std::uint32_t value) {
 }  // namespace
 
 void Lane::flush() {
+  if (greets_ && !broken_ && !closed_ && window_.room() > 0) greet();
+  if (silent_ && !closed_) return;
   while (!broken_ && !closed_ && building_ != newest_) {
     Flight& flight = at(building_);
     if (!flight.ended && !build(flight)) break;
@@ -34,17 +37,18 @@ bool Lane::build(Flight& flight) {
   const Op op = flight.command.slice.op;
   const bool moves = op == Op::write || op == Op::read || op == Op::write_immediate;
   while (!flight.cancelled && flight.wrong == ErrorCode::ok && !broken_) {
-    if (moves && flight.cursor.done(flight.command.slice)) break;
-    if (run_writes_ && op != Op::read && moves && run_word_ != word_behind(flight)) end_run();
+    const bool moved = moves && flight.cursor.done(flight.command.slice);
+    if (moved && !by_message(op)) break;
+    if (moves && !moved && run_writes_ && op != Op::read && run_word_ != word_behind(flight)) end_run();
     if (window_.room() == 0) return false;
-    if (moves)
+    if (moves && !moved)
       build_move(flight);
-    else if (op == Op::message)
+    else if (by_message(op))
       build_message(flight);
     else
       build_atomic(flight);
     if (window_.run_is_long()) end_run();
-    if (!moves) break;
+    if (moved || !moves) break;
   }
   if (flight.wrong != ErrorCode::ok && flight.first == 0)
     end(flight, flight.wrong, Effect::not_applied, "a block lies outside of the local memory");
@@ -60,6 +64,7 @@ void Lane::build_move(Flight& flight) {
   abi::SendRequest& request = next_request(&flight, slice.op == Op::read ? abi::kRead : abi::kWrite);
   request.remote.rdma.address = flight.remote.address + piece.remote_block;
   request.remote.rdma.rkey = flight.remote.rkey;
+  const std::size_t most_gathers = slice.op == Op::read ? most_read_gathers_ : most_gathers_;
   std::uint64_t bytes = 0;
   for (;;) {
     gather(request, piece.local, piece.length, flight.lkey);
@@ -70,11 +75,11 @@ void Lane::build_move(Flight& flight) {
     if (ahead.next(flight.command, kMaxSliceBytes, piece) != ErrorCode::ok || piece.remote_block != next) break;
     const abi::Gather& last = request.gather[std::max(request.gather_count, 1) - 1];
     const bool joins = last.address + last.length == reinterpret_cast<std::uintptr_t>(piece.local);
-    if (!joins && request.gather_count == static_cast<int>(most_gathers_)) break;
+    if (!joins && request.gather_count == static_cast<int>(most_gathers)) break;
     flight.cursor = ahead;
   }
   if (slice.op != Op::read && bytes <= pair_->inline_bytes() && flight.gpu == nullptr) request.flags |= abi::kInline;
-  if (slice.op == Op::write_immediate && flight.cursor.done(slice)) {
+  if (slice.op == Op::write_immediate && !plain_ && flight.cursor.done(slice)) {
     request.opcode = abi::kWriteImmediate;
     request.immediate = big_endian(slice.immediate);
   }
@@ -87,15 +92,51 @@ void Lane::build_move(Flight& flight) {
 
 // Says on the way how much room this side has made.
 void Lane::build_message(Flight& flight) {
-  const std::uint64_t length = flight.command.slice.length;
-  abi::SendRequest& request = next_request(&flight, abi::kSendImmediate);
-  request.immediate = big_endian(credits_.tell());
+  const Slice& slice = flight.command.slice;
+  const bool message = slice.op == Op::message;
+  const std::uint64_t length = header_bytes() + (message ? slice.length : 0);
+  abi::SendRequest& request = next_request(&flight, plain_ ? abi::kSend : abi::kSendImmediate);
+  const std::uint32_t room = credits_.tell();
+  using Kind = MessageHeader::Kind;
+  if (plain_)
+    write_header(memory_.out(flight.out), {room, message ? Kind::message : Kind::immediate, slice.immediate});
+  else
+    request.immediate = big_endian(room);
   gather(request, memory_.out(flight.out), length, memory_region_->lkey);
   if (length <= pair_->inline_bytes()) request.flags |= abi::kInline;
+  if (port_.iwarp() && !run_writes_) {
+    run_writes_ = true;
+    run_word_ = {theirs_.word, theirs_.word_key};
+  }
 }
 
 void Lane::tell_room() {
-  next_request(nullptr, abi::kSendImmediate).immediate = big_endian(credits_.tell() | ~Credits::kMask);
+  abi::SendRequest& request = next_request(nullptr, plain_ ? abi::kSend : abi::kSendImmediate);
+  const std::uint32_t room = credits_.tell();
+  if (!plain_) {
+    request.immediate = big_endian(room | ~Credits::kMask);
+    return;
+  }
+  std::byte* const word = memory_.word(next_word_++ % kSpareReceives);
+  write_header(word, {room, MessageHeader::Kind::room, 0});
+  gather(request, word, MessageHeader::kBytes, memory_region_->lkey);
+}
+
+// As large as the path's packets: one that does not get through ends the link before anything relies on it.
+void Lane::greet() {
+  greets_ = false;
+  tell_room();
+  if (!plain_) gather(chain_[chained_ - 1], memory_.out(0), mtu_bytes(), memory_region_->lkey);
+  end_run();
+  ring();
+}
+
+void Lane::write_header(std::byte* at, const MessageHeader& header) {
+  ByteWriter(std::span(at, MessageHeader::kBytes))
+      .put(header.room)
+      .put(static_cast<std::uint32_t>(header.kind))
+      .put(header.value)
+      .put(std::uint32_t{0});
 }
 
 void Lane::build_atomic(Flight& flight) {
@@ -146,7 +187,7 @@ void Lane::end_run() {
     abi::SendRequest& request = next_request(nullptr, abi::kRead);
     request.remote.rdma.address = run_word_.address;
     request.remote.rdma.rkey = run_word_.rkey;
-    gather(request, memory_.sink(), 8, memory_region_->lkey);
+    gather(request, memory_.sink(), 8, (sink_region_ != nullptr ? sink_region_ : memory_region_)->lkey);
   }
   chain_[chained_ - 1].flags |= abi::kSignaled;
   window_.end_run();

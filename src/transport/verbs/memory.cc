@@ -45,6 +45,7 @@ namespace {
 // One region's way to one port.
 struct AtPort {
   abi::MemoryRegion* region = nullptr;
+  abi::MemoryRegion* for_reads = nullptr;  // null: the same
   bool writable = true;
   std::string how;  // where there was a choice
   Status status;
@@ -60,8 +61,12 @@ int rights(const MemoryDescription& memory) {
          (includes(memory.access, Access::read) ? abi::kRemoteRead : 0);
 }
 
-AtPort register_gpu_part(const Port& port, const MemoryDescription& memory, const GpuPart& part) {
+AtPort register_gpu_part(const Port& port, const MemoryDescription& memory, const Gpu& part_of, const GpuPart& part) {
   AtPort made;
+  if (!part_of.at(port.index())) {
+    made.status = part_of.at(port.index());
+    return made;
+  }
   auto region = part.register_at(port, rights(memory) | abi::kLocalWrite, may_be_relaxed(memory), made.how);
   if (region)
     made.region = *region;
@@ -104,6 +109,23 @@ AtPort register_host(const Port& port, const MemoryDescription& memory) {
   return made;
 }
 
+// With iWARP the answer to a read is a write by the peer. That right is of a key of its own, which nobody is told.
+void register_for_reads(const Port& port, const MemoryDescription& memory, const GpuPart* part, AtPort& made) {
+  if (made.region == nullptr || !port.iwarp() || !made.writable || includes(memory.access, Access::write)) return;
+  const int access = rights(memory) | abi::kLocalWrite | abi::kRemoteWrite;
+  if (part == nullptr) {
+    made.for_reads = port.register_memory(memory.address, memory.size_bytes, access, may_be_relaxed(memory));
+    if (made.for_reads == nullptr) made.status = port.refusal("the memory cannot be registered", errno);
+    return;
+  }
+  std::string as_before;
+  auto region = part->register_at(port, access, may_be_relaxed(memory), as_before);
+  if (region)
+    made.for_reads = *region;
+  else
+    made.status = region.status();
+}
+
 }  // namespace
 
 Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port>> ports,
@@ -125,23 +147,32 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   }
   std::vector<AtPort> each(ports.size());
   const auto work = [&](std::size_t i) {
-    each[i] = part ? register_gpu_part(*ports[i], memory, *part) : register_host(*ports[i], memory);
+    each[i] = part ? register_gpu_part(*ports[i], memory, *made->gpu, *part) : register_host(*ports[i], memory);
+    register_for_reads(*ports[i], memory, part ? &*part : nullptr, each[i]);
   };
   if (memory.size_bytes >= kManyPages)
     executor.run_all(ports.size(), work);
   else
     for (std::size_t i = 0; i < ports.size(); ++i) work(i);
   for (std::size_t i = 0; i < ports.size(); ++i)  // before any error is returned: they end with `made`
-    if (each[i].region != nullptr) made->regions.emplace_back(&ports[i]->library(), each[i].region);
+    for (abi::MemoryRegion* region : {each[i].region, each[i].for_reads})
+      if (region != nullptr) made->regions.emplace_back(&ports[i]->library(), region);
   RegisteredMemory out;
   for (std::size_t i = 0; i < ports.size(); ++i) {
-    if (!each[i].status) return each[i].status;
+    if (!each[i].status) {
+      out.keys.emplace_back();
+      out.refused.emplace_back(static_cast<DeviceIndex>(i), each[i].status);
+      continue;
+    }
+    made->ports |= 1U << i;
     made->writable = made->writable && each[i].writable;
     made->lkeys[i] = each[i].region->lkey;
+    made->read_lkeys[i] = each[i].for_reads != nullptr ? each[i].for_reads->lkey : made->lkeys[i];
     out.keys.push_back(encode(Key{reinterpret_cast<std::uintptr_t>(memory.address), each[i].region->rkey,
                                   on_gpu ? made->gpu->word(i) : Word()}));
     if (!each[i].how.empty()) out.how += (out.how.empty() ? "" : "; ") + ports[i]->device().name + " " + each[i].how;
   }
+  if (made->ports == 0) return out.refused.front().second;
   out.handle = handle_of(memory.id);
   delete slots_[memory.id.slot].exchange(made.release(), std::memory_order_acq_rel);
   return out;

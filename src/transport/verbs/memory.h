@@ -24,13 +24,16 @@ struct Key {
 std::vector<std::byte> encode(const Key& key);
 Result<Key> decode_key(std::span<const std::byte> bytes);
 
-// A region's registrations, one for each port. Immutable.
+// A region's registrations, one for each port that took it. Immutable.
 struct Registration {
   std::uint32_t generation = 0;
   std::uint64_t size_bytes = 0;
   bool writable = true;      // by the NIC, as a read's local memory
   const Gpu* gpu = nullptr;  // whose memory it is: no CPU reaches it
+  std::uint32_t ports = 0;   // a bit for each that took it
+  [[nodiscard]] bool is_at(std::size_t port) const { return (ports >> port & 1) != 0; }
   std::array<std::uint32_t, kMaxPorts> lkeys{};
+  std::array<std::uint32_t, kMaxPorts> read_lkeys{};  // where what is read goes to
   std::vector<std::pair<const Library*, abi::MemoryRegion*>> regions;
   ~Registration();  // ends all access by any NIC
 };
@@ -46,6 +49,7 @@ class Registrations {
   ~Registrations();
 
   // Registers the memory at each port, at all of them at once where there is much of it; the keys are in their order.
+  // Refused where no port takes it.
   Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const MemoryDescription& memory,
                                Executor& executor);
   [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered

@@ -27,12 +27,12 @@ std::string system_text(int error) {
   return std::generic_category().message(error);
 }
 
-Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port) {
+Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port, bool iwarp) {
   Capabilities can;
   can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
   // A NIC's atomics are atomic among themselves. The agent of a region's atomics is its CPU, so they are of use only
   // where the device promises that the two agree.
-  can.atomics_by_cpu = limits.atomics == abi::kAtomicsGlobal;
+  can.atomics_by_cpu = limits.atomics == abi::kAtomicsGlobal && !iwarp;
   if (can.atomics_by_cpu)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
@@ -49,6 +49,7 @@ Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port)
   can.ordered = true;
   can.completion = Meaning::visible;  // by the read that follows the writes, or by a CPU that copied: docs/verbs.md
   can.revocation = Revocation::by_owner;
+  can.tells_revoked = !iwarp;
   return can;
 }
 
@@ -87,7 +88,7 @@ Port::~Port() {
   library_->close_device(context_);
 }
 
-Status Port::open(const VerbsOptions& options) {
+Status Port::open(const VerbsOptions& options, std::span<const GidEntry> iwarp_addresses) {
   device_.name = std::string(context_->device->name) + "/" + std::to_string(number_);
   const auto no = [&](const std::string& why, ErrorCode code = ErrorCode::unsupported) {
     return Status(code, "verbs: " + device_.name + ": " + why);
@@ -97,10 +98,9 @@ Status Port::open(const VerbsOptions& options) {
   if (library_->query_paging == nullptr || library_->query_paging(context_, &paging_) != 0) paging_ = {};
   if (const int error = library_->query_port(context_, number_, &state_); error != 0)
     return no("ibv_query_port: " + system_text(error));
-  if (context_->device->transport_type != 0) return no("its queue pairs cannot be set up by hand (iWARP, EFA)");
   if (state_.state != abi::kPortActive) return no("the port is not active: bring its link up");
-  if (Status status = choose_address(); !status) return no(status.message());
-  if (Status status = choose_partition(); !status) return no(status.message());
+  if (Status status = choose_address(iwarp_addresses); !status) return no(status.message());
+  if (Status status = iwarp() ? Status() : choose_partition(); !status) return no(status.message());
   domain_ = library_->alloc_domain(context_);
   if (domain_ == nullptr) return no("ibv_alloc_pd: " + system_text(errno));
   word_region_ = register_memory(word_, sizeof word_, abi::kRemoteRead, false);
@@ -118,20 +118,12 @@ Status Port::open(const VerbsOptions& options) {
   return {};
 }
 
-Status Port::choose_address() {
-  std::vector<abi::Gid> table(static_cast<std::size_t>(std::max(limits_.ports, std::uint8_t{1})) *
-                              static_cast<std::size_t>(std::clamp(state_.gids, 1, 4096)));
-  const ssize_t count = library_->query_gids(context_, table.data(), table.size(), 0, sizeof(abi::Gid));
-  if (count < 0) return {ErrorCode::unsupported, "ibv_query_gid_table: " + system_text(static_cast<int>(-count))};
-  std::vector<GidEntry> entries;
-  for (const abi::Gid& each : std::span(table).first(static_cast<std::size_t>(count))) {
-    if (each.port != number_ || each.index > 255) continue;
-    GidEntry& entry = entries.emplace_back();
-    std::copy_n(reinterpret_cast<const std::byte*>(each.gid), entry.gid.size(), entry.gid.begin());
-    entry.index = each.index;
-    entry.type = each.type;
-  }
-  address_.fabric = state_.link_layer == 2 ? Fabric::roce : Fabric::infiniband;
+Status Port::choose_address(std::span<const GidEntry> iwarp_addresses) {
+  const bool is_iwarp = context_->device->transport_type == abi::kIwarp;
+  address_.fabric = is_iwarp ? Fabric::iwarp : state_.link_layer == 2 ? Fabric::roce : Fabric::infiniband;
+  std::vector<GidEntry> entries(iwarp_addresses.begin(), iwarp_addresses.end());
+  if (!is_iwarp)
+    if (Status status = read_gids(entries); !status) return status;
   auto chosen = choose_gid(address_.fabric, entries);
   if (options_.gid_index >= 0) {
     const auto at = std::find_if(entries.begin(), entries.end(), [&](const GidEntry& entry) {
@@ -143,10 +135,26 @@ Status Port::choose_address() {
     chosen = *at;
   }
   if (!chosen)
-    return {ErrorCode::unsupported, "it has no RoCE v2 address beyond its own wire: give its interface an IP address"};
+    return {ErrorCode::unsupported, std::string("it has no ") + (is_iwarp ? "iWARP" : "RoCE v2") +
+                                        " address beyond its own wire: give its interface an IP address"};
   address_.gid = chosen->gid;
   address_.lid = state_.lid;
   gid_index_ = static_cast<std::uint8_t>(chosen->index);
+  return {};
+}
+
+Status Port::read_gids(std::vector<GidEntry>& entries) const {
+  std::vector<abi::Gid> table(static_cast<std::size_t>(std::max(limits_.ports, std::uint8_t{1})) *
+                              static_cast<std::size_t>(std::clamp(state_.gids, 1, 4096)));
+  const ssize_t count = library_->query_gids(context_, table.data(), table.size(), 0, sizeof(abi::Gid));
+  if (count < 0) return {ErrorCode::unsupported, "ibv_query_gid_table: " + system_text(static_cast<int>(-count))};
+  for (const abi::Gid& each : std::span(table).first(static_cast<std::size_t>(count))) {
+    if (each.port != number_ || each.index > 255) continue;
+    GidEntry& entry = entries.emplace_back();
+    std::copy_n(reinterpret_cast<const std::byte*>(each.gid), entry.gid.size(), entry.gid.begin());
+    entry.index = each.index;
+    entry.type = each.type;
+  }
   return {};
 }
 
@@ -169,14 +177,17 @@ Status Port::choose_partition() {
 void Port::describe(const VerbsOptions& options) {
   const std::string folder = context_->device->ibdev_path;
   device_.bytes_per_second = bytes_per_second(state_.speed, state_.width);
-  device_.capabilities = capabilities(limits_, state_);
+  device_.capabilities = capabilities(limits_, state_, iwarp());
   const std::string port_folder = folder + "/ports/" + std::to_string(number_);
   legs_ = legs_of(port_folder, gid_index_, bond_);
+  address_.manager = iwarp() || (options_.connection_manager && address_.fabric == Fabric::roce);
+  address_.plain = iwarp() || !options.immediates.value_or(true);
   address_.queue_pairs = options_.queue_pairs == 0 ? legs_ : static_cast<std::uint8_t>(options_.queue_pairs);
   device_.moved_by = MovedBy::nic;
   std::error_code ignored;
   const bool hardware = std::filesystem::exists(folder + "/device", ignored);
-  read_back_ = options.read_back.value_or(hardware);
+  // iWARP's requests are done when TCP has them, in hardware and in software.
+  read_back_ = iwarp() || options.read_back.value_or(hardware);
   std::ifstream node(folder + "/device/numa_node");
   if (int number = -1; node >> number) device_.numa_node = number;
 }

@@ -23,8 +23,8 @@ class Port {
   Port(const Port&) = delete;
   Port& operator=(const Port&) = delete;
 
-  // Fills the rest. A sentence why the port cannot be used, with the remedy.
-  Status open(const VerbsOptions& options);
+  // Fills the rest. A sentence why the port cannot be used, with the remedy. iWARP's addresses are told by rdma_cm.
+  Status open(const VerbsOptions& options, std::span<const GidEntry> iwarp_addresses);
 
   [[nodiscard]] const Library& library() const { return *library_; }
   [[nodiscard]] abi::Context* context() const { return context_; }
@@ -37,7 +37,9 @@ class Port {
   [[nodiscard]] std::uint8_t gid_index() const { return gid_index_; }
   [[nodiscard]] std::uint16_t pkey_index() const { return pkey_index_; }
   [[nodiscard]] const RdmaOptions& options() const { return options_; }
-  [[nodiscard]] const std::string& bond() const { return bond_; }  // that its interface is; empty: none
+  [[nodiscard]] bool iwarp() const { return address_.fabric == Fabric::iwarp; }
+  void listens_at(std::uint16_t port) { address_.listens_at = port; }  // rdma_cm, for it
+  [[nodiscard]] const std::string& bond() const { return bond_; }      // that its interface is; empty: none
   [[nodiscard]] std::uint8_t legs() const { return legs_; }
   [[nodiscard]] std::uint8_t number() const { return number_; }
   [[nodiscard]] std::size_t index() const { return index_; }  // among the ports of its transport
@@ -60,7 +62,8 @@ class Port {
   [[nodiscard]] abi::MemoryRegion* register_memory(void* address, std::size_t size, int access, bool relaxed) const;
 
  private:
-  Status choose_address();
+  Status choose_address(std::span<const GidEntry> iwarp_addresses);
+  Status read_gids(std::vector<GidEntry>& entries) const;
   Status choose_partition();
   void describe(const VerbsOptions& options);
   [[nodiscard]] unsigned missing_paging(bool atomics) const;
@@ -86,7 +89,8 @@ class Port {
   Device device_;
 };
 
-// The ports of this host that can be used; else why there is none, or why not the first that was found.
-Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& options);
+// The ports of this host that can be used; else why there is none, or why not the first that was found. Without a
+// network, which knows this host's addresses, those that need rdma_cm (iWARP's) are left out.
+Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& options, Network* network = nullptr);
 
 }  // namespace fairway::transport::verbs

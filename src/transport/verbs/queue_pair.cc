@@ -42,8 +42,8 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   state.qkey = kDatagramKey;
   state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
   if (kind.atomics || port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
-  const int mask = abi::kMaskState | abi::kMaskPkey | abi::kMaskPort |
-                   (kind.type == abi::kDatagram ? abi::kMaskQkey : abi::kMaskAccess);
+  const int place = port.iwarp() ? 0 : abi::kMaskPkey | abi::kMaskPort;
+  const int mask = abi::kMaskState | place | (kind.type == abi::kDatagram ? abi::kMaskQkey : abi::kMaskAccess);
   if (Status status = made->change(state, mask, "to INIT"); !status) return status;
   return made;
 }
@@ -57,6 +57,14 @@ QueuePair::~QueuePair() {
 Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
   const int error = port_.library().modify_pair(pair_, &to, mask);
   return error == 0 ? Status() : port_.refusal(what, error);
+}
+
+Status QueuePair::follow(abi::QueuePairState& to, int mask) {
+  const RdmaOptions& options = port_.options();
+  to.address.service_level = static_cast<std::uint8_t>(options.service_level);
+  to.address.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
+  to.address.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
+  return change(to, mask, "by rdma_cm");
 }
 
 abi::Address QueuePair::way_to(const PortAddress& where) const {
@@ -96,13 +104,17 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs) {
   state.timeout = static_cast<std::uint8_t>(options.timeout);
   state.retries = static_cast<std::uint8_t>(options.retries);
   state.not_ready_retries = kNotReadyRetries;
-  const int most = std::clamp(port_.limits().reads_out, 1, int{kMostReads});
-  state.reads_out = static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
+  state.reads_out = reads_out(theirs);
   mask = abi::kMaskState | abi::kMaskSendPsn;
   if (reliable) mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskReadsOut;
   if (Status status = change(state, mask, "to RTS"); !status || type_ != abi::kDatagram) return status;
   way_ = port_.library().create_way(port_.domain(), &state.address);
   return way_ != nullptr ? Status() : port_.refusal("ibv_create_ah", errno);
+}
+
+std::uint8_t QueuePair::reads_out(const Endpoint& theirs) const {
+  const int most = std::clamp(port_.limits().reads_out, 1, int{kMostReads});
+  return static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
 }
 
 void QueuePair::to_error() {

@@ -36,8 +36,11 @@ class QueuePair {
   [[nodiscard]] std::uint32_t number() const { return pair_->number; }
   [[nodiscard]] std::uint32_t inline_bytes() const { return inline_bytes_; }
 
+  // One step of its states, as rdma_cm says, with the traffic classes of this side's choice.
+  Status follow(abi::QueuePairState& to, int mask);
   // Takes what was given to receive from now on; sends only to a peer that does the same.
   Status connect(const Endpoint& own, const Endpoint& theirs);
+  [[nodiscard]] std::uint8_t reads_out(const Endpoint& theirs) const;  // at once
   // A datagram's destination: the peer of connect().
   void aim(abi::SendRequest& request) const { request.remote.datagram = {way_, peer_, kDatagramKey}; }
   void to_error();  // nothing more is sent, and what waits is flushed

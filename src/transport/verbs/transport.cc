@@ -28,7 +28,7 @@ VerbsTransport::VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOpti
       janitor_(runtime, "fairway-verbs") {}
 
 Status VerbsTransport::probe() {
-  auto ports = open_ports(options_);
+  auto ports = open_ports(options_, &runtime_.network);
   if (!ports) return ports.status();
   ports_ = std::move(*ports);
   for (const auto& port : ports_) devices_.push_back(port->device());
@@ -70,7 +70,7 @@ void VerbsTransport::end_memory(Time now) {
       return true;
     }
     ++unpinning_;  // milliseconds: too long for a step
-    janitor_.post([this, ends = std::move(ends), handle = ending.handle]() mutable {
+    janitor_.end([this, ends = std::move(ends), handle = ending.handle]() mutable {
       ends.reset();
       {
         const std::lock_guard lock(unpinned_mutex_);
@@ -100,6 +100,10 @@ Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory&
                   "of a GPU that they do not reach: its own explain says which)");
   Remote remote{memory.size_bytes, memory.access, {}};
   for (const auto& bytes : keys) {
+    if (bytes.empty()) {
+      remote.keys.emplace_back();
+      continue;
+    }
     const auto key = decode_key(bytes);
     if (!key) return key.status();
     std::uint64_t end = 0;
@@ -154,8 +158,8 @@ ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& o
       prepare(devices_[link.device].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
   if (code != ErrorCode::ok || slice.op == Op::message) return code;
   const Remote& far = import->extra;
-  if (link.peer_device >= far.keys.size()) return ErrorCode::not_found;
-  remote = far.keys[link.peer_device];
+  if (link.peer_device >= far.keys.size() || !far.keys[link.peer_device]) return ErrorCode::not_found;
+  remote = *far.keys[link.peer_device];
   if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;
   if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) {
     if (slice.remote_offset > far.size_bytes || far.size_bytes - slice.remote_offset < 8)
@@ -170,6 +174,7 @@ ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& o
     if (const ErrorCode block = cursor.next(out, kMaxSliceBytes, piece); block != ErrorCode::ok) return block;
   local = registrations_.find(slice.local_handle);
   if (local == nullptr) return ErrorCode::revoked;
+  if (!local->is_at(link.device)) return ErrorCode::unsupported;
   return slice.op == Op::read && !local->writable ? ErrorCode::access_denied : ErrorCode::ok;
 }
 
@@ -187,6 +192,7 @@ bool VerbsTransport::remote_fits(const Slice& slice, const Remote& remote) {
 std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) {
+    if (switchboard_) look_at_calls(now, armed_);
     look_at_ports(now);
     links_.look_at_deadlines(now);
   }
@@ -250,6 +256,17 @@ void VerbsTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : links_.up()) ends_[slot].lane->cancel(token);
 }
 
+bool VerbsTransport::carries(LinkId id, std::uint64_t local_handle, std::uint64_t remote_handle) {
+  if (id.slot >= links_.all().size()) return false;
+  const Link& link = links_.at(id.slot);
+  const Registration* local = registrations_.find(local_handle);
+  const auto* import = imports_.find(remote_handle, link.peer);
+  if (local != nullptr && !local->is_at(link.device)) return false;
+  if (import == nullptr) return true;  // to be refused when it is posted
+  const auto& keys = import->extra.keys;
+  return link.peer_device < keys.size() && keys[link.peer_device];
+}
+
 std::string VerbsTransport::way(std::uint64_t remote_handle) const {
   std::string text = "by the NICs, from memory to memory: no CPU copies";
   const auto* import = imports_.find(remote_handle);
@@ -262,6 +279,7 @@ std::string VerbsTransport::way(std::uint64_t remote_handle) const {
     if (pairs == 0) continue;
     text += fmt::format("; {} ({}) by {} queue pair{}", port->device().name, text_of(port->address()), pairs,
                         pairs == 1 ? "" : "s");
+    if (port->iwarp()) text += " of iWARP";
     if (!port->bond().empty()) text += fmt::format(", for its {} has {} legs", port->bond(), port->legs());
   }
   return text;
@@ -273,9 +291,10 @@ Costs VerbsTransport::costs() const {
 
 bool VerbsTransport::prepare_sleep() {
   armed_ = true;
-  ports_at_ = 0;
+  ports_at_ = calls_at_ = 0;
   for (const std::uint32_t slot : links_.up())
     if (!ends_[slot].lane->prepare_sleep()) return false;
+  if (switchboard_ && switchboard_->has_refusals()) return false;
   return inbox_.empty();
 }
 
@@ -286,6 +305,8 @@ void VerbsTransport::close() {
   janitor_.finish();
   tell_unpinned();
   closed_ = true;
+  if (switchboard_) task_->unwatch(switchboard_->fd());
+  switchboard_.reset();
   if (task_ == nullptr) return;
   for (const auto& port : ports_)
     for (const int fd : {port->channel()->fd, port->context()->async_fd}) task_->unwatch(fd);

@@ -15,6 +15,7 @@
 #include "transport/verbs/lane.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/port.h"
+#include "transport/verbs/switchboard.h"
 #include "transport/verbs/verbs.h"
 
 namespace fairway::transport::verbs {
@@ -50,6 +51,7 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
+  bool carries(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle) override;
   std::string way(std::uint64_t remote_handle) const override;
   Costs costs() const override;
   bool prepare_sleep() override;
@@ -59,12 +61,13 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   using Link = PlannedLinks::Link;
   struct End {
     std::unique_ptr<Lane> lane;
-    bool rings = false;  // it is in ringing_
+    bool rings = false;   // it is in ringing_
+    bool called = false;  // the switchboard knows it
   };
   struct Remote {  // of an imported region
     std::uint64_t size_bytes = 0;
     Access access = Access::none;
-    std::vector<Key> keys;  // by the owner's port
+    std::vector<std::optional<Key>> keys;  // by the owner's port; none: it has it not there
   };
   struct Ending {  // memory that slices still use
     std::uint64_t handle = 0;
@@ -77,9 +80,14 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) override;
   Result<std::vector<std::byte>> make_end(const Link& link) override;
   Status connect_end(const Link& link, std::span<const std::byte> theirs) override;
+  bool is_connecting(const Link& link) override;
   void drop_end(const Link& link) override;
   void fail_end(const Link& link, Status why) override;
   [[nodiscard]] std::vector<PortAddress> addresses() const;
+  Status call(const Link& link, Lane& lane, const Endpoint& theirs);
+  Result<Switchboard*> switchboard();  // opened when first needed
+  Status listen_by_manager(Port& port);
+  void look_at_calls(Time now, bool woken);
 
   // transport.cc
   void fence(Link& link);
@@ -104,9 +112,11 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   std::vector<End*> ringing_;  // those that the slices being posted go to
   std::vector<Ending> endings_;
   ImportTable<Remote> imports_;
+  std::unique_ptr<Switchboard> switchboard_;
   std::size_t next_lane_ = 0;  // polled first, in turn
   bool armed_ = false;         // completions may have announced themselves
   Time endings_at_ = kNever;   // the next look at endings_
+  Time calls_at_ = 0;          // the next look at the switchboard
   Time ports_at_ = 0;          // the next look for what befell the ports: a system call, so not in every poll
   bool closed_ = false;
   std::uint32_t unpinning_ = 0;          // regions that the janitor has

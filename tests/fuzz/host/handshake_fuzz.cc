@@ -19,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto again = decode_note(encode(*note));
     const bool text_fits = note->reason.size() <= 256;
     if (!again || again->kind != note->kind || again->file != note->file || again->nonce_at != note->nonce_at ||
-        again->attempt != note->attempt || (text_fits && again->reason != note->reason))
+        again->attempt != note->attempt || again->region != note->region ||
+        (text_fits && again->reason != note->reason))
       std::abort();
   }
   if (const auto key = decode_key(bytes)) {

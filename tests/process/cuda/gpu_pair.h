@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -48,8 +49,8 @@ inline std::byte* make(DeviceMemory& gpus, const std::string& kind, int device) 
   return gpus.map(kBytes, device, kind != "locked", kind == "expanded" ? 2 : 1);
 }
 
-// The child: publishes memory of that kind on its GPU 1, sends what it receives under tag 1 back under tag 2, and
-// deregisters when it is told to.
+// The child: publishes memory of that kind on its GPU 1, and of the host, sends what it receives under tag 1 back under
+// tag 2, and deregisters when it is told to.
 inline void serve(ChildProcess::Line& line, const std::string& kind, const std::vector<std::string>& transports) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   DeviceMemory gpus;
@@ -60,7 +61,8 @@ inline void serve(ChildProcess::Line& line, const std::string& kind, const std::
   std::byte* letters = make(gpus, kind, device);
   const auto memory = engine->register_memory(bytes, kBytes, Access::all);
   const auto letter = engine->register_memory(letters, kBytes, Access::none);
-  if (!memory || !letter || !engine->publish("memory", *memory))
+  const auto plain = engine->allocate(kBytes, Access::all);
+  if (!memory || !letter || !plain || !engine->publish("memory", *memory) || !engine->publish("plain", *plain))
     return line.write("no memory: " + memory.status().to_string());
   line.write(engine->address());
   std::array<PeerEvent, 1> events;
@@ -95,15 +97,18 @@ inline Status finish(Engine& engine, const Result<TransferId>& id) {
 class GpuPair : public testing::Test {
  protected:
   void meet(const std::string& kind, const std::vector<std::string>& transports = kAll) {
-    child_ = std::make_unique<ChildProcess>([=](auto& line) { serve(line, kind, transports); });
-    const std::string address = child_address_ = child_->read();
+    meet_one_who([=](auto& line) { serve(line, kind, transports); }, transports);
+  }
+  void meet_one_who(std::function<void(ChildProcess::Line&)> does, const std::vector<std::string>& transports) {
+    child_ = std::make_unique<ChildProcess>(std::move(does));
+    child_address_ = child_->read();
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
     gpus_ = std::make_unique<DeviceMemory>();
     auto engine = Engine::open(options_of("parent", transports));
     ASSERT_TRUE(engine) << engine.status().to_string();
     engine_ = std::make_unique<Engine>(std::move(*engine));
-    const auto peer = engine_->connect(address, kSoon);
-    ASSERT_TRUE(peer) << address << ": " << peer.status().to_string();
+    const auto peer = engine_->connect(child_address_, kSoon);
+    ASSERT_TRUE(peer) << child_address_ << ": " << peer.status().to_string();
     peer_ = *peer;
     const auto remote = engine_->lookup(peer_, "memory", kSoon);
     ASSERT_TRUE(remote) << remote.status().to_string();

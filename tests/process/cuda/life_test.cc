@@ -87,19 +87,20 @@ INSTANTIATE_TEST_SUITE_P(Of, CudaStreams, testing::Bool(),
 TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   ASSERT_NO_FATAL_FAILURE(meet("locked"));
   const Region from = on_gpu();
+  ASSERT_TRUE(write(from, 0));
   const auto id = engine_->write(peer_, Extent{{from.id, 0, 4096}, {remote_.id, 0}});
   ASSERT_TRUE(finish(*engine_, id));
   const auto past = engine_->explain(*id);
   ASSERT_TRUE(past);
-  EXPECT_NE(past->text().find("takes  shm"), std::string::npos) << past->text();
+  EXPECT_NE(past->text().find("takes  cuda"), std::string::npos) << "to the peer's host memory\n" << past->text();
   EXPECT_NE(past->text().find("staged"), std::string::npos) << past->text();
   Request request;
   request.peer = peer_;
   request.layout = Extent{{from.id, 0, 4096}, {remote_.id, 0}};
   const auto plan = engine_->explain(request);
   ASSERT_TRUE(plan);
-  EXPECT_NE(plan->text().find("takes  shm"), std::string::npos) << plan->text();
-  EXPECT_NE(plan->text().find("leaves cuda"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("takes  cuda"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("staged, it moves between"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("its owner cannot lend it"), std::string::npos) << plan->text();
 }
 

@@ -1,6 +1,9 @@
 #include <cstring>
 #include <thread>
 
+#include <dlfcn.h>
+#include <sys/resource.h>
+
 #include "conformance/local_links.h"
 #include "process/cuda/gpu_pair.h"
 
@@ -70,6 +73,45 @@ TEST_F(Staged, CutLinksLoseAndRepeatNothing) {
   }
 }
 
+// The device here copies to the peer's host memory by a link of its own, which is cut and stays away; what was on its
+// way goes through host memory here then, over the link that is left.
+TEST_F(Staged, AStepWhoseLinkStaysAwayGoesByASlotHere) {
+  ASSERT_NO_FATAL_FAILURE(meet("locked", {"cuda", "tcp"}));
+  void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  const auto hold_copies =
+      reinterpret_cast<void (*)(bool)>(driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_hold_copies"));
+  if (hold_copies == nullptr) GTEST_SKIP() << "the real driver cannot be told to wait";
+  const Region from = on_gpu(), into = on_gpu();
+  const auto out = patterns(1, kBytes);
+  gpus_->write(from.address, out);
+  ASSERT_TRUE(write(from, 8));  // through host memory here, and
+  ASSERT_TRUE(write(from, 0));  // once all is open, past it
+  const auto plain = engine_->lookup(peer_, "plain", kSoon);
+  ASSERT_TRUE(plain);
+  const auto write_plain = [&] { return engine_->write(peer_, Extent{{from.id, 0, 8}, {plain->id, 0}}); };
+  ASSERT_TRUE(finish(*engine_, write_plain()));
+  hold_copies(true);
+  std::vector<Result<TransferId>> ahead;  // as many as the link has for the device at once
+  for (int i = 0; i < 300; ++i) ahead.push_back(write_plain());
+  const auto written = engine_->write(peer_, Extent{{from.id, 0, kBytes}, {remote_.id, 0}});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{0, before.rlim_max};
+  conformance::cut_local_links();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);  // so that no new one can be made
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  hold_copies(false);
+  EXPECT_TRUE(finish(*engine_, written));
+  for (const auto& each : ahead) EXPECT_TRUE(finish(*engine_, each));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto past = engine_->explain(*written);
+  ASSERT_TRUE(past);
+  EXPECT_NE(past->text().find("takes  tcp"), std::string::npos) << past->text();
+  ASSERT_TRUE(read(into, kBytes));
+  EXPECT_TRUE(content(into, kBytes) == out);
+}
+
 TEST_F(Staged, AfterACancelOrADeregistrationNothingIsTouched) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", kByTcp));
   const Region from = on_gpu();
@@ -102,10 +144,10 @@ TEST_F(Staged, AfterACancelOrADeregistrationNothingIsTouched) {
   ASSERT_TRUE(write(from, kBytes));  // all slots are free again
 }
 
-// Twelve peers, each with a room of the child.
-TEST_F(Staged, ManyPeersAtOnceAllComeToAnEnd) {
+// More peers than the child has rooms: who waits gets one from a peer that had its turn.
+TEST_F(Staged, MorePeersThanRoomsAllComeToAnEnd) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", kByTcp));
-  constexpr std::uint64_t kEach = 200'000, kEngines = 12;
+  constexpr std::uint64_t kEach = 200'000, kEngines = 20;
   struct One {
     std::unique_ptr<Engine> engine;
     PeerId peer;

@@ -1,12 +1,16 @@
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "fairway/engine.h"
@@ -65,7 +69,31 @@ Status finish(Engine& engine, const Result<TransferId>& id) {
   return completion ? completion->status : completion.status();
 }
 
-class TransferProcess : public testing::TestWithParam<std::string> {};
+class TransferProcess : public testing::TestWithParam<std::string> {
+ protected:
+  // An engine that moves when its caller does, and whole_ of its memory to or from the child's.
+  void meet_as_caller() {
+    child_.emplace([](auto& line) { serve(line, GetParam()); });
+    const std::string address = child_->read();
+    EngineOptions options = options_of("parent", GetParam());
+    options.progress = Progress::caller;
+    auto engine = Engine::open(options);
+    ASSERT_TRUE(engine) << engine.status().to_string();
+    engine_.emplace(std::move(*engine));
+    const auto peer = engine_->connect(address, kSoon);
+    ASSERT_TRUE(peer) << peer.status().to_string();
+    peer_ = *peer;
+    const auto remote = engine_->lookup(peer_, "memory", kSoon);
+    const auto local = engine_->allocate(kBytes, Access::none);
+    ASSERT_TRUE(remote && local);
+    whole_ = {{local->id, 0, kBytes}, {remote->id, 0}};
+  }
+
+  std::optional<ChildProcess> child_;
+  std::optional<Engine> engine_;
+  PeerId peer_;
+  Extent whole_;
+};
 
 TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
   ChildProcess child([](auto& line) { serve(line, GetParam()); });
@@ -109,17 +137,7 @@ TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
 }
 
 TEST_P(TransferProcess, ACallerWhoSleepsOnTheDescriptorIsWokenByWhatComes) {
-  ChildProcess child([](auto& line) { serve(line, GetParam()); });
-  const std::string address = child.read();
-  EngineOptions options = options_of("parent", GetParam());
-  options.progress = Progress::caller;
-  auto engine = Engine::open(options);
-  ASSERT_TRUE(engine) << engine.status().to_string();
-  const auto peer = engine->connect(address, kSoon);
-  ASSERT_TRUE(peer) << peer.status().to_string();
-  const auto remote = engine->lookup(*peer, "memory", kSoon);
-  const auto local = engine->allocate(kBytes, Access::none);
-  ASSERT_TRUE(remote && local);
+  ASSERT_NO_FATAL_FAILURE(meet_as_caller());
   RequestOptions polled;
   polled.deliver = Deliver::to_poll;
   std::array<Completion, 1> done;
@@ -127,15 +145,44 @@ TEST_P(TransferProcess, ACallerWhoSleepsOnTheDescriptorIsWokenByWhatComes) {
   std::array<PeerEvent, 1> event;
   for (int round = 0; round < 20; ++round) {
     // Long enough awake to be taken for somebody who does not sleep, now and then.
-    for (int turn = 0; round % 10 == 5 && turn < 2000; ++turn) ASSERT_EQ(engine->poll(done), 0u);
-    ASSERT_TRUE(engine->read(*peer, Extent{{local->id, 0, kBytes}, {remote->id, 0}}, polled));
-    while (engine->poll(done) == 0) {
-      while (engine->poll_notifications(told) + engine->poll_peer_events(event) != 0) continue;
-      pollfd wait{engine->fd(), POLLIN, 0};
+    for (int turn = 0; round % 10 == 5 && turn < 2000; ++turn) ASSERT_EQ(engine_->poll(done), 0u);
+    ASSERT_TRUE(engine_->read(peer_, whole_, polled));
+    while (engine_->poll(done) == 0) {
+      while (engine_->poll_notifications(told) + engine_->poll_peer_events(event) != 0) continue;
+      pollfd wait{engine_->fd(), POLLIN, 0};
       ASSERT_EQ(::poll(&wait, 1, 10'000), 1) << "round " << round;
     }
     ASSERT_TRUE(done[0].status) << done[0].status.to_string();
   }
+}
+
+TEST_P(TransferProcess, WhoPollsWithoutAPauseMovesTheBytesBesideAThreadThatWaits) {
+  ASSERT_NO_FATAL_FAILURE(meet_as_caller());
+  std::thread waits([&] { (void)engine_->wait_notification(std::chrono::seconds(600)); });  // until the engine closes
+  struct Ended {
+    std::atomic<bool> done{false};
+    std::thread::id by;
+  };
+  RequestOptions told;
+  told.deliver = Deliver::to_callback;
+  told.callback = [](const Completion&, void* ended) {
+    static_cast<Ended*>(ended)->by = std::this_thread::get_id();
+    static_cast<Ended*>(ended)->done.store(true, std::memory_order_release);
+  };
+  Extent little = whole_;
+  little.local.length = 64;
+  std::array<Completion, 1> none;
+  bool mine = false;
+  for (const auto end = std::chrono::steady_clock::now() + kSoon; !mine && std::chrono::steady_clock::now() < end;) {
+    Ended ended;
+    told.user_data = &ended;
+    if (!engine_->read(peer_, little, told)) break;
+    while (!ended.done.load(std::memory_order_acquire)) (void)engine_->poll(none);
+    mine = ended.by == std::this_thread::get_id();
+  }
+  EXPECT_TRUE(mine);
+  engine_->close();
+  waits.join();
 }
 
 TEST_P(TransferProcess, AKilledPeerEndsEveryTransferAndItsSuccessorIsUsable) {
@@ -212,6 +259,25 @@ std::vector<std::string> transports() {
 
 INSTANTIATE_TEST_SUITE_P(Over, TransferProcess, testing::ValuesIn(transports()),
                          [](const auto& row) { return row.param; });
+
+// A GPU's, say, in an engine that knows of none: no slice of it could ever be sent.
+TEST(Memory, WhatNoCpuReachesIsRefusedAtOnce) {
+  EngineOptions options;
+  options.transports = {"tcp"};
+  auto engine = Engine::open(options);
+  ASSERT_TRUE(engine) << engine.status().to_string();
+  constexpr std::size_t kPage = 4096;
+  auto* const pages =
+      static_cast<std::byte*>(::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  ASSERT_EQ(::mprotect(pages + kPage, kPage, PROT_NONE), 0);
+  const auto beyond = engine->register_memory(pages, kPage + 1, Access::none);
+  EXPECT_EQ(beyond.status().code(), ErrorCode::invalid_argument);
+  EXPECT_NE(beyond.status().message().find("cuda, or staged"), std::string::npos) << beyond.status().to_string();
+  EXPECT_TRUE(engine->register_memory(pages, kPage, Access::none));
+  engine->close();
+  ::munmap(pages, 2 * kPage);
+}
 
 }  // namespace
 }  // namespace fairway

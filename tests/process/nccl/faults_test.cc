@@ -166,6 +166,8 @@ TEST_F(NcclUse, CommunicatorsComeAndGo) {
       board.there[number][1 - number] = false;
       first.barrier(4 * turn + 1);
       second.meet(1 - number, 1 - number);
+      first.barrier(4 * turn + 2);
+      board.there[number][1 - number] = false;
       std::vector<std::byte> out(70000), in(70000);
       for (Rank* rank : {&first, &second}) {
         fill(out.data(), out.size(), 3);
@@ -177,10 +179,9 @@ TEST_F(NcclUse, CommunicatorsComeAndGo) {
         compare(in.data(), in.size(), 3);
         rank->must(rank->table->deregister(rank->sender, from), "deregMr");
         rank->must(rank->table->deregister(rank->receiver, into), "deregMr");
-        rank->barrier(4 * turn + (rank == &first ? 2 : 3));
+        rank->barrier(16 + 4 * turn + (rank == &first ? 2 : 3));
         rank->leave();
       }
-      board.there[number][1 - number] = false;
     }
   });
   EXPECT_EQ(ranks.outcomes(), "");
@@ -240,6 +241,18 @@ TEST_F(NcclUse, AFailedInitSaysWhyAndMayBeFinalized) {
     ::unsetenv("FAIRWAY_SPIN_US");
     if (table->init(logger) != abi::kSuccess || table->devices() != 1 || table->finalize() != abi::kSuccess)
       throw Failure("the second init: " + said());
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
+TEST_F(NcclUse, Ll128IsRefusedWhereItsLinesWouldTear) {
+  Ranks ranks(1, [](Board&, int) {
+    ::setenv("NCCL_PROTO", "Simple,LL128", 1);
+    const auto table = open_table(12);
+    if (table->init(logger) != abi::kInvalidArgument) throw Failure("init went well");
+    if (said().find("NCCL_PROTO is \"Simple,LL128\"") == std::string::npos) throw Failure(said());
+    ::setenv("NCCL_PROTO", "^LL128", 1);
+    if (table->init(logger) != abi::kSuccess || table->finalize() != abi::kSuccess) throw Failure(said());
   });
   EXPECT_EQ(ranks.outcomes(), "");
 }

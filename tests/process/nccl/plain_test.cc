@@ -1,10 +1,14 @@
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 
 #include <gtest/gtest.h>
 
 #include "nccl_net/message.h"
+#include "nccl_net/nccl_settings.h"
+#include "nccl_net/nic.h"
 #include "nccl_net/settings.h"
 
 // The plugin's own parts that need no engine.
@@ -70,7 +74,8 @@ TEST(NcclSettings, SayWhatIsWrongAndWhatWouldBeRight) {
   EXPECT_NE(why({{"FAIRWAY_JOB_KEY_FILE", "/nonexistent"}}).find("readable file"), std::string::npos);
   EXPECT_NE(why({{"FAIRWAY_GPU_MEMORY", "yes"}}).find("on or off"), std::string::npos);
   EXPECT_NE(why({{"FAIRWAY_STRICT_ISOLATION", "2"}}).find("0 or 1"), std::string::npos);
-  EXPECT_NE(why({{"FAIRWAY_RAILS", "a"}, {"FAIRWAY_INTERFACES", "b"}}).find("keep one"), std::string::npos);
+  for (const char* other : {"FAIRWAY_INTERFACES", "FAIRWAY_RDMA_DEVICES"})
+    EXPECT_NE(why({{"FAIRWAY_RAILS", "a"}, {other, "b"}}).find("keep one"), std::string::npos) << other;
 }
 
 TEST(NcclSettings, OfRdmaAreReadAndTheirErrorsNameThem) {
@@ -99,6 +104,27 @@ TEST(NcclSettings, OfRdmaAreReadAndTheirErrorsNameThem) {
             "FAIRWAY_INTERFACES names it");
 }
 
+TEST(NcclSettings, OfNcclThatNameLl128AreKnown) {
+  for (const char* named : {"LL128", "ll128", "Simple,LL128", "allreduce:LL128", "broadcast:^LL;allreduce:LL,LL128"})
+    EXPECT_TRUE(names_ll128(named)) << named;
+  for (const char* other : {"", "LL", "^LL128", "^LL,LL128", "Simple,LL", "allreduce:^LL128;broadcast:LL", "LL1288"})
+    EXPECT_FALSE(names_ll128(other)) << other;
+}
+
+TEST(NcclSettings, OfNcclThatItCannotCountAreTold) {
+  const auto why = [](const std::map<std::string, std::string>& variables) {
+    return too_many_channels([&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_EQ(why({{"NCCL_MIN_NCHANNELS", "16"}, {"NCCL_P2P_NET_CHUNKSIZE", "4194304"}}), "");
+  EXPECT_EQ(why({{"NCCL_MIN_NCHANNELS", "32"}, {"NCCL_P2P_NET_CHUNKSIZE", "2097152"}}), "");
+  EXPECT_EQ(why({{"NCCL_MIN_NCHANNELS", "64"}}), "");
+  EXPECT_NE(why({{"NCCL_MIN_NCHANNELS", "32"}, {"NCCL_P2P_NET_CHUNKSIZE", "4194304"}}).find("below 128 MiB"),
+            std::string::npos);
+}
+
 TEST(NcclSettings, StayWithinTheHostUntilTheyAreToldAndHaveAKey) {
   const auto plain = read({});
   ASSERT_TRUE(plain);
@@ -110,6 +136,45 @@ TEST(NcclSettings, StayWithinTheHostUntilTheyAreToldAndHaveAKey) {
   EXPECT_EQ(wide->engine.listen, "10.0.0.1:0");
   EXPECT_EQ(wide->rails, (std::vector<std::string>{"eth0", "eth1"}));
   EXPECT_EQ(read({{"FAIRWAY_LISTEN", "[fd00::1]:4000"}, {"FAIRWAY_JOB_KEY", "k"}})->engine.listen, "[fd00::1]:4000");
+}
+
+TEST(NcclNic, IsAPortOfAnRdmaDeviceOrAnInterface) {
+  namespace files = std::filesystem;
+  const files::path sys = files::path(testing::TempDir()) / "nccl_nic";
+  files::remove_all(sys);
+  const auto write = [&](const char* name, const char* text) {
+    files::create_directories((sys / name).parent_path());
+    std::ofstream(sys / name) << text << "\n";
+  };
+  files::create_directories(sys / "devices/pci0000:00/0000:00:01.0");
+  files::create_directories(sys / "devices/pci0000:10/0000:10:00.0");
+  write("class/net/eth0/speed", "25000");
+  files::create_directory_symlink(sys / "devices/pci0000:00/0000:00:01.0", sys / "class/net/eth0/device");
+  write("class/net/lo/speed", "-1");
+  write("class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)");
+  write("class/infiniband/mlx5_0/ports/2/rate", "2.5 Gb/sec (1X SDR)");
+  files::create_directory_symlink(sys / "devices/pci0000:10/0000:10:00.0", sys / "class/infiniband/mlx5_0/device");
+  write("class/infiniband/rxe0/ports/1/rate", "25 Gb/sec (1X EDR)");
+  write("class/infiniband/rxe0/parent", "eth0");
+
+  const Nic second = look_at("mlx5_0/2", sys), first = look_at("mlx5_0", sys);
+  EXPECT_TRUE(first.rdma && second.rdma);
+  EXPECT_EQ(first.speed_mbps, 400000);
+  EXPECT_EQ(first.port, 1);
+  EXPECT_EQ(second.port, 2);
+  EXPECT_EQ(second.speed_mbps, 2500);
+  EXPECT_EQ(first.pci_path, files::canonical(sys / "devices/pci0000:10/0000:10:00.0"));
+  const Nic interface = look_at("eth0", sys);
+  EXPECT_FALSE(interface.rdma);
+  EXPECT_EQ(interface.speed_mbps, 25000);
+  EXPECT_EQ(look_at("rxe0", sys).pci_path, interface.pci_path);
+  for (const char* nothing : {"lo", "eth9", "", "/", "mlx5_9/1"}) {
+    const Nic none = look_at(nothing, sys);
+    EXPECT_FALSE(none.rdma) << nothing;
+    EXPECT_EQ(none.speed_mbps, 0) << nothing;
+    EXPECT_EQ(none.pci_path, "") << nothing;
+  }
+  files::remove_all(sys);
 }
 
 }  // namespace

@@ -21,11 +21,13 @@
 namespace fairway::nccl {
 
 inline constexpr int kMostRanks = 8;
+inline constexpr int kMostChannels = 128;  // each way between two ranks: 64 channels' rings and trees
 
 struct Board {
   std::atomic<int> arrived[64];                 // by barrier
   HandleBytes handles[kMostRanks][kMostRanks];  // [listener][who connects]
   std::atomic<bool> there[kMostRanks][kMostRanks];
+  HandleBytes channels[2][kMostChannels];
 };
 
 class Failure : public std::runtime_error {

@@ -78,6 +78,13 @@ TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
   ::unsetenv("FAIRWAY_CUDA_DRIVER");
 }
 
+TEST(Bench, SeveralAtOnceAreSaidToBe) {
+  const Ran shown = fairway("bench --via shm --operation write --size 8 --depth 4 --seconds 0 --svg /dev/stdout");
+  EXPECT_EQ(count(shown.out, "4 operations on their way all the time"), 1u) << shown.out;
+  EXPECT_EQ(count(shown.out, "write: rate, 4 at once"), 1u) << shown.out;
+  EXPECT_EQ(count(shown.out, "dashed"), 0u) << "no roof is measured so\n" << shown.out;
+}
+
 TEST(Bench, AtomicsAreMeasuredWhereTheyAreNamed) {
   const Ran ran = fairway("bench --via shm --operation fetch_add --size 8,64 --depth 4 --seconds 0 --json -");
   EXPECT_EQ(ran.exit, 0) << ran.out;
@@ -115,8 +122,10 @@ TEST(BenchPeers, RowsAreWrittenAsJsonAndCsv) {
             2u)
       << ran.out;
   EXPECT_EQ(count(ran.out, "\"ratio\": 0.0000"), 0u) << ran.out;
-  EXPECT_EQ(csv.str().rfind("tool,version,test,path,bytes,depth,its_us,ours_us,ratio\niperf3,,-P 1,tcp,1048576,", 0),
-            0u)
+  EXPECT_EQ(
+      csv.str().rfind(
+          "tool,version,test,path,bytes,depth,its_us,ours_us,ratio,ratio_low,ratio_high\niperf3,,-P 1,tcp,1048576,", 0),
+      0u)
       << csv.str();
 }
 
@@ -170,7 +179,7 @@ TEST(RdmaFlags, GoThroughToBothProcesses) {
   const Ran ran = fairway(
       "bench --via tcp --size 8 --operation write --seconds 0 --csv - --rdma-device mlx5_9,mlx5_8/1 --gid 3 "
       "--queue-pairs 4 --mtu 2048 --traffic-class 106 --service-level 3 --hop-limit 9 --pkey 0x8001 --ack-timeout 12 "
-      "--retries 5 --on-demand always");
+      "--retries 5 --on-demand always --rdma-cm");
   EXPECT_EQ(ran.exit, 0) << ran.out;  // tcp minds none of them; the other process has understood them
   EXPECT_EQ(count(ran.out, "tcp,shared,shared,write"), 1u) << ran.out;
 }
@@ -261,6 +270,10 @@ TEST(Nccl, TheSettingsAreWhatAShellTakesAfterThePluginWasTried) {
     understood += plain.out.compare(at, 12, "export NCCL_") == 0 || plain.out[at] == '#';
   EXPECT_EQ(lines, understood) << plain.out;
   EXPECT_EQ(count(fairway("nccl env --everything").out, "export NCCL_P2P_DISABLE='1'\n"), 1u);
+  EXPECT_EQ(count(plain.out, "export NCCL_PROTO='^LL128'\n"), 1u) << plain.out;
+  ::setenv("NCCL_PROTO", "Simple", 1);
+  EXPECT_EQ(count(fairway("nccl env").out, "NCCL_PROTO"), 0u) << "the user's choice stays";
+  ::unsetenv("NCCL_PROTO");
 }
 
 TEST(Nccl, GpuMemoryThatIsAskedForAndCannotBeHadIsAnErrorThatSaysWhy) {
@@ -278,7 +291,8 @@ TEST(Nccl, AMissingOrForeignPluginAndAWrongSettingAreNamed) {
   const Ran foreign = fairway("nccl env --plugin libm.so.6");
   EXPECT_EQ(foreign.exit, 1);
   EXPECT_NE(foreign.out.find("ncclNetPlugin_v8"), std::string::npos) << foreign.out;
-  for (const auto& [name, value] : {std::pair("FAIRWAY_SPIN_US", "soon"), std::pair("FAIRWAY_JOB_KEY_FILE", "/tmp")}) {
+  for (const auto& [name, value] : {std::pair("FAIRWAY_SPIN_US", "soon"), std::pair("FAIRWAY_JOB_KEY_FILE", "/tmp"),
+                                    std::pair("NCCL_PROTO", "LL128")}) {
     ::setenv(name, value, 1);
     const Ran wrong = fairway("nccl env");
     ::unsetenv(name);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "support/cuda/exported.h"
+#include "support/cuda/kernels.h"
 #include "support/cuda/memory.h"
 #include "support/cuda/stream.h"
 
@@ -53,6 +54,7 @@ struct IpcContents {
 
 std::atomic<unsigned long> slow_calls{0};  // that a real driver may let wait for running kernels
 std::atomic<void (*)(int device)> on_flush{nullptr};
+std::atomic<bool> copies_held{false};
 
 struct Happening {
   std::atomic<bool> reached{false};
@@ -75,6 +77,10 @@ unsigned long fairway_standin_slow_calls() {
 // For tests: the next copy brings a wrong byte.
 void fairway_standin_spoil_a_copy() {
   Memory::get().spoils = true;
+}
+// Copies of streams stand still meanwhile.
+void fairway_standin_hold_copies(bool on) {
+  copies_held = on;
 }
 // Who is called by a flush: a NIC that holds back what it wrote.
 void fairway_standin_on_flush(void (*call)(int device)) {
@@ -148,6 +154,10 @@ int cuDeviceGetAttribute(int* value, int attribute, Device device) {
 int cuDeviceCanAccessPeer(int* can, Device, Device) {
   *can = 1;
   return kSuccess;
+}
+int cuDeviceGetP2PAttribute(int* value, int attribute, Device, Device) {
+  *value = 1;
+  return attribute == kPeerAtomics ? kSuccess : kInvalidValue;
 }
 int cuDevicePrimaryCtxRetain(Context* context, Device device) {
   *context = contexts.of(device);
@@ -224,12 +234,14 @@ int cuPointerGetAttributes(unsigned count, int* attributes, void** answers, Addr
   Range range;
   const bool known = Memory::get().find(address, range);
   const bool device = known && range.kind != Kind::pinned;
+  const unsigned long long id = range.id;
+  if (known) Memory::get().extend(range);
   for (unsigned i = 0; i < count; ++i) {
     switch (attributes[i]) {
       case kMemoryType: *static_cast<unsigned*>(answers[i]) = !known ? 0 : device ? kTypeDevice : kTypeHost; break;
       case kIsManaged: *static_cast<unsigned*>(answers[i]) = known && range.kind == Kind::managed; break;
       case kDeviceOrdinal: *static_cast<int*>(answers[i]) = device ? range.backing->device : -1; break;
-      case kBufferId: *static_cast<unsigned long long*>(answers[i]) = range.id; break;
+      case kBufferId: *static_cast<unsigned long long*>(answers[i]) = id; break;
       case kRangeStart: *static_cast<Address*>(answers[i]) = range.base; break;
       case kRangeSize: *static_cast<std::size_t*>(answers[i]) = range.size; break;
       case kIpcCapable:
@@ -376,7 +388,10 @@ int cuMemsetD8_v2(Address to, unsigned char value, std::size_t size) {
 int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda::Stream stream) {
   if (no_context() || stream == nullptr) return kInvalidContext;
   auto* queue = reinterpret_cast<standin::Stream*>(stream);
-  queue->post([to, from, size, device = queue->device()] { return Memory::get().copy(to, from, size, device); });
+  queue->post([to, from, size, device = queue->device()] {
+    while (copies_held) ::usleep(100);
+    return Memory::get().copy(to, from, size, device);
+  });
   return kSuccess;
 }
 int cuStreamCreateWithPriority(fairway::sys::cuda::Stream* stream, unsigned, int) {
@@ -448,20 +463,27 @@ int cuStreamWaitEvent(fairway::sys::cuda::Stream stream, Event event, unsigned) 
   return kSuccess;
 }
 
-// No kernels.
-int cuModuleLoadData(Module*, const void*) {
+// ---- kernels: by name, whatever the code says ----
+
+int cuModuleLoadData(Module* module, const void*) {
   ++slow_calls;
-  return kErrorNotSupported;
+  *module = reinterpret_cast<Module>(&slow_calls);
+  return no_context() ? kInvalidContext : kSuccess;
 }
 int cuModuleUnload(Module) {
   return kSuccess;
 }
-int cuModuleGetFunction(Function*, Module, const char*) {
-  return kErrorNotSupported;
+int cuModuleGetFunction(Function* function, Module, const char* name) {
+  *function = reinterpret_cast<Function>(const_cast<Kernel*>(find_kernel(name)));
+  return *function != nullptr ? kSuccess : kInvalidHandle;
 }
-int cuLaunchKernel(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                   fairway::sys::cuda::Stream, void**, void**) {
-  return kErrorNotSupported;
+int cuLaunchKernel(Function function, unsigned, unsigned, unsigned, unsigned threads, unsigned, unsigned, unsigned,
+                   fairway::sys::cuda::Stream stream, void** arguments, void**) {
+  if (no_context()) return kInvalidContext;
+  if (stream == nullptr || threads == 0 || threads > 1024) return kInvalidValue;
+  auto& on = *reinterpret_cast<standin::Stream*>(stream);
+  on.post(reinterpret_cast<const Kernel*>(function)->bind(on.device(), arguments));
+  return kSuccess;
 }
 }
 #pragma GCC visibility pop

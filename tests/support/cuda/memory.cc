@@ -79,6 +79,21 @@ bool Memory::find(Address address, Range& out) {
   return true;
 }
 
+void Memory::extend(Range& range) {
+  if (!range.backing || !range.backing->vmm) return;
+  const std::lock_guard lock(mutex_);
+  const auto joins = [](const Range& other) { return other.backing && other.backing->vmm; };
+  for (auto at = ranges_.find(range.base); at != ranges_.begin();) {
+    --at;
+    if (!joins(at->second) || at->second.base + at->second.size != range.base) break;
+    range.base = at->second.base;
+    range.size += at->second.size;
+  }
+  for (auto at = ranges_.find(range.base + range.size); at != ranges_.end() && joins(at->second);
+       at = ranges_.find(range.base + range.size))
+    range.size += at->second.size;
+}
+
 bool Memory::allow(Address base, std::uint64_t size, int device) {
   const std::lock_guard lock(mutex_);
   for (std::uint64_t at = base; at < base + size;) {

@@ -48,6 +48,8 @@ class Memory {
   bool remove_host(void* address);
   // False: no such range. A copy: it may end at any time.
   bool find(Address address, Range& out);
+  // What the driver says of it: virtual memory mapped side by side has one range.
+  void extend(Range& range);
   // Of all mappings in the range, which must be mapped throughout.
   bool allow(Address base, std::uint64_t size, int device);
   // By a device. False: it may not touch some of the bytes. Neighbours of virtual memory management are one memory.

@@ -23,7 +23,7 @@ namespace {
 
 using transport::verbs::Library;
 
-constexpr int kLocalProtection = 4, kRetriesExceeded = 12, kNotReady = 13;
+constexpr int kLocalProtection = 4, kNotReady = 13;
 
 struct Nic {
   abi::Device device{};
@@ -264,7 +264,7 @@ int post_send(abi::QueuePair* handle, abi::SendRequest* first, abi::SendRequest*
       Pair* peer = found == world().pairs.end() ? nullptr : found->second;
       const bool hears =
           peer != nullptr && (peer->pair.state == abi::kReadyToReceive || peer->pair.state == abi::kReadyToSend);
-      completion.status = hears ? carry_out(pair, *peer, *request) : kRetriesExceeded;
+      completion.status = hears ? carry_out(pair, *peer, *request) : int{abi::kRetriesExceeded};
       const int status = completion.status;
       if (status == abi::kRemoteAccess || status == abi::kRemoteInvalid) to_error(*peer);
       if (status != abi::kSuccess) to_error(pair);
@@ -326,7 +326,7 @@ int close_device(abi::Context* context) {
 
 int query_device(abi::Context*, abi::Limits* limits) {
   *limits = {};
-  limits->ports = 1;
+  limits->ports = settings().ports;
   limits->gathers = limits->read_gathers = 16;
   limits->reads_in = limits->reads_out = 16;
   limits->atomics = abi::kAtomicsNone;
@@ -336,7 +336,7 @@ int query_port(abi::Context*, std::uint8_t, abi::PortState* state) {
   *state = {};
   state->state = abi::kPortActive;
   state->active_mtu = 5;
-  state->gids = 1;
+  state->gids = settings().ports;
   state->max_message = 1u << 30;
   state->link_layer = 2;
   state->speed = 32;
@@ -344,14 +344,17 @@ int query_port(abi::Context*, std::uint8_t, abi::PortState* state) {
   return 0;
 }
 ssize_t query_gids(abi::Context* context, abi::Gid* into, std::size_t, std::uint32_t, std::size_t) {
-  *into = {};
-  auto* bytes = reinterpret_cast<unsigned char*>(into->gid);
-  bytes[10] = bytes[11] = 0xff;
-  bytes[12] = 10;
-  bytes[15] = static_cast<unsigned char>(1 + of<Open>(context).nic);
-  into->port = 1;
-  into->type = 2;
-  return 1;
+  for (std::uint8_t i = 0; i < settings().ports; ++i) {
+    into[i] = {};
+    auto* bytes = reinterpret_cast<unsigned char*>(into[i].gid);
+    bytes[10] = bytes[11] = 0xff;
+    bytes[12] = 10;
+    bytes[14] = i;
+    bytes[15] = static_cast<unsigned char>(1 + of<Open>(context).nic);
+    into[i].port = static_cast<std::uint8_t>(i + 1);
+    into[i].type = 2;
+  }
+  return settings().ports;
 }
 int query_partition(abi::Context*, std::uint8_t, int, std::uint16_t* key) {
   *key = 0xffff;
@@ -387,6 +390,10 @@ void flushed(int gpu) {
 abi::MemoryRegion* add(abi::ProtectionDomain* domain, void* address, std::size_t size, unsigned char* bytes, int gpu,
                        int access) {
   if (settings().registering) settings().registering(size);
+  if (settings().small == domain->context->device->name && size > settings().small_takes) {
+    errno = ENOMEM;
+    return nullptr;
+  }
   if (gpu >= 0)
     if (const auto hears = of_driver<void (*)(void (*)(int))>("fairway_standin_on_flush")) hears(&flushed);
   const bool pins = gpu < 0 && (access & abi::kOnDemand) == 0;
@@ -417,7 +424,7 @@ abi::MemoryRegion* register_region(abi::ProtectionDomain* domain, void* address,
   }
   standin::Exported gpu;
   if (!where(address, size, gpu)) return add(domain, address, size, static_cast<unsigned char*>(address), -1, access);
-  if (!settings().peer_memory) {
+  if (!settings().peer_memory || settings().refuses_gpus == domain->context->device->name) {
     errno = EFAULT;
     return nullptr;
   }
@@ -428,7 +435,7 @@ abi::MemoryRegion* register_region(abi::ProtectionDomain* domain, void* address,
 abi::MemoryRegion* register_dmabuf(abi::ProtectionDomain* domain, std::uint64_t offset, std::size_t size,
                                    std::uint64_t address, int fd, int access) {
   standin::Exported says;
-  errno = settings().dmabuf_error;
+  errno = settings().refuses_gpus == domain->context->device->name ? EOPNOTSUPP : settings().dmabuf_error;
   if (errno != 0) return nullptr;
   errno = EBADF;
   if (::pread(fd, &says, sizeof says, 0) != sizeof says || says.magic != standin::Exported::kMagic) return nullptr;

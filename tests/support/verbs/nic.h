@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "transport/verbs/library.h"
 
@@ -27,6 +28,11 @@ struct Settings {
   abi::PagingLimits paging{};        // what is said of it
   std::uint64_t most_pinned = ~0UL;  // bytes, as by a limit of locked memory
   bool kernel_takes_on_demand = true;
+  std::string refuses_gpus;  // the name of a NIC that takes no GPU's memory
+  // A NIC that takes no memory of more bytes.
+  std::string small;
+  std::uint64_t small_takes = ~0UL;
+  std::uint8_t ports = 1;                                              // of each
   std::function<void(std::uint64_t size)> registering, deregistering;  // called without a lock
 };
 Settings& settings();

@@ -69,5 +69,25 @@ TEST(Description, CountsBeyondTheBytesAllocateNothingAndAreRefused) {
   EXPECT_FALSE(parse_description(std::vector<std::byte>(1 << 20)));
 }
 
+// What does not fit a record of the smallest link is left out from the end, whole transports at a time.
+TEST(Description, OfManyPortsFitsWhatItMayTakeAndStaysOne) {
+  Description description = sample();
+  description.keys.clear();
+  for (const auto& [name, size] : {std::pair{"verbs", 24}, std::pair{"fabric", 40}})
+    description.keys.push_back(
+        {0, name, std::vector<std::vector<std::byte>>(16, std::vector<std::byte>(static_cast<std::size_t>(size)))});
+  const std::size_t whole = format_description(description).size();
+  EXPECT_EQ(format_description(description, whole), format_description(description));
+  for (const auto& [most, left] :
+       {std::pair{whole - 1, 1}, std::pair{std::size_t{600}, 1}, std::pair{std::size_t{352}, 0}}) {
+    const auto bytes = format_description(description, most);
+    EXPECT_LE(bytes.size(), most);
+    const auto parsed = parse_description(bytes);
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(parsed->keys.size(), static_cast<std::size_t>(left));
+    EXPECT_EQ(parsed->size_bytes, description.size_bytes);
+  }
+}
+
 }  // namespace
 }  // namespace fairway::engine

@@ -100,6 +100,19 @@ TEST(Route, ATransportThatARegionIsNotRegisteredWithIsPassedOver) {
   EXPECT_EQ(none.links[0], 0);
 }
 
+TEST(Route, LinksWhoseDevicesDoNotHaveARegionArePassedOver) {
+  Links links(3);
+  const auto without = [](std::uint64_t which) {
+    RouteRequest request{Op::write, 1 << 30, 1};
+    request.without_links = which;
+    return request;
+  };
+  EXPECT_EQ(route(without(0), links.views).count, 3);
+  EXPECT_EQ(chosen(route(without(0b101), links.views)), std::vector<int>{1});
+  EXPECT_EQ(route(without(0b111), links.views).method, Method::by_messages);
+  EXPECT_EQ(route(without(0b111), links.views).count, 3);
+}
+
 // Neither engine's CPU reaches a device's memory, so its bytes do not travel in messages.
 TEST(Route, ADevicesMemoryIsNeverMovedByMessages) {
   constexpr std::uint8_t kDevice = 1 << static_cast<unsigned>(MemoryKind::device);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -21,6 +22,7 @@ class Ends final : public PlannedLinks::Maker {
   std::map<std::uint16_t, int> refusals;   // by the link's index: attempts whose end cannot be made
   std::map<std::uint32_t, Bytes> live;     // by slot: what the peer's end said; empty: not connected
   Status failed;                           // why the last one that was up failed
+  std::set<std::uint32_t> connecting;      // by slot: those that take their time
   bool takes_notes = false;
   std::vector<Bytes> notes;
 
@@ -49,6 +51,7 @@ class Ends final : public PlannedLinks::Maker {
     live[link.id.slot].assign(theirs.begin(), theirs.end());
     return {};
   }
+  bool is_connecting(const PlannedLinks::Link& link) override { return connecting.contains(link.id.slot); }
   void drop_end(const PlannedLinks::Link& link) override { live.erase(link.id.slot); }
   void fail_end(const PlannedLinks::Link& link, Status why) override {
     EXPECT_TRUE(live.contains(link.id.slot) && !live[link.id.slot].empty()) << "it never was up";

@@ -6,6 +6,12 @@
 #include <infiniband/verbs.h>
 #define HAVE_VERBS_HEADERS 1
 #endif
+#if __has_include(<rdma/rdma_cma.h>)
+#include <rdma/rdma_cma.h>
+#define HAVE_CM_HEADERS 1
+#endif
+
+#include "transport/verbs/cm_abi.h"
 
 namespace fairway::transport::verbs {
 namespace {
@@ -99,7 +105,7 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   EXPECT_EQ(unsigned{abi::kSignaled}, unsigned{IBV_SEND_SIGNALED});
   EXPECT_EQ(unsigned{abi::kInline}, unsigned{IBV_SEND_INLINE});
   EXPECT_EQ(int{abi::kRemoteAccess}, int{IBV_WC_REM_ACCESS_ERR});
-  EXPECT_EQ(int{abi::kRemoteOperation}, int{IBV_WC_REM_OP_ERR});
+  EXPECT_EQ(int{abi::kRetriesExceeded}, int{IBV_WC_RETRY_EXC_ERR});
   EXPECT_EQ(int{abi::kReceivedImmediate}, int{IBV_WC_RECV_RDMA_WITH_IMM});
   EXPECT_EQ(unsigned{abi::kWithImmediate}, unsigned{IBV_WC_WITH_IMM});
   EXPECT_EQ(int{abi::kRelaxedOrdering}, int{IBV_ACCESS_RELAXED_ORDERING});
@@ -114,6 +120,40 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   EXPECT_EQ(int{abi::kPortActive}, int{IBV_PORT_ACTIVE});
 #else
   GTEST_SKIP() << "no infiniband/verbs.h (Debian: libibverbs-dev)";
+#endif
+}
+
+TEST(VerbsAbi, WhatIsDeclaredOfRdmaCmIsTheHeaders) {
+#ifdef HAVE_CM_HEADERS
+#define SAME_PLACE(ours, field, theirs, name) static_assert(offsetof(abi::ours, field) == offsetof(struct theirs, name))
+  static_assert(sizeof(abi::CmChannel) == sizeof(rdma_event_channel));
+  static_assert(sizeof(abi::CmParameters) == sizeof(rdma_conn_param));
+  SAME_PLACE(CmId, context, rdma_cm_id, verbs);
+  SAME_PLACE(CmId, channel, rdma_cm_id, channel);
+  SAME_PLACE(CmId, user, rdma_cm_id, context);
+  SAME_PLACE(CmId, pair, rdma_cm_id, qp);
+  SAME_PLACE(CmId, space, rdma_cm_id, ps);
+  SAME_PLACE(CmId, port, rdma_cm_id, port_num);
+  SAME_PLACE(CmParameters, reads_in, rdma_conn_param, responder_resources);
+  SAME_PLACE(CmParameters, reads_out, rdma_conn_param, initiator_depth);
+  SAME_PLACE(CmParameters, retries, rdma_conn_param, retry_count);
+  SAME_PLACE(CmParameters, number, rdma_conn_param, qp_num);
+  SAME_PLACE(CmEvent, listener, rdma_cm_event, listen_id);
+  SAME_PLACE(CmEvent, type, rdma_cm_event, event);
+  SAME_PLACE(CmEvent, status, rdma_cm_event, status);
+  SAME_PLACE(CmEvent, from, rdma_cm_event, param.conn);
+#undef SAME_PLACE
+  EXPECT_EQ(int{abi::kSpaceTcp}, int{RDMA_PS_TCP});
+  EXPECT_EQ(int{abi::kAddressResolved}, int{RDMA_CM_EVENT_ADDR_RESOLVED});
+  EXPECT_EQ(int{abi::kRouteResolved}, int{RDMA_CM_EVENT_ROUTE_RESOLVED});
+  EXPECT_EQ(int{abi::kConnectRequest}, int{RDMA_CM_EVENT_CONNECT_REQUEST});
+  EXPECT_EQ(int{abi::kConnectResponse}, int{RDMA_CM_EVENT_CONNECT_RESPONSE});
+  EXPECT_EQ(int{abi::kEstablished}, int{RDMA_CM_EVENT_ESTABLISHED});
+  EXPECT_EQ(int{abi::kAddressChange}, int{RDMA_CM_EVENT_ADDR_CHANGE});
+  EXPECT_EQ(int{abi::kTimeWaitExit}, int{RDMA_CM_EVENT_TIMEWAIT_EXIT});
+  EXPECT_EQ(int{abi::kIwarp}, int{IBV_TRANSPORT_IWARP});
+#else
+  GTEST_SKIP() << "no rdma/rdma_cma.h (Debian: librdmacm-dev)";
 #endif
 }
 

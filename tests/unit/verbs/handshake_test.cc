@@ -8,13 +8,14 @@ namespace fairway::transport::verbs {
 namespace {
 
 std::vector<PortAddress> some_ports() {
-  std::vector<PortAddress> ports{{Fabric::roce, {}, 0, 1}, {Fabric::infiniband, {}, 9, 32}};
+  std::vector<PortAddress> ports{
+      {Fabric::roce, {}, 0, 1}, {Fabric::infiniband, {}, 9, 32}, {Fabric::iwarp, {}, 0, 2, true, true, 4791}};
   ports[1].gid[3] = std::byte{5};
   return ports;
 }
 
 Endpoint an_endpoint() {
-  return {some_ports()[1], 17, 0xabcdef, 5, 16, 32, 0x1234'5678'9abc, 77};
+  return {some_ports()[2], 17, 0xabcdef, 5, 16, 32, 0x1234'5678'9abc, 77, {std::byte{1}, std::byte{2}}};
 }
 
 // What is cut, lengthened or changed in one bit is refused with words, or is what some peer could have said.
@@ -61,7 +62,9 @@ TEST(VerbsHandshake, PortsThatNoSideHasAreRefused) {
   EXPECT_TRUE(refused([](auto& ports) { ports.clear(); }));
   EXPECT_TRUE(refused([](auto& ports) { ports.resize(kMaxPorts + 1); }));
   EXPECT_FALSE(refused([](auto& ports) { ports.resize(kMaxPorts); }));
-  EXPECT_TRUE(refused([](auto& ports) { ports[0].fabric = static_cast<Fabric>(3); }));
+  EXPECT_TRUE(refused([](auto& ports) { ports[0].fabric = static_cast<Fabric>(4); }));
+  EXPECT_TRUE(refused([](auto& ports) { ports[1].manager = true; })) << "InfiniBand has its own";
+  EXPECT_TRUE(refused([](auto& ports) { ports[2].manager = false; })) << "iWARP has nothing else";
   EXPECT_TRUE(refused([](auto& ports) { ports[0].queue_pairs = 0; }));
   EXPECT_TRUE(refused([](auto& ports) { ports[0].queue_pairs = kMaxQueuePairs + 1; }));
 }

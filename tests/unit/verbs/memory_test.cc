@@ -138,6 +138,33 @@ TEST_F(GpuRegions, AreRefusedWithBothReasons) {
   gpus.free(bytes);
 }
 
+TEST_F(GpuRegions, AreRegisteredWithThePortsThatTakeThem) {
+  support::DeviceMemory gpus;
+  std::byte* bytes = gpus.allocate(1 << 20, 0);
+  nic::settings().refuses_gpus = "nic0";
+  open(OnDemand::when_short, {"nic0", "nic1"});
+  const auto made = add(at(bytes, 4096, MemoryKind::device));
+  ASSERT_TRUE(made) << made.status().message();
+  ASSERT_EQ(made->keys.size(), 2U);
+  EXPECT_TRUE(made->keys[0].empty());
+  EXPECT_TRUE(decode_key(made->keys[1]));
+  ASSERT_EQ(made->refused.size(), 1U);
+  EXPECT_EQ(made->refused[0].first, 0);
+  EXPECT_TRUE(has(made->refused[0].second.message(), "nic0/1: GPU memory cannot be registered"));
+  const Registration* found = registrations_->find(made->handle);
+  ASSERT_NE(found, nullptr);
+  EXPECT_FALSE(found->is_at(0));
+  EXPECT_TRUE(found->is_at(1));
+  registrations_->take(made->handle);
+  gpus.free(bytes);
+}
+
+TEST_F(Regions, WhatNoPortTakesIsRefused) {
+  nic::settings().most_pinned = 2 << 20;
+  open(OnDemand::off, {"nic0", "nic1"});
+  EXPECT_EQ(add_host(Access::read, 6 << 20).status().code(), ErrorCode::resource_exhausted);
+}
+
 TEST_F(GpuRegions, AreKnownByTheirAddressOnceTheDriverIsInUse) {
   support::DeviceMemory gpus;
   std::byte* bytes = gpus.allocate(1 << 20, 1);

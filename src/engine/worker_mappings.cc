@@ -1,0 +1,107 @@
+#include "engine/worker.h"
+#include "transport/viewer.h"
+
+// The worker's part of regions that kernels reach by themselves.
+namespace fairway::engine {
+namespace {
+
+constexpr const char* kNone = "no transport in use here lets kernels reach GPU memory: that needs the transport cuda";
+
+}  // namespace
+
+transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& out, Status& why) {
+  using transport::Reach;
+  if (id.slot >= remotes_.size() || remotes_[id.slot].generation != id.generation) {
+    why = {ErrorCode::not_found, "the remote region was released, or its owner deregistered it"};
+    return Reach::no;
+  }
+  if (reached_by_cpu(kind_of(id))) {
+    why = {ErrorCode::unsupported, "the region is host memory of the peer's: kernels reach GPU memory alone"};
+    return Reach::no;
+  }
+  why = {ErrorCode::unsupported, services_.options.strict_isolation
+                                     ? std::string("EngineOptions::strict_isolation forbids to map a peer's memory")
+                                     : kNone};
+  for (std::uint16_t t = 0; t < transports_.size(); ++t) {
+    transport::Viewer* viewer = transports_[t]->viewer();
+    if (viewer == nullptr) continue;
+    if (const Reach linked = peer.linked_by(t, why); linked != Reach::yes) return linked;
+    const auto handle = remote_handle(peer, id, t);
+    if (!handle) {
+      why = handle.status();
+      return Reach::no;
+    }
+    transport::Viewer::View view;
+    const Reach reach = viewer->view(*handle, gpu, view, why);
+    if (reach == Reach::yes) out = keep(view, t, gpu, peer.id(), peer.text());
+    return reach;
+  }
+  return Reach::no;
+}
+
+transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
+  using transport::Reach;
+  why = {ErrorCode::unsupported, kNone};
+  for (std::uint16_t t = 0; t < transports_.size(); ++t) {
+    transport::Viewer* viewer = transports_[t]->viewer();
+    if (viewer == nullptr) continue;
+    const std::uint64_t handle = local_handle(id, t);
+    if (handle == kNotRegistered) {
+      if (const Status refused = why_without(id, t); !refused) why = refused;
+      return Reach::no;
+    }
+    transport::Viewer::View view;
+    const Reach reach = viewer->view_own(handle, gpu, view, why);
+    if (reach == Reach::yes) out = keep(view, t, gpu, {}, "this engine");
+    return reach;
+  }
+  return Reach::no;
+}
+
+Mapping Worker::keep(const transport::Viewer::View& view, std::uint16_t transport, int gpu, PeerId peer,
+                     std::string name) {
+  Mappings::Entry entry;
+  entry.mapping = {{}, view.address, view.size_bytes, gpu, view.access, view.ended, view.atomics, view.way};
+  entry.worker = index_;
+  entry.transport = transport;
+  entry.view = view.number;
+  entry.peer = peer;
+  entry.name = std::move(name);
+  Mapping made = entry.mapping;
+  made.id = services_.mappings.add(std::move(entry));
+  return made;
+}
+
+void Worker::unmap(const Mappings::Entry& entry) {
+  transports_[entry.transport]->viewer()->give_back(entry.view);
+  again();  // a removal may have waited for it
+}
+
+void Worker::mapping_ended(std::uint16_t transport, const transport::Event& event) {
+  const auto entry = services_.mappings.find(index_, transport, event.value);
+  if (!entry) return;
+  services_.peer_events.push(
+      {PeerEvent::Kind::mapping_ended, entry->peer, entry->name, {}, 0, event.status, {}, entry->mapping.id});
+  services_.notice();
+}
+
+// Whose kernels keep a removal waiting.
+void Worker::add_viewers_of(RegionId id, std::string& names) const {
+  const auto& handles = locals_[id.slot].registration.handles;
+  for (std::uint16_t t = 0; t < handles.size(); ++t) {
+    transport::Viewer* viewer = transports_[t]->viewer();
+    if (viewer == nullptr || handles[t] == kNotRegistered) continue;
+    for (const transport::PeerIndex index : viewer->holders(handles[t])) {
+      const auto peer = peer_by_index_.find(index);
+      if (!names.empty()) names += ", ";
+      if (index == transport::Viewer::kThisSide)
+        names += "a mapping of this engine's own: unmap it";
+      else
+        names += (peer == peer_by_index_.end() ? std::string("a peer that has left, though not its process")
+                                               : peers_[peer->second]->text()) +
+                 ", whose kernels have it mapped";
+    }
+  }
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+
+#include "transport/cuda/devices.h"
+#include "transport/viewer.h"
+
+namespace fairway::transport::cuda {
+
+// The kernels of signals.cu on one device, loaded and run once, so that no later launch loads anything: the driver may
+// let that wait for kernels that run. Immutable after load(); launches on any thread.
+class StreamKernels {
+ public:
+  StreamKernels() = default;
+  ~StreamKernels();
+  StreamKernels(const StreamKernels&) = delete;
+  StreamKernels& operator=(const StreamKernels&) = delete;
+
+  // With the device's context current, as for all that follows. `beside`: a stream to try them on; `zeros`: 16 bytes
+  // that the device reaches.
+  void load(const CudaDriver& driver, sys::cuda::Stream beside, std::byte* zeros);
+  Status put(const Viewer::Put& put, sys::cuda::Stream stream) const;
+  Status wait(const StreamWait& wait, const std::uint32_t* ended, sys::cuda::Stream stream) const;
+
+ private:
+  Status launch(sys::cuda::Function kernel, unsigned blocks, unsigned threads, sys::cuda::Stream stream,
+                void** arguments) const;
+  Status launch_put(std::byte* to, const void* from, std::uint64_t length, const Viewer::Put& signal,
+                    sys::cuda::Stream stream) const;
+
+  const CudaDriver* driver_ = nullptr;
+  Status missing_{ErrorCode::unsupported, "streams put nothing here: this GPU's kernels are not loaded yet"};
+  sys::cuda::Module module_ = nullptr;
+  sys::cuda::Function put_ = nullptr, put_part_ = nullptr, wait_ = nullptr;
+};
+
+}  // namespace fairway::transport::cuda

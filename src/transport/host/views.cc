@@ -1,0 +1,178 @@
+#include <algorithm>
+
+#include "transport/host/transport.h"
+
+// Regions that kernels reach by themselves. Who has one says so in the segment, in a touch like any other, and looks at
+// the owner's table after that: the owner, which revokes first and then looks, sees it, or it sees the revocation.
+namespace fairway::transport::host {
+
+Reach HostTransport::view(std::uint64_t remote_handle, int gpu, View& out, Status& why) {
+  const auto* import = imports_.find(remote_handle);
+  const auto peer = import == nullptr ? peers_.end() : peers_.find(import->peer);
+  if (peer == peers_.end()) {
+    why = {ErrorCode::not_found, "the region was released"};
+    return Reach::no;
+  }
+  const Remote& remote = import->extra;
+  if (peer->second.slot == kNoSlot) return Reach::opening;
+  const Link& link = links_[peer->second.slot];
+  if (link.state != LinkState::up || link.lane->broken()) return Reach::opening;
+  const std::shared_ptr<Pair>& pair = link.lane->pair();
+  Region region;
+  const auto live = [&] {
+    if (pair->regions.read(import->region, region)) return true;
+    why = {ErrorCode::revoked, "its owner deregistered the region"};
+    return false;
+  };
+  if (!live()) return Reach::no;
+  if (region.access == Access::none) {
+    why = {ErrorCode::access_denied, "its owner registered it for no access by peers"};
+    return Reach::no;
+  }
+  if (remote.way == Way::asking) return Reach::opening;
+  if (remote.way != Way::moved) {
+    why = {ErrorCode::unsupported, "the region is host memory, which kernels here do not reach: " + remote.why};
+    return Reach::no;
+  }
+  Seen seen;
+  const auto ready = mover_->view({}, remote.file->foreign.get(), gpu, seen.by, why);
+  if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
+  seen.view.address = remote.place(seen.by.base, seen.by.size, 0, region.size_bytes);
+  if (seen.view.address == nullptr) {
+    why = {ErrorCode::out_of_range, "its owner names a region outside of the allocation that it lends"};
+    return Reach::no;
+  }
+  auto& holds = pair->out().holds;
+  const auto free = std::find_if(holds.begin(), holds.end(), [](const auto& hold) { return hold.load() == 0; });
+  if (free == holds.end()) {
+    why = {ErrorCode::resource_exhausted,
+           std::to_string(kHolds) + " regions of this peer are mapped for kernels, no more can be: unmap some"};
+    return Reach::no;
+  }
+  {
+    const Touch touch(*pair);
+    if (!touch.allowed()) return Reach::opening;
+    free->store(handle_of(import->region), std::memory_order_seq_cst);
+    if (!live()) {
+      free->store(0, std::memory_order_seq_cst);
+      return Reach::no;
+    }
+  }
+  seen.view.size_bytes = region.size_bytes;
+  seen.view.access = region.access;
+  seen.view.way = mover_->way(*remote.file->foreign);
+  seen.region = import->region;
+  seen.peer = import->peer;
+  seen.pair = pair;
+  seen.hold = static_cast<std::uint32_t>(free - holds.begin());
+  add_view(std::move(seen), out);
+  return Reach::yes;
+}
+
+Reach HostTransport::view_own(std::uint64_t local_handle, int gpu, View& out, Status& why) {
+  const auto region = regions_.find(region_of(local_handle));
+  if (!region) {
+    why = region.status();
+    return Reach::no;
+  }
+  Seen seen;
+  const auto ready = mover_->view(region->id, nullptr, gpu, seen.by, why);
+  if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
+  seen.view.address = region->address;
+  seen.view.size_bytes = region->size_bytes;
+  seen.view.access = Access::all;
+  seen.view.way = "peer access within the process";
+  seen.region = region->id;
+  add_view(std::move(seen), out);
+  return Reach::yes;
+}
+
+void HostTransport::add_view(Seen seen, View& out) {
+  seen.view.number = next_view_++;
+  seen.view.ended = seen.by.ended;
+  seen.view.atomics = seen.by.atomics;
+  out = seen.view;
+  views_.push_back(std::move(seen));
+}
+
+void HostTransport::give_back(std::uint64_t number) {
+  std::erase_if(views_, [&](const Seen& seen) {
+    if (seen.view.number != number) return false;
+    if (seen.pair) {
+      seen.pair->out().holds[seen.hold].store(0, std::memory_order_seq_cst);
+      if (seen.pair->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+    }
+    return true;
+  });
+}
+
+void HostTransport::end_view(Seen& seen, const Status& why) {
+  if (seen.ended) return;
+  seen.ended = true;
+  std::atomic_ref(*seen.by.ended).store(static_cast<std::uint32_t>(why.code()), std::memory_order_release);
+  Event& event = events_.add(EventKind::invalidated);
+  event.value = seen.view.number;
+  event.peer = seen.peer;
+  event.status = why;
+}
+
+void HostTransport::end_views(const Pair& pair, const Status& why) {
+  for (Seen& seen : views_)
+    if (seen.pair.get() == &pair) end_view(seen, why);
+}
+
+void HostTransport::end_views(PeerIndex peer, RegionId region, const Status& why) {
+  for (Seen& seen : views_)
+    if (seen.peer == peer && seen.region == region) end_view(seen, why);
+}
+
+bool HostTransport::seen_here(std::uint64_t local_handle) const {
+  return std::any_of(views_.begin(), views_.end(), [&](const Seen& seen) {
+    return seen.peer == kThisSide && seen.region == region_of(local_handle);
+  });
+}
+
+// ---- this side's, there ----
+
+void HostTransport::recall(Ghost& mark, std::uint64_t handle) {
+  if (mark.recalled) return;
+  for (const std::uint32_t slot : up_) {
+    Link& link = links_[slot];
+    if (link.lane->pair() != mark.pair || link.state != LinkState::up) continue;
+    Note note;
+    note.kind = Note::Kind::recall;
+    note.region = region_of(handle);
+    mark.recalled = true;
+    return send_note(link, note);
+  }
+}
+
+std::vector<PeerIndex> HostTransport::holders(std::uint64_t local_handle) const {
+  std::vector<PeerIndex> found;
+  if (seen_here(local_handle)) found.push_back(kThisSide);
+  for (const Deregistration& each : deregistrations_)
+    for (const Ghost& mark : each.marks)
+      if (each.handle == local_handle && mark.pair->holds(local_handle)) found.push_back(mark.peer);
+  return found;
+}
+
+// The pair's end at this side: kept while the peer may still touch this side's memory.
+void HostTransport::keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair) {
+  Pair::Mark mark(*pair);
+  if (!mark.over(*pair) || pair->holds_any()) ghosts_.push_back({pair, mark, peer});
+}
+
+// Gives those whose kernels reach this side's memory the time to give it back.
+void HostTransport::await_holders(Time until) {
+  const auto held = [this] {
+    return std::any_of(ghosts_.begin(), ghosts_.end(), [](Ghost& ghost) {
+      ghost.pair->gone = ghost.pair->gone || (ghost.pair->process && ghost.pair->process.ended());
+      return ghost.pair->holds_any();
+    });
+  };
+  std::atomic<std::uint32_t> nothing{0};
+  while (held() && runtime_.clock.now() < until)
+    runtime_.executor.wait(nothing, 0, after(runtime_.clock.now(), kMillisecond));
+}
+
+}  // namespace fairway::transport::host

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "transport/device.h"
+
+namespace fairway::transport::verbs {
+
+inline constexpr std::uint32_t kQueueDepth = 64;    // slices of a lane
+inline constexpr std::uint32_t kSends = 512;        // requests of its send queue
+inline constexpr std::uint32_t kReceives = 32;      // messages and immediates that may wait
+inline constexpr std::uint32_t kSpareReceives = 4;  // for words about room, which take none: two at most
+
+// Comes before each message on links whose sends carry no immediates.
+struct MessageHeader {
+  enum class Kind : std::uint32_t { message, room, immediate };
+  static constexpr std::size_t kBytes = 16;
+  std::uint32_t room = 0;  // as an immediate would say
+  Kind kind = Kind::message;
+  std::uint32_t value = 0;  // of an immediate
+};
+
+// Where a lane's messages come in and go out, and atomics' old values. A resource; not in any region.
+class LaneMemory {
+ public:
+  static constexpr std::size_t kIn = kReceives + kSpareReceives;
+  static constexpr std::size_t kBuffer = MessageHeader::kBytes + kMessageBytes;
+  static constexpr std::size_t kBytes =
+      (kIn + kReceives) * kBuffer + kSpareReceives * MessageHeader::kBytes + (kQueueDepth + 1) * 8;
+
+  static LaneMemory make() {
+    LaneMemory memory;
+    memory.bytes_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (kBytes + 4095) / 4096 * 4096)));
+    return memory;
+  }
+  explicit operator bool() const { return bytes_ != nullptr; }
+  [[nodiscard]] std::byte* get() const { return bytes_.get(); }
+  [[nodiscard]] std::byte* in(std::size_t i) const { return get() + i * kBuffer; }
+  [[nodiscard]] std::byte* out(std::size_t i) const { return get() + (kIn + i) * kBuffer; }
+  // Of a word about room. No more of them than kSpareReceives are on their way.
+  [[nodiscard]] std::byte* word(std::size_t i) const { return out(kReceives) + i * MessageHeader::kBytes; }
+  [[nodiscard]] std::byte* result(std::size_t i) const { return word(kSpareReceives) + i * 8; }
+  [[nodiscard]] std::byte* sink() const { return result(kQueueDepth); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+};
+
+}  // namespace fairway::transport::verbs

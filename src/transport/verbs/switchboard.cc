@@ -1,0 +1,315 @@
+#include "transport/verbs/switchboard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+
+#include "sys/address.h"
+
+namespace fairway::transport::verbs {
+namespace {
+
+constexpr int kResolveWithin_ms = 4000;  // soft-RoCE took 2 s for its first neighbor
+constexpr int kBacklog = 64;
+constexpr int kMostEvents = 64;               // of one look
+constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
+
+std::string system_text(int error) {
+  return std::generic_category().message(error);
+}
+
+Result<sys::SocketAddress> socket_address(const PortAddress& at, std::uint16_t port) {
+  return sys::numeric_address({text_of(at), port});
+}
+
+bool is_at(const abi::CmId& id, const CmPlace& place) {
+  return id.context != nullptr && place.device == id.context->device->name && place.port == id.port;
+}
+
+bool is_iwarp(const abi::CmId& id) {
+  return id.context->device->transport_type == abi::kIwarp;
+}
+
+Gid gid_of(const sys::SocketAddress& at) {
+  Gid gid{};
+  if (at.family() == AF_INET) {
+    gid[10] = gid[11] = std::byte{0xff};
+    std::memcpy(&gid[12], &reinterpret_cast<const sockaddr_in*>(at.data())->sin_addr, 4);
+  } else {
+    std::memcpy(gid.data(), &reinterpret_cast<const sockaddr_in6*>(at.data())->sin6_addr, gid.size());
+  }
+  return gid;
+}
+
+bool says(const abi::CmEvent& event, const Secret& secret) {  // what it says may be padded
+  return event.from.bytes != nullptr && event.from.size >= secret.size() &&
+         std::memcmp(event.from.bytes, secret.data(), secret.size()) == 0;
+}
+
+}  // namespace
+
+// Shared with the janitor, and all its own once it is forgotten.
+struct Switchboard::Call {
+  enum class State : std::uint8_t { listening, expecting, resolving, connecting, accepted, connected, over };
+  State state = State::expecting;
+  std::atomic<bool> forgotten{false};
+  std::uint32_t slot = 0;
+  CmParty party;
+  Secret ours{}, theirs{};
+  std::uint16_t port = 0;  // of one that listens
+  abi::CmId* id = nullptr;
+  std::atomic<int> refused{0};  // what the janitor's call ended with
+};
+
+abi::CmParameters Switchboard::parameters(const Call& call) {
+  abi::CmParameters with{};
+  with.bytes = call.theirs.data();
+  with.size = static_cast<std::uint8_t>(call.theirs.size());
+  with.reads_in = call.party.reads_in;
+  with.reads_out = call.party.reads_out;
+  with.retries = call.party.retries;
+  with.not_ready_retries = kNotReadyRetries;
+  with.number = call.party.number;
+  return with;
+}
+
+Status Switchboard::refusal(const char* what) const {
+  return {ErrorCode::link_failed, std::string("verbs: ") + what + ": " + system_text(errno)};
+}
+
+Result<std::unique_ptr<Switchboard>> Switchboard::open(std::shared_ptr<const CmLibrary> library, Runtime& runtime,
+                                                       Task& task) {
+  std::unique_ptr<Switchboard> made(new Switchboard(std::move(library), runtime, task));
+  errno = 0;
+  made->channel_ = made->library_->create_channel();
+  if (made->channel_ == nullptr)
+    return Status(ErrorCode::unsupported, "verbs: rdma_create_event_channel: " + system_text(errno) +
+                                              ": load rdma_ucm, and let this user open /dev/infiniband/rdma_cm");
+  const int fd = made->channel_->fd;
+  if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return made->refusal("fcntl");
+  return made;
+}
+
+Switchboard::~Switchboard() {
+  for (auto& [slot, call] : calls_) dispose(std::move(call), {});
+  for (CallOf& each : listeners_) dispose(std::move(each), {});
+  janitor_.finish();
+  if (channel_ != nullptr) library_->destroy_channel(channel_);
+}
+
+Result<std::uint16_t> Switchboard::listen(const CmPlace& place) {
+  const auto found = std::find_if(listeners_.begin(), listeners_.end(), [&](const CallOf& each) {
+    return each->party.place.device == place.device && each->party.place.port == place.port;
+  });
+  if (found != listeners_.end()) return (*found)->port;
+  const auto at = socket_address(place.address, 0);
+  if (!at) return at.status();
+  auto call = std::make_shared<Call>();
+  call->state = Call::State::listening;
+  call->party.place = place;
+  Status status = library_->create_id(channel_, &call->id, call.get(), abi::kSpaceTcp) == 0 &&
+                          library_->bind(call->id, at->data()) == 0
+                      ? Status()
+                      : refusal(("rdma_bind_addr " + text_of(place.address)).c_str());
+  if (status && !is_at(*call->id, place))
+    status = {ErrorCode::link_failed,
+              "verbs: rdma_cm has " + text_of(place.address) + " at another device than " + place.device};
+  if (status && library_->listen(call->id, kBacklog) != 0) status = refusal("rdma_listen");
+  if (!status) {
+    dispose(std::move(call), {});
+    return status;
+  }
+  const std::uint16_t port = library_->source_port(call->id);
+  call->port = std::endian::native == std::endian::little ? __builtin_bswap16(port) : port;
+  return listeners_.emplace_back(std::move(call))->port;
+}
+
+void Switchboard::expect(std::uint32_t slot, CmParty party, const Secret& ours, const Secret& theirs) {
+  auto call = std::make_shared<Call>();
+  call->slot = slot;
+  call->party = std::move(party);
+  call->ours = ours;
+  call->theirs = theirs;
+  calls_[slot] = std::move(call);
+}
+
+Status Switchboard::dial(std::uint32_t slot, CmParty party, const PortAddress& to, const Secret& ours,
+                         const Secret& theirs) {
+  const auto from = socket_address(party.place.address, 0), there = socket_address(to, to.listens_at);
+  if (!from) return from.status();
+  if (!there) return there.status();
+  expect(slot, std::move(party), ours, theirs);
+  Call& call = *calls_[slot];
+  call.state = Call::State::resolving;
+  if (library_->create_id(channel_, &call.id, &call, abi::kSpaceTcp) != 0) return refusal("rdma_create_id");
+  if (library_->resolve_address(call.id, from->data(), there->data(), kResolveWithin_ms) != 0)
+    return refusal("rdma_resolve_addr");
+  return {};
+}
+
+bool Switchboard::is_connecting(std::uint32_t slot) const {
+  const auto found = calls_.find(slot);
+  return found != calls_.end() && found->second->state < Call::State::accepted;
+}
+
+bool Switchboard::any_connecting() const {
+  return std::any_of(calls_.begin(), calls_.end(), [this](const auto& each) { return is_connecting(each.first); });
+}
+
+void Switchboard::forget(std::uint32_t slot, std::shared_ptr<void> rest) {
+  const auto found = calls_.find(slot);
+  if (found == calls_.end()) return;
+  CallOf call = std::move(found->second);
+  calls_.erase(found);
+  dispose(std::move(call), std::move(rest));
+}
+
+bool Switchboard::has_refusals() const {
+  return std::any_of(calls_.begin(), calls_.end(), [](const auto& each) { return each.second->refused != 0; });
+}
+
+// By the janitor, and so behind what it does for this call: the queue pair may be in use until then.
+void Switchboard::dispose(CallOf call, std::shared_ptr<void> rest) {
+  call->forgotten = true;
+  janitor_.end([library = library_, call = std::move(call), rest = std::move(rest)]() mutable {
+    rest.reset();
+    if (call->id != nullptr) library->destroy_id(std::exchange(call->id, nullptr));
+  });
+}
+
+std::span<const Switchboard::News> Switchboard::poll() {
+  news_.clear();
+  for (int i = 0; i < kMostEvents && take_event(); ++i) {
+  }
+  for (auto& [slot, call] : calls_)
+    if (const int error = call->refused.exchange(0); error != 0) over(*call, "rdma_connect: " + system_text(error));
+  return news_;
+}
+
+bool Switchboard::take_event() {
+  abi::CmEvent* event = nullptr;
+  if (library_->get_event(channel_, &event) != 0) return false;
+  // Of one that is forgotten: it lives until its last event is acknowledged.
+  Call& call = *static_cast<Call*>(event->id->user);
+  CallOf stray;
+  if (event->type == abi::kConnectRequest)
+    stray = take_request(*event);
+  else if (!call.forgotten && call.state != Call::State::listening)
+    take(call, *event);
+  library_->acknowledge(event);
+  if (stray) dispose(std::move(stray), {});  // not before: its end waits for that
+  return true;
+}
+
+// What nobody here expects comes back, rejected.
+Switchboard::CallOf Switchboard::take_request(const abi::CmEvent& event) {
+  const CmPlace& place = static_cast<const Call*>(event.listener->user)->party.place;
+  const auto found = std::find_if(calls_.begin(), calls_.end(), [&](const auto& each) {
+    const Call& call = *each.second;
+    return call.state == Call::State::expecting && call.party.place.device == place.device &&
+           call.party.place.port == place.port && is_at(*event.id, place) && says(event, call.ours);
+  });
+  if (found == calls_.end()) {
+    library_->reject(event.id, nullptr, 0);
+    const auto stray = std::make_shared<Call>();
+    stray->id = event.id;
+    return stray;
+  }
+  Call& call = *found->second;
+  call.id = event.id;
+  call.id->user = &call;
+  call.state = Call::State::accepted;
+  Status status = is_iwarp(*call.id) ? Status() : ready(call);
+  abi::CmParameters with = parameters(call);
+  if (status && library_->accept(call.id, &with) != 0) status = refusal("rdma_accept");
+  if (!status) over(call, status.message());
+  return {};
+}
+
+void Switchboard::take(Call& call, const abi::CmEvent& event) {
+  switch (event.type) {
+    case abi::kAddressResolved:
+      if (!is_at(*call.id, call.party.place))
+        over(call, text_of(call.party.place.address) + " is at another device than " + call.party.place.device);
+      else if (library_->resolve_route(call.id, kResolveWithin_ms) != 0)
+        over(call, "rdma_resolve_route: " + system_text(errno));
+      return;
+    case abi::kRouteResolved: return reach_out(call);
+    case abi::kConnectResponse:
+    case abi::kEstablished: {
+      if (call.state != Call::State::connecting) return;  // the acceptor's
+      if (!says(event, call.ours)) return over(call, "who answers is not the peer");
+      if (event.type == abi::kConnectResponse) {
+        if (Status status = ready(call); !status) return over(call, status.message());
+        if (library_->establish(call.id) != 0) return over(call, "rdma_establish: " + system_text(errno));
+      }
+      call.state = Call::State::connected;
+      news_.push_back({call.slot, {}});
+      return;
+    }
+    case abi::kAddressChange:
+    case abi::kTimeWaitExit: return;
+    default: over(call, std::string(library_->event_text(event.type)) + ", " + std::to_string(event.status));
+  }
+}
+
+// Some devices only return when the other host has answered.
+void Switchboard::reach_out(Call& call) {
+  call.state = Call::State::connecting;
+  const Status posted = janitor_.post([library = library_, &task = task_, call = calls_[call.slot]] {
+    abi::CmParameters with = parameters(*call);
+    if (call->forgotten || library->connect(call->id, &with) == 0) return;
+    call->refused = errno;
+    task.wake();
+  });
+  if (!posted) over(call, posted.message());
+}
+
+// Of RoCE: iWARP's queue pairs are changed by their driver.
+Status Switchboard::ready(Call& call) {
+  for (const int to : {abi::kReadyToReceive, abi::kReadyToSend}) {
+    abi::QueuePairState state{};
+    state.state = to;
+    int mask = 0;
+    if (library_->attributes(call.id, &state, &mask) != 0) return refusal("rdma_init_qp_attr");
+    state.reads_in = call.party.reads_in;
+    state.reads_out = call.party.reads_out;
+    state.timeout = call.party.timeout;
+    state.retries = call.party.retries;
+    if (Status status = call.party.change(state, mask); !status) return status;
+  }
+  return {};
+}
+
+void Switchboard::over(Call& call, const std::string& why) {
+  if (std::exchange(call.state, Call::State::over) == Call::State::over) return;
+  news_.push_back({call.slot, {ErrorCode::link_failed, "verbs: rdma_cm: " + why}});
+}
+
+std::vector<CmPlace> find_places(const CmLibrary& library, std::span<const InterfaceAddress> addresses) {
+  std::vector<CmPlace> found;
+  abi::CmChannel* channel = library.create_channel();
+  if (channel == nullptr) return found;
+  for (const InterfaceAddress& each : addresses) {
+    const auto at = sys::numeric_address({each.host, 0});
+    abi::CmId* id = nullptr;
+    if (each.loopback || !at || library.create_id(channel, &id, nullptr, abi::kSpaceTcp) != 0) continue;
+    if (library.bind(id, at->data()) == 0 && id->context != nullptr) {
+      CmPlace& place = found.emplace_back();
+      place.device = id->context->device->name;
+      place.port = id->port;
+      place.address.fabric = Fabric::iwarp;
+      place.address.gid = gid_of(*at);
+    }
+    library.destroy_id(id);
+  }
+  library.destroy_channel(channel);
+  return found;
+}
+
+}  // namespace fairway::transport::verbs
