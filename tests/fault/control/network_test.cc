@@ -158,13 +158,17 @@ TEST(ControlFault, APortScanCostsNothingAndHarmsNothing) {
 TEST(ControlFault, OutOfDescriptorsIsTypedBoundedAndPasses) {
   ChildProcess child([](ChildProcess::Line& line) {
     LiveEngine engine;
+    {
+      LiveEngine other;  // what threads open and close only once, they have by then
+      engine.connect(other.address());
+    }
     line.write(engine.address());
     std::vector<sys::Fd> hoard;
+    // Until none comes free for a while: a thread may hold one for a moment, and the other engine's sockets close.
     const auto fill = [&] {
-      for (;;) {
-        sys::Fd more(::dup(0));
-        if (!more) return;
-        hoard.push_back(std::move(more));
+      for (int quiet = 0; quiet < 100; ++quiet) {
+        for (sys::Fd more(::dup(1)); more; more = sys::Fd(::dup(1)), quiet = 0) hoard.push_back(std::move(more));
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
       }
     };
     const rlimit limit{128, 128};
