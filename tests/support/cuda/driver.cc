@@ -19,7 +19,7 @@
 // A CUDA driver for machines without one: the entry points that Fairway uses, with memory files for device memory and
 // threads for streams. It is stricter than the real one: it fails what is easy to get wrong (a copy without a current
 // context, on the default stream, or to memory that the device may not reach). Environment: FAIRWAY_STANDIN_DEVICES,
-// how many; FAIRWAY_STANDIN_NO_DMABUF, if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other
+// how many; FAIRWAY_STANDIN_SPOIL, a number: that copy between devices brings a wrong byte; FAIRWAY_STANDIN_NO_DMABUF, if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other
 // devices write needs to be flushed.
 namespace standin {
 namespace {
