@@ -105,10 +105,11 @@ Status Gpu::copy(int device, std::byte* to, const std::byte* from, std::uint64_t
     const sys::CudaDriver& cu = *driver_;
     Stream& stream = streams_[static_cast<std::size_t>(device)];
     Status status;
-    if (stream == nullptr) status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "a stream");
+    if (stream == nullptr)
+      status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "a stream");
     if (status)
-      status = cu.check(
-          cu->cuMemcpyAsync(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), size, stream), "a copy");
+      status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), size, stream),
+                        "a copy");
     return status ? cu.check(cu->cuStreamSynchronize(stream), "a copy") : status;
   });
 }

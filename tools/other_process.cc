@@ -87,7 +87,7 @@ Result<std::string> OtherProcess::hear(std::chrono::milliseconds patience) {
     int how = 0;
     const bool known = ::waitpid(pid_, &how, 0) == pid_;
     pid_ = -1;
-    return Status(ErrorCode::peer_dead, !known                ? "it ended"
+    return Status(ErrorCode::peer_dead, !known             ? "it ended"
                                         : WIFSIGNALED(how) ? std::string("it ended by ") + ::strsignal(WTERMSIG(how))
                                                            : "it exited with " + std::to_string(WEXITSTATUS(how)));
   }

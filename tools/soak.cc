@@ -148,10 +148,11 @@ Exit run(Tool& tool, const Options& options) {
     if (!leaks->empty()) return tool.fail("something is left behind: " + *leaks);
     const auto at_last = lead.held();
     if (!at_last) return tool.fail(at_last.status());
-    holds = fmt::format("Held by all at the beginning and the end of this part: {} and {} descriptors, {} and {} threads, "
-                        "{} and {} MiB of memory.\n",
-                        at_first->descriptors, at_last->descriptors, at_first->threads, at_last->threads,
-                        at_first->memory_bytes >> 20, at_last->memory_bytes >> 20);
+    holds = fmt::format(
+        "Held by all at the beginning and the end of this part: {} and {} descriptors, {} and {} threads, "
+        "{} and {} MiB of memory.\n",
+        at_first->descriptors, at_last->descriptors, at_first->threads, at_last->threads, at_first->memory_bytes >> 20,
+        at_last->memory_bytes >> 20);
   }
   if (const std::uint64_t now = shared_names(); now > names)
     return tool.fail(fmt::format("{} names are left behind in /dev/shm", now - names));
@@ -195,7 +196,8 @@ void add_soak(Tool& tool) {
   const auto options = std::make_shared<Options>();
   add_settings(command, *options);
   command.add_option("--seconds", options->seconds, "Of this part")->check(CLI::Range(0.0, 1e7))->capture_default_str();
-  command.add_option("--state", options->state, "Go on where the last part ended, and add up; written after each round")
+  command
+      .add_option("--state", options->state, "Go on where the last part ended, and add up; written after each round")
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_option("--round", options->round, "This round alone, to see again what failed")->type_name("NUMBER");

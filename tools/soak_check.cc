@@ -125,7 +125,8 @@ void check_counters(Play& play) {
   }
   for (const auto& [process, range] : wanted)
     if (const std::uint64_t count = play.counted(process); count < range.first || count > range.second)
-      play.wrong(fmt::format("process {} was counted {} times, not {} to {}", process, count, range.first, range.second));
+      play.wrong(
+          fmt::format("process {} was counted {} times, not {} to {}", process, count, range.first, range.second));
 }
 
 void turn_until(Play& play, const std::function<bool()>& done, Clock::duration patience) {
@@ -180,19 +181,22 @@ bool settled(const Play& play) {
 }
 
 Status conclude(Play& play) {
-  turn_until(play, [&] { return settled(play); }, kPatience);
+  turn_until(
+      play, [&] { return settled(play); }, kPatience);
   const Fault& fault = play.round().fault;
   if (fault.kind == Fault::Kind::kill && fault.process != play.endpoint().process() && !play.knows_gone(fault.process))
     play.wrong(fmt::format("process {} was killed, and nobody said so for 10 s", fault.process));
   play.stop_receiving();
-  turn_until(play, [&] { return !play.receives(); }, kPatience);
+  turn_until(
+      play, [&] { return !play.receives(); }, kPatience);
   each_here(play, [&](const Step& step) {
     if (step.kind == Kind::send)
       check_send(play, step);
     else if (!is_atomic(step.kind))
       check_write(play, step);
   });
-  turn_until(play, [] { return false; }, kLinger);
+  turn_until(
+      play, [] { return false; }, kLinger);
   check_words(play);
   check_counters(play);
   for (auto& memory : play.endpoint().memories()) {

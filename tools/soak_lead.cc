@@ -27,7 +27,8 @@ Status Lead::start() {
 Status Lead::start(unsigned index) {
   Process& process = processes_[index];
   std::vector<std::string> words{"soak", "peer", "--process", fmt::format("{}", index)};
-  for (const auto& more : {words_of(settings_), tool::words_of(settings_.rdma)}) words.insert(words.end(), more.begin(), more.end());
+  for (const auto& more : {words_of(settings_), tool::words_of(settings_.rdma)})
+    words.insert(words.end(), more.begin(), more.end());
   auto address = process.process.start(words);
   if (!address) return address.status();
   process.address = *address;
@@ -162,7 +163,8 @@ Result<std::string> Lead::leaks() {
       const auto now = held(i);
       if (!now) return now.status();
       const auto tell_of = [&](const char* what, std::uint64_t was, std::uint64_t is, std::uint64_t more) {
-        if (is > was + more) found += fmt::format("process {} holds {} {}, {} after its first rounds; ", i, is, what, was);
+        if (is > was + more)
+          found += fmt::format("process {} holds {} {}, {} after its first rounds; ", i, is, what, was);
       };
       tell_of("descriptors", usual.descriptors, now->descriptors, kFewDescriptors);
       tell_of("threads", usual.threads, now->threads, kFewThreads);

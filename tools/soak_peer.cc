@@ -1,10 +1,10 @@
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
-#include <csignal>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -62,7 +62,8 @@ void say(const std::string& text) {
 Held held() {
   Held held;
   std::error_code none;
-  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd", none)) ++held.descriptors;
+  for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd", none))
+    ++held.descriptors;
   for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/task", none)) ++held.threads;
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)

@@ -94,7 +94,8 @@ class Planner {
     const bool paged = step.kind == Kind::pages_out || step.kind == Kind::pages_in;
     if (paged) {
       step.piece = some_size(random_, 8, std::min<std::uint64_t>(settings_.largest, 128 << 10));
-      step.count = 1 + random_.below(std::min<std::uint64_t>(1024, std::max<std::uint64_t>(1, settings_.largest / step.piece)));
+      step.count =
+          1 + random_.below(std::min<std::uint64_t>(1024, std::max<std::uint64_t>(1, settings_.largest / step.piece)));
       step.shuffle = random_.next();
     } else {
       step.piece = some_size(random_, 8, settings_.largest);
@@ -128,7 +129,8 @@ class Planner {
   bool give(Place& place, const Step& step) {
     std::uint64_t& next = next_[place.process][place.memory];
     const std::uint64_t alignment = std::uint64_t{1} << random_.below(13);
-    const std::uint64_t at = (next + alignment - 1) / alignment * alignment + (random_.one_in(4) ? random_.below(8) : 0);
+    const std::uint64_t at =
+        (next + alignment - 1) / alignment * alignment + (random_.one_in(4) ? random_.below(8) : 0);
     const std::uint64_t size = place.stride * (step.count - 1) + step.piece;
     if (at + size + 8 > bytes_) return false;
     place.at = at;

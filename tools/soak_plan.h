@@ -59,9 +59,9 @@ struct Step {
   microseconds start{0}, receive{0};      // from the round's start; when the receiver of a send asks for it
   microseconds cancel{-1}, deadline{-1};  // from its own start; negative: none
 
-  [[nodiscard]] unsigned by() const { return is_read(kind) ? to.process : from.process; }      // who starts it
-  [[nodiscard]] unsigned with() const { return is_read(kind) ? from.process : to.process; }    // the other one
-  [[nodiscard]] const Place& near() const { return is_read(kind) ? to : from; }                // of who starts it
+  [[nodiscard]] unsigned by() const { return is_read(kind) ? to.process : from.process; }    // who starts it
+  [[nodiscard]] unsigned with() const { return is_read(kind) ? from.process : to.process; }  // the other one
+  [[nodiscard]] const Place& near() const { return is_read(kind) ? to : from; }              // of who starts it
   [[nodiscard]] const Place& far() const { return is_read(kind) ? from : to; }
   [[nodiscard]] std::uint64_t bytes() const { return piece * count; }
   [[nodiscard]] std::string what() const;  // "write+event": its row of the table

@@ -27,7 +27,7 @@ std::uint64_t signal_of(const Round& round, const Step& step) {
 void* data_of(const Step& step, bool as_receiver) {
   return reinterpret_cast<void*>(std::uintptr_t{step.index} * 2 + (as_receiver ? 1 : 0));
 }
-constexpr microseconds kReceived{100'000};         // by then what is sent has found its receive
+constexpr microseconds kReceived{100'000};            // by then what is sent has found its receive
 constexpr std::uint64_t kOverwriteAtOnce = 64 << 10;  // of what was sent from
 
 }  // namespace
@@ -178,9 +178,10 @@ Result<TransferId> Play::submit(const Step& step) {
   const Slice slice{local, step.near().at, step.piece};
   if (step.kind == Kind::send) return engine.send(other.peer, tag_of(round_, step), slice, options);
   const RemoteRegionId remote = other.memories[step.far().memory].id;
-  const Layout layout = step.count == 1 ? Layout(Extent{slice, {remote, step.far().at}})
-                                        : Layout(Paged{local, remote, step.piece, 1, 1, local_pages_[step.index],
-                                                       remote_pages_[step.index]});
+  const Layout layout =
+      step.count == 1
+          ? Layout(Extent{slice, {remote, step.far().at}})
+          : Layout(Paged{local, remote, step.piece, 1, 1, local_pages_[step.index], remote_pages_[step.index]});
   return is_read(step.kind) ? engine.read(other.peer, layout, options) : engine.write(other.peer, layout, options);
 }
 
@@ -189,7 +190,8 @@ void Play::receive(const Step& step) {
   options.deliver = Deliver::to_poll;
   options.user_data = data_of(step, true);
   const Slice into{endpoint_.memory(step.to.memory).region().id, step.to.at, step.piece};
-  const auto id = endpoint_.engine().receive(endpoint_.known(step.from.process).peer, tag_of(round_, step), into, options);
+  const auto id =
+      endpoint_.engine().receive(endpoint_.known(step.from.process).peer, tag_of(round_, step), into, options);
   if (id) {
     receive_ids_[step.index] = *id;
     ++receiving_;
@@ -215,8 +217,13 @@ void Play::cancel(const Step& step) {
 void Play::end(const Step& step, const Completion& completion, bool as_receiver) {
   std::optional<Ended>& at = (as_receiver ? received_ : ended_)[step.index];
   if (at) return wrong(step, "completed twice");
-  at = Ended{completion.status.code(), completion.status.effect(), {}, completion.bytes, completion.old_value,
-             static_cast<std::uint64_t>((Clock::now() - since_[step.index]).count()), completion.status.to_string()};
+  at = Ended{completion.status.code(),
+             completion.status.effect(),
+             {},
+             completion.bytes,
+             completion.old_value,
+             static_cast<std::uint64_t>((Clock::now() - since_[step.index]).count()),
+             completion.status.to_string()};
   if (as_receiver) {
     --receiving_;
     return end_received(step);
@@ -232,7 +239,8 @@ void Play::end_own(const Step& step) {
     if (!ended.ok()) ended.far = cancelled->far_side;
     const bool disturbed = round_.fault.kind == Fault::Kind::kill || round_.fault.kind == Fault::Kind::freeze;
     if (!cancelled->fenced && !disturbed) wrong(step, "cancel() is not fenced: held by " + cancelled->held_by);
-    if (ended.ok() && cancelled->far_side == Cancelled::Far::nothing) wrong(step, "ok, but cancel() said nothing of it landed");
+    if (ended.ok() && cancelled->far_side == Cancelled::Far::nothing)
+      wrong(step, "ok, but cancel() said nothing of it landed");
   }
   if (is_atomic(step.kind)) return;
   if (ended.ok() && ended.bytes != step.bytes()) wrong(step, fmt::format("ok with {} bytes", ended.bytes));
@@ -262,8 +270,8 @@ void Play::hear(const Notification& notification) {
   if (notification.message_bytes == sizeof says) std::memcpy(&says, notification.message, sizeof says);
   const unsigned from = endpoint_.process_of(notification.peer);
   if (says.round != round_.number || says.index >= round_.steps.size())
-    return wrong(fmt::format("a notification of round {} from process {} came in round {}", says.round, from,
-                             round_.number));
+    return wrong(
+        fmt::format("a notification of round {} from process {} came in round {}", says.round, from, round_.number));
   const Step& step = round_.steps[says.index];
   if (step.notify != NotifyKind::event || step.to.process != endpoint_.process() || step.from.process != from ||
       notification.immediate != immediate_of(round_, step))

@@ -24,7 +24,9 @@ struct Ended {
     return !ok() && effect != Effect::not_applied && far != Cancelled::Far::nothing;
   }
   // Whatever it has done, it does no more.
-  [[nodiscard]] bool is_final() const { return ok() || effect != Effect::unknown || (far && *far != Cancelled::Far::unknown); }
+  [[nodiscard]] bool is_final() const {
+    return ok() || effect != Effect::unknown || (far && *far != Cancelled::Far::unknown);
+  }
 };
 
 using Clock = std::chrono::steady_clock;
@@ -91,8 +93,8 @@ class Play {
   const Settings& settings_;
   const Round& round_;
   std::optional<Clock::time_point> begun_;
-  std::vector<const Step*> mine_;              // by start
-  std::vector<Due> to_receive_, to_cancel_;    // by time; cancels are counted from a step's own start
+  std::vector<const Step*> mine_;            // by start
+  std::vector<Due> to_receive_, to_cancel_;  // by time; cancels are counted from a step's own start
   std::size_t started_ = 0, asked_ = 0, under_way_ = 0, receiving_ = 0;
   std::vector<TransferId> ids_, receive_ids_;  // by step
   std::vector<Clock::time_point> since_;

@@ -35,7 +35,7 @@ double rate(const Row& row) {
 
 std::string bytes_text(std::uint64_t bytes) {
   const double value = static_cast<double>(bytes);
-  return bytes < 10'000'000 ? fmt::format("{:.1f} KB", value / 1e3)
+  return bytes < 10'000'000       ? fmt::format("{:.1f} KB", value / 1e3)
          : bytes < 10'000'000'000 ? fmt::format("{:.1f} MB", value / 1e6)
                                   : fmt::format("{:.1f} GB", value / 1e9);
 }
@@ -50,8 +50,8 @@ std::string table_row(const std::string& from, const std::string& to, const std:
 
 void Totals::add(const Settings& settings, const Round& round, const std::vector<std::optional<Ended>>& ended) {
   for (const Step& step : round.steps) {
-    Row& row = rows[{is_atomic(step.kind) ? "-" : settings.memories[step.from.memory], settings.memories[step.to.memory],
-                     step.what()}];
+    Row& row = rows[{is_atomic(step.kind) ? "-" : settings.memories[step.from.memory],
+                     settings.memories[step.to.memory], step.what()}];
     ++row.steps;
     const auto& end = ended[step.index];
     if (!end) {
@@ -116,19 +116,23 @@ std::string json(const Totals& totals, const Settings& settings) {
   };
   for (const auto& [name, row] : totals.rows) add(std::get<0>(name), std::get<1>(name), std::get<2>(name), row);
   add("all", "all", "all", totals.sum());
-  for (const auto& [name, count] : {std::pair("rounds", totals.rounds), {"killed", totals.killed},
-                                    {"frozen", totals.frozen}, {"revoked", totals.revoked}})
+  for (const auto& [name, count] : {std::pair("rounds", totals.rounds),
+                                    {"killed", totals.killed},
+                                    {"frozen", totals.frozen},
+                                    {"revoked", totals.revoked}})
     rows.back().push_back({name, fmt::format("{}", count)});
   rows.back().push_back({"seconds", fmt::format("{:.1f}", totals.seconds)});
   return bench::json_of("fairway-soak", "soak " + flags_of(settings), rows);
 }
 
 Status save(const std::string& path, const Totals& totals, const Settings& settings) {
-  std::string text = fmt::format("{}\nsettings {}\ntotals {} {} {} {} {} {:.3f}\n", kFirst, flags_of(settings),
-                                 totals.next, totals.rounds, totals.killed, totals.frozen, totals.revoked, totals.seconds);
+  std::string text =
+      fmt::format("{}\nsettings {}\ntotals {} {} {} {} {} {:.3f}\n", kFirst, flags_of(settings), totals.next,
+                  totals.rounds, totals.killed, totals.frozen, totals.revoked, totals.seconds);
   for (const auto& [name, row] : totals.rows)
-    text += fmt::format("row\t{}\t{}\t{}\t{} {} {} {} {}\t{}\n", std::get<0>(name), std::get<1>(name), std::get<2>(name),
-                        row.steps, row.bytes, row.cancelled, row.nanoseconds, row.longest, causes(row, " "));
+    text +=
+        fmt::format("row\t{}\t{}\t{}\t{} {} {} {} {}\t{}\n", std::get<0>(name), std::get<1>(name), std::get<2>(name),
+                    row.steps, row.bytes, row.cancelled, row.nanoseconds, row.longest, causes(row, " "));
   const std::string fresh = path + ".new";
   if (Status status = write_file(fresh, text); !status) return status;
   if (std::rename(fresh.c_str(), path.c_str()) == 0) return {};

@@ -4,8 +4,8 @@
 
 #include "soak_play.h"
 
-// How the processes of a soak say to each other how steps ended: a line each, behind the line of what they are told, and
-// a last one that is kEnd alone.
+// How the processes of a soak say to each other how steps ended: a line each, behind the line of what they are told,
+// and a last one that is kEnd alone.
 namespace fairway::tool::soak {
 
 inline constexpr const char* kEnd = ".";

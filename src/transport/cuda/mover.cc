@@ -315,6 +315,7 @@ std::span<const transport::Copier::Copy> CudaMover::cut(const Path& on, std::spa
   for (const Copy& copy : copies) bytes += copy.size;
   const std::uint64_t most = part(bytes / copies.size(), copies.size());
   const std::span<Copy> list = this->list(on);
+  if (!ready_[on.device].queues->is_listed(list)) return copies;
   std::size_t count = 0;
   for (const Copy& copy : copies)
     for (std::uint64_t at = 0; at < copy.size; at += std::min(most, copy.size - at)) {

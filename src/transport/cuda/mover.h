@@ -74,7 +74,7 @@ class CudaMover final : public host::Mover {
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
   bool in_pinned_room(std::span<const Copy> copies) const;
   std::span<const Copy> cut(const Path& on, std::span<const Copy> copies);
-  void make_queues(int device);                              // any thread; once
+  void make_queues(int device);  // any thread; once
   void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
   void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
   std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;

@@ -138,6 +138,68 @@ TEST_F(CudaLife, WhatLeavesItsAllocationIsRefusedAndExplainNamesTheWay) {
   EXPECT_NE(plan->text().find("CUDA IPC"), std::string::npos) << plan->text();
 }
 
+// The kernel reaches its ordinary memory, by the process that is gone.
+TEST_F(CudaLife, AKilledPeersOrdinaryMemoryIsAnEndOfThePeerAndNotOfTheSystem) {
+  constexpr std::uint64_t kMuch = 32u << 20;
+  const auto serves = [](ChildProcess::Line& line) {
+    ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+    std::vector<std::byte> bytes(kMuch);
+    auto engine = Engine::open(options_of("child"));
+    if (!engine) return line.write(engine.status().to_string());
+    const auto memory = engine->register_memory(bytes.data(), kMuch, Access::all);
+    if (!memory || !engine->publish("memory", *memory)) return line.write("no memory");
+    line.write(engine->address());
+    (void)line.read();
+  };
+  ASSERT_NO_FATAL_FAILURE(meet_one_who(serves, kAll));
+  const Region from = on_gpu(kMuch), into = on_gpu(kMuch);
+  ASSERT_TRUE(write(from, kMuch));
+  std::vector<Result<TransferId>> under_way;
+  for (int i = 0; i < 8; ++i) {
+    under_way.push_back(engine_->write(peer_, Extent{{from.id, 0, kMuch}, {remote_.id, 0}}));
+    under_way.push_back(engine_->read(peer_, Extent{{into.id, 0, kMuch}, {remote_.id, 0}}));
+  }
+  child_->kill();
+  for (const auto& each : under_way)
+    if (const Status status = finish(*engine_, each); !status)
+      EXPECT_EQ(status.code(), ErrorCode::peer_dead) << status.to_string();
+}
+
+// In a process of its own, that works on GPU 1 alone: what it says is what the driver knows of GPU 0 then.
+TEST(CudaPins, HostMemoryIsPinnedByAGpuThatCopiesItAndNoOtherIsTouched) {
+  ChildProcess child([](ChildProcess::Line& line) {
+    ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+    const auto driver = sys::CudaDriver::open();
+    if (!driver || (*driver)->devices() < 2) return line.write("less than two GPUs");
+    const sys::CudaDriver& cu = **driver;
+    sys::cuda::Context context = nullptr;
+    sys::cuda::Address memory = 0;
+    cu->cuDevicePrimaryCtxRetain(&context, 1);
+    cu->cuCtxPushCurrent_v2(context);
+    cu->cuMemAlloc_v2(&memory, kBytes);
+    auto owner = Engine::open(options_of("owner", {"cuda", "tcp"})),
+         user = Engine::open(options_of("user", {"cuda", "tcp"}));
+    if (!owner || !user) return line.write("no engines");
+    std::vector<std::byte> host(kBytes);
+    const auto far = owner->register_memory(reinterpret_cast<std::byte*>(memory), kBytes, Access::all);
+    const auto near = user->register_memory(host.data(), kBytes, Access::none);
+    const auto peer = user->connect(owner->address(), kSoon);
+    if (!far || !near || !peer || !owner->publish("memory", *far)) return line.write("they do not meet");
+    const auto remote = user->lookup(*peer, "memory", kSoon);
+    Status moved = remote.status();
+    for (int i = 0; i < 3 && moved; ++i)
+      moved = finish(*user, user->write(*peer, Extent{{near->id, 0, kBytes}, {remote->id, 0}}));
+    if (moved) moved = user->deregister(*near);  // behind the pinning
+    unsigned flags = 0;
+    int active = 0;
+    cu->cuDevicePrimaryCtxGetState(0, &flags, &active);
+    line.write(!moved ? moved.to_string() : active != 0 ? "GPU 0 was given a context" : "GPU 1 alone");
+  });
+  const std::string said = child.read();
+  if (said == "less than two GPUs") GTEST_SKIP() << said;
+  EXPECT_EQ(said, "GPU 1 alone");
+}
+
 TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   EngineOptions options = options_of("strict");

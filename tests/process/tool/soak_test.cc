@@ -53,8 +53,8 @@ TEST_F(Soak, AWrongByteIsFoundAndItsRoundIsNamed) {
   if (std::string(std::getenv("FAIRWAY_CUDA_DRIVER")) != FAIRWAY_STANDIN_CUDA)
     GTEST_SKIP() << "no other driver brings wrong bytes";
   ::setenv("FAIRWAY_STANDIN_SPOIL", "20", 1);
-  const Ran ran = fairway(
-      "soak --seed 5 --memories gpu:0,gpu:1 --engines 2 --faults none --largest 4K --rounds 20 --seconds 60");
+  const Ran ran =
+      fairway("soak --seed 5 --memories gpu:0,gpu:1 --engines 2 --faults none --largest 4K --rounds 20 --seconds 60");
   ::unsetenv("FAIRWAY_STANDIN_SPOIL");
   EXPECT_EQ(ran.exit, 1) << ran.out;
   EXPECT_NE(ran.out.find("of seed 5 broke a promise: "), std::string::npos) << ran.out;
@@ -62,7 +62,8 @@ TEST_F(Soak, AWrongByteIsFoundAndItsRoundIsNamed) {
 }
 
 TEST_F(Soak, GoesOnWhereAPartEndedAndAddsUp) {
-  const std::string which = "soak --seed 3 --memories host,shared --largest 16K --engines 2 --faults cancel --seconds 60 ";
+  const std::string which =
+      "soak --seed 3 --memories host,shared --largest 16K --engines 2 --faults cancel --seconds 60 ";
   const std::string state = "--state " + file_;
   for (const char* rounds : {"--rounds 3 ", "--rounds 4 "}) {
     const Ran part = fairway(which + rounds + state);
