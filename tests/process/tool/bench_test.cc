@@ -11,7 +11,7 @@
 // The tool's own commands about paths, as a user types them.
 namespace {
 
-using namespace fairway::ran;
+using namespace ran;
 
 TEST(Bench, EveryOperationOnEveryPathIsMeasuredAndVerified) {
   const Ran ran = fairway("bench --size 8,100,64K --seconds 0 --json -");

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 
 // The tool, run as a user types it.
-namespace fairway::ran {
+namespace ran {
 
 struct Ran {
   int exit = -1;
@@ -32,4 +32,4 @@ inline std::size_t count(const std::string& text, const std::string& word) {
   return found;
 }
 
-}  // namespace fairway::ran
+}  // namespace ran

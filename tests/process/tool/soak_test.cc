@@ -11,7 +11,7 @@
 // `fairway soak`: short ones, on host memory and on whatever GPUs there are, or the stand-in's.
 namespace {
 
-using namespace fairway::ran;
+using namespace ran;
 
 class Soak : public testing::Test {
  protected:
