@@ -1,6 +1,8 @@
 #include <atomic>
 #include <cstring>
 
+#include <sys/mman.h>
+
 #include "process/cuda/gpu_pair.h"
 
 // What a user does with GPU memory and streams while it is registered, and what is refused.
@@ -138,12 +140,17 @@ TEST_F(CudaLife, WhatLeavesItsAllocationIsRefusedAndExplainNamesTheWay) {
   EXPECT_NE(plan->text().find("CUDA IPC"), std::string::npos) << plan->text();
 }
 
-// The kernel reaches its ordinary memory, by the process that is gone.
+// The kernel copies between a stage here and memory of a process that has none any more, while the rest of that is
+// still being freed: only then do its sockets end, and tell.
 TEST_F(CudaLife, AKilledPeersOrdinaryMemoryIsAnEndOfThePeerAndNotOfTheSystem) {
   constexpr std::uint64_t kMuch = 32u << 20;
   const auto serves = [](ChildProcess::Line& line) {
     ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
     std::vector<std::byte> bytes(kMuch);
+    constexpr std::size_t kLongToFree = 256u << 20;
+    if (::mmap(nullptr, kLongToFree, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0) ==
+        MAP_FAILED)
+      return line.write("no memory");
     auto engine = Engine::open(options_of("child"));
     if (!engine) return line.write(engine.status().to_string());
     const auto memory = engine->register_memory(bytes.data(), kMuch, Access::all);
