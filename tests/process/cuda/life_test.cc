@@ -180,6 +180,10 @@ TEST(CudaPins, HostMemoryIsPinnedByAGpuThatCopiesItAndNoOtherIsTouched) {
     const auto driver = sys::CudaDriver::open();
     if (!driver || (*driver)->devices() < 2) return line.write("less than two GPUs");
     const sys::CudaDriver& cu = **driver;
+    unsigned flags = 0;
+    int active = 0;
+    cu->cuDevicePrimaryCtxGetState(0, &flags, &active);
+    if (active != 0) return line.write("an earlier test uses GPU 0: this one runs by itself");
     sys::cuda::Context context = nullptr;
     sys::cuda::Address memory = 0;
     cu->cuDevicePrimaryCtxRetain(&context, 1);
@@ -198,13 +202,11 @@ TEST(CudaPins, HostMemoryIsPinnedByAGpuThatCopiesItAndNoOtherIsTouched) {
     for (int i = 0; i < 3 && moved; ++i)
       moved = finish(*user, user->write(*peer, Extent{{near->id, 0, kBytes}, {remote->id, 0}}));
     if (moved) moved = user->deregister(*near);  // behind the pinning
-    unsigned flags = 0;
-    int active = 0;
     cu->cuDevicePrimaryCtxGetState(0, &flags, &active);
     line.write(!moved ? moved.to_string() : active != 0 ? "GPU 0 was given a context" : "GPU 1 alone");
   });
   const std::string said = child.read();
-  if (said == "less than two GPUs") GTEST_SKIP() << said;
+  if (said == "less than two GPUs" || said.ends_with("by itself")) GTEST_SKIP() << said;
   EXPECT_EQ(said, "GPU 1 alone");
 }
 
