@@ -60,4 +60,10 @@ Result<std::shared_ptr<const Libfabric>> Libfabric::open(const std::string& path
   return opened;
 }
 
+std::string Libfabric::filter_text() {
+  const char* filter = std::getenv("FI_PROVIDER");
+  if (filter == nullptr || *filter == '\0') return {};
+  return fmt::format("; FI_PROVIDER={} is set, and libfabric looks at nothing else", filter);
+}
+
 }  // namespace fairway::sys

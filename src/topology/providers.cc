@@ -75,7 +75,7 @@ ProviderRow row_of(const fi_info& info) {
   if (info.nic != nullptr && info.nic->link_attr != nullptr) row.bits_per_second = info.nic->link_attr->speed;
   row.usual =
       std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), row.provider) != sys::kNicProviders.end() &&
-      row.endpoint == "RDM";
+      row.endpoint == "RDM" && (info.fabric_attr->name == nullptr || info.fabric_attr->name != sys::kEfaDirect);
   return row;
 }
 

@@ -107,6 +107,82 @@ TEST(Fabric, APeerThatDoesNotLetGoOfMemoryLosesItsLinkAndTheMemoryIsFree) {
   EXPECT_EQ(far.untouched(0, far.size()), "");
 }
 
+TEST(Fabric, WhatOnlyALookBringsIsBroughtWhereNothingAnnouncesIt) {
+  const auto world = make_fabric_world({"tcp", {.seed = 5, .unannounced = true}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint32_t kCount = 200;
+  Buffer near(kCount * 64), far(kCount * 64);
+  near.fill(1);
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const std::uint64_t handle = world->a().import(remote);
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    const Slice made = slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64);
+    ASSERT_TRUE(world->a().post_all({&made, 1}));
+    ASSERT_EQ(world->a().wait_token(i).event.kind, EventKind::done) << "write " << i;
+  }
+  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+}
+
+TEST(Fabric, MemoryThatIsBoundToAnEndGoesBeforeIt) {
+  {
+    const auto world = make_fabric_world({"tcp", {.extra_mr_mode = FI_MR_ENDPOINT | FI_MR_LOCAL}});
+    if (!world) GTEST_SKIP() << "no libfabric";
+    ASSERT_TRUE(world->connect());
+    const UpLink link = world->a().wait_links(1).front();
+    EXPECT_GE(shim_bound(), 2u) << "what messages come into is memory of an end too";
+    Buffer near(4096), far(4096);
+    near.fill(1);
+    const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+    const Slice made = slice(Op::write, link, 1, local, 0, world->a().import(remote), 0, 4096);
+    ASSERT_TRUE(world->a().post_all({&made, 1}));
+    ASSERT_EQ(world->a().wait_token(1).event.kind, EventKind::done);
+    EXPECT_GE(shim_bound(), 3u);
+    world->a().fence(link.id);
+    ASSERT_TRUE(world->a().wait([](const std::vector<Seen>& log) {
+      return std::any_of(log.begin(), log.end(), [](const Seen& seen) {
+        return seen.event.kind == EventKind::fenced && seen.event.status.is_ok();
+      });
+    }));
+  }
+  EXPECT_EQ(shim_bound(), 0u);
+}
+
+TEST(Fabric, QueuesAreAsLargeAsTheProviderHasThem) {
+  const auto world = make_fabric_world({"tcp", {.most_completions = 80}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint32_t kCount = 300;
+  Buffer near(kCount * 64), far(kCount * 64);
+  near.fill(1);
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const std::uint64_t handle = world->a().import(remote);
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    slices.push_back(slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64));
+  ASSERT_TRUE(world->a().post_all(slices));
+  ASSERT_TRUE(world->a().wait_ended(kCount));
+  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+}
+
+TEST(Fabric, AQueueThatTheProviderHasInNoSizeIsRefusedWithTheSizes) {
+  transport::FabricOptions options;
+  options.providers = {"tcp"};
+  options.calls = shim_calls({.most_completions = 10});
+  if (!options.calls) GTEST_SKIP() << "no libfabric";
+  const auto domains = transport::fabric::open_domains(options);
+  ASSERT_TRUE(domains);
+  const auto end = transport::fabric::Endpoint::make(*domains->front(), 1);
+  ASSERT_FALSE(end);
+  EXPECT_NE(end.status().message().find("fi_cq_open: Invalid argument (it was asked for 256 operations, 256 receives "
+                                        "and 312 completions, at last for 16 operations, 20 receives and 72 "
+                                        "completions"),
+            std::string::npos)
+      << end.status().message();
+}
+
 // An end alone of that provider; without one where the provider has nothing here.
 struct LoneEnd {
   std::vector<std::unique_ptr<transport::fabric::Domain>> domains;

@@ -74,7 +74,7 @@ Result<std::unique_ptr<Domain>> Domain::open(std::shared_ptr<const Calls> calls,
     return no("fi_fabric", result);
   made->fabric_.reset(fabric);
   fid_domain* domain = nullptr;
-  if (const int result = ::fi_domain(fabric, made->info_.get(), &domain, nullptr); result != 0)
+  if (const int result = ::fi_domain(fabric, made->info_.get(), &domain, reinterpret_cast<void*>(index)); result != 0)
     return no("fi_domain", result);
   made->domain_.reset(domain);
   made->describe();
@@ -150,8 +150,10 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
       const int result = calls->getinfo(*calls->library, hints.get(), &found);
       const Info answers(found, InfoCloser{calls->library});
       if (result != 0) {
-        why = Status(ErrorCode::unsupported, fmt::format("fabric: the provider {} has nothing here: {}", provider,
-                                                         calls->library->text(result)));
+        why = Status(ErrorCode::unsupported,
+                     fmt::format("fabric: the provider {} has nothing here: {}{} (`fairway topo --providers` lists "
+                                 "what libfabric has)",
+                                 provider, calls->library->text(result), sys::Libfabric::filter_text()));
         continue;
       }
       const auto chosen = usable(answers.get(), options);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -92,6 +93,7 @@ class Lane {
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] bool stopped() const { return stopped_; }
+  [[nodiscard]] const std::string& why_not_stopped() const { return why_not_stopped_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
 
   // Memory bound to this end, for providers that want that; by the region's handle.
@@ -125,6 +127,7 @@ class Lane {
   Lane(Domain& domain, LinkId link, Inbox& inbox) : domain_(domain), link_(link), inbox_(inbox) {}
 
   // lane.cc
+  void release_end();
   void end(Flight& flight, ErrorCode code, Effect effect, const char* why);
   void settle(Flight& flight);  // ends what is complete, frees what has ended
   template <class Uses>
@@ -159,6 +162,7 @@ class Lane {
   std::unordered_map<std::uint64_t, Registered> bound_;
   std::unique_ptr<Endpoint> end_;
   bool broken_ = false, closed_ = false, stopped_ = false, quiet_ = false;
+  std::string why_not_stopped_;
 
   std::vector<Flight> flights_ = std::vector<Flight>(kQueueDepth);
   std::array<std::uint16_t, kQueueDepth> free_flights_{};

@@ -35,6 +35,24 @@ TEST(Efa, EachNicIsADomainAndRailsMeet) {
     EXPECT_EQ(addresses[each.acceptor].name, reversed[each.initiator].name) << "a rail that crosses";
 }
 
+// Ends of the two fabrics do not hear each other, and one side may have an older libfabric.
+TEST(Efa, OfItsTwoFabricsTheOneThatEveryVersionHasIsUsed) {
+  const EfaMachine machine(true);
+  const auto ours = usable(machine.infos(), {});
+  ASSERT_EQ(ours.size(), EfaMachine::kDevices);
+  for (const fi_info* each : ours) EXPECT_STREQ(each->fabric_attr->name, "efa");
+}
+
+// Inside of a host it would take libfabric's shm, in which a killed peer may leave a lock behind; and with it, its
+// queues have no descriptor to sleep on. Both end with FI_REMOTE_COMM alone (efa_user_info.c, from 1.17 to 2.6).
+TEST(Efa, NothingButTheNicIsAskedFor) {
+  for (const Wish& wish : wishes("efa")) {
+    const Hints hints(wish);
+    EXPECT_EQ(hints.info.caps & (FI_REMOTE_COMM | FI_LOCAL_COMM), FI_REMOTE_COMM);
+  }
+  for (const Wish& wish : wishes("cxi")) EXPECT_EQ(Hints(wish).info.caps & FI_REMOTE_COMM, 0u);
+}
+
 TEST(Efa, TheListOfItsDomainsFitsAHandshake) {
   const EfaMachine machine;
   std::vector<DomainAddress> addresses;
@@ -73,6 +91,13 @@ TEST(Efa, ThirtyTwoNicsAreAFewLines) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 9) << text;
   EXPECT_NE(text.find("32 domains of 100 Gb/s"), std::string::npos) << text;
   EXPECT_NE(text.find("without being told"), std::string::npos) << text;
+}
+
+TEST(Efa, OfItsTwoFabricsOneIsSaidToBeUsed) {
+  const EfaMachine machine(true);
+  const auto rows = topology::provider_rows(machine.infos());
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NE(rows[0].usual, rows[1].usual);
 }
 
 }  // namespace
