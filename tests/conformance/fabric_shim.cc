@@ -21,7 +21,7 @@ struct Shim {
   std::uint64_t chance = 1;
   std::set<std::uint64_t> broken;  // names of ends, told once
   std::map<fid_cq*, std::vector<fi_cq_data_entry>> held;
-  std::uint64_t swaps = 0, storms = 0;
+  std::uint64_t swaps = 0, storms = 0, sends = 0;
   std::map<fid*, fid*> bound;               // regions, and to which end
   std::map<fid*, const fi_ops*> closed_by;  // of ends and bound regions: whose own these are
   std::map<const fi_ops*, fi_ops> ours;     // theirs, with another close
@@ -164,7 +164,9 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   };
   calls->send = [](fid_ep* end, const fi_msg* message, std::uint64_t flags) {
     const std::lock_guard guard(shim().mutex);
-    return shim().storm() ? ssize_t{-FI_EAGAIN} : shim().real.send(end, message, flags);
+    const ssize_t result = shim().storm() ? ssize_t{-FI_EAGAIN} : shim().real.send(end, message, flags);
+    shim().sends += result == 0 ? 1 : 0;
+    return result;
   };
   calls->may_sleep = [](fid_fabric* fabric, fid_cq* queue) {
     const std::lock_guard guard(shim().mutex);
@@ -189,6 +191,11 @@ bool shim_break(std::uint64_t link_name) {
 std::uint64_t shim_swaps() {
   const std::lock_guard lock(shim().mutex);
   return shim().swaps;
+}
+
+std::uint64_t shim_sends() {
+  const std::lock_guard lock(shim().mutex);
+  return shim().sends;
 }
 
 std::size_t shim_bound() {

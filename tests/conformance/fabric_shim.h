@@ -26,6 +26,7 @@ std::shared_ptr<const transport::fabric::Calls> shim_calls(const ShimSetting& se
 bool shim_break(std::uint64_t link_name);
 std::uint64_t shim_swaps();   // completions told in another order than they came
 std::uint64_t shim_storms();  // operations that were refused though there was room
+std::uint64_t shim_sends();   // frames that libfabric has taken
 std::size_t shim_bound();     // regions bound to ends that are not closed
 // As ShimSetting says, from now on: what the domains of all worlds take.
 void shim_takes(std::size_t bytes);

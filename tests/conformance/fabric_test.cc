@@ -1,6 +1,8 @@
 #include "transport/fabric/fabric.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "conformance/fabric_worlds.h"
 #include "transport/fabric/endpoint.h"
@@ -123,6 +125,83 @@ TEST(Fabric, WhatOnlyALookBringsIsBroughtWhereNothingAnnouncesIt) {
     ASSERT_EQ(world->a().wait_token(i).event.kind, EventKind::done) << "write " << i;
   }
   EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+}
+
+Slice message(const UpLink& link, transport::SliceToken token, Buffer& bytes, std::size_t size, bool patient) {
+  Slice made;
+  made.op = Op::message;
+  made.token = token;
+  made.link = link.id;
+  made.local = bytes.data();
+  made.length = size;
+  made.patient = patient;
+  return made;
+}
+
+TEST(Fabric, MessagesThatWaitGoTogether) {
+  const auto world = make_fabric_world({"tcp"});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  Buffer bytes(transport::kMessageBytes);
+  bytes.fill(1);
+  const std::array sizes{std::size_t{1}, std::size_t{0}, std::size_t{500}, std::size_t{transport::kMessageBytes},
+                         std::size_t{7}};
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < sizes.size(); ++i) slices.push_back(message(link, i, bytes, sizes[i], false));
+  const std::uint64_t before = shim_sends();
+  ASSERT_EQ(world->a().post(slices), sizes.size());
+  ASSERT_TRUE(world->a().wait_ended(sizes.size()));
+  EXPECT_EQ(shim_sends() - before, 3u) << "three small ones, one that fills a frame, one";
+  ASSERT_TRUE(world->b().wait([&](const std::vector<Seen>& log) {
+    return std::count_if(log.begin(), log.end(), [](const Seen& seen) {
+             return seen.event.kind == EventKind::message;
+           }) == static_cast<std::ptrdiff_t>(sizes.size());
+  }));
+  std::multiset<std::size_t> came;
+  for (const Seen& seen : world->b().seen()) {
+    if (seen.event.kind != EventKind::message) continue;
+    came.insert(seen.bytes.size());
+    EXPECT_TRUE(std::equal(seen.bytes.begin(), seen.bytes.end(), bytes.data()));
+  }
+  EXPECT_EQ(came, std::multiset<std::size_t>(sizes.begin(), sizes.end()));
+}
+
+TEST(Fabric, APatientMessageGoesWithTheNextOrAlone) {
+  const auto world = make_fabric_world({"tcp"});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  Buffer bytes(64);
+  bytes.fill(1);
+  const std::array both{message(link, 0, bytes, 8, true), message(link, 1, bytes, 16, false)};
+  const std::uint64_t before = shim_sends();
+  ASSERT_EQ(world->a().post(both), 2u);
+  ASSERT_TRUE(world->a().wait_ended(2));
+  EXPECT_EQ(shim_sends() - before, 1u);
+  const Slice alone = message(link, 2, bytes, 8, true);
+  ASSERT_TRUE(world->a().post_all({&alone, 1}));
+  EXPECT_EQ(world->a().wait_token(2).event.kind, EventKind::done);
+}
+
+// Each frame takes one receive, and room is told by frames.
+TEST(Fabric, ManyMoreMessagesThanReceivesAllArriveWhetherTogetherOrNot) {
+  const auto world = make_fabric_world({"tcp", {.seed = 11}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint32_t kCount = 1000;
+  Buffer bytes(256);
+  bytes.fill(1);
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < kCount; ++i) slices.push_back(message(link, i, bytes, i % 200, i % 3 == 0));
+  ASSERT_TRUE(world->a().post_all(slices));
+  ASSERT_TRUE(world->a().wait_ended(kCount));
+  ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
+    return std::count_if(log.begin(), log.end(),
+                         [](const Seen& seen) { return seen.event.kind == EventKind::message; }) == kCount;
+  }));
+  EXPECT_EQ(world->a().count(EventKind::link_down), 0u);
 }
 
 TEST(Fabric, MemoryThatIsBoundToAnEndGoesBeforeIt) {

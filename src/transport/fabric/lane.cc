@@ -70,13 +70,14 @@ bool Lane::post(const Command& command, void* descriptor, const Key& remote) {
   flight.command = command;
   flight.remote = remote;
   flight.descriptor = descriptor;
-  flight.buffer = buffered ? free_buffers_[--free_buffer_count_] : kNoBuffer;
+  flight.buffer = buffered ? free_buffers_[--free_buffer_count_] : kNone;
   if (received) credits_.take();
-  if (slice.op == Op::message && slice.length != 0) {
-    std::memcpy(memory_.out(flight.buffer) + MessageHeader::kBytes, slice.local, slice.length);
+  if (slice.op == Op::message) {
+    put_message(memory_.out(flight.buffer) + FrameHeader::kBytes, {slice.local, slice.length});
     inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
   }
   waiting_[(waiting_head_ + waiting_count_++) % kQueueDepth] = index;
+  patient_ += slice.patient ? 1 : 0;
   return true;
 }
 
@@ -102,7 +103,7 @@ void Lane::settle(Flight& flight) {
   }
   if (!flight.ended) return;  // undecided: until give_up()
   flight.live = false;
-  if (flight.buffer != kNoBuffer) free_buffers_[free_buffer_count_++] = flight.buffer;
+  if (flight.buffer != kNone) free_buffers_[free_buffer_count_++] = flight.buffer;
   free_flights_[free_flight_count_++] = static_cast<std::uint16_t>(&flight - flights_.data());
 }
 

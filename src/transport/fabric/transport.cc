@@ -6,7 +6,7 @@
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr Time kFirstLook = 20 * kMicrosecond, kLastLook = 2 * kMillisecond;  // at what announces nothing
 constexpr Time kEndingLook = kMillisecond / 4;                                // at memory that is to end
 
@@ -90,7 +90,7 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
       }
       taken += full ? 0 : 1;
     }
-    lane.flush();
+    if (!lane.only_patient()) lane.flush();
     if (full) break;
   }
   posted_ = posted_ || taken != 0;
@@ -158,7 +158,7 @@ std::size_t FabricTransport::poll(std::span<Event> events, Time now) {
     Link& link = links_.at(up[(next_lane_ + i) % count]);
     Lane& lane = *lane_of(link);
     lane.receive();
-    lane.flush();
+    if (!lane.hold()) lane.flush();
     quiet = quiet && lane.quiet();
     if (lane.broken() && link.state == PlannedLinks::State::up) links_.is_down(link);
   }

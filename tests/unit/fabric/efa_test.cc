@@ -79,7 +79,7 @@ TEST(Efa, NothingIsAskedForThatItHasNot) {
     EXPECT_EQ(hints.tx.msg_order | hints.rx.comp_order, 0u) << "no order is asked for";
   }
   EXPECT_TRUE(wishes("efa").front().gpus);
-  EXPECT_GE(efa.tx_attr->inject_size, MessageHeader::kBytes) << "words about room are injected";
+  EXPECT_GE(efa.tx_attr->inject_size, FrameHeader::kBytes) << "words about room are injected";
   EXPECT_LE(efa.src_addrlen, kMaxAddressBytes);
 }
 
