@@ -30,11 +30,12 @@ Result<std::unique_ptr<Endpoint>> Endpoint::make(const Domain& domain, std::uint
       sizes = *less;
       continue;
     }
-    return Status(ErrorCode::resource_exhausted,
-                  fmt::format("fabric: {}: {}: {} (it was asked for {}{}; the provider says that it has {} endpoints){}",
-                              domain.device().name, refusal.call, domain.text(refusal.result), text(asked),
-                              sizes == asked ? "" : ", at last for " + text(sizes), domain.info().domain_attr->ep_cnt,
-                              remedy(domain)));
+    return Status(
+        ErrorCode::resource_exhausted,
+        fmt::format("fabric: {}: {}: {} (it was asked for {}{}; the provider says that it has {} endpoints){}",
+                    domain.device().name, refusal.call, domain.text(refusal.result), text(asked),
+                    sizes == asked ? "" : ", at last for " + text(sizes), domain.info().domain_attr->ep_cnt,
+                    remedy(domain)));
   }
 }
 

@@ -23,7 +23,6 @@ inline constexpr std::uint32_t kQueueDepth = 64;  // slices of a lane
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 
-
 // Where a lane's messages come in and go out. A resource; not in any region.
 class LaneMemory {
  public:
@@ -65,7 +64,7 @@ class Lane {
 
   // False: full. `descriptor` is of the local memory, where the provider wants one.
   bool post(const Command& command, void* descriptor, const Key& remote);
-  void flush();    // what there is room for
+  void flush();  // what there is room for
   // Whether nothing waits but messages that others may go with. They wait for those a few polls long: a caller collects
   // one completion with each, and then posts.
   [[nodiscard]] bool only_patient() const { return patient_ != 0 && patient_ == waiting_count_ && !broken_; }
@@ -172,8 +171,8 @@ class Lane {
   std::size_t free_flight_count_ = 0;
   std::array<std::uint16_t, kQueueDepth> waiting_{};  // a ring of flights with operations to post, in order
   std::size_t waiting_head_ = 0, waiting_count_ = 0;
-  std::size_t patient_ = 0;  // of these
-  std::uint32_t held_ = 0;   // polls since the last flush
+  std::size_t patient_ = 0;                              // of these
+  std::uint32_t held_ = 0;                               // polls since the last flush
   std::array<std::uint16_t, kReceives> free_buffers_{};  // of messages
   std::size_t free_buffer_count_ = 0;
   std::vector<Context> operations_;

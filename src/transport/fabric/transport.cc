@@ -210,8 +210,8 @@ void FabricTransport::fence(Link& link) {
   event.link = link.id;
   event.value = lane.immediates();
   if (!lane.stopped())
-    event.status = Status(ErrorCode::not_fenced,
-                          "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped());
+    event.status =
+        Status(ErrorCode::not_fenced, "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped());
   lanes_[link.id.slot].reset();
   links_.is_fenced(link);
 }
