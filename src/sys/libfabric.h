@@ -39,7 +39,7 @@ class Libfabric {
   std::uint32_t (*version)() = nullptr;
   std::string path;  // as it was opened
 
-  // What the environment's FI_PROVIDER leaves of libfabric, as the end of a sentence; empty: all of it.
+  // What the environment's FI_PROVIDER leaves of libfabric, as a sentence without its end; empty: all of it.
   static std::string filter_text();
 
   // "FI_EAGAIN's words"; `result` as libfabric returns it, less than 0.

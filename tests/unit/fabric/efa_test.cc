@@ -1,11 +1,14 @@
 #include "unit/fabric/efa.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <gtest/gtest.h>
 
+#include "sys/libfabric.h"
 #include "topology/providers.h"
 #include "transport/fabric/choice.h"
+#include "transport/fabric/domain.h"
 #include "transport/fabric/lane.h"
 
 // That opening on a machine with EFA goes well, as far as that can be known without one.
@@ -91,6 +94,30 @@ TEST(Efa, ThirtyTwoNicsAreAFewLines) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 9) << text;
   EXPECT_NE(text.find("32 domains of 100 Gb/s"), std::string::npos) << text;
   EXPECT_NE(text.find("without being told"), std::string::npos) << text;
+}
+
+TEST(Providers, WhatTheEnvironmentLeavesOutIsSaid) {
+  const std::string filter = "FI_PROVIDER=udp is set, and libfabric looks at nothing else";
+  const topology::Providers none{"libfabric.so.1", "1.17", {}, filter};
+  EXPECT_EQ(topology::text(none), "libfabric 1.17 (libfabric.so.1)\n" + filter + "\nno provider has anything here\n");
+  EXPECT_NE(topology::json(none).find("\"filter\": \"" + filter + "\""), std::string::npos);
+  EXPECT_EQ(topology::text({"libfabric.so.1", "1.17", {}}).find("FI_PROVIDER"), std::string::npos);
+}
+
+TEST(Fabric, AProviderThatIsNotThereIsNamedWithWhatLeavesItOut) {
+  transport::FabricOptions options;
+  options.providers = {"tpc"};
+  auto library = sys::Libfabric::open();
+  if (!library) GTEST_SKIP() << library.status().message();
+  ASSERT_EQ(::setenv("FI_PROVIDER", "udp", 1), 0);
+  const auto filtered = open_domains(options);
+  ASSERT_EQ(::unsetenv("FI_PROVIDER"), 0);
+  const auto unfiltered = open_domains(options);
+  ASSERT_FALSE(filtered);
+  ASSERT_FALSE(unfiltered);
+  EXPECT_NE(filtered.status().message().find("provider tpc has nothing here"), std::string::npos);
+  EXPECT_NE(filtered.status().message().find("FI_PROVIDER=udp"), std::string::npos) << filtered.status().message();
+  EXPECT_NE(unfiltered.status().message().find("topo --providers"), std::string::npos);
 }
 
 TEST(Efa, OfItsTwoFabricsOneIsSaidToBeUsed) {
