@@ -6,6 +6,7 @@
 
 #include "conformance/fabric_worlds.h"
 #include "transport/fabric/endpoint.h"
+#include "transport/fabric/memory.h"
 
 // What the fabric transport promises beyond the contract: many domains at once, and that its tests do what they say.
 namespace fairway::conformance {
@@ -125,6 +126,25 @@ TEST(Fabric, WhatOnlyALookBringsIsBroughtWhereNothingAnnouncesIt) {
     ASSERT_EQ(world->a().wait_token(i).event.kind, EventKind::done) << "write " << i;
   }
   EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+}
+
+// Off the worker; and not after it: what is left when a side closes ends before that does.
+TEST(Fabric, MemoryOfManyPagesEndsToo) {
+  Buffer near(transport::fabric::kManyPages), far(transport::fabric::kManyPages), late(transport::fabric::kManyPages);
+  const auto world = make_fabric_world({"udp", {.copies = 4}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const Memory last = world->b().remember(late, Access::write);
+  EXPECT_NE(world->a().import(remote), 0u);
+  world->b().deregister(remote);
+  ASSERT_TRUE(world->b().wait([&](const std::vector<Seen>& log) {
+    return std::any_of(log.begin(), log.end(), [&](const Seen& seen) {
+      return seen.event.kind == EventKind::deregistered && seen.event.value == remote.handle;
+    });
+  }));
+  world->b().revoke(last);
+  world->b().close();
 }
 
 Slice message(const UpLink& link, transport::SliceToken token, Buffer& bytes, std::size_t size, bool patient) {
