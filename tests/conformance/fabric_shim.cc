@@ -90,6 +90,7 @@ int close_bound(fid* object) {
     const std::lock_guard lock(the.mutex);
     for (const auto& [region, end] : the.bound)
       if (end == object) return -FI_EBUSY;
+    if (the.setting.keeps_ends) return -FI_EBUSY;
     the.bound.erase(object);
     own = the.closed_by.at(object);
     the.closed_by.erase(object);
@@ -119,7 +120,8 @@ int open_end(fid_domain* domain, fi_info* info, fid_ep** end, void* context) {
   Shim& the = shim();
   const int result = the.real.open_end(domain, info, end, context);
   const std::lock_guard lock(the.mutex);
-  if (result == 0 && (the.setting.extra_mr_mode & FI_MR_ENDPOINT) != 0) watch_close(&(*end)->fid);
+  const bool watched = the.setting.keeps_ends || (the.setting.extra_mr_mode & FI_MR_ENDPOINT) != 0;
+  if (result == 0 && watched) watch_close(&(*end)->fid);
   return result;
 }
 

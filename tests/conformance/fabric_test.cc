@@ -248,6 +248,24 @@ TEST(Fabric, MemoryThatIsBoundToAnEndGoesBeforeIt) {
   EXPECT_EQ(shim_bound(), 0u);
 }
 
+#ifndef FAIRWAY_SANITIZED  // what the provider keeps is lost on purpose
+TEST(Fabric, AnEndThatTheProviderKeepsIsNotFenced) {
+  const auto world = make_fabric_world({"udp", {.keeps_ends = true}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  world->a().fence(world->a().wait_links(1).front().id);
+  ASSERT_TRUE(world->a().wait([](const std::vector<Seen>& log) {
+    return std::any_of(log.begin(), log.end(), [](const Seen& seen) { return seen.event.kind == EventKind::fenced; });
+  }));
+  for (const Seen& seen : world->a().seen()) {
+    if (seen.event.kind != EventKind::fenced) continue;
+    EXPECT_EQ(seen.event.status.code(), ErrorCode::not_fenced);
+    EXPECT_NE(seen.event.status.message().find("did not close its end: Device or resource busy"), std::string::npos)
+        << seen.event.status.message();
+  }
+}
+#endif
+
 TEST(Fabric, QueuesAreAsLargeAsTheProviderHasThem) {
   const auto world = make_fabric_world({"tcp", {.most_completions = 80}});
   if (!world) GTEST_SKIP() << "no libfabric";

@@ -194,8 +194,10 @@ void Lane::release_end() {
   bound_.clear();
   if (domain_.has_mode(FI_MR_ENDPOINT)) memory_region_.region.reset();
   if (!end_) return;
-  if (const int result = end_->close(); result != 0)
+  if (const int result = end_->close(); result != 0) {
     why_not_stopped_ = "the provider did not close its end: " + domain_.text(result);
+    end_lives_ = true;
+  }
   end_.reset();
 }
 

@@ -89,6 +89,8 @@ class Lane {
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] bool stopped() const { return stopped_; }
+  // The provider did not close the end: it may use this lane's memory for as long as the process lives.
+  [[nodiscard]] bool end_lives() const { return end_lives_; }
   [[nodiscard]] const std::string& why_not_stopped() const { return why_not_stopped_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
 
@@ -163,7 +165,7 @@ class Lane {
   Registered memory_region_;  // where the provider wants local memory registered
   std::unordered_map<std::uint64_t, Registered> bound_;
   std::unique_ptr<Endpoint> end_;
-  bool broken_ = false, closed_ = false, stopped_ = false, quiet_ = false;
+  bool broken_ = false, closed_ = false, stopped_ = false, end_lives_ = false, quiet_ = false;
   std::string why_not_stopped_;
 
   std::vector<Flight> flights_ = std::vector<Flight>(kQueueDepth);

@@ -212,7 +212,10 @@ void FabricTransport::fence(Link& link) {
   if (!lane.stopped())
     event.status =
         Status(ErrorCode::not_fenced, "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped());
-  lanes_[link.id.slot].reset();
+  if (lane.end_lives())
+    static_cast<void>(lanes_[link.id.slot].release());
+  else
+    lanes_[link.id.slot].reset();
   links_.is_fenced(link);
 }
 
