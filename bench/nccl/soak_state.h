@@ -57,8 +57,8 @@ inline std::string read(const std::string& path, std::uint64_t seed, int ranks, 
   for (std::uint64_t& event : found.counts.events) file >> event;
   if (!file) return path + " holds no state of this soak: name another file, or remove it";
   if (found.seed != seed || found.ranks != ranks || found.lanes != lanes)
-    return path + " is of --seed " + std::to_string(found.seed) + " --ranks " + std::to_string(found.ranks) + " --lanes " +
-           std::to_string(found.lanes) + ": name another file, or go on with these";
+    return path + " is of --seed " + std::to_string(found.seed) + " --ranks " + std::to_string(found.ranks) +
+           " --lanes " + std::to_string(found.lanes) + ": name another file, or go on with these";
   state = found;
   return {};
 }
@@ -67,8 +67,8 @@ inline void write(const std::string& path, const State& state) {
   if (path.empty()) return;
   const std::string fresh = path + ".new";
   std::ofstream file(fresh);
-  file << "seed " << state.seed << "\nranks " << state.ranks << "\nlanes " << state.lanes << "\nseconds " << state.seconds
-       << "\nnext";
+  file << "seed " << state.seed << "\nranks " << state.ranks << "\nlanes " << state.lanes << "\nseconds "
+       << state.seconds << "\nnext";
   for (const std::uint64_t next : state.next) file << ' ' << next;
   file << "\ncalls";
   for (const std::uint64_t calls : state.counts.calls) file << ' ' << calls;
@@ -109,13 +109,15 @@ inline void print_table(const State& state) {
 }
 
 inline void print_json(const State& state, int outcome) {
-  std::printf("{\"op\": \"soak\", \"ranks\": %d, \"seed\": %llu, \"lanes\": %d, \"seconds\": %.1f, \"exit\": %d, \"next\": [",
-              state.ranks, static_cast<unsigned long long>(state.seed), state.lanes, state.seconds, outcome);
+  std::printf(
+      "{\"op\": \"soak\", \"ranks\": %d, \"seed\": %llu, \"lanes\": %d, \"seconds\": %.1f, \"exit\": %d, \"next\": [",
+      state.ranks, static_cast<unsigned long long>(state.seed), state.lanes, state.seconds, outcome);
   for (int lane = 0; lane < state.lanes; ++lane)
     std::printf("%s%llu", lane == 0 ? "" : ", ", static_cast<unsigned long long>(state.next[lane]));
   std::printf("], \"calls\": {");
   for (int op = 0; op < kOps; ++op)
-    std::printf("%s\"%s\": %llu", op == 0 ? "" : ", ", kOpNames[op], static_cast<unsigned long long>(state.counts.calls[op]));
+    std::printf("%s\"%s\": %llu", op == 0 ? "" : ", ", kOpNames[op],
+                static_cast<unsigned long long>(state.counts.calls[op]));
   std::printf("}, \"communicators\": {");
   for (int event = 0; event < kEvents; ++event)
     std::printf("%s\"%s\": %llu", event == 0 ? "" : ", ", kEventNames[event],
