@@ -19,13 +19,16 @@ Result<std::shared_ptr<Gpu>> Gpu::open() {
   std::shared_ptr<Gpu> gpu(new Gpu);
   gpu->driver_ = *driver;
   gpu->contexts_.resize(static_cast<std::size_t>(gpu->count()));
+  gpu->streams_.resize(gpu->contexts_.size());
   opened = gpu;
   return gpu;
 }
 
 Gpu::~Gpu() {
-  for (std::size_t i = 0; i < contexts_.size(); ++i)
+  for (std::size_t i = 0; i < contexts_.size(); ++i) {
+    if (streams_[i] != nullptr) (*driver_)->cuStreamDestroy_v2(streams_[i]);
     if (contexts_[i] != nullptr) (*driver_)->cuDevicePrimaryCtxRelease_v2(static_cast<int>(i));
+  }
 }
 
 Status Gpu::on(int device, const std::function<Status()>& call) {
@@ -100,9 +103,14 @@ Result<std::shared_ptr<std::byte>> Gpu::map(bool lendable, int device, std::uint
 Status Gpu::copy(int device, std::byte* to, const std::byte* from, std::uint64_t size) {
   return on(device, [&] {
     const sys::CudaDriver& cu = *driver_;
-    const Status status =
-        cu.check(cu->cuMemcpy(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), size), "a copy");
-    return status ? cu.check(cu->cuCtxSynchronize(), "a copy") : status;  // of little memory it returns before its end
+    Stream& stream = streams_[static_cast<std::size_t>(device)];
+    Status status;
+    if (stream == nullptr)
+      status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "a stream");
+    if (status)
+      status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(to), reinterpret_cast<Address>(from), size, stream),
+                        "a copy");
+    return status ? cu.check(cu->cuStreamSynchronize(stream), "a copy") : status;
   });
 }
 

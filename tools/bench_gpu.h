@@ -24,7 +24,7 @@ class Gpu {
   };
   // Freed with the last copy of the pointer.
   Result<std::shared_ptr<std::byte>> allocate(Kind kind, int device, std::uint64_t size);
-  // By that device: it must reach both.
+  // By that device, which must reach both; over when it returns, and behind nobody else's work.
   Status copy(int device, std::byte* to, const std::byte* from, std::uint64_t size);
   const sys::CudaDriver& driver() const { return *driver_; }
   // Runs with the device's context as the thread's.
@@ -36,6 +36,7 @@ class Gpu {
 
   std::shared_ptr<const sys::CudaDriver> driver_;
   std::vector<sys::cuda::Context> contexts_;
+  std::vector<sys::cuda::Stream> streams_;  // by device, made when first used
 };
 
 int gpu_count();  // that the driver shows; 0 without one

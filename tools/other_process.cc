@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,18 +45,52 @@ Result<std::string> OtherProcess::start(const std::vector<std::string>& argument
   ::close(to_child[0]);
   ::close(from_child[1]);
   stdin_ = to_child[1];
-  std::string line;
-  if (failed == 0)
-    for (char c = 0; ::read(from_child[0], &c, 1) == 1 && c != '\n';) line += c;
-  ::close(from_child[0]);
+  stdout_ = from_child[0];
   if (failed != 0) {
     pid_ = -1;
     errno = failed;
     return system_error("cannot start a second process");
   }
-  if (line.empty()) return Status(ErrorCode::system_error, "the second process ended at once");
-  if (line.starts_with(kCannot)) return Status(ErrorCode::unsupported, line.substr(kCannot.size()));
+  auto line = hear(std::chrono::milliseconds(-1));
+  if (!line || line->empty()) return Status(ErrorCode::system_error, "the second process ended at once");
+  if (line->starts_with(kCannot)) return Status(ErrorCode::unsupported, line->substr(kCannot.size()));
   return line;
+}
+
+Status OtherProcess::say(std::string_view words) const {
+  while (!words.empty()) {
+    const ssize_t written = ::write(stdin_, words.data(), words.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return system_error("cannot write to another process");
+    words.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Result<std::string> OtherProcess::hear(std::chrono::milliseconds patience) {
+  for (;;) {
+    if (const std::size_t end = heard_.find('\n'); end != std::string::npos) {
+      std::string line = heard_.substr(0, end);
+      heard_.erase(0, end + 1);
+      return line;
+    }
+    pollfd wait{stdout_, POLLIN, 0};
+    const int ready = ::poll(&wait, 1, static_cast<int>(patience.count()));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return Status(ErrorCode::timed_out, "it does not answer");
+    char bytes[4096];
+    const ssize_t got = ready < 0 ? -1 : ::read(stdout_, bytes, sizeof bytes);
+    if (got > 0) {
+      heard_.append(bytes, static_cast<std::size_t>(got));
+      continue;
+    }
+    int how = 0;
+    const bool known = ::waitpid(pid_, &how, 0) == pid_;
+    pid_ = -1;
+    return Status(ErrorCode::peer_dead, !known             ? "it ended"
+                                        : WIFSIGNALED(how) ? std::string("it ended by ") + ::strsignal(WTERMSIG(how))
+                                                           : "it exited with " + std::to_string(WEXITSTATUS(how)));
+  }
 }
 
 void OtherProcess::signal(int number) const {
@@ -73,7 +108,9 @@ void OtherProcess::kill() {
 
 void OtherProcess::end() {
   if (stdin_ >= 0) ::close(stdin_);
-  stdin_ = -1;
+  if (stdout_ >= 0) ::close(stdout_);
+  stdin_ = stdout_ = -1;
+  heard_.clear();
   if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
   pid_ = -1;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,13 +26,19 @@ class OtherProcess {
 
   // Runs `fairway <arguments>` and reads the first line that it prints; an error when that begins with kCannot.
   Result<std::string> start(const std::vector<std::string>& arguments);
+  // Words for its standard input, and the next line of its standard output. Its end is an error that says how it ended;
+  // timed_out: it said nothing for so long.
+  Status say(std::string_view words) const;
+  Result<std::string> hear(std::chrono::milliseconds patience);
+  [[nodiscard]] pid_t id() const { return pid_; }
   void signal(int number) const;
   void kill();
   void end();
 
  private:
   pid_t pid_ = -1;
-  int stdin_ = -1;
+  int stdin_ = -1, stdout_ = -1;
+  std::string heard_;  // and not yet asked for
 };
 
 // What such a process does last: returns when its starter lets go of it.

@@ -6,7 +6,7 @@ bench/nccl/build first. Then, for instance:
   bench/nccl/compare.py --ranks 4 --mode types         every data type and reduction
   bench/nccl/compare.py --ranks 4 --hosts A,A,B,B      as two hosts: NVLink inside, the plugin between
   bench/nccl/compare.py --ranks 4 --mode killed        a rank dies: who is told, and when
-  bench/nccl/compare.py --ranks 4 --mode soak --seconds 480 --start 0
+  bench/nccl/compare.py --ranks 4 --mode soak --seed 7 --seconds 480 --state FILE
   bench/nccl/compare.py --ranks 4 --matrix             Ring, Tree, PAT x Simple, LL, LL128 x cuMem on, off
   bench/nccl/compare.py ... --set NCCL_BUFFSIZE=16777216 --only fairway
 Results go to --out as JSON lines, NCCL's logs beside them.
@@ -74,17 +74,23 @@ def check_log(log, side):
 
 def run(side, ranks, arguments, extra=(), label=""):
     out = arguments.out / f"{label or 'run'}-{side}-{ranks}"
-    command = [str(arguments.program), "--ranks", str(ranks), "--mode", arguments.mode, "--seed", str(arguments.seed)]
-    for name in ("from", "to", "ops", "hosts", "start", "seconds", "iterations"):
+    env = environment(side, arguments, list(extra))
+    command = [str(arguments.programs / "nccl_ranks"), "--ranks", str(ranks), "--seed", str(arguments.seed)]
+    names = ("mode", "from", "to", "ops", "hosts", "iterations", "seconds")
+    if arguments.mode == "soak":
+        command[0] = str(arguments.programs / "soak")
+        names = ("hosts", "seconds", "state")
+        # Making a communicator calls CUDA: not beside collectives whose bytes wait for calls of the driver's.
+        command += ["--lanes", "1" if env.get("FAIRWAY_GPU_MEMORY") == "on" else "2"]
+    for name in names:
         value = getattr(arguments, "from_" if name == "from" else name)
         if value is not None:
             command += [f"--{name}", str(value)]
-    env = environment(side, arguments, list(extra))
     with open(out.with_suffix(".log"), "w") as log:  # NCCL writes to stdout; NCCL_DEBUG_FILE keeps it apart
         env["NCCL_DEBUG_FILE"] = str(out) + ".nccl.%p"
         for old in glob.glob(str(out) + ".nccl.*"):
             os.remove(old)
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True, timeout=LIMIT_S)
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=None if arguments.mode == "soak" else log, text=True, timeout=LIMIT_S)
     with open(out.with_suffix(".log"), "a") as log:
         for each in sorted(glob.glob(str(out) + ".nccl.*")):
             log.write(pathlib.Path(each).read_text(errors="replace"))
@@ -109,6 +115,8 @@ def table(rows):
         if "us" in row:
             key = (row["op"], row["ranks"], row["bytes"], row["type"], row["in_place"])
             found.setdefault(key, {}).setdefault(row["side"], []).append((row["us"], row["bus_gb_s"]))
+    if not found:
+        return
     print(f"\n{'operation':<16}{'n':>3}{'bytes':>12} {'in place':<9}{'fairway us':>12}{'GB/s':>9}{'sockets us':>12}{'GB/s':>9}{'ratio':>8}")
     for (op, ranks, size, _, in_place), sides in sorted(found.items(), key=lambda item: (item[0][1], item[0][0], item[0][4], item[0][2])):
         cells, us = "", {}
@@ -131,8 +139,8 @@ def main():
     parser.add_argument("--ops")
     parser.add_argument("--hosts", help="NCCL_HOSTID of each rank: A,A,B,B")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--start", type=int)
-    parser.add_argument("--seconds", type=int)
+    parser.add_argument("--seconds", type=int, help="of a soak (480), or until when all must know of a killed rank (60)")
+    parser.add_argument("--state", help="file that a soak goes on from and keeps its state in")
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--turns", type=int, default=1, help="how often each side runs")
     parser.add_argument("--only", choices=["fairway", "socket"])
@@ -140,7 +148,7 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for Fairway's side")
     parser.add_argument("--both", action="store_true", help="--set holds for both sides")
     parser.add_argument("--plugin", type=pathlib.Path, default=ROOT / "build/release/plugins/nccl_net/libnccl-net-fairway.so")
-    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/nccl/nccl_ranks")
+    parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/nccl")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/nccl/results")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <sstream>
 #include <thread>
 
@@ -14,8 +13,8 @@
 #include "work.cuh"
 
 // NCCL's collectives between processes, one a GPU: every result compared, and timed. JSON, one object a line.
-//   nccl_ranks --ranks 4 [--mode sweep|types|killed|soak] [--from 8] [--to 1G] [--ops all_reduce,...] [--seed 1]
-//              [--start 0] [--seconds 480] [--hosts A,A,B,B] [--iterations 0]
+//   nccl_ranks --ranks 4 [--mode sweep|types|killed] [--from 8] [--to 1G] [--ops all_reduce,...] [--seed 1]
+//              [--hosts A,A,B,B] [--iterations 0] [--seconds 60: until when all must know of the killed one]
 namespace {
 
 using work::Call;
@@ -24,12 +23,12 @@ using work::Op;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  int ranks = 2, seconds = 480, iterations = 0;
+  int ranks = 2, seconds = 60, iterations = 0;
   std::string mode = "sweep";
   std::size_t from = 8, to = std::size_t{1} << 30;
   std::vector<Op> ops{std::begin(work::kOps), std::end(work::kOps)};
   std::vector<std::string> hosts;
-  std::uint64_t seed = 1, start = 0;
+  std::uint64_t seed = 1;
 };
 
 struct Shared {  // between the processes
@@ -133,7 +132,7 @@ struct Rank {
   bool killed() {
     const Call call{Op::all_reduce, 64u << 20, nccl::float32};
     gpu.prepare(call, world);
-    const auto limit = Clock::now() + std::chrono::seconds(options.seconds < 60 ? options.seconds : 60);
+    const auto limit = Clock::now() + std::chrono::seconds(options.seconds);
     for (;;) {
       gpu.start(call, world);
       while (cudaStreamQuery(gpu.stream) == cudaErrorNotReady) {
@@ -156,56 +155,6 @@ struct Rank {
       }
     }
   }
-
-  // Random calls on the whole world and on halves of it that come and go. A part of it can be repeated from any number.
-  bool soak() {
-    const auto limit = Clock::now() + std::chrono::seconds(options.seconds);
-    Group half;
-    std::uint64_t number = options.start;
-    for (;; ++number) {
-      std::mt19937_64 random(options.seed * 1000003 + number);
-      // Rank 0's clock decides for all.
-      if (rank == 0) shared.us[63] = Clock::now() > limit ? 1 : 0;
-      barrier(shared, options.ranks);
-      const bool over = shared.us[63] != 0;
-      barrier(shared, options.ranks);
-      if (over) break;
-      if (half.comm == nullptr || random() % 16 == 0) {
-        if (half.comm != nullptr) NCCL_CHECK(nccl::library().ncclCommDestroy(half.comm));
-        const int parts = 1 + static_cast<int>(random() % 2);
-        const int color = rank % parts;
-        NCCL_CHECK(nccl::library().ncclCommSplit(world.comm, color, rank, &half.comm, nullptr));
-        half.rank = rank / parts;
-        half.ranks = (options.ranks - color + parts - 1) / parts;
-      }
-      Call call{};
-      call.op = work::kOps[random() % std::size(work::kOps)];
-      call.type = static_cast<nccl::Type>(random() % nccl::kTypes);
-      call.reduction = static_cast<nccl::Reduction>(random() % 4);
-      const int bits = static_cast<int>(random() % 27);
-      call.bytes = (std::size_t{1} << bits) + random() % (std::size_t{1} << bits);
-      call.in_place = random() % 2 == 0;
-      call.seed = options.seed + number;
-      const Group& group = random() % 2 == 0 ? world : half;
-      gpu.prepare(call, group);
-      gpu.start(call, group);
-      CUDA_CHECK(cudaStreamSynchronize(gpu.stream));
-      if (const std::uint64_t wrong = gpu.check(call, group); wrong != 0) {
-        std::printf("{\"op\": \"soak\", \"number\": %llu, \"rank\": %d, \"what\": \"%s %zu %s\", \"wrong\": %llu}\n",
-                    static_cast<unsigned long long>(number), rank, work::name_of(call.op), call.bytes,
-                    pattern::name_of(call.type), static_cast<unsigned long long>(wrong));
-        std::fflush(stdout);
-        std::_Exit(6);
-      }
-    }
-    if (half.comm != nullptr) NCCL_CHECK(nccl::library().ncclCommDestroy(half.comm));
-    if (rank == 0)
-      std::printf("{\"op\": \"soak\", \"seed\": %llu, \"from\": %llu, \"next\": %llu, \"wrong\": 0}\n",
-                  static_cast<unsigned long long>(options.seed), static_cast<unsigned long long>(options.start),
-                  static_cast<unsigned long long>(number));
-    std::fflush(stdout);
-    return true;
-  }
 };
 
 int run_rank(const Options& options, Shared& shared, int rank) {
@@ -223,7 +172,7 @@ int run_rank(const Options& options, Shared& shared, int rank) {
   self.world.ranks = options.ranks;
   NCCL_CHECK(nccl::library().ncclCommInitRank(&self.world.comm, options.ranks, shared.id, rank));
   if (options.mode == "killed") return self.killed() ? 0 : 1;  // its communicator is no more
-  const bool ok = options.mode == "types" ? self.types() : options.mode == "soak" ? self.soak() : self.sweep();
+  const bool ok = options.mode == "types" ? self.types() : self.sweep();
   NCCL_CHECK(nccl::library().ncclCommDestroy(self.world.comm));
   return ok ? 0 : 1;
 }
@@ -256,7 +205,6 @@ Options parse(int count, char** words) {
       else if (name == "--from") options.from = bytes_of(value);
       else if (name == "--to") options.to = bytes_of(value);
       else if (name == "--seed") options.seed = std::stoull(value);
-      else if (name == "--start") options.start = std::stoull(value);
       else if (name == "--seconds") options.seconds = std::stoi(value);
       else if (name == "--iterations") options.iterations = std::stoi(value);
       else if (name == "--hosts") options.hosts = split(value);
@@ -274,8 +222,7 @@ Options parse(int count, char** words) {
     }
   }
   if (options.ranks < 2 || options.ranks > 32) refuse("--ranks " + std::to_string(options.ranks));
-  if (options.mode != "sweep" && options.mode != "types" && options.mode != "killed" && options.mode != "soak")
-    refuse(options.mode);
+  if (options.mode != "sweep" && options.mode != "types" && options.mode != "killed") refuse(options.mode);
   return options;
 }
 

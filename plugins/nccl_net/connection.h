@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "nccl_net/endpoint.h"
+#include "nccl_net/short_lock.h"
 
 namespace fairway::nccl {
 
@@ -50,8 +51,8 @@ class Connection : public Port, public std::enable_shared_from_this<Connection> 
   const std::shared_ptr<Endpoint> endpoint_;
   const PeerId peer_;
   std::array<Request, abi::kMostRequests> requests_;
-  std::mutex mutex_;  // guards what is not atomic here and in the two ends
-  PortId other_;      // the other end's
+  ShortLock mutex_;  // guards what is not atomic here and in the two ends
+  PortId other_;     // the other end's
 
  private:
   virtual void end() {}  // close()'s part that is its own

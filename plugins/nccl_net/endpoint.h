@@ -41,11 +41,15 @@ struct Memory {
   std::uint32_t users = 0;
 };
 
+// How many sends are on their way, of all engines of a device.
+using SendCount = std::atomic<std::uint32_t>;
+
 // One engine, and who is told what its notifications say. Any thread.
 class Endpoint : public std::enable_shared_from_this<Endpoint> {
  public:
-  static Result<std::shared_ptr<Endpoint>> open(const Settings& settings, const Log& log, Jobs& jobs);
-  Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs);
+  static Result<std::shared_ptr<Endpoint>> open(const Settings& settings, const Log& log, Jobs& jobs,
+                                                std::shared_ptr<SendCount> sends);
+  Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs, std::shared_ptr<SendCount> sends);
   ~Endpoint() { stop(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
@@ -114,7 +118,7 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
   std::uint32_t rounds_ = 0;
   const bool own_threads_;  // the engine's; else NCCL's step it, and keeper_ while they are elsewhere
   std::atomic<std::uint32_t> pumps_{0};
-  std::atomic<std::uint32_t> sends_{0};  // on their way
+  const std::shared_ptr<SendCount> sends_;
   std::atomic<bool> stands_in_{false};
   std::atomic<std::int64_t> busy_until_{0};  // of Clock
   std::atomic<bool> ends_{false};

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <thread>
 
 #include <sys/stat.h>
 
@@ -11,6 +12,8 @@
 
 namespace fairway::nccl {
 namespace {
+
+constexpr unsigned kCoresForTwo = 16;  // that this process may use: engines of some ranks beside NCCL's own threads
 
 std::string first_line(const char* file) {
   std::ifstream stream(file);
@@ -36,7 +39,7 @@ std::uint64_t host_identity() {
 void describe(Device& device, std::uint64_t host) {
   const bool beyond = device.settings.beyond_this_host();
   // NCCL asks once for all peers.
-  device.gpu_memory = device.settings.gpu_memory && device.main->has(beyond ? "verbs" : "cuda");
+  device.gpu_memory = device.settings.gpu_memory && device.engines.front()->has(beyond ? "verbs" : "cuda");
   // What it uses by name: its rails, else the interfaces.
   const auto& names = device.rails.empty() ? device.settings.engine.interfaces : device.rails;
   device.name = "fairway";
@@ -53,6 +56,18 @@ void describe(Device& device, std::uint64_t host) {
   if (device.speed_mbps == 0) device.speed_mbps = beyond ? 10'000 : device.gpu_memory ? 3'000'000 : 80'000;
   device.latency_us = beyond ? 20.0F : device.gpu_memory ? 8.0F : 2.0F;
   device.guid = host ^ std::hash<std::string>()(device.name);
+}
+
+// One thread copies a few GB/s through sockets or shared memory, and a second one nearly as much again where it has a
+// core. A GPU's copies are its driver's, of which small ones took longer by two (docs/nccl.md); NICs move the bytes by
+// themselves; a port that was asked for is one engine's.
+std::uint32_t engines_of(const Device& device) {
+  if (device.settings.engines != 0) return device.settings.engines;
+  if (device.settings.engine.progress == Progress::threads || device.settings.has_own_port() || device.gpu_memory)
+    return 1;
+  const Endpoint& first = *device.engines.front();
+  if (device.settings.beyond_this_host() && (first.has("verbs") || first.has("fabric"))) return 1;
+  return std::thread::hardware_concurrency() >= kCoresForTwo ? 2 : 1;
 }
 
 std::string why_no_gpu_memory(const Device& device) {

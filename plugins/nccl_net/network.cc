@@ -12,7 +12,7 @@
 namespace fairway::nccl {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x314e5746;  // "FWN1"
+constexpr std::uint32_t kMagic = 0x324e5746;  // "FWN2"
 constexpr std::size_t kMostHellos = 4096;
 
 // A port of an RDMA device is one of those that `verbs` may use; TCP keeps the interfaces of the address then.
@@ -70,7 +70,7 @@ Network::~Network() {
   const std::lock_guard lock(mutex_);
   for (Device& device : devices_) {
     if (device.mirror != nullptr) device.mirror->close();
-    if (device.main != nullptr) device.main->close();
+    for (const auto& engine : device.engines) engine->close();
   }
 }
 
@@ -113,8 +113,8 @@ Result<const Device*> Network::device(int number) {
 }
 
 Status Network::open_device(Device& device) {
-  if (device.main != nullptr) return {};
-  auto opened = Endpoint::open(device.settings, log_, jobs_);
+  if (!device.engines.empty()) return {};
+  auto opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
   if (!opened) return opened.status();
   if (device.settings.gpu_memory && device.settings.beyond_this_host() && (*opened)->has("verbs")) {
     // Between hosts GPU memory goes by NICs or not at all: staged, it would be copied by calls of the driver's, on
@@ -122,12 +122,20 @@ Status Network::open_device(Device& device) {
     auto& names = device.settings.engine.transports = (*opened)->transports();
     std::erase_if(names, [](const std::string& name) { return name == "cuda" || name == "staged"; });
     (*opened)->close();
-    opened = Endpoint::open(device.settings, log_, jobs_);
+    opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
     if (!opened) return opened.status();
   }
-  device.main = std::move(*opened);
+  device.engines.push_back(std::move(*opened));
   describe(device, host_);
-  log_.info("device " + device.name + " listens on " + device.main->engine().address() + ", " +
+  for (std::uint32_t count = engines_of(device); device.engines.size() < count;) {
+    opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
+    if (!opened) return opened.status();
+    device.engines.push_back(std::move(*opened));
+  }
+  std::string addresses;
+  for (const auto& engine : device.engines)
+    addresses += (addresses.empty() ? "" : " and ") + engine->engine().address();
+  log_.info("device " + device.name + " listens on " + addresses + ", " +
                 (device.gpu_memory ? "GPU and host memory" : "host memory alone: " + why_no_gpu_memory(device)),
             abi::kInit | abi::kNet);
   return {};
@@ -149,13 +157,14 @@ Result<int> Network::fuse(const int* parts, int count) {
   return static_cast<int>(devices_.size()) - 1;
 }
 
-Result<std::shared_ptr<Endpoint>> Network::endpoint_for(int number, bool own_process) {
+// The one that connects to the listener of that handle.
+Result<std::shared_ptr<Endpoint>> Network::endpoint_for(int number, const Handle& handle) {
   if (const auto found = device(number); !found) return found.status();
   const std::lock_guard lock(mutex_);
   Device& device = devices_[static_cast<std::size_t>(number)];
-  if (!own_process) return device.main;
+  if (handle.process != process_) return device.engines[handle.engine % device.engines.size()];
   if (device.mirror == nullptr) {
-    auto opened = Endpoint::open(device.settings, log_, jobs_);
+    auto opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
     if (!opened) return opened.status();
     device.mirror = std::move(*opened);
   }
@@ -163,14 +172,20 @@ Result<std::shared_ptr<Endpoint>> Network::endpoint_for(int number, bool own_pro
 }
 
 Result<std::shared_ptr<Listener>> Network::listen(int number, Handle& handle) {
-  auto endpoint = endpoint_for(number, false);
-  if (!endpoint) return endpoint.status();
-  const std::string address = (*endpoint)->engine().address();
+  if (const auto found = device(number); !found) return found.status();
+  std::shared_ptr<Endpoint> endpoint;
   handle = {};
+  {
+    const std::lock_guard lock(mutex_);
+    Device& device = devices_[static_cast<std::size_t>(number)];
+    handle.engine = device.next_engine++ % static_cast<std::uint32_t>(device.engines.size());
+    endpoint = device.engines[handle.engine];
+  }
+  const std::string address = endpoint->engine().address();
   if (address.size() >= sizeof handle.address)
     return Status(ErrorCode::unsupported, "the address " + address + " is too long for NCCL's handle");
-  auto listener = std::make_shared<Listener>(*endpoint);
-  (*endpoint)->add(listener);
+  auto listener = std::make_shared<Listener>(endpoint);
+  endpoint->add(listener);
   handle.magic = kMagic;
   handle.beyond_this_host = settings_.beyond_this_host() ? 1 : 0;
   handle.process = process_;
@@ -195,7 +210,7 @@ Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
       return Status(ErrorCode::unreachable,
                     "the other rank, on another host or in another network namespace, can only be reached from its own "
                     "host: set FAIRWAY_LISTEN to each host's address and FAIRWAY_JOB_KEY to one key");
-    auto endpoint = endpoint_for(number, handle.process == process_);
+    auto endpoint = endpoint_for(number, handle);
     if (!endpoint) return endpoint.status();
     attempt = std::make_shared<Attempt>();
     attempt->endpoint = *endpoint;

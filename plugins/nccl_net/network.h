@@ -22,6 +22,8 @@ struct Handle {
   std::uint64_t host = 0;
   PortId listener;
   char address[72] = {};
+  std::uint32_t engine = 0;  // of the listener's device
+  std::uint32_t unused = 0;
   std::uint64_t ticket = 0;  // the connecting process's own
 };
 static_assert(sizeof(Handle) <= abi::kHandleBytes);
@@ -45,8 +47,8 @@ class Listener final : public Port {
   std::deque<Hello> hellos_;
 };
 
-// What NCCL calls a device: one engine with its rails, and a second one for connections within the process, since an
-// engine does not connect to itself.
+// What NCCL calls a device: engines with its rails, to which connections are dealt in turn, and one for connections
+// within the process, since an engine does not connect to itself.
 struct Device {
   Settings settings;
   std::vector<std::string> rails;  // of FAIRWAY_RAILS, what it is made of
@@ -58,7 +60,10 @@ struct Device {
   float latency_us = 0;
   std::uint64_t guid = 0;
   bool gpu_memory = false;
-  std::shared_ptr<Endpoint> main, mirror;  // opened when they are needed
+  std::vector<std::shared_ptr<Endpoint>> engines;  // none: not opened yet
+  std::shared_ptr<SendCount> sends = std::make_shared<SendCount>(0);
+  std::uint32_t next_engine = 0;     // of a listener
+  std::shared_ptr<Endpoint> mirror;  // for connections within the process, opened when there is one
 
   // Its GPU memory goes by NICs, which are given it by its descriptor.
   [[nodiscard]] bool by_nics() const { return gpu_memory && settings.beyond_this_host(); }
@@ -83,7 +88,7 @@ class Network {
   struct Attempt;
   Network(Settings settings, const Log& log);
   Status open_device(Device& device);
-  Result<std::shared_ptr<Endpoint>> endpoint_for(int device, bool own_process);
+  Result<std::shared_ptr<Endpoint>> endpoint_for(int device, const Handle& handle);
   static void dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle);
 
   const Settings settings_;

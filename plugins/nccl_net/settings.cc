@@ -167,6 +167,12 @@ Result<Settings> read_settings(const Environment& environment) {
     if (count != 0) engine.progress = Progress::threads;
     engine.workers = static_cast<std::uint32_t>(std::max<std::uint64_t>(count, 1));
   });
+  reader.number("FAIRWAY_ENGINES", 1, 16,
+                [&](std::uint64_t count) { settings.engines = static_cast<std::uint32_t>(count); });
+  if (settings.engines > 1 && settings.has_own_port())
+    reader.fail({ErrorCode::invalid_argument, "FAIRWAY_LISTEN is \"" + engine.listen +
+                                                  "\", a port that one engine alone can have, and FAIRWAY_ENGINES is " +
+                                                  std::to_string(settings.engines) + ": leave the port out, or set 1"});
   const auto memory = reader.text("FAIRWAY_GPU_MEMORY");
   settings.gpu_memory = memory == "on";
   if (!memory.empty() && memory != "on" && memory != "off")

@@ -16,8 +16,8 @@ using Nonce = std::array<std::byte, 32>;
 
 // Versions of the wire format that an engine speaks, both ends included.
 struct VersionRange {
-  std::uint16_t min = 3;  // those before were never released
-  std::uint16_t max = 3;
+  std::uint16_t min = 4;  // those before were never released
+  std::uint16_t max = 4;
 };
 
 // Who opened the connection; part of every proof, so that nothing said by one side can be returned as the other's.

@@ -8,8 +8,12 @@
 
 namespace fairway::engine {
 
-// An immediate with this bit is no counter's: it sets off the event of the record with that number, modulo the bit.
+// An immediate with this bit is no counter's. With the second bit too, it is an event that has no message, whole: the
+// bits below are the user's immediate. Without, it sets off the event of the record with that number, modulo those
+// bits.
 inline constexpr std::uint32_t kEventBit = std::uint32_t{1} << 31;
+inline constexpr std::uint32_t kBareEventBit = std::uint32_t{1} << 30;
+inline constexpr std::uint32_t kEventValue = kBareEventBit - 1;
 
 // At the target, the notifications that do not wait for their bytes to be acknowledged: the sender hands each over by a
 // record (armed), and the write's immediate, which comes after its bytes, sets it off. They come over different links,

@@ -51,6 +51,8 @@ struct Link {
   std::uint32_t in_flight = 0;  // slices
   std::uint64_t queued_bytes = 0;
   std::uint64_t immediates_posted = 0;
+  std::vector<std::uint64_t>
+      doubtful_events;                  // immediates whose write failed: whether their credits are spent, the end says
   std::uint32_t waits_for_streams = 0;  // of these, as long as the caller's own work takes
   Time last_progress = 0;               // of a slice, while some are in flight
   bool full = false;                    // took fewer than offered; until it makes progress

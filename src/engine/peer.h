@@ -118,6 +118,17 @@ class Peer {
     std::string why;            // of the last one
   };
   Unreached unreached(const Request& request);
+  struct KnownRoute {  // of one small extent between two memories of hosts, where there is one link to choose
+    std::uint64_t version = 0;
+    Operation operation = Operation::write;
+    RegionId local;
+    RemoteRegionId remote;
+    std::uint8_t link = 0, memory_kinds = 0;
+    Place place = kNoPlace, far_place = kNoPlace;
+  };
+  KnownRoute* known_route(const Transfer& t);  // its place; null: such a transfer's route may differ each time
+  bool recall_route(Transfer& t);
+  void remember_route(const Transfer& t);
   // Of those transports: a bit for each link that one of the memories is not registered for.
   std::uint64_t links_without(const Request& request, std::uint64_t transports);
   transport::Reach reach(const Block& block, std::uint16_t transport, std::string& why);
@@ -209,7 +220,7 @@ class Peer {
                  std::byte*& local);
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
-  bool notification_rides(std::uint32_t slot, const Piece& piece);
+  std::optional<std::uint32_t> riding_immediate(std::uint32_t slot, const Piece& piece);
   Status fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport);
   void forget_immediate(std::uint32_t token);
   void piece_done(std::uint32_t token, std::uint64_t value);
@@ -295,10 +306,14 @@ class Peer {
   [[nodiscard]] std::size_t record_limit() const;  // payload of a put, get or send that fits a record
 
   // peer_events.cc
-  bool arm(std::uint32_t slot, std::uint8_t link);
+  std::optional<std::uint32_t> event_immediate(std::uint32_t slot, std::uint8_t link);
+  void arm(std::uint32_t slot, std::uint8_t link);
+  void doubt_event(const SliceEntry& entry);
+  void settle_events(Link& link);
   void record_arrived(std::uint32_t slot, std::uint32_t record);
   void set_off(std::uint32_t slot);
   void give_up(Transfer& t);
+  bool check_credit();  // false: the peer has none left for an event, which ends it
   bool read_notification(ByteReader& reader, Notification& notification);
   void deliver(Notification&& notification);
   void on_event(std::span<const std::byte> body);
@@ -393,6 +408,7 @@ class Peer {
     RemoteRegionId remote;
   };
   std::array<Reached, 16> reached_;
+  std::array<KnownRoute, 16> known_routes_;
   std::unique_ptr<Lent> lent_;        // by the peer, where this side stages
   std::unique_ptr<Landing> landing_;  // lent to it
   std::uint32_t errands_ = 0;

@@ -48,6 +48,7 @@ void Peer::on_untaken(std::uint32_t token) {
     }
   }
   Transfer& t = transfer(entry.owner);
+  t.immediate_sent = false;
   t.bytes_posted -= entry.piece.bytes();
   if (t.phase == Phase::draining) return drop_piece(token);
   entry.retry = true;
@@ -99,6 +100,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   if (entry.op == transport::Op::write_immediate && !broken) forget_immediate(token);
   if (transfer(entry.owner).phase == Phase::draining || down_) {
     if (event.status.effect() == Effect::unknown || broken) transfer(entry.owner).in_doubt = true;
+    if (broken) doubt_event(entry);
     return drop_piece(token);
   }
   if (!broken) return piece_failed(token, event.status);
@@ -116,7 +118,10 @@ void Peer::forget_immediate(std::uint32_t token) {
         entry.link == refused.link && !entry.retry && entry.immediate > refused.immediate)
       --entry.immediate;
   }
-  --links_[refused.link].immediates_posted;
+  Link& link = links_[refused.link];
+  for (std::uint64_t& doubtful : link.doubtful_events) doubtful -= doubtful > refused.immediate ? 1 : 0;
+  --link.immediates_posted;
+  transfer(refused.owner).immediate_sent = false;
 }
 
 void Peer::piece_done(std::uint32_t token, std::uint64_t value) {
@@ -183,10 +188,9 @@ void Peer::notify(std::uint32_t slot) {
       if (!request_signal(slot)) wants_request_.push_back(slot);
       return;
     case NotifyKind::counter:
-      if (t.immediate_sent) return finish(slot, {});
-      [[fallthrough]];
     case NotifyKind::event: {
       if (t.armed) return set_off(slot);
+      if (t.immediate_sent) return finish(slot, {});
       const std::uint32_t record = worker_.records().acquire();
       const bool event = notify.kind == NotifyKind::event;
       ByteWriter writer = compose(worker_.records()[record], event ? RecordType::event : RecordType::counter);
@@ -274,6 +278,7 @@ void Peer::fail(std::uint32_t slot, const Status& status) {
       drop_piece(token);
     } else if (entry.use == SliceUse::data && (entry.parked || entry.retry)) {
       t.in_doubt |= entry.parked && !(links_[entry.link].closed_here && links_[entry.link].closed_there);
+      if (entry.parked) doubt_event(entry);
       if (entry.retry) std::erase(retries_, token);
       drop_piece(token);
     } else if (entry.use == SliceUse::data && !down_) {
@@ -299,7 +304,7 @@ void Peer::finish(std::uint32_t slot, const Status& status) {
   if (t.step != kNoSlot) return inner_ended(slot, status);
   retire(slot);
   t.phase = Phase::done;
-  if (t.credit_taken && t.notify_record == kNoSlot && !t.armed) --events_sent_;  // it was never sent
+  if (t.credit_taken && t.notify_record == kNoSlot && !t.armed && !t.immediate_sent) --events_sent_;  // never sent
   close_window(t);
   const bool ok = status.is_ok();
   const std::uint64_t bytes = t.request.operation == Operation::receive ? t.rendezvous.length : t.bytes_done;

@@ -15,12 +15,20 @@ constexpr std::uint64_t kMostThatRides = 16 * 1024;
 
 // ---- the sender ----
 
-// True: the event was handed to the peer, to be set off by the immediate of the write that is about to be posted.
-bool Peer::arm(std::uint32_t slot, std::uint8_t link) {
-  constexpr auto kDevice = static_cast<std::uint8_t>(1u << static_cast<unsigned>(MemoryKind::device));
+// What the immediate of the write that is about to be posted says of its event: all of it, or that the peer may tell
+// what it was handed ahead.
+std::optional<std::uint32_t> Peer::event_immediate(std::uint32_t slot, std::uint8_t link) {
+  const Transfer& t = transfer(slot);
+  if (t.armed || t.total > kMostThatRides || t.request.options.start_after != nullptr) return std::nullopt;
+  if ((t.memory_kinds & kDeviceBit) != 0) return std::nullopt;  // its copies go side by side, and order would end that
+  const std::uint32_t immediate = t.request.options.notify.immediate;
+  if (t.message_bytes == 0 && immediate <= kEventValue) return kEventBit | kBareEventBit | immediate;
+  arm(slot, link);
+  return kEventBit | (t.event & kEventValue);
+}
+
+void Peer::arm(std::uint32_t slot, std::uint8_t link) {
   Transfer& t = transfer(slot);
-  if (t.armed || t.total > kMostThatRides || t.request.options.start_after != nullptr) return false;
-  if ((t.memory_kinds & kDevice) != 0) return false;  // its copies go side by side, and order would end that
   t.arming = worker_.records().acquire();
   Record& record = worker_.records()[t.arming];
   ByteWriter writer = compose(record, RecordType::event_armed);
@@ -32,7 +40,20 @@ bool Peer::arm(std::uint32_t slot, std::uint8_t link) {
   if (records_.next() == t.arming && views_[link].room > 0 && worker_.slices().room() > 0 &&
       by.has(transport::Op::message) && by.capabilities->max_message_bytes >= record.size)
     post_record(t.arming, link);  // just ahead of the write; elsewhere or later will do
-  return true;
+}
+
+// A write that carries its event in its immediate has failed with its link: whether the peer was told is known once
+// both ends have closed the epoch, and the event's credit is spent until then.
+void Peer::doubt_event(const SliceEntry& entry) {
+  const Transfer& t = transfer(entry.owner);
+  if (entry.op == transport::Op::write_immediate && t.credit_taken && !t.armed)
+    links_[entry.link].doubtful_events.push_back(entry.immediate);
+}
+
+void Peer::settle_events(Link& link) {
+  for (const std::uint64_t number : link.doubtful_events)
+    if (number >= link.immediates_there) --events_sent_;
+  link.doubtful_events.clear();
 }
 
 void Peer::record_arrived(std::uint32_t slot, std::uint32_t record) {
@@ -65,6 +86,14 @@ void Peer::give_up(Transfer& t) {
 
 // ---- the target ----
 
+bool Peer::check_credit() {
+  if (notifications_delivered_ + events_given_up_ + armed_.waiting() - credits_returned_ >= granted_credits_) {
+    violation("a notification without a credit");
+    return false;
+  }
+  return true;
+}
+
 bool Peer::read_notification(ByteReader& reader, Notification& notification) {
   notification.peer = id_;
   notification.immediate = reader.get<std::uint32_t>();
@@ -73,10 +102,7 @@ bool Peer::read_notification(ByteReader& reader, Notification& notification) {
     violation("a malformed notification");
     return false;
   }
-  if (notifications_delivered_ + events_given_up_ + armed_.waiting() - credits_returned_ >= granted_credits_) {
-    violation("a notification without a credit");
-    return false;
-  }
+  if (!check_credit()) return false;
   notification.message_bytes = static_cast<std::uint32_t>(message.size());
   std::copy(message.begin(), message.end(), notification.message);
   return true;
@@ -133,8 +159,13 @@ void Peer::notifications_consumed(std::uint32_t polled) {
 
 void Peer::on_immediate(std::uint32_t immediate) {
   if (down_) return;
-  if ((immediate & kEventBit) != 0) return on_event_sign(records_.nearest(immediate & ~kEventBit), true);
-  on_count(immediate);
+  if ((immediate & kEventBit) == 0) return on_count(immediate);
+  if ((immediate & kBareEventBit) == 0) return on_event_sign(records_.nearest(immediate & kEventValue), true);
+  if (!check_credit()) return;
+  Notification notification;
+  notification.peer = id_;
+  notification.immediate = immediate & kEventValue;
+  deliver(std::move(notification));
 }
 
 void Peer::on_count(std::uint32_t immediate) {

@@ -163,6 +163,7 @@ void Peer::release_parked(std::uint8_t index) {
     } else {
       entry.parked = false;
       entry.retry = true;
+      transfer(entry.owner).immediate_sent = false;
       ++link.retries;
       ++transfer(entry.owner).retried;
       retries_.push_back(token);
@@ -170,6 +171,7 @@ void Peer::release_parked(std::uint8_t index) {
   }
   worker_.again();
   if (!both) return;
+  settle_events(link);
   link.state = LinkState::closed;
   link.backoff = std::min(std::max(link.backoff * 2, kFirstBackoff), kLastBackoff);
   link.retry_at = after(worker_.now(), link.backoff);

@@ -20,6 +20,44 @@ RouteRequest Peer::wanted(const Request& request, std::uint64_t bytes, bool* ope
   return asked;
 }
 
+// Asking for the route of a small write takes longer than the write. It depends on the request's size and the links'
+// load only where there are several links to choose from, or bytes to stripe.
+Peer::KnownRoute* Peer::known_route(const Transfer& t) {
+  const auto* extent = std::get_if<Extent>(&t.request.layout);
+  const bool one_sided = t.request.operation == Operation::write || t.request.operation == Operation::read;
+  if (extent == nullptr || !one_sided || t.total >= kStripeMinimum || t.request.options.start_after != nullptr)
+    return nullptr;
+  return &known_routes_[(extent->local.region.slot * 31 + extent->remote.region.slot) % known_routes_.size()];
+}
+
+bool Peer::recall_route(Transfer& t) {
+  const KnownRoute* known = known_route(t);
+  if (known == nullptr || known->version != route_version_ || known->operation != t.request.operation) return false;
+  const Extent& extent = std::get<Extent>(t.request.layout);
+  if (known->local != extent.local.region || known->remote != extent.remote.region) return false;
+  t.route.method = Method::native;
+  t.route.count = 1;
+  t.route.links[0] = known->link;
+  t.route_version = known->version;
+  t.memory_kinds = known->memory_kinds;
+  t.place = known->place;
+  t.far_place = known->far_place;
+  t.paced = false;
+  return true;
+}
+
+void Peer::remember_route(const Transfer& t) {
+  KnownRoute* known = known_route(t);
+  if (known == nullptr || t.route.method != Method::native || (t.memory_kinds & kDeviceBit) != 0) return;
+  const LinkView& chosen = views_[t.route.links[0]];
+  const auto views = std::span(views_.data(), links_.size());
+  if (std::ranges::count_if(views, [&](const LinkView& v) { return v.usable && v.rank == chosen.rank; }) != 1) return;
+  const Extent& extent = std::get<Extent>(t.request.layout);
+  *known = {
+      t.route_version, t.request.operation, extent.local.region, extent.remote.region, t.route.links[0], t.memory_kinds,
+      t.place,         t.far_place};
+}
+
 // Of pairs of memories that a device copies between: each transport that has such links is asked once for each.
 Peer::Unreached Peer::unreached(const Request& request) {
   Unreached out;

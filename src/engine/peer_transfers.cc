@@ -177,9 +177,10 @@ bool Peer::take_credit(Transfer& t) {
 Peer::Turn Peer::move(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (!take_credit(t)) return Turn::no_credit;
-  if (t.bytes_posted == 0) find_places(t);
+  const bool known = recall_route(t);
+  if (!known && t.bytes_posted == 0) find_places(t);
   const std::span<LinkView> views = views_for(t);
-  if (t.route_version != route_version_ || t.route.method == Method::none) {
+  if (!known && (t.route_version != route_version_ || t.route.method == Method::none)) {
     bool opening = false;
     const RouteRequest asked = wanted(t.request, t.total, &opening);
     t.route = opening ? Route() : route(asked, views);
@@ -198,6 +199,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
                      .with_peer(text()));
       return Turn::failed;
     }
+    remember_route(t);
   }
   if (t.route.method == Method::staged) return move_staged(slot);
   t.phase = Phase::moving;
@@ -239,10 +241,10 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
     fail(slot, status.with_peer(text()).with_link(link.text));
     return false;
   }
-  const bool rides = notification_rides(slot, piece);
+  const auto rides = riding_immediate(slot, piece);
   if (rides) slice.op = transport::Op::write_immediate;
-  if (rides) slice.immediate = t.armed ? t.event | kEventBit : t.request.options.notify.immediate;
-  t.immediate_sent = rides;
+  if (rides) slice.immediate = *rides;
+  t.immediate_sent = rides.has_value();
   slice.link = link.id;
   slice.token = token;
   entry = {SliceUse::data, slice.op,     false,  piece.link,
@@ -260,19 +262,20 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   return true;
 }
 
-// On the write's own immediate, which comes once the bytes are visible.
-bool Peer::notification_rides(std::uint32_t slot, const Piece& piece) {
+// What the write's own immediate tells, which comes once the bytes are visible; nothing where none may.
+std::optional<std::uint32_t> Peer::riding_immediate(std::uint32_t slot, const Piece& piece) {
   const Transfer& t = transfer(slot);
   const Link& link = links_[piece.link];
   if (t.request.operation != Operation::write || t.blocks != 1 || piece.bytes() != t.total ||
       t.request.options.checksum || !link.capabilities->ordered || !link.has(transport::Op::write_immediate) ||
       link.capabilities->completion != transport::Meaning::visible)
-    return false;
+    return std::nullopt;
   const MemoryKind target = worker_.kind_of(block_at(t.request.layout, 0).remote);
-  if ((link.capabilities->immediate_kinds >> static_cast<unsigned>(target) & 1) == 0) return false;
+  if ((link.capabilities->immediate_kinds >> static_cast<unsigned>(target) & 1) == 0) return std::nullopt;
   const Notify& notify = t.request.options.notify;
-  return notify.kind == NotifyKind::counter ? (notify.immediate & kEventBit) == 0
-                                            : notify.kind == NotifyKind::event && arm(slot, piece.link);
+  if (notify.kind == NotifyKind::event) return event_immediate(slot, piece.link);
+  if (notify.kind != NotifyKind::counter || (notify.immediate & kEventBit) != 0) return std::nullopt;
+  return notify.immediate;
 }
 
 // Part of a block, on both sides.

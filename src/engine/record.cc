@@ -73,7 +73,7 @@ RecordStream::Past RecordStream::past(std::uint32_t sequence) const {
 }
 
 std::uint32_t RecordStream::nearest(std::uint32_t low) const {
-  return expected_ + static_cast<std::uint32_t>(static_cast<std::int32_t>((low - expected_) << 1) / 2);
+  return expected_ + static_cast<std::uint32_t>(static_cast<std::int32_t>((low - expected_) << 2) / 4);
 }
 
 }  // namespace fairway::engine

@@ -118,7 +118,7 @@ class RecordStream {
   // What became of a record of that number. beyond: no honest peer has sent it yet.
   enum class Past : std::uint8_t { taken, to_come, beyond };
   [[nodiscard]] Past past(std::uint32_t sequence) const;
-  // The number nearest to the present ones with these lower 31 bits.
+  // The number nearest to the present ones with these lower 30 bits.
   [[nodiscard]] std::uint32_t nearest(std::uint32_t low) const;
 
  private:

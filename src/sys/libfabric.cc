@@ -12,10 +12,12 @@ namespace fairway::sys {
 
 Result<std::shared_ptr<const Libfabric>> Libfabric::open(const std::string& path) {
   std::vector<std::string> candidates;
+  bool from_environment = false;
   if (!path.empty()) {
     candidates = {path};
   } else if (const char* named = std::getenv("FAIRWAY_LIBFABRIC"); named != nullptr && *named != '\0') {
     candidates = {named};
+    from_environment = true;
   } else {
     candidates = {"/opt/amazon/efa/lib64/libfabric.so.1", "/opt/amazon/efa/lib/libfabric.so.1", "libfabric.so.1"};
   }
@@ -36,9 +38,10 @@ Result<std::shared_ptr<const Libfabric>> Libfabric::open(const std::string& path
   }
   if (handle == nullptr)
     return Status(ErrorCode::unsupported,
-                  fmt::format("libfabric does not load ({}): install libfabric1 (Debian's name), or name the file in "
-                              "FAIRWAY_LIBFABRIC",
-                              why));
+                  fmt::format("libfabric does not load ({}): {}", why,
+                              from_environment ? "FAIRWAY_LIBFABRIC names that file: name libfabric.so.1, or unset it"
+                                               : "install libfabric1 (Debian's name), or name the file in "
+                                                 "FAIRWAY_LIBFABRIC"));
   std::string missing;
   // By version: the structures of these are those that this program was built with; newer libraries keep them.
   const auto find = [&](auto*& function, const char* name, const char* since) {
@@ -58,6 +61,12 @@ Result<std::shared_ptr<const Libfabric>> Libfabric::open(const std::string& path
   opened = library;
   opened_for = candidates.front();
   return opened;
+}
+
+std::string Libfabric::filter_text() {
+  const char* filter = std::getenv("FI_PROVIDER");
+  if (filter == nullptr || *filter == '\0') return {};
+  return fmt::format("FI_PROVIDER={} is set, and libfabric looks at nothing else", filter);
 }
 
 }  // namespace fairway::sys

@@ -18,6 +18,10 @@ namespace fairway::sys {
 // to.
 inline constexpr std::array<std::string_view, 5> kNicProviders{"efa", "cxi", "psm3", "psm2", "opx"};
 
+// EFA's other fabric, which libfabric lists first from 2.1 on. Its ends and those of the fabric `efa`, which every
+// version has, do not hear each other.
+inline constexpr std::string_view kEfaDirect = "efa-direct";
+
 // libfabric's few real functions, found at run time; the rest of it is called through the objects that these give. So
 // one program serves machines with and without it, and a newer one than it was built with. Immutable once opened.
 class Libfabric {
@@ -34,6 +38,9 @@ class Libfabric {
   const char* (*strerror)(int) = nullptr;
   std::uint32_t (*version)() = nullptr;
   std::string path;  // as it was opened
+
+  // What the environment's FI_PROVIDER leaves of libfabric, as a sentence without its end; empty: all of it.
+  static std::string filter_text();
 
   // "FI_EAGAIN's words"; `result` as libfabric returns it, less than 0.
   [[nodiscard]] std::string text(long result) const { return strerror(static_cast<int>(-result)); }

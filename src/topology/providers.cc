@@ -75,7 +75,7 @@ ProviderRow row_of(const fi_info& info) {
   if (info.nic != nullptr && info.nic->link_attr != nullptr) row.bits_per_second = info.nic->link_attr->speed;
   row.usual =
       std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), row.provider) != sys::kNicProviders.end() &&
-      row.endpoint == "RDM";
+      row.endpoint == "RDM" && (info.fabric_attr->name == nullptr || info.fabric_attr->name != sys::kEfaDirect);
   return row;
 }
 
@@ -105,7 +105,7 @@ std::vector<ProviderRow> provider_rows(const fi_info* answers) {
 Result<Providers> providers() {
   auto library = sys::Libfabric::open();
   if (!library) return library.status();
-  Providers out{(*library)->path, version_text((*library)->version()), {}};
+  Providers out{(*library)->path, version_text((*library)->version()), {}, sys::Libfabric::filter_text()};
   fi_info* hints = (*library)->dupinfo(nullptr);
   if (hints == nullptr) return Status(ErrorCode::resource_exhausted, "fi_dupinfo: no memory");
   hints->mode = ~std::uint64_t{0};
@@ -151,6 +151,8 @@ std::string domains_text(const std::vector<std::string>& domains) {
 
 std::string text(const Providers& providers) {
   std::string out = fmt::format("libfabric {} ({})\n", providers.version, providers.library);
+  if (!providers.filter.empty()) out += providers.filter + "\n";
+  if (providers.rows.empty()) out += "no provider has anything here\n";
   for (const ProviderRow& row : providers.rows) {
     out += fmt::format("\n{} {}  {}  {} domain{}{}: {}\n", row.provider, row.version, row.endpoint, row.domains.size(),
                        row.domains.size() == 1 ? "" : "s", rate_text(row.bits_per_second), domains_text(row.domains));
@@ -171,8 +173,8 @@ std::string text(const Providers& providers) {
 std::string json(const Providers& providers) {
   std::string out = fmt::format(
       "{{\"format\": \"fairway-providers\", \"version\": 1, \"libfabric\": {:?}, \"library\": {:?}, "
-      "\"rows\": [",
-      providers.version, providers.library);
+      "\"filter\": {:?}, \"rows\": [",
+      providers.version, providers.library, providers.filter);
   for (std::size_t i = 0; i < providers.rows.size(); ++i) {
     const ProviderRow& row = providers.rows[i];
     out += fmt::format(

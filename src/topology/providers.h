@@ -34,6 +34,7 @@ struct Providers {
   std::string library;  // the file
   std::string version;
   std::vector<ProviderRow> rows;
+  std::string filter = {};  // that the environment sets, as a sentence; empty: none
 };
 
 // unsupported: no libfabric, or a build without it; the words say which.

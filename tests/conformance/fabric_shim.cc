@@ -21,7 +21,10 @@ struct Shim {
   std::uint64_t chance = 1;
   std::set<std::uint64_t> broken;  // names of ends, told once
   std::map<fid_cq*, std::vector<fi_cq_data_entry>> held;
-  std::uint64_t swaps = 0, storms = 0;
+  std::uint64_t swaps = 0, storms = 0, sends = 0;
+  std::map<fid*, fid*> bound;               // regions, and to which end
+  std::map<fid*, const fi_ops*> closed_by;  // of ends and bound regions: whose own these are
+  std::map<const fi_ops*, fi_ops> ours;     // theirs, with another close
 
   std::uint64_t random() {
     chance = chance * 6364136223846793005u + 1442695040888963407u;
@@ -79,6 +82,65 @@ int getinfo(const sys::Libfabric& library, const fi_info* hints, fi_info** info)
   return result;
 }
 
+// As providers that bind memory to ends have it (cxi): while a region is bound to an end, that one does not close.
+int close_bound(fid* object) {
+  Shim& the = shim();
+  const fi_ops* own = nullptr;
+  {
+    const std::lock_guard lock(the.mutex);
+    for (const auto& [region, end] : the.bound)
+      if (end == object) return -FI_EBUSY;
+    if (the.setting.keeps_ends) return -FI_EBUSY;
+    the.bound.erase(object);
+    own = the.closed_by.at(object);
+    the.closed_by.erase(object);
+  }
+  object->ops = const_cast<fi_ops*>(own);
+  return own->close(object);
+}
+
+// Under the shim's mutex.
+void watch_close(fid* object) {
+  Shim& the = shim();
+  the.closed_by[object] = object->ops;
+  fi_ops& ours = the.ours.emplace(object->ops, *object->ops).first->second;
+  ours.close = &close_bound;
+  object->ops = &ours;
+}
+
+int bind_in_name(fid_mr* region, fid_ep* end) {
+  Shim& the = shim();
+  const std::lock_guard lock(the.mutex);
+  watch_close(&region->fid);
+  the.bound[&region->fid] = &end->fid;
+  return 0;
+}
+
+int open_end(fid_domain* domain, fi_info* info, fid_ep** end, void* context) {
+  Shim& the = shim();
+  const int result = the.real.open_end(domain, info, end, context);
+  const std::lock_guard lock(the.mutex);
+  const bool watched = the.setting.keeps_ends || (the.setting.extra_mr_mode & FI_MR_ENDPOINT) != 0;
+  if (result == 0 && watched) watch_close(&(*end)->fid);
+  return result;
+}
+
+int open_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** queue, void* context) {
+  Shim& the = shim();
+  const std::size_t most = the.setting.most_completions;
+  return most != 0 && attributes->size > most ? -FI_EINVAL : the.real.open_queue(domain, attributes, queue, context);
+}
+
+int register_memory(fid_domain* domain, const fi_mr_attr* attributes, fid_mr** region) {
+  Shim& the = shim();
+  {
+    const std::lock_guard lock(the.mutex);
+    const std::size_t takes = the.setting.takes_bytes;
+    if (takes != 0 && domain->fid.context != nullptr && attributes->mr_iov[0].iov_len > takes) return -FI_ENOMEM;
+  }
+  return the.real.register_memory(domain, attributes, region);
+}
+
 }  // namespace
 
 std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
@@ -104,14 +166,20 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   };
   calls->send = [](fid_ep* end, const fi_msg* message, std::uint64_t flags) {
     const std::lock_guard guard(shim().mutex);
-    return shim().storm() ? ssize_t{-FI_EAGAIN} : shim().real.send(end, message, flags);
+    const ssize_t result = shim().storm() ? ssize_t{-FI_EAGAIN} : shim().real.send(end, message, flags);
+    shim().sends += result == 0 ? 1 : 0;
+    return result;
   };
   calls->may_sleep = [](fid_fabric* fabric, fid_cq* queue) {
     const std::lock_guard guard(shim().mutex);
     const auto held = shim().held.find(queue);
-    return held != shim().held.end() && !held->second.empty() ? -FI_EAGAIN : shim().real.may_sleep(fabric, queue);
+    const bool known = !shim().setting.unannounced && held != shim().held.end() && !held->second.empty();
+    return known ? -FI_EAGAIN : shim().real.may_sleep(fabric, queue);
   };
-  if (setting.extra_mr_mode != 0) calls->bind = [](fid_mr*, fid_ep*) { return 0; };
+  calls->open_queue = &open_queue;
+  calls->open_end = &open_end;
+  calls->register_memory = &register_memory;
+  if (setting.extra_mr_mode != 0) calls->bind = &bind_in_name;
   return calls;
 }
 
@@ -125,6 +193,21 @@ bool shim_break(std::uint64_t link_name) {
 std::uint64_t shim_swaps() {
   const std::lock_guard lock(shim().mutex);
   return shim().swaps;
+}
+
+std::uint64_t shim_sends() {
+  const std::lock_guard lock(shim().mutex);
+  return shim().sends;
+}
+
+std::size_t shim_bound() {
+  const std::lock_guard lock(shim().mutex);
+  return shim().bound.size();
+}
+
+void shim_takes(std::size_t bytes) {
+  const std::lock_guard lock(shim().mutex);
+  shim().setting.takes_bytes = bytes;
 }
 
 std::uint64_t shim_storms() {

@@ -13,6 +13,12 @@ struct ShimSetting {
   std::uint64_t seed = 0;  // 0: everything comes as libfabric has it
   unsigned copies = 1;     // each domain so many times, under names of its own
   int extra_mr_mode = 0;   // that the domains are said to have besides
+  // Completions that are held back are not announced by the queue's descriptor, as with a provider that has to be
+  // driven.
+  bool unannounced = false;
+  bool keeps_ends = false;           // closing an end says that it is busy
+  std::size_t most_completions = 0;  // that a queue may be opened for; 0: any number
+  std::size_t takes_bytes = 0;       // so many of one region, and no more, by all domains but the first; 0: any number
 };
 
 // For every world that is alive; `setting` is one at a time.
@@ -21,5 +27,9 @@ std::shared_ptr<const transport::fabric::Calls> shim_calls(const ShimSetting& se
 bool shim_break(std::uint64_t link_name);
 std::uint64_t shim_swaps();   // completions told in another order than they came
 std::uint64_t shim_storms();  // operations that were refused though there was room
+std::uint64_t shim_sends();   // frames that libfabric has taken
+std::size_t shim_bound();     // regions bound to ends that are not closed
+// As ShimSetting says, from now on: what the domains of all worlds take.
+void shim_takes(std::size_t bytes);
 
 }  // namespace fairway::conformance

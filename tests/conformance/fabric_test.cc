@@ -1,9 +1,12 @@
 #include "transport/fabric/fabric.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "conformance/fabric_worlds.h"
 #include "transport/fabric/endpoint.h"
+#include "transport/fabric/memory.h"
 
 // What the fabric transport promises beyond the contract: many domains at once, and that its tests do what they say.
 namespace fairway::conformance {
@@ -105,6 +108,196 @@ TEST(Fabric, APeerThatDoesNotLetGoOfMemoryLosesItsLinkAndTheMemoryIsFree) {
   far.poison();
   world->b().rest(50 * kMillisecond);
   EXPECT_EQ(far.untouched(0, far.size()), "");
+}
+
+TEST(Fabric, WhatOnlyALookBringsIsBroughtWhereNothingAnnouncesIt) {
+  const auto world = make_fabric_world({"tcp", {.seed = 5, .unannounced = true}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint32_t kCount = 200;
+  Buffer near(kCount * 64), far(kCount * 64);
+  near.fill(1);
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const std::uint64_t handle = world->a().import(remote);
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    const Slice made = slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64);
+    ASSERT_TRUE(world->a().post_all({&made, 1}));
+    ASSERT_EQ(world->a().wait_token(i).event.kind, EventKind::done) << "write " << i;
+  }
+  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+}
+
+// Off the worker; and not after it: what is left when a side closes ends before that does.
+TEST(Fabric, MemoryOfManyPagesEndsToo) {
+  Buffer near(transport::fabric::kManyPages), far(transport::fabric::kManyPages), late(transport::fabric::kManyPages);
+  const auto world = make_fabric_world({"udp", {.copies = 4}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const Memory last = world->b().remember(late, Access::write);
+  EXPECT_NE(world->a().import(remote), 0u);
+  world->b().deregister(remote);
+  ASSERT_TRUE(world->b().wait([&](const std::vector<Seen>& log) {
+    return std::any_of(log.begin(), log.end(), [&](const Seen& seen) {
+      return seen.event.kind == EventKind::deregistered && seen.event.value == remote.handle;
+    });
+  }));
+  world->b().revoke(last);
+  world->b().close();
+}
+
+Slice message(const UpLink& link, transport::SliceToken token, Buffer& bytes, std::size_t size, bool patient) {
+  Slice made;
+  made.op = Op::message;
+  made.token = token;
+  made.link = link.id;
+  made.local = bytes.data();
+  made.length = size;
+  made.patient = patient;
+  return made;
+}
+
+TEST(Fabric, MessagesThatWaitGoTogether) {
+  const auto world = make_fabric_world({"tcp"});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  Buffer bytes(transport::kMessageBytes);
+  bytes.fill(1);
+  const std::array sizes{std::size_t{1}, std::size_t{0}, std::size_t{500}, std::size_t{transport::kMessageBytes},
+                         std::size_t{7}};
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < sizes.size(); ++i) slices.push_back(message(link, i, bytes, sizes[i], false));
+  const std::uint64_t before = shim_sends();
+  ASSERT_EQ(world->a().post(slices), sizes.size());
+  ASSERT_TRUE(world->a().wait_ended(sizes.size()));
+  EXPECT_EQ(shim_sends() - before, 3u) << "three small ones, one that fills a frame, one";
+  ASSERT_TRUE(world->b().wait([&](const std::vector<Seen>& log) {
+    return std::count_if(log.begin(), log.end(), [](const Seen& seen) {
+             return seen.event.kind == EventKind::message;
+           }) == static_cast<std::ptrdiff_t>(sizes.size());
+  }));
+  std::multiset<std::size_t> came;
+  for (const Seen& seen : world->b().seen()) {
+    if (seen.event.kind != EventKind::message) continue;
+    came.insert(seen.bytes.size());
+    EXPECT_TRUE(std::equal(seen.bytes.begin(), seen.bytes.end(), bytes.data()));
+  }
+  EXPECT_EQ(came, std::multiset<std::size_t>(sizes.begin(), sizes.end()));
+}
+
+TEST(Fabric, APatientMessageGoesWithTheNextOrAlone) {
+  const auto world = make_fabric_world({"tcp"});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  Buffer bytes(64);
+  bytes.fill(1);
+  const std::array both{message(link, 0, bytes, 8, true), message(link, 1, bytes, 16, false)};
+  const std::uint64_t before = shim_sends();
+  ASSERT_EQ(world->a().post(both), 2u);
+  ASSERT_TRUE(world->a().wait_ended(2));
+  EXPECT_EQ(shim_sends() - before, 1u);
+  const Slice alone = message(link, 2, bytes, 8, true);
+  ASSERT_TRUE(world->a().post_all({&alone, 1}));
+  EXPECT_EQ(world->a().wait_token(2).event.kind, EventKind::done);
+}
+
+// Each frame takes one receive, and room is told by frames.
+TEST(Fabric, ManyMoreMessagesThanReceivesAllArriveWhetherTogetherOrNot) {
+  const auto world = make_fabric_world({"tcp", {.seed = 11}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint32_t kCount = 1000;
+  Buffer bytes(256);
+  bytes.fill(1);
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < kCount; ++i) slices.push_back(message(link, i, bytes, i % 200, i % 3 == 0));
+  ASSERT_TRUE(world->a().post_all(slices));
+  ASSERT_TRUE(world->a().wait_ended(kCount));
+  ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
+    return std::count_if(log.begin(), log.end(),
+                         [](const Seen& seen) { return seen.event.kind == EventKind::message; }) == kCount;
+  }));
+  EXPECT_EQ(world->a().count(EventKind::link_down), 0u);
+}
+
+TEST(Fabric, MemoryThatIsBoundToAnEndGoesBeforeIt) {
+  {
+    const auto world = make_fabric_world({"tcp", {.extra_mr_mode = FI_MR_ENDPOINT | FI_MR_LOCAL}});
+    if (!world) GTEST_SKIP() << "no libfabric";
+    ASSERT_TRUE(world->connect());
+    const UpLink link = world->a().wait_links(1).front();
+    EXPECT_GE(shim_bound(), 2u) << "what messages come into is memory of an end too";
+    Buffer near(4096), far(4096);
+    near.fill(1);
+    const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+    const Slice made = slice(Op::write, link, 1, local, 0, world->a().import(remote), 0, 4096);
+    ASSERT_TRUE(world->a().post_all({&made, 1}));
+    ASSERT_EQ(world->a().wait_token(1).event.kind, EventKind::done);
+    EXPECT_GE(shim_bound(), 3u);
+    world->a().fence(link.id);
+    ASSERT_TRUE(world->a().wait([](const std::vector<Seen>& log) {
+      return std::any_of(log.begin(), log.end(), [](const Seen& seen) {
+        return seen.event.kind == EventKind::fenced && seen.event.status.is_ok();
+      });
+    }));
+  }
+  EXPECT_EQ(shim_bound(), 0u);
+}
+
+#ifndef FAIRWAY_SANITIZED  // what the provider keeps is lost on purpose
+TEST(Fabric, AnEndThatTheProviderKeepsIsNotFenced) {
+  const auto world = make_fabric_world({"udp", {.keeps_ends = true}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  world->a().fence(world->a().wait_links(1).front().id);
+  ASSERT_TRUE(world->a().wait([](const std::vector<Seen>& log) {
+    return std::any_of(log.begin(), log.end(), [](const Seen& seen) { return seen.event.kind == EventKind::fenced; });
+  }));
+  for (const Seen& seen : world->a().seen()) {
+    if (seen.event.kind != EventKind::fenced) continue;
+    EXPECT_EQ(seen.event.status.code(), ErrorCode::not_fenced);
+    EXPECT_NE(seen.event.status.message().find("did not close its end: Device or resource busy"), std::string::npos)
+        << seen.event.status.message();
+  }
+}
+#endif
+
+TEST(Fabric, QueuesAreAsLargeAsTheProviderHasThem) {
+  const auto world = make_fabric_world({"tcp", {.most_completions = 80}});
+  if (!world) GTEST_SKIP() << "no libfabric";
+  ASSERT_TRUE(world->connect());
+  const UpLink link = world->a().wait_links(1).front();
+  constexpr std::uint32_t kCount = 300;
+  Buffer near(kCount * 64), far(kCount * 64);
+  near.fill(1);
+  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
+  const std::uint64_t handle = world->a().import(remote);
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    slices.push_back(slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64));
+  ASSERT_TRUE(world->a().post_all(slices));
+  ASSERT_TRUE(world->a().wait_ended(kCount));
+  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+}
+
+TEST(Fabric, AQueueThatTheProviderHasInNoSizeIsRefusedWithTheSizes) {
+  transport::FabricOptions options;
+  options.providers = {"tcp"};
+  options.calls = shim_calls({.most_completions = 10});
+  if (!options.calls) GTEST_SKIP() << "no libfabric";
+  const auto domains = transport::fabric::open_domains(options);
+  ASSERT_TRUE(domains);
+  const auto end = transport::fabric::Endpoint::make(*domains->front(), 1);
+  ASSERT_FALSE(end);
+  EXPECT_NE(end.status().message().find("fi_cq_open: Invalid argument (it was asked for 256 operations, 256 receives "
+                                        "and 312 completions, at last for 16 operations, 20 receives and 72 "
+                                        "completions"),
+            std::string::npos)
+      << end.status().message();
 }
 
 // An end alone of that provider; without one where the provider has nothing here.

@@ -1,4 +1,5 @@
-"""What the documents point at exists: links to files and headings, and in README.md the commands and paths too."""
+"""What the documents point at exists: links to files and headings, and in README.md the commands and paths too. What the plugin for
+NCCL reads of the environment is in its table, and the table has nothing else."""
 
 import re
 
@@ -42,7 +43,27 @@ def broken_commands(root, path, text):
                 yield f"{path}: `{words[0]}` does not exist"
 
 
+def variables(text):
+    """Those of a table's first column; `_MTU` behind `FAIRWAY_RDMA_DEVICES` stands for `FAIRWAY_RDMA_MTU`."""
+    for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE):
+        named = re.findall(r"`(FAIRWAY_\w+|_[A-Z_]+)`", row)
+        for name in named:
+            yield named[0].rpartition("_")[0] + name if name.startswith("_") else name
+
+
+def wrong_variables(root):
+    page, source = root / "docs/nccl.md", root / "plugins/nccl_net/settings.cc"
+    if not source.exists():
+        return
+    told, read = set(variables(page.read_text())), set(re.findall(r'"(FAIRWAY_\w+)"', source.read_text()))
+    for name in sorted(read - told):
+        yield f"docs/nccl.md: the table has no {name}, which plugins/nccl_net/settings.cc reads"
+    for name in sorted(told - read):
+        yield f"docs/nccl.md: the table has {name}, which plugins/nccl_net/settings.cc does not read"
+
+
 def check(root):
+    yield from wrong_variables(root)
     for path in tree.files(root, ".md"):
         text = (root / path).read_text()
         yield from broken_links(root, path, text)

@@ -29,6 +29,7 @@ ALLOWED = {
     # docs/decisions/tool-links-the-insides.md says why these commands may look inside.
     "tools/topo": ["core", "sys", "topology", "predict", "render"],
     "tools/bench": ["core", "sys", "predict"],
+    "tools/soak": ["core", "sys"],
     # The device without an engine: it stands where a transport does.
     "tools/bench_verbs": ["core", "sys", "transport", "transport/verbs"],
     "tools/predict": ["topology", "predict", "render"],

@@ -171,6 +171,11 @@ class Documents(Checks):
         self.refuses(documents.check, {"docs/a.md": "[b](b.md)\n"}, "does not exist")
         self.refuses(documents.check, {"docs/a.md": "[b](#nowhere)\n"}, "no such heading")
         self.accepts(documents.check, {"docs/a.md": "[b](../b.md#the-end)\n", "b.md": "# The end\n"})
+        table = {"docs/nccl.md": "| `FAIRWAY_RDMA_CM`, `_MTU` | 0 |\n"}
+        source = 'reader.text("FAIRWAY_RDMA_CM"); reader.text("FAIRWAY_RDMA_MTU");\n'
+        self.accepts(documents.check, table | {"plugins/nccl_net/settings.cc": source})
+        self.refuses(documents.check, table | {"plugins/nccl_net/settings.cc": source + '"FAIRWAY_B"'}, "no FAIRWAY_B")
+        self.refuses(documents.check, table | {"plugins/nccl_net/settings.cc": '"FAIRWAY_RDMA_CM"'}, "not read")
 
     def test_commands_of_the_readme_must_exist(self):
         block = "```sh\nmake fly\nscripts/gone\n```\n"

@@ -84,7 +84,7 @@ bool CudaMover::taken_back(RegionId region) const {
 std::shared_ptr<host::Mover::Hold> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   const std::uint64_t key = kMaps | next_map_++;
   auto* const hold = new Hold;  // the janitor drops it after it pinned it
-  pins_.use(key, map->address(), map->size_bytes(), [this, hold] {
+  pins_.use(key, working_device(), map->address(), map->size_bytes(), [this, hold] {
     hold->settled.store(true, std::memory_order_release);
     task_->wake();
   });
@@ -153,9 +153,8 @@ int CudaMover::copier(RegionId local, const cuda::Foreign* remote) const {
   const int theirs = remote == nullptr ? -1 : devices_->find(remote->handle().device).value_or(-1);
   if (theirs >= 0 && works_on(theirs)) return theirs;
   if (const int pinned = lender_.pinned_by(local); pinned >= 0) return pinned;
-  for (int device = 0; device < devices_->count(); ++device)
-    if (works_on(device)) return device;
-  return std::max(theirs, 0);
+  const int working = working_device();
+  return works_on(working) ? working : std::max(theirs, 0);
 }
 
 host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out,
@@ -164,7 +163,7 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   const int own = lender_.device_of(local);
   const int device = copier(local, remote);
   if (own < 0 && bytes >= kPinFrom)
-    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), host->data(), host->size(), [] {});
+    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), device, host->data(), host->size(), [] {});
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
   out.most_copied = out.most_queued / 4;
@@ -260,6 +259,8 @@ std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size
       delete ends;
     });
   });
+  std::erase_if(rooms_, [](const auto& each) { return each.expired(); });
+  rooms_.push_back(room);
   const Status posted = janitor_.post([this, room, size_bytes] {
     auto memory = sys::MemoryFile::make(size_bytes);
     if (memory) {
@@ -278,15 +279,50 @@ std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size
   return room;
 }
 
-// In the context of a device on which this process works already.
+// On which this process works already; without one, the first.
+int CudaMover::working_device() const {
+  for (int device = 0; device < devices_->count(); ++device)
+    if (works_on(device)) return device;
+  return 0;
+}
+
 Status CudaMover::pin(std::byte* address, std::uint64_t size_bytes) {
-  int device = 0;
-  while (device + 1 < devices_->count() && !works_on(device)) ++device;
-  const auto context = devices_->use(device);
+  const auto context = devices_->use(working_device());
   if (!context) return context.status();
   const Current current(devices_->driver(), *context);
   return devices_->driver().check(
-      devices_->driver()->cuMemHostRegister_v2(address, size_bytes, sys::cuda::kHostPortable), "pinning memory");
+      devices_->driver()->cuMemHostRegister_v2(address, size_bytes, sys::cuda::kHostPortable | sys::cuda::kHostMapped),
+      "pinning memory");
+}
+
+// Between a device and a room that it reaches by itself, so the kernel may take them.
+bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
+  if (copies.size() < Queues::kKernelFrom) return false;
+  for (const auto& each : rooms_) {
+    const auto room = each.lock();
+    if (!room || room->state.load(std::memory_order_acquire) != Readiness::ready || !room->why.empty()) continue;
+    const auto holds = [&](const std::byte* place) {
+      return place >= room->memory.address() && place < room->memory.address() + room->memory.size_bytes();
+    };
+    if (holds(copies.front().to) || holds(copies.front().from)) return true;  // and so are the others
+  }
+  return false;
+}
+
+// Into what the kernel takes, where there is one; as they are: there is none, or they do not fit.
+std::span<const transport::Copier::Copy> CudaMover::cut(const Path& on, std::span<const Copy> copies) {
+  std::uint64_t bytes = 0;
+  for (const Copy& copy : copies) bytes += copy.size;
+  const std::uint64_t most = part(bytes / copies.size(), copies.size());
+  const std::span<Copy> list = this->list(on);
+  if (!ready_[on.device].queues->is_listed(list)) return copies;
+  std::size_t count = 0;
+  for (const Copy& copy : copies)
+    for (std::uint64_t at = 0; at < copy.size; at += std::min(most, copy.size - at)) {
+      if (count == list.size()) return copies;
+      list[count++] = {copy.to + at, copy.from + at, std::min(most, copy.size - at)};
+    }
+  return list.first(count);
 }
 
 host::Mover::Readiness CudaMover::copy(RegionId region, std::span<const Copy> copies, bool urgent, void* after,
@@ -294,8 +330,7 @@ host::Mover::Readiness CudaMover::copy(RegionId region, std::span<const Copy> co
   Path on;
   if (const Readiness ready = path(region, nullptr, 0, on, why); ready != Readiness::ready || copies.empty())
     return ready;
-  // Not from list(): the kernel would need to know that the host memory is pinned by now.
-  const Status started = start(on, copies, urgent, after, out);
+  const Status started = start(on, in_pinned_room(copies) ? cut(on, copies) : copies, urgent, after, out);
   if (!started) why = started.message();
   return started ? Readiness::ready : Readiness::refused;
 }

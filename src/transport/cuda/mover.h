@@ -70,8 +70,11 @@ class CudaMover final : public host::Mover {
   Readiness view_of(cuda::Foreign& memory, int device, std::string& why);
   bool works_on(int device) const;
   int copier(RegionId local, const cuda::Foreign* remote) const;
+  int working_device() const;                                // any thread
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
-  void make_queues(int device);                              // any thread; once
+  bool in_pinned_room(std::span<const Copy> copies) const;
+  std::span<const Copy> cut(const Path& on, std::span<const Copy> copies);
+  void make_queues(int device);  // any thread; once
   void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
   void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
   std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;
@@ -82,6 +85,7 @@ class CudaMover final : public host::Mover {
   Task* task_ = nullptr;
   std::vector<Device> ready_;  // by device
   std::vector<std::weak_ptr<cuda::Foreign>> foreigns_;
+  std::vector<std::weak_ptr<Room>> rooms_;
   std::uint64_t next_map_ = 0;
   const std::shared_ptr<EndWords> end_words_;
   std::unordered_map<std::uint64_t, std::shared_ptr<cuda::Foreign>> own_;  // regions that kernels elsewhere reach

@@ -4,14 +4,14 @@ namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-void Pins::use(std::uint64_t key, void* address, std::uint64_t size, std::function<void()> then) {
+void Pins::use(std::uint64_t key, int device, void* address, std::uint64_t size, std::function<void()> then) {
   {
     const std::lock_guard lock(mutex_);
     if (!pins_.try_emplace(key, Pin{address, false}).second) return;
   }
-  const Status posted = janitor_.post([this, key, address, size, then] {
+  const Status posted = janitor_.post([this, key, device, address, size, then] {
     const CudaDriver& cu = devices_->driver();
-    if (const auto context = devices_->use(0)) {
+    if (const auto context = devices_->use(device)) {
       const Current current(cu, *context);
       // Refused: pinned by the user before, or more than the process may lock. Both work, the second slowly.
       const bool pinned = cu->cuMemHostRegister_v2(address, size, kHostPortable) == kSuccess;

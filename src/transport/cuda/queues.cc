@@ -11,7 +11,7 @@ namespace {
 
 using namespace sys::cuda;
 
-constexpr std::uint32_t kLists = 64, kStages = 8;
+constexpr std::uint32_t kStages = 8;
 constexpr unsigned kBlocks = 32, kWarps = 16;         // of the kernel: enough for a link, few for the user's own work
 constexpr std::uint32_t kLooksPerQuestion = 1 << 16;  // at a word, before the driver is asked whether it failed
 
@@ -83,8 +83,7 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, voi
         cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<sys::cuda::Event>(after), 0), "waiting for the event");
   if (!status) return status;
   bool queued = false;
-  const bool listed = lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;
-  if (listed && copies.size() >= kKernelFrom && copies.front().size < kKernelBelow) {
+  if (is_listed(copies) && copies.size() >= kKernelFrom && copies.front().size < kKernelBelow) {
     const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
     status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
     queued = status.is_ok();

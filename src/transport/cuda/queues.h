@@ -21,6 +21,7 @@ namespace fairway::transport::cuda {
 class Queues {
  public:
   static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kWaiting = 3, kWaitings = 4, kCount = kWaiting + kWaitings;
+  static constexpr std::size_t kLists = 64;
   static constexpr std::size_t kListed = 4096;               // copies that one kernel takes
   static constexpr std::uint64_t kKernelBelow = 256 * 1024;  // bytes a copy: larger ones go by the copy engines
   static constexpr std::size_t kKernelFrom = 8;              // copies: for fewer, the engines' calls cost less
@@ -34,6 +35,9 @@ class Queues {
   void give_stage(std::byte* stage) { free_stages_.push_back(stage); }
   // In what a kernel can read, while there is any.
   std::span<host::Mover::Copy> list();
+  [[nodiscard]] bool is_listed(std::span<const host::Mover::Copy> copies) const {
+    return lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;
+  }
   Status start(std::span<const host::Mover::Copy> copies, bool urgent, void* after, host::Mover::Ticket& out);
   void flush();  // what was started since the last time is going to be told of
   host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);

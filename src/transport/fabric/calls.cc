@@ -23,6 +23,15 @@ Calls Calls::of(std::shared_ptr<const sys::Libfabric> library) {
   calls.inject = [](fid_ep* end, const void* bytes, std::size_t size, fi_addr_t peer) {
     return ::fi_inject(end, bytes, size, peer);
   };
+  calls.open_queue = [](fid_domain* domain, fi_cq_attr* attributes, fid_cq** queue, void* context) {
+    return ::fi_cq_open(domain, attributes, queue, context);
+  };
+  calls.open_end = [](fid_domain* domain, fi_info* info, fid_ep** end, void* context) {
+    return ::fi_endpoint(domain, info, end, context);
+  };
+  calls.register_memory = [](fid_domain* domain, const fi_mr_attr* attributes, fid_mr** region) {
+    return ::fi_mr_regattr(domain, attributes, 0, region);
+  };
   calls.bind = [](fid_mr* region, fid_ep* end) {
     const int result = ::fi_mr_bind(region, &end->fid, 0);
     return result != 0 ? result : ::fi_mr_enable(region);

@@ -28,6 +28,9 @@ struct Calls {
   ssize_t (*send)(fid_ep*, const fi_msg*, std::uint64_t flags) = nullptr;
   ssize_t (*inject)(fid_ep*, const void*, std::size_t, fi_addr_t) = nullptr;
 
+  int (*open_queue)(fid_domain*, fi_cq_attr*, fid_cq**, void* context) = nullptr;
+  int (*open_end)(fid_domain*, fi_info*, fid_ep**, void* context) = nullptr;
+  int (*register_memory)(fid_domain*, const fi_mr_attr*, fid_mr**) = nullptr;
   int (*bind)(fid_mr*, fid_ep*) = nullptr;           // and enables it
   int (*may_sleep)(fid_fabric*, fid_cq*) = nullptr;  // on the queue's descriptor; -FI_EAGAIN: something is there
 

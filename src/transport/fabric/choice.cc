@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include <fmt/format.h>
+
 #include "core/bytes.h"
 
 namespace fairway::transport::fabric {
@@ -13,6 +15,7 @@ constexpr std::size_t kMaxNameBytes = 128;
 // An end's receives. ofi_rxd takes each packet with one of them and sends 128 before it waits for an acknowledgement:
 // what finds none is lost, and comes again after a timeout.
 constexpr std::size_t kPackets = 256;
+constexpr std::size_t kLeastOperations = 16;
 
 std::string text(const char* words) {
   return words == nullptr ? std::string() : std::string(words);
@@ -78,15 +81,20 @@ int nearness(const DomainAddress& a, const DomainAddress& b) {
 std::vector<Wish> wishes(std::string_view provider) {
   const bool nics =
       std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), provider) != sys::kNicProviders.end();
+  // EFA would take its provider shm inside of a host, with what comes with it (docs/GOTCHAS.md).
+  const bool abroad = provider == "efa";
   std::vector<Wish> all;
-  if (nics) all.push_back({true, true, true});  // a software provider with it is slower, and has our own ways beside it
+  const auto add = [&](bool rma, bool delivery, bool gpus) {
+    for (const bool sized : {true, false}) all.push_back({rma, delivery, gpus, sized, abroad});
+  };
+  if (nics) add(true, true, true);  // a software provider with it is slower, and has our own ways beside it
   for (const bool rma : {true, false})
-    for (const bool delivery : {true, false}) all.push_back({rma, delivery, false});
+    for (const bool delivery : {true, false}) add(rma, delivery, false);
   return all;
 }
 
 void fill_hints(fi_info& hints, const Wish& wish) {
-  hints.caps = FI_MSG | (wish.rma ? FI_RMA : 0) | (wish.gpus ? FI_HMEM : 0);
+  hints.caps = FI_MSG | (wish.rma ? FI_RMA : 0) | (wish.gpus ? FI_HMEM : 0) | (wish.abroad ? FI_REMOTE_COMM : 0);
   hints.mode = FI_CONTEXT | FI_CONTEXT2;
   hints.ep_attr->type = FI_EP_RDM;
   hints.domain_attr->mr_mode =
@@ -95,16 +103,43 @@ void fill_hints(fi_info& hints, const Wish& wish) {
   // By the worker that polls, where there is a choice: a provider's own thread could acknowledge what a fence drops.
   hints.domain_attr->control_progress = hints.domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
-  // Sizes that any provider opens with: an end serves one peer.
-  hints.tx_attr->size = kOperations;
-  hints.rx_attr->size = kPackets;
+  // An end serves one peer. Unasked, EFA posts as many buffers of 8 KiB as its device has receives, for each end.
+  hints.tx_attr->size = wish.sized ? kOperations : 0;
+  hints.rx_attr->size = wish.sized ? kPackets : 0;
   if (wish.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+}
+
+Sizes sizes_of(const fi_info& info) {
+  const auto at_most = [](std::size_t has, std::size_t most) { return has == 0 ? most : std::min(has, most); };
+  return {at_most(info.tx_attr->size, kOperations), at_most(info.rx_attr->size, kPackets)};
+}
+
+std::optional<Sizes> smaller(Sizes refused) {
+  const Sizes less{std::max(refused.operations / 4, std::min(refused.operations, kLeastOperations)),
+                   std::max(refused.receives / 4, std::min(refused.receives, kIn))};
+  if (less == refused) return {};
+  return less;
+}
+
+bool may_be_size(int result) {
+  return result == -FI_EINVAL || result == -FI_ENOMEM || result == -FI_ENOSPC || result == -FI_E2BIG;
+}
+
+std::string text(const Sizes& sizes) {
+  return fmt::format("{} operations, {} receives and {} completions", sizes.operations, sizes.receives,
+                     sizes.completions());
+}
+
+bool writes_carry_data(const fi_info& info) {
+  // cxi's are of messages: its fi_writemsg refuses them (FI_EBADFLAGS, libfabric 2.6).
+  return info.domain_attr->cq_data_size >= 4 && text(info.fabric_attr->prov_name) != "cxi";
 }
 
 std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& options) {
   std::vector<const fi_info*> chosen;
   for (const fi_info* info = answers; info != nullptr; info = info->next) {
     const std::string name = text(info->domain_attr->name);
+    if (text(info->fabric_attr->name) == sys::kEfaDirect) continue;
     const auto& wanted = options.domains;
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
     const DomainAddress own = address_of(*info);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,10 +25,24 @@ inline constexpr std::uint32_t kSpareReceives = 4;  // for words about room, whi
 inline constexpr std::size_t kIn = kReceives + kSpareReceives;
 inline constexpr std::size_t kMaxAddressBytes = 256;
 
+// What an end's queues are opened for. A value.
+struct Sizes {
+  std::size_t operations = 0;  // sends, writes and reads on their way
+  std::size_t receives = 0;    // that the provider may ask of its device, too
+  [[nodiscard]] std::size_t completions() const { return operations + 2 * kIn + kReceives; }
+  bool operator==(const Sizes&) const = default;
+};
+Sizes sizes_of(const fi_info& info);          // of a provider's answer, no more than an end needs
+std::optional<Sizes> smaller(Sizes refused);  // to be tried next; nothing: an end needs as much
+bool may_be_size(int result);                 // what providers say of a size that they have not
+std::string text(const Sizes& sizes);
+
 // Asked for in turn, until the provider has some: with one-sided operations and completions that tell of delivery, then
 // with less.
 struct Wish {
   bool rma = true, delivery = true, gpus = false;
+  bool sized = true;    // as much of queues as an end uses; else as much as the provider likes
+  bool abroad = false;  // with no ways of the provider's own inside of a host
 };
 std::vector<Wish> wishes(std::string_view provider);
 // Fills what a Wish means into an empty fi_info, but for the provider's name.
@@ -35,6 +50,9 @@ void fill_hints(fi_info& hints, const Wish& wish);
 
 // Of one provider's answers, those to open: one for each domain, whose address may be used.
 std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& options);
+
+// Whether its writes carry data for the completion at the target.
+bool writes_carry_data(const fi_info& info);
 
 // What the two sides tell each other of a domain.
 struct DomainAddress {

@@ -74,7 +74,7 @@ Result<std::unique_ptr<Domain>> Domain::open(std::shared_ptr<const Calls> calls,
     return no("fi_fabric", result);
   made->fabric_.reset(fabric);
   fid_domain* domain = nullptr;
-  if (const int result = ::fi_domain(fabric, made->info_.get(), &domain, nullptr); result != 0)
+  if (const int result = ::fi_domain(fabric, made->info_.get(), &domain, reinterpret_cast<void*>(index)); result != 0)
     return no("fi_domain", result);
   made->domain_.reset(domain);
   made->describe();
@@ -129,7 +129,7 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
     if (no_nics() && options.calls == nullptr)
       return Status(ErrorCode::unsupported,
                     "fabric: this machine has no NIC of libfabric's own (EFA, Slingshot, Omni-Path): name a provider "
-                    "(EngineOptions::providers) for others");
+                    "(EngineOptions::providers, in the tool --via fabric:PROVIDER) for others");
     providers.assign(sys::kNicProviders.begin(), sys::kNicProviders.end());
   }
   auto calls = options.calls;
@@ -138,6 +138,7 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
     if (!library) return Status(ErrorCode::unsupported, "fabric: " + library.status().message());
     calls = std::make_shared<const Calls>(Calls::of(std::move(*library)));
   }
+  const std::string filter = sys::Libfabric::filter_text();
   Status why;
   std::vector<std::unique_ptr<Domain>> domains;
   for (const std::string& provider : providers) {
@@ -150,8 +151,10 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
       const int result = calls->getinfo(*calls->library, hints.get(), &found);
       const Info answers(found, InfoCloser{calls->library});
       if (result != 0) {
-        why = Status(ErrorCode::unsupported, fmt::format("fabric: the provider {} has nothing here: {}", provider,
-                                                         calls->library->text(result)));
+        why = Status(
+            ErrorCode::unsupported,
+            fmt::format("fabric: the provider {} has nothing here: {}; {}", provider, calls->library->text(result),
+                        filter.empty() ? "`fairway topo --providers` lists what libfabric has" : filter));
         continue;
       }
       const auto chosen = usable(answers.get(), options);

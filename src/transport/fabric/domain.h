@@ -33,7 +33,7 @@ class Domain {
   [[nodiscard]] std::uint64_t most_bytes() const;  // of one operation
   [[nodiscard]] std::size_t most_gathers() const;
   [[nodiscard]] std::size_t most_places() const;  // at the target, of one operation
-  [[nodiscard]] bool has_immediates() const { return wish_.rma && info_->domain_attr->cq_data_size >= 4; }
+  [[nodiscard]] bool has_immediates() const { return wish_.rma && writes_carry_data(*info_); }
   // The provider has the peer's CPU reach into this process (shm), so that closing an end does not stop it.
   [[nodiscard]] bool peers_reach_in() const;
 

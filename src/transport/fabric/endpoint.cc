@@ -9,8 +9,6 @@
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr std::size_t kQueueEntries = kOperations + 2 * kIn + kReceives;
-
 // ofi_rxm opens queues below ours, for each of so many peers as the environment says when libfabric is first used, and
 // no device has any number. Not set by us: it holds for whoever else uses libfabric in this process.
 std::string_view remedy(const Domain& domain) {
@@ -21,56 +19,63 @@ std::string_view remedy(const Domain& domain) {
 }  // namespace
 
 Result<std::unique_ptr<Endpoint>> Endpoint::make(const Domain& domain, std::uint64_t name) {
-  std::unique_ptr<Endpoint> made(new Endpoint(domain));
-  if (Status status = made->open(name); !status)
-    return Status(ErrorCode::resource_exhausted,
-                  fmt::format("fabric: {}: {} (the provider says that it has {} endpoints){}", domain.device().name,
-                              status.message(), domain.info().domain_attr->ep_cnt, remedy(domain)));
-  return made;
+  const Sizes asked = sizes_of(domain.info());
+  for (Sizes sizes = asked;;) {
+    std::unique_ptr<Endpoint> made(new Endpoint(domain, sizes));
+    const Refusal refusal = made->open(name);
+    if (refusal.result == 0) return made;
+    made.reset();
+    const auto less = smaller(sizes);
+    if (may_be_size(refusal.result) && less) {
+      sizes = *less;
+      continue;
+    }
+    return Status(
+        ErrorCode::resource_exhausted,
+        fmt::format("fabric: {}: {}: {} (it was asked for {}{}; the provider says that it has {} endpoints){}",
+                    domain.device().name, refusal.call, domain.text(refusal.result), text(asked),
+                    sizes == asked ? "" : ", at last for " + text(sizes), domain.info().domain_attr->ep_cnt,
+                    remedy(domain)));
+  }
 }
 
-Status Endpoint::open(std::uint64_t name) {
-  const auto no = [this](const char* call, long result) {
-    return Status(ErrorCode::system_error, fmt::format("{}: {}", call, domain_.text(result)));
-  };
-  if (Status status = open_queue(name); !status) return status;
+Endpoint::Refusal Endpoint::open(std::uint64_t name) {
+  if (const Refusal refusal = open_queue(name); refusal.result != 0) return refusal;
   // The count is one, whatever FI_UNIVERSE_SIZE says: providers size tables by it.
   fi_av_attr table{};
   table.type = domain_.info().domain_attr->av_type;
   table.count = 1;
   fid_av* addresses = nullptr;
   if (const int result = ::fi_av_open(domain_.get(), &table, &addresses, nullptr); result != 0)
-    return no("fi_av_open", result);
+    return {"fi_av_open", result};
   addresses_.reset(addresses);
-  fid_ep* end = nullptr;
-  if (const int result = ::fi_endpoint(domain_.get(), &domain_.info(), &end, reinterpret_cast<void*>(name));
-      result != 0)
-    return no("fi_endpoint", result);
-  end_.reset(end);
-  if (const int result = ::fi_ep_bind(end, &addresses->fid, 0); result != 0) return no("fi_ep_bind", result);
+  if (const Refusal refusal = open_end(name); refusal.result != 0) return refusal;
+  fid_ep* const end = end_.get();
+  if (const int result = ::fi_ep_bind(end, &addresses->fid, 0); result != 0) return {"fi_ep_bind", result};
   if (const int result = ::fi_ep_bind(end, &queue_->fid, FI_TRANSMIT | FI_RECV); result != 0)
-    return no("fi_ep_bind", result);
-  if (const int result = ::fi_enable(end); result != 0) return no("fi_enable", result);
+    return {"fi_ep_bind", result};
+  if (const int result = ::fi_enable(end); result != 0) return {"fi_enable", result};
   address_.resize(kMaxAddressBytes);
   std::size_t size = address_.size();
-  if (const int result = ::fi_getname(&end->fid, address_.data(), &size); result != 0 || size > address_.size())
-    return no("fi_getname", result);
+  if (const int result = ::fi_getname(&end->fid, address_.data(), &size); result != 0) return {"fi_getname", result};
+  if (size > address_.size()) return {"fi_getname", -FI_ETOOSMALL};
   address_.resize(size);
   return {};
 }
 
 // With a descriptor to sleep on, where the provider has one.
-Status Endpoint::open_queue(std::uint64_t name) {
+Endpoint::Refusal Endpoint::open_queue(std::uint64_t name) {
   fi_cq_attr attributes{};
-  attributes.size = kQueueEntries;
   attributes.format = FI_CQ_FORMAT_DATA;
   for (const fi_wait_obj wait : {FI_WAIT_FD, FI_WAIT_NONE}) {
+    attributes.size = sizes_.completions();
     attributes.wait_obj = wait;
     fid_cq* queue = nullptr;
-    if (const int result = ::fi_cq_open(domain_.get(), &attributes, &queue, reinterpret_cast<void*>(name));
+    if (const int result =
+            domain_.calls().open_queue(domain_.get(), &attributes, &queue, reinterpret_cast<void*>(name));
         result != 0) {
       if (wait == FI_WAIT_FD) continue;
-      return {ErrorCode::system_error, "fi_cq_open: " + domain_.text(result)};
+      return {"fi_cq_open", result};
     }
     queue_.reset(queue);
     if (wait == FI_WAIT_NONE || ::fi_control(&queue->fid, FI_GETWAIT, &fd_) == 0) return {};
@@ -78,6 +83,22 @@ Status Endpoint::open_queue(std::uint64_t name) {
     queue_.reset();
   }
   return {};
+}
+
+Endpoint::Refusal Endpoint::open_end(std::uint64_t name) {
+  fi_info* info = &domain_.info();
+  Info less(nullptr, InfoCloser{domain_.calls().library});
+  if (sizes_ != sizes_of(*info)) {
+    less.reset(domain_.calls().library->dupinfo(info));
+    if (!less) return {"fi_dupinfo", -FI_ENOMEM};
+    info = less.get();
+    info->tx_attr->size = sizes_.operations;
+    info->rx_attr->size = sizes_.receives;
+  }
+  fid_ep* end = nullptr;
+  const int result = domain_.calls().open_end(domain_.get(), info, &end, reinterpret_cast<void*>(name));
+  if (result == 0) end_.reset(end);
+  return {"fi_endpoint", result};
 }
 
 // The provider reads as many bytes as its format has; of text (shm's, with a process's number in it) up to its end.
@@ -89,6 +110,11 @@ Status Endpoint::connect(std::span<const std::byte> theirs) {
     return {ErrorCode::unreachable, fmt::format("fabric: {}: fi_av_insert: {}", domain_.device().name,
                                                 result < 0 ? domain_.text(result) : "the address is none")};
   return {};
+}
+
+int Endpoint::close() {
+  fid_ep* const end = end_.release();
+  return end == nullptr ? 0 : ::fi_close(&end->fid);
 }
 
 Endpoint::Error Endpoint::take_error() const {

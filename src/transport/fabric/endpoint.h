@@ -20,7 +20,10 @@ class Endpoint {
   [[nodiscard]] std::span<const std::byte> address() const { return address_; }
   Status connect(std::span<const std::byte> theirs);  // into the address vector
   [[nodiscard]] fi_addr_t peer() const { return peer_; }
+  // Ends it. Not 0: the provider did not, for that reason, and may still use its memory.
+  [[nodiscard]] int close();
   [[nodiscard]] fid_ep* get() const { return end_.get(); }
+  [[nodiscard]] std::size_t operations() const { return sizes_.operations; }  // that there is room for at once
 
   // How many were stored; -FI_EAGAIN: none, -FI_EAVAIL: an error waits.
   ssize_t poll(std::span<fi_cq_data_entry> into) const {
@@ -37,11 +40,17 @@ class Endpoint {
   [[nodiscard]] bool may_sleep() const;         // false: poll first
 
  private:
-  explicit Endpoint(const Domain& domain) : domain_(domain) {}
-  Status open(std::uint64_t name);
-  Status open_queue(std::uint64_t name);
+  struct Refusal {
+    const char* call = nullptr;
+    int result = 0;  // 0: none
+  };
+  Endpoint(const Domain& domain, Sizes sizes) : domain_(domain), sizes_(sizes) {}
+  Refusal open(std::uint64_t name);
+  Refusal open_queue(std::uint64_t name);
+  Refusal open_end(std::uint64_t name);
 
   const Domain& domain_;
+  const Sizes sizes_;
   Owned<fid_cq> queue_;  // the endpoint, declared last, goes first
   Owned<fid_av> addresses_;
   Owned<fid_ep> end_;

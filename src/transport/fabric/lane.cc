@@ -19,20 +19,25 @@ Result<std::unique_ptr<Lane>> Lane::make(Domain& domain, LinkId link, Inbox& inb
   made->memory_ = LaneMemory::make();
   if (!made->memory_) return Status(ErrorCode::resource_exhausted, "fabric: no memory for the buffers of a link");
   if (domain.has_mode(FI_MR_LOCAL)) {
-    fid_mr* region = nullptr;
+    iovec place{made->memory_.in(0), LaneMemory::kBytes};
+    fi_mr_attr attributes{};
+    attributes.mr_iov = &place;
+    attributes.iov_count = 1;
+    attributes.access = FI_SEND | FI_RECV;
     // A key that no other lane has; no peer may use it.
-    const std::uint64_t key = domain.requested_key(reinterpret_cast<std::uintptr_t>(made->memory_.in(0)) >> 12);
-    const int result = ::fi_mr_reg(domain.get(), made->memory_.in(0), LaneMemory::kBytes, FI_SEND | FI_RECV, 0, key, 0,
-                                   &region, nullptr);
+    attributes.requested_key = domain.requested_key(reinterpret_cast<std::uintptr_t>(made->memory_.in(0)) >> 12);
+    fid_mr* region = nullptr;
+    int result = domain.calls().register_memory(domain.get(), &attributes, &region);
+    if (result == 0) made->memory_region_.region.reset(region);
+    if (result == 0 && domain.has_mode(FI_MR_ENDPOINT)) result = domain.calls().bind(region, made->end_->get());
     if (result != 0)
       return Status(ErrorCode::resource_exhausted,
                     "fabric: the memory of a link cannot be registered (" + domain.text(result) +
                         "): raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)");
-    made->memory_region_.region.reset(region);
   }
   for (std::uint16_t i = kQueueDepth; i > 0; --i) made->free_flights_[made->free_flight_count_++] = i - 1;
   for (std::uint16_t i = 0; i < kReceives; ++i) made->free_buffers_[made->free_buffer_count_++] = i;
-  made->operations_.resize(std::min(domain.info().tx_attr->size, kOperations));
+  made->operations_.resize(made->end_->operations());
   made->free_operations_.reserve(made->operations_.size());
   for (std::size_t i = made->operations_.size(); i > 0; --i)
     made->free_operations_.push_back(static_cast<std::uint16_t>(i - 1));
@@ -45,7 +50,7 @@ Result<std::unique_ptr<Lane>> Lane::make(Domain& domain, LinkId link, Inbox& inb
 }
 
 Lane::~Lane() {
-  end_.reset();  // first: it uses the memory
+  release_end();  // first: it uses the memory
 }
 
 bool Lane::by_message(const Slice& slice) const {
@@ -65,13 +70,14 @@ bool Lane::post(const Command& command, void* descriptor, const Key& remote) {
   flight.command = command;
   flight.remote = remote;
   flight.descriptor = descriptor;
-  flight.buffer = buffered ? free_buffers_[--free_buffer_count_] : kNoBuffer;
+  flight.buffer = buffered ? free_buffers_[--free_buffer_count_] : kNone;
   if (received) credits_.take();
-  if (slice.op == Op::message && slice.length != 0) {
-    std::memcpy(memory_.out(flight.buffer) + MessageHeader::kBytes, slice.local, slice.length);
+  if (slice.op == Op::message) {
+    put_message(memory_.out(flight.buffer) + FrameHeader::kBytes, {slice.local, slice.length});
     inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
   }
   waiting_[(waiting_head_ + waiting_count_++) % kQueueDepth] = index;
+  patient_ += slice.patient ? 1 : 0;
   return true;
 }
 
@@ -97,7 +103,7 @@ void Lane::settle(Flight& flight) {
   }
   if (!flight.ended) return;  // undecided: until give_up()
   flight.live = false;
-  if (flight.buffer != kNoBuffer) free_buffers_[free_buffer_count_++] = flight.buffer;
+  if (flight.buffer != kNone) free_buffers_[free_buffer_count_++] = flight.buffer;
   free_flights_[free_flight_count_++] = static_cast<std::uint16_t>(&flight - flights_.data());
 }
 
@@ -178,9 +184,21 @@ void Lane::close(Clock& clock) {
     const bool waits = domain_.peers_reach_in() && out_ != 0 && clock.now() < give_up_at;
     if (!waits && ++empty == kLastLooks) break;
   }
-  stopped_ = !domain_.peers_reach_in() || out_ == 0;
-  end_.reset();
+  if (domain_.peers_reach_in() && out_ != 0) why_not_stopped_ = "the peer's CPU may still serve what was asked";
+  release_end();
+  stopped_ = why_not_stopped_.empty();
+}
+
+// Memory that is bound to the end goes first: with it the provider would keep the end.
+void Lane::release_end() {
   bound_.clear();
+  if (domain_.has_mode(FI_MR_ENDPOINT)) memory_region_.region.reset();
+  if (!end_) return;
+  if (const int result = end_->close(); result != 0) {
+    why_not_stopped_ = "the provider did not close its end: " + domain_.text(result);
+    end_lives_ = true;
+  }
+  end_.reset();
 }
 
 void Lane::give_up() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "transport/command.h"
 #include "transport/credits.h"
 #include "transport/fabric/endpoint.h"
+#include "transport/fabric/frame.h"
 #include "transport/fabric/inbox.h"
 #include "transport/fabric/memory.h"
 
@@ -21,20 +23,10 @@ inline constexpr std::uint32_t kQueueDepth = 64;  // slices of a lane
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 
-// What stands before each message: docs/wire-format-fabric.md.
-struct MessageHeader {
-  enum class Kind : std::uint32_t { message, room, immediate };
-  static constexpr std::size_t kBytes = 16;
-  std::uint32_t room = 0;  // Credits' total
-  Kind kind = Kind::message;
-  std::uint32_t value = 0;  // of an immediate
-};
-inline constexpr std::size_t kBufferBytes = MessageHeader::kBytes + kMessageBytes;
-
 // Where a lane's messages come in and go out. A resource; not in any region.
 class LaneMemory {
  public:
-  static constexpr std::size_t kBytes = (kIn + kReceives) * kBufferBytes;
+  static constexpr std::size_t kBytes = (kIn + kReceives) * kFrameBytes;
 
   static LaneMemory make() {
     LaneMemory memory;
@@ -42,7 +34,7 @@ class LaneMemory {
     return memory;
   }
   explicit operator bool() const { return bytes_ != nullptr; }
-  [[nodiscard]] std::byte* in(std::size_t i) const { return bytes_.get() + i * kBufferBytes; }
+  [[nodiscard]] std::byte* in(std::size_t i) const { return bytes_.get() + i * kFrameBytes; }
   [[nodiscard]] std::byte* out(std::size_t i) const { return in(kIn + i); }
 
  private:
@@ -72,7 +64,12 @@ class Lane {
 
   // False: full. `descriptor` is of the local memory, where the provider wants one.
   bool post(const Command& command, void* descriptor, const Key& remote);
-  void flush();    // what there is room for
+  void flush();  // what there is room for
+  // Whether nothing waits but messages that others may go with. They wait for those a few polls long: a caller collects
+  // one completion with each, and then posts.
+  [[nodiscard]] bool only_patient() const { return patient_ != 0 && patient_ == waiting_count_ && !broken_; }
+  // Once a poll: whether to leave it at that for now.
+  bool hold() { return only_patient() && held_++ < kPatience; }
   void receive();  // takes completions, while the inbox has room
   // False: there is something to do first.
   bool prepare_sleep();
@@ -92,6 +89,9 @@ class Lane {
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] bool stopped() const { return stopped_; }
+  // The provider did not close the end: it may use this lane's memory for as long as the process lives.
+  [[nodiscard]] bool end_lives() const { return end_lives_; }
+  [[nodiscard]] const std::string& why_not_stopped() const { return why_not_stopped_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
 
   // Memory bound to this end, for providers that want that; by the region's handle.
@@ -100,6 +100,7 @@ class Lane {
   void unbind(std::uint64_t handle) { bound_.erase(handle); }
 
  private:
+  static constexpr std::uint16_t kNone = 0xffff;
   struct Flight {
     bool live = false;
     bool ended = false;               // has had its event; kept until none of its operations is on its way
@@ -112,19 +113,21 @@ class Lane {
     BlockCursor cursor;
     Key remote;
     void* descriptor = nullptr;
-    std::uint16_t buffer = 0;  // of a message
+    std::uint16_t buffer = kNone;  // of a message
+    std::uint16_t joined = kNone;  // a message that went with this one
   };
   struct Context {  // of an operation or a receive: what libfabric gives back, and may use while it is under way
     fi_context2 space{};
     std::uint16_t index = 0;  // of the flight; of the buffer
     bool receive = false;
   };
-  static constexpr std::uint16_t kNoBuffer = 0xffff;
+  static constexpr std::uint32_t kPatience = 2;  // polls
   static constexpr std::size_t kPieces = 8;
 
   Lane(Domain& domain, LinkId link, Inbox& inbox) : domain_(domain), link_(link), inbox_(inbox) {}
 
   // lane.cc
+  void release_end();
   void end(Flight& flight, ErrorCode code, Effect effect, const char* why);
   void settle(Flight& flight);  // ends what is complete, frees what has ended
   template <class Uses>
@@ -138,14 +141,18 @@ class Lane {
   // lane_send.cc
   bool build(Flight& flight);  // false: no room for the rest
   bool build_move(Flight& flight);
-  bool build_message(Flight& flight);
+  bool build_messages(Flight& flight);
+  bool build_immediate(Flight& flight);
+  bool send(Flight& flight, std::span<std::byte> frame);
+  Flight& waiting(std::size_t place) { return flights_[waiting_[(waiting_head_ + place) % kQueueDepth]]; }
+  void next_waits();  // the first of those that wait does no more
   bool posted(Flight& flight, ssize_t result, const char* call);
   void tell_room();
-  void write_header(std::byte* at, MessageHeader::Kind kind, std::uint32_t value);
+  void write_header(std::byte* at, FrameHeader::Kind kind, std::uint32_t value);
 
   // lane_receive.cc
   void take(const fi_cq_data_entry& completion);
-  void take_message(std::size_t buffer, std::size_t size);
+  void take_frame(std::size_t buffer, std::size_t size);
   void take_immediate(std::uint32_t value);
   void take_error();
   void operation_ended(Context& context);
@@ -158,13 +165,16 @@ class Lane {
   Registered memory_region_;  // where the provider wants local memory registered
   std::unordered_map<std::uint64_t, Registered> bound_;
   std::unique_ptr<Endpoint> end_;
-  bool broken_ = false, closed_ = false, stopped_ = false, quiet_ = false;
+  bool broken_ = false, closed_ = false, stopped_ = false, end_lives_ = false, quiet_ = false;
+  std::string why_not_stopped_;
 
   std::vector<Flight> flights_ = std::vector<Flight>(kQueueDepth);
   std::array<std::uint16_t, kQueueDepth> free_flights_{};
   std::size_t free_flight_count_ = 0;
   std::array<std::uint16_t, kQueueDepth> waiting_{};  // a ring of flights with operations to post, in order
   std::size_t waiting_head_ = 0, waiting_count_ = 0;
+  std::size_t patient_ = 0;                              // of these
+  std::uint32_t held_ = 0;                               // polls since the last flush
   std::array<std::uint16_t, kReceives> free_buffers_{};  // of messages
   std::size_t free_buffer_count_ = 0;
   std::vector<Context> operations_;

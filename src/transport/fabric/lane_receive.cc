@@ -1,5 +1,6 @@
 #include <array>
 #include <string>
+#include <utility>
 
 #include "core/bytes.h"
 #include "transport/fabric/lane.h"
@@ -32,13 +33,14 @@ void Lane::receive() {
 }
 
 bool Lane::prepare_sleep() {
+  if (only_patient()) return false;
   return broken_ || closed_ || end_->may_sleep();
 }
 
 void Lane::take(const fi_cq_data_entry& completion) {
   if ((completion.flags & FI_RECV) != 0) {
     auto* context = static_cast<Context*>(completion.op_context);
-    return take_message(context->index, completion.len);
+    return take_frame(context->index, completion.len);
   }
   if ((completion.flags & FI_REMOTE_CQ_DATA) != 0 && (completion.flags & FI_REMOTE_WRITE) != 0)
     return take_immediate(static_cast<std::uint32_t>(completion.data));
@@ -46,34 +48,34 @@ void Lane::take(const fi_cq_data_entry& completion) {
 }
 
 void Lane::operation_ended(Context& context) {
-  Flight& flight = flights_[context.index];
   free_operations_.push_back(static_cast<std::uint16_t>(&context - operations_.data()));
   --out_;
-  --flight.out;
-  settle(flight);
+  for (std::uint16_t index = context.index; index != kNone;) {
+    Flight& flight = flights_[index];
+    index = std::exchange(flight.joined, kNone);
+    --flight.out;
+    settle(flight);
+  }
 }
 
-void Lane::take_message(std::size_t buffer, std::size_t size) {
+void Lane::take_frame(std::size_t buffer, std::size_t size) {
   ByteReader reader({memory_.in(buffer), size});
   const auto room = reader.get<std::uint32_t>();
   const auto kind = reader.get<std::uint32_t>();
   const auto value = reader.get<std::uint32_t>();
   static_cast<void>(reader.get<std::uint32_t>());
-  using Kind = MessageHeader::Kind;
-  const bool known = kind <= static_cast<std::uint32_t>(Kind::immediate);
-  const bool bare = kind == static_cast<std::uint32_t>(Kind::message) || size == MessageHeader::kBytes;
-  if (!reader.ok() || !known || !bare || !credits_.hear(room))
-    return fail({ErrorCode::protocol_error, "fabric: the peer sent what no peer of this version sends"});
-  switch (static_cast<Kind>(kind)) {
-    case Kind::room: return give_receive(buffer);
-    case Kind::immediate: take_immediate(value); break;
-    case Kind::message: {
-      const auto bytes = reader.rest();
-      inbox_.add(EventKind::message, link_, bytes);
-      inbox_.copied_bytes.fetch_add(bytes.size(), std::memory_order_relaxed);
-      credits_.make_room();
-    }
-  }
+  using Kind = FrameHeader::Kind;
+  bool known = reader.ok() && kind <= static_cast<std::uint32_t>(Kind::immediate) && credits_.hear(room);
+  if (known && static_cast<Kind>(kind) == Kind::messages)
+    known = take_messages(reader.rest(), value, [&](std::span<const std::byte> message) {
+      inbox_.add(EventKind::message, link_, message);
+      inbox_.copied_bytes.fetch_add(message.size(), std::memory_order_relaxed);
+    });
+  else
+    known = known && reader.done();
+  if (!known) return fail({ErrorCode::protocol_error, "fabric: the peer sent what no peer of this version sends"});
+  if (static_cast<Kind>(kind) == Kind::messages) credits_.make_room();
+  if (static_cast<Kind>(kind) == Kind::immediate) take_immediate(value);
   give_receive(buffer);
 }
 
@@ -96,7 +98,7 @@ void Lane::take_error() {
 
 void Lane::give_receive(std::size_t buffer) {
   if (closed_) return;
-  const ssize_t result = ::fi_recv(end_->get(), memory_.in(buffer), kBufferBytes, memory_region_.descriptor(),
+  const ssize_t result = ::fi_recv(end_->get(), memory_.in(buffer), kFrameBytes, memory_region_.descriptor(),
                                    FI_ADDR_UNSPEC, &receives_[buffer].space);
   if (result == 0) return;
   if (result == -FI_EAGAIN)

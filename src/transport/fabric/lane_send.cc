@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "core/bytes.h"
 #include "transport/fabric/lane.h"
@@ -8,12 +9,12 @@
 namespace fairway::transport::fabric {
 
 void Lane::flush() {
+  held_ = 0;
   while (!broken_ && !closed_ && waiting_count_ != 0) {
-    Flight& flight = flights_[waiting_[waiting_head_]];
+    Flight& flight = waiting(0);
     if (!flight.ended && !build(flight)) break;
-    waiting_head_ = (waiting_head_ + 1) % kQueueDepth;
-    --waiting_count_;
-    flight.waiting = false;
+    next_waits();
+    for (std::uint16_t joined = flight.joined; joined != kNone; joined = flights_[joined].joined) next_waits();
     settle(flight);
   }
   if (broken_ || closed_) return;
@@ -25,13 +26,22 @@ void Lane::flush() {
   if (credits_.owes()) tell_room();
 }
 
+void Lane::next_waits() {
+  Flight& flight = waiting(0);
+  waiting_head_ = (waiting_head_ + 1) % kQueueDepth;
+  --waiting_count_;
+  patient_ -= flight.command.slice.patient ? 1 : 0;
+  flight.waiting = false;
+}
+
 bool Lane::build(Flight& flight) {
   const Slice& slice = flight.command.slice;
   if (moves(slice) && slice.length != 0)
     while (!flight.cursor.done(slice) && !flight.cancelled && flight.wrong == ErrorCode::ok)
       if (!build_move(flight)) return false;
-  if (flight.buffer == kNoBuffer || flight.cancelled || flight.wrong != ErrorCode::ok) return true;
-  return build_message(flight);
+  if (flight.buffer == kNone || flight.cancelled || flight.wrong != ErrorCode::ok) return true;
+  if (free_operations_.empty() || flight.out != 0) return false;
+  return slice.op == Op::message ? build_messages(flight) : build_immediate(flight);
 }
 
 // One operation: blocks that the provider takes at once, from several places here to several there.
@@ -95,16 +105,42 @@ bool Lane::build_move(Flight& flight) {
   return true;
 }
 
-// A message, or the immediate of a slice whose bytes are there.
-bool Lane::build_message(Flight& flight) {
-  const Slice& slice = flight.command.slice;
-  if (free_operations_.empty() || flight.out != 0) return false;
-  const bool message = slice.op == Op::message;
-  std::byte* const bytes = memory_.out(flight.buffer);
-  write_header(bytes, message ? MessageHeader::Kind::message : MessageHeader::Kind::immediate, slice.immediate);
+// A message, and with it those that wait behind it, as far as one frame has room: it takes one of the peer's receives.
+bool Lane::build_messages(Flight& flight) {
+  std::byte* const frame = memory_.out(flight.buffer);
+  std::size_t size = FrameHeader::kBytes + kLengthBytes + flight.command.slice.length;
+  std::uint32_t count = 1;
+  for (; count < std::min<std::size_t>(waiting_count_, kMostJoined); ++count) {
+    const Flight& next = waiting(count);
+    const std::size_t more = kLengthBytes + next.command.slice.length;
+    if (next.command.slice.op != Op::message || next.ended || size + more > kFrameBytes) break;
+    std::memcpy(frame + size, memory_.out(next.buffer) + FrameHeader::kBytes, more);
+    size += more;
+  }
+  write_header(frame, FrameHeader::Kind::messages, count);
+  if (!send(flight, {frame, size})) return false;
+  Flight* last = &flight;
+  for (std::uint32_t i = 1; i < count; ++i) {
+    last->joined = waiting_[(waiting_head_ + i) % kQueueDepth];
+    last = &flights_[last->joined];
+    ++last->out;
+    last->begun = true;
+    credits_.give_back();
+  }
+  return true;
+}
+
+// The immediate of a slice whose bytes are there.
+bool Lane::build_immediate(Flight& flight) {
+  std::byte* const frame = memory_.out(flight.buffer);
+  write_header(frame, FrameHeader::Kind::immediate, flight.command.slice.immediate);
+  return send(flight, {frame, FrameHeader::kBytes});
+}
+
+bool Lane::send(Flight& flight, std::span<std::byte> frame) {
   Context& context = operations_[free_operations_.back()];
   context.index = static_cast<std::uint16_t>(&flight - flights_.data());
-  iovec place{bytes, MessageHeader::kBytes + (message ? slice.length : 0)};
+  iovec place{frame.data(), frame.size()};
   void* descriptor = memory_region_.descriptor();
   fi_msg sent{};
   sent.msg_iov = &place;
@@ -132,9 +168,9 @@ bool Lane::posted(Flight& flight, ssize_t result, const char* call) {
 
 // Takes none of the peer's announced receives, and nobody waits for its completion.
 void Lane::tell_room() {
-  std::array<std::byte, MessageHeader::kBytes> bytes{};
+  std::array<std::byte, FrameHeader::kBytes> bytes{};
   const Credits before = credits_;
-  write_header(bytes.data(), MessageHeader::Kind::room, 0);
+  write_header(bytes.data(), FrameHeader::Kind::room, 0);
   const ssize_t result = domain_.calls().inject(end_->get(), bytes.data(), bytes.size(), end_->peer());
   if (result == 0) return;
   credits_ = before;
@@ -142,8 +178,8 @@ void Lane::tell_room() {
     fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_inject: " + domain_.text(result)});
 }
 
-void Lane::write_header(std::byte* at, MessageHeader::Kind kind, std::uint32_t value) {
-  ByteWriter(std::span(at, MessageHeader::kBytes))
+void Lane::write_header(std::byte* at, FrameHeader::Kind kind, std::uint32_t value) {
+  ByteWriter(std::span(at, FrameHeader::kBytes))
       .put(credits_.tell())
       .put(static_cast<std::uint32_t>(kind))
       .put(value)

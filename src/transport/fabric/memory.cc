@@ -68,7 +68,7 @@ Result<Registered> register_with(const Domain& domain, const MemoryDescription& 
       random.fill(std::as_writable_bytes(std::span(&chance, 1)));
       attributes.requested_key = domain.has_mode(FI_MR_PROV_KEY) ? 0 : domain.requested_key(chance);
       fid_mr* region = nullptr;
-      result = ::fi_mr_regattr(domain.get(), &attributes, 0, &region);
+      result = domain.calls().register_memory(domain.get(), &attributes, &region);
       if (result == 0) made.region.reset(region);
       if (result != -FI_ENOKEY) break;
     }
@@ -87,27 +87,42 @@ Registrations::~Registrations() {
 }
 
 Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Domain>> domains,
-                                            const MemoryDescription& memory, Rng& random) {
+                                            const MemoryDescription& memory, Runtime& runtime) {
   const bool host = memory.kind == MemoryKind::host || memory.kind == MemoryKind::pinned;
   if (memory.id.slot >= slots_.size()) return Status(ErrorCode::invalid_argument, "fabric: no such region");
   auto made = std::make_unique<Registration>();
   made->memory = memory;
-  RegisteredMemory out;
-  for (const auto& domain : domains) {
-    if (!host && !(memory.kind == MemoryKind::device && domain->moves_gpu_memory()))
-      return Status(ErrorCode::unsupported, "fabric: " + domain->device().name + " registers host memory only");
-    Key key;
-    key.address = domain->has_mode(FI_MR_VIRT_ADDR) ? reinterpret_cast<std::uintptr_t>(memory.address) : 0;
-    key.by_link = domain->has_mode(FI_MR_ENDPOINT);
-    Registered& with = made->with.emplace_back();
-    if (!key.by_link) {
-      auto registered = register_with(*domain, memory, random, nullptr);
-      if (!registered) return registered.status();
-      with = std::move(*registered);
-      key.key = with.key();
+  made->with.resize(domains.size());
+  std::vector<Status> refused(domains.size());
+  const auto work = [&](std::size_t i) {
+    const Domain& domain = *domains[i];
+    if (!host && !(memory.kind == MemoryKind::device && domain.moves_gpu_memory())) {
+      refused[i] = Status(ErrorCode::unsupported, "fabric: " + domain.device().name + " registers host memory only");
+    } else if (!domain.has_mode(FI_MR_ENDPOINT)) {
+      auto registered = register_with(domain, memory, runtime.rng, nullptr);
+      refused[i] = registered.status();
+      if (registered) made->with[i] = std::move(*registered);
     }
+  };
+  if (memory.size_bytes >= kManyPages)
+    runtime.executor.run_all(domains.size(), work);
+  else
+    for (std::size_t i = 0; i < domains.size(); ++i) work(i);
+  RegisteredMemory out;
+  for (std::size_t i = 0; i < domains.size(); ++i) {
+    if (!refused[i]) {
+      out.keys.emplace_back();
+      out.refused.emplace_back(static_cast<DeviceIndex>(i), refused[i]);
+      continue;
+    }
+    made->domains |= std::uint64_t{1} << i;
+    Key key;
+    key.address = domains[i]->has_mode(FI_MR_VIRT_ADDR) ? reinterpret_cast<std::uintptr_t>(memory.address) : 0;
+    key.by_link = domains[i]->has_mode(FI_MR_ENDPOINT);
+    if (!key.by_link) key.key = made->with[i].key();
     out.keys.push_back(encode(key));
   }
+  if (made->domains == 0) return out.refused.front().second;
   out.handle = handle_of(memory.id);
   delete slots_[memory.id.slot].exchange(made.release(), std::memory_order_acq_rel);
   return out;
@@ -120,8 +135,9 @@ const Registration* Registrations::find(std::uint64_t handle) const {
   return found != nullptr && found->memory.id.generation == id.generation ? found : nullptr;
 }
 
-void Registrations::remove(std::uint64_t handle) {
-  if (find(handle) != nullptr) delete slots_[region_of(handle).slot].exchange(nullptr, std::memory_order_acq_rel);
+std::unique_ptr<Registration> Registrations::take(std::uint64_t handle) {
+  if (find(handle) == nullptr) return nullptr;
+  return std::unique_ptr<Registration>(slots_[region_of(handle).slot].exchange(nullptr, std::memory_order_acq_rel));
 }
 
 }  // namespace fairway::transport::fabric

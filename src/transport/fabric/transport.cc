@@ -6,7 +6,7 @@
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr Time kFirstLook = 20 * kMicrosecond, kLastLook = 2 * kMillisecond;  // at what announces nothing
 constexpr Time kEndingLook = kMillisecond / 4;                                // at memory that is to end
 
@@ -22,7 +22,8 @@ FabricTransport::FabricTransport(RegionTable& regions, Runtime& runtime, FabricO
       runtime_(runtime),
       options_(std::move(options)),
       registrations_(regions.capacity()),
-      links_("fabric", kVersion, runtime, inbox_, *this) {}
+      links_("fabric", kVersion, runtime, inbox_, *this),
+      janitor_(runtime, "fairway-fabric") {}
 
 Status FabricTransport::probe() {
   auto domains = open_domains(options_);
@@ -38,7 +39,7 @@ Status FabricTransport::attach(Task& task) {
 }
 
 Result<RegisteredMemory> FabricTransport::register_memory(const MemoryDescription& memory) {
-  return registrations_.add(domains_, memory, runtime_.rng);
+  return registrations_.add(domains_, memory, runtime_);
 }
 
 Result<std::uint64_t> FabricTransport::import(PeerIndex peer, const RemoteMemory& memory,
@@ -48,6 +49,10 @@ Result<std::uint64_t> FabricTransport::import(PeerIndex peer, const RemoteMemory
     return Status(ErrorCode::unsupported, "fabric: the peer has not registered the region with its domains");
   Remote remote{memory.size_bytes, memory.access, false, {}, {}};
   for (const auto& bytes : keys) {
+    if (bytes.empty()) {
+      remote.keys.emplace_back();
+      continue;
+    }
     const auto key = decode_key(bytes);
     if (!key) return key.status();
     std::uint64_t end = 0;
@@ -85,7 +90,7 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
       }
       taken += full ? 0 : 1;
     }
-    lane.flush();
+    if (!lane.only_patient()) lane.flush();
     if (full) break;
   }
   posted_ = posted_ || taken != 0;
@@ -102,10 +107,10 @@ ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& 
   if (code != ErrorCode::ok || slice.op == Op::message) return code;
   const Remote& far = import->extra;
   if (far.revoked) return ErrorCode::revoked;
-  if (link.peer_device >= far.keys.size()) return ErrorCode::not_found;
+  if (link.peer_device >= far.keys.size() || !far.keys[link.peer_device]) return ErrorCode::not_found;
   if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;
   if (const ErrorCode blocks = check_blocks(out, far); blocks != ErrorCode::ok) return blocks;
-  remote = far.keys[link.peer_device];
+  remote = *far.keys[link.peer_device];
   if (out.slice.length == 0 || out.local_begin == nullptr) return ErrorCode::ok;
   if (remote.by_link) {
     const Answer answer = key_of_link(link, *import, remote);
@@ -114,6 +119,7 @@ ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& 
   }
   const Registration* local = registrations_.find(slice.local_handle);
   if (local == nullptr) return ErrorCode::revoked;
+  if (!local->is_at(link.device)) return ErrorCode::unsupported;
   const Domain& domain = *domains_[link.device];
   if (!domain.has_mode(FI_MR_LOCAL)) return ErrorCode::ok;
   descriptor = local->with[link.device].descriptor();
@@ -152,13 +158,14 @@ std::size_t FabricTransport::poll(std::span<Event> events, Time now) {
     Link& link = links_.at(up[(next_lane_ + i) % count]);
     Lane& lane = *lane_of(link);
     lane.receive();
-    lane.flush();
+    if (!lane.hold()) lane.flush();
     quiet = quiet && lane.quiet();
     if (lane.broken() && link.state == PlannedLinks::State::up) links_.is_down(link);
   }
   if (count != 0) next_lane_ = (next_lane_ + 1) % count;
   if (!leavings_.empty()) tell_left();
   if (!endings_.empty()) end_memory(now);
+  if (unpinning_ != 0) tell_unpinned();
   if (std::exchange(posted_, false) || !quiet) quiet_since_ = now;
   set_timer(now);
   return inbox_.take(events);
@@ -168,6 +175,10 @@ void FabricTransport::set_timer(Time now) {
   timer_ = links_.next_deadline();
   if (!endings_.empty() || !leavings_.empty()) timer_ = std::min(timer_, after(now, kEndingLook));
   const auto& up = links_.up();
+  // A provider that is driven by whoever polls may have something to do later by itself, which nothing announces: EFA
+  // sends again after a while what found no receive.
+  if (std::any_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->busy(); }))
+    timer_ = std::min(timer_, after(now, kLastLook));
   if (std::none_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->needs_looks(); })) return;
   timer_ = std::min(timer_, after(now, std::clamp(now - quiet_since_, kFirstLook, kLastLook)));
 }
@@ -199,9 +210,12 @@ void FabricTransport::fence(Link& link) {
   event.link = link.id;
   event.value = lane.immediates();
   if (!lane.stopped())
-    event.status = Status(ErrorCode::not_fenced,
-                          "fabric: " + devices_[link.device].name + ": the peer's CPU may still serve what was asked");
-  lanes_[link.id.slot].reset();
+    event.status =
+        Status(ErrorCode::not_fenced, "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped());
+  if (lane.end_lives())
+    static_cast<void>(lanes_[link.id.slot].release());
+  else
+    lanes_[link.id.slot].reset();
   links_.is_fenced(link);
 }
 
@@ -225,6 +239,17 @@ void FabricTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : links_.up()) lanes_[slot]->cancel(token);
 }
 
+bool FabricTransport::carries(LinkId id, std::uint64_t local_handle, std::uint64_t remote_handle) {
+  if (id.slot >= links_.all().size()) return false;
+  const Link& link = links_.at(id.slot);
+  const Registration* local = registrations_.find(local_handle);
+  const auto* import = imports_.find(remote_handle, link.peer);
+  if (local != nullptr && !local->is_at(link.device)) return false;
+  if (import == nullptr) return true;  // to be refused when it is posted
+  const auto& keys = import->extra.keys;
+  return link.peer_device < keys.size() && keys[link.peer_device];
+}
+
 std::string FabricTransport::way(std::uint64_t) const {
   return devices_.empty() ? std::string() : "by libfabric's provider " + devices_.front().name;
 }
@@ -237,6 +262,8 @@ void FabricTransport::close() {
   if (closed_) return;
   for (const PeerIndex peer : links_.peers()) disconnect(peer);
   end_memory(kNever);
+  janitor_.finish();
+  tell_unpinned();
   closed_ = true;
   timer_ = kNever;
 }

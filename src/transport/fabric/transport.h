@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "transport/fabric/memory.h"
 #include "transport/fabric/note.h"
 #include "transport/handles.h"
+#include "transport/janitor.h"
 #include "transport/planned_links.h"
 
 namespace fairway::transport::fabric {
@@ -47,6 +50,7 @@ class FabricTransport final : public Transport, private PlannedLinks::Maker {
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
+  bool carries(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle) override;
   std::string way(std::uint64_t remote_handle) const override;
   Costs costs() const override;
   bool prepare_sleep() override;
@@ -64,7 +68,7 @@ class FabricTransport final : public Transport, private PlannedLinks::Maker {
     std::uint64_t size_bytes = 0;
     Access access = Access::none;
     bool revoked = false;
-    std::vector<Key> keys;  // by the owner's domain
+    std::vector<std::optional<Key>> keys;  // by the owner's domain; nothing: that one has it not
     std::vector<LinkKey> link_keys;
   };
   struct Ending {  // memory of ours that is to be nobody's
@@ -95,6 +99,8 @@ class FabricTransport final : public Transport, private PlannedLinks::Maker {
   void hear_ask(PeerIndex peer, const Note& note);
   void hear_key(PeerIndex peer, const Note& note);
   void end_memory(Time now);
+  void end_registration(std::uint64_t handle);
+  void tell_unpinned();
   void tell_left();
   Answer key_of_link(const Link& link, ImportTable<Remote>::Entry& import, Key& key);
   void say(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
@@ -127,6 +133,10 @@ class FabricTransport final : public Transport, private PlannedLinks::Maker {
   Time quiet_since_ = 0;  // the longer, the seldomer it is looked at what announces nothing
   bool posted_ = false;   // since the last poll
   bool closed_ = false;
+  std::uint32_t unpinning_ = 0;          // regions that the janitor has
+  std::mutex unpinned_mutex_;            // guards unpinned_
+  std::vector<std::uint64_t> unpinned_;  // handles of regions that it is done with
+  Janitor janitor_;                      // what is left is done when it ends, before all above
 };
 
 }  // namespace fairway::transport::fabric

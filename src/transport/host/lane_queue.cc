@@ -93,7 +93,10 @@ ErrorCode Lane::attach(std::byte* there, std::byte* here, std::uint64_t length, 
   const Status moved = reach_into({&span, 1}, read);
   if (moved) return ErrorCode::ok;
   why_ = moved.message();
-  return ErrorCode::system_error;
+  if (moved.code() != ErrorCode::link_failed) return ErrorCode::system_error;
+  pair_->gone = true;  // with its process: what the peer's end means for the transfer is the engine's to say
+  fail(moved);
+  return ErrorCode::link_failed;
 }
 
 Status Lane::start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,

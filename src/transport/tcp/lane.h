@@ -44,6 +44,9 @@ class Lane {
   [[nodiscard]] bool only_patient() const {
     return patient_ > 0 && wire_.empty() && bulk_.empty() && urgent_.size() == patient_;
   }
+  [[nodiscard]] bool has_output() const {
+    return !(first_.empty() && wire_.empty() && urgent_.empty() && bulk_.empty());
+  }
   // Once a poll: whether to leave it at that for now.
   bool hold() { return only_patient() && held_++ < kPatience; }
 

@@ -148,7 +148,7 @@ std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
     Link& link = links_[up_[(next_lane_ + i) % count]];
     std::uint64_t budget = kBytesPerPoll;
     if (link.lane->due(turn_ + link.id.slot)) link.lane->receive(budget);
-    if (!link.lane->hold()) link.lane->flush();
+    if (link.lane->has_output() && !link.lane->hold()) link.lane->flush();
     if (link.lane->broken() && link.state == LinkState::up) link.state = LinkState::down;
   }
   ++turn_;

@@ -1,6 +1,8 @@
 #include <atomic>
 #include <cstring>
 
+#include <sys/mman.h>
+
 #include "process/cuda/gpu_pair.h"
 
 // What a user does with GPU memory and streams while it is registered, and what is refused.
@@ -136,6 +138,76 @@ TEST_F(CudaLife, WhatLeavesItsAllocationIsRefusedAndExplainNamesTheWay) {
   const auto plan = engine_->explain(request);
   ASSERT_TRUE(plan);
   EXPECT_NE(plan->text().find("CUDA IPC"), std::string::npos) << plan->text();
+}
+
+// The kernel copies between a stage here and memory of a process that has none any more, while the rest of that is
+// still being freed: only then do its sockets end, and tell.
+TEST_F(CudaLife, AKilledPeersOrdinaryMemoryIsAnEndOfThePeerAndNotOfTheSystem) {
+  constexpr std::uint64_t kMuch = 32u << 20;
+  const auto serves = [](ChildProcess::Line& line) {
+    ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+    std::vector<std::byte> bytes(kMuch);
+    constexpr std::size_t kLongToFree = 256u << 20;
+    if (::mmap(nullptr, kLongToFree, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0) ==
+        MAP_FAILED)
+      return line.write("no memory");
+    auto engine = Engine::open(options_of("child"));
+    if (!engine) return line.write(engine.status().to_string());
+    const auto memory = engine->register_memory(bytes.data(), kMuch, Access::all);
+    if (!memory || !engine->publish("memory", *memory)) return line.write("no memory");
+    line.write(engine->address());
+    (void)line.read();
+  };
+  ASSERT_NO_FATAL_FAILURE(meet_one_who(serves, kAll));
+  const Region from = on_gpu(kMuch), into = on_gpu(kMuch);
+  ASSERT_TRUE(write(from, kMuch));
+  std::vector<Result<TransferId>> under_way;
+  for (int i = 0; i < 8; ++i) {
+    under_way.push_back(engine_->write(peer_, Extent{{from.id, 0, kMuch}, {remote_.id, 0}}));
+    under_way.push_back(engine_->read(peer_, Extent{{into.id, 0, kMuch}, {remote_.id, 0}}));
+  }
+  child_->kill();
+  for (const auto& each : under_way) {
+    const Status status = finish(*engine_, each);
+    EXPECT_TRUE(status || status.code() == ErrorCode::peer_dead) << status.to_string();
+  }
+}
+
+// In a process of its own, that works on GPU 1 alone: what it says is what the driver knows of GPU 0 then.
+TEST(CudaPins, HostMemoryIsPinnedByAGpuThatCopiesItAndNoOtherIsTouched) {
+  ChildProcess child([](ChildProcess::Line& line) {
+    ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
+    const auto driver = sys::CudaDriver::open();
+    if (!driver || (*driver)->devices() < 2) return line.write("less than two GPUs");
+    const sys::CudaDriver& cu = **driver;
+    unsigned flags = 0;
+    int active = 0;
+    cu->cuDevicePrimaryCtxGetState(0, &flags, &active);
+    if (active != 0) return line.write("an earlier test uses GPU 0: this one runs by itself");
+    sys::cuda::Context context = nullptr;
+    sys::cuda::Address memory = 0;
+    cu->cuDevicePrimaryCtxRetain(&context, 1);
+    cu->cuCtxPushCurrent_v2(context);
+    cu->cuMemAlloc_v2(&memory, kBytes);
+    auto owner = Engine::open(options_of("owner", {"cuda", "tcp"})),
+         user = Engine::open(options_of("user", {"cuda", "tcp"}));
+    if (!owner || !user) return line.write("no engines");
+    std::vector<std::byte> host(kBytes);
+    const auto far = owner->register_memory(reinterpret_cast<std::byte*>(memory), kBytes, Access::all);
+    const auto near = user->register_memory(host.data(), kBytes, Access::none);
+    const auto peer = user->connect(owner->address(), kSoon);
+    if (!far || !near || !peer || !owner->publish("memory", *far)) return line.write("they do not meet");
+    const auto remote = user->lookup(*peer, "memory", kSoon);
+    Status moved = remote.status();
+    for (int i = 0; i < 3 && moved; ++i)
+      moved = finish(*user, user->write(*peer, Extent{{near->id, 0, kBytes}, {remote->id, 0}}));
+    if (moved) moved = user->deregister(*near);  // behind the pinning
+    cu->cuDevicePrimaryCtxGetState(0, &flags, &active);
+    line.write(!moved ? moved.to_string() : active != 0 ? "GPU 0 was given a context" : "GPU 1 alone");
+  });
+  const std::string said = child.read();
+  if (said == "less than two GPUs" || said.ends_with("by itself")) GTEST_SKIP() << said;
+  EXPECT_EQ(said, "GPU 1 alone");
 }
 
 TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {

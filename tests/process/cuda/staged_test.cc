@@ -54,6 +54,36 @@ TEST_F(Staged, AListOfOddExtentsArrivesWhereverItsPiecesLie) {
   EXPECT_EQ(outside.code(), ErrorCode::out_of_range);
 }
 
+TEST_F(Staged, PagesGoToASlotAndFromItByOneLaunch) {
+#ifndef FAIRWAY_HAS_KERNELS
+  GTEST_SKIP() << "this build has no kernels: nvcc was not found";
+#endif
+  ASSERT_NO_FATAL_FAILURE(meet("malloc", kByTcp));
+  void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
+  const auto calls = reinterpret_cast<unsigned long (*)()>(
+      driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_stream_copies"));
+  if (calls == nullptr) GTEST_SKIP() << "the real driver does not count";
+  constexpr std::uint64_t kPage = 1000, kPages = 1024;  // not of a vector's alignment
+  const Region from = on_gpu(), into = on_gpu();
+  const auto out = patterns(5, kBytes);
+  gpus_->write(from.address, out);
+  std::vector<std::uint64_t> here(kPages), there(kPages);
+  for (std::uint64_t i = 0; i < kPages; ++i) {
+    here[i] = i * 613 % kPages;
+    there[i] = i * 389 % kPages;
+  }
+  const Paged outwards{from.id, remote_.id, kPage, 4096, 2048, here, there};
+  const Paged back{into.id, remote_.id, kPage, 4096, 2048, here, there};
+  ASSERT_TRUE(finish(*engine_, engine_->write(peer_, outwards)));  // all is made and pinned
+  const unsigned long before = calls();
+  ASSERT_TRUE(finish(*engine_, engine_->write(peer_, outwards)));
+  ASSERT_TRUE(finish(*engine_, engine_->read(peer_, back)));
+  EXPECT_LT(calls() - before, 16u) << "1024 pages out and in";
+  const auto seen = content(into, kBytes);
+  for (std::uint64_t i = 0; i < kPages; ++i)
+    ASSERT_EQ(std::memcmp(seen.data() + i * 4096, out.data() + i * 4096, kPage), 0) << i;
+}
+
 TEST_F(Staged, CutLinksLoseAndRepeatNothing) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", kByShm));
   const Region from = on_gpu(), into = on_gpu();

@@ -107,6 +107,21 @@ TEST(NcclRing, HasEightProcesses) {
   EXPECT_EQ(ranks.outcomes(), "");
 }
 
+// Connections are dealt to engines by who listens, so ranks need not have as many of them.
+TEST(NcclRing, MayHaveOtherNumbersOfEngines) {
+  ::setenv("FAIRWAY_TRANSPORTS", "shm,tcp", 1);
+  Ranks ranks(3, [](Board& board, int rank) {
+    ::setenv("FAIRWAY_ENGINES", std::to_string(1 + rank).c_str(), 1);
+    ring(board, rank, 3, 12, 60);
+    const std::size_t start = said().find(" listens on ");
+    const std::string listens = said().substr(start, said().find('\n', start) - start);
+    std::size_t engines = 1;
+    for (std::size_t at = 0; (at = listens.find(" and 127.", at)) != std::string::npos; ++at) ++engines;
+    if (engines != static_cast<std::size_t>(1 + rank)) throw Failure("not so many engines: " + listens);
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
 TEST(NcclRing, HasOneProcessToo) {
   ::setenv("FAIRWAY_TRANSPORTS", "shm,tcp", 1);
   Ranks ranks(1, [](Board& board, int rank) { ring(board, rank, 1, 12, 100); });

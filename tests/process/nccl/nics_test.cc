@@ -45,7 +45,7 @@ class NcclNics : public testing::Test {
     };
     auto engine = EngineAccess::open(settings->engine, runtime_, factory);
     EXPECT_TRUE(engine) << engine.status().to_string();
-    return std::make_shared<Endpoint>(std::move(*engine), *settings, log_, jobs_);
+    return std::make_shared<Endpoint>(std::move(*engine), *settings, log_, jobs_, std::make_shared<SendCount>(0));
   }
   template <class Done>
   static bool until(Done done) {

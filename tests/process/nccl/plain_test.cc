@@ -78,6 +78,17 @@ TEST(NcclSettings, SayWhatIsWrongAndWhatWouldBeRight) {
     EXPECT_NE(why({{"FAIRWAY_RAILS", "a"}, {other, "b"}}).find("keep one"), std::string::npos) << other;
 }
 
+TEST(NcclSettings, OfEnginesLeaveOneWhereAPortIsNamed) {
+  EXPECT_EQ(read({})->engines, 0u) << "as many as the machine has use for";
+  EXPECT_EQ(read({{"FAIRWAY_ENGINES", "3"}})->engines, 3u);
+  EXPECT_EQ(read({{"FAIRWAY_ENGINES", "0"}}).status().message(),
+            "FAIRWAY_ENGINES is \"0\": it takes a number from 1 to 16");
+  const Status both = read({{"FAIRWAY_ENGINES", "2"}, {"FAIRWAY_LISTEN", "127.0.0.1:4000"}}).status();
+  EXPECT_NE(both.message().find("leave the port out, or set 1"), std::string::npos) << both.to_string();
+  EXPECT_TRUE(read({{"FAIRWAY_ENGINES", "1"}, {"FAIRWAY_LISTEN", "127.0.0.1:4000"}})->has_own_port());
+  EXPECT_FALSE(read({{"FAIRWAY_LISTEN", "127.0.0.1"}})->has_own_port());
+}
+
 TEST(NcclSettings, OfRdmaAreReadAndTheirErrorsNameThem) {
   const auto settings = read({{"FAIRWAY_RDMA_DEVICES", "mlx5_0,mlx5_1/1"},
                               {"FAIRWAY_RDMA_PKEY", "0x8001"},

@@ -1,5 +1,3 @@
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -7,33 +5,13 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
+
+#include "process/tool/ran.h"
 
 // The tool's own commands about paths, as a user types them.
 namespace {
 
-struct Ran {
-  int exit = -1;
-  std::string out;  // and what it said on stderr
-};
-
-Ran fairway(const std::string& arguments) {
-  Ran ran;
-  FILE* pipe = ::popen((std::string("timeout 100 ") + FAIRWAY_TOOL + " " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return ran;
-  std::array<char, 4096> part{};
-  for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
-    ran.out.append(part.data(), got);
-  const int status = ::pclose(pipe);
-  ran.exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ran;
-}
-
-std::size_t count(const std::string& text, const std::string& word) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
-  return found;
-}
+using namespace ran;
 
 TEST(Bench, EveryOperationOnEveryPathIsMeasuredAndVerified) {
   const Ran ran = fairway("bench --size 8,100,64K --seconds 0 --json -");

@@ -19,8 +19,8 @@
 // A CUDA driver for machines without one: the entry points that Fairway uses, with memory files for device memory and
 // threads for streams. It is stricter than the real one: it fails what is easy to get wrong (a copy without a current
 // context, on the default stream, or to memory that the device may not reach). Environment: FAIRWAY_STANDIN_DEVICES,
-// how many; FAIRWAY_STANDIN_NO_DMABUF, if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other
-// devices write needs to be flushed.
+// how many; FAIRWAY_STANDIN_SPOIL, a number: that copy between devices brings a wrong byte; FAIRWAY_STANDIN_NO_DMABUF,
+// if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other devices write needs to be flushed.
 namespace standin {
 namespace {
 
@@ -36,6 +36,7 @@ int device_count() {
 
 struct Contexts {
   std::array<char, 16> tags{};  // a context is the address of its device's
+  std::array<std::atomic<int>, 16> retained{};
   Context of(int device) { return reinterpret_cast<Context>(&tags[static_cast<std::size_t>(device)]); }
   int device_of(Context context) { return static_cast<int>(reinterpret_cast<char*>(context) - tags.data()); }
 } contexts;
@@ -53,6 +54,7 @@ struct IpcContents {
 };
 
 std::atomic<unsigned long> slow_calls{0};  // that a real driver may let wait for running kernels
+std::atomic<unsigned long> stream_copies{0};
 std::atomic<void (*)(int device)> on_flush{nullptr};
 std::atomic<bool> copies_held{false};
 
@@ -72,6 +74,11 @@ extern "C" {
 // For tests: how many there were.
 unsigned long fairway_standin_slow_calls() {
   return slow_calls.load();
+}
+
+// For tests: how many copies streams were given by the copy engines' call.
+unsigned long fairway_standin_stream_copies() {
+  return stream_copies.load();
 }
 
 // For tests: the next copy brings a wrong byte.
@@ -160,15 +167,20 @@ int cuDeviceGetP2PAttribute(int* value, int attribute, Device, Device) {
   return attribute == kPeerAtomics ? kSuccess : kInvalidValue;
 }
 int cuDevicePrimaryCtxRetain(Context* context, Device device) {
+  if (device < 0 || device >= device_count()) return kInvalidValue;
+  ++contexts.retained[static_cast<std::size_t>(device)];
   *context = contexts.of(device);
   return kSuccess;
 }
-int cuDevicePrimaryCtxGetState(Device, unsigned* flags, int* active) {
+int cuDevicePrimaryCtxGetState(Device device, unsigned* flags, int* active) {
+  if (device < 0 || device >= device_count()) return kInvalidValue;
   *flags = 0;
-  *active = 0;
+  *active = contexts.retained[static_cast<std::size_t>(device)] > 0 ? 1 : 0;
   return kSuccess;
 }
-int cuDevicePrimaryCtxRelease_v2(Device) {
+int cuDevicePrimaryCtxRelease_v2(Device device) {
+  if (device < 0 || device >= device_count()) return kInvalidValue;
+  --contexts.retained[static_cast<std::size_t>(device)];
   return kSuccess;
 }
 int cuCtxPushCurrent_v2(Context context) {
@@ -387,6 +399,7 @@ int cuMemsetD8_v2(Address to, unsigned char value, std::size_t size) {
 }
 int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda::Stream stream) {
   if (no_context() || stream == nullptr) return kInvalidContext;
+  ++stream_copies;
   auto* queue = reinterpret_cast<standin::Stream*>(stream);
   queue->post([to, from, size, device = queue->device()] {
     while (copies_held) ::usleep(100);

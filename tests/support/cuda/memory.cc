@@ -1,7 +1,9 @@
 #include "support/cuda/memory.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -118,6 +120,15 @@ unsigned char* Memory::touch(Address address, std::uint64_t& size, int device) {
   return range.shadow + (address - range.base);
 }
 
+// The copy between devices that brings a wrong byte, of a process whose environment asks for one.
+static const std::optional<std::uint64_t>& spoils_after() {
+  static const std::optional<std::uint64_t> after = [] {
+    const char* set = std::getenv("FAIRWAY_STANDIN_SPOIL");
+    return set == nullptr ? std::nullopt : std::optional<std::uint64_t>(std::strtoull(set, nullptr, 10));
+  }();
+  return after;
+}
+
 bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
   while (size > 0) {
     std::uint64_t here = size, there = size;
@@ -126,6 +137,9 @@ bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
     if (target == nullptr || source == nullptr) return false;
     const std::uint64_t part = std::min(here, there);
     std::memmove(target, source, part);
+    if (target != reinterpret_cast<unsigned char*>(to) && source != reinterpret_cast<const unsigned char*>(from) &&
+        spoils_after() && copies_.fetch_add(1) + 1 == *spoils_after())
+      spoils = true;
     if (spoils.exchange(false)) target[part / 2] ^= 1;
     to += part;
     from += part;

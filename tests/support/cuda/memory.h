@@ -62,6 +62,7 @@ class Memory {
   // they may not be.
   unsigned char* touch(Address address, std::uint64_t& size, int device);
 
+  std::atomic<std::uint64_t> copies_{0};  // between devices
   std::mutex mutex_;
   std::map<std::uint64_t, Range> ranges_;  // by base
   unsigned long long next_id_ = 1;

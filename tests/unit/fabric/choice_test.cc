@@ -97,6 +97,58 @@ TEST(Wishes, EndWithMessagesAlone) {
   for (const Wish& each : wishes("tcp")) EXPECT_FALSE(each.gpus);
 }
 
+// A provider that has less than is asked for has nothing at all, to fi_getinfo.
+TEST(Wishes, EachIsTriedWithoutSizesToo) {
+  for (const std::string provider : {"tcp", "efa"}) {
+    const auto all = wishes(provider);
+    for (std::size_t i = 0; i < all.size(); i += 2) {
+      EXPECT_TRUE(all[i].sized);
+      EXPECT_FALSE(all[i + 1].sized);
+      EXPECT_EQ(all[i].rma, all[i + 1].rma);
+      EXPECT_EQ(all[i].delivery, all[i + 1].delivery);
+      EXPECT_EQ(all[i].gpus, all[i + 1].gpus);
+    }
+  }
+}
+
+struct Queues : Answer {
+  fi_tx_attr tx{};
+  fi_rx_attr rx{};
+  Queues(std::size_t sends, std::size_t receives) : Answer("eth0", kLoopback) {
+    tx.size = sends;
+    rx.size = receives;
+    info.tx_attr = &tx;
+    info.rx_attr = &rx;
+  }
+};
+
+TEST(Sizes, AreTheProvidersButNoMoreThanAnEndUses) {
+  EXPECT_EQ(sizes_of(Queues(64, 32).info), (Sizes{64, 32}));
+  EXPECT_EQ(sizes_of(Queues(4096, 32768).info), (Sizes{256, 256}));
+  EXPECT_EQ(sizes_of(Queues(0, 0).info), (Sizes{256, 256})) << "it does not say";
+}
+
+TEST(Sizes, GetSmallerUntilAnEndNeedsAsMuch) {
+  std::size_t steps = 0;
+  for (std::optional<Sizes> sizes = Sizes{256, 256}; sizes; sizes = smaller(*sizes), ++steps) {
+    EXPECT_GE(sizes->operations, 16u);
+    EXPECT_GE(sizes->receives, kIn);
+    ASSERT_LT(steps, 10u);
+  }
+  EXPECT_EQ(steps, 3u);
+  EXPECT_FALSE(smaller(Sizes{8, 4})) << "a provider that has no more than that";
+}
+
+TEST(WritesCarryData, WhereThereIsRoomForAnImmediateAndTheProviderTakesIt) {
+  Answer tcp("eth0", kLoopback), cxi("cxi0", kLoopback);
+  EXPECT_FALSE(writes_carry_data(tcp.info));
+  tcp.domain.cq_data_size = cxi.domain.cq_data_size = 8;
+  EXPECT_TRUE(writes_carry_data(tcp.info));
+  cxi.provider = "cxi";
+  cxi.fabric.prov_name = cxi.provider.data();
+  EXPECT_FALSE(writes_carry_data(cxi.info));
+}
+
 TEST(Note, SaysTheSameAgain) {
   for (const Note::Kind kind : {Note::Kind::revoke, Note::Kind::revoked, Note::Kind::ask_key, Note::Kind::key}) {
     const Note note{kind, 0x123456789abcdef0, 3, 7, true, 0xfedcba9876543210};

@@ -37,9 +37,12 @@ struct Info {
 // read off such a machine. Owns its infos.
 class EfaMachine {
  public:
-  EfaMachine() {
-    for (const int bus : {79, 96, 113, 130, 147, 164, 181, 198})
-      for (int i = 0; i < 4; ++i) add("rdmap" + std::to_string(bus + i) + "s0-rdm", bus + i);
+  // `direct`: as libfabric 2.1 and later have it, with the fabric `efa-direct` before the other (efa_prov.c).
+  explicit EfaMachine(bool direct = false) {
+    for (const bool each : {true, false})
+      for (const int bus : {79, 96, 113, 130, 147, 164, 181, 198})
+        for (int i = 0; i < 4 && (direct || !each); ++i)
+          add("rdmap" + std::to_string(bus + i) + "s0-rdm", bus + i, each);
     for (std::size_t i = 0; i + 1 < nodes_.size(); ++i) nodes_[i]->info.next = &nodes_[i + 1]->info;
   }
   const fi_info* infos() const { return &nodes_.front()->info; }
@@ -52,7 +55,7 @@ class EfaMachine {
     std::string name;
     std::vector<char> address = std::vector<char>(32);  // GID, queue pair number, connection id
   };
-  void add(const std::string& name, int bus) {
+  void add(const std::string& name, int bus, bool direct) {
     auto& node = *nodes_.emplace_back(std::make_unique<Node>());
     node.name = name;
     node.address[0] = static_cast<char>(0xfe);
@@ -89,8 +92,16 @@ class EfaMachine {
     node.info.src_addr = node.address.data();
     node.info.src_addrlen = node.address.size();
     node.info.nic = &node.nic;
+    if (!direct) return;
+    node.fabric.name = direct_.data();
+    node.info.mode = FI_CONTEXT2;
+    node.info.caps &= ~(FI_TAGGED | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV);
+    node.tx.msg_order = node.rx.msg_order = 0;
+    node.tx.inject_size = 32;
+    node.tx.iov_limit = node.rx.iov_limit = 2;
+    node.end.max_msg_size = std::size_t{1} << 30;
   }
-  std::string efa_ = "efa";
+  std::string efa_ = "efa", direct_ = "efa-direct";
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 

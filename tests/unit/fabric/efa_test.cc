@@ -1,11 +1,14 @@
 #include "unit/fabric/efa.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <gtest/gtest.h>
 
+#include "sys/libfabric.h"
 #include "topology/providers.h"
 #include "transport/fabric/choice.h"
+#include "transport/fabric/domain.h"
 #include "transport/fabric/lane.h"
 
 // That opening on a machine with EFA goes well, as far as that can be known without one.
@@ -35,6 +38,24 @@ TEST(Efa, EachNicIsADomainAndRailsMeet) {
     EXPECT_EQ(addresses[each.acceptor].name, reversed[each.initiator].name) << "a rail that crosses";
 }
 
+// Ends of the two fabrics do not hear each other, and one side may have an older libfabric.
+TEST(Efa, OfItsTwoFabricsTheOneThatEveryVersionHasIsUsed) {
+  const EfaMachine machine(true);
+  const auto ours = usable(machine.infos(), {});
+  ASSERT_EQ(ours.size(), EfaMachine::kDevices);
+  for (const fi_info* each : ours) EXPECT_STREQ(each->fabric_attr->name, "efa");
+}
+
+// Inside of a host it would take libfabric's shm, in which a killed peer may leave a lock behind; and with it, its
+// queues have no descriptor to sleep on. Both end with FI_REMOTE_COMM alone (efa_user_info.c, from 1.17 to 2.6).
+TEST(Efa, NothingButTheNicIsAskedFor) {
+  for (const Wish& wish : wishes("efa")) {
+    const Hints hints(wish);
+    EXPECT_EQ(hints.info.caps & (FI_REMOTE_COMM | FI_LOCAL_COMM), FI_REMOTE_COMM);
+  }
+  for (const Wish& wish : wishes("cxi")) EXPECT_EQ(Hints(wish).info.caps & FI_REMOTE_COMM, 0u);
+}
+
 TEST(Efa, TheListOfItsDomainsFitsAHandshake) {
   const EfaMachine machine;
   std::vector<DomainAddress> addresses;
@@ -61,7 +82,7 @@ TEST(Efa, NothingIsAskedForThatItHasNot) {
     EXPECT_EQ(hints.tx.msg_order | hints.rx.comp_order, 0u) << "no order is asked for";
   }
   EXPECT_TRUE(wishes("efa").front().gpus);
-  EXPECT_GE(efa.tx_attr->inject_size, MessageHeader::kBytes) << "words about room are injected";
+  EXPECT_GE(efa.tx_attr->inject_size, FrameHeader::kBytes) << "words about room are injected";
   EXPECT_LE(efa.src_addrlen, kMaxAddressBytes);
 }
 
@@ -73,6 +94,37 @@ TEST(Efa, ThirtyTwoNicsAreAFewLines) {
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 9) << text;
   EXPECT_NE(text.find("32 domains of 100 Gb/s"), std::string::npos) << text;
   EXPECT_NE(text.find("without being told"), std::string::npos) << text;
+}
+
+TEST(Providers, WhatTheEnvironmentLeavesOutIsSaid) {
+  const std::string filter = "FI_PROVIDER=udp is set, and libfabric looks at nothing else";
+  const topology::Providers none{"libfabric.so.1", "1.17", {}, filter};
+  EXPECT_EQ(topology::text(none), "libfabric 1.17 (libfabric.so.1)\n" + filter + "\nno provider has anything here\n");
+  EXPECT_NE(topology::json(none).find("\"filter\": \"" + filter + "\""), std::string::npos);
+  EXPECT_EQ(topology::text({"libfabric.so.1", "1.17", {}}).find("FI_PROVIDER"), std::string::npos);
+}
+
+TEST(Fabric, AProviderThatIsNotThereIsNamedWithWhatLeavesItOut) {
+  transport::FabricOptions options;
+  options.providers = {"tpc"};
+  auto library = sys::Libfabric::open();
+  if (!library) GTEST_SKIP() << library.status().message();
+  ASSERT_EQ(::setenv("FI_PROVIDER", "udp", 1), 0);
+  const auto filtered = open_domains(options);
+  ASSERT_EQ(::unsetenv("FI_PROVIDER"), 0);
+  const auto unfiltered = open_domains(options);
+  ASSERT_FALSE(filtered);
+  ASSERT_FALSE(unfiltered);
+  EXPECT_NE(filtered.status().message().find("provider tpc has nothing here"), std::string::npos);
+  EXPECT_NE(filtered.status().message().find("FI_PROVIDER=udp"), std::string::npos) << filtered.status().message();
+  EXPECT_NE(unfiltered.status().message().find("topo --providers"), std::string::npos);
+}
+
+TEST(Efa, OfItsTwoFabricsOneIsSaidToBeUsed) {
+  const EfaMachine machine(true);
+  const auto rows = topology::provider_rows(machine.infos());
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_NE(rows[0].usual, rows[1].usual);
 }
 
 }  // namespace

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/bytes.h"
+#include "transport/device.h"
+
+// What goes between two ends beside libfabric's writes and reads: docs/wire-format-fabric.md. Pure.
+namespace fairway::transport::fabric {
+
+struct FrameHeader {
+  enum class Kind : std::uint32_t { messages, room, immediate };
+  static constexpr std::size_t kBytes = 16;
+  std::uint32_t room = 0;  // Credits' total
+  Kind kind = Kind::messages;
+  std::uint32_t value = 0;  // of an immediate; how many messages follow, each behind its length (u16)
+};
+inline constexpr std::size_t kLengthBytes = 2;
+inline constexpr std::size_t kFrameBytes = FrameHeader::kBytes + kLengthBytes + kMessageBytes;
+inline constexpr std::uint32_t kMostJoined = 16;  // messages of one frame
+
+// With its length before it.
+inline void put_message(std::byte* at, std::span<const std::byte> message) {
+  ByteWriter({at, kLengthBytes + message.size()}).put_sized(message);
+}
+
+// Calls `take` with each of so many messages. False: they are not these bytes; none was taken then.
+template <class Take>
+bool take_messages(std::span<const std::byte> bytes, std::uint32_t count, Take take) {
+  if (count == 0 || count > kMostJoined) return false;
+  ByteReader looked(bytes);
+  for (std::uint32_t i = 0; i < count; ++i) static_cast<void>(looked.get_sized());
+  if (!looked.done()) return false;
+  ByteReader reader(bytes);
+  for (std::uint32_t i = 0; i < count; ++i) take(reader.get_sized());
+  return true;
+}
+
+}  // namespace fairway::transport::fabric

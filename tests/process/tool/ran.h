@@ -1,0 +1,35 @@
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include <sys/wait.h>
+
+// The tool, run as a user types it.
+namespace ran {
+
+struct Ran {
+  int exit = -1;
+  std::string out;  // and what it said on stderr
+};
+
+inline Ran fairway(const std::string& arguments) {
+  Ran ran;
+  FILE* pipe = ::popen((std::string("timeout 100 ") + FAIRWAY_TOOL + " " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return ran;
+  std::array<char, 4096> part{};
+  for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
+    ran.out.append(part.data(), got);
+  const int status = ::pclose(pipe);
+  ran.exit = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return ran;
+}
+
+inline std::size_t count(const std::string& text, const std::string& word) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+  return found;
+}
+
+}  // namespace ran
