@@ -9,12 +9,16 @@
 namespace fairway::tool::soak {
 namespace {
 
-// What an event carries, beside its number among the round's steps.
+// What an event carries: every other one in words, the rest in an immediate that fits beside a write.
 struct Message {
   std::uint64_t round, index;
 };
-std::uint32_t immediate_of(const Round& round, const Step& step) {
-  return static_cast<std::uint32_t>(round.number << 16 | step.index);
+bool has_message(const Step& step) {
+  return step.index % 2 == 0;
+}
+constexpr std::uint64_t kRoundsTold = 1 << 14;
+std::uint32_t immediate_of(std::uint64_t round, const Step& step) {
+  return static_cast<std::uint32_t>((has_message(step) ? round : round % kRoundsTold) << 16 | step.index);
 }
 constexpr std::uint32_t kCounters = 0xffff0000;  // that of a process is this and its number
 std::uint64_t tag_of(const Round& round, const Step& step) {
@@ -144,10 +148,12 @@ Notify Play::notification_of(const Step& step, std::vector<std::byte>& message) 
   notify.kind = step.notify;
   if (step.notify == NotifyKind::event) {
     const Message says{round_.number, step.index};
-    message.resize(sizeof says);
-    std::memcpy(message.data(), &says, sizeof says);
-    notify.message = message;
-    notify.immediate = immediate_of(round_, step);
+    if (has_message(step)) {
+      message.resize(sizeof says);
+      std::memcpy(message.data(), &says, sizeof says);
+      notify.message = message;
+    }
+    notify.immediate = immediate_of(round_.number, step);
   }
   if (step.notify == NotifyKind::counter) notify.immediate = kCounters + endpoint_.process();
   if (step.notify == NotifyKind::signal) {
@@ -266,7 +272,7 @@ void Play::end_received(const Step& step) {
 }
 
 void Play::hear(const Notification& notification) {
-  Message says{};
+  Message says{round_.number, notification.immediate & 0xffff};
   if (notification.message_bytes == sizeof says) std::memcpy(&says, notification.message, sizeof says);
   const unsigned from = endpoint_.process_of(notification.peer);
   if (says.round != round_.number || says.index >= round_.steps.size())
@@ -274,7 +280,8 @@ void Play::hear(const Notification& notification) {
         fmt::format("a notification of round {} from process {} came in round {}", says.round, from, round_.number));
   const Step& step = round_.steps[says.index];
   if (step.notify != NotifyKind::event || step.to.process != endpoint_.process() || step.from.process != from ||
-      notification.immediate != immediate_of(round_, step))
+      notification.immediate != immediate_of(round_.number, step) ||
+      notification.message_bytes != (has_message(step) ? sizeof says : 0))
     return wrong(step, fmt::format("its notification came from process {}, with {:#x}", from, notification.immediate));
   if (++told_[step.index] > 1) return wrong(step, "its notification came twice");
   if (touches_taken(step.to)) return;
