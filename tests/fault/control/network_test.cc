@@ -160,7 +160,7 @@ TEST(ControlFault, OutOfDescriptorsIsTypedBoundedAndPasses) {
     LiveEngine engine;
     {
       LiveEngine other;  // what threads open and close only once, they have by then
-      engine.connect(other.address());
+      (void)engine.connect(other.address());
     }
     line.write(engine.address());
     std::vector<sys::Fd> hoard;
