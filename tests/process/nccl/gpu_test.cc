@@ -53,7 +53,7 @@ void between_gpus(Board& board, int number, int version, bool vmm) {
   rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
   rank.barrier(0);
   rank.leave();
-  if (said().find(" by cuda/") == std::string::npos) throw Failure("no route in NCCL's log: " + said());
+  if (!says(" by cuda/")) throw Failure("no route in NCCL's log: " + said());
 }
 
 TEST(NcclGpu, MemoryOfEveryAllocatorMoves) {

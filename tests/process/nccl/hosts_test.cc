@@ -31,7 +31,7 @@ TEST_F(NcclHosts, AreReachedWithAnAddressAndAKey) {
     ::setenv("FAIRWAY_LISTEN", rank == 0 ? "10.77.1.1" : "10.77.1.2", 1);
     ::setenv("FAIRWAY_JOB_KEY", "of the test", 1);
     ring(board, rank, 2, 12, 120);
-    if (said().find(" by tcp/one/") == std::string::npos) throw Failure("not by the cable: " + said());
+    if (!says(" by tcp/one/")) throw Failure("not by the cable: " + said());
   });
   EXPECT_EQ(ranks.outcomes(), "");
 }

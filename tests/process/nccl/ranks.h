@@ -35,14 +35,27 @@ class Failure : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What the plugin has said to NCCL's logger, of this process.
-inline std::string& said() {
-  static std::string text;
-  return text;
+// What the plugin has said to NCCL's logger, of this process, from any of its threads.
+struct Words {
+  std::mutex mutex;  // guards text
+  std::string text;
+};
+inline Words& words() {
+  static Words all;
+  return all;
 }
-inline std::mutex& said_mutex() {
-  static std::mutex mutex;
-  return mutex;
+inline std::string said() {
+  const std::lock_guard lock(words().mutex);
+  return words().text;
+}
+// The same within a while: the route of a connection's first message is told by another thread.
+inline bool says(const std::string& what) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (said().find(what) == std::string::npos) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
 }
 inline void logger(abi::LogLevel level, unsigned long, const char*, int, const char* format, ...) {
   char line[4096];
@@ -50,8 +63,8 @@ inline void logger(abi::LogLevel level, unsigned long, const char*, int, const c
   va_start(arguments, format);
   std::vsnprintf(line, sizeof line, format, arguments);
   va_end(arguments);
-  const std::lock_guard lock(said_mutex());
-  said() += (level == abi::kWarn ? "W " : "I ") + std::string(line) + "\n";
+  const std::lock_guard lock(words().mutex);
+  words().text += (level == abi::kWarn ? "W " : "I ") + std::string(line) + "\n";
 }
 
 // One rank's side of the plugin; every wait has an end.

@@ -19,7 +19,7 @@ TEST(NcclVerbs, EverySizeAroundARingOfTwo) {
   ::setenv("FAIRWAY_PEER_TIMEOUT_MS", "20000", 1);  // the guest is slow
   Ranks ranks(2, [](Board& board, int rank) {
     ring(board, rank, 2, 12, 40);
-    if (said().find(" by verbs/") == std::string::npos) throw Failure("not over verbs: " + said());
+    if (!says(" by verbs/")) throw Failure("not over verbs: " + said());
   });
   EXPECT_EQ(ranks.outcomes(), "");
 }
@@ -38,7 +38,7 @@ TEST(NcclVerbs, PortsAreRailsThatNcclMayFuse) {
   ::setenv("FAIRWAY_PEER_TIMEOUT_MS", "20000", 1);
   Ranks ranks(2, [&](Board& board, int rank) {
     ring(board, rank, 2, 12, 20);
-    if (said().find(" by verbs/" + ports.front()) == std::string::npos) throw Failure("not over its port: " + said());
+    if (!says(" by verbs/" + ports.front())) throw Failure("not over its port: " + said());
     for (const std::string& other : ports)
       if (other != ports.front() && said().find("verbs/" + other) != std::string::npos)
         throw Failure("over " + other + ": " + said());

@@ -1,0 +1,72 @@
+#include <array>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "fairway/engine.h"
+
+// An engine that closes at once when it was told of a write: its peer has written, and hears so.
+namespace fairway {
+namespace {
+
+constexpr Timeout kSoon = std::chrono::seconds(20);
+
+struct Leave : testing::TestWithParam<const char*> {
+  static Result<Engine> open(const char* name) {
+    EngineOptions options;
+    options.name = name;
+    options.progress = Progress::caller;
+    options.transports = {GetParam()};
+    return Engine::open(options);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Over, Leave, testing::Values("tcp", "shm"),
+                         [](const auto& given) { return std::string(given.param); });
+
+TEST_P(Leave, RightBehindANotificationLosesNoAcknowledgement) {
+  auto writer = open("writer"), reader = open("reader");
+  ASSERT_TRUE(writer && reader);
+  PeerId peer;
+  {
+    std::atomic<bool> met{false};
+    std::thread other([&] {
+      while (!met) (void)reader->poll({});
+    });
+    const auto found = writer->connect(reader->address(), kSoon);
+    met = true;
+    other.join();
+    ASSERT_TRUE(found) << found.status().to_string();
+    peer = *found;
+  }
+  const auto from = writer->allocate(64, Access::none), into = reader->allocate(64, Access::all);
+  ASSERT_TRUE(from && into);
+  const auto far = writer->import_region(peer, *reader->describe(*into));
+  ASSERT_TRUE(far);
+  const auto both = [&] {
+    (void)writer->poll({});
+    (void)reader->poll({});
+  };
+  const auto until_told = [&](std::uint64_t count) {
+    const auto end = std::chrono::steady_clock::now() + kSoon;
+    while (reader->counter(7) < count && std::chrono::steady_clock::now() < end) both();
+    return reader->counter(7) >= count;
+  };
+  RequestOptions told;
+  told.notify = {NotifyKind::counter, 7, {}, {}, 0, false};
+  const Extent all{{from->id, 0, 64}, {far->id, 0}};
+  const auto first = writer->write(peer, all, told);  // the way is open, and both have rested
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(until_told(1));
+  for (int i = 0; i < 1000; ++i) both();
+  EXPECT_TRUE(writer->wait(*first, kSoon)->status);
+  const auto last = writer->write(peer, all, told);
+  ASSERT_TRUE(last);
+  ASSERT_TRUE(until_told(2));
+  reader->close();
+  const auto done = writer->wait(*last, kSoon);
+  ASSERT_TRUE(done) << done.status().to_string();
+  EXPECT_TRUE(done->status) << done->status.to_string();
+}
+
+}  // namespace
+}  // namespace fairway
