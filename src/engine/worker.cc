@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kEventsPerPoll = 64;
 constexpr std::size_t kSubmissionsPerStep = 256;
 constexpr std::uint32_t kMaxSlices = 4096;
-constexpr int kQuietPolls = 4;  // by then a transport has sent what it held back
+constexpr int kQuietPolls = 4;                  // by then a transport has sent what it held back
 constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
 
 }  // namespace
@@ -303,8 +303,8 @@ void Worker::close() {
   call([](Worker& worker) { worker.shut(); });
 }
 
-// What transports have acknowledged to a peer counts as arrived, so it is taken before the peer is let go. And what they
-// owe it is sent: they may hold an acknowledgement back for some polls, to go with other words.
+// What transports have acknowledged to a peer counts as arrived, so it is taken before the peer is let go. And what
+// they owe it is sent: they may hold an acknowledgement back for some polls, to go with other words.
 void Worker::drain_transports() {
   for (int quiet = 0; quiet < kQuietPolls; ++quiet)
     if (poll_transports()) quiet = -1;
