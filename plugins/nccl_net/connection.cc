@@ -262,9 +262,7 @@ abi::Code Sender::send(void* data, std::size_t size, int tag, Memory& memory, Re
     fail(status);
     return report("isend");
   }
-  if (size != 0 && sends_ == 1)  // not here: it waits for a step of the engine's
-    endpoint_->jobs().add(
-        [self = std::static_pointer_cast<Sender>(shared_from_this()), extent] { self->tell_route(extent); });
+  if (size != 0 && sends_ == 1) tell_route(extent);
   return abi::kSuccess;
 }
 

@@ -48,7 +48,7 @@ inline std::string said() {
   const std::lock_guard lock(words().mutex);
   return words().text;
 }
-// The same within a while: the route of a connection's first message is told by another thread.
+// The same within a while.
 inline bool says(const std::string& what) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (said().find(what) == std::string::npos) {
