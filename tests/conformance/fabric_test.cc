@@ -12,6 +12,21 @@
 namespace fairway::conformance {
 namespace {
 
+// So many writes of 64 bytes from a to b at once, which all arrive.
+void write_many(World& world, std::uint32_t count) {
+  const UpLink link = world.a().wait_links(1).front();
+  Buffer near(count * 64), far(count * 64);
+  near.fill(1);
+  const Memory local = world.a().remember(near, Access::none), remote = world.b().remember(far, Access::write);
+  const std::uint64_t handle = world.a().import(remote);
+  std::vector<Slice> slices;
+  for (std::uint32_t i = 0; i < count; ++i)
+    slices.push_back(slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64));
+  ASSERT_TRUE(world.a().post_all(slices));
+  ASSERT_TRUE(world.a().wait_ended(count));
+  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+}
+
 TEST(Fabric, ThirtyTwoDomainsAtOnceCarryBytesBothWays) {
   constexpr unsigned kDomains = 32;
   const auto world = make_fabric_world({"udp", {0, kDomains, 0}});
@@ -47,18 +62,7 @@ TEST(Fabric, CompletionsOfTheEmulatedEfaComeInAnotherOrder) {
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const std::uint64_t swaps = shim_swaps(), storms = shim_storms();
-  const UpLink link = world->a().wait_links(1).front();
-  constexpr std::uint32_t kCount = 1000;
-  Buffer near(kCount * 64), far(kCount * 64);
-  near.fill(1);
-  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
-  const std::uint64_t handle = world->a().import(remote);
-  std::vector<Slice> slices;
-  for (std::uint32_t i = 0; i < kCount; ++i)
-    slices.push_back(slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64));
-  ASSERT_TRUE(world->a().post_all(slices));
-  ASSERT_TRUE(world->a().wait_ended(kCount));
-  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+  ASSERT_NO_FATAL_FAILURE(write_many(*world, 1000));
   EXPECT_GT(shim_swaps() - swaps, 20u);
   EXPECT_GT(shim_storms() - storms, 20u);
 }
@@ -270,18 +274,7 @@ TEST(Fabric, QueuesAreAsLargeAsTheProviderHasThem) {
   const auto world = make_fabric_world({"tcp", {.most_completions = 80}});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
-  const UpLink link = world->a().wait_links(1).front();
-  constexpr std::uint32_t kCount = 300;
-  Buffer near(kCount * 64), far(kCount * 64);
-  near.fill(1);
-  const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
-  const std::uint64_t handle = world->a().import(remote);
-  std::vector<Slice> slices;
-  for (std::uint32_t i = 0; i < kCount; ++i)
-    slices.push_back(slice(Op::write, link, i, local, 64 * i, handle, 64 * i, 64));
-  ASSERT_TRUE(world->a().post_all(slices));
-  ASSERT_TRUE(world->a().wait_ended(kCount));
-  EXPECT_EQ(far.holds(1, 0, far.size(), 0), "");
+  ASSERT_NO_FATAL_FAILURE(write_many(*world, 300));
 }
 
 TEST(Fabric, AQueueThatTheProviderHasInNoSizeIsRefusedWithTheSizes) {

@@ -58,6 +58,14 @@ struct EventsRide : testing::Test {
 
 struct EventsOfBothKinds : EventsRide, testing::WithParamInterface<const char*> {
   static RequestOptions event(std::uint32_t immediate) { return EventsRide::event(immediate, GetParam()); }
+  // More events than there are credits arrive one after the other.
+  void all_credits_are_there(Cluster::Node& a, Cluster::Node& b, const Cluster::Road& road) {
+    for (std::uint32_t i = 1000; i < 1012; ++i) {
+      const auto id = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64), event(i));
+      ASSERT_TRUE(cluster.finish(a, id).status) << i;
+      EXPECT_EQ(told(b)[i], 1) << i;
+    }
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Messages, EventsOfBothKinds, testing::Values("", "hello"),
                          [](const auto& given) { return *given.param == 0 ? "none" : "some"; });
@@ -177,12 +185,7 @@ TEST_P(EventsOfBothKinds, OneWhoseWriteFailsGivesItsCreditBack) {
     told(b);  // those that were faster
   }
   EXPECT_GT(cancelled, 0);
-  for (std::uint32_t i = 0; i < 12; ++i) {
-    ASSERT_TRUE(
-        cluster.finish(a, a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64), event(100 + i))).status)
-        << i;
-    EXPECT_EQ(told(b)[100 + i], 1) << i;
-  }
+  all_credits_are_there(a, b, road);
 }
 
 // Whether the peer was told is known once both ends are closed: not when the transfer ends.
@@ -209,12 +212,7 @@ TEST_P(EventsOfBothKinds, CancelledOnALinkThatBreaksLeavesNoCreditBehind) {
   }
   EXPECT_GT(cancelled, 20);
   std::printf("%d of 200 cancelled, %d of those told\n", cancelled, of_those_told);
-  for (std::uint32_t i = 0; i < 12; ++i) {
-    ASSERT_TRUE(
-        cluster.finish(a, a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64), event(1000 + i))).status)
-        << i;
-    EXPECT_EQ(told(b)[1000 + i], 1) << i;
-  }
+  all_credits_are_there(a, b, road);
 }
 
 TEST_P(EventsOfBothKinds, ToldOnceWhateverBreaksMeanwhile) {

@@ -199,12 +199,6 @@ TEST(BenchLoad, EveryQuestionHasAnAnswer) {
 }
 
 TEST(Bench, WhatMakesNoSenseIsNamedAndHangsNowhere) {
-  const auto refuses = [](const std::string& arguments, const std::string& word, int exit) {
-    const Ran ran = fairway(arguments);
-    EXPECT_EQ(ran.exit, exit) << arguments << ": " << ran.out;
-    EXPECT_NE(ran.out.find(word), std::string::npos) << arguments << ": " << ran.out;
-    EXPECT_EQ(count(ran.out, "\n"), 1u) << arguments << ": " << ran.out;
-  };
   refuses("bench --size 3Q", "3Q", 2);
   refuses("bench --size 0", "\"0\"", 2);
   refuses("bench --size 32G --pages 1000", "64 GiB", 2);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 
 // The tool, run as a user types it.
@@ -30,6 +31,14 @@ inline std::size_t count(const std::string& text, const std::string& word) {
   std::size_t found = 0;
   for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
   return found;
+}
+
+// Ends with that code and one line, which names what is wrong.
+inline void refuses(const std::string& arguments, const std::string& word, int exit) {
+  const Ran ran = fairway(arguments);
+  EXPECT_EQ(ran.exit, exit) << arguments << ": " << ran.out;
+  EXPECT_NE(ran.out.find(word), std::string::npos) << arguments << ": " << ran.out;
+  EXPECT_EQ(count(ran.out, "\n"), 1u) << arguments << ": " << ran.out;
 }
 
 }  // namespace ran

@@ -83,24 +83,18 @@ TEST_F(Soak, GoesOnWhereAPartEndedAndAddsUp) {
 }
 
 TEST_F(Soak, WhatMakesNoSenseIsNamedAtOnce) {
-  const auto refuses = [](const std::string& arguments, const std::string& word, int exit) {
-    const Ran ran = fairway("soak " + arguments);
-    EXPECT_EQ(ran.exit, exit) << arguments << ": " << ran.out;
-    EXPECT_NE(ran.out.find(word), std::string::npos) << arguments << ": " << ran.out;
-    EXPECT_EQ(count(ran.out, "\n"), 1u) << arguments << ": " << ran.out;
-  };
-  refuses("--engines 1", "--engines", 2);
-  refuses("--largest 3Q", "3Q", 2);
-  refuses("--largest 4", "--largest", 2);
-  refuses("--faults kill,dance", "'dance' is none of kill, freeze", 2);
-  refuses("--faults none,kill", "'none' is none of", 2);
-  refuses("--rounds 0", "--rounds", 2);
-  refuses("--round 3 --state " + file_, "--round shows one round again", 2);
-  refuses("--memories nonsense --seconds 1", "\"nonsense\" is no memory of this build", 1);
-  refuses("--memories gpu:99 --seconds 1", "gpu:99", 1);
-  refuses("--via rdma --memories host --seconds 1", "rdma", 1);
-  refuses("--memories host --json /nonexistent/x --seconds 1", "/nonexistent/x", 1);
-  refuses("--memories host --state /nonexistent/x --seconds 1", "/nonexistent/x", 1);
+  refuses("soak --engines 1", "--engines", 2);
+  refuses("soak --largest 3Q", "3Q", 2);
+  refuses("soak --largest 4", "--largest", 2);
+  refuses("soak --faults kill,dance", "'dance' is none of kill, freeze", 2);
+  refuses("soak --faults none,kill", "'none' is none of", 2);
+  refuses("soak --rounds 0", "--rounds", 2);
+  refuses("soak --round 3 --state " + file_, "--round shows one round again", 2);
+  refuses("soak --memories nonsense --seconds 1", "\"nonsense\" is no memory of this build", 1);
+  refuses("soak --memories gpu:99 --seconds 1", "gpu:99", 1);
+  refuses("soak --via rdma --memories host --seconds 1", "rdma", 1);
+  refuses("soak --memories host --json /nonexistent/x --seconds 1", "/nonexistent/x", 1);
+  refuses("soak --memories host --state /nonexistent/x --seconds 1", "/nonexistent/x", 1);
 }
 
 }  // namespace
