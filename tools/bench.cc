@@ -27,7 +27,7 @@ namespace {
 
 using namespace bench;
 
-struct Options {
+struct BenchOptions {
   std::string address, listen, job_key, machine;
   std::string from, to;
   std::vector<std::string> via, paths, memories;
@@ -42,7 +42,7 @@ struct Options {
   RdmaOptions rdma;
 };
 
-Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
+Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> sizes) {
   Plan plan;
   if (!options.sizes.empty()) {
     sizes.clear();
@@ -74,7 +74,7 @@ Result<Plan> plan_of(const Options& options, std::vector<std::uint64_t> sizes) {
   return plan;
 }
 
-std::vector<std::string> words_of_peer(const Options& options, const Case& one, std::uint64_t most) {
+std::vector<std::string> words_of_peer(const BenchOptions& options, const Case& one, std::uint64_t most) {
   std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", most)};
   if (!one.via.empty()) words.insert(words.end(), {"--via", one.via});
   if (options.sleep) words.emplace_back("--sleep");
@@ -84,7 +84,7 @@ std::vector<std::string> words_of_peer(const Options& options, const Case& one, 
 }
 
 // Each case with a peer process of its own, or all with the one at options.address.
-Status measure(Tool& tool, const Options& options, const Plan& plan, const std::vector<Case>& cases,
+Status measure(Tool& tool, const BenchOptions& options, const Plan& plan, const std::vector<Case>& cases,
                std::vector<Row>& rows) {
   const Meter meter(tool.surroundings().stdout_is_tty);
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
@@ -118,7 +118,7 @@ std::vector<std::uint64_t> usual_sizes() {
   return {8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
 }
 
-Exit finish(Tool& tool, const Options& options, const Result<Plan>& plan, const std::vector<Case>& cases,
+Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, const std::vector<Case>& cases,
             std::string (*text)(const std::vector<Row>&), const std::string& command,
             std::string (*picture)(const std::vector<Row>&, const std::string&) = svg) {
   if (!plan) return tool.misused(plan.status().message());
@@ -134,7 +134,7 @@ Exit finish(Tool& tool, const Options& options, const Result<Plan>& plan, const 
               text(rows));
 }
 
-Exit run_table(Tool& tool, const Options& options) {
+Exit run_table(Tool& tool, const BenchOptions& options) {
   std::vector<Case> cases;
   const auto memory = [](const std::string& wanted, const char* usual) { return wanted.empty() ? usual : wanted; };
   if (!options.address.empty() || !options.from.empty() || !options.to.empty() || !options.via.empty()) {
@@ -151,7 +151,7 @@ Exit run_table(Tool& tool, const Options& options) {
   return finish(tool, options, plan_of(options, usual_sizes()), cases, table, "bench");
 }
 
-Exit run_compare(Tool& tool, const Options& options) {
+Exit run_compare(Tool& tool, const BenchOptions& options) {
   std::vector<Case> cases;
   for (const std::string& path : options.paths) {
     cases.push_back(
@@ -161,7 +161,7 @@ Exit run_compare(Tool& tool, const Options& options) {
   return finish(tool, options, plan_of(options, sizes), cases, comparison, "bench compare");
 }
 
-Exit run_matrix(Tool& tool, const Options& options) {
+Exit run_matrix(Tool& tool, const BenchOptions& options) {
   std::vector<std::string> memories = options.memories;
   if (memories.empty()) memories = {"host", "shared"};
   if (options.memories.empty())
@@ -171,13 +171,13 @@ Exit run_matrix(Tool& tool, const Options& options) {
     for (const std::string& to : memories)
       for (const std::string& via : options.via.empty() ? std::vector<std::string>{""} : options.via)
         cases.push_back(make_case(via, from, to));
-  Options wanted = options;
+  BenchOptions wanted = options;
   if (wanted.operations.empty()) wanted.operations = {"write", "read"};
   return finish(tool, wanted, plan_of(wanted, {64 << 20}), cases, matrix, "bench matrix", matrix_svg);
 }
 
 // Ours and theirs in turns; medians. False, with a remark: its tool told no figure.
-Result<bool> beside(Tool& tool, const Options& options, Plan mine, const Rival& rival, std::vector<PeerRow>& out) {
+Result<bool> beside(Tool& tool, const BenchOptions& options, Plan mine, const Rival& rival, std::vector<PeerRow>& out) {
   std::vector<double> theirs, ours;
   const std::uint64_t size = mine.sizes.front();
   for (unsigned turn = 0; turn < options.turns; ++turn) {
@@ -217,7 +217,7 @@ std::string not_compared(const std::vector<std::string>& via, const std::vector<
   return {};
 }
 
-Exit run_peers(Tool& tool, const Options& options) {
+Exit run_peers(Tool& tool, const BenchOptions& options) {
   if (const std::string wrong = not_compared(options.via, options.tools); !wrong.empty()) return tool.misused(wrong);
   const auto plan = plan_of(options, {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20});
   if (!plan) return tool.misused(plan.status().message());
@@ -273,7 +273,7 @@ Exit run_peers(Tool& tool, const Options& options) {
               table(peers, {missing.begin(), missing.end()}));
 }
 
-Exit run_serve(Tool& tool, const Options& options) {
+Exit run_serve(Tool& tool, const BenchOptions& options) {
   ServeOptions serving;
   serving.once = options.serve;
   if (!options.listen.empty()) serving.listen = options.listen;
@@ -301,7 +301,7 @@ Exit run_serve(Tool& tool, const Options& options) {
   return serving.once && !told ? tool.print(fmt::format("{}{}\n", kCannot, status.message())) : tool.fail(status);
 }
 
-void add_common(CLI::App& command, Options& options) {
+void add_common(CLI::App& command, BenchOptions& options) {
   command.add_option("--size", options.sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
   command
       .add_option("--operation", options.operations,
@@ -333,7 +333,7 @@ void add_common(CLI::App& command, Options& options) {
 
 void add_bench(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "bench", "Measure every path of this machine, every byte verified");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchOptions>();
   command.add_option("address", options->address,
                      "host:port of a `fairway bench --listen`; else a process is started here");
   command.add_option("--listen", options->listen, "Serve measuring processes at host:port, until interrupted");
@@ -354,7 +354,7 @@ void add_bench(Tool& tool) {
 
   CLI::App& compare =
       tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
-  const auto compared = std::make_shared<Options>();
+  const auto compared = std::make_shared<BenchOptions>();
   compare.add_option("paths", compared->paths, "Transports: shm cuda verbs tcp fabric:PROVIDER")->required();
   compare.add_option(
       "--from", compared->from,
@@ -365,7 +365,7 @@ void add_bench(Tool& tool) {
 
   CLI::App& peers = tool.add_below(
       command, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3, perftest");
-  const auto in_turns = std::make_shared<Options>();
+  const auto in_turns = std::make_shared<BenchOptions>();
   peers.add_option("--size", in_turns->sizes, "Sizes: 8,4K,1M (default: a range)")->delimiter(',');
   peers.add_option("--seconds", in_turns->seconds, "Measure each of ours at least so long")
       ->check(CLI::Range(0.0, 3600.0));
@@ -381,7 +381,7 @@ void add_bench(Tool& tool) {
   tool.on_run(peers, [&tool, in_turns] { return run_peers(tool, *in_turns); });
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
-  const auto pairs = std::make_shared<Options>();
+  const auto pairs = std::make_shared<BenchOptions>();
   all.add_option("memories", pairs->memories, "Memories as for --from (default: host, shared and every GPU)");
   all.add_option("--via", pairs->via, "Force these transports")->delimiter(',');
   add_common(all, *pairs);

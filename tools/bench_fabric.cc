@@ -32,7 +32,7 @@ struct Shared {                        // between the two processes
 struct Job {
   std::uint64_t operation = 0, size = 0, rounds = 0, places = 1, pages = 1;
 };
-struct Address {
+struct FabricAddress {
   std::uint64_t size = 0;
   std::array<char, 256> name{};
   std::uint64_t base = 0, key = 0;
@@ -82,8 +82,8 @@ class End {
     own_.key = ::fi_mr_key(region_);
     return true;
   }
-  [[nodiscard]] const Address& own() const { return own_; }
-  bool meet(const Address& theirs) {
+  [[nodiscard]] const FabricAddress& own() const { return own_; }
+  bool meet(const FabricAddress& theirs) {
     theirs_ = theirs;
     return ::fi_av_insert(addresses_, theirs.name.data(), 1, &peer_, 0, nullptr) == 1;
   }
@@ -146,7 +146,7 @@ class End {
   fid_ep* end_ = nullptr;
   fid_mr* region_ = nullptr;
   std::byte* memory_ = nullptr;
-  Address own_, theirs_;
+  FabricAddress own_, theirs_;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
   std::array<fi_context2, kWindow> contexts_{};
   fi_context2 receiving_{};
@@ -184,7 +184,7 @@ class FabricRoof final : public Mover {
     ::close(orders_[0]);
     ::close(answers_[1]);
     std::memset(memory_, 1, most);
-    Address theirs;
+    FabricAddress theirs;
     return pid_ > 0 && end_.open(provider, memory_, most) &&
            ::write(orders_[1], &end_.own(), sizeof theirs) == sizeof theirs &&
            ::read(answers_[0], &theirs, sizeof theirs) == sizeof theirs && end_.meet(theirs);
@@ -231,7 +231,7 @@ class FabricRoof final : public Mover {
   static Status gone() { return {ErrorCode::system_error, "the bare loop over libfabric broke"}; }
 
   [[noreturn]] void help(const std::string& provider, std::uint64_t most) {
-    Address theirs;
+    FabricAddress theirs;
     if (!end_.open(provider, memory_, most) || ::read(orders_[0], &theirs, sizeof theirs) != sizeof theirs ||
         !end_.meet(theirs) || ::write(answers_[1], &end_.own(), sizeof theirs) != sizeof theirs)
       ::_exit(1);

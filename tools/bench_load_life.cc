@@ -98,12 +98,13 @@ class Neighbour {
 struct Life {
   std::vector<double> killed, killed_large, restarted, frozen;
 };
-enum class End : std::uint8_t { killed, killed_large, frozen };  // large: with kLoadBytes of memory
+enum class LifeEnd : std::uint8_t { killed, killed_large, frozen };  // large: with kLoadBytes of memory
 
 // Started, met, killed; started again at the same address, met, written to; frozen at last.
-Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& path, End end, Life& life) {
+Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& path, LifeEnd end, Life& life) {
   OtherProcess other;
-  const auto address = other.start(words_of({path, 1, end == End::killed_large ? kLoadBytes : 4096, {}, plan.rdma}));
+  const auto address =
+      other.start(words_of({path, 1, end == LifeEnd::killed_large ? kLoadBytes : 4096, {}, plan.rdma}));
   if (!address) return address.status();
   const auto to = LoadTarget::meet(from.engine, *address);
   if (!to) return to.status();
@@ -111,7 +112,7 @@ Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& p
   const auto late = [](double ms) {
     return ms < 0 ? Status(ErrorCode::timed_out, "a peer's end was not told within 20 s") : Status();
   };
-  if (end == End::frozen) {
+  if (end == LifeEnd::frozen) {
     const auto start = Clock::now();
     other.signal(SIGSTOP);
     life.frozen.push_back(ms_until_down(from.engine, to->peer, start));
@@ -120,9 +121,9 @@ Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& p
   }
   auto start = Clock::now();
   other.kill();
-  std::vector<double>& told = end == End::killed ? life.killed : life.killed_large;
+  std::vector<double>& told = end == LifeEnd::killed ? life.killed : life.killed_large;
   told.push_back(ms_until_down(from.engine, to->peer, start));
-  if (Status status = late(told.back()); !status || end == End::killed_large) return status;
+  if (Status status = late(told.back()); !status || end == LifeEnd::killed_large) return status;
   const auto again = other.start(words_of({path, 1, 4096, *address, plan.rdma}));
   if (!again) return again.status();
   start = Clock::now();
@@ -147,7 +148,7 @@ Status life_over(const LoadPlan& plan, const std::string& path, std::vector<Load
   if (!to) return to.status();
   Neighbour neighbour(*from, *to);
   Life life;
-  for (const auto& [end, times] : {std::pair(End::killed, 20), {End::killed_large, 5}, {End::frozen, 4}})
+  for (const auto& [end, times] : {std::pair(LifeEnd::killed, 20), {LifeEnd::killed_large, 5}, {LifeEnd::frozen, 4}})
     for (int i = 0; i < times; ++i)
       if (Status status = live_and_die(plan, *from, path, end, life); !status) return status;
   if (Status status = neighbour.end(); !status)

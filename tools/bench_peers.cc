@@ -42,9 +42,9 @@ bool listens(int port) {
 }
 
 // A shell command in a process group of its own, ended with this object.
-class Server {
+class PeerServer {
  public:
-  explicit Server(const std::string& command) {
+  explicit PeerServer(const std::string& command) {
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -61,13 +61,13 @@ class Server {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  ~Server() {
+  ~PeerServer() {
     if (pid_ <= 0) return;
     ::kill(-pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  PeerServer(const PeerServer&) = delete;
+  PeerServer& operator=(const PeerServer&) = delete;
 
  private:
   pid_t pid_ = -1;
@@ -122,7 +122,7 @@ Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {
   const char* transports = rival.path == "tcp" ? "tcp" : "posix,sysv,self,cma";
   const int rounds = size >= 1 << 20 ? 200 : 5000;
   const std::string tool = fmt::format("env UCX_TLS={} ucx_perftest -p {}", transports, port);
-  Server server(tool);
+  PeerServer server(tool);
   server.await(port);
   const std::string text = output_of(
       fmt::format("{} 127.0.0.1 -t {} -s {} -n {} -w {} -O 1 -f", tool, rival.what, size, rounds, rounds / 10));
@@ -134,7 +134,7 @@ Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {
 Result<double> run_fabric(const Rival& rival, std::uint64_t size, int port) {
   const std::string tool = fmt::format("fi_pingpong -p {} -e {} -I {} -S {}", rival.path,
                                        rival.path == "tcp" ? "msg" : "rdm", size >= 1 << 20 ? 100 : 3000, size);
-  Server server(fmt::format("{} -B {}", tool, port));
+  PeerServer server(fmt::format("{} -B {}", tool, port));
   server.await(port);
   const std::string text = output_of(fmt::format("{} -P {} 127.0.0.1", tool, port));
   std::istringstream lines(text);  // bytes, #sent, #ack, total, time, MB/sec, usec/xfer, Mxfers/sec
@@ -149,7 +149,7 @@ Result<double> run_fabric(const Rival& rival, std::uint64_t size, int port) {
 }
 
 Result<double> run_iperf(const Rival& rival, std::uint64_t size, int port) {
-  Server server(fmt::format("iperf3 -s -1 -p {}", port));
+  PeerServer server(fmt::format("iperf3 -s -1 -p {}", port));
   server.await(port);
   const std::string text = output_of(fmt::format("iperf3 -c 127.0.0.1 -p {} -t 1 {} -J", port, rival.what));
   const std::size_t sum = text.find("\"sum_received\"");
@@ -170,7 +170,7 @@ Result<double> run_perftest(const Rival& rival, std::uint64_t size, int port) {
   std::string tool = fmt::format("{} -F -n {} -p {}", rival.tool, rounds, port);
   tool += atomic ? " -A FETCH_AND_ADD" : fmt::format(" -s {}", size);
   if (rival.rate) tool += fmt::format(" -t {}", rival.depth);
-  Server server(tool + " " + rival.theirs);
+  PeerServer server(tool + " " + rival.theirs);
   server.await(port);
   const std::string text = output_of(tool + " " + rival.ours + " 127.0.0.1");
   const auto numbers = last_numbers(text);

@@ -17,7 +17,7 @@ using raw::Action;
 using raw::Shape;
 using raw::Type;
 
-struct Options {
+struct BenchVerbsOptions {
   std::vector<std::string> types, operations, sizes, devices;
   Shape shape;  // what all rows share
   int gid_index = -1;
@@ -34,7 +34,7 @@ std::vector<Enum> named(const Enum (&all)[size], const std::vector<std::string>&
 }
 
 // What was named on both sides must go together; what was not is left out where it does not.
-Result<raw::Plan> plan_of(const Options& options) {
+Result<raw::Plan> plan_of(const BenchVerbsOptions& options) {
   raw::Plan plan;
   std::vector<std::uint64_t> sizes{8, 64, 4 << 10, 64 << 10, 1 << 20};
   if (!options.sizes.empty()) sizes.clear();
@@ -73,7 +73,7 @@ Result<raw::Plan> plan_of(const Options& options) {
   return plan;
 }
 
-Exit run_verbs(Tool& tool, const Options& options) {
+Exit run_verbs(Tool& tool, const BenchVerbsOptions& options) {
   const auto plan = plan_of(options);
   if (!plan) return tool.misused(plan.status().message());
   for (const std::string* file : {&options.json, &options.csv})
@@ -96,7 +96,7 @@ Exit run_verbs(Tool& tool, const Options& options) {
 void add_bench_verbs(Tool& tool, CLI::App& bench) {
   CLI::App& command = tool.add_below(
       bench, "verbs", "Measure RDMA devices by themselves, without an engine: RC, UC, UD, every operation");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchVerbsOptions>();
   const auto words = [](const auto& all) {
     std::vector<std::string> names;
     for (const auto each : all) names.push_back(raw::name_of(each));

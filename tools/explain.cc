@@ -12,13 +12,13 @@
 namespace fairway::tool {
 namespace {
 
-struct Options {
+struct ExplainOptions {
   std::string address, from = "shared", to = "shared", key, machine;
   std::vector<std::string> via;
   RdmaOptions rdma;
 };
 
-Exit explain(Tool& tool, const Options& options) {
+Exit explain(Tool& tool, const ExplainOptions& options) {
   OtherProcess other;
   std::string address = options.address;
   if (address.empty()) {
@@ -49,7 +49,7 @@ Exit explain(Tool& tool, const Options& options) {
 void add_explain(Tool& tool) {
   CLI::App& command =
       tool.add(Group::insight, "explain", "Say which way bytes would take between two memories, and why");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ExplainOptions>();
   command.add_option("address", options->address,
                      "host:port of a `fairway bench --listen`; else a process is started here");
   command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N")

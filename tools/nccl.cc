@@ -21,7 +21,7 @@ namespace abi = nccl::abi;
 
 constexpr const char* kLibrary = "libnccl-net-fairway.so";
 
-struct Options {
+struct NcclOptions {
   std::string plugin;
   bool everything = false;
   bool gpu_memory = false;
@@ -106,7 +106,7 @@ std::string quoted(std::string_view value) {
   return text + "'";
 }
 
-Exit env(Tool& tool, const Options& options) {
+Exit env(Tool& tool, const NcclOptions& options) {
   const std::string path = options.plugin.empty() ? find_plugin() : options.plugin;
   if (path.empty())
     return tool.fail(
@@ -158,7 +158,7 @@ void add_nccl(Tool& tool) {
   CLI::App& command = tool.add(Group::insight, "nccl", "Let NCCL, and PyTorch on it, go through Fairway");
   CLI::App& settings = tool.add_below(command, "env", "Try the plugin and print the settings that make NCCL use it");
   settings.footer("Example:\n  eval \"$(fairway nccl env)\"");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<NcclOptions>();
   settings.add_option("--plugin", options->plugin, "The library; else the one beside this program")
       ->check(no_empty_name());
   settings.add_flag("--gpu-memory", options->gpu_memory,

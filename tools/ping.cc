@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Options {
+struct PingOptions {
   std::string address, key;
   std::vector<std::string> via;
   unsigned count = 1000;
@@ -30,7 +30,7 @@ double us_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-Exit ping(Tool& tool, const Options& options) {
+Exit ping(Tool& tool, const PingOptions& options) {
   EngineOptions wanted;
   use_only(wanted, options.via);
   wanted.rdma = options.rdma;
@@ -73,7 +73,7 @@ Exit ping(Tool& tool, const Options& options) {
 
 void add_ping(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "ping", "Ask whether an engine answers, over which links, how fast");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PingOptions>();
   command.add_option("address", options->address, "host:port of any engine")->required();
   command
       .add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT")

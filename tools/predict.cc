@@ -36,7 +36,7 @@ Examples:
   fairway predict gpu4:nic0 --what-if ordering=relaxed --what-if qps=4
 )";
 
-struct Options {
+struct PredictOptions {
   std::vector<std::string> flows;
   std::string from;
   std::string measured;
@@ -61,7 +61,7 @@ struct Options {
 // One run of the command: what is the same for each of its jobs.
 class Predict {
  public:
-  Predict(Tool& tool, const Options& options) : tool_(tool), options_(options) {}
+  Predict(Tool& tool, const PredictOptions& options) : tool_(tool), options_(options) {}
 
   Exit run() {
     if (options_.bond_odds > 0) return print(bond_odds_text(options_.bond_odds), bond_odds_json(options_.bond_odds));
@@ -215,7 +215,7 @@ class Predict {
   }
 
   Tool& tool_;
-  const Options& options_;
+  const PredictOptions& options_;
   WhatIf what_;
 };
 
@@ -223,7 +223,7 @@ class Predict {
 
 void add_predict(Tool& tool) {
   auto& command = tool.add(Group::machine, "predict", "Say what a path should reach, and compare it with measurements");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PredictOptions>();
   auto& o = *options;
   command.add_option("flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
   command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")

@@ -134,7 +134,7 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
   return sum.failed.empty() ? Exit::done : tool.fail(fmt::format("{} seeds break a promise", sum.failed.size()));
 }
 
-struct Options {
+struct SimOptions {
   std::uint64_t seed = 0;
   std::string seeds;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -146,7 +146,7 @@ struct Options {
 void add_sim(Tool& tool) {
   CLI::App& command =
       tool.add(Group::insight, "sim", "Run engines on simulated clocks, sockets and NICs, and check every promise");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SimOptions>();
   command.add_option("--seed", options->seed, "One run; the same seed does the same, event by event");
   command.add_option("--seeds", options->seeds, "A campaign: 1..1000");
   command.add_option("--jobs", options->jobs, "Threads of a campaign")

@@ -38,7 +38,7 @@ namespace {
 using namespace soak;
 using Seconds = std::chrono::duration<double>;
 
-struct Options {
+struct SoakOptions {
   Settings settings;
   std::string largest = "8M", state, json;
   std::vector<std::string> faults{"kill", "freeze", "revoke", "cancel", "deadline"};
@@ -47,7 +47,7 @@ struct Options {
   unsigned process = 0;  // of the one that obeys
 };
 
-Result<Settings> settings_of(const Options& options) {
+Result<Settings> settings_of(const SoakOptions& options) {
   Settings settings = options.settings;
   const auto largest = bench::parse_size(options.largest);
   if (!largest) return largest.status();
@@ -101,7 +101,7 @@ Exit broken(Tool& tool, const Settings& settings, std::uint64_t round, const std
                                settings.seed, wrong.front(), fmt::join(words_of(settings), " "), round));
 }
 
-Exit run(Tool& tool, const Options& options) {
+Exit run(Tool& tool, const SoakOptions& options) {
   const auto wanted = settings_of(options);
   if (!wanted) return tool.misused(wanted.status().message());
   const Settings& settings = *wanted;
@@ -159,7 +159,7 @@ Exit run(Tool& tool, const Options& options) {
   return bench::tell(tool, {{options.json, json(totals, settings)}}, table(totals) + holds);
 }
 
-void add_settings(CLI::App& command, Options& options) {
+void add_settings(CLI::App& command, SoakOptions& options) {
   command.add_option("--seed", options.settings.seed, "What happens follows from it")->capture_default_str();
   command.add_option("--engines", options.settings.engines, "Processes with an engine each")
       ->check(CLI::Range(2U, 16U))
@@ -193,7 +193,7 @@ void add_soak(Tool& tool) {
       "and with deadlines now and then; processes are killed and frozen, memories taken back. Every byte is verified, "
       "and that nothing happens after an end. A round follows from seed and number alone: --round shows it again. "
       "docs/soak.md says what is checked.");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<SoakOptions>();
   add_settings(command, *options);
   command.add_option("--seconds", options->seconds, "Of this part")->check(CLI::Range(0.0, 1e7))->capture_default_str();
   command
@@ -209,7 +209,7 @@ void add_soak(Tool& tool) {
 
   CLI::App& peer = tool.add_below(command, "peer", "Be one of the processes");
   peer.group("");  // the soak's own
-  const auto obeys = std::make_shared<Options>();
+  const auto obeys = std::make_shared<SoakOptions>();
   add_settings(peer, *obeys);
   peer.add_option("--process", obeys->process);
   tool.on_run(peer, [&tool, obeys] {

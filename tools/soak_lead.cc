@@ -11,8 +11,8 @@
 namespace fairway::tool::soak {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{120'000};  // of an answer
-constexpr unsigned kFirstRounds = 4;                     // until a process has all that it needs
+constexpr std::chrono::milliseconds kAnswerWithin{120'000};  // of an answer
+constexpr unsigned kFirstRounds = 4;                         // until a process has all that it needs
 constexpr std::uint64_t kFewDescriptors = 16, kFewThreads = 2;
 constexpr std::uint64_t kLittleMemory = 64 << 20;
 
@@ -57,7 +57,7 @@ Status Lead::tell(unsigned index, const std::string& words) {
 
 Status Lead::hear(unsigned index, const std::string& wanted, std::vector<std::string>& wrong) {
   for (;;) {
-    const auto line = processes_[index].process.hear(kPatience);
+    const auto line = processes_[index].process.hear(kAnswerWithin);
     if (!line) return Status(line.status()).with_context(fmt::format("process {}", index));
     if (*line == wanted) return {};
     if (line->starts_with("wrong ")) wrong.push_back(fmt::format("process {}: {}", index, line->substr(6)));
@@ -68,7 +68,7 @@ Result<std::vector<Said>> Lead::hear_block(unsigned index, const std::string& wa
   if (Status status = hear(index, wanted, wrong); !status) return status;
   std::vector<Said> all;
   for (;;) {
-    const auto line = processes_[index].process.hear(kPatience);
+    const auto line = processes_[index].process.hear(kAnswerWithin);
     if (!line) return Status(line.status()).with_context(fmt::format("process {}", index));
     if (*line == kEnd) return all;
     all.push_back(said_of(*line));
@@ -132,7 +132,7 @@ Result<Lead::Played> Lead::play(const Round& round) {
 
 Result<Held> Lead::held(unsigned index) {
   if (Status status = tell(index, "count\n"); !status) return status;
-  const auto line = processes_[index].process.hear(kPatience);
+  const auto line = processes_[index].process.hear(kAnswerWithin);
   if (!line) return Status(line.status()).with_context(fmt::format("process {}", index));
   std::istringstream words(*line);
   std::string word;

@@ -37,7 +37,7 @@ Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
     if (options.tree || options.matrix || options.pictures.any() || !input.from.empty())
       return tool.misused("--providers asks this machine's libfabric, and goes with --json alone");
     const auto found = topology::providers();
-    return found ? tool.print(options.json ? topology::json(*found) : topology::text(*found))
+    return found ? tool.print(options.json ? topology::json(*found) : topology::providers_text(*found))
                  : tool.fail(found.status());
   }
   Result<topology::Fabric> read = read_fabric(input);

@@ -26,10 +26,10 @@ Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Self
 namespace fairway::control {
 namespace {
 
-constexpr Time kAnswerBound = 2 * kSecond;
-constexpr Time kFirstRetry = 20 * kMillisecond;
-constexpr Time kLastRetry = kSecond;
-constexpr std::size_t kMostWaiting = 4096;
+constexpr Time kRedisAnswerBound = 2 * kSecond;
+constexpr Time kRedisFirstRetry = 20 * kMillisecond;
+constexpr Time kRedisLastRetry = kSecond;
+constexpr std::size_t kRedisMostWaiting = 4096;
 constexpr std::size_t kMostReply = 65536;  // bytes that may come before one whole reply
 constexpr const char* kDefaultPrefix = "fairway:";
 
@@ -156,7 +156,7 @@ void RedisDirectory::command(std::initializer_list<std::string_view> words) {
 
 void RedisDirectory::ask(Request request, Time now) {
   if (!channel_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= kMostWaiting)
+  if (waiting_.size() >= kRedisMostWaiting)
     return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many questions to Redis"));
   if (!channel_) dial(now);
   if (!channel_) return answers_.answered(request.id, last_error_);
@@ -168,7 +168,7 @@ void RedisDirectory::ask(Request request, Time now) {
     case Kind::withdraw: command({"EVAL", kWithdrawScript, "1", key, request.started}); break;
     case Kind::lookup: command({"GET", key}); break;
   }
-  waiting_.push_back({request.id, request.kind, request.name, after(now, kAnswerBound)});
+  waiting_.push_back({request.id, request.kind, request.name, after(now, kRedisAnswerBound)});
 }
 
 void RedisDirectory::dial(Time now) {
@@ -181,7 +181,7 @@ void RedisDirectory::dial(Time now) {
   answered_ = false;
   if (place_.password.empty()) return;
   command({"AUTH", place_.password});
-  waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, kAnswerBound)});
+  waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, kRedisAnswerBound)});
 }
 
 Time RedisDirectory::step(Time now) {
@@ -254,7 +254,7 @@ void RedisDirectory::on_reply(const Reply& reply) {
 void RedisDirectory::lost(Status why, Time now) {
   channel_.reset();
   reader_.reset();
-  const Time pause = std::min(kLastRetry, kFirstRetry << std::min<std::uint32_t>(failures_++, 10));
+  const Time pause = std::min(kRedisLastRetry, kRedisFirstRetry << std::min<std::uint32_t>(failures_++, 10));
   retry_at_ = after(now, self_.jittered(pause));
   last_error_ = Status(ErrorCode::unreachable, fmt::format("Redis at {}: {}", place_.address, why.message()));
   for (const Waiting& each : std::exchange(waiting_, {}))

@@ -10,7 +10,7 @@ namespace fairway::topology {
 namespace {
 
 // nvidia-smi prints what NVML tells it.
-constexpr auto kSource = Source::nvml;
+constexpr auto kNvml = Source::nvml;
 
 std::vector<std::string_view> cells(std::string_view line) {
   auto parts = text::split(line, ',');
@@ -28,8 +28,8 @@ Ref<PciDevice> gpu_function(Machine& machine, const BusId& bus) {
   if (const auto known = find_pci(machine, bus)) return known;
   PciDevice device;
   device.bus_id = bus;
-  device.vendor_id.set(kVendorNvidia, kSource);
-  device.class_code.set(0x030200, kSource);
+  device.vendor_id.set(kVendorNvidia, kNvml);
+  device.class_code.set(0x030200, kNvml);
   machine.pci.push_back(std::move(device));
   return Ref<PciDevice>(machine.pci.size() - 1);
 }
@@ -58,7 +58,7 @@ void read_gpu_query(std::string_view content, const std::string& place, Machine&
       if (machine.gpus.size() >= kMaxGpus) return;
       gpu = Ref<Gpu>(machine.gpus.size());
       machine.gpus.emplace_back().ordinal = *ordinal;
-      machine.gpus.back().vendor.set("NVIDIA", kSource);
+      machine.gpus.back().vendor.set("NVIDIA", kNvml);
     }
     auto& known = machine.gpus[gpu.index];
     const auto function = gpu_function(machine, *bus);
@@ -69,7 +69,7 @@ void read_gpu_query(std::string_view content, const std::string& place, Machine&
       continue;
     }
     known.pci = function;
-    if (name && *name < row.size()) known.model.learn(text::quote(row[*name]), kSource);
+    if (name && *name < row.size()) known.model.learn(text::quote(row[*name]), kNvml);
   }
   if (bus_id && !index) {
     add_note(machine, NoteKind::unknown, place, "has pci.bus_id and no index: which GPU is which, it does not say");

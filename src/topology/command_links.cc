@@ -13,7 +13,7 @@
 namespace fairway::topology {
 namespace {
 
-constexpr auto kSource = Source::sysfs;
+constexpr auto kSysfs = Source::sysfs;
 constexpr std::size_t kMaxLinks = 65536;
 
 struct Target {
@@ -66,7 +66,7 @@ class LinkReader {
     if (!target) return;
     if (target->is_virtual) {
       if (!target->rdma.empty()) {
-        if (auto* device = rdma_named(target->rdma)) device->software.learn(true, kSource);
+        if (auto* device = rdma_named(target->rdma)) device->software.learn(true, kSysfs);
       }
       return;
     }
@@ -126,7 +126,7 @@ class LinkReader {
   void join_rdma(std::string_view name, Ref<PciDevice> function) {
     auto* device = rdma_named(name);
     if (device == nullptr) return;
-    device->software.learn(false, kSource);
+    device->software.learn(false, kSysfs);
     const auto ref = Ref<RdmaDevice>(static_cast<std::size_t>(device - machine_.rdma.data()));
     for (auto& nic : machine_.nics) {
       if (nic.rdma != ref) continue;
@@ -142,7 +142,7 @@ class LinkReader {
 
   void join_interface(std::string_view name, Ref<PciDevice> function) {
     auto& pci = machine_.pci[function.index];
-    pci.class_code.learn(pci.class_code.value_or(0x020000), kSource);
+    pci.class_code.learn(pci.class_code.value_or(0x020000), kSysfs);
     const auto quoted = text::quote(name);
     auto known = find_interface(machine_, quoted);
     if (!known) {

@@ -11,7 +11,7 @@
 namespace fairway::topology {
 namespace {
 
-constexpr auto kSource = Source::lspci;
+constexpr auto kLspci = Source::lspci;
 
 // lspci's words for the classes that matter here (pci.ids, "List of known device classes").
 std::optional<std::uint32_t> class_from(std::string_view words) {
@@ -54,13 +54,12 @@ void read_ids(std::string_view line, PciDevice& device) {
     if (close == line.npos) return;
     const auto inside = line.substr(at + 1, close - at - 1);
     if (inside.size() == 4) {
-      if (const auto code = text::to_hex(inside))
-        device.class_code.set(static_cast<std::uint32_t>(*code << 8), kSource);
+      if (const auto code = text::to_hex(inside)) device.class_code.set(static_cast<std::uint32_t>(*code << 8), kLspci);
     } else if (inside.size() == 9 && inside[4] == ':') {
       const auto vendor = text::to_hex(inside.substr(0, 4));
       const auto id = text::to_hex(inside.substr(5));
-      if (vendor) device.vendor_id.set(static_cast<std::uint32_t>(*vendor), kSource);
-      if (id) device.device_id.set(static_cast<std::uint32_t>(*id), kSource);
+      if (vendor) device.vendor_id.set(static_cast<std::uint32_t>(*vendor), kLspci);
+      if (id) device.device_id.set(static_cast<std::uint32_t>(*id), kLspci);
     }
   }
 }
@@ -71,11 +70,11 @@ void read_link(std::string_view line, Fact<double>& speed, Fact<std::uint32_t>& 
   const auto width_at = line.find("Width x");
   if (speed_at != line.npos) {
     const auto gts = text::leading_double(line.substr(speed_at + 6));
-    if (gts && *gts >= 0 && *gts <= 1000) speed.learn(*gts, kSource);
+    if (gts && *gts >= 0 && *gts <= 1000) speed.learn(*gts, kLspci);
   }
   if (width_at != line.npos) {
     const auto lanes = text::leading_unsigned(line.substr(width_at + 7));
-    if (lanes && *lanes <= 64) width.learn(static_cast<std::uint32_t>(*lanes), kSource);
+    if (lanes && *lanes <= 64) width.learn(static_cast<std::uint32_t>(*lanes), kLspci);
   }
 }
 
@@ -87,7 +86,7 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
   const auto colon = rest.find(": ");
   auto kind = colon == rest.npos ? rest : rest.substr(0, colon);
   if (const auto bracket = kind.find(" ["); bracket != kind.npos) kind = kind.substr(0, bracket);
-  if (const auto code = class_from(kind)) device.class_code.set(*code, kSource);
+  if (const auto code = class_from(kind)) device.class_code.set(*code, kLspci);
   read_ids(line, device);
   if (is_pci_bridge(device.class_code.value_or(0))) device.kind = PciKind::bridge;
   if (colon != rest.npos) {
@@ -98,8 +97,8 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
         model[model.size() - 6] == ':') {
       model = text::trim(model.substr(0, model.size() - 11));
     }
-    if (const auto id = vendor_from(model)) device.vendor_id.learn(*id, kSource);
-    device.device_name.set(text::quote(model, 120), kSource);
+    if (const auto id = vendor_from(model)) device.vendor_id.learn(*id, kLspci);
+    device.device_name.set(text::quote(model, 120), kLspci);
   }
   const auto known = index.find(bus);
   if (known != index.end()) {
@@ -144,10 +143,10 @@ void read_lspci(std::string_view content, const std::string& place, Machine& mac
     if (trimmed.starts_with("LnkCap:")) read_link(trimmed, device.link.max_speed_gts, device.link.max_width);
     if (trimmed.starts_with("NUMA node:")) {
       const auto node = text::to_u32(text::trim(trimmed.substr(10)));
-      if (node && *node <= 4095) device.numa_node.learn(*node, kSource);
+      if (node && *node <= 4095) device.numa_node.learn(*node, kLspci);
     }
     if (trimmed.starts_with("Kernel driver in use:"))
-      device.driver.learn(text::quote(text::trim(trimmed.substr(21))), kSource);
+      device.driver.learn(text::quote(text::trim(trimmed.substr(21))), kLspci);
   }
 }
 

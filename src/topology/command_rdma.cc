@@ -9,7 +9,7 @@
 namespace fairway::topology {
 namespace {
 
-constexpr auto kSource = Source::ibv_devinfo;
+constexpr auto kDevinfo = Source::ibv_devinfo;
 constexpr std::size_t kMaxDevices = 4096;
 constexpr std::size_t kMaxAttributes = 512;
 
@@ -42,10 +42,10 @@ void add_attribute(std::vector<Attribute>& list, std::string_view name, std::str
     if (attribute.name != quoted) continue;
     // Flags stand on lines of their own below their heading: joined to one text.
     if (attribute.value && !value.empty())
-      attribute.value.set(*attribute.value + " " + text::quote(value, 120), kSource);
+      attribute.value.set(*attribute.value + " " + text::quote(value, 120), kDevinfo);
     return;
   }
-  if (list.size() < kMaxAttributes) list.push_back({quoted, {text::quote(value, 120), kSource}});
+  if (list.size() < kMaxAttributes) list.push_back({quoted, {text::quote(value, 120), kDevinfo}});
 }
 
 class DevinfoReader {
@@ -90,12 +90,12 @@ class DevinfoReader {
   void finish_port() {
     if (port_ != nullptr && lanes_ > 0 && lane_gbps_ > 0) {
       const double rate = lanes_ * lane_gbps_;
-      if (!port_->rate_gbps.learn(rate, kSource) && std::abs(*port_->rate_gbps - rate) > 0.01 * rate) {
+      if (!port_->rate_gbps.learn(rate, kDevinfo) && std::abs(*port_->rate_gbps - rate) > 0.01 * rate) {
         add_note(machine_, NoteKind::conflict, device_->name,
                  fmt::format("{} says {} Gb/s, {} said {}: the first is kept", place_, rate,
                              to_string(port_->rate_gbps.source), *port_->rate_gbps));
       }
-      port_->lanes.learn(lanes_, kSource);
+      port_->lanes.learn(lanes_, kDevinfo);
     }
     lanes_ = 0;
     lane_gbps_ = 0;
@@ -106,15 +106,15 @@ class DevinfoReader {
 
   void read_device_field(std::string_view key, std::string_view value) {
     if (key == "transport") {
-      device_->transport.learn(text::quote(without_number(value)), kSource);
+      device_->transport.learn(text::quote(without_number(value)), kDevinfo);
     } else if (key == "fw_ver") {
-      device_->firmware.learn(text::quote(value), kSource);
+      device_->firmware.learn(text::quote(value), kDevinfo);
     } else if (key == "node_guid") {
-      device_->node_guid.learn(text::quote(value), kSource);
+      device_->node_guid.learn(text::quote(value), kDevinfo);
     } else if (key == "sys_image_guid") {
-      device_->system_guid.learn(text::quote(value), kSource);
+      device_->system_guid.learn(text::quote(value), kDevinfo);
     } else if (key == "board_id") {
-      device_->board_id.learn(text::quote(value), kSource);
+      device_->board_id.learn(text::quote(value), kDevinfo);
     } else {
       add_attribute(device_->attributes, key, value);
     }
@@ -123,17 +123,17 @@ class DevinfoReader {
   void read_port_field(std::string_view key, std::string_view value) {
     const auto number = text::leading_unsigned(value);
     const auto learn_number = [&](Fact<std::uint32_t>& fact) {
-      if (number && *number <= 0xffffffffU) fact.learn(static_cast<std::uint32_t>(*number), kSource);
+      if (number && *number <= 0xffffffffU) fact.learn(static_cast<std::uint32_t>(*number), kDevinfo);
     };
     if (key == "state") {
       auto state = without_number(value);
       if (state.starts_with("PORT_")) state.remove_prefix(5);
-      port_->state.learn(text::quote(state), kSource);
+      port_->state.learn(text::quote(state), kDevinfo);
     } else if (key == "phys_state") {
       const auto state = without_number(value);
-      port_->physical_state.learn(state == "LINK_UP" ? "LinkUp" : text::quote(state), kSource);
+      port_->physical_state.learn(state == "LINK_UP" ? "LinkUp" : text::quote(state), kDevinfo);
     } else if (key == "link_layer") {
-      port_->link_layer.learn(text::quote(value), kSource);
+      port_->link_layer.learn(text::quote(value), kDevinfo);
     } else if (key == "max_mtu") {
       learn_number(port_->max_mtu);
     } else if (key == "active_mtu") {
@@ -144,7 +144,7 @@ class DevinfoReader {
       learn_number(port_->sm_lid);
     } else if (key == "port_lmc") {
       if (const auto lmc = text::to_hex(value); lmc && *lmc <= 7)
-        port_->lmc.learn(static_cast<std::uint32_t>(*lmc), kSource);
+        port_->lmc.learn(static_cast<std::uint32_t>(*lmc), kDevinfo);
     } else if (key == "active_width") {
       const auto lanes = text::leading_unsigned(value);  // "2X (16)"
       lanes_ = lanes && *lanes <= 64 ? static_cast<std::uint32_t>(*lanes) : 0;
@@ -165,9 +165,9 @@ class DevinfoReader {
     Gid gid;
     gid.index = *index;
     const auto address = text::trim(comma == value.npos ? value : value.substr(0, comma));
-    gid.address.set(text::quote(address), kSource);
-    if (comma != value.npos) gid.type.set(text::quote(text::trim(value.substr(comma + 2))), kSource);
-    gid.scope.set(gid_scope(address, port_->link_layer.value_or("") == "Ethernet"), kSource);
+    gid.address.set(text::quote(address), kDevinfo);
+    if (comma != value.npos) gid.type.set(text::quote(text::trim(value.substr(comma + 2))), kDevinfo);
+    gid.scope.set(gid_scope(address, port_->link_layer.value_or("") == "Ethernet"), kDevinfo);
     for (const auto& known : port_->gids) {
       if (known.index == gid.index) return;
     }

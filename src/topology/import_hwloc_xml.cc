@@ -14,7 +14,7 @@
 namespace fairway::topology {
 namespace {
 
-constexpr auto kSource = Source::hwloc_xml;
+constexpr auto kHwlocXml = Source::hwloc_xml;
 
 // What an object hands down to those below it.
 struct Place {
@@ -63,7 +63,7 @@ class HwlocReader {
     if (const auto nodes = CpuSet::parse_mask(attribute(object, "nodeset"));
         nodes && !attribute(object, "nodeset").empty()) {
       place.numa =
-          nodes->count() == 1 ? Fact<std::uint32_t>(nodes->ranges().front().first, kSource) : Fact<std::uint32_t>{};
+          nodes->count() == 1 ? Fact<std::uint32_t>(nodes->ranges().front().first, kHwlocXml) : Fact<std::uint32_t>{};
     }
     Status status;
     if (type == "Machine" || type == "System") {
@@ -94,10 +94,10 @@ class HwlocReader {
   void read_machine(pugi::xml_node object) {
     each_info(object, [this](std::string_view key, std::string_view value) {
       const auto text = text::quote(value, 120);
-      if (key == "DMIProductName") machine_.product.set(text, kSource);
-      if (key == "Architecture") machine_.architecture.set(text, kSource);
-      if (key == "OSRelease") machine_.kernel.set(text, kSource);
-      if (key == "HostName") machine_.host_name.set(text, kSource);
+      if (key == "DMIProductName") machine_.product.set(text, kHwlocXml);
+      if (key == "Architecture") machine_.architecture.set(text, kHwlocXml);
+      if (key == "OSRelease") machine_.kernel.set(text, kHwlocXml);
+      if (key == "HostName") machine_.host_name.set(text, kHwlocXml);
     });
   }
 
@@ -105,13 +105,13 @@ class HwlocReader {
     Package package;
     package.os_index =
         text::to_u32(attribute(object, "os_index")).value_or(static_cast<std::uint32_t>(machine_.packages.size()));
-    if (const auto cpus = CpuSet::parse_mask(attribute(object, "cpuset"))) package.cpus.set(*cpus, kSource);
+    if (const auto cpus = CpuSet::parse_mask(attribute(object, "cpuset"))) package.cpus.set(*cpus, kHwlocXml);
     each_info(object, [&package](std::string_view key, std::string_view value) {
-      if (key == "CPUVendor") package.vendor.set(text::quote(value), kSource);
-      if (key == "CPUModel") package.model.set(text::quote(value, 120), kSource);
+      if (key == "CPUVendor") package.vendor.set(text::quote(value), kHwlocXml);
+      if (key == "CPUModel") package.model.set(text::quote(value, 120), kHwlocXml);
       const auto number = text::to_u32(value);
-      if (key == "CPUFamilyNumber" && number) package.family.set(*number, kSource);
-      if (key == "CPUModelNumber" && number) package.model_number.set(*number, kSource);
+      if (key == "CPUFamilyNumber" && number) package.family.set(*number, kHwlocXml);
+      if (key == "CPUModelNumber" && number) package.model_number.set(*number, kHwlocXml);
     });
     machine_.packages.push_back(std::move(package));
     return Ref<Package>(machine_.packages.size() - 1);
@@ -125,8 +125,9 @@ class HwlocReader {
     NumaNode node;
     node.os_index = *os_index;
     node.package = place.package;
-    if (const auto cpus = CpuSet::parse_mask(attribute(object, "cpuset"))) node.cpus.set(*cpus, kSource);
-    if (const auto bytes = text::to_unsigned(attribute(object, "local_memory"))) node.memory_bytes.set(*bytes, kSource);
+    if (const auto cpus = CpuSet::parse_mask(attribute(object, "cpuset"))) node.cpus.set(*cpus, kHwlocXml);
+    if (const auto bytes = text::to_unsigned(attribute(object, "local_memory")))
+      node.memory_bytes.set(*bytes, kHwlocXml);
     machine_.numa_nodes.push_back(std::move(node));
     return {};
   }
@@ -165,15 +166,15 @@ class HwlocReader {
     const auto words = text::words(input);
     if (words.empty()) return;
     if (const auto kind = text::to_hex(words[0]); kind && *kind <= 0xffff) {
-      device.class_code.set(static_cast<std::uint32_t>(*kind << 8), kSource);
+      device.class_code.set(static_cast<std::uint32_t>(*kind << 8), kHwlocXml);
     }
     const auto ids = [](std::string_view word, Fact<std::uint32_t>& vendor, Fact<std::uint32_t>& id) {
       if (word.size() != 11 || word.front() != '[' || word.back() != ']' || word[5] != ':') return;
       const auto v = text::to_hex(word.substr(1, 4));
       const auto d = text::to_hex(word.substr(6, 4));
       if (!v || !d || (*v == 0 && *d == 0)) return;
-      vendor.set(static_cast<std::uint32_t>(*v), kSource);
-      id.set(static_cast<std::uint32_t>(*d), kSource);
+      vendor.set(static_cast<std::uint32_t>(*v), kHwlocXml);
+      id.set(static_cast<std::uint32_t>(*d), kHwlocXml);
     };
     if (words.size() > 1) ids(words[1], device.vendor_id, device.device_id);
     if (words.size() > 2) ids(words[2], device.subsystem_vendor_id, device.subsystem_device_id);
@@ -197,11 +198,11 @@ class HwlocReader {
     device.host_bridge = place.root;
     read_pci_type(attribute(object, "pci_type"), device);
     if (const auto rate = text::to_double(attribute(object, "pci_link_speed")); rate && *rate >= 0 && *rate < 1e6) {
-      device.link.gbs.set(*rate, kSource);
+      device.link.gbs.set(*rate, kHwlocXml);
     }
     each_info(object, [&device](std::string_view key, std::string_view value) {
-      if (key == "PCIVendor") device.vendor_name.set(text::quote(value, 120), kSource);
-      if (key == "PCIDevice") device.device_name.set(text::quote(value, 120), kSource);
+      if (key == "PCIVendor") device.vendor_name.set(text::quote(value, 120), kHwlocXml);
+      if (key == "PCIDevice") device.device_name.set(text::quote(value, 120), kHwlocXml);
     });
     place.device = Ref<PciDevice>(machine_.pci.size());
     by_index_[std::string(attribute(object, "gp_index"))] = place.device;
@@ -225,7 +226,7 @@ class HwlocReader {
       interface.kind = InterfaceKind::physical;
       interface.pci = place.device;
       each_info(object, [&interface](std::string_view key, std::string_view value) {
-        if (key == "Address") interface.mac.set(text::quote(value), kSource);
+        if (key == "Address") interface.mac.set(text::quote(value), kHwlocXml);
       });
       machine_.interfaces.push_back(std::move(interface));
     } else if (kind == 3 || kind == 32) {
@@ -248,9 +249,9 @@ class HwlocReader {
       gpu->pci = place.device;
     }
     each_info(object, [gpu](std::string_view key, std::string_view value) {
-      if (key == "GPUModel" && !gpu->model) gpu->model.set(text::quote(value), kSource);
-      if (key == "NVIDIASerial") gpu->serial.set(text::quote(value), kSource);
-      if (key == "NVIDIAUUID") gpu->uuid.set(text::quote(value), kSource);
+      if (key == "GPUModel" && !gpu->model) gpu->model.set(text::quote(value), kHwlocXml);
+      if (key == "NVIDIASerial") gpu->serial.set(text::quote(value), kHwlocXml);
+      if (key == "NVIDIAUUID") gpu->uuid.set(text::quote(value), kHwlocXml);
     });
   }
 
@@ -260,16 +261,16 @@ class HwlocReader {
     rdma.name = name;
     std::map<std::uint32_t, RdmaPort> ports;
     each_info(object, [&](std::string_view key, std::string_view value) {
-      if (key == "NodeGUID") rdma.node_guid.set(text::quote(value), kSource);
-      if (key == "SysImageGUID") rdma.system_guid.set(text::quote(value), kSource);
+      if (key == "NodeGUID") rdma.node_guid.set(text::quote(value), kHwlocXml);
+      if (key == "SysImageGUID") rdma.system_guid.set(text::quote(value), kHwlocXml);
       if (!key.starts_with("Port")) return;
       const auto number = text::leading_unsigned(key.substr(4));
       if (!number || *number == 0 || *number > 255) return;
       auto& port = ports[static_cast<std::uint32_t>(*number)];
       port.number = static_cast<std::uint32_t>(*number);
-      if (key.ends_with("State")) port.state.set(value == "4" ? "ACTIVE" : value == "1" ? "DOWN" : "INIT", kSource);
+      if (key.ends_with("State")) port.state.set(value == "4" ? "ACTIVE" : value == "1" ? "DOWN" : "INIT", kHwlocXml);
       const auto lid = text::to_hex(value);
-      if (key.ends_with("LID") && lid && *lid <= 0xffff) port.lid.set(static_cast<std::uint32_t>(*lid), kSource);
+      if (key.ends_with("LID") && lid && *lid <= 0xffff) port.lid.set(static_cast<std::uint32_t>(*lid), kHwlocXml);
     });
     for (auto& [number, port] : ports) rdma.ports.push_back(std::move(port));
     Nic nic;
@@ -311,7 +312,7 @@ class HwlocReader {
       std::vector<std::uint32_t> row;
       for (std::size_t c = 0; c < n; ++c)
         row.push_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(values[r * n + c], 255)));
-      machine_.numa_nodes[r].distances.set(std::move(row), kSource);
+      machine_.numa_nodes[r].distances.set(std::move(row), kHwlocXml);
     }
   }
 
@@ -350,7 +351,7 @@ class HwlocReader {
           link.gbs_per_link.set(static_cast<double>(per_link) / 1000.0, Source::derived);
         } else {
           link.count.set(1, Source::derived);
-          link.gbs_per_link.set(static_cast<double>(mbs) / 1000.0, kSource);
+          link.gbs_per_link.set(static_cast<double>(mbs) / 1000.0, kHwlocXml);
         }
         machine_.links.push_back(link);
       }

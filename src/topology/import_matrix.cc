@@ -9,9 +9,9 @@
 namespace fairway::topology {
 namespace {
 
-constexpr auto kSource = Source::topo_matrix;
+constexpr auto kMatrix = Source::topo_matrix;
 constexpr std::size_t kMaxEnds = 1024;
-constexpr std::size_t kMaxBytes = 8U << 20;
+constexpr std::size_t kMaxMatrixBytes = 8U << 20;
 
 // nvidia-smi underlines its heading on a terminal.
 std::string without_escapes(std::string_view s) {
@@ -47,7 +47,7 @@ class MatrixReader {
   MatrixReader(std::string_view content, const std::string& name) : content_(content), name_(name) {}
 
   Result<Machine> read() {
-    if (content_.size() > kMaxBytes) {
+    if (content_.size() > kMaxMatrixBytes) {
       return Status(ErrorCode::out_of_range, fmt::format("{}: {} bytes are no matrix", name_, content_.size()));
     }
     if (auto status = read_lines(); !status) return status;
@@ -161,7 +161,7 @@ class MatrixReader {
     for (const auto& row : rows_) {
       if (std::find(names.begin(), names.end(), row.name) == names.end()) names.push_back(row.name);
     }
-    machine_.matrix.source = kSource;
+    machine_.matrix.source = kMatrix;
     for (const auto& name : names) machine_.matrix.ends.push_back(make_end(name));
     const auto n = names.size();
     machine_.matrix.cells.assign(n * n, {});
@@ -212,7 +212,7 @@ class MatrixReader {
     if (const auto ordinal = numbered(name, "GPU")) {
       Gpu gpu;
       gpu.ordinal = *ordinal;
-      gpu.vendor.set("NVIDIA", kSource);
+      gpu.vendor.set("NVIDIA", kMatrix);
       machine_.gpus.push_back(std::move(gpu));
       // Ordinals rise along the heading; complete() keeps that order.
       return {NodeKind::gpu, static_cast<std::uint32_t>(machine_.gpus.size() - 1)};
@@ -238,7 +238,7 @@ class MatrixReader {
     std::size_t next = 0;
     if (has_cpu_) {
       const auto cpus = row.rest[0] == "N/A" ? std::nullopt : CpuSet::parse_list(row.rest[0]);
-      if (cpus && !cpus->empty()) gpu.cpus.set(*cpus, kSource);
+      if (cpus && !cpus->empty()) gpu.cpus.set(*cpus, kMatrix);
       if (!cpus && row.rest[0] != "N/A") {
         add_note(machine_, NoteKind::unreadable, fmt::format("{}:{}", name_, row.line),
                  fmt::format("CPU affinity \"{}\" of {} is no CPU list", text::quote(row.rest[0]), row.name));
@@ -252,14 +252,14 @@ class MatrixReader {
                fmt::format("NUMA affinity \"{}\" names no single node", row.rest[next]));
       return;
     }
-    gpu.numa_node.set(*os_index, kSource);
+    gpu.numa_node.set(*os_index, kMatrix);
     auto node = find_numa(machine_, *os_index);
     if (!node) {
       machine_.numa_nodes.emplace_back();
       machine_.numa_nodes.back().os_index = *os_index;
       node = Ref<NumaNode>(machine_.numa_nodes.size() - 1);
     }
-    if (gpu.cpus && !machine_.numa_nodes[node.index].cpus.learn(*gpu.cpus, kSource)) {
+    if (gpu.cpus && !machine_.numa_nodes[node.index].cpus.learn(*gpu.cpus, kMatrix)) {
       add_note(machine_, NoteKind::conflict, row.name,
                fmt::format("NUMA node {} has other CPUs here than at a GPU before: the first are kept", *os_index));
     }

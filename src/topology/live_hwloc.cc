@@ -17,7 +17,7 @@
 namespace fairway::topology {
 namespace {
 
-constexpr auto kSource = Source::hwloc;
+constexpr auto kHwloc = Source::hwloc;
 
 struct DestroyTopology {
   void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
@@ -40,15 +40,15 @@ void read_packages(hwloc_topology_t topology, Machine& machine) {
     Package package;
     package.os_index = object->os_index == HWLOC_UNKNOWN_INDEX ? static_cast<std::uint32_t>(machine.packages.size())
                                                                : object->os_index;
-    package.cpus.set(to_cpu_set(object->cpuset), kSource);
+    package.cpus.set(to_cpu_set(object->cpuset), kHwloc);
     const auto info = [object](const char* key) -> std::string_view {
       const char* value = hwloc_obj_get_info_by_name(object, key);
       return value == nullptr ? std::string_view{} : value;
     };
-    if (!info("CPUVendor").empty()) package.vendor.set(text::quote(info("CPUVendor")), kSource);
-    if (!info("CPUModel").empty()) package.model.set(text::quote(info("CPUModel"), 120), kSource);
-    if (const auto v = text::to_u32(info("CPUFamilyNumber"))) package.family.set(*v, kSource);
-    if (const auto v = text::to_u32(info("CPUModelNumber"))) package.model_number.set(*v, kSource);
+    if (!info("CPUVendor").empty()) package.vendor.set(text::quote(info("CPUVendor")), kHwloc);
+    if (!info("CPUModel").empty()) package.model.set(text::quote(info("CPUModel"), 120), kHwloc);
+    if (const auto v = text::to_u32(info("CPUFamilyNumber"))) package.family.set(*v, kHwloc);
+    if (const auto v = text::to_u32(info("CPUModelNumber"))) package.model_number.set(*v, kHwloc);
     machine.packages.push_back(std::move(package));
   }
 }
@@ -58,8 +58,8 @@ void read_nodes(hwloc_topology_t topology, Machine& machine) {
        (object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object)) != nullptr;) {
     NumaNode node;
     node.os_index = object->os_index;
-    node.cpus.set(to_cpu_set(object->cpuset), kSource);
-    if (object->attr->numanode.local_memory > 0) node.memory_bytes.set(object->attr->numanode.local_memory, kSource);
+    node.cpus.set(to_cpu_set(object->cpuset), kHwloc);
+    if (object->attr->numanode.local_memory > 0) node.memory_bytes.set(object->attr->numanode.local_memory, kHwloc);
     for (std::size_t i = 0; i < machine.packages.size(); ++i) {
       if (!node.cpus->empty() && machine.packages[i].cpus->includes(*node.cpus)) node.package = Ref<Package>(i);
     }
@@ -111,7 +111,7 @@ class IoReader {
     device.host_bridge = root;
     const auto info = [object](const char* key, Fact<std::string>& fact) {
       const char* value = hwloc_obj_get_info_by_name(object, key);
-      if (value != nullptr && *value != '\0') fact.set(text::quote(value, 120), kSource);
+      if (value != nullptr && *value != '\0') fact.set(text::quote(value, 120), kHwloc);
     };
     info("PCIVendor", device.vendor_name);
     info("PCIDevice", device.device_name);
@@ -131,7 +131,7 @@ Status read_io(hwloc_topology_t topology, Machine& machine) {
     Fact<std::uint32_t> numa;
     // Near one node of several; where the machine has only one, that the firmware says nothing stays visible.
     if (near != nullptr && machine.numa_nodes.size() > 1 && hwloc_bitmap_weight(near->nodeset) == 1) {
-      numa.set(static_cast<std::uint32_t>(hwloc_bitmap_first(near->nodeset)), kSource);
+      numa.set(static_cast<std::uint32_t>(hwloc_bitmap_first(near->nodeset)), kHwloc);
     }
     if (auto status = reader.read(object, {}, {}, numa, 0); !status) return status;
   }

@@ -16,7 +16,7 @@
 namespace fairway::topology {
 namespace {
 
-constexpr auto kSource = Source::verbs;
+constexpr auto kVerbs = Source::verbs;
 
 struct CloseLibrary {
   void operator()(void* library) const { ::dlclose(library); }
@@ -56,10 +56,10 @@ struct Verbs {
 
 template <class T>
 void add(std::vector<Attribute>& list, const char* name, T value) {
-  list.push_back({name, {fmt::format("{}", value), kSource}});
+  list.push_back({name, {fmt::format("{}", value), kVerbs}});
 }
 void add_hex(std::vector<Attribute>& list, const char* name, std::uint64_t value, int digits) {
-  list.push_back({name, {fmt::format("0x{:0{}x}", value, digits), kSource}});
+  list.push_back({name, {fmt::format("0x{:0{}x}", value, digits), kVerbs}});
 }
 
 std::string atomics_text(int capability) {
@@ -114,12 +114,12 @@ std::optional<std::uint32_t> mtu_bytes(int code) {
 }
 
 void read_port(const verbs::PortAttributes& a, RdmaPort& port) {
-  if (const auto mtu = mtu_bytes(a.max_mtu)) port.max_mtu.set(*mtu, kSource);
+  if (const auto mtu = mtu_bytes(a.max_mtu)) port.max_mtu.set(*mtu, kVerbs);
   // What the port runs with, where before it was concluded from the interface's MTU.
-  if (const auto mtu = mtu_bytes(a.active_mtu)) port.active_mtu.set(*mtu, kSource);
-  port.lid.learn(a.lid, kSource);
-  port.sm_lid.learn(a.sm_lid, kSource);
-  port.lmc.learn(a.lmc, kSource);
+  if (const auto mtu = mtu_bytes(a.active_mtu)) port.active_mtu.set(*mtu, kVerbs);
+  port.lid.learn(a.lid, kVerbs);
+  port.sm_lid.learn(a.sm_lid, kVerbs);
+  port.lmc.learn(a.lmc, kVerbs);
   auto& out = port.attributes;
   out.clear();
   add_hex(out, "max_msg_sz", a.max_msg_sz, 1);
@@ -187,7 +187,7 @@ class VerbsReader {
       return say(device, fmt::format("ibv_query_device: {}", std::generic_category().message(error)));
     }
     attributes.fw_ver[sizeof attributes.fw_ver - 1] = '\0';
-    if (attributes.fw_ver[0] != '\0') device.firmware.learn(text::quote(attributes.fw_ver), kSource);
+    if (attributes.fw_ver[0] != '\0') device.firmware.learn(text::quote(attributes.fw_ver), kVerbs);
     device.attributes = device_attributes(attributes, context->num_comp_vectors);
     for (auto& port : device.ports) {
       verbs::PortAttributes of_port{};

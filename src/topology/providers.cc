@@ -149,7 +149,7 @@ std::string domains_text(const std::vector<std::string>& domains) {
 
 }  // namespace
 
-std::string text(const Providers& providers) {
+std::string providers_text(const Providers& providers) {
   std::string out = fmt::format("libfabric {} ({})\n", providers.version, providers.library);
   if (!providers.filter.empty()) out += providers.filter + "\n";
   if (providers.rows.empty()) out += "no provider has anything here\n";

@@ -42,7 +42,7 @@ Result<Providers> providers();
 // Of a list of libfabric's answers. Pure.
 std::vector<ProviderRow> provider_rows(const fi_info* answers);
 
-std::string text(const Providers& providers);
+std::string providers_text(const Providers& providers);
 std::string json(const Providers& providers);
 
 }  // namespace fairway::topology

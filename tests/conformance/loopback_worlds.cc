@@ -11,7 +11,7 @@ namespace fairway::conformance {
 
 namespace {
 
-Side::Make maker(std::shared_ptr<Loopback> loopback) {
+Side::Make loopback_maker(std::shared_ptr<Loopback> loopback) {
   return [loopback](transport::RegionTable& regions, Runtime& runtime) {
     return transport::make_loopback_transport(loopback, regions, runtime);
   };
@@ -24,8 +24,8 @@ class DirectWorld final : public World {
     auto wire = std::make_unique<transport::loopback::DirectWire>(std::move(devices));
     wire_ = wire.get();
     loopback_ = std::make_shared<Loopback>(std::move(wire));
-    a_ = std::make_unique<OwnSide>(runtime_, maker(loopback_));
-    b_ = std::make_unique<OwnSide>(runtime_, maker(loopback_));
+    a_ = std::make_unique<OwnSide>(runtime_, loopback_maker(loopback_));
+    b_ = std::make_unique<OwnSide>(runtime_, loopback_maker(loopback_));
     a_->start();
     b_->start();
   }
@@ -60,8 +60,8 @@ class SimulatedWorld final : public World {
       : simulation_(options(seed)), fabric_(simulation_), links_(devices.size()) {
     sim::Host& host_a = simulation_.add_host();
     sim::Host& host_b = simulation_.add_host();
-    a_ = std::make_unique<OwnSide>(host_a.runtime(), maker(fabric_.plug_in(host_a, devices)));
-    b_ = std::make_unique<OwnSide>(host_b.runtime(), maker(fabric_.plug_in(host_b, devices)));
+    a_ = std::make_unique<OwnSide>(host_a.runtime(), loopback_maker(fabric_.plug_in(host_a, devices)));
+    b_ = std::make_unique<OwnSide>(host_b.runtime(), loopback_maker(fabric_.plug_in(host_b, devices)));
     a_->start();
     b_->start();
   }

@@ -12,7 +12,7 @@
 namespace fairway::conformance {
 namespace {
 
-Side::Make maker(const transport::ShmOptions& options) {
+Side::Make shm_maker(const transport::ShmOptions& options) {
   return [options](transport::RegionTable& regions, Runtime& runtime) {
     auto made = transport::make_shm_transport(regions, runtime, options);
     EXPECT_TRUE(made->probe());
@@ -24,8 +24,8 @@ class ShmWorld final : public World {
  public:
   ShmWorld(transport::ShmOptions options, bool files) : runtime_(system_.runtime()) {
     Buffer::in_files = files;
-    a_ = std::make_unique<OwnSide>(runtime_, maker(options));
-    b_ = std::make_unique<OwnSide>(runtime_, maker(options));
+    a_ = std::make_unique<OwnSide>(runtime_, shm_maker(options));
+    b_ = std::make_unique<OwnSide>(runtime_, shm_maker(options));
     a_->start();
     b_->start();
   }
@@ -50,9 +50,9 @@ std::vector<Kind> shm_kinds() {
   };
   constexpr transport::ShmOptions kBounced{.map = false, .attach = false};
   std::vector<Kind> kinds{kind("shm_mapped", {}, true),
-                          HostProcessesWorld::kind("shm_mapped_processes", maker({}), true),
-                          HostProcessesWorld::kind("shm_attached_processes", maker({}), false),
-                          HostProcessesWorld::kind("shm_bounced_processes", maker(kBounced), false)};
+                          HostProcessesWorld::kind("shm_mapped_processes", shm_maker({}), true),
+                          HostProcessesWorld::kind("shm_attached_processes", shm_maker({}), false),
+                          HostProcessesWorld::kind("shm_bounced_processes", shm_maker(kBounced), false)};
 #ifndef __SANITIZE_THREAD__
   // It takes the two mappings of the ring in one process for two memories, and so sees no order between a byte that the
   // target put down as it was asked and the test that looks at it. With a process each there is nothing to confuse.

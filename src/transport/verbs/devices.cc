@@ -14,10 +14,6 @@
 namespace fairway::transport::verbs {
 namespace {
 
-std::string system_text(int error) {
-  return std::generic_category().message(error);
-}
-
 // What rdma_cm says of iWARP's ports: asked once, when the first is met.
 struct Iwarp {
   Network* network = nullptr;

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <system_error>
 
 #include <dlfcn.h>
 
@@ -23,6 +24,10 @@ int ask_for_paging(abi::Context* context, abi::PagingLimits* out) {
 }
 
 }  // namespace
+
+std::string system_text(int error) {
+  return std::generic_category().message(error);
+}
 
 Result<Library> Library::open() {
   Library library;

@@ -10,6 +10,8 @@
 
 namespace fairway::transport::verbs {
 
+std::string system_text(int error);  // what the system calls an errno
+
 // libibverbs' functions, found at run time. A table of plain pointers, so that a test can stand between the transport
 // and the library. Immutable once opened.
 struct Library {

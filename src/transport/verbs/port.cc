@@ -23,10 +23,6 @@ constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
 }
 
-std::string system_text(int error) {
-  return std::generic_category().message(error);
-}
-
 Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port, bool iwarp) {
   Capabilities can;
   can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);

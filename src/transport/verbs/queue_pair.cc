@@ -8,9 +8,8 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
-constexpr std::uint8_t kNotReadyTimer = 12;   // 0.64 ms; credits keep it from being needed
-constexpr std::uint8_t kMostReads = 16;       // at once; more only takes the NIC's memory
+constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
+constexpr std::uint8_t kMostReads = 16;      // at once; more only takes the NIC's memory
 
 }  // namespace
 

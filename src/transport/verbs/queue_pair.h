@@ -14,6 +14,8 @@ namespace fairway::transport::verbs {
 // transport's worker.
 class QueuePair {
  public:
+  static constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
+
   struct Sizes {
     std::uint32_t sends = 0, receives = 0, gathers = 0;
   };

@@ -4,24 +4,19 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 
 #include "sys/address.h"
+#include "transport/verbs/queue_pair.h"
 
 namespace fairway::transport::verbs {
 namespace {
 
 constexpr int kResolveWithin_ms = 4000;  // soft-RoCE took 2 s for its first neighbor
 constexpr int kBacklog = 64;
-constexpr int kMostEvents = 64;               // of one look
-constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
-
-std::string system_text(int error) {
-  return std::generic_category().message(error);
-}
+constexpr int kMostEvents = 64;  // of one look
 
 Result<sys::SocketAddress> socket_address(const PortAddress& at, std::uint16_t port) {
   return sys::numeric_address({text_of(at), port});
@@ -73,7 +68,7 @@ abi::CmParameters Switchboard::parameters(const Call& call) {
   with.reads_in = call.party.reads_in;
   with.reads_out = call.party.reads_out;
   with.retries = call.party.retries;
-  with.not_ready_retries = kNotReadyRetries;
+  with.not_ready_retries = QueuePair::kNotReadyRetries;
   with.number = call.party.number;
   return with;
 }

@@ -14,7 +14,7 @@ namespace fairway::promises {
 namespace {
 
 constexpr std::size_t kSlots = 8;
-constexpr std::size_t kPart = Cluster::kBytes / kSlots;
+constexpr std::size_t kStamped = Cluster::kBytes / kSlots;
 
 NicDevice rough(std::uint64_t rate) {
   NicDevice device = nic(rate);
@@ -34,11 +34,11 @@ struct Write {
 };
 
 void fill(Cluster::Node& node, std::size_t slot, std::uint8_t stamp) {
-  std::memset(node.data() + slot * kPart, stamp, kPart);
+  std::memset(node.data() + slot * kStamped, stamp, kStamped);
 }
 bool holds(Cluster::Node& node, std::size_t slot, std::uint8_t stamp) {
-  const std::uint8_t* at = node.data() + slot * kPart;
-  return *at == stamp && std::memcmp(at, at + 1, kPart - 1) == 0;
+  const std::uint8_t* at = node.data() + slot * kStamped;
+  return *at == stamp && std::memcmp(at, at + 1, kStamped - 1) == 0;
 }
 
 // Rounds of striped writes, one per part of the memory, each with an event that names it.
@@ -76,7 +76,8 @@ void notify_under_faults(std::uint64_t seed, bool breaks, bool lowered) {
       RequestOptions options;
       options.notify = {NotifyKind::event, next, {}, {}, 0, false};
       options.checksum = slot == 3;
-      const auto id = a.engine->write(road.peer, Cluster::extent(a, road, slot * kPart, slot * kPart, kPart), options);
+      const auto id =
+          a.engine->write(road.peer, Cluster::extent(a, road, slot * kStamped, slot * kStamped, kStamped), options);
       ASSERT_TRUE(id) << id.status().to_string();
       write.id = *id;
       mine.push_back(next++);

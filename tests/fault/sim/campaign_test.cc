@@ -25,8 +25,6 @@ SimulationReport run(std::uint64_t seed, std::vector<std::string>* trace = nullp
 
 class Campaign : public testing::TestWithParam<int> {};
 
-}  // namespace
-
 TEST(Simulate, OneSeedIsOneRunEventByEvent) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     std::vector<std::string> first, second;
@@ -68,4 +66,5 @@ TEST_P(Campaign, KeepsEveryPromise) {
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, Campaign, testing::Range(0, 4));
 
+}  // namespace
 }  // namespace fairway

@@ -5,11 +5,11 @@
 
 #include "fairway/engine.h"
 
+#include "process/engine/soon.h"
+
 // An engine that closes at once when it was told of a write: its peer has written, and hears so.
 namespace fairway {
 namespace {
-
-constexpr Timeout kSoon = std::chrono::seconds(20);
 
 struct Leave : testing::TestWithParam<const char*> {
   static Result<Engine> open(const char* name) {

@@ -9,6 +9,7 @@
 #include "fairway/engine.h"
 
 #include "process/control/child_process.h"
+#include "process/engine/soon.h"
 
 // Whole engines in real processes: who is noticed, when, and under which name. transfers_test.cc moves bytes between
 // them.
@@ -17,8 +18,6 @@ namespace {
 
 using control::ChildProcess;
 using Seconds = std::chrono::duration<double>;
-
-constexpr Timeout kSoon = std::chrono::seconds(20);
 
 EngineOptions options_of(const std::string& name) {
   EngineOptions options;

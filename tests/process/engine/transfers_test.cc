@@ -16,6 +16,7 @@
 #include "fairway/engine.h"
 
 #include "process/control/child_process.h"
+#include "process/engine/soon.h"
 
 // Bytes between two real processes, over every transport that reaches another process, and what becomes of them when
 // one of the two dies.
@@ -24,7 +25,6 @@ namespace {
 
 using control::ChildProcess;
 
-constexpr Timeout kSoon = std::chrono::seconds(20);
 constexpr std::uint64_t kBytes = 8u << 20;
 
 EngineOptions options_of(const std::string& name, const std::string& transport) {

@@ -11,11 +11,11 @@ namespace fairway::nccl {
 namespace {
 
 using support::DeviceMemory;
-constexpr int kPosted = 8;                                      // as NCCL posts ahead
-constexpr std::size_t kBytes = 64 * 1024, kGranule = 2u << 20;  // of virtual memory management
+constexpr int kPosted = 8;                                             // as NCCL posts ahead
+constexpr std::size_t kChannelBytes = 64 * 1024, kGranule = 2u << 20;  // of virtual memory management
 
 // One connection, one way: NCCL's buffers for it and what is on its way.
-struct Way {
+struct Channel {
   void* end = nullptr;
   std::byte* buffer = nullptr;
   void* memory = nullptr;
@@ -51,10 +51,10 @@ class Channels {
     });
     for (void* listener : listeners) rank_.must(rank_.table->close_listener(listener), "closeListen");
     for (auto* ways : {&senders_, &receivers_})
-      for (Way& way : *ways) {
+      for (Channel& way : *ways) {
         way.buffer = allocate();
-        way.memory =
-            rank_.register_memory(way.end, way.buffer, kPosted * kBytes, gpu_ ? abi::kPointerCuda : abi::kPointerHost);
+        way.memory = rank_.register_memory(way.end, way.buffer, kPosted * kChannelBytes,
+                                           gpu_ ? abi::kPointerCuda : abi::kPointerHost);
       }
   }
 
@@ -63,23 +63,23 @@ class Channels {
     const auto seed = [](int from, std::size_t channel, int message) {
       return static_cast<std::uint64_t>(from) * 1000003 + channel * 1009 + static_cast<std::uint64_t>(message);
     };
-    const auto size_of = [](int message) { return message % 3 == 0 ? kBytes : std::size_t{16} + 8 * message; };
-    std::vector<std::byte> plain(kBytes);
+    const auto size_of = [](int message) { return message % 3 == 0 ? kChannelBytes : std::size_t{16} + 8 * message; };
+    std::vector<std::byte> plain(kChannelBytes);
     rank_.until("the messages", [&] {
       bool all = true;
       for (std::size_t i = 0; i < senders_.size(); ++i) {
-        Way& out = senders_[i];
-        Way& in = receivers_[i];
+        Channel& out = senders_[i];
+        Channel& in = receivers_[i];
         if (in.begun < messages && in.begun < in.done + kPosted) {
-          void* data = in.buffer + in.begun % kPosted * kBytes;
-          std::size_t size = kBytes;
+          void* data = in.buffer + in.begun % kPosted * kChannelBytes;
+          std::size_t size = kChannelBytes;
           int tag = 0;
           void*& request = in.requests[in.begun % kPosted];
           rank_.must(rank_.table->receive(in.end, 1, &data, &size, &tag, &in.memory, &request), "irecv");
           in.begun += request != nullptr ? 1 : 0;
         }
         if (out.begun < messages && out.begun < out.done + kPosted) {
-          std::byte* data = out.buffer + out.begun % kPosted * kBytes;
+          std::byte* data = out.buffer + out.begun % kPosted * kChannelBytes;
           const std::size_t size = size_of(out.begun);
           fill(plain.data(), size, seed(rank_.rank, i, out.begun));
           write(data, std::span(plain).first(size));
@@ -90,7 +90,7 @@ class Channels {
         if (tested(out) >= 0) ++out.done;
         if (const int size = tested(in); size >= 0) {
           if (static_cast<std::size_t>(size) != size_of(in.done)) throw Failure("a size");
-          read(std::span(plain).first(static_cast<std::size_t>(size)), in.buffer + in.done % kPosted * kBytes);
+          read(std::span(plain).first(static_cast<std::size_t>(size)), in.buffer + in.done % kPosted * kChannelBytes);
           compare(plain.data(), static_cast<std::size_t>(size), seed(1 - rank_.rank, i, in.done++));
         }
         all &= out.done == messages && in.done == messages;
@@ -101,17 +101,17 @@ class Channels {
 
   void leave() {
     for (auto* ways : {&senders_, &receivers_})
-      for (Way& way : *ways) rank_.must(rank_.table->deregister(way.end, way.memory), "deregMr");
+      for (Channel& way : *ways) rank_.must(rank_.table->deregister(way.end, way.memory), "deregMr");
     rank_.barrier(1);
-    for (Way& way : senders_) rank_.must(rank_.table->close_sender(way.end), "closeSend");
-    for (Way& way : receivers_) rank_.must(rank_.table->close_receiver(way.end), "closeRecv");
+    for (Channel& way : senders_) rank_.must(rank_.table->close_sender(way.end), "closeSend");
+    for (Channel& way : receivers_) rank_.must(rank_.table->close_receiver(way.end), "closeRecv");
     rank_.leave();
   }
 
  private:
   std::byte* allocate() {
     if (gpu_) return gpus_->map(kGranule, device(), true);
-    host_.emplace_back(kPosted * kBytes);
+    host_.emplace_back(kPosted * kChannelBytes);
     return host_.back().data();
   }
   int device() const { return rank_.rank % gpus_->devices(); }
@@ -128,7 +128,7 @@ class Channels {
       std::memcpy(to.data(), from, to.size());
   }
   // The size of the oldest one that is on its way, if it is done; else -1.
-  int tested(Way& way) {
+  int tested(Channel& way) {
     if (way.done == way.begun) return -1;
     int done = 0, sizes[abi::kMostReceives] = {};
     rank_.must(rank_.table->test(way.requests[way.done % kPosted], &done, sizes), "test");
@@ -137,7 +137,7 @@ class Channels {
 
   Rank rank_;
   const bool gpu_;
-  std::vector<Way> senders_, receivers_;
+  std::vector<Channel> senders_, receivers_;
   std::vector<std::vector<std::byte>> host_;
   std::unique_ptr<DeviceMemory> gpus_;
 };

@@ -10,20 +10,20 @@
 namespace fairway::nccl {
 namespace {
 
-constexpr std::size_t kBytes = 4u << 20;
+constexpr std::size_t kFaultBytes = 4u << 20;
 using Clock = std::chrono::steady_clock;
 
 // Sends to the next rank and receives from the previous one until that gives an error; then closes everything. What the
 // error was.
 abi::Code until_error(Rank& rank) {
-  std::vector<std::byte> out(kBytes), in(kBytes);
+  std::vector<std::byte> out(kFaultBytes), in(kFaultBytes);
   void* from = rank.register_memory(rank.sender, out.data(), out.size());
   void* into = rank.register_memory(rank.receiver, in.data(), in.size());
   abi::Code code = abi::kSuccess;
   void *sending = nullptr, *receiving = nullptr;
   rank.until("an error", [&] {
     int tag = 5, done = 0;
-    std::size_t size = kBytes;
+    std::size_t size = kFaultBytes;
     void* data = in.data();
     const auto ok = [&](abi::Code given) {
       if (given != abi::kSuccess && code == abi::kSuccess) code = given;
@@ -35,7 +35,7 @@ abi::Code until_error(Rank& rank) {
       receiving = nullptr;
     if (code != abi::kSuccess) return true;
     if (sending == nullptr)
-      ok(rank.table->send(rank.sender, out.data(), kBytes, tag, from, &sending));
+      ok(rank.table->send(rank.sender, out.data(), kFaultBytes, tag, from, &sending));
     else if (ok(rank.table->test(sending, &done, nullptr)) && done != 0)
       sending = nullptr;
     return code != abi::kSuccess;
@@ -86,14 +86,14 @@ TEST_P(NcclFaults, ClosingInFlightEndsBothSides) {
   Ranks ranks(2, [](Board& board, int number) {
     Rank rank(board, number, 2, 11);
     rank.meet(1 - number, 1 - number);
-    std::vector<std::byte> out(kBytes), in(kBytes);
+    std::vector<std::byte> out(kFaultBytes), in(kFaultBytes);
     void* from = rank.register_memory(rank.sender, out.data(), out.size());
     void* into = rank.register_memory(rank.receiver, in.data(), in.size());
     std::vector<void*> requests;
-    for (int i = 0; i < 8; ++i) requests.push_back(rank.receive(in.data(), kBytes, 1, into));
+    for (int i = 0; i < 8; ++i) requests.push_back(rank.receive(in.data(), kFaultBytes, 1, into));
     rank.barrier(0);  // or the end could come before the last of the other's receives, which would say so itself
     if (number == 0) {
-      for (int i = 0; i < 4; ++i) (void)rank.send(out.data(), kBytes, 1, from);
+      for (int i = 0; i < 4; ++i) (void)rank.send(out.data(), kFaultBytes, 1, from);
       rank.must(rank.table->deregister(rank.sender, from), "deregMr");
       rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
       rank.leave();

@@ -11,7 +11,7 @@ namespace fairway::nccl {
 namespace {
 
 using support::DeviceMemory;
-constexpr std::size_t kBytes = 1u << 20;
+constexpr std::size_t kGpuBytes = 1u << 20;
 
 // Each rank on a GPU of its own: Simple's buffers on GPUs, and LL's, which leave from pinned host memory.
 void between_gpus(Board& board, int number, int version, bool vmm) {
@@ -23,26 +23,29 @@ void between_gpus(Board& board, int number, int version, bool vmm) {
   Rank rank(board, number, 2, version);
   if (rank.facts.pointers != (abi::kPointerHost | abi::kPointerCuda)) throw Failure("no GPU pointers: " + said());
   rank.meet(1 - number, 1 - number);
-  std::byte* out = vmm ? gpus.map(4 * kBytes, device, true) : gpus.allocate(4 * kBytes, device);
-  std::byte* in = vmm ? gpus.map(4 * kBytes, device, true) : gpus.allocate(4 * kBytes, device);
+  std::byte* out = vmm ? gpus.map(4 * kGpuBytes, device, true) : gpus.allocate(4 * kGpuBytes, device);
+  std::byte* in = vmm ? gpus.map(4 * kGpuBytes, device, true) : gpus.allocate(4 * kGpuBytes, device);
   void* host = nullptr;
   gpus.on(device, [&] {
-    gpus.check(gpus.driver()->cuMemHostAlloc(&host, kBytes, sys::cuda::kHostPortable), "cuMemHostAlloc");
+    gpus.check(gpus.driver()->cuMemHostAlloc(&host, kGpuBytes, sys::cuda::kHostPortable), "cuMemHostAlloc");
     return 0;
   });
-  void* from = rank.register_memory(rank.sender, out, 4 * kBytes, abi::kPointerCuda);
-  void* from_host = rank.register_memory(rank.sender, host, kBytes, abi::kPointerHost);
-  void* into = rank.register_memory(rank.receiver, in, 4 * kBytes, abi::kPointerCuda);
-  std::vector<std::byte> bytes(kBytes);
+  void* from = rank.register_memory(rank.sender, out, 4 * kGpuBytes, abi::kPointerCuda);
+  void* from_host = rank.register_memory(rank.sender, host, kGpuBytes, abi::kPointerHost);
+  void* into = rank.register_memory(rank.receiver, in, 4 * kGpuBytes, abi::kPointerCuda);
+  std::vector<std::byte> bytes(kGpuBytes);
   for (std::uint64_t turn = 0; turn < 12; ++turn) {
-    const std::size_t size = turn % 3 == 0 ? kBytes : turn % 3 == 1 ? 8 : 4096 * turn + 16, at = turn % 4 * kBytes;
+    const std::size_t size = turn % 3 == 0   ? kGpuBytes
+                             : turn % 3 == 1 ? 8
+                                             : 4096 * turn + 16,
+                      at = turn % 4 * kGpuBytes;
     const bool by_host = turn % 2 == 1;
     fill(bytes.data(), size, turn * 2 + static_cast<std::uint64_t>(number));
     if (by_host)
       std::memcpy(host, bytes.data(), size);
     else
       gpus.write(out + at, std::span(bytes).first(size), device);
-    void* receiving = rank.receive(in + at, kBytes, 1, into);
+    void* receiving = rank.receive(in + at, kGpuBytes, 1, into);
     void* sending = rank.send(by_host ? host : out + at, size, 1, by_host ? from_host : from);
     rank.finish(sending);
     if (static_cast<std::size_t>(rank.finish(receiving)) != size) throw Failure("a size");

@@ -17,7 +17,7 @@ namespace fairway::nccl {
 namespace {
 
 namespace nic = support::nic;
-constexpr std::size_t kBytes = 1u << 20;
+constexpr std::size_t kNicBytes = 1u << 20;
 
 class NcclNics : public testing::Test {
  protected:
@@ -78,15 +78,15 @@ TEST_F(NcclNics, MoveGpuMemoryWithoutTheDriversCopies) {
   std::shared_ptr<Receiver> receiver;
   ASSERT_TRUE(until([&] { return (receiver = listener->accept()) != nullptr; }));
 
-  std::byte *out = gpus_->allocate(kBytes, 0), *in = gpus_->allocate(kBytes, 1);
+  std::byte *out = gpus_->allocate(kNicBytes, 0), *in = gpus_->allocate(kNicBytes, 1);
   const std::uint64_t before = nic::counts().by_dmabuf;
-  const auto from = a->register_memory(out, kBytes, sender->access());
-  const auto into = b->register_memory(in, kBytes, receiver->access());
+  const auto from = a->register_memory(out, kNicBytes, sender->access());
+  const auto into = b->register_memory(in, kNicBytes, receiver->access());
   ASSERT_TRUE(from) << from.status().to_string();
   ASSERT_TRUE(into) << into.status().to_string();
   EXPECT_GE(nic::counts().by_dmabuf, before + 2);  // and a word of each GPU's for the NIC to read
-  std::vector<std::byte> sent(kBytes), came(kBytes);
-  for (const std::size_t size : {kBytes, std::size_t{8}, std::size_t{70000}}) {
+  std::vector<std::byte> sent(kNicBytes), came(kNicBytes);
+  for (const std::size_t size : {kNicBytes, std::size_t{8}, std::size_t{70000}}) {
     for (std::size_t i = 0; i < size; ++i) sent[i] = static_cast<std::byte>(i * 7 + size);
     gpus_->write(out, std::span(sent).first(size), 0);
     void *data = in, *memory = *into;
@@ -94,7 +94,8 @@ TEST_F(NcclNics, MoveGpuMemoryWithoutTheDriversCopies) {
     Request *receiving = nullptr, *sending = nullptr;
     int done = 0, bytes = 0;
     ASSERT_TRUE(until([&] {
-      return receiver->receive(1, &data, &kBytes, &tag, &memory, &receiving) != abi::kSuccess || receiving != nullptr;
+      return receiver->receive(1, &data, &kNicBytes, &tag, &memory, &receiving) != abi::kSuccess ||
+             receiving != nullptr;
     }));
     ASSERT_TRUE(
         until([&] { return sender->send(out, size, tag, **from, &sending) != abi::kSuccess || sending != nullptr; }));
@@ -115,7 +116,7 @@ TEST_F(NcclNics, ThatDoNotReachAGpuRefuseItsMemoryInsteadOfStagingIt) {
   nic::settings().dmabuf_in_library = false;
   library_ = nic::library();
   const auto a = on("nic0");
-  const Status refused = a->register_memory(gpus_->allocate(kBytes, 0), kBytes, Access::write).status();
+  const Status refused = a->register_memory(gpus_->allocate(kNicBytes, 0), kNicBytes, Access::write).status();
   EXPECT_EQ(refused.code(), ErrorCode::unsupported);
   EXPECT_NE(refused.message().find("GPU memory cannot be registered"), std::string::npos) << refused.message();
   a->close();

@@ -90,7 +90,7 @@ TEST(Efa, ThirtyTwoNicsAreAFewLines) {
   const EfaMachine machine;
   const topology::Providers providers{"libfabric.so.1", "1.17", topology::provider_rows(machine.infos())};
   ASSERT_EQ(providers.rows.size(), 1u);
-  const std::string text = topology::text(providers);
+  const std::string text = topology::providers_text(providers);
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 9) << text;
   EXPECT_NE(text.find("32 domains of 100 Gb/s"), std::string::npos) << text;
   EXPECT_NE(text.find("without being told"), std::string::npos) << text;
@@ -99,9 +99,10 @@ TEST(Efa, ThirtyTwoNicsAreAFewLines) {
 TEST(Providers, WhatTheEnvironmentLeavesOutIsSaid) {
   const std::string filter = "FI_PROVIDER=udp is set, and libfabric looks at nothing else";
   const topology::Providers none{"libfabric.so.1", "1.17", {}, filter};
-  EXPECT_EQ(topology::text(none), "libfabric 1.17 (libfabric.so.1)\n" + filter + "\nno provider has anything here\n");
+  EXPECT_EQ(topology::providers_text(none),
+            "libfabric 1.17 (libfabric.so.1)\n" + filter + "\nno provider has anything here\n");
   EXPECT_NE(topology::json(none).find("\"filter\": \"" + filter + "\""), std::string::npos);
-  EXPECT_EQ(topology::text({"libfabric.so.1", "1.17", {}}).find("FI_PROVIDER"), std::string::npos);
+  EXPECT_EQ(topology::providers_text({"libfabric.so.1", "1.17", {}}).find("FI_PROVIDER"), std::string::npos);
 }
 
 TEST(Fabric, AProviderThatIsNotThereIsNamedWithWhatLeavesItOut) {

@@ -7,12 +7,12 @@ namespace {
 
 using Kind = PlannedHandshake::Kind;
 
-constexpr std::uint16_t kVersion = 7;
+constexpr std::uint16_t kTriedVersion = 7;
 constexpr Kind kAll[] = {Kind::hello, Kind::plan,   Kind::open,    Kind::accept,
                          Kind::ready, Kind::closed, Kind::refused, Kind::note};
 
 Result<PlannedHandshake> decode(std::span<const std::byte> bytes) {
-  return decode_planned(bytes, kVersion, "planned");
+  return decode_planned(bytes, kTriedVersion, "planned");
 }
 
 PlannedHandshake sample(Kind kind) {
@@ -32,7 +32,7 @@ PlannedHandshake sample(Kind kind) {
 TEST(PlannedHandshake, EveryKindComesBackAsItWasSaid) {
   for (const Kind kind : kAll) {
     const PlannedHandshake said = sample(kind);
-    const auto heard = decode(encode(said, kVersion));
+    const auto heard = decode(encode(said, kTriedVersion));
     ASSERT_TRUE(heard) << heard.status().to_string();
     EXPECT_EQ(heard->kind, kind);
     EXPECT_EQ(heard->token, said.token);
@@ -46,7 +46,7 @@ TEST(PlannedHandshake, EveryKindComesBackAsItWasSaid) {
 
 TEST(PlannedHandshake, CutShortOrLengthenedIsRefusedWithWords) {
   for (const Kind kind : kAll) {
-    const auto whole = encode(sample(kind), kVersion);
+    const auto whole = encode(sample(kind), kTriedVersion);
     for (std::size_t size = 0; size < whole.size(); ++size) {
       const auto heard = decode(std::span(whole).first(size));
       ASSERT_FALSE(heard) << size;
@@ -60,7 +60,7 @@ TEST(PlannedHandshake, CutShortOrLengthenedIsRefusedWithWords) {
 }
 
 TEST(PlannedHandshake, AnotherVersionIsSaidToBeOne) {
-  const auto heard = decode(encode(sample(Kind::hello), kVersion - 1));
+  const auto heard = decode(encode(sample(Kind::hello), kTriedVersion - 1));
   EXPECT_EQ(heard.status().code(), ErrorCode::version_mismatch);
   EXPECT_EQ(heard.status().message(), "planned handshake: the peer speaks version 6, this side 7");
 }
@@ -69,7 +69,7 @@ TEST(PlannedHandshake, WhatIsBeyondTheLimitsIsRefused) {
   const auto refused = [](Kind kind, auto change) {
     PlannedHandshake message = sample(kind);
     change(message);
-    return !decode(encode(message, kVersion));
+    return !decode(encode(message, kTriedVersion));
   };
   EXPECT_TRUE(refused(Kind::open, [](PlannedHandshake& m) { m.link = kMaxPlannedLinks; }));
   EXPECT_TRUE(refused(Kind::ready, [](PlannedHandshake& m) { m.attempt = 0; }));
@@ -88,12 +88,12 @@ TEST(PlannedHandshake, WhatIsBeyondTheLimitsIsRefused) {
 // Whatever is changed on the way is refused, or is what some peer could have said.
 TEST(PlannedHandshake, EveryBitChangedIsRefusedOrSensible) {
   for (const Kind kind : kAll) {
-    const auto whole = encode(sample(kind), kVersion);
+    const auto whole = encode(sample(kind), kTriedVersion);
     for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
       auto bytes = whole;
       bytes[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
       if (const auto heard = decode(bytes)) {
-        EXPECT_EQ(encode(*heard, kVersion), bytes) << bit;
+        EXPECT_EQ(encode(*heard, kTriedVersion), bytes) << bit;
       }
     }
   }
@@ -103,7 +103,7 @@ TEST(PlannedHandshake, EveryBitChangedIsRefusedOrSensible) {
 TEST(PlannedHandshake, ALongReasonIsCut) {
   PlannedHandshake message = sample(Kind::refused);
   message.reason.assign(1000, 'x');
-  const auto heard = decode(encode(message, kVersion));
+  const auto heard = decode(encode(message, kTriedVersion));
   ASSERT_TRUE(heard);
   EXPECT_EQ(heard->reason, std::string(256, 'x'));
 }
