@@ -46,7 +46,7 @@ class CudaWorld final : public World {
   Runtime runtime_;
 };
 
-Kind kind(const char* name, bool on_gpus) {
+Kind cuda_kind(const char* name, bool on_gpus) {
   return {name, 1, [=](std::uint64_t) { return std::make_unique<CudaWorld>(on_gpus); }};
 }
 
@@ -54,12 +54,12 @@ Kind kind(const char* name, bool on_gpus) {
 
 std::vector<Kind> cuda_kinds() {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);  // one that is set is the one to try
-  std::vector<Kind> kinds{kind("cuda_host", false)};
+  std::vector<Kind> kinds{cuda_kind("cuda_host", false)};
   // A driver that was used before a fork is of no use after it: true ones have their processes in tests/process/cuda.
   if (::getenv("FAIRWAY_CUDA_DRIVER") == std::string(FAIRWAY_STANDIN_CUDA))
     kinds.push_back(HostProcessesWorld::kind("cuda_host_processes", &make, true));
 #ifndef __SANITIZE_THREAD__
-  kinds.push_back(kind("cuda_gpus", true));  // as of shm: it takes the two mappings of the ring for two memories
+  kinds.push_back(cuda_kind("cuda_gpus", true));  // as of shm: it takes the two mappings of the ring for two memories
 #endif
   return kinds;
 }

@@ -62,7 +62,7 @@ class FabricWorld final : public World {
   Runtime runtime_;
 };
 
-Kind kind(const char* name, const FabricSetting& setting) {
+Kind fabric_kind(const char* name, const FabricSetting& setting) {
   return {name, 1, [=](std::uint64_t) { return std::make_unique<FabricWorld>(setting); }};
 }
 
@@ -75,12 +75,12 @@ std::unique_ptr<World> make_fabric_world(const FabricSetting& setting) {
 
 std::vector<Kind> fabric_kinds() {
   if (shim_calls({}) == nullptr) return {};
-  std::vector<Kind> kinds{kind("fabric_tcp_as_efa", {"tcp", {7, 1, 0}})};  // the hardest of them
+  std::vector<Kind> kinds{fabric_kind("fabric_tcp_as_efa", {"tcp", {7, 1, 0}})};  // the hardest of them
 #ifndef FAIRWAY_SANITIZED
-  kinds.push_back(kind("fabric_tcp", {"tcp"}));
+  kinds.push_back(fabric_kind("fabric_tcp", {"tcp"}));
   kinds.push_back(
-      kind("fabric_bound", {"tcp", {0, 1, FI_MR_ENDPOINT | FI_MR_LOCAL}}));  // memory of endpoints, as with cxi
-  kinds.push_back(kind("fabric_udp", {"udp"}));
+      fabric_kind("fabric_bound", {"tcp", {0, 1, FI_MR_ENDPOINT | FI_MR_LOCAL}}));  // memory of endpoints, as with cxi
+  kinds.push_back(fabric_kind("fabric_udp", {"udp"}));
 #endif
   return kinds;
 }
