@@ -1,5 +1,7 @@
 #include <thread>
 
+#include <dlfcn.h>
+
 #include "rdma_vm/ends.h"
 
 // An RDMA device is removed while an engine uses it, and there is another one of its name later. rxe tells nobody, and
@@ -7,7 +9,22 @@
 namespace fairway::rdma {
 namespace {
 
-using Device = Ends;
+class Device : public Ends {
+ protected:
+  void TearDown() override {  // the other cases have it again, whatever became of this one
+    Ends::TearDown();
+    if (in_guest())
+      must(
+          "for turn in $(seq 100); do [ ! -e /tmp/removal ] || grep -q removed /tmp/removal && break; sleep 0.1; done; "
+          "[ -e /sys/class/infiniband/rxe0 ] || rdma link add rxe0 type rxe netdev v0");
+  }
+};
+
+bool librdmacm_is_loaded() {
+  void* const loaded = ::dlopen("librdmacm.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (loaded != nullptr) ::dlclose(loaded);
+  return loaded != nullptr;
+}
 
 bool until(const std::string& command, const std::string& said) {
   const auto end = std::chrono::steady_clock::now() + net::kHang;
@@ -20,6 +37,7 @@ bool until(const std::string& command, const std::string& said) {
 
 TEST_F(Device, RemovedUnderTrafficIsLetGoAndWhoOpensLaterHasItAgain) {
   if (over_iwarp()) GTEST_SKIP() << "its connections are rdma_cm's, which hold it until the engine ends";
+  ASSERT_FALSE(librdmacm_is_loaded()) << "it keeps every device open until its process ends: this case comes first";
   ASSERT_NO_FATAL_FAILURE(meet(milliseconds(5000), {"verbs", "tcp"}));
   near().fill(7);
   std::vector<TransferId> ids;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "transport/verbs/transport.h"
@@ -14,12 +15,14 @@ constexpr Time kCalmLook = 25 * kMillisecond;
 constexpr Time kDevicesLook = kSecond;
 constexpr Time kHeldLook = 10 * kMillisecond;  // at a port that somebody registers memory with
 
-std::vector<std::string> names_of_devices(const Library& library) {
-  std::vector<std::string> names;
+// Nothing where the library could not look: that says of no device that it is gone.
+std::optional<std::vector<std::string>> names_of_devices(const Library& library) {
   int count = 0;
   abi::Device** const list = library.list(&count);
-  for (int i = 0; list != nullptr && i < count; ++i) names.emplace_back(list[i]->name);
-  if (list != nullptr) library.free_list(list);
+  if (list == nullptr) return std::nullopt;
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.emplace_back(list[i]->name);
+  library.free_list(list);
   return names;
 }
 

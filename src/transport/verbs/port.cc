@@ -233,10 +233,13 @@ Status Port::look_again() {
 
 bool Port::has_address() const {
   if (iwarp()) return true;
-  abi::PortState now{};
+  if (address_.fabric == Fabric::infiniband) {
+    // Not of RoCE's: soft-RoCE asks its network card under the lock that whoever takes that card down holds.
+    abi::PortState now{};
+    if (library_->query_port(context_, number_, &now) != 0 || now.lid != address_.lid) return false;
+  }
   std::vector<GidEntry> entries;
-  if (library_->query_port(context_, number_, &now) != 0 || !read_gids(entries)) return false;
-  return now.lid == address_.lid && std::any_of(entries.begin(), entries.end(), [&](const GidEntry& each) {
+  return read_gids(entries) && std::any_of(entries.begin(), entries.end(), [&](const GidEntry& each) {
            return each.index == gid_index_ && each.gid == address_.gid;
          });
 }
