@@ -11,7 +11,7 @@ namespace {
 
 // While nobody sleeps, at ports that gave nothing back for so long: a system call. A port that has news wakes who
 // sleeps.
-constexpr Time kCalmLook = 25 * kMillisecond;
+constexpr Time kQuietLook = 25 * kMillisecond;
 constexpr Time kDevicesLook = kSecond;
 constexpr Time kHeldLook = 10 * kMillisecond;  // at a port that somebody registers memory with
 
@@ -31,7 +31,7 @@ std::optional<std::vector<std::string>> names_of_devices(const Library& library)
 void VerbsTransport::look_at_ports(Time now) {
   const bool woken = std::exchange(armed_, false);
   if (!woken && now < ports_at_) return;
-  ports_at_ = after(now, kCalmLook);
+  ports_at_ = after(now, kQuietLook);
   for (const auto& port : ports_) {
     if (port->gone() || (!port->was_quiet() && !woken)) continue;
     if (woken) port->drain_channel();
