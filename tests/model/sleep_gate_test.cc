@@ -9,18 +9,18 @@ namespace {
 using Gate = BasicSleepGate<ModelAtomics>;
 
 // What to get wrong.
-enum class Bug { none, check_then_announce, no_second_look, wake_then_publish, always_clear };
+enum class SleepBug { none, check_then_announce, no_second_look, wake_then_publish, always_clear };
 
 // The last thread takes one value from each producer and sleeps on an eventfd when there is none. Only what is
 // published by a queue cell's number tells it of work, as in production.
 struct Sleeper : Program {
-  Sleeper(unsigned producers_in, Bug bug_in) : producers(producers_in), bug(bug_in) {}
+  Sleeper(unsigned producers_in, SleepBug bug_in) : producers(producers_in), bug(bug_in) {}
 
   void run(unsigned thread) override { thread <= producers ? produce(static_cast<int>(thread)) : consume(); }
   void produce(int value) {
-    if (bug == Bug::wake_then_publish) wake();
+    if (bug == SleepBug::wake_then_publish) wake();
     require(queue.push(Tracked(value)), "no room");
-    if (bug != Bug::wake_then_publish) wake();
+    if (bug != SleepBug::wake_then_publish) wake();
   }
   void wake() {
     if (gate.claim_wake()) event.set();
@@ -32,21 +32,21 @@ struct Sleeper : Program {
         ++taken;
         continue;
       }
-      if (bug == Bug::check_then_announce) {
+      if (bug == SleepBug::check_then_announce) {
         if (!queue.empty()) continue;
         gate.announce();
         event.wait();
       } else {
         gate.announce();
-        if (bug == Bug::always_clear) gate.awake();
-        if (bug == Bug::no_second_look || queue.empty()) event.wait();
+        if (bug == SleepBug::always_clear) gate.awake();
+        if (bug == SleepBug::no_second_look || queue.empty()) event.wait();
       }
       gate.awake();
     }
   }
 
   unsigned producers;
-  Bug bug;
+  SleepBug bug;
   MpscQueue<Tracked, ModelAtomics> queue{2};
   Gate gate;
   Event event;
@@ -98,13 +98,13 @@ struct Claims : Program {
 };
 
 TEST(SleepGateModel, AProducerNeverLeavesTheConsumerAsleepOnWork) {
-  EXPECT_EQ(explore("gate: 1 producer, eventfd", {}, maker<Sleeper>(1u, Bug::none)).failure, "");
+  EXPECT_EQ(explore("gate: 1 producer, eventfd", {}, maker<Sleeper>(1u, SleepBug::none)).failure, "");
 }
 
 TEST(SleepGateModel, TwoProducersNeverLeaveTheConsumerAsleepOnWork) {
-  EXPECT_EQ(
-      explore("gate: 2 producers, eventfd", {.threads = 3, .stale_reads = 1}, maker<Sleeper>(2u, Bug::none)).failure,
-      "");
+  EXPECT_EQ(explore("gate: 2 producers, eventfd", {.threads = 3, .stale_reads = 1}, maker<Sleeper>(2u, SleepBug::none))
+                .failure,
+            "");
 }
 
 TEST(SleepGateModel, AFutexNeverSleepsOnWork) {
@@ -117,25 +117,25 @@ TEST(SleepGateModel, ExactlyOneProducerWakes) {
 
 TEST(SleepGateModel, EveryWeakerFenceIsCaught) {
   const auto fence = fences(std::memory_order_seq_cst);
-  const auto make = maker<Sleeper>(1u, Bug::none);
+  const auto make = maker<Sleeper>(1u, SleepBug::none);
   expect_caught({}, {"gate: the producer's fence is acq_rel", by(1, fence), weaken_to_acq_rel}, make);
   expect_caught({}, {"gate: the consumer's fence is acq_rel", by(2, fence), weaken_to_acq_rel}, make);
   expect_caught({}, {"gate: both fences are acq_rel", fence, weaken_to_acq_rel}, maker<FutexSleeper>());
 }
 
 TEST(SleepGateModel, EverySwappedOrMissingStepIsCaught) {
-  const auto caught = [](const char* name, Bug bug) { expect_caught({}, swapped(name), maker<Sleeper>(1u, bug)); };
-  caught("gate: looks, then announces", Bug::check_then_announce);
-  caught("gate: does not look again", Bug::no_second_look);
-  caught("gate: wakes, then publishes", Bug::wake_then_publish);
-  caught("gate: takes the announcement back before sleeping", Bug::always_clear);
+  const auto caught = [](const char* name, SleepBug bug) { expect_caught({}, swapped(name), maker<Sleeper>(1u, bug)); };
+  caught("gate: looks, then announces", SleepBug::check_then_announce);
+  caught("gate: does not look again", SleepBug::no_second_look);
+  caught("gate: wakes, then publishes", SleepBug::wake_then_publish);
+  caught("gate: takes the announcement back before sleeping", SleepBug::always_clear);
   Mutant blind{"gate: claims by a load only", [](const Operation& op) { return op.kind == Kind::exchange; },
                [](Operation& op) { op.kind = Kind::load; }};
   expect_caught({}, blind, maker<Claims>());
 }
 
 TEST(SleepGateModel, NeedsEachOrderThatItAsksFor) {
-  EXPECT_EQ(orders_not_needed("sleep_gate.h", {{{}, maker<Sleeper>(1u, Bug::none)}, {{}, maker<Claims>()}}),
+  EXPECT_EQ(orders_not_needed("sleep_gate.h", {{{}, maker<Sleeper>(1u, SleepBug::none)}, {{}, maker<Claims>()}}),
             std::vector<std::string>{});
 }
 
