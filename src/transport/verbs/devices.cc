@@ -114,6 +114,7 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
         why = std::move(opened);
     }
   }
+  std::sort(names.begin(), names.end());  // the kernel lists them as they came
   for (const std::string& each : options.rdma.devices)
     if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return is_of(name, each); }))
       return Status(ErrorCode::not_found,
