@@ -39,7 +39,8 @@ class Path final : public Mover {
     if (Status status = engine_.publish("bench-back", back_.region); !status) return status;
     const auto peer = engine_.connect(address);
     if (!peer) return peer.status();
-    const auto target = engine_.lookup(*peer, "bench-target");
+    // It may have been started a moment ago, and pins its memory first.
+    const auto target = engine_.lookup(*peer, "bench-target", std::chrono::seconds(30));
     if (!target) return Status(target.status()).with_context("is that `fairway bench --listen`?");
     target_ = *target;
     peer_ = *peer;
