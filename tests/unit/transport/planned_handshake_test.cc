@@ -5,32 +5,33 @@
 namespace fairway::transport {
 namespace {
 
-using Kind = PlannedHandshake::Kind;
+using SaidKind = PlannedHandshake::Kind;
 
 constexpr std::uint16_t kTriedVersion = 7;
-constexpr Kind kAll[] = {Kind::hello, Kind::plan,   Kind::open,    Kind::accept,
-                         Kind::ready, Kind::closed, Kind::refused, Kind::note};
+constexpr SaidKind kAll[] = {SaidKind::hello, SaidKind::plan,   SaidKind::open,    SaidKind::accept,
+                             SaidKind::ready, SaidKind::closed, SaidKind::refused, SaidKind::note};
 
 Result<PlannedHandshake> decode(std::span<const std::byte> bytes) {
   return decode_planned(bytes, kTriedVersion, "planned");
 }
 
-PlannedHandshake sample(Kind kind) {
+PlannedHandshake sample(SaidKind kind) {
   PlannedHandshake message;
   message.kind = kind;
-  if (kind != Kind::refused) message.token.fill(std::byte{7});
-  if (kind == Kind::plan) message.pairs = {{1, 2}, {1, 2}, {0, 63}};
-  if (kind >= Kind::open && kind <= Kind::closed) {
+  if (kind != SaidKind::refused) message.token.fill(std::byte{7});
+  if (kind == SaidKind::plan) message.pairs = {{1, 2}, {1, 2}, {0, 63}};
+  if (kind >= SaidKind::open && kind <= SaidKind::closed) {
     message.link = 3;
     message.attempt = 12;
   }
-  if (kind != Kind::ready && kind != Kind::closed && kind != Kind::refused) message.bytes.assign(9, std::byte{0x5a});
-  if (kind == Kind::refused) message.reason = "no device";
+  if (kind != SaidKind::ready && kind != SaidKind::closed && kind != SaidKind::refused)
+    message.bytes.assign(9, std::byte{0x5a});
+  if (kind == SaidKind::refused) message.reason = "no device";
   return message;
 }
 
 TEST(PlannedHandshake, EveryKindComesBackAsItWasSaid) {
-  for (const Kind kind : kAll) {
+  for (const SaidKind kind : kAll) {
     const PlannedHandshake said = sample(kind);
     const auto heard = decode(encode(said, kTriedVersion));
     ASSERT_TRUE(heard) << heard.status().to_string();
@@ -45,7 +46,7 @@ TEST(PlannedHandshake, EveryKindComesBackAsItWasSaid) {
 }
 
 TEST(PlannedHandshake, CutShortOrLengthenedIsRefusedWithWords) {
-  for (const Kind kind : kAll) {
+  for (const SaidKind kind : kAll) {
     const auto whole = encode(sample(kind), kTriedVersion);
     for (std::size_t size = 0; size < whole.size(); ++size) {
       const auto heard = decode(std::span(whole).first(size));
@@ -60,34 +61,34 @@ TEST(PlannedHandshake, CutShortOrLengthenedIsRefusedWithWords) {
 }
 
 TEST(PlannedHandshake, AnotherVersionIsSaidToBeOne) {
-  const auto heard = decode(encode(sample(Kind::hello), kTriedVersion - 1));
+  const auto heard = decode(encode(sample(SaidKind::hello), kTriedVersion - 1));
   EXPECT_EQ(heard.status().code(), ErrorCode::version_mismatch);
   EXPECT_EQ(heard.status().message(), "planned handshake: the peer speaks version 6, this side 7");
 }
 
 TEST(PlannedHandshake, WhatIsBeyondTheLimitsIsRefused) {
-  const auto refused = [](Kind kind, auto change) {
+  const auto refused = [](SaidKind kind, auto change) {
     PlannedHandshake message = sample(kind);
     change(message);
     return !decode(encode(message, kTriedVersion));
   };
-  EXPECT_TRUE(refused(Kind::open, [](PlannedHandshake& m) { m.link = kMaxPlannedLinks; }));
-  EXPECT_TRUE(refused(Kind::ready, [](PlannedHandshake& m) { m.attempt = 0; }));
-  EXPECT_TRUE(refused(Kind::closed, [](PlannedHandshake& m) { m.attempt = kMaxPlannedAttempts; }));
-  EXPECT_TRUE(refused(Kind::plan, [](PlannedHandshake& m) { m.pairs.clear(); }));
-  EXPECT_TRUE(refused(Kind::plan, [](PlannedHandshake& m) { m.pairs.resize(kMaxPlannedLinks + 1); }));
-  EXPECT_FALSE(refused(Kind::plan, [](PlannedHandshake& m) { m.pairs.resize(kMaxPlannedLinks); }));
-  EXPECT_TRUE(refused(Kind::plan, [](PlannedHandshake& m) { m.pairs[0].initiator = kMaxPlannedDevices; }));
-  EXPECT_TRUE(refused(Kind::plan, [](PlannedHandshake& m) { m.pairs[0].acceptor = kMaxPlannedDevices; }));
-  EXPECT_TRUE(refused(Kind::accept, [](PlannedHandshake& m) { m.bytes.resize(kMaxPlannedBytes + 1); }));
-  EXPECT_FALSE(refused(Kind::accept, [](PlannedHandshake& m) { m.bytes.resize(kMaxPlannedBytes); }));
-  EXPECT_TRUE(refused(Kind::open, [](PlannedHandshake& m) { m.kind = static_cast<Kind>(0); }));
-  EXPECT_TRUE(refused(Kind::open, [](PlannedHandshake& m) { m.kind = static_cast<Kind>(9); }));
+  EXPECT_TRUE(refused(SaidKind::open, [](PlannedHandshake& m) { m.link = kMaxPlannedLinks; }));
+  EXPECT_TRUE(refused(SaidKind::ready, [](PlannedHandshake& m) { m.attempt = 0; }));
+  EXPECT_TRUE(refused(SaidKind::closed, [](PlannedHandshake& m) { m.attempt = kMaxPlannedAttempts; }));
+  EXPECT_TRUE(refused(SaidKind::plan, [](PlannedHandshake& m) { m.pairs.clear(); }));
+  EXPECT_TRUE(refused(SaidKind::plan, [](PlannedHandshake& m) { m.pairs.resize(kMaxPlannedLinks + 1); }));
+  EXPECT_FALSE(refused(SaidKind::plan, [](PlannedHandshake& m) { m.pairs.resize(kMaxPlannedLinks); }));
+  EXPECT_TRUE(refused(SaidKind::plan, [](PlannedHandshake& m) { m.pairs[0].initiator = kMaxPlannedDevices; }));
+  EXPECT_TRUE(refused(SaidKind::plan, [](PlannedHandshake& m) { m.pairs[0].acceptor = kMaxPlannedDevices; }));
+  EXPECT_TRUE(refused(SaidKind::accept, [](PlannedHandshake& m) { m.bytes.resize(kMaxPlannedBytes + 1); }));
+  EXPECT_FALSE(refused(SaidKind::accept, [](PlannedHandshake& m) { m.bytes.resize(kMaxPlannedBytes); }));
+  EXPECT_TRUE(refused(SaidKind::open, [](PlannedHandshake& m) { m.kind = static_cast<SaidKind>(0); }));
+  EXPECT_TRUE(refused(SaidKind::open, [](PlannedHandshake& m) { m.kind = static_cast<SaidKind>(9); }));
 }
 
 // Whatever is changed on the way is refused, or is what some peer could have said.
 TEST(PlannedHandshake, EveryBitChangedIsRefusedOrSensible) {
-  for (const Kind kind : kAll) {
+  for (const SaidKind kind : kAll) {
     const auto whole = encode(sample(kind), kTriedVersion);
     for (std::size_t bit = 0; bit < whole.size() * 8; ++bit) {
       auto bytes = whole;
@@ -101,7 +102,7 @@ TEST(PlannedHandshake, EveryBitChangedIsRefusedOrSensible) {
 
 // A reason of any length can be said; what is too long of it is left out.
 TEST(PlannedHandshake, ALongReasonIsCut) {
-  PlannedHandshake message = sample(Kind::refused);
+  PlannedHandshake message = sample(SaidKind::refused);
   message.reason.assign(1000, 'x');
   const auto heard = decode(encode(message, kTriedVersion));
   ASSERT_TRUE(heard);
