@@ -129,6 +129,8 @@ Status Engine::State::start(const TransportFactory& factory) {
 void Engine::State::close() {
   if (closed_.exchange(true, std::memory_order_acq_rel)) return;
   machine.close();
+  if (tasks.size() == workers.size())
+    for (const auto& worker : workers) worker->acknowledge();
   if (control != nullptr) control->close();
   if (tasks.size() == workers.size())
     for (const auto& worker : workers) worker->close();
@@ -252,6 +254,7 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
 Status Engine::disconnect(PeerId peer) {
   const auto info = state_->peers.find(peer);
   if (!info || info->state == engine::PeerTable::State::down) return state_->peers.why_not(peer);
+  state_->worker_of(info->id.slot).acknowledge();
   state_->drop(info->session, {ErrorCode::closed, "disconnected by this side"});
   return {};
 }

@@ -81,7 +81,8 @@ class Worker final : public Stepper {
   void call(const std::function<void(Worker&)>& command);
   void set_task(Task* task) { task_ = task; }  // before the first step
   void wake() { task_->wake(); }
-  void close();  // every peer down, every transport closed; later commands run on their caller's thread
+  void acknowledge();  // sends what transports hold back of their acknowledgements: before peers are told a goodbye
+  void close();        // every peer down, every transport closed; later commands run on their caller's thread
   [[nodiscard]] std::uint16_t index() const { return index_; }
   [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
   [[nodiscard]] control::Progress progress() const;

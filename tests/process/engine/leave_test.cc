@@ -68,5 +68,39 @@ TEST_P(Leave, RightBehindANotificationLosesNoAcknowledgement) {
   EXPECT_TRUE(done->status) << done->status.to_string();
 }
 
+// The same with threads that run on their own: the goodbye and the acknowledgement go different ways.
+TEST_P(Leave, WithThreadsOfItsOwnLosesNoneEither) {
+  EngineOptions options;
+  options.name = "writer";
+  options.transports = {GetParam()};
+  auto writer = Engine::open(options);
+  ASSERT_TRUE(writer);
+  const auto from = writer->allocate(64, Access::none);
+  ASSERT_TRUE(from);
+  options.name = "reader";
+  for (int round = 0; round < 40; ++round) {
+    auto reader = Engine::open(options);
+    ASSERT_TRUE(reader);
+    const auto peer = writer->connect(reader->address(), kSoon);
+    ASSERT_TRUE(peer) << peer.status().to_string();
+    const auto into = reader->allocate(64, Access::all);
+    ASSERT_TRUE(into);
+    const auto far = writer->import_region(*peer, *reader->describe(*into));
+    ASSERT_TRUE(far);
+    RequestOptions told;
+    told.notify = {NotifyKind::counter, 7, {}, {}, 0, false};
+    for (std::uint64_t count = 1; count <= 8; ++count) {
+      const auto written = writer->write(*peer, Extent{{from->id, 0, 64}, {far->id, 0}}, told);
+      ASSERT_TRUE(written);
+      const auto end = std::chrono::steady_clock::now() + kSoon;
+      while (reader->counter(7) < count && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      if (count == 8) reader->close();
+      const auto done = writer->wait(*written, kSoon);
+      ASSERT_TRUE(done) << done.status().to_string();
+      ASSERT_TRUE(done->status) << "round " << round << ": " << done->status.to_string();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fairway
