@@ -119,24 +119,27 @@ Status unread(const Rival& rival, const std::string& text) {
 }
 
 Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {
-  const char* transports = rival.path == "tcp" ? "tcp" : "posix,sysv,self,cma";
+  const char* transports = rival.path == "tcp" ? "tcp" : rival.path == "verbs" ? "rc_v,ud_v" : "posix,sysv,self,cma";
   const int rounds = size >= 1 << 20 ? 200 : 5000;
-  const std::string tool = fmt::format("env UCX_TLS={} ucx_perftest -p {}", transports, port);
-  PeerServer server(tool);
+  const auto tool = [&](const std::string& environment) {
+    return fmt::format("env UCX_TLS={} {} ucx_perftest -p {}", transports, environment, port);
+  };
+  PeerServer server(tool(rival.theirs));
   server.await(port);
-  const std::string text = output_of(
-      fmt::format("{} 127.0.0.1 -t {} -s {} -n {} -w {} -O 1 -f", tool, rival.what, size, rounds, rounds / 10));
+  const std::string text = output_of(fmt::format("{} {} -t {} -s {} -n {} -w {} -O 1 -f", tool(rival.ours), rival.at,
+                                                 rival.what, size, rounds, rounds / 10));
   const auto numbers = last_numbers(text);
   if (numbers.size() < 4) return unread(rival, text);
   return numbers[1];  // iterations, then the median
 }
 
 Result<double> run_fabric(const Rival& rival, std::uint64_t size, int port) {
-  const std::string tool = fmt::format("fi_pingpong -p {} -e {} -I {} -S {}", rival.path,
-                                       rival.path == "tcp" ? "msg" : "rdm", size >= 1 << 20 ? 100 : 3000, size);
-  PeerServer server(fmt::format("{} -B {}", tool, port));
+  const bool connected = rival.path == "tcp" || rival.path == "verbs";
+  const std::string tool = fmt::format("fi_pingpong -p {} -e {} -I {} -S {}", rival.path, connected ? "msg" : "rdm",
+                                       size >= 1 << 20 ? 100 : 3000, size);
+  PeerServer server(fmt::format("{} {} -B {}", tool, rival.theirs, port));
   server.await(port);
-  const std::string text = output_of(fmt::format("{} -P {} 127.0.0.1", tool, port));
+  const std::string text = output_of(fmt::format("{} {} -P {} {}", tool, rival.ours, port, rival.at));
   std::istringstream lines(text);  // bytes, #sent, #ack, total, time, MB/sec, usec/xfer, Mxfers/sec
   std::string line, last;
   while (std::getline(lines, line))
@@ -160,6 +163,10 @@ Result<double> run_iperf(const Rival& rival, std::uint64_t size, int port) {
 
 std::string words_of(const raw::PortName& port) {
   return fmt::format("-d {} -i {} -x {}", port.device, port.number, port.gid_index);
+}
+
+std::string for_ucx(const raw::PortName& port) {
+  return fmt::format("UCX_NET_DEVICES={}:{} UCX_IB_GID_INDEX={}", port.device, port.number, port.gid_index);
 }
 
 // Columns: bytes, iterations, and of a time: least, most, typical (the median); of a rate: peak MiB/s, average, million
@@ -207,6 +214,12 @@ std::vector<Rival> rivals() {
                                                                        {"ib_atomic_bw", Operation::fetch_add, true}})
     all.push_back({tool, "perftest", "verbs", rate ? fmt::format("{} at once", kDepth) : "lat", operation, rate,
                    rate ? kDepth : 1, words_of(ports[0]), words_of(ports[1])});
+  for (const auto& [what, operation] : std::initializer_list<std::pair<const char*, Operation>>{
+           {"ucp_put_lat", Operation::count}, {"ucp_get", Operation::read}, {"tag_lat", Operation::send}})
+    all.push_back(
+        {"ucx_perftest", "ucx-utils", "verbs", what, operation, false, 1, for_ucx(ports[0]), for_ucx(ports[1])});
+  all.push_back({"fi_pingpong", "libfabric-bin", "verbs", "pingpong", Operation::send, false, 1,
+                 "-d " + ports[0].device, "-d " + ports[1].device, ports[1].address});
   return all;
 }
 

@@ -18,7 +18,8 @@ struct Rival {
   Operation operation;           // ours that does the same
   bool rate = false;             // it tells a rate of large writes, and not a time
   std::uint64_t depth = 1;       // so many at once, and the time is each one's part
-  std::string ours{}, theirs{};  // verbs: words that choose the port of each side
+  std::string ours{}, theirs{};  // verbs: words that choose the port of each side, of UCX in its environment
+  std::string at = "127.0.0.1";  // where the measuring side finds the other
   [[nodiscard]] bool does(std::uint64_t size) const;
 };
 std::vector<Rival> rivals();

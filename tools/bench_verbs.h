@@ -99,6 +99,7 @@ struct PortName {
   std::string device;  // "mlx5_0"
   int number = 1;
   int gid_index = 0;
+  std::string address;  // "10.0.0.1"
 };
 std::vector<PortName> two_ports();
 

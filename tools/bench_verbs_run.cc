@@ -317,7 +317,7 @@ std::vector<PortName> two_ports() {
   for (const auto* each : {&first, &second})
     if (*each) {
       const verbs::Port& port = (**each)->port();
-      out.push_back({port.context()->device->name, port.number(), port.gid_index()});
+      out.push_back({port.context()->device->name, port.number(), port.gid_index(), verbs::text_of(port.address())});
     }
   return out;
 }

@@ -322,11 +322,14 @@ enum : unsigned { kPages = 1 };                                             // P
 enum : unsigned { kPagesWrites = 4, kPagesReads = 8, kPagesAtomics = 16 };  // and of a type
 enum : int { kPortActive = 4 };
 enum : int {
+  kEventQueueError = 0,
   kEventPairFatal = 1,
   kEventPairRequest = 2,
   kEventPairAccess = 3,
   kEventDeviceFatal = 8,
-  kEventPortError = 10
+  kEventPortError = 10,
+  kEventLidChange = 11,
+  kEventGidChange = 18
 };
 enum : int { kAtomicsNone = 0, kAtomicsGlobal = 2 };
 

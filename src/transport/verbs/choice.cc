@@ -49,7 +49,7 @@ int nearness(const PortAddress& a, const PortAddress& b) {
 
 }  // namespace
 
-std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries) {
+std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries, const Gid& had) {
   std::optional<GidEntry> best;
   int furthest = 0;
   for (const GidEntry& entry : entries) {
@@ -58,7 +58,7 @@ std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entr
       continue;
     }
     const int far = entry.type == (fabric == Fabric::iwarp ? kIwarpGid : kRoceV2) ? reach(entry.gid) : 0;
-    if (far <= furthest) continue;
+    if (far < furthest || far == 0 || (far == furthest && entry.gid != had)) continue;
     furthest = far;
     best = entry;
   }

@@ -46,8 +46,8 @@ struct PortAddress {
 // The entry that others shall reach this port by. InfiniBand: the first. RoCE: version 2 (which routers forward) and an
 // address that has a meaning beyond its own wire: IPv4, then global IPv6, then a site's own (fd00::/8). Nothing where
 // only link-local ones are.
-// iWARP: likewise, of the addresses of its interface.
-std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries);
+// iWARP: likewise, of the addresses of its interface. Of equals, the one that it had before.
+std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries, const Gid& had = {});
 
 // Either side may want rdma_cm.
 inline bool by_manager(const PortAddress& a, const PortAddress& b) {

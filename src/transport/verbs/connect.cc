@@ -61,8 +61,7 @@ Status VerbsTransport::check_plan(std::span<const PlannedPair> pairs, std::span<
 
 Result<std::vector<std::byte>> VerbsTransport::make_end(const Link& link) {
   Port& port = *ports_[link.device];
-  if (!port.active())
-    return Status(ErrorCode::link_failed, "verbs: " + port.device().name + ": the port is not active");
+  if (Status status = port.look_again(); !status) return status;
   std::array<std::byte, 4> chance{};
   runtime_.rng.fill(chance);
   std::uint32_t first_psn = 0;
@@ -79,9 +78,10 @@ Result<std::vector<std::byte>> VerbsTransport::make_end(const Link& link) {
 Status VerbsTransport::connect_end(const Link& link, std::span<const std::byte> theirs) {
   const auto endpoint = decode_endpoint(theirs);
   if (!endpoint) return endpoint.status();
-  if (!can_meet(ports_[link.device]->address(), endpoint->port))
-    return {ErrorCode::protocol_error, "verbs handshake: an endpoint at a port that cannot be met"};
   Lane& lane = *lane_of(link);
+  if (const PortAddress& own = lane.endpoint().port; !can_meet(own, endpoint->port))  // one of them may be a new one
+    return {ErrorCode::link_failed,
+            "verbs: " + lane.port().device().name + ": " + text_of(own) + " cannot reach " + text_of(endpoint->port)};
   if (Status status = lane.connect(*endpoint); !status) return status;
   return by_manager(lane.endpoint().port, endpoint->port) ? call(link, lane, *endpoint) : Status();
 }

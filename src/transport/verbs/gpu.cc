@@ -28,12 +28,18 @@ Word Gpu::word(std::size_t port) const {
   return {reinterpret_cast<std::uintptr_t>(bus_->word()), words_[port].region->rkey};
 }
 
+abi::MemoryRegion* Gpu::give_up(std::size_t port) {
+  words_[port].status = Status(ErrorCode::unsupported, "verbs: the NIC is gone");
+  return std::exchange(words_[port].region, nullptr);
+}
+
 GpuPart::GpuPart(const sys::BusGpu& gpu, void* address, std::size_t size)
     : address_(address), size_(size), exported_(gpu.export_dmabuf(address, size)) {}
 
 Result<abi::MemoryRegion*> GpuPart::register_at(const Port& port, int access, bool relaxed, std::string& how) const {
   const Library& library = port.library();
   std::string why;
+  if (port.gone()) return port.refusal("GPU memory cannot be registered", ENODEV);
   if (library.register_dmabuf == nullptr) {
     why = "libibverbs.so.1 has no ibv_reg_dmabuf_mr (rdma-core 34 and newer have)";
   } else if (!exported_) {
@@ -73,6 +79,13 @@ Result<Gpu*> Gpus::of(const void* address, std::span<const std::unique_ptr<Port>
   }
   if (!known->second) return known->second.status();
   return known->second->get();
+}
+
+void Gpus::give_up(std::size_t port, std::vector<abi::MemoryRegion*>& all) {
+  const std::lock_guard lock(mutex_);
+  for (auto& [device, gpu] : all_)
+    if (gpu)
+      if (auto* region = (*gpu)->give_up(port)) all.push_back(region);
 }
 
 std::optional<MemoryPlace> place_of_gpu_memory(const void* address) {

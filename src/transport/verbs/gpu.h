@@ -21,7 +21,8 @@ struct Word {
   bool operator==(const Word&) const = default;
 };
 
-// A GPU that regions lie in, for the ports of one transport. Immutable.
+// A GPU that regions lie in, for the ports of one transport. Changes with ports that are let go, while nobody holds
+// them.
 class Gpu {
  public:
   Gpu(std::unique_ptr<sys::BusGpu> bus, std::span<const std::unique_ptr<Port>> ports);
@@ -33,6 +34,7 @@ class Gpu {
   // Whether its word is registered at that port; else why not.
   [[nodiscard]] const Status& at(std::size_t port) const { return words_[port].status; }
   [[nodiscard]] Word word(std::size_t port) const;
+  abi::MemoryRegion* give_up(std::size_t port);  // null: it had none there
 
  private:
   struct AtPort {
@@ -64,6 +66,7 @@ class GpuPart {
 class Gpus {
  public:
   Result<Gpu*> of(const void* address, std::span<const std::unique_ptr<Port>> ports);
+  void give_up(std::size_t port, std::vector<abi::MemoryRegion*>& all);
 
  private:
   std::mutex mutex_;  // guards all_

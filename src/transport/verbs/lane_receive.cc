@@ -21,6 +21,7 @@ void Lane::receive() {
   for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_room(); ++turn) {
     const int count = pair_->poll(some);
     if (count < 0) return fail({ErrorCode::link_failed, "verbs: the completion queue broke"});
+    if (count > 0) port_.works();
     for (int i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
     if (count < static_cast<int>(some.size())) break;
   }

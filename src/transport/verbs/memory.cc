@@ -33,7 +33,7 @@ Result<Key> decode_key(std::span<const std::byte> bytes) {
 }
 
 Registration::~Registration() {
-  for (const auto& [library, region] : regions) library->deregister(region);
+  for (const AtPort& each : regions) each.library->deregister(each.region);
 }
 
 Registrations::~Registrations() {
@@ -134,6 +134,8 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   if (memory.kind == MemoryKind::managed)
     return Status(ErrorCode::unsupported, "verbs: the driver moves managed memory about: no NIC can hold on to it");
   if (memory.id.slot >= slots_.size()) return Status(ErrorCode::invalid_argument, "verbs: no such region");
+  std::vector<Port::Hold> held;
+  for (const auto& port : ports) held.push_back(port->hold());
   auto made = std::make_unique<Registration>();
   made->generation = memory.id.generation;
   made->size_bytes = memory.size_bytes;
@@ -156,7 +158,7 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
     for (std::size_t i = 0; i < ports.size(); ++i) work(i);
   for (std::size_t i = 0; i < ports.size(); ++i)  // before any error is returned: they end with `made`
     for (abi::MemoryRegion* region : {each[i].region, each[i].for_reads})
-      if (region != nullptr) made->regions.emplace_back(&ports[i]->library(), region);
+      if (region != nullptr) made->regions.push_back({i, &ports[i]->library(), region});
   RegisteredMemory out;
   for (std::size_t i = 0; i < ports.size(); ++i) {
     if (!each[i].status) {
@@ -188,6 +190,21 @@ const Registration* Registrations::find(std::uint64_t handle) const {
 std::unique_ptr<Registration> Registrations::take(std::uint64_t handle) {
   if (find(handle) == nullptr) return nullptr;
   return std::unique_ptr<Registration>(slots_[region_of(handle).slot].exchange(nullptr, std::memory_order_acq_rel));
+}
+
+std::vector<abi::MemoryRegion*> Registrations::give_up(const Port& port) {
+  std::vector<abi::MemoryRegion*> all;
+  gpus_.give_up(port.index(), all);
+  for (const auto& slot : slots_) {
+    Registration* const each = slot.load(std::memory_order_acquire);
+    if (each == nullptr || !each->is_at(port.index())) continue;
+    each->ports &= ~(1U << port.index());
+    std::erase_if(each->regions, [&](const Registration::AtPort& part) {
+      if (part.port == port.index()) all.push_back(part.region);
+      return part.port == port.index();
+    });
+  }
+  return all;
 }
 
 }  // namespace fairway::transport::verbs

@@ -24,8 +24,13 @@ struct Key {
 std::vector<std::byte> encode(const Key& key);
 Result<Key> decode_key(std::span<const std::byte> bytes);
 
-// A region's registrations, one for each port that took it. Immutable.
+// A region's registrations, one for each port that took it. The worker's, once it can be found.
 struct Registration {
+  struct AtPort {
+    std::size_t port = 0;
+    const Library* library = nullptr;
+    abi::MemoryRegion* region = nullptr;
+  };
   std::uint32_t generation = 0;
   std::uint64_t size_bytes = 0;
   bool writable = true;      // by the NIC, as a read's local memory
@@ -34,7 +39,7 @@ struct Registration {
   [[nodiscard]] bool is_at(std::size_t port) const { return (ports >> port & 1) != 0; }
   std::array<std::uint32_t, kMaxPorts> lkeys{};
   std::array<std::uint32_t, kMaxPorts> read_lkeys{};  // where what is read goes to
-  std::vector<std::pair<const Library*, abi::MemoryRegion*>> regions;
+  std::vector<AtPort> regions;
   ~Registration();  // ends all access by any NIC
 };
 
@@ -55,6 +60,8 @@ class Registrations {
   [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered
   // The end of what is given ends all access.
   std::unique_ptr<Registration> take(std::uint64_t handle);
+  // What is registered at a port that nobody holds any more: none of it is from now on, and the caller ends it.
+  std::vector<abi::MemoryRegion*> give_up(const Port& port);
 
  private:
   Gpus gpus_;                                      // outlive the regions in them

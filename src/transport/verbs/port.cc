@@ -78,10 +78,26 @@ Port::Port(std::shared_ptr<const Library> library, abi::Context* context, std::u
     : library_(std::move(library)), context_(context), number_(number), index_(index), options_(options) {}
 
 Port::~Port() {
-  if (word_region_ != nullptr) library_->deregister(word_region_);
-  if (channel_ != nullptr) library_->destroy_channel(channel_);
-  if (domain_ != nullptr) library_->free_domain(domain_);
-  library_->close_device(context_);
+  close();
+}
+
+void Port::close() {
+  if (auto* each = std::exchange(word_region_, nullptr)) library_->deregister(each);
+  if (auto* each = std::exchange(channel_, nullptr)) library_->destroy_channel(each);
+  if (auto* each = std::exchange(domain_, nullptr)) library_->free_domain(each);
+  if (auto* each = std::exchange(context_, nullptr)) library_->close_device(each);
+}
+
+Port::Hold Port::hold() const {
+  int now = holders_.load(std::memory_order_relaxed);
+  while (now != kGone && !holders_.compare_exchange_weak(now, now + 1, std::memory_order_acquire)) {
+  }
+  return Hold(now == kGone ? nullptr : this);
+}
+
+bool Port::let_go() {
+  int nobody = 0;
+  return holders_.compare_exchange_strong(nobody, kGone, std::memory_order_acq_rel);
 }
 
 Status Port::open(const VerbsOptions& options, std::span<const GidEntry> iwarp_addresses) {
@@ -120,7 +136,7 @@ Status Port::choose_address(std::span<const GidEntry> iwarp_addresses) {
   std::vector<GidEntry> entries(iwarp_addresses.begin(), iwarp_addresses.end());
   if (!is_iwarp)
     if (Status status = read_gids(entries); !status) return status;
-  auto chosen = choose_gid(address_.fabric, entries);
+  auto chosen = choose_gid(address_.fabric, entries, address_.gid);
   if (options_.gid_index >= 0) {
     const auto at = std::find_if(entries.begin(), entries.end(), [&](const GidEntry& entry) {
       return entry.index == static_cast<std::uint32_t>(options_.gid_index);
@@ -181,9 +197,9 @@ void Port::describe(const VerbsOptions& options) {
   address_.queue_pairs = options_.queue_pairs == 0 ? legs_ : static_cast<std::uint8_t>(options_.queue_pairs);
   device_.moved_by = MovedBy::nic;
   std::error_code ignored;
-  const bool hardware = std::filesystem::exists(folder + "/device", ignored);
+  hardware_ = std::filesystem::exists(folder + "/device", ignored);
   // iWARP's requests are done when TCP has them, in hardware and in software.
-  read_back_ = iwarp() || options.read_back.value_or(hardware);
+  read_back_ = iwarp() || options.read_back.value_or(hardware_);
   std::ifstream node(folder + "/device/numa_node");
   if (int number = -1; node >> number) device_.numa_node = number;
 }
@@ -201,9 +217,31 @@ std::uint8_t Port::mtu() const {
   return static_cast<std::uint8_t>(std::min(most, wanted));
 }
 
-bool Port::active() const {
+Status Port::look_again() {
+  const auto no = [&](const std::string& why) {
+    return Status(ErrorCode::link_failed, "verbs: " + device_.name + ": " + why);
+  };
+  if (!lost_.empty()) return no(lost_);
   abi::PortState now{};
-  return library_->query_port(context_, number_, &now) == 0 && now.state == abi::kPortActive;
+  if (library_->query_port(context_, number_, &now) != 0 || now.state != abi::kPortActive)
+    return no("the port is not active");
+  state_ = now;
+  if (iwarp()) return {};  // its addresses are rdma_cm's, which says so itself
+  const Status status = choose_address({});
+  return status ? Status() : no(status.message());
+}
+
+bool Port::has_address() const {
+  if (iwarp()) return true;
+  if (address_.fabric == Fabric::infiniband) {
+    // Not of RoCE's: soft-RoCE asks its network card under the lock that whoever takes that card down holds.
+    abi::PortState now{};
+    if (library_->query_port(context_, number_, &now) != 0 || now.lid != address_.lid) return false;
+  }
+  std::vector<GidEntry> entries;
+  return read_gids(entries) && std::any_of(entries.begin(), entries.end(), [&](const GidEntry& each) {
+           return each.index == gid_index_ && each.gid == address_.gid;
+         });
 }
 
 void Port::drain_channel() {
@@ -212,14 +250,19 @@ void Port::drain_channel() {
   while (library_->get_event(channel_, &queue, &user) == 0) library_->acknowledge(queue, 1);
 }
 
-const char* Port::what_happened() {
-  const char* happened = nullptr;
+std::string Port::what_happened() {
+  std::string happened;
+  bool readdressed = false;
   abi::AsyncEvent event{};
   while (library_->get_async_event(context_, &event) == 0) {
-    if (event.type == abi::kEventDeviceFatal) happened = "the device failed";
-    if (event.type == abi::kEventPortError && event.element.port == number_) happened = "the port went down";
+    const bool here = event.element.port == number_;  // of those events that name a port
+    if (event.type == abi::kEventDeviceFatal) lose(happened = "the device failed or was removed");
+    if (event.type == abi::kEventQueueError) happened = "one of its completion queues broke";
+    if (event.type == abi::kEventPortError && here) happened = "the port went down";
+    readdressed |= (event.type == abi::kEventGidChange || event.type == abi::kEventLidChange) && here;
     library_->acknowledge_async(&event);  // what befell one queue pair shows in its completions
   }
+  if (happened.empty() && readdressed && !has_address()) happened = "its address " + text_of(address_) + " is gone";
   return happened;
 }
 
@@ -242,6 +285,10 @@ std::string Port::why_no_pages(bool atomics) const {
 }
 
 abi::MemoryRegion* Port::register_memory(void* address, std::size_t size, int access, bool relaxed) const {
+  if (gone()) {
+    errno = ENODEV;
+    return nullptr;
+  }
   if (relaxed && library_->register_optional != nullptr) {
     const auto place = reinterpret_cast<std::uintptr_t>(address);
     const auto flags = static_cast<unsigned>(access | abi::kRelaxedOrdering);

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/transport.h"
@@ -14,7 +16,7 @@
 namespace fairway::transport::verbs {
 
 // One usable port of a device, opened: its own context, protection domain and completion channel. A resource, kept by
-// the transport from probe() on; what it says is fixed, except the state of the port.
+// the transport from probe() on; what it says is fixed, except its state and its address.
 class Port {
  public:
   Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index,
@@ -49,10 +51,28 @@ class Port {
 
   // What the kernel refused at this port, with its reason, and the remedy where a limit is reached.
   [[nodiscard]] Status refusal(const std::string& what, int error) const;
-  [[nodiscard]] bool active() const;  // asks the kernel
-  void drain_channel();               // what announced itself; the queues are looked at anyway
-  // Why every link of this port ends, if something happened to it; null: nothing did.
-  const char* what_happened();
+  // Its state and address as they are now, for links to come; why there can be none.
+  Status look_again();
+  void drain_channel();  // what announced itself; the queues are looked at anyway
+  // Why every link of this port ends, if something happened to it; empty: nothing did. A system call at least.
+  std::string what_happened();
+  // Its device failed or is to go: nothing new begins here, and what is left is to be given back.
+  void lose(std::string why) { lost_ = std::move(why); }
+  [[nodiscard]] const std::string& lost() const { return lost_; }  // why; empty: it is there
+  [[nodiscard]] bool software() const { return !hardware_; }
+  // For other threads than the worker's: it is not let go meanwhile. Null: it is gone.
+  struct Release {
+    void operator()(const Port* port) const { port->holders_.fetch_sub(1, std::memory_order_release); }
+  };
+  using Hold = std::unique_ptr<const Port, Release>;
+  [[nodiscard]] Hold hold() const;
+  // Nobody uses it from now on but close(). False: someone holds it, for now.
+  bool let_go();
+  [[nodiscard]] bool gone() const { return holders_.load(std::memory_order_acquire) == kGone; }
+  void close();  // gives all of it back; no queue pair and no region is left. Any thread, once
+
+  void works() { quiet_ = false; }                                        // it gave a request back
+  [[nodiscard]] bool was_quiet() { return std::exchange(quiet_, true); }  // since this was last asked
 
   // Whether a region may be registered without pinning it, its pages coming when the NIC asks for them; why not.
   [[nodiscard]] bool pages(bool atomics) const { return missing_paging(atomics) == 0; }
@@ -64,6 +84,7 @@ class Port {
  private:
   Status choose_address(std::span<const GidEntry> iwarp_addresses);
   Status read_gids(std::vector<GidEntry>& entries) const;
+  [[nodiscard]] bool has_address() const;  // still, that it told
   Status choose_partition();
   void describe(const VerbsOptions& options);
   [[nodiscard]] unsigned missing_paging(bool atomics) const;
@@ -86,6 +107,11 @@ class Port {
   std::string bond_;
   std::uint8_t legs_ = 1;
   bool read_back_ = false;
+  bool quiet_ = true;
+  bool hardware_ = false;
+  std::string lost_;
+  static constexpr int kGone = -1;
+  mutable std::atomic<int> holders_{0};
   Device device_;
 };
 

@@ -7,9 +7,7 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kCalmLook =
-    10 * kMillisecond;                      // while nobody sleeps: a system call; a port that has news wakes who does
-constexpr Time kEndMemoryWithin = kSecond;  // then its registration ends under slices that the NIC still holds
+constexpr Time kEndMemoryWithin = kSecond;      // then its registration ends under slices that the NIC still holds
 constexpr Time kEndingLook = kMillisecond / 4;  // while one waits
 
 bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
@@ -194,6 +192,8 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   if (!closed_) {
     if (switchboard_) look_at_calls(now, armed_);
     look_at_ports(now);
+    look_at_devices(now);
+    if (losing_) let_ports_go(now);
     links_.look_at_deadlines(now);
   }
   const auto& up = links_.up();
@@ -209,23 +209,6 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   if (!endings_.empty()) end_memory(now);
   if (unpinning_ != 0) tell_unpinned();
   return inbox_.take(events);
-}
-
-void VerbsTransport::look_at_ports(Time now) {
-  if (std::exchange(armed_, false)) {
-    for (const auto& port : ports_) port->drain_channel();
-    inbox_.system_calls.fetch_add(ports_.size(), std::memory_order_relaxed);
-  }
-  if (now < ports_at_) return;
-  ports_at_ = after(now, kCalmLook);
-  inbox_.system_calls.fetch_add(ports_.size(), std::memory_order_relaxed);
-  for (const auto& port : ports_) {
-    const char* happened = port->what_happened();
-    if (happened == nullptr) continue;
-    for (const std::uint32_t slot : links_.up())
-      if (links_.at(slot).device == port->index())
-        ends_[slot].lane->fail({ErrorCode::link_failed, "verbs: " + port->device().name + ": " + happened});
-  }
 }
 
 void VerbsTransport::fence(LinkId id) {
@@ -309,7 +292,11 @@ void VerbsTransport::close() {
   switchboard_.reset();
   if (task_ == nullptr) return;
   for (const auto& port : ports_)
-    for (const int fd : {port->channel()->fd, port->context()->async_fd}) task_->unwatch(fd);
+    if (!port->gone()) unwatch(*port);
+}
+
+void VerbsTransport::unwatch(const Port& port) {
+  for (const int fd : {port.channel()->fd, port.context()->async_fd}) task_->unwatch(fd);
 }
 
 }  // namespace fairway::transport::verbs

@@ -24,6 +24,7 @@ namespace fairway::transport::verbs {
 // memory. Belongs to one worker's thread, as the contract says.
 //   transport.cc  using lanes
 //   connect.cc    what links are made of
+//   news.cc       what befalls ports and devices
 class VerbsTransport final : public Transport, private PlannedLinks::Maker {
  public:
   VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options);
@@ -47,7 +48,7 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
-  Time next_timer() const override { return std::min(links_.next_deadline(), endings_at_); }
+  Time next_timer() const override { return std::min({links_.next_deadline(), endings_at_, devices_at_}); }
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
@@ -89,12 +90,18 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   Status listen_by_manager(Port& port);
   void look_at_calls(Time now, bool woken);
 
+  // news.cc
+  void look_at_ports(Time now);
+  void look_at_devices(Time now);
+  void let_ports_go(Time now);
+  void unwatch(const Port& port);
+  void end_links(const Port& port, const std::string& why);
+
   // transport.cc
   void fence(Link& link);
   [[nodiscard]] Lane* lane_of(const Link& link) const { return ends_[link.id.slot].lane.get(); }
   ErrorCode check(const Link& link, const Slice& slice, Command& out, const Registration*& local, Key& remote);
   static bool remote_fits(const Slice& slice, const Remote& remote);
-  void look_at_ports(Time now);
   void end_memory(Time now);
   void tell_unpinned();
   bool memory_is_free(std::uint64_t handle);
@@ -118,11 +125,15 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   Time endings_at_ = kNever;   // the next look at endings_
   Time calls_at_ = 0;          // the next look at the switchboard
   Time ports_at_ = 0;          // the next look for what befell the ports: a system call, so not in every poll
+  Time devices_at_ = 0;        // the next look whether they are still there
+  bool losing_ = false;        // a port is lost and not yet let go
   bool closed_ = false;
-  std::uint32_t unpinning_ = 0;          // regions that the janitor has
-  std::mutex unpinned_mutex_;            // guards unpinned_
-  std::vector<std::uint64_t> unpinned_;  // handles of regions that it is done with
-  Janitor janitor_;                      // what is left is done when it ends, before all above
+  std::uint32_t unpinning_ = 0;                     // regions that the janitor has
+  std::mutex unpinned_mutex_;                       // guards the next three
+  bool listing_ = false;                            // the janitor is to
+  std::optional<std::vector<std::string>> listed_;  // devices that are there, since it was looked at last
+  std::vector<std::uint64_t> unpinned_;             // handles of regions that it is done with
+  Janitor janitor_;                                 // what is left is done when it ends, before all above
 };
 
 }  // namespace fairway::transport::verbs

@@ -2,13 +2,9 @@
 #include "support/verbs/nic.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -17,6 +13,7 @@
 #include <unistd.h>
 
 #include "support/cuda/exported.h"
+#include "support/verbs/nic_world.h"
 
 namespace fairway::support::nic {
 namespace {
@@ -24,76 +21,6 @@ namespace {
 using transport::verbs::Library;
 
 constexpr int kLocalProtection = 4, kNotReady = 13;
-
-struct Nic {
-  abi::Device device{};
-  abi::Device* list[3]{};
-};
-struct Open {
-  abi::Context context{};  // first: its address is the context's
-  std::size_t nic = 0;
-};
-struct Region {
-  abi::MemoryRegion region{};  // first
-  unsigned char* bytes = nullptr;
-  int access = 0;
-  int gpu = -1;
-  std::uint64_t pinned = 0;
-};
-struct Queue {
-  abi::CompletionQueue queue{};  // first
-  std::deque<abi::WorkCompletion> done;
-  bool armed = false;
-};
-struct Channel {
-  abi::CompletionChannel channel{};  // first
-  std::deque<abi::CompletionQueue*> events;
-};
-struct Receive {
-  std::uint64_t id = 0;
-  abi::Gather place{};
-};
-struct Pair {
-  abi::QueuePair pair{};  // first
-  std::uint32_t peer = 0;
-  unsigned access = 0;
-  std::deque<Receive> receives;
-};
-struct OnItsWay {  // to a GPU
-  int gpu = 0;
-  unsigned char* to = nullptr;
-  std::vector<unsigned char> bytes;
-};
-
-struct World {
-  std::mutex mutex;  // guards all below
-  Settings settings;
-  Counts counts;
-  std::array<Nic, 2> nics;
-  std::map<std::uint32_t, Region*> regions;  // by key
-  std::map<std::uint32_t, Pair*> pairs;      // by number
-  std::vector<OnItsWay> posted;
-  std::uint32_t next = 0x101;
-  std::uint64_t pinned = 0;
-};
-World& world() {
-  static World* const made = [] {
-    auto* fresh = new World;
-    for (std::size_t i = 0; i < fresh->nics.size(); ++i) {
-      abi::Device& device = fresh->nics[i].device;
-      device.name[0] = 'n', device.name[1] = 'i', device.name[2] = 'c', device.name[3] = static_cast<char>('0' + i);
-      std::strcpy(device.dev_name, "null");
-      std::strcpy(device.ibdev_path, "/nowhere");
-    }
-    return fresh;
-  }();
-  return *made;
-}
-
-template <class Whole, class Part>
-Whole& of(Part* part) {
-  return *reinterpret_cast<Whole*>(part);
-}
 
 void arrive(int gpu, bool pushed) {
   std::erase_if(world().posted, [&](const OnItsWay& each) {
@@ -302,8 +229,11 @@ int arm(abi::CompletionQueue* handle, int) {
 }
 
 abi::Device** list(int* count) {
-  auto** all = new abi::Device* [3] { &world().nics[0].device, &world().nics[1].device, nullptr };
-  *count = 2;
+  const std::lock_guard lock(world().mutex);
+  auto** all = new abi::Device* [3] {};
+  *count = 0;
+  for (Nic& each : world().nics)
+    if (each.plugged) all[(*count)++] = &each.device;
   return all;
 }
 
@@ -315,12 +245,26 @@ abi::Context* open_device(abi::Device* device) {
   made->context.request_notification = &arm;
   made->context.post_send = &post_send;
   made->context.post_receive = &post_receive;
-  made->context.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  made->context.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+  const std::lock_guard lock(world().mutex);
+  world().opened.push_back(made);
   return &made->context;
 }
 int close_device(abi::Context* context) {
+  const std::lock_guard lock(world().mutex);
+  std::erase(world().opened, &of<Open>(context));
   ::close(context->async_fd);
   delete &of<Open>(context);
+  return 0;
+}
+int get_async_event(abi::Context* context, abi::AsyncEvent* event) {
+  const std::lock_guard lock(world().mutex);
+  ++world().nics[of<Open>(context).nic].asked_for_events;
+  std::uint64_t one = 0;
+  if (::read(context->async_fd, &one, sizeof one) != sizeof one) return -1;
+  event->type = of<Open>(context).events.front();
+  event->element.port = 1;
+  of<Open>(context).events.pop_front();
   return 0;
 }
 
@@ -344,11 +288,15 @@ int query_port(abi::Context*, std::uint8_t, abi::PortState* state) {
   return 0;
 }
 ssize_t query_gids(abi::Context* context, abi::Gid* into, std::size_t, std::uint32_t, std::size_t) {
+  const std::lock_guard lock(world().mutex);
+  const auto network = world().nics[of<Open>(context).nic].network;
+  if (!network) return 0;
   for (std::uint8_t i = 0; i < settings().ports; ++i) {
     into[i] = {};
     auto* bytes = reinterpret_cast<unsigned char*>(into[i].gid);
     bytes[10] = bytes[11] = 0xff;
     bytes[12] = 10;
+    bytes[13] = *network;
     bytes[14] = i;
     bytes[15] = static_cast<unsigned char>(1 + of<Open>(context).nic);
     into[i].port = static_cast<std::uint8_t>(i + 1);
@@ -537,6 +485,46 @@ bool break_pair(std::uint64_t user) {
   return false;
 }
 
+void befall(const std::string& nic, int event) {
+  const std::lock_guard lock(world().mutex);
+  for (Open* each : world().opened) {
+    if (nic != each->context.device->name) continue;
+    each->events.push_back(event);
+    const std::uint64_t one = 1;
+    static_cast<void>(::write(each->context.async_fd, &one, sizeof one));
+  }
+}
+
+void unplug(const std::string& nic) {
+  const std::lock_guard lock(world().mutex);
+  for (Nic& each : world().nics) each.plugged = each.plugged && nic != each.device.name;
+}
+std::size_t users(const std::string& nic) {
+  const std::lock_guard lock(world().mutex);
+  return static_cast<std::size_t>(
+      std::ranges::count_if(world().opened, [&](const Open* each) { return nic == each->context.device->name; }));
+}
+void plug_all() {
+  const std::lock_guard lock(world().mutex);
+  for (Nic& each : world().nics) each.plugged = true;
+}
+
+void readdress(const std::string& nic, std::optional<std::uint8_t> network) {
+  {
+    const std::lock_guard lock(world().mutex);
+    for (Nic& each : world().nics)
+      if (nic == each.device.name) each.network = network;
+  }
+  befall(nic, abi::kEventGidChange);
+}
+
+std::uint64_t asked_for_events(const std::string& nic) {
+  const std::lock_guard lock(world().mutex);
+  std::uint64_t times = 0;
+  for (const Nic& each : world().nics) times += nic == each.device.name ? each.asked_for_events : 0;
+  return times;
+}
+
 std::shared_ptr<const Library> library() {
   auto made = std::make_shared<Library>();
   made->list = &list;
@@ -571,10 +559,7 @@ std::shared_ptr<const Library> library() {
   };
   made->get_event = &get_event;
   made->acknowledge = [](abi::CompletionQueue*, unsigned) {};
-  made->get_async_event = [](abi::Context*, abi::AsyncEvent*) {
-    errno = EAGAIN;
-    return -1;
-  };
+  made->get_async_event = &get_async_event;
   made->acknowledge_async = [](abi::AsyncEvent*) {};
   made->create_pair = &create_pair;
   made->modify_pair = &modify_pair;

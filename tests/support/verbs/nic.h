@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "transport/verbs/library.h"
@@ -47,5 +48,15 @@ Counts& counts();
 std::shared_ptr<const transport::verbs::Library> library();
 // False: there is no queue pair whose user named it so.
 bool break_pair(std::uint64_t user);
+// An asynchronous event of that NIC, at its first port, for everyone who has it open.
+void befall(const std::string& nic, int event);
+// It has addresses of that network from now on (the second of their numbers), or none, and says so.
+void readdress(const std::string& nic, std::optional<std::uint8_t> network);
+// It is listed no more, and tells nobody; what has it open keeps it.
+void unplug(const std::string& nic);
+std::size_t users(const std::string& nic);  // who have it open
+void plug_all();
+// How often anyone has asked for such events.
+std::uint64_t asked_for_events(const std::string& nic);
 
 }  // namespace fairway::support::nic

@@ -1,8 +1,10 @@
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -18,6 +20,7 @@ namespace fairway {
 namespace {
 
 namespace nic = support::nic;
+namespace abi = transport::verbs::abi;
 
 constexpr std::uint64_t kBytes = 2 << 20;
 constexpr Timeout kPatience{20'000'000};
@@ -28,13 +31,15 @@ class EnginesOverNics : public testing::Test {
     near_.reset();
     far_.reset();
     nic::settings() = {};
+    for (const char* each : {"nic0", "nic1"}) nic::readdress(each, std::uint8_t{0});
+    nic::plug_all();
   }
-  Engine open() {
-    EngineOptions options;
+  Engine open(EngineOptions options = {}) {
     options.transports = {"verbs"};
-    auto made = EngineAccess::open(options, runtime_, [](transport::RegionTable& regions, Runtime& runtime) {
+    auto made = EngineAccess::open(options, runtime_, [&](transport::RegionTable& regions, Runtime& runtime) {
       transport::VerbsOptions verbs;
       verbs.library = nic::library();
+      verbs.rdma = options.rdma;
       std::vector<std::unique_ptr<transport::Transport>> all;
       all.push_back(transport::make_verbs_transport(regions, runtime, verbs));
       const Status works = all.back()->probe();
@@ -46,6 +51,9 @@ class EnginesOverNics : public testing::Test {
   void meet(std::size_t links) {
     near_.emplace(open());
     far_.emplace(open());
+    ASSERT_NO_FATAL_FAILURE(connect(links));
+  }
+  void connect(std::size_t links) {
     auto from = near_->allocate(kBytes, Access::all), to = far_->allocate(kBytes, Access::all);
     ASSERT_TRUE(from && to);
     from_ = *from, to_ = *to;
@@ -56,13 +64,25 @@ class EnginesOverNics : public testing::Test {
     const auto remote = near_->lookup(peer_, "memory");
     ASSERT_TRUE(remote) << remote.status().to_string();
     remote_ = *remote;
-    const auto ready = [&] {
+    ASSERT_TRUE(until_up(links));
+  }
+  std::uint64_t failures(const std::string& device) {
+    std::uint64_t all = 0;
+    for (const auto& link : near_->metrics().links) all += link.name.find(device) != link.name.npos ? link.failures : 0;
+    return all;
+  }
+  template <class Holds>
+  static bool until(Holds holds) {
+    for (int i = 0; i < 4000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return holds();
+  }
+  bool until_up(std::size_t links) {
+    return until([&] {
+      (void)near_->poll({});  // where it steps by its caller
       std::size_t count = 0;
       for (const auto& link : near_->metrics().links) count += link.up ? 1 : 0;
-      return count;
-    };
-    for (int i = 0; i < 2000 && ready() != links; ++i) (void)near_->wait_peer_event(Timeout(10'000));
-    ASSERT_EQ(ready(), links);
+      return count == links;
+    });
   }
   Request whole(Operation operation) const {
     Request request;
@@ -143,6 +163,96 @@ TEST_F(EnginesOverNics, WithSixteenPortsEachReceiveOfMuchIsReachedByAllOfThem) {
   EXPECT_TRUE(done && done->status) << (done ? done->status : done.status()).to_string();
   EXPECT_TRUE(far_->wait(*taken, kPatience));
   EXPECT_EQ(std::memcmp(from_.address, to_.address, kBytes), 0);
+}
+
+TEST_F(EnginesOverNics, AnAddressThatIsTakenAwayEndsItsLinksAndTheyComeBackWithTheNextOne) {
+  ASSERT_NO_FATAL_FAILURE(meet(2));
+  nic::readdress("nic1", std::nullopt);
+  ASSERT_TRUE(until_up(1));
+  moves();
+  nic::readdress("nic1", 7);
+  ASSERT_TRUE(until_up(2)) << "an end that is made says where it is now";
+  moves();
+  const auto told = near_->explain(whole(Operation::write));
+  ASSERT_TRUE(told);
+  EXPECT_NE(told->text().find("(10.7.0.2)"), std::string::npos) << told->text();
+}
+
+TEST_F(EnginesOverNics, NewsOfOtherAddressesEndNoLink) {
+  ASSERT_NO_FATAL_FAILURE(meet(2));
+  const std::uint64_t before = nic::asked_for_events("nic0");
+  nic::befall("nic0", abi::kEventGidChange);
+  ASSERT_TRUE(until([&] { return nic::asked_for_events("nic0") >= before + 4; }));  // both engines, to the end
+  for (const auto& link : near_->metrics().links) EXPECT_TRUE(link.up && link.failures == 0) << link.name;
+}
+
+TEST_F(EnginesOverNics, APortOrAQueueThatFailsEndsTheLinksOfItsPortAndTheyComeBack) {
+  ASSERT_NO_FATAL_FAILURE(meet(2));
+  for (const int event : {abi::kEventQueueError, abi::kEventPortError}) {
+    const std::uint64_t before = failures("nic1");
+    nic::befall("nic1", event);
+    moves();
+    EXPECT_TRUE(until([&] { return failures("nic1") > before; })) << "event " << event;
+    ASSERT_TRUE(until_up(2));
+  }
+  EXPECT_EQ(failures("nic0"), 0U);
+}
+
+TEST_F(EnginesOverNics, AWorkerThatPollsAsksForNoNewsOfAPortThatCompletesRequests) {
+  EngineOptions here, there;
+  here.rdma.devices = {"nic0"};
+  here.progress = Progress::caller;
+  there.rdma.devices = {"nic1"};
+  near_.emplace(open(here));
+  far_.emplace(open(there));
+  ASSERT_NO_FATAL_FAILURE(connect(1));
+  RequestOptions polled;
+  polled.deliver = Deliver::to_poll;
+  const auto some = [&] {
+    const auto id = near_->write(peer_, Extent{{from_.id, 0, 64}, {remote_.id, 0}}, polled);
+    ASSERT_TRUE(id);
+    std::array<Completion, 1> done;
+    while (near_->poll(done) == 0) {
+    }
+    EXPECT_TRUE(done[0].status);
+  };
+  constexpr int kWindows = 40;  // of 25 ms, after which it would ask
+  const auto begin = std::chrono::steady_clock::now();
+  some();
+  const std::uint64_t before = nic::asked_for_events("nic0");
+  int rounds = 0;
+  while (std::chrono::steady_clock::now() - begin < kWindows * std::chrono::milliseconds(25)) {
+    ASSERT_NO_FATAL_FAILURE(some());
+    ++rounds;
+  }
+  if (rounds < 10 * kWindows) GTEST_SKIP() << "the machine is too busy: " << rounds << " writes";
+  EXPECT_LT(nic::asked_for_events("nic0") - before, kWindows / 4);
+}
+
+// A removed device, whether it says so or not, goes only when nobody has it open.
+TEST_F(EnginesOverNics, ADeviceThatFailsOrIsRemovedIsLetGoAndTheOthersCarryOn) {
+  for (const bool tells : {true, false}) {
+    ASSERT_NO_FATAL_FAILURE(meet(2));
+    const auto later = near_->allocate(kBytes, Access::all);
+    ASSERT_TRUE(later);
+    ASSERT_GT(nic::users("nic1"), 0U);
+    if (tells)
+      nic::befall("nic1", abi::kEventDeviceFatal);
+    else
+      nic::unplug("nic1");
+    moves();
+    EXPECT_TRUE(until([] { return nic::users("nic1") == 0; })) << (tells ? "an event" : "no word");
+    EXPECT_EQ(failures("nic0"), 0U);
+    moves();
+    EXPECT_TRUE(near_->deregister(*later));
+    const auto fresh = near_->allocate(kBytes, Access::all);
+    ASSERT_TRUE(fresh) << fresh.status().to_string();
+    EXPECT_TRUE(until_up(1));
+    near_.reset();
+    far_.reset();
+    nic::plug_all();
+  }
+  ASSERT_NO_FATAL_FAILURE(meet(2)) << "who opens later has it again";
 }
 
 }  // namespace

@@ -1,0 +1,77 @@
+#include "rdma_vm/ends.h"
+
+// The addresses of an RDMA port go and come while engines use it.
+namespace fairway::rdma {
+namespace {
+
+using Address = Ends;
+
+// What `wire` does for 10.0.0.1, for another address of the same card.
+void route(const std::string& address) {
+  must("ip route replace local " + address +
+       " dev v0 table 101; ip route replace 10.0.0.0/24 dev v0 table 101; "
+       "ip rule add pref 20 from " +
+       address +
+       " iif lo lookup 101; "
+       "ip route replace " +
+       address +
+       " dev v1 src 10.0.0.2 table 100; "
+       "ip route replace 10.0.0.2 dev v0 src " +
+       address + " table 100");
+}
+
+TEST_F(Address, TakenAwayUnderTrafficSendsItAnotherWayAndItComesBackWithTheNextOne) {
+  if (over_iwarp()) GTEST_SKIP() << "a connection of iWARP ends by itself";
+  ASSERT_NO_FATAL_FAILURE(meet(milliseconds(5000), {"verbs", "tcp"}));
+  near().fill(7);
+  std::vector<TransferId> ids;
+  start(ids, 6);
+  must("ip addr del 10.0.0.1/24 dev v0");
+  const auto gone = std::chrono::steady_clock::now();
+  ASSERT_TRUE(until_up(false));
+  tell("until the link without its address counts as down", since(gone));
+  (void)all_end_well(ids, 7);
+  must("ip addr add 10.0.0.9/24 dev v0");
+  route("10.0.0.9");
+  const auto back = std::chrono::steady_clock::now();
+  ASSERT_TRUE(until_up(true));
+  tell("from another address to the link's return", since(back));
+  works();
+  Request request;
+  request.operation = Operation::write;
+  request.peer = near().peer;
+  request.layout = Extent{{near().ours.id, 0, 8}, {near().remote.id, 0}};
+  const auto told = near().engine->explain(request);
+  ASSERT_TRUE(told);
+  EXPECT_NE(told->text().find("(10.0.0.9)"), std::string::npos) << told->text();
+
+  must(
+      "ip addr del 10.0.0.9/24 dev v0; ip rule del from 10.0.0.9 iif lo lookup 101; ip addr add 10.0.0.1/24 dev "
+      "v0; " FAIRWAY_WIRE " up v0");
+  ASSERT_TRUE(until_up(true));
+  works();
+}
+
+TEST_F(Address, WithoutOneTransfersEndInTimeWithAReasonThatNamesIt) {
+  if (over_iwarp()) GTEST_SKIP() << "a connection of iWARP ends by itself";
+  constexpr milliseconds kBound(3000);
+  ASSERT_NO_FATAL_FAILURE(meet(kBound));
+  near().fill(7);
+  std::vector<TransferId> ids;
+  start(ids, 4);
+  must("ip addr del 10.0.0.1/24 dev v0");
+  const auto gone = std::chrono::steady_clock::now();
+  Status last;
+  for (const TransferId id : ids) {
+    last = near().finish(id);
+    EXPECT_TRUE(last || last.code() == ErrorCode::link_failed) << last.to_string();
+  }
+  tell("until transfers end, with a bound of 3000", since(gone));
+  EXPECT_NE(last.message().find("10.0.0.1 is gone"), std::string::npos) << last.to_string();
+  must("ip addr add 10.0.0.1/24 dev v0; " FAIRWAY_WIRE " up v0");
+  ASSERT_TRUE(until_up(true));
+  works();
+}
+
+}  // namespace
+}  // namespace fairway::rdma

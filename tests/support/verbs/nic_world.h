@@ -1,0 +1,93 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "support/verbs/nic.h"
+
+// What the NICs that stand in consist of: nic.cc alone uses it.
+namespace fairway::support::nic {
+
+struct Nic {
+  abi::Device device{};
+  abi::Device* list[3]{};
+  std::optional<std::uint8_t> network = std::uint8_t{0};  // nothing: it has no address
+  bool plugged = true;
+  std::uint64_t asked_for_events = 0;
+};
+struct Open {
+  abi::Context context{};  // first: its address is the context's
+  std::size_t nic = 0;
+  std::deque<int> events;
+};
+struct Region {
+  abi::MemoryRegion region{};  // first
+  unsigned char* bytes = nullptr;
+  int access = 0;
+  int gpu = -1;
+  std::uint64_t pinned = 0;
+};
+struct Queue {
+  abi::CompletionQueue queue{};  // first
+  std::deque<abi::WorkCompletion> done;
+  bool armed = false;
+};
+struct Channel {
+  abi::CompletionChannel channel{};  // first
+  std::deque<abi::CompletionQueue*> events;
+};
+struct Receive {
+  std::uint64_t id = 0;
+  abi::Gather place{};
+};
+struct Pair {
+  abi::QueuePair pair{};  // first
+  std::uint32_t peer = 0;
+  unsigned access = 0;
+  std::deque<Receive> receives;
+};
+struct OnItsWay {  // to a GPU
+  int gpu = 0;
+  unsigned char* to = nullptr;
+  std::vector<unsigned char> bytes;
+};
+
+struct World {
+  std::mutex mutex;  // guards all below
+  Settings settings;
+  Counts counts;
+  std::array<Nic, 2> nics;
+  std::map<std::uint32_t, Region*> regions;  // by key
+  std::map<std::uint32_t, Pair*> pairs;      // by number
+  std::vector<Open*> opened;
+  std::vector<OnItsWay> posted;
+  std::uint32_t next = 0x101;
+  std::uint64_t pinned = 0;
+};
+inline World& world() {
+  static World* const made = [] {
+    auto* fresh = new World;
+    for (std::size_t i = 0; i < fresh->nics.size(); ++i) {
+      abi::Device& device = fresh->nics[i].device;
+      device.name[0] = 'n', device.name[1] = 'i', device.name[2] = 'c', device.name[3] = static_cast<char>('0' + i);
+      std::strcpy(device.dev_name, "null");
+      std::strcpy(device.ibdev_path, "/nowhere");
+    }
+    return fresh;
+  }();
+  return *made;
+}
+
+template <class Whole, class Part>
+Whole& of(Part* part) {
+  return *reinterpret_cast<Whole*>(part);
+}
+
+}  // namespace fairway::support::nic
