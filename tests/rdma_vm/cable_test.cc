@@ -9,6 +9,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Cable = Ends;
 
+// Where no link is to come back in time. Control has the same bound, and on a busy host a process of the guest may not
+// run for 2 s.
+constexpr milliseconds kBound(4000);
+
 TEST_F(Cable, OutForASecondDelaysTransfersAndEndsNone) {
   ASSERT_NO_FATAL_FAILURE(meet());
   near().fill(7);
@@ -29,7 +33,6 @@ TEST_F(Cable, OutForASecondDelaysTransfersAndEndsNone) {
 }
 
 TEST_F(Cable, OutForLongerThanTheBoundEndsTransfersWithAReasonAndTheLinkComesBack) {
-  constexpr milliseconds kBound(1000);
   ASSERT_NO_FATAL_FAILURE(meet(kBound));
   near().fill(7);
   std::vector<TransferId> ids;
@@ -41,7 +44,7 @@ TEST_F(Cable, OutForLongerThanTheBoundEndsTransfersWithAReasonAndTheLinkComesBac
     EXPECT_TRUE(status || status.code() == ErrorCode::link_failed) << status.to_string();
     EXPECT_TRUE(status || status.message().find(device_for("rxe0") + "/1") != std::string::npos) << status.to_string();
   }
-  tell("until transfers end, with a bound of 1000", since(out));
+  tell("until transfers end, with a bound of 4000", since(out));
   EXPECT_LT(since(out), kBound * 3);
   EXPECT_FALSE(near().next(PeerEvent::Kind::down, Timeout(0))) << "the peer lives, as control knows";
   mend_cable();
@@ -80,7 +83,6 @@ TEST_F(Cable, SwallowingRdmaAloneIsNoticedAndBytesTakeTheNextTransport) {
 }
 
 TEST_F(Cable, SwallowingRdmaAloneEndsTransfersInTimeWhereThereIsNoOtherWay) {
-  constexpr milliseconds kBound(1000);
   ASSERT_NO_FATAL_FAILURE(meet(kBound));
   near().fill(7);
   std::vector<TransferId> ids;
@@ -91,9 +93,9 @@ TEST_F(Cable, SwallowingRdmaAloneEndsTransfersInTimeWhereThereIsNoOtherWay) {
     const Status status = near().finish(id);
     EXPECT_TRUE(status || status.code() == ErrorCode::link_failed) << status.to_string();
   }
-  tell("until transfers end, with a bound of 1000", since(out));
+  tell("until transfers end, with a bound of 4000", since(out));
   // Not in time for a busy host, but not for as long as the link is tried again and again.
-  EXPECT_LT(since(out), kBound * 20);
+  EXPECT_LT(since(out), kBound * 5);
   calm();
   ASSERT_TRUE(until_up(true));
   works();

@@ -156,8 +156,11 @@ void VerbsTransport::look_at_calls(Time now, bool woken) {
 void VerbsTransport::drop_end(const Link& link) {
   if (link.id.slot >= ends_.size()) return;
   End& end = ends_[link.id.slot];
-  if (std::exchange(end.called, false)) switchboard_->forget(link.id.slot, std::shared_ptr<Lane>(std::move(end.lane)));
-  end.lane.reset();
+  std::shared_ptr<Lane> lane(std::move(end.lane));
+  if (std::exchange(end.called, false)) return switchboard_->forget(link.id.slot, std::move(lane));
+  if (lane == nullptr) return;
+  lane->stop();
+  janitor_.end([lane = std::move(lane)]() mutable { lane.reset(); });
 }
 
 void VerbsTransport::fail_end(const Link& link, Status why) {

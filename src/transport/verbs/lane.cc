@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace fairway::transport::verbs {
 namespace {
@@ -144,7 +145,7 @@ void Lane::fail(Status why) {
 }
 
 // The queue pair's error state keeps the NIC from beginning anything; what it had begun comes back as completions, and
-// among them are the last immediates. Destroying the queue pair is what ends all access for certain.
+// among them are the last immediates.
 void Lane::close(Clock& clock) {
   if (closed_) return;
   pair_->to_error();
@@ -156,13 +157,20 @@ void Lane::close(Clock& clock) {
     for (int i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
     if (count < 0 || (count == 0 && clock.now() >= give_up)) break;
   }
-  pair_.reset();
+  stop();
   for (std::uint64_t i = oldest_; i != newest_; ++i) {
     Flight& flight = at(i);
     const bool harmless = flight.first == 0 || flight.first > refused_ || flight.command.slice.op == Op::read;
     end(flight, ErrorCode::link_failed, harmless ? Effect::not_applied : Effect::unknown,
         "the link broke before the peer's NIC had answered");
   }
+}
+
+// What ends all access for certain is the reset of the queue pair, or its end. The end may wait for packets that are on
+// their way out (soft-RoCE: for 3 s, where the neighbour that they go to does not answer), so no fence waits for it.
+void Lane::stop() {
+  closed_ = broken_ = true;
+  if (!std::exchange(stopped_, true) && !pair_->to_reset()) pair_.reset();
 }
 
 }  // namespace fairway::transport::verbs

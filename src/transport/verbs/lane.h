@@ -57,6 +57,8 @@ class Lane {
   // Nothing of this epoch touches this side's memory from now on; slices without an event fail. Looks at `clock` for
   // how long the NIC takes to give everything back.
   void close(Clock& clock);
+  // Its queue pair touches no memory from now on; to be destroyed, by any thread. Part of close().
+  void stop();
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
@@ -124,7 +126,7 @@ class Lane {
   abi::MemoryRegion* sink_region_ = nullptr;  // of the read behind writes, where it needs one of its own
   std::unique_ptr<QueuePair> pair_;
   Endpoint own_, theirs_;
-  bool broken_ = false, closed_ = false;
+  bool broken_ = false, closed_ = false, stopped_ = false;
   bool plain_ = false;                    // messages have headers
   bool greets_ = false, silent_ = false;  // before it says anything else; until it heard something
 

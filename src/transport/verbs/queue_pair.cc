@@ -122,4 +122,11 @@ void QueuePair::to_error() {
   static_cast<void>(port_.library().modify_pair(pair_, &state, abi::kMaskState));
 }
 
+bool QueuePair::to_reset() {
+  if (port_.iwarp()) return false;  // whose queue pairs know no way back
+  abi::QueuePairState state{};
+  state.state = abi::kReset;
+  return port_.library().modify_pair(pair_, &state, abi::kMaskState) == 0;
+}
+
 }  // namespace fairway::transport::verbs

@@ -46,6 +46,8 @@ class QueuePair {
   // A datagram's destination: the peer of connect().
   void aim(abi::SendRequest& request) const { request.remote.datagram = {way_, peer_, kDatagramKey}; }
   void to_error();  // nothing more is sent, and what waits is flushed
+  // It touches no memory from now on, as after its end, which may take seconds longer. False: only its end is as sure.
+  [[nodiscard]] bool to_reset();
 
   // A chain of requests by one doorbell. False: the NIC took not all of them.
   bool post(abi::SendRequest& first) {

@@ -48,7 +48,9 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
-  Time next_timer() const override { return std::min({links_.next_deadline(), endings_at_, devices_at_}); }
+  Time next_timer() const override {
+    return closed_ ? kNever : std::min({links_.next_deadline(), endings_at_, devices_at_});
+  }
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;

@@ -51,6 +51,11 @@ void to_error(Pair& pair) {
   pair.receives.clear();
 }
 
+void end_access(Pair& pair) {
+  pair.receives.clear();
+  for (const int gpu : {0, 1}) arrive(gpu, false);
+}
+
 // The bytes of [address, address + size) by a key of that domain; null: not allowed.
 unsigned char* reach(std::uint32_t key, const abi::ProtectionDomain* domain, std::uint64_t address, std::uint64_t size,
                      int needed, Region** found = nullptr) {
@@ -418,9 +423,9 @@ abi::CompletionChannel* create_channel(abi::Context* context) {
   return &made->channel;
 }
 int get_event(abi::CompletionChannel* handle, abi::CompletionQueue** queue, void** user) {
+  const std::lock_guard lock(world().mutex);
   std::uint64_t one = 0;
   if (::read(handle->fd, &one, sizeof one) != sizeof one) return -1;
-  const std::lock_guard lock(world().mutex);
   *queue = of<Channel>(handle).events.front();
   *user = nullptr;
   of<Channel>(handle).events.pop_front();
@@ -455,11 +460,13 @@ int modify_pair(abi::QueuePair* handle, abi::QueuePairState* to, int mask) {
     to_error(pair);
   else
     pair.pair.state = to->state;
+  if (to->state == abi::kReset) end_access(pair);
   return 0;
 }
 int destroy_pair(abi::QueuePair* handle) {
+  if (settings().destroying) settings().destroying();
   const std::lock_guard lock(world().mutex);
-  for (const int gpu : {0, 1}) arrive(gpu, false);
+  end_access(of<Pair>(handle));
   world().pairs.erase(handle->number);
   delete &of<Pair>(handle);
   return 0;
@@ -553,7 +560,10 @@ std::shared_ptr<const Library> library() {
   made->create_queue = &create_queue;
   made->destroy_queue = [](abi::CompletionQueue* queue) {
     const std::lock_guard lock(world().mutex);
-    if (queue->channel != nullptr) std::erase(of<Channel>(queue->channel).events, queue);
+    std::uint64_t one = 0;
+    if (queue->channel != nullptr)  // and their count
+      for (auto left = std::erase(of<Channel>(queue->channel).events, queue); left > 0; --left)
+        static_cast<void>(::read(queue->channel->fd, &one, sizeof one));
     delete &of<Queue>(queue);
     return 0;
   };

@@ -35,6 +35,7 @@ struct Settings {
   std::uint64_t small_takes = ~0UL;
   std::uint8_t ports = 1;                                              // of each
   std::function<void(std::uint64_t size)> registering, deregistering;  // called without a lock
+  std::function<void()> destroying;                                    // a queue pair, likewise
 };
 Settings& settings();
 

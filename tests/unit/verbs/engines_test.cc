@@ -1,4 +1,5 @@
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -195,6 +196,26 @@ TEST_F(EnginesOverNics, APortOrAQueueThatFailsEndsTheLinksOfItsPortAndTheyComeBa
     EXPECT_TRUE(until([&] { return failures("nic1") > before; })) << "event " << event;
     ASSERT_TRUE(until_up(2));
   }
+  EXPECT_EQ(failures("nic0"), 0U);
+}
+
+// As soft-RoCE's does whose last packets wait for a neighbour that does not answer.
+TEST_F(EnginesOverNics, AQueuePairThatTakesLongToGoHoldsUpNeitherFenceNorTheNextLink) {
+  struct Door {
+    ~Door() { open->store(true); }
+    std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
+  } door;
+  ASSERT_NO_FATAL_FAILURE(meet(2));
+  const auto going = std::make_shared<std::atomic<int>>(0);
+  nic::settings().destroying = [open = door.open, going] {
+    ++*going;
+    while (!*open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  nic::befall("nic1", abi::kEventPortError);
+  ASSERT_TRUE(until([&] { return failures("nic1") > 0; }));
+  ASSERT_TRUE(until_up(2));
+  EXPECT_TRUE(until([&] { return *going == 2; })) << "one at each end";
+  moves();
   EXPECT_EQ(failures("nic0"), 0U);
 }
 

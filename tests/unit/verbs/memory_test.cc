@@ -306,6 +306,21 @@ TEST_F(Regions, TheEndOfMuchMemoryHoldsUpNobodyAndIsToldWhenItIsOver) {
   EXPECT_EQ(events[0].value, made->handle);
 }
 
+TEST_F(Regions, AClosedTransportAsksForNoStepAnyMore) {
+  RegionTable table(16);
+  NoTask task;
+  VerbsOptions options;
+  options.library = nic::library();
+  VerbsTransport transport(table, runtime_, options);
+  ASSERT_TRUE(transport.probe());
+  ASSERT_TRUE(transport.attach(task));
+  std::array<Event, 4> events;
+  (void)transport.poll(events, runtime_.clock.now());
+  EXPECT_NE(transport.next_timer(), kNever) << "software devices are looked for";
+  transport.close();
+  EXPECT_EQ(transport.next_timer(), kNever);
+}
+
 TEST(RegionKeys, HaveAWordForAGpusMemoryAlone) {
   const Key host{0x1000, 7, {}}, gpu{0x2000, 8, {0x3000, 9}};
   for (const Key& key : {host, gpu}) {
