@@ -11,7 +11,7 @@ using Cable = Ends;
 
 // Where no link is to come back in time. Control has the same bound, and on a busy host a process of the guest may not
 // run for 2 s.
-constexpr milliseconds kBound(4000);
+constexpr milliseconds kBoundWithoutLink(4000);
 
 TEST_F(Cable, OutForASecondDelaysTransfersAndEndsNone) {
   ASSERT_NO_FATAL_FAILURE(meet());
@@ -33,7 +33,7 @@ TEST_F(Cable, OutForASecondDelaysTransfersAndEndsNone) {
 }
 
 TEST_F(Cable, OutForLongerThanTheBoundEndsTransfersWithAReasonAndTheLinkComesBack) {
-  ASSERT_NO_FATAL_FAILURE(meet(kBound));
+  ASSERT_NO_FATAL_FAILURE(meet(kBoundWithoutLink));
   near().fill(7);
   std::vector<TransferId> ids;
   start(ids, 6);
@@ -45,7 +45,7 @@ TEST_F(Cable, OutForLongerThanTheBoundEndsTransfersWithAReasonAndTheLinkComesBac
     EXPECT_TRUE(status || status.message().find(device_for("rxe0") + "/1") != std::string::npos) << status.to_string();
   }
   tell("until transfers end, with a bound of 4000", since(out));
-  EXPECT_LT(since(out), kBound * 3);
+  EXPECT_LT(since(out), kBoundWithoutLink * 3);
   EXPECT_FALSE(near().next(PeerEvent::Kind::down, Timeout(0))) << "the peer lives, as control knows";
   mend_cable();
   ASSERT_TRUE(until_up(true));
@@ -83,7 +83,7 @@ TEST_F(Cable, SwallowingRdmaAloneIsNoticedAndBytesTakeTheNextTransport) {
 }
 
 TEST_F(Cable, SwallowingRdmaAloneEndsTransfersInTimeWhereThereIsNoOtherWay) {
-  ASSERT_NO_FATAL_FAILURE(meet(kBound));
+  ASSERT_NO_FATAL_FAILURE(meet(kBoundWithoutLink));
   near().fill(7);
   std::vector<TransferId> ids;
   start(ids, 4);
@@ -95,7 +95,7 @@ TEST_F(Cable, SwallowingRdmaAloneEndsTransfersInTimeWhereThereIsNoOtherWay) {
   }
   tell("until transfers end, with a bound of 4000", since(out));
   // Not in time for a busy host, but not for as long as the link is tried again and again.
-  EXPECT_LT(since(out), kBound * 5);
+  EXPECT_LT(since(out), kBoundWithoutLink * 5);
   calm();
   ASSERT_TRUE(until_up(true));
   works();
