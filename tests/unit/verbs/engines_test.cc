@@ -206,16 +206,17 @@ TEST_F(EnginesOverNics, AQueuePairThatTakesLongToGoHoldsUpNeitherFenceNorTheNext
     std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
   } door;
   ASSERT_NO_FATAL_FAILURE(meet(2));
-  const auto going = std::make_shared<std::atomic<int>>(0);
-  nic::settings().destroying = [open = door.open, going] {
+  const auto going = std::make_shared<std::atomic<int>>(0), late = std::make_shared<std::atomic<int>>(0);
+  nic::settings().destroying = [open = door.open, going, late] {
     ++*going;
-    while (!*open) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!until([&] { return open->load(); })) ++*late;
   };
   nic::befall("nic1", abi::kEventPortError);
   ASSERT_TRUE(until([&] { return failures("nic1") > 0; }));
   ASSERT_TRUE(until_up(2));
   EXPECT_TRUE(until([&] { return *going == 2; })) << "one at each end";
   moves();
+  EXPECT_EQ(*late, 0) << "it was waited for";
   EXPECT_EQ(failures("nic0"), 0U);
 }
 
