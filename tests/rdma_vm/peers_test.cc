@@ -65,7 +65,7 @@ TEST_F(Peers, ThatComeAndGoLeaveNothingBehind) {
   std::chrono::steady_clock::time_point start;
   for (int i = 0; i < kTimes + 2; ++i) {
     if (i == 2) {  // what is kept for the next peer is there
-      do {  // of the peer before, queue pairs go in their own time
+      do {         // of the peer before, queue pairs go in their own time
         before = held();
         std::this_thread::sleep_for(milliseconds(100));
       } while (!(held() == before));
