@@ -38,6 +38,7 @@ ProcessToken own_process(Runtime& runtime) {
 
 CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
     : devices_(std::make_shared<Devices>(driver)),
+      proofs_(std::make_shared<Proofs>(devices_)),
       lender_(devices_, own_process(runtime)),
       gates_(std::make_shared<Gates>(driver)),
       ready_(static_cast<std::size_t>(devices_->count())),
@@ -110,7 +111,7 @@ std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte>
     handle.why = decoded.status().message();
   const bool ours = handle.process == lender_.process();
   // Its end may block in the driver.
-  std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, std::move(handle), ours),
+  std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, proofs_, std::move(handle), ours),
                                          [this](cuda::Foreign* ends) { janitor_.end([ends] { delete ends; }); });
   std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
   foreigns_.push_back(foreign);

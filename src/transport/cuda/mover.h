@@ -11,6 +11,7 @@
 #include "transport/cuda/gates.h"
 #include "transport/cuda/lender.h"
 #include "transport/cuda/pins.h"
+#include "transport/cuda/proofs.h"
 #include "transport/cuda/queues.h"
 #include "transport/host/mover.h"
 #include "transport/janitor.h"
@@ -80,6 +81,7 @@ class CudaMover final : public host::Mover {
   std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;
 
   std::shared_ptr<Devices> devices_;
+  std::shared_ptr<Proofs> proofs_;
   Lender lender_;
   const std::shared_ptr<Gates> gates_;
   Task* task_ = nullptr;

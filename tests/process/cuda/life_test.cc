@@ -138,6 +138,7 @@ TEST_F(CudaLife, WhatLeavesItsAllocationIsRefusedAndExplainNamesTheWay) {
   const auto plan = engine_->explain(request);
   ASSERT_TRUE(plan);
   EXPECT_NE(plan->text().find("CUDA IPC"), std::string::npos) << plan->text();
+  EXPECT_EQ(plan->text().find("its wire was not tried"), std::string::npos) << plan->text();
 }
 
 // The kernel copies between a stage here and memory of a process that has none any more, while the rest of that is
