@@ -12,20 +12,21 @@ using namespace sys::cuda;
 constexpr std::size_t kGranule = std::size_t{2} << 20;  // bytes: the least that devices allocate
 constexpr std::size_t kTried = 256 * 1024;              // bytes: more than the driver puts into a command itself
 
-// Memory on `other` that engines of `device` reach, and those of `other` too.
+// Memory on `other` that the engines of `readers` reach.
 class Scratch {
  public:
-  Scratch(const CudaDriver& driver, int device, int other) : cu_(driver) {
+  Scratch(const CudaDriver& driver, int other, const std::vector<int>& readers) : cu_(driver) {
     AllocationProperties wanted{};
     wanted.type = kAllocationPinned;
     wanted.location = {kLocationDevice, other};
-    const AccessDescription access[] = {{{kLocationDevice, device}, kReadWrite}, {{kLocationDevice, other}, kReadWrite}};
+    std::vector<AccessDescription> access;
+    for (const int reader : readers) access.push_back({{kLocationDevice, reader}, kReadWrite});
     status = cu_.check(cu_->cuMemCreate(&allocation_, kGranule, &wanted, 0), "memory to try it with");
     if (status) status = cu_.check(cu_->cuMemAddressReserve(&address, kGranule, 0, 0, 0), "addresses to try it with");
     if (status) status = cu_.check(cu_->cuMemMap(address, kGranule, 0, allocation_, 0), "mapping memory to try it with");
     if (!status) return;
     mapped_ = true;
-    status = cu_.check(cu_->cuMemSetAccess(address, kGranule, access, 2), "peer access");
+    status = cu_.check(cu_->cuMemSetAccess(address, kGranule, access.data(), access.size()), "peer access");
   }
   ~Scratch() {
     if (mapped_) cu_->cuMemUnmap(address, kGranule);
@@ -72,7 +73,9 @@ Proofs::Verdict Proofs::attempt(int device, int other) {
   const auto context = devices_->use(device);
   if (!context) return {{}, context.status().message()};
   const Current current(cu, *context);
-  const Scratch scratch(cu, device, other);
+  std::vector<int> readers{device};
+  if (devices_->works_on(other)) readers.push_back(other);
+  const Scratch scratch(cu, other, readers);
   if (!scratch.status) return {{}, scratch.status.message()};
   std::vector<std::uint32_t> out(kTried / sizeof(std::uint32_t)), back(out.size());
   // Then the complement: what an earlier trial left there passes for one of them at most.
@@ -86,8 +89,6 @@ Proofs::Verdict Proofs::attempt(int device, int other) {
                                 "redirects it; `simpleP2P` of the CUDA samples shows it too)"),
                      {}};
     };
-    std::vector<int> readers{device};
-    if (devices_->works_on(other)) readers.push_back(other);
     if (const Status status = copy(cu, scratch.address, address_of(out.data())); !status)
       return {{}, status.message()};
     for (const int reader : readers) {
