@@ -36,7 +36,7 @@ struct Location {
 };
 struct AccessDescription {
   Location location;
-  unsigned long long flags;
+  int flags;
 };
 struct AllocationProperties {
   int type;          // kAllocationPinned
@@ -50,7 +50,7 @@ struct AllocationProperties {
 
 inline constexpr int kSuccess = 0, kErrorNotReady = 600, kErrorNotSupported = 801, kErrorPeerAccessAlreadyEnabled = 704;
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kHandleFile = 1;
-inline constexpr unsigned long long kReadWrite = 3;
+inline constexpr int kReadWrite = 3;
 inline constexpr unsigned kStreamNonBlocking = 1, kHostPortable = 1, kHostMapped = 2, kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kEventDisableTiming = 2, kWaitAtLeast = 0;
 

@@ -4,8 +4,9 @@ namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-Foreign::Foreign(std::shared_ptr<Devices> devices, Handle handle, bool ours)
+Foreign::Foreign(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours)
     : devices_(std::move(devices)),
+      proofs_(std::move(proofs)),
       handle_(std::move(handle)),
       ours_(ours),
       views_(static_cast<std::size_t>(devices_->count())) {}
@@ -36,13 +37,24 @@ void Foreign::give(sys::Fd file, const std::string& why_none) {
 void Foreign::open(int device) {
   View& view = this->view(device);
   std::byte* base = nullptr;
-  if (const Status status = map(device, base); !status) {
+  Status status = prove(device);
+  if (status) status = map(device, base);
+  if (!status) {
     view.why = status.message();
     view.state.store(State::refused, std::memory_order_release);
     return;
   }
   view.base = base;
   view.state.store(State::ready, std::memory_order_release);
+}
+
+// Before it is opened: what is refused then was never mapped. Where there is no way at all, opening it says why.
+Status Foreign::prove(int device) {
+  const auto other = devices_->find(handle_.device);
+  if (!other || *other == device || (!ours_ && handle_.way == Way::none)) return {};
+  const Proofs::Verdict verdict = proofs_->between(device, *other);
+  view(device).unproven = verdict.why;
+  return verdict.spoilt;
 }
 
 Status Foreign::map(int device, std::byte*& base) {
@@ -120,19 +132,28 @@ Status Foreign::import_files() {
   return {};
 }
 
+// Of the devices that reach it; nothing: each has tried its wire to it, or is the one that it is on.
+std::string Foreign::why_unproven() const {
+  for (const View& view : views_)
+    if (view.state.load(std::memory_order_acquire) == State::ready && !view.unproven.empty())
+      return "; its wire was not tried: " + view.unproven;
+  return {};
+}
+
 std::string Foreign::text() const {
   const auto other = devices_->find(handle_.device);
   const std::string where = other ? "GPU " + std::to_string(*other) : "a GPU that this process does not see";
   for (const View& view : views_)
     if (view.state.load(std::memory_order_acquire) == State::refused) return "not reached: " + view.why;
-  if (ours_) return "peer access within the process, to " + where;
+  const std::string unproven = why_unproven();
+  if (ours_) return "peer access within the process, to " + where + unproven;
   switch (handle_.way) {
-    case Way::ipc: return "CUDA IPC, to " + where + "; not within one process";
+    case Way::ipc: return "CUDA IPC, to " + where + "; not within one process" + unproven;
     case Way::file: {
       const std::string what = handle_.mappings.size() == 1
                                    ? "a mapped descriptor"
                                    : std::to_string(handle_.mappings.size()) + " mapped descriptors";
-      return what + " of virtual memory management, to " + where + "; no IPC handle for such memory";
+      return what + " of virtual memory management, to " + where + "; no IPC handle for such memory" + unproven;
     }
     case Way::none: break;
   }

@@ -10,6 +10,7 @@
 #include "sys/fd.h"
 #include "transport/cuda/devices.h"
 #include "transport/cuda/handle.h"
+#include "transport/cuda/proofs.h"
 #include "transport/host/mover.h"
 
 namespace fairway::transport::cuda {
@@ -23,9 +24,10 @@ class Foreign final : public host::Mover::Foreign {
     std::atomic<State> state{State::unopened};
     std::byte* base = nullptr;  // once ready
     std::string why;            // once refused
+    std::string unproven;       // once ready: why the wire to it was not tried
   };
 
-  Foreign(std::shared_ptr<Devices> devices, Handle handle, bool ours);
+  Foreign(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours);
   ~Foreign() override;  // where the driver may block: the janitor's
 
   const Handle& handle() const { return handle_; }
@@ -37,11 +39,14 @@ class Foreign final : public host::Mover::Foreign {
   std::string text() const;
 
  private:
+  Status prove(int device);
+  std::string why_unproven() const;
   Status map(int device, std::byte*& base);
   Status map_files(int device, std::byte*& base);
   Status import_files();
 
   std::shared_ptr<Devices> devices_;
+  std::shared_ptr<Proofs> proofs_;
   const Handle handle_;
   const bool ours_;
   bool given_ = false;          // all of them, or none will come; worker

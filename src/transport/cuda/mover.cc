@@ -38,6 +38,7 @@ ProcessToken own_process(Runtime& runtime) {
 
 CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
     : devices_(std::make_shared<Devices>(driver)),
+      proofs_(std::make_shared<Proofs>(devices_)),
       lender_(devices_, own_process(runtime)),
       gates_(std::make_shared<Gates>(driver)),
       ready_(static_cast<std::size_t>(devices_->count())),
@@ -84,7 +85,8 @@ bool CudaMover::taken_back(RegionId region) const {
 std::shared_ptr<host::Mover::Hold> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   const std::uint64_t key = kMaps | next_map_++;
   auto* const hold = new Hold;  // the janitor drops it after it pinned it
-  pins_.use(key, working_device(), map->address(), map->size_bytes(), [this, hold] {
+  pins_.use(key, working_device(), map->address(), map->size_bytes(), [this, hold](bool pinned) {
+    hold->pinned.store(pinned, std::memory_order_relaxed);
     hold->settled.store(true, std::memory_order_release);
     task_->wake();
   });
@@ -110,7 +112,7 @@ std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte>
     handle.why = decoded.status().message();
   const bool ours = handle.process == lender_.process();
   // Its end may block in the driver.
-  std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, std::move(handle), ours),
+  std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, proofs_, std::move(handle), ours),
                                          [this](cuda::Foreign* ends) { janitor_.end([ends] { delete ends; }); });
   std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
   foreigns_.push_back(foreign);
@@ -163,10 +165,11 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   const int own = lender_.device_of(local);
   const int device = copier(local, remote);
   if (own < 0 && bytes >= kPinFrom)
-    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), device, host->data(), host->size(), [] {});
+    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), device, host->data(), host->size(), [](bool) {});
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
   out.most_copied = out.most_queued / 4;
+  out.kernels = reached_by_kernels(local, own);
   Readiness ready = queues_of(device, why);
   if (ready != Readiness::ready || remote == nullptr) return ready;
   ready = view_of(*remote, device, why);
@@ -174,6 +177,12 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   out.base = remote->view(device).base;
   out.size = remote->handle().size;
   return Readiness::ready;
+}
+
+// The copy engines take any memory of this process, by the driver's own buffers if need be; a kernel ends the context with
+// an illegal access at memory of the host's that is not pinned.
+bool CudaMover::reached_by_kernels(RegionId local, int device_of) const {
+  return device_of >= 0 || !lender_.host(local) || pins_.pinned(handle_of(local));
 }
 
 host::Mover::Readiness CudaMover::queues_of(int device, std::string& why) {
@@ -238,14 +247,14 @@ std::string CudaMover::way(const Mover::Foreign& foreign) const {
 }
 
 // A kernel has some hundred warps, each of which takes a piece at a time.
-std::uint64_t CudaMover::part(std::uint64_t length, std::uint64_t count) const {
-  if (count < Queues::kKernelFrom || length >= Queues::kKernelBelow) return ~std::uint64_t{0};
+std::uint64_t CudaMover::part(const Path& path, std::uint64_t length, std::uint64_t count) const {
+  if (!path.kernels || count < Queues::kKernelFrom || length >= Queues::kKernelBelow) return ~std::uint64_t{0};
   constexpr std::uint64_t kWarps = 512, kLeast = 2048;
   return std::max(kLeast, (length * count / kWarps + 15) / 16 * 16);
 }
 
 Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) {
-  const Status status = ready_[path.device].queues->start(copies, urgent, after, out);
+  const Status status = ready_[path.device].queues->start(copies, path.kernels, urgent, after, out);
   out.queue += path.device * Queues::kCount;
   return status;
 }
@@ -313,7 +322,7 @@ bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
 std::span<const transport::Copier::Copy> CudaMover::cut(const Path& on, std::span<const Copy> copies) {
   std::uint64_t bytes = 0;
   for (const Copy& copy : copies) bytes += copy.size;
-  const std::uint64_t most = part(bytes / copies.size(), copies.size());
+  const std::uint64_t most = part(on, bytes / copies.size(), copies.size());
   const std::span<Copy> list = this->list(on);
   if (!ready_[on.device].queues->is_listed(list)) return copies;
   std::size_t count = 0;

@@ -11,6 +11,7 @@
 #include "transport/cuda/gates.h"
 #include "transport/cuda/lender.h"
 #include "transport/cuda/pins.h"
+#include "transport/cuda/proofs.h"
 #include "transport/cuda/queues.h"
 #include "transport/host/mover.h"
 #include "transport/janitor.h"
@@ -41,7 +42,7 @@ class CudaMover final : public host::Mover {
   Readiness path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) override;
   std::string way(const Mover::Foreign& foreign) const override;
 
-  std::uint64_t part(std::uint64_t length, std::uint64_t count) const override;
+  std::uint64_t part(const Path& path, std::uint64_t length, std::uint64_t count) const override;
   std::span<Copy> list(const Path& path) override { return ready_[path.device].queues->list(); }
   std::byte* take_stage(const Path& path) override { return ready_[path.device].queues->take_stage(); }
   void give_stage(const Path& path, std::byte* stage) override { ready_[path.device].queues->give_stage(stage); }
@@ -72,6 +73,7 @@ class CudaMover final : public host::Mover {
   int copier(RegionId local, const cuda::Foreign* remote) const;
   int working_device() const;                                // any thread
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
+  bool reached_by_kernels(RegionId local, int device_of) const;
   bool in_pinned_room(std::span<const Copy> copies) const;
   std::span<const Copy> cut(const Path& on, std::span<const Copy> copies);
   void make_queues(int device);  // any thread; once
@@ -80,6 +82,7 @@ class CudaMover final : public host::Mover {
   std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;
 
   std::shared_ptr<Devices> devices_;
+  std::shared_ptr<Proofs> proofs_;
   Lender lender_;
   const std::shared_ptr<Gates> gates_;
   Task* task_ = nullptr;

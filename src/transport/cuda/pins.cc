@@ -4,23 +4,25 @@ namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-void Pins::use(std::uint64_t key, int device, void* address, std::uint64_t size, std::function<void()> then) {
+void Pins::use(std::uint64_t key, int device, void* address, std::uint64_t size,
+               std::function<void(bool pinned)> then) {
   {
     const std::lock_guard lock(mutex_);
     if (!pins_.try_emplace(key, Pin{address, false}).second) return;
   }
   const Status posted = janitor_.post([this, key, device, address, size, then] {
     const CudaDriver& cu = devices_->driver();
+    bool pinned = false;
     if (const auto context = devices_->use(device)) {
       const Current current(cu, *context);
       // Refused: pinned by the user before, or more than the process may lock. Both work, the second slowly.
-      const bool pinned = cu->cuMemHostRegister_v2(address, size, kHostPortable) == kSuccess;
+      pinned = cu->cuMemHostRegister_v2(address, size, kHostPortable | kHostMapped) == kSuccess;
       const std::lock_guard lock(mutex_);
       pins_[key].ours = pinned;
     }
-    then();
+    then(pinned);
   });
-  if (!posted) then();  // it stays as it is, as when the driver refuses
+  if (!posted) then(false);  // it stays as it is, as when the driver refuses
 }
 
 void Pins::drop(std::uint64_t key, std::function<void()> then) {
@@ -46,6 +48,12 @@ void Pins::drop_all() {
     for (const auto& [key, pin] : pins_) keys.push_back(key);
   }
   for (const std::uint64_t key : keys) drop(key, [] {});
+}
+
+bool Pins::pinned(std::uint64_t key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pins_.find(key);
+  return found != pins_.end() && found->second.ours;
 }
 
 bool Pins::knows(std::uint64_t key) const {

@@ -20,11 +20,12 @@ class Pins {
   Pins(std::shared_ptr<Devices> devices, Janitor& janitor) : devices_(std::move(devices)), janitor_(janitor) {}
 
   // The first use pins, by `device`, and `then` runs on the janitor once it has, or cannot.
-  void use(std::uint64_t key, int device, void* address, std::uint64_t size, std::function<void()> then);
+  void use(std::uint64_t key, int device, void* address, std::uint64_t size, std::function<void(bool pinned)> then);
   // `then` runs on the janitor once it is pinned no more: from then on the memory may be unmapped.
   void drop(std::uint64_t key, std::function<void()> then);
   void drop_all();
-  bool knows(std::uint64_t key) const;  // also while it is being dropped
+  bool knows(std::uint64_t key) const;   // also while it is being dropped
+  bool pinned(std::uint64_t key) const;  // by this, so kernels reach it
 
  private:
   struct Pin {

@@ -71,7 +71,7 @@ Queues::~Queues() {
 }
 
 // What was queued before a failure is still waited for: its ticket is good, and look() tells of the failure then.
-Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, void* after, host::Mover::Ticket& out) {
+Status Queues::start(std::span<const host::Mover::Copy> copies, bool kernels, bool urgent, void* after, host::Mover::Ticket& out) {
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);
@@ -83,7 +83,7 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool urgent, voi
         cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<sys::cuda::Event>(after), 0), "waiting for the event");
   if (!status) return status;
   bool queued = false;
-  if (is_listed(copies) && copies.size() >= kKernelFrom && copies.front().size < kKernelBelow) {
+  if (kernels && is_listed(copies) && copies.size() >= kKernelFrom && copies.front().size < kKernelBelow) {
     const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
     status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
     queued = status.is_ok();

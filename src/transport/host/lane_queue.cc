@@ -37,12 +37,13 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
     if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
     path.base = remote.file->map->address();
     path.size = remote.file->map->size_bytes();
+    path.kernels = path.kernels && remote.file->held->pinned.load(std::memory_order_acquire);
   }
   std::span<Mover::Copy> list = mover_->list(path);
   if (batches_.empty()) list = list.first(std::min(list.size(), kFirstCopies));
   std::size_t count = 0;
   std::uint64_t bytes = 0;
-  const std::uint64_t part = mover_->part(slice.length, slice.count);
+  const std::uint64_t part = mover_->part(path, slice.length, slice.count);
   const ErrorCode code = slice.shape == Shape::indexed && part >= slice.length && slice.length != 0
                              ? list_pages(flight, remote, path, region.size_bytes, list, count, bytes)
                              : list_parts(flight, remote, path, region.size_bytes, part, list, count, bytes);

@@ -39,6 +39,7 @@ class Mover : public Copier {
   };
   struct Hold {
     std::atomic<bool> settled{false};  // the memory is pinned, or will never be
+    std::atomic<bool> pinned{false};   // it is
   };
   struct Path {  // between a local region and a peer's allocation, or memory of the peer's that is mapped here
     std::uint32_t device = 0;
@@ -46,6 +47,7 @@ class Mover : public Copier {
     std::uint64_t size = 0;
     std::uint64_t most_queued = 0;  // bytes: what the path moves in a few milliseconds
     std::uint64_t most_copied = 0;  // by one start()
+    bool kernels = false;           // the device's kernels reach the memory at both ends, and not its copy engines alone
   };
 
   virtual Status attach(Task& task) = 0;                                       // woken when an allocation is opened
@@ -83,7 +85,7 @@ class Mover : public Copier {
   virtual Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) = 0;  // any thread
 
   // Into what sizes to cut `count` blocks of `length` bytes, and where to list the copies of one start().
-  virtual std::uint64_t part(std::uint64_t length, std::uint64_t count) const = 0;
+  virtual std::uint64_t part(const Path& path, std::uint64_t length, std::uint64_t count) const = 0;
   virtual std::span<Copy> list(const Path& path) = 0;
   // Queues copies that stand in list(); `urgent` ones pass what is queued otherwise. They are over in no order but that
   // of one ticket's.

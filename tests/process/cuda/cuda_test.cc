@@ -64,6 +64,41 @@ TEST_P(CudaProcess, EveryByteComesBackFromEveryKindOfMemory) {
   EXPECT_EQ(outside.code(), ErrorCode::out_of_range);
 }
 
+// A kernel that takes pages reaches memory of the host's only where it is pinned: small lists never make it so, larger
+// ones do while the first copies are under way.
+TEST_P(CudaProcess, PagesOfOrdinaryMemoryGoAndComeFromTheFirstListOn) {
+  ASSERT_NO_FATAL_FAILURE(meet_as_given());
+  const auto plain = engine_->lookup(peer_, "plain", kSoon);
+  ASSERT_TRUE(plain);
+  for (const auto& [page, pages] :
+       {std::pair(std::uint64_t{512}, std::uint64_t{32}), std::pair(std::uint64_t{4096}, std::uint64_t{512})}) {
+    std::vector<std::byte> out = patterns(page, kBytes), back(kBytes);
+    const auto from = engine_->register_memory(out.data(), kBytes, Access::none);
+    const auto into = engine_->register_memory(back.data(), kBytes, Access::none);
+    ASSERT_TRUE(from && into);
+    const Region on = on_gpu();
+    std::vector<std::uint64_t> straight(pages), mixed(pages);
+    for (std::uint64_t i = 0; i < pages; ++i) {
+      straight[i] = i;
+      mixed[i] = i * 13 % pages;
+    }
+    const auto move = [&](bool writes, const Region& local, const RemoteRegion& remote) {
+      const Paged paged{local.id, remote.id, page, 2 * page, 2 * page, straight, mixed};
+      return finish(*engine_, writes ? engine_->write(peer_, paged) : engine_->read(peer_, paged));
+    };
+    ASSERT_TRUE(move(true, *from, remote_)) << page;  // the host's, to the peer's GPU
+    ASSERT_TRUE(move(false, on, remote_)) << page;    // GPU to GPU
+    ASSERT_TRUE(move(true, on, *plain)) << page;      // a GPU's, to the peer's host
+    ASSERT_TRUE(move(false, on, *plain)) << page;
+    ASSERT_TRUE(move(true, on, remote_)) << page;
+    ASSERT_TRUE(move(false, *into, remote_)) << page;
+    for (std::uint64_t i = 0; i < pages; ++i)
+      ASSERT_EQ(std::memcmp(back.data() + i * 2 * page, out.data() + i * 2 * page, page), 0) << i << " of " << page;
+    ASSERT_TRUE(engine_->deregister(*from, kSoon));
+    ASSERT_TRUE(engine_->deregister(*into, kSoon));
+  }
+}
+
 // A kernel that waits for the peer's bytes keeps the driver from opening what moves them.
 TEST_P(CudaProcess, AfterAWriteOfNoBytesNothingIsOpenedAnyMore) {
   ASSERT_NO_FATAL_FAILURE(meet_as_given());

@@ -84,6 +84,33 @@ TEST_F(Staged, PagesGoToASlotAndFromItByOneLaunch) {
     ASSERT_EQ(std::memcmp(seen.data() + i * 4096, out.data() + i * 4096, kPage), 0) << i;
 }
 
+// A bridge between the GPUs loses what one writes to the other: no error of the driver's says so.
+TEST_F(Staged, AWireThatLosesBytesIsFoundBeforeItIsUsed) {
+  const char* const named = std::getenv("FAIRWAY_CUDA_DRIVER");
+  void* const driver = ::dlopen(named == nullptr ? FAIRWAY_STANDIN_CUDA : named, RTLD_NOW);
+  const auto lose = reinterpret_cast<void (*)(bool)>(
+      driver == nullptr ? nullptr : ::dlsym(driver, "fairway_standin_lose_peer_writes"));
+  if (lose == nullptr) GTEST_SKIP() << "the real driver's wires lose nothing";
+  lose(true);
+  ASSERT_NO_FATAL_FAILURE(meet("malloc"));
+  const Region from = on_gpu(), into = on_gpu();
+  gpus_->write(from.address, patterns(3, kBytes));
+  const Status written = write(from, kBytes);
+  ASSERT_TRUE(written) << written.to_string();
+  ASSERT_TRUE(read(into, kBytes));
+  EXPECT_EQ(content(into, kBytes), patterns(3, kBytes));
+  Request request;
+  request.peer = peer_;
+  request.layout = Extent{{from.id, 0, kBytes}, {remote_.id, 0}};
+  const auto plan = engine_->explain(request);
+  ASSERT_TRUE(plan);
+  EXPECT_NE(plan->text().find("reads other bytes from GPU 1"), std::string::npos) << plan->text();
+  const auto mapping = engine_->map(remote_, 0, kSoon);
+  EXPECT_EQ(mapping.status().code(), ErrorCode::unsupported);
+  EXPECT_NE(mapping.status().message().find("reads other bytes"), std::string::npos) << mapping.status().to_string();
+  lose(false);
+}
+
 TEST_F(Staged, CutLinksLoseAndRepeatNothing) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", kByShm));
   const Region from = on_gpu(), into = on_gpu();

@@ -85,6 +85,10 @@ unsigned long fairway_standin_stream_copies() {
 void fairway_standin_spoil_a_copy() {
   Memory::get().spoils = true;
 }
+// What a device writes to another one's memory is lost meanwhile.
+void fairway_standin_lose_peer_writes(bool on) {
+  Memory::get().loses_peer_writes = on;
+}
 // Copies of streams stand still meanwhile.
 void fairway_standin_hold_copies(bool on) {
   copies_held = on;

@@ -27,6 +27,13 @@ Value* place_of(Address address, int device) {
   return reinterpret_cast<Value*>(range.shadow + (address - range.base));
 }
 
+// A kernel reaches memory of the host's where it is pinned, and ends its context elsewhere.
+bool copy(Address to, Address from, std::uint64_t size, int device) {
+  Range range;
+  return Memory::get().find(to, range) && Memory::get().find(from, range) &&
+         Memory::get().copy(to, from, size, device);
+}
+
 struct Piece {  // of copy_pieces.cu
   Address to, from;
   std::uint64_t size;
@@ -35,7 +42,7 @@ struct Piece {  // of copy_pieces.cu
 Work copy_pieces(int device, void** arguments) {
   return [device, pieces = argument<const Piece*>(arguments, 0), count = argument<unsigned>(arguments, 1)] {
     for (unsigned i = 0; i < count; ++i)
-      if (!Memory::get().copy(pieces[i].to, pieces[i].from, pieces[i].size, device)) return false;
+      if (!copy(pieces[i].to, pieces[i].from, pieces[i].size, device)) return false;
     return true;
   };
 }
@@ -46,7 +53,7 @@ constexpr unsigned kSet = 1, kAdd = 2;
 Work put_part(int device, void** arguments) {
   return [device, to = argument<Address>(arguments, 0), from = argument<Address>(arguments, 1),
           length = argument<std::uint64_t>(arguments, 2)] {
-    return length == 0 || Memory::get().copy(to, from, length, device);
+    return length == 0 || copy(to, from, length, device);
   };
 }
 

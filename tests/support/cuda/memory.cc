@@ -129,6 +129,12 @@ static const std::optional<std::uint64_t>& spoils_after() {
   return after;
 }
 
+bool Memory::is_peers(Address address, int device) {
+  Range range;
+  return find(address, range) && range.backing != nullptr && range.kind == Kind::device &&
+         range.backing->device != device;
+}
+
 bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
   while (size > 0) {
     std::uint64_t here = size, there = size;
@@ -136,7 +142,7 @@ bool Memory::copy(Address to, Address from, std::uint64_t size, int device) {
     const unsigned char* source = touch(from, there, device);
     if (target == nullptr || source == nullptr) return false;
     const std::uint64_t part = std::min(here, there);
-    std::memmove(target, source, part);
+    if (!loses_peer_writes || !is_peers(to, device)) std::memmove(target, source, part);
     if (target != reinterpret_cast<unsigned char*>(to) && source != reinterpret_cast<const unsigned char*>(from) &&
         spoils_after() && copies_.fetch_add(1) + 1 == *spoils_after())
       spoils = true;

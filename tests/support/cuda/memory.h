@@ -54,13 +54,15 @@ class Memory {
   bool allow(Address base, std::uint64_t size, int device);
   // By a device. False: it may not touch some of the bytes. Neighbours of virtual memory management are one memory.
   bool copy(Address to, Address from, std::uint64_t size, int device);
-  std::atomic<bool> spoils{false};  // for tests: the next copy brings a wrong byte
+  std::atomic<bool> spoils{false};             // for tests: the next copy brings a wrong byte
+  std::atomic<bool> loses_peer_writes{false};  // for tests: what a device writes to another one's memory
   bool set(Address to, unsigned char value, std::uint64_t size, int device);
 
  private:
   // Where the bytes at `address` can be touched, for a device, and how many of `size`: plain memory is itself. Null:
   // they may not be.
   unsigned char* touch(Address address, std::uint64_t& size, int device);
+  bool is_peers(Address address, int device);
 
   std::atomic<std::uint64_t> copies_{0};  // between devices
   std::mutex mutex_;
