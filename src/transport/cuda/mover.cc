@@ -165,7 +165,8 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   const int own = lender_.device_of(local);
   const int device = copier(local, remote);
   if (own < 0 && bytes >= kPinFrom)
-    if (const auto host = lender_.host(local)) pins_.use(handle_of(local), device, host->data(), host->size(), [](bool) {});
+    if (const auto host = lender_.host(local))
+      pins_.use(handle_of(local), device, host->data(), host->size(), [](bool) {});
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
   out.most_copied = out.most_queued / 4;
@@ -179,8 +180,8 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   return Readiness::ready;
 }
 
-// The copy engines take any memory of this process, by the driver's own buffers if need be; a kernel ends the context with
-// an illegal access at memory of the host's that is not pinned.
+// The copy engines take any memory of this process, by the driver's own buffers if need be; a kernel ends the context
+// with an illegal access at memory of the host's that is not pinned.
 bool CudaMover::reached_by_kernels(RegionId local, int device_of) const {
   return device_of >= 0 || !lender_.host(local) || pins_.pinned(handle_of(local));
 }

@@ -23,7 +23,8 @@ class Scratch {
     for (const int reader : readers) access.push_back({{kLocationDevice, reader}, kReadWrite});
     status = cu_.check(cu_->cuMemCreate(&allocation_, kGranule, &wanted, 0), "memory to try it with");
     if (status) status = cu_.check(cu_->cuMemAddressReserve(&address, kGranule, 0, 0, 0), "addresses to try it with");
-    if (status) status = cu_.check(cu_->cuMemMap(address, kGranule, 0, allocation_, 0), "mapping memory to try it with");
+    if (status)
+      status = cu_.check(cu_->cuMemMap(address, kGranule, 0, allocation_, 0), "mapping memory to try it with");
     if (!status) return;
     mapped_ = true;
     status = cu_.check(cu_->cuMemSetAccess(address, kGranule, access.data(), access.size()), "peer access");
@@ -89,8 +90,7 @@ Proofs::Verdict Proofs::attempt(int device, int other) {
                                 "redirects it; `simpleP2P` of the CUDA samples shows it too)"),
                      {}};
     };
-    if (const Status status = copy(cu, scratch.address, address_of(out.data())); !status)
-      return {{}, status.message()};
+    if (const Status status = copy(cu, scratch.address, address_of(out.data())); !status) return {{}, status.message()};
     for (const int reader : readers) {
       const auto its = devices_->use(reader);
       if (!its) return {{}, its.status().message()};

@@ -71,7 +71,8 @@ Queues::~Queues() {
 }
 
 // What was queued before a failure is still waited for: its ticket is good, and look() tells of the failure then.
-Status Queues::start(std::span<const host::Mover::Copy> copies, bool kernels, bool urgent, void* after, host::Mover::Ticket& out) {
+Status Queues::start(std::span<const host::Mover::Copy> copies, bool kernels, bool urgent, void* after,
+                     host::Mover::Ticket& out) {
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
   const CudaDriver& cu = devices_.driver();
   const Current current(cu, context_);

@@ -39,7 +39,8 @@ class Queues {
     return lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;
   }
   // `kernels`: a kernel may do it, all of the memory being within its reach.
-  Status start(std::span<const host::Mover::Copy> copies, bool kernels, bool urgent, void* after, host::Mover::Ticket& out);
+  Status start(std::span<const host::Mover::Copy> copies, bool kernels, bool urgent, void* after,
+               host::Mover::Ticket& out);
   void flush();  // what was started since the last time is going to be told of
   host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
 

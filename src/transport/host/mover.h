@@ -47,7 +47,7 @@ class Mover : public Copier {
     std::uint64_t size = 0;
     std::uint64_t most_queued = 0;  // bytes: what the path moves in a few milliseconds
     std::uint64_t most_copied = 0;  // by one start()
-    bool kernels = false;           // the device's kernels reach the memory at both ends, and not its copy engines alone
+    bool kernels = false;  // the device's kernels reach the memory at both ends, and not its copy engines alone
   };
 
   virtual Status attach(Task& task) = 0;                                       // woken when an allocation is opened

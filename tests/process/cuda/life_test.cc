@@ -99,7 +99,8 @@ TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   Request request;
   request.peer = peer_;
   request.layout = Extent{{from.id, 0, 4096}, {remote_.id, 0}};
-  // A slot is given back after a second without work, and its memory pinned anew with the next: until then it goes by shm.
+  // A slot is given back after a second without work, and its memory pinned anew with the next: until then it goes by
+  // shm.
   auto plan = engine_->explain(request);
   const auto end = std::chrono::steady_clock::now() + kSoon;
   while (plan && plan->text().find("takes  cuda") == std::string::npos && std::chrono::steady_clock::now() < end) {

@@ -30,8 +30,7 @@ Value* place_of(Address address, int device) {
 // A kernel reaches memory of the host's where it is pinned, and ends its context elsewhere.
 bool copy(Address to, Address from, std::uint64_t size, int device) {
   Range range;
-  return Memory::get().find(to, range) && Memory::get().find(from, range) &&
-         Memory::get().copy(to, from, size, device);
+  return Memory::get().find(to, range) && Memory::get().find(from, range) && Memory::get().copy(to, from, size, device);
 }
 
 struct Piece {  // of copy_pieces.cu
@@ -52,9 +51,7 @@ constexpr unsigned kSet = 1, kAdd = 2;
 
 Work put_part(int device, void** arguments) {
   return [device, to = argument<Address>(arguments, 0), from = argument<Address>(arguments, 1),
-          length = argument<std::uint64_t>(arguments, 2)] {
-    return length == 0 || copy(to, from, length, device);
-  };
+          length = argument<std::uint64_t>(arguments, 2)] { return length == 0 || copy(to, from, length, device); };
 }
 
 Work put(int device, void** arguments) {

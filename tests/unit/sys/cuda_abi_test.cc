@@ -21,7 +21,8 @@ static_assert(sizeof(cuda::Allocation) == sizeof(CUmemGenericAllocationHandle));
 static_assert(sizeof(cuda::AccessDescription) == sizeof(CUmemAccessDesc));
 static_assert(offsetof(cuda::AccessDescription, flags) == offsetof(CUmemAccessDesc, flags));
 static_assert(sizeof(cuda::AllocationProperties) == sizeof(CUmemAllocationProp));
-static_assert(offsetof(cuda::AllocationProperties, handle_types) == offsetof(CUmemAllocationProp, requestedHandleTypes));
+static_assert(offsetof(cuda::AllocationProperties, handle_types) ==
+              offsetof(CUmemAllocationProp, requestedHandleTypes));
 static_assert(offsetof(cuda::AllocationProperties, location) == offsetof(CUmemAllocationProp, location));
 static_assert(offsetof(cuda::AllocationProperties, rdma_capable) ==
               offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable));
