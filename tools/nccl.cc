@@ -136,6 +136,11 @@ Exit env(Tool& tool, const NcclOptions& options) {
     set("NCCL_MIN_NCHANNELS", "16");
     set("NCCL_MIN_P2P_NCHANNELS", "16");
     set("NCCL_NCHANNELS_PER_NET_PEER", "16");
+    // One engine alone can have a port that is named; a choice of the user's stays.
+    if (std::getenv("FAIRWAY_ENGINES") == nullptr && std::getenv("FAIRWAY_LISTEN") == nullptr) {
+      text += "# two of NCCL's threads move bytes at once\n";
+      set("FAIRWAY_ENGINES", "2");
+    }
     text += "# kernels loaded while others run can wait for each other\n";
     set("CUDA_MODULE_LOADING", "EAGER");
   }
