@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,6 +41,17 @@ class Directory {
   virtual ~Directory() = default;
   virtual void ask(Request request, Time now) = 0;
   virtual Time step(Time now) = 0;
+};
+
+// Of a store at another address.
+struct FarDirectory {
+  static constexpr Time kAnswerBound = 2 * kSecond;  // for a handshake, and for each answer
+  static constexpr std::size_t kMostWaiting = 4096;
+  // Before connecting again, after so many failures in a row.
+  static constexpr Time pause_after(std::uint32_t failures) {
+    constexpr Time kFirst = 20 * kMillisecond, kLast = kSecond;
+    return std::min(kLast, kFirst << std::min<std::uint32_t>(failures, 10));
+  }
 };
 
 // Served by this engine, for itself.

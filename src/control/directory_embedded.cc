@@ -10,11 +10,6 @@
 namespace fairway::control {
 namespace {
 
-constexpr Time kEmbeddedAnswerBound = 2 * kSecond;  // for the handshake, and for each answer
-constexpr Time kEmbeddedFirstRetry = 20 * kMillisecond;
-constexpr Time kEmbeddedLastRetry = kSecond;
-constexpr std::size_t kEmbeddedMostWaiting = 4096;
-
 // One connection to the engine that serves the directory, opened when there is something to ask and again when it
 // broke. Control's thread.
 class EmbeddedDirectory final : public Directory {
@@ -52,9 +47,9 @@ class EmbeddedDirectory final : public Directory {
 
 void EmbeddedDirectory::ask(Request request, Time now) {
   if (!connection_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= kEmbeddedMostWaiting)
+  if (waiting_.size() >= FarDirectory::kMostWaiting)
     return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many questions to the directory"));
-  waiting_.push_back({request.id, after(now, kEmbeddedAnswerBound)});
+  waiting_.push_back({request.id, after(now, FarDirectory::kAnswerBound)});
   accepted_ ? put(request) : queued_.push_back(std::move(request));
 }
 
@@ -70,7 +65,7 @@ void EmbeddedDirectory::dial(Time now) {
   auto channel = self_.runtime.network.dial(address_, *self_.task);
   if (!channel) return lost(channel.status(), now);
   connection_ = std::make_unique<Connection>(self_.wire, std::move(channel).value(), Role::dialer);
-  accept_by_ = after(now, kEmbeddedAnswerBound);
+  accept_by_ = after(now, FarDirectory::kAnswerBound);
   identified_ = accepted_ = false;
 }
 
@@ -139,8 +134,7 @@ void EmbeddedDirectory::lost(Status why, Time now) {
   connection_.reset();
   accepted_ = false;
   queued_.clear();
-  const Time pause = std::min(kEmbeddedLastRetry, kEmbeddedFirstRetry << std::min<std::uint32_t>(failures_++, 10));
-  retry_at_ = after(now, self_.jittered(pause));
+  retry_at_ = after(now, self_.jittered(FarDirectory::pause_after(failures_++)));
   const bool final = why.code() == ErrorCode::authentication_failed || why.code() == ErrorCode::version_mismatch ||
                      why.code() == ErrorCode::unsupported;
   last_error_ = Status(final ? why.code() : ErrorCode::unreachable,

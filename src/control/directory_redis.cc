@@ -26,10 +26,6 @@ Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Self
 namespace fairway::control {
 namespace {
 
-constexpr Time kRedisAnswerBound = 2 * kSecond;
-constexpr Time kRedisFirstRetry = 20 * kMillisecond;
-constexpr Time kRedisLastRetry = kSecond;
-constexpr std::size_t kRedisMostWaiting = 4096;
 constexpr std::size_t kMostReply = 65536;  // bytes that may come before one whole reply
 constexpr const char* kDefaultPrefix = "fairway:";
 
@@ -156,7 +152,7 @@ void RedisDirectory::command(std::initializer_list<std::string_view> words) {
 
 void RedisDirectory::ask(Request request, Time now) {
   if (!channel_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= kRedisMostWaiting)
+  if (waiting_.size() >= FarDirectory::kMostWaiting)
     return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many questions to Redis"));
   if (!channel_) dial(now);
   if (!channel_) return answers_.answered(request.id, last_error_);
@@ -168,7 +164,7 @@ void RedisDirectory::ask(Request request, Time now) {
     case Kind::withdraw: command({"EVAL", kWithdrawScript, "1", key, request.started}); break;
     case Kind::lookup: command({"GET", key}); break;
   }
-  waiting_.push_back({request.id, request.kind, request.name, after(now, kRedisAnswerBound)});
+  waiting_.push_back({request.id, request.kind, request.name, after(now, FarDirectory::kAnswerBound)});
 }
 
 void RedisDirectory::dial(Time now) {
@@ -181,7 +177,7 @@ void RedisDirectory::dial(Time now) {
   answered_ = false;
   if (place_.password.empty()) return;
   command({"AUTH", place_.password});
-  waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, kRedisAnswerBound)});
+  waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, FarDirectory::kAnswerBound)});
 }
 
 Time RedisDirectory::step(Time now) {
@@ -254,8 +250,7 @@ void RedisDirectory::on_reply(const Reply& reply) {
 void RedisDirectory::lost(Status why, Time now) {
   channel_.reset();
   reader_.reset();
-  const Time pause = std::min(kRedisLastRetry, kRedisFirstRetry << std::min<std::uint32_t>(failures_++, 10));
-  retry_at_ = after(now, self_.jittered(pause));
+  retry_at_ = after(now, self_.jittered(FarDirectory::pause_after(failures_++)));
   last_error_ = Status(ErrorCode::unreachable, fmt::format("Redis at {}: {}", place_.address, why.message()));
   for (const Waiting& each : std::exchange(waiting_, {}))
     if (each.id) answers_.answered(*each.id, last_error_);
