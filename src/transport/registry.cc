@@ -17,6 +17,24 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kNames{"loopback", "shm", "cuda", "staged", "verbs", "fabric", "tcp"};
 
+// What others call a path, and what to name here.
+struct Alias {
+  std::string_view name, instead;
+};
+constexpr Alias kAliases[] = {
+    {"nvlink", "\"cuda\" takes NVLink where it joins two GPUs, and PCIe elsewhere"},
+    {"pcie", "\"cuda\" takes PCIe where no NVLink joins two GPUs"},
+    {"p2p", "\"cuda\" moves between GPUs of a host"},
+    {"ipc", "\"cuda\" reaches memory from cudaMalloc by CUDA IPC"},
+    {"fd", "\"cuda\" reaches memory of virtual memory management by descriptors"},
+    {"rdma", "\"verbs\" is RDMA"},
+    {"ib", "\"verbs\" is InfiniBand, RoCE and iWARP"},
+    {"roce", "\"verbs\" is InfiniBand, RoCE and iWARP"},
+    {"efa", "\"fabric\" is libfabric, and EFA with it"},
+    {"cma", "\"shm\" takes cross-memory attach where memory cannot be mapped"},
+    {"sm", "\"shm\" is shared memory"},
+};
+
 // The host of "host:port", "[v6]:port".
 std::string host_of(const std::string& listen) {
   const std::string host = listen.substr(0, listen.rfind(':'));
@@ -30,8 +48,11 @@ Status check_names(const std::vector<std::string>& names) {
     if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) continue;
     std::string known;
     for (const std::string_view each : kNames) known += (known.empty() ? "" : ", ") + std::string(each);
+    const auto alias =
+        std::find_if(std::begin(kAliases), std::end(kAliases), [&](const Alias& a) { return a.name == name; });
     return {ErrorCode::invalid_argument,
-            "EngineOptions::transports names \"" + name + "\", which is none of this build; it has: " + known};
+            "EngineOptions::transports names \"" + name + "\", which is none of this build; it has: " + known +
+                (alias == std::end(kAliases) ? std::string() : ". " + std::string(alias->instead))};
   }
   return {};
 }

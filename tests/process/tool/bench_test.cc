@@ -182,6 +182,8 @@ TEST(Tool, ErrorsOfAnEngineNameTheFlag) {
   const Ran ran = fairway("ping 127.0.0.1:1 --via nonsense");
   EXPECT_EQ(ran.exit, 1);
   EXPECT_NE(ran.out.find("--via names \"nonsense\", which is none of this build"), std::string::npos) << ran.out;
+  const Ran alias = fairway("ping 127.0.0.1:1 --via ipc");
+  EXPECT_NE(alias.out.find("\"cuda\" reaches memory from cudaMalloc by CUDA IPC"), std::string::npos) << alias.out;
 }
 
 TEST(BenchLoad, EveryQuestionHasAnAnswer) {
