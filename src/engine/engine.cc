@@ -130,7 +130,7 @@ void Engine::State::close() {
   if (closed_.exchange(true, std::memory_order_acq_rel)) return;
   machine.close();
   if (tasks.size() == workers.size())
-    for (const auto& worker : workers) worker->acknowledge();
+    for (const auto& worker : workers) worker->call([](engine::Worker& owner) { owner.acknowledge(); });
   if (control != nullptr) control->close();
   if (tasks.size() == workers.size())
     for (const auto& worker : workers) worker->close();
@@ -254,8 +254,12 @@ Result<PeerId> Engine::connect(std::string_view address, Timeout timeout) {
 Status Engine::disconnect(PeerId peer) {
   const auto info = state_->peers.find(peer);
   if (!info || info->state == engine::PeerTable::State::down) return state_->peers.why_not(peer);
-  state_->worker_of(info->id.slot).acknowledge();
-  state_->drop(info->session, {ErrorCode::closed, "disconnected by this side"});
+  // In this order at the worker: what is owed, the goodbye, the end.
+  state_->worker_of(info->id.slot).post([state = state_.get(), session = info->session](engine::Worker& worker) {
+    worker.acknowledge();
+    state->control_now().disconnect(session);
+  });
+  state_->session_down(info->session, {ErrorCode::closed, "disconnected by this side"});
   return {};
 }
 

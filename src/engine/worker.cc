@@ -301,9 +301,7 @@ void Worker::link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, 
 
 // A peer that reads the goodbye first takes what was not acknowledged for lost. Bounded: peers may go on writing.
 void Worker::acknowledge() {
-  call([](Worker& worker) {
-    for (int poll = 0; poll < kQuietPolls; ++poll) (void)worker.poll_transports();
-  });
+  for (int poll = 0; poll < kQuietPolls; ++poll) (void)poll_transports();
 }
 
 void Worker::close() {

@@ -81,8 +81,7 @@ class Worker final : public Stepper {
   void call(const std::function<void(Worker&)>& command);
   void set_task(Task* task) { task_ = task; }  // before the first step
   void wake() { task_->wake(); }
-  void acknowledge();  // sends what transports hold back of their acknowledgements: before peers are told a goodbye
-  void close();        // every peer down, every transport closed; later commands run on their caller's thread
+  void close();  // every peer down, every transport closed; later commands run on their caller's thread
   [[nodiscard]] std::uint16_t index() const { return index_; }
   [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
   [[nodiscard]] control::Progress progress() const;
@@ -95,6 +94,7 @@ class Worker final : public Stepper {
 
   void add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info);
   void peer_down(PeerId id, const Status& reason);
+  void acknowledge();  // sends what transports hold back of their acknowledgements: before a goodbye
   Peer* peer(std::uint32_t slot);
   Peer* peer_of(PeerId id);
   void stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket);
