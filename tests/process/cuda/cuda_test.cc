@@ -70,8 +70,8 @@ TEST_P(CudaProcess, PagesOfOrdinaryMemoryGoAndComeFromTheFirstListOn) {
   ASSERT_NO_FATAL_FAILURE(meet_as_given());
   const auto plain = engine_->lookup(peer_, "plain", kSoon);
   ASSERT_TRUE(plain);
-  for (const auto& [page, pages] :
-       {std::pair(std::uint64_t{512}, std::uint64_t{32}), std::pair(std::uint64_t{4096}, std::uint64_t{512})}) {
+  for (const std::uint64_t page : {512, 4096}) {
+    const std::uint64_t pages = page == 512 ? 32 : 512;
     std::vector<std::byte> out = patterns(page, kBytes), back(kBytes);
     const auto from = engine_->register_memory(out.data(), kBytes, Access::none);
     const auto into = engine_->register_memory(back.data(), kBytes, Access::none);
