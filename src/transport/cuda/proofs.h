@@ -21,8 +21,8 @@ class Proofs {
     std::string why;  // it could not be tried; empty: it was
   };
   explicit Proofs(std::shared_ptr<Devices> devices) : devices_(std::move(devices)) {}
-  // Any thread but a worker's: the first call for a pair takes milliseconds. Asks for no context on `other`, which would
-  // cost hundreds of MiB of its memory.
+  // Any thread but a worker's: the first call for a pair takes milliseconds. Asks for no context on `other`, which
+  // would cost hundreds of MiB of its memory.
   Verdict between(int device, int other);
 
  private:

@@ -23,6 +23,7 @@ using control::ChildProcess;
 using support::DeviceMemory;
 
 inline constexpr Timeout kSoon = std::chrono::seconds(20);
+inline constexpr Timeout kServed = std::chrono::minutes(5);  // a child serves until its peer goes
 inline constexpr std::uint64_t kBytes = 4u << 20;
 
 inline const std::vector<std::string> kAll{"shm", "cuda", "tcp"};
@@ -66,7 +67,7 @@ inline void serve(ChildProcess::Line& line, const std::string& kind, const std::
     return line.write("no memory: " + memory.status().to_string());
   line.write(engine->address());
   std::array<PeerEvent, 1> events;
-  while (engine->wait_peer_event(kSoon))
+  while (engine->wait_peer_event(kServed))
     while (engine->poll_peer_events(events) == 1) {
       if (events[0].kind == PeerEvent::Kind::down) return;
       if (events[0].kind != PeerEvent::Kind::up) continue;

@@ -30,7 +30,7 @@ EngineOptions options_of(const std::string& name) {
 // The next event of that kind; nothing after kSoon.
 std::optional<PeerEvent> next(Engine& engine, PeerEvent::Kind kind) {
   std::array<PeerEvent, 1> events;
-  while (engine.wait_peer_event(kSoon))
+  while (engine.wait_peer_event(kServed))
     if (engine.poll_peer_events(events) == 1 && events[0].kind == kind) return events[0];
   return std::nullopt;
 }

@@ -6,6 +6,7 @@
 
 namespace fairway {
 
-constexpr Timeout kSoon = std::chrono::seconds(20);  // for what should take no time at all
+constexpr Timeout kSoon = std::chrono::seconds(20);   // for what should take no time at all
+constexpr Timeout kServed = std::chrono::minutes(5);  // a child serves until its peer goes
 
 }  // namespace fairway

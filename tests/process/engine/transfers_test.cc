@@ -50,7 +50,7 @@ void serve(ChildProcess::Line& line, const std::string& transport) {
   if (!memory || !letter || !engine->publish("memory", *memory)) return line.write("no memory");
   line.write(engine->address());
   std::array<PeerEvent, 1> events;
-  while (engine->wait_peer_event(kSoon))
+  while (engine->wait_peer_event(kServed))
     while (engine->poll_peer_events(events) == 1) {
       if (events[0].kind == PeerEvent::Kind::down) return;
       if (events[0].kind != PeerEvent::Kind::up) continue;
