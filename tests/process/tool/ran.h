@@ -17,7 +17,7 @@ struct Ran {
 
 inline Ran fairway(const std::string& arguments) {
   Ran ran;
-  FILE* pipe = ::popen((std::string("timeout 100 ") + FAIRWAY_TOOL + " " + arguments + " 2>&1").c_str(), "r");
+  FILE* pipe = ::popen((std::string("timeout 250 ") + FAIRWAY_TOOL + " " + arguments + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return ran;
   std::array<char, 4096> part{};
   for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;)
