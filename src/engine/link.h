@@ -44,6 +44,7 @@ struct Link {
   bool closed_there = false;
   std::uint64_t immediates_there = 0;  // how many of ours the peer received in the epoch; with closed_there
   Status down_reason;
+  Status retry_reason;  // why the last try to have it back came to nothing; ok: none did
   Time closing_since = 0;
   Time retry_at = kNever;
   Time backoff = 0;
@@ -70,6 +71,9 @@ struct Link {
 
   [[nodiscard]] bool has(transport::Op op) const {
     return (capabilities->operations & static_cast<std::uint8_t>(op)) != 0;
+  }
+  [[nodiscard]] std::string why_down() const {
+    return down_reason.message() + (retry_reason ? "" : ", and since then " + retry_reason.message());
   }
   [[nodiscard]] bool is_up() const { return state == LinkState::proving || state == LinkState::ready; }
   [[nodiscard]] std::uint32_t room() const {

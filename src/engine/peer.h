@@ -58,6 +58,7 @@ class Peer {
   void on_link_up(std::uint16_t transport, const transport::Event& event);
   void on_connect_failed(std::uint16_t transport, const Status& reason);
   void on_link_down(std::uint8_t link, const Status& reason);
+  void on_retry_failed(std::uint8_t link, const Status& reason);
   void on_fenced(std::uint8_t link, const transport::Event& event);
   void on_immediate(std::uint32_t immediate);
   void on_record(std::uint8_t link, std::span<const std::byte> bytes);
@@ -186,6 +187,7 @@ class Peer {
   void close_link(std::uint8_t index, const Status& reason);
   void on_link_closed(const LinkClosed& message);
   void release_parked(std::uint8_t index);
+  void plan_retry(Link& link);
   [[nodiscard]] bool any_link_up() const;
   Time link_timers(Time now);
   [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;

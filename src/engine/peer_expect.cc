@@ -190,7 +190,7 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
             line.reason = "another link finishes sooner, or lacks nothing that this one lacks";
           break;
         case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
-        case LinkState::closed: line.reason = "down: " + link.down_reason.message(); break;
+        case LinkState::closed: line.reason = "down: " + link.why_down(); break;
       }
     }
     out.links.push_back(std::move(line));

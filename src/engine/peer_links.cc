@@ -56,6 +56,7 @@ void Peer::on_link_up(std::uint16_t transport, const transport::Event& event) {
   link.full = false;
   link.pace.reset();
   link.retry_at = kNever;
+  link.retry_reason = {};
   learn_rates(link);
   worker_.link_at(transport, event.link, *this, index);
   const std::pair key(std::string(worker_.transport_at(transport).name()), link.name);
@@ -88,6 +89,10 @@ void Peer::set_ready(std::uint8_t index) {
 
 void Peer::on_link_down(std::uint8_t index, const Status& reason) {
   close_link(index, reason);
+}
+
+void Peer::on_retry_failed(std::uint8_t index, const Status& reason) {
+  if (!links_[index].is_up()) links_[index].retry_reason = reason;
 }
 
 void Peer::close_link(std::uint8_t index, const Status& reason) {
@@ -173,9 +178,17 @@ void Peer::release_parked(std::uint8_t index) {
   if (!both) return;
   settle_events(link);
   link.state = LinkState::closed;
-  link.backoff = std::min(std::max(link.backoff * 2, kFirstBackoff), kLastBackoff);
-  link.retry_at = after(worker_.now(), link.backoff);
+  plan_retry(link);
+  if (!info_.initiated_here) link.retry_at = worker_.now();  // who is dialed is there whenever the peer dials
   worker_.wake_at(link.retry_at);
+}
+
+// Several tries within the time that transfers wait for a link.
+void Peer::plan_retry(Link& link) {
+  const Time bound = static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond;
+  const Time last = std::clamp(bound / 8, kFirstBackoff, kLastBackoff);
+  link.backoff = std::clamp(link.backoff * 2, kFirstBackoff, last);
+  link.retry_at = after(worker_.now(), link.backoff);
 }
 
 Time Peer::link_timers(Time now) {
@@ -188,7 +201,7 @@ Time Peer::link_timers(Time now) {
     answer_echo(i);
     if (link.echo_owed) next = std::min(next, after(now, kMillisecond));
     if (link.state == LinkState::closed && link.retry_at <= now) {
-      link.retry_at = after(now, bound);  // should it come to nothing, again then
+      plan_retry(link);  // should it come to nothing
       worker_.transport_at(link.transport).reconnect(link.id);
     }
     if (link.state == LinkState::closed) next = std::min(next, link.retry_at);
@@ -237,7 +250,7 @@ Time Peer::link_timers(Time now) {
     if (limit <= now) {
       std::string reasons;
       const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
-      for (const Link& link : links_) add(link.text + ": " + link.down_reason.message());
+      for (const Link& link : links_) add(link.text + ": " + link.why_down());
       for (const std::string& refusal : refusals_) add(refusal);
       for (const std::uint16_t transport : connecting_)
         add(std::string(worker_.transport_at(transport).name()) +

@@ -219,6 +219,7 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
   if (ref.peer == kNoSlot || ref.epoch != event.link.epoch || peers_[ref.peer] == nullptr) return;
   Peer& peer = *peers_[ref.peer];
   if (event.kind == EventKind::link_down) peer.on_link_down(ref.link, event.status);
+  if (event.kind == EventKind::retry_failed) peer.on_retry_failed(ref.link, event.status);
   if (event.kind == EventKind::fenced) peer.on_fenced(ref.link, event);
   if (event.kind == EventKind::immediate) peer.on_immediate(static_cast<std::uint32_t>(event.value));
   if (event.kind == EventKind::message) peer.on_record(ref.link, event.bytes);

@@ -67,6 +67,12 @@ Result<bool> LocalSocket::send(std::span<const std::byte> bytes, std::span<const
   return system_status(errno, "cannot send on the local socket");
 }
 
+bool LocalSocket::ended() const {
+  char next = 0;
+  const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 Result<std::optional<LocalSocket::Message>> LocalSocket::receive() const {
   Message message;
   message.bytes.resize(kMaxBytes);

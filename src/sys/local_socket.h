@@ -34,6 +34,8 @@ class LocalSocket {
   pid_t peer_pid() const;
   // False: no room now.
   Result<bool> send(std::span<const std::byte> bytes, std::span<const int> fds) const;
+  // The other end is gone, and there is no message left.
+  bool ended() const;
   // Nothing: none now. ErrorCode::closed: the other end is gone.
   Result<std::optional<Message>> receive() const;
 

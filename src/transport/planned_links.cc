@@ -187,6 +187,11 @@ void PlannedLinks::open_failed(Link& link, const Status& why) {
                     });
   if (!hope) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
   say(link, Kind::closed);
+  if (link.id.epoch != 0) {
+    Event& event = events_.add(EventKind::retry_failed);
+    event.link = link.id;
+    event.status = why;
+  }
   if (!link.initiator) return;
   link.pause = std::clamp(2 * link.pause, kFirstPause, kLastPause);
   link.again_at = after(runtime_.clock.now(), link.pause);

@@ -68,7 +68,8 @@ enum class EventKind : std::uint8_t {
   link_up,    // link, peer, device; value: a name of this link and epoch that both ends agree on, unique in the session
   link_down,  // link, status: no further slice is taken, those in flight stay undecided until fence(). Without a link:
               // peer, status: connect() failed
-  fenced,     // link; value: immediates this side received on it in that epoch; status not ok: not fenced
+  retry_failed,  // link, of the epoch that ended; status: a try of reconnect() came to nothing
+  fenced,        // link; value: immediates this side received on it in that epoch; status not ok: not fenced
   deregistered,  // value: the handle; status not ok: not fenced
   invalidated    // value: of a view; status: why it is to be given back
 };
@@ -130,8 +131,10 @@ class Transport {
   // The peer says that its end of the epoch of that name is closed, and none of that name has been up here. True: none
   // will be. False: its link_up is on the way.
   virtual bool never(PeerIndex, std::uint64_t) { return false; }
-  virtual void reconnect(LinkId link) = 0;    // try the fenced link again -> link_up with a higher epoch, when it works
-  virtual void cancel(SliceToken token) = 0;  // hint: end this slice soon; its one event still comes
+  // Tries the fenced link again -> link_up with a higher epoch, when it works. Nothing while a try is under way; one
+  // that came to nothing is told (retry_failed) and followed by another call.
+  virtual void reconnect(LinkId link) = 0;
+  virtual void cancel(SliceToken token) = 0;          // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner
   // Makes a stream of the caller's stand until the gate opens; any thread.
   virtual Result<std::shared_ptr<StreamGate>> hold_stream(void*) {

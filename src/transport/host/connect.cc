@@ -11,6 +11,10 @@
 
 // How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers a
 // local socket, the initiator dials it and sends the segment's descriptor. A stranger gets as far as one hello.
+//
+// The dialer's end is up once it is welcomed, and its first record says so: only then is the listener's. An attempt
+// whose dialer may not have heard the welcome is ended by closing the epoch first and then looking for that record:
+// either the dialer has joined, and the link is up before it breaks, or it finds the epoch closed and touches nothing.
 namespace fairway::transport::host {
 namespace {
 
@@ -141,7 +145,9 @@ void HostTransport::hear_welcome(Link& link, Time now) {
       !same(peers_[link.peer].listener, note->token))
     return dial_failed(link, {ErrorCode::protocol_error, "somebody else answers on the local socket"});
   if (Status status = join(*link.dialed, *note, (*message)->fds); !status) return dial_failed(link, status);
-  link_is_up(link, std::exchange(link.dialed, nullptr));
+  make_lane(link, std::exchange(link.dialed, nullptr));
+  link.lane->nudge();
+  link_is_up(link);
 }
 
 void HostTransport::dial_failed(Link& link, const Status& why) {
@@ -150,7 +156,10 @@ void HostTransport::dial_failed(Link& link, const Status& why) {
   link.state = LinkState::fenced;
   link.deadline = kNever;
   Peer& peer = peers_[link.peer];
-  if (!peer.was_up) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+  if (!peer.was_up) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+  Event& event = events_.add(EventKind::retry_failed);
+  event.link = link.id;
+  event.status = why;
 }
 
 // ---- the acceptor ----
@@ -181,10 +190,12 @@ bool HostTransport::meet(Stranger& stranger, Time now) {
     Link& link = links_[peer.slot];
     if (note->attempt <= link.attempt) return true;
     Knock knock{std::move(stranger.socket), *note, std::move((*message)->fds)};
-    if (link.state == LinkState::waiting)
+    if (link.state == LinkState::waiting) {
       welcome(link, std::move(knock));
-    else  // the peer fenced and dials first: reconnect() here takes it
-      link.knock = std::make_unique<Knock>(std::move(knock));
+      return true;
+    }
+    link.knock = std::make_unique<Knock>(std::move(knock));  // the peer fenced and dials first: reconnect() takes it
+    if (link.state == LinkState::welcomed) forsake(link, {ErrorCode::link_failed, "the peer dials anew"});
     return true;
   }
   return true;  // nobody's token: closed without a word
@@ -210,7 +221,30 @@ void HostTransport::welcome(Link& link, Knock knock) {
   const auto sent = pair->socket.send(encode(answer), fds);
   if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, "no room on the local socket"});
   if (Status status = task_->watch(pair->socket.fd()); !status) return refuse(status);
-  link_is_up(link, std::move(pair));
+  link.state = LinkState::welcomed;
+  make_lane(link, std::move(pair));
+}
+
+void HostTransport::hear_join(Link& link) {
+  const Pair& pair = *link.lane->pair();
+  if (link.lane->joined()) return link_is_up(link);
+  counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+  if (pair.socket.ended() || (pair.process && pair.process.ended()))
+    forsake(link, {ErrorCode::link_failed, "the peer gave up the link"});
+}
+
+void HostTransport::forsake(Link& link, const Status& why) {
+  link.lane->pair()->own_end().closed.store(1, std::memory_order_seq_cst);
+  if (link.lane->joined()) {
+    link_is_up(link);
+    return link.lane->fail(why);
+  }
+  unwatch(*link.lane->pair());
+  link.lane->close();
+  link.lane.reset();
+  std::erase(up_, link.id.slot);
+  link.state = LinkState::waiting;
+  if (link.knock && !peers_[link.peer].failed) welcome(link, std::move(*std::exchange(link.knock, nullptr)));
 }
 
 // ---- both ----
@@ -259,14 +293,17 @@ void HostTransport::prove_attach(Pair& pair, std::uint64_t nonce_at) {
     pair.no_attach = "the process at the local socket is not the one that shares the memory";
 }
 
-void HostTransport::link_is_up(Link& link, std::shared_ptr<Pair> pair) {
+void HostTransport::make_lane(Link& link, std::shared_ptr<Pair> pair) {
+  const LinkId id{link.id.slot, link.id.epoch + 1};
+  link.lane =
+      std::make_unique<Lane>(std::move(pair), id, link.peer, regions_, imports_, events_, counters_, mover_.get());
+  up_.push_back(id.slot);
+}
+
+void HostTransport::link_is_up(Link& link) {
   ++link.id.epoch;
   link.state = LinkState::up;
   link.deadline = kNever;
-  link.knock.reset();
-  link.lane =
-      std::make_unique<Lane>(std::move(pair), link.id, link.peer, regions_, imports_, events_, counters_, mover_.get());
-  up_.push_back(link.id.slot);
   peers_[link.peer].was_up = true;
   Event& event = events_.add(EventKind::link_up);
   event.link = link.id;
@@ -274,6 +311,16 @@ void HostTransport::link_is_up(Link& link, std::shared_ptr<Pair> pair) {
   event.value = link.attempt;
   for (const auto& file : peers_[link.peer].files)
     if (file->way == Way::asking) ask_for(link, *file);
+}
+
+// Whoever says that was up with it, so an attempt that was welcomed here has been joined.
+bool HostTransport::never(PeerIndex index, std::uint64_t name) {
+  const auto found = peers_.find(index);
+  if (found == peers_.end() || found->second.slot == kNoSlot) return true;
+  Link& link = links_[found->second.slot];
+  if (name != link.attempt) return true;
+  if (link.state == LinkState::welcomed) forsake(link, {ErrorCode::link_failed, "the peer closed its end"});
+  return link.state != LinkState::up && link.state != LinkState::down;
 }
 
 void HostTransport::reconnect(LinkId id) {
@@ -296,7 +343,8 @@ void HostTransport::look_around(Time now) {
   for (const Stranger& stranger : strangers_) timer_ = std::min(timer_, stranger.deadline);
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
     Link& link = links_[i];
-    if (link.state == LinkState::up) {
+    if (link.state == LinkState::welcomed) hear_join(link);
+    if (link.state == LinkState::up && !link.lane->broken()) {
       read_notes(link);
       Pair& pair = *link.lane->pair();
       if (!pair.gone && pair.process && pair.process.ended()) {
@@ -335,6 +383,7 @@ void HostTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool t
   }
   if (peer.slot != kNoSlot) {
     Link& link = links_[peer.slot];
+    if (link.state == LinkState::welcomed) forsake(link, status);
     if (link.state == LinkState::up) return link.lane->fail(status);
     if (link.state == LinkState::dialing) {
       if (link.dialed) unwatch(*link.dialed);
@@ -363,7 +412,7 @@ void HostTransport::disconnect(PeerIndex index) {
       end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer is gone"});
       unwatch(*link.lane->pair());
       keep_while_touched(index, link.lane->pair());
-      if (link.state != LinkState::fenced) {
+      if (link.state != LinkState::fenced && link.state != LinkState::welcomed) {
         Event& event = events_.add(EventKind::fenced);
         event.link = link.id;
         event.peer = index;

@@ -178,6 +178,10 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
   for (std::size_t i = 0; i < count; ++i) {
     Link& link = links_[up_[(next_link_ + i) % count]];
     if (link.state == LinkState::fencing) continue;
+    if (link.state == LinkState::welcomed) {
+      if (!link.lane->joined()) continue;
+      link_is_up(link);
+    }
     link.lane->receive(kBytesPerPoll);
     link.lane->work(kBytesPerPoll, kBytesPerPoll);
     link.lane->ring();

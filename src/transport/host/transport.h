@@ -59,6 +59,7 @@ class HostTransport final : public Transport, public Viewer {
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override { return timer_; }
   void fence(LinkId link) override;
+  bool never(PeerIndex peer, std::uint64_t name) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
   std::string way(std::uint64_t remote_handle) const override;
@@ -80,7 +81,8 @@ class HostTransport final : public Transport, public Viewer {
   }
 
  private:
-  enum class LinkState : std::uint8_t { free, dialing, waiting, up, down, fencing, fenced };
+  // At the initiator dialing, at the acceptor waiting and welcomed: it has a lane, and the dialer may not know yet.
+  enum class LinkState : std::uint8_t { free, dialing, waiting, welcomed, up, down, fencing, fenced };
   struct Knock {  // a dialer's hello
     sys::LocalSocket socket;
     Note note;
@@ -141,9 +143,12 @@ class HostTransport final : public Transport, public Viewer {
   void accept(Time now);
   bool meet(Stranger& stranger, Time now);  // true: it is done with
   void welcome(Link& link, Knock knock);
+  void hear_join(Link& link);
+  void forsake(Link& link, const Status& why);  // a welcomed one: waiting again, or up and broken
   Status join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds);
   void prove_attach(Pair& pair, std::uint64_t nonce_at);
-  void link_is_up(Link& link, std::shared_ptr<Pair> pair);
+  void make_lane(Link& link, std::shared_ptr<Pair> pair);
+  void link_is_up(Link& link);
   void say(PeerIndex peer, const Handshake& message);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void unwatch(const Pair& pair);

@@ -188,6 +188,11 @@ void TcpTransport::dial_failed(Link& link, const Status& why) {
   link.state = link.was_up ? LinkState::fenced : LinkState::pausing;
   link.deadline = link.was_up ? kNever : after(runtime_.clock.now(), kDialAgain);
   timer_ = std::min(timer_, link.deadline);
+  if (link.was_up) {
+    Event& event = inbox_.add(EventKind::retry_failed);
+    event.link = link.id;
+    event.status = why;
+  }
   Peer& peer = peers_[link.peer];
   peer.reason = why.message();
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {

@@ -227,8 +227,9 @@ Status Port::look_again() {
     return no("the port is not active");
   state_ = now;
   if (iwarp()) return {};  // its addresses are rdma_cm's, which says so itself
+  const std::string was = text_of(address_);
   const Status status = choose_address({});
-  return status ? Status() : no(status.message());
+  return status ? Status() : no("its address " + was + " is gone, and " + status.message());
 }
 
 bool Port::has_address() const {

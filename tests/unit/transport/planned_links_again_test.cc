@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "unit/transport/planned_sides.h"
 
 // Attempts that fail: when the next one is, and when there is none.
@@ -26,6 +28,16 @@ TEST_F(PlannedLinksTest, WhatFailedIsTriedAgainAfterGrowingPauses) {
   a_.fence(1);
   a_.links.reconnect({1, 1});
   EXPECT_EQ(a_.link(1).again_at, after(a_.host.now(), 10 * kMillisecond)) << "it was up: from the start";
+  a_.poll();
+  const auto told = std::find_if(a_.happened.begin(), a_.happened.end(),
+                                 [](const Event& event) { return event.kind == EventKind::retry_failed; });
+  ASSERT_NE(told, a_.happened.end());
+  EXPECT_EQ(told->link, (LinkId{1, 1})) << "the epoch that ended";
+  EXPECT_EQ(told->status.message(), "ends: the device is down");
+  EXPECT_EQ(std::count_if(a_.happened.begin(), a_.happened.end(),
+                          [](const Event& event) { return event.kind == EventKind::retry_failed; }),
+            1)
+      << "none of those before it was up";
 }
 
 TEST_F(PlannedLinksTest, AnAttemptThatFailsAtTheAcceptorIsTriedAgain) {
