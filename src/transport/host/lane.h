@@ -42,10 +42,11 @@ class Lane {
   bool post(const Command& command);  // false: full
   // Moves what waits, the small first; of each at most so many bytes, and of both together no more than the greater.
   void work(std::uint64_t small, std::uint64_t large);
-  void receive(std::uint64_t budget);                             // applies what came, so many bytes at most
-  void ring();                                                    // once after any of these, when the peer sleeps
-  void nudge();                                                   // makes the peer look at the local socket
-  [[nodiscard]] bool joined() const { return !reader_.empty(); }  // before the first receive(): the peer has this lane
+  void receive(std::uint64_t budget);  // applies what came, so many bytes at most
+  void ring();                         // once after any of these, when the peer sleeps
+  void nudge();                        // makes the peer look at the local socket
+  // Before the first receive(): the peer has this lane.
+  [[nodiscard]] bool joined() const { return !reader_.empty(); }
   [[nodiscard]] bool nudged();
 
   void begin_sleep() { pair_->own_end().asleep.store(1, std::memory_order_seq_cst); }
