@@ -30,6 +30,7 @@ struct HostOptions {
 // Belongs to one worker's thread, as the contract says.
 //   transport.cc  using lanes
 //   connect.cc    making them, bringing them back, letting peers go
+//   dial.cc       one attempt at one
 //   files.cc      asking for the files behind regions, and lending them
 //   views.cc      regions that kernels reach by themselves
 class HostTransport final : public Transport, public Viewer {
@@ -137,6 +138,14 @@ class HostTransport final : public Transport, public Viewer {
   Status listen();
   void offer(PeerIndex index, Peer& peer);
   void make_link(PeerIndex index, Peer& peer);
+  void make_lane(Link& link, std::shared_ptr<Pair> pair);
+  void link_is_up(Link& link);
+  void say(PeerIndex peer, const Handshake& message);
+  void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
+  void unwatch(const Pair& pair);
+  void look_around(Time now);  // at sockets and processes: system calls, so not in every poll
+
+  // dial.cc
   void dial(Link& link);
   void hear_welcome(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
@@ -147,12 +156,6 @@ class HostTransport final : public Transport, public Viewer {
   void forsake(Link& link, const Status& why);  // a welcomed one: waiting again, or up and broken
   Status join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds);
   void prove_attach(Pair& pair, std::uint64_t nonce_at);
-  void make_lane(Link& link, std::shared_ptr<Pair> pair);
-  void link_is_up(Link& link);
-  void say(PeerIndex peer, const Handshake& message);
-  void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
-  void unwatch(const Pair& pair);
-  void look_around(Time now);  // at sockets and processes: system calls, so not in every poll
 
   // files.cc
   void read_notes(Link& link);

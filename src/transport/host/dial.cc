@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <fcntl.h>
+
+#include "transport/host/transport.h"
+
+// One attempt at a link, between the dial and the lane that both sides have. A stranger gets as far as one hello.
+//
+// The dialer's end is up once it is welcomed, and its first record says so: only then is the listener's. An attempt
+// whose dialer may not have heard the welcome is ended by closing the epoch first and then looking for that record:
+// either the dialer has joined, and the link is up before it breaks, or it finds the epoch closed and touches nothing.
+namespace fairway::transport::host {
+namespace {
+
+constexpr Time kHelloWithin = 2 * kSecond;
+constexpr std::size_t kMaxStrangers = 64;
+constexpr std::uint32_t kMaxRegions = 1 << 24;  // of a peer's table
+
+// Takes as long for every wrong token.
+bool same(const Token& a, std::span<const std::byte> b) {
+  std::byte difference{0};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{0};
+}
+
+}  // namespace
+
+// ---- the initiator ----
+
+void HostTransport::dial(Link& link) {
+  Peer& peer = peers_[link.peer];
+  link.state = LinkState::dialing;
+  ++link.attempt;
+  link.deadline = after(runtime_.clock.now(), kHelloWithin);
+  look_at_ = 0;
+  auto pair = std::make_shared<Pair>();
+  auto file = sys::MemoryFile::make(sizeof(Segment));
+  if (!file) return dial_failed(link, file.status());
+  pair->made = std::move(*file);
+  pair->segment = new (pair->made.address()) Segment;
+  runtime_.rng.fill(pair->segment->nonce);
+  auto socket = sys::LocalSocket::dial(peer.socket);
+  if (!socket) return dial_failed(link, socket.status());
+  pair->socket = std::move(*socket);
+  Note hello;
+  hello.kind = Note::Kind::hello;
+  hello.token = peer.dialer;
+  hello.attempt = link.attempt;
+  hello.regions = regions_.capacity();
+  hello.nonce_at = reinterpret_cast<std::uintptr_t>(&pair->segment->nonce);
+  const std::array<int, Note::kHelloFds> fds{pair->made.fd(), regions_.file(), bell_.fd()};
+  const auto sent = pair->socket.send(encode(hello), fds);
+  if (!sent || !*sent)
+    return dial_failed(link,
+                       sent ? Status(ErrorCode::resource_exhausted, "no room on the local socket") : sent.status());
+  if (Status status = task_->watch(pair->socket.fd()); !status) return dial_failed(link, status);
+  link.dialed = std::move(pair);
+}
+
+void HostTransport::hear_welcome(Link& link, Time now) {
+  auto message = link.dialed->socket.receive();
+  if (!message) return dial_failed(link, message.status());
+  if (!*message) {
+    if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "no answer on the local socket within 2 s"});
+    return;
+  }
+  const auto note = decode_note((*message)->bytes);
+  if (!note) return dial_failed(link, note.status());
+  if (note->kind != Note::Kind::welcome || note->attempt != link.attempt ||
+      !same(peers_[link.peer].listener, note->token))
+    return dial_failed(link, {ErrorCode::protocol_error, "somebody else answers on the local socket"});
+  if (Status status = join(*link.dialed, *note, (*message)->fds); !status) return dial_failed(link, status);
+  make_lane(link, std::exchange(link.dialed, nullptr));
+  link.lane->nudge();
+  link_is_up(link);
+}
+
+void HostTransport::dial_failed(Link& link, const Status& why) {
+  if (link.dialed) unwatch(*link.dialed);
+  link.dialed.reset();
+  link.state = LinkState::fenced;
+  link.deadline = kNever;
+  Peer& peer = peers_[link.peer];
+  if (!peer.was_up) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+  Event& event = events_.add(EventKind::retry_failed);
+  event.link = link.id;
+  event.status = why;
+}
+
+// ---- the acceptor ----
+
+void HostTransport::accept(Time now) {
+  while (listener_ && strangers_.size() < kMaxStrangers) {
+    sys::LocalSocket socket = listener_.accept();
+    if (!socket) break;
+    static_cast<void>(task_->watch(socket.fd()));
+    strangers_.push_back({std::move(socket), after(now, kHelloWithin)});
+  }
+  std::erase_if(strangers_, [&](Stranger& stranger) { return meet(stranger, now); });
+}
+
+bool HostTransport::meet(Stranger& stranger, Time now) {
+  auto message = stranger.socket.receive();
+  if (message && !*message) {
+    if (now < stranger.deadline) return false;
+    task_->unwatch(stranger.socket.fd());
+    return true;
+  }
+  task_->unwatch(stranger.socket.fd());
+  if (!message) return true;
+  const auto note = decode_note((*message)->bytes);
+  if (!note || note->kind != Note::Kind::hello || (*message)->fds.size() != Note::kHelloFds) return true;
+  for (auto& [index, peer] : peers_) {
+    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, note->token)) continue;
+    Link& link = links_[peer.slot];
+    if (note->attempt <= link.attempt) return true;
+    Knock knock{std::move(stranger.socket), *note, std::move((*message)->fds)};
+    if (link.state == LinkState::waiting) {
+      welcome(link, std::move(knock));
+      return true;
+    }
+    link.knock = std::make_unique<Knock>(std::move(knock));  // the peer fenced and dials first: reconnect() takes it
+    if (link.state == LinkState::welcomed) forsake(link, {ErrorCode::link_failed, "the peer dials anew"});
+    return true;
+  }
+  return true;  // nobody's token: closed without a word
+}
+
+void HostTransport::welcome(Link& link, Knock knock) {
+  auto pair = std::make_shared<Pair>();
+  pair->side = 1;
+  pair->socket = std::move(knock.socket);
+  link.attempt = knock.note.attempt;
+  Peer& peer = peers_[link.peer];
+  const auto refuse = [&](const Status& why) {
+    if (!peer.was_up) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+  };
+  if (Status status = join(*pair, knock.note, knock.fds); !status) return refuse(status);
+  Note answer;
+  answer.kind = Note::Kind::welcome;
+  answer.token = peer.listener;
+  answer.attempt = link.attempt;
+  answer.regions = regions_.capacity();
+  answer.nonce_at = reinterpret_cast<std::uintptr_t>(&pair->segment->nonce);
+  const std::array<int, Note::kWelcomeFds> fds{regions_.file(), bell_.fd()};
+  const auto sent = pair->socket.send(encode(answer), fds);
+  if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, "no room on the local socket"});
+  if (Status status = task_->watch(pair->socket.fd()); !status) return refuse(status);
+  link.state = LinkState::welcomed;
+  make_lane(link, std::move(pair));
+}
+
+void HostTransport::hear_join(Link& link) {
+  const Pair& pair = *link.lane->pair();
+  if (link.lane->joined()) return link_is_up(link);
+  counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+  if (pair.socket.ended() || (pair.process && pair.process.ended()))
+    forsake(link, {ErrorCode::link_failed, "the peer gave up the link"});
+}
+
+void HostTransport::forsake(Link& link, const Status& why) {
+  link.lane->pair()->own_end().closed.store(1, std::memory_order_seq_cst);
+  if (link.lane->joined()) {
+    link_is_up(link);
+    return link.lane->fail(why);
+  }
+  unwatch(*link.lane->pair());
+  link.lane->close();
+  link.lane.reset();
+  std::erase(up_, link.id.slot);
+  link.state = LinkState::waiting;
+  if (link.knock && !peers_[link.peer].failed) welcome(link, std::move(*std::exchange(link.knock, nullptr)));
+}
+
+// ---- both ----
+
+// What the other side sent: everything is looked at before it is used.
+Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds) {
+  const bool dialer = pair.side == 0;
+  if (fds.size() != (dialer ? Note::kWelcomeFds : Note::kHelloFds) || note.regions == 0 || note.regions > kMaxRegions)
+    return {ErrorCode::protocol_error, "descriptors or sizes of no sense came on the local socket"};
+  if (!dialer) {
+    auto segment = sys::MappedFile::map(fds.front(), 0, sizeof(Segment), true);
+    if (!segment) return segment.status();
+    pair.joined = std::move(*segment);
+    pair.segment = reinterpret_cast<Segment*>(pair.joined.address());
+  }
+  auto table = sys::MappedFile::map(fds[fds.size() - 2], 0, note.regions * sizeof(RegionSlot<>), false);
+  if (!table) return table.status();
+  pair.table = std::move(*table);
+  pair.regions = RegionView(reinterpret_cast<const RegionSlot<>*>(pair.table.address()), note.regions);
+  if (const int flags = ::fcntl(fds.back().get(), F_GETFL); flags >= 0)
+    ::fcntl(fds.back().get(), F_SETFL, flags | O_NONBLOCK);
+  pair.bell = sys::Doorbell(std::move(fds.back()));
+  prove_attach(pair, note.nonce_at);
+  return {};
+}
+
+// The kernel says who is at the other end; that this is the process that shares the segment, and that its memory can be
+// reached, is shown by reading the nonce at the address it states.
+void HostTransport::prove_attach(Pair& pair, std::uint64_t nonce_at) {
+  auto process = sys::Process::open(pair.socket.peer_pid());
+  if (!process) {
+    pair.no_attach = process.status().message();
+    return;
+  }
+  pair.process = std::move(*process);
+  static_cast<void>(task_->watch(pair.process.fd()));
+  if (!options_.attach) {
+    pair.no_attach = "cross-memory attach is switched off";
+    return;
+  }
+  Token seen{};
+  const sys::Process::Span span{seen.data(), reinterpret_cast<std::byte*>(nonce_at), seen.size()};
+  if (const Status status = pair.process.read({&span, 1}); !status)
+    pair.no_attach = status.message() + " (another user, ptrace_scope, or a container without CAP_SYS_PTRACE)";
+  else if (std::memcmp(seen.data(), pair.segment->nonce.data(), seen.size()) != 0)
+    pair.no_attach = "the process at the local socket is not the one that shares the memory";
+}
+
+}  // namespace fairway::transport::host
