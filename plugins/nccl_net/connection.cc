@@ -164,7 +164,7 @@ void Sender::on_message(const Message& message, PeerId from) {
     case Message::Kind::post: return on_post(message);
     case Message::Kind::refused:
       return fail({ErrorCode::unreachable, "the receiving rank has stopped listening for this connection"});
-    case Message::Kind::closed: return fail({ErrorCode::closed, "the receiving rank closed this connection"});
+    case Message::Kind::closed: receiver_closed_.store(true, std::memory_order_release); return;
     default: return fail({ErrorCode::protocol_error, "the receiver said what only others say"});
   }
 }
@@ -198,6 +198,8 @@ Sender::Match Sender::match(int tag) {
 abi::Code Sender::send(void* data, std::size_t size, int tag, Memory& memory, Request** out) {
   *out = nullptr;
   endpoint_->pump();
+  if (receiver_closed_.load(std::memory_order_acquire))
+    fail({ErrorCode::closed, "the receiving rank closed this connection"});
   if (failed()) return report("isend");
   const auto request = std::find_if(requests_.begin(), requests_.end(), [](const Request& each) {
     return each.state.load(std::memory_order_acquire) == Request::State::free;

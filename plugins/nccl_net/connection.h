@@ -105,6 +105,8 @@ class Sender final : public Connection {
   static void finished(const Completion& completion, void* request);
   void end() override;
 
+  // Of what is on its way then the engine says what became of it: that all of it arrived may be known only later.
+  std::atomic<bool> receiver_closed_{false};
   std::array<Group, kGroups> groups_;
   std::uint32_t head_ = 0;  // the oldest group that is not used up
   Imports imports_;

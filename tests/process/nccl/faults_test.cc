@@ -118,6 +118,35 @@ TEST_P(NcclFaults, ClosingInFlightEndsBothSides) {
   EXPECT_EQ(ranks.outcomes(), "");
 }
 
+// What the receiver says last may come before the engine has heard that all of a send arrived, as by another lane.
+TEST_P(NcclFaults, AReceiverThatClosesAtOnceFailsNoSendThatArrivedAndTheNextOne) {
+  Ranks ranks(2, [](Board& board, int number) {
+    Rank rank(board, number, 2, 12);
+    std::vector<std::byte> bytes(64);
+    for (int round = 0; round < kMostRanks; ++round) {
+      rank.meet(1 - number, round, round);
+      void* from = rank.register_memory(rank.sender, bytes.data(), bytes.size());
+      void* into = rank.register_memory(rank.receiver, bytes.data(), bytes.size());
+      if (number == 1) rank.finish(rank.receive(bytes.data(), bytes.size(), 1, into));
+      if (number == 0) rank.finish(rank.send(bytes.data(), bytes.size(), 1, from));
+      rank.must(rank.table->deregister(rank.receiver, into), "deregMr");
+      rank.must(rank.table->close_receiver(rank.receiver), "closeRecv");
+      rank.receiver = nullptr;
+      abi::Code code = abi::kSuccess;
+      rank.until("the other's end", [&] {
+        void* sent = nullptr;
+        code = rank.table->send(rank.sender, bytes.data(), bytes.size(), 1, from, &sent);
+        return code != abi::kSuccess;
+      });
+      if (code != abi::kRemoteError) throw Failure("isend gave " + std::to_string(code));
+      rank.must(rank.table->deregister(rank.sender, from), "deregMr");
+      rank.part();
+    }
+    rank.leave();
+  });
+  EXPECT_EQ(ranks.outcomes(), "");
+}
+
 TEST_P(NcclFaults, AMessageThatDoesNotFitIsAnErrorOnBothSides) {
   Ranks ranks(2, [](Board& board, int number) {
     Rank rank(board, number, 2, 12);
