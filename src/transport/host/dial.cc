@@ -46,12 +46,7 @@ void HostTransport::dial(Link& link) {
   auto socket = sys::LocalSocket::dial(peer.socket);
   if (!socket) return dial_failed(link, socket.status());
   pair->socket = std::move(*socket);
-  Note hello;
-  hello.kind = Note::Kind::hello;
-  hello.token = peer.dialer;
-  hello.attempt = link.attempt;
-  hello.regions = regions_.capacity();
-  hello.nonce_at = reinterpret_cast<std::uintptr_t>(&pair->segment->nonce);
+  const Note hello = introduce(Note::Kind::hello, peer.dialer, link.attempt, *pair);
   const std::array<int, Note::kHelloFds> fds{pair->made.fd(), regions_.file(), bell_.fd()};
   const auto sent = pair->socket.send(encode(hello), fds);
   if (!sent || !*sent)
@@ -84,11 +79,7 @@ void HostTransport::dial_failed(Link& link, const Status& why) {
   link.dialed.reset();
   link.state = LinkState::fenced;
   link.deadline = kNever;
-  Peer& peer = peers_[link.peer];
-  if (!peer.was_up) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
-  Event& event = events_.add(EventKind::retry_failed);
-  event.link = link.id;
-  event.status = why;
+  attempt_failed(link, why);
 }
 
 // ---- the acceptor ----
@@ -135,21 +126,16 @@ void HostTransport::welcome(Link& link, Knock knock) {
   pair->side = 1;
   pair->socket = std::move(knock.socket);
   link.attempt = knock.note.attempt;
-  Peer& peer = peers_[link.peer];
   const auto refuse = [&](const Status& why) {
-    if (!peer.was_up) fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+    unwatch(*pair);
+    attempt_failed(link, why);
   };
   if (Status status = join(*pair, knock.note, knock.fds); !status) return refuse(status);
-  Note answer;
-  answer.kind = Note::Kind::welcome;
-  answer.token = peer.listener;
-  answer.attempt = link.attempt;
-  answer.regions = regions_.capacity();
-  answer.nonce_at = reinterpret_cast<std::uintptr_t>(&pair->segment->nonce);
+  if (Status status = task_->watch(pair->socket.fd()); !status) return refuse(status);
+  const Note answer = introduce(Note::Kind::welcome, peers_[link.peer].listener, link.attempt, *pair);
   const std::array<int, Note::kWelcomeFds> fds{regions_.file(), bell_.fd()};
   const auto sent = pair->socket.send(encode(answer), fds);
   if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, "no room on the local socket"});
-  if (Status status = task_->watch(pair->socket.fd()); !status) return refuse(status);
   link.state = LinkState::welcomed;
   make_lane(link, std::move(pair));
 }
@@ -177,6 +163,24 @@ void HostTransport::forsake(Link& link, const Status& why) {
 }
 
 // ---- both ----
+
+void HostTransport::attempt_failed(const Link& link, const Status& why) {
+  Peer& peer = peers_[link.peer];
+  if (!peer.was_up) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
+  Event& event = events_.add(EventKind::retry_failed);
+  event.link = link.id;
+  event.status = why;
+}
+
+Note HostTransport::introduce(Note::Kind kind, const Token& token, std::uint32_t attempt, const Pair& pair) const {
+  Note note;
+  note.kind = kind;
+  note.token = token;
+  note.attempt = attempt;
+  note.regions = regions_.capacity();
+  note.nonce_at = reinterpret_cast<std::uintptr_t>(&pair.segment->nonce);
+  return note;
+}
 
 // What the other side sent: everything is looked at before it is used.
 Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds) {

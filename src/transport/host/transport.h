@@ -154,6 +154,8 @@ class HostTransport final : public Transport, public Viewer {
   void welcome(Link& link, Knock knock);
   void hear_join(Link& link);
   void forsake(Link& link, const Status& why);  // a welcomed one: waiting again, or up and broken
+  void attempt_failed(const Link& link, const Status& why);
+  Note introduce(Note::Kind kind, const Token& token, std::uint32_t attempt, const Pair& pair) const;
   Status join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds);
   void prove_attach(Pair& pair, std::uint64_t nonce_at);
 

@@ -1,4 +1,3 @@
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -7,7 +6,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include <dirent.h>
 #include <gtest/gtest.h>
@@ -76,12 +74,6 @@ std::uint64_t cut(std::uint16_t control_port) {
   return found;
 }
 
-Status end_of(Engine& engine, const Result<TransferId>& id) {
-  if (!id) return id.status();
-  const auto completion = engine.wait(*id, kSoon);
-  return completion ? completion->status : completion.status();
-}
-
 class CutLinks : public testing::TestWithParam<std::string> {};
 
 TEST_P(CutLinks, AtAnyMomentComeBackAndNothingIsLostOrRepeated) {
@@ -115,7 +107,7 @@ TEST_P(CutLinks, AtAnyMomentComeBackAndNothingIsLostOrRepeated) {
   const auto start = std::chrono::steady_clock::now();
   while (status && std::chrono::steady_clock::now() - start < std::chrono::seconds(4)) {
     ours->address[0] = static_cast<std::byte>(written + 1);
-    status = end_of(*engine, engine->write(*peer, Extent{{ours->id, 0, 1}, {remote->id, 64}}, options));
+    status = finish(*engine, engine->write(*peer, Extent{{ours->id, 0, 1}, {remote->id, 64}}, options));
     written += status ? 1 : 0;
   }
   enough = true;
@@ -124,7 +116,7 @@ TEST_P(CutLinks, AtAnyMomentComeBackAndNothingIsLostOrRepeated) {
               static_cast<unsigned long long>(cuts));
   ASSERT_TRUE(status) << status.to_string();
   EXPECT_GT(cuts, 50u);
-  ASSERT_TRUE(end_of(*engine, engine->read(*peer, Extent{{ours->id, 0, 72}, {remote->id, 0}})));
+  ASSERT_TRUE(finish(*engine, engine->read(*peer, Extent{{ours->id, 0, 72}, {remote->id, 0}})));
   std::uint64_t counted = 0;
   std::memcpy(&counted, ours->address, sizeof counted);
   EXPECT_EQ(counted, written);

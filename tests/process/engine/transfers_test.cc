@@ -63,12 +63,6 @@ void serve(ChildProcess::Line& line, const std::string& transport) {
     }
 }
 
-Status finish(Engine& engine, const Result<TransferId>& id) {
-  if (!id) return id.status();
-  const auto completion = engine.wait(*id, kSoon);
-  return completion ? completion->status : completion.status();
-}
-
 class TransferProcess : public testing::TestWithParam<std::string> {
  protected:
   // An engine that moves when its caller does, and whole_ of its memory to or from the child's.
