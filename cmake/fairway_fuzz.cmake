@@ -1,7 +1,7 @@
 # fairway_fuzz(<name> SOURCES ... CORPUS <folder>): one program around LLVMFuzzerTestOneInput. With FAIRWAY_FUZZ it is a
 # libFuzzer target and its test searches for a few seconds from the corpus; otherwise its test, labelled unit, replays the
 # corpus under whatever compiler and sanitizer this build has.
-set(FAIRWAY_FUZZ_SECONDS 6 CACHE STRING "How long the test of each fuzz target searches")
+set(FAIRWAY_FUZZ_SECONDS 3 CACHE STRING "How long the test of each fuzz target searches")
 
 function(fairway_fuzz name)
   cmake_parse_arguments(F "" "CORPUS" "SOURCES;LINKS" ${ARGN})

@@ -23,7 +23,10 @@ class Credits {
     return true;
   }
 
+  [[nodiscard]] std::uint32_t heard() const { return heard_; }  // the newest total that the peer said
+
   void make_room() { ++made_; }  // a receive of ours is free again
+  [[nodiscard]] bool untold() const { return made_ != told_; }
   [[nodiscard]] bool owes() const { return made_ - told_ >= (ours_ + 1) / 2; }
   std::uint32_t tell() { return told_ = made_; }  // the total to say
 

@@ -22,6 +22,7 @@ struct Shim {
   std::set<std::uint64_t> broken;  // names of ends, told once
   std::map<fid_cq*, std::vector<fi_cq_data_entry>> held;
   std::uint64_t swaps = 0, storms = 0, sends = 0;
+  std::uint64_t loses = 0, losses = 0;      // so many of the next arrivals, and so many so far
   std::map<fid*, fid*> bound;               // regions, and to which end
   std::map<fid*, const fi_ops*> closed_by;  // of ends and bound regions: whose own these are
   std::map<const fi_ops*, fi_ops> ours;     // theirs, with another close
@@ -47,7 +48,18 @@ ssize_t read_queue(fid_cq* queue, fi_cq_data_entry* into, std::size_t count) {
   Shim& the = shim();
   const std::lock_guard lock(the.mutex);
   if (the.broken.erase(reinterpret_cast<std::uintptr_t>(queue->fid.context)) != 0) return -FI_EIO;
-  if (the.setting.seed == 0) return the.real.read_queue(queue, into, count);
+  if (the.setting.seed == 0) {
+    const ssize_t got = the.real.read_queue(queue, into, count);
+    if (got <= 0 || the.loses == 0) return got;
+    const auto lost = [&](const fi_cq_data_entry& each) {
+      const bool is = (each.flags & FI_RECV) != 0 && the.loses != 0;
+      the.loses -= is ? 1 : 0;
+      the.losses += is ? 1 : 0;
+      return is;
+    };
+    const ssize_t kept = std::remove_if(into, into + got, lost) - into;
+    return kept == 0 ? -FI_EAGAIN : kept;
+  }
   auto& held = the.held[queue];
   fi_cq_data_entry some[16];
   const ssize_t got = the.real.read_queue(queue, some, 16);
@@ -69,6 +81,7 @@ int getinfo(const sys::Libfabric& library, const fi_info* hints, fi_info** info)
   const std::lock_guard lock(the.mutex);
   for (fi_info* each = *info; result == 0 && each != nullptr; each = each->next) {
     each->domain_attr->mr_mode |= the.setting.extra_mr_mode;
+    if (the.setting.seed != 0) each->tx_attr->msg_order = FI_ORDER_NONE;
     fi_info* const next = each->next;
     for (unsigned copy = 1; copy < the.setting.copies; ++copy) {
       fi_info* made = library.dupinfo(each);
@@ -152,6 +165,7 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   the.setting = setting;
   the.chance = setting.seed;
   the.broken.clear();
+  the.loses = 0;
   the.held.clear();
   auto calls = std::make_shared<Calls>(the.real);
   calls->getinfo = &getinfo;
@@ -188,6 +202,16 @@ bool shim_break(std::uint64_t link_name) {
   const std::lock_guard lock(the.mutex);
   the.broken.insert(link_name << 1 | 1);
   return true;
+}
+
+void shim_lose(std::uint64_t arrivals) {
+  const std::lock_guard lock(shim().mutex);
+  shim().loses = arrivals;
+}
+
+std::uint64_t shim_losses() {
+  const std::lock_guard lock(shim().mutex);
+  return shim().losses;
 }
 
 std::uint64_t shim_swaps() {

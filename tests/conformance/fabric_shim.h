@@ -25,6 +25,9 @@ struct ShimSetting {
 std::shared_ptr<const transport::fabric::Calls> shim_calls(const ShimSetting& setting);
 // The initiator's end of the link of that name: nothing of it is heard any more.
 bool shim_break(std::uint64_t link_name);
+// So many of the next frames that arrive anywhere are heard of by nobody, though their senders hear that they arrived.
+void shim_lose(std::uint64_t arrivals);
+std::uint64_t shim_losses();
 std::uint64_t shim_swaps();   // completions told in another order than they came
 std::uint64_t shim_storms();  // operations that were refused though there was room
 std::uint64_t shim_sends();   // frames that libfabric has taken

@@ -151,17 +151,6 @@ TEST(Fabric, MemoryOfManyPagesEndsToo) {
   world->b().close();
 }
 
-Slice message(const UpLink& link, transport::SliceToken token, Buffer& bytes, std::size_t size, bool patient) {
-  Slice made;
-  made.op = Op::message;
-  made.token = token;
-  made.link = link.id;
-  made.local = bytes.data();
-  made.length = size;
-  made.patient = patient;
-  return made;
-}
-
 TEST(Fabric, MessagesThatWaitGoTogether) {
   const auto world = make_fabric_world({"tcp"});
   if (!world) GTEST_SKIP() << "no libfabric";

@@ -62,10 +62,6 @@ class FabricWorld final : public World {
   Runtime runtime_;
 };
 
-Kind fabric_kind(const char* name, const FabricSetting& setting) {
-  return {name, 1, [=](std::uint64_t) { return std::make_unique<FabricWorld>(setting); }};
-}
-
 }  // namespace
 
 std::unique_ptr<World> make_fabric_world(const FabricSetting& setting) {
@@ -73,8 +69,12 @@ std::unique_ptr<World> make_fabric_world(const FabricSetting& setting) {
   return std::make_unique<FabricWorld>(setting);
 }
 
+Kind fabric_kind(const char* name, const FabricSetting& setting) {
+  const auto why_not = [] { return std::string(shim_calls({}) == nullptr ? "no libfabric" : ""); };
+  return {name, 1, [=](std::uint64_t) { return make_fabric_world(setting); }, why_not};
+}
+
 std::vector<Kind> fabric_kinds() {
-  if (shim_calls({}) == nullptr) return {};
   std::vector<Kind> kinds{fabric_kind("fabric_tcp_as_efa", {"tcp", {7, 1, 0}})};  // the hardest of them
 #ifndef FAIRWAY_SANITIZED
   kinds.push_back(fabric_kind("fabric_tcp", {"tcp"}));

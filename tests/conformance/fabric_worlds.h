@@ -20,4 +20,19 @@ struct FabricSetting {
 // Null: no libfabric on this machine.
 std::unique_ptr<World> make_fabric_world(const FabricSetting& setting);
 
+// Libfabric is looked for when a claim runs, not when claims are named: some of its libraries take 0.2 s to load, and
+// each test is a process.
+Kind fabric_kind(const char* name, const FabricSetting& setting);
+
+inline Slice message(const UpLink& link, transport::SliceToken token, Buffer& bytes, std::size_t size, bool patient) {
+  Slice made;
+  made.op = Op::message;
+  made.token = token;
+  made.link = link.id;
+  made.local = bytes.data();
+  made.length = size;
+  made.patient = patient;
+  return made;
+}
+
 }  // namespace fairway::conformance

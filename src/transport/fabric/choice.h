@@ -54,6 +54,9 @@ std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& 
 // Whether its writes carry data for the completion at the target.
 bool writes_carry_data(const fi_info& info);
 
+// Whether it makes another connection where one broke, without a word, and keeps the order of what one end sends.
+bool breaks_silently(const fi_info& info);
+
 // What the two sides tell each other of a domain.
 struct DomainAddress {
   std::string provider;  // "efa", "tcp;ofi_rxm"

@@ -33,7 +33,11 @@ class Domain {
   [[nodiscard]] std::uint64_t most_bytes() const;  // of one operation
   [[nodiscard]] std::size_t most_gathers() const;
   [[nodiscard]] std::size_t most_places() const;  // at the target, of one operation
-  [[nodiscard]] bool has_immediates() const { return wish_.rma && writes_carry_data(*info_); }
+  [[nodiscard]] bool has_immediates() const { return wish_.rma && writes_carry_data(*info_) && !loses_messages(); }
+  // The provider has a connection below each end, makes another where one broke, and says nothing of the messages that
+  // went with it, not even where they are said to be delivered (docs/GOTCHAS.md). What one end sends arrives in order,
+  // so numbers show what is missing; and what is not heard of by the peer's own word is not done.
+  [[nodiscard]] bool loses_messages() const { return loses_messages_; }
   // The provider has the peer's CPU reach into this process (shm), so that closing an end does not stop it.
   [[nodiscard]] bool peers_reach_in() const;
 
@@ -48,6 +52,7 @@ class Domain {
   const Wish wish_;
   const std::size_t index_;
   Info info_;
+  bool loses_messages_ = false;
   Owned<fid_fabric> fabric_;
   Owned<fid_domain> domain_;
   Device device_;

@@ -15,7 +15,8 @@ struct FrameHeader {
   static constexpr std::size_t kBytes = 16;
   std::uint32_t room = 0;  // Credits' total
   Kind kind = Kind::messages;
-  std::uint32_t value = 0;  // of an immediate; how many messages follow, each behind its length (u16)
+  std::uint32_t value = 0;  // of an immediate; how many messages follow, each behind its length (u16); 1: say your room
+  std::uint32_t before = 0;  // frames of messages and immediates that this end has sent until now
 };
 inline constexpr std::size_t kLengthBytes = 2;
 inline constexpr std::size_t kFrameBytes = FrameHeader::kBytes + kLengthBytes + kMessageBytes;

@@ -91,7 +91,7 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
 }
 
 void Lane::settle(Flight& flight) {
-  if (!flight.live || flight.waiting || flight.out != 0) return;
+  if (!flight.live || flight.waiting || flight.out != 0 || flight.unheard) return;
   if (!broken_) {
     const Effect effect = flight.begun ? Effect::partial : Effect::not_applied;
     if (flight.wrong != ErrorCode::ok)

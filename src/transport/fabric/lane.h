@@ -65,6 +65,8 @@ class Lane {
   // False: full. `descriptor` is of the local memory, where the provider wants one.
   bool post(const Command& command, void* descriptor, const Key& remote);
   void flush();  // what there is room for
+  // Asks what the peer has taken, where it should have said so long ago; when to call that again.
+  Time ask(Time now);
   // Whether nothing waits but messages that others may go with. They wait for those a few polls long: a caller collects
   // one completion with each, and then posts.
   [[nodiscard]] bool only_patient() const { return patient_ != 0 && patient_ == waiting_count_ && !broken_; }
@@ -75,7 +77,7 @@ class Lane {
   bool prepare_sleep();
   // Nothing announces what it waits for: the provider has no descriptor, or has taken nothing of what is to be sent.
   [[nodiscard]] bool needs_looks() const { return !closed_ && (end_->fd() < 0 || (waiting_count_ != 0 && out_ == 0)); }
-  [[nodiscard]] bool busy() const { return out_ != 0 || waiting_count_ != 0; }
+  [[nodiscard]] bool busy() const { return out_ != 0 || waiting_count_ != 0 || owes_word(); }
   [[nodiscard]] bool quiet() const { return quiet_; }  // the last look brought nothing
 
   void cancel(SliceToken token);
@@ -107,6 +109,7 @@ class Lane {
     bool waiting = false;             // has operations to post
     bool begun = false;               // some were
     bool cancelled = false;           // the rest is not posted
+    bool unheard = false;             // the peer has not said that it took its frame
     ErrorCode wrong = ErrorCode::ok;  // with a block: the rest is not posted
     std::uint32_t out = 0;            // operations on their way
     Command command;
@@ -114,6 +117,7 @@ class Lane {
     Key remote;
     void* descriptor = nullptr;
     std::uint16_t buffer = kNone;  // of a message
+    std::uint32_t number = 0;      // of its frame, if unheard
     std::uint16_t joined = kNone;  // a message that went with this one
   };
   struct Context {  // of an operation or a receive: what libfabric gives back, and may use while it is under way
@@ -139,6 +143,7 @@ class Lane {
   [[nodiscard]] bool by_message(const Slice& slice) const;
 
   // lane_send.cc
+  [[nodiscard]] bool owes_word() const { return domain_.loses_messages() && credits_.untold(); }
   bool build(Flight& flight);  // false: no room for the rest
   bool build_move(Flight& flight);
   bool build_messages(Flight& flight);
@@ -147,13 +152,15 @@ class Lane {
   Flight& waiting(std::size_t place) { return flights_[waiting_[(waiting_head_ + place) % kQueueDepth]]; }
   void next_waits();  // the first of those that wait does no more
   bool posted(Flight& flight, ssize_t result, const char* call);
-  void tell_room();
+  void tell_room(bool ask = false);
+  void await_word(std::uint16_t flight);
   void write_header(std::byte* at, FrameHeader::Kind kind, std::uint32_t value);
 
   // lane_receive.cc
   void take(const fi_cq_data_entry& completion);
   void take_frame(std::size_t buffer, std::size_t size);
   void take_immediate(std::uint32_t value);
+  void settle_heard();
   void take_error();
   void operation_ended(Context& context);
   void give_receive(std::size_t buffer);
@@ -185,6 +192,13 @@ class Lane {
   std::array<std::uint16_t, kIn> owed_receives_{};  // that the provider had no room for
   std::size_t owed_receive_count_ = 0;
   Credits credits_{0, kReceives};
+  std::uint32_t sent_ = 0, taken_ = 0;  // frames that take a receive
+  // Where the provider loses messages: a ring of flights whose frames the peer has not said that it took, in order.
+  std::array<std::uint16_t, kQueueDepth> unheard_{};
+  std::size_t unheard_head_ = 0, unheard_count_ = 0;
+  Time ask_at_ = kNever;
+  bool asked_ = false;        // by the peer, what was taken
+  bool word_waited_ = false;  // of what was taken, for a frame that goes that way
   std::uint64_t immediates_ = 0;
 };
 

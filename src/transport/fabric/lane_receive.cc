@@ -33,7 +33,7 @@ void Lane::receive() {
 }
 
 bool Lane::prepare_sleep() {
-  if (only_patient()) return false;
+  if (only_patient() || (word_waited_ && owes_word())) return false;
   return broken_ || closed_ || end_->may_sleep();
 }
 
@@ -63,8 +63,13 @@ void Lane::take_frame(std::size_t buffer, std::size_t size) {
   const auto room = reader.get<std::uint32_t>();
   const auto kind = reader.get<std::uint32_t>();
   const auto value = reader.get<std::uint32_t>();
-  static_cast<void>(reader.get<std::uint32_t>());
+  const auto before = reader.get<std::uint32_t>();
   using Kind = FrameHeader::Kind;
+  if (domain_.loses_messages() && reader.ok() && before != taken_)
+    return fail({ErrorCode::link_failed,
+                 "fabric: " + domain_.device().name +
+                     ": the provider has lost messages, as it does when one of its connections is cut; the transport "
+                     "tcp survives that"});
   bool known = reader.ok() && kind <= static_cast<std::uint32_t>(Kind::immediate) && credits_.hear(room);
   if (known && static_cast<Kind>(kind) == Kind::messages)
     known = take_messages(reader.rest(), value, [&](std::span<const std::byte> message) {
@@ -74,9 +79,24 @@ void Lane::take_frame(std::size_t buffer, std::size_t size) {
   else
     known = known && reader.done();
   if (!known) return fail({ErrorCode::protocol_error, "fabric: the peer sent what no peer of this version sends"});
+  settle_heard();
+  taken_ += static_cast<Kind>(kind) == Kind::room ? 0 : 1;
   if (static_cast<Kind>(kind) == Kind::messages) credits_.make_room();
   if (static_cast<Kind>(kind) == Kind::immediate) take_immediate(value);
+  if (static_cast<Kind>(kind) == Kind::room && value != 0) asked_ = true;
   give_receive(buffer);
+}
+
+void Lane::settle_heard() {
+  while (unheard_count_ != 0) {
+    Flight& flight = flights_[unheard_[unheard_head_]];
+    if (static_cast<std::int32_t>(credits_.heard() - flight.number) < 0) return;
+    unheard_head_ = (unheard_head_ + 1) % kQueueDepth;
+    --unheard_count_;
+    ask_at_ = kNever;  // the next has its own time
+    flight.unheard = false;
+    settle(flight);
+  }
 }
 
 void Lane::take_immediate(std::uint32_t value) {

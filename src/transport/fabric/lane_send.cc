@@ -7,6 +7,11 @@
 // Operations out: slices are walked block by block. What the provider takes no more of (EAGAIN) stays where it is and
 // is offered again after the next completions.
 namespace fairway::transport::fabric {
+namespace {
+
+constexpr Time kAskEvery = 50 * kMillisecond;
+
+}  // namespace
 
 void Lane::flush() {
   held_ = 0;
@@ -23,7 +28,18 @@ void Lane::flush() {
     give_receive(owed_receives_[--owed_receive_count_]);
     if (broken_ || owed_receive_count_ >= before) break;
   }
-  if (credits_.owes()) tell_room();
+  // A word that the peer waits for goes alone where nothing has taken it along since the last flush.
+  const bool now = credits_.owes() || asked_ || (word_waited_ && credits_.untold());
+  if (now) tell_room();
+  word_waited_ = !now && owes_word();
+}
+
+Time Lane::ask(Time now) {
+  if (unheard_count_ == 0 || broken_ || closed_) return ask_at_ = kNever;
+  if (ask_at_ == kNever) ask_at_ = after(now, kAskEvery);
+  if (ask_at_ > now) return ask_at_;
+  tell_room(true);
+  return ask_at_ = after(now, kAskEvery);
 }
 
 void Lane::next_waits() {
@@ -40,7 +56,8 @@ bool Lane::build(Flight& flight) {
     while (!flight.cursor.done(slice) && !flight.cancelled && flight.wrong == ErrorCode::ok)
       if (!build_move(flight)) return false;
   if (flight.buffer == kNone || flight.cancelled || flight.wrong != ErrorCode::ok) return true;
-  if (free_operations_.empty() || flight.out != 0) return false;
+  // The bytes are there first, or arrive in order.
+  if (free_operations_.empty() || (flight.out != 0 && !domain_.loses_messages())) return false;
   return slice.op == Op::message ? build_messages(flight) : build_immediate(flight);
 }
 
@@ -119,22 +136,33 @@ bool Lane::build_messages(Flight& flight) {
   }
   write_header(frame, FrameHeader::Kind::messages, count);
   if (!send(flight, {frame, size})) return false;
+  await_word(waiting_[waiting_head_]);
   Flight* last = &flight;
   for (std::uint32_t i = 1; i < count; ++i) {
     last->joined = waiting_[(waiting_head_ + i) % kQueueDepth];
     last = &flights_[last->joined];
     ++last->out;
     last->begun = true;
+    await_word(static_cast<std::uint16_t>(last - flights_.data()));
     credits_.give_back();
   }
   return true;
 }
 
-// The immediate of a slice whose bytes are there.
+// The immediate of a slice whose bytes are there before it.
 bool Lane::build_immediate(Flight& flight) {
   std::byte* const frame = memory_.out(flight.buffer);
   write_header(frame, FrameHeader::Kind::immediate, flight.command.slice.immediate);
-  return send(flight, {frame, FrameHeader::kBytes});
+  if (!send(flight, {frame, FrameHeader::kBytes})) return false;
+  await_word(static_cast<std::uint16_t>(&flight - flights_.data()));
+  return true;
+}
+
+void Lane::await_word(std::uint16_t index) {
+  if (!domain_.loses_messages()) return;
+  flights_[index].unheard = true;
+  flights_[index].number = sent_;
+  unheard_[(unheard_head_ + unheard_count_++) % kQueueDepth] = index;
 }
 
 bool Lane::send(Flight& flight, std::span<std::byte> frame) {
@@ -148,7 +176,10 @@ bool Lane::send(Flight& flight, std::span<std::byte> frame) {
   sent.iov_count = 1;
   sent.addr = end_->peer();
   sent.context = &context.space;
-  const ssize_t result = domain_.calls().send(end_->get(), &sent, FI_COMPLETION | domain_.operation_flags());
+  // Where the peer itself says what came, the provider need not.
+  const std::uint64_t flags = FI_COMPLETION | (domain_.loses_messages() ? 0 : domain_.operation_flags());
+  const ssize_t result = domain_.calls().send(end_->get(), &sent, flags);
+  sent_ += result == 0 ? 1 : 0;
   return posted(flight, result, "fi_sendmsg: ");
 }
 
@@ -167,12 +198,15 @@ bool Lane::posted(Flight& flight, ssize_t result, const char* call) {
 }
 
 // Takes none of the peer's announced receives, and nobody waits for its completion.
-void Lane::tell_room() {
+void Lane::tell_room(bool ask) {
   std::array<std::byte, FrameHeader::kBytes> bytes{};
   const Credits before = credits_;
-  write_header(bytes.data(), FrameHeader::Kind::room, 0);
+  write_header(bytes.data(), FrameHeader::Kind::room, ask ? 1 : 0);
   const ssize_t result = domain_.calls().inject(end_->get(), bytes.data(), bytes.size(), end_->peer());
-  if (result == 0) return;
+  if (result == 0) {
+    asked_ = false;
+    return;
+  }
   credits_ = before;
   if (result != -FI_EAGAIN)
     fail({ErrorCode::link_failed, "fabric: " + domain_.device().name + ": fi_inject: " + domain_.text(result)});
@@ -183,7 +217,7 @@ void Lane::write_header(std::byte* at, FrameHeader::Kind kind, std::uint32_t val
       .put(credits_.tell())
       .put(static_cast<std::uint32_t>(kind))
       .put(value)
-      .put(std::uint32_t{0});
+      .put(sent_);
 }
 
 }  // namespace fairway::transport::fabric

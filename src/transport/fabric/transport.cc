@@ -6,7 +6,7 @@
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr std::uint16_t kVersion = 2;
+constexpr std::uint16_t kVersion = 3;
 constexpr Time kFirstLook = 20 * kMicrosecond, kLastLook = 2 * kMillisecond;  // at what announces nothing
 constexpr Time kEndingLook = kMillisecond / 4;                                // at memory that is to end
 
@@ -175,6 +175,7 @@ void FabricTransport::set_timer(Time now) {
   timer_ = links_.next_deadline();
   if (!endings_.empty() || !leavings_.empty()) timer_ = std::min(timer_, after(now, kEndingLook));
   const auto& up = links_.up();
+  for (const std::uint32_t slot : up) timer_ = std::min(timer_, lanes_[slot]->ask(now));
   // A provider that is driven by whoever polls may have something to do later by itself, which nothing announces: EFA
   // sends again after a while what found no receive.
   if (std::any_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->busy(); }))

@@ -27,23 +27,13 @@ using control::ChildProcess;
 
 constexpr std::uint64_t kBytes = 8u << 20;
 
-EngineOptions options_of(const std::string& name, const std::string& transport) {
-  EngineOptions options;
-  options.name = name;
-  const bool fabric = transport.starts_with("fabric_");
-  options.transports = {fabric ? "fabric" : transport};
-  if (fabric) options.providers = {transport.substr(7)};
-  options.peer_timeout = std::chrono::milliseconds(1000);
-  return options;
-}
-
 std::byte pattern(std::uint64_t seed, std::uint64_t i) {
   return static_cast<std::byte>((i * 131 + (i >> 8) * 29 + seed * 197) >> 1);
 }
 
 // Publishes its memory, says its address, and sends what it receives under tag 1 back under tag 2.
 void serve(ChildProcess::Line& line, const std::string& transport) {
-  auto engine = Engine::open(options_of("child", transport));
+  auto engine = Engine::open(linked_by("child", transport));
   if (!engine) return line.write(engine.status().to_string());
   const auto memory = engine->allocate(kBytes, Access::all);
   const auto letter = engine->allocate(kBytes, Access::none);
@@ -69,7 +59,7 @@ class TransferProcess : public testing::TestWithParam<std::string> {
   void meet_as_caller() {
     child_.emplace([](auto& line) { serve(line, GetParam()); });
     const std::string address = child_->read();
-    EngineOptions options = options_of("parent", GetParam());
+    EngineOptions options = linked_by("parent", GetParam());
     options.progress = Progress::caller;
     auto engine = Engine::open(options);
     ASSERT_TRUE(engine) << engine.status().to_string();
@@ -92,7 +82,7 @@ class TransferProcess : public testing::TestWithParam<std::string> {
 TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
   ChildProcess child([](auto& line) { serve(line, GetParam()); });
   const std::string address = child.read();
-  auto engine = Engine::open(options_of("parent", GetParam()));
+  auto engine = Engine::open(linked_by("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto peer = engine->connect(address, kSoon);
   ASSERT_TRUE(peer) << peer.status().to_string();
@@ -185,7 +175,7 @@ TEST_P(TransferProcess, AKilledPeerEndsEveryTransferAndItsSuccessorIsUsable) {
   ChildProcess first([](auto& line) { serve(line, GetParam()); });
   ChildProcess second([](auto& line) { serve(line, GetParam()); });
   const std::string address = first.read(), next_address = second.read();
-  auto engine = Engine::open(options_of("parent", GetParam()));
+  auto engine = Engine::open(linked_by("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   const auto peer = engine->connect(address, kSoon);
   ASSERT_TRUE(peer) << peer.status().to_string();
@@ -222,12 +212,12 @@ std::size_t descriptors() {
 
 TEST_P(TransferProcess, ManyConnectionsLeaveNoDescriptorBehind) {
   ChildProcess child([](auto& line) {
-    auto engine = Engine::open(options_of("child", GetParam()));
+    auto engine = Engine::open(linked_by("child", GetParam()));
     line.write(engine ? engine->address() : engine.status().to_string());
     line.read();
   });
   const std::string address = child.read();
-  auto engine = Engine::open(options_of("parent", GetParam()));
+  auto engine = Engine::open(linked_by("parent", GetParam()));
   ASSERT_TRUE(engine) << engine.status().to_string();
   std::size_t before = 0;
   for (int i = 0; i < 220; ++i) {
