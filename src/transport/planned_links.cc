@@ -50,7 +50,7 @@ void PlannedLinks::exchange(PeerIndex index, std::span<const std::byte> bytes) {
     case Kind::ready:
       if (!acceptor) return out_of_turn();
       if (link.state != State::accepted || link.attempt != message->attempt) return;
-      return maker_.is_connecting(link) ? out_of_turn() : link_is_up(link);
+      return maker_.is_preparing(link) || maker_.is_connecting(link) ? out_of_turn() : link_is_up(link);
     default: return hear_closed(link, *message);
   }
 }
@@ -126,12 +126,19 @@ void PlannedLinks::accept(Link& link, std::vector<std::byte> theirs, std::uint32
   Status status = end.status();
   if (status) status = maker_.connect_end(link, theirs);
   if (!status) return open_failed(link, status);
-  say(link, Kind::accept, std::move(*end));
+  link.answer = std::move(*end);
+  if (!maker_.is_preparing(link)) is_prepared(link);
 }
 
 void PlannedLinks::hear_accept(Link& link, const PlannedHandshake& message) {
-  if (link.state != State::opening || link.attempt != message.attempt || maker_.is_connecting(link)) return;
+  if (link.state != State::opening || link.attempt != message.attempt) return;
+  if (maker_.is_preparing(link) || maker_.is_connecting(link)) return;  // it was heard before
   if (const Status status = maker_.connect_end(link, message.bytes); !status) return open_failed(link, status);
+  if (!maker_.is_preparing(link)) is_prepared(link);
+}
+
+void PlannedLinks::is_prepared(Link& link) {
+  if (link.state == State::accepted) return say(link, Kind::accept, std::exchange(link.answer, {}));
   if (!maker_.is_connecting(link)) is_connected(link);
 }
 

@@ -36,9 +36,10 @@ class PlannedLinks {
     std::uint8_t device = 0, peer_device = 0;
     std::vector<std::byte> held;  // at the acceptor: the end of an attempt that came before reconnect()
     std::uint32_t held_attempt = 0;
-    Time deadline = kNever;  // of an attempt
-    Time again_at = kNever;  // at the initiator, the next one
-    Time pause = 0;          // before that
+    std::vector<std::byte> answer;  // at the acceptor: its end, to be said once that is prepared
+    Time deadline = kNever;         // of an attempt
+    Time again_at = kNever;         // at the initiator, the next one
+    Time pause = 0;                 // before that
     // Of this link and attempt, equal at both ends and unique in the session.
     [[nodiscard]] std::uint64_t name() const { return std::uint64_t{attempt} << 16 | index; }
     // The same of one of its ends: tells it to who looks at the system's objects.
@@ -56,6 +57,9 @@ class PlannedLinks {
     virtual Result<std::vector<std::byte>> make_end(const Link& link) = 0;
     // protocol_error: these are no bytes of an end, and the peer is done with; else another attempt may do.
     virtual Status connect_end(const Link& link, std::span<const std::byte> theirs) = 0;
+    // After a connect_end() that has only begun with what comes before all else: is_prepared() or not_connected()
+    // follows, unless the end is dropped. The initiator is told of the acceptor's end afterwards.
+    virtual bool is_preparing(const Link&) { return false; }
     // After a connect_end() that has only begun: is_connected() or not_connected() follows, the former at the
     // initiator.
     virtual bool is_connecting(const Link&) { return false; }
@@ -87,6 +91,7 @@ class PlannedLinks {
   [[nodiscard]] std::span<const Link> all() const { return links_; }  // by slot, free ones too
   // Up or down, not yet fenced; by slot.
   [[nodiscard]] const std::vector<std::uint32_t>& up() const { return up_; }
+  void is_prepared(Link& link);
   void is_connected(Link& link);
   void not_connected(Link& link, const Status& why);
   void is_down(Link& link) { link.state = State::down; }

@@ -14,19 +14,21 @@ TEST(FabricLosses, EndTheLinkWithTheNextFrame) {
   ASSERT_TRUE(world->connect());
   const UpLink link = world->a().wait_links(1).front();
   Buffer bytes(64);
-  const std::array<Slice, 2> slices{message(link, 1, bytes, 8, false), message(link, 2, bytes, 8, false)};
-  shim_lose(1);
+  std::array<Slice, 3> slices;
+  for (std::uint32_t i = 0; i < slices.size(); ++i) slices[i] = message(link, i, bytes, 8, false);
   ASSERT_TRUE(world->a().post_all({&slices[0], 1}));
-  world->a().rest(10 * kMillisecond);
+  ASSERT_EQ(world->a().wait_token(0).event.kind, EventKind::done);  // the provider has connected, and takes at once
+  shim_lose(1);
   ASSERT_TRUE(world->a().post_all({&slices[1], 1}));
+  static_cast<void>(world->a().post({&slices[2], 1}));  // taken, unless the loss was asked for by then
   ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
     return std::any_of(log.begin(), log.end(), [](const Seen& seen) {
       return seen.event.kind == EventKind::link_down &&
              seen.event.status.message().find("the provider has lost messages") != std::string::npos;
     });
   }));
-  EXPECT_EQ(world->b().count(EventKind::message), 0u) << "none after the one that is missing";
-  EXPECT_EQ(world->a().count(EventKind::done), 0u);
+  EXPECT_EQ(world->b().count(EventKind::message), 1u) << "none after the one that is missing";
+  EXPECT_EQ(world->a().count(EventKind::done), 1u);
 }
 
 TEST(FabricLosses, AreMissedThoughNoFrameFollows) {
@@ -66,7 +68,7 @@ TEST(FabricLosses, OfAWordHaveItAskedForAgain) {
                            [](const Seen& seen) { return seen.event.kind == EventKind::message; }) == i + 1;
     }));
     world->b().rest(20 * kMillisecond);
-    if (world->a().count(EventKind::done) == i) shim_lose(1);
+    if (i != 0 && world->a().count(EventKind::done) == i) shim_lose(1);
     world->a().pause(false);
     ASSERT_EQ(world->a().wait_token(i).event.kind, EventKind::done);
   }

@@ -82,8 +82,45 @@ Status VerbsTransport::connect_end(const Link& link, std::span<const std::byte> 
   if (const PortAddress& own = lane.endpoint().port; !can_meet(own, endpoint->port))  // one of them may be a new one
     return {ErrorCode::link_failed,
             "verbs: " + lane.port().device().name + ": " + text_of(own) + " cannot reach " + text_of(endpoint->port)};
-  if (Status status = lane.connect(*endpoint); !status) return status;
-  return by_manager(lane.endpoint().port, endpoint->port) ? call(link, lane, *endpoint) : Status();
+  const auto way = lane.connect(*endpoint);
+  return way ? lead(link, lane, *way) : call(link, lane, *endpoint);
+}
+
+// Off the worker, as other links' bytes would wait for a neighbour that does not answer.
+Status VerbsTransport::lead(const Link& link, Lane& lane, const QueuePair::Way& way) {
+  const std::uint64_t walk = ++last_walk_;
+  const Status led = guide_.post([this, held = std::shared_ptr<const Port>(lane.port().hold()), &pair = lane.pair(),
+                                  way = QueuePair::Way(way), slot = link.id.slot, walk]() mutable {
+    Arrival arrival{slot, walk, pair.go(way)};
+    held.reset();
+    {
+      const std::lock_guard lock(arrivals_mutex_);
+      arrivals_.push_back(std::move(arrival));
+    }
+    task_->wake();
+  });
+  if (!led) {  // no thread is to be had
+    QueuePair::Way here = way;
+    return lane.pair().go(here);
+  }
+  ends_[link.id.slot].walk = walk;
+  ++walking_;
+  return {};
+}
+
+void VerbsTransport::take_arrivals() {
+  std::vector<Arrival> arrivals;
+  {
+    const std::lock_guard lock(arrivals_mutex_);
+    arrivals.swap(arrivals_);
+  }
+  walking_ -= static_cast<std::uint32_t>(arrivals.size());
+  for (const Arrival& each : arrivals) {
+    if (ends_[each.slot].walk != each.walk) continue;  // dropped meanwhile
+    ends_[each.slot].walk = 0;
+    Link& link = links_.at(each.slot);
+    each.status ? links_.is_prepared(link) : links_.not_connected(link, each.status);
+  }
 }
 
 // ---- by rdma_cm ----
@@ -159,6 +196,15 @@ void VerbsTransport::drop_end(const Link& link) {
   std::shared_ptr<Lane> lane(std::move(end.lane));
   if (std::exchange(end.called, false)) return switchboard_->forget(link.id.slot, std::move(lane));
   if (lane == nullptr) return;
+  if (std::exchange(end.walk, 0) != 0)  // its walk is stopped by nobody
+    return guide_.end(
+        [this, held = std::shared_ptr<const Port>(lane->port().hold()), lane = std::move(lane)]() mutable {
+          lane->stop();
+          janitor_.end([held = std::move(held), lane = std::move(lane)]() mutable {
+            lane.reset();
+            held.reset();
+          });
+        });
   lane->stop();
   janitor_.end([lane = std::move(lane)]() mutable { lane.reset(); });
 }

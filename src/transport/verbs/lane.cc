@@ -53,13 +53,14 @@ Lane::~Lane() {
     if (each != nullptr) port_.library().deregister(each);
 }
 
-Status Lane::connect(const Endpoint& theirs) {
+std::optional<QueuePair::Way> Lane::connect(const Endpoint& theirs) {
   theirs_ = theirs;
   plain_ = own_.port.plain || theirs.port.plain;
   credits_ = Credits(theirs.receives, kReceives);
   greets_ = silent_ = !plain_;
   std::memset(memory_.out(0), 0, mtu_bytes());  // what a greeting carries
-  return by_manager(own_.port, theirs.port) ? Status() : pair_->connect(own_, theirs);
+  if (by_manager(own_.port, theirs.port)) return {};
+  return pair_->way(own_, theirs);
 }
 
 bool Lane::post(const Command& command, const Registration* local, const Key& remote) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,9 @@ class Lane {
   ~Lane();
 
   [[nodiscard]] Endpoint endpoint() const { return own_; }
-  // Receives were posted before, so it listens. Where either side wants rdma_cm, that connects the queue pair.
-  Status connect(const Endpoint& theirs);
+  // Receives were posted before, so it listens once its queue pair has gone that way. None: rdma_cm connects it, as
+  // either side wants.
+  std::optional<QueuePair::Way> connect(const Endpoint& theirs);
   // What rdma_cm connects: with iWARP the initiator has to send first, so it alone greets, and the acceptor is silent
   // before.
   void greet_first(bool initiator) {

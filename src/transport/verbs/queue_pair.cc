@@ -83,10 +83,11 @@ abi::Address QueuePair::way_to(const PortAddress& where) const {
   return way;
 }
 
-Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs) {
+QueuePair::Way QueuePair::way(const Endpoint& own, const Endpoint& theirs) {
   const RdmaOptions& options = port_.options();
   const bool reliable = type_ == abi::kReliable;
-  abi::QueuePairState state{};
+  Way all;
+  abi::QueuePairState& state = all.receiving;
   state.state = abi::kReadyToReceive;
   state.mtu = std::min(own.mtu, theirs.mtu);
   state.peer_number = peer_ = theirs.number;
@@ -94,20 +95,28 @@ Status QueuePair::connect(const Endpoint& own, const Endpoint& theirs) {
   state.reads_in = own.reads;
   state.not_ready_timer = kNotReadyTimer;
   state.address = way_to(theirs.port);
-  int mask = abi::kMaskState;
-  if (type_ != abi::kDatagram) mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
-  if (reliable) mask |= abi::kMaskReadsIn | abi::kMaskNotReadyTimer;
-  if (Status status = change(state, mask, "to RTR"); !status) return status;
-  state.state = abi::kReadyToSend;
-  state.send_psn = own.first_psn;
-  state.timeout = static_cast<std::uint8_t>(options.timeout);
-  state.retries = static_cast<std::uint8_t>(options.retries);
-  state.not_ready_retries = kNotReadyRetries;
-  state.reads_out = reads_out(theirs);
-  mask = abi::kMaskState | abi::kMaskSendPsn;
-  if (reliable) mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskReadsOut;
-  if (Status status = change(state, mask, "to RTS"); !status || type_ != abi::kDatagram) return status;
-  way_ = port_.library().create_way(port_.domain(), &state.address);
+  all.receiving_mask = abi::kMaskState;
+  if (type_ != abi::kDatagram)
+    all.receiving_mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
+  if (reliable) all.receiving_mask |= abi::kMaskReadsIn | abi::kMaskNotReadyTimer;
+  all.sending = state;
+  all.sending.state = abi::kReadyToSend;
+  all.sending.send_psn = own.first_psn;
+  all.sending.timeout = static_cast<std::uint8_t>(options.timeout);
+  all.sending.retries = static_cast<std::uint8_t>(options.retries);
+  all.sending.not_ready_retries = kNotReadyRetries;
+  all.sending.reads_out = reads_out(theirs);
+  all.sending_mask = abi::kMaskState | abi::kMaskSendPsn;
+  if (reliable)
+    all.sending_mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskReadsOut;
+  return all;
+}
+
+Status QueuePair::go(Way& way) {
+  if (Status status = change(way.receiving, way.receiving_mask, "to RTR"); !status) return status;
+  if (Status status = change(way.sending, way.sending_mask, "to RTS"); !status || type_ != abi::kDatagram)
+    return status;
+  way_ = port_.library().create_way(port_.domain(), &way.sending.address);
   return way_ != nullptr ? Status() : port_.refusal("ibv_create_ah", errno);
 }
 

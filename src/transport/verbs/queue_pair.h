@@ -40,8 +40,19 @@ class QueuePair {
 
   // One step of its states, as rdma_cm says, with the traffic classes of this side's choice.
   Status follow(abi::QueuePairState& to, int mask);
-  // Takes what was given to receive from now on; sends only to a peer that does the same.
-  Status connect(const Endpoint& own, const Endpoint& theirs);
+  // Its way to taking what was given to receive, and to sending to a peer that does the same. A value.
+  struct Way {
+    abi::QueuePairState receiving{}, sending{};
+    int receiving_mask = 0, sending_mask = 0;
+  };
+  [[nodiscard]] Way way(const Endpoint& own, const Endpoint& theirs);
+  // Goes it. The kernel may look for the peer's neighbour meanwhile, for a second (docs/GOTCHAS.md); so any thread,
+  // while no other uses the queue pair.
+  Status go(Way& way);
+  Status connect(const Endpoint& own, const Endpoint& theirs) {
+    Way all = way(own, theirs);
+    return go(all);
+  }
   [[nodiscard]] std::uint8_t reads_out(const Endpoint& theirs) const;  // at once
   // A datagram's destination: the peer of connect().
   void aim(abi::SendRequest& request) const { request.remote.datagram = {way_, peer_, kDatagramKey}; }

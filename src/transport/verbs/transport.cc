@@ -23,7 +23,8 @@ VerbsTransport::VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOpti
       options_(std::move(options)),
       registrations_(regions.capacity()),
       links_("verbs", kVersion, runtime, inbox_, *this),
-      janitor_(runtime, "fairway-verbs") {}
+      janitor_(runtime, "fairway-verbs"),
+      guide_(runtime, "fairway-guide") {}
 
 Status VerbsTransport::probe() {
   auto ports = open_ports(options_, &runtime_.network);
@@ -191,6 +192,7 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) {
     if (switchboard_) look_at_calls(now, armed_);
+    if (walking_ != 0) take_arrivals();
     look_at_ports(now);
     look_at_devices(now);
     if (losing_) let_ports_go(now);
@@ -285,6 +287,7 @@ void VerbsTransport::close() {
   if (closed_) return;
   for (const PeerIndex peer : links_.peers()) disconnect(peer);
   end_memory(kNever);
+  guide_.finish();
   janitor_.finish();
   tell_unpinned();
   closed_ = true;

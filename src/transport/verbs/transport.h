@@ -64,8 +64,9 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   using Link = PlannedLinks::Link;
   struct End {
     std::unique_ptr<Lane> lane;
-    bool rings = false;   // it is in ringing_
-    bool called = false;  // the switchboard knows it
+    bool rings = false;      // it is in ringing_
+    bool called = false;     // the switchboard knows it
+    std::uint64_t walk = 0;  // of its queue pair, on the guide's thread; 0: none
   };
   struct Remote {  // of an imported region
     std::uint64_t size_bytes = 0;
@@ -83,10 +84,13 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) override;
   Result<std::vector<std::byte>> make_end(const Link& link) override;
   Status connect_end(const Link& link, std::span<const std::byte> theirs) override;
+  bool is_preparing(const Link& link) override { return ends_[link.id.slot].walk != 0; }
   bool is_connecting(const Link& link) override;
   void drop_end(const Link& link) override;
   void fail_end(const Link& link, Status why) override;
   [[nodiscard]] std::vector<PortAddress> addresses() const;
+  Status lead(const Link& link, Lane& lane, const QueuePair::Way& way);
+  void take_arrivals();
   Status call(const Link& link, Lane& lane, const Endpoint& theirs);
   Result<Switchboard*> switchboard();  // opened when first needed
   Status listen_by_manager(Port& port);
@@ -135,7 +139,17 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   bool listing_ = false;                            // the janitor is to
   std::optional<std::vector<std::string>> listed_;  // devices that are there, since it was looked at last
   std::vector<std::uint64_t> unpinned_;             // handles of regions that it is done with
-  Janitor janitor_;                                 // what is left is done when it ends, before all above
+  struct Arrival {
+    std::uint32_t slot = 0;
+    std::uint64_t walk = 0;
+    Status status;
+  };
+  std::uint64_t last_walk_ = 0;
+  std::uint32_t walking_ = 0;  // queue pairs, those that were dropped too
+  std::mutex arrivals_mutex_;  // guards arrivals_
+  std::vector<Arrival> arrivals_;
+  Janitor janitor_;  // what is left is done when it ends, before all above
+  Janitor guide_;    // leads queue pairs to their peers: the janitor may be seconds with the end of another
 };
 
 }  // namespace fairway::transport::verbs

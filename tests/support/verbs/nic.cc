@@ -453,6 +453,7 @@ abi::QueuePair* create_pair(abi::ProtectionDomain* domain, abi::QueuePairOptions
   return &made->pair;
 }
 int modify_pair(abi::QueuePair* handle, abi::QueuePairState* to, int mask) {
+  if (to->state == abi::kReadyToReceive && settings().leading) settings().leading();
   const std::lock_guard lock(world().mutex);
   Pair& pair = of<Pair>(handle);
   if ((mask & abi::kMaskPeer) != 0) pair.peer = to->peer_number;

@@ -36,6 +36,7 @@ struct Settings {
   std::uint8_t ports = 1;                                              // of each
   std::function<void(std::uint64_t size)> registering, deregistering;  // called without a lock
   std::function<void()> destroying;                                    // a queue pair, likewise
+  std::function<void()> leading;                                       // one to its peer, likewise
 };
 Settings& settings();
 

@@ -23,6 +23,7 @@ class Ends final : public PlannedLinks::Maker {
   std::map<std::uint32_t, Bytes> live;     // by slot: what the peer's end said; empty: not connected
   Status failed;                           // why the last one that was up failed
   std::set<std::uint32_t> connecting;      // by slot: those that take their time
+  std::set<std::uint32_t> preparing;       // by slot: before that
   bool takes_notes = false;
   std::vector<Bytes> notes;
 
@@ -51,6 +52,7 @@ class Ends final : public PlannedLinks::Maker {
     live[link.id.slot].assign(theirs.begin(), theirs.end());
     return {};
   }
+  bool is_preparing(const PlannedLinks::Link& link) override { return preparing.contains(link.id.slot); }
   bool is_connecting(const PlannedLinks::Link& link) override { return connecting.contains(link.id.slot); }
   void drop_end(const PlannedLinks::Link& link) override { live.erase(link.id.slot); }
   void fail_end(const PlannedLinks::Link& link, Status why) override {

@@ -1,6 +1,7 @@
 #include "unit/transport/planned_sides.h"
 
-// Ends whose connecting takes its time, as rdma_cm's does.
+// Ends whose connecting takes its time, as rdma_cm's does, and those that are first to be prepared, as a queue pair
+// whose neighbour is to be found.
 namespace fairway::transport {
 namespace {
 
@@ -61,6 +62,53 @@ TEST_F(PlannedLinksSlowlyTest, OneThatTakesTooLongIsGivenUp) {
   const Event down = a_.next_is(EventKind::link_down);
   EXPECT_EQ(down.status.code(), ErrorCode::unreachable) << down.status.to_string();
   EXPECT_TRUE(a_.ends.live.empty());
+}
+
+TEST_F(PlannedLinksSlowlyTest, TheInitiatorHearsOfAnEndThatIsPrepared) {
+  b_.ends.preparing.insert(0);
+  connect();
+  ASSERT_EQ(b_.state(), State::accepted);
+  EXPECT_EQ(a_.state(), State::opening);
+  b_.ends.preparing.clear();
+  b_.links.is_prepared(b_.link());
+  carry_all();
+  EXPECT_EQ(a_.state(), State::up);
+  EXPECT_EQ(b_.state(), State::up);
+  EXPECT_EQ(a_.ends.live[0], Bytes(2, static_cast<std::byte>(b_.link().end_name())));
+}
+
+TEST_F(PlannedLinksSlowlyTest, ThePreparedEndOfTheLastAttemptIsTold) {
+  b_.ends.preparing.insert(0);
+  begin();
+  carry(a_, b_);
+  b_.hear(say(Kind::open, 0, 4));
+  b_.hear(say(Kind::open, 0, 6));
+  b_.says.clear();
+  b_.ends.preparing.clear();
+  b_.links.is_prepared(b_.link());
+  b_.poll();
+  ASSERT_EQ(b_.says.size(), 1u);
+  EXPECT_EQ(read(b_.says.front()).kind, Kind::accept);
+  EXPECT_EQ(read(b_.says.front()).attempt, 6u);
+}
+
+TEST_F(PlannedLinksSlowlyTest, AnInitiatorThatPreparesIsUpAfterwardsOrTriesAgain) {
+  b_.ends.pairs = {{0, 0}, {1, 1}};
+  a_.ends.preparing = {0, 1};
+  connect();
+  a_.hear(say(Kind::accept));
+  ASSERT_EQ(a_.state(), State::opening);
+  ASSERT_EQ(a_.state(1), State::opening);
+  a_.ends.preparing.clear();
+  a_.links.is_prepared(a_.link());
+  a_.links.not_connected(a_.link(1), {ErrorCode::system_error, "ends: no neighbour"});
+  carry_all();
+  EXPECT_EQ(a_.state(), State::up);
+  EXPECT_EQ(a_.state(1), State::fenced);
+  EXPECT_EQ(b_.state(1), State::waiting);
+  wait(kSecond);
+  carry_all();
+  EXPECT_EQ(a_.state(1), State::up);
 }
 
 TEST_F(PlannedLinksSlowlyTest, ReadyBeforeAConnectionIsALie) {

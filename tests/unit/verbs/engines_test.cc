@@ -220,6 +220,30 @@ TEST_F(EnginesOverNics, AQueuePairThatTakesLongToGoHoldsUpNeitherFenceNorTheNext
   EXPECT_EQ(failures("nic0"), 0U);
 }
 
+// As the kernel does whose neighbour does not answer.
+TEST_F(EnginesOverNics, AQueuePairThatTakesLongToBeLedHoldsUpNeitherOtherLinksNorTheirEnd) {
+  struct Door {
+    ~Door() { open->store(true); }
+    std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
+  } door;
+  ASSERT_NO_FATAL_FAILURE(meet(2));
+  const auto led = std::make_shared<std::atomic<int>>(0), late = std::make_shared<std::atomic<int>>(0);
+  nic::settings().leading = [open = door.open, led, late] {
+    ++*led;
+    if (!until([&] { return open->load(); })) ++*late;
+  };
+  nic::befall("nic1", abi::kEventPortError);
+  ASSERT_TRUE(until([&] { return *led > 0; }));
+  moves();
+  Engine third = open();
+  EXPECT_EQ(near_->connect(third.address(), std::chrono::milliseconds(200)).status().code(), ErrorCode::timed_out);
+  moves();
+  EXPECT_EQ(*late, 0) << "it was waited for";
+  *door.open = true;
+  ASSERT_TRUE(until_up(4)) << "two to each of the others";
+  moves();
+}
+
 TEST_F(EnginesOverNics, AWorkerThatPollsAsksForNoNewsOfAPortThatCompletesRequests) {
   EngineOptions here, there;
   here.rdma.devices = {"nic0"};
