@@ -25,6 +25,8 @@ using Timeout = std::chrono::microseconds;
 inline constexpr Timeout kForever = Timeout::max();
 
 struct PeerEvent {
+  // down: by then what had arrived from the peer is notified, and every transfer to it that had succeeded has ended so;
+  // the others end with that reason.
   // link_slow: a link was busy with large transfers for 150 ms and stayed under half of the least that it should reach.
   // Once, until it has kept its pace again.
   // mapping_ended: start no more kernels that use it, and unmap() it once those that run are over.

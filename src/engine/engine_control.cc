@@ -52,14 +52,19 @@ void Engine::State::session_down(control::SessionId session, const Status& given
   const Status why = closed() ? Status(ErrorCode::cancelled, "the engine is closing") : reason;
   const Status named = why.peer().empty() ? why.with_peer(name) : why;
   if (!peers.set_down(info->id, named)) return;
-  peer_events.push({PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, named, {}});
   {
     std::lock_guard lock(mutex);
     std::erase_if(asked, [&](const Asked& ask) { return ask.session == session; });
     for (auto& [token, call] : pending)
       if (call.session == session && !call.done) call = {true, named, session, {}, {}};
   }
-  worker_of(info->id.slot).post([id = info->id, named](engine::Worker& worker) { worker.peer_down(id, named); });
+  // The last that is told of a peer: what had arrived by then, its notifications and the ends of transfers to it.
+  PeerEvent event{PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, named, {}};
+  worker_of(info->id.slot).post([this, event = std::move(event)](engine::Worker& worker) {
+    worker.peer_down(event.peer, event.reason);
+    peer_events.push(PeerEvent(event));
+    notice();
+  });
   notice();
 }
 

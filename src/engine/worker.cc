@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t kEventsPerPoll = 64;
 constexpr std::size_t kSubmissionsPerStep = 256;
 constexpr std::uint32_t kMaxSlices = 4096;
-constexpr int kQuietPolls = 4;                  // by then a transport has sent what it held back
+constexpr int kMostDrainingPolls = 16 * transport::kPollsForAll;  // other peers may go on writing
 constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
 
 }  // namespace
@@ -302,7 +302,7 @@ void Worker::link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, 
 
 // A peer that reads the goodbye first takes what was not acknowledged for lost. Bounded: peers may go on writing.
 void Worker::acknowledge() {
-  for (int poll = 0; poll < kQuietPolls; ++poll) (void)poll_transports();
+  for (int poll = 0; poll < transport::kPollsForAll; ++poll) (void)poll_transports();
 }
 
 void Worker::close() {
@@ -312,13 +312,14 @@ void Worker::close() {
 // What transports have acknowledged to a peer counts as arrived, so it is taken before the peer is let go. And what
 // they owe it is sent: they may hold an acknowledgement back for some polls, to go with other words.
 void Worker::drain_transports() {
-  for (int quiet = 0; quiet < kQuietPolls; ++quiet)
-    if (poll_transports()) quiet = -1;
+  for (int poll = 0, quiet = 0; poll < kMostDrainingPolls && quiet < transport::kPollsForAll; ++poll)
+    quiet = poll_transports() ? 0 : quiet + 1;
 }
 
 void Worker::peer_down(PeerId id, const Status& reason) {
   drain_transports();
   if (Peer* peer = peer_of(id)) peer->on_down(reason);
+  deliver();
 }
 
 void Worker::shut() {

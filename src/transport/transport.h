@@ -96,6 +96,8 @@ struct Costs {  // since the transport was made
   std::uint64_t copied_bytes = 0;  // by us, beside the one copy into or out of the kernel or the peer's memory
 };
 
+inline constexpr int kPollsForAll = 64;
+
 class Transport {
  public:
   virtual ~Transport() = default;                       // after close()
@@ -123,6 +125,7 @@ class Transport {
   // Starts slices of any links in order; returns how many were taken (fewer: full for now, or the next one's link is
   // down; poll says when to go on). A taken slice has exactly one event. Rings each doorbell once.
   virtual std::size_t post(std::span<const Slice> slices) = 0;
+  // May leave a quiet link out, and hold words back that others may go with, but not for kPollsForAll polls.
   virtual std::size_t poll(std::span<Event> events, Time now) = 0;
   virtual Time next_timer() const { return kNever; }  // poll at that time even when nothing wakes
   // Closes the link's epoch here. Until `fenced`, slices in flight are undecided; before it, each still without an

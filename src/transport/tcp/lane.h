@@ -135,8 +135,8 @@ class Lane {
   std::size_t patient_ = 0;                      // frames of urgent_ that can wait, of those since the last flush
   std::uint32_t held_ = 0;                       // polls that they have waited
   bool more_ = false;
-  static constexpr std::uint32_t kQuiet = 16;   // polls without a byte
-  static constexpr std::uint32_t kSeldom = 64;  // asked unannounced, of so many polls
+  static constexpr std::uint32_t kQuiet = 16;             // polls without a byte
+  static constexpr std::uint32_t kSeldom = kPollsForAll;  // asked unannounced, of so many polls
   std::uint32_t quiet_ = 0;
   std::uint64_t immediates_ = 0;
 

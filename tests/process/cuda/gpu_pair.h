@@ -74,7 +74,7 @@ inline void serve(ChildProcess::Line& line, const std::string& kind, const std::
       for (int i = 0; i < 3; ++i) {
         const auto in = engine->receive(events[0].peer, 1, {letter->id, 0, kBytes});
         if (!in) return;
-        const auto got = engine->wait(*in, kSoon);
+        const auto got = engine->wait(*in, kServed);  // which ends with the peer
         if (!got || !got->status) return;
         const auto out = engine->send(events[0].peer, 2, {letter->id, 0, got->bytes});
         if (out) (void)engine->wait(*out, kSoon);

@@ -1,4 +1,7 @@
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <span>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -99,6 +102,45 @@ TEST_P(Leave, WithThreadsOfItsOwnLosesNoneEither) {
       ASSERT_TRUE(done) << done.status().to_string();
       ASSERT_TRUE(done->status) << "round " << round << ": " << done->status.to_string();
     }
+  }
+}
+
+// Who is told that a peer went need not ask again what became of what it had taken.
+TEST_P(Leave, IsToldWhenWhatItHadTakenIsKnown) {
+  EngineOptions options;
+  options.name = "writer";
+  options.transports = {GetParam()};
+  auto writer = Engine::open(options);
+  ASSERT_TRUE(writer);
+  options.name = "reader";
+  for (int round = 0; round < 100; ++round) {
+    auto reader = Engine::open(options);
+    ASSERT_TRUE(reader);
+    const auto peer = writer->connect(reader->address(), kSoon);
+    ASSERT_TRUE(peer) << peer.status().to_string();
+    struct Ends {
+      std::atomic<int> all{0}, well{0};
+    } ends;
+    RequestOptions told;
+    told.notify = {NotifyKind::counter, 7, {}, {}, 0, false};
+    told.deliver = Deliver::to_callback;
+    told.callback = [](const Completion& completion, void* of) {
+      static_cast<Ends*>(of)->well += completion.status ? 1 : 0;
+      ++static_cast<Ends*>(of)->all;
+    };
+    told.user_data = &ends;
+    ASSERT_TRUE(writer->write(*peer, std::span<const Extent>(), told));
+    const auto end = std::chrono::steady_clock::now() + kSoon;
+    while (reader->counter(7) < 1 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    reader->close();
+    bool down = false;
+    std::array<PeerEvent, 8> events;
+    while (!down && writer->wait_peer_event(kSoon))
+      for (std::size_t i = 0, got = writer->poll_peer_events(events); i < got; ++i)
+        down = down || (events[i].kind == PeerEvent::Kind::down && events[i].peer == *peer);
+    ASSERT_TRUE(down);
+    ASSERT_EQ(ends.all, 1) << "round " << round;
+    ASSERT_EQ(ends.well, 1) << "round " << round;
   }
 }
 

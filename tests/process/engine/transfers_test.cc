@@ -46,7 +46,7 @@ void serve(ChildProcess::Line& line, const std::string& transport) {
       if (events[0].kind != PeerEvent::Kind::up) continue;
       const auto in = engine->receive(events[0].peer, 1, {letter->id, 0, kBytes});
       if (!in) continue;
-      const auto got = engine->wait(*in, kSoon);
+      const auto got = engine->wait(*in, kServed);  // which ends with the peer
       if (!got || !got->status) continue;
       const auto out = engine->send(events[0].peer, 2, {letter->id, 0, got->bytes});
       if (out) (void)engine->wait(*out, kSoon);
