@@ -58,6 +58,7 @@ class Play {
   std::uint64_t counted(unsigned process) const;  // notifications of that process's, in this round
   void stop_receiving();                          // ends what was asked for and did not come
   [[nodiscard]] bool receives() const { return receiving_ != 0; }
+  [[nodiscard]] bool has_asked() const { return asked_ == to_receive_.size(); }  // for all it is to receive
   // A promise that was not kept.
   void wrong(std::string text) { wrong_.push_back(std::move(text)); }
   void wrong(const Step& step, const std::string& text);
