@@ -96,7 +96,7 @@ struct Costs {  // since the transport was made
   std::uint64_t copied_bytes = 0;  // by us, beside the one copy into or out of the kernel or the peer's memory
 };
 
-inline constexpr int kPollsForAll = 64;
+inline constexpr int kPollsForAll = 64;  // see Transport::poll()
 
 class Transport {
  public:

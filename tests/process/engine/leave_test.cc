@@ -15,10 +15,10 @@ namespace fairway {
 namespace {
 
 struct Leave : testing::TestWithParam<const char*> {
-  static Result<Engine> open(const char* name) {
+  static Result<Engine> open(const char* name, Progress progress = Progress::caller) {
     EngineOptions options;
     options.name = name;
-    options.progress = Progress::caller;
+    options.progress = progress;
     options.transports = {GetParam()};
     return Engine::open(options);
   }
@@ -73,16 +73,12 @@ TEST_P(Leave, RightBehindANotificationLosesNoAcknowledgement) {
 
 // The same with threads that run on their own: the goodbye and the acknowledgement go different ways.
 TEST_P(Leave, WithThreadsOfItsOwnLosesNoneEither) {
-  EngineOptions options;
-  options.name = "writer";
-  options.transports = {GetParam()};
-  auto writer = Engine::open(options);
+  auto writer = open("writer", Progress::threads);
   ASSERT_TRUE(writer);
   const auto from = writer->allocate(64, Access::none);
   ASSERT_TRUE(from);
-  options.name = "reader";
   for (int round = 0; round < 40; ++round) {
-    auto reader = Engine::open(options);
+    auto reader = open("reader", Progress::threads);
     ASSERT_TRUE(reader);
     const auto peer = writer->connect(reader->address(), kSoon);
     ASSERT_TRUE(peer) << peer.status().to_string();
@@ -107,14 +103,10 @@ TEST_P(Leave, WithThreadsOfItsOwnLosesNoneEither) {
 
 // Who is told that a peer went need not ask again what became of what it had taken.
 TEST_P(Leave, IsToldWhenWhatItHadTakenIsKnown) {
-  EngineOptions options;
-  options.name = "writer";
-  options.transports = {GetParam()};
-  auto writer = Engine::open(options);
+  auto writer = open("writer", Progress::threads);
   ASSERT_TRUE(writer);
-  options.name = "reader";
   for (int round = 0; round < 100; ++round) {
-    auto reader = Engine::open(options);
+    auto reader = open("reader", Progress::threads);
     ASSERT_TRUE(reader);
     const auto peer = writer->connect(reader->address(), kSoon);
     ASSERT_TRUE(peer) << peer.status().to_string();

@@ -102,6 +102,12 @@ class EnginesOverNics : public testing::Test {
     EXPECT_EQ(std::memcmp(from_.address, to_.address, kBytes), 0);
   }
 
+  // What a call of the NIC's waits for; open when the test ends, whatever becomes of it.
+  struct Door {
+    ~Door() { open->store(true); }
+    std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
+  };
+
   sys::SystemRuntime system_;
   Runtime runtime_ = system_.runtime();
   std::optional<Engine> near_, far_;
@@ -201,10 +207,7 @@ TEST_F(EnginesOverNics, APortOrAQueueThatFailsEndsTheLinksOfItsPortAndTheyComeBa
 
 // As soft-RoCE's does whose last packets wait for a neighbour that does not answer.
 TEST_F(EnginesOverNics, AQueuePairThatTakesLongToGoHoldsUpNeitherFenceNorTheNextLink) {
-  struct Door {
-    ~Door() { open->store(true); }
-    std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
-  } door;
+  Door door;
   ASSERT_NO_FATAL_FAILURE(meet(2));
   const auto going = std::make_shared<std::atomic<int>>(0), late = std::make_shared<std::atomic<int>>(0);
   nic::settings().destroying = [open = door.open, going, late] {
@@ -222,10 +225,7 @@ TEST_F(EnginesOverNics, AQueuePairThatTakesLongToGoHoldsUpNeitherFenceNorTheNext
 
 // As the kernel does whose neighbour does not answer.
 TEST_F(EnginesOverNics, AQueuePairThatTakesLongToBeLedHoldsUpNeitherOtherLinksNorTheirEnd) {
-  struct Door {
-    ~Door() { open->store(true); }
-    std::shared_ptr<std::atomic<bool>> open = std::make_shared<std::atomic<bool>>(false);
-  } door;
+  Door door;
   ASSERT_NO_FATAL_FAILURE(meet(2));
   const auto led = std::make_shared<std::atomic<int>>(0), late = std::make_shared<std::atomic<int>>(0);
   nic::settings().leading = [open = door.open, led, late] {
