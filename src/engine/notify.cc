@@ -28,33 +28,39 @@ std::size_t CounterTable::first_slot(std::uint32_t immediate) const {
   return (immediate * 0x9E3779B97F4A7C15ull >> 32) & mask_;  // Fibonacci hashing (Knuth 6.4)
 }
 
-bool CounterTable::add(std::uint32_t immediate, std::uint64_t count) {
-  const std::uint64_t key = std::uint64_t{immediate} + 1;
-  for (std::size_t i = first_slot(immediate);; i = (i + 1) & mask_) {
-    std::uint64_t found = slots_[i].key.load(std::memory_order_relaxed);
-    if (found == 0) {
-      if (used_.fetch_add(1, std::memory_order_relaxed) >= capacity_) {
-        used_.fetch_sub(1, std::memory_order_relaxed);
-        return false;
-      }
-      if (slots_[i].key.compare_exchange_strong(found, key, std::memory_order_relaxed))
-        found = key;
-      else
-        used_.fetch_sub(1, std::memory_order_relaxed);
-    }
-    if (found != key) continue;
-    slots_[i].count.fetch_add(count, std::memory_order_release);  // who reads the count sees the bytes before it
-    return true;
-  }
-}
-
-std::uint64_t CounterTable::read(std::uint32_t immediate) const {
+CounterTable::Slot* CounterTable::find(std::uint32_t immediate) const {
   const std::uint64_t key = std::uint64_t{immediate} + 1;
   for (std::size_t i = first_slot(immediate);; i = (i + 1) & mask_) {
     const std::uint64_t found = slots_[i].key.load(std::memory_order_relaxed);
-    if (found == key) return slots_[i].count.load(std::memory_order_acquire);
-    if (found == 0) return 0;
+    if (found == key || found == 0) return &slots_[i];
   }
+}
+
+// One at a time: among several, each would take the others' reservations for values that fill the table.
+CounterTable::Slot* CounterTable::take(std::uint32_t immediate) {
+  const std::lock_guard lock(taking_);
+  Slot* const slot = find(immediate);
+  if (slot->key.load(std::memory_order_relaxed) != 0) return slot;  // another thread's, meanwhile
+  if (used_ == capacity_) return nullptr;
+  ++used_;
+  slot->key.store(std::uint64_t{immediate} + 1, std::memory_order_relaxed);
+  return slot;
+}
+
+bool CounterTable::add(std::uint32_t immediate, std::uint64_t count) {
+  Slot* slot = find(immediate);
+  if (slot->key.load(std::memory_order_relaxed) != std::uint64_t{immediate} + 1) slot = take(immediate);
+  if (slot == nullptr) return false;
+  slot->count.fetch_add(count, std::memory_order_release);  // who reads the count sees the bytes before it
+  return true;
+}
+
+// A slot that just became another value's counts nothing of this one.
+std::uint64_t CounterTable::read(std::uint32_t immediate) const {
+  const Slot* const slot = find(immediate);
+  return slot->key.load(std::memory_order_relaxed) == std::uint64_t{immediate} + 1
+             ? slot->count.load(std::memory_order_acquire)
+             : 0;
 }
 
 }  // namespace fairway::engine

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 
 #include "fairway/request.h"
@@ -36,7 +37,7 @@ class NotificationQueue {
   PolledQueue<Notification> queue_;
 };
 
-// How often each immediate value was notified. Lock-free: workers add, anyone reads.
+// How often each immediate value was notified. Workers add, anyone reads; lock-free but for the first of each value.
 class CounterTable {
  public:
   explicit CounterTable(std::uint32_t capacity);
@@ -50,11 +51,14 @@ class CounterTable {
     std::atomic<std::uint64_t> count{0};
   };
   [[nodiscard]] std::size_t first_slot(std::uint32_t immediate) const;
+  [[nodiscard]] Slot* find(std::uint32_t immediate) const;  // its slot, or the free one where it would be
+  Slot* take(std::uint32_t immediate);                      // null: the table is full
 
-  std::uint32_t capacity_;
+  const std::uint32_t capacity_;
   std::size_t mask_;
   std::unique_ptr<Slot[]> slots_;
-  std::atomic<std::uint32_t> used_{0};
+  std::mutex taking_;  // guards used_, and who takes a free slot
+  std::uint32_t used_ = 0;
 };
 
 }  // namespace fairway::engine

@@ -14,6 +14,10 @@ bool carries_bytes(Kind kind) {
   return kind == Kind::hello || kind == Kind::plan || kind == Kind::open || kind == Kind::accept || kind == Kind::note;
 }
 
+bool carries_reason(Kind kind) {
+  return kind == Kind::closed || kind == Kind::refused;
+}
+
 // What is wrong with it; null: nothing.
 const char* get_rest(ByteReader& reader, PlannedHandshake& message) {
   switch (message.kind) {
@@ -40,10 +44,12 @@ const char* get_rest(ByteReader& reader, PlannedHandshake& message) {
       if (message.link >= kMaxPlannedLinks || message.attempt == 0 || message.attempt >= kMaxPlannedAttempts)
         return "a link or an attempt beyond the last";
       break;
-    case Kind::refused:
-      message.reason = reader.get_text();
-      return message.reason.size() > kMaxText ? "a reason that is too long" : nullptr;
+    case Kind::refused: break;
     default: return "a message of unknown kind";
+  }
+  if (carries_reason(message.kind)) {
+    message.reason = reader.get_text();
+    return message.reason.size() > kMaxText ? "a reason that is too long" : nullptr;
   }
   if (!carries_bytes(message.kind)) return nullptr;
   const auto bytes = reader.get_sized();
@@ -57,9 +63,7 @@ std::vector<std::byte> encode(const PlannedHandshake& message, std::uint16_t ver
   std::vector<std::byte> bytes(64 + kMaxText + 2 * message.pairs.size() + message.bytes.size());
   ByteWriter writer(bytes);
   writer.put(version).put(static_cast<std::uint8_t>(message.kind));
-  if (message.kind == Kind::refused) {
-    writer.put_text(std::string_view(message.reason).substr(0, kMaxText));
-  } else {
+  if (message.kind != Kind::refused) {
     writer.put_bytes(message.token);
     if (message.kind == Kind::plan) {
       writer.put(static_cast<std::uint8_t>(message.pairs.size()));
@@ -69,6 +73,7 @@ std::vector<std::byte> encode(const PlannedHandshake& message, std::uint16_t ver
     }
     if (carries_bytes(message.kind)) writer.put_sized(message.bytes);
   }
+  if (carries_reason(message.kind)) writer.put_text(std::string_view(message.reason).substr(0, kMaxText));
   bytes.resize(writer.size());
   return bytes;
 }

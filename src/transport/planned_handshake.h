@@ -20,7 +20,7 @@
 //   initiator -> acceptor   open: its end, which takes nothing yet
 //   acceptor -> initiator   accept: its end, which does
 //   initiator -> acceptor   ready: both do
-//   either way              closed: this end of that attempt is gone
+//   either way              closed: this end of that attempt is gone, and why where it never was up
 //   either way              refused: why there will be no link
 //   either way              note: anything that the transport has to say besides
 namespace fairway::transport {
@@ -43,7 +43,7 @@ struct PlannedHandshake {
   std::uint16_t link = 0;                          // open to closed
   std::uint32_t attempt = 0;                       // of that link; grows, from 1
   std::vector<std::byte> bytes;                    // hello, plan: devices; open, accept: an end; note
-  std::string reason;                              // refused
+  std::string reason;                              // refused, closed
 };
 
 std::vector<std::byte> encode(const PlannedHandshake& message, std::uint16_t version);

@@ -169,12 +169,14 @@ void PlannedLinks::link_is_up(Link& link) {
 void PlannedLinks::hear_closed(Link& link, const PlannedHandshake& message) {
   if (link.held_attempt == message.attempt) link.held_attempt = 0;
   if (link.attempt != message.attempt) return;
-  const Status why(ErrorCode::link_failed, name_ + ": the peer closed its end");
+  const Status why(ErrorCode::link_failed,
+                   name_ + ": the peer closed its end" + (message.reason.empty() ? "" : ": " + message.reason));
   if (link.state == State::up) {
     maker_.fail_end(link, why);
   } else if (link.state == State::accepted) {
     maker_.drop_end(link);
     link.state = State::waiting;  // for the next attempt
+    tell_retry_failed(link, why);
   } else if (link.state == State::opening) {
     open_failed(link, why);
   }
@@ -193,16 +195,19 @@ void PlannedLinks::open_failed(Link& link, const Status& why) {
                              (other.state != State::free && other.attempt == 0);
                     });
   if (!hope) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
-  say(link, Kind::closed);
-  if (link.id.epoch != 0) {
-    Event& event = events_.add(EventKind::retry_failed);
-    event.link = link.id;
-    event.status = why;
-  }
+  say(link, Kind::closed, {}, why.message());
+  tell_retry_failed(link, why);
   if (!link.initiator) return;
   link.pause = std::clamp(2 * link.pause, kFirstPause, kLastPause);
   link.again_at = after(runtime_.clock.now(), link.pause);
   next_deadline_ = std::min(next_deadline_, link.again_at);
+}
+
+void PlannedLinks::tell_retry_failed(const Link& link, const Status& why) {
+  if (link.id.epoch == 0) return;  // it never was up
+  Event& event = events_.add(EventKind::retry_failed);
+  event.link = link.id;
+  event.status = why;
 }
 
 void PlannedLinks::reconnect(LinkId id) {
@@ -251,12 +256,13 @@ void PlannedLinks::say(PeerIndex index, PlannedHandshake message) {
   events_.add(EventKind::exchange, {}, encode(message, version_)).peer = index;
 }
 
-void PlannedLinks::say(const Link& link, Kind kind, std::vector<std::byte> bytes) {
+void PlannedLinks::say(const Link& link, Kind kind, std::vector<std::byte> bytes, std::string reason) {
   PlannedHandshake message;
   message.kind = kind;
   message.link = link.index;
   message.attempt = link.attempt;
   message.bytes = std::move(bytes);
+  message.reason = std::move(reason);
   say(link.peer, std::move(message));
 }
 

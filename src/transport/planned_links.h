@@ -120,11 +120,12 @@ class PlannedLinks {
   void hear_accept(Link& link, const PlannedHandshake& message);
   void hear_closed(Link& link, const PlannedHandshake& message);
   void open_failed(Link& link, const Status& why);
+  void tell_retry_failed(const Link& link, const Status& why);
   void link_is_up(Link& link);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void leave(Link& link);
   void say(PeerIndex peer, PlannedHandshake message);
-  void say(const Link& link, PlannedHandshake::Kind kind, std::vector<std::byte> bytes = {});
+  void say(const Link& link, PlannedHandshake::Kind kind, std::vector<std::byte> bytes = {}, std::string reason = {});
 
   const std::string name_;
   const std::uint16_t version_;

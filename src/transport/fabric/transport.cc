@@ -6,7 +6,7 @@
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr std::uint16_t kVersion = 3;
+constexpr std::uint16_t kVersion = 4;
 constexpr Time kFirstLook = 20 * kMicrosecond, kLastLook = 2 * kMillisecond;  // at what announces nothing
 constexpr Time kEndingLook = kMillisecond / 4;                                // at memory that is to end
 

@@ -1,5 +1,7 @@
 #include "engine/notify.h"
 
+#include <barrier>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -84,6 +86,23 @@ TEST(CounterTable, LosesNothingAmongThreads) {
     });
   for (std::thread& thread : threads) thread.join();
   for (std::uint32_t value = 0; value < kValues; ++value) EXPECT_EQ(table.read(value * 0x10001), 3 * kRounds);
+}
+
+TEST(CounterTable, HasItsLastPlaceForAValueThatSeveralThreadsBringAtOnce) {
+  constexpr std::uint32_t kThreads = 3, kRounds = 3000;
+  std::vector<std::unique_ptr<CounterTable>> tables;
+  for (std::uint32_t i = 0; i < kRounds; ++i) tables.push_back(std::make_unique<CounterTable>(1));
+  std::barrier together(kThreads);
+  std::vector<std::thread> threads;
+  for (std::uint32_t t = 0; t < kThreads; ++t)
+    threads.emplace_back([&] {
+      for (const auto& table : tables) {
+        together.arrive_and_wait();
+        EXPECT_TRUE(table->add(7));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& table : tables) EXPECT_EQ(table->read(7), kThreads);
 }
 
 }  // namespace

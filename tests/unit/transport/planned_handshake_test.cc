@@ -26,7 +26,7 @@ PlannedHandshake sample(SaidKind kind) {
   }
   if (kind != SaidKind::ready && kind != SaidKind::closed && kind != SaidKind::refused)
     message.bytes.assign(9, std::byte{0x5a});
-  if (kind == SaidKind::refused) message.reason = "no device";
+  if (kind == SaidKind::refused || kind == SaidKind::closed) message.reason = "no device";
   return message;
 }
 

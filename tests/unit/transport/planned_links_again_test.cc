@@ -40,6 +40,40 @@ TEST_F(PlannedLinksTest, WhatFailedIsTriedAgainAfterGrowingPauses) {
       << "none of those before it was up";
 }
 
+TEST_F(PlannedLinksTest, BothSidesLearnWhyOneOfThemCannotComeBack) {
+  bring_up();
+  a_.fail();
+  a_.fence();
+  carry_all();
+  b_.fence();
+  carry_all();
+  const auto learns = [](Side& side, const std::string& why) {
+    const Event event = side.next_is(EventKind::retry_failed);
+    EXPECT_EQ(event.link, (LinkId{0, 1})) << "the epoch that ended";
+    EXPECT_EQ(event.status.message(), why);
+    EXPECT_TRUE(side.happened.empty());
+  };
+
+  b_.ends.refusals[0] = 1;
+  b_.links.reconnect({0, 1});
+  a_.links.reconnect({0, 1});
+  a_.happened.clear();
+  b_.happened.clear();
+  carry_all();
+  learns(b_, "ends: the device is down");
+  learns(a_, "ends: the peer closed its end: ends: the device is down");
+
+  wait(10 * kMillisecond);
+  carry(a_, b_);
+  ASSERT_EQ(a_.state(), State::opening);
+  ASSERT_EQ(b_.state(), State::accepted);
+  a_.links.not_connected(a_.link(), {ErrorCode::link_failed, "ends: no way there"});
+  carry_all();
+  learns(a_, "ends: no way there");
+  learns(b_, "ends: the peer closed its end: ends: no way there");
+  EXPECT_EQ(b_.state(), State::waiting);
+}
+
 TEST_F(PlannedLinksTest, AnAttemptThatFailsAtTheAcceptorIsTriedAgain) {
   bring_up();
   a_.fail();
