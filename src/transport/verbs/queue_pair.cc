@@ -9,7 +9,10 @@ namespace fairway::transport::verbs {
 namespace {
 
 constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
-constexpr std::uint8_t kMostReads = 16;      // at once; more only takes the NIC's memory
+constexpr int kMostReads = 16;               // at once; more only takes the NIC's memory
+// Soft-RoCE sends all answers at once; what is repeated besides does not fit into the receiving core's queue of packets
+// (docs/GOTCHAS.md).
+constexpr int kMostSoftwareReads = 4;
 
 }  // namespace
 
@@ -121,7 +124,8 @@ Status QueuePair::go(Way& way) {
 }
 
 std::uint8_t QueuePair::reads_out(const Endpoint& theirs) const {
-  const int most = std::clamp(port_.limits().reads_out, 1, int{kMostReads});
+  const bool soft_roce = port_.software() && !port_.iwarp();
+  const int most = std::clamp(port_.limits().reads_out, 1, soft_roce ? kMostSoftwareReads : kMostReads);
   return static_cast<std::uint8_t>(std::min<int>(most, theirs.reads));
 }
 
