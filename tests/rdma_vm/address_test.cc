@@ -90,6 +90,7 @@ class AddressLost : public Ends {
     }
   }
 
+  // In the order in which they were there at first: others name them by their index.
   void give_back(const std::string& commands) {
     must(commands);
     ASSERT_TRUE(until_up(true));
@@ -103,7 +104,7 @@ TEST_F(AddressLost, TransfersEndInTimeWithAReasonThatNamesIt) {
   if (over_iwarp()) GTEST_SKIP() << "a connection of iWARP ends by itself";
   ASSERT_NO_FATAL_FAILURE(lose("ip addr del fd00::1/64 dev v0; ip addr del 10.0.0.1/24 dev v0"));
   ASSERT_NO_FATAL_FAILURE(transfers_fail_for("10.0.0.1 is gone"));
-  give_back("ip addr add fd00::1/64 dev v0; ip addr add 10.0.0.1/24 dev v0; " FAIRWAY_WIRE " up v0");
+  give_back("ip addr add 10.0.0.1/24 dev v0; ip addr add fd00::1/64 dev v0; " FAIRWAY_WIRE " up v0");
 }
 
 TEST_F(AddressLost, TheOneThatIsLeftIsToldWhereItDoesNotReachThePeers) {
