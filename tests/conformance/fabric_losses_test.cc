@@ -31,6 +31,28 @@ TEST(FabricLosses, EndTheLinkWithTheNextFrame) {
   EXPECT_EQ(world->a().count(EventKind::done), 1u);
 }
 
+// As ofi_rxd has it now and then where it repeats packets.
+TEST(FabricLosses, OfItsEndMakeNoMessageOfAFrameNorAnEndOfItsSlice) {
+  for (const char* const provider : {"tcp", "udp"}) {
+    SCOPED_TRACE(provider);
+    const auto world = make_fabric_world({provider});
+    if (!world) GTEST_SKIP() << "no libfabric";
+    ASSERT_TRUE(world->connect());
+    const UpLink link = world->a().wait_links(1).front();
+    Buffer bytes(64);
+    const Slice made = message(link, 1, bytes, 8, false);
+    shim_lengthen(1);
+    ASSERT_TRUE(world->a().post_all({&made, 1}));
+    ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
+      return std::any_of(log.begin(), log.end(), [](const Seen& seen) {
+        return seen.event.kind == EventKind::link_down && seen.event.status.code() == ErrorCode::link_failed;
+      });
+    }));
+    EXPECT_EQ(world->a().count(EventKind::done), 0u);
+    EXPECT_EQ(world->b().count(EventKind::message), 0u);
+  }
+}
+
 TEST(FabricLosses, AreMissedThoughNoFrameFollows) {
   for (const Op op : {Op::message, Op::write_immediate}) {
     const auto world = make_fabric_world({"tcp"});

@@ -23,6 +23,7 @@ struct Shim {
   std::map<fid_cq*, std::vector<fi_cq_data_entry>> held;
   std::uint64_t swaps = 0, storms = 0, sends = 0;
   std::uint64_t loses = 0, losses = 0;      // so many of the next arrivals, and so many so far
+  std::uint64_t lengthens = 0;              // so many of the next arrivals
   std::map<fid*, fid*> bound;               // regions, and to which end
   std::map<fid*, const fi_ops*> closed_by;  // of ends and bound regions: whose own these are
   std::map<const fi_ops*, fi_ops> ours;     // theirs, with another close
@@ -50,6 +51,11 @@ ssize_t read_queue(fid_cq* queue, fi_cq_data_entry* into, std::size_t count) {
   if (the.broken.erase(reinterpret_cast<std::uintptr_t>(queue->fid.context)) != 0) return -FI_EIO;
   if (the.setting.seed == 0) {
     const ssize_t got = the.real.read_queue(queue, into, count);
+    for (ssize_t i = 0; i < got && the.lengthens != 0; ++i)
+      if ((into[i].flags & FI_RECV) != 0) {
+        into[i].len += 8;
+        --the.lengthens;
+      }
     if (got <= 0 || the.loses == 0) return got;
     const auto lost = [&](const fi_cq_data_entry& each) {
       const bool is = (each.flags & FI_RECV) != 0 && the.loses != 0;
@@ -165,7 +171,7 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   the.setting = setting;
   the.chance = setting.seed;
   the.broken.clear();
-  the.loses = 0;
+  the.loses = the.lengthens = 0;
   the.held.clear();
   auto calls = std::make_shared<Calls>(the.real);
   calls->getinfo = &getinfo;
@@ -207,6 +213,11 @@ bool shim_break(std::uint64_t link_name) {
 void shim_lose(std::uint64_t arrivals) {
   const std::lock_guard lock(shim().mutex);
   shim().loses = arrivals;
+}
+
+void shim_lengthen(std::uint64_t arrivals) {
+  const std::lock_guard lock(shim().mutex);
+  shim().lengthens = arrivals;
 }
 
 std::uint64_t shim_losses() {

@@ -135,11 +135,12 @@ bool writes_carry_data(const fi_info& info) {
   return info.domain_attr->cq_data_size >= 4 && text(info.fabric_attr->prov_name) != "cxi";
 }
 
-bool breaks_silently(const fi_info& info) {
+bool loses_silently(const fi_info& info) {
   const std::string name = text(info.fabric_attr->prov_name);
   const bool connected = name.starts_with("tcp") || name.ends_with("ofi_rxm") || name == "net" || name == "sockets";
+  const bool repeats = name.ends_with("ofi_rxd");
   constexpr std::uint64_t kInOrder = FI_ORDER_SAS | FI_ORDER_SAW;
-  return connected && (info.tx_attr->msg_order & kInOrder) == kInOrder;
+  return (connected || repeats) && (info.tx_attr->msg_order & kInOrder) == kInOrder;
 }
 
 std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& options) {

@@ -54,8 +54,9 @@ std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& 
 // Whether its writes carry data for the completion at the target.
 bool writes_carry_data(const fi_info& info);
 
-// Whether it makes another connection where one broke, without a word, and keeps the order of what one end sends.
-bool breaks_silently(const fi_info& info);
+// Whether messages get lost or come otherwise than they were sent, without a word, and it keeps the order of what one
+// end sends: it makes another connection where one broke, or takes packets for another message's (docs/GOTCHAS.md).
+bool loses_silently(const fi_info& info);
 
 // What the two sides tell each other of a domain.
 struct DomainAddress {

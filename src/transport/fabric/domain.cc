@@ -82,7 +82,7 @@ Result<std::unique_ptr<Domain>> Domain::open(std::shared_ptr<const Calls> calls,
 }
 
 void Domain::describe() {
-  loses_messages_ = breaks_silently(*info_);
+  loses_messages_ = loses_silently(*info_);
   device_.name = fmt::format("{}/{}", info_->fabric_attr->prov_name, info_->domain_attr->name);
   device_.capabilities = capabilities(*this, wish_);
   const fid_nic* nic = info_->nic;

@@ -78,6 +78,9 @@ void Lane::take_frame(std::size_t buffer, std::size_t size) {
     });
   else
     known = known && reader.done();
+  if (!known && domain_.loses_messages())
+    return fail({ErrorCode::link_failed,
+                 "fabric: " + domain_.device().name + ": the provider has delivered other bytes than any peer sends"});
   if (!known) return fail({ErrorCode::protocol_error, "fabric: the peer sent what no peer of this version sends"});
   settle_heard();
   taken_ += static_cast<Kind>(kind) == Kind::room ? 0 : 1;
