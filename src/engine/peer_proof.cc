@@ -52,10 +52,11 @@ void Peer::continue_proof(std::uint8_t index) {
     slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
     Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
     Status refused = worker_.why_without(scratch.region, link.transport);
-    if (refused) refused = worker_.why_partly(scratch.region, link.transport, link.device);
     const std::uint64_t local = worker_.local_handle(scratch.region, link.transport);
-    if (refused && !worker_.transport_at(link.transport).carries(link.id, local, *handle))
-      refused = {ErrorCode::unsupported, "the peer's device at its other end refused the peer's memory"};
+    if (refused && !worker_.transport_at(link.transport).carries(link.id, local, *handle)) {
+      refused = worker_.why_partly(scratch.region, link.transport, link.device);
+      if (refused) refused = {ErrorCode::unsupported, "the peer's device at its other end refused the peer's memory"};
+    }
     if (!refused) {
       worker_.slices().release(slice.token);
       return close_link(index, refused.with_context("the proof could not start"));

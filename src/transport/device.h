@@ -46,6 +46,7 @@ struct Capabilities {
   // What goes to a region that has ended says `revoked`; else it ends its link, undecided until the fence.
   bool tells_revoked = true;
   bool needs_keys = false;  // peers reach a region by its keys alone; register_memory() may refuse one
+  bool operator==(const Capabilities&) const = default;
 };
 
 // Whose work the copies of a device's links are, so what a machine's model can say of their rate.

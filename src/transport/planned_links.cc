@@ -67,12 +67,14 @@ void PlannedLinks::plan(PeerIndex index, Peer& peer, const PlannedHandshake& hel
   message.bytes = maker_.describe_devices();
   for (const PlannedPair& each : message.pairs) add_link(index, peer, each.acceptor, each.initiator);
   say(index, std::move(message));
+  maker_.is_planned(index);
 }
 
 void PlannedLinks::accept_plan(PeerIndex index, Peer& peer, const PlannedHandshake& plan) {
   if (Status status = maker_.check_plan(plan.pairs, plan.bytes); !status)
     return fail_peer(index, peer, std::move(status), true);
   for (const PlannedPair& each : plan.pairs) add_link(index, peer, each.initiator, each.acceptor);
+  maker_.is_planned(index);
   for (const std::uint32_t slot : peer.slots) open(links_[slot]);
 }
 

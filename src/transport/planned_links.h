@@ -53,6 +53,7 @@ class PlannedLinks {
     // Acceptor: pairs {initiator's device, ours}; why not, when it is none. The initiator checks a plan with it too.
     virtual Result<std::vector<PlannedPair>> pair_devices(std::span<const std::byte> initiators) = 0;
     virtual Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) = 0;
+    virtual void is_planned(PeerIndex) {}  // the peer takes notes by now, before it hears of any end
     // Makes this side's end; the bytes are for the peer.
     virtual Result<std::vector<std::byte>> make_end(const Link& link) = 0;
     // protocol_error: these are no bytes of an end, and the peer is done with; else another attempt may do.

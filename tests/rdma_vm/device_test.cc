@@ -35,25 +35,35 @@ bool until(const std::string& command, const std::string& said) {
   return true;
 }
 
-TEST_F(Device, RemovedUnderTrafficIsLetGoAndWhoOpensLaterHasItAgain) {
+TEST_F(Device, RemovedUnderTrafficIsLetGoAndUsedAgainOnceItIsBack) {
   if (over_iwarp()) GTEST_SKIP() << "its connections are rdma_cm's, which hold it until the engine ends";
   ASSERT_FALSE(librdmacm_is_loaded()) << "it keeps every device open until its process ends: this case comes first";
   ASSERT_NO_FATAL_FAILURE(meet(milliseconds(5000), {"verbs", "tcp"}));
-  near().fill(7);
-  std::vector<TransferId> ids;
-  start(ids, 6);
-  const auto asked = std::chrono::steady_clock::now();
-  must("(rdma link delete rxe0 && echo removed) >/tmp/removal 2>&1 &");
-  ASSERT_TRUE(until("cat /tmp/removal", "removed")) << "an engine that has it open holds it for ever";
-  tell("until the device was let go", since(asked));
-  (void)all_end_well(ids, 7);
-  works();
-  EXPECT_EQ(near().links_text().find("verbs"), std::string::npos) << near().links_text();
-  const auto region = near().engine->allocate(1 << 20, Access::all);
-  EXPECT_TRUE(region) << region.status().to_string();
+  for (const char* turn : {"first", "second"}) {
+    SCOPED_TRACE(turn);
+    near().fill(7);
+    std::vector<TransferId> ids;
+    start(ids, 6);
+    auto asked = std::chrono::steady_clock::now();
+    must("(rdma link delete rxe0 && echo removed) >/tmp/removal 2>&1 &");
+    ASSERT_TRUE(until("cat /tmp/removal", "removed")) << "an engine that has it open holds it for ever";
+    tell("until the device was let go", since(asked));
+    (void)all_end_well(ids, 7);
+    works();
+    EXPECT_EQ(near().links_text().find("verbs"), std::string::npos) << near().links_text();
+    const auto region = near().engine->allocate(1 << 20, Access::all);
+    EXPECT_TRUE(region) << region.status().to_string();
 
-  must("rdma link add rxe0 type rxe netdev v0");
-  ASSERT_TRUE(until("cat /sys/class/infiniband/rxe0/ports/1/state", "ACTIVE"));
+    must("rm /tmp/removal; rdma link add rxe0 type rxe netdev v0");
+    asked = std::chrono::steady_clock::now();
+    ASSERT_TRUE(until_up(true)) << near().links_text();
+    tell("until its links were back", since(asked));
+    near().fill(8);
+    ids.clear();
+    start(ids, 6);
+    (void)all_end_well(ids, 8);
+    works();
+  }
   near_.reset();
   EngineOptions options = on("rxe0");
   options.transports = {"verbs", "tcp"};
@@ -61,7 +71,7 @@ TEST_F(Device, RemovedUnderTrafficIsLetGoAndWhoOpensLaterHasItAgain) {
   ASSERT_TRUE(near().opened) << near().opened.to_string();
   const Status met = near().meet(far().address);
   ASSERT_TRUE(met) << met.to_string();
-  ASSERT_TRUE(until_up(true));
+  ASSERT_TRUE(until_up(true)) << "who opens later has it too";
   works();
 }
 

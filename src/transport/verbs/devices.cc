@@ -14,6 +14,8 @@
 namespace fairway::transport::verbs {
 namespace {
 
+using DeviceList = std::unique_ptr<abi::Device*, void (*)(abi::Device**)>;
+
 // What rdma_cm says of iWARP's ports: asked once, when the first is met.
 struct Iwarp {
   Network* network = nullptr;
@@ -79,7 +81,7 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
   }
   int count = 0;
   errno = 0;
-  const std::unique_ptr<abi::Device*, void (*)(abi::Device**)> list(library->list(&count), library->free_list);
+  const DeviceList list(library->list(&count), library->free_list);
   if (!list) return Status(ErrorCode::unsupported, "verbs: ibv_get_device_list: " + system_text(errno));
   Status why(ErrorCode::unsupported, "verbs: libibverbs lists no device: load ib_uverbs and install ibverbs-providers");
   bool told = false;
@@ -122,6 +124,24 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
                                 names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   if (ports.empty()) return why;
   return ports;
+}
+
+Result<std::unique_ptr<Port>> open_again(const Port& gone, const VerbsOptions& options) {
+  const std::string& name = gone.device().name;
+  const auto no = [&](const std::string& why) { return Status(ErrorCode::unsupported, "verbs: " + name + ": " + why); };
+  auto library = gone.shared_library();
+  int count = 0;
+  const DeviceList list(library->list(&count), library->free_list);
+  const std::span<abi::Device*> all(list.get(), list ? static_cast<std::size_t>(count) : 0);
+  const auto device =
+      std::find_if(all.begin(), all.end(), [&](const abi::Device* each) { return is_of(name, each->name); });
+  if (device == all.end()) return no("it is not there");
+  errno = 0;
+  abi::Context* const context = library->open_device(*device);
+  if (context == nullptr) return no("it cannot be opened: " + system_text(errno == 0 ? EIO : errno));
+  auto port = std::make_unique<Port>(std::move(library), context, gone.number(), gone.index(), gone.options());
+  if (Status status = port->open(options, {}); !status) return status;
+  return port;
 }
 
 }  // namespace fairway::transport::verbs

@@ -10,36 +10,35 @@
 // Memory of NVIDIA's GPUs at ports: what the kernel offers for it, in order, and the reason where it offers nothing.
 namespace fairway::transport::verbs {
 
-Gpu::Gpu(std::unique_ptr<sys::BusGpu> bus, std::span<const std::unique_ptr<Port>> ports) : bus_(std::move(bus)) {
-  const GpuPart part(*bus_, bus_->word(), sys::BusGpu::kWordBytes);
-  std::string how;
-  for (const auto& port : ports) {
-    const auto region = part.register_at(*port, abi::kRemoteRead | abi::kLocalWrite, false, how);
-    words_.push_back({&port->library(), region ? *region : nullptr, region.status()});
+Gpu::Gpu(std::unique_ptr<sys::BusGpu> bus, std::size_t ports) : bus_(std::move(bus)), words_(ports) {}
+
+Result<Word> Gpu::word_at(const Port& port) {
+  const std::lock_guard lock(mutex_);
+  AtPort& here = words_[port.index()];
+  if (!std::exchange(here.asked, true)) {
+    const GpuPart part(*bus_, bus_->word(), sys::BusGpu::kWordBytes);
+    std::string how;
+    auto region = part.register_at(port, abi::kRemoteRead | abi::kLocalWrite, false, how);
+    here.status = region.status();
+    if (region) here.region = std::move(*region);
   }
+  if (!here.status) return here.status;
+  return Word{reinterpret_cast<std::uintptr_t>(bus_->word()), here.region->rkey};
 }
 
-Gpu::~Gpu() {
-  for (const AtPort& each : words_)
-    if (each.region != nullptr) each.library->deregister(each.region);
-}
-
-Word Gpu::word(std::size_t port) const {
-  return {reinterpret_cast<std::uintptr_t>(bus_->word()), words_[port].region->rkey};
-}
-
-abi::MemoryRegion* Gpu::give_up(std::size_t port) {
-  words_[port].status = Status(ErrorCode::unsupported, "verbs: the NIC is gone");
-  return std::exchange(words_[port].region, nullptr);
+OwnRegion Gpu::give_up(std::size_t port) {
+  const std::lock_guard lock(mutex_);
+  words_[port].asked = false;
+  return std::move(words_[port].region);
 }
 
 GpuPart::GpuPart(const sys::BusGpu& gpu, void* address, std::size_t size)
     : address_(address), size_(size), exported_(gpu.export_dmabuf(address, size)) {}
 
-Result<abi::MemoryRegion*> GpuPart::register_at(const Port& port, int access, bool relaxed, std::string& how) const {
+Result<OwnRegion> GpuPart::register_at(const Port& port, int access, bool relaxed, std::string& how) const {
   const Library& library = port.library();
   std::string why;
-  if (port.gone()) return port.refusal("GPU memory cannot be registered", ENODEV);
+  const EndRegion end{&library};
   if (library.register_dmabuf == nullptr) {
     why = "libibverbs.so.1 has no ibv_reg_dmabuf_mr (rdma-core 34 and newer have)";
   } else if (!exported_) {
@@ -51,19 +50,19 @@ Result<abi::MemoryRegion*> GpuPart::register_at(const Port& port, int access, bo
     };
     how = "by dma-buf";
     if (relaxed)
-      if (auto* region = attempt(access | abi::kRelaxedOrdering)) return region;
-    if (auto* region = attempt(access)) return region;
+      if (auto* region = attempt(access | abi::kRelaxedOrdering)) return OwnRegion(region, end);
+    if (auto* region = attempt(access)) return OwnRegion(region, end);
     why = "ibv_reg_dmabuf_mr: " + std::generic_category().message(errno);
   }
   how = "by nvidia_peermem, for by dma-buf it cannot be: " + why;
-  if (auto* region = port.register_memory(address_, size_, access, relaxed)) return region;
+  if (auto* region = port.register_memory(address_, size_, access, relaxed)) return OwnRegion(region, end);
   return Status(ErrorCode::unsupported,
                 fmt::format("verbs: {}: GPU memory cannot be registered: by dma-buf: {}; by address: {} (is the kernel "
                             "module nvidia_peermem loaded?)",
                             port.device().name, why, std::generic_category().message(errno)));
 }
 
-Result<Gpu*> Gpus::of(const void* address, std::span<const std::unique_ptr<Port>> ports) {
+Result<Gpu*> Gpus::of(const void* address, std::size_t ports) {
   auto driver = sys::CudaDriver::open();
   if (!driver) return Status(driver.status()).with_context("verbs");
   const sys::CudaPointer pointer = sys::look_at(**driver, address);
@@ -81,11 +80,11 @@ Result<Gpu*> Gpus::of(const void* address, std::span<const std::unique_ptr<Port>
   return known->second->get();
 }
 
-void Gpus::give_up(std::size_t port, std::vector<abi::MemoryRegion*>& all) {
+void Gpus::give_up(std::size_t port, std::vector<OwnRegion>& all) {
   const std::lock_guard lock(mutex_);
   for (auto& [device, gpu] : all_)
     if (gpu)
-      if (auto* region = (*gpu)->give_up(port)) all.push_back(region);
+      if (auto region = (*gpu)->give_up(port)) all.push_back(std::move(region));
 }
 
 std::optional<MemoryPlace> place_of_gpu_memory(const void* address) {

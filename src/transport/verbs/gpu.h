@@ -21,28 +21,24 @@ struct Word {
   bool operator==(const Word&) const = default;
 };
 
-// A GPU that regions lie in, for the ports of one transport. Changes with ports that are let go, while nobody holds
-// them.
+// A GPU that regions lie in, for the ports of one transport. Any thread.
 class Gpu {
  public:
-  Gpu(std::unique_ptr<sys::BusGpu> bus, std::span<const std::unique_ptr<Port>> ports);
-  ~Gpu();
-  Gpu(const Gpu&) = delete;
-  Gpu& operator=(const Gpu&) = delete;
+  Gpu(std::unique_ptr<sys::BusGpu> bus, std::size_t ports);
 
   [[nodiscard]] const sys::BusGpu& bus() const { return *bus_; }
-  // Whether its word is registered at that port; else why not.
-  [[nodiscard]] const Status& at(std::size_t port) const { return words_[port].status; }
-  [[nodiscard]] Word word(std::size_t port) const;
-  abi::MemoryRegion* give_up(std::size_t port);  // null: it had none there
+  // Its word at that port, which the caller holds: registered there when it is first asked for. Else why it cannot be.
+  Result<Word> word_at(const Port& port);
+  OwnRegion give_up(std::size_t port);  // null: it had none there
 
  private:
   struct AtPort {
-    const Library* library = nullptr;
-    abi::MemoryRegion* region = nullptr;  // null: refused
+    bool asked = false;
+    OwnRegion region;  // null: refused
     Status status;
   };
   std::unique_ptr<sys::BusGpu> bus_;
+  std::mutex mutex_;           // guards words_
   std::vector<AtPort> words_;  // by port
 };
 
@@ -53,7 +49,7 @@ class GpuPart {
 
   // By its dma-buf; where that cannot be had, by its address, which NVIDIA's nvidia_peermem makes known to the kernel.
   // `how` says which.
-  Result<abi::MemoryRegion*> register_at(const Port& port, int access, bool relaxed, std::string& how) const;
+  Result<OwnRegion> register_at(const Port& port, int access, bool relaxed, std::string& how) const;
 
  private:
   void* const address_;
@@ -65,8 +61,8 @@ class GpuPart {
 // come and go.
 class Gpus {
  public:
-  Result<Gpu*> of(const void* address, std::span<const std::unique_ptr<Port>> ports);
-  void give_up(std::size_t port, std::vector<abi::MemoryRegion*>& all);
+  Result<Gpu*> of(const void* address, std::size_t ports);
+  void give_up(std::size_t port, std::vector<OwnRegion>& all);
 
  private:
   std::mutex mutex_;  // guards all_

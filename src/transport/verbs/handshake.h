@@ -14,7 +14,7 @@
 // docs/wire-format-verbs.md has the bytes.
 namespace fairway::transport::verbs {
 
-inline constexpr std::uint16_t kVersion = 6;
+inline constexpr std::uint16_t kVersion = 7;
 inline constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
 
 // What who connects by rdma_cm says of itself: random, of one end of one attempt.

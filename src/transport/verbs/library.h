@@ -54,4 +54,11 @@ struct Library {
   static Result<Library> open();
 };
 
+// Registered memory: its end ends all access. The library outlives it.
+struct EndRegion {
+  const Library* library = nullptr;
+  void operator()(abi::MemoryRegion* region) const { library->deregister(region); }
+};
+using OwnRegion = std::unique_ptr<abi::MemoryRegion, EndRegion>;
+
 }  // namespace fairway::transport::verbs

@@ -8,7 +8,7 @@
 
 namespace fairway::transport::verbs {
 
-constexpr std::size_t kKeyBytes = 12, kGpuKeyBytes = kKeyBytes + 12;
+constexpr std::size_t kKeyBytes = 12, kGpuKeyBytes = kMaxKeyBytes;
 
 std::vector<std::byte> encode(const Key& key) {
   std::vector<std::byte> bytes(key.word.address == 0 ? kKeyBytes : kGpuKeyBytes);
@@ -32,24 +32,11 @@ Result<Key> decode_key(std::span<const std::byte> bytes) {
   return key;
 }
 
-Registration::~Registration() {
-  for (const AtPort& each : regions) each.library->deregister(each.region);
-}
-
 Registrations::~Registrations() {
   for (const auto& slot : slots_) delete slot.load(std::memory_order_relaxed);
 }
 
 namespace {
-
-// One region's way to one port.
-struct AtPort {
-  abi::MemoryRegion* region = nullptr;
-  abi::MemoryRegion* for_reads = nullptr;  // null: the same
-  bool writable = true;
-  std::string how;  // where there was a choice
-  Status status;
-};
 
 // Words that CPUs watch or that atomics change keep the order of arrival; data may be in any order before its end.
 bool may_be_relaxed(const MemoryDescription& memory) {
@@ -61,72 +48,94 @@ int rights(const MemoryDescription& memory) {
          (includes(memory.access, Access::read) ? abi::kRemoteRead : 0);
 }
 
-AtPort register_gpu_part(const Port& port, const MemoryDescription& memory, const Gpu& part_of, const GpuPart& part) {
-  AtPort made;
-  if (!part_of.at(port.index())) {
-    made.status = part_of.at(port.index());
-    return made;
-  }
-  auto region = part.register_at(port, rights(memory) | abi::kLocalWrite, may_be_relaxed(memory), made.how);
-  if (region)
-    made.region = *region;
-  else
-    made.status = region.status();
-  return made;
+void register_gpu_part(const Port& port, const GpuPart& part, Placing& made) {
+  const auto word = made.gpu->word_at(port);
+  made.status = word.status();
+  if (!word) return;
+  made.word = *word;
+  auto region = part.register_at(port, rights(made.memory) | abi::kLocalWrite, may_be_relaxed(made.memory), made.how);
+  made.status = region.status();
+  if (region) made.region = std::move(*region);
 }
 
-AtPort register_host(const Port& port, const MemoryDescription& memory) {
-  AtPort made;
+void register_host(const Port& port, Placing& made) {
+  const MemoryDescription& memory = made.memory;
   const bool atomics = includes(memory.access, Access::atomic) && port.device().capabilities.atomics_by_cpu;
   const int access = rights(memory) | (atomics ? abi::kRemoteAtomic : 0);
   const bool written = includes(memory.access, Access::write) || includes(memory.access, Access::atomic);
+  const auto registered = [&](int with) {
+    return OwnRegion(port.register_memory(memory.address, memory.size_bytes, with, may_be_relaxed(memory)),
+                     {&port.library()});
+  };
   const auto attempt = [&](int more) {
     made.writable = true;
-    made.region = port.register_memory(memory.address, memory.size_bytes, access | abi::kLocalWrite | more,
-                                       may_be_relaxed(memory));
-    if (made.region != nullptr || written) return;
+    made.region = registered(access | abi::kLocalWrite | more);
+    if (made.region || written) return;
     made.writable = false;  // pages that nobody may write
-    made.region = port.register_memory(memory.address, memory.size_bytes, access | more, may_be_relaxed(memory));
+    made.region = registered(access | more);
   };
   const OnDemand wanted = port.options().on_demand;
   const bool pages = wanted != OnDemand::off && port.pages(atomics);
   if (wanted == OnDemand::always && pages) {
     attempt(abi::kOnDemand);
-    if (made.region != nullptr) made.how = "on demand: its pages come as they are used";
+    if (made.region) made.how = "on demand: its pages come as they are used";
   }
-  if (made.region == nullptr) {
+  if (!made.region) {
     attempt(0);
-    if (made.region != nullptr && wanted == OnDemand::always)
+    if (made.region && wanted == OnDemand::always)
       made.how = "pinned, for on demand it cannot be: " + port.why_no_pages(atomics);
   }
-  if (made.region == nullptr && wanted == OnDemand::when_short && pages && (errno == ENOMEM || errno == EAGAIN)) {
+  if (!made.region && wanted == OnDemand::when_short && pages && (errno == ENOMEM || errno == EAGAIN)) {
     const int error = errno;
     attempt(abi::kOnDemand);
-    if (made.region != nullptr)
-      made.how = "on demand, for it cannot be pinned: " + port.refusal("its pages", error).message();
+    if (made.region) made.how = "on demand, for it cannot be pinned: " + port.refusal("its pages", error).message();
   }
-  if (made.region == nullptr) made.status = port.refusal("the memory cannot be registered", errno);
-  return made;
+  made.status = made.region ? Status() : port.refusal("the memory cannot be registered", errno);
 }
 
 // With iWARP the answer to a read is a write by the peer. That right is of a key of its own, which nobody is told.
-void register_for_reads(const Port& port, const MemoryDescription& memory, const GpuPart* part, AtPort& made) {
-  if (made.region == nullptr || !port.iwarp() || !made.writable || includes(memory.access, Access::write)) return;
+void register_for_reads(const Port& port, const GpuPart* part, Placing& made) {
+  const MemoryDescription& memory = made.memory;
+  if (!made.region || !port.iwarp() || !made.writable || includes(memory.access, Access::write)) return;
   const int access = rights(memory) | abi::kLocalWrite | abi::kRemoteWrite;
   if (part == nullptr) {
-    made.for_reads = port.register_memory(memory.address, memory.size_bytes, access, may_be_relaxed(memory));
-    if (made.for_reads == nullptr) made.status = port.refusal("the memory cannot be registered", errno);
+    made.for_reads.reset(port.register_memory(memory.address, memory.size_bytes, access, may_be_relaxed(memory)));
+    made.for_reads.get_deleter().library = &port.library();
+    if (!made.for_reads) made.status = port.refusal("the memory cannot be registered", errno);
     return;
   }
   std::string as_before;
   auto region = part->register_at(port, access, may_be_relaxed(memory), as_before);
-  if (region)
-    made.for_reads = *region;
+  made.status = region.status();
+  if (region) made.for_reads = std::move(*region);
+}
+
+void place(const Port& port, const GpuPart* part, Placing& made) {
+  if (part != nullptr)
+    register_gpu_part(port, *part, made);
   else
-    made.status = region.status();
+    register_host(port, made);
+  register_for_reads(port, part, made);
+}
+
+// What was placed is at that port from now on.
+Key settle_at(std::size_t port, Placing& placed, Registration& at) {
+  at.ports |= 1U << port;
+  at.writable = at.writable && placed.writable;
+  at.lkeys[port] = placed.region->lkey;
+  at.read_lkeys[port] = placed.for_reads ? placed.for_reads->lkey : at.lkeys[port];
+  const Key key{reinterpret_cast<std::uintptr_t>(at.memory.address), placed.region->rkey, placed.word};
+  at.regions.push_back({port, std::move(placed.region), std::move(placed.for_reads)});
+  return key;
 }
 
 }  // namespace
+
+void place(const Port& port, Placing& placing) {
+  std::optional<GpuPart> part;
+  if (placing.gpu != nullptr) part.emplace(placing.gpu->bus(), placing.memory.address, placing.memory.size_bytes);
+  place(port, part ? &*part : nullptr, placing);
+}
 
 Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port>> ports,
                                             const MemoryDescription& memory, Executor& executor) {
@@ -137,54 +146,57 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   std::vector<Port::Hold> held;
   for (const auto& port : ports) held.push_back(port->hold());
   auto made = std::make_unique<Registration>();
-  made->generation = memory.id.generation;
-  made->size_bytes = memory.size_bytes;
+  made->memory = memory;
+  made->memory.dmabuf_fd = made->memory.memory_fd = -1;
   std::optional<GpuPart> part;
   if (on_gpu) {
-    const auto gpu = gpus_.of(memory.address, ports);
+    const auto gpu = gpus_.of(memory.address, ports.size());
     if (!gpu) return gpu.status();
     made->gpu = *gpu;
     part.emplace((*gpu)->bus(), memory.address, memory.size_bytes);
     (*gpu)->bus().order_copies(memory.address);
   }
-  std::vector<AtPort> each(ports.size());
+  std::vector<Placing> each(ports.size());  // ends what is not settled
   const auto work = [&](std::size_t i) {
-    each[i] = part ? register_gpu_part(*ports[i], memory, *made->gpu, *part) : register_host(*ports[i], memory);
-    register_for_reads(*ports[i], memory, part ? &*part : nullptr, each[i]);
+    each[i].memory = made->memory;
+    each[i].gpu = made->gpu;
+    if (held[i])
+      place(*ports[i], part ? &*part : nullptr, each[i]);
+    else
+      each[i].status = ports[i]->refusal("the memory cannot be registered", ENODEV);
   };
   if (memory.size_bytes >= kManyPages)
     executor.run_all(ports.size(), work);
   else
     for (std::size_t i = 0; i < ports.size(); ++i) work(i);
-  for (std::size_t i = 0; i < ports.size(); ++i)  // before any error is returned: they end with `made`
-    for (abi::MemoryRegion* region : {each[i].region, each[i].for_reads})
-      if (region != nullptr) made->regions.push_back({i, &ports[i]->library(), region});
   RegisteredMemory out;
   for (std::size_t i = 0; i < ports.size(); ++i) {
     if (!each[i].status) {
       out.keys.emplace_back();
       out.refused.emplace_back(static_cast<DeviceIndex>(i), each[i].status);
+      if (!held[i]) made->missed |= 1U << i;
       continue;
     }
-    made->ports |= 1U << i;
-    made->writable = made->writable && each[i].writable;
-    made->lkeys[i] = each[i].region->lkey;
-    made->read_lkeys[i] = each[i].for_reads != nullptr ? each[i].for_reads->lkey : made->lkeys[i];
-    out.keys.push_back(encode(Key{reinterpret_cast<std::uintptr_t>(memory.address), each[i].region->rkey,
-                                  on_gpu ? made->gpu->word(i) : Word()}));
+    out.keys.push_back(encode(settle_at(i, each[i], *made)));
     if (!each[i].how.empty()) out.how += (out.how.empty() ? "" : "; ") + ports[i]->device().name + " " + each[i].how;
   }
-  if (made->ports == 0) return out.refused.front().second;
+  if (made->ports == 0 && made->missed == 0) return out.refused.front().second;
   out.handle = handle_of(memory.id);
+  const bool without = made->missed != 0;
   delete slots_[memory.id.slot].exchange(made.release(), std::memory_order_acq_rel);
+  if (without) added_without_.fetch_add(1, std::memory_order_acq_rel);
   return out;
 }
 
-const Registration* Registrations::find(std::uint64_t handle) const {
+Registration* Registrations::at(std::uint64_t handle) const {
   const RegionId id = region_of(handle);
   if (id.slot >= slots_.size()) return nullptr;
-  const Registration* found = slots_[id.slot].load(std::memory_order_acquire);
-  return found != nullptr && found->generation == id.generation ? found : nullptr;
+  Registration* found = slots_[id.slot].load(std::memory_order_acquire);
+  return found != nullptr && found->memory.id == id ? found : nullptr;
+}
+
+const Registration* Registrations::find(std::uint64_t handle) const {
+  return at(handle);
 }
 
 std::unique_ptr<Registration> Registrations::take(std::uint64_t handle) {
@@ -192,18 +204,56 @@ std::unique_ptr<Registration> Registrations::take(std::uint64_t handle) {
   return std::unique_ptr<Registration>(slots_[region_of(handle).slot].exchange(nullptr, std::memory_order_acq_rel));
 }
 
-std::vector<abi::MemoryRegion*> Registrations::give_up(const Port& port) {
-  std::vector<abi::MemoryRegion*> all;
+std::vector<OwnRegion> Registrations::give_up(const Port& port) {
+  std::vector<OwnRegion> all;
   gpus_.give_up(port.index(), all);
   for (const auto& slot : slots_) {
     Registration* const each = slot.load(std::memory_order_acquire);
     if (each == nullptr || !each->is_at(port.index())) continue;
     each->ports &= ~(1U << port.index());
-    std::erase_if(each->regions, [&](const Registration::AtPort& part) {
-      if (part.port == port.index()) all.push_back(part.region);
-      return part.port == port.index();
+    each->lost |= 1U << port.index();
+    std::erase_if(each->regions, [&](Registration::AtPort& part) {
+      if (part.port != port.index()) return false;
+      all.push_back(std::move(part.region));
+      if (part.for_reads) all.push_back(std::move(part.for_reads));
+      return true;
     });
   }
+  return all;
+}
+
+std::vector<Placing> Registrations::missing_at(std::size_t port) const {
+  std::vector<Placing> all;
+  for (const auto& slot : slots_) {
+    const Registration* const each = slot.load(std::memory_order_acquire);
+    if (each == nullptr || ((each->lost | each->missed) >> port & 1) == 0) continue;
+    Placing& placing = all.emplace_back();
+    placing.handle = handle_of(each->memory.id);
+    placing.memory = each->memory;
+    placing.gpu = each->gpu;
+    placing.had = (each->lost >> port & 1) != 0;
+  }
+  return all;
+}
+
+std::optional<Key> Registrations::settle(std::size_t port, Placing& placing) {
+  Registration* const at = this->at(placing.handle);
+  if (at == nullptr) return std::nullopt;
+  at->lost &= ~(1U << port);
+  at->missed &= ~(1U << port);
+  if (!placing.status) return std::nullopt;
+  const Key key = settle_at(port, placing, *at);
+  std::erase_if(at->renewed, [&](const auto& each) { return each.first == port; });
+  at->renewed.emplace_back(port, key);
+  return key;
+}
+
+std::vector<RenewedKey> Registrations::renewed_at(std::size_t port) const {
+  std::vector<RenewedKey> all;
+  for (const auto& slot : slots_)
+    if (const Registration* const each = slot.load(std::memory_order_acquire); each != nullptr)
+      for (const auto& [at, key] : each->renewed)
+        if (at == port) all.push_back({handle_of(each->memory.id), key});
   return all;
 }
 

@@ -5,15 +5,16 @@
 #include "transport/verbs/transport.h"
 
 // What befalls ports: the kernel tells of most of it by an event. A device that is removed waits for its users to let
-// it go; drivers of hardware say so, those of software do not, so it is looked whether theirs are still listed.
+// it go; drivers of hardware say so, those of software do not, so it is looked whether theirs are still listed. And
+// whether one is listed again that was lost.
 namespace fairway::transport::verbs {
 namespace {
 
 // While nobody sleeps, at ports that gave nothing back for so long: a system call. A port that has news wakes who
 // sleeps.
 constexpr Time kQuietLook = 25 * kMillisecond;
-constexpr Time kDevicesLook = kSecond;
-constexpr Time kHeldLook = 10 * kMillisecond;  // at a port that somebody registers memory with
+constexpr Time kDevicesLook = kSecond, kMissedLook = kSecond / 4;  // whether they are there; again
+constexpr Time kHeldLook = 10 * kMillisecond;                      // at a port that somebody registers memory with
 
 // Nothing where the library could not look: that says of no device that it is gone.
 std::optional<std::vector<std::string>> names_of_devices(const Library& library) {
@@ -49,9 +50,11 @@ void VerbsTransport::end_links(const Port& port, const std::string& why) {
 
 void VerbsTransport::look_at_devices(Time now) {
   if (now < devices_at_ || task_ == nullptr) return;
-  const auto asks = [](const auto& port) { return port->software() && port->lost().empty(); };
-  const bool any = std::any_of(ports_.begin(), ports_.end(), asks);
-  devices_at_ = any ? after(now, kDevicesLook) : kNever;
+  const auto there = [](const auto& port) { return port->software() && port->lost().empty(); };
+  const auto missed = [](const auto& port) { return port->gone() && !port->iwarp(); };
+  const bool any_missed = std::any_of(ports_.begin(), ports_.end(), missed);
+  const bool any = any_missed || std::any_of(ports_.begin(), ports_.end(), there);
+  devices_at_ = any ? after(now, any_missed ? kMissedLook : kDevicesLook) : kNever;
   std::optional<std::vector<std::string>> listed;
   {
     const std::lock_guard lock(unpinned_mutex_);
@@ -59,13 +62,14 @@ void VerbsTransport::look_at_devices(Time now) {
     if (!any || std::exchange(listing_, true)) return;
   }
   for (const auto& port : ports_) {
-    if (!listed || !asks(port)) continue;
+    if (!listed || !there(port)) continue;
     const std::string& name = port->device().name;
     if (std::find(listed->begin(), listed->end(), name.substr(0, name.rfind('/'))) != listed->end()) continue;
     port->lose("the device was removed");
     end_links(*port, port->lost());
     losing_ = true;
   }
+  if (listed) look_for_comebacks(*listed);
   const Library& library = ports_.front()->library();
   const Status asked = janitor_.post([this, &library] {
     auto names = names_of_devices(library);
@@ -93,10 +97,13 @@ void VerbsTransport::let_ports_go(Time now) {
       continue;
     }
     unwatch(*port);
-    janitor_.end([&port = *port, regions = registrations_.give_up(*port)] {
-      for (abi::MemoryRegion* each : regions) port.library().deregister(each);
+    // Owned by a shared pointer, as a function is copied.
+    auto regions = std::make_shared<std::vector<OwnRegion>>(registrations_.give_up(*port));
+    janitor_.end([&port = *port, regions = std::move(regions)] {
+      regions->clear();
       port.close();
     });
+    devices_at_ = std::min(devices_at_, after(now, kMissedLook));
   }
 }
 

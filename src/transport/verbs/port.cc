@@ -75,17 +75,19 @@ std::uint8_t legs_of(const std::string& port_folder, std::uint32_t gid_index, st
 
 Port::Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index,
            const RdmaOptions& options)
-    : library_(std::move(library)), context_(context), number_(number), index_(index), options_(options) {}
+    : library_(std::move(library)), number_(number), index_(index), options_(options) {
+  has_.context = context;
+}
 
 Port::~Port() {
   close();
 }
 
 void Port::close() {
-  if (auto* each = std::exchange(word_region_, nullptr)) library_->deregister(each);
-  if (auto* each = std::exchange(channel_, nullptr)) library_->destroy_channel(each);
-  if (auto* each = std::exchange(domain_, nullptr)) library_->free_domain(each);
-  if (auto* each = std::exchange(context_, nullptr)) library_->close_device(each);
+  if (auto* each = std::exchange(has_.word_region, nullptr)) library_->deregister(each);
+  if (auto* each = std::exchange(has_.channel, nullptr)) library_->destroy_channel(each);
+  if (auto* each = std::exchange(has_.domain, nullptr)) library_->free_domain(each);
+  if (auto* each = std::exchange(has_.context, nullptr)) library_->close_device(each);
 }
 
 Port::Hold Port::hold() const {
@@ -100,43 +102,56 @@ bool Port::let_go() {
   return holders_.compare_exchange_strong(nobody, kGone, std::memory_order_acq_rel);
 }
 
+Status Port::can_become(const Port& again) const {
+  if (again.has_.address.fabric == has_.address.fabric && again.device_.capabilities == device_.capabilities) return {};
+  return {ErrorCode::unsupported, "verbs: " + device_.name +
+                                      ": it can do other things than the one before it: only an "
+                                      "engine that is opened anew can use it"};
+}
+
+void Port::become(Port& again) {
+  std::swap(has_, again.has_);
+  lost_.clear();
+  holders_.store(0, std::memory_order_release);
+}
+
 Status Port::open(const VerbsOptions& options, std::span<const GidEntry> iwarp_addresses) {
-  device_.name = std::string(context_->device->name) + "/" + std::to_string(number_);
+  device_.name = std::string(has_.context->device->name) + "/" + std::to_string(number_);
   const auto no = [&](const std::string& why, ErrorCode code = ErrorCode::unsupported) {
     return Status(code, "verbs: " + device_.name + ": " + why);
   };
-  if (const int error = library_->query_device(context_, &limits_); error != 0)
+  if (const int error = library_->query_device(has_.context, &has_.limits); error != 0)
     return no("ibv_query_device: " + system_text(error));
-  if (library_->query_paging == nullptr || library_->query_paging(context_, &paging_) != 0) paging_ = {};
-  if (const int error = library_->query_port(context_, number_, &state_); error != 0)
+  if (library_->query_paging == nullptr || library_->query_paging(has_.context, &has_.paging) != 0) has_.paging = {};
+  if (const int error = library_->query_port(has_.context, number_, &has_.state); error != 0)
     return no("ibv_query_port: " + system_text(error));
-  if (state_.state != abi::kPortActive) return no("the port is not active: bring its link up");
+  if (has_.state.state != abi::kPortActive) return no("the port is not active: bring its link up");
   if (Status status = choose_address(iwarp_addresses); !status) return no(status.message());
   if (Status status = iwarp() ? Status() : choose_partition(); !status) return no(status.message());
-  domain_ = library_->alloc_domain(context_);
-  if (domain_ == nullptr) return no("ibv_alloc_pd: " + system_text(errno));
-  word_region_ = register_memory(word_, sizeof word_, abi::kRemoteRead, false);
+  has_.domain = library_->alloc_domain(has_.context);
+  if (has_.domain == nullptr) return no("ibv_alloc_pd: " + system_text(errno));
+  has_.word_region = register_memory(has_.word->bytes, sizeof *has_.word, abi::kRemoteRead, false);
   abi::MemoryRegion* trial = nullptr;
   // What a link and its proof need, so that the limit is known before there is one.
   std::vector<std::byte> memory(LaneMemory::kBytes + kProofsBytes);
-  if (word_region_ != nullptr) trial = register_memory(memory.data(), memory.size(), abi::kLocalWrite, false);
+  if (has_.word_region != nullptr) trial = register_memory(memory.data(), memory.size(), abi::kLocalWrite, false);
   if (trial == nullptr) return refusal("1 MiB of memory cannot be registered", errno);
   library_->deregister(trial);
-  channel_ = library_->create_channel(context_);
-  if (channel_ == nullptr) return no("ibv_create_comp_channel: " + system_text(errno));
-  for (const int fd : {channel_->fd, context_->async_fd})
+  has_.channel = library_->create_channel(has_.context);
+  if (has_.channel == nullptr) return no("ibv_create_comp_channel: " + system_text(errno));
+  for (const int fd : {has_.channel->fd, has_.context->async_fd})
     if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK) != 0) return no("fcntl: " + system_text(errno));
   describe(options);
   return {};
 }
 
 Status Port::choose_address(std::span<const GidEntry> iwarp_addresses) {
-  const bool is_iwarp = context_->device->transport_type == abi::kIwarp;
-  address_.fabric = is_iwarp ? Fabric::iwarp : state_.link_layer == 2 ? Fabric::roce : Fabric::infiniband;
+  const bool is_iwarp = has_.context->device->transport_type == abi::kIwarp;
+  has_.address.fabric = is_iwarp ? Fabric::iwarp : has_.state.link_layer == 2 ? Fabric::roce : Fabric::infiniband;
   std::vector<GidEntry> entries(iwarp_addresses.begin(), iwarp_addresses.end());
   if (!is_iwarp)
     if (Status status = read_gids(entries); !status) return status;
-  auto chosen = choose_gid(address_.fabric, entries, address_.gid);
+  auto chosen = choose_gid(has_.address.fabric, entries, has_.address.gid);
   if (options_.gid_index >= 0) {
     const auto at = std::find_if(entries.begin(), entries.end(), [&](const GidEntry& entry) {
       return entry.index == static_cast<std::uint32_t>(options_.gid_index);
@@ -149,16 +164,16 @@ Status Port::choose_address(std::span<const GidEntry> iwarp_addresses) {
   if (!chosen)
     return {ErrorCode::unsupported, std::string("it has no ") + (is_iwarp ? "iWARP" : "RoCE v2") +
                                         " address beyond its own wire: give its interface an IP address"};
-  address_.gid = chosen->gid;
-  address_.lid = state_.lid;
-  gid_index_ = static_cast<std::uint8_t>(chosen->index);
+  has_.address.gid = chosen->gid;
+  has_.address.lid = has_.state.lid;
+  has_.gid_index = static_cast<std::uint8_t>(chosen->index);
   return {};
 }
 
 Status Port::read_gids(std::vector<GidEntry>& entries) const {
-  std::vector<abi::Gid> table(static_cast<std::size_t>(std::max(limits_.ports, std::uint8_t{1})) *
-                              static_cast<std::size_t>(std::clamp(state_.gids, 1, 4096)));
-  const ssize_t count = library_->query_gids(context_, table.data(), table.size(), 0, sizeof(abi::Gid));
+  std::vector<abi::Gid> table(static_cast<std::size_t>(std::max(has_.limits.ports, std::uint8_t{1})) *
+                              static_cast<std::size_t>(std::clamp(has_.state.gids, 1, 4096)));
+  const ssize_t count = library_->query_gids(has_.context, table.data(), table.size(), 0, sizeof(abi::Gid));
   if (count < 0) return {ErrorCode::unsupported, "ibv_query_gid_table: " + system_text(static_cast<int>(-count))};
   for (const abi::Gid& each : std::span(table).first(static_cast<std::size_t>(count))) {
     if (each.port != number_ || each.index > 255) continue;
@@ -173,11 +188,11 @@ Status Port::read_gids(std::vector<GidEntry>& entries) const {
 Status Port::choose_partition() {
   if (options_.partition == 0) return {};
   std::string found;
-  for (int i = 0; i < state_.pkeys; ++i) {
+  for (int i = 0; i < has_.state.pkeys; ++i) {
     std::uint16_t key = 0;
-    if (library_->query_partition(context_, number_, i, &key) != 0) break;
+    if (library_->query_partition(has_.context, number_, i, &key) != 0) break;
     key = static_cast<std::uint16_t>(key << 8 | key >> 8);  // it comes big-endian
-    pkey_index_ = static_cast<std::uint16_t>(i);
+    has_.pkey_index = static_cast<std::uint16_t>(i);
     if (key == options_.partition) return {};
     if (key != 0) found += fmt::format("{}{:#06x}", found.empty() ? "" : ", ", key);
   }
@@ -187,19 +202,19 @@ Status Port::choose_partition() {
 }
 
 void Port::describe(const VerbsOptions& options) {
-  const std::string folder = context_->device->ibdev_path;
-  device_.bytes_per_second = bytes_per_second(state_.speed, state_.width);
-  device_.capabilities = capabilities(limits_, state_, iwarp());
+  const std::string folder = has_.context->device->ibdev_path;
+  device_.bytes_per_second = bytes_per_second(has_.state.speed, has_.state.width);
+  device_.capabilities = capabilities(has_.limits, has_.state, iwarp());
   const std::string port_folder = folder + "/ports/" + std::to_string(number_);
-  legs_ = legs_of(port_folder, gid_index_, bond_);
-  address_.manager = iwarp() || (options_.connection_manager && address_.fabric == Fabric::roce);
-  address_.plain = iwarp() || !options.immediates.value_or(true);
-  address_.queue_pairs = options_.queue_pairs == 0 ? legs_ : static_cast<std::uint8_t>(options_.queue_pairs);
+  has_.legs = legs_of(port_folder, has_.gid_index, has_.bond);
+  has_.address.manager = iwarp() || (options_.connection_manager && has_.address.fabric == Fabric::roce);
+  has_.address.plain = iwarp() || !options.immediates.value_or(true);
+  has_.address.queue_pairs = options_.queue_pairs == 0 ? has_.legs : static_cast<std::uint8_t>(options_.queue_pairs);
   device_.moved_by = MovedBy::nic;
   std::error_code ignored;
-  hardware_ = std::filesystem::exists(folder + "/device", ignored);
+  has_.hardware = std::filesystem::exists(folder + "/device", ignored);
   // iWARP's requests are done when TCP has them, in hardware and in software.
-  read_back_ = iwarp() || options.read_back.value_or(hardware_);
+  has_.read_back = iwarp() || options.read_back.value_or(has_.hardware);
   std::ifstream node(folder + "/device/numa_node");
   if (int number = -1; node >> number) device_.numa_node = number;
 }
@@ -212,7 +227,7 @@ Status Port::refusal(const std::string& what, int error) const {
 }
 
 std::uint8_t Port::mtu() const {
-  const int most = std::clamp(state_.active_mtu, 1, 5);
+  const int most = std::clamp(has_.state.active_mtu, 1, 5);
   const int wanted = options_.mtu == 0 ? most : std::countr_zero(options_.mtu / 128);
   return static_cast<std::uint8_t>(std::min(most, wanted));
 }
@@ -223,39 +238,39 @@ Status Port::look_again() {
   };
   if (!lost_.empty()) return no(lost_);
   abi::PortState now{};
-  if (library_->query_port(context_, number_, &now) != 0 || now.state != abi::kPortActive)
+  if (library_->query_port(has_.context, number_, &now) != 0 || now.state != abi::kPortActive)
     return no("the port is not active");
-  state_ = now;
+  has_.state = now;
   if (iwarp()) return {};  // its addresses are rdma_cm's, which says so itself
-  const std::string was = text_of(address_);
+  const std::string was = text_of(has_.address);
   const Status status = choose_address({});
   return status ? Status() : no("its address " + was + " is gone, and " + status.message());
 }
 
 bool Port::has_address() const {
   if (iwarp()) return true;
-  if (address_.fabric == Fabric::infiniband) {
+  if (has_.address.fabric == Fabric::infiniband) {
     // Not of RoCE's: soft-RoCE asks its network card under the lock that whoever takes that card down holds.
     abi::PortState now{};
-    if (library_->query_port(context_, number_, &now) != 0 || now.lid != address_.lid) return false;
+    if (library_->query_port(has_.context, number_, &now) != 0 || now.lid != has_.address.lid) return false;
   }
   std::vector<GidEntry> entries;
   return read_gids(entries) && std::any_of(entries.begin(), entries.end(), [&](const GidEntry& each) {
-           return each.index == gid_index_ && each.gid == address_.gid;
+           return each.index == has_.gid_index && each.gid == has_.address.gid;
          });
 }
 
 void Port::drain_channel() {
   abi::CompletionQueue* queue = nullptr;
   void* user = nullptr;
-  while (library_->get_event(channel_, &queue, &user) == 0) library_->acknowledge(queue, 1);
+  while (library_->get_event(has_.channel, &queue, &user) == 0) library_->acknowledge(queue, 1);
 }
 
 std::string Port::what_happened() {
   std::string happened;
   bool readdressed = false;
   abi::AsyncEvent event{};
-  while (library_->get_async_event(context_, &event) == 0) {
+  while (library_->get_async_event(has_.context, &event) == 0) {
     const bool here = event.element.port == number_;  // of those events that name a port
     if (event.type == abi::kEventDeviceFatal) lose(happened = "the device failed or was removed");
     if (event.type == abi::kEventQueueError) happened = "one of its completion queues broke";
@@ -263,20 +278,20 @@ std::string Port::what_happened() {
     readdressed |= (event.type == abi::kEventGidChange || event.type == abi::kEventLidChange) && here;
     library_->acknowledge_async(&event);  // what befell one queue pair shows in its completions
   }
-  if (happened.empty() && readdressed && !has_address()) happened = "its address " + text_of(address_) + " is gone";
+  if (happened.empty() && readdressed && !has_address()) happened = "its address " + text_of(has_.address) + " is gone";
   return happened;
 }
 
 // What regions are used by: writes and reads, on both sides, and atomics where the NIC does them.
 unsigned Port::missing_paging(bool atomics) const {
   const unsigned needed = abi::kPagesWrites | abi::kPagesReads | (atomics ? unsigned{abi::kPagesAtomics} : 0);
-  return (paging_.general & abi::kPages) == 0 ? needed : needed & ~paging_.reliable;
+  return (has_.paging.general & abi::kPages) == 0 ? needed : needed & ~has_.paging.reliable;
 }
 
 std::string Port::why_no_pages(bool atomics) const {
   const unsigned missing = missing_paging(atomics);
   if (missing == 0) return "the kernel refused it";
-  if ((paging_.general & abi::kPages) == 0) return "the device has no on-demand paging";
+  if ((has_.paging.general & abi::kPages) == 0) return "the device has no on-demand paging";
   std::string names;
   for (const auto& [bit, name] : {std::pair<unsigned, const char*>{abi::kPagesWrites, "writes"},
                                   {abi::kPagesReads, "reads"},
@@ -286,16 +301,12 @@ std::string Port::why_no_pages(bool atomics) const {
 }
 
 abi::MemoryRegion* Port::register_memory(void* address, std::size_t size, int access, bool relaxed) const {
-  if (gone()) {
-    errno = ENODEV;
-    return nullptr;
-  }
   if (relaxed && library_->register_optional != nullptr) {
     const auto place = reinterpret_cast<std::uintptr_t>(address);
     const auto flags = static_cast<unsigned>(access | abi::kRelaxedOrdering);
-    if (auto* region = library_->register_optional(domain_, address, size, place, flags)) return region;
+    if (auto* region = library_->register_optional(has_.domain, address, size, place, flags)) return region;
   }
-  return library_->register_region(domain_, address, size, access);
+  return library_->register_region(has_.domain, address, size, access);
 }
 
 }  // namespace fairway::transport::verbs

@@ -37,13 +37,15 @@ Status VerbsTransport::probe() {
 Status VerbsTransport::attach(Task& task) {
   task_ = &task;
   for (const auto& port : ports_)
-    for (const int fd : {port->channel()->fd, port->context()->async_fd})
-      if (Status status = task.watch(fd); !status) return status;
+    if (Status status = watch(*port); !status) return status;
   return {};
 }
 
 Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription& memory) {
-  return registrations_.add(ports_, memory, runtime_.executor);
+  const std::uint64_t before = registrations_.added_without();
+  auto added = registrations_.add(ports_, memory, runtime_.executor);
+  if (registrations_.added_without() != before && task_ != nullptr) task_->wake();
+  return added;
 }
 
 // The table refuses by now, so nothing new begins here. What the NIC still works on of ours is waited for, as ending
@@ -61,9 +63,10 @@ bool VerbsTransport::memory_is_free(std::uint64_t handle) {
 
 void VerbsTransport::end_memory(Time now) {
   std::erase_if(endings_, [&](const Ending& ending) {
+    if (comeback_ && comeback_->brings(ending.handle)) return false;
     if (!memory_is_free(ending.handle) && now < ending.deadline) return false;
     std::shared_ptr<Registration> ends = registrations_.take(ending.handle);
-    if (ends == nullptr || ends->size_bytes < kManyPages) {
+    if (ends == nullptr || ends->memory.size_bytes < kManyPages) {
       ends.reset();
       inbox_.add(EventKind::deregistered).value = ending.handle;
       return true;
@@ -110,6 +113,8 @@ Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory&
       return Status(ErrorCode::protocol_error, "verbs: a region that ends beyond all addresses");
     remote.keys.push_back(*key);
   }
+  if (!renew(remote, renewed_keys_.of(peer, memory.id)))
+    return Status(ErrorCode::protocol_error, "verbs: a renewed key of a region that cannot have it");
   return imports_.add(peer, memory.id, std::move(remote));
 }
 
@@ -195,6 +200,8 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
     if (walking_ != 0) take_arrivals();
     look_at_ports(now);
     look_at_devices(now);
+    if (comeback_ && comeback_->done.load(std::memory_order_acquire)) end_comeback();
+    look_for_latecomers();
     if (losing_) let_ports_go(now);
     links_.look_at_deadlines(now);
   }
@@ -235,6 +242,7 @@ void VerbsTransport::reconnect(LinkId link) {
 void VerbsTransport::disconnect(PeerIndex peer) {
   links_.disconnect(peer, [this](Link& link) { fence(link); });
   imports_.release_all(peer);
+  renewed_keys_.forget(peer);
 }
 
 void VerbsTransport::cancel(SliceToken token) {
@@ -286,6 +294,10 @@ bool VerbsTransport::prepare_sleep() {
 void VerbsTransport::close() {
   if (closed_) return;
   for (const PeerIndex peer : links_.peers()) disconnect(peer);
+  if (comeback_) {
+    janitor_.finish();
+    comeback_.reset();
+  }
   end_memory(kNever);
   guide_.finish();
   janitor_.finish();
@@ -296,6 +308,12 @@ void VerbsTransport::close() {
   if (task_ == nullptr) return;
   for (const auto& port : ports_)
     if (!port->gone()) unwatch(*port);
+}
+
+Status VerbsTransport::watch(const Port& port) {
+  for (const int fd : {port.channel()->fd, port.context()->async_fd})
+    if (Status status = task_->watch(fd); !status) return status;
+  return {};
 }
 
 void VerbsTransport::unwatch(const Port& port) {

@@ -15,6 +15,7 @@
 #include "transport/verbs/lane.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/port.h"
+#include "transport/verbs/renewed_keys.h"
 #include "transport/verbs/switchboard.h"
 #include "transport/verbs/verbs.h"
 
@@ -25,6 +26,7 @@ namespace fairway::transport::verbs {
 //   transport.cc  using lanes
 //   connect.cc    what links are made of
 //   news.cc       what befalls ports and devices
+//   comeback.cc   devices that are there again
 class VerbsTransport final : public Transport, private PlannedLinks::Maker {
  public:
   VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options);
@@ -73,6 +75,16 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
     Access access = Access::none;
     std::vector<std::optional<Key>> keys;  // by the owner's port; none: it has it not there
   };
+  struct Comeback {  // of a port, or of regions to one
+    Port* port = nullptr;
+    Port::Hold held;               // none: it is gone
+    std::unique_ptr<Port> opened;  // what it is to become
+    std::vector<Placing> regions;
+    Status status;
+    std::atomic<bool> done = false;  // the rest is the worker's again
+    [[nodiscard]] bool brings(std::uint64_t handle) const;
+    void give_back();  // what nobody took
+  };
   struct Ending {  // memory that slices still use
     std::uint64_t handle = 0;
     Time deadline = kNever;
@@ -100,8 +112,19 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   void look_at_ports(Time now);
   void look_at_devices(Time now);
   void let_ports_go(Time now);
+  Status watch(const Port& port);
   void unwatch(const Port& port);
   void end_links(const Port& port, const std::string& why);
+
+  // comeback.cc
+  void look_for_comebacks(const std::vector<std::string>& listed);
+  void look_for_latecomers();
+  void begin_comeback(Port& port);
+  void end_comeback();
+  void tell_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys);
+  void is_planned(PeerIndex peer) override;
+  bool hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
+  static bool renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys);
 
   // transport.cc
   void fence(Link& link);
@@ -125,6 +148,7 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   std::vector<End*> ringing_;  // those that the slices being posted go to
   std::vector<Ending> endings_;
   ImportTable<Remote> imports_;
+  RenewedKeys renewed_keys_;
   std::unique_ptr<Switchboard> switchboard_;
   std::size_t next_lane_ = 0;  // polled first, in turn
   bool armed_ = false;         // completions may have announced themselves
@@ -134,6 +158,8 @@ class VerbsTransport final : public Transport, private PlannedLinks::Maker {
   Time devices_at_ = 0;        // the next look whether they are still there
   bool losing_ = false;        // a port is lost and not yet let go
   bool closed_ = false;
+  std::unique_ptr<Comeback> comeback_;              // the one under way
+  std::uint64_t latecomers_seen_ = 0;               // of Registrations::added_without()
   std::uint32_t unpinning_ = 0;                     // regions that the janitor has
   std::mutex unpinned_mutex_;                       // guards the next three
   bool listing_ = false;                            // the janitor is to

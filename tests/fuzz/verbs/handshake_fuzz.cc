@@ -5,6 +5,7 @@
 
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/memory.h"
+#include "transport/verbs/renewed_keys.h"
 
 using namespace fairway::transport;
 using namespace fairway::transport::verbs;
@@ -27,5 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (const auto endpoint = decode_endpoint(bytes); endpoint && !same(encode(*endpoint))) std::abort();
   if (const auto key = decode_key(bytes); key && !same(encode(*key))) std::abort();
+  std::size_t port = 0;
+  if (const auto keys = decode_renewed(bytes, port)) {
+    if (!same(encode_renewed(port, *keys))) std::abort();
+    RenewedKeys renewed;
+    if (!renewed.keep(1, port, *keys)) std::abort();
+  }
   return 0;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <vector>
@@ -24,6 +25,9 @@ class Ends final : public PlannedLinks::Maker {
   Status failed;                           // why the last one that was up failed
   std::set<std::uint32_t> connecting;      // by slot: those that take their time
   std::set<std::uint32_t> preparing;       // by slot: before that
+  std::set<PeerIndex> planned;             // those of whom it was said that they take notes
+  std::function<void(PeerIndex)> on_planned = [](PeerIndex) {};
+  std::function<void()> on_connect = [] {};
   bool takes_notes = false;
   std::vector<Bytes> notes;
 
@@ -37,7 +41,12 @@ class Ends final : public PlannedLinks::Maker {
     EXPECT_EQ(theirs.size(), 3u);
     return plan_is;
   }
+  void is_planned(PeerIndex peer) override {
+    planned.insert(peer);
+    on_planned(peer);
+  }
   Result<Bytes> make_end(const PlannedLinks::Link& link) override {
+    EXPECT_TRUE(planned.contains(link.peer)) << "too early";
     EXPECT_TRUE(!live.contains(link.id.slot)) << "there is one";
     if (refusals[link.index] > 0) {
       --refusals[link.index];
@@ -47,6 +56,7 @@ class Ends final : public PlannedLinks::Maker {
     return Bytes(2, static_cast<std::byte>(link.end_name()));
   }
   Status connect_end(const PlannedLinks::Link& link, std::span<const std::byte> theirs) override {
+    on_connect();
     EXPECT_TRUE(live.contains(link.id.slot) && live[link.id.slot].empty()) << "none, or connected already";
     if (theirs.size() != 2) return {ErrorCode::protocol_error, "ends: an end that is none"};
     live[link.id.slot].assign(theirs.begin(), theirs.end());

@@ -260,6 +260,17 @@ TEST_F(PlannedLinksTest, APeerIsConnectedOnce) {
   EXPECT_EQ(a_.links.peers(), std::vector<PeerIndex>{kPeer});
 }
 
+TEST_F(PlannedLinksTest, NotesOfWhoKnowsThePlanComeBeforeAnyEnd) {
+  a_.ends.takes_notes = b_.ends.takes_notes = true;
+  a_.ends.on_planned = [&](PeerIndex peer) { a_.links.note(peer, Bytes(3, std::byte{1})); };
+  b_.ends.on_planned = [&](PeerIndex peer) { b_.links.note(peer, Bytes(4, std::byte{2})); };
+  for (Ends* each : {&a_.ends, &b_.ends})
+    each->on_connect = [each] { EXPECT_EQ(each->notes.size(), 1U) << "an end came first"; };
+  connect();
+  EXPECT_EQ(b_.ends.notes, std::vector<Bytes>{Bytes(3, std::byte{1})});
+  EXPECT_EQ(a_.ends.notes, std::vector<Bytes>{Bytes(4, std::byte{2})});
+}
+
 TEST_F(PlannedLinksTest, NotesGoToTheMaker) {
   a_.ends.takes_notes = b_.ends.takes_notes = true;
   connect();

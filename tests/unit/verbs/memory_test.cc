@@ -159,6 +159,49 @@ TEST_F(GpuRegions, AreRegisteredWithThePortsThatTakeThem) {
   gpus.free(bytes);
 }
 
+// The word of its GPU too, which both of them need there.
+TEST_F(GpuRegions, AreAtThePortOfADeviceThatCameBack) {
+  support::DeviceMemory gpus;
+  ASSERT_NO_FATAL_FAILURE(open());
+  std::byte* bytes = gpus.allocate(1 << 20, 1);
+  const auto before = add(at(bytes, 4096, MemoryKind::device));
+  ASSERT_TRUE(before) << before.status().message();
+  Port& port = *ports_.front();
+  ASSERT_TRUE(port.let_go());
+  registrations_->give_up(port).clear();
+  port.close();
+  EXPECT_EQ(nic::counts().regions.load(), 0U);
+  const auto meanwhile = add(at(bytes + 8192, 4096, MemoryKind::device, Access::all, 2));
+  ASSERT_TRUE(meanwhile) << meanwhile.status().message();
+  EXPECT_TRUE(meanwhile->keys.front().empty());
+
+  VerbsOptions options;
+  options.library = nic::library();
+  auto again = open_again(port, options);
+  ASSERT_TRUE(again) << again.status().message();
+  ASSERT_TRUE(port.can_become(**again));
+  auto missing = registrations_->missing_at(0);
+  ASSERT_EQ(missing.size(), 2U);
+  for (Placing& each : missing) {
+    place(**again, each);
+    ASSERT_TRUE(each.status) << each.status.message();
+  }
+  port.become(**again);
+  again->reset();
+  for (Placing& each : missing) {
+    const auto key = registrations_->settle(0, each);
+    ASSERT_TRUE(key);
+    EXPECT_NE(key->rkey, decode_key(before->keys.front())->rkey);
+    EXPECT_NE(key->word.address, 0U);
+    EXPECT_TRUE(registrations_->find(each.handle)->is_at(0));
+  }
+  EXPECT_TRUE(registrations_->missing_at(0).empty());
+  EXPECT_EQ(registrations_->renewed_at(0).size(), 2U);
+  registrations_->take(before->handle);
+  registrations_->take(meanwhile->handle);
+  gpus.free(bytes);
+}
+
 TEST_F(Regions, WhatNoPortTakesIsRefused) {
   nic::settings().most_pinned = 2 << 20;
   open(OnDemand::off, {"nic0", "nic1"});

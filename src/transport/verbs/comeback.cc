@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "transport/verbs/transport.h"
+
+// Ports whose device went and is there again, and regions that were registered while one was gone. The janitor opens
+// and registers, as that takes long; the worker has it from then on, and tells peers the new keys before anything else.
+namespace fairway::transport::verbs {
+
+bool VerbsTransport::Comeback::brings(std::uint64_t handle) const {
+  return std::any_of(regions.begin(), regions.end(), [&](const Placing& each) { return each.handle == handle; });
+}
+
+void VerbsTransport::look_for_comebacks(const std::vector<std::string>& listed) {
+  for (const auto& port : ports_) {
+    const std::string& name = port->device().name;
+    if (!comeback_ && port->gone() &&
+        std::find(listed.begin(), listed.end(), name.substr(0, name.rfind('/'))) != listed.end())
+      begin_comeback(*port);
+  }
+}
+
+// One was gone when add() asked for it, and has come back since, or not.
+void VerbsTransport::look_for_latecomers() {
+  const std::uint64_t added = registrations_.added_without();
+  if (added == latecomers_seen_ || comeback_) return;
+  latecomers_seen_ = added;
+  for (const auto& port : ports_) {
+    if (port->gone() || registrations_.missing_at(port->index()).empty()) continue;
+    begin_comeback(*port);
+    latecomers_seen_ = added - 1;  // another port may lack it too
+    return;
+  }
+}
+
+void VerbsTransport::begin_comeback(Port& port) {
+  comeback_ = std::make_unique<Comeback>();
+  Comeback& made = *comeback_;
+  made.port = &port;
+  made.held = port.hold();
+  made.regions = registrations_.missing_at(port.index());
+  const Status begun = janitor_.post([this, &made] {
+    if (!made.held) {
+      auto opened = open_again(*made.port, options_);
+      made.status = opened ? made.port->can_become(**opened) : opened.status();
+      if (made.status) made.opened = std::move(*opened);
+    }
+    const Port& at = made.opened ? *made.opened : *made.port;
+    for (Placing& each : made.regions) {
+      if (!made.status) break;
+      place(at, each);
+      if (each.had) made.status = each.status;
+    }
+    made.done.store(true, std::memory_order_release);
+    task_->wake();
+  });
+  if (!begun) comeback_.reset();  // no thread is to be had: at the next look
+}
+
+void VerbsTransport::end_comeback() {
+  const std::shared_ptr<Comeback> made(std::move(comeback_));
+  Port& port = *made->port;
+  if (made->opened) {
+    if (made->status) made->status = watch(*made->opened);
+    if (made->status) port.become(*made->opened);
+  }
+  if (made->status) {
+    std::vector<RenewedKey> keys;
+    for (Placing& each : made->regions)
+      if (const auto key = registrations_.settle(port.index(), each)) keys.push_back({each.handle, *key});
+    for (const PeerIndex peer : links_.peers()) tell_keys(peer, port.index(), keys);
+  } else {
+    port.lose("the device was removed, or failed, and the one of its name cannot be used: " + made->status.message());
+  }
+  made->held.reset();
+  janitor_.end([made] { made->give_back(); });
+}
+
+void VerbsTransport::Comeback::give_back() {
+  regions.clear();
+  opened.reset();
+}
+
+void VerbsTransport::tell_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys) {
+  for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kRenewedInNote)))
+    links_.note(peer, encode_renewed(port, keys.first(std::min(keys.size(), kRenewedInNote))));
+}
+
+void VerbsTransport::is_planned(PeerIndex peer) {
+  for (const auto& port : ports_) tell_keys(peer, port->index(), registrations_.renewed_at(port->index()));
+}
+
+bool VerbsTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes) {
+  std::size_t port = 0;
+  const auto keys = decode_renewed(bytes, port);
+  if (!keys || !renewed_keys_.keep(peer, port, *keys)) return false;
+  bool fits = true;
+  imports_.each(peer, [&](auto& import) { fits &= renew(import.extra, renewed_keys_.of(peer, import.region)); });
+  return fits;
+}
+
+// False: these cannot be keys of that region.
+bool VerbsTransport::renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys) {
+  for (const auto& [port, key] : keys) {
+    std::uint64_t end = 0;
+    if (port >= remote.keys.size() || __builtin_add_overflow(key.address, remote.size_bytes, &end)) return false;
+    remote.keys[port] = key;
+  }
+  return true;
+}
+
+}  // namespace fairway::transport::verbs
