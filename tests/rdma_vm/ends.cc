@@ -144,14 +144,13 @@ milliseconds Ends::all_end_well(const std::vector<TransferId>& ids, std::uint64_
   return took;
 }
 
-void Ends::works() {
-  constexpr std::uint64_t kSome = 100'000;
-  for (std::uint64_t i = 0; i < kSome; ++i) near_->ours.address[i] = net::pattern(5, i);
-  const Status there = near_->finish(near_->write(kSome));
+void Ends::works(std::uint64_t bytes) {
+  for (std::uint64_t i = 0; i < bytes; ++i) near_->ours.address[i] = net::pattern(5, i);
+  const Status there = near_->finish(near_->write(bytes));
   ASSERT_TRUE(there) << there.to_string();
-  const Status back = near_->finish(near_->read(kSome));
+  const Status back = near_->finish(near_->read(bytes));
   ASSERT_TRUE(back) << back.to_string();
-  EXPECT_TRUE(std::equal(near_->back.address, near_->back.address + kSome, near_->ours.address));
+  EXPECT_TRUE(std::equal(near_->back.address, near_->back.address + bytes, near_->ours.address));
 }
 
 bool Ends::until_up(bool up, const std::string& transport) {

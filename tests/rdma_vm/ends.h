@@ -52,7 +52,7 @@ class Ends : public testing::Test {
   void start(std::vector<TransferId>& ids, int count);  // writes of the whole region
   // All end well, and are there; how long that took from now on.
   milliseconds all_end_well(const std::vector<TransferId>& ids, std::uint64_t seed);
-  void works();  // a little, there and back
+  void works(std::uint64_t bytes = 100'000);  // so many, there and back
   bool until_up(bool up, const std::string& transport = "verbs");
   net::Near& near() { return *near_; }
   net::Far& far() { return *far_; }
