@@ -10,17 +10,17 @@
 #include <unistd.h>
 
 #include "bench_case.h"
-#include "bench_fabric.h"
 #include "bench_gpu.h"
 #include "bench_load.h"
+#include "bench_measure.h"
 #include "bench_peers.h"
 #include "bench_rows.h"
 #include "bench_verbs.h"
+#include "bench_ways.h"
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
 #include "rdma_flags.h"
-#include "via.h"
 
 namespace fairway::tool {
 namespace {
@@ -30,7 +30,7 @@ using namespace bench;
 struct BenchOptions {
   std::string address, listen, job_key, machine;
   std::string from, to;
-  std::vector<std::string> via, paths, memories;
+  std::vector<std::string> via, kinds, paths, memories;
   std::vector<std::string> operations;
   std::vector<std::string> sizes;
   std::uint64_t pages = 0, depth = 1;
@@ -74,44 +74,8 @@ Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> siz
   return plan;
 }
 
-std::vector<std::string> words_of_peer(const BenchOptions& options, const Case& one, std::uint64_t most) {
-  std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", most)};
-  if (!one.via.empty()) words.insert(words.end(), {"--via", one.via});
-  if (options.sleep) words.emplace_back("--sleep");
-  const auto flags = words_of(options.rdma);
-  words.insert(words.end(), flags.begin(), flags.end());
-  return words;
-}
-
-// Each case with a peer process of its own, or all with the one at options.address.
-Status measure(Tool& tool, const BenchOptions& options, const Plan& plan, const std::vector<Case>& cases,
-               std::vector<Row>& rows) {
-  const Meter meter(tool.surroundings().stdout_is_tty);
-  std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
-  for (const Case& one : cases)
-    roofs.push_back(options.address.empty() && !options.sleep
-                        ? one.roof == Roof::fabric ? open_fabric_roof(provider_of(one.via), plan.settings.most)
-                                                   : open_roof(one.roof, one.from, one.to, plan.settings.most)
-                        : nullptr);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    Plan mine = plan;
-    mine.settings.from = cases[i].from;
-    mine.settings.to = cases[i].to;
-    if (!cases[i].via.empty()) mine.settings.via = {cases[i].via};
-    OtherProcess other;
-    std::string address = options.address;
-    if (address.empty()) {
-      auto started = other.start(words_of_peer(options, cases[i], plan.settings.most));
-      if (!started) return started.status();
-      address = *started;
-    }
-    auto path = open_path(address, mine.settings, nullptr);
-    if (!path) return cases[i].via.empty() ? path.status() : Status(path.status()).with_context(cases[i].via);
-    const std::string name = cases[i].via.empty() ? "best" : cases[i].via;
-    if (Status status = run(mine, name, **path, roofs[i].get(), cases[i].roof_name, std::cref(meter), rows); !status)
-      return status;
-  }
-  return {};
+Meter meter_of(Tool& tool) {
+  return Meter(tool.surroundings().stdout_is_tty);
 }
 
 std::vector<std::uint64_t> usual_sizes() {
@@ -125,7 +89,7 @@ Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, c
   for (const std::string* file : {&options.json, &options.csv, &options.svg})
     if (Status status = can_write(*file); !status) return tool.fail(status);
   std::vector<Row> rows;
-  if (Status status = measure(tool, options, *plan, cases, rows); !status) return tool.fail(status);
+  if (Status status = measure(meter_of(tool), options.address, *plan, cases, rows); !status) return tool.fail(status);
   if (rows.empty()) return tool.fail("nothing was measured: no operation fits these options (pages: write and read)");
   return tell(tool,
               {{options.json, json(rows, command)},
@@ -134,14 +98,27 @@ Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, c
               text(rows));
 }
 
+Result<std::vector<Case>> force(Tool& tool, const BenchOptions& options, const std::vector<std::string>& via) {
+  const auto memory = [](const std::string& wanted) { return wanted.empty() ? "shared" : wanted; };
+  if (!options.address.empty() && !options.kinds.empty())
+    return Status(ErrorCode::invalid_argument,
+                  "--memory makes the memories of both ends, and the one at " + options.address +
+                      " has its own already: name them in full, as in --to gpu:1:managed, here and there");
+  return cases_of({memory(options.from), memory(options.to), via, options.kinds, options.machine},
+                  [&tool](const std::string& why) { tool.remark(why); });
+}
+
+Exit refuse(Tool& tool, const Status& status) {
+  return status.code() == ErrorCode::invalid_argument ? tool.misused(status.message()) : tool.fail(status);
+}
+
 Exit run_table(Tool& tool, const BenchOptions& options) {
   std::vector<Case> cases;
-  const auto memory = [](const std::string& wanted, const char* usual) { return wanted.empty() ? usual : wanted; };
-  if (!options.address.empty() || !options.from.empty() || !options.to.empty() || !options.via.empty()) {
-    std::vector<std::string> via = options.via;
-    if (via.empty()) via.emplace_back();
-    for (const std::string& each : via)
-      cases.push_back(make_case(each, memory(options.from, "shared"), memory(options.to, "shared")));
+  if (!options.address.empty() || !options.from.empty() || !options.to.empty() || !options.via.empty() ||
+      !options.kinds.empty()) {
+    auto forced = force(tool, options, options.via);
+    if (!forced) return refuse(tool, forced.status());
+    cases = std::move(*forced);
   } else {
     cases = {make_case("shm", "shared", "shared"), make_case("shm", "host", "host"), make_case("tcp", "host", "host")};
     const int gpus = gpu_count();
@@ -152,16 +129,19 @@ Exit run_table(Tool& tool, const BenchOptions& options) {
 }
 
 Exit run_compare(Tool& tool, const BenchOptions& options) {
-  std::vector<Case> cases;
-  for (const std::string& path : options.paths) {
-    cases.push_back(
-        make_case(path, options.from.empty() ? "shared" : options.from, options.to.empty() ? "shared" : options.to));
-  }
+  const auto cases = force(tool, options, options.paths);
+  if (!cases) return refuse(tool, cases.status());
   const std::vector<std::uint64_t> sizes{8, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
-  return finish(tool, options, plan_of(options, sizes), cases, comparison, "bench compare");
+  return finish(tool, options, plan_of(options, sizes), *cases, comparison, "bench compare");
 }
 
 Exit run_matrix(Tool& tool, const BenchOptions& options) {
+  for (const std::string& via : options.via)
+    if (is_rung(via))
+      return tool.misused(
+          fmt::format("--via {} is between two memories: `fairway bench --from gpu:0 --to gpu:1 --via "
+                      "{}`; a matrix takes transports, here cuda",
+                      via, via));
   std::vector<std::string> memories = options.memories;
   if (memories.empty()) memories = {"host", "shared"};
   if (options.memories.empty())
@@ -188,8 +168,8 @@ Result<bool> beside(Tool& tool, const BenchOptions& options, Plan mine, const Ri
     }
     theirs.push_back(*time);
     std::vector<Row> rows;
-    const Case one{rival.path, "shared", "shared", Roof::none, ""};
-    if (Status status = measure(tool, options, mine, {one}, rows); !status) return status;
+    const Case one{rival.path, "shared", "shared", Roof::none, "", rival.path, ""};
+    if (Status status = measure(meter_of(tool), options.address, mine, {one}, rows); !status) return status;
     ours.push_back(rows.front().p50_us);
   }
   const Ratio ratio = ratio_of(theirs, ours);
@@ -225,7 +205,7 @@ Exit run_peers(Tool& tool, const BenchOptions& options) {
     if (Status status = can_write(*file); !status) return tool.fail(status);
   std::set<std::string> missing;
   std::vector<PeerRow> peers;
-  const Meter meter(tool.surroundings().stdout_is_tty);
+  const Meter meter = meter_of(tool);
   const auto wanted = [&](const std::string& path) {
     return options.via.empty() || std::find(options.via.begin(), options.via.end(), path) != options.via.end();
   };
@@ -258,7 +238,8 @@ Exit run_peers(Tool& tool, const BenchOptions& options) {
     const std::string via = std::string("fabric:") + provider;
     if (!wanted(via) || !options.tools.empty()) continue;
     meter(via);
-    if (Status status = measure(tool, options, mine, {make_case(via, "shared", "shared")}, rows); !status) {
+    if (Status status = measure(meter_of(tool), options.address, mine, {make_case(via, "shared", "shared")}, rows);
+        !status) {
       tool.remark(status.message());
       continue;
     }
@@ -279,9 +260,12 @@ Exit run_serve(Tool& tool, const BenchOptions& options) {
   if (!options.listen.empty()) serving.listen = options.listen;
   serving.job_key = options.job_key;
   serving.sleeping = options.sleep;
-  serving.via = options.via;
-  serving.rdma = options.rdma;
   if (!options.to.empty()) serving.memory = options.to;
+  for (const std::string& via : options.via) {
+    serving.via.push_back(transport_of(via, options.to, options.to));
+    serving.memory = memory_of(via, serving.memory);
+  }
+  serving.rdma = options.rdma;
   if (!options.sizes.empty()) {
     const auto most = parse_size(options.sizes.front());
     if (!most) return tool.misused(most.status().message());
@@ -329,6 +313,12 @@ void add_common(CLI::App& command, BenchOptions& options) {
   add_rdma_flags(command, options.rdma);
 }
 
+void add_memory_flag(CLI::App& command, BenchOptions& options) {
+  command.add_option("--memory", options.kinds, "What gpu:N of --from and --to is made of, one kind after the other")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"device", "managed", "pinned", "pageable", "shared"}));
+}
+
 }  // namespace
 
 void add_bench(Tool& tool) {
@@ -344,8 +334,10 @@ void add_bench(Tool& tool) {
   command.add_option("--to", options->to, "Memory of the other process");
   command
       .add_option("--via", options->via,
-                  "Force these transports, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT")
+                  "Force these ways, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT; of GPU "
+                  "memory also nvlink,pcie,ipc,fd,staged")
       ->delimiter(',');
+  add_memory_flag(command, *options);
   command.add_flag("--serve", options->serve)->group("");
   add_common(command, *options);
   tool.on_run(command, [&tool, options] {
@@ -355,11 +347,13 @@ void add_bench(Tool& tool) {
   CLI::App& compare =
       tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<BenchOptions>();
-  compare.add_option("paths", compared->paths, "Transports: shm cuda verbs tcp fabric:PROVIDER")->required();
+  compare.add_option("paths", compared->paths, "As --via: shm cuda verbs tcp fabric:PROVIDER ipc fd staged")
+      ->required();
   compare.add_option(
       "--from", compared->from,
       "Memory of this process: host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed");
   compare.add_option("--to", compared->to, "Memory of the other process");
+  add_memory_flag(compare, *compared);
   add_common(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
 

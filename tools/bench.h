@@ -10,6 +10,7 @@
 
 // `fairway bench`: what is measured, by whom, and what comes out.
 //   bench_case      which ways, beside which roof
+//   bench_ways      the ways to GPU memory, and the kinds of it, that a person can force
 //   bench_pattern   bytes that show where they belong
 //   bench_orders    what the measuring process asks of the other one
 //   bench_memory    memories by name
@@ -19,6 +20,7 @@
 //   bench_roof      the same work by the least that this machine needs for it
 //   bench_fabric    that of libfabric's providers
 //   bench_run       the two in turns
+//   bench_measure   cases, each with a process of its own
 //   bench_report    tables, JSON, CSV
 //   bench_picture   SVG
 //   bench_matrix    memories against memories, as text and SVG
@@ -86,6 +88,8 @@ class Mover {
   virtual Status once(const Batch& batch, std::uint64_t round) = 0;
   virtual Result<Cost> end(const Batch& batch) = 0;  // checksum_mismatch when a byte is not where it belongs
   [[nodiscard]] virtual Expected expected(Operation) const { return {}; }
+  // How the bytes went, in explain()'s words.
+  [[nodiscard]] virtual std::string way(Operation) const { return {}; }
 };
 
 // Work over Fairway with the process at `address`.
@@ -108,6 +112,8 @@ struct Row {
   std::string roof;    // what it is
   Expected expected;
   std::uint64_t verified_bytes = 0;
+  std::string memory;  // the kind that was forced; empty: as named
+  std::string way;     // that the bytes went, in explain()'s words
 };
 
 struct Plan {

@@ -31,7 +31,7 @@ std::string name_of(Roof roof) {
 
 Case make_case(const std::string& via, const std::string& from, const std::string& to) {
   const Roof roof = roof_of(via, from, to);
-  return {via, from, to, roof, name_of(roof)};
+  return {via, from, to, roof, name_of(roof), via, {}};
 }
 
 Result<std::uint64_t> parse_size(const std::string& text) {

@@ -13,6 +13,8 @@ struct Case {
   std::string from, to;
   Roof roof = Roof::none;
   std::string roof_name;
+  std::string transport = via;  // what the engines are told; differs where `via` is a way of a transport's
+  std::string memory;           // the kind that was asked for; empty: as named
 };
 Case make_case(const std::string& via, const std::string& from, const std::string& to);
 

@@ -80,6 +80,23 @@ class Path final : public Mover {
     return all;
   }
 
+  // "cuda: CUDA IPC, to GPU 1", "staged over tcp", "tcp".
+  std::string way(Operation operation) const override {
+    const auto plan = engine_.explain(example(operation));
+    if (!plan) return plan.status().message();
+    std::string names;
+    for (const ExplainedLink& link : plan->links) {
+      const std::string name = link.name.substr(0, link.name.find('/'));
+      if (link.taken && (", " + names + ",").find(", " + name + ",") == std::string::npos)
+        names += (names.empty() ? "" : ", ") + name;
+    }
+    for (const std::string& note : plan->notes) {
+      if (note.starts_with("staged:")) return "staged over " + names;
+      if (!names.empty() && note.starts_with(names + ": ")) return note;
+    }
+    return names;
+  }
+
   bool does(const Batch& batch) const override {
     if (batch.operation == Operation::fetch_add && batch.size != kWord) return false;
     return batch.pages == 0 ||

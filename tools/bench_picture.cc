@@ -34,6 +34,10 @@ struct Line {
   std::size_t colour = 0;
 };
 
+std::string line_of(const Row& row) {
+  return fmt::format("{}, {} to {}{}", row.path, row.from, row.to, row.memory.empty() ? "" : " (" + row.memory + ")");
+}
+
 std::string time_text(double us) {
   if (us < 0.99) return fmt::format("{:.0f} ns", us * 1000);
   if (us < 999) return fmt::format("{:.0f} us", us);
@@ -109,7 +113,7 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
   std::vector<std::string> paths;
   std::vector<Operation> operations;
   for (const Row& row : rows) {
-    const std::string path = fmt::format("{}, {} to {}", row.path, row.from, row.to);
+    const std::string path = line_of(row);
     if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
     if (std::find(operations.begin(), operations.end(), row.operation) == operations.end())
       operations.push_back(row.operation);
@@ -146,7 +150,7 @@ std::string svg(const std::vector<Row>& rows, const std::string& title) {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       Line time{{}, false, i}, least{{}, true, i}, rate{{}, false, i}, most{{}, true, i};
       for (const Row& row : rows) {
-        if (row.operation != operation || fmt::format("{}, {} to {}", row.path, row.from, row.to) != paths[i]) continue;
+        if (row.operation != operation || line_of(row) != paths[i]) continue;
         const auto bytes = static_cast<double>(row.size * std::max<std::uint64_t>(1, row.pages));
         time.points.push_back({bytes, row.p50_us});
         rate.points.push_back({bytes, row.bytes_per_second / 1e9});

@@ -31,6 +31,11 @@ std::string key(const Row& row) {
   return fmt::format("{:<7} {:>12}", name_of(row.operation), what(row));
 }
 
+// Of a comparison.
+std::string column(const Row& row) {
+  return row.path + " " + row.from + (row.memory.empty() ? "" : " (" + row.memory + ")");
+}
+
 Fields fields(const Row& row) {
   return {{"path", row.path, true},
           {"from", row.from, true},
@@ -51,7 +56,9 @@ Fields fields(const Row& row) {
           {"roof_p50_us", fmt::format("{:.3f}", row.roof_us)},
           {"expected_low_bytes_per_second", fmt::format("{:.0f}", row.expected.low)},
           {"expected_high_bytes_per_second", fmt::format("{:.0f}", row.expected.high)},
-          {"verified_bytes", fmt::format("{}", row.verified_bytes)}};
+          {"verified_bytes", fmt::format("{}", row.verified_bytes)},
+          {"memory", row.memory, true},
+          {"way", row.way, true}};
 }
 
 }  // namespace
@@ -71,11 +78,13 @@ std::string table(const std::vector<Row>& rows) {
   std::string text;
   std::string last;
   for (const Row& row : rows) {
-    const std::string head = row.path + " " + row.from + " " + row.to;
+    const std::string head = row.path + " " + row.from + " " + row.to + " " + row.memory;
     if (head != last) {
-      text += fmt::format("{}{}, from {} to {}{}{}\n{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n",
+      text += fmt::format("{}{}, from {} to {}{}{}{}\n{}{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n",
                           last.empty() ? "" : "\n", row.path, row.from, row.to,
-                          row.roof.empty() ? "" : "; roof: " + row.roof, expected(row), "", "p50 us", "p99 us", "GB/s",
+                          row.memory.empty() ? "" : fmt::format(" ({})", row.memory),
+                          row.roof.empty() ? "" : "; roof: " + row.roof, expected(row),
+                          row.way.empty() || row.way == row.path ? "" : row.way + "\n", "", "p50 us", "p99 us", "GB/s",
                           "CPU s/GiB", "roof us", "ratio");
       last = head;
     }
@@ -101,7 +110,7 @@ std::string comparison(const std::vector<Row>& rows) {
   std::vector<std::string> paths;
   std::vector<std::string> keys;
   for (const Row& row : rows) {
-    const std::string path = row.path + " " + row.from;
+    const std::string path = column(row);
     if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
     if (std::find(keys.begin(), keys.end(), key(row)) == keys.end()) keys.push_back(key(row));
   }
@@ -115,7 +124,7 @@ std::string comparison(const std::vector<Row>& rows) {
     text += each;
     for (const std::string& path : paths) {
       const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) {
-        return key(candidate) == each && candidate.path + " " + candidate.from == path;
+        return key(candidate) == each && column(candidate) == path;
       });
       if (row == rows.end())
         text += fmt::format(" | {:>43}", "");

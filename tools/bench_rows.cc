@@ -23,6 +23,13 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
+std::string in_csv(const std::string& value) {
+  if (value.find_first_of(",\"\n") == std::string::npos) return value;
+  std::string out = "\"";
+  for (const char c : value) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + '"';
+}
+
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
@@ -40,7 +47,7 @@ std::string csv_of(const std::vector<Fields>& rows) {
       text += '\n';
     }
     std::string line;
-    for (const Field& field : row) line += (&field == row.data() ? "" : ",") + field.value;
+    for (const Field& field : row) line += (&field == row.data() ? "" : ",") + in_csv(field.value);
     text += line + '\n';
   }
   return text;

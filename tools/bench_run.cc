@@ -133,6 +133,7 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       row.to = plan.settings.to;
       row.roof = with_roof ? roof_name : "";
       row.expected = ours.expected(operation);
+      row.way = ours.way(operation);
       rows.push_back(std::move(row));
     }
   return {};

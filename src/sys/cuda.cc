@@ -43,9 +43,11 @@ Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& pa
   };
 #define FAIRWAY_CUDA_FIND(name, arguments) find(driver->table_.name, #name);
   FAIRWAY_CUDA_ENTRIES(FAIRWAY_CUDA_FIND)
+  const std::string needed = missing;
+  FAIRWAY_CUDA_NEWER_ENTRIES(FAIRWAY_CUDA_FIND)  // may be missing
 #undef FAIRWAY_CUDA_FIND
-  if (!missing.empty())
-    return none(fmt::format("{} has no {}: a driver of CUDA 12 or newer is needed", library, missing));
+  if (!needed.empty())
+    return none(fmt::format("{} has no {}: a driver of CUDA 12 or newer is needed", library, needed));
   const Table& cu = driver->table_;
   if (const Status status = driver->check(cu.cuInit(0), "cuInit"); !status) return none(status.message());
   if (const Status status = driver->check(cu.cuDriverGetVersion(&driver->version_), "cuDriverGetVersion"); !status)

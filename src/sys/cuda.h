@@ -48,6 +48,13 @@ struct AllocationProperties {
   unsigned char reserved[4];
 };
 
+struct CopyAttributes {  // of copies that one call takes
+  int source_order;      // kInStreamOrder
+  Location source_hint, target_hint;
+  unsigned flags;
+};
+
+inline constexpr int kInStreamOrder = 1;
 inline constexpr int kSuccess = 0, kErrorNotReady = 600, kErrorNotSupported = 801, kErrorPeerAccessAlreadyEnabled = 704;
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kHandleFile = 1;
 inline constexpr int kReadWrite = 3;
@@ -65,7 +72,7 @@ inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentCont
 inline constexpr int kPeerAtomics = 3;  // of pairs of devices
 inline constexpr int kDmaBuf = 1;       // kind of handle to a range of addresses
 
-// name, arguments: the entry points in use, each optional ones' absence being an error where it is called.
+// name, arguments: the entry points in use; a driver without one of them is too old.
 #define FAIRWAY_CUDA_ENTRIES(X)                                                               \
   X(cuInit, (unsigned))                                                                       \
   X(cuDriverGetVersion, (int*))                                                               \
@@ -131,6 +138,12 @@ inline constexpr int kDmaBuf = 1;       // kind of handle to a range of addresse
   X(cuLaunchKernel,                                                                           \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
+// Those that newer drivers have; null in the table elsewhere. The batch of copies is 12.8's, which says which copy was
+// refused: 13's has another name (_v2) beside it, and does not say.
+#define FAIRWAY_CUDA_NEWER_ENTRIES(X) \
+  X(cuMemcpyBatchAsync,               \
+    (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream))
+
 }  // namespace cuda
 
 // The driver as it was found. Immutable after open(); any thread.
@@ -150,7 +163,9 @@ class CudaDriver {
     using IpcHandle = cuda::IpcHandle;
     using AccessDescription = cuda::AccessDescription;
     using AllocationProperties = cuda::AllocationProperties;
+    using CopyAttributes = cuda::CopyAttributes;
     FAIRWAY_CUDA_ENTRIES(FAIRWAY_CUDA_MEMBER)
+    FAIRWAY_CUDA_NEWER_ENTRIES(FAIRWAY_CUDA_MEMBER)
   };
 #undef FAIRWAY_CUDA_MEMBER
 

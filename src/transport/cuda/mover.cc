@@ -17,6 +17,12 @@ using State = Foreign::State;
 constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
 constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
 
+// Bytes of a copy that a kernel may do on that path.
+std::uint64_t kernel_below(const host::Mover::Path& path) {
+  if (!path.kernels) return 0;
+  return path.most_queued == kQueuedBetweenDevices ? Queues::kKernelBelowBetweenGpus : Queues::kKernelBelow;
+}
+
 constexpr std::uint64_t kPinFrom = 64 * 1024;  // bytes: up to that the driver takes host memory along with its command
 
 constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
@@ -249,13 +255,13 @@ std::string CudaMover::way(const Mover::Foreign& foreign) const {
 
 // A kernel has some hundred warps, each of which takes a piece at a time.
 std::uint64_t CudaMover::part(const Path& path, std::uint64_t length, std::uint64_t count) const {
-  if (!path.kernels || count < Queues::kKernelFrom || length >= Queues::kKernelBelow) return ~std::uint64_t{0};
+  if (count < Queues::kKernelFrom || length >= kernel_below(path)) return ~std::uint64_t{0};
   constexpr std::uint64_t kWarps = 512, kLeast = 2048;
   return std::max(kLeast, (length * count / kWarps + 15) / 16 * 16);
 }
 
 Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) {
-  const Status status = ready_[path.device].queues->start(copies, path.kernels, urgent, after, out);
+  const Status status = ready_[path.device].queues->start(copies, kernel_below(path), urgent, after, out);
   out.queue += path.device * Queues::kCount;
   return status;
 }
@@ -305,9 +311,9 @@ Status CudaMover::pin(std::byte* address, std::uint64_t size_bytes) {
       "pinning memory");
 }
 
-// Between a device and a room that it reaches by itself, so the kernel may take them.
+// Between a device and a room that it reaches by itself, so the kernel or one call may take them.
 bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
-  if (copies.size() < Queues::kKernelFrom) return false;
+  if (copies.size() < Queues::kBatchFrom) return false;
   for (const auto& each : rooms_) {
     const auto room = each.lock();
     if (!room || room->state.load(std::memory_order_acquire) != Readiness::ready || !room->why.empty()) continue;
@@ -340,7 +346,8 @@ host::Mover::Readiness CudaMover::copy(RegionId region, std::span<const Copy> co
   Path on;
   if (const Readiness ready = path(region, nullptr, 0, on, why); ready != Readiness::ready || copies.empty())
     return ready;
-  const Status started = start(on, in_pinned_room(copies) ? cut(on, copies) : copies, urgent, after, out);
+  on.kernels = on.kernels && in_pinned_room(copies);
+  const Status started = start(on, on.kernels ? cut(on, copies) : copies, urgent, after, out);
   if (!started) why = started.message();
   return started ? Readiness::ready : Readiness::refused;
 }

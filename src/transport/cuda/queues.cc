@@ -13,6 +13,7 @@ using namespace sys::cuda;
 
 constexpr std::uint32_t kStages = 8;
 constexpr unsigned kBlocks = 32, kWarps = 16;         // of the kernel: enough for a link, few for the user's own work
+constexpr std::size_t kNoCopy = ~std::size_t{0};      // the driver's word: none of them was it
 constexpr std::uint32_t kLooksPerQuestion = 1 << 16;  // at a word, before the driver is asked whether it failed
 
 }  // namespace
@@ -47,6 +48,11 @@ Status Queues::set_up() {
         cu->cuModuleGetFunction(&kernel_, module_, "fairway_copy_pieces") != kSuccess)
       kernel_ = nullptr;
   }
+  if (cu->cuMemcpyBatchAsync != nullptr) {
+    to_.reserve(kListed);
+    from_.reserve(kListed);
+    sizes_.reserve(kListed);
+  }
   if (kernel_ == nullptr) return {};
   void* lists = nullptr;
   status = cu.check(cu->cuMemHostAlloc(&lists, sizeof(host::Mover::Copy) * kListed * kLists, flags), "pinning memory");
@@ -71,7 +77,7 @@ Queues::~Queues() {
 }
 
 // What was queued before a failure is still waited for: its ticket is good, and look() tells of the failure then.
-Status Queues::start(std::span<const host::Mover::Copy> copies, bool kernels, bool urgent, void* after,
+Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                      host::Mover::Ticket& out) {
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
   const CudaDriver& cu = devices_.driver();
@@ -84,12 +90,15 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, bool kernels, bo
         cu.check(cu->cuStreamWaitEvent(queue.stream, static_cast<sys::cuda::Event>(after), 0), "waiting for the event");
   if (!status) return status;
   bool queued = false;
-  if (kernels && is_listed(copies) && copies.size() >= kKernelFrom && copies.front().size < kKernelBelow) {
+  if (is_listed(copies) && copies.size() >= kKernelFrom && copies.front().size < kernel_below) {
     const auto list = static_cast<std::uint32_t>((copies.data() - lists_) / static_cast<std::ptrdiff_t>(kListed));
     status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
     queued = status.is_ok();
     if (index < kBulk)
       next_bulk_ = (index + 1) % kBulk;  // the next list's kernel need not wait for this one's last page
+  } else if (kernel_below != 0 && cu->cuMemcpyBatchAsync != nullptr && copies.size() >= kBatchFrom) {
+    for (std::size_t first = 0; first < copies.size() && status; first += kListed)
+      status = copy_as_one(queue, copies.subspan(first, std::min(kListed, copies.size() - first)), queued);
   } else {
     for (const auto& copy : copies) {
       status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),
@@ -122,6 +131,32 @@ void Queues::flush() {
     failures_.push_back({{index, queue.serial}, dead_});
     std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
   }
+}
+
+// In no order among each other, behind all that the stream has and before all that it gets.
+Status Queues::copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copies, bool& queued) {
+  to_.clear();
+  from_.clear();
+  sizes_.clear();
+  for (const auto& copy : copies) {
+    if (copy.size == 0) continue;  // the call refuses it
+    to_.push_back(reinterpret_cast<Address>(copy.to));
+    from_.push_back(reinterpret_cast<Address>(copy.from));
+    sizes_.push_back(copy.size);
+  }
+  queued = true;
+  if (sizes_.empty()) return {};
+  CopyAttributes attributes{kInStreamOrder, {}, {}, 0};
+  std::size_t first = 0, refused = kNoCopy;
+  const CudaDriver& cu = devices_.driver();
+  const int result = cu->cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(), sizes_.size(), &attributes, &first,
+                                            1, &refused, queue.stream);
+  if (result == kSuccess) return {};
+  const std::string what = refused < sizes_.size()
+                               ? "copy " + std::to_string(refused + 1) + " of " + std::to_string(sizes_.size()) +
+                                     " in one call, of " + std::to_string(sizes_[refused]) + " bytes,"
+                               : std::to_string(sizes_.size()) + " copies in one call";
+  return cu.check(result, what + " by GPU " + std::to_string(device_));
 }
 
 Status Queues::copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count) {

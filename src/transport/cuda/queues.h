@@ -22,9 +22,11 @@ class Queues {
  public:
   static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kWaiting = 3, kWaitings = 4, kCount = kWaiting + kWaitings;
   static constexpr std::size_t kLists = 64;
-  static constexpr std::size_t kListed = 4096;               // copies that one kernel takes
-  static constexpr std::uint64_t kKernelBelow = 256 * 1024;  // bytes a copy: larger ones go by the copy engines
-  static constexpr std::size_t kKernelFrom = 8;              // copies: for fewer, the engines' calls cost less
+  static constexpr std::size_t kListed = 4096;  // copies that one kernel takes
+  // Bytes a copy: larger ones go by the copy engines. All of these by bench/nccl/copies on H200s (docs/cuda.md).
+  static constexpr std::uint64_t kKernelBelow = 256 * 1024, kKernelBelowBetweenGpus = 1024 * 1024;
+  static constexpr std::size_t kKernelFrom = 8;  // copies: for fewer, the engines' calls cost less
+  static constexpr std::size_t kBatchFrom = 2;   // copies that go by one call of the engines'
 
   static Result<std::unique_ptr<Queues>> make(Devices& devices, int device);
   ~Queues();
@@ -38,8 +40,8 @@ class Queues {
   [[nodiscard]] bool is_listed(std::span<const host::Mover::Copy> copies) const {
     return lists_ != nullptr && copies.data() >= lists_ && copies.data() < lists_ + kLists * kListed;
   }
-  // `kernels`: a kernel may do it, all of the memory being within its reach.
-  Status start(std::span<const host::Mover::Copy> copies, bool kernels, bool urgent, void* after,
+  // `kernel_below`: bytes of a copy that a kernel may do; 0: some of the memory is beyond a kernel's reach, not pinned.
+  Status start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                host::Mover::Ticket& out);
   void flush();  // what was started since the last time is going to be told of
   host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
@@ -64,6 +66,8 @@ class Queues {
   Queues(Devices& devices, int device, sys::cuda::Context context)
       : devices_(devices), device_(device), context_(context) {}
   Status set_up();
+  // Those before one that the driver refuses are under way nevertheless: `queued`.
+  Status copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copies, bool& queued);
   Status copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count);
   void take_lists_back();
 
@@ -78,8 +82,10 @@ class Queues {
   sys::cuda::Function kernel_ = nullptr;
   host::Mover::Copy* lists_ = nullptr;  // pinned: lists of pieces
   std::vector<std::uint32_t> free_lists_;
-  std::vector<host::Mover::Copy> plain_;  // a list for when there is none
-  std::byte* stages_ = nullptr;           // pinned, on first use
+  std::vector<host::Mover::Copy> plain_;       // a list for when there is none
+  std::vector<sys::cuda::Address> to_, from_;  // with sizes_, what one call takes; no larger than kListed
+  std::vector<std::size_t> sizes_;
+  std::byte* stages_ = nullptr;  // pinned, on first use
   std::vector<std::byte*> free_stages_;
   std::vector<Failure> failures_;
   std::string dead_;  // why the device does nothing any more

@@ -20,7 +20,8 @@
 // threads for streams. It is stricter than the real one: it fails what is easy to get wrong (a copy without a current
 // context, on the default stream, or to memory that the device may not reach). Environment: FAIRWAY_STANDIN_DEVICES,
 // how many; FAIRWAY_STANDIN_SPOIL, a number: that copy between devices brings a wrong byte; FAIRWAY_STANDIN_NO_DMABUF,
-// if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other devices write needs to be flushed.
+// if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other devices write needs to be flushed. It is
+// one of CUDA 12.8; built with FAIRWAY_STANDIN_OLD it is 12.4's, without what came since.
 namespace standin {
 namespace {
 
@@ -54,7 +55,7 @@ struct IpcContents {
 };
 
 std::atomic<unsigned long> slow_calls{0};  // that a real driver may let wait for running kernels
-std::atomic<unsigned long> stream_copies{0};
+std::atomic<unsigned long> stream_copies{0}, stream_batches{0};
 std::atomic<void (*)(int device)> on_flush{nullptr};
 std::atomic<bool> copies_held{false};
 
@@ -79,6 +80,11 @@ unsigned long fairway_standin_slow_calls() {
 // For tests: how many copies streams were given by the copy engines' call.
 unsigned long fairway_standin_stream_copies() {
   return stream_copies.load();
+}
+
+// For tests: how many calls took several copies at once.
+unsigned long fairway_standin_stream_batches() {
+  return stream_batches.load();
 }
 
 // For tests: the next copy brings a wrong byte.
@@ -110,7 +116,11 @@ int cuInit(unsigned) {
   return kSuccess;
 }
 int cuDriverGetVersion(int* version) {
+#ifdef FAIRWAY_STANDIN_OLD
   *version = 12040;
+#else
+  *version = 12080;
+#endif
   return kSuccess;
 }
 int cuGetErrorName(int code, const char** name) {
@@ -411,6 +421,39 @@ int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda
   });
   return kSuccess;
 }
+#ifndef FAIRWAY_STANDIN_OLD
+// 12.8's, as a driver of 580 answers (bench/nccl/copies.cu --answers): what is wrong with the call itself copies
+// nothing and names no copy; what is wrong with one copy ends the call there, with those before it under way. They run
+// the last one first, so that whoever relies on an order is found out.
+int cuMemcpyBatchAsync(Address* to, Address* from, std::size_t* sizes, std::size_t count, CopyAttributes* attributes,
+                       std::size_t* firsts, std::size_t described, std::size_t* failed,
+                       fairway::sys::cuda::Stream stream) {
+  *failed = ~std::size_t{0};
+  if (no_context()) return kInvalidContext;
+  if (stream == nullptr || count == 0 || to == nullptr || from == nullptr || sizes == nullptr) return kInvalidValue;
+  if (attributes == nullptr || firsts == nullptr || described != 1 || firsts[0] != 0) return kInvalidValue;
+  if (attributes->source_order != kInStreamOrder) return kInvalidValue;
+  ++stream_batches;
+  std::size_t good = 0;
+  while (good < count && to[good] != 0 && from[good] != 0 && sizes[good] != 0) ++good;
+  struct Part {
+    Address to, from;
+    std::size_t size;
+  };
+  std::vector<Part> parts;
+  for (std::size_t i = good; i-- > 0;) parts.push_back({to[i], from[i], sizes[i]});
+  auto* queue = reinterpret_cast<standin::Stream*>(stream);
+  queue->post([parts, device = queue->device()] {
+    while (copies_held) ::usleep(100);
+    for (const Part& part : parts)
+      if (!Memory::get().copy(part.to, part.from, part.size, device)) return false;
+    return true;
+  });
+  if (good == count) return kSuccess;
+  *failed = good;
+  return kInvalidValue;
+}
+#endif
 int cuStreamCreateWithPriority(fairway::sys::cuda::Stream* stream, unsigned, int) {
   ++slow_calls;
   if (no_context()) return kInvalidContext;

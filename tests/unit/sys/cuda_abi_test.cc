@@ -26,6 +26,13 @@ static_assert(offsetof(cuda::AllocationProperties, handle_types) ==
 static_assert(offsetof(cuda::AllocationProperties, location) == offsetof(CUmemAllocationProp, location));
 static_assert(offsetof(cuda::AllocationProperties, rdma_capable) ==
               offsetof(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable));
+#if CUDA_VERSION >= 12080
+static_assert(sizeof(cuda::CopyAttributes) == sizeof(CUmemcpyAttributes));
+static_assert(offsetof(cuda::CopyAttributes, source_order) == offsetof(CUmemcpyAttributes, srcAccessOrder));
+static_assert(offsetof(cuda::CopyAttributes, source_hint) == offsetof(CUmemcpyAttributes, srcLocHint));
+static_assert(offsetof(cuda::CopyAttributes, target_hint) == offsetof(CUmemcpyAttributes, dstLocHint));
+static_assert(offsetof(cuda::CopyAttributes, flags) == offsetof(CUmemcpyAttributes, flags));
+#endif
 #endif
 
 TEST(CudaAbi, IsTheToolkitsWhereThereIsOne) {
@@ -63,6 +70,9 @@ TEST(CudaAbi, IsTheToolkitsWhereThereIsOne) {
   EXPECT_EQ(cuda::kFlushCurrentContext, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
   EXPECT_EQ(cuda::kPeerAtomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
   EXPECT_EQ(cuda::kDmaBuf, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+#if CUDA_VERSION >= 12080
+  EXPECT_EQ(cuda::kInStreamOrder, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
+#endif
 #endif
 }
 
