@@ -87,8 +87,13 @@ void Peer::set_ready(std::uint8_t index) {
 
 // ---- closing ----
 
+// What was said to be done on a link that fails had been taken at the other end, and the rest goes again. Where the
+// words that came make no sense, some that were said to be done may be among those that are lost: somebody would wait
+// for them for ever, so nobody goes on.
 void Peer::on_link_down(std::uint8_t index, const Status& reason) {
   close_link(index, reason);
+  if (reason.code() == ErrorCode::protocol_error && !down_)
+    worker_.services().drop(session_, reason.with_peer(text()).with_link(links_[index].text));
 }
 
 void Peer::on_retry_failed(std::uint8_t index, const Status& reason) {

@@ -87,7 +87,7 @@ int getinfo(const sys::Libfabric& library, const fi_info* hints, fi_info** info)
   const std::lock_guard lock(the.mutex);
   for (fi_info* each = *info; result == 0 && each != nullptr; each = each->next) {
     each->domain_attr->mr_mode |= the.setting.extra_mr_mode;
-    if (the.setting.seed != 0) each->tx_attr->msg_order = FI_ORDER_NONE;
+    if (the.setting.seed != 0 || the.setting.unordered) each->tx_attr->msg_order = FI_ORDER_NONE;
     fi_info* const next = each->next;
     for (unsigned copy = 1; copy < the.setting.copies; ++copy) {
       fi_info* made = library.dupinfo(each);

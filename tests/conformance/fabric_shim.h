@@ -16,6 +16,7 @@ struct ShimSetting {
   // Completions that are held back are not announced by the queue's descriptor, as with a provider that has to be
   // driven.
   bool unannounced = false;
+  bool unordered = false;            // the provider does not say that it keeps any order
   bool keeps_ends = false;           // closing an end says that it is busy
   std::size_t most_completions = 0;  // that a queue may be opened for; 0: any number
   std::size_t takes_bytes = 0;       // so many of one region, and no more, by all domains but the first; 0: any number
