@@ -73,7 +73,8 @@ struct Link {
     return (capabilities->operations & static_cast<std::uint8_t>(op)) != 0;
   }
   [[nodiscard]] std::string why_down() const {
-    return down_reason.message() + (retry_reason ? "" : ", and since then " + retry_reason.message());
+    const std::string reason = state == LinkState::proving ? "its proof is under way" : down_reason.message();
+    return reason + (retry_reason ? "" : ", and since then " + retry_reason.message());
   }
   [[nodiscard]] bool is_up() const { return state == LinkState::proving || state == LinkState::ready; }
   [[nodiscard]] std::uint32_t room() const {

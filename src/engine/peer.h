@@ -190,6 +190,8 @@ class Peer {
   void plan_retry(Link& link);
   [[nodiscard]] bool any_link_up() const;
   Time link_timers(Time now);
+  Time give_up_without_link(Time now, Time bound);
+  [[nodiscard]] std::string why_no_link() const;
   [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
 
   // peer_expect.cc

@@ -16,6 +16,7 @@ namespace {
 
 constexpr Time kFirstBackoff = 10 * kMillisecond;
 constexpr Time kLastBackoff = kSecond;
+constexpr Time kBoundsOfAReceive = 30;  // times peer_timeout
 constexpr std::size_t kMaxClosedEarly = 256;
 
 }  // namespace
@@ -250,22 +251,37 @@ Time Peer::link_timers(Time now) {
     }
     next = std::min(next, limit);
   }
-  if (no_link_since_ != kNever && first_active_ != kNoSlot) {
-    const Time limit = after(no_link_since_, bound);
-    if (limit <= now) {
-      std::string reasons;
-      const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
-      for (const Link& link : links_) add(link.text + ": " + link.why_down());
-      for (const std::string& refusal : refusals_) add(refusal);
-      for (const std::uint16_t transport : connecting_)
-        add(std::string(worker_.transport_at(transport).name()) +
-            ": still connecting after EngineOptions::peer_timeout");
-      fail_all(Status(ErrorCode::link_failed, "no link to the peer is left: " + reasons).with_peer(text()));
-    } else {
-      next = std::min(next, limit);
-    }
+  return std::min(next, give_up_without_link(now, bound));
+}
+
+// What this side has to move fails once there has been no link for the bound. A receive that waits for its message does
+// not: its sender, who may have proven the link already or has it a moment later, would find nobody and wait for ever.
+// But without links for good no message comes: then the session ends, at the sender too.
+Time Peer::give_up_without_link(Time now, Time bound) {
+  if (no_link_since_ == kNever || first_active_ == kNoSlot) return kNever;
+  const Time limit = after(no_link_since_, bound), last = after(no_link_since_, kBoundsOfAReceive * bound);
+  if (now < limit) return limit;
+  const Status why = Status(ErrorCode::link_failed, "no link to the peer is left: " + why_no_link()).with_peer(text());
+  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
+    const Transfer& t = transfer(slot);
+    const std::uint32_t next = t.next_active;
+    if (t.request.operation != Operation::receive || t.rendezvous.other) fail(slot, why);
+    slot = next;
   }
-  return next;
+  if (first_active_ == kNoSlot) return kNever;
+  if (now < last) return last;
+  worker_.services().drop(session_, why);
+  return kNever;
+}
+
+std::string Peer::why_no_link() const {
+  std::string reasons;
+  const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
+  for (const Link& link : links_) add(link.text + ": " + link.why_down());
+  for (const std::string& refusal : refusals_) add(refusal);
+  for (const std::uint16_t transport : connecting_)
+    add(std::string(worker_.transport_at(transport).name()) + ": still connecting after EngineOptions::peer_timeout");
+  return reasons;
 }
 
 // opening: a link of it is being made, or comes back.
