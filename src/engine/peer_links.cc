@@ -16,7 +16,7 @@ namespace {
 
 constexpr Time kFirstBackoff = 10 * kMillisecond;
 constexpr Time kLastBackoff = kSecond;
-constexpr Time kBoundsOfAReceive = 30;  // times peer_timeout
+constexpr Time kBoundsOfASlice = 4, kBoundsOfAReceive = 30;  // times peer_timeout
 constexpr std::size_t kMaxClosedEarly = 256;
 
 }  // namespace
@@ -53,6 +53,7 @@ void Peer::on_link_up(std::uint16_t transport, const transport::Event& event) {
   link.closed_here = link.closed_there = false;
   link.immediates_posted = 0;
   link.in_flight = 0;
+  link.newest_done = link.look_at = 0;
   link.queued_bytes = 0;
   link.full = false;
   link.pace.reset();
@@ -191,8 +192,7 @@ void Peer::release_parked(std::uint8_t index) {
 
 // Several tries within the time that transfers wait for a link.
 void Peer::plan_retry(Link& link) {
-  const Time bound = static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond;
-  const Time last = std::clamp(bound / 8, kFirstBackoff, kLastBackoff);
+  const Time last = std::clamp(bound_ / 8, kFirstBackoff, kLastBackoff);
   link.backoff = std::clamp(link.backoff * 2, kFirstBackoff, last);
   link.retry_at = after(worker_.now(), link.backoff);
 }
@@ -200,7 +200,6 @@ void Peer::plan_retry(Link& link) {
 Time Peer::link_timers(Time now) {
   if (down_) return kNever;
   Time next = kNever;
-  const Time bound = static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond;
   for (std::uint8_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];
     link.full = false;
@@ -221,14 +220,18 @@ Time Peer::link_timers(Time now) {
       next = std::min({next, link.proof_deadline, link.proof_step == 2 ? link.proof_again : kNever});
     }
     if (link.is_up() && link.in_flight > link.waits_for_streams) {
-      const Time limit = after(link.last_progress, bound);
+      const Time limit = after(link.last_progress, bound_);
       if (limit <= now)
         close_link(i, {ErrorCode::link_failed, "no slice completed within the peer timeout"});
+      else if (forgets_a_slice(i, now))
+        close_link(i, {ErrorCode::link_failed,
+                       "a slice did not complete within four times the peer timeout, though "
+                       "later ones did"});
       else
         next = std::min(next, limit);
     }
     if (link.state == LinkState::closing) {
-      const Time limit = after(link.closing_since, 2 * bound);
+      const Time limit = after(link.closing_since, 2 * bound_);
       if (limit <= now && link.closed_here) {
         // The peer lives, as control says, but does not say that its end is closed: nobody knows what was applied.
         worker_.services().drop(
@@ -242,7 +245,7 @@ Time Peer::link_timers(Time now) {
   }
   if (records_.next() == kNoSlot) records_stuck_since_ = kNever;
   if (records_stuck_since_ != kNever && no_link_since_ == kNever) {
-    const Time limit = after(records_stuck_since_, 2 * bound);
+    const Time limit = after(records_stuck_since_, 2 * bound_);
     if (limit <= now) {
       worker_.services().drop(
           session_,
@@ -251,15 +254,31 @@ Time Peer::link_timers(Time now) {
     }
     next = std::min(next, limit);
   }
-  return std::min(next, give_up_without_link(now, bound));
+  return std::min(next, give_up_without_link(now));
+}
+
+// Looks once in a while: while slices are in flight, link_timers() is due within the bound.
+bool Peer::forgets_a_slice(std::uint8_t index, Time now) {
+  Link& link = links_[index];
+  if (link.look_at > now) return false;
+  link.look_at = after(now, bound_);
+  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
+    const SliceEntry& entry = worker_.slices()[token];
+    if (entry.use == SliceUse::free || entry.use == SliceUse::request || entry.peer != id_.slot ||
+        entry.link != index || entry.parked || entry.retry)
+      continue;
+    if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr) continue;
+    if (entry.posted < link.newest_done && after(entry.posted, kBoundsOfASlice * bound_) <= now) return true;
+  }
+  return false;
 }
 
 // What this side has to move fails once there has been no link for the bound. A receive that waits for its message does
 // not: its sender, who may have proven the link already or has it a moment later, would find nobody and wait for ever.
 // But without links for good no message comes: then the session ends, at the sender too.
-Time Peer::give_up_without_link(Time now, Time bound) {
+Time Peer::give_up_without_link(Time now) {
   if (no_link_since_ == kNever || first_active_ == kNoSlot) return kNever;
-  const Time limit = after(no_link_since_, bound), last = after(no_link_since_, kBoundsOfAReceive * bound);
+  const Time limit = after(no_link_since_, bound_), last = after(no_link_since_, kBoundsOfAReceive * bound_);
   if (now < limit) return limit;
   const Status why = Status(ErrorCode::link_failed, "no link to the peer is left: " + why_no_link()).with_peer(text());
   for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
