@@ -76,8 +76,8 @@ class LoopControl final : public Control {
     task_->wake();  // also when there was no room: the loop says when there is
     return status;
   }
-  void disconnect(SessionId session) override {
-    loop_.mailbox().disconnect(session);
+  void disconnect(SessionId session, const Status& why) override {
+    loop_.mailbox().disconnect(session, why);
     task_->wake();
   }
 

@@ -83,7 +83,8 @@ class Control {
   // At most kMaxMessage bytes, copied. not_found when the session is down, queue_full when max_queued_bytes wait: see
   // Observer::session_writable.
   virtual Status send(SessionId session, std::span<const std::byte> bytes) = 0;
-  virtual void disconnect(SessionId session) = 0;  // orderly: the peer sees `closed`
+  // Orderly. The peer sees `closed`, or protocol_error if that is why, and the words of it.
+  virtual void disconnect(SessionId session, const Status& why = {}) = 0;
   // Ends every session (session_down, closed) and every wait, tells every peer, then stops; within half a second even
   // when peers hang. No observer call follows. Not from the observer.
   virtual void close() = 0;

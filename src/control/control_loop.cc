@@ -72,6 +72,7 @@ void ControlLoop::run_commands(Time now) {
       case Command::Kind::connect: dialer_.connect(command.bytes, command.id, command.deadline, now); break;
       case Command::Kind::send: sessions_.send(command.id, std::move(command.bytes)); break;
       case Command::Kind::resolve: naming_.resolve(command.bytes, command.id, command.deadline, now); break;
+      case Command::Kind::part: sessions_.part(command.id, {command.code, std::move(command.bytes)}); break;
     }
   }
   if (disconnects) sessions_.end_disconnected(now);

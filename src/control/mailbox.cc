@@ -67,9 +67,17 @@ Status Mailbox::send(SessionId session, std::span<const std::byte> bytes) {
   return status;
 }
 
-void Mailbox::disconnect(SessionId session) {
+void Mailbox::disconnect(SessionId session, const Status& why) {
   Gate* gate = gate_of(session);
   if (!gate || generation_of(gate->state.load(std::memory_order_acquire)) != generation_of(session)) return;
+  if (!why) {  // ahead of the mark, so found when that is; without room for the words it ends all the same
+    Command words;
+    words.kind = Command::Kind::part;
+    words.id = session;
+    words.bytes = why.message();
+    words.code = why.code();
+    static_cast<void>(post(std::move(words)));
+  }
   gate->disconnect.store(generation_of(session), std::memory_order_release);
   disconnects_.store(true, std::memory_order_release);
 }

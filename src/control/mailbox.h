@@ -13,11 +13,12 @@ namespace fairway::control {
 
 // What other threads ask of control's thread.
 struct Command {
-  enum class Kind : std::uint8_t { connect, resolve, send };
+  enum class Kind : std::uint8_t { connect, resolve, send, part };
   Kind kind = Kind::connect;
-  std::uint64_t id = 0;  // connect, resolve: the token; send: the session
+  std::uint64_t id = 0;  // connect, resolve: the token; send, part: the session
   Time deadline = kNever;
-  std::string bytes;  // the address, the name, the message
+  std::string bytes;                   // the address, the name, the message; part: what the peer is told
+  ErrorCode code = ErrorCode::closed;  // part
 };
 
 // The named queue between the callers of Control and control's thread: commands, and for each session how many bytes
@@ -30,7 +31,7 @@ class Mailbox {
   // Any thread.
   Status post(Command command);
   Status send(SessionId session, std::span<const std::byte> bytes);
-  void disconnect(SessionId session);
+  void disconnect(SessionId session, const Status& why = {});  // ok: in order, with no words to it
 
   // Control's thread.
   bool take(Command& command) { return commands_.pop(command); }

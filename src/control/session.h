@@ -52,6 +52,7 @@ class Session {
 
   std::string dialed;    // the address that connect() was given, when this side dialed
   bool dialable = true;  // the peer's address means something here
+  Status parting;        // why it is to be ended, in words for the peer; ok: in order
 
  private:
   std::optional<End> on_frame(const Frame& frame, Time now);

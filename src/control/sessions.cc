@@ -119,11 +119,16 @@ void Sessions::send(SessionId id, std::string message) {
   if (self_.mailbox.release(id, message.size() + kMessageOverhead)) self_.observer.session_writable(id);
 }
 
+void Sessions::part(SessionId id, const Status& why) {
+  if (Session* session = find(id)) session->parting = why;
+}
+
 void Sessions::end_disconnected(Time now) {
   for (auto& session : slots_) {
     if (!session || !self_.mailbox.wants_disconnect(session->id())) continue;
     session->transmit(now, nullptr);
-    down(*session, {ErrorCode::closed, "disconnected"}, Reason::closed, now);
+    const Status why = session->parting ? Status(ErrorCode::closed, "disconnected") : session->parting;
+    down(*session, why, why.code() == ErrorCode::protocol_error ? Reason::protocol_error : Reason::closed, now);
   }
 }
 

@@ -35,6 +35,7 @@ class Sessions {
   void replaced(const Identity& peer, const std::string& address, Time now);
 
   void send(SessionId id, std::string message);
+  void part(SessionId id, const Status& why);  // what end_disconnected() tells that session's peer
   void end_disconnected(Time now);
   void tell_writable();  // after senders found no room in the mailbox
   // This process did not run for `late`.

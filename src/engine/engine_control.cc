@@ -41,7 +41,7 @@ void Engine::State::tell(control::SessionId session, const std::vector<std::byte
 
 void Engine::State::drop(control::SessionId session, const Status& reason) {
   session_down(session, reason);
-  control_now().disconnect(session);
+  control_now().disconnect(session, reason.with_context("the peer ended the session and says"));
 }
 
 void Engine::State::session_down(control::SessionId session, const Status& given) {

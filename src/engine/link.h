@@ -56,6 +56,8 @@ struct Link {
       doubtful_events;                  // immediates whose write failed: whether their credits are spent, the end says
   std::uint32_t waits_for_streams = 0;  // of these, as long as the caller's own work takes
   Time last_progress = 0;               // of a slice, while some are in flight
+  Time newest_done = 0;                 // when that slice was posted, of those that completed, that was posted last
+  Time look_at = 0;                     // for slices that such a one has overtaken long ago
   bool full = false;                    // took fewer than offered; until it makes progress
 
   std::uint8_t proof_step = 0;
@@ -73,7 +75,8 @@ struct Link {
     return (capabilities->operations & static_cast<std::uint8_t>(op)) != 0;
   }
   [[nodiscard]] std::string why_down() const {
-    return down_reason.message() + (retry_reason ? "" : ", and since then " + retry_reason.message());
+    const std::string reason = state == LinkState::proving ? "its proof is under way" : down_reason.message();
+    return reason + (retry_reason ? "" : ", and since then " + retry_reason.message());
   }
   [[nodiscard]] bool is_up() const { return state == LinkState::proving || state == LinkState::ready; }
   [[nodiscard]] std::uint32_t room() const {

@@ -13,6 +13,7 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
       index_(index),
       session_(session),
       info_(info),
+      bound_(static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond),
       own_scratch_(worker.take_scratch()),
       records_(worker.records()) {
   granted_credits_ = worker.services().notifications.grant(worker.services().options.notifications_per_peer);

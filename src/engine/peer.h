@@ -190,6 +190,9 @@ class Peer {
   void plan_retry(Link& link);
   [[nodiscard]] bool any_link_up() const;
   Time link_timers(Time now);
+  bool forgets_a_slice(std::uint8_t index, Time now);
+  Time give_up_without_link(Time now);
+  [[nodiscard]] std::string why_no_link() const;
   [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
 
   // peer_expect.cc
@@ -235,6 +238,7 @@ class Peer {
   void finish(std::uint32_t slot, const Status& status);
   void activate(std::uint32_t slot);
   void retire(std::uint32_t slot);
+  void enter_link(Link& link, bool waits_for_stream);  // a slice does
   void leave_link(const SliceEntry& entry, std::uint64_t moved_bytes);
 
   // peer_staged.cc
@@ -350,6 +354,7 @@ class Peer {
   const transport::PeerIndex index_;
   const control::SessionId session_;
   const control::PeerInfo info_;
+  const Time bound_;                 // EngineOptions::peer_timeout
   const std::uint32_t own_scratch_;  // its place in the worker's
 
   bool greeted_ = false;

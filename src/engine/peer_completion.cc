@@ -10,6 +10,17 @@
 namespace fairway::engine {
 // ---- and back ----
 
+// The link is looked at once the bound has passed, however long there was nothing to look at.
+void Peer::enter_link(Link& link, bool waits_for_stream) {
+  if (waits_for_stream) {
+    ++link.waits_for_streams;
+  } else if (link.in_flight == link.waits_for_streams) {
+    link.last_progress = worker_.now();
+    worker_.wake_at(after(worker_.now(), bound_));
+  }
+  ++link.in_flight;
+}
+
 void Peer::leave_link(const SliceEntry& entry, std::uint64_t moved_bytes) {
   Link& link = links_[entry.link];
   --link.in_flight;
@@ -73,6 +84,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
     return;
   }
   if (ok) {
+    link.newest_done = std::max(link.newest_done, entry.posted);
     ++link.slices;
     link.bytes_out += entry.piece.bytes();
   }

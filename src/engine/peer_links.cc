@@ -16,6 +16,7 @@ namespace {
 
 constexpr Time kFirstBackoff = 10 * kMillisecond;
 constexpr Time kLastBackoff = kSecond;
+constexpr Time kBoundsOfASlice = 4, kBoundsOfAReceive = 30;  // times peer_timeout
 constexpr std::size_t kMaxClosedEarly = 256;
 
 }  // namespace
@@ -52,6 +53,7 @@ void Peer::on_link_up(std::uint16_t transport, const transport::Event& event) {
   link.closed_here = link.closed_there = false;
   link.immediates_posted = 0;
   link.in_flight = 0;
+  link.newest_done = link.look_at = 0;
   link.queued_bytes = 0;
   link.full = false;
   link.pace.reset();
@@ -87,8 +89,13 @@ void Peer::set_ready(std::uint8_t index) {
 
 // ---- closing ----
 
+// What was said to be done on a link that fails had been taken at the other end, and the rest goes again. Where the
+// words that came make no sense, some that were said to be done may be among those that are lost: somebody would wait
+// for them for ever, so nobody goes on.
 void Peer::on_link_down(std::uint8_t index, const Status& reason) {
   close_link(index, reason);
+  if (reason.code() == ErrorCode::protocol_error && !down_)
+    worker_.services().drop(session_, reason.with_peer(text()).with_link(links_[index].text));
 }
 
 void Peer::on_retry_failed(std::uint8_t index, const Status& reason) {
@@ -185,8 +192,7 @@ void Peer::release_parked(std::uint8_t index) {
 
 // Several tries within the time that transfers wait for a link.
 void Peer::plan_retry(Link& link) {
-  const Time bound = static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond;
-  const Time last = std::clamp(bound / 8, kFirstBackoff, kLastBackoff);
+  const Time last = std::clamp(bound_ / 8, kFirstBackoff, kLastBackoff);
   link.backoff = std::clamp(link.backoff * 2, kFirstBackoff, last);
   link.retry_at = after(worker_.now(), link.backoff);
 }
@@ -194,7 +200,6 @@ void Peer::plan_retry(Link& link) {
 Time Peer::link_timers(Time now) {
   if (down_) return kNever;
   Time next = kNever;
-  const Time bound = static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond;
   for (std::uint8_t i = 0; i < links_.size(); ++i) {
     Link& link = links_[i];
     link.full = false;
@@ -215,14 +220,18 @@ Time Peer::link_timers(Time now) {
       next = std::min({next, link.proof_deadline, link.proof_step == 2 ? link.proof_again : kNever});
     }
     if (link.is_up() && link.in_flight > link.waits_for_streams) {
-      const Time limit = after(link.last_progress, bound);
+      const Time limit = after(link.last_progress, bound_);
       if (limit <= now)
         close_link(i, {ErrorCode::link_failed, "no slice completed within the peer timeout"});
+      else if (forgets_a_slice(i, now))
+        close_link(i, {ErrorCode::link_failed,
+                       "a slice did not complete within four times the peer timeout, though "
+                       "later ones did"});
       else
         next = std::min(next, limit);
     }
     if (link.state == LinkState::closing) {
-      const Time limit = after(link.closing_since, 2 * bound);
+      const Time limit = after(link.closing_since, 2 * bound_);
       if (limit <= now && link.closed_here) {
         // The peer lives, as control says, but does not say that its end is closed: nobody knows what was applied.
         worker_.services().drop(
@@ -236,7 +245,7 @@ Time Peer::link_timers(Time now) {
   }
   if (records_.next() == kNoSlot) records_stuck_since_ = kNever;
   if (records_stuck_since_ != kNever && no_link_since_ == kNever) {
-    const Time limit = after(records_stuck_since_, 2 * bound);
+    const Time limit = after(records_stuck_since_, 2 * bound_);
     if (limit <= now) {
       worker_.services().drop(
           session_,
@@ -245,22 +254,53 @@ Time Peer::link_timers(Time now) {
     }
     next = std::min(next, limit);
   }
-  if (no_link_since_ != kNever && first_active_ != kNoSlot) {
-    const Time limit = after(no_link_since_, bound);
-    if (limit <= now) {
-      std::string reasons;
-      const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
-      for (const Link& link : links_) add(link.text + ": " + link.why_down());
-      for (const std::string& refusal : refusals_) add(refusal);
-      for (const std::uint16_t transport : connecting_)
-        add(std::string(worker_.transport_at(transport).name()) +
-            ": still connecting after EngineOptions::peer_timeout");
-      fail_all(Status(ErrorCode::link_failed, "no link to the peer is left: " + reasons).with_peer(text()));
-    } else {
-      next = std::min(next, limit);
-    }
+  return std::min(next, give_up_without_link(now));
+}
+
+// Looks once in a while: while slices are in flight, link_timers() is due within the bound.
+bool Peer::forgets_a_slice(std::uint8_t index, Time now) {
+  Link& link = links_[index];
+  if (link.look_at > now) return false;
+  link.look_at = after(now, bound_);
+  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
+    const SliceEntry& entry = worker_.slices()[token];
+    if (entry.use == SliceUse::free || entry.use == SliceUse::request || entry.peer != id_.slot ||
+        entry.link != index || entry.parked || entry.retry)
+      continue;
+    if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr) continue;
+    if (entry.posted < link.newest_done && after(entry.posted, kBoundsOfASlice * bound_) <= now) return true;
   }
-  return next;
+  return false;
+}
+
+// What this side has to move fails once there has been no link for the bound. A receive that waits for its message does
+// not: its sender, who may have proven the link already or has it a moment later, would find nobody and wait for ever.
+// But without links for good no message comes: then the session ends, at the sender too.
+Time Peer::give_up_without_link(Time now) {
+  if (no_link_since_ == kNever || first_active_ == kNoSlot) return kNever;
+  const Time limit = after(no_link_since_, bound_), last = after(no_link_since_, kBoundsOfAReceive * bound_);
+  if (now < limit) return limit;
+  const Status why = Status(ErrorCode::link_failed, "no link to the peer is left: " + why_no_link()).with_peer(text());
+  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
+    const Transfer& t = transfer(slot);
+    const std::uint32_t next = t.next_active;
+    if (t.request.operation != Operation::receive || t.rendezvous.other) fail(slot, why);
+    slot = next;
+  }
+  if (first_active_ == kNoSlot) return kNever;
+  if (now < last) return last;
+  worker_.services().drop(session_, why);
+  return kNever;
+}
+
+std::string Peer::why_no_link() const {
+  std::string reasons;
+  const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : "; ") + reason; };
+  for (const Link& link : links_) add(link.text + ": " + link.why_down());
+  for (const std::string& refusal : refusals_) add(refusal);
+  for (const std::uint16_t transport : connecting_)
+    add(std::string(worker_.transport_at(transport).name()) + ": still connecting after EngineOptions::peer_timeout");
+  return reasons;
 }
 
 // opening: a link of it is being made, or comes back.

@@ -65,7 +65,7 @@ void Peer::post_record(std::uint32_t index, std::uint8_t chosen) {
   SliceEntry& entry = worker_.slices()[slice.token];
   entry = {SliceUse::record, slice.op, false, chosen, id_.slot, index, entry.serial, 0, {0, 0, record.size, 1, chosen},
            worker_.now()};
-  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  enter_link(link, false);
   link.queued_bytes += record.size;
   --views_[chosen].room;
   views_[chosen].queued_bytes += record.size;

@@ -79,7 +79,7 @@ void Peer::continue_proof(std::uint8_t index) {
     slice.length = writer.size();
   }
   entry.op = slice.op;
-  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  enter_link(link, false);
   ++slices_out_;
   if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) return;
   --link.in_flight;
@@ -142,7 +142,7 @@ void Peer::answer_echo(std::uint8_t index) {
   slice.token = worker_.slices().acquire();
   SliceEntry& entry = worker_.slices()[slice.token];
   entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, worker_.now()};
-  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  enter_link(link, false);
   ++slices_out_;
   if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) {
     link.echo_owed = false;

@@ -250,11 +250,10 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   entry = {SliceUse::data, slice.op,     false,  piece.link,
            id_.slot,       slot,         serial, rides ? link.immediates_posted++ : 0,
            piece,          worker_.now()};
-  if (link.in_flight++ == 0) link.last_progress = worker_.now();
+  enter_link(link, slice.start_after != nullptr);
   link.queued_bytes += piece.bytes();
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
-  if (slice.start_after != nullptr) ++link.waits_for_streams;
   if (t.paced) link.pace.posted(least_of(link, t), worker_.now());
   t.needs_flush |= slice.op == transport::Op::write && link.capabilities->completion != transport::Meaning::visible;
   ++slices_out_;

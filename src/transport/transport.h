@@ -67,7 +67,8 @@ enum class EventKind : std::uint8_t {
   exchange,   // peer, bytes: to be carried to the peer's transport of the same name and worker, in order
   link_up,    // link, peer, device; value: a name of this link and epoch that both ends agree on, unique in the session
   link_down,  // link, status: no further slice is taken, those in flight stay undecided until fence(). Without a link:
-              // peer, status: connect() failed
+              // peer, status: connect() failed. protocol_error: what came makes no sense, and messages or immediates
+              // that the peer was told were done may be lost with it; anything else: none of these is
   retry_failed,  // link, of the epoch that ended; status: a try of reconnect() came to nothing
   fenced,        // link; value: immediates this side received on it in that epoch; status not ok: not fenced
   deregistered,  // value: the handle; status not ok: not fenced

@@ -29,6 +29,7 @@ class EnginesOverFabric : public testing::Test {
   Engine open() {
     EngineOptions options;
     options.transports = {"fabric"};
+    options.peer_timeout = bound_;
     auto made = EngineAccess::open(options, runtime_, [this](transport::RegionTable& regions, Runtime& runtime) {
       transport::FabricOptions fabric;
       fabric.providers = {"tcp"};
@@ -97,6 +98,7 @@ class EnginesOverFabric : public testing::Test {
     ASSERT_TRUE(done && done->status) << (done ? done->status : done.status()).to_string();
   }
 
+  std::chrono::milliseconds bound_{2000};
   sys::SystemRuntime system_;
   Runtime runtime_ = system_.runtime();
   std::shared_ptr<const transport::fabric::Calls> calls_;
@@ -133,6 +135,19 @@ TEST_F(EnginesOverFabric, MemoryThatAllDomainsTakeIsRefusedByNone) {
   ASSERT_NO_FATAL_FAILURE(share(false, false));
   EXPECT_EQ(told().text().find("refused"), std::string::npos) << told().text();
   moves();
+}
+
+TEST_F(EnginesOverFabric, AnEndThatTheProviderNeverTellsCostsTheLinkAndNothingElse) {
+  bound_ = std::chrono::milliseconds(1000);
+  ASSERT_NO_FATAL_FAILURE(meet());
+  ASSERT_NO_FATAL_FAILURE(share(false, false));
+  std::this_thread::sleep_for(bound_ + std::chrono::milliseconds(300));  // whoever looked at the links does no more
+  shim_forget(1);
+  moves();
+  EXPECT_EQ(shim_forgets(), 0U);
+  std::uint64_t failures = 0;
+  for (const auto& link : near_->metrics().links) failures += link.failures;
+  EXPECT_GE(failures, 1U);
 }
 
 }  // namespace

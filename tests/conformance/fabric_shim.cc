@@ -24,6 +24,7 @@ struct Shim {
   std::uint64_t swaps = 0, storms = 0, sends = 0;
   std::uint64_t loses = 0, losses = 0;      // so many of the next arrivals, and so many so far
   std::uint64_t lengthens = 0;              // so many of the next arrivals
+  std::uint64_t forgets = 0;                // so many of the next operations' ends
   std::map<fid*, fid*> bound;               // regions, and to which end
   std::map<fid*, const fi_ops*> closed_by;  // of ends and bound regions: whose own these are
   std::map<const fi_ops*, fi_ops> ours;     // theirs, with another close
@@ -56,12 +57,14 @@ ssize_t read_queue(fid_cq* queue, fi_cq_data_entry* into, std::size_t count) {
         into[i].len += 8;
         --the.lengthens;
       }
-    if (got <= 0 || the.loses == 0) return got;
+    if (got <= 0 || (the.loses == 0 && the.forgets == 0)) return got;
     const auto lost = [&](const fi_cq_data_entry& each) {
-      const bool is = (each.flags & FI_RECV) != 0 && the.loses != 0;
-      the.loses -= is ? 1 : 0;
-      the.losses += is ? 1 : 0;
-      return is;
+      const bool arrival = (each.flags & FI_RECV) != 0;
+      std::uint64_t& left = arrival ? the.loses : the.forgets;
+      if (left == 0 || (!arrival && each.op_context == nullptr)) return false;
+      --left;
+      the.losses += arrival ? 1 : 0;
+      return true;
     };
     const ssize_t kept = std::remove_if(into, into + got, lost) - into;
     return kept == 0 ? -FI_EAGAIN : kept;
@@ -87,7 +90,7 @@ int getinfo(const sys::Libfabric& library, const fi_info* hints, fi_info** info)
   const std::lock_guard lock(the.mutex);
   for (fi_info* each = *info; result == 0 && each != nullptr; each = each->next) {
     each->domain_attr->mr_mode |= the.setting.extra_mr_mode;
-    if (the.setting.seed != 0) each->tx_attr->msg_order = FI_ORDER_NONE;
+    if (the.setting.seed != 0 || the.setting.unordered) each->tx_attr->msg_order = FI_ORDER_NONE;
     fi_info* const next = each->next;
     for (unsigned copy = 1; copy < the.setting.copies; ++copy) {
       fi_info* made = library.dupinfo(each);
@@ -171,7 +174,7 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   the.setting = setting;
   the.chance = setting.seed;
   the.broken.clear();
-  the.loses = the.lengthens = 0;
+  the.loses = the.lengthens = the.forgets = 0;
   the.held.clear();
   auto calls = std::make_shared<Calls>(the.real);
   calls->getinfo = &getinfo;
@@ -218,6 +221,16 @@ void shim_lose(std::uint64_t arrivals) {
 void shim_lengthen(std::uint64_t arrivals) {
   const std::lock_guard lock(shim().mutex);
   shim().lengthens = arrivals;
+}
+
+void shim_forget(std::uint64_t completions) {
+  const std::lock_guard lock(shim().mutex);
+  shim().forgets = completions;
+}
+
+std::uint64_t shim_forgets() {
+  const std::lock_guard lock(shim().mutex);
+  return shim().forgets;
 }
 
 std::uint64_t shim_losses() {

@@ -16,6 +16,7 @@ struct ShimSetting {
   // Completions that are held back are not announced by the queue's descriptor, as with a provider that has to be
   // driven.
   bool unannounced = false;
+  bool unordered = false;            // the provider does not say that it keeps any order
   bool keeps_ends = false;           // closing an end says that it is busy
   std::size_t most_completions = 0;  // that a queue may be opened for; 0: any number
   std::size_t takes_bytes = 0;       // so many of one region, and no more, by all domains but the first; 0: any number
@@ -28,11 +29,13 @@ bool shim_break(std::uint64_t link_name);
 // So many of the next frames that arrive anywhere are heard of by nobody, though their senders hear that they arrived.
 void shim_lose(std::uint64_t arrivals);
 std::uint64_t shim_losses();
-void shim_lengthen(std::uint64_t arrivals);  // so many of the next frames are longer than they were sent
-std::uint64_t shim_swaps();                  // completions told in another order than they came
-std::uint64_t shim_storms();                 // operations that were refused though there was room
-std::uint64_t shim_sends();                  // frames that libfabric has taken
-std::size_t shim_bound();                    // regions bound to ends that are not closed
+void shim_lengthen(std::uint64_t arrivals);   // so many of the next frames are longer than they were sent
+void shim_forget(std::uint64_t completions);  // so many of the next operations' ends are told to nobody
+std::uint64_t shim_forgets();                 // how many that still is for
+std::uint64_t shim_swaps();                   // completions told in another order than they came
+std::uint64_t shim_storms();                  // operations that were refused though there was room
+std::uint64_t shim_sends();                   // frames that libfabric has taken
+std::size_t shim_bound();                     // regions bound to ends that are not closed
 // As ShimSetting says, from now on: what the domains of all worlds take.
 void shim_takes(std::size_t bytes);
 

@@ -55,7 +55,7 @@ std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& 
 bool writes_carry_data(const fi_info& info);
 
 // Whether messages get lost or come otherwise than they were sent, without a word, and it keeps the order of what one
-// end sends: it makes another connection where one broke, or takes packets for another message's (docs/GOTCHAS.md).
+// end sends: it makes another connection where one broke, or was seen to deliver more than was sent (docs/GOTCHAS.md).
 bool loses_silently(const fi_info& info);
 
 // What the two sides tell each other of a domain.

@@ -82,7 +82,7 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   header.length = reader.get<std::uint64_t>();
   header.immediate = reader.get<std::uint32_t>();
   header.count = reader.get<std::uint32_t>();
-  if (sum != sum_of(bytes)) return wrong("a frame whose header was changed on the way");
+  if (sum != sum_of(bytes)) return Status(ErrorCode::link_failed, "tcp: a frame's header was changed on the way");
   if (type < static_cast<std::uint8_t>(FrameType::write) || type > static_cast<std::uint8_t>(FrameType::data))
     return wrong("a frame of unknown type");
   if ((header.flags & ~(Header::kImmediate | Header::kTable)) != 0) return wrong("a frame with unknown flags");

@@ -55,7 +55,8 @@ struct Header {
 std::array<std::byte, kHeaderBytes> encode(const Header& header);
 // A header's own sum, which lies in it: of all else in it.
 std::uint16_t sum_of(std::span<const std::byte, kHeaderBytes> bytes);
-// protocol_error that says which field, for anything that encode() cannot have written.
+// link_failed when its sum says that it was changed on the way; else protocol_error that says which field, for anything
+// that encode() cannot have written.
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
 
 // The first bytes of a lane, from the initiator; fixed size, so that nothing of a stranger's is parsed.

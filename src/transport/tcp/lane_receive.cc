@@ -142,7 +142,7 @@ void Lane::begin_frame() {
 bool Lane::table_is_right() {
   if (table_checked_) return true;
   if (crc32c(0, std::as_bytes(std::span(frame_table_))) != frame_.offset) {
-    fail({ErrorCode::protocol_error, "tcp: the peer sent a block table that was changed on the way"});
+    fail({ErrorCode::link_failed, "tcp: a block table was changed on the way"});
     return false;
   }
   return table_checked_ = true;
@@ -182,7 +182,7 @@ void Lane::end_frame() {
   in_payload_ = false;
   if (!table_is_right()) return;
   if (!frame_bytes_.empty() && crc32c(0, frame_bytes_) != frame_.immediate)
-    return fail({ErrorCode::protocol_error, "tcp: the peer sent a message that was changed on the way"});
+    return fail({ErrorCode::link_failed, "tcp: a message was changed on the way"});
   Header answer;
   answer.type = FrameType::done;
   answer.token = frame_.token;

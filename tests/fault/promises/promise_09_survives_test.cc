@@ -176,6 +176,50 @@ TEST(Survives, WithoutAnyLinkLeftTransfersFailWithinTheBoundAndSayWhy) {
   EXPECT_TRUE(cluster.finish(a, a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 60'000))).status);
 }
 
+// Who only waits for a message has nothing on a link: a sender whose link is there first would find nobody.
+TEST(Survives, AReceiveOutlivesASpellWithoutLinksThatIsLongerThanTheBound) {
+  Cluster cluster;
+  EngineOptions options;
+  options.peer_timeout = std::chrono::milliseconds(300);
+  auto& a = cluster.add({fragile()}, options);
+  auto& b = cluster.add({fragile()}, options);
+  const auto road = cluster.connect(a, b);
+  const auto back = b.engine->connect(a.engine->address(), Cluster::kWithin);
+  ASSERT_TRUE(back);
+  const auto in = b.engine->receive(*back, 1, {b.region.id, 0, 2500});
+  cluster.fabric().break_device(*a.host, 0, kSecond);
+  cluster.run(2 * kSecond);
+  std::memset(a.data(), 7, 2500);
+  EXPECT_TRUE(cluster.finish(a, a.engine->send(road.peer, 1, {a.region.id, 0, 2500})).status);
+  const Completion done = cluster.finish(b, in);
+  EXPECT_TRUE(done.status) << done.status.to_string();
+  EXPECT_EQ(b.data()[2499], 7);
+}
+
+TEST(Survives, WithoutLinksForGoodAReceiveEndsWithTheSessionOnBothSides) {
+  Cluster cluster;
+  EngineOptions options;
+  options.peer_timeout = std::chrono::milliseconds(300);
+  auto& a = cluster.add({fragile()}, options);
+  auto& b = cluster.add({fragile()}, options);
+  const auto road = cluster.connect(a, b);
+  const auto in = a.engine->receive(road.peer, 1, {a.region.id, 0, 64});
+  cluster.fabric().break_device(*a.host, 0, 3600 * kSecond);
+  const Time start = cluster.simulation().now();
+  const Completion done = cluster.finish(a, in);
+  EXPECT_EQ(done.status.code(), ErrorCode::link_failed) << done.status.to_string();
+  EXPECT_NE(done.status.message().find("no link to the peer is left: loopback"), std::string::npos)
+      << done.status.to_string();
+  EXPECT_LT(cluster.simulation().now() - start, 31 * 300 * kMillisecond);
+  cluster.run(100 * kMillisecond);
+  std::vector<PeerEvent> events(64);
+  events.resize(b.engine->poll_peer_events(events));
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back().kind, PeerEvent::Kind::down);
+  EXPECT_NE(events.back().reason.message().find("no link to the peer is left"), std::string::npos)
+      << events.back().reason.to_string();
+}
+
 // The peer dies with its links: what was on the wire is in doubt, and is said to be.
 TEST(Survives, WhatADeadPeerMayHaveSeenIsUnknownAndNotPostedAgain) {
   std::size_t doubtful = 0;

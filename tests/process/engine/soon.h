@@ -3,6 +3,8 @@
 #include <chrono>
 #include <string>
 
+#include <gtest/gtest.h>
+
 #include "fairway/engine.h"
 
 namespace fairway {
@@ -25,6 +27,12 @@ inline Status finish(Engine& engine, const Result<TransferId>& id) {
   if (!id) return id.status();
   const auto completion = engine.wait(*id, kSoon);
   return completion ? completion->status : completion.status();
+}
+
+// To be asserted: says why not.
+inline testing::AssertionResult ends_well(Engine& engine, const Result<TransferId>& id) {
+  const Status status = finish(engine, id);
+  return status ? testing::AssertionSuccess() : testing::AssertionFailure() << status.to_string();
 }
 
 }  // namespace fairway

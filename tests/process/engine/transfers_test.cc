@@ -1,6 +1,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -31,6 +32,12 @@ std::byte pattern(std::uint64_t seed, std::uint64_t i) {
   return static_cast<std::byte>((i * 131 + (i >> 8) * 29 + seed * 197) >> 1);
 }
 
+// What the other process would only know as an answer that does not come.
+void tell_unless_it_left(const char* what, const Status& status) {
+  if (status || status.code() == ErrorCode::closed || status.code() == ErrorCode::peer_dead) return;
+  std::fprintf(stderr, "  child: %s: %s\n", what, status.to_string().c_str());
+}
+
 // Publishes its memory, says its address, and sends what it receives under tag 1 back under tag 2.
 void serve(ChildProcess::Line& line, const std::string& transport) {
   auto engine = Engine::open(linked_by("child", transport));
@@ -47,9 +54,11 @@ void serve(ChildProcess::Line& line, const std::string& transport) {
       const auto in = engine->receive(events[0].peer, 1, {letter->id, 0, kBytes});
       if (!in) continue;
       const auto got = engine->wait(*in, kServed);  // which ends with the peer
-      if (!got || !got->status) continue;
-      const auto out = engine->send(events[0].peer, 2, {letter->id, 0, got->bytes});
-      if (out) (void)engine->wait(*out, kSoon);
+      const Status received = got ? got->status : got.status();
+      tell_unless_it_left("nothing to send back", received);
+      if (!received) continue;
+      tell_unless_it_left("not sent back",
+                          finish(*engine, engine->send(events[0].peer, 2, {letter->id, 0, got->bytes})));
     }
 }
 
@@ -96,8 +105,8 @@ TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
 
   for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4097}, kBytes}) {
     std::fill(back.begin(), back.end(), std::byte{0});
-    ASSERT_TRUE(finish(*engine, engine->write(*peer, Extent{{from->id, 0, length}, {remote->id, 0}})));
-    ASSERT_TRUE(finish(*engine, engine->read(*peer, Extent{{into->id, 0, length}, {remote->id, 0}})));
+    ASSERT_TRUE(ends_well(*engine, engine->write(*peer, Extent{{from->id, 0, length}, {remote->id, 0}})));
+    ASSERT_TRUE(ends_well(*engine, engine->read(*peer, Extent{{into->id, 0, length}, {remote->id, 0}})));
     ASSERT_EQ(std::memcmp(out.data(), back.data(), length), 0) << length;
   }
   constexpr std::uint64_t kPage = 4096, kPages = 1024;
@@ -107,17 +116,19 @@ TEST_P(TransferProcess, EveryByteComesBackAsItWasSentInWhateverShape) {
     mixed[i] = i * 607 % kPages;
   }
   std::fill(back.begin(), back.end(), std::byte{0});
-  ASSERT_TRUE(finish(*engine, engine->write(*peer, Paged{from->id, remote->id, kPage, kPage, kPage, straight, mixed})));
-  ASSERT_TRUE(finish(*engine, engine->read(*peer, Paged{into->id, remote->id, kPage, kPage, kPage, straight, mixed})));
+  ASSERT_TRUE(
+      ends_well(*engine, engine->write(*peer, Paged{from->id, remote->id, kPage, kPage, kPage, straight, mixed})));
+  ASSERT_TRUE(
+      ends_well(*engine, engine->read(*peer, Paged{into->id, remote->id, kPage, kPage, kPage, straight, mixed})));
   EXPECT_EQ(std::memcmp(out.data(), back.data(), kPage * kPages), 0);
 
   const auto answer = engine->receive(*peer, 2, {into->id, 0, kBytes});
-  ASSERT_TRUE(finish(*engine, engine->send(*peer, 1, {from->id, 1000, 100'000})));
-  ASSERT_TRUE(finish(*engine, answer));
+  ASSERT_TRUE(ends_well(*engine, engine->send(*peer, 1, {from->id, 1000, 100'000})));
+  ASSERT_TRUE(ends_well(*engine, answer));
   EXPECT_EQ(std::memcmp(out.data() + 1000, back.data(), 100'000), 0);
   const auto added = engine->fetch_add(*peer, {remote->id, 64}, 5);
   ASSERT_TRUE(added);
-  ASSERT_TRUE(finish(*engine, added));
+  ASSERT_TRUE(ends_well(*engine, added));
 }
 
 TEST_P(TransferProcess, ACallerWhoSleepsOnTheDescriptorIsWokenByWhatComes) {
@@ -201,7 +212,7 @@ TEST_P(TransferProcess, AKilledPeerEndsEveryTransferAndItsSuccessorIsUsable) {
   ASSERT_TRUE(again) << again.status().to_string();
   const auto other = engine->lookup(*again, "memory", kSoon);
   ASSERT_TRUE(other) << other.status().to_string();
-  EXPECT_TRUE(finish(*engine, engine->write(*again, Extent{{from->id, 0, kBytes}, {other->id, 0}})));
+  EXPECT_TRUE(ends_well(*engine, engine->write(*again, Extent{{from->id, 0, kBytes}, {other->id, 0}})));
 }
 
 std::size_t descriptors() {

@@ -233,6 +233,18 @@ TEST(Session, DisconnectIsOrderlyAndDeliversWhatWasSent) {
   EXPECT_NE(again.value(), pair.ab);
 }
 
+TEST(Session, WhoDisconnectsForAReasonTellsThePeerWhichOne) {
+  for (const ErrorCode code : {ErrorCode::protocol_error, ErrorCode::link_failed}) {
+    FakeWorld world;
+    Pair pair(world);
+    pair.a.control->disconnect(pair.ab, {code, "the words of it"});
+    ASSERT_TRUE(world.run_until([&] { return !pair.b.down.empty(); }, kSecond));
+    const ErrorCode heard = code == ErrorCode::protocol_error ? code : ErrorCode::closed;
+    EXPECT_EQ(pair.b.down[0].second.code(), heard) << pair.b.down[0].second.to_string();
+    EXPECT_EQ(pair.b.down[0].second.message(), "the words of it");
+  }
+}
+
 TEST(Session, CloseTellsPeersAtOnceAndCallsNobodyAfter) {
   FakeWorld world;
   Pair pair(world);

@@ -32,7 +32,7 @@ TEST(TcpFrame, AHeaderWithUpToThreeBitsFlippedIsRefused) {
   const auto flip = [](auto& bytes, std::size_t bit) { bytes[bit / 8] ^= static_cast<std::byte>(1u << bit % 8); };
   const auto refused = [&](const auto& bytes) {
     const auto header = decode(bytes);
-    return !header && header.status().code() == ErrorCode::protocol_error;
+    return !header && header.status().code() == ErrorCode::link_failed;
   };
   for (std::size_t a = 0; a < bits; ++a) {
     auto one = right;

@@ -1,0 +1,106 @@
+// A slice whose end a device never tells, while those beside it go on. A link on which nothing moves is given up after
+// peer_timeout; so is one that has forgotten a single slice, or what waits for that one would wait for ever.
+#include <optional>
+#include <unordered_map>
+
+#include "cluster.h"
+#include "relay.h"
+
+namespace fairway::promises {
+namespace {
+
+// Forgets to tell the next end of a slice, once; until the link is fenced, as a device does that drops a completion.
+class Forgetful : public Relay {
+ public:
+  Forgetful(std::unique_ptr<transport::Transport> below, bool& armed) : Relay(std::move(below)), armed_(armed) {}
+  std::size_t post(std::span<const transport::Slice> slices) override {
+    for (const transport::Slice& slice : slices) links_[slice.token] = slice.link;
+    return Relay::post(slices);
+  }
+  std::size_t poll(std::span<transport::Event> events, Time now) override {
+    if (fenced_) {
+      fenced_ = false;
+      events[0] = {};
+      events[0].kind = transport::EventKind::failed;
+      events[0].token = *std::exchange(forgotten_, std::nullopt);
+      events[0].status = Status(ErrorCode::link_failed, "it was forgotten").with_effect(Effect::unknown);
+      return 1;
+    }
+    std::size_t count = Relay::poll(events, now);
+    for (std::size_t i = 0; armed_ && i < count; ++i) {
+      if (events[i].kind != transport::EventKind::done) continue;
+      armed_ = false;
+      forgotten_ = events[i].token;
+      for (std::size_t k = i + 1; k < count; ++k) events[k - 1] = std::move(events[k]);
+      --count;
+    }
+    return count;
+  }
+  void fence(transport::LinkId link) override {
+    fenced_ = forgotten_ && links_[*forgotten_] == link;
+    Relay::fence(link);
+  }
+  Time next_timer() const override { return fenced_ ? 0 : Relay::next_timer(); }
+
+ private:
+  bool& armed_;
+  bool fenced_ = false;
+  std::optional<transport::SliceToken> forgotten_;
+  std::unordered_map<transport::SliceToken, transport::LinkId> links_;
+};
+
+TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
+  bool armed = false;
+  Cluster cluster;
+  EngineOptions options;
+  options.peer_timeout = std::chrono::milliseconds(300);
+  auto& a = cluster.add({nic()}, options,
+                        [&armed](auto below) { return std::make_unique<Forgetful>(std::move(below), armed); });
+  auto& b = cluster.add({nic()}, options);
+  const auto road = cluster.connect(a, b);
+  const auto write = [&](std::uint64_t at) { return a.engine->write(road.peer, Cluster::extent(a, road, at, at, 64)); };
+  ASSERT_TRUE(cluster.finish(a, write(0)).status);
+  a.data()[64] = 9;
+  armed = true;
+  const auto forgotten = write(64);
+  ASSERT_TRUE(forgotten);
+  const Time start = cluster.simulation().now();
+  std::optional<Completion> done;
+  while (!done && cluster.simulation().now() - start < 20 * kSecond) {
+    EXPECT_TRUE(cluster.finish(a, write(128)).status);  // the link is busy, and well
+    cluster.run(10 * kMillisecond);
+    if (const auto ended = a.engine->wait(*forgotten, Timeout(0))) done = *ended;
+  }
+  ASSERT_FALSE(armed);
+  ASSERT_TRUE(done) << "it waits though its link is well";
+  EXPECT_TRUE(done->status) << done->status.to_string();
+  EXPECT_EQ(b.data()[64], 9);
+  EXPECT_EQ(a.engine->explain(*forgotten)->retried_slices, 1u);
+  EXPECT_GT(cluster.simulation().now() - start, 300 * kMillisecond) << "not at once: ends come in any order";
+}
+
+// Whatever the engine looked at last, and however long ago.
+TEST(Unanswered, TheOnlySliceEndsTheLinkHoweverLongThePeerWasIdle) {
+  for (const Time idle : {Time{0}, 200 * kMillisecond, 10 * kSecond}) {
+    SCOPED_TRACE(idle);
+    bool armed = false;
+    Cluster cluster;
+    EngineOptions options;
+    options.peer_timeout = std::chrono::milliseconds(300);
+    auto& a = cluster.add({nic()}, options,
+                          [&armed](auto below) { return std::make_unique<Forgetful>(std::move(below), armed); });
+    auto& b = cluster.add({nic()}, options);
+    const auto road = cluster.connect(a, b);
+    cluster.run(idle);
+    armed = true;
+    const Time start = cluster.simulation().now();
+    const auto id = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64));
+    const Completion done = cluster.finish(a, id);
+    EXPECT_TRUE(done.status) << done.status.to_string();
+    EXPECT_FALSE(armed);
+    EXPECT_LT(cluster.simulation().now() - start, kSecond);
+  }
+}
+
+}  // namespace
+}  // namespace fairway::promises
