@@ -18,7 +18,7 @@ std::vector<std::string> words_of_peer(const Settings& settings, const Case& one
   std::vector<std::string> words{"bench", "--serve", "--to", one.to, "--size", fmt::format("{}", settings.most)};
   if (!one.transport.empty()) words.insert(words.end(), {"--via", one.transport});
   if (settings.sleeping) words.emplace_back("--sleep");
-  const auto flags = words_of(settings.rdma);
+  const auto flags = tool::words_of(settings.rdma);
   words.insert(words.end(), flags.begin(), flags.end());
   return words;
 }
