@@ -10,7 +10,7 @@
 namespace fairway::tool::bench {
 namespace {
 
-struct End {  // of a path
+struct MemoryEnd {  // of a path
   bool gpu = false;
   int device = 0;
   Gpu::Kind kind = Gpu::Kind::pinned;
@@ -23,8 +23,8 @@ struct End {  // of a path
   bool is_lent() const { return is(Gpu::Kind::device) || is(Gpu::Kind::mapped); }
 };
 
-End end_of(const std::string& memory) {
-  End end;
+MemoryEnd end_of(const std::string& memory) {
+  MemoryEnd end;
   end.gpu = parse_gpu(memory, end.device, end.kind) && end.kind != Gpu::Kind::pinned;
   return end;
 }
@@ -46,7 +46,7 @@ Status contradicts(const std::string& words) {
 
 // Ok, or why that way is none between such memories.
 Status fits(const Case& one) {
-  const End from = end_of(one.from), to = end_of(one.to);
+  const MemoryEnd from = end_of(one.from), to = end_of(one.to);
   const std::string named = fmt::format("{} to {}", one.from, one.to);
   if (one.via == "nvlink" || one.via == "pcie") {
     if (!from.is_lent() || !to.is_lent())

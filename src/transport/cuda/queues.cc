@@ -13,7 +13,6 @@ using namespace sys::cuda;
 
 constexpr std::uint32_t kStages = 8;
 constexpr unsigned kBlocks = 32, kWarps = 16;         // of the kernel: enough for a link, few for the user's own work
-constexpr std::size_t kNoCopy = ~std::size_t{0};      // the driver's word: none of them was it
 constexpr std::uint32_t kLooksPerQuestion = 1 << 16;  // at a word, before the driver is asked whether it failed
 
 }  // namespace
@@ -100,13 +99,7 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t ke
     for (std::size_t first = 0; first < copies.size() && status; first += kListed)
       status = copy_as_one(queue, copies.subspan(first, std::min(kListed, copies.size() - first)), queued);
   } else {
-    for (const auto& copy : copies) {
-      status = cu.check(cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),
-                                          copy.size, queue.stream),
-                        "a copy by GPU " + std::to_string(device_));
-      if (!status) break;
-      queued = true;
-    }
+    status = copy_each(queue, copies, 0, queued);
   }
   if (!queued) return status;
   out = {index, queue.serial + 1};
@@ -133,30 +126,38 @@ void Queues::flush() {
   }
 }
 
-// In no order among each other, behind all that the stream has and before all that it gets.
+Status Queues::copy_each(Queue& queue, std::span<const host::Mover::Copy> copies, std::size_t from, bool& queued) {
+  const CudaDriver& cu = devices_.driver();
+  for (std::size_t i = from; i < copies.size(); ++i) {
+    const auto& copy = copies[i];
+    const int result = cu->cuMemcpyAsync(reinterpret_cast<Address>(copy.to), reinterpret_cast<Address>(copy.from),
+                                         copy.size, queue.stream);
+    if (result != kSuccess)
+      return cu.check(result, "copy " + std::to_string(i + 1) + " of " + std::to_string(copies.size()) + " by GPU " +
+                                  std::to_string(device_));
+    queued = true;
+  }
+  return {};
+}
+
+// In no order among each other, behind all that the stream has and before all that it gets. What the driver does not
+// take so, it may take by itself: it is given that copy and those behind it again, one by one.
 Status Queues::copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copies, bool& queued) {
   to_.clear();
   from_.clear();
   sizes_.clear();
   for (const auto& copy : copies) {
-    if (copy.size == 0) continue;  // the call refuses it
+    if (copy.size == 0) return copy_each(queue, copies, 0, queued);  // the call refuses it
     to_.push_back(reinterpret_cast<Address>(copy.to));
     from_.push_back(reinterpret_cast<Address>(copy.from));
     sizes_.push_back(copy.size);
   }
-  queued = true;
-  if (sizes_.empty()) return {};
   CopyAttributes attributes{kInStreamOrder, {}, {}, 0};
-  std::size_t first = 0, refused = kNoCopy;
-  const CudaDriver& cu = devices_.driver();
-  const int result = cu->cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(), sizes_.size(), &attributes, &first,
-                                            1, &refused, queue.stream);
-  if (result == kSuccess) return {};
-  const std::string what = refused < sizes_.size()
-                               ? "copy " + std::to_string(refused + 1) + " of " + std::to_string(sizes_.size()) +
-                                     " in one call, of " + std::to_string(sizes_[refused]) + " bytes,"
-                               : std::to_string(sizes_.size()) + " copies in one call";
-  return cu.check(result, what + " by GPU " + std::to_string(device_));
+  std::size_t first = 0, refused = 0;  // the first that is not under way; ~0: the call was wrong as a whole
+  const int result = devices_.driver()->cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(), sizes_.size(),
+                                                           &attributes, &first, 1, &refused, queue.stream);
+  queued = true;
+  return result == kSuccess ? Status() : copy_each(queue, copies, refused < copies.size() ? refused : 0, queued);
 }
 
 Status Queues::copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count) {

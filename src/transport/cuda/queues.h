@@ -66,7 +66,8 @@ class Queues {
   Queues(Devices& devices, int device, sys::cuda::Context context)
       : devices_(devices), device_(device), context_(context) {}
   Status set_up();
-  // Those before one that the driver refuses are under way nevertheless: `queued`.
+  // `queued`: something is under way, also where another copy is refused.
+  Status copy_each(Queue& queue, std::span<const host::Mover::Copy> copies, std::size_t from, bool& queued);
   Status copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copies, bool& queued);
   Status copy_by_kernel(Queue& queue, std::uint32_t list, std::uint32_t count);
   void take_lists_back();

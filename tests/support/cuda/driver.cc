@@ -56,6 +56,7 @@ struct IpcContents {
 
 std::atomic<unsigned long> slow_calls{0};  // that a real driver may let wait for running kernels
 std::atomic<unsigned long> stream_copies{0}, stream_batches{0};
+std::atomic<long> refused_copy{-1};
 std::atomic<void (*)(int device)> on_flush{nullptr};
 std::atomic<bool> copies_held{false};
 
@@ -85,6 +86,11 @@ unsigned long fairway_standin_stream_copies() {
 // For tests: how many calls took several copies at once.
 unsigned long fairway_standin_stream_batches() {
   return stream_batches.load();
+}
+
+// For tests: calls for several copies refuse the one with this number, from 0 on; -2: they refuse all; -1: none.
+void fairway_standin_refuse_in_batches(long number) {
+  refused_copy = number;
 }
 
 // For tests: the next copy brings a wrong byte.
@@ -413,6 +419,7 @@ int cuMemsetD8_v2(Address to, unsigned char value, std::size_t size) {
 }
 int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda::Stream stream) {
   if (no_context() || stream == nullptr) return kInvalidContext;
+  if (size != 0 && (to == 0 || from == 0)) return kInvalidValue;
   ++stream_copies;
   auto* queue = reinterpret_cast<standin::Stream*>(stream);
   queue->post([to, from, size, device = queue->device()] {
@@ -434,8 +441,11 @@ int cuMemcpyBatchAsync(Address* to, Address* from, std::size_t* sizes, std::size
   if (attributes == nullptr || firsts == nullptr || described != 1 || firsts[0] != 0) return kInvalidValue;
   if (attributes->source_order != kInStreamOrder) return kInvalidValue;
   ++stream_batches;
+  if (refused_copy == -2) return kInvalidValue;
   std::size_t good = 0;
-  while (good < count && to[good] != 0 && from[good] != 0 && sizes[good] != 0) ++good;
+  while (good < count && static_cast<long>(good) != refused_copy && to[good] != 0 && from[good] != 0 &&
+         sizes[good] != 0)
+    ++good;
   struct Part {
     Address to, from;
     std::size_t size;
