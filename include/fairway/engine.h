@@ -25,6 +25,7 @@ using Timeout = std::chrono::microseconds;
 inline constexpr Timeout kForever = Timeout::max();
 
 struct PeerEvent {
+  // up: of a peer whose earlier session has ended, after that one's `down`.
   // down: by then what had arrived from the peer is notified, and every transfer to it that had succeeded has ended so;
   // the others end with that reason.
   // link_slow: a link was busy with large transfers for 150 ms and stayed under half of the least that it should reach.

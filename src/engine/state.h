@@ -82,7 +82,7 @@ struct Engine::State final : control::Observer {
   transport::RegionTable remotes;
   engine::TransferTable transfers;
   engine::PeerTable peers;
-  engine::PeerEvents peer_events;
+  engine::PeerEvents peer_events{peers};
   engine::CompletionQueue completions;
   engine::NotificationQueue notifications;
   engine::CounterTable counters;

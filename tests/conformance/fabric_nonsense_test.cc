@@ -21,8 +21,8 @@ namespace {
 
 using control::ChildProcess;
 
-constexpr Timeout kPatience = std::chrono::seconds(20);
-constexpr std::uint64_t kBytes = 4096;
+constexpr Timeout kNonsensePatience = std::chrono::seconds(20);
+constexpr std::uint64_t kNonsenseBytes = 4096;
 
 struct Over {
   const char* name;
@@ -53,24 +53,24 @@ struct Side {
       return;
     }
     engine = std::make_unique<Engine>(std::move(*made));
-    if (auto got = engine->allocate(kBytes, Access::none)) memory = *got;
+    if (auto got = engine->allocate(kNonsenseBytes, Access::none)) memory = *got;
   }
   std::string outcome(const Result<TransferId>& id) const {
     if (!id) return id.status().to_string();
-    const auto done = engine->wait(*id, kPatience);
+    const auto done = engine->wait(*id, kNonsensePatience);
     return (done ? done->status : done.status()).to_string();
   }
   // Why the peer is gone, or "" when it does not go.
   std::string parting() const {
     std::array<PeerEvent, 1> event;
-    while (engine->wait_peer_event(kPatience))
+    while (engine->wait_peer_event(kNonsensePatience))
       while (engine->poll_peer_events(event) == 1)
         if (event[0].kind == PeerEvent::Kind::down) return event[0].reason.to_string();
     return {};
   }
   PeerId first_peer() const {
     std::array<PeerEvent, 1> event;
-    while (engine->wait_peer_event(kPatience))
+    while (engine->wait_peer_event(kNonsensePatience))
       while (engine->poll_peer_events(event) == 1)
         if (event[0].kind == PeerEvent::Kind::up) return event[0].peer;
     return {};
@@ -89,7 +89,7 @@ void receives_one(ChildProcess::Line& line, const Over& over) {
   if (!side.opened) return line.write("none: " + side.opened.to_string());
   line.write(side.engine->address());
   const PeerId peer = side.first_peer();
-  const auto in = side.engine->receive(peer, 1, {side.memory.id, 0, kBytes});
+  const auto in = side.engine->receive(peer, 1, {side.memory.id, 0, kNonsenseBytes});
   line.read();
   shim_lengthen(1);
   line.write("ready");
@@ -106,11 +106,11 @@ TEST_P(FabricNonsense, EndsTheSessionAndNobodyWaits) {
   ASSERT_FALSE(address.starts_with("none")) << address;
   const Side side(GetParam());
   ASSERT_TRUE(side.opened) << side.opened.to_string();
-  const auto peer = side.engine->connect(address, kPatience);
+  const auto peer = side.engine->connect(address, kNonsensePatience);
   ASSERT_TRUE(peer) << peer.status().to_string();
   child.write("go on");
   ASSERT_EQ(child.read(), "ready");
-  const auto answer = side.engine->receive(*peer, 2, {side.memory.id, 0, kBytes});
+  const auto answer = side.engine->receive(*peer, 2, {side.memory.id, 0, kNonsenseBytes});
   const auto sent = side.engine->send(*peer, 1, {side.memory.id, 0, 64});
   const std::string cause = "the peer sent what no peer of this version sends";
   const auto start = std::chrono::steady_clock::now();
@@ -119,7 +119,7 @@ TEST_P(FabricNonsense, EndsTheSessionAndNobodyWaits) {
     EXPECT_TRUE(ended.starts_with("protocol_error")) << ended;
     EXPECT_NE(ended.find(cause), std::string::npos) << ended;
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, kPatience);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kNonsensePatience);
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, FabricNonsense,

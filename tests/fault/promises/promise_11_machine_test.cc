@@ -29,7 +29,7 @@ std::vector<NicDevice> two_nics(std::uint64_t bytes_per_second) {
   return nics;
 }
 
-const ExplainedLink* line(const Explanation& explanation, const std::string& name) {
+const ExplainedLink* line_of(const Explanation& explanation, const std::string& name) {
   for (const ExplainedLink& link : explanation.links)
     if (link.name.find(name) != std::string::npos) return &link;
   return nullptr;
@@ -82,9 +82,9 @@ TEST_F(Machine, BytesGoByTheNicNearTheirMemory) {
   EXPECT_TRUE(cluster.finish(a, id).status);
   const auto past = a.engine->explain(*id);
   ASSERT_TRUE(past);
-  EXPECT_TRUE(line(*past, near)->taken) << past->text();
-  EXPECT_FALSE(line(*past, far)->taken) << past->text();
-  EXPECT_GT(line(*past, near)->expected_low, line(*past, far)->expected_low);
+  EXPECT_TRUE(line_of(*past, near)->taken) << past->text();
+  EXPECT_FALSE(line_of(*past, far)->taken) << past->text();
+  EXPECT_GT(line_of(*past, near)->expected_low, line_of(*past, far)->expected_low);
 }
 
 TEST_F(Machine, ALinkFarBelowItsRateIsTold) {

@@ -153,9 +153,11 @@ TEST(PeerTable, IdsThatNeverWereAreRefused) {
 }
 
 TEST(PeerEvents, TheOldestGoAndTheNextOneTellsHowMany) {
-  PeerEvents events;
+  const PeerTable peers(1);
+  PeerEvents events(peers);
   for (std::uint32_t i = 0; i < 1030; ++i) {
     PeerEvent event;
+    event.kind = PeerEvent::Kind::link_up;
     event.incarnation = i;
     events.push(std::move(event));
   }
@@ -165,6 +167,50 @@ TEST(PeerEvents, TheOldestGoAndTheNextOneTellsHowMany) {
   EXPECT_NE(got[0].reason.message().find("6 earlier"), std::string::npos);
   EXPECT_TRUE(got[1].reason.is_ok());
   EXPECT_TRUE(events.empty());
+}
+
+// Control's thread says that a peer is back, its last session's worker that it went.
+TEST(PeerEvents, WhoComesBackIsToldToBeUpAfterItWasToldToBeDown) {
+  using Kind = PeerEvent::Kind;
+  PeerTable peers(4);
+  PeerEvents events(peers);
+  const auto add = [&](control::SessionId session) { return *peers.add(session, {}); };
+  const auto push = [&](Kind kind, PeerId peer, const char* name) {
+    PeerEvent event;
+    event.kind = kind;
+    event.peer = peer;
+    event.name = name;
+    events.push(std::move(event));
+  };
+  const auto told = [&] {
+    std::vector<PeerEvent> got(16);
+    got.resize(events.pop(got));
+    std::vector<std::pair<Kind, PeerId>> all;
+    for (const PeerEvent& each : got) all.emplace_back(each.kind, each.peer);
+    return all;
+  };
+  using Told = std::vector<std::pair<Kind, PeerId>>;
+  const PeerId first = add(1), other = add(2);
+  push(Kind::up, first, "a");
+  ASSERT_TRUE(peers.set_down(first, {ErrorCode::stale_incarnation, "it connects anew"}));
+  const PeerId second = add(3);
+  push(Kind::up, second, "a");
+  push(Kind::link_up, second, "a (10.0.0.2:1)");
+  push(Kind::up, other, "b");  // nobody's successor
+  push(Kind::link_down, first, "a (10.0.0.2:1)");
+  EXPECT_EQ(told(), (Told{{Kind::up, first}, {Kind::up, other}, {Kind::link_down, first}}));
+  ASSERT_TRUE(peers.set_down(second, {ErrorCode::closed, "and goes"}));
+  push(Kind::down, second, "a");
+  const PeerId third = add(4);
+  push(Kind::up, third, "a");
+  EXPECT_EQ(told(), Told());
+  push(Kind::down, first, "a");
+  EXPECT_EQ(
+      told(),
+      (Told{
+          {Kind::down, first}, {Kind::up, second}, {Kind::link_up, second}, {Kind::down, second}, {Kind::up, third}}));
+  push(Kind::up, other, "a");  // two that live may have one name
+  EXPECT_EQ(told(), (Told{{Kind::up, other}}));
 }
 
 }  // namespace
