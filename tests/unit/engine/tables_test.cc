@@ -171,11 +171,11 @@ TEST(PeerEvents, TheOldestGoAndTheNextOneTellsHowMany) {
 
 // Control's thread says that a peer is back, its last session's worker that it went.
 TEST(PeerEvents, WhoComesBackIsToldToBeUpAfterItWasToldToBeDown) {
-  using Kind = PeerEvent::Kind;
+  using Was = PeerEvent::Kind;
   PeerTable peers(4);
   PeerEvents events(peers);
   const auto add = [&](control::SessionId session) { return *peers.add(session, {}); };
-  const auto push = [&](Kind kind, PeerId peer, const char* name) {
+  const auto push = [&](Was kind, PeerId peer, const char* name) {
     PeerEvent event;
     event.kind = kind;
     event.peer = peer;
@@ -185,32 +185,31 @@ TEST(PeerEvents, WhoComesBackIsToldToBeUpAfterItWasToldToBeDown) {
   const auto told = [&] {
     std::vector<PeerEvent> got(16);
     got.resize(events.pop(got));
-    std::vector<std::pair<Kind, PeerId>> all;
+    std::vector<std::pair<Was, PeerId>> all;
     for (const PeerEvent& each : got) all.emplace_back(each.kind, each.peer);
     return all;
   };
-  using Told = std::vector<std::pair<Kind, PeerId>>;
+  using Told = std::vector<std::pair<Was, PeerId>>;
   const PeerId first = add(1), other = add(2);
-  push(Kind::up, first, "a");
+  push(Was::up, first, "a");
   ASSERT_TRUE(peers.set_down(first, {ErrorCode::stale_incarnation, "it connects anew"}));
   const PeerId second = add(3);
-  push(Kind::up, second, "a");
-  push(Kind::link_up, second, "a (10.0.0.2:1)");
-  push(Kind::up, other, "b");  // nobody's successor
-  push(Kind::link_down, first, "a (10.0.0.2:1)");
-  EXPECT_EQ(told(), (Told{{Kind::up, first}, {Kind::up, other}, {Kind::link_down, first}}));
+  push(Was::up, second, "a");
+  push(Was::link_up, second, "a (10.0.0.2:1)");
+  push(Was::up, other, "b");  // nobody's successor
+  push(Was::link_down, first, "a (10.0.0.2:1)");
+  EXPECT_EQ(told(), (Told{{Was::up, first}, {Was::up, other}, {Was::link_down, first}}));
   ASSERT_TRUE(peers.set_down(second, {ErrorCode::closed, "and goes"}));
-  push(Kind::down, second, "a");
+  push(Was::down, second, "a");
   const PeerId third = add(4);
-  push(Kind::up, third, "a");
+  push(Was::up, third, "a");
   EXPECT_EQ(told(), Told());
-  push(Kind::down, first, "a");
+  push(Was::down, first, "a");
   EXPECT_EQ(
       told(),
-      (Told{
-          {Kind::down, first}, {Kind::up, second}, {Kind::link_up, second}, {Kind::down, second}, {Kind::up, third}}));
-  push(Kind::up, other, "a");  // two that live may have one name
-  EXPECT_EQ(told(), (Told{{Kind::up, other}}));
+      (Told{{Was::down, first}, {Was::up, second}, {Was::link_up, second}, {Was::down, second}, {Was::up, third}}));
+  push(Was::up, other, "a");  // two that live may have one name
+  EXPECT_EQ(told(), (Told{{Was::up, other}}));
 }
 
 }  // namespace
