@@ -75,7 +75,10 @@ struct Link {
     return (capabilities->operations & static_cast<std::uint8_t>(op)) != 0;
   }
   [[nodiscard]] std::string why_down() const {
-    const std::string reason = state == LinkState::proving ? "its proof is under way" : down_reason.message();
+    const char* proof = "its proof is under way";
+    const std::string reason = state != LinkState::proving ? down_reason.message()
+                               : down_reason               ? proof
+                                                           : down_reason.message() + "; " + proof + " again";
     return reason + (retry_reason ? "" : ", and since then " + retry_reason.message());
   }
   [[nodiscard]] bool is_up() const { return state == LinkState::proving || state == LinkState::ready; }
