@@ -1,6 +1,7 @@
 #include "bench_orders.h"
 
 #include <array>
+#include <chrono>
 #include <ctime>
 
 #include "via.h"
@@ -43,6 +44,8 @@ Status finish_hot(Engine& engine, const Result<TransferId>& id) {
 EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via, const RdmaOptions& rdma) {
   EngineOptions options;
   options.progress = sleeping ? fairway::Progress::threads : fairway::Progress::caller;
+  // Nobody steps the engines of one case while the next is opened. A process that ends is known at once all the same.
+  options.peer_timeout = std::chrono::seconds(30);
   use_only(options, via);
   options.rdma = rdma;
   return options;

@@ -12,7 +12,9 @@ class Loopback;  // fairway/loopback.h: joins engines of one process
 
 enum class Progress : std::uint8_t {
   threads,  // worker threads of the engine move the bytes
-  caller,   // Engine::poll() and the wait functions do, on the caller's thread; control still has its own thread
+  // Engine::poll() and the wait functions do, on the caller's thread; control still has its own thread. What peers sent
+  // and this side has to take waits for the next call: after their peer_timeout they may try it by another link.
+  caller,
 };
 
 // Whether memory is registered with NICs without pinning it: its pages come when they are used, at some cost each time,

@@ -235,7 +235,8 @@ Time Peer::link_timers(Time now) {
       if (limit <= now && link.closed_here) {
         // The peer lives, as control says, but does not say that its end is closed: nobody knows what was applied.
         worker_.services().drop(
-            session_, Status(ErrorCode::protocol_error, "the peer did not close its end of a broken link in time")
+            session_, Status(ErrorCode::protocol_error, "the peer did not close its end of a broken link in time: " +
+                                                            link.text + ": " + link.down_reason.message())
                           .with_peer(text())
                           .with_link(link.text));
         return kNever;
