@@ -38,12 +38,18 @@ std::optional<PeerEvent> down(const Cluster::Node& node) {
   return {};
 }
 
-TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
+// b's transport makes nonsense once it is armed.
+struct GarblingPair {
   ErrorCode armed = ErrorCode::ok;
   Cluster cluster;
-  auto& a = cluster.add({nic(), nic()});
-  auto& b = cluster.add({nic(), nic()}, {},
-                        [&armed](auto below) { return std::make_unique<Garbler>(std::move(below), armed); });
+  Cluster::Node& a = cluster.add({nic(), nic()});
+  Cluster::Node& b = cluster.add({nic(), nic()}, {},
+                                 [this](auto below) { return std::make_unique<Garbler>(std::move(below), armed); });
+};
+
+TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
+  GarblingPair pair;
+  auto& [armed, cluster, a, b] = pair;
   const auto road = cluster.connect(a, b);
   const auto back = b.engine->connect(a.engine->address(), Cluster::kWithin);
   ASSERT_TRUE(back) << back.status().to_string();
@@ -71,11 +77,8 @@ TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
 }
 
 TEST(Nonsense, IsNotWhatALinkLosesThatSaysSo) {
-  ErrorCode armed = ErrorCode::ok;
-  Cluster cluster;
-  auto& a = cluster.add({nic(), nic()});
-  auto& b = cluster.add({nic(), nic()}, {},
-                        [&armed](auto below) { return std::make_unique<Garbler>(std::move(below), armed); });
+  GarblingPair pair;
+  auto& [armed, cluster, a, b] = pair;
   const auto road = cluster.connect(a, b);
   cluster.run(10 * kMillisecond);
   armed = ErrorCode::link_failed;

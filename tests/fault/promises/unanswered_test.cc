@@ -49,15 +49,27 @@ class Forgetful : public Relay {
   std::unordered_map<transport::SliceToken, transport::LinkId> links_;
 };
 
-TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
+// a's device forgets once it is armed.
+struct ForgetfulPair {
   bool armed = false;
   Cluster cluster;
-  EngineOptions options;
-  options.peer_timeout = std::chrono::milliseconds(300);
-  auto& a = cluster.add({nic()}, options,
-                        [&armed](auto below) { return std::make_unique<Forgetful>(std::move(below), armed); });
-  auto& b = cluster.add({nic()}, options);
-  const auto road = cluster.connect(a, b);
+  EngineOptions options = [] {
+    EngineOptions some;
+    some.peer_timeout = std::chrono::milliseconds(300);
+    return some;
+  }();
+  Cluster::Node& a = cluster.add({nic()}, options,
+                                 [this](auto below) { return std::make_unique<Forgetful>(std::move(below), armed); });
+  Cluster::Node& b = cluster.add({nic()}, options);
+  const decltype(cluster.connect(a, b)) road = cluster.connect(a, b);
+};
+
+TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
+  ForgetfulPair pair;
+  bool& armed = pair.armed;
+  Cluster& cluster = pair.cluster;
+  Cluster::Node &a = pair.a, &b = pair.b;
+  const auto& road = pair.road;
   const auto write = [&](std::uint64_t at) { return a.engine->write(road.peer, Cluster::extent(a, road, at, at, 64)); };
   ASSERT_TRUE(cluster.finish(a, write(0)).status);
   a.data()[64] = 9;
@@ -83,22 +95,15 @@ TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
 TEST(Unanswered, TheOnlySliceEndsTheLinkHoweverLongThePeerWasIdle) {
   for (const Time idle : {Time{0}, 200 * kMillisecond, 10 * kSecond}) {
     SCOPED_TRACE(idle);
-    bool armed = false;
-    Cluster cluster;
-    EngineOptions options;
-    options.peer_timeout = std::chrono::milliseconds(300);
-    auto& a = cluster.add({nic()}, options,
-                          [&armed](auto below) { return std::make_unique<Forgetful>(std::move(below), armed); });
-    auto& b = cluster.add({nic()}, options);
-    const auto road = cluster.connect(a, b);
-    cluster.run(idle);
-    armed = true;
-    const Time start = cluster.simulation().now();
-    const auto id = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64));
-    const Completion done = cluster.finish(a, id);
+    ForgetfulPair pair;
+    pair.cluster.run(idle);
+    pair.armed = true;
+    const Time start = pair.cluster.simulation().now();
+    const auto id = pair.a.engine->write(pair.road.peer, Cluster::extent(pair.a, pair.road, 0, 0, 64));
+    const Completion done = pair.cluster.finish(pair.a, id);
     EXPECT_TRUE(done.status) << done.status.to_string();
-    EXPECT_FALSE(armed);
-    EXPECT_LT(cluster.simulation().now() - start, kSecond);
+    EXPECT_FALSE(pair.armed);
+    EXPECT_LT(pair.cluster.simulation().now() - start, kSecond);
   }
 }
 
