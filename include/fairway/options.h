@@ -13,7 +13,8 @@ class Loopback;  // fairway/loopback.h: joins engines of one process
 enum class Progress : std::uint8_t {
   threads,  // worker threads of the engine move the bytes
   // Engine::poll() and the wait functions do, on the caller's thread; control still has its own thread. What peers sent
-  // and this side has to take waits for the next call: after their peer_timeout they may try it by another link.
+  // and this side has to take waits for the next call: one that comes later than their peer_timeout may cost links, and
+  // one later than three times that the session.
   caller,
 };
 
