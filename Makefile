@@ -1,14 +1,18 @@
 # The few verbs of daily work; each calls what a person could type. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test bench rdma-lab lint clean
+.PHONY: help setup build demo test test-sanitized test-long bench rdma-lab lint clean
 
 help:
 	@echo 'make demo     build what users install and show it moving bytes'
-	@echo 'make test     every test, the demo, the sanitizer builds with a short fuzz, a build without optional libraries, the format'
-	@echo '                LABEL=unit      only tests of this label (unit conformance process fault model net rdma_vm gpu repository fuzz; iwarp: optional)'
-	@echo '                MATCH=Stripe    only tests whose names match this regular expression'
-	@echo '                STAGE=asan      only these of: dev demo asan tsan bare format (dev alone when LABEL or MATCH is given)'
+	@echo 'make test     build once and test: every label, 5,000 simulated seeds, one guest, the demo, the format; within 10 minutes'
+	@echo '                LABEL=unit      only tests of this label, and only what they need is built'
+	@echo '                                (unit conformance process fault model rdma_vm gpu repository; iwarp: optional)'
+	@echo '                MATCH=Stripe    only cases whose names match this regular expression'
+	@echo "                STAGE='asan'    these stages instead; a wrong name shows them all"
+	@echo 'make test-sanitized  AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer on what has threads'
+	@echo 'make test-long       everything that takes long, before an issue is called resolved: 100,000 seeds, every guest, fuzzing,'
+	@echo '                     every program under the sanitizers, other builds, deliberate bugs'
 	@echo 'make bench    build what users install and measure it'
 	@echo 'make rdma-lab a shell on a virtual machine with RDMA devices, with the tool on its PATH (docs/rdma-lab.md)'
 	@echo "                CMD='fairway topo'  this command instead of a shell"
@@ -30,7 +34,13 @@ demo: setup
 	@scripts/demo
 
 test: setup
-	@LABEL='$(LABEL)' MATCH='$(MATCH)' STAGE='$(STAGE)' scripts/test
+	@LABEL='$(LABEL)' MATCH='$(MATCH)' scripts/test $(or $(STAGE),fast)
+
+test-sanitized: setup
+	@LABEL='$(LABEL)' MATCH='$(MATCH)' scripts/test $(or $(STAGE),sanitized)
+
+test-long: setup
+	@LABEL='$(LABEL)' MATCH='$(MATCH)' scripts/test $(or $(STAGE),long)
 
 bench: setup
 	@scripts/bench

@@ -1,6 +1,6 @@
-# fairway_fuzz(<name> SOURCES ... CORPUS <folder>): one program around LLVMFuzzerTestOneInput. With FAIRWAY_FUZZ it is a
-# libFuzzer target and its test searches for a few seconds from the corpus; otherwise its test, labelled unit, replays the
-# corpus under whatever compiler and sanitizer this build has.
+# fairway_fuzz(<name> SOURCES ... CORPUS <folder>): something around LLVMFuzzerTestOneInput. With FAIRWAY_FUZZ it is a libFuzzer
+# program whose test searches for a few seconds from the corpus; otherwise it is a part of the program `corpora`, and its test,
+# labelled unit, replays the corpus under whatever compiler and sanitizer this build has.
 set(FAIRWAY_FUZZ_SECONDS 3 CACHE STRING "How long the test of each fuzz target searches")
 
 function(fairway_fuzz name)
@@ -9,22 +9,48 @@ function(fairway_fuzz name)
     message(FATAL_ERROR "fairway_fuzz(${name}): needs SOURCES and CORPUS; not understood: ${F_UNPARSED_ARGUMENTS}")
   endif()
   cmake_path(ABSOLUTE_PATH F_CORPUS BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-  add_executable(${name} ${F_SOURCES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ${F_LINKS} fairway_internal)
   if(FAIRWAY_FUZZ)
+    add_executable(${name} ${F_SOURCES})
     # Inputs that the search finds go to the build folder; a failing one is printed and kept beside them.
     set(found ${CMAKE_CURRENT_BINARY_DIR}/${name}_found)
     file(MAKE_DIRECTORY ${found})
     target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    add_dependencies(tests_fuzz ${name})
     add_test(NAME fuzz.${name}
       COMMAND ${name} -max_total_time=${FAIRWAY_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
               -artifact_prefix=${found}/ ${found} ${F_CORPUS})
     math(EXPR limit "${FAIRWAY_FUZZ_SECONDS} + 120")
     set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT ${limit})
   else()
-    target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/replay_corpus.cc)
-    add_test(NAME corpus.${name} COMMAND ${name} ${F_CORPUS})
-    set_tests_properties(corpus.${name} PROPERTIES LABELS unit TIMEOUT ${FAIRWAY_TIMEOUT_unit})
+    add_library(${name} OBJECT ${F_SOURCES})
+    target_compile_definitions(${name} PRIVATE LLVMFuzzerTestOneInput=input_of_${name})
+    set_property(GLOBAL APPEND PROPERTY FAIRWAY_CORPORA ${name})
+    add_test(NAME corpus.${name} COMMAND corpora ${name} ${F_CORPUS})
+    set(labels unit)
+    if(FAIRWAY_SANITIZE MATCHES "thread")
+      list(APPEND labels long)  # one thread
+    endif()
+    set_tests_properties(corpus.${name} PROPERTIES LABELS "${labels}" TIMEOUT ${FAIRWAY_TIMEOUT_unit})
+  endif()
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${F_LINKS} fairway_internal)
+endfunction()
+
+# fairway_corpora(): the program `corpora`, of all targets so far.
+function(fairway_corpora)
+  get_property(names GLOBAL PROPERTY FAIRWAY_CORPORA)
+  if(NOT names)
+    return()
+  endif()
+  list(TRANSFORM names REPLACE "(.+)" "CORPUS(\\1)\n" OUTPUT_VARIABLE lines)
+  list(JOIN lines "" lines)
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/corpora.inc CONTENT "${lines}")
+  add_executable(corpora ${PROJECT_SOURCE_DIR}/cmake/replay_corpus.cc)
+  target_include_directories(corpora PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+  target_link_libraries(corpora PRIVATE ${names} fairway_internal)
+  if(FAIRWAY_SANITIZE MATCHES "thread")
+    add_dependencies(tests_long corpora)
+  else()
+    add_dependencies(tests_unit corpora)
   endif()
 endfunction()

@@ -1,8 +1,9 @@
-# fairway_module(<name> SOURCES ... [LINKS ...] [DEFINES ...] [TOGETHER]): one object target, fairway_<name>, per folder of src/, linked
-# privately to the layers below it. src/CMakeLists.txt adds the folders bottom up and a link to a target that does not
-# exist yet is refused here, so no module can link upwards. Everything ends in libfairway.so and in fairway_internal.
+# fairway_module(<name> SOURCES ... [LINKS ...] [DEFINES ...] [TOGETHER] [APART]): one object target, fairway_<name>, per folder of
+# src/, linked privately to the layers below it. src/CMakeLists.txt adds the folders bottom up and a link to a target that does not
+# exist yet is refused here, so no module can link upwards. Everything ends in fairway_internal, which the tool and the tests
+# link, and in libfairway.so, unless it is APART: only the tool and the tests use it.
 function(fairway_module name)
-  cmake_parse_arguments(M "TOGETHER" "" "SOURCES;LINKS;DEFINES" ${ARGN})
+  cmake_parse_arguments(M "TOGETHER;APART" "" "SOURCES;LINKS;DEFINES" ${ARGN})
   if(M_UNPARSED_ARGUMENTS OR NOT M_SOURCES)
     message(FATAL_ERROR "fairway_module(${name}): needs SOURCES; not understood: ${M_UNPARSED_ARGUMENTS}")
   endif()
@@ -23,4 +24,7 @@ function(fairway_module name)
     set_target_properties(fairway_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   endif()
   set_property(GLOBAL APPEND PROPERTY FAIRWAY_MODULES fairway_${name})
+  if(NOT M_APART)
+    set_property(GLOBAL APPEND PROPERTY FAIRWAY_SHIPPED fairway_${name})
+  endif()
 endfunction()

@@ -5,6 +5,7 @@ set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(TARGETS fairway EXPORT fairway_targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY include/fairway DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
+install(FILES include/fairway.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT fairway_targets NAMESPACE fairway:: DESTINATION ${package_folder})
 
 configure_package_config_file(cmake/fairwayConfig.cmake.in fairwayConfig.cmake INSTALL_DESTINATION ${package_folder})

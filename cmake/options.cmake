@@ -1,6 +1,7 @@
 # Every switch a builder may turn, with what it costs to turn it.
 option(FAIRWAY_BUILD_TESTS "Build the tests (needs GoogleTest)" ON)
 option(FAIRWAY_FUZZ "Build the fuzz targets (needs clang); the whole library is then instrumented and slower" OFF)
+option(FAIRWAY_WHEEL "Link into libfairway.so what a Python wheel may not need of its system; hwloc and pugixml are left out" OFF)
 set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread; several times slower")
 
 if(NOT CMAKE_BUILD_TYPE)

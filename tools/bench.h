@@ -8,6 +8,8 @@
 
 #include "fairway/fairway.h"
 
+#include "bench_cores.h"
+
 // `fairway bench`: what is measured, by whom, and what comes out.
 //   bench_case      which ways, beside which roof
 //   bench_ways      the ways to GPU memory, and the kinds of it, that a person can force
@@ -21,10 +23,12 @@
 //   bench_fabric    that of libfabric's providers
 //   bench_run       the two in turns
 //   bench_measure   cases, each with a process of its own
+//   bench_cores     whether other work had the cores meanwhile
 //   bench_report    tables, JSON, CSV
-//   bench_picture   SVG
-//   bench_matrix    memories against memories, as text and SVG
+//   bench_matrix    memories against memories
 namespace fairway::tool::bench {
+
+class Meter;
 
 enum class Operation : std::uint8_t {
   write,
@@ -45,7 +49,7 @@ struct Settings {
   std::uint64_t pages = 0;  // of one request; 0: one piece
   std::uint64_t depth = 1;  // writes or reads on their way at once
   std::string from, to;     // memories
-  std::string job_key;
+  std::string job_key, directory;
   std::string machine;           // a file that says what this machine is; empty: it is looked at
   std::vector<std::string> via;  // transports; empty: as the engine chooses
   RdmaOptions rdma;
@@ -90,6 +94,8 @@ class Mover {
   [[nodiscard]] virtual Expected expected(Operation) const { return {}; }
   // How the bytes went, in explain()'s words.
   [[nodiscard]] virtual std::string way(Operation) const { return {}; }
+  // It was stopped within a batch: its end is not to wait for the other side.
+  virtual void abandon() {}
 };
 
 // Work over Fairway with the process at `address`.
@@ -114,6 +120,8 @@ struct Row {
   std::uint64_t verified_bytes = 0;
   std::string memory;  // the kind that was forced; empty: as named
   std::string way;     // that the bytes went, in explain()'s words
+  CoreUse cores;       // meanwhile
+  std::string busy;    // what of that makes these times the scheduler's; empty: nothing
 };
 
 struct Plan {
@@ -122,15 +130,16 @@ struct Plan {
   Settings settings;
   double seconds_per_row = 0.15;
 };
-using Progress = std::function<void(const std::string& what)>;
-// Measures every operation and size on one path. `roof` may be null.
+using OnRow = std::function<Status(Row& row)>;
+// Measures every operation and size on one path. `roof` may be null. Stops with cancelled on Ctrl-C. A row during which
+// other work had the cores is measured once more, and tells if it had again.
 Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, const std::string& roof_name,
-           const Progress& progress, std::vector<Row>& rows);
+           Meter& meter, const OnRow& on_row);
 
 // Serves one or more measuring processes until standard input ends; prints its address first.
 struct ServeOptions {
   std::string listen = "127.0.0.1:0";
-  std::string job_key;
+  std::string job_key, directory;
   bool sleeping = false;
   bool once = true;  // ends with the first measuring process
   std::string memory = "shared";
@@ -140,15 +149,14 @@ struct ServeOptions {
 };
 Status serve(const ServeOptions& options, const std::function<void(const std::string&)>& say);
 
-std::string table(const std::vector<Row>& rows);
+// The last of `rows` as a line of the table, below a heading where it is of another path than the one before.
+std::string table_row(const std::vector<Row>& rows);
+std::string table_end(const std::vector<Row>& rows);   // what the columns mean
 std::string comparison(const std::vector<Row>& rows);  // paths side by side
 std::string matrix(const std::vector<Row>& rows);      // from x to, with what is expected where that is known
-std::string matrix_svg(const std::vector<Row>& rows, const std::string& title);
 std::string csv(const std::vector<Row>& rows);
-std::string json(const std::vector<Row>& rows, const std::string& command);
-std::string svg(const std::vector<Row>& rows, const std::string& title);
+std::string json(const std::vector<Row>& rows, const std::string& command, bool complete);
 std::string size_text(std::uint64_t bytes);
 std::string rate_text(double bytes_per_second);  // GB/s
-std::string escaped(const std::string& text);    // for SVG
 
 }  // namespace fairway::tool::bench

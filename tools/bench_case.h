@@ -18,7 +18,4 @@ struct Case {
 };
 Case make_case(const std::string& via, const std::string& from, const std::string& to);
 
-// "4K" is 4096; the error names what was typed.
-Result<std::uint64_t> parse_size(const std::string& text);
-
 }  // namespace fairway::tool::bench

@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include "bench_load_target.h"
+#include "bench_rows.h"
 #include "command.h"
+#include "interrupt.h"
 #include "rdma_flags.h"
 #include "via.h"
+#include "words.h"
 
 namespace fairway::tool::bench {
 
@@ -99,18 +102,22 @@ std::string load_table(const std::vector<LoadRow>& rows) {
   return text;
 }
 
-std::string load_json(const std::vector<LoadRow>& rows) {
-  std::string text = "{\"format\": \"fairway-bench-load\", \"version\": 1, \"rows\": [";
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const LoadRow& row = rows[i];
-    text += fmt::format(
-        "{}\n  {{\"what\": \"{}\", \"path\": \"{}\", \"how\": \"{}\", \"unit\": \"{}\", \"p50\": {:.4g}, \"p99\": "
-        "{:.4g}, "
-        "\"raw_p99\": {:.4g}, \"target\": {:.4g}, \"reached\": {}}}",
-        i == 0 ? "" : ",", row.what, row.path, row.how, row.unit, row.p50, row.p99, row.beside_p99, row.target,
-        row.reached());
-  }
-  return text + "\n]}\n";
+std::string load_json(const std::vector<LoadRow>& rows, bool complete) {
+  const auto figure = [](double value) { return value == 0 ? std::string() : fmt::format("{:.4g}", value); };
+  std::vector<Fields> all;
+  for (const LoadRow& row : rows)
+    all.push_back({{"what", row.what, true},
+                   {"path", row.path, true},
+                   {"how", row.how, true},
+                   {"unit", row.unit, true},
+                   {"p50", figure(row.p50)},
+                   {"p99", figure(row.p99)},
+                   {"raw_p99", figure(row.beside_p99)},
+                   {"target", figure(row.target)},
+                   {"reached", row.target == 0 ? ""
+                               : row.reached() ? "true"
+                                               : "false"}});
+  return json_of("fairway-bench-load", "bench load", all, complete);
 }
 
 }  // namespace fairway::tool::bench
@@ -123,6 +130,7 @@ using namespace bench;
 struct LoadOptions {
   std::vector<std::string> via{"shm", "tcp"}, only;
   double seconds = 2;
+  bool progress = false;
   std::string json, listen;
   unsigned serve = 0;
   std::uint64_t bytes = 4096;
@@ -138,13 +146,15 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
     return Exit::done;
   }
   if (Status status = can_write(options.json); !status) return tool.fail(status);
+  const Interrupt interrupt;
+  Meter meter(tool, options.progress);
   LoadPlan plan;
   plan.paths = options.via;
   plan.seconds = options.seconds;
   plan.rdma = options.rdma;
-  const bool terminal = tool.surroundings().stdout_is_tty;
-  plan.progress = [terminal](const std::string& what) {
-    if (terminal) std::fputs(("\r\033[K" + what + " ").c_str(), stderr);
+  plan.progress = [&meter](const std::string& what) {
+    meter(what);
+    return Interrupt::status();
   };
   constexpr std::pair<const char*, Status (*)(const LoadPlan&, std::vector<LoadRow>&)> kParts[] = {
       {"busy", measure_busy}, {"submit", measure_submit}, {"idle", measure_idle}, {"life", measure_life}};
@@ -154,11 +164,15 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
     if (status &&
         (options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end()))
       status = measure(plan, rows);
-  if (terminal) std::fputs("\r\033[K", stderr);
-  if (!status) return tool.fail(status);
-  if (!options.json.empty())
-    if (Status written = write_file(options.json, load_json(rows)); !written) return tool.fail(written);
-  return options.json == "-" ? Exit::done : tool.print(load_table(rows));
+  meter.clear();
+  // What was measured until something stopped it is told all the same.
+  if (status || !rows.empty() || Interrupt::came()) {
+    const Exit told = tell(tool, {{options.json, load_json(rows, status.is_ok())}}, load_table(rows));
+    if (status) return told;
+  }
+  if (!Interrupt::came()) return tool.fail(status);
+  tool.remark(fmt::format("interrupted after {} rows", rows.size()));
+  return Exit::interrupted;
 }
 
 }  // namespace
@@ -167,14 +181,13 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
   CLI::App& command = tool.add_below(
       bench, "load", "Measure what submitting costs, latency beside busy threads, idle engines, peers that end");
   const auto options = std::make_shared<LoadOptions>();
-  command.add_option("--via", options->via, "Over these transports, each by itself (default: shm,tcp)")->delimiter(',');
-  command.add_option("--only", options->only, "Of busy,submit,idle,life (default: all)")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"busy", "submit", "idle", "life"}));
+  add_via(command, options->via, "Over these transports, each by itself (default: shm,tcp)", Via::transports);
+  add_names(command, "--only", options->only, "These alone (default: all)", {"busy", "submit", "idle", "life"});
   command.add_option("--seconds", options->seconds, "Measure each row at least so long")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   command.add_option("--json", options->json, "Write the rows there; - is stdout")->type_name("FILE");
+  command.add_flag("--progress", options->progress, "Say on stderr what is measured; on a terminal always");
   command.add_option("--serve", options->serve)->group("");
   command.add_option("--bytes", options->bytes)->group("");
   command.add_option("--listen", options->listen)->group("");

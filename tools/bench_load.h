@@ -28,9 +28,9 @@ struct LoadRow {
 };
 
 struct LoadPlan {
-  std::vector<std::string> paths;  // transports
-  double seconds = 2;              // of each measurement
-  std::function<void(const std::string& what)> progress;
+  std::vector<std::string> paths;                           // transports
+  double seconds = 2;                                       // of each measurement
+  std::function<Status(const std::string& what)> progress;  // before each measurement; cancelled on Ctrl-C
   RdmaOptions rdma;
 };
 
@@ -53,7 +53,7 @@ Status serve_load(const LoadServe& serve, const std::function<void(const std::st
 std::vector<std::string> words_of(const LoadServe& serve);  // that start it
 
 std::string load_table(const std::vector<LoadRow>& rows);
-std::string load_json(const std::vector<LoadRow>& rows);
+std::string load_json(const std::vector<LoadRow>& rows, bool complete);
 
 }  // namespace fairway::tool::bench
 

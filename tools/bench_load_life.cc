@@ -31,7 +31,7 @@ double cpu_seconds() {
 }
 
 Status idle_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
-  plan.progress(fmt::format("idle {}", path));
+  if (Status status = plan.progress(fmt::format("idle {}", path)); !status) return status;
   OtherProcess others;
   const auto addresses = others.start(words_of({path, kPeers, 4096, {}, plan.rdma}));
   if (!addresses) return addresses.status();
@@ -135,7 +135,7 @@ Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& p
 }
 
 Status life_over(const LoadPlan& plan, const std::string& path, std::vector<LoadRow>& rows) {
-  plan.progress(fmt::format("peers of {} that end", path));
+  if (Status status = plan.progress(fmt::format("peers of {} that end", path)); !status) return status;
   OtherProcess stays;
   const auto address = stays.start(words_of({path, 1, 4096, {}, plan.rdma}));
   if (!address) return address.status();

@@ -116,7 +116,7 @@ Status submit_over(const LoadPlan& plan, const std::string& path, bool awake, st
   if (!to) return to.status();
   for (const std::uint64_t size :
        {std::uint64_t{8}, std::uint64_t{4} << 10, std::uint64_t{64} << 10, std::uint64_t{1} << 20, kLoadBytes}) {
-    plan.progress(fmt::format("submit {} {}", path, size_text(size)));
+    if (Status status = plan.progress(fmt::format("submit {} {}", path, size_text(size))); !status) return status;
     std::vector<double> times;
     const auto until = after_seconds(plan.seconds);
     while (times.size() < 100 || (Clock::now() < until && times.size() < 20'000)) {
@@ -154,7 +154,7 @@ constexpr std::uint64_t kBusySize = 4 << 10;
 Status busy_over(const LoadPlan& plan, const std::string& path, fairway::Progress progress, unsigned busy,
                  SleepingLoop& loop, std::vector<LoadRow>& rows) {
   const bool caller = progress == fairway::Progress::caller;
-  plan.progress(fmt::format("{} beside {} busy threads", path, busy));
+  if (Status status = plan.progress(fmt::format("{} beside {} busy threads", path, busy)); !status) return status;
   OtherProcess other;
   const auto address = other.start(words_of({path, 1, kBusySize, {}, plan.rdma}));
   if (!address) return address.status();

@@ -1,6 +1,5 @@
 #include "bench_measure.h"
 
-#include <functional>
 #include <memory>
 
 #include <fmt/format.h>
@@ -25,14 +24,15 @@ std::vector<std::string> words_of_peer(const Settings& settings, const Case& one
 
 }  // namespace
 
-Status measure(const Meter& meter, const std::string& address, const Plan& plan, const std::vector<Case>& cases,
-               std::vector<Row>& rows) {
+Status measure(Meter& meter, const std::string& address, const Plan& plan, const std::vector<Case>& cases,
+               const OnRow& on_row) {
   std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
   for (const Case& one : cases)
     roofs.push_back(address.empty() && !plan.settings.sleeping
                         ? one.roof == Roof::fabric ? open_fabric_roof(provider_of(one.via), plan.settings.most)
                                                    : open_roof(one.roof, one.from, one.to, plan.settings.most)
                         : nullptr);
+  meter.expect(cases.size() * plan.operations.size() * plan.sizes.size());
   for (std::size_t i = 0; i < cases.size(); ++i) {
     Plan mine = plan;
     mine.settings.from = cases[i].from;
@@ -48,12 +48,15 @@ Status measure(const Meter& meter, const std::string& address, const Plan& plan,
     auto path = open_path(at, mine.settings, nullptr);
     if (!path) return cases[i].via.empty() ? path.status() : Status(path.status()).with_context(cases[i].via);
     const std::string name = cases[i].via.empty() ? "best" : cases[i].via;
-    const std::size_t before = rows.size();
-    if (Status status = run(mine, name, **path, roofs[i].get(), cases[i].roof_name, std::cref(meter), rows); !status)
+    const auto checked = [&](Row& row) {
+      row.memory = cases[i].memory;
+      const Status status = check_way(cases[i], row);
+      return status ? on_row(row) : status;
+    };
+    Status status = run(mine, name, **path, roofs[i].get(), cases[i].roof_name, meter, checked);
+    if (!status) {
+      (*path)->abandon();
       return status;
-    for (std::size_t row = before; row < rows.size(); ++row) {
-      rows[row].memory = cases[i].memory;
-      if (Status status = check_way(cases[i], rows[row]); !status) return status;
     }
   }
   return {};

@@ -10,7 +10,7 @@ namespace fairway::tool::bench {
 
 // Each case with a peer process of its own, or all with the one at `address`; beside its roof where both are here and
 // poll. An error where a row went another way than its case forces.
-Status measure(const Meter& meter, const std::string& address, const Plan& plan, const std::vector<Case>& cases,
-               std::vector<Row>& rows);
+Status measure(Meter& meter, const std::string& address, const Plan& plan, const std::vector<Case>& cases,
+               const OnRow& on_row);
 
 }  // namespace fairway::tool::bench

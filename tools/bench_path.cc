@@ -9,7 +9,6 @@
 #include "bench_memory.h"
 #include "bench_orders.h"
 #include "bench_pattern.h"
-#include "predict/open.h"
 
 // The work done by Fairway, driven from this process.
 namespace fairway::tool::bench {
@@ -23,8 +22,9 @@ class Path final : public Mover {
   ~Path() override {
     Order order;
     order.kind = Order::Kind::leave;
-    if (peer_) (void)say(order);
+    if (peer_ && !abandoned_) (void)say(order);
   }
+  void abandon() override { abandoned_ = true; }
 
   Status open(const std::string& address, std::string* taken) {
     auto from = open_memory(engine_, settings_.from, settings_.most, Access::all);
@@ -315,17 +315,16 @@ class Path final : public Mover {
   std::vector<Completion> completions_;
   std::uint64_t started_ = 0;  // in this batch
   std::uint64_t counted_ = 0;  // before the batch
+  bool abandoned_ = false;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Settings& settings, std::string* taken) {
-  // The engine looks at it only where a link's rate depends on it.
-  if (!settings.machine.empty())
-    if (const auto model = predict::open_model(settings.machine); !model) return model.status();
   EngineOptions wanted = engine_options(settings.sleeping, settings.via, settings.rdma);
   wanted.machine = settings.machine;
   wanted.job_key = settings.job_key;
+  wanted.directory = settings.directory;
   if (!settings.job_key.empty()) wanted.listen = "0.0.0.0:0";  // the peer may be elsewhere, and dials back
   auto engine = Engine::open(wanted);
   if (!engine) return engine.status();

@@ -155,6 +155,7 @@ Status serve(const ServeOptions& options, const std::function<void(const std::st
   wanted.name = "the other process";
   wanted.listen = options.listen;
   wanted.job_key = options.job_key;
+  wanted.directory = options.directory;
   auto engine = Engine::open(wanted);
   if (!engine) return engine.status();
   auto memory = open_memory(*engine, options.memory, options.most, Access::all);

@@ -2,98 +2,36 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <iterator>
 #include <sstream>
-#include <thread>
 #include <tuple>
 
 #include <fmt/format.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "bench_verbs.h"
-
-extern char** environ;
+#include "other_program.h"
 
 namespace fairway::tool::bench {
 namespace {
 
-// As the kernel's tables have it: "0100007F:1F90 00000000:0000 0A", the port in hexadecimal, 0A for listening.
-bool listens(int port) {
-  const std::string wanted = fmt::format(":{:04X}", port);
-  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream lines(table);
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line);
-      std::string number, local, remote, state;
-      if (words >> number >> local >> remote >> state && state == "0A" && local.ends_with(wanted)) return true;
-    }
-  }
-  return false;
+std::vector<std::string> split(const std::string& command) {
+  std::istringstream words(command);
+  return {std::istream_iterator<std::string>(words), {}};
 }
 
-// A shell command in a process group of its own, ended with this object.
-class PeerServer {
- public:
-  explicit PeerServer(const std::string& command) {
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-    const std::string quiet = "exec " + command + " >/dev/null 2>&1 </dev/null";
-    const char* words[] = {"sh", "-c", quiet.c_str(), nullptr};
-    if (::posix_spawn(&pid_, "/bin/sh", nullptr, &attributes, const_cast<char**>(words), environ) != 0) pid_ = -1;
-    posix_spawnattr_destroy(&attributes);
-  }
-  // Until something listens at that port of this machine, or the command has ended, or is given up.
-  void await(int port) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (pid_ > 0 && !listens(port) && std::chrono::steady_clock::now() < until) {
-      if (::waitpid(pid_, nullptr, WNOHANG) != 0) pid_ = -1;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-  ~PeerServer() {
-    if (pid_ <= 0) return;
-    ::kill(-pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  PeerServer(const PeerServer&) = delete;
-  PeerServer& operator=(const PeerServer&) = delete;
-
- private:
-  pid_t pid_ = -1;
-};
-
+// What it prints, its complaints first. None of these commands has a word with a blank in it.
 std::string output_of(const std::string& command) {
-  std::string out;
-  FILE* pipe = ::popen(("timeout 30 " + command + " 2>&1 </dev/null").c_str(), "r");
-  if (pipe == nullptr) return out;
-  std::array<char, 4096> part{};
-  for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;) out.append(part.data(), got);
-  ::pclose(pipe);
-  return out;
+  const auto ran = run_program(split(command), 30);
+  return ran ? ran->err + ran->out : ran.status().message();
 }
 
-int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ::bind(socket, reinterpret_cast<sockaddr*>(&address), length);
-  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
-  ::close(socket);
-  return ntohs(address.sin_port);
-}
+// A command that serves, and waits to be asked at that port. Whether it does, the asking side tells.
+class PeerServer : public ServerProgram {
+ public:
+  PeerServer(const std::string& command, int port) : ServerProgram(split(command)) { (void)await(port); }
+};
 
 // The numbers of the last line that begins with one.
 std::vector<double> last_numbers(const std::string& text) {
@@ -124,8 +62,7 @@ Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {
   const auto tool = [&](const std::string& environment) {
     return fmt::format("env UCX_TLS={} {} ucx_perftest -p {}", transports, environment, port);
   };
-  PeerServer server(tool(rival.theirs));
-  server.await(port);
+  PeerServer server(tool(rival.theirs), port);
   const std::string text = output_of(fmt::format("{} {} -t {} -s {} -n {} -w {} -O 1 -f", tool(rival.ours), rival.at,
                                                  rival.what, size, rounds, rounds / 10));
   const auto numbers = last_numbers(text);
@@ -137,8 +74,7 @@ Result<double> run_fabric(const Rival& rival, std::uint64_t size, int port) {
   const bool connected = rival.path == "tcp" || rival.path == "verbs";
   const std::string tool = fmt::format("fi_pingpong -p {} -e {} -I {} -S {}", rival.path, connected ? "msg" : "rdm",
                                        size >= 1 << 20 ? 100 : 3000, size);
-  PeerServer server(fmt::format("{} {} -B {}", tool, rival.theirs, port));
-  server.await(port);
+  PeerServer server(fmt::format("{} {} -B {}", tool, rival.theirs, port), port);
   const std::string text = output_of(fmt::format("{} {} -P {} {}", tool, rival.ours, port, rival.at));
   std::istringstream lines(text);  // bytes, #sent, #ack, total, time, MB/sec, usec/xfer, Mxfers/sec
   std::string line, last;
@@ -152,8 +88,7 @@ Result<double> run_fabric(const Rival& rival, std::uint64_t size, int port) {
 }
 
 Result<double> run_iperf(const Rival& rival, std::uint64_t size, int port) {
-  PeerServer server(fmt::format("iperf3 -s -1 -p {}", port));
-  server.await(port);
+  PeerServer server(fmt::format("iperf3 -s -1 -p {}", port), port);
   const std::string text = output_of(fmt::format("iperf3 -c 127.0.0.1 -p {} -t 1 {} -J", port, rival.what));
   const std::size_t sum = text.find("\"sum_received\"");
   const std::size_t at = sum == std::string::npos ? sum : text.find("\"bits_per_second\":", sum);
@@ -161,11 +96,11 @@ Result<double> run_iperf(const Rival& rival, std::uint64_t size, int port) {
   return rate > 0 ? Result<double>(static_cast<double>(size) * 8 / rate * 1e6) : Result<double>(unread(rival, text));
 }
 
-std::string words_of(const raw::PortName& port) {
+std::string words_of(const PortName& port) {
   return fmt::format("-d {} -i {} -x {}", port.device, port.number, port.gid_index);
 }
 
-std::string for_ucx(const raw::PortName& port) {
+std::string for_ucx(const PortName& port) {
   return fmt::format("UCX_NET_DEVICES={}:{} UCX_IB_GID_INDEX={}", port.device, port.number, port.gid_index);
 }
 
@@ -177,8 +112,7 @@ Result<double> run_perftest(const Rival& rival, std::uint64_t size, int port) {
   std::string tool = fmt::format("{} -F -n {} -p {}", rival.tool, rounds, port);
   tool += atomic ? " -A FETCH_AND_ADD" : fmt::format(" -s {}", size);
   if (rival.rate) tool += fmt::format(" -t {}", rival.depth);
-  PeerServer server(tool + " " + rival.theirs);
-  server.await(port);
+  PeerServer server(tool + " " + rival.theirs, port);
   const std::string text = output_of(tool + " " + rival.ours + " 127.0.0.1");
   const auto numbers = last_numbers(text);
   if (numbers.size() < 5) return unread(rival, text);
@@ -201,7 +135,7 @@ std::vector<Rival> rivals() {
   }
   all.push_back({"iperf3", "iperf3", "tcp", "-P 1", Operation::write, true});
   all.push_back({"iperf3", "iperf3", "tcp", "-P 2", Operation::write, true});
-  const auto ports = raw::two_ports();
+  const auto ports = two_ports();
   if (ports.size() < 2) return all;
   constexpr std::uint64_t kDepth = 64;
   for (const auto& [tool, operation, rate] :
@@ -223,10 +157,6 @@ std::vector<Rival> rivals() {
   return all;
 }
 
-bool installed(const Rival& rival) {
-  return std::system(("command -v " + rival.tool + " >/dev/null 2>&1").c_str()) == 0;
-}
-
 Result<double> run_rival(const Rival& rival, std::uint64_t size) {
   const int port = free_port();
   if (rival.tool == "ucx_perftest") return run_ucx(rival, size, port);
@@ -241,18 +171,24 @@ bool Rival::does(std::uint64_t size) const {
 }
 
 std::string version_of(const Rival& rival) {
-  const std::string text = output_of("dpkg-query -W -f '${Version}\n' " + rival.package);
+  const std::string text = output_of("dpkg-query -W -f ${Version}\\n " + rival.package);
   const std::string line = text.substr(0, text.find('\n'));
   return !line.empty() && line.find(' ') == line.npos ? line : std::string();
 }
 
-std::string table(const std::vector<PeerRow>& rows, const std::vector<std::string>& missing) {
-  std::string text = fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}  {}\n", "tool", "its test", "path",
-                                 "size", "its us", "ours us", "ratio", "95 %");
-  for (const PeerRow& row : rows)
-    text += fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}  {}\n", row.tool, row.test, row.path,
-                        size_text(row.size), row.its_us, row.ours_us, row.ratio.median,
-                        row.ratio.high > 0 ? fmt::format("{:.2f} to {:.2f}", row.ratio.low, row.ratio.high) : "-");
+std::string peer_head() {
+  return fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11} {:>11} {:>7}  {}\n", "tool", "its test", "path", "size",
+                     "its us", "ours us", "ratio", "95 %");
+}
+
+std::string peer_row(const PeerRow& row) {
+  return fmt::format("{:<14} {:<12} {:<5} {:>9} {:>11.2f} {:>11.2f} {:>7.2f}  {}\n", row.tool, row.test, row.path,
+                     size_text(row.size), row.its_us, row.ours_us, row.ratio.median,
+                     row.ratio.high > 0 ? fmt::format("{:.2f} to {:.2f}", row.ratio.low, row.ratio.high) : "-");
+}
+
+std::string peer_end(const std::vector<std::string>& missing) {
+  std::string text;
   for (const std::string& each : missing) text += "not installed: " + each + "\n";
   return text +
          "\nratio: theirs / ours, above 1 Fairway is faster. One at a time; ping-pongs tell half of a round trip. "
@@ -269,9 +205,9 @@ Fields fields(const PeerRow& row) {
           {"depth", fmt::format("{}", row.depth)},
           {"its_us", fmt::format("{:.3f}", row.its_us)},
           {"ours_us", fmt::format("{:.3f}", row.ours_us)},
-          {"ratio", fmt::format("{:.4f}", row.ratio.median)},
-          {"ratio_low", fmt::format("{:.4f}", row.ratio.low)},
-          {"ratio_high", fmt::format("{:.4f}", row.ratio.high)}};
+          {"ratio", known(row.ratio.median, 4)},
+          {"ratio_low", known(row.ratio.low, 4)},
+          {"ratio_high", known(row.ratio.high, 4)}};
 }
 
 // Student's t of the logarithms, since ratios are multiplied: twice as fast is as far from 1 as half.

@@ -23,7 +23,17 @@ struct Rival {
   [[nodiscard]] bool does(std::uint64_t size) const;
 };
 std::vector<Rival> rivals();
-bool installed(const Rival& rival);
+
+// A port of an RDMA device, by the words that other people's tools take.
+struct PortName {
+  std::string device;  // "mlx5_0"
+  int number = 1;
+  int gid_index = 0;
+  std::string address;  // "10.0.0.1"; empty: its interface has none of IPv4
+};
+// The first two that are up, the measuring side's first; twice the same where there is one; empty: there is none.
+std::vector<PortName> two_ports();
+
 std::string version_of(const Rival& rival);  // of its package; empty: not known
 // Runs it between two processes of this machine: microseconds one way, or of a read; for `rate`, of `size` bytes at the
 // rate that it reached.
@@ -43,7 +53,10 @@ struct PeerRow {
   double its_us = 0, ours_us = 0;
   Ratio ratio;
 };
-std::string table(const std::vector<PeerRow>& rows, const std::vector<std::string>& missing);
+// The table's heading, a line of it, and what is below it.
+std::string peer_head();
+std::string peer_row(const PeerRow& row);
+std::string peer_end(const std::vector<std::string>& missing);
 Fields fields(const PeerRow& row);
 
 }  // namespace fairway::tool::bench

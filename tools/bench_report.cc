@@ -53,12 +53,19 @@ Fields fields(const Row& row) {
           {"copies_per_byte", fmt::format("{:.3f}", row.copies_per_byte)},
           {"system_calls_per_operation", fmt::format("{:.3f}", row.calls_per_operation)},
           {"roof", row.roof, true},
-          {"roof_p50_us", fmt::format("{:.3f}", row.roof_us)},
-          {"expected_low_bytes_per_second", fmt::format("{:.0f}", row.expected.low)},
-          {"expected_high_bytes_per_second", fmt::format("{:.0f}", row.expected.high)},
+          {"roof_p50_us", known(row.roof_us, 3)},
+          {"expected_low_bytes_per_second", known(row.expected.low, 0)},
+          {"expected_high_bytes_per_second", known(row.expected.high, 0)},
           {"verified_bytes", fmt::format("{}", row.verified_bytes)},
           {"memory", row.memory, true},
-          {"way", row.way, true}};
+          {"way", row.way, true},
+          {"cores_busy", row.busy.empty() ? "false" : "true"},
+          {"involuntary_switches_per_second", fmt::format("{:.1f}", row.cores.switches_per_second)},
+          {"stolen_share", fmt::format("{:.3f}", row.cores.stolen)}};
+}
+
+std::string head_of(const Row& row) {
+  return row.path + " " + row.from + " " + row.to + " " + row.memory;
 }
 
 }  // namespace
@@ -74,36 +81,34 @@ std::string size_text(std::uint64_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
-std::string table(const std::vector<Row>& rows) {
+std::string table_row(const std::vector<Row>& rows) {
+  const Row& row = rows.back();
+  const bool first = rows.size() == 1;
   std::string text;
-  std::string last;
-  for (const Row& row : rows) {
-    const std::string head = row.path + " " + row.from + " " + row.to + " " + row.memory;
-    if (head != last) {
-      text += fmt::format("{}{}, from {} to {}{}{}{}\n{}{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n",
-                          last.empty() ? "" : "\n", row.path, row.from, row.to,
-                          row.memory.empty() ? "" : fmt::format(" ({})", row.memory),
-                          row.roof.empty() ? "" : "; roof: " + row.roof, expected(row),
-                          row.way.empty() || row.way == row.path ? "" : row.way + "\n", "", "p50 us", "p99 us", "GB/s",
-                          "CPU s/GiB", "roof us", "ratio");
-      last = head;
-    }
-    text += fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n", key(row), microseconds(row.p50_us),
-                        microseconds(row.p99_us), rate_text(row.bytes_per_second),
-                        fmt::format("{:.2f}", row.cpu_seconds_per_gib),
-                        row.roof_us == 0 ? "-" : microseconds(row.roof_us), row.roof_us == 0 ? "-" : ratio(row));
-  }
+  if (first || head_of(row) != head_of(rows[rows.size() - 2]))
+    text = fmt::format("{}{}, from {} to {}{}{}{}\n{}{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n", first ? "" : "\n",
+                       row.path, row.from, row.to, row.memory.empty() ? "" : fmt::format(" ({})", row.memory),
+                       row.roof.empty() ? "" : "; roof: " + row.roof, expected(row),
+                       row.way.empty() || row.way == row.path ? "" : row.way + "\n", "", "p50 us", "p99 us", "GB/s",
+                       "CPU s/GiB", "roof us", "ratio");
+  return text +
+         fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}{}\n", key(row), microseconds(row.p50_us),
+                     microseconds(row.p99_us), rate_text(row.bytes_per_second),
+                     fmt::format("{:.2f}", row.cpu_seconds_per_gib), row.roof_us == 0 ? "-" : microseconds(row.roof_us),
+                     row.roof_us == 0 || !row.busy.empty() ? "-" : ratio(row), row.busy.empty() ? "" : "  cores busy");
+}
+
+std::string table_end(const std::vector<Row>& rows) {
   double verified = 0;
   for (const Row& row : rows) verified += static_cast<double>(row.verified_bytes);
   const std::uint64_t depth = rows.empty() ? 1 : rows.front().depth;
-  text += fmt::format(
+  return fmt::format(
       "\n{}\n"
       "ratio: roof / p50, 1 is as fast as this machine goes. CPU: of both processes.\n"
       "{:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
       depth == 1 ? "One operation at a time. send, notify, count: half of a round trip."
                  : fmt::format("{} operations on their way all the time; times are each one's part.", depth),
       verified / (1 << 30));
-  return text;
 }
 
 std::string comparison(const std::vector<Row>& rows) {
@@ -146,10 +151,10 @@ std::string csv(const std::vector<Row>& rows) {
   return csv_of(all);
 }
 
-std::string json(const std::vector<Row>& rows, const std::string& command) {
+std::string json(const std::vector<Row>& rows, const std::string& command, bool complete) {
   std::vector<Fields> all;
   for (const Row& row : rows) all.push_back(fields(row));
-  return json_of("fairway-bench", command, all);
+  return json_of("fairway-bench", command, all, complete);
 }
 
 }  // namespace fairway::tool::bench

@@ -5,6 +5,7 @@
 
 #include "command.h"
 #include "help.h"
+#include "words.h"
 
 namespace fairway::tool {
 namespace {
@@ -68,7 +69,7 @@ std::vector<CompletionNode> completion_nodes(const CLI::App& app) {
 void add_completion(Tool& tool) {
   auto shell = std::make_shared<std::string>();
   CLI::App& command = tool.add(Group::tool, "completion", "Print the completion script of a shell");
-  command.add_option("SHELL", *shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  command.add_option("SHELL", *shell, "bash, zsh or fish")->required()->check(one_of({"bash", "zsh", "fish"}));
   command.footer(R"(Examples:
   source <(fairway completion bash)
   fairway completion zsh > "${fpath[1]}/_fairway"

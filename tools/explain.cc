@@ -6,19 +6,23 @@
 #include "command.h"
 #include "help.h"
 #include "other_process.h"
+#include "predict/open.h"
 #include "rdma_flags.h"
+#include "words.h"
 
 // `fairway explain`: which way bytes would take between two memories, and why not another.
 namespace fairway::tool {
 namespace {
 
 struct ExplainOptions {
-  std::string address, from = "shared", to = "shared", key, machine;
+  std::string address, from = "shared", to = "shared", directory, key, machine;
   std::vector<std::string> via;
   RdmaOptions rdma;
 };
 
 Exit explain(Tool& tool, const ExplainOptions& options) {
+  if (!options.machine.empty())
+    if (const auto model = predict::open_model(options.machine); !model) return tool.unreadable(model.status());
   OtherProcess other;
   std::string address = options.address;
   if (address.empty()) {
@@ -36,12 +40,13 @@ Exit explain(Tool& tool, const ExplainOptions& options) {
   settings.via = options.via;
   settings.rdma = options.rdma;
   settings.job_key = options.key;
+  settings.directory = options.directory;
   settings.machine = options.machine;
   settings.most = 4 << 20;
   std::string text;
   const auto path = bench::open_path(address, settings, &text);
   if (!path) return tool.fail(path.status());
-  return tool.print(text);
+  return tool.print(tool.in_flags(text));
 }
 
 }  // namespace
@@ -50,22 +55,31 @@ void add_explain(Tool& tool) {
   CLI::App& command =
       tool.add(Group::insight, "explain", "Say which way bytes would take between two memories, and why");
   const auto options = std::make_shared<ExplainOptions>();
-  command.add_option("address", options->address,
-                     "host:port of a `fairway bench --listen`; else a process is started here");
-  command.add_option("--from", options->from, "Memory of this process: host, host:numaN, shared, pinned, gpu:N")
+  command.add_option("ADDRESS", options->address,
+                     "HOST:PORT of a `fairway bench --listen`; else a process is started here");
+  command.add_option("--from", options->from, std::string("Memory of this process: ") + kMemoryNames)
+      ->type_name("MEMORY")
+      ->check(memory_name())
       ->capture_default_str();
-  command.add_option("--to", options->to, "Memory of the other process")->capture_default_str();
-  command
-      .add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT")
-      ->delimiter(',');
+  command.add_option("--to", options->to, "Memory of the other process")
+      ->type_name("MEMORY")
+      ->check(memory_name())
+      ->capture_default_str();
+  add_via(command, options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
+          Via::transports);
+  command.add_option("--directory", options->directory,
+                     "Where ADDRESS is looked up if it is a name: host:port of an engine, redis://host:port");
   command
       .add_option("--machine", options->machine,
-                  "A file that says what this machine is, for what to expect; else it is looked at")
+                  "A snapshot that says what this machine is, for what to expect; else it is looked at")
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
   add_rdma_flags(command, options->rdma);
-  tool.on_run(command, [&tool, options] { return explain(tool, *options); });
+  tool.on_run(command, [&tool, &command, options] {
+    const Status status = check_address(options->address, options->directory, command);
+    return status ? explain(tool, *options) : tool.misused(status.message());
+  });
 }
 
 }  // namespace fairway::tool

@@ -15,6 +15,7 @@ namespace {
 fairway::tool::Surroundings look_around() {
   fairway::tool::Surroundings surroundings;
   surroundings.stdout_is_tty = isatty(STDOUT_FILENO) == 1;
+  surroundings.stderr_is_tty = isatty(STDERR_FILENO) == 1;
   const char* no_colour = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
   const bool wants_none = no_colour != nullptr && *no_colour != '\0';

@@ -40,7 +40,16 @@ Result<std::string> OtherProcess::start(const std::vector<std::string>& argument
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  const int failed = ::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, pointers.data(), environ);
+  // Ctrl-C goes to all processes of a terminal; this one ends with its starter, which has to print first.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  ::sigset_t deaf;
+  ::sigemptyset(&deaf);
+  ::sigaddset(&deaf, SIGINT);
+  posix_spawnattr_setsigmask(&attributes, &deaf);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const int failed = ::posix_spawn(&pid_, "/proc/self/exe", &actions, &attributes, pointers.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   ::close(to_child[0]);
   ::close(from_child[1]);

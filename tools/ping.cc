@@ -12,6 +12,7 @@
 #include "command.h"
 #include "rdma_flags.h"
 #include "via.h"
+#include "words.h"
 
 // `fairway ping`: whether an engine answers, over which links, and how fast.
 namespace fairway::tool {
@@ -20,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct PingOptions {
-  std::string address, key;
+  std::string address, directory, key;
   std::vector<std::string> via;
   unsigned count = 1000;
   RdmaOptions rdma;
@@ -35,6 +36,7 @@ Exit ping(Tool& tool, const PingOptions& options) {
   use_only(wanted, options.via);
   wanted.rdma = options.rdma;
   wanted.job_key = options.key;
+  wanted.directory = options.directory;
   if (!options.key.empty()) wanted.listen = "0.0.0.0:0";
   auto engine = Engine::open(wanted);
   if (!engine) return tool.fail(engine.status());
@@ -46,7 +48,7 @@ Exit ping(Tool& tool, const PingOptions& options) {
   if (!links) return tool.fail(links.status());
   std::string text = fmt::format("{} answers; met, proven and connected in {:.2f} ms\n", links->peer, met / 1000);
   for (const ExplainedLink& link : links->links) text += fmt::format("  {}  {}\n", link.name, link.reason);
-  tool.print(text);
+  tool.print(tool.in_flags(text));
 
   // Any engine can be met; bytes need memory that it publishes, as `fairway bench --listen` does.
   const auto target = engine->lookup(*peer, "bench-target", std::chrono::milliseconds(300));
@@ -74,16 +76,20 @@ Exit ping(Tool& tool, const PingOptions& options) {
 void add_ping(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "ping", "Ask whether an engine answers, over which links, how fast");
   const auto options = std::make_shared<PingOptions>();
-  command.add_option("address", options->address, "host:port of any engine")->required();
-  command
-      .add_option("--via", options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT")
-      ->delimiter(',');
+  command.add_option("ADDRESS", options->address, "HOST:PORT of any engine, or its name in a --directory")->required();
+  add_via(command, options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
+          Via::transports);
+  command.add_option("--directory", options->directory,
+                     "Where ADDRESS is looked up if it is a name: host:port of an engine, redis://host:port");
   command.add_option("--count", options->count, "Reads of 8 bytes")
       ->check(CLI::Range(1u, 1000000u))
       ->capture_default_str();
   command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
   add_rdma_flags(command, options->rdma);
-  tool.on_run(command, [&tool, options] { return ping(tool, *options); });
+  tool.on_run(command, [&tool, &command, options] {
+    const Status status = check_address(options->address, options->directory, command);
+    return status ? ping(tool, *options) : tool.misused(status.message());
+  });
 }
 
 }  // namespace fairway::tool

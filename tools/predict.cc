@@ -15,6 +15,7 @@
 #include "topology/file.h"
 #include "topology/load.h"
 #include "topology/text.h"
+#include "words.h"
 
 namespace fairway::tool {
 namespace {
@@ -45,7 +46,7 @@ struct PredictOptions {
   std::string fabric;
   std::vector<std::string> what_if;
   std::string nic;
-  double size_bytes = 0;
+  std::uint64_t size_bytes = 0;
   std::uint32_t bond_odds = 0;
   std::uint32_t trials = 200;
   std::uint64_t seed = 1;
@@ -74,13 +75,13 @@ class Predict {
       return tool_.misused("flows come from the command line or from a file of rows, not from both");
     }
     auto machine = options_.from.empty() ? topology::discover() : topology::load(options_.from);
-    if (!machine) return tool_.fail(machine.status());
+    if (!machine) return options_.from.empty() ? tool_.fail(machine.status()) : tool_.unreadable(machine.status());
     what_.machine = std::move(*machine);
     for (const auto& word : options_.what_if) {
       if (auto status = imagine(word, what_); !status) return tool_.misused(status.message());
     }
     auto constants = load_constants();
-    if (!constants) return tool_.fail(constants.status());
+    if (!constants) return tool_.unreadable(constants.status());
     if (options_.constants) return print(constants_text(*constants), constants_json(*constants));
     const Model model(what_.machine, *constants, what_.assumptions);
     if (!options_.calibrate.empty()) return calibrate_by(model);
@@ -130,7 +131,7 @@ class Predict {
 
   Exit measured(const Model& model) {
     const auto rows = rows_of(model, options_.measured);
-    if (!rows) return tool_.fail(rows.status());
+    if (!rows) return tool_.unreadable(rows.status());
     const auto comparisons = compare(model, *rows);
     if (!comparisons) return tool_.fail(comparisons.status().with_context(options_.measured));
     return print(text_of(model, *comparisons), json_of(model, *comparisons));
@@ -138,7 +139,7 @@ class Predict {
 
   Exit calibrate_by(const Model& model) {
     const auto rows = rows_of(model, options_.calibrate);
-    if (!rows) return tool_.fail(rows.status());
+    if (!rows) return tool_.unreadable(rows.status());
     const auto calibration = calibrate(model, *rows);
     if (!calibration) return tool_.fail(calibration.status().with_context(options_.calibrate));
     auto text = text_of(*calibration);
@@ -180,7 +181,9 @@ class Predict {
     std::vector<Flow> flows;
     for (const auto& word : options_.flows) {
       const auto flow = flow_of(model, word);
-      if (!flow) return tool_.fail(flow.status());
+      if (!flow)
+        return flow.status().code() == ErrorCode::invalid_argument ? tool_.misused(flow.status().message())
+                                                                   : tool_.fail(flow.status());
       flows.push_back(*flow);
     }
     if (options_.routes) {
@@ -201,14 +204,15 @@ class Predict {
       if (!predictions) return tool_.fail(predictions.status());
       for (std::size_t i = 0; i < flows.size(); ++i) reports.push_back({flows[i], (*predictions)[i]});
     }
-    return print(text_of(model, reports, options_.size_bytes), json_of(model, reports, options_.size_bytes));
+    const auto size = static_cast<double>(options_.size_bytes);
+    return print(text_of(model, reports, size), json_of(model, reports, size));
   }
 
   Exit fabric() {
     const auto text = topology::read_file(options_.fabric, kMaxInput);
-    if (!text) return tool_.fail(text.status());
+    if (!text) return tool_.unreadable(text.status());
     const auto fabric = read_two_tier(*text, options_.fabric);
-    if (!fabric) return tool_.fail(fabric.status());
+    if (!fabric) return tool_.unreadable(fabric.status());
     const auto odds = fabric_odds(*fabric, options_.trials, options_.seed);
     if (!odds) return tool_.fail(odds.status().with_context(options_.fabric));
     return print(text_of(*fabric, *odds), json_of(*fabric, *odds));
@@ -241,9 +245,7 @@ void add_predict(Tool& tool) {
   command.add_flag("--receive", o.receive, "From the wire to the GPU, not out of it");
   command.add_flag("--alone", o.alone, "Each flow as if it were the only one");
   command.add_flag("--routes", o.routes, "Compare the ways of one flow, two hops included");
-  command.add_option("--size", o.size_bytes, "Also say how long a message of so many bytes takes")
-      ->type_name("BYTES")
-      ->check(CLI::Range(1.0, 1e15));
+  add_size(command, "--size", o.size_bytes, "Also say how long a message of that size takes: 4K, 1M, 2GB");
   command.add_option("--what-if", o.what_if, "One change to imagine; see below")
       ->type_name("NAME=VALUE")
       ->expected(1)

@@ -1,11 +1,14 @@
 #include "rdma_flags.h"
 
 #include <array>
+#include <cctype>
 #include <map>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "words.h"
 
 namespace fairway::tool {
 namespace {
@@ -48,6 +51,7 @@ constexpr std::pair<const char*, const char*> kFlags[] = {
     {"rdma.mtu", "--mtu"},
     {"rdma.on_demand", "--on-demand"},
     {"rdma.connection_manager", "--rdma-cm"},
+    {"directory", "--directory"},
     {"job_key", "--key"},
     {"listen", "--listen"},
     {"machine", "--machine"},
@@ -57,11 +61,8 @@ constexpr std::pair<const char*, const char*> kFlags[] = {
 }  // namespace
 
 void add_rdma_flags(CLI::App& command, RdmaOptions& options) {
-  command
-      .add_option("--rdma-device", options.devices,
-                  "Only these devices or ports: mlx5_0,mlx5_1/1 (default: all that are up)")
-      ->delimiter(',')
-      ->type_name("NAMES")
+  add_list(command, "--rdma-device", options.devices,
+           "Only these devices or ports: mlx5_0,mlx5_1/1 (default: all that are up)")
       ->group(kHeading);
   command.add_option("--gid", options.gid_index, "Index of the address of each port (default: RoCE v2, routable)")
       ->type_name("INDEX")
@@ -83,7 +84,7 @@ void add_rdma_flags(CLI::App& command, RdmaOptions& options) {
       .add_option_function<std::string>(
           "--on-demand", [&options](const std::string& word) { options.on_demand = kOnDemand.at(word); },
           "Memory that is not pinned: what cannot be, all of it, or none (default: when-short)")
-      ->check(CLI::IsMember({"off", "when-short", "always"}))
+      ->check(one_of({"off", "when-short", "always"}))
       ->group(kHeading);
 }
 
@@ -104,13 +105,30 @@ std::vector<std::string> words_of(const RdmaOptions& options) {
   return words;
 }
 
+namespace {
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+}  // namespace
+
 std::string in_flags(std::string message, const CLI::App& command) {
-  for (const auto& [field, flag] : kFlags) {
-    const std::string name = std::string("EngineOptions::") + field;
-    if (command.get_option_no_throw(flag) == nullptr) continue;
-    for (std::size_t at = message.find(name); at != std::string::npos; at = message.find(name, at + 1))
-      message.replace(at, name.size(), flag);
+  for (const auto& [field, flag] : kFlags)
+    if (command.get_option_no_throw(flag) != nullptr)
+      replace_all(message, std::string("EngineOptions::") + field, flag);
+  // What the command has no flag for, in words.
+  constexpr std::string_view kOptions = "EngineOptions::";
+  for (std::size_t at = message.find(kOptions); at != std::string::npos; at = message.find(kOptions)) {
+    message.replace(at, kOptions.size(), "the engine's ");
+    for (at += 13; at < message.size() && (std::isalnum(static_cast<unsigned char>(message[at])) != 0 ||
+                                           message[at] == '_' || message[at] == '.');
+         ++at)
+      if (message[at] == '_') message[at] = ' ';
   }
+  for (const char* each : {"read", "write", "atomic"})
+    replace_all(message, std::string("Access::") + each, std::string(each) + " access");
   return message;
 }
 

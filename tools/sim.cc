@@ -10,9 +10,8 @@
 
 #include <fmt/format.h>
 
-#include "fairway/simulation.h"
-
 #include "command.h"
+#include "sim/simulate.h"
 
 namespace fairway::tool {
 namespace {
@@ -72,8 +71,27 @@ struct Sum {
   std::mutex mutex;
   std::uint64_t seeds = 0, engines = 0, faults = 0, transfers = 0, succeeded = 0, events = 0, landed = 0, stopped = 0;
   double virtual_seconds = 0;
+  SimulationCoverage met;
   std::vector<SimulationReport> failed;
 };
+
+// What a campaign must have met, by its own name.
+struct Meeting {
+  const char* what;
+  std::uint64_t SimulationCoverage::*count;
+};
+constexpr Meeting kMeetings[] = {
+    {"a cancel that is fenced", &SimulationCoverage::cancels_fenced},
+    {"a cancel that is not fenced", &SimulationCoverage::cancels_not_fenced},
+    {"a deregister that is fenced", &SimulationCoverage::deregisters_fenced},
+    {"a deregister that is not fenced", &SimulationCoverage::deregisters_not_fenced},
+    {"a garbled byte under a checksum", &SimulationCoverage::garbled},
+    {"a checksum that differs", &SimulationCoverage::mismatches},
+    {"a peer's end that was due", &SimulationCoverage::deaths},
+    {"a send that waits for room", &SimulationCoverage::sends_held_back},
+    {"a caller that computes", &SimulationCoverage::computations},
+};
+constexpr std::uint64_t kMeetsAll = 1000;  // seeds that cannot miss one of them by chance
 
 void work(Sum& sum, const Range& range) {
   for (;;) {
@@ -92,6 +110,7 @@ void work(Sum& sum, const Range& range) {
     sum.events += report.events;
     sum.landed += report.late_landed;
     sum.stopped += report.late_stopped;
+    for (const Meeting& one : kMeetings) sum.met.*one.count += report.coverage.*one.count;
     sum.virtual_seconds += static_cast<double>(report.virtual_us) / 1e6;
     if (!report.passed) sum.failed.push_back(std::move(report));
   }
@@ -123,14 +142,25 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
       "faults        {:>12}   links, devices, hosts, partitions\n"
       "transfers     {:>12}   {:.1f} % ok, the others failed as they should\n"
       "late frames   {:>12}   of broken links: {} landed before their fence, {} were stopped by it\n"
+      "cancel        {:>12}   fenced, {} not: their memory waited for the completion\n"
+      "deregister    {:>12}   fenced, {} not\n"
+      "garbled       {:>12}   transfers with a checksum, {} failed for it\n"
+      "deaths due    {:>12}   killed, frozen and cut-off peers, each noticed in time\n"
+      "sends waited  {:>12}   at their sender, for want of room at their target\n"
+      "computations  {:>12}   of callers, longer than their peers' timeout\n"
       "virtual time  {:>10.1f} s   {} events\n"
       "failed        {:>12}\n",
       sum.seeds, range.first, range.last, seconds * 1000 * jobs / static_cast<double>(sum.seeds), sum.engines,
       sum.faults, sum.transfers,
       100.0 * static_cast<double>(sum.succeeded) / static_cast<double>(std::max<std::uint64_t>(1, sum.transfers)),
-      sum.landed + sum.stopped, sum.landed, sum.stopped, sum.virtual_seconds, sum.events, sum.failed.size()));
+      sum.landed + sum.stopped, sum.landed, sum.stopped, sum.met.cancels_fenced, sum.met.cancels_not_fenced,
+      sum.met.deregisters_fenced, sum.met.deregisters_not_fenced, sum.met.garbled, sum.met.mismatches, sum.met.deaths,
+      sum.met.sends_held_back, sum.met.computations, sum.virtual_seconds, sum.events, sum.failed.size()));
   for (const SimulationReport& report : sum.failed)
     tool.print(fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed), report.failure));
+  for (const Meeting& one : kMeetings)
+    if (count >= kMeetsAll && sum.met.*one.count == 0)
+      return tool.fail(fmt::format("the campaign has not once met {}: it proves nothing about it", one.what));
   return sum.failed.empty() ? Exit::done : tool.fail(fmt::format("{} seeds break a promise", sum.failed.size()));
 }
 

@@ -27,7 +27,8 @@ constexpr std::string_view kFooter = R"(Examples:
   fairway topo nics --gpu 3        the NICs for a GPU, best first
 
 Exit codes:
-  0  done      1  failed; stderr says why in one line      2  the command line is not understood
+  0  done      1  the answer is no: it failed, differs, or was found wanting; stderr says why in one line
+  2  the command line is not understood, or a file that it names cannot be read      130  interrupted
 
 `fairway COMMAND --help` says more about a command.)";
 
@@ -100,7 +101,9 @@ Exit Tool::main(int argc, char** argv) {
   try {
     app_.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return print(last_named(&app_)->help());
+    // Help is not the answer to a command that does not exist.
+    const std::vector<std::string> extras = app_.remaining(true);
+    return extras.empty() ? print(last_named(&app_)->help()) : not_here(extras.front());
   } catch (const CLI::CallForVersion& version_text) {
     return print(std::string(version_text.what()) + "\n");
   } catch (const CLI::ParseError& error) {
@@ -114,27 +117,33 @@ Exit Tool::main(int argc, char** argv) {
 }
 
 Exit Tool::misparsed(const CLI::ParseError& error) const {
-  std::string message = plain_words(one_line(error.what()));
-  const CLI::App* where = last_named(&app_);
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     const std::vector<std::string> extras = app_.remaining(true);
-    const std::string word = extras.empty() ? "" : extras.front();
-    std::vector<std::string> names;
-    if (word.rfind('-', 0) == 0) {
-      for (const CLI::Option* option : where->get_options()) {
-        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-      }
-    } else {
-      for (const CLI::App* command : where->get_subcommands([](const CLI::App*) { return true; })) {
-        names.push_back(command->get_name());
-      }
-    }
-    const bool is_option = word.rfind('-', 0) == 0;
-    message = fmt::format("there is no {} '{}' here", is_option ? "option" : "command", one_line(word));
-    if (!is_option && names.empty()) message = fmt::format("takes no further argument, but got '{}'", one_line(word));
-    const std::string meant = nearest(word.substr(0, word.find('=')), names);
-    if (!meant.empty()) message += fmt::format("; did you mean '{}'?", meant);
+    return not_here(extras.empty() ? std::string() : extras.front());
   }
+  return misused(plain_words(one_line(error.what())));
+}
+
+Exit Tool::not_here(const std::string& word) const {
+  const CLI::App* where = last_named(&app_);
+  const bool is_option = word.rfind('-', 0) == 0;
+  const std::string name = word.substr(0, word.find('='));
+  if (is_option && where != &app_ && where->get_option_no_throw(name) != nullptr)
+    return misused(fmt::format("{0} goes behind the command it is for: '{1} {0}'", name, running()));
+  std::vector<std::string> names;
+  if (is_option) {
+    for (const CLI::Option* option : where->get_options()) {
+      for (const std::string& each : option->get_lnames()) names.push_back("--" + each);
+    }
+  } else {
+    for (const CLI::App* command : where->get_subcommands([](const CLI::App*) { return true; })) {
+      if (!command->get_group().empty()) names.push_back(command->get_name());
+    }
+  }
+  std::string message = fmt::format("there is no {} '{}' here", is_option ? "option" : "command", one_line(word));
+  if (!is_option && names.empty()) message = fmt::format("takes no further argument, but got '{}'", one_line(word));
+  const std::string meant = nearest(name, names);
+  if (!meant.empty()) message += fmt::format("; did you mean '{}'?", meant);
   return misused(message);
 }
 
@@ -149,24 +158,43 @@ Exit Tool::print(std::string_view text) {
 }
 
 Exit Tool::fail(std::string_view message) const {
-  write_all(STDERR_FILENO, fmt::format("{}: {}\n", running(), one_line(std::string(message))));
+  write_all(STDERR_FILENO, fmt::format("{}: {}\n", running(), one_line(in_flags(message))));
   return Exit::failed;
 }
 
 Exit Tool::fail(const Status& status) const {
-  return fail(in_flags(status.message(), *last_named(&app_)));
+  return fail(status.message());
+}
+
+Exit Tool::unreadable(const Status& status) const {
+  fail(status);
+  return Exit::usage;
+}
+
+std::string Tool::in_flags(std::string_view text) const {
+  return tool::in_flags(std::string(text), *last_named(&app_));
 }
 
 Exit Tool::misused(std::string_view message) const {
   const std::string name = running();
-  const std::string text = one_line(std::string(message));
+  const std::string text = one_line(in_flags(message));
   const std::string_view stop = text.ends_with('?') ? "" : ";";
   write_all(STDERR_FILENO, fmt::format("{}: {}{} try '{} --help'\n", name, text, stop, name));
   return Exit::usage;
 }
 
 void Tool::remark(std::string_view message) const {
-  write_all(STDERR_FILENO, fmt::format("{}: {}\n", running(), one_line(std::string(message))));
+  write_all(STDERR_FILENO, fmt::format("{}: {}\n", running(), one_line(in_flags(message))));
+}
+
+Status one_output_each(std::span<const std::pair<const char*, std::string>> outputs) {
+  for (auto a = outputs.begin(); a != outputs.end(); ++a)
+    for (auto b = a + 1; b != outputs.end(); ++b)
+      if (!a->second.empty() && a->second == b->second)
+        return {ErrorCode::invalid_argument,
+                fmt::format("{} and {} both go to {}: give one of them a file of its own", a->first, b->first,
+                            a->second == "-" ? "standard output" : a->second)};
+  return {};
 }
 
 Status can_write(const std::string& path) {

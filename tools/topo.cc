@@ -8,6 +8,7 @@
 #include "render/tree_text.h"
 #include "sys/cuda.h"
 #include "topology/providers.h"
+#include "words.h"
 
 namespace fairway::tool {
 namespace {
@@ -33,6 +34,10 @@ Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
   if (static_cast<int>(options.json) + static_cast<int>(options.tree) + static_cast<int>(options.matrix) > 1) {
     return tool.misused("--json, --tree and --matrix exclude each other");
   }
+  const std::pair<const char*, std::string> outputs[] = {
+      {"--json", options.json ? "-" : ""}, {"--tree", options.tree ? "-" : ""}, {"--matrix", options.matrix ? "-" : ""},
+      {"--svg", options.pictures.svg},     {"--html", options.pictures.html},   {"--png", options.pictures.png}};
+  if (const Status status = one_output_each(outputs); !status) return tool.misused(status.message());
   if (options.providers) {
     if (options.tree || options.matrix || options.pictures.any() || !input.from.empty())
       return tool.misused("--providers asks this machine's libfabric, and goes with --json alone");
@@ -41,7 +46,7 @@ Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
                  : tool.fail(found.status());
   }
   Result<topology::Fabric> read = read_fabric(input);
-  if (!read) return tool.fail(read.status());
+  if (!read) return cannot_read(tool, input, read.status());
   const topology::Fabric& fabric = read.value();
   const bool is_one = fabric.machines.size() == 1;
   if (options.pictures.any()) {
@@ -105,7 +110,7 @@ void add_topo(Tool& tool) {
   topo.add_option("--png", options->pictures.png, "Write a picture for where SVG cannot go; needs rsvg-convert")
       ->type_name("FILE");
   topo.add_option("--theme", options->pictures.theme, "Colours of SVG and PNG: auto follows the viewer (PNG: light)")
-      ->check(CLI::IsMember({"auto", "light", "dark"}));
+      ->check(one_of({"auto", "light", "dark"}));
   add_topo_devices(tool, topo, input);
   add_topo_checks(tool, topo, input);
   add_topo_files(tool, topo, input);

@@ -23,12 +23,14 @@ void add_from_option(CLI::App& command, TopoInput& input);
 Result<topology::Fabric> read_fabric(const TopoInput& input, bool keep_identities = false);
 // The same where only one machine makes sense.
 Result<topology::Machine> read_machine(const TopoInput& input, bool keep_identities = false);
+// Why it could not be read: exit 2 where --from names something, 1 of this machine.
+Exit cannot_read(const Tool& tool, const TopoInput& input, const Status& status);
 // One machine from a file.
 Result<topology::Machine> read_machine_file(const std::string& path);
 
 render::TextStyle text_style(const Tool& tool);
 
-// Expected rates of the machine's paths, by src/predict; empty in a build without it. Keeps its own copy.
+// Expected rates of the machine's paths, by src/predict. Keeps its own copy.
 render::ExpectRate expect_rates(const topology::Machine& machine);
 
 struct PictureFiles {

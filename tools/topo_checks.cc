@@ -24,12 +24,12 @@ Exit run_lint(Tool& tool, const TopoInput& input, const LintOptions& options) {
   if (!options.file.empty() && !input.from.empty()) return tool.misused("FILE and --from say the same; give one");
   const TopoInput chosen{.from = options.file.empty() ? input.from : options.file};
   Result<topology::Machine> machine = read_machine(chosen);
-  if (!machine) return tool.fail(machine.status());
+  if (!machine) return cannot_read(tool, chosen, machine.status());
   std::vector<topology::Finding> findings = topology::lint(*machine);
   if (!options.against.empty()) {
     // "this" is the machine the command runs on.
     Result<topology::Machine> other = options.against == "this" ? read_machine({}) : read_machine_file(options.against);
-    if (!other) return tool.fail(other.status());
+    if (!other) return options.against == "this" ? tool.fail(other.status()) : tool.unreadable(other.status());
     const auto more = topology::lint_against(*machine, *other);
     findings.insert(findings.end(), more.begin(), more.end());
     std::stable_sort(findings.begin(), findings.end(),
@@ -56,9 +56,9 @@ Exit run_lint(Tool& tool, const TopoInput& input, const LintOptions& options) {
 
 Exit run_diff(Tool& tool, const TopoInput& input, const DiffOptions& options) {
   Result<topology::Machine> a = read_machine_file(options.a);
-  if (!a) return tool.fail(a.status());
+  if (!a) return tool.unreadable(a.status());
   Result<topology::Machine> b = options.b.empty() ? read_machine(input) : read_machine_file(options.b);
-  if (!b) return tool.fail(b.status());
+  if (!b) return options.b.empty() ? cannot_read(tool, input, b.status()) : tool.unreadable(b.status());
   const auto differences = topology::diff(*a, *b);
   const std::string b_name = !options.b.empty() ? options.b : input.from.empty() ? "this machine" : input.from;
   const Exit printed = tool.print(render::differences_text(options.a, b_name, differences, text_style(tool)));
@@ -83,7 +83,7 @@ void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput
   diff.add_option("A", diff_options->a, "What it should be like")->required()->type_name("FILE");
   diff.add_option("B", diff_options->b, "What it is like; this machine where it is left out")->type_name("FILE");
   add_from_option(diff, *input);
-  diff.footer("Exit code 1 when they differ.");
+  diff.footer("Exit code 1 when they differ, 2 when one cannot be read.");
   tool.on_run(diff, [&tool, input, diff_options] { return run_diff(tool, *input, *diff_options); });
 }
 

@@ -29,7 +29,7 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
   if (by_gpu && !ordinal)
     return tool.misused(fmt::format("--gpu takes a number, as in --gpu 3, not '{}'", options.gpu));
   Result<topology::Machine> machine = read_machine(input);
-  if (!machine) return tool.fail(machine.status());
+  if (!machine) return cannot_read(tool, input, machine.status());
   const render::TextStyle style = text_style(tool);
   if (by_gpu) {
     const auto gpu = topology::find_gpu(*machine, *ordinal);
@@ -53,7 +53,7 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
 
 Exit run_hca(Tool& tool, const TopoInput& input, const std::string& name) {
   Result<topology::Machine> machine = read_machine(input);
-  if (!machine) return tool.fail(machine.status());
+  if (!machine) return cannot_read(tool, input, machine.status());
   std::vector<std::string> names;
   for (const topology::RdmaDevice& device : machine->rdma) names.push_back(device.name);
   const std::string known = names.empty() ? "this machine has none" : "there are " + render::fold_names(names);

@@ -5,6 +5,7 @@
 #include "topology/catalog.h"
 #include "topology/export.h"
 #include "topology/load.h"
+#include "words.h"
 
 namespace fairway::tool {
 namespace {
@@ -14,13 +15,13 @@ struct SnapshotChoices {
   bool keep_identities = false;
 };
 struct ExportOptions {
-  std::string format;
+  std::string format;  // one so far; it is named so that a script says what it wants
   std::string output = "-";
 };
 
 Exit run_snapshot(Tool& tool, const TopoInput& input, const SnapshotChoices& options) {
   Result<topology::Fabric> fabric = read_fabric(input, options.keep_identities);
-  if (!fabric) return tool.fail(fabric.status());
+  if (!fabric) return cannot_read(tool, input, fabric.status());
   topology::SnapshotOptions how;
   how.keep_identities = options.keep_identities;
   const Result<std::string> text = fabric->machines.size() == 1 ? topology::write_snapshot(fabric->machines[0], how)
@@ -32,9 +33,8 @@ Exit run_snapshot(Tool& tool, const TopoInput& input, const SnapshotChoices& opt
 
 Exit run_export(Tool& tool, const TopoInput& input, const ExportOptions& options) {
   Result<topology::Machine> machine = read_machine(input);
-  if (!machine) return tool.fail(machine.status());
-  const Result<topology::Exported> exported =
-      options.format == "nccl" ? topology::export_nccl_xml(*machine) : topology::export_hwloc_xml(*machine);
+  if (!machine) return cannot_read(tool, input, machine.status());
+  const Result<topology::Exported> exported = topology::export_nccl_xml(*machine);
   if (!exported) return tool.fail(exported.status());
   const Status written = write_file(options.output, exported->text);
   if (!written) return tool.fail(written);
@@ -56,11 +56,9 @@ void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>
   add_from_option(snapshot, *input);
   tool.on_run(snapshot, [&tool, input, snapshot_options] { return run_snapshot(tool, *input, *snapshot_options); });
 
-  CLI::App& exporter = tool.add_below(topo, "export", "Write the machine for NCCL (NCCL_TOPO_FILE) or hwloc");
+  CLI::App& exporter = tool.add_below(topo, "export", "Write the machine for NCCL (NCCL_TOPO_FILE)");
   auto export_options = std::make_shared<ExportOptions>();
-  exporter.add_option("FORMAT", export_options->format, "nccl or hwloc")
-      ->required()
-      ->check(CLI::IsMember({"nccl", "hwloc"}));
+  exporter.add_option("FORMAT", export_options->format, "nccl")->required()->check(one_of({"nccl"}));
   exporter.add_option("-o,--output", export_options->output, "Where to; standard output where it is left out")
       ->type_name("FILE");
   add_from_option(exporter, *input);

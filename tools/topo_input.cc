@@ -28,6 +28,10 @@ Result<topology::Machine> read_machine(const TopoInput& input, bool keep_identit
   return std::move(fabric->machines[0]);
 }
 
+Exit cannot_read(const Tool& tool, const TopoInput& input, const Status& status) {
+  return input.from.empty() ? tool.fail(status) : tool.unreadable(status);
+}
+
 Result<topology::Machine> read_machine_file(const std::string& path) {
   return read_machine({.from = path});
 }

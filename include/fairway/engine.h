@@ -145,10 +145,12 @@ class FAIRWAY_API Engine {
   Status stream_wait(TransferId id, void* stream);
   // Completions of transfers with Deliver::to_poll; with Progress::caller also moves the bytes. The count stored.
   std::size_t poll(std::span<Completion> completions);
-  // Readable when poll, poll_notifications or poll_peer_events may have something (with Progress::caller: when poll()
-  // should run). For event loops; poll until all return 0, then wait for it again. -1 in a simulation.
+  // Readable when poll, poll_notifications or poll_peer_events may have something, or a counter has grown (with
+  // Progress::caller: when poll() should run). For event loops; poll until all return 0, look at the counters, then
+  // wait for it again: it wakes at most twice for each of these. -1 in a simulation.
   [[nodiscard]] int fd() const;
-  // Ends a transfer early. It still completes once, with `cancelled` or, if it was faster, its own outcome.
+  // Ends a transfer early. It still completes once, with `cancelled` or, if it was faster, its own outcome. Not fenced
+  // in time: it goes on ending; call again, or wait for it.
   Result<Cancelled> cancel(TransferId id, Timeout timeout = std::chrono::seconds(5));
 
   // ---- at the target ----

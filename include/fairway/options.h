@@ -13,8 +13,8 @@ class Loopback;  // fairway/loopback.h: joins engines of one process
 enum class Progress : std::uint8_t {
   threads,  // worker threads of the engine move the bytes
   // Engine::poll() and the wait functions do, on the caller's thread; control still has its own thread. What peers sent
-  // and this side has to take waits for the next call: one that comes later than their peer_timeout may cost links, and
-  // one later than three times that the session.
+  // and this side has to take waits for the next call, however late that comes: peers know who makes the progress here,
+  // and hold no time against it in which this side made no step.
   caller,
 };
 
@@ -83,7 +83,7 @@ struct EngineOptions {
   std::uint32_t notifications_per_peer = 64;  // delivered but not yet polled; a peer's further ones wait at its side
   std::uint32_t unexpected_bytes_per_peer = 262144;  // of small messages that wait for their receive
 
-  // A peer that shows no life for so long is dead: its transfers fail.
+  // A peer that shows no life for so long is dead: its transfers fail. One with Progress::caller that computes is not.
   std::chrono::milliseconds peer_timeout{2000};
   // Write and read back a small scratch region over each new link before it carries data.
   bool prove_paths = true;
@@ -99,7 +99,7 @@ struct EngineOptions {
   // libfabric's providers that the transport `fabric` may use ("efa", "tcp", "verbs;ofi_rxm"); empty: those of NICs
   // that Fairway has nothing else for (EFA, Slingshot, Omni-Path). `fairway topo --providers` lists what is here.
   std::vector<std::string> providers;
-  // What this machine is, for what its links should reach: a file that `fairway topo` reads, such as the snapshot of a
+  // What this machine is, for what its links should reach: a file from `fairway topo snapshot`, such as that of a
   // virtual machine's host. Empty: the machine itself is looked at, once a link is there whose rate depends on it.
   std::string machine;
   // Engines of one process that share this object reach each other by plain copies.

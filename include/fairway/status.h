@@ -83,6 +83,9 @@ class FAIRWAY_API [[nodiscard]] Status {
   std::shared_ptr<const Detail> detail_;
 };
 
+// What using a failed Result comes to: std::logic_error with the status in its words.
+[[noreturn]] FAIRWAY_API void throw_failed_result_used(const Status& status);
+
 // A T or the Status that says why there is none.
 template <class T>
 class [[nodiscard]] Result {
@@ -94,17 +97,23 @@ class [[nodiscard]] Result {
   explicit operator bool() const { return is_ok(); }
   [[nodiscard]] Status status() const { return is_ok() ? Status::ok() : std::get<1>(state_); }
 
-  // The value; only when is_ok().
-  T& value() & { return std::get<0>(state_); }
-  const T& value() const& { return std::get<0>(state_); }
-  T&& value() && { return std::get<0>(std::move(state_)); }
-  T* operator->() { return &std::get<0>(state_); }
-  const T* operator->() const { return &std::get<0>(state_); }
-  T& operator*() & { return std::get<0>(state_); }
-  const T& operator*() const& { return std::get<0>(state_); }
-  T&& operator*() && { return std::get<0>(std::move(state_)); }
+  // The value. Of a failed Result it throws std::logic_error, whose what() has the status: a mistake of the program.
+  T& value() & { return *checked(&state_); }
+  const T& value() const& { return *checked(&state_); }
+  T&& value() && { return std::move(*checked(&state_)); }
+  T* operator->() { return checked(&state_); }
+  const T* operator->() const { return checked(&state_); }
+  T& operator*() & { return *checked(&state_); }
+  const T& operator*() const& { return *checked(&state_); }
+  T&& operator*() && { return std::move(*checked(&state_)); }
 
  private:
+  template <class State>
+  static auto checked(State* state) {
+    if (state->index() != 0) throw_failed_result_used(std::get<1>(*state));
+    return std::get_if<0>(state);
+  }
+
   std::variant<T, Status> state_;
 };
 

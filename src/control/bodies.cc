@@ -44,6 +44,7 @@ bool printable(const std::string& text) {
 
 void Identity::write(ByteWriter& out) const {
   out.put(incarnation).put(session).put(received).put(stamp).put(timeout_ms).put(static_cast<std::uint8_t>(intent));
+  out.put(static_cast<std::uint8_t>(by_caller ? 1 : 0));
   out.put_text(cut(name, kMaxName)).put_text(cut(address, kMaxName));
 }
 
@@ -56,16 +57,19 @@ Result<Identity> Identity::read(std::span<const std::byte> body) {
   out.stamp = reader.get<std::uint64_t>();
   out.timeout_ms = reader.get<std::uint32_t>();
   const auto intent = reader.get<std::uint8_t>();
+  const auto by_caller = reader.get<std::uint8_t>();
   out.name = reader.get_text();
   out.address = reader.get_text();
   if (!reader.done()) return malformed("identity", "its size");
   if (intent > static_cast<std::uint8_t>(Intent::directory)) return malformed("identity", "its intent");
+  if (by_caller > 1) return malformed("identity", "who makes its progress");
   if (out.incarnation == 0) return malformed("identity", "its incarnation");
   if (out.timeout_ms == 0) return malformed("identity", "its timeout");
   if (out.name.empty() || out.name.size() > kMaxName || !printable(out.name)) return malformed("identity", "its name");
   if (out.address.empty() || out.address.size() > kMaxName || !printable(out.address))
     return malformed("identity", "its address");
   out.intent = static_cast<Intent>(intent);
+  out.by_caller = by_caller == 1;
   const bool names_session = out.intent == Intent::connect || out.intent == Intent::resume;
   if (names_session != (out.session != 0)) return malformed("identity", "its session");
   return out;

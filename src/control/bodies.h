@@ -29,6 +29,7 @@ struct Identity {
   std::uint64_t stamp = 0;       // grows with everything that one engine proposes or accepts: tells late from new
   std::uint32_t timeout_ms = 0;  // after so long without a sign of life the sender gives a peer up
   Intent intent = Intent::none;
+  bool by_caller = false;  // the sender's engine is stepped by its caller: while that one computes it takes nothing
   std::string name;
   std::string address;
 

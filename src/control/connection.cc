@@ -102,6 +102,8 @@ void Connection::advance() {
 void Connection::on_hello(std::span<const std::byte> bytes) {
   const auto theirs = decode_hello(bytes, role_ == Role::dialer ? Role::listener : Role::dialer);
   if (!theirs) return fail(theirs.status());
+  if (theirs->no_room)
+    return fail({ErrorCode::resource_exhausted, "the peer's process is out of descriptors (its ulimit -n)"});
   if (role_ == Role::listener) send_hello();
   std::copy(bytes.begin(), bytes.end(), transcript_->theirs.begin());
   // Bytes 16 to 47 hold the nonce.

@@ -25,6 +25,7 @@ struct Options {
   std::string
       directory;  // "": none; "serve": serve one here; "host:port": one served there; "redis://host:port[/prefix]"
   Time peer_timeout = 2 * kSecond;  // a peer that shows no life for so long is dead
+  bool by_caller = false;           // who steps this engine's workers is its caller; told to every peer
   std::uint32_t max_peers = 1024;
   std::uint32_t max_queued_bytes =
       1 << 20;  // per session, of messages not yet acknowledged; beyond it send() says queue_full
@@ -37,15 +38,17 @@ struct PeerInfo {
   std::string name;     // as the peer gave it
   std::string address;  // where the peer listens, "host:port"
   std::uint64_t incarnation = 0;
+  bool by_caller = false;       // its engine is stepped by its caller, who may compute for long: see Observer::beat
   bool initiated_here = false;  // of two sides that connect to each other at once, exactly one says true
   std::array<std::byte, 32>
       secret{};  // known to both ends of this session only: lanes prove by it that they belong to it
 };
 
-// Whether the workers behind this control make progress; carried by the heartbeat so that a stuck worker is seen.
+// Whether the workers behind this control make progress; carried by the heartbeat so that a stuck worker is seen. Of
+// workers that their caller steps none counts as queued: they stand still while it computes, and are not stuck.
 struct Progress {
   bool queued = false;      // work waits
-  std::uint64_t steps = 0;  // grows with every worker step while work is queued
+  std::uint64_t steps = 0;  // grows with every worker step
 };
 
 // What control tells the engine. Called on control's own thread; must not block or call Control::close().
@@ -61,6 +64,8 @@ class Observer {
   virtual void connect_done(std::uint64_t token, Result<SessionId> session) = 0;
   virtual void resolve_done(std::uint64_t token, Result<std::string> address) = 0;
   virtual Progress progress() = 0;
+  // A heartbeat of a peer with PeerInfo::by_caller: how many steps its workers have made by then.
+  virtual void beat(SessionId /*session*/, std::uint64_t /*steps*/, Time /*now*/) {}
   // After a send() to this session said queue_full: there is room again.
   virtual void session_writable(SessionId) {}
   // Somebody was turned away: who did not prove the key, spoke no common version or no Fairway at all. For logs.

@@ -9,7 +9,8 @@ namespace {
 
 constexpr Time kFirstRetry = 5 * kMillisecond;
 constexpr Time kLastRetry = 500 * kMillisecond;
-constexpr Time kFirstResumeRetry = kMillisecond;
+constexpr Time kFirstResumeRetry = 100 * kMicrosecond;  // a process that ends closes its sockets one by one
+constexpr Time kFirstFlapRetry = kMillisecond;          // of a connection that broke soon after it was made
 constexpr Time kLastResumeRetry = 100 * kMillisecond;
 
 Time backoff(Time first, Time last, std::uint32_t failures) {
@@ -96,7 +97,7 @@ void Dialer::note_sessions(Time now) {
     dial->resumes = id;
     dial->retry_at = session->flaps() == 0
                          ? now
-                         : after(now, self_.jittered(backoff(kFirstResumeRetry, kLastResumeRetry, session->flaps())));
+                         : after(now, self_.jittered(backoff(kFirstFlapRetry, kLastResumeRetry, session->flaps())));
     dials_.push_back(std::move(dial));
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array<std::byte, 8> kMagic{std::byte{'F'}, std::byte{'A'}, std::byte{'I'}, std::byte{'R'},
                                           std::byte{'W'}, std::byte{'A'}, std::byte{'Y'}, std::byte{0}};
-constexpr std::uint16_t kFlagKeyed = 1;
+constexpr std::uint16_t kFlagKeyed = 1, kFlagNoRoom = 2;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ HelloBytes encode(const Hello& hello) {
       .put(hello.versions.max)
       .put(static_cast<std::uint8_t>(hello.role))
       .put(std::uint8_t{0})
-      .put(hello.keyed ? kFlagKeyed : std::uint16_t{0})
+      .put(static_cast<std::uint16_t>((hello.keyed ? kFlagKeyed : 0) | (hello.no_room ? kFlagNoRoom : 0)))
       .put_bytes(hello.nonce);
   return bytes;
 }
@@ -42,7 +42,9 @@ Result<Hello> decode_hello(std::span<const std::byte> bytes, Role expected) {
   hello.versions.max = reader.get<std::uint16_t>();
   const auto role = reader.get<std::uint8_t>();
   reader.get<std::uint8_t>();
-  hello.keyed = (reader.get<std::uint16_t>() & kFlagKeyed) != 0;
+  const auto flags = reader.get<std::uint16_t>();
+  hello.keyed = (flags & kFlagKeyed) != 0;
+  hello.no_room = (flags & kFlagNoRoom) != 0;
   const auto nonce = reader.get_bytes(hello.nonce.size());
   std::memcpy(hello.nonce.data(), nonce.data(), nonce.size());
   if (hello.versions.min == 0 || hello.versions.min > hello.versions.max) return wrong("its version range is empty");

@@ -16,8 +16,8 @@ using Nonce = std::array<std::byte, 32>;
 
 // Versions of the wire format that an engine speaks, both ends included.
 struct VersionRange {
-  std::uint16_t min = 4;  // those before were never released
-  std::uint16_t max = 4;
+  std::uint16_t min = 5;  // those before were never released
+  std::uint16_t max = 5;
 };
 
 // Who opened the connection; part of every proof, so that nothing said by one side can be returned as the other's.
@@ -26,8 +26,9 @@ enum class Role : std::uint8_t { dialer = 1, listener = 2 };
 struct Hello {
   VersionRange versions;
   Role role = Role::dialer;
-  bool keyed = false;  // a job key is set; both sides must agree, and this makes the error a helpful one
-  Nonce nonce{};       // fresh for every connection
+  bool keyed = false;    // a job key is set; both sides must agree, and this makes the error a helpful one
+  bool no_room = false;  // of a listener: it is out of descriptors, and closes
+  Nonce nonce{};         // fresh for every connection
 };
 
 HelloBytes encode(const Hello& hello);

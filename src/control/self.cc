@@ -47,6 +47,7 @@ Identity Self::identity(Intent intent, std::uint64_t session, std::uint64_t rece
   out.stamp = next_stamp();
   out.timeout_ms = static_cast<std::uint32_t>(options.peer_timeout / kMillisecond);
   out.intent = intent;
+  out.by_caller = options.by_caller;
   out.name = name;
   out.address = address;
   return out;

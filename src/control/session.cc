@@ -70,7 +70,7 @@ std::optional<Session::End> Session::receive(Time now) {
   return std::nullopt;
 }
 
-std::optional<Session::End> Session::on_frame(const Frame& frame, Time) {
+std::optional<Session::End> Session::on_frame(const Frame& frame, Time now) {
   switch (frame.type) {
     case FrameType::message: return on_message(frame);
     case FrameType::ack: {
@@ -81,6 +81,7 @@ std::optional<Session::End> Session::on_frame(const Frame& frame, Time) {
       const auto beat = Beat::read(frame.body);
       if (!beat) return lie(beat.status());
       if (auto end = acknowledged(beat->ack)) return end;
+      if (peer_.by_caller) self_.observer.beat(id_, beat->steps, now);
       if (!keepalive_.on_beat(beat.value())) return std::nullopt;
       return End{
           {ErrorCode::peer_dead, fmt::format("its control thread answers, but its workers have queued work and made "
@@ -135,13 +136,17 @@ bool Session::transmit(Time now, const Progress* progress) {
     put = true;
     if (connection_->unsent() >= kWriteAhead) connection_->flush();
   }
+  // To a peer that does not read, neither is repeated: each says all that those before it said.
+  const bool room = connection_->unsent() < kWriteAhead;
   if (progress && keepalive_.beat_due(now)) {
-    connection_->put(Beat{received_, progress->steps, progress->queued});
     keepalive_.beat_sent(now);
-    acknowledged_ = received_;
-    unacknowledged_bytes_ = 0;
-    put = true;
-  } else if (received_ - acknowledged_ >= kAckEveryMessages || unacknowledged_bytes_ >= kAckEveryBytes) {
+    if (room) {
+      connection_->put(Beat{received_, progress->steps, progress->queued});
+      acknowledged_ = received_;
+      unacknowledged_bytes_ = 0;
+      put = true;
+    }
+  } else if (room && (received_ - acknowledged_ >= kAckEveryMessages || unacknowledged_bytes_ >= kAckEveryBytes)) {
     connection_->put(Ack{received_});
     acknowledged_ = received_;
     unacknowledged_bytes_ = 0;

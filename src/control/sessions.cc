@@ -50,6 +50,7 @@ Session& Sessions::open(std::unique_ptr<Connection> connection, const Identity& 
   info.name = peer.name;
   info.address = reachable_address(peer.address, connection->peer_address());
   info.incarnation = peer.incarnation;
+  info.by_caller = peer.by_caller;
   info.initiated_here = initiated_here;
   info.secret = lane_secret(self_.wire.key, wire_id, self_.incarnation, peer.incarnation);
   const bool dialable = !looks_loopback(info.address) || looks_loopback(connection->peer_address());

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "control/directory_server.h"
+#include "core/turns_away.h"
 
 namespace fairway::control {
 namespace {
@@ -18,6 +19,13 @@ Status Strangers::listen(const std::string& address) {
   auto listener = self_.runtime.network.listen(address, *self_.task);
   if (!listener) return listener.status();
   listener_ = std::move(listener).value();
+  Hello no_room;
+  no_room.versions = self_.wire.versions;
+  no_room.role = Role::listener;
+  no_room.keyed = self_.wire.key.set();
+  no_room.no_room = true;
+  const HelloBytes words = encode(no_room);
+  if (auto* door = dynamic_cast<TurnsAway*>(listener_.get())) door->turn_away_with({words.begin(), words.end()});
   return {};
 }
 

@@ -1,6 +1,7 @@
 #include "fairway/status.h"
 
 #include <array>
+#include <stdexcept>
 
 namespace fairway {
 
@@ -106,6 +107,10 @@ std::string Status::to_string() const {
   if (!detail_->peer.empty() || !detail_->link.empty()) text += ": ";
   text += detail_->message;
   return text;
+}
+
+void throw_failed_result_used(const Status& status) {
+  throw std::logic_error("a failed fairway::Result was used as a value: " + status.to_string());
 }
 
 }  // namespace fairway

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "engine/state.h"
+#include "engine/values.h"
 #include "predict/open.h"
 #include "sys/system_runtime.h"
 #include "transport/registry.h"
@@ -38,10 +39,7 @@ Status check_options(const EngineOptions& options) {
   if (options.unexpected_bytes_per_peer < 2048)
     return {ErrorCode::invalid_argument,
             "EngineOptions::unexpected_bytes_per_peer is at least 2048, the room of one small message"};
-  if (options.peer_timeout < std::chrono::milliseconds(10))
-    return {ErrorCode::invalid_argument,
-            "EngineOptions::peer_timeout is at least 10 ms: a scheduler's pause is no death"};
-  return {};
+  return engine::check_values(options);
 }
 
 }  // namespace
@@ -117,6 +115,7 @@ Status Engine::State::start(const TransportFactory& factory) {
   control_options.directory = options.directory;
   control_options.peer_timeout = static_cast<Time>(std::chrono::nanoseconds(options.peer_timeout).count());
   control_options.max_peers = options.max_peers;
+  control_options.by_caller = options.progress == Progress::caller;
   auto opened = control::open_control(control_options, runtime, *this);
   if (!opened) return opened.status();
   control = std::move(opened).value();

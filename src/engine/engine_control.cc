@@ -142,13 +142,20 @@ void Engine::State::resolve_done(std::uint64_t token, Result<std::string> addres
 
 control::Progress Engine::State::progress() {
   control::Progress sum;
-  if (options.progress == Progress::caller) return sum;  // a caller that computes is not frozen
   for (const auto& worker : workers) {
     const control::Progress one = worker->progress();
-    sum.queued |= one.queued;
+    sum.queued |= one.queued && options.progress == Progress::threads;  // a caller that computes is not frozen
     sum.steps += one.steps;
   }
   return sum;
+}
+
+void Engine::State::beat(control::SessionId session, std::uint64_t steps, Time now) {
+  const auto info = peers.find_session(session);
+  if (!info) return;
+  worker_of(info->id.slot).post([id = info->id, steps, now](engine::Worker& worker) {
+    if (engine::Peer* peer = worker.peer_of(id)) peer->on_beat(steps, now);
+  });
 }
 
 Status Engine::State::with_peer(PeerId id, const std::function<void(engine::Worker&, engine::Peer&)>& command) {

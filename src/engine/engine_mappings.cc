@@ -74,6 +74,7 @@ Status Engine::stream_put(MappingId to, const StreamPut& put, void* stream) {
       std::atomic_ref(*const_cast<std::uint32_t*>(mapping.ended)).load(std::memory_order_acquire);
   if (ended != 0)
     return Status(static_cast<ErrorCode>(ended), "the mapping has ended: unmap it").with_peer(entry->name);
+  if (put.by > PutBy::copy_engine) return refuse("StreamPut::by is no value of PutBy");
   const bool signals = put.signal_offset != StreamPut::kNone;
   if (!includes(mapping.access, Access::write))
     return {ErrorCode::access_denied, "the region was not registered with Access::write"};
@@ -89,7 +90,7 @@ Status Engine::stream_put(MappingId to, const StreamPut& put, void* stream) {
   if (signals && put.signal_add && !mapping.atomics)
     return {ErrorCode::unsupported,
             "the two GPUs have no atomics between them: set the signal (signal_add = false), by one side alone"};
-  transport::Viewer::Put work;
+  transport::GpuAccess::Put work;
   work.gpu = mapping.gpu;
   work.to = mapping.address + put.offset;
   work.from = put.from;
@@ -98,7 +99,7 @@ Status Engine::stream_put(MappingId to, const StreamPut& put, void* stream) {
   work.signal = reinterpret_cast<std::uint64_t*>(word);
   work.value = put.signal_value;
   work.add = put.signal_add;
-  return state.workers[entry->worker]->transports()[entry->transport]->viewer()->put(work, stream);
+  return state.workers[entry->worker]->transports()[entry->transport]->gpu()->put(work, stream);
 }
 
 Status Engine::stream_wait_signal(const StreamWait& wait, void* stream) {
@@ -118,7 +119,8 @@ Status Engine::stream_wait_signal(const StreamWait& wait, void* stream) {
     ended = entry->mapping.ended;
   }
   for (const auto& transport : state.workers[worker]->transports())
-    if (transport::Viewer* viewer = transport->viewer(); viewer != nullptr) return viewer->wait(wait, ended, stream);
+    if (transport::GpuAccess* gpus = transport->gpu(); gpus != nullptr && gpus->has_views())
+      return gpus->wait(wait, ended, stream);
   return {ErrorCode::unsupported,
           "no transport in use here has streams that wait for signals: that needs the transport cuda"};
 }

@@ -7,6 +7,7 @@
 
 #include "engine/control_message.h"
 #include "engine/state.h"
+#include "engine/values.h"
 #include "sys/error.h"
 #include "sys/numa.h"
 #include "sys/readable.h"
@@ -23,6 +24,7 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
                                        const MemorySource& source) {
   State& state = *state_;
   if (state.closed()) return Status(ErrorCode::closed, "the engine is closed");
+  if (Status status = engine::check_values(access, source.kind); !status) return status;
   if (address == nullptr || size_bytes == 0)
     return Status(ErrorCode::invalid_argument, "a region needs an address and at least one byte");
   engine::Worker::MemoryAt at{state.place_of(address, source.kind), -1};

@@ -3,6 +3,7 @@
 
 #include "engine/operation.h"
 #include "engine/state.h"
+#include "engine/values.h"
 
 namespace fairway {
 namespace {
@@ -21,6 +22,7 @@ std::string refusal(ErrorCode code, const char* side) {
 // Everything that can be said without reading the caller's arrays; those are checked block by block when they move.
 Status Engine::State::check(const Request& request) const {
   if (closed()) return {ErrorCode::closed, "the engine is closed"};
+  if (Status status = engine::check_values(request); !status) return status;
   if (!peers.is_usable(request.peer)) return peers.why_not(request.peer);
   const RequestOptions& wanted = request.options;
   const auto local_ok = [&](const Slice& slice) {
@@ -39,13 +41,9 @@ Status Engine::State::check(const Request& request) const {
     return remotes.resolve({place.region.slot, place.region.generation}, 0, 0, Access::none, out) == ErrorCode::ok &&
            !reached_by_cpu(out.kind);
   };
-  if (wanted.deliver == Deliver::to_callback && wanted.callback == nullptr)
-    return {ErrorCode::invalid_argument, "Deliver::to_callback without a callback"};
-  if (wanted.notify.message.size() > kMaxNotifyMessage)
+  if (wanted.after != TransferId{} && !transfers.was_given(wanted.after))
     return {ErrorCode::invalid_argument,
-            "a notification's message has at most 256 bytes, this one " + std::to_string(wanted.notify.message.size())};
-  if (!wanted.notify.message.empty() && wanted.notify.kind != NotifyKind::event)
-    return {ErrorCode::invalid_argument, "only a notification of kind event carries a message"};
+            "RequestOptions::after names no transfer of this engine: give an id that it gave, or none"};
   if (wanted.notify.kind == NotifyKind::signal) {
     if (wanted.notify.signal.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "a signal's offset is a multiple of 8 bytes"};
@@ -182,8 +180,9 @@ Status Engine::stream_wait(TransferId id, void* stream) {
   Status refused(ErrorCode::unsupported,
                  "no transport in use here has streams: a CUDA stream needs the transport cuda");
   for (const auto& transport : state.workers.front()->transports()) {
-    auto gate = transport->hold_stream(stream);
-    if (!gate && gate.status().code() == ErrorCode::unsupported) continue;
+    transport::GpuAccess* const gpus = transport->gpu();
+    if (gpus == nullptr) continue;
+    auto gate = gpus->hold_stream(stream);
     if (!gate) return gate.status();
     if (id.slot >= state.transfers.capacity()) return {};  // none such: the gate opens as it goes
     state.worker_of(state.transfers[id.slot].peer.load(std::memory_order_relaxed))
@@ -236,8 +235,7 @@ Result<Cancelled> Engine::cancel(TransferId id, Timeout timeout) {
   if (wait_for(half)) return ticket->result;
   worker.post([id](engine::Worker& owner) { owner.force_stop(id); });
   if (wait_for(until)) return ticket->result;
-  const auto info = state.peers.find(state.transfers[id.slot].request.peer);
-  return Cancelled{false, info ? info->peer.name : std::string("the peer"), Cancelled::Far::unknown};
+  return Cancelled{false, state.peers.name_at(slot), Cancelled::Far::unknown};
 }
 
 // ---- at the target ----

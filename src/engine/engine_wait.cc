@@ -97,6 +97,7 @@ bool Engine::State::step_until(std::atomic<std::uint32_t>& word, std::uint32_t s
     sleeps_in_turn_.store(true, std::memory_order_relaxed);
     signal->wait(std::min(until, next));
     sleeps_in_turn_.store(false, std::memory_order_relaxed);
+    for (const auto& worker : workers) worker->slept(runtime.clock.now());
   }
   signal->set();
   return true;

@@ -1,5 +1,6 @@
 #include "engine/layout.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace fairway::engine {
@@ -19,8 +20,9 @@ struct Count {
 struct Total {
   std::uint64_t operator()(const Extent& extent) const { return extent.local.length; }
   std::uint64_t operator()(std::span<const Extent> list) const {
-    std::uint64_t sum = 0;
-    for (const Extent& extent : list) sum += extent.local.length;
+    std::uint64_t sum = 0;  // no further than 2^64: one of such extents lies outside its region
+    for (const Extent& extent : list)
+      sum += std::min(extent.local.length, std::numeric_limits<std::uint64_t>::max() - sum);
     return sum;
   }
   std::uint64_t operator()(const Strided& strided) const { return strided.first.local.length * strided.count; }
@@ -101,6 +103,33 @@ std::uint64_t first_outside(const Layout& layout, std::uint64_t block, std::uint
   }
   return block + count;
 }
+std::uint64_t skip_empty(const Layout& layout, std::uint64_t block) {
+  const std::uint64_t count = block_count(layout);
+  if (block >= count || block_at(layout, block).length > 0) return block;
+  if (is_regular(layout)) return count;
+  const std::uint64_t last = block + std::min(count - block, kEmptyAtOnce);
+  while (block < last && block_at(layout, block).length == 0) ++block;
+  return block;
+}
+
+namespace {
+
+template <class Region, class Of>
+bool any_block(const Layout& layout, Region region, Of of) {
+  if (const auto* list = std::get_if<std::span<const Extent>>(&layout))
+    return std::any_of(list->begin(), list->end(), [&](const Extent& each) { return of(block_of(each)) == region; });
+  return block_count(layout) > 0 && of(block_at(layout, 0)) == region;
+}
+
+}  // namespace
+
+bool touches(const Layout& layout, RegionId local) {
+  return any_block(layout, local, [](const Block& block) { return block.local; });
+}
+bool touches(const Layout& layout, RemoteRegionId remote) {
+  return any_block(layout, remote, [](const Block& block) { return block.remote; });
+}
+
 bool is_regular(const Layout& layout) {
   return std::holds_alternative<Strided>(layout) || std::holds_alternative<Paged>(layout);
 }

@@ -48,6 +48,7 @@ struct Link {
   Time closing_since = 0;
   Time retry_at = kNever;
   Time backoff = 0;
+  Time ready_since = 0;
 
   std::uint32_t in_flight = 0;  // slices
   std::uint64_t queued_bytes = 0;
@@ -61,7 +62,7 @@ struct Link {
   bool full = false;                    // took fewer than offered; until it makes progress
 
   std::uint8_t proof_step = 0;
-  Time proof_deadline = kNever;
+  Time proof_since = kNever;  // it began; by the peer's Patience, as the other `since` here
   Time proof_again = kNever;
   std::array<std::byte, kProofBytes> proof_sent{};
   std::array<std::byte, kProofBytes> proof_read{};

@@ -14,8 +14,12 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
       session_(session),
       info_(info),
       bound_(static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond),
+      patience_(info.by_caller, worker.now()),
       own_scratch_(worker.take_scratch()),
-      records_(worker.records()) {
+      records_(worker.records()),
+      turns_(worker.services().transfers),
+      sends_(worker.services().transfers),
+      receives_(worker.services().transfers) {
   granted_credits_ = worker.services().notifications.grant(worker.services().options.notifications_per_peer);
 }
 
@@ -103,7 +107,7 @@ void Peer::on_hello(const Hello& hello) {
   for (const std::string& name : hello.transports)
     if (worker_.transport_index(name) == Worker::kNoTransport)
       refusals_.push_back(name + ": this engine does not have it");
-  no_link_since_ = worker_.now();
+  no_link_since_ = since_now();
   worker_.wake_at(worker_.now());
   settle();
 }
@@ -186,9 +190,7 @@ Time Peer::run_timers(Time now) {
   // Imports that the user released: gone once no slice of ours uses them.
   std::erase_if(released_, [&](RemoteRegionId id) {
     for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {
-      const Transfer& t = transfer(slot);
-      for (std::uint64_t i = 0; i < t.blocks; i = is_regular(t.request.layout) ? t.blocks : i + 1)
-        if (block_at(t.request.layout, i).remote == id) return false;
+      if (touches(transfer(slot).request.layout, id)) return false;
     }
     worker_.release(id);
     return true;
@@ -199,8 +201,8 @@ Time Peer::run_timers(Time now) {
     for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {
       const Transfer& t = transfer(slot);
       if (t.pieces_out == 0) continue;
-      for (std::uint64_t i = 0; i < t.blocks; i = is_regular(t.request.layout) ? t.blocks : i + 1)
-        if (std::find(imports.begin(), imports.end(), block_at(t.request.layout, i).remote) != imports.end()) {
+      for (const RemoteRegionId id : imports)
+        if (touches(t.request.layout, id)) {
           stop(slot, {ErrorCode::revoked, "the peer deregistered the region"});
           return false;
         }
@@ -223,10 +225,7 @@ void Peer::stop_users_of(RegionId region) {
   for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
     Transfer& t = transfer(slot);
     const std::uint32_t next = t.next_active;
-    bool user = false;
-    for (std::uint64_t i = 0; i < t.blocks && !user; i = is_regular(t.request.layout) ? t.blocks : i + 1)
-      user = block_at(t.request.layout, i).local == region;
-    if (user) stop(slot, {ErrorCode::cancelled, "the local region was deregistered"});
+    if (touches(t.request.layout, region)) stop(slot, {ErrorCode::cancelled, "the local region was deregistered"});
     slot = next;
   }
 }
@@ -235,10 +234,7 @@ void Peer::release_import(RemoteRegionId id) {
   for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
     const Transfer& t = transfer(slot);
     const std::uint32_t next = t.next_active;
-    bool user = false;
-    for (std::uint64_t i = 0; i < t.blocks && !user; i = is_regular(t.request.layout) ? t.blocks : i + 1)
-      user = block_at(t.request.layout, i).remote == id;
-    if (user) stop(slot, {ErrorCode::cancelled, "the remote region was released"});
+    if (touches(t.request.layout, id)) stop(slot, {ErrorCode::cancelled, "the remote region was released"});
     slot = next;
   }
   (void)worker_.services().remotes.revoke({id.slot, id.generation});
@@ -246,13 +242,10 @@ void Peer::release_import(RemoteRegionId id) {
   worker_.wake_at(worker_.now());
 }
 
-bool Peer::uses(RegionId region) const {
-  for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = worker_.services().transfers[slot].next_active) {
-    const Transfer& t = worker_.services().transfers[slot];
-    for (std::uint64_t i = 0; i < t.blocks; i = is_regular(t.request.layout) ? t.blocks : i + 1)
-      if (block_at(t.request.layout, i).local == region) return true;
-  }
-  return false;
+void Peer::add_users_of(RegionId region, std::vector<TransferId>& users) const {
+  const TransferTable& table = worker_.services().transfers;
+  for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = table[slot].next_active)
+    if (touches(table[slot].request.layout, region)) users.push_back(table.id(slot));
 }
 
 void Peer::collect(Metrics& out) const {

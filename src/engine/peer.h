@@ -1,4 +1,4 @@
-// size: one class, everything of one peer, over ten files
+// size: one class, everything of one peer, to be parted by state
 #pragma once
 
 #include <array>
@@ -18,10 +18,13 @@
 #include "engine/control_message.h"
 #include "engine/description.h"
 #include "engine/link.h"
-#include "engine/record.h"
+#include "engine/patience.h"
+#include "engine/record_codec.h"
 #include "engine/slice_table.h"
 #include "engine/staging.h"
 #include "engine/transfer.h"
+#include "engine/turns.h"
+#include "transport/gpu_access.h"
 #include "transport/region_table.h"
 
 namespace fairway::engine {
@@ -53,6 +56,8 @@ class Peer {
   void open();  // says hello
   void on_message(std::span<const std::byte> bytes);
   void on_down(const Status& reason);
+  void on_beat(std::uint64_t steps, Time at) { patience_.heard(steps, at); }
+  void was_away(Time from, Time to) { patience_.was_away(from, to); }  // this engine's caller computed
 
   // ---- transports' events ----
   void on_link_up(std::uint16_t transport, const transport::Event& event);
@@ -77,7 +82,7 @@ class Peer {
 
   // ---- regions ----
   void stop_users_of(RegionId region);  // local memory
-  [[nodiscard]] bool uses(RegionId region) const;
+  void add_users_of(RegionId region, std::vector<TransferId>& users) const;
   void release_import(RemoteRegionId id);  // stops its users here
   void revoke_at_peer(RegionId region);    // asks the peer to stop using our region; on_revoked() follows
 
@@ -151,15 +156,9 @@ class Peer {
   [[nodiscard]] bool asks_for_the_machine() const;  // a link is there whose rate its model may tell
 
  private:
-  static constexpr std::uint32_t kMaxRequests = 32;    // put, get, ... outstanding
-  static constexpr std::uint32_t kMaxReplies = 256;    // waiting to be sent; more and the peer lies about its limit
-  static constexpr std::uint32_t kPiecesPerTurn = 16;  // of one transfer before the next one's turn
+  static constexpr std::uint32_t kMaxRequests = 32;  // put, get, ... outstanding
+  static constexpr std::uint32_t kMaxReplies = 256;  // waiting to be sent; more and the peer lies about its limit
 
-  struct Fifo {
-    std::uint32_t head = kNoSlot;
-    std::uint32_t tail = kNoSlot;
-    std::uint32_t size = 0;
-  };
   struct Unexpected {  // a message that came before its receive
     std::uint64_t tag = 0;
     std::uint64_t length = 0;
@@ -180,18 +179,22 @@ class Peer {
   void begin_proof(std::uint8_t index);
   void continue_proof(std::uint8_t index);
   void proof_done(std::uint8_t index, const Status& status);
-  void on_echo(std::uint8_t link, std::span<const std::byte> body);
+  void on_echo(std::uint8_t link, const record::Echo& echo);
   void answer_echo(std::uint8_t index);
-  void on_echo_reply(std::uint8_t link, std::span<const std::byte> body);
+  void on_echo_reply(std::uint8_t link, std::span<const std::byte> bytes);
   void set_ready(std::uint8_t index);
   void close_link(std::uint8_t index, const Status& reason);
   void on_link_closed(const LinkClosed& message);
   void release_parked(std::uint8_t index);
   void plan_retry(Link& link);
   [[nodiscard]] bool any_link_up() const;
+  // By patience_.
+  Time since_now();
+  [[nodiscard]] bool is_over(Time since, Time bound) const;
+  [[nodiscard]] Time look_at(Time since, Time bound) const;
   Time link_timers(Time now);
   bool forgets_a_slice(std::uint8_t index, Time now);
-  Time give_up_without_link(Time now);
+  Time give_up_without_link();
   [[nodiscard]] std::string why_no_link() const;
   [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
 
@@ -207,10 +210,6 @@ class Peer {
 
   // peer_transfers.cc, peer_completion.cc
   enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
-  void push(Fifo& fifo, std::uint32_t slot, bool front = false);
-  std::uint32_t pop(Fifo& fifo);
-  void remove(Fifo& fifo, std::uint32_t slot);
-  Fifo& queue_of(const Transfer& t) { return queues_[static_cast<std::size_t>(t.request.options.priority)]; }
   void enqueue(std::uint32_t slot);
   bool post_records();
   void post_record(std::uint32_t index, std::uint8_t link);
@@ -234,6 +233,7 @@ class Peer {
   void advance(std::uint32_t slot);
   void notify(std::uint32_t slot);
   void fail(std::uint32_t slot, const Status& status);
+  [[nodiscard]] Status why_ended(const Transfer& t, const Status& status) const;
   void drained(std::uint32_t slot);
   void finish(std::uint32_t slot, const Status& status);
   void activate(std::uint32_t slot);
@@ -261,17 +261,17 @@ class Peer {
 
   // peer_lent.cc
   std::uint8_t lent_slot(Status& why);
-  void on_stage_grant(std::span<const std::byte> body);
-  void on_stage_recall(std::span<const std::byte> body);
-  void on_stage_done(std::span<const std::byte> body);
+  void on_stage_grant(const record::StageGrant& grant);
+  void on_stage_recall(std::uint32_t number);
+  void on_stage_done(const record::StageDone& done);
   void end_lent();
   void forget_lent();
   Time staging_timer(Time now);
 
   // peer_landing.cc
-  void on_stage_ask(std::span<const std::byte> body);
-  void on_stage_end(std::span<const std::byte> body);
-  void on_stage_copy(std::span<const std::byte> body, bool put);
+  void on_stage_ask(std::uint32_t number);
+  void on_stage_end(std::uint32_t number);
+  void on_stage_copy(const StageCopy& copy, bool put);
   void begin_landing(std::uint32_t number);
   void grant(ErrorCode code);
   void open_landing();
@@ -294,21 +294,29 @@ class Peer {
   bool request_sum(std::uint32_t slot);
   bool request_signal(std::uint32_t slot);
   bool signals_a_device(std::uint32_t slot);
-  std::uint32_t begin_request(std::uint32_t slot, RecordType type, RemoteRegionId region, std::uint32_t& record);
-  void on_reply(std::span<const std::byte> body);
+  std::optional<RequestHead> begin_request(std::uint32_t slot, RemoteRegionId region);
+  void on_reply(const record::Reply& reply);
   void continue_requests();
 
   // peer_serve.cc
-  void serve(std::uint32_t sequence, RecordType type, std::span<const std::byte> body);
-  void send_record(std::uint32_t record, const ByteWriter& writer, std::uint32_t owner = kNoSlot);
-  std::uint32_t begin_answer();
+  void serve(const RecordHeader& record);
+  // Decodes a record's body for `handle`, or ends the session of a peer that sent a malformed one.
+  template <class Body, class Handle>
+  void take(const RecordHeader& record, const Handle& handle);
+  // Queues a record and gives its place in the pool; kNoSlot: an answer more than the peer may have waiting, which ends
+  // the session. `owner`: the transfer whose notification it is.
+  template <class Body>
+  std::uint32_t send(const Body& body, std::uint32_t owner = kNoSlot);
+  std::uint32_t acquire_record(RecordType type);
+  Record& record_at(std::uint32_t record);
+  void enqueue_record(std::uint32_t record, std::uint32_t owner);
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
-  void serve_put(std::span<const std::byte> body);
-  void serve_get(std::span<const std::byte> body);
-  void serve_atomic(std::span<const std::byte> body);
-  void serve_sum(std::span<const std::byte> body);
-  void serve_flush(std::span<const std::byte> body);
+  void serve_put(const record::Put& put);
+  void serve_get(const record::Get& get);
+  void serve_atomic(const record::Atomic& atomic);
+  void serve_sum(const record::Sum& sum);
+  void serve_flush(const record::Flush& flush);
   [[nodiscard]] std::size_t record_limit() const;  // payload of a put, get or send that fits a record
 
   // peer_events.cc
@@ -320,25 +328,25 @@ class Peer {
   void set_off(std::uint32_t slot);
   void give_up(Transfer& t);
   bool check_credit();  // false: the peer has none left for an event, which ends it
-  bool read_notification(ByteReader& reader, Notification& notification);
+  bool read_notification(std::uint32_t immediate, std::span<const std::byte> message, Notification& notification);
   void deliver(Notification&& notification);
-  void on_event(std::span<const std::byte> body);
-  void on_event_armed(std::uint32_t number, std::span<const std::byte> body);
+  void on_event(const record::Event& event);
+  void on_event_armed(std::uint32_t number, const record::EventArmed& event);
   void on_event_sign(std::uint32_t number, bool set_off);
   void event_given_up();
   void on_count(std::uint32_t immediate);
-  void send_credit();
+  void on_credit(std::uint32_t consumed);
 
   // peer_messages.cc
   void start_send(std::uint32_t slot);
   void start_receive(std::uint32_t slot);
   bool announce_sends();
-  void on_send_eager(std::span<const std::byte> body);
-  void on_send_announce(std::span<const std::byte> body);
-  void on_send_clear(std::span<const std::byte> body);
-  void on_send_written(std::span<const std::byte> body);
-  void on_send_abort(std::span<const std::byte> body);
-  void on_send_done(std::span<const std::byte> body);
+  void on_send_eager(const record::SendEager& send);
+  void on_send_announce(const record::SendAnnounce& send);
+  void on_send_clear(const record::SendClear& clear);
+  void on_send_written(const record::SendWritten& written);
+  void on_send_abort(const record::SendAbort& abort);
+  void on_send_done(const record::SendDone& done);
   void arrived(std::uint32_t sequence, Unexpected message);
   void match_tag(std::uint64_t tag);
   void match(std::uint32_t slot, const Unexpected& message);
@@ -355,6 +363,7 @@ class Peer {
   const control::SessionId session_;
   const control::PeerInfo info_;
   const Time bound_;                 // EngineOptions::peer_timeout
+  Patience patience_;                // what is held against that bound
   const std::uint32_t own_scratch_;  // its place in the worker's
 
   bool greeted_ = false;
@@ -371,7 +380,7 @@ class Peer {
   std::vector<Link> links_;
   std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   std::array<LinkView, kMaxLinks> views_;
-  std::array<Piece, kPiecesPerTurn> pieces_;  // of the turn that is under way
+  std::array<Piece, Turns::kPieces> pieces_;  // of the turn that is under way
   std::uint64_t route_version_ = 1;           // grows when a link becomes ready or stops being so
   Time no_link_since_ = kNever;
   Time missed_since_ = kNever;         // a link that is away and would do what none that is there does, since it went
@@ -384,7 +393,7 @@ class Peer {
   std::vector<std::uint32_t> wants_request_;  // transfers whose flush, checksum or signal waits for a free request
   std::uint32_t slices_out_ = 0;              // in transports' hands
 
-  std::array<Fifo, 3> queues_;  // by Priority
+  Turns turns_;  // of the transfers that wait for room on links
   std::uint32_t first_active_ = kNoSlot;
   std::uint32_t active_count_ = 0;
   Time next_deadline_ = kNever;
@@ -398,8 +407,8 @@ class Peer {
   std::uint32_t credits_returned_ = 0;
   ArmedEvents armed_;
 
-  Fifo sends_;     // not yet announced, in submission order
-  Fifo receives_;  // not yet matched, in submission order
+  TransferQueue sends_;     // not yet announced, in submission order
+  TransferQueue receives_;  // not yet matched, in submission order
   std::uint32_t send_sequence_ = 0;
   std::uint32_t expected_send_ = 0;
   std::uint32_t unexpected_room_there_ = 0;
@@ -427,5 +436,14 @@ class Peer {
   std::uint64_t transfers_ok_ = 0, transfers_failed_ = 0, bytes_moved_ = 0;
   Histogram latency_;
 };
+
+template <class Body>
+std::uint32_t Peer::send(const Body& body, std::uint32_t owner) {
+  const std::uint32_t record = acquire_record(Body::kType);
+  if (record == kNoSlot) return kNoSlot;
+  encode(record_at(record), body);
+  enqueue_record(record, owner);
+  return record;
+}
 
 }  // namespace fairway::engine

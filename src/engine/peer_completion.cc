@@ -15,7 +15,7 @@ void Peer::enter_link(Link& link, bool waits_for_stream) {
   if (waits_for_stream) {
     ++link.waits_for_streams;
   } else if (link.in_flight == link.waits_for_streams) {
-    link.last_progress = worker_.now();
+    link.last_progress = since_now();
     worker_.wake_at(after(worker_.now(), bound_));
   }
   ++link.in_flight;
@@ -30,7 +30,7 @@ void Peer::leave_link(const SliceEntry& entry, std::uint64_t moved_bytes) {
     if (t.paced) keep_pace(link, moved_bytes);
   }
   link.queued_bytes -= std::min(link.queued_bytes, entry.piece.bytes());
-  link.last_progress = worker_.now();
+  link.last_progress = since_now();
   link.full = false;
   --slices_out_;
 }
@@ -187,10 +187,8 @@ void Peer::notify(std::uint32_t slot) {
   const Notify& notify = t.request.options.notify;
   if (t.request.operation == Operation::send) {  // the bytes are there: tell the receive
     t.phase = Phase::matching;
-    const std::uint32_t record = worker_.records().acquire();
-    ByteWriter writer = compose(worker_.records()[record], RecordType::send_written);
-    writer.put(t.rendezvous.other.slot).put(t.rendezvous.other.generation).put(t.total);
-    return send_record(record, writer);
+    send(record::SendWritten{t.rendezvous.other, t.total});
+    return;
   }
   t.phase = Phase::notifying;
   switch (notify.kind) {
@@ -200,17 +198,14 @@ void Peer::notify(std::uint32_t slot) {
       if (!request_signal(slot)) wants_request_.push_back(slot);
       return;
     case NotifyKind::counter:
-    case NotifyKind::event: {
+      if (t.immediate_sent) return finish(slot, {});
+      t.notify_record = send(record::Counter{notify.immediate}, slot);
+      return;
+    case NotifyKind::event:
       if (t.armed) return set_off(slot);
       if (t.immediate_sent) return finish(slot, {});
-      const std::uint32_t record = worker_.records().acquire();
-      const bool event = notify.kind == NotifyKind::event;
-      ByteWriter writer = compose(worker_.records()[record], event ? RecordType::event : RecordType::counter);
-      writer.put(notify.immediate);
-      if (event) writer.put_bytes(std::span(t.message.data(), t.message_bytes));
-      t.notify_record = record;
-      return send_record(record, writer, slot);
-    }
+      t.notify_record = send(record::Event{notify.immediate, {std::span(t.message.data(), t.message_bytes)}}, slot);
+      return;
   }
 }
 
@@ -235,7 +230,7 @@ bool Peer::signals_a_device(std::uint32_t slot) {
   t.cursor = {};
   t.route = {};
   t.phase = Phase::queued;
-  push(queue_of(t), slot);
+  turns_.add(slot);
   worker_.again();
   return true;
 }
@@ -259,18 +254,26 @@ void Peer::force_stop(std::uint32_t slot) {
   }
 }
 
-void Peer::fail(std::uint32_t slot, const Status& status) {
+// deregister() refuses the region's use from its caller's thread on, and stop_users_of() runs here a moment later: what
+// meets the end of the local memory in between says what that would have said.
+Status Peer::why_ended(const Transfer& t, const Status& status) const {
+  if (status.code() != ErrorCode::revoked) return status;
+  const transport::RegionTable& regions = worker_.services().regions;
+  const auto* list = std::get_if<std::span<const Extent>>(&t.request.layout);
+  const auto ended = [&](const Extent& each) { return regions.has_ended(each.local.region); };
+  const bool here = list != nullptr ? std::any_of(list->begin(), list->end(), ended)
+                                    : t.blocks > 0 && regions.has_ended(block_at(t.request.layout, 0).local);
+  return here ? Status(ErrorCode::cancelled, "the local region was deregistered").with_peer(text()) : status;
+}
+
+void Peer::fail(std::uint32_t slot, const Status& given) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::draining || t.phase == Phase::done) return;
-  if (t.queued) {
-    remove(queue_of(t), slot);
-    if (t.queued) remove(sends_, slot);
-    if (t.queued) remove(receives_, slot);
-  }
+  if (t.queued && !turns_.remove(slot) && !sends_.remove(slot)) receives_.remove(slot);
   if (t.phase == Phase::waiting) worker_.no_longer_waits(slot);
   t.in_doubt |= t.phase == Phase::notifying && t.armed;
   t.phase = Phase::draining;
-  t.status = status;
+  t.status = why_ended(t, given);
   std::erase(wants_request_, slot);
   if (t.notify_record != kNoSlot) {  // it may or may not have arrived
     if (!down_) worker_.records()[t.notify_record].owner = kNoSlot;

@@ -14,8 +14,8 @@ namespace {
 using transport::Copier;
 
 std::uint64_t apply(const Errand& errand, std::uint64_t old) {
-  if (errand.operation == kAdd) return old + errand.operand;
-  if (errand.operation == kCompareSwap) return old == errand.expected ? errand.operand : old;
+  if (errand.operation == record::Atomic::kAdd) return old + errand.operand;
+  if (errand.operation == record::Atomic::kCompareSwap) return old == errand.expected ? errand.operand : old;
   return errand.operand;
 }
 

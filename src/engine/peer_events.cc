@@ -29,11 +29,9 @@ std::optional<std::uint32_t> Peer::event_immediate(std::uint32_t slot, std::uint
 
 void Peer::arm(std::uint32_t slot, std::uint8_t link) {
   Transfer& t = transfer(slot);
-  t.arming = worker_.records().acquire();
-  Record& record = worker_.records()[t.arming];
-  ByteWriter writer = compose(record, RecordType::event_armed);
-  writer.put(t.request.options.notify.immediate).put_bytes(std::span(t.message.data(), t.message_bytes));
-  send_record(t.arming, writer, slot);
+  t.arming = send(
+      record::EventArmed{t.request.options.notify.immediate, {std::span(t.message.data(), t.message_bytes)}}, slot);
+  const Record& record = worker_.records()[t.arming];
   t.armed = true;
   t.event = record.sequence;
   const Link& by = links_[link];
@@ -68,20 +66,14 @@ void Peer::set_off(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (t.arming != kNoSlot) return;  // record_arrived() goes on
   if (t.immediate_sent) return finish(slot, {});
-  t.notify_record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[t.notify_record], RecordType::event_set_off);
-  writer.put(t.event);
-  send_record(t.notify_record, writer, slot);
+  t.notify_record = send(record::EventSetOff{t.event}, slot);
 }
 
 // The transfer has failed: the peer waits for its event no more, should it still do so.
 void Peer::give_up(Transfer& t) {
   if (!t.armed || down_) return;
   if (t.arming != kNoSlot) worker_.records()[t.arming].owner = kNoSlot;
-  const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[record], RecordType::event_given_up);
-  writer.put(t.event);
-  send_record(record, writer);
+  send(record::EventGivenUp{t.event});
 }
 
 // ---- the target ----
@@ -94,12 +86,11 @@ bool Peer::check_credit() {
   return true;
 }
 
-bool Peer::read_notification(ByteReader& reader, Notification& notification) {
+bool Peer::read_notification(std::uint32_t immediate, std::span<const std::byte> message, Notification& notification) {
   notification.peer = id_;
-  notification.immediate = reader.get<std::uint32_t>();
-  const auto message = reader.rest();
-  if (!reader.ok() || message.size() > kMaxNotifyMessage) {
-    violation("a malformed notification");
+  notification.immediate = immediate;
+  if (message.size() > kMaxNotifyMessage) {
+    violation("a notification with too long a message");
     return false;
   }
   if (!check_credit()) return false;
@@ -114,16 +105,14 @@ void Peer::deliver(Notification&& notification) {
   worker_.services().notice();
 }
 
-void Peer::on_event(std::span<const std::byte> body) {
-  ByteReader reader(body);
+void Peer::on_event(const record::Event& event) {
   Notification notification;
-  if (read_notification(reader, notification)) deliver(std::move(notification));
+  if (read_notification(event.immediate, event.message.bytes, notification)) deliver(std::move(notification));
 }
 
-void Peer::on_event_armed(std::uint32_t number, std::span<const std::byte> body) {
-  ByteReader reader(body);
+void Peer::on_event_armed(std::uint32_t number, const record::EventArmed& event) {
   Notification notification;
-  if (!read_notification(reader, notification)) return;
+  if (!read_notification(event.immediate, event.message.bytes, notification)) return;
   switch (armed_.hear(number, notification)) {
     case ArmedEvents::Heard::waits: return;
     case ArmedEvents::Heard::deliver: return deliver(std::move(notification));
@@ -154,7 +143,7 @@ void Peer::notifications_consumed(std::uint32_t polled) {
   // By the half: the peer still has the rest, and what it sends next need not carry a credit each.
   if (total - credits_returned_ < std::max(1u, granted_credits_ / 2)) return;
   credits_returned_ = total;
-  send_credit();
+  if (!down_) send(record::Credit{credits_returned_});
 }
 
 void Peer::on_immediate(std::uint32_t immediate) {
@@ -174,12 +163,12 @@ void Peer::on_count(std::uint32_t immediate) {
   worker_.services().notice();
 }
 
-void Peer::send_credit() {
-  if (down_) return;
-  const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[record], RecordType::credit);
-  writer.put(credits_returned_);
-  send_record(record, writer);
+// What the peer's user has consumed of our events, since the session began.
+void Peer::on_credit(std::uint32_t consumed) {
+  if (static_cast<std::int32_t>(consumed - events_consumed_there_) <= 0) return;  // overtaken by a later one
+  if (consumed - events_consumed_there_ > events_sent_ - events_consumed_there_)
+    return violation("a credit for notifications that were never sent");
+  events_consumed_there_ = consumed;
 }
 
 }  // namespace fairway::engine

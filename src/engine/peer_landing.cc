@@ -13,10 +13,8 @@ using transport::Copier;
 
 }  // namespace
 
-void Peer::on_stage_ask(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto number = reader.get<std::uint32_t>();
-  if (!reader.done() || number == 0) return violation("a malformed request for a room");
+void Peer::on_stage_ask(std::uint32_t number) {
+  if (number == 0) return violation("a request for a room without a number");
   if (landing_ == nullptr) landing_ = std::make_unique<Landing>();
   if (landing_->state == Landing::State::none) return begin_landing(number);
   if (landing_->next != 0) return violation("requests for more than one room");
@@ -35,13 +33,9 @@ void Peer::begin_landing(std::uint32_t number) {
 }
 
 void Peer::grant(ErrorCode code) {
-  const std::uint32_t record = begin_answer();
-  if (record == kNoSlot) return;
-  ByteWriter writer = compose(worker_.records()[record], RecordType::stage_grant);
-  writer.put(landing_->number).put(static_cast<std::uint8_t>(code));
-  writer.put_sized(code == ErrorCode::ok ? format_description(worker_.describe(landing_->region), record_limit())
-                                         : std::vector<std::byte>());
-  send_record(record, writer);
+  std::vector<std::byte> room;
+  if (code == ErrorCode::ok) room = format_description(worker_.describe(landing_->region), record_limit());
+  send(record::StageGrant{landing_->number, code, {room}});
 }
 
 // In each step of the worker, while a room is awaited or copies are under way. True: a device has copies.
@@ -104,18 +98,11 @@ void Peer::drop_landing() {
 void Peer::recall_landing() {
   landing_->recalled = true;
   ++worker_.staging().recalled;
-  const std::uint32_t record = begin_answer();
-  if (record == kNoSlot) return;
-  ByteWriter writer = compose(worker_.records()[record], RecordType::stage_recall);
-  writer.put(landing_->number);
-  send_record(record, writer);
+  send(record::StageRecall{landing_->number});
 }
 
-void Peer::on_stage_end(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto number = reader.get<std::uint32_t>();
-  if (!reader.done() || landing_ == nullptr || landing_->state != Landing::State::open || number != landing_->number ||
-      copies_for_peer())
+void Peer::on_stage_end(std::uint32_t number) {
+  if (landing_ == nullptr || landing_->state != Landing::State::open || number != landing_->number || copies_for_peer())
     return violation("the end of a room that it has not, or still uses");
   close_landing();
   if (const std::uint32_t next = std::exchange(landing_->next, 0); next != 0) begin_landing(next);
@@ -138,28 +125,19 @@ void Peer::close_landing() {
       });
 }
 
-void Peer::on_stage_copy(std::span<const std::byte> body, bool put) {
-  ByteReader reader(body);
-  const auto number = reader.get<std::uint32_t>();
-  const auto slot = reader.get<std::uint8_t>();
-  RegionId region;
-  region.slot = reader.get<std::uint32_t>();
-  region.generation = reader.get<std::uint32_t>();
-  const auto count = reader.get<std::uint16_t>();
-  if (!reader.ok() || landing_ == nullptr || landing_->state != Landing::State::open || number != landing_->number ||
-      slot >= kSlots || landing_->jobs[slot].busy || count > kMostParts)
+void Peer::on_stage_copy(const StageCopy& copy, bool put) {
+  const auto& [number, slot, region, parts] = copy;
+  if (landing_ == nullptr || landing_->state != Landing::State::open || number != landing_->number || slot >= kSlots ||
+      landing_->jobs[slot].busy)
     return violation("a copy of a slot that it has not");
   Landing::Job& job = landing_->jobs[slot];
   job.parts.clear();
   std::uint64_t left = kSlotBytes;
-  for (std::uint16_t i = 0; i < count; ++i) {
-    const auto offset = reader.get<std::uint64_t>();
-    const auto length = reader.get<std::uint32_t>();
+  for (const auto& [offset, length] : std::span(parts.all).first(parts.count)) {
     if (length > left) return violation("a copy of more than a slot");
     left -= length;
     job.parts.push_back({0, offset, length});
   }
-  if (!reader.done()) return violation("a malformed copy of a slot");
   landing_->used = true;
   job.busy = true;
   job.queued = false;
@@ -202,11 +180,7 @@ void Peer::end_job(std::uint8_t slot, ErrorCode code) {
     if (!copies_for_peer()) close_landing();
     return;
   }
-  const std::uint32_t record = begin_answer();
-  if (record == kNoSlot) return;
-  ByteWriter writer = compose(worker_.records()[record], RecordType::stage_done);
-  writer.put(landing_->number).put(slot).put(static_cast<std::uint8_t>(code));
-  send_record(record, writer);
+  send(record::StageDone{landing_->number, slot, code});
 }
 
 bool Peer::copies_for_peer() const {

@@ -19,10 +19,7 @@ std::uint8_t Peer::lent_slot(Status& why) {
     lent.state = Lent::State::asked;
     lent.leaving = false;
     lent.busy = lent.lost = {};
-    const std::uint32_t record = worker_.records().acquire();
-    ByteWriter writer = compose(worker_.records()[record], RecordType::stage_ask);
-    writer.put(++lent.number);
-    send_record(record, writer);
+    send(record::StageAsk{++lent.number});
   }
   if (lent.state != Lent::State::open || lent.leaving) return kInPlace;
   const std::uint8_t slot = SlotSet::outside(lent.busy, lent.lost);
@@ -30,18 +27,15 @@ std::uint8_t Peer::lent_slot(Status& why) {
   return slot;
 }
 
-void Peer::on_stage_grant(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto number = reader.get<std::uint32_t>();
-  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
-  const auto described = reader.get_sized();
-  if (!reader.done() || lent_ == nullptr || lent_->state != Lent::State::asked || number != lent_->number)
+void Peer::on_stage_grant(const record::StageGrant& grant) {
+  const auto& [number, code, described] = grant;
+  if (lent_ == nullptr || lent_->state != Lent::State::asked || number != lent_->number)
     return violation("a room that was not asked for");
   lent_->state = Lent::State::none;
   lent_->refused = Status(code, "the peer stages nothing: " + std::string(to_string(code))).with_peer(text());
   worker_.again();
   if (code == ErrorCode::ok) {
-    const auto room = parse_description(described);
+    const auto room = parse_description(described.bytes);
     if (!room || room->size_bytes != kRoomBytes || !reached_by_cpu(room->kind)) return violation("a malformed room");
     lent_->refused = {};
     lent_->state = Lent::State::open;
@@ -54,10 +48,7 @@ void Peer::on_stage_grant(std::span<const std::byte> body) {
   end_lent();
 }
 
-void Peer::on_stage_recall(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto number = reader.get<std::uint32_t>();
-  if (!reader.done()) return violation("a malformed recall of a room");
+void Peer::on_stage_recall(std::uint32_t number) {
   if (lent_ == nullptr || lent_->state == Lent::State::none || number != lent_->number)
     return;  // it went back meanwhile
   lent_->leaving = true;
@@ -71,10 +62,7 @@ void Peer::end_lent() {
   lent.state = Lent::State::none;
   if (lent.region) worker_.release(lent.region);
   lent.region = {};
-  const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[record], RecordType::stage_end);
-  writer.put(lent.number);
-  send_record(record, writer);
+  send(record::StageEnd{lent.number});
 }
 
 Time Peer::staging_timer(Time now) {

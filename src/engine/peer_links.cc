@@ -21,6 +21,16 @@ constexpr std::size_t kMaxClosedEarly = 256;
 
 }  // namespace
 
+Time Peer::since_now() {
+  return patience_.start(worker_.now());
+}
+bool Peer::is_over(Time since, Time bound) const {
+  return patience_.over(since, bound, worker_.now());
+}
+Time Peer::look_at(Time since, Time bound) const {
+  return patience_.look_at(since, bound, worker_.now());
+}
+
 bool Peer::any_link_up() const {
   return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.is_up(); });
 }
@@ -76,8 +86,8 @@ void Peer::on_link_up(std::uint16_t transport, const transport::Event& event) {
 void Peer::set_ready(std::uint8_t index) {
   Link& link = links_[index];
   link.state = LinkState::ready;
-  link.backoff = 0;
-  link.proof_deadline = kNever;
+  link.ready_since = since_now();
+  link.proof_since = kNever;
   ++route_version_;
   no_link_since_ = missed_since_ = kNever;
   settled_ = true;
@@ -107,12 +117,13 @@ void Peer::close_link(std::uint8_t index, const Status& reason) {
   if (!link.is_up()) return;
   const bool was_ready = link.state == LinkState::ready;
   link.state = LinkState::closing;
-  link.closing_since = worker_.now();
+  link.closing_since = since_now();
+  if (was_ready && is_over(link.ready_since, bound_)) link.backoff = 0;
   link.down_reason = reason;
-  link.proof_deadline = kNever;
+  link.proof_since = kNever;
   ++link.failures;
   ++route_version_;
-  if (!any_link_up() && no_link_since_ == kNever) no_link_since_ = worker_.now();  // a proof that fails is no link
+  if (!any_link_up() && no_link_since_ == kNever) no_link_since_ = since_now();  // a proof that fails is no link
   if (was_ready) {
     missed_since_ = kNever;
     worker_.services().peer_events.push(
@@ -185,12 +196,15 @@ void Peer::release_parked(std::uint8_t index) {
   if (!both) return;
   settle_events(link);
   link.state = LinkState::closed;
+  const bool fails_again = link.backoff > kFirstBackoff;
   plan_retry(link);
-  if (!info_.initiated_here) link.retry_at = worker_.now();  // who is dialed is there whenever the peer dials
+  // Who is dialed is there whenever the peer dials: of a link that fails again and again, as soon as that one may.
+  if (!info_.initiated_here) link.retry_at = after(worker_.now(), fails_again ? kFirstBackoff : 0);
   worker_.wake_at(link.retry_at);
 }
 
-// Several tries within the time that transfers wait for a link.
+// Several tries within the time that transfers wait for a link. A link that was good for no longer than the bound goes
+// on where it was: it may fail again at once, and each proof of it costs both sides.
 void Peer::plan_retry(Link& link) {
   const Time last = std::clamp(bound_ / 8, kFirstBackoff, kLastBackoff);
   link.backoff = std::clamp(link.backoff * 2, kFirstBackoff, last);
@@ -211,28 +225,26 @@ Time Peer::link_timers(Time now) {
     }
     if (link.state == LinkState::closed) next = std::min(next, link.retry_at);
     if (link.state == LinkState::proving) {
-      if (link.proof_deadline <= now)
+      if (is_over(link.proof_since, bound_))
         close_link(i, {ErrorCode::link_failed, "the proof did not come back in time"});
       else if (link.proof_step == 2 && link.proof_again <= now)
         link.proof_step = 1;
       if (link.state == LinkState::proving && link.in_flight == 0 && link.proof_step < 2) continue_proof(i);
       if (link.proof_step < 2) next = std::min(next, after(now, kMillisecond));  // its slice may have found no room
-      next = std::min({next, link.proof_deadline, link.proof_step == 2 ? link.proof_again : kNever});
+      next = std::min({next, look_at(link.proof_since, bound_), link.proof_step == 2 ? link.proof_again : kNever});
     }
     if (link.is_up() && link.in_flight > link.waits_for_streams) {
-      const Time limit = after(link.last_progress, bound_);
-      if (limit <= now)
+      if (is_over(link.last_progress, bound_))
         close_link(i, {ErrorCode::link_failed, "no slice completed within the peer timeout"});
       else if (forgets_a_slice(i, now))
         close_link(i, {ErrorCode::link_failed,
                        "a slice did not complete within four times the peer timeout, though "
                        "later ones did"});
       else
-        next = std::min(next, limit);
+        next = std::min(next, look_at(link.last_progress, bound_));
     }
     if (link.state == LinkState::closing) {
-      const Time limit = after(link.closing_since, 2 * bound_);
-      if (limit <= now && link.closed_here) {
+      if (is_over(link.closing_since, 2 * bound_) && link.closed_here) {
         // The peer lives, as control says, but does not say that its end is closed: nobody knows what was applied.
         worker_.services().drop(
             session_, Status(ErrorCode::protocol_error, "the peer did not close its end of a broken link in time: " +
@@ -241,21 +253,20 @@ Time Peer::link_timers(Time now) {
                           .with_link(link.text));
         return kNever;
       }
-      next = std::min(next, std::max(limit, now + kMillisecond));
+      next = std::min(next, std::max(look_at(link.closing_since, 2 * bound_), now + kMillisecond));
     }
   }
   if (records_.next() == kNoSlot) records_stuck_since_ = kNever;
   if (records_stuck_since_ != kNever && no_link_since_ == kNever) {
-    const Time limit = after(records_stuck_since_, 2 * bound_);
-    if (limit <= now) {
+    if (is_over(records_stuck_since_, 2 * bound_)) {
       worker_.services().drop(
           session_,
           Status(ErrorCode::link_failed, "no link is left that carries the engine's own messages").with_peer(text()));
       return kNever;
     }
-    next = std::min(next, limit);
+    next = std::min(next, look_at(records_stuck_since_, 2 * bound_));
   }
-  return std::min(next, give_up_without_link(now));
+  return std::min(next, give_up_without_link());
 }
 
 // Looks once in a while: while slices are in flight, link_timers() is due within the bound.
@@ -269,7 +280,7 @@ bool Peer::forgets_a_slice(std::uint8_t index, Time now) {
         entry.link != index || entry.parked || entry.retry)
       continue;
     if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr) continue;
-    if (entry.posted < link.newest_done && after(entry.posted, kBoundsOfASlice * bound_) <= now) return true;
+    if (entry.posted < link.newest_done && is_over(entry.posted, kBoundsOfASlice * bound_)) return true;
   }
   return false;
 }
@@ -277,10 +288,9 @@ bool Peer::forgets_a_slice(std::uint8_t index, Time now) {
 // What this side has to move fails once there has been no link for the bound. A receive that waits for its message does
 // not: its sender, who may have proven the link already or has it a moment later, would find nobody and wait for ever.
 // But without links for good no message comes: then the session ends, at the sender too.
-Time Peer::give_up_without_link(Time now) {
+Time Peer::give_up_without_link() {
   if (no_link_since_ == kNever || first_active_ == kNoSlot) return kNever;
-  const Time limit = after(no_link_since_, bound_), last = after(no_link_since_, kBoundsOfAReceive * bound_);
-  if (now < limit) return limit;
+  if (!is_over(no_link_since_, bound_)) return look_at(no_link_since_, bound_);
   const Status why = Status(ErrorCode::link_failed, "no link to the peer is left: " + why_no_link()).with_peer(text());
   for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
     const Transfer& t = transfer(slot);
@@ -289,7 +299,7 @@ Time Peer::give_up_without_link(Time now) {
     slot = next;
   }
   if (first_active_ == kNoSlot) return kNever;
-  if (now < last) return last;
+  if (!is_over(no_link_since_, kBoundsOfAReceive * bound_)) return look_at(no_link_since_, kBoundsOfAReceive * bound_);
   worker_.services().drop(session_, why);
   return kNever;
 }

@@ -13,13 +13,6 @@ namespace {
 
 constexpr std::uint32_t kAnnouncementCost = 64;  // of room for unexpected messages, beyond an eager payload
 
-TransferId read_id(ByteReader& reader) {
-  TransferId id;
-  id.slot = reader.get<std::uint32_t>();
-  id.generation = reader.get<std::uint32_t>();
-  return id;
-}
-
 std::uint32_t cost_of(std::uint64_t length, bool eager) {
   return kAnnouncementCost + (eager ? static_cast<std::uint32_t>(length) : 0);
 }
@@ -30,14 +23,14 @@ std::uint32_t cost_of(std::uint64_t length, bool eager) {
 
 void Peer::start_send(std::uint32_t slot) {
   transfer(slot).phase = Phase::matching;
-  push(sends_, slot);
+  sends_.push(slot);
   worker_.again();
 }
 
 bool Peer::announce_sends() {
   bool any = false;
-  while (sends_.head != kNoSlot) {
-    const std::uint32_t slot = sends_.head;
+  while (!sends_.empty()) {
+    const std::uint32_t slot = sends_.head();
     Transfer& t = transfer(slot);
     if (t.phase == Phase::waiting) break;
     const std::size_t eager_limit = record_limit();
@@ -45,35 +38,35 @@ bool Peer::announce_sends() {
     transport::RegionTable::Resolved local;
     const bool found =
         worker_.services().regions.resolve(from.region, from.offset, from.length, Access::none, local) == ErrorCode::ok;
+    if (!found) {  // nothing is told of it: the peer would take it for a message of no bytes
+      fail(slot, Status(ErrorCode::revoked, "the send's memory is gone").with_peer(text()));
+      any = true;
+      continue;
+    }
     const bool eager = t.total <= eager_limit && !(t.request.options.checksum && t.total > 0) &&
                        (t.total == 0 || reached_by_cpu(local.kind));
     const std::uint32_t cost = cost_of(t.total, eager);
     if (unexpected_cost_there_ + cost > unexpected_room_there_) break;
-    const std::uint32_t record = worker_.records().acquire();
-    ByteWriter writer = compose(worker_.records()[record], eager ? RecordType::send_eager : RecordType::send_announce);
     const TransferId id = worker_.services().transfers.id(slot);
-    writer.put(send_sequence_++).put(t.request.tag).put(id.slot).put(id.generation);
-    if (eager) {
-      if (found) writer.put_bytes(std::span(local.address, from.length));
-      t.bytes_done = t.bytes_posted = t.total;
-    } else {
-      writer.put(t.total);
-    }
-    pop(sends_);
+    sends_.pop();
     t.rendezvous.announced = true;
     unexpected_cost_there_ += cost;
-    send_record(record, writer);
+    if (eager) {
+      t.bytes_done = t.bytes_posted = t.total;
+      send(record::SendEager{
+          send_sequence_++, t.request.tag, id, {std::span<const std::byte>(local.address, from.length)}});
+    } else {
+      send(record::SendAnnounce{send_sequence_++, t.request.tag, id, t.total});
+    }
     any = true;
   }
   return any;
 }
 
-void Peer::on_send_clear(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const TransferId sender = read_id(reader);
-  const TransferId receiver = read_id(reader);
-  const auto window = parse_description(reader.get_sized());
-  if (!reader.done() || !window) return violation("a malformed clear-to-send");
+void Peer::on_send_clear(const record::SendClear& clear) {
+  const auto& [sender, receiver, described] = clear;
+  const auto window = parse_description(described.bytes);
+  if (!window) return violation("a clear-to-send with a malformed window");
   Transfer* t = worker_.services().transfers.is_active(sender) ? &transfer(sender.slot) : nullptr;
   if (t == nullptr || t->request.peer != id_ || t->request.operation != Operation::send ||
       t->phase != Phase::matching || !t->rendezvous.announced || t->rendezvous.other)
@@ -87,15 +80,12 @@ void Peer::on_send_clear(std::span<const std::byte> body) {
   std::get<Extent>(t->request.layout).remote = {remote, 0};
   t->bytes_done = t->bytes_posted = 0;
   t->phase = Phase::queued;
-  push(queue_of(*t), sender.slot);
+  turns_.add(sender.slot);
 }
 
-void Peer::on_send_done(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const TransferId sender = read_id(reader);
-  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
-  const auto cost = reader.get<std::uint32_t>();
-  if (!reader.done() || cost > unexpected_cost_there_) return violation("a malformed end of a send");
+void Peer::on_send_done(const record::SendDone& done) {
+  const auto& [sender, code, cost] = done;
+  if (cost > unexpected_cost_there_) return violation("the end of a send that costs more than was sent");
   unexpected_cost_there_ -= cost;
   if (!worker_.services().transfers.is_active(sender)) return;
   Transfer& t = transfer(sender.slot);
@@ -112,10 +102,7 @@ void Peer::on_send_done(std::span<const std::byte> body) {
 
 void Peer::abort_receive(TransferId receiver, ErrorCode code) {
   if (down_) return;
-  const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[record], RecordType::send_abort);
-  writer.put(receiver.slot).put(receiver.generation).put(static_cast<std::uint8_t>(code));
-  send_record(record, writer);
+  send(record::SendAbort{receiver, code});
 }
 
 // ---- the receiver ----
@@ -123,33 +110,27 @@ void Peer::abort_receive(TransferId receiver, ErrorCode code) {
 void Peer::start_receive(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   t.phase = Phase::matching;
-  if (!t.queued) push(receives_, slot);
+  if (!t.queued) receives_.push(slot);
   match_tag(t.request.tag);
 }
 
-void Peer::on_send_eager(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto sequence = reader.get<std::uint32_t>();
+void Peer::on_send_eager(const record::SendEager& send) {
+  const auto payload = send.payload.bytes;
   Unexpected message;
-  message.tag = reader.get<std::uint64_t>();
-  message.sender = read_id(reader);
-  const auto payload = reader.rest();
-  if (!reader.ok()) return violation("a malformed send");
+  message.tag = send.tag;
+  message.sender = send.sender;
   message.eager = true;
   message.length = payload.size();
   message.payload.assign(payload.begin(), payload.end());
-  arrived(sequence, std::move(message));
+  arrived(send.sequence, std::move(message));
 }
 
-void Peer::on_send_announce(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto sequence = reader.get<std::uint32_t>();
+void Peer::on_send_announce(const record::SendAnnounce& send) {
   Unexpected message;
-  message.tag = reader.get<std::uint64_t>();
-  message.sender = read_id(reader);
-  message.length = reader.get<std::uint64_t>();
-  if (!reader.done()) return violation("a malformed announcement of a send");
-  arrived(sequence, std::move(message));
+  message.tag = send.tag;
+  message.sender = send.sender;
+  message.length = send.length;
+  arrived(send.sequence, std::move(message));
 }
 
 // Sends are taken in the order of their numbers, whatever the order in which their records came.
@@ -175,12 +156,12 @@ void Peer::match_tag(std::uint64_t tag) {
     const auto message =
         std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& m) { return m.tag == tag; });
     if (message == unexpected_.end()) return;
-    std::uint32_t slot = receives_.head;
+    std::uint32_t slot = receives_.head();
     while (slot != kNoSlot && transfer(slot).request.tag != tag) slot = transfer(slot).next;
     if (slot == kNoSlot || transfer(slot).phase == Phase::waiting) return;
     const Unexpected found = std::move(*message);
     unexpected_.erase(message);
-    remove(receives_, slot);
+    receives_.remove(slot);
     match(slot, found);
   }
 }
@@ -224,14 +205,10 @@ void Peer::match(std::uint32_t slot, const Unexpected& message) {
   Registration registration = worker_.register_with_all(memory);
   description.keys = registration.keys;
   worker_.add_region(*window, std::move(registration), file, worker_.at_of(into.region));
-  const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[record], RecordType::send_clear);
-  const TransferId id = services.transfers.id(slot);
-  writer.put(message.sender.slot).put(message.sender.generation).put(id.slot).put(id.generation);
-  writer.put_sized(format_description(std::move(description), record_limit()));
   t.rendezvous.announced = true;
   t.bytes_posted = message.length;  // from here on the memory may be written
-  send_record(record, writer);
+  const auto described = format_description(std::move(description), record_limit());
+  send(record::SendClear{message.sender, services.transfers.id(slot), {described}});
 }
 
 Transfer* Peer::matched_receive(TransferId id) {
@@ -242,11 +219,8 @@ Transfer* Peer::matched_receive(TransferId id) {
   return fits ? &t : nullptr;
 }
 
-void Peer::on_send_written(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const TransferId id = read_id(reader);
-  const auto bytes = reader.get<std::uint64_t>();
-  if (!reader.done()) return violation("a malformed end of a message");
+void Peer::on_send_written(const record::SendWritten& written) {
+  const auto& [id, bytes] = written;
   Transfer* t = matched_receive(id);
   if (t == nullptr) return;  // cancelled meanwhile; the sender was told
   if (bytes != t->rendezvous.length) return violation("the end of a message of another length");
@@ -254,11 +228,9 @@ void Peer::on_send_written(std::span<const std::byte> body) {
   finish_receive(id.slot, {});
 }
 
-void Peer::on_send_abort(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const TransferId id = read_id(reader);
-  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
-  if (!reader.done() || code == ErrorCode::ok) return violation("a malformed abort of a send");
+void Peer::on_send_abort(const record::SendAbort& abort) {
+  const auto& [id, code] = abort;
+  if (code == ErrorCode::ok) return violation("an abort of a send without an error");
   if (matched_receive(id) != nullptr)
     fail(id.slot, Status(code, "the peer's send ended: " + std::string(to_string(code))).with_peer(text()));
 }
@@ -274,13 +246,7 @@ void Peer::finish_receive(std::uint32_t slot, const Status& status) {
 void Peer::tell_send_done(Transfer& t, ErrorCode code) {
   if (!t.rendezvous.other) return;
   unexpected_cost_here_ -= t.rendezvous.cost;
-  if (!down_) {
-    const std::uint32_t record = worker_.records().acquire();
-    ByteWriter writer = compose(worker_.records()[record], RecordType::send_done);
-    writer.put(t.rendezvous.other.slot).put(t.rendezvous.other.generation);
-    writer.put(static_cast<std::uint8_t>(code)).put(t.rendezvous.cost);
-    send_record(record, writer);
-  }
+  if (!down_) send(record::SendDone{t.rendezvous.other, code, t.rendezvous.cost});
   t.rendezvous.other = {};
 }
 

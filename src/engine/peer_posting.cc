@@ -40,7 +40,7 @@ bool Peer::post_records() {
     if (carried) {
       records_stuck_since_ = kNever;
     } else if (records_stuck_since_ == kNever) {
-      records_stuck_since_ = worker_.now();
+      records_stuck_since_ = since_now();
       worker_.wake_at(worker_.now());
     }
     if (best < 0 || worker_.slices().room() == 0) break;
@@ -64,7 +64,7 @@ void Peer::post_record(std::uint32_t index, std::uint8_t chosen) {
   slice.token = worker_.slices().acquire();
   SliceEntry& entry = worker_.slices()[slice.token];
   entry = {SliceUse::record, slice.op, false, chosen, id_.slot, index, entry.serial, 0, {0, 0, record.size, 1, chosen},
-           worker_.now()};
+           since_now()};
   enter_link(link, false);
   link.queued_bytes += record.size;
   --views_[chosen].room;

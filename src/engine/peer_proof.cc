@@ -21,9 +21,8 @@ void Peer::begin_proof(std::uint8_t index) {
   Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
   if (!scratch.missing) return close_link(index, scratch.missing.with_context("the proof could not start"));
   link.proof_step = 0;
-  link.proof_deadline =
-      after(worker_.now(), std::max<Time>(worker_.services().options.peer_timeout.count(), 1) * kMillisecond);
-  worker_.wake_at(link.proof_deadline);
+  link.proof_since = since_now();
+  worker_.wake_at(after(worker_.now(), bound_));
   worker_.services().runtime.rng.fill(link.proof_sent);
   std::copy(link.proof_sent.begin(), link.proof_sent.end(), scratch.bytes.get() + scratch_place(index) + kProofBytes);
   continue_proof(index);
@@ -40,7 +39,7 @@ void Peer::continue_proof(std::uint8_t index) {
   slice.link = link.id;
   slice.token = worker_.slices().acquire();
   SliceEntry& entry = worker_.slices()[slice.token];
-  entry = {SliceUse::proof, {}, false, index, id_.slot, link.proof_step, entry.serial, 0, {}, worker_.now()};
+  entry = {SliceUse::proof, {}, false, index, id_.slot, link.proof_step, entry.serial, 0, {}, since_now()};
   const bool over_memory = link.proof_step == 0 || (writes && reads);
   std::array<std::byte, kRecordHeader + 1 + kProofBytes> echo;
   if (over_memory) {
@@ -69,14 +68,9 @@ void Peer::continue_proof(std::uint8_t index) {
   } else {
     // By a message: the peer answers with what lies in its scratch region, or with our own bytes if we cannot write
     // there.
-    ByteWriter writer(echo);
-    writer.put(std::uint32_t{0})
-        .put(static_cast<std::uint8_t>(RecordType::echo))
-        .put(writes ? index : static_cast<std::uint8_t>(kMaxLinks))
-        .put_bytes(link.proof_sent);
     slice.op = transport::Op::message;
     slice.local = echo.data();
-    slice.length = writer.size();
+    slice.length = encode(echo, record::Echo{writes ? index : static_cast<std::uint8_t>(kMaxLinks), {link.proof_sent}});
   }
   entry.op = slice.op;
   enter_link(link, false);
@@ -108,11 +102,10 @@ void Peer::proof_done(std::uint8_t index, const Status& status) {
   set_ready(index);
 }
 
-void Peer::on_echo(std::uint8_t index, std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto place = reader.get<std::uint8_t>();
-  const auto sent = reader.get_bytes(kProofBytes);
-  if (!reader.done() || place > kMaxLinks) return violation("a malformed echo");
+void Peer::on_echo(std::uint8_t index, const record::Echo& echo) {
+  const std::uint8_t place = echo.place;
+  const auto sent = echo.sent.bytes;
+  if (sent.size() != kProofBytes || place > kMaxLinks) return violation("an echo of no such place or size");
   Link& link = links_[index];
   // What the peer wrote there may have come without being visible yet.
   Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
@@ -132,16 +125,14 @@ void Peer::answer_echo(std::uint8_t index) {
   worker_.wake_at(after(worker_.now(), kMillisecond));
   if (link.room() == 0 || worker_.slices().room() == 0) return;
   std::array<std::byte, kRecordHeader + kProofBytes> answer;
-  ByteWriter writer(answer);
-  writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(RecordType::echo_reply)).put_bytes(link.echo_answer);
   transport::Slice slice;
   slice.op = transport::Op::message;
   slice.link = link.id;
   slice.local = answer.data();
-  slice.length = writer.size();
+  slice.length = encode(answer, record::EchoReply{{link.echo_answer}});
   slice.token = worker_.slices().acquire();
   SliceEntry& entry = worker_.slices()[slice.token];
-  entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, worker_.now()};
+  entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, since_now()};
   enter_link(link, false);
   ++slices_out_;
   if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) {
@@ -153,10 +144,10 @@ void Peer::answer_echo(std::uint8_t index) {
   worker_.slices().release(slice.token);
 }
 
-void Peer::on_echo_reply(std::uint8_t index, std::span<const std::byte> body) {
+void Peer::on_echo_reply(std::uint8_t index, std::span<const std::byte> bytes) {
   Link& link = links_[index];
   if (link.state != LinkState::proving) return;
-  if (body.size() != kProofBytes || !std::equal(body.begin(), body.end(), link.proof_sent.begin()))
+  if (bytes.size() != kProofBytes || !std::equal(bytes.begin(), bytes.end(), link.proof_sent.begin()))
     return close_link(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
   set_ready(index);
 }

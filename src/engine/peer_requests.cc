@@ -21,21 +21,15 @@ std::size_t Peer::record_limit() const {
   return record_bytes_ - kOverhead;
 }
 
-// A request that is not a piece of the layout. kNoSlot: not now; continue_requests() comes back to it.
-std::uint32_t Peer::begin_request(std::uint32_t slot, RecordType type, RemoteRegionId region, std::uint32_t& record) {
-  if (requests_out_ >= kMaxRequests || worker_.slices().room() == 0) return kNoSlot;
+// A request that is not a piece of the layout. Nothing: not now; continue_requests() comes back to it.
+std::optional<RequestHead> Peer::begin_request(std::uint32_t slot, RemoteRegionId region) {
+  if (requests_out_ >= kMaxRequests || worker_.slices().room() == 0) return std::nullopt;
   const std::uint32_t token = worker_.slices().acquire();
   SliceEntry& entry = worker_.slices()[token];
   entry = {SliceUse::request, transport::Op::message, false, 0, id_.slot, slot, entry.serial, 0, {}, worker_.now()};
   ++requests_out_;
   ++transfer(slot).pieces_out;
-  record = worker_.records().acquire();
-  const RegionId theirs = worker_.remote_region(region);
-  compose(worker_.records()[record], type);
-  ByteWriter writer(std::span(worker_.records()[record].bytes).subspan(kRecordHeader));
-  writer.put(token).put(entry.serial).put(theirs.slot).put(theirs.generation);
-  worker_.records()[record].size = static_cast<std::uint32_t>(kRecordHeader + writer.size());
-  return token;
+  return RequestHead{token, entry.serial, worker_.remote_region(region)};
 }
 
 bool Peer::request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token) {
@@ -76,63 +70,51 @@ bool Peer::request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t t
   entry = {SliceUse::request, op, false, piece.link, id_.slot, slot, entry.serial, 0, piece, worker_.now()};
   ++requests_out_;
   t.bytes_posted += piece.bytes();
-  const std::uint32_t index = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[index], atomic                      ? RecordType::atomic
-                                                        : op == transport::Op::read ? RecordType::get
-                                                                                    : RecordType::put);
-  const RegionId theirs = worker_.remote_region(target);
-  writer.put(token).put(entry.serial).put(theirs.slot).put(theirs.generation).put(slice.remote_offset);
+  const RequestHead head{token, entry.serial, worker_.remote_region(target)};
   if (atomic) {
     const bool add = t.request.operation == Operation::fetch_add;
-    writer.put(add ? std::uint8_t{kAdd} : std::uint8_t{kCompareSwap}).put(t.request.operand).put(t.request.expected);
+    send(record::Atomic{head, slice.remote_offset, add ? record::Atomic::kAdd : record::Atomic::kCompareSwap,
+                        t.request.operand, t.request.expected});
   } else if (op == transport::Op::read) {
-    writer.put(static_cast<std::uint32_t>(piece.length));
+    send(record::Get{head, slice.remote_offset, static_cast<std::uint32_t>(piece.length)});
   } else {
-    writer.put_bytes(std::span(local.address, piece.length));
+    send(record::Put{head, slice.remote_offset, {std::span<const std::byte>(local.address, piece.length)}});
   }
-  send_record(index, writer);
   return true;
 }
 
 bool Peer::request_flush(std::uint32_t slot) {
-  std::uint32_t record = kNoSlot;
-  const Transfer& t = transfer(slot);
-  if (begin_request(slot, RecordType::flush, block_at(t.request.layout, 0).remote, record) == kNoSlot) return false;
-  records_.enqueue(record);
-  return true;
+  const auto head = begin_request(slot, block_at(transfer(slot).request.layout, 0).remote);
+  if (head) send(record::Flush{*head});
+  return head.has_value();
 }
 
 bool Peer::request_sum(std::uint32_t slot) {
   Transfer& t = transfer(slot);
-  while (t.checked.block < t.blocks && block_at(t.request.layout, t.checked.block).length == 0) ++t.checked.block;
+  t.checked.block = skip_empty(t.request.layout, t.checked.block);
   if (t.checked.block >= t.blocks) {
     notify(slot);
     return true;
   }
   const Block block = block_at(t.request.layout, t.checked.block);
-  std::uint32_t index = kNoSlot;
-  const std::uint32_t token = begin_request(slot, RecordType::sum, block.remote, index);
-  if (token == kNoSlot) return false;
-  SliceEntry& entry = worker_.slices()[token];
-  entry.piece = {t.checked.block, t.checked.offset, std::min(block.length - t.checked.offset, kSumPiece), 1, 0};
-  Record& record = worker_.records()[index];
-  ByteWriter writer(std::span(record.bytes).subspan(record.size));
-  writer.put(block.remote_offset + t.checked.offset).put(entry.piece.length);
-  record.size += static_cast<std::uint32_t>(writer.size());
-  records_.enqueue(index);
+  if (block.length == 0) {  // and there are more such
+    worker_.again();
+    return false;
+  }
+  const auto head = begin_request(slot, block.remote);
+  if (!head) return false;
+  const std::uint64_t length = std::min(block.length - t.checked.offset, kSumPiece);
+  worker_.slices()[head->token].piece = {t.checked.block, t.checked.offset, length, 1, 0};
+  send(record::Sum{*head, block.remote_offset + t.checked.offset, length});
   return true;
 }
 
 bool Peer::request_signal(std::uint32_t slot) {
   const Notify& notify = transfer(slot).request.options.notify;
-  std::uint32_t index = kNoSlot;
-  if (begin_request(slot, RecordType::atomic, notify.signal.region, index) == kNoSlot) return false;
-  Record& record = worker_.records()[index];
-  ByteWriter writer(std::span(record.bytes).subspan(record.size));
-  writer.put(notify.signal.offset).put(notify.signal_add ? std::uint8_t{kAdd} : std::uint8_t{kSet});
-  writer.put(notify.signal_value).put(std::uint64_t{0});
-  record.size += static_cast<std::uint32_t>(writer.size());
-  records_.enqueue(index);
+  const auto head = begin_request(slot, notify.signal.region);
+  if (!head) return false;
+  const std::uint8_t operation = notify.signal_add ? record::Atomic::kAdd : record::Atomic::kSet;
+  send(record::Atomic{*head, notify.signal.offset, operation, notify.signal_value, 0});
   return true;
 }
 
@@ -149,14 +131,9 @@ void Peer::continue_requests() {
   }
 }
 
-void Peer::on_reply(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto token = reader.get<std::uint32_t>();
-  const auto serial = reader.get<std::uint32_t>();
-  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
-  const auto value = reader.get<std::uint64_t>();
-  const auto data = reader.rest();
-  if (!reader.ok()) return violation("a malformed reply");
+void Peer::on_reply(const record::Reply& reply) {
+  const auto& [token, serial, code, value, tail] = reply;
+  const auto data = tail.bytes;
   if (token >= worker_.slices().capacity()) return;
   SliceEntry& entry = worker_.slices()[token];
   if (entry.use != SliceUse::request || entry.peer != id_.slot || entry.serial != serial)
@@ -175,9 +152,14 @@ void Peer::on_reply(std::span<const std::byte> body) {
     const Block block = block_at(t.request.layout, entry.piece.block);
     transport::RegionTable::Resolved local;
     if (data.size() != entry.piece.length) return violation("a reply of another length than was asked for");
-    if (worker_.services().regions.resolve(block.local, block.local_offset + entry.piece.offset, entry.piece.length,
-                                           Access::none, local) == ErrorCode::ok)
-      std::memcpy(local.address, data.data(), data.size());
+    const ErrorCode found = worker_.services().regions.resolve(block.local, block.local_offset + entry.piece.offset,
+                                                               entry.piece.length, Access::none, local);
+    if (found != ErrorCode::ok) {
+      worker_.slices().release(token);
+      --t.pieces_out;
+      return fail(slot, Status(found, "the local region was deregistered before its bytes came").with_peer(text()));
+    }
+    std::memcpy(local.address, data.data(), data.size());
   }
   if (entry.op != transport::Op::message) return piece_done(token, atomic ? value : 0);
 

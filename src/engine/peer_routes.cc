@@ -125,8 +125,9 @@ transport::Reach Peer::reach(const Block& block, std::uint16_t transport, std::s
   const auto remote = worker_.remote_handle(*this, block.remote, transport);
   if (!remote) why = remote.status().message();
   if (!remote) return transport::Reach::no;
+  transport::GpuAccess* const gpus = worker_.transport_at(transport).gpu();
   const transport::Reach is =
-      worker_.transport_at(transport).reach(worker_.local_handle(block.local, transport), *remote, why);
+      gpus == nullptr ? transport::Reach::yes : gpus->reach(worker_.local_handle(block.local, transport), *remote, why);
   if (is == transport::Reach::yes) known = {route_version_, transport, block.local, block.remote};
   return is;
 }
@@ -156,11 +157,9 @@ bool Peer::waits_for_link(const Transfer& t, Method now) {
     return !staged || reaches(worker_.transport_at(transport), MemoryKind::device);
   });
   if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
-  if (missed_since_ == kNever) missed_since_ = worker_.now();
-  const Time limit =
-      after(missed_since_, static_cast<Time>(worker_.services().options.peer_timeout.count()) * kMillisecond);
-  if (limit <= worker_.now()) return false;
-  worker_.wake_at(limit);
+  if (missed_since_ == kNever) missed_since_ = since_now();
+  if (is_over(missed_since_, bound_)) return false;
+  worker_.wake_at(look_at(missed_since_, bound_));
   return true;
 }
 

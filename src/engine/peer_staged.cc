@@ -26,9 +26,11 @@ bool in_device(const transport::RegionTable& table, RegionId id) {
 Peer::Turn Peer::move_staged(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   t.phase = Phase::moving;
-  for (std::uint32_t turn = 0; turn < kPiecesPerTurn; ++turn) {
-    while (t.total > 0 && t.cursor.block < t.blocks && block_at(t.request.layout, t.cursor.block).length == 0)
-      ++t.cursor.block;
+  for (std::uint32_t turn = 0; turn < Turns::kPieces; ++turn) {
+    if (t.total > 0) {
+      t.cursor.block = skip_empty(t.request.layout, t.cursor.block);
+      if (t.cursor.block < t.blocks && block_at(t.request.layout, t.cursor.block).length == 0) return Turn::more;
+    }
     if (t.cursor.block >= t.blocks) {
       if (t.pieces_out == 0) advance(slot);
       return Turn::posted_all;
@@ -130,7 +132,8 @@ Status Peer::cut_step(Step& step, Cursor& cursor, std::size_t most_parts, std::u
   while (cursor.block < t.blocks && left > 0 && step.parts.size() < std::min(most_parts, fits)) {
     const Block block = block_at(t.request.layout, cursor.block);
     if (block.length == 0) {
-      ++cursor.block;
+      cursor.block = skip_empty(t.request.layout, cursor.block);
+      if (cursor.block < t.blocks && block_at(t.request.layout, cursor.block).length == 0) break;
       continue;
     }
     if (block.local != step.local || block.remote != step.remote) break;
@@ -171,8 +174,9 @@ void Peer::queue_copy(Step& step) {
   std::uint64_t at = 0;
   const Transfer& t = transfer(step.transfer);
   void* const gate = step.parts.empty() ? t.request.options.start_after : nullptr;
-  std::string why = "the local region was deregistered";
+  std::string why;
   Readiness ready = Readiness::refused;
+  ErrorCode refusal = ErrorCode::revoked;
   if (worker_.services().regions.resolve(step.local, 0, 0, Access::none, local) == ErrorCode::ok) {
     for (const Step::Part& part : step.parts) {
       std::byte* const memory = local.address + part.local;
@@ -181,13 +185,15 @@ void Peer::queue_copy(Step& step) {
       at += part.length;
     }
     if (gate != nullptr) copies[count++] = {slot + sizeof(std::uint64_t), slot, sizeof(std::uint64_t)};
+    refusal = ErrorCode::system_error;
     ready = worker_.copier()->copy(step.local, std::span(copies.data(), count), step.bytes <= kUrgentBytes, gate,
                                    step.ticket, why);
   }
   step.queued = ready == Readiness::ready;
   if (ready != Readiness::refused) return;
   --worker_.staging().watched;
-  step_over(step, Status(ErrorCode::system_error, why).with_peer(text()));
+  if (refusal == ErrorCode::revoked) why = "the local region was deregistered";
+  step_over(step, Status(refusal, why).with_peer(text()));
 }
 
 // In each step of the worker, while it is being copied. True: a device has the copies.
@@ -246,7 +252,7 @@ void Peer::begin_inner(Step& step) {
   inner.step = static_cast<std::uint32_t>(&step - worker_.staging().steps.data());
   activate(step.inner);
   inner.phase = Phase::queued;
-  push(queue_of(inner), step.inner);
+  turns_.add(step.inner);
   worker_.again();
 }
 
@@ -277,22 +283,19 @@ void Peer::inner_ended(std::uint32_t slot, const Status& status) {
 
 void Peer::ask_peer(Step& step) {
   step.state = Step::State::asked;
-  const std::uint32_t record = worker_.records().acquire();
-  ByteWriter writer = compose(worker_.records()[record], step.outwards ? RecordType::stage_put : RecordType::stage_get);
-  const RegionId theirs = worker_.remote_region(step.remote);
-  writer.put(lent_->number).put(step.there).put(theirs.slot).put(theirs.generation);
-  writer.put(static_cast<std::uint16_t>(step.parts.size()));
-  for (const Step::Part& part : step.parts) writer.put(part.remote).put(static_cast<std::uint32_t>(part.length));
-  send_record(record, writer);
+  StageCopy copy{lent_->number, step.there, worker_.remote_region(step.remote), {}};
+  for (const Step::Part& part : step.parts)
+    copy.parts.all[copy.parts.count++] = {part.remote, static_cast<std::uint32_t>(part.length)};
+  if (step.outwards)
+    send(record::StagePut{copy});
+  else
+    send(record::StageGet{copy});
 }
 
-void Peer::on_stage_done(std::span<const std::byte> body) {
-  ByteReader reader(body);
-  const auto number = reader.get<std::uint32_t>();
-  const auto slot = reader.get<std::uint8_t>();
-  const auto code = static_cast<ErrorCode>(reader.get<std::uint8_t>());
-  if (!reader.done() || lent_ == nullptr || lent_->state != Lent::State::open || number != lent_->number ||
-      slot >= kSlots || !lent_->busy.has(slot))
+void Peer::on_stage_done(const record::StageDone& done) {
+  const auto& [number, slot, code] = done;
+  if (lent_ == nullptr || lent_->state != Lent::State::open || number != lent_->number || slot >= kSlots ||
+      !lent_->busy.has(slot))
     return violation("the end of a copy that was not asked for");
   Step& step = worker_.staging().steps[lent_->steps[slot]];
   if (step.state == Step::State::left) return free_step(step);

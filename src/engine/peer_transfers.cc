@@ -8,47 +8,6 @@
 // A transfer from its queue to the wire: start -> (queue) -> move: route, stripe, post. peer_completion.cc has the way
 // back.
 namespace fairway::engine {
-// ---- queues ----
-
-void Peer::push(Fifo& fifo, std::uint32_t slot, bool front) {
-  Transfer& t = transfer(slot);
-  t.queued = true;
-  ++fifo.size;
-  t.next = front ? fifo.head : kNoSlot;
-  if (fifo.head == kNoSlot)
-    fifo.head = fifo.tail = slot;
-  else if (front)
-    fifo.head = slot;
-  else
-    fifo.tail = transfer(fifo.tail).next = slot;
-}
-
-std::uint32_t Peer::pop(Fifo& fifo) {
-  const std::uint32_t slot = fifo.head;
-  Transfer& t = transfer(slot);
-  fifo.head = t.next;
-  if (fifo.head == kNoSlot) fifo.tail = kNoSlot;
-  t.queued = false;
-  --fifo.size;
-  return slot;
-}
-
-void Peer::remove(Fifo& fifo, std::uint32_t slot) {
-  std::uint32_t before = kNoSlot;
-  for (std::uint32_t i = fifo.head; i != kNoSlot; before = i, i = transfer(i).next) {
-    if (i != slot) continue;
-    const std::uint32_t next = transfer(i).next;
-    if (before == kNoSlot)
-      fifo.head = next;
-    else
-      transfer(before).next = next;
-    if (fifo.tail == slot) fifo.tail = before;
-    transfer(slot).queued = false;
-    --fifo.size;
-    return;
-  }
-}
-
 void Peer::activate(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   t.previous_active = kNoSlot;
@@ -89,8 +48,8 @@ void Peer::start(std::uint32_t slot) {
   bool first_failed = false;
   if (first && worker_.wait_for(first, slot, first_failed)) {
     t.phase = Phase::waiting;
-    if (t.request.operation == Operation::send) push(sends_, slot);  // keep their places in the order of matching
-    if (t.request.operation == Operation::receive) push(receives_, slot);
+    if (t.request.operation == Operation::send) sends_.push(slot);  // keep their places in the order of matching
+    if (t.request.operation == Operation::receive) receives_.push(slot);
     return;
   }
   if (first_failed) return fail(slot, {ErrorCode::dependency_failed, "the transfer named in `after` failed"});
@@ -114,14 +73,14 @@ void Peer::enqueue(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (t.request.operation == Operation::send) return start_send(slot);
   if (t.request.operation == Operation::receive) return start_receive(slot);
-  push(queue_of(t), slot);
+  turns_.add(slot);
 }
 
 // ---- to the wire ----
 
 bool Peer::pump() {
-  const bool work = records_.waiting() > 0 || sends_.head != kNoSlot || !retries_.empty() || !wants_request_.empty() ||
-                    queues_[0].size + queues_[1].size + queues_[2].size > 0;
+  const bool work =
+      records_.waiting() > 0 || !sends_.empty() || !retries_.empty() || !wants_request_.empty() || turns_.waiting() > 0;
   if (!work || down_ || links_.empty()) return false;
   refresh_views();
   bool any = post_records();
@@ -145,22 +104,18 @@ bool Peer::opens_a_way(const Transfer& t) const {
 
 bool Peer::post_transfers() {
   bool any = false;
-  for (int priority = 2; priority >= 0; --priority) {
-    Fifo& fifo = queues_[static_cast<std::size_t>(priority)];
+  for (std::size_t priority = Turns::kPriorities; priority-- > 0;) {
     // One round: each transfer gets a turn, so that a large one does not hold up small ones behind it.
-    for (std::uint32_t left = fifo.size; left > 0 && fifo.head != kNoSlot; --left) {
-      const std::uint32_t slot = pop(fifo);
+    for (std::uint32_t left = turns_.waiting(priority); left > 0 && turns_.waiting(priority) > 0; --left) {
+      const std::uint32_t slot = turns_.take(priority);
       const Turn turn = move(slot);
       any |= turn == Turn::posted_all || turn == Turn::more || turn == Turn::failed;
       if (turn == Turn::no_room) {
-        push(fifo, slot, true);
+        turns_.keep(slot);
         break;
       }
-      if (turn == Turn::more) {
-        push(fifo, slot);
-        worker_.again();
-      }
-      if (turn == Turn::no_credit) push(fifo, slot);
+      if (turn == Turn::more) worker_.again();
+      if (turn == Turn::more || turn == Turn::no_credit) turns_.rest(slot);
     }
   }
   return any;
@@ -210,19 +165,25 @@ Peer::Turn Peer::move(std::uint32_t slot) {
     const Piece nothing{0, 0, 0, 1, t.route.links[0]};
     return post_piece(slot, nothing, worker_.slices().acquire()) ? Turn::posted_all : Turn::failed;
   }
-  std::size_t limit = std::min<std::size_t>(kPiecesPerTurn, worker_.slices().room_for_pieces());
-  if (t.route.method == Method::by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);
+  const bool by_messages = t.route.method == Method::by_messages;
+  std::uint64_t largest = by_messages ? record_limit() : 0;
+  if (!by_messages)
+    for (const std::uint8_t link : t.route.chosen()) largest = std::max(largest, views[link].capabilities->piece_bytes);
+  std::size_t limit = std::min(turns_.left(slot, largest), worker_.slices().room_for_pieces());
+  if (by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);
   const std::size_t count =
       stripe(t.request.layout, t.blocks, t.cursor, t.route, views, record_limit(), std::span(pieces_.data(), limit));
   for (std::size_t i = 0; i < count; ++i) {
     ++t.pieces_out;
+    turns_.spend(slot, pieces_[i]);
     if (!post_piece(slot, pieces_[i], worker_.slices().acquire())) return Turn::failed;
   }
   if (t.cursor.block >= t.blocks) {
     if (t.pieces_out == 0) advance(slot);  // nothing to move
     return Turn::posted_all;
   }
-  return count > 0 && count == limit && limit == kPiecesPerTurn ? Turn::more : Turn::no_room;
+  const bool among_empty = t.cursor.offset == 0 && block_at(t.request.layout, t.cursor.block).length == 0;
+  return among_empty || turns_.used_up(slot) ? Turn::more : Turn::no_room;
 }
 
 // Hands one piece to its link, under a token that it already holds. False: the transfer failed.
@@ -247,9 +208,8 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   t.immediate_sent = rides.has_value();
   slice.link = link.id;
   slice.token = token;
-  entry = {SliceUse::data, slice.op,     false,  piece.link,
-           id_.slot,       slot,         serial, rides ? link.immediates_posted++ : 0,
-           piece,          worker_.now()};
+  entry = {SliceUse::data, slice.op,   false, piece.link, id_.slot, slot, serial, rides ? link.immediates_posted++ : 0,
+           piece,          since_now()};
   enter_link(link, slice.start_after != nullptr);
   link.queued_bytes += piece.bytes();
   t.bytes_posted += piece.bytes();

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "engine/record_types.h"
 #include "engine/transfer.h"
 #include "transport/device.h"
 
-// Records: the engines' own small messages to each other, carried by any link that carries messages. A stream of them
-// per peer and direction is delivered exactly once, in any order, also across links that break: docs/wire-format.md has
-// the layout of each type.
+// Records (record_types.h) are carried by any link that carries messages. A stream of them per peer and direction is
+// delivered exactly once, in any order, also across links that break.
 namespace fairway::engine {
 
 inline constexpr std::size_t kRecordBytes = transport::kMessageBytes;  // header and body
@@ -23,44 +23,6 @@ inline constexpr std::uint32_t kRecordWindow = 64;  // sent and not yet known to
 // How far a record may be ahead of the lowest one that the receiver has looked at. A record has arrived once it waits
 // at its link; with many links others overtake it there, as many as one poll of every other link brings.
 inline constexpr std::uint32_t kReorderWindow = 8192 - kRecordWindow;
-
-enum class RecordType : std::uint8_t {
-  event = 1,
-  counter,
-  credit,
-  send_eager,
-  send_announce,
-  send_clear,
-  send_written,
-  send_abort,
-  send_done,
-  put,
-  get,
-  atomic,
-  sum,
-  flush,
-  reply,
-  echo,
-  echo_reply,   // of a link's proof: tied to that link, so neither numbered, resent nor deduplicated
-  event_armed,  // armed_events.h
-  event_set_off,
-  event_given_up,
-  stage_ask,     // staging.h: lend me a room
-  stage_grant,   // here it is, or why not
-  stage_recall,  // another wants it
-  stage_end,     // I use it no more
-  stage_put,     // copy from its slot into your memory
-  stage_get,     // copy from your memory into its slot
-  stage_done,    // of either
-};
-
-// What a peer's record makes this side send: counted, so that a peer that asks and takes no answers is cut off.
-constexpr bool is_answer(RecordType type) {
-  return type == RecordType::reply || type == RecordType::stage_grant || type == RecordType::stage_recall ||
-         type == RecordType::stage_done;
-}
-
-enum : std::uint8_t { kAdd = 0, kCompareSwap = 1, kSet = 2 };  // an atomic's kind, in its record
 
 struct Record {
   std::uint32_t sequence = 0;
@@ -139,12 +101,5 @@ class RecordStream {
   std::uint32_t expected_ = 0;  // lowest number not received
   std::bitset<8192> received_;  // by number modulo its size, from expected_ on
 };
-
-// Fills a record's header; the body follows.
-inline ByteWriter compose(Record& record, RecordType type) {
-  ByteWriter writer(record.bytes);
-  writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(type));
-  return writer;
-}
 
 }  // namespace fairway::engine

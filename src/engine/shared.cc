@@ -93,6 +93,13 @@ std::optional<PeerTable::Info> PeerTable::find_session(control::SessionId sessio
   return std::nullopt;
 }
 
+std::string PeerTable::name_at(std::uint32_t slot) const {
+  if (slot >= capacity_) return {};
+  std::lock_guard lock(mutex_);
+  const control::PeerInfo& peer = slots_[slot].info.peer;
+  return peer.name.empty() ? peer.address : peer.name;
+}
+
 std::vector<PeerTable::Info> PeerTable::all() const {
   std::lock_guard lock(mutex_);
   std::vector<Info> infos;

@@ -48,6 +48,7 @@ class PeerTable {
   [[nodiscard]] Status why_not(PeerId id) const;  // the error for an id that is not usable
   [[nodiscard]] std::optional<Info> find(PeerId id) const;
   [[nodiscard]] std::optional<Info> find_session(control::SessionId session) const;
+  [[nodiscard]] std::string name_at(std::uint32_t slot) const;  // of who has the slot, or had it last
   [[nodiscard]] std::vector<Info> all() const;
   [[nodiscard]] std::uint32_t capacity() const { return capacity_; }
   // Grows with every change of a state; waiters of connect() sleep on it.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/record_types.h"
 #include "engine/transfer.h"
 #include "transport/copier.h"
 
@@ -23,7 +24,6 @@ inline constexpr std::uint64_t kRoomBytes = kSlots * kSlotBytes;
 inline constexpr std::uint32_t kSteps = 16;               // of a worker at once, over all its transfers
 inline constexpr std::uint32_t kAllSteps = 2 * kSteps;    // with those of steps whose own transfer has to be staged
 inline constexpr std::uint32_t kMostLandings = 16;        // rooms that a worker lends to peers at once
-inline constexpr std::size_t kMostParts = 256;            // blocks of a layout in one slot
 inline constexpr Time kIdleRoom = kSecond;                // one without work goes back to the peer
 inline constexpr Time kRoomTurn = 10 * kMillisecond;      // one with work stays that long, however many wait
 inline constexpr std::uint64_t kUrgentBytes = 16 * 1024;  // copies of no more pass others

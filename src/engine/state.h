@@ -54,6 +54,7 @@ struct Engine::State final : control::Observer {
   void connect_done(std::uint64_t token, Result<control::SessionId> session) override;
   void resolve_done(std::uint64_t token, Result<std::string> address) override;
   control::Progress progress() override;
+  void beat(control::SessionId session, std::uint64_t steps, Time now) override;
   control::Control& control_now();
   void tell(control::SessionId session, const std::vector<std::byte>& bytes);  // any thread
   void drop(control::SessionId session, const Status& reason);                 // any thread: ends it for that reason

@@ -36,10 +36,14 @@ std::uint32_t blocks_per_piece(const Layout& layout, const transport::Capabiliti
 std::size_t stripe(const Layout& layout, std::uint64_t blocks, Cursor& cursor, const Route& route,
                    std::span<LinkView> links, std::uint64_t max_message_payload, std::span<Piece> out) {
   std::size_t filled = 0;
+  std::uint64_t looked = 0;
   while (filled < out.size() && cursor.block < blocks) {
     const std::uint64_t length = block_at(layout, cursor.block).length;
     if (length == 0) {  // nothing to move
-      ++cursor.block;
+      if (looked >= kEmptyAtOnce) break;
+      const std::uint64_t first = cursor.block;
+      cursor.block = skip_empty(layout, first);
+      looked += is_regular(layout) ? 0 : cursor.block - first;
       continue;
     }
     const std::uint64_t left = length - cursor.offset;

@@ -28,7 +28,8 @@ struct Piece {
 
 // Pure. Cuts the layout from `cursor` on into at most out.size() pieces, each for the chosen link that would finish it
 // first, as long as some link has room; advances the cursor past what was cut. Also counts the pieces into `links`
-// (room, queued_bytes), so that calls can follow each other. Empty blocks give no piece.
+// (room, queued_bytes), so that calls can follow each other. Empty blocks give no piece; after many of them it stops at
+// one, and there is more to cut.
 std::size_t stripe(const Layout& layout, std::uint64_t blocks, Cursor& cursor, const Route& route,
                    std::span<LinkView> links, std::uint64_t max_message_payload, std::span<Piece> out);
 

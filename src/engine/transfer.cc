@@ -18,8 +18,8 @@ void Transfer::begin(const Request& given, Time now) {
   blocks = block_count(request.layout);
   peer.store(given.peer.slot, std::memory_order_relaxed);
   submitted = now;
-  const auto limit = std::chrono::nanoseconds(given.options.deadline).count();
-  deadline = limit > 0 ? after(now, static_cast<Time>(limit)) : kNever;
+  const auto limit_us = static_cast<std::uint64_t>(given.options.deadline.count());
+  deadline = limit_us == 0 || limit_us > kNever / kMicrosecond ? kNever : after(now, limit_us * kMicrosecond);
 
   phase = Phase::waiting;
   credit_taken = immediate_sent = signals = false;

@@ -143,6 +143,7 @@ class TransferTable {
   }
 
   Transfer& operator[](std::uint32_t slot) { return slots_[slot]; }
+  const Transfer& operator[](std::uint32_t slot) const { return slots_[slot]; }
   TransferId id(std::uint32_t slot) const {
     return {slot, generation_of(slots_[slot].word.load(std::memory_order_relaxed))};
   }
@@ -152,6 +153,11 @@ class TransferTable {
     if (id.slot >= slots_.capacity() || !id) return Stage::free;
     const std::uint32_t word = slots_[id.slot].word.load(std::memory_order_acquire);
     return generation_of(word) == id.generation ? static_cast<Stage>(word & 3) : Stage::free;
+  }
+  // An id that acquire() gave, of whatever stage by now. Of generations that came round again: the latest round's.
+  bool was_given(TransferId id) const {
+    return id && id.slot < slots_.capacity() &&
+           id.generation <= generation_of(slots_[id.slot].word.load(std::memory_order_relaxed));
   }
   std::uint32_t used() const { return used_.load(std::memory_order_relaxed); }
   std::uint32_t capacity() const { return slots_.capacity(); }

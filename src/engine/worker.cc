@@ -10,6 +10,7 @@ constexpr std::size_t kEventsPerPoll = 64;
 constexpr std::size_t kSubmissionsPerStep = 256;
 constexpr std::uint32_t kMaxSlices = 4096;
 constexpr int kMostDrainingPolls = 16 * transport::kPollsForAll;  // other peers may go on writing
+constexpr Time kAway = 50 * kMillisecond;       // a caller that comes back later has computed meanwhile
 constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
 
 }  // namespace
@@ -27,7 +28,7 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       locals_(services.options.max_regions),
       remotes_(services.options.max_remote_regions) {
   for (const auto& transport : transports_)
-    if (copier_ == nullptr) copier_ = transport->copier();
+    if (copier_ == nullptr && transport->gpu() != nullptr) copier_ = transport->gpu()->copier();
   history_.reserve(History::kSize);
   scratch_.resize((services_.peers.capacity() + kPeersPerScratch - 1) / kPeersPerScratch);
   (void)scratch_of(0);
@@ -78,6 +79,8 @@ control::Progress Worker::progress() const {
 Time Worker::step(Time now) {
   stepping_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   steps_.store(steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (services_.options.progress == Progress::caller && now_ != 0 && now > after(now_, kAway))
+    for (const std::uint32_t slot : live_) peers_[slot]->was_away(now_, now);
   now_ = now;
   busy_ = take_commands();
   // Posted before polled: what a transport does at once is also completed in this turn.
@@ -198,8 +201,8 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
     case EventKind::deregistered:
       for (Removal& removal : removals_) {
         const auto& handles = locals_[removal.id.slot].registration.handles;
-        if (transport >= handles.size() || handles[transport] != event.value || removal.transports_left == 0) continue;
-        --removal.transports_left;
+        if (transport >= handles.size() || handles[transport] != event.value) continue;
+        removal.transports_left &= ~(std::uint64_t{1} << transport);
         if (!event.status) removal.status = event.status;
       }
       return;

@@ -18,9 +18,9 @@
 #include "engine/peer.h"
 #include "engine/registration.h"
 #include "engine/shared.h"
+#include "transport/gpu_access.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
-#include "transport/viewer.h"
 
 namespace fairway::engine {
 
@@ -88,6 +88,7 @@ class Worker final : public Stepper {
 
   // ---- the owner ----
   Time step(Time now) override;
+  void slept(Time now) { now_ = now; }  // since the last step, on purpose: the caller was not away
   bool prepare_sleep() override;
 
   void when_ended(TransferId id, std::function<void(bool ok)> answer);  // at once when it has, or was never
@@ -118,8 +119,8 @@ class Worker final : public Stepper {
   void stop_users_of(RegionId id);  // of the memory as the local side
   // `window_of`: the region is a message's window, known to that peer alone. Null: any peer may use it.
   void remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done);
-  [[nodiscard]] std::string holders_of(RegionId id) const;  // who keeps a removal waiting
-  void region_quiet(Peer& peer, RegionId id);               // a peer answered revoke
+  [[nodiscard]] std::string holders_of(RegionId id);  // who keeps a removal waiting
+  void region_quiet(Peer& peer, RegionId id);         // a peer answered revoke
   RemoteRegionId import(Peer& peer, const Description& description, Status& error);
   void release(RemoteRegionId id);
   // The RemoteRegionIds of that peer's region, to be released before it is answered that it was revoked.
@@ -214,8 +215,9 @@ class Worker final : public Stepper {
   struct Removal {
     RegionId id;
     bool window = false;
-    std::uint32_t transports_left = 0;
-    std::vector<std::uint32_t> peers_left;
+    std::uint64_t transports_left = 0;      // a bit for each
+    std::vector<std::uint32_t> peers_left;  // slots, of those who must agree
+    std::vector<TransferId> users;          // this engine's transfers; of its own inner ones the slot alone
     bool posted = false;
     Status status;
     std::function<void(Status)> done;
@@ -239,7 +241,8 @@ class Worker final : public Stepper {
   Peer* peer_by_index(transport::PeerIndex index);
   void reap_peers();
   void continue_removals();
-  Mapping keep(const transport::Viewer::View& view, std::uint16_t transport, int gpu, PeerId peer, std::string name);
+  bool has_ended(TransferId user, RegionId region) const;
+  Mapping keep(const transport::GpuAccess::View& view, std::uint16_t transport, int gpu, PeerId peer, std::string name);
   void mapping_ended(std::uint16_t transport, const transport::Event& event);
   void add_viewers_of(RegionId id, std::string& names) const;
   void register_own(OwnMemory& memory, std::size_t size, Access access);

@@ -1,5 +1,5 @@
 #include "engine/worker.h"
-#include "transport/viewer.h"
+#include "transport/gpu_access.h"
 
 // The worker's part of regions that kernels reach by themselves.
 namespace fairway::engine {
@@ -23,16 +23,16 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
                                      ? std::string("EngineOptions::strict_isolation forbids to map a peer's memory")
                                      : kNone};
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    transport::Viewer* viewer = transports_[t]->viewer();
-    if (viewer == nullptr) continue;
+    transport::GpuAccess* gpus = transports_[t]->gpu();
+    if (gpus == nullptr || !gpus->has_views()) continue;
     if (const Reach linked = peer.linked_by(t, why); linked != Reach::yes) return linked;
     const auto handle = remote_handle(peer, id, t);
     if (!handle) {
       why = handle.status();
       return Reach::no;
     }
-    transport::Viewer::View view;
-    const Reach reach = viewer->view(*handle, gpu, view, why);
+    transport::GpuAccess::View view;
+    const Reach reach = gpus->view(*handle, gpu, view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, peer.id(), peer.text());
     return reach;
   }
@@ -43,22 +43,22 @@ transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
   using transport::Reach;
   why = {ErrorCode::unsupported, kNone};
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    transport::Viewer* viewer = transports_[t]->viewer();
-    if (viewer == nullptr) continue;
+    transport::GpuAccess* gpus = transports_[t]->gpu();
+    if (gpus == nullptr || !gpus->has_views()) continue;
     const std::uint64_t handle = local_handle(id, t);
     if (handle == kNotRegistered) {
       if (const Status refused = why_without(id, t); !refused) why = refused;
       return Reach::no;
     }
-    transport::Viewer::View view;
-    const Reach reach = viewer->view_own(handle, gpu, view, why);
+    transport::GpuAccess::View view;
+    const Reach reach = gpus->view_own(handle, gpu, view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, {}, "this engine");
     return reach;
   }
   return Reach::no;
 }
 
-Mapping Worker::keep(const transport::Viewer::View& view, std::uint16_t transport, int gpu, PeerId peer,
+Mapping Worker::keep(const transport::GpuAccess::View& view, std::uint16_t transport, int gpu, PeerId peer,
                      std::string name) {
   Mappings::Entry entry;
   entry.mapping = {{}, view.address, view.size_bytes, gpu, view.access, view.ended, view.atomics, view.way};
@@ -73,7 +73,7 @@ Mapping Worker::keep(const transport::Viewer::View& view, std::uint16_t transpor
 }
 
 void Worker::unmap(const Mappings::Entry& entry) {
-  transports_[entry.transport]->viewer()->give_back(entry.view);
+  transports_[entry.transport]->gpu()->give_back(entry.view);
   again();  // a removal may have waited for it
 }
 
@@ -89,12 +89,12 @@ void Worker::mapping_ended(std::uint16_t transport, const transport::Event& even
 void Worker::add_viewers_of(RegionId id, std::string& names) const {
   const auto& handles = locals_[id.slot].registration.handles;
   for (std::uint16_t t = 0; t < handles.size(); ++t) {
-    transport::Viewer* viewer = transports_[t]->viewer();
-    if (viewer == nullptr || handles[t] == kNotRegistered) continue;
-    for (const transport::PeerIndex index : viewer->holders(handles[t])) {
+    transport::GpuAccess* gpus = transports_[t]->gpu();
+    if (gpus == nullptr || !gpus->has_views() || handles[t] == kNotRegistered) continue;
+    for (const transport::PeerIndex index : gpus->holders(handles[t])) {
       const auto peer = peer_by_index_.find(index);
       if (!names.empty()) names += ", ";
-      if (index == transport::Viewer::kThisSide)
+      if (index == transport::GpuAccess::kThisSide)
         names += "a mapping of this engine's own: unmap it";
       else
         names += (peer == peer_by_index_.end() ? std::string("a peer that has left, though not its process")

@@ -63,8 +63,9 @@ Place Worker::place_of(RemoteRegionId id) {
   if (remote.place) return *remote.place;
   if (reached_by_cpu(remote.description.kind)) return *(remote.place = machine->place_of({}, -1));
   for (std::uint16_t t = 0; t < remote.handles.size(); ++t) {
-    if (!remote.handles[t]) continue;
-    const transport::MemoryPlace place = transports_[t]->place_of(*remote.handles[t]);
+    transport::GpuAccess* const gpus = transports_[t]->gpu();
+    if (!remote.handles[t] || gpus == nullptr) continue;
+    const transport::MemoryPlace place = gpus->place_of_remote(*remote.handles[t]);
     if (!place.gpu.empty()) return *(remote.place = machine->place_of(place, -1));
   }
   return kNoPlace;
@@ -137,7 +138,10 @@ void Worker::stop_users_of(RegionId id) {
 }
 
 void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done) {
-  Removal removal{id, window_of != nullptr, 0, {}, false, {}, std::move(done)};
+  Removal removal{id, window_of != nullptr, 0, {}, {}, false, {}, std::move(done)};
+  // Nobody begins to use it any more. A window has no users here, but the receive that it is a part of.
+  if (window_of == nullptr)
+    for (const std::uint32_t slot : live_) peers_[slot]->add_users_of(id, removal.users);
   bool ask_peers = false;
   for (const auto& transport : transports_)
     for (const transport::Device& device : transport->devices())
@@ -150,12 +154,20 @@ void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Stat
   again();  // continued at the end of the step: the caller may stand in the middle of a transfer
 }
 
-std::string Worker::holders_of(RegionId id) const {
+std::string Worker::holders_of(RegionId id) {
   std::string names;
   for (const Removal& removal : removals_) {
     if (removal.id != id) continue;
+    const auto add = [&](const std::string& name) {
+      if (names.find(name) == std::string::npos) names += (names.empty() ? "" : ", ") + name;
+    };
     for (const std::uint32_t slot : removal.peers_left)
-      if (peers_[slot] != nullptr) names += (names.empty() ? "" : ", ") + peers_[slot]->text();
+      if (peers_[slot] != nullptr) add(peers_[slot]->text());
+    for (const TransferId user : removal.users)
+      if (const Peer* owner = has_ended(user, id) ? nullptr : peer_of(services_.transfers[user.slot].request.peer))
+        add("a transfer with " + owner->text());
+    for (std::uint16_t t = 0; t < transports_.size(); ++t)
+      if ((removal.transports_left >> t & 1) != 0) add("the transport " + std::string(transports_[t]->name()));
     add_viewers_of(id, names);
   }
   return names;
@@ -166,27 +178,31 @@ void Worker::region_quiet(Peer& peer, RegionId id) {
     if (removal.id == id) std::erase(removal.peers_left, peer.id().slot);
 }
 
+bool Worker::has_ended(TransferId user, RegionId region) const {
+  const Transfer& t = services_.transfers[user.slot];
+  if (t.phase == Phase::done || services_.transfers.id(user.slot) != user) return true;
+  return !user && !touches(t.request.layout, region);  // an inner slot that another step has by now
+}
+
 void Worker::continue_removals() {
   for (std::size_t i = 0; i < removals_.size();) {
     Removal& removal = removals_[i];
-    bool used = false;
-    for (const std::uint32_t slot : live_) used |= !removal.window && peers_[slot]->uses(removal.id);
-    used |= serves(removal.id);
-    if (used) {
+    std::erase_if(removal.users, [&](TransferId user) { return has_ended(user, removal.id); });
+    if (!removal.users.empty() || serves(removal.id)) {
       ++i;
       continue;
     }
     const auto& handles = locals_[removal.id.slot].registration.handles;
     if (!removal.posted) {
       removal.posted = true;
-      removal.transports_left = static_cast<std::uint32_t>(
-          handles.size() - static_cast<std::size_t>(std::count(handles.begin(), handles.end(), kNotRegistered)));
+      for (std::uint16_t t = 0; t < handles.size(); ++t)
+        if (handles[t] != kNotRegistered) removal.transports_left |= std::uint64_t{1} << t;
       for (std::uint16_t t = 0; t < handles.size(); ++t)
         if (handles[t] != kNotRegistered) transports_[t]->deregister(handles[t]);
       again();
     }
     std::erase_if(removal.peers_left, [&](std::uint32_t slot) { return peers_[slot] == nullptr; });
-    if (removal.transports_left > 0 || !removal.peers_left.empty()) {
+    if (removal.transports_left != 0 || !removal.peers_left.empty()) {
       ++i;
       continue;
     }

@@ -4,10 +4,30 @@
 #include "topology/discover.h"
 #include "topology/file.h"
 #include "topology/load.h"
+#include "topology/text.h"
 
 namespace fairway::predict {
 
+namespace {
+
 constexpr std::size_t kMaxCalibrationBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxSnapshotBytes = std::size_t{33} << 20;
+
+Result<topology::Machine> machine_of(const std::string& path) {
+  if (path.empty()) {
+    topology::DiscoverOptions options;
+    options.use_verbs = false;  // limits of queues say nothing of rates
+    return topology::discover(options);
+  }
+  const auto text = topology::read_file(path, kMaxSnapshotBytes);
+  if (!text) return text.status();
+  if (!topology::text::trim(*text).starts_with('{'))
+    return Status(ErrorCode::unsupported,
+                  path + ": not a Fairway snapshot; `fairway topo snapshot FILE --from " + path + "` makes one of it");
+  return topology::read_snapshot(*text, path);
+}
+
+}  // namespace
 
 Result<Constants> constants_from(const std::string& calibration_path) {
   const auto text = topology::read_file(calibration_path, kMaxCalibrationBytes);
@@ -23,9 +43,7 @@ Result<Constants> constants_beside(const std::string& machine_path, std::string*
 }
 
 Result<Model> open_model(const std::string& path) {
-  topology::DiscoverOptions options;
-  options.use_verbs = false;  // limits of queues say nothing of rates
-  auto machine = path.empty() ? topology::discover(options) : topology::load(path);
+  auto machine = machine_of(path);
   if (!machine) return machine.status();
   auto constants = constants_beside(path);
   if (!constants) return constants.status();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "predict/odds.h"
+#include "topology/unrecorded.h"
 
 namespace fairway::predict {
 
@@ -220,6 +221,10 @@ void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_
       add_ceiling(plan, ConstantId::strict_amd, "strict ordering in an EPYC root complex",
                   how.ordering == Ordering::strict ? Range::exactly(1) : kOnlyBelow);
     }
+    // 16 in place of 40 GB/s was measured of host memory too (Emerald Rapids).
+    if (!reads && cpu_ == CpuKind::intel_emerald && how.ordering == Ordering::strict) {
+      add_ceiling(plan, ConstantId::strict, "strict ordering in an Emerald Rapids root complex");
+    }
     plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
     plan.path = {is_one_socket(device, place) ? PathKind::node : PathKind::sys, 0};
     return;
@@ -261,6 +266,11 @@ void Planner::add_between_gpus(Plan& plan, std::uint32_t a, std::uint32_t b, con
     // Known by its class alone, or listed in parts: links x what one link of its generation carries.
     const Range link = plan.path.kind == PathKind::xgmi ? Range{50, 64, 76.8} : nvlink_gbs(machine_, a);
     add_ceiling(plan, constant, "the links between the two", link * plan.path.links);
+    return;
+  }
+  if (const auto links = topology::unrecorded_gpu_links(machine_); !links.empty()) {
+    plan.notes.push_back(
+        fmt::format("{} not recorded: GPUs of this model have it and the source does not say so", links));
     return;
   }
   const auto crossing = crossing_class(from, to).kind;

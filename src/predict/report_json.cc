@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "predict/report.h"
@@ -31,7 +33,15 @@ class Json {
     return *this;
   }
   Json& text(std::string_view name, std::string_view value) { return key(name).raw(json_string(value)); }
-  Json& number(std::string_view name, double value) { return key(name).raw(fmt::format("{:.6g}", value)); }
+  Json& null(std::string_view name) { return key(name).raw("null"); }
+  // What is no number, as a range without an upper end, is null.
+  Json& number(std::string_view name, double value) {
+    return std::isfinite(value) ? key(name).raw(fmt::format("{:.6g}", value)) : null(name);
+  }
+  // The start of a document: "fairway-predict-<of>".
+  Json& document(std::string_view of) {
+    return begin('{').text("format", fmt::format("fairway-predict-{}", of)).number("version", 1);
+  }
   Json& boolean(std::string_view name, bool value) { return key(name).raw(value ? "true" : "false"); }
   Json& range(std::string_view name, const Range& r) {
     return key(name).begin('{').number("low", r.low).number("expected", r.expected).number("high", r.high).end('}');
@@ -57,8 +67,13 @@ void put(Json& json, const Prediction& p) {
   json.text("class", p.path.to_string()).boolean("known", p.known);
   if (p.known) {
     json.range("gbs", p.gbs).range("gbps", p.gbs * 8).text("bottleneck", p.bottleneck);
-    if (p.constant) json.text("constant", row_of(*p.constant).name);
+  } else {
+    json.null("gbs").null("gbps").null("bottleneck");
   }
+  if (p.known && p.constant)
+    json.text("constant", row_of(*p.constant).name);
+  else
+    json.null("constant");
   json.range("latency_us", p.latency_us).text("sentence", p.sentence).key("notes").begin('[');
   for (const auto& note : p.notes) json.raw(json_string(note));
   json.end(']');
@@ -66,7 +81,10 @@ void put(Json& json, const Prediction& p) {
 
 void put(Json& json, const topology::Machine& machine, const Flow& flow) {
   json.text("from", to_string(machine, flow.from)).text("to", to_string(machine, flow.to));
-  if (flow.loop) json.text("loop", machine.nics[*flow.loop].name);
+  if (flow.loop)
+    json.text("loop", machine.nics[*flow.loop].name);
+  else
+    json.null("loop");
   const auto& how = flow.conditions;
   json.number("qps", how.qps).text("ordering", to_string(how.ordering));
 }
@@ -120,7 +138,7 @@ std::string json_string(std::string_view s) {
 std::string json_of(const Model& model, const RateMatrix& matrix) {
   const auto& machine = model.machine();
   Json json;
-  json.begin('{').text("machine", machine.name).text("mode", mode_name(matrix.mode));
+  json.document("matrix").text("machine", machine.name).text("mode", mode_name(matrix.mode));
   json.text("cpu", to_string(model.planner().cpu())).key("cells").begin('[');
   for (std::size_t r = 0; r < matrix.gpus.size(); ++r) {
     for (std::size_t c = 0; c < matrix.nics.size(); ++c) {
@@ -135,7 +153,7 @@ std::string json_of(const Model& model, const RateMatrix& matrix) {
 
 std::string json_of(const Model& model, std::span<const FlowReport> flows, double size_bytes) {
   Json json;
-  json.begin('{').text("machine", model.machine().name).key("flows").begin('[');
+  json.document("flows").text("machine", model.machine().name).key("flows").begin('[');
   for (const auto& [flow, prediction] : flows) {
     json.newline().begin('{');
     put(json, model.machine(), flow);
@@ -148,7 +166,7 @@ std::string json_of(const Model& model, std::span<const FlowReport> flows, doubl
 
 std::string json_of(const Model& model, const Flow& flow, std::span<const Route> routes) {
   Json json;
-  json.begin('{').text("machine", model.machine().name);
+  json.document("routes").text("machine", model.machine().name);
   put(json, model.machine(), flow);
   json.key("routes").begin('[');
   for (const auto& route : routes) {
@@ -163,12 +181,18 @@ std::string json_of(const Model& model, const Flow& flow, std::span<const Route>
 
 std::string json_of(const Model& model, std::span<const Comparison> comparisons) {
   Json json;
-  json.begin('{').text("machine", model.machine().name).number("mean_absolute_error", mean_error(comparisons));
+  json.document("measured")
+      .text("machine", model.machine().name)
+      .number("mean_absolute_error", mean_error(comparisons));
   json.key("rows").begin('[');
   for (const auto& c : comparisons) {
     json.newline().begin('{').number("line", c.row.line);
     put(json, model.machine(), c.row.flow);
-    json.number("measured_gbs", c.row.gbs).number("ratio", c.ratio).number("error", c.error);
+    json.number("measured_gbs", c.row.gbs);
+    if (c.prediction.known)
+      json.number("ratio", c.ratio).number("error", c.error);
+    else
+      json.null("ratio").null("error");
     json.text("verdict", to_string(c.verdict));
     put(json, c.prediction);
     json.end('}');
@@ -178,7 +202,9 @@ std::string json_of(const Model& model, std::span<const Comparison> comparisons)
 
 std::string json_of(const Calibration& calibration) {
   Json json;
-  json.begin('{').number("error_before", calibration.error_before).number("error_after", calibration.error_after);
+  json.document("calibration")
+      .number("error_before", calibration.error_before)
+      .number("error_after", calibration.error_after);
   json.key("constants").begin('[');
   for (const auto& fit : calibration.fits) {
     json.newline().begin('{').text("constant", row_of(fit.id).name).boolean("determined", fit.determined);
@@ -189,7 +215,7 @@ std::string json_of(const Calibration& calibration) {
 
 std::string json_of(const TwoTier& fabric, const FabricOdds& odds) {
   Json json;
-  json.begin('{').number("hosts", fabric.hosts).number("flows_per_host", fabric.flows_per_host);
+  json.document("fabric").number("hosts", fabric.hosts).number("flows_per_host", fabric.flows_per_host);
   json.number("mean", odds.mean).number("p5", odds.p5).number("p50", odds.p50).number("p95", odds.p95);
   json.number("slowest_mean", odds.slowest_mean).number("worst", odds.worst).number("balanced", odds.balanced);
   return json.number("trials", odds.trials).end('}').finish();
@@ -197,7 +223,7 @@ std::string json_of(const TwoTier& fabric, const FabricOdds& odds) {
 
 std::string bond_odds_json(std::uint32_t legs) {
   Json json;
-  json.begin('{').number("legs", legs).key("odds").begin('[');
+  json.document("bond").number("legs", legs).key("odds").begin('[');
   for (const std::uint32_t qps : {1U, 2U, 3U, 4U, 6U, 8U, 12U, 16U, 32U, 64U, 128U}) {
     json.newline().begin('{').number("qps", qps).number("hashed", hashed_share(qps, legs));
     json.number("round_robin", round_robin_share(qps, legs)).end('}');
@@ -207,7 +233,7 @@ std::string bond_odds_json(std::uint32_t legs) {
 
 std::string constants_json(const Constants& constants) {
   Json json;
-  json.begin('{').key("constants").begin('[');
+  json.document("constants").key("constants").begin('[');
   for (const auto& row : constant_table()) {
     json.newline()
         .begin('{')

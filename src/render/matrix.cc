@@ -55,7 +55,7 @@ std::vector<std::vector<Cell>> cells_of(const FoldedMatrix& folded, const Expect
 }
 
 // How wide a column is, and whether its rates stand below the classes.
-struct Column {
+struct MatrixColumn {
   std::size_t name = 0;
   std::size_t path = 1;
   std::size_t rate = 0;
@@ -70,10 +70,10 @@ struct Column {
   }
 };
 
-std::vector<Column> columns_of_matrix(const FoldedMatrix& folded, const std::vector<std::vector<Cell>>& cells) {
-  std::vector<Column> columns(folded.groups.size());
+std::vector<MatrixColumn> columns_of_matrix(const FoldedMatrix& folded, const std::vector<std::vector<Cell>>& cells) {
+  std::vector<MatrixColumn> columns(folded.groups.size());
   for (std::size_t i = 0; i < columns.size(); ++i) {
-    Column& column = columns[i];
+    MatrixColumn& column = columns[i];
     column.name = columns_of(folded.groups[i].name);
     column.is_nic = folded.paths.ends[folded.groups[i].members[0]].kind == NodeKind::nic;
     for (const auto& row : cells) {
@@ -92,7 +92,7 @@ std::string trimmed(std::string line) {
 
 // All rows of the columns [from, to).
 std::string block(const FoldedMatrix& folded, const std::vector<std::vector<Cell>>& cells,
-                  const std::vector<Column>& columns, std::size_t head, std::size_t from, std::size_t to,
+                  const std::vector<MatrixColumn>& columns, std::size_t head, std::size_t from, std::size_t to,
                   const TextStyle& style) {
   std::string line = pad("", head);
   for (std::size_t i = from; i < to; ++i) {
@@ -105,7 +105,7 @@ std::string block(const FoldedMatrix& folded, const std::vector<std::vector<Cell
     bool has_bottom = false;
     for (std::size_t i = from; i < to; ++i) {
       const Cell& cell = cells[row][i];
-      const Column& column = columns[i];
+      const MatrixColumn& column = columns[i];
       std::string text = cell.path;
       if (!column.stacked && column.rate > 0)
         text = pad(cell.path, column.path) + " " + pad_left(cell.rate, column.rate);
@@ -202,14 +202,14 @@ std::string matrix_text(const topology::Machine& machine, const ExpectRate& expe
       std::max_element(folded.groups.begin(), folded.groups.end(),
                        [](const auto& a, const auto& b) { return columns_of(a.name) < columns_of(b.name); });
   const std::size_t head = columns_of(shared_head->name);
-  std::vector<Column> columns = columns_of_matrix(folded, cells);
+  std::vector<MatrixColumn> columns = columns_of_matrix(folded, cells);
   const auto width_of = [&](std::size_t from, std::size_t to) {
     std::size_t width = head;
     for (std::size_t i = from; i < to; ++i) width += 2 + columns[i].width;
     return width;
   };
   if (width_of(0, n) > style.columns) {
-    for (Column& column : columns) column.stack();
+    for (MatrixColumn& column : columns) column.stack();
   }
   std::string out;
   for (std::size_t from = 0; from < n;) {

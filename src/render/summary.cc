@@ -8,7 +8,9 @@
 #include "render/links.h"
 #include "render/matrix.h"
 #include "topology/assess.h"
+#include "topology/pci_ids.h"
 #include "topology/text.h"
+#include "topology/unrecorded.h"
 
 namespace fairway::render {
 namespace {
@@ -123,7 +125,9 @@ std::string nic_row(const Machine& machine) {
     } else {
       kind += ", rate unknown";
     }
-    if (!nic.rdma) kind += ", no RDMA";
+    const bool hidden =
+        !nic.rdma && !nic.functions.empty() && topology::is_rdma_function(machine.pci[nic.functions.front().index]);
+    if (!nic.rdma) kind += hidden ? ", RDMA not recorded" : ", no RDMA";
     kinds.push_back(kind);
   }
   if (kinds.empty()) return "none";
@@ -141,7 +145,20 @@ std::string rail_row(const Machine& machine) {
       others[verdict.reason].push_back(name);
     }
   }
+  // InfiniBand and EFA functions whose RDMA device the source leaves out are rails by their ids.
+  std::vector<std::string> hidden;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    if (machine.nics[i].rdma) continue;
+    const auto verdict = topology::rail_verdict(machine, {NodeKind::nic, i});
+    const auto pci = topology::pci_of(machine, {NodeKind::nic, i});
+    if (verdict.rail && pci && topology::is_rdma_function(machine.pci[pci.index]))
+      hidden.push_back(machine.nics[i].name);
+  }
   std::string out = rails.empty() ? "none" : fold_names(rails);
+  if (!hidden.empty()) {
+    const auto more = fmt::format("{} by PCI ids, RDMA not recorded", count(hidden.size(), "NIC"));
+    out = rails.empty() ? more : out + ", " + more;
+  }
   constexpr std::size_t kMostNames = 70;
   if (columns_of(out) > kMostNames) out = fmt::format("{}: {} to {}", rails.size(), rails.front(), rails.back());
   std::size_t left_out = 0;
@@ -163,12 +180,16 @@ std::string unknown_row(const Machine& machine) {
   if (conflicts > 0) parts.push_back(count(conflicts, "conflict"));
   std::size_t errors = 0;
   std::size_t warnings = 0;
+  std::size_t notices = 0;
   for (const topology::Finding& finding : topology::lint(machine)) {
     errors += finding.severity == topology::Severity::error ? 1 : 0;
     warnings += finding.severity == topology::Severity::warning ? 1 : 0;
+    notices += finding.severity == topology::Severity::notice ? 1 : 0;
   }
   if (errors > 0) parts.push_back(count(errors, "error"));
   if (warnings > 0) parts.push_back(count(warnings, "warning"));
+  if (parts.empty()) return notices > 0 ? count(notices, "notice") + ": fairway topo lint" : "";
+  if (notices > 0) parts.push_back(count(notices, "notice"));
   std::string out;
   for (const std::string& part : parts) out += (out.empty() ? "" : ", ") + part;
   return out.empty() ? out : out + " (fairway topo lint --notes lists them)";
@@ -186,6 +207,8 @@ std::string summary(const Machine& machine, const TextStyle& style) {
     const std::string label = fabric.kind == topology::LinkKind::xgmi ? "xGMI" : "NVLink";
     out += row(style, label, fabric.name == label ? text.substr(colon + 2) : text);
   }
+  if (const auto links = topology::unrecorded_gpu_links(machine); !links.empty())
+    out += row(style, links, "not recorded here, though GPUs of this model have it");
   out += row(style, "NICs", nic_row(machine));
   out += row(style, "Rails", rail_row(machine));
   const std::string unknown = unknown_row(machine);
@@ -211,7 +234,11 @@ std::string overview(const Machine& machine, const ExpectRate& expect, const Tex
   bool has_unknown = false;
   for (const topology::PathClass& cell : paths.cells)
     has_unknown = has_unknown || cell.kind == topology::PathKind::unknown;
-  if (has_unknown) out += "\n  ?: no source says where both devices are\n";
+  if (const auto links = topology::unrecorded_gpu_links(machine); !links.empty()) {
+    out += fmt::format("\n  ? between GPUs: {} not recorded\n", links);
+  } else if (has_unknown) {
+    out += "\n  ?: no source says where both devices are\n";
+  }
   return out;
 }
 

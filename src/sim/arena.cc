@@ -46,6 +46,7 @@ bool Arena::take(std::uint32_t length, Random& random, Range& out) {
 }
 
 void Arena::give_back(Range& range) {
+  if (given_up) return;
   range.seed = next_seed_++;
   paint(range.begin, range.length, range.seed);
   std::fill_n(blocks_.begin() + range.begin / kBlock, range.length / kBlock, Block::free);
@@ -58,6 +59,12 @@ void Arena::adopt(const Range& range) {
 
 void Arena::quarantine(const Range& range) {
   std::fill_n(blocks_.begin() + range.begin / kBlock, range.length / kBlock, Block::quarantined);
+}
+
+void Arena::reclaim() {
+  given_up = false;
+  std::fill(blocks_.begin(), blocks_.end(), Block::free);
+  paint(0, size_, next_seed_++);
 }
 
 std::uint32_t Arena::differs(const Range& range) const {

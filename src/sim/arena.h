@@ -45,6 +45,8 @@ class Arena {
   void adopt(const Range& range);
   // Nobody knows what may still land there: not looked at, nor used, again.
   void quarantine(const Range& range);
+  // Nothing can touch it any more, as its engine is closed: all of it is painted anew and watched.
+  void reclaim();
 
   // Empty, or where a byte that belongs to no transfer has changed.
   std::string check() const;
@@ -52,7 +54,7 @@ class Arena {
   std::uint32_t differs(const Range& range) const;
 
   Region region;          // while registered
-  bool given_up = false;  // deregistering it was not fenced, or its engine is dead: not looked at any more
+  bool given_up = false;  // deregistering it was not fenced: neither used nor looked at until reclaim()
 
  private:
   enum class Block : std::uint8_t { free, taken, quarantined };

@@ -34,7 +34,12 @@ Campaign::Campaign(const SimulationRequest& request)
       random_(request.seed * 2 + 1),
       scenario_(make_scenario(random_)),
       fabric_(simulation_),
-      oracle_(simulation_) {}
+      oracle_(simulation_, fabric_) {
+  if (scenario_.faulty) ++faults_struck_;
+  // Immediates that engines pass on as they are, and some that have the engines' own bits set.
+  for (std::uint32_t i = 0; i < kCounters; ++i)
+    oracle_.counter_values[i] = i + (random_.chance(400) ? 0 : static_cast<std::uint32_t>(random_.next()) & ~3u);
+}
 
 SimulationReport Campaign::run() {
   for (std::size_t place = 0; place < scenario_.engines; ++place) open(place);
@@ -60,6 +65,7 @@ Application& Campaign::open(std::size_t place) {
   EngineOptions options = scenario_.options[place];
   options.name = app->name;
   options.listen = app->host->address() + ":7000";
+  app->options = options;
   auto opened =
       EngineAccess::open(options, app->host->runtime(), [loopback](transport::RegionTable& regions, Runtime& runtime) {
         std::vector<std::unique_ptr<transport::Transport>> transports;
@@ -79,6 +85,7 @@ Application& Campaign::open(std::size_t place) {
         oracle_.fail("register_memory: " + region.status().to_string());
       app->arenas.push_back(std::move(arena));
     }
+    if (options.progress == Progress::caller) begin_program(*app);
   }
   applications_.push_back(std::move(app));
   return *applications_.back();
@@ -96,7 +103,7 @@ void Campaign::connect_all() {
     for (std::size_t k = 0; k < scenario_.engines; ++k) {
       Application* from = living(i);
       Application* to = living(k);
-      if (i == k || !from || !to || from->host->frozen()) continue;
+      if (i == k || !from || !to || !from->runs()) continue;
       const auto* known = from->knows(*to);
       if (known && known->up && !random_.chance(100)) continue;
       if (!known && i > k && !random_.chance(300)) continue;
@@ -113,28 +120,20 @@ void Campaign::connect_all() {
 // Whom the engine says it sees.
 void Campaign::meet(Application& app) {
   if (!app.engine || app.dead) return;
-  std::array<PeerEvent, 8> events;
-  for (;;) {
-    const std::size_t count = app.engine->poll_peer_events(events);
-    for (const PeerEvent& event : std::span(events).first(count)) {
-      simulation_.note(app.host->index(), [&] {
-        static constexpr const char* kWhat[] = {"peer up", "peer down", "link up", "link down"};
-        return std::string(kWhat[static_cast<unsigned>(event.kind)]) + ": " + event.name + " " + event.link + " " +
-               (event.reason.is_ok() ? "" : event.reason.to_string());
-      });
-      if (event.kind == PeerEvent::Kind::down)
-        for (auto& known : app.known)
-          if (known.peer == event.peer) known.up = false;
-      if (event.kind != PeerEvent::Kind::up) continue;
-      for (const auto& other : applications_) {
-        if (other->name != event.name || other.get() == &app) continue;
-        Application::Acquaintance* known = app.knows(*other);
-        if (!known) known = &app.known.emplace_back();
-        if (known->up && known->peer != event.peer) oracle_.fail(app.name + " sees " + other->name + " twice");
-        *known = {other.get(), event.peer, true, {}};
-      }
+  hear(app);
+  for (; !app.heard.empty(); app.heard.pop_front()) {
+    const PeerEvent& event = app.heard.front();
+    if (event.kind == PeerEvent::Kind::down)
+      for (auto& known : app.known)
+        if (known.peer == event.peer) known.up = false;
+    if (event.kind != PeerEvent::Kind::up) continue;
+    for (const auto& other : applications_) {
+      if (other->name != event.name || other.get() == &app) continue;
+      Application::Acquaintance* known = app.knows(*other);
+      if (!known) known = &app.known.emplace_back();
+      if (known->up && known->peer != event.peer) oracle_.fail(app.name + " sees " + other->name + " twice");
+      *known = {other.get(), event.peer, true, {}};
     }
-    if (count < events.size()) return;
   }
 }
 
@@ -179,11 +178,22 @@ void Campaign::strike(void* object, std::uint64_t, std::uint64_t) {
     case Fault::break_link: return self.fabric_.break_between(*a->host, *b->host);
     case Fault::device_down:
       return self.fabric_.break_device(*a->host, planned.b % self.scenario_.devices[a->place].size(), planned.lasts);
-    case Fault::partition: self.simulation_.set_partition(a->host->index(), b->host->index(), true); break;
-    case Fault::freeze: a->host->freeze(); break;
+    case Fault::partition:
+      self.simulation_.set_partition(a->host->index(), b->host->index(), true);
+      self.cut_off(*a->host, *b->host);
+      break;
+    case Fault::freeze:
+      a->host->freeze();
+      a->disturbed = self.simulation_.now();
+      break;
     case Fault::kill: self.kill(*a); break;
-    case Fault::cut_control: return a->host->network().cut(*b->host);
+    case Fault::cut_control:
+      a->disturbed = b->disturbed = self.simulation_.now();
+      return a->host->network().cut(*b->host);
+    case Fault::hold: return self.hold(*a, planned.lasts);
   }
+  self.expect_death(*a, planned);
+  if (planned.fault == Fault::partition) self.expect_death(*b, planned);
   event.planned.a = static_cast<std::uint32_t>(a->host->index());
   event.planned.b = static_cast<std::uint32_t>(b->host->index());
   self.simulation_.in(planned.lasts, &Campaign::recover, object);
@@ -193,20 +203,26 @@ void Campaign::recover(void* object, std::uint64_t, std::uint64_t) {
   FaultEvent& event = *static_cast<FaultEvent*>(object);
   Campaign& self = *event.campaign;
   Host& host = self.simulation_.host(event.planned.a);
-  if (event.planned.fault == Scenario::Fault::partition)
+  if (event.planned.fault == Scenario::Fault::partition) {
     self.simulation_.set_partition(event.planned.a, event.planned.b, false);
-  if (event.planned.fault == Scenario::Fault::freeze) host.thaw();
+    self.cut_off(host, self.simulation_.host(event.planned.b));
+  }
+  if (event.planned.fault != Scenario::Fault::freeze) return;
+  host.thaw();
+  for (const auto& app : self.applications_)
+    if (app->host == &host) app->disturbed = self.simulation_.now();
+  host.signalled();
 }
 
 void Campaign::kill(Application& app) {
   app.dead = true;
-  app.died = simulation_.now();
+  app.disturbed = simulation_.now();
   app.host->kill();
   fabric_.host_killed(*app.host);
 }
 
-// What the application's own loop would do: take completions, notifications, peer events.
-void Campaign::collect(Application& app) {
+// What the application's own loop would do: take completions, notifications, peer events...
+void Campaign::take(Application& app) {
   if (!app.runs()) return;
   std::array<Completion, 8> completions;
   for (;;) {
@@ -224,7 +240,13 @@ void Campaign::collect(Application& app) {
       oracle_.fail("wait for #" + std::to_string(job.number) + ": " + completion.status().to_string());
   }
   oracle_.drain_notifications(app);
-  meet(app);
+  hear(app);
+}
+
+// ... and act on what it heard.
+void Campaign::collect(Application& app) {
+  take(app);
+  if (app.runs()) meet(app);
 }
 
 // Faults end, everything in flight ends, engines close, and then nothing moves any more.
@@ -238,21 +260,33 @@ void Campaign::wind_up() {
   const auto waiting = std::count_if(oracle_.jobs().begin(), oracle_.jobs().end(), waits);
   const Time end = simulation_.now() + (8 + static_cast<Time>(waiting)) * kSecond;
   const auto all_done = [&] { return std::none_of(oracle_.jobs().begin(), oracle_.jobs().end(), waits); };
-  while (!all_done() && simulation_.now() < end && !oracle_.failed()) {
+  while ((!all_done() || watches_due_ != 0) && simulation_.now() < end && !oracle_.failed()) {
     simulation_.run_until(std::min(end, simulation_.now() + 5 * kMillisecond));
     check_all();
   }
   const bool gave_up = oracle_.failed();
   for (Job& job : oracle_.jobs())
-    if (!gave_up && waits(job) && !job.from->host->frozen())
+    if (!gave_up && waits(job) && job.from->runs())
       oracle_.fail("transfer #" + std::to_string(job.number) + " does not end");
-  faults_over_ = true;
-  for (const auto& app : applications_)
-    if (!app->dead) app->host->thaw();
+  for (const auto& app : applications_) {
+    if (app->dead) continue;
+    app->host->thaw();
+    app->computing_until = 0;
+    app->host->signalled();
+  }
   simulation_.run_until(simulation_.now() + 5 * kMillisecond);
+  for (const auto& app : applications_)
+    if (!app->dead) app->host->thaw();  // a freeze may have come meanwhile
   check_all();
   for (const auto& app : applications_)
+    if (app->runs() && !oracle_.failed()) oracle_.check_unexpected(*app);
+  for (const auto& app : applications_)
     if (!oracle_.failed()) oracle_.check_counters(*app);
+  faults_over_ = true;
+  close_all();
+}
+
+void Campaign::close_all() {
   // The dead are buried first: cut off from everyone, their objects must still come to rest.
   for (const auto& app : applications_) {
     if (app->dead) app->host->bury();
@@ -274,6 +308,9 @@ void Campaign::wind_up() {
         for (const Completion& completion : std::span(completions).first(count))
           oracle_.completed(*static_cast<Job*>(completion.user_data), completion);
       }
+      oracle_.check_memory(*app);
+      if (!app->dead)  // nothing touches its memory any more, whoever could not say so before
+        for (const auto& arena : app->arenas) arena->reclaim();
     }
   simulation_.run_until(simulation_.now() + kSecond);
   oracle_.check_end(applications_);
@@ -298,6 +335,7 @@ void Campaign::report(SimulationReport& result) {
   result.faults = faults_struck_;
   result.late_landed = fabric_.late_frames_landed();
   result.late_stopped = fabric_.late_frames_stopped();
+  result.coverage = oracle_.coverage;
 }
 
 }  // namespace fairway::sim

@@ -97,6 +97,8 @@ void Fabric::fence_now(SimLink& link, unsigned side) {
 
 void Fabric::fence_done(void* object, std::uint64_t side, std::uint64_t) {
   SimLink& link = *static_cast<SimLink*>(object);
+  if (const Time until = link.fabric->held_until(link, static_cast<unsigned>(side)))
+    return link.fabric->simulation_.at(until + kMicrosecond, &Fabric::fence_done, object, side);
   link.fabric->fence_now(link, static_cast<unsigned>(side));
 }
 
@@ -104,6 +106,7 @@ void Fabric::fence_done(void* object, std::uint64_t side, std::uint64_t) {
 void Fabric::sever(void* object, std::uint64_t, std::uint64_t) {
   Flight& flight = *static_cast<Flight*>(object);
   Fabric& fabric = *flight.link->fabric;
+  if (fabric.holds(flight, flight.side, &Fabric::sever, 0, 0)) return;
   if (!flight.ended) fabric.end_flight(flight, ErrorCode::cancelled);
   fabric.drop(flight);
 }
@@ -139,6 +142,47 @@ void Fabric::host_killed(const Host& host) {
     if (link->ends[0].host != &host && link->ends[1].host != &host) continue;
     if (simulation_.random().chance(500)) break_link(*link);
   }
+}
+
+void Fabric::hold(const Host& host, Time until) {
+  simulation_.note(host.index(), [&] { return "its NICs hold until " + std::to_string(until / kMicrosecond) + " us"; });
+  for (const auto& nic : nics_)
+    if (nic->host == &host) nic->held_until = std::max(nic->held_until, until);
+}
+
+Time Fabric::held_until(const SimLink& link, unsigned side) const {
+  const LinkEnd& end = link.ends[side];
+  if (!end.host || end.host->dead()) return 0;
+  const Time until = nics_[end.nic]->held_until;
+  return until > simulation_.now() ? until : 0;
+}
+
+// Whether the NIC at that side holds the frame, which then comes again.
+bool Fabric::holds(Flight& flight, unsigned side, Simulation::Handler again, std::uint64_t a, std::uint64_t b) {
+  const Time until = held_until(*flight.link, side);
+  if (until == 0) return false;
+  simulation_.at(until + simulation_.random().below(20 * kMicrosecond), again, &flight, a, b);
+  return true;
+}
+
+void Fabric::garble(const Flight& flight, const std::byte* place, std::span<std::byte> bytes) {
+  if (nature(*flight.link, flight.side).faulty)
+    bytes.back() =
+        static_cast<std::byte>(std::to_integer<unsigned>(bytes.back()) + 1);  // what comes back is not right again
+  for (Garbled& one : garbled_) {
+    if (one.at < place || one.at >= place + bytes.size()) continue;
+    bytes[static_cast<std::size_t>(one.at - place)] ^= std::byte{0x20};
+    ++one.times;
+  }
+}
+
+std::uint32_t Fabric::heal(const std::byte* at) {
+  std::uint32_t times = 0;
+  std::erase_if(garbled_, [&](const Garbled& one) {
+    times += one.at == at ? one.times : 0;
+    return one.at == at;
+  });
+  return times;
 }
 
 std::size_t Fabric::open_ends() const {

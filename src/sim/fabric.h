@@ -22,6 +22,7 @@ struct Nature {
   std::uint32_t storm_per_mille = 0;    // post() takes fewer slices than it could
   std::uint32_t lose_per_mille = 0;     // of frames and of acknowledgements: sent again after `retransmit`
   std::uint32_t give_up_per_mille = 0;  // of losses that break the link
+  bool faulty = false;                  // changes a byte of all that it writes or reads: no proof may pass
   bool error_breaks_link = false;       // as a queue pair that goes to the error state when the target refuses access
 };
 
@@ -49,6 +50,12 @@ class Fabric {
   void break_link(std::uint64_t name);  // by the name that both ends were told
   void break_between(const Host& a, const Host& b);
   void host_killed(const Host& host);  // its queue pairs are gone; peers may learn of it, or not
+  // Until then its NICs sit on what they were given, as behind a pause frame: they read, land, fence and end nothing.
+  void hold(const Host& host, Time until);
+  // The wire changes the byte that goes to or from this place of an initiator's memory, each time, until heal(), which
+  // says how often it did.
+  void garble(const std::byte* at) { garbled_.push_back({at, 0}); }
+  std::uint32_t heal(const std::byte* at);
 
   std::size_t open_ends() const;  // ports that exist: none once every transport is closed
   std::uint64_t late_frames_stopped() const { return late_stopped_; }
@@ -64,7 +71,12 @@ class Fabric {
     std::vector<Nature> natures;
     std::vector<Time> down_until;
     std::vector<Time> busy_until;
+    Time held_until = 0;
     PostedWrites posted;  // into the memory of this host
+  };
+  struct Garbled {
+    const std::byte* at;
+    std::uint32_t times;
   };
   static constexpr std::uint64_t kPieceShift =
       56;  // an event's a: piece << 56 | first byte; b: the byte after the last
@@ -74,13 +86,15 @@ class Fabric {
                                                       transport::loopback::End end);
   void break_link(SimLink& link);
   void end_flight(Flight& flight, ErrorCode code);
+  Time held_until(const SimLink& link, unsigned side) const;  // 0: it is not
+  bool holds(Flight& flight, unsigned side, Simulation::Handler again, std::uint64_t a, std::uint64_t b);
   void fence_now(SimLink& link, unsigned side);
   static void tell_down(void* link, std::uint64_t side, std::uint64_t);
   static void fence_done(void* link, std::uint64_t side, std::uint64_t);
   static void sever(void* flight, std::uint64_t, std::uint64_t);
   static void ring(void* link, std::uint64_t side, std::uint64_t);
 
-  // flight.cc: frames
+  // flight.cc and arrivals.cc: frames
   void launch(SimLink& link, unsigned side, const transport::loopback::Command& command);
   void launch_piece(Flight& flight, std::uint64_t piece, std::uint64_t begin, std::uint64_t end, Time when);
   static void depart(void* flight, std::uint64_t a, std::uint64_t end);
@@ -96,6 +110,7 @@ class Fabric {
   void skip_turn(Flight& flight);
   void answer(Flight& flight);
   void drop(Flight& flight);
+  void garble(const Flight& flight, const std::byte* place, std::span<std::byte> bytes);
   ErrorCode gather(Flight& flight, std::uint64_t begin, std::uint64_t end, bool copy_out);
   ErrorCode apply(Flight& flight, std::uint64_t begin, std::uint64_t end, bool is_read);
   ErrorCode execute_atomic(Flight& flight);
@@ -111,6 +126,7 @@ class Fabric {
   std::unordered_map<std::uint64_t, SimLink*> offers_;
   std::vector<std::unique_ptr<Flight>> flights_;
   std::vector<Flight*> free_flights_;
+  std::vector<Garbled> garbled_;
   std::uint64_t late_stopped_ = 0;
   std::uint64_t late_landed_ = 0;
 };

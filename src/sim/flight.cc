@@ -13,11 +13,10 @@
 //   write, message, atomic:  depart (the source is read) -> land (the target is written) ... all landed -> acknowledge
 //   read:                    depart (a request) -> serve_read (the target is read) -> land_read (the source is written)
 //
-// Each handler is one frame of one piece; `frames` counts those on their way.
+// Each handler is one frame of one piece; `frames` counts those on their way. arrivals.cc has what follows the last.
 namespace fairway::sim {
 
 using transport::BlockCursor;
-using transport::EventKind;
 using transport::Op;
 using transport::Piece;
 using transport::RegionTable;
@@ -26,9 +25,6 @@ using transport::loopback::Command;
 namespace {
 bool is_atomic(Op op) {
   return op == Op::fetch_add || op == Op::compare_swap;
-}
-bool takes_turn(Op op) {
-  return op == Op::message || op == Op::write_immediate;
 }
 }  // namespace
 
@@ -59,7 +55,7 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
   flight.total = is_atomic(slice.op) ? 0 : slice.length * slice.count;
   flight.payload.resize(flight.total);
   if (slice.op == Op::message && flight.total != 0) std::memcpy(flight.payload.data(), slice.local, flight.total);
-  if (takes_turn(slice.op)) flight.turn = end.next_turn++;
+  if (slice.op == Op::message || slice.op == Op::write_immediate) flight.turn = end.next_turn++;
   simulation_.note(end.host->index(), [&] {
     return "posts op " + std::to_string(static_cast<unsigned>(slice.op)) + " of " + std::to_string(flight.total) +
            " bytes, token " + std::to_string(slice.token) + ", on link " + std::to_string(link.name);
@@ -151,7 +147,10 @@ ErrorCode Fabric::gather(Flight& flight, std::uint64_t begin, std::uint64_t end,
     Piece piece;
     const ErrorCode code = cursor.next(flight.command, end - begin, piece);
     if (code != ErrorCode::ok) return code;
-    if (copy_out && piece.length != 0) std::memcpy(flight.payload.data() + begin, piece.local, piece.length);
+    if (copy_out && piece.length != 0) {
+      std::memcpy(flight.payload.data() + begin, piece.local, piece.length);
+      garble(flight, piece.local, std::span(flight.payload).subspan(begin, piece.length));
+    }
     flight.parts.push_back({piece.remote_block, piece.offset, piece.length, begin});
     begin += piece.length;
   } while (begin < end);
@@ -161,6 +160,7 @@ ErrorCode Fabric::gather(Flight& flight, std::uint64_t begin, std::uint64_t end,
 void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
   Flight& flight = *static_cast<Flight*>(object);
   Fabric& fabric = *flight.link->fabric;
+  if (fabric.holds(flight, flight.side, &Fabric::depart, a, end)) return;
   const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
   const Op op = flight.command.slice.op;
   LinkEnd& from = flight.link->ends[flight.side];
@@ -243,6 +243,7 @@ ErrorCode Fabric::execute_atomic(Flight& flight) {
 void Fabric::land(void* object, std::uint64_t a, std::uint64_t end) {
   Flight& flight = *static_cast<Flight*>(object);
   Fabric& fabric = *flight.link->fabric;
+  if (fabric.holds(flight, 1 - flight.side, &Fabric::land, a, end)) return;
   const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
   const Op op = flight.command.slice.op;
   // A settled flight's frame is a repeated packet, which the target's NIC knows by its number.
@@ -265,6 +266,7 @@ void Fabric::land(void* object, std::uint64_t a, std::uint64_t end) {
 void Fabric::serve_read(void* object, std::uint64_t a, std::uint64_t end) {
   Flight& flight = *static_cast<Flight*>(object);
   Fabric& fabric = *flight.link->fabric;
+  if (fabric.holds(flight, 1 - flight.side, &Fabric::serve_read, a, end)) return;
   const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
   if (flight.settled || !fabric.may_pass(flight, 1 - flight.side, &Fabric::serve_read, a, end))
     return fabric.drop(flight);
@@ -280,6 +282,7 @@ void Fabric::serve_read(void* object, std::uint64_t a, std::uint64_t end) {
 void Fabric::land_read(void* object, std::uint64_t a, std::uint64_t end) {
   Flight& flight = *static_cast<Flight*>(object);
   Fabric& fabric = *flight.link->fabric;
+  if (fabric.holds(flight, flight.side, &Fabric::land_read, a, end)) return;
   const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
   if (flight.settled || flight.ended || !fabric.may_pass(flight, flight.side, &Fabric::land_read, a, end) ||
       flight.link->ends[flight.side].fenced)
@@ -289,8 +292,9 @@ void Fabric::land_read(void* object, std::uint64_t a, std::uint64_t end) {
     BlockCursor cursor{static_cast<std::uint32_t>(part.at / flight.command.slice.length),
                        part.at % flight.command.slice.length};
     Piece piece;
-    if (cursor.next(flight.command, part.length, piece) == ErrorCode::ok)
-      std::memcpy(piece.local, flight.payload.data() + part.at, part.length);
+    if (cursor.next(flight.command, part.length, piece) != ErrorCode::ok) continue;
+    std::memcpy(piece.local, flight.payload.data() + part.at, part.length);
+    fabric.garble(flight, piece.local, std::span(piece.local, part.length));
   }
   flight.landed |= std::uint64_t{1} << (a >> kPieceShift);
   if (flight.landed == flight.pieces) {
@@ -308,93 +312,6 @@ void Fabric::refuse(Flight& flight, ErrorCode code) {
   else
     skip_turn(flight);
   answer(flight);
-}
-
-// All bytes are there. A message or an immediate waits for those posted before it, on an ordered device.
-void Fabric::arrived(Flight& flight) {
-  flight.settled = true;
-  if (!takes_turn(flight.command.slice.op)) return answer(flight);
-  flight.waits_turn = true;
-  flight.link->ends[flight.side].arrived.push_back(&flight);
-  deliver(flight.link, flight.side, 0);
-}
-
-// It will never arrive: those after it need not wait.
-void Fabric::skip_turn(Flight& flight) {
-  if (!takes_turn(flight.command.slice.op) || flight.waits_turn) return;
-  if (flight.result == ErrorCode::ok) flight.result = ErrorCode::cancelled;
-  flight.settled = flight.waits_turn = true;
-  flight.link->ends[flight.side].arrived.push_back(&flight);
-  simulation_.in(0, &Fabric::deliver, flight.link, flight.side);
-}
-
-void Fabric::deliver(void* object, std::uint64_t side, std::uint64_t) {
-  SimLink& link = *static_cast<SimLink*>(object);
-  Fabric& fabric = *link.fabric;
-  LinkEnd& from = link.ends[side];
-  LinkEnd& to = link.ends[1 - side];
-  if (!to.host) return;
-  const auto& can = fabric.nics_[from.nic]->devices[from.device].capabilities;
-  const std::size_t room = std::max<std::size_t>(can.queue_depth, 1);
-  for (std::size_t i = 0; i < from.arrived.size();) {
-    Flight& flight = *from.arrived[i];
-    if (can.ordered && flight.turn != from.current_turn) {
-      ++i;
-      continue;
-    }
-    const bool heard = flight.result == ErrorCode::ok && !to.fenced && to.open && !to.host->dead();
-    if (heard && to.inbound.size() >= room) {  // the receiver is not ready: the NIC tries again
-      if (!from.retrying) fabric.simulation_.in(kMillisecond, &Fabric::deliver_again, object, side);
-      from.retrying = true;
-      return;
-    }
-    from.arrived.erase(from.arrived.begin() + static_cast<std::ptrdiff_t>(i));
-    ++from.current_turn;
-    flight.waits_turn = false;
-    ++flight.frames;
-    if (heard) {
-      Inbound inbound;
-      inbound.kind = flight.command.slice.op == Op::message ? EventKind::message : EventKind::immediate;
-      inbound.immediate = flight.command.slice.immediate;
-      if (inbound.kind == EventKind::message) inbound.bytes = flight.payload;
-      to.inbound.push_back(std::move(inbound));
-      to.doorbell->ring();
-      fabric.answer(flight);
-    }
-    fabric.drop(flight);
-    i = 0;  // its turn may have been what others waited for
-  }
-}
-
-void Fabric::deliver_again(void* object, std::uint64_t side, std::uint64_t) {
-  static_cast<SimLink*>(object)->ends[side].retrying = false;
-  deliver(object, side, 0);
-}
-
-void Fabric::answer(Flight& flight) {
-  send(flight, &Fabric::acknowledge, 0, 0);
-}
-
-// The initiator learns how it ended, unless the link broke on the way back.
-void Fabric::acknowledge(void* object, std::uint64_t, std::uint64_t) {
-  Flight& flight = *static_cast<Flight*>(object);
-  Fabric& fabric = *flight.link->fabric;
-  LinkEnd& home = flight.link->ends[flight.side];
-  Random& random = fabric.simulation_.random();
-  const bool gone = flight.ended || home.fenced || !home.open || home.host->dead();
-  if (!gone && !(flight.link->broken && random.chance(700))) {
-    const Nature& how = fabric.nature(*flight.link, flight.side);
-    const LinkEnd& far = flight.link->ends[1 - flight.side];
-    if (fabric.simulation_.partitioned(home.host->index(), far.host->index()) ||
-        (how.lose_per_mille != 0 && random.chance(how.lose_per_mille))) {
-      ++flight.frames;
-      fabric.simulation_.in(how.retransmit, &Fabric::acknowledge, object);
-    } else {
-      fabric.end_flight(flight, flight.result);
-      if (flight.result != ErrorCode::ok && how.error_breaks_link) fabric.break_link(*flight.link);
-    }
-  }
-  fabric.drop(flight);
 }
 
 }  // namespace fairway::sim

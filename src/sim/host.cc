@@ -1,6 +1,7 @@
 #include "sim/host.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fairway::sim {
 
@@ -10,8 +11,16 @@ namespace {
 class SimSignal final : public Signal {
  public:
   explicit SimSignal(Host& host) : host_(host) {}
-  void set() override { set_ = true; }
-  void clear() override { set_ = false; }
+  void set() override {
+    if (!set_) host_.signalled();
+    set_ = true;
+  }
+  // One that steps its engine itself clears it before each step. Where it does nothing else, time goes on all the same.
+  void clear() override {
+    set_ = false;
+    if (std::exchange(cleared_at_, host_.now()) != host_.now()) spins_ = 0;
+    if (++spins_ > kSpins) (void)host_.step_until(host_.now() + kMicrosecond);
+  }
   int fd() override { return -1; }
   void wait(Time deadline) override {
     while (!set_) {
@@ -21,8 +30,12 @@ class SimSignal final : public Signal {
   }
 
  private:
+  static constexpr int kSpins = 16;
+
   Host& host_;
   bool set_ = false;
+  Time cleared_at_ = 0;
+  int spins_ = 0;
 };
 
 }  // namespace

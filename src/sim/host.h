@@ -54,6 +54,12 @@ class Host final : public Clock, public Rng, public Executor {
   void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) override;
   void wake_all(std::atomic<std::uint32_t>&) override {}
 
+  // Called, once at a time, when the engine here has something for a program that steps it itself.
+  void on_signal(Simulation::Handler handler, void* object) { signal_handler_ = handler, signal_object_ = object; }
+  void signalled() {
+    if (signal_handler_ != nullptr) signal_handler_(signal_object_, 0, 0);
+  }
+
   // Runs the next event of the simulation, if it is due by `deadline` on this host's clock; else time moves there.
   bool step_until(Time deadline);
   // For sockets: makes the task's stepper run soon.
@@ -71,6 +77,8 @@ class Host final : public Clock, public Rng, public Executor {
   SimNetwork network_;
   Runtime runtime_;
   std::vector<std::unique_ptr<SimTask>> tasks_;
+  Simulation::Handler signal_handler_ = nullptr;
+  void* signal_object_ = nullptr;
   bool frozen_ = false;
   bool dead_ = false;
 };

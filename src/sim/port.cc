@@ -73,6 +73,7 @@ std::size_t FabricPort::poll(std::span<Event> events, Time, std::uint64_t&) {
 }
 
 void FabricPort::cancel(transport::SliceToken token) {
+  if (fabric_.held_until(link_, side_) != 0) return;
   for (Flight* flight : end_.flights)
     if (flight->command.slice.token == token && !flight->left) return fabric_.end_flight(*flight, ErrorCode::cancelled);
 }

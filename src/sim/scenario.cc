@@ -1,5 +1,7 @@
 #include "sim/scenario.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "transport/loopback/direct_wire.h"
@@ -64,11 +66,14 @@ void plan_faults(Scenario& scenario, Random& random) {
                     : kind < 65 ? Scenario::Fault::device_down
                     : kind < 75 ? Scenario::Fault::partition
                     : kind < 85 ? Scenario::Fault::freeze
-                    : kind < 94 ? Scenario::Fault::kill
+                    : kind < 91 ? Scenario::Fault::kill
+                    : kind < 97 ? Scenario::Fault::hold
                                 : Scenario::Fault::cut_control;
     planned.a = static_cast<std::uint32_t>(random.below(scenario.engines));
     planned.b = static_cast<std::uint32_t>((planned.a + 1 + random.below(scenario.engines - 1)) % scenario.engines);
     planned.lasts = random.chance(150) ? random.between(1, 5) * kSecond : random.between(100, 20'000) * kMicrosecond;
+    // The loopback transport looks without a pause while a region's end waits for a NIC.
+    if (planned.fault == Scenario::Fault::hold) planned.lasts = std::min(planned.lasts, 40 * kMillisecond);
     scenario.faults.push_back(planned);
   }
 }
@@ -110,9 +115,22 @@ Scenario make_scenario(Random& random) {
     options.unexpected_bytes_per_peer = random.chance(300) ? 2048 : 8192;
     options.peer_timeout = std::chrono::milliseconds(random.chance(500) ? 2000 : 200);
     options.prove_paths = random.chance(500);
+    if (random.chance(30)) options.progress = Progress::caller;
     scenario.options.push_back(options);
   }
+  // The values that engines put into an immediate have bits of their own there.
+  constexpr std::uint32_t kBits[] = {0, 0, 1u << 30, 1u << 31, 3u << 30, ~0u, 1u << 29};
+  scenario.immediate_bits = kBits[random.below(std::size(kBits))];
+  scenario.garbles = random.chance(300);
+  scenario.storms = random.chance(100);
   plan_faults(scenario, random);
+  // One NIC of several that is broken and does not say so. Everyone looks before they trust a path.
+  scenario.faulty = scenario.devices.front().size() > 1 && random.chance(60);
+  if (scenario.faulty) {
+    auto& nics = scenario.devices.front();
+    nics[random.below(nics.size())].nature.faulty = true;
+    for (EngineOptions& options : scenario.options) options.prove_paths = true;
+  }
   return scenario;
 }
 

@@ -7,6 +7,10 @@
 // What the applications of a campaign do, one random act at a time.
 namespace fairway::sim {
 
+namespace {
+constexpr std::uint64_t kNobodys = 9;  // a tag without receives
+}
+
 void Campaign::check_all() {
   for (const auto& app : applications_) {
     collect(*app);
@@ -35,9 +39,14 @@ void Campaign::act() {
   if (what < 50) return connect_all();
   if (what < 110) return cancel_one(*app);
   if (what < 140) return exchange_region(*app);
+  if (app->options.progress == Progress::caller && what < 190) return compute(*app);
   if (app->known.empty()) return;
   import_regions(*app);
   Application::Acquaintance& to = app->known[random_.below(app->known.size())];
+  if (scenario_.storms && what < 200) {
+    for (std::uint64_t burst = random_.between(4, 16); burst > 0; --burst) submit(*app, to, true);
+    return;
+  }
   for (std::uint64_t burst = random_.chance(200) ? random_.between(2, 10) : 1; burst > 0; --burst) submit(*app, to);
   // What breaks a link while its slices are on the way finds more than what breaks an idle one.
   if (!scenario_.faults.empty() && random_.chance(120)) {
@@ -52,8 +61,9 @@ void Campaign::act() {
   }
 }
 
-void Campaign::submit(Application& from, Application::Acquaintance& to) {
+void Campaign::submit(Application& from, Application::Acquaintance& to, bool unexpected) {
   if (to.who->dead && random_.chance(700)) return;
+  if (oracle_.jobs().size() == kMostJobs) return;
   const std::uint32_t number = static_cast<std::uint32_t>(oracle_.jobs().size());
   Job& job = oracle_.new_job();
   job.from = &from;
@@ -61,7 +71,7 @@ void Campaign::submit(Application& from, Application::Acquaintance& to) {
   job.peer = to.peer;
   Request request;
   request.peer = to.peer;
-  const std::uint64_t what = random_.below(100);
+  const std::uint64_t what = unexpected ? 75 : random_.below(100);
   job.operation = what < 50   ? Operation::write
                   : what < 70 ? Operation::read
                   : what < 80 ? Operation::send
@@ -69,7 +79,8 @@ void Campaign::submit(Application& from, Application::Acquaintance& to) {
                               : Operation::fetch_add;
   request.operation = job.operation;
   const std::uint32_t length =
-      static_cast<std::uint32_t>(random_.chance(100)   ? 0
+      static_cast<std::uint32_t>(unexpected            ? random_.between(100, 400)
+                                 : random_.chance(100) ? 0
                                  : random_.chance(600) ? random_.between(1, 300)
                                                        : random_.between(1, scenario_.largest));
   bool ready = false;
@@ -81,6 +92,7 @@ void Campaign::submit(Application& from, Application::Acquaintance& to) {
     default: ready = prepare_atomic(job, request, to); break;
   }
   if (!ready) return;
+  if (unexpected) request.tag = job.tag = kNobodys;
   add_options(job, request);
   TransferId id;
   job.accepted = true;  // its completion may come before submit() returns
@@ -103,6 +115,8 @@ void Campaign::submit(Application& from, Application::Acquaintance& to) {
   if (job.completed) oracle_.fail("a refused transfer completed");
   if (faults_struck_ == 0 && !submitted.status.is_ok() && submitted.status.code() != ErrorCode::queue_full)
     oracle_.fail("transfer #" + std::to_string(number) + " refused: " + submitted.status.to_string());
+  oracle_.heal(job);
+  job.settled = true;
   if (job.local_range.length != 0) job.local->give_back(job.local_range);
   if (job.remote_range.length != 0) job.remote->give_back(job.remote_range);
 }
@@ -190,8 +204,9 @@ void Campaign::add_options(Job& job, Request& request) {
   RequestOptions& options = request.options;
   if (job.operation == Operation::write && random_.chance(500)) {
     job.notify = options.notify.kind = random_.chance(700) ? NotifyKind::event : NotifyKind::counter;
-    options.notify.immediate =
-        job.notify == NotifyKind::event ? job.number : static_cast<std::uint32_t>(random_.below(kCounters));
+    options.notify.immediate = job.notify == NotifyKind::event
+                                   ? job.number | (scenario_.immediate_bits & ~(kMostJobs - 1))
+                                   : oracle_.counter_values[random_.below(kCounters)];
     job.immediate = options.notify.immediate;
     if (job.notify == NotifyKind::event && random_.chance(400)) {
       job.message.resize(random_.between(1, kMaxNotifyMessage));
@@ -209,53 +224,22 @@ void Campaign::add_options(Job& job, Request& request) {
     }
   }
   if (random_.chance(50)) options.deadline = std::chrono::microseconds(random_.between(10, 20'000));
-  options.checksum = random_.chance(100);
+  options.checksum = job.checksum = random_.chance(scenario_.garbles ? 250 : 100);
+  if (scenario_.garbles && job.checksum && job.length != 0 && job.local != nullptr &&
+      job.operation != Operation::receive && random_.chance(500)) {
+    // One byte of it, more often one that a careless end leaves out.
+    const Job::Piece whole{0, 0, job.length};
+    const Job::Piece& piece = job.pieces.empty() ? whole : job.pieces[random_.below(job.pieces.size())];
+    const std::uint32_t last = piece.length - 1;
+    oracle_.garble(job, piece.local + static_cast<std::uint32_t>(random_.chance(500)   ? last
+                                                                 : random_.chance(300) ? 0
+                                                                                       : random_.between(0, last)));
+  }
   options.priority = static_cast<Priority>(random_.below(3));
   const std::uint64_t how = random_.below(10);
   options.deliver = job.deliver = how < 6 ? Deliver::to_callback : how < 8 ? Deliver::to_poll : Deliver::to_wait;
   options.callback = job.deliver == Deliver::to_callback ? &Oracle::on_completion : nullptr;
   options.user_data = &job;
-}
-
-void Campaign::cancel_one(Application& app) {
-  std::vector<Job*> mine;
-  for (Job& job : oracle_.jobs())
-    if (job.from == &app && job.accepted && !job.completed && !job.cancelled) mine.push_back(&job);
-  if (mine.empty()) return;
-  Job& job = *mine[random_.below(mine.size())];
-  job.cancelled = true;
-  const auto result = app.engine->cancel(job.id, std::chrono::seconds(3));
-  if (result) oracle_.cancelled(job, *result);
-}
-
-// Deregisters one of its regions under whatever traffic there is, uses the memory at once, and registers it again.
-void Campaign::exchange_region(Application& app) {
-  Arena& arena = *app.arenas[random_.below(app.arenas.size())];
-  if (arena.given_up || !arena.region.id) return;
-  simulation_.note(app.host->index(), [] { return "deregisters a region"; });
-  const Region region = arena.region;
-  arena.region = {};
-  const Status status = app.engine->deregister(region, std::chrono::seconds(3));
-  simulation_.note(app.host->index(), [&] { return "deregistered: " + status.to_string(); });
-  for (const auto& other : applications_)
-    for (auto& known : other->known)
-      if (known.who == &app && !known.regions.empty())
-        for (std::size_t i = 0; i < app.arenas.size() && i < known.regions.size(); ++i)
-          if (app.arenas[i].get() == &arena) known.regions[i] = {};
-  if (app.dead) return;
-  if (!status) {
-    if (status.code() != ErrorCode::not_fenced) oracle_.fail("deregister: " + status.to_string());
-    arena.given_up = true;
-    return;
-  }
-  // Fenced: the memory is the application's alone, all of it, whatever is still in flight elsewhere.
-  collect(app);
-  oracle_.region_is_free(app, arena);
-  const auto again = app.engine->register_memory(arena.data(), arena.size(), Access::all);
-  if (again)
-    arena.region = *again;
-  else
-    oracle_.fail("register_memory again: " + again.status().to_string());
 }
 
 }  // namespace fairway::sim

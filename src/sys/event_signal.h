@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/runtime.h"
+#include "core/signal_gate.h"
 #include "sys/epoll_set.h"
 #include "sys/fd.h"
 
@@ -26,14 +27,12 @@ class EventSignal final : public Signal {
   EventSignal(Clock& clock, std::shared_ptr<EpollSet> epoll, Fd event)
       : clock_(clock), epoll_(std::move(epoll)), event_(std::move(event)) {}
 
-  void raise();
+  void ring();
 
   Clock& clock_;
   const std::shared_ptr<EpollSet> epoll_;
   const Fd event_;
-  std::atomic<bool> set_{false};
-  std::atomic<bool> raised_{false};         // the eventfd was written and not yet emptied
-  std::atomic<std::uint32_t> watchers_{0};  // threads in wait(), and one for all users of fd()
+  SignalGate gate_;  // sleepers are threads in wait(), and one for all users of fd()
   std::atomic<bool> exported_{false};
 };
 

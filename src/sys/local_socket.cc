@@ -5,8 +5,12 @@
 #include <cstddef>
 #include <cstring>
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "sys/error.h"
 
@@ -22,6 +26,26 @@ socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
 }
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(LocalSocket::kMaxFds * sizeof(int));
+constexpr int kBacklog = 128;
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, where the headers are older than the kernel
+
+ucred credentials_of(int socket) {
+  ucred credentials{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
+  socklen_t size = sizeof credentials;
+  ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+  return credentials;
+}
+
+Fd open_reserve() {
+  return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+// Nobody sends sockets, and closing one that came could wait for as long as its sender likes (SO_LINGER).
+void forget_linger(int fd) {
+  struct stat facts {};
+  const linger none{1, 0};
+  if (::fstat(fd, &facts) == 0 && S_ISSOCK(facts.st_mode)) ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+}
 
 }  // namespace
 
@@ -35,15 +59,29 @@ Result<LocalSocket> LocalSocket::dial(const std::string& name) {
     if (errno == ECONNREFUSED)
       return Status(ErrorCode::unreachable,
                     "the peer's local socket is not here: another host, or another network namespace");
+    if (errno == EAGAIN)
+      return Status(ErrorCode::queue_full, "too many others knock at the peer's local socket at this moment");
     return system_status(errno, "cannot reach the peer's local socket");
   }
   return socket;
 }
 
 pid_t LocalSocket::peer_pid() const {
-  ucred credentials{};
-  socklen_t size = sizeof credentials;
-  return ::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0 ? credentials.pid : 0;
+  return credentials_of(fd_.get()).pid;
+}
+
+uid_t LocalSocket::peer_user() const {
+  return credentials_of(fd_.get()).uid;
+}
+
+bool LocalSocket::of_this_user() const {
+  return peer_user() == ::geteuid();
+}
+
+Fd LocalSocket::peer_process() const {
+  int fd = -1;
+  socklen_t size = sizeof fd;
+  return Fd(::getsockopt(fd_.get(), SOL_SOCKET, kPeerPidfd, &fd, &size) == 0 ? fd : -1);
 }
 
 Result<bool> LocalSocket::send(std::span<const std::byte> bytes, std::span<const int> fds) const {
@@ -67,16 +105,16 @@ Result<bool> LocalSocket::send(std::span<const std::byte> bytes, std::span<const
   return system_status(errno, "cannot send on the local socket");
 }
 
-bool LocalSocket::ended() const {
-  char next = 0;
-  const ssize_t got = ::recv(fd_.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+LocalSocket::Next LocalSocket::next() const {
+  char first = 0;
+  const ssize_t got = ::recv(fd_.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got > 0) return Next::message;
+  return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) ? Next::nothing : Next::end;
 }
 
 Result<std::optional<LocalSocket::Message>> LocalSocket::receive() const {
-  Message message;
-  message.bytes.resize(kMaxBytes);
-  iovec piece{message.bytes.data(), message.bytes.size()};
+  std::array<std::byte, kMaxBytes> bytes;
+  iovec piece{bytes.data(), bytes.size()};
   alignas(cmsghdr) std::array<std::byte, kControlBytes> control{};
   msghdr header{};
   header.msg_iov = &piece;
@@ -88,21 +126,25 @@ Result<std::optional<LocalSocket::Message>> LocalSocket::receive() const {
   if (got == 0 || (got < 0 && errno == ECONNRESET))
     return Status(ErrorCode::closed, "the other end closed the local socket");
   if (got < 0) return system_status(errno, "cannot read the local socket");
+  Message message;
   for (cmsghdr* each = CMSG_FIRSTHDR(&header); each != nullptr; each = CMSG_NXTHDR(&header, each)) {
     if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(each) + i * sizeof(int), sizeof fd);
+      forget_linger(fd);
       message.fds.emplace_back(fd);
     }
   }
-  message.bytes.resize(static_cast<std::size_t>(got));
   if ((header.msg_flags & MSG_TRUNC) != 0)
     return Status(ErrorCode::protocol_error, "a message longer than any of ours");
   if ((header.msg_flags & MSG_CTRUNC) != 0)
-    return Status(ErrorCode::resource_exhausted,
-                  "descriptors were lost on the local socket: this process has none left (ulimit -n)");
+    return message.fds.size() == kMaxFds
+               ? Status(ErrorCode::protocol_error, "a message with more descriptors than any of ours")
+               : Status(ErrorCode::resource_exhausted,
+                        "descriptors were lost on the local socket: this process has none left (ulimit -n)");
+  message.bytes.assign(bytes.begin(), bytes.begin() + got);
   return std::optional<Message>(std::move(message));
 }
 
@@ -113,15 +155,26 @@ Result<LocalListener> LocalListener::listen(const std::string& name) {
   sockaddr_un address;
   const socklen_t size = abstract_address(name, address);
   if (::bind(listener.fd_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      ::listen(listener.fd_.get(), 128) != 0)
+      ::listen(listener.fd_.get(), kBacklog) != 0)
     return system_status(errno, "cannot listen on a local socket");
+  listener.reserve_ = open_reserve();
   return listener;
 }
 
-LocalSocket LocalListener::accept() const {
+Result<LocalSocket> LocalListener::accept(std::span<const std::byte> no_room) {
   LocalSocket socket;
   socket.fd_ = Fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  return socket;
+  if (socket || (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)) {
+    if (!reserve_) reserve_ = open_reserve();
+    return socket;
+  }
+  const Status why = system_status(errno, "cannot accept on the local socket");
+  reserve_.reset();
+  socket.fd_ = Fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (socket) static_cast<void>(socket.send(no_room, {}));
+  socket.fd_.reset();
+  reserve_ = open_reserve();
+  return why;
 }
 
 }  // namespace fairway::sys

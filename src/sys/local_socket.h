@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,18 +14,19 @@
 
 namespace fairway::sys {
 
-// Messages between processes of one host that may carry descriptors (a Unix socket of whole messages). Never blocks.
-// Its name lives in the network namespace, not in the file system, and goes with its owner. A resource.
+// Messages between processes of one host that may carry descriptors (a Unix socket of whole messages). Never blocks and
+// raises no signal, whatever the other end does: neither end ever has a descriptor of the other's socket. Its name
+// lives in the network namespace, not in the file system, and goes with its owner. A resource.
 class LocalSocket {
  public:
   static constexpr std::size_t kMaxBytes = 1024;
-  static constexpr std::size_t kMaxFds = 4;
+  static constexpr std::size_t kMaxFds = 2;
   struct Message {
     std::vector<std::byte> bytes;
     std::vector<Fd> fds;
   };
 
-  // unreachable when nobody has that name here.
+  // unreachable when nobody has that name here; queue_full when too many others knock there at this moment.
   static Result<LocalSocket> dial(const std::string& name);
 
   LocalSocket() = default;
@@ -32,10 +34,13 @@ class LocalSocket {
   int fd() const { return fd_.get(); }
   // The process at the other end as the kernel knows it, for good; 0: not visible in this PID namespace.
   pid_t peer_pid() const;
+  Fd peer_process() const;  // the same as a descriptor, from kernels that have it (Linux 6.5); else empty
+  uid_t peer_user() const;
+  bool of_this_user() const;
   // False: no room now.
   Result<bool> send(std::span<const std::byte> bytes, std::span<const int> fds) const;
-  // The other end is gone, and there is no message left.
-  bool ended() const;
+  enum class Next : std::uint8_t { nothing, message, end };
+  Next next() const;  // what receive() would find
   // Nothing: none now. ErrorCode::closed: the other end is gone.
   Result<std::optional<Message>> receive() const;
 
@@ -51,10 +56,13 @@ class LocalListener {
   LocalListener() = default;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
-  LocalSocket accept() const;  // an empty one when nobody waits
+  // An empty one when nobody waits. resource_exhausted: this process is out of descriptors; who waited longest was sent
+  // `no_room` and let go.
+  Result<LocalSocket> accept(std::span<const std::byte> no_room);
 
  private:
   Fd fd_;
+  Fd reserve_;  // given up for a moment to tell one who waits
 };
 
 }  // namespace fairway::sys

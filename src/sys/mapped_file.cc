@@ -7,22 +7,40 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "sys/error.h"
 
 namespace fairway::sys {
+namespace {
+
+constexpr auto kHugePages = 0x958458f6;  // linux/magic.h: HUGETLBFS_MAGIC
+
+}  // namespace
 
 Status check_lendable(int file, std::uint64_t offset, std::uint64_t size_bytes) {
   const int seals = ::fcntl(file, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
     return {ErrorCode::access_denied, "its file is not sealed against shrinking (F_SEAL_SHRINK)"};
   struct stat facts {};
-  if (::fstat(file, &facts) != 0) return system_status(errno, "cannot read the size of its file");
+  struct statfs system {};
+  if (::fstat(file, &facts) != 0 || ::fstatfs(file, &system) != 0)
+    return system_status(errno, "cannot read the size of its file");
+  if (system.f_type == kHugePages)
+    return {ErrorCode::access_denied, "its file is of huge pages, which its owner can take back from who maps it"};
   const auto length = static_cast<std::uint64_t>(facts.st_size);
   if (offset > length || size_bytes > length - offset)
     return {ErrorCode::out_of_range,
             fmt::format("its file has {} bytes, and {} are wanted from {} on", length, size_bytes, offset)};
+  return {};
+}
+
+Status check_device_memory(int file) {
+  struct stat facts {};
+  if (::fstat(file, &facts) != 0) return system_status(errno, "cannot look at its descriptor");
+  if (S_ISSOCK(facts.st_mode) || S_ISFIFO(facts.st_mode) || S_ISDIR(facts.st_mode) || S_ISBLK(facts.st_mode))
+    return {ErrorCode::protocol_error, "what came as a device's memory is a pipe, a socket, a folder or a disk"};
   return {};
 }
 

@@ -12,8 +12,10 @@ namespace fairway::sys {
 // Part of a memory file that another process made and sent, mapped shared. A resource; moving leaves the source empty.
 class MappedFile {
  public:
-  // [offset, offset + size) of `file`, which need not stay open. access_denied when its owner could still cut it
-  // short, which would end who touches it with SIGBUS; out_of_range when it is shorter than that by now.
+  // [offset, offset + size) of `file`, which need not stay open. access_denied when it is no memory file, or one whose
+  // owner could still take pages away, which would end who touches them with SIGBUS: one that is not sealed against
+  // shrinking, or of huge pages (a hole in it is filled from a pool that may be empty). out_of_range when it is shorter
+  // than that by now.
   static Result<MappedFile> map(const Fd& file, std::uint64_t offset, std::uint64_t size_bytes, bool writable);
   static Result<MappedFile> map_whole(const Fd& file, bool writable);
 
@@ -34,6 +36,8 @@ class MappedFile {
 
 // Whether pages of `file` can be lent to others: a memory file that cannot shrink any more and holds that range.
 Status check_lendable(int file, std::uint64_t offset, std::uint64_t size_bytes);
+// Whether a driver may have made that descriptor for memory of its device: it is no pipe, socket or folder.
+Status check_device_memory(int file);
 // A descriptor of the same pages that cannot be mapped for writing.
 Result<Fd> open_read_only(int file);
 

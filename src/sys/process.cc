@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -20,10 +21,10 @@ Status gone() {
 
 }  // namespace
 
-Result<Process> Process::open(pid_t pid) {
+Result<Process> Process::open(pid_t pid, Fd held) {
   if (pid <= 0) return Status(ErrorCode::not_found, "the peer's process is not visible here (another PID namespace)");
   Process process;
-  process.fd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  process.fd_ = held ? std::move(held) : Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.fd_) return system_status(errno, "cannot hold on to the peer's process (pidfd_open)");
   process.pid_ = pid;
   return process;

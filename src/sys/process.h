@@ -18,7 +18,8 @@ namespace fairway::sys {
 class Process {
  public:
   // not_found when it has ended, or when it lives where this process cannot see it (another PID namespace: pid 0).
-  static Result<Process> open(pid_t pid);
+  // `held`: a descriptor of it that is known to be of that very process; else one is made by its number.
+  static Result<Process> open(pid_t pid, Fd held = {});
 
   Process() = default;
 

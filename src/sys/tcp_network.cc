@@ -13,6 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "core/turns_away.h"
 #include "sys/address.h"
 #include "sys/error.h"
 #include "sys/resolving_channel.h"
@@ -40,7 +41,7 @@ std::uint64_t interface_speed(const std::string& name) {
 }
 
 // Owned and called by the stepper whose task it wakes.
-class TcpListener final : public Listener, private Readiness {
+class TcpListener final : public Listener, public TurnsAway, private Readiness {
  public:
   TcpListener(Fd socket, std::string address, std::shared_ptr<EpollSet> epoll)
       : socket_(std::move(socket)), address_(std::move(address)), epoll_(std::move(epoll)), reserve_(open_reserve()) {}
@@ -49,6 +50,7 @@ class TcpListener final : public Listener, private Readiness {
   Status start() { return epoll_->watch_edge(socket_.get(), *this); }
   Result<std::unique_ptr<Channel>> accept(Task& wakes) override;
   std::string address() const override { return address_; }
+  void turn_away_with(std::vector<std::byte> words) override { words_ = std::move(words); }
 
  private:
   static Fd open_reserve() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -59,6 +61,7 @@ class TcpListener final : public Listener, private Readiness {
   const Fd socket_;
   const std::string address_;
   const std::shared_ptr<EpollSet> epoll_;
+  std::vector<std::byte> words_;      // for who is turned away
   Fd reserve_;                        // given up for a moment to turn a caller away when descriptors are out
   std::atomic<bool> readable_{true};  // as a channel's
   std::atomic<bool> announced_{true};
@@ -99,7 +102,8 @@ Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
 // Closes the connection that waits, so that its caller fails now instead of hanging, and says why.
 Status TcpListener::turn_away(int error) {
   reserve_.reset();
-  { const Fd victim(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+  if (const Fd victim(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); victim)
+    static_cast<void>(::send(victim.get(), words_.data(), words_.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
   reserve_ = open_reserve();
   return system_status(error, fmt::format("cannot accept a connection on {}", address_));
 }

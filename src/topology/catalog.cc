@@ -219,14 +219,15 @@ std::string catalogue_text() {
 
 // No text of the table needs an escape, so none is written.
 std::string catalogue_json() {
-  std::string out = "{\"unit\": \"GB/s per direction\", \"links\": [";
+  const auto known = [](double value) { return value == 0 ? std::string("null") : fmt::format("{}", value); };
+  std::string out = "{\"format\": \"fairway-catalog\", \"version\": 1, \"unit\": \"GB/s per direction\", \"links\": [";
   const char* comma = "";
   for (const auto& row : kLinks) {
     out += fmt::format(
         "{}\n  {{\"family\": \"{}\", \"name\": \"{}\", \"device\": \"{}\", \"lane_gbps\": {}, \"lanes\": {}, "
         "\"link_gbs\": {}, \"links\": {}, \"vendor_total_gbs\": {}, \"source\": \"{}\", \"trap\": \"{}\"}}",
-        comma, to_string(row.family), row.name, row.device, row.lane_gbps, row.lanes, row.link_gbs, row.links,
-        row.vendor_total_gbs, row.source, row.trap);
+        comma, to_string(row.family), row.name, row.device, row.lane_gbps, known(row.lanes), row.link_gbs, row.links,
+        known(row.vendor_total_gbs), row.source, row.trap);
     comma = ",";
   }
   out += "],\n\"gpus\": [";
@@ -235,7 +236,7 @@ std::string catalogue_json() {
     out += fmt::format(
         "{}\n  {{\"name\": \"{}\", \"pcie_gts\": {}, \"nvlink\": {}, \"nvlinks\": {}, \"nics\": \"{}\", "
         "\"nic_gbps\": {}, \"source\": \"{}\"}}",
-        comma, gpu.name, gpu.pcie_gts, gpu.nvlink, gpu.nvlinks, gpu.nics, gpu.nic_gbps, gpu.source);
+        comma, gpu.name, gpu.pcie_gts, known(gpu.nvlink), gpu.nvlinks, gpu.nics, known(gpu.nic_gbps), gpu.source);
     comma = ",";
   }
   out += "],\n\"nics\": [";

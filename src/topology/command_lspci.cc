@@ -15,7 +15,7 @@ constexpr auto kLspci = Source::lspci;
 
 // lspci's words for the classes that matter here (pci.ids, "List of known device classes").
 std::optional<std::uint32_t> class_from(std::string_view words) {
-  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 9> kClasses{{
+  static constexpr std::array<std::pair<std::string_view, std::uint32_t>, 12> kClasses{{
       {"Ethernet controller", 0x020000},
       {"Infiniband controller", 0x020700},
       {"InfiniBand controller", 0x020700},
@@ -25,6 +25,9 @@ std::optional<std::uint32_t> class_from(std::string_view words) {
       {"VGA compatible controller", 0x030000},
       {"Processing accelerators", 0x120000},
       {"PCI bridge", 0x060400},
+      {"Bridge", 0x068000},  // NVSwitches are such
+      {"Display controller", 0x038000},
+      {"Non-Volatile memory controller", 0x010800},
   }};
   for (const auto& [name, code] : kClasses) {
     if (words == name) return code;
@@ -78,6 +81,29 @@ void read_link(std::string_view line, Fact<double>& speed, Fact<std::uint32_t>& 
   }
 }
 
+// "Bus: primary=00, secondary=01, subordinate=05, sec-latency=0"
+std::optional<BusesBelow> buses_below(std::string_view line) {
+  const auto number = [line](std::string_view name) -> std::optional<std::uint8_t> {
+    const auto at = line.find(name);
+    if (at == line.npos || at + name.size() + 2 > line.size()) return {};
+    const auto value = text::to_hex(line.substr(at + name.size(), 2));
+    return value && *value <= 0xff ? std::optional(static_cast<std::uint8_t>(*value)) : std::nullopt;
+  };
+  const auto first = number("secondary=");
+  const auto last = number("subordinate=");
+  if (!first || !last) return {};
+  return BusesBelow{*first, *last};
+}
+
+// "Capabilities: [68] Express (v2) Downstream Port (Slot+), MSI 00"
+std::optional<PciKind> port_kind(std::string_view line) {
+  if (line.find("Express") == line.npos) return {};
+  if (line.find("Root Port") != line.npos) return PciKind::root_port;
+  if (line.find("Upstream Port") != line.npos) return PciKind::switch_upstream;
+  if (line.find("Downstream Port") != line.npos) return PciKind::switch_downstream;
+  return {};
+}
+
 void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, Machine& machine,
                   std::map<BusId, std::size_t>& index, const std::string& place) {
   PciDevice device;
@@ -126,6 +152,7 @@ void read_lspci(std::string_view content, const std::string& place, Machine& mac
   std::map<BusId, std::size_t> index;
   for (std::size_t i = 0; i < machine.pci.size(); ++i) index[machine.pci[i].bus_id] = i;
   std::optional<std::size_t> current;
+  std::map<BusId, BusesBelow> bridges;
   for (const auto line : text::lines(content)) {
     const auto words = text::words(line);
     if (words.empty()) continue;
@@ -141,6 +168,12 @@ void read_lspci(std::string_view content, const std::string& place, Machine& mac
     const auto trimmed = text::trim(line);
     if (trimmed.starts_with("LnkSta:")) read_link(trimmed, device.link.speed_gts, device.link.width);
     if (trimmed.starts_with("LnkCap:")) read_link(trimmed, device.link.max_speed_gts, device.link.max_width);
+    if (trimmed.starts_with("Bus: primary=")) {
+      if (const auto buses = buses_below(trimmed)) bridges[device.bus_id] = *buses;
+    }
+    if (trimmed.starts_with("Capabilities:")) {
+      if (const auto kind = port_kind(trimmed)) device.kind = *kind;
+    }
     if (trimmed.starts_with("NUMA node:")) {
       const auto node = text::to_u32(text::trim(trimmed.substr(10)));
       if (node && *node <= 4095) device.numa_node.learn(*node, kLspci);
@@ -148,6 +181,17 @@ void read_lspci(std::string_view content, const std::string& place, Machine& mac
     if (trimmed.starts_with("Kernel driver in use:"))
       device.driver.learn(text::quote(text::trim(trimmed.substr(21))), kLspci);
   }
+  place_by_buses(bridges, place, machine);
+}
+
+bool is_lspci_drawing(std::string_view content) {
+  for (const auto line : text::lines(content)) {
+    // "-[0000:00]-+-00.0  Intel Corporation ..." and " +-[0000:40]-..."
+    const auto at = line.find("-[");
+    if (at != line.npos && at < 4 && line.find("]-") != line.npos) return true;
+    if (!text::trim(line).empty()) return false;
+  }
+  return false;
 }
 
 }  // namespace fairway::topology

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -22,6 +24,16 @@ enum class CommandKind : std::uint8_t {
   gpu_query,
 };
 CommandKind recognise_command(std::string_view content);
+
+// The buses below a bridge, as `lspci -v` says them: "Bus: primary=00, secondary=01, subordinate=05".
+struct BusesBelow {
+  std::uint8_t first = 0;
+  std::uint8_t last = 0;
+};
+// Gives devices without a place their parents and roots by those.
+void place_by_buses(const std::map<BusId, BusesBelow>& bridges, const std::string& place, Machine& machine);
+// `lspci -t`: a drawing without names, which is no list of devices.
+bool is_lspci_drawing(std::string_view content);
 
 void read_lspci(std::string_view content, const std::string& place, Machine& machine);
 void read_ibv_devinfo(std::string_view content, const std::string& place, Machine& machine);

@@ -8,6 +8,7 @@
 #include "topology/catalog.h"
 #include "topology/machine.h"
 #include "topology/pci_ids.h"
+#include "topology/pci_names.h"
 #include "topology/text.h"
 
 namespace fairway::topology {
@@ -291,6 +292,7 @@ void complete(Machine& machine) {
     if (!machine.cpu_model_number) machine.cpu_model_number = package.model_number;
   }
   carry_roots_down(machine);
+  name_devices(machine);
   make_gpus(machine);
   make_nv_switches(machine);
   order_gpus(machine);

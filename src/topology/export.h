@@ -16,7 +16,5 @@ struct Exported {
 
 // For NCCL_TOPO_FILE. Fails with unsupported where the machine has no PCI tree.
 Result<Exported> export_nccl_xml(const Machine& machine);
-// hwloc v2 XML: packages, NUMA nodes, the PCI tree with its devices.
-Result<Exported> export_hwloc_xml(const Machine& machine);
 
 }  // namespace fairway::topology

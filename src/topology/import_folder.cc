@@ -98,6 +98,12 @@ Result<Machine> read_command_folder(const std::string& directory) {
     }
     Pasted file{name, std::move(content).value(), CommandKind::unknown};
     file.kind = recognise_command(file.content);
+    if (file.kind == CommandKind::unknown && is_lspci_drawing(file.content)) {
+      add_note(machine, NoteKind::unknown, name,
+               "the drawing of `lspci -t` has neither NUMA nodes nor links and is left out: `lspci -vvv` (as root) has "
+               "the tree too");
+      continue;
+    }
     if (file.kind == CommandKind::unknown) {
       add_note(machine, NoteKind::remark, name, "is no output that is understood here: left out");
       continue;

@@ -51,6 +51,10 @@ class HwlocReader {
         machine_, NoteKind::unknown, "",
         "hwloc gives a PCIe link as one rate: generation and width, and what the link could do at best, stay unknown");
     complete(machine_);
+    if (machine_.pci.empty() && machine_.gpus.empty() && machine_.nics.empty() && machine_.numa_nodes.empty() &&
+        machine_.packages.empty()) {
+      return Status(ErrorCode::invalid_argument, name_ + ": holds no machine: no device, NUMA node or socket in it");
+    }
     if (auto status = validate(machine_); !status) return status.with_context(name_);
     return std::move(machine_);
   }
@@ -190,9 +194,13 @@ class HwlocReader {
       return file_.error(object, fmt::format("pci_busid \"{}\" is not domain:bus:device.function",
                                              text::quote(attribute(object, "pci_busid"))));
     }
-    if (!seen_.insert(*bus).second)
-      return file_.error(object, fmt::format("bus id {} appears twice", bus->to_string()));
     device.bus_id = *bus;
+    if (!seen_.insert(*bus).second) {
+      add_note(machine_, NoteKind::conflict, bus->to_string(),
+               fmt::format("appears twice, again in line {}: the second keeps its place, under a bus id of its own",
+                           file_.line_of(object)));
+      device.bus_id = spare_bus_id(seen_);
+    }
     device.kind = kind;
     device.parent = place.device;
     device.host_bridge = place.root;

@@ -47,6 +47,10 @@ class NcclReader {
              "this format names neither sockets nor host bridges, so NODE shows as PHB, and a switch is one node "
              "without its ports");
     complete(machine_);
+    if (machine_.pci.empty() && machine_.gpus.empty() && machine_.nics.empty() && machine_.numa_nodes.empty() &&
+        machine_.packages.empty()) {
+      return Status(ErrorCode::invalid_argument, name_ + ": holds no machine: no device, NUMA node or socket in it");
+    }
     if (auto status = validate(machine_); !status) return status.with_context(name_);
     return std::move(machine_);
   }
@@ -117,8 +121,13 @@ class NcclReader {
     const auto bus = BusId::parse(bus_text);
     if (!bus)
       return file_.error(pci, fmt::format("busid \"{}\" is not domain:bus:device.function", text::quote(bus_text)));
-    if (!seen_.insert(*bus).second) return file_.error(pci, fmt::format("bus id {} appears twice", bus->to_string()));
     device.bus_id = *bus;
+    if (!seen_.insert(*bus).second) {
+      add_note(machine_, NoteKind::conflict, bus->to_string(),
+               fmt::format("appears twice, again in line {}: the second keeps its place, under a bus id of its own",
+                           file_.line_of(pci)));
+      device.bus_id = spare_bus_id(seen_);
+    }
     device.parent = parent;
     device.host_bridge = root;
     const auto learn_hex = [&](Fact<std::uint32_t>& fact, const char* name, std::uint64_t limit) {

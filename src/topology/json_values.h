@@ -12,7 +12,8 @@
 #include "topology/describe.h"
 
 // Machine types to JSON and back by their descriptions. An unknown fact, an empty list and an empty reference are left
-// out; a fact is [value, source]; a CPU set is its list, a bus id, a class and an end ("gpu:3") their texts.
+// out; a fact is {"value": ..., "source": ...} (of version 1: [value, source]); a CPU set is its list, a bus id, a
+// class and an end ("gpu:3") their texts.
 namespace fairway::topology {
 
 using Json = nlohmann::ordered_json;
@@ -51,7 +52,7 @@ class JsonWriter {
   }
   template <class T>
   static Json encode(const Fact<T>& x) {
-    return x ? Json::array({encode(*x), encode(x.source)}) : Json();
+    return x ? Json{{"value", encode(*x)}, {"source", encode(x.source)}} : Json();
   }
   template <class T>
   static Json encode(const std::vector<T>& list) {
@@ -79,7 +80,7 @@ class JsonWriter {
     if (!x) return {};
     Json list = Json::array();
     for (const auto& item : *x) list.push_back(encode(item));
-    return Json::array({std::move(list), encode(x.source)});
+    return Json{{"value", std::move(list)}, {"source", encode(x.source)}};
   }
 
   Json object_;
@@ -135,11 +136,13 @@ class JsonReader {
   }
   template <class T>
   static Status decode(const Json& json, const std::string& path, Fact<T>& x) {
-    if (!json.is_array() || json.size() != 2) return error(path, "is not a fact: [value, source]");
+    const bool named = json.is_object() && json.size() == 2 && json.contains("value") && json.contains("source");
+    const bool old = json.is_array() && json.size() == 2;
+    if (!named && !old) return error(path, "is not a fact: {\"value\": ..., \"source\": ...}");
     T value{};
-    if (auto status = decode(json[0], path, value); !status) return status;
+    if (auto status = decode(named ? json.at("value") : json[0], path, value); !status) return status;
     x.value = std::move(value);
-    return decode(json[1], path, x.source);
+    return decode(named ? json.at("source") : json[1], path, x.source);
   }
   template <class T>
   static Status decode(const Json& json, const std::string& path, std::vector<T>& list) {

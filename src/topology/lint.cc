@@ -28,8 +28,10 @@ class Linter {
     check_near_nics();
     check_classes();
     check_ports();
-    for (auto& finding : lint_places(machine_)) {
-      if (findings_.size() < kMaxFindings) findings_.push_back(std::move(finding));
+    for (auto& list : {lint_places(machine_), lint_slots(machine_)}) {
+      for (const auto& finding : list) {
+        if (findings_.size() < kMaxFindings) findings_.push_back(finding);
+      }
     }
     std::stable_sort(findings_.begin(), findings_.end(),
                      [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
@@ -53,7 +55,14 @@ class Linter {
     const auto& nodes = machine_.numa_nodes;
     for (std::size_t a = 0; a < nodes.size(); ++a) {
       for (std::size_t b = a + 1; b < nodes.size() && b < a + 512; ++b) {
-        if (nodes[a].cpus && nodes[b].cpus && nodes[a].cpus->intersects(*nodes[b].cpus)) {
+        // hwloc shows memory of several kinds near the same CPUs (HBM beside DRAM, CXL behind a socket) as several
+        // nodes: one mask then holds the other whole.
+        const bool overlap = nodes[a].cpus && nodes[b].cpus && nodes[a].cpus->intersects(*nodes[b].cpus);
+        const bool by_hwloc =
+            overlap && (nodes[a].cpus.source == Source::hwloc || nodes[a].cpus.source == Source::hwloc_xml);
+        const bool nested =
+            overlap && (nodes[a].cpus->includes(*nodes[b].cpus) || nodes[b].cpus->includes(*nodes[a].cpus));
+        if (overlap && !(by_hwloc && nested)) {
           add(Severity::error, "numa-masks-overlap",
               fmt::format("NUMA nodes {} and {}", nodes[a].os_index, nodes[b].os_index),
               fmt::format("both claim CPUs ({} and {}): threads pinned by this go to the wrong socket",
@@ -68,7 +77,8 @@ class Linter {
         if (!nodes[a].package || !nodes[a].cpus ||
             machine_.packages[nodes[a].package.index].os_index != package.os_index)
           continue;
-        if (package.cpus && !package.cpus->includes(*nodes[a].cpus)) {
+        // A node may also span sockets.
+        if (package.cpus && !package.cpus->includes(*nodes[a].cpus) && !nodes[a].cpus->includes(*package.cpus)) {
           add(Severity::error, "numa-outside-package", fmt::format("NUMA node {}", nodes[a].os_index),
               fmt::format("has CPUs ({}) that its package {} has not ({})", nodes[a].cpus->to_list(), package.os_index,
                           package.cpus->to_list()));
@@ -279,6 +289,10 @@ class Linter {
                       conflict.recorded.to_string()));
     }
     for (const auto& note : machine_.notes) {
+      if (note.kind == NoteKind::conflict && note.text.starts_with("appears twice")) {
+        add(Severity::error, "bus-id-repeated", note.subject, note.text);
+        continue;
+      }
       if (note.kind == NoteKind::conflict) add(Severity::warning, "sources-disagree", note.subject, note.text);
     }
   }

@@ -27,20 +27,52 @@ FileKind kind_of_directory(const std::string& path) {
 FileKind kind_of_text(std::string_view content) {
   const auto head = text::trim(content.substr(0, 64 * 1024));
   if (head.starts_with('{')) {
-    return head.substr(0, 4096).find("\"fairway fabric\"") != head.npos ? FileKind::fabric_snapshot
-                                                                        : FileKind::snapshot;
+    const auto start = head.substr(0, 4096);  // version 1 was named with a space
+    return start.find("\"fairway-fabric\"") != start.npos || start.find("\"fairway fabric\"") != start.npos
+               ? FileKind::fabric_snapshot
+               : FileKind::snapshot;
   }
   if (head.starts_with('<')) {
     if (head.find("<system") != head.npos) return FileKind::nccl_xml;
     if (head.find("<topology") != head.npos) return FileKind::hwloc_xml;
     return FileKind::unknown;
   }
-  return recognise_command(content) == CommandKind::topo_matrix ? FileKind::topo_matrix : FileKind::unknown;
+  const auto kind = recognise_command(content);
+  return kind == CommandKind::topo_matrix ? FileKind::topo_matrix
+         : kind == CommandKind::lspci     ? FileKind::lspci
+                                          : FileKind::unknown;
 }
 
-Status not_understood(const std::string& path) {
+Status not_understood(const std::string& path, std::string_view content) {
+  if (is_lspci_drawing(content)) {
+    return {ErrorCode::unsupported,
+            path +
+                ": the drawing of `lspci -t` names neither NUMA nodes nor links: give `lspci -vvv` (as root), which "
+                "has the tree too"};
+  }
+  if (recognise_command(content) != CommandKind::unknown) {
+    return {ErrorCode::unsupported,
+            path +
+                ": the output of one command, which says too little alone: save it in a folder with others (lspci "
+                "-vvv, ibv_devinfo -v, nvidia-smi topo -m) and name the folder"};
+  }
   return {ErrorCode::unsupported,
-          path + ": not a Fairway snapshot, hwloc XML, NCCL or RCCL topology XML, or the output of nvidia-smi topo -m"};
+          path +
+              ": not a Fairway snapshot, hwloc XML, NCCL or RCCL topology XML, or the output of nvidia-smi topo -m "
+              "or lspci"};
+}
+
+Result<Machine> read_lspci_file(std::string_view content, const std::string& path) {
+  Machine machine;
+  machine.name = std::string(file_name(path));
+  read_lspci(content, machine.name, machine);
+  complete(machine);
+  if (machine.host_bridges.empty()) {
+    add_note(machine, NoteKind::unknown, "",
+             "this list names no bridges' buses, so nothing has a place: `lspci -vvv` (as root) has them");
+  }
+  if (auto status = validate(machine); !status) return status.with_context(path);
+  return machine;
 }
 
 struct Content {
@@ -72,6 +104,7 @@ Result<Machine> load(const std::string& path) {
     case FileKind::hwloc_xml: return read_hwloc_xml(content->text, path);
     case FileKind::nccl_xml: return read_nccl_xml(content->text, path);
     case FileKind::topo_matrix: return read_topo_matrix(content->text, path);
+    case FileKind::lspci: return read_lspci_file(content->text, path);
     case FileKind::sysfs_tree: return read_sysfs_tree(path);
     case FileKind::command_folder: return read_command_folder(path);
     case FileKind::fabric_snapshot: {
@@ -83,7 +116,7 @@ Result<Machine> load(const std::string& path) {
     }
     case FileKind::unknown: break;
   }
-  return not_understood(path);
+  return not_understood(path, content->text);
 }
 
 Result<Fabric> load_fabric(const std::string& path) {

@@ -19,6 +19,7 @@ enum class FileKind : std::uint8_t {
   hwloc_xml,
   nccl_xml,  // RCCL's too
   topo_matrix,
+  lspci,           // the list; with -vvv it has the tree
   sysfs_tree,      // a directory: a captured root with sys/, a sys/, or a class/infiniband
   command_folder,  // a directory of pasted command outputs
 };
@@ -43,8 +44,8 @@ Result<Machine> read_topo_matrix(std::string_view text, const std::string& name)
 Result<Machine> read_sysfs_tree(const std::string& directory);
 Result<Machine> read_command_folder(const std::string& directory);
 
-// The snapshot's JSON, version 1. `keep_identities` false scrubs first.
-inline constexpr int kSnapshotVersion = 1;
+// The snapshot's JSON (docs/schemas); version 1 is read too. `keep_identities` false scrubs first.
+inline constexpr int kSnapshotVersion = 2;
 struct SnapshotOptions {
   bool keep_identities =
       false;  // serials, GUIDs, MACs, addresses, host name: leave off for a file that others will see

@@ -7,6 +7,7 @@
 
 #include "topology/machine.h"
 #include "topology/text.h"
+#include "topology/unrecorded.h"
 
 namespace fairway::topology {
 namespace {
@@ -16,7 +17,8 @@ namespace {
 // join the rest.
 class LinkTable {
  public:
-  explicit LinkTable(const Machine& machine) : into_fabric_(machine.gpus.size(), 0) {
+  explicit LinkTable(const Machine& machine)
+      : into_fabric_(machine.gpus.size(), 0), unrecorded_(!unrecorded_gpu_links(machine).empty()) {
     for (const auto& link : machine.links) {
       const auto count = link.active ? *link.active : link.count.value_or(0);
       if (link.a.kind == NodeKind::gpu && link.b.kind == NodeKind::gpu) {
@@ -29,6 +31,9 @@ class LinkTable {
       if (link.b.kind == NodeKind::gpu && link.a.kind == NodeKind::nv_switch) into_fabric_[link.b.index] += count;
     }
   }
+
+  // No source says whether the GPUs are linked: the PCI tree alone would make them look far apart.
+  [[nodiscard]] bool unrecorded() const { return unrecorded_; }
 
   // NV# counts direct links and, through NVSwitches, what the GPU with fewer has.
   [[nodiscard]] PathClass between(std::uint32_t a, std::uint32_t b) const {
@@ -46,6 +51,7 @@ class LinkTable {
  private:
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<std::uint32_t, std::uint32_t>> direct_;  // NVLinks, xGMI
   std::vector<std::uint32_t> into_fabric_;  // links of each GPU to NVSwitches
+  bool unrecorded_ = false;
 };
 
 // The device and the bridges above it, nearest first. Bounded, so that a cycle cannot trap it.
@@ -97,7 +103,7 @@ PathClass from_tree(const Machine& machine, const LinkTable& links, NodeRef a, N
   if (a == b) return {PathKind::self, 0};
   if (a.kind == NodeKind::gpu && b.kind == NodeKind::gpu) {
     const auto direct = links.between(a.index, b.index);
-    if (direct.kind != PathKind::unknown) return direct;
+    if (direct.kind != PathKind::unknown || links.unrecorded()) return direct;
   }
   return pci_class(machine, a, b);
 }

@@ -185,7 +185,8 @@ std::string json(const Providers& providers) {
         "\"bits_per_second\": {}, \"usual\": {}, \"domains\": {}}}",
         i == 0 ? "" : ",", row.provider, row.version, row.endpoint, row.does, row.memory_modes, row.progress,
         row.ordered, row.inject_bytes, row.most_bytes, row.sends, row.receives, row.pieces, row.places,
-        row.immediate_bytes, row.key_bytes, row.endpoints, row.bits_per_second, row.usual, row.domains);
+        row.immediate_bytes, row.key_bytes, row.endpoints,
+        row.bits_per_second == 0 ? "null" : fmt::format("{}", row.bits_per_second), row.usual, row.domains);
   }
   return out + "\n]}\n";
 }

@@ -25,6 +25,35 @@ bool is_virtio(const Machine& machine, const NetInterface& interface) {
   return interface.pci && machine.pci[interface.pci.index].vendor_id.value_or(0) == kVendorVirtio;
 }
 
+// A ConnectX that is there for NVLink's own sake: beside EFA, which carries the traffic of such machines, or behind the
+// switch that an NVSwitch is behind.
+std::string management_reason(const Machine& machine, const Nic& nic) {
+  if (nic.functions.empty()) return {};
+  const auto& own = machine.pci[nic.functions.front().index];
+  if (own.vendor_id.value_or(0) != kVendorMellanox) return {};
+  const bool efa = std::any_of(machine.pci.begin(), machine.pci.end(), [](const PciDevice& device) {
+    return device.vendor_id.value_or(0) == kVendorAmazon && is_rdma_function(device);
+  });
+  if (efa) return "no rail: a ConnectX beside EFA: it manages NVLink, and EFA carries the traffic";
+  const auto upper_switch = [&](Ref<PciDevice> at) {
+    for (std::size_t depth = 0; at && depth <= kMaxPciDepth; ++depth, at = machine.pci[at.index].parent) {
+      const auto kind = machine.pci[at.index].kind;
+      if (kind == PciKind::switch_upstream || kind == PciKind::pci_switch) return at;
+    }
+    return Ref<PciDevice>{};
+  };
+  const auto above = upper_switch(own.parent);
+  const bool beside_gpu = above && std::any_of(machine.gpus.begin(), machine.gpus.end(), [&](const Gpu& gpu) {
+                            return gpu.pci && upper_switch(machine.pci[gpu.pci.index].parent) == above;
+                          });
+  for (const auto& nv_switch : machine.nv_switches) {
+    if (!above || beside_gpu || !nv_switch.pci) continue;
+    if (upper_switch(machine.pci[nv_switch.pci.index].parent) == above)
+      return "no rail: a ConnectX behind the switch of the NVSwitches: it manages NVLink";
+  }
+  return {};
+}
+
 RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
   const auto& device = machine.rdma[index];
   RailVerdict verdict{{NodeKind::rdma, index}, false, {}};
@@ -41,6 +70,10 @@ RailVerdict judge_rdma(const Machine& machine, std::uint32_t index) {
     return verdict;
   }
   const auto nic = nic_of(machine, index);
+  if (auto reason = nic ? management_reason(machine, machine.nics[nic.index]) : std::string(); !reason.empty()) {
+    verdict.reason = std::move(reason);
+    return verdict;
+  }
   const auto capacity = nic ? nic_capacity_gbps(machine, machine.nics[nic.index]) : Fact<double>{};
   const auto one_flow = nic ? nic_one_flow_gbps(machine, machine.nics[nic.index]) : Fact<double>{};
   if (capacity && *capacity < 10.0) {
@@ -129,6 +162,7 @@ RailVerdict rail_verdict(const Machine& machine, NodeRef node) {
       verdict.node = node;
       return verdict;
     }
+    if (auto reason = management_reason(machine, nic); !reason.empty()) return {node, false, std::move(reason)};
     if (const auto pci = pci_of(machine, node); pci && is_rdma_function(machine.pci[pci.index])) {
       return {node, true,
               "rail: an InfiniBand or EFA function by its PCI ids; its RDMA device, rate and state are not recorded"};

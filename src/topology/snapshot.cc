@@ -2,6 +2,7 @@
 
 #ifdef FAIRWAY_HAVE_JSON
 
+#include <algorithm>
 #include <exception>
 
 #include <fmt/format.h>
@@ -124,8 +125,16 @@ Status JsonReader::decode(const Json& json, const std::string& path, InterfaceKi
 
 namespace {
 
-constexpr std::string_view kMachineFormat = "fairway machine";
-constexpr std::string_view kFabricFormat = "fairway fabric";
+constexpr std::string_view kMachineFormat = "fairway-machine";
+constexpr std::string_view kFabricFormat = "fairway-fabric";
+
+// Version 1 was named with a space.
+bool is_format(const Json& json, std::string_view format) {
+  if (!json.is_string()) return false;
+  std::string name = json.get<std::string>();
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name == format;
+}
 
 // JSON for people and for diff: what fits a line stands on one.
 void print(const Json& json, int indent, std::string& out) {
@@ -183,7 +192,7 @@ Result<Json> parse(std::string_view input, const std::string& name, std::string_
   const auto fail = [&name](const std::string& what) {
     return Status(ErrorCode::invalid_argument, fmt::format("{}: {}", name, what));
   };
-  if (!json.is_object() || !json.contains("format") || !json["format"].is_string() || json["format"] != format) {
+  if (!json.is_object() || !json.contains("format") || !is_format(json["format"], format)) {
     return fail(fmt::format("no {} snapshot: \"format\" is not \"{}\"", format, format));
   }
   if (!json.contains("version") || !json["version"].is_number_unsigned()) return fail("\"version\" is missing");

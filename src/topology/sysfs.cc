@@ -54,9 +54,15 @@ std::optional<std::string> FileTree::link_name(const std::string& path) {
 
 std::optional<BusId> FileTree::pci_function(const std::string& path) {
   const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), &std::free);
-  if (!real) return {};
+  std::string way = real ? std::string(real.get()) : std::string();
+  if (!real) {
+    // A captured link may lead out of what was captured: its target still says the way.
+    const auto target = read_link(path);
+    if (!target) return {};
+    way = *target;
+  }
   std::optional<BusId> innermost;
-  for (const auto part : text::split(real.get(), '/')) {
+  for (const auto part : text::split(way, '/')) {
     if (const auto bus = BusId::parse(part)) innermost = bus;
   }
   return innermost;

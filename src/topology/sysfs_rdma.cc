@@ -148,9 +148,12 @@ void read_device(FileTree& tree, Machine& machine, const std::string& directory,
   Nic nic;
   nic.name = device.name;
   nic.rdma = Ref<RdmaDevice>(machine.rdma.size());
-  const auto bus = FileTree::pci_function(base + "/device");
+  // The entry of the class is itself a link to below its function, where there is no `device` to follow.
+  auto bus = FileTree::pci_function(base + "/device");
+  if (!bus) bus = FileTree::pci_function(base);
   const auto function = bus && !parent ? find_pci(machine, *bus) : Ref<PciDevice>{};
   if (function) nic.functions.push_back(function);
+  if (function && !device.software) device.software.set(false, Source::sysfs);
   machine.rdma.push_back(std::move(device));
   machine.nics.push_back(std::move(nic));
 }
@@ -185,7 +188,10 @@ void read_sysfs_rdma(FileTree& tree, Machine& machine, const std::string& direct
     names.resize(kMaxDevices);
   }
   for (const auto& name : names) {
-    if (is_directory(directory + "/" + name + "/ports")) read_device(tree, machine, directory, name);
+    // A link whose target was not captured names the device and its function all the same.
+    const auto entry = directory + "/" + name;
+    if (is_directory(entry + "/ports") || (read_link(entry) && FileTree::pci_function(entry)))
+      read_device(tree, machine, directory, name);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "fairway/status.h"
 
+#include "topology/ids.h"
 #include "topology/text.h"
 
 // What the XML importers share: bounded parsing and messages with a line. Included by .cc files only.
@@ -27,6 +29,10 @@ class XmlFile {
     if (content_.size() > kMaxXmlBytes) {
       return {ErrorCode::out_of_range,
               fmt::format("{}: {} bytes; more than the {} that are read", name_, content_.size(), kMaxXmlBytes)};
+    }
+    if (content_.substr(0, 64 * 1024).find("<!ENTITY") != content_.npos) {
+      return {ErrorCode::invalid_argument,
+              fmt::format("{}: declares entities, which no topology file does: refused", name_)};
     }
     const auto result = document_.load_buffer(content_.data(), content_.size());
     if (result) return {};
@@ -70,6 +76,24 @@ inline std::optional<std::uint32_t> attribute_hex(pugi::xml_node node, const cha
   const auto value = text::to_hex(attribute(node, name));
   if (!value || *value > limit) return {};
   return static_cast<std::uint32_t>(*value);
+}
+
+// A bus id that no device has, for one that a file names twice: of domain ffff, from bus ff downwards.
+inline BusId spare_bus_id(std::set<BusId>& taken) {
+  BusId bus{0xffff, 0xff, 0x1f, 7};
+  while (!taken.insert(bus).second) {
+    if (bus.function > 0) {
+      --bus.function;
+    } else if (bus.device > 0) {
+      --bus.device;
+      bus.function = 7;
+    } else {
+      --bus.bus;
+      bus.device = 0x1f;
+      bus.function = 7;
+    }
+  }
+  return bus;
 }
 
 }  // namespace fairway::topology

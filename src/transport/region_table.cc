@@ -72,6 +72,10 @@ Result<Region> RegionTable::find(RegionId id) const {
   return region;
 }
 
+bool RegionTable::has_ended(RegionId id) const {
+  return id.slot < capacity_ && (id.generation & 1) != 0 && id.generation < slots_[id.slot].generation();
+}
+
 std::uint32_t RegionTable::live() const {
   std::lock_guard lock(mutex_);
   return capacity_ - static_cast<std::uint32_t>(free_.size());

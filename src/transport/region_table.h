@@ -72,6 +72,8 @@ class RegionTable {
 
   // The region as registered; revoked when it is not live.
   Result<Region> find(RegionId id) const;
+  // Whether it was registered here and is not any more.
+  bool has_ended(RegionId id) const;
   std::uint32_t live() const;
 
  private:

@@ -14,7 +14,6 @@
 #include "core/time.h"
 #include "transport/device.h"
 #include "transport/memory.h"
-#include "transport/stream_gate.h"
 
 // The contract between the engine and every way to move bytes. One instance belongs to one worker and is called from
 // that worker's thread alone, except where "any thread" is said. A transport decides nothing about routes.
@@ -24,8 +23,7 @@ class Task;  // core/runtime.h
 
 namespace fairway::transport {
 
-class Copier;  // transport/copier.h
-class Viewer;  // transport/viewer.h
+class GpuAccess;  // transport/gpu_access.h
 
 using PeerIndex = std::uint32_t;   // the worker's own number of a peer session; not reused while the transport knows it
 using SliceToken = std::uint32_t;  // the engine's own number of a posted slice, given back in its one event
@@ -85,13 +83,6 @@ struct Event {
   Status status;
 };
 
-enum class Reach : std::uint8_t {
-  yes,
-  pinning,  // slowly as yet, and the task is woken when it is faster
-  opening,  // it is being found out, and the task is woken
-  no,
-};
-
 struct Costs {  // since the transport was made
   std::uint64_t system_calls = 0;
   std::uint64_t copied_bytes = 0;  // by us, beside the one copy into or out of the kernel or the peer's memory
@@ -113,10 +104,8 @@ class Transport {
   virtual void exchange(PeerIndex peer, std::span<const std::byte> bytes) = 0;  // the peer's; hostile: the link fails
   virtual void disconnect(PeerIndex peer) = 0;  // every slice in flight ends in an event, then the peer is forgotten
 
-  virtual std::optional<MemoryPlace> place_of(const void*) const {
-    return {};
-  }                                                                 // any thread; nothing: not that it knows
-  virtual MemoryPlace place_of(std::uint64_t) const { return {}; }  // of a remote handle's memory, if here
+  // Whose memory that is; nothing: not that it knows. Any thread.
+  virtual std::optional<MemoryPlace> place_of(const void* /*address*/) const { return {}; }
   virtual Result<RegisteredMemory> register_memory(const MemoryDescription& memory) = 0;  // any thread; may be slow
   virtual void deregister(std::uint64_t handle) = 0;  // -> deregistered: no byte lands in or is read from it any more
   virtual Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
@@ -140,19 +129,9 @@ class Transport {
   virtual void reconnect(LinkId link) = 0;
   virtual void cancel(SliceToken token) = 0;          // hint: end this slice soon; its one event still comes
   virtual Status flush(std::uint64_t) { return {}; }  // makes what arrived in that memory visible to its owner
-  // Makes a stream of the caller's stand until the gate opens; any thread.
-  virtual Result<std::shared_ptr<StreamGate>> hold_stream(void*) {
-    return Status(ErrorCode::unsupported, "it has no streams");
-  }
-  // For the engine's staging, where it reaches memory that no CPU does; any thread asks, the worker's uses it.
-  virtual Copier* copier() { return nullptr; }
-  // Whether slices can move between two memories of its kinds, of which one is a device's.
-  virtual Reach reach(std::uint64_t /*local_handle*/, std::uint64_t /*remote_handle*/, std::string& /*why*/) {
-    return Reach::yes;
-  }
   // Of memory that not all devices took, on either side: whether those at both ends of that link did.
   virtual bool carries(LinkId, std::uint64_t /*local_handle*/, std::uint64_t /*remote_handle*/) { return true; }
-  virtual Viewer* viewer() { return nullptr; }  // for kernels that reach regions by themselves
+  virtual GpuAccess* gpu() { return nullptr; }  // null: it reaches no GPU memory by itself; any thread
   virtual std::string way(std::uint64_t) const {
     return {};
   }                                           // of a remote handle: how its bytes go, why no better way

@@ -38,6 +38,9 @@ struct ModelAtomics {
     T fetch_add(T value, std::memory_order order, Place place = {}) {
       return from_bits(step(Kind::add, order, to_bits(value), place));
     }
+    T fetch_sub(T value, std::memory_order order, Place place = {}) {
+      return from_bits(step(Kind::add, order, to_bits(static_cast<T>(T{0} - value)), place));
+    }
     bool compare_exchange_strong(T& expected, T desired, std::memory_order success, std::memory_order failure,
                                  Place place = {}) {
       Operation operation{.kind = Kind::compare_exchange,
@@ -58,7 +61,7 @@ struct ModelAtomics {
       return compare_exchange_strong(expected, desired, success, failure, place);
     }
     // Not of std::atomic: sleeps until the value is not zero and takes it, as read() on an eventfd does.
-    void await_nonzero() { step(Kind::await_nonzero, std::memory_order_acq_rel, 0, {}); }
+    T await_nonzero() { return from_bits(step(Kind::await_nonzero, std::memory_order_acq_rel, 0, {})); }
 
    private:
     std::uint64_t step(Kind kind, std::memory_order order, std::uint64_t operand, Place place) const {

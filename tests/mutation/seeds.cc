@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "fairway/simulation.h"
+#include "sim/simulate.h"
 
 // seeds <first> <count>: 0 when every seed of the campaign passes, else 1 and the first that does not.
 int main(int argc, char** argv) {

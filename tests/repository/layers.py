@@ -11,6 +11,8 @@ ALLOWED = {
     "src/topology": ["core", "sys"],
     "src/predict": ["core", "sys", "topology"],
     "src/render": ["core", "sys", "topology"],
+    # What is wrong with a machine: above what it is and what it should reach; no part of the library.
+    "src/doctor": ["core", "sys", "topology", "predict", "render"],
     "src/control": ["core", "sys"],
     "src/transport": ["core", "sys"],
     "src/transport/*": ["core", "sys", "transport"],
@@ -21,20 +23,14 @@ ALLOWED = {
     # The simulated network is one more wire under loopback, the executable specification of the contract.
     "src/sim": ["core", "sys", "topology", "predict", "control", "transport", "transport/loopback", "engine"],
     # Users of the library: the public headers and their own.
+    "src/c": [],
     "src/collectives": [],
     "src/moe": [],
     "src/kv": [],
     "plugins/*": [],
-    "tools": [],
-    # docs/decisions/tool-links-the-insides.md says why these commands may look inside.
-    "tools/topo": ["core", "sys", "topology", "predict", "render"],
-    "tools/bench": ["core", "sys", "predict"],
-    "tools/soak": ["core", "sys"],
-    # The device without an engine: it stands where a transport does.
-    "tools/bench_verbs": ["core", "sys", "transport", "transport/verbs"],
-    "tools/predict": ["topology", "predict", "render"],
-    # It loads the plugin as NCCL does, by the plugin's declarations of NCCL's tables.
-    "tools/nccl": ["nccl_net"],
+    # What describes machines, diagnoses and simulates them, beside the public headers; never the engine, control or a
+    # transport. The plugin's declarations of NCCL's tables: `fairway nccl` loads it as NCCL does.
+    "tools": ["core", "sys", "topology", "predict", "render", "sim", "doctor", "nccl_net"],
     "bench": [],
     "examples": [],
 }
@@ -44,6 +40,7 @@ REGISTRY = "src/transport/registry.cc"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 STANDARD = re.compile(r"^[a-z_0-9]+$")
+OF_C = ("stddef.h", "stdint.h")  # what include/fairway.h, which C reads too, stands on
 
 
 def home(path):
@@ -70,7 +67,7 @@ def folder_of(include):
 def why_not(root, path, include):
     """Why path may not include that, or None."""
     row, own = home(path)
-    if include.startswith("fairway/"):
+    if include.startswith("fairway/") or include == "fairway.h":
         return None if (root / "include" / include).exists() else "no such public header"
     if ".." in include.split("/"):
         return "climbs out of its folder"
@@ -80,7 +77,8 @@ def why_not(root, path, include):
     if target in (own, *ALLOWED[row]):
         return None
     if own is None or "/" not in include:
-        return None if (root / path.parent / include).exists() else "users of the library see only fairway/"
+        more = f" and {', '.join(ALLOWED[row])}" if ALLOWED[row] else ""
+        return None if (root / path.parent / include).exists() else f"{row} sees only fairway/{more}"
     if path.as_posix() == REGISTRY and target.startswith("transport/"):
         return None
     return f"{row} may include only {', '.join([own] + ALLOWED[row])}"
@@ -99,7 +97,9 @@ def check(root):
         for number, line in enumerate((root / path).read_text().split("\n"), 1):
             found = INCLUDE.match(line)
             quote, name = found.groups() if found else ("<", "standard")
-            if not (name.startswith("fairway/") if quote == '"' else STANDARD.match(name)):
+            of_c = path.parts == ("include", "fairway.h")
+            standard = not found or (name in OF_C if of_c else STANDARD.match(name))
+            if not (name.startswith("fairway/") if quote == '"' else standard):
                 yield f"{path}:{number}: public headers include only the standard library and fairway/, not {name}"
 
 

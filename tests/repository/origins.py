@@ -10,7 +10,7 @@ ADDRESS = re.compile(r"\b(?:https?|ftp|git|ssh)://([\w.-]+)")
 
 # Hosts that the tree may name: licences, standards and documentation for readers, and names that can never resolve.
 HOSTS = re.compile(
-    r"(^|\.)(apache\.org|keepachangelog\.com|semver\.org|github\.com|kernel\.org|ietf\.org|rfc-editor\.org|w3\.org"
+    r"(^|\.)(apache\.org|json-schema\.org|keepachangelog\.com|semver\.org|github\.com|kernel\.org|ietf\.org|rfc-editor\.org|w3\.org"
     r"|nvidia\.com|cppreference\.com|open-mpi\.org|libfabric\.org|example|invalid|localhost)$"
 )
 SKIPPED = {".png", ".svg", ".bin"}

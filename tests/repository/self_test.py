@@ -139,6 +139,8 @@ class Sizes(Checks):
 
     def test_public_headers_are_short_together(self):
         self.accepts(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(3)})
+        self.accepts(sizes.check, {"include/fairway.h": "x\n" * 380})
+        self.refuses(sizes.check, {"include/fairway.h": "x\n" * 381}, "at most 380")
         found = self.problems(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(4)})
         self.assertEqual(len(found), 1, found)
 
@@ -215,6 +217,22 @@ class Summary(Checks):
             lines, good = self.summary(cases, steps)
             self.assertFalse(good)
             self.assertEqual(lines[-1], last)
+
+
+    def test_a_program_is_counted_by_its_cases(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for program, status in (("p", "run"), ("q", "fail"), ("r", "fail")):
+                (root / "dev.xml").write_text(f"<testsuite>{self.CASE.format(program, status, '')}</testsuite>")
+                (root / "dev").mkdir(exist_ok=True)
+                cases = [self.CASE.format("A.B", "run", ""), self.CASE.format("A.C", "run" if program == "p" else "fail", "")]
+                (root / "dev" / "p.xml").write_text(f"<s>{''.join(cases)}</s>")
+                (root / "dev" / "q.xml").write_text(f"<s>{''.join(cases)}</s>")
+                (root / "dev" / "r.xml").write_text(f"<s>{cases[0]}</s>")
+                lines, good = load_summary().summarize(root)
+                last = {"p": "2 passed, 0 failed, 0 skipped"}.get(program, "1 passed, 1 failed, 0 skipped")
+                self.assertEqual((lines[-1], good), (last, program == "p"))
+                self.assertIn("FAILED: dev: r" if program == "r" else "FAILED: dev: A.C" if program == "q" else last, lines)
 
 
 class Setup(unittest.TestCase):

@@ -13,7 +13,7 @@ def files(root, *suffixes, under=""):
     found = []
     for folder, folders, names in os.walk(root / under):
         folders[:] = [name for name in folders if not BUILT.match(name)]
-        found += [(pathlib.Path(folder) / name).relative_to(root) for name in names]
+        found += [(pathlib.Path(folder) / name).relative_to(root) for name in names if name != ".git"]  # a worktree's is a file
     return sorted(path for path in found if not suffixes or path.suffix in suffixes)
 
 

@@ -49,7 +49,7 @@ class CudaMover final : public host::Mover {
   Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) override;
   Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return gates_->hold(stream); }
   Readiness view(RegionId own, Mover::Foreign* foreign, int device, View& out, Status& why) override;
-  Status put(const Viewer::Put& put, void* stream) override;
+  Status put(const GpuAccess::Put& put, void* stream) override;
   Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) override;
   void flush() override;
   Readiness look(const Ticket& ticket, std::string& why) override;

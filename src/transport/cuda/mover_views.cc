@@ -68,7 +68,7 @@ Status CudaMover::for_stream(void* stream, const StreamCall& call) {
           "no memory of the stream's GPU is registered or mapped here, or its context is not the primary one"};
 }
 
-Status CudaMover::put(const Viewer::Put& put, void* stream) {
+Status CudaMover::put(const GpuAccess::Put& put, void* stream) {
   return for_stream(stream, [&](int device, const StreamKernels& kernels, sys::cuda::Stream on) {
     if (device != put.gpu)
       return Status(ErrorCode::invalid_argument, "the stream is of GPU " + std::to_string(device) +

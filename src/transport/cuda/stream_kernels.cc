@@ -65,7 +65,7 @@ Status StreamKernels::launch(Function kernel, unsigned blocks, unsigned threads,
                         "starting a kernel for a stream");
 }
 
-Status StreamKernels::launch_put(std::byte* to, const void* from, std::uint64_t length, const Viewer::Put& signal,
+Status StreamKernels::launch_put(std::byte* to, const void* from, std::uint64_t length, const GpuAccess::Put& signal,
                                  Stream stream) const {
   std::uint64_t* word = signal.signal;
   std::uint64_t value = signal.value;
@@ -74,7 +74,7 @@ Status StreamKernels::launch_put(std::byte* to, const void* from, std::uint64_t 
   return launch(put_, 1, threads_for(length), stream, arguments);
 }
 
-Status StreamKernels::put(const Viewer::Put& put, Stream stream) const {
+Status StreamKernels::put(const GpuAccess::Put& put, Stream stream) const {
   if (!missing_) return missing_;
   const bool by_engine = put.by == PutBy::copy_engine;  // never the faster one in a graph
   if (!by_engine && put.length <= kOneBlock) return launch_put(put.to, put.from, put.length, put, stream);

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "transport/cuda/devices.h"
-#include "transport/viewer.h"
+#include "transport/gpu_access.h"
 
 namespace fairway::transport::cuda {
 
@@ -19,13 +19,13 @@ class StreamKernels {
   // With the device's context current, as for all that follows. `beside`: a stream to try them on; `zeros`: 16 bytes
   // that the device reaches.
   void load(const CudaDriver& driver, sys::cuda::Stream beside, std::byte* zeros);
-  Status put(const Viewer::Put& put, sys::cuda::Stream stream) const;
+  Status put(const GpuAccess::Put& put, sys::cuda::Stream stream) const;
   Status wait(const StreamWait& wait, const std::uint32_t* ended, sys::cuda::Stream stream) const;
 
  private:
   Status launch(sys::cuda::Function kernel, unsigned blocks, unsigned threads, sys::cuda::Stream stream,
                 void** arguments) const;
-  Status launch_put(std::byte* to, const void* from, std::uint64_t length, const Viewer::Put& signal,
+  Status launch_put(std::byte* to, const void* from, std::uint64_t length, const GpuAccess::Put& signal,
                     sys::cuda::Stream stream) const;
 
   const CudaDriver* driver_ = nullptr;

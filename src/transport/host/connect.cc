@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "transport/host/transport.h"
 
 // How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers a
@@ -10,22 +8,11 @@
 namespace fairway::transport::host {
 namespace {
 
+constexpr Time kFlap = kMillisecond;              // a link that breaks sooner was for nothing
 constexpr Time kSettleLook = 200 * kMicrosecond;  // how often to look at sockets while a link is being made
 constexpr Time kCalmLook = kMillisecond;          // and while nobody sleeps: what notices the end of a peer
 
 }  // namespace
-
-Status HostTransport::listen() {
-  if (listener_) return {};
-  Token random;
-  runtime_.rng.fill(random);
-  socket_name_ = "fairway-";
-  for (const std::byte each : random) socket_name_ += fmt::format("{:02x}", std::to_integer<unsigned>(each));
-  auto listener = sys::LocalListener::listen(socket_name_);
-  if (!listener) return listener.status();
-  listener_ = std::move(*listener);
-  return task_->watch(listener_.fd());
-}
 
 Status HostTransport::connect(PeerIndex index, Role role) {
   if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
@@ -38,10 +25,10 @@ Status HostTransport::connect(PeerIndex index, Role role) {
 }
 
 void HostTransport::offer(PeerIndex index, Peer& peer) {
-  if (Status status = listen(); !status) return fail_peer(index, peer, status, true);
+  if (Status status = strangers_.listen(*task_); !status) return fail_peer(index, peer, status, true);
   runtime_.rng.fill(peer.dialer);
   runtime_.rng.fill(peer.listener);
-  peer.socket = socket_name_;
+  peer.socket = strangers_.name();
   make_link(index, peer);
   Handshake message;
   message.kind = Handshake::Kind::offer;
@@ -78,7 +65,8 @@ void HostTransport::make_link(PeerIndex index, Peer& peer) {
   Link& link = links_[slot];
   link.state = LinkState::waiting;
   link.peer = index;
-  link.attempt = 0;
+  link.attempt = link.flaps = 0;
+  link.welcome_at = 0;
   peer.slot = slot;
 }
 
@@ -93,13 +81,16 @@ void HostTransport::link_is_up(Link& link) {
   ++link.id.epoch;
   link.state = LinkState::up;
   link.deadline = kNever;
+  link.up_since = runtime_.clock.now();
+  link.accused = false;
   peers_[link.peer].was_up = true;
   Event& event = events_.add(EventKind::link_up);
   event.link = link.id;
   event.peer = link.peer;
   event.value = link.attempt;
-  for (const auto& file : peers_[link.peer].files)
-    if (file->way == Way::asking) ask_for(link, *file);
+  peers_[link.peer].asked = 0;
+  for (const auto& file : peers_[link.peer].files) file->asked = false;
+  ask_next(link);
 }
 
 // Whoever says that was up with it, so an attempt that was welcomed here has been joined.
@@ -119,42 +110,55 @@ void HostTransport::reconnect(LinkId id) {
   if (peer.failed) return;
   if (peer.role == Role::initiator) return dial(*link);
   link->state = LinkState::waiting;
-  if (link->knock) welcome(*link, std::move(*std::exchange(link->knock, nullptr)));
+  const Time now = runtime_.clock.now();
+  if (now < after(link->up_since, kFlap)) {
+    count_flap(*link);
+  } else {
+    link->flaps = 0;
+    link->welcome_at = now;
+  }
+  take_knock(*link, now);
 }
 
 void HostTransport::look_around(Time now) {
-  bool settling = !strangers_.empty();
   timer_ = kNever;
-  if (listener_) {
-    accept(now);
+  if (strangers_.listening()) {
+    strangers_.look(now, [&](Knock knock) { meet(std::move(knock), now); });
     counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+    timer_ = strangers_.next();
   }
-  for (const Stranger& stranger : strangers_) timer_ = std::min(timer_, stranger.deadline);
+  look_at_ = after(now, strangers_.any() ? kSettleLook : kCalmLook);
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
-    Link& link = links_[i];
-    if (link.state == LinkState::welcomed) hear_join(link);
-    if (link.state == LinkState::up && !link.lane->broken()) {
-      read_notes(link);
-      Pair& pair = *link.lane->pair();
-      if (!pair.gone && pair.process && pair.process.ended()) {
-        pair.gone = true;
-        link.lane->fail({ErrorCode::link_failed, "the peer's process has ended"});
-      }
-    } else if (link.state == LinkState::down || link.state == LinkState::fencing) {
-      Pair& pair = *link.lane->pair();
-      pair.gone = pair.gone || (pair.process && pair.process.ended());
-    } else if (link.state == LinkState::dialing && link.dialed) {
-      settling = true;
-      hear_welcome(link, now);
-      if (links_[i].state == LinkState::dialing) timer_ = std::min(timer_, links_[i].deadline);
-    }
+    look_at(links_[i], now);
+    timer_ = std::min(timer_, links_[i].deadline);
   }
   std::erase_if(ghosts_, [](auto& ghost) {
     Pair& pair = *ghost.pair;
     pair.gone = pair.gone || (pair.process && pair.process.ended());
     return ghost.mark.over(pair) && !pair.holds_any();
   });
-  look_at_ = after(now, settling ? kSettleLook : kCalmLook);
+}
+
+void HostTransport::look_at(Link& link, Time now) {
+  if (link.state == LinkState::waiting && link.knock) take_knock(link, now);
+  if (link.state == LinkState::welcomed) hear_join(link, now);
+  if (link.state == LinkState::up && !link.lane->broken()) {
+    read_notes(link);
+    Pair& pair = *link.lane->pair();
+    if (!pair.gone && pair.process && pair.process.ended()) {
+      pair.gone = true;
+      link.lane->fail({ErrorCode::link_failed, "the peer's process has ended"});
+    }
+  } else if (link.state == LinkState::down || link.state == LinkState::fencing) {
+    Pair& pair = *link.lane->pair();
+    pair.gone = pair.gone || (pair.process && pair.process.ended());
+  } else if (link.state == LinkState::dialing && link.dialed) {
+    look_at_ = after(now, kSettleLook);
+    if (link.dialed->socket) return hear_welcome(link, now);
+    knock(link, now);
+    if (link.dialed && !link.dialed->socket)
+      timer_ = std::min(timer_, look_at_);  // nothing wakes for a place in a queue
+  }
 }
 
 void HostTransport::say(PeerIndex index, const Handshake& message) {
@@ -178,6 +182,7 @@ void HostTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool t
       if (link.dialed) unwatch(*link.dialed);
       link.dialed.reset();
       link.state = LinkState::fenced;
+      link.deadline = kNever;
     }
   }
   Event& event = events_.add(EventKind::link_down);
@@ -213,7 +218,7 @@ void HostTransport::disconnect(PeerIndex index) {
     if (link.dialed) unwatch(*link.dialed);
     link.dialed.reset();
     link.knock.reset();
-    link.out.clear();
+    link.out = {};
     link.state = LinkState::free;
     link.deadline = kNever;
   }

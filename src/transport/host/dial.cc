@@ -4,8 +4,6 @@
 #include <new>
 #include <utility>
 
-#include <fcntl.h>
-
 #include "transport/host/transport.h"
 
 // One attempt at a link, between the dial and the lane that both sides have. A stranger gets as far as one hello.
@@ -17,7 +15,8 @@ namespace fairway::transport::host {
 namespace {
 
 constexpr Time kHelloWithin = 2 * kSecond;
-constexpr std::size_t kMaxStrangers = 64;
+constexpr Time kFirstPause = kMillisecond;  // before a link is taken again that came to nothing, twice that and so on
+constexpr std::uint32_t kMostFlaps = 5;
 constexpr std::uint32_t kMaxRegions = 1 << 24;  // of a peer's table
 
 // Takes as long for every wrong token.
@@ -32,7 +31,6 @@ bool same(const Token& a, std::span<const std::byte> b) {
 // ---- the initiator ----
 
 void HostTransport::dial(Link& link) {
-  Peer& peer = peers_[link.peer];
   link.state = LinkState::dialing;
   ++link.attempt;
   link.deadline = after(runtime_.clock.now(), kHelloWithin);
@@ -43,17 +41,30 @@ void HostTransport::dial(Link& link) {
   pair->made = std::move(*file);
   pair->segment = new (pair->made.address()) Segment;
   runtime_.rng.fill(pair->segment->nonce);
+  link.dialed = std::move(pair);
+  knock(link, runtime_.clock.now());
+}
+
+void HostTransport::knock(Link& link, Time now) {
+  const Peer& peer = peers_[link.peer];
+  Pair& pair = *link.dialed;
   auto socket = sys::LocalSocket::dial(peer.socket);
-  if (!socket) return dial_failed(link, socket.status());
-  pair->socket = std::move(*socket);
-  const Note hello = introduce(Note::Kind::hello, peer.dialer, link.attempt, *pair);
-  const std::array<int, Note::kHelloFds> fds{pair->made.fd(), regions_.file(), bell_.fd()};
-  const auto sent = pair->socket.send(encode(hello), fds);
+  if (!socket) {
+    if (socket.status().code() != ErrorCode::queue_full || now >= link.deadline)
+      return dial_failed(link, socket.status());
+    return;  // look_around() comes again
+  }
+  if (!socket->of_this_user())
+    return dial_failed(link, {ErrorCode::access_denied, "the peer runs as user " + std::to_string(socket->peer_user()) +
+                                                            ", and memory is shared within one user alone"});
+  pair.socket = std::move(*socket);
+  const Note hello = introduce(Note::Kind::hello, peer.dialer, link.attempt, pair);
+  const std::array<int, Note::kHelloFds> fds{pair.made.fd(), regions_.file()};
+  const auto sent = pair.socket.send(encode(hello), fds);
   if (!sent || !*sent)
     return dial_failed(link,
                        sent ? Status(ErrorCode::resource_exhausted, "no room on the local socket") : sent.status());
-  if (Status status = task_->watch(pair->socket.fd()); !status) return dial_failed(link, status);
-  link.dialed = std::move(pair);
+  if (Status status = task_->watch(pair.socket.fd()); !status) return dial_failed(link, status);
 }
 
 void HostTransport::hear_welcome(Link& link, Time now) {
@@ -65,6 +76,7 @@ void HostTransport::hear_welcome(Link& link, Time now) {
   }
   const auto note = decode_note((*message)->bytes);
   if (!note) return dial_failed(link, note.status());
+  if (note->kind == Note::Kind::refused) return dial_failed(link, {ErrorCode::resource_exhausted, note->reason});
   if (note->kind != Note::Kind::welcome || note->attempt != link.attempt ||
       !same(peers_[link.peer].listener, note->token))
     return dial_failed(link, {ErrorCode::protocol_error, "somebody else answers on the local socket"});
@@ -84,42 +96,18 @@ void HostTransport::dial_failed(Link& link, const Status& why) {
 
 // ---- the acceptor ----
 
-void HostTransport::accept(Time now) {
-  while (listener_ && strangers_.size() < kMaxStrangers) {
-    sys::LocalSocket socket = listener_.accept();
-    if (!socket) break;
-    static_cast<void>(task_->watch(socket.fd()));
-    strangers_.push_back({std::move(socket), after(now, kHelloWithin)});
-  }
-  std::erase_if(strangers_, [&](Stranger& stranger) { return meet(stranger, now); });
-}
-
-bool HostTransport::meet(Stranger& stranger, Time now) {
-  auto message = stranger.socket.receive();
-  if (message && !*message) {
-    if (now < stranger.deadline) return false;
-    task_->unwatch(stranger.socket.fd());
-    return true;
-  }
-  task_->unwatch(stranger.socket.fd());
-  if (!message) return true;
-  const auto note = decode_note((*message)->bytes);
-  if (!note || note->kind != Note::Kind::hello || (*message)->fds.size() != Note::kHelloFds) return true;
+void HostTransport::meet(Knock knock, Time now) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, note->token)) continue;
+    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, knock.note.token))
+      continue;
     Link& link = links_[peer.slot];
-    if (note->attempt <= link.attempt) return true;
-    Knock knock{std::move(stranger.socket), *note, std::move((*message)->fds)};
-    if (link.state == LinkState::waiting) {
-      welcome(link, std::move(knock));
-      return true;
-    }
-    link.knock = std::make_unique<Knock>(std::move(knock));  // the peer fenced and dials first: reconnect() takes it
+    if (knock.note.attempt <= link.attempt) return;
+    link.knock = std::make_unique<Knock>(std::move(knock));  // the peer may have fenced first: reconnect() takes it
+    if (link.state == LinkState::waiting) return take_knock(link, now);
     if (link.state == LinkState::welcomed) forsake(link, {ErrorCode::link_failed, "the peer dials anew"});
-    return true;
+    return;
   }
-  return true;  // nobody's token: closed without a word
-}
+}  // nobody's token: closed without a word
 
 void HostTransport::welcome(Link& link, Knock knock) {
   auto pair = std::make_shared<Pair>();
@@ -128,24 +116,29 @@ void HostTransport::welcome(Link& link, Knock knock) {
   link.attempt = knock.note.attempt;
   const auto refuse = [&](const Status& why) {
     unwatch(*pair);
+    count_flap(link);
     attempt_failed(link, why);
   };
   if (Status status = join(*pair, knock.note, knock.fds); !status) return refuse(status);
   if (Status status = task_->watch(pair->socket.fd()); !status) return refuse(status);
   const Note answer = introduce(Note::Kind::welcome, peers_[link.peer].listener, link.attempt, *pair);
-  const std::array<int, Note::kWelcomeFds> fds{regions_.file(), bell_.fd()};
+  const std::array<int, Note::kWelcomeFds> fds{regions_.file()};
   const auto sent = pair->socket.send(encode(answer), fds);
   if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, "no room on the local socket"});
   link.state = LinkState::welcomed;
+  link.deadline = after(runtime_.clock.now(), kHelloWithin);
   make_lane(link, std::move(pair));
 }
 
-void HostTransport::hear_join(Link& link) {
+// Its first record lies in the ring before it says anything on the socket.
+void HostTransport::hear_join(Link& link, Time now) {
   const Pair& pair = *link.lane->pair();
-  if (link.lane->joined()) return link_is_up(link);
   counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
-  if (pair.socket.ended() || (pair.process && pair.process.ended()))
-    forsake(link, {ErrorCode::link_failed, "the peer gave up the link"});
+  const bool silent = pair.socket.next() == sys::LocalSocket::Next::nothing;
+  if (link.lane->joined()) return link_is_up(link);
+  if (!silent || (pair.process && pair.process.ended()))
+    return forsake(link, {ErrorCode::link_failed, "the peer gave up the link"});
+  if (now >= link.deadline) forsake(link, {ErrorCode::timed_out, "the peer did not join within 2 s"});
 }
 
 void HostTransport::forsake(Link& link, const Status& why) {
@@ -159,7 +152,23 @@ void HostTransport::forsake(Link& link, const Status& why) {
   link.lane.reset();
   std::erase(up_, link.id.slot);
   link.state = LinkState::waiting;
-  if (link.knock && !peers_[link.peer].failed) welcome(link, std::move(*std::exchange(link.knock, nullptr)));
+  link.deadline = kNever;
+  count_flap(link);
+  take_knock(link, runtime_.clock.now());
+}
+
+// A peer that dials again and again for nothing is welcomed later and later.
+void HostTransport::count_flap(Link& link) {
+  link.flaps = std::min(link.flaps + 1, kMostFlaps);
+  link.welcome_at = after(runtime_.clock.now(), kFirstPause << link.flaps);
+}
+
+void HostTransport::take_knock(Link& link, Time now) {
+  link.deadline = kNever;
+  if (!link.knock || peers_[link.peer].failed) return;
+  if (now >= link.welcome_at) return welcome(link, std::move(*std::exchange(link.knock, nullptr)));
+  link.deadline = link.welcome_at;
+  timer_ = std::min(timer_, link.deadline);
 }
 
 // ---- both ----
@@ -193,13 +202,10 @@ Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& f
     pair.joined = std::move(*segment);
     pair.segment = reinterpret_cast<Segment*>(pair.joined.address());
   }
-  auto table = sys::MappedFile::map(fds[fds.size() - 2], 0, note.regions * sizeof(RegionSlot<>), false);
+  auto table = sys::MappedFile::map(fds.back(), 0, note.regions * sizeof(RegionSlot<>), false);
   if (!table) return table.status();
   pair.table = std::move(*table);
   pair.regions = RegionView(reinterpret_cast<const RegionSlot<>*>(pair.table.address()), note.regions);
-  if (const int flags = ::fcntl(fds.back().get(), F_GETFL); flags >= 0)
-    ::fcntl(fds.back().get(), F_SETFL, flags | O_NONBLOCK);
-  pair.bell = sys::Doorbell(std::move(fds.back()));
   prove_attach(pair, note.nonce_at);
   return {};
 }
@@ -207,7 +213,7 @@ Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& f
 // The kernel says who is at the other end; that this is the process that shares the segment, and that its memory can be
 // reached, is shown by reading the nonce at the address it states.
 void HostTransport::prove_attach(Pair& pair, std::uint64_t nonce_at) {
-  auto process = sys::Process::open(pair.socket.peer_pid());
+  auto process = sys::Process::open(pair.socket.peer_pid(), pair.socket.peer_process());
   if (!process) {
     pair.no_attach = process.status().message();
     return;

@@ -5,6 +5,13 @@
 
 // The files behind regions: the importer asks, the owner lends a descriptor, and says when the region has ended.
 namespace fairway::transport::host {
+namespace {
+
+constexpr std::size_t kMaxAsks = 64;         // unanswered, in each direction
+constexpr std::size_t kMaxWaiting = 16'384;  // notes that find no room
+constexpr int kNotesPerLook = 64;            // of one peer
+
+}  // namespace
 
 Result<std::uint64_t> HostTransport::import(PeerIndex index, const RemoteMemory& memory,
                                             std::span<const std::vector<std::byte>> keys) {
@@ -32,7 +39,7 @@ void HostTransport::release(std::uint64_t remote_handle) {
 // Of memories that a device has a part in.
 Reach HostTransport::reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) {
   const auto* import = imports_.find(remote_handle);
-  if (import == nullptr || !mover_) return Reach::yes;  // post() has the words
+  if (import == nullptr) return Reach::yes;  // post() has the words
   const Remote& remote = import->extra;
   const auto peer = peers_.find(import->peer);
   if (remote.way == Way::asking || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
@@ -75,17 +82,26 @@ std::shared_ptr<PeerFile> HostTransport::file_of(Peer& peer, const Key& key, boo
       return file;
     }
   }
-  if (peer.slot != kNoSlot && links_[peer.slot].state == LinkState::up) ask_for(links_[peer.slot], *file);
+  if (peer.slot != kNoSlot && links_[peer.slot].state == LinkState::up) ask_next(links_[peer.slot]);
   return file;
 }
 
-void HostTransport::ask_for(Link& link, const PeerFile& file) {
+void HostTransport::ask_for(Link& link, PeerFile& file) {
   Note note;
   note.kind = Note::Kind::ask;
   note.file = file.number;
   note.writable = file.writable;
   note.part = file.parts;
+  file.asked = true;
+  ++peers_[link.peer].asked;
   send_note(link, note);
+}
+
+// As many as may be unanswered.
+void HostTransport::ask_next(Link& link) {
+  const Peer& peer = peers_[link.peer];
+  for (const auto& file : peer.files)
+    if (peer.asked < kMaxAsks && file->way == Way::asking && !file->asked) ask_for(link, *file);
 }
 
 void HostTransport::answer_ask(Link& link, const Note& ask) {
@@ -100,41 +116,53 @@ void HostTransport::answer_ask(Link& link, const Note& ask) {
   send_note(link, note);
 }
 
-// A note that finds no room waits; one with a descriptor is asked for again instead.
+// A note that finds no room waits; one with a descriptor is asked for again instead. What waits has an end: a peer that
+// asks and does not read is left, and so is one that reads nothing while this side's regions come and go.
 void HostTransport::send_note(Link& link, const Note& note, int fd) {
   const std::vector<std::byte> bytes = encode(note);
   const auto& pair = link.lane->pair();
   counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
-  const auto sent = link.out.empty() || fd >= 0
+  const auto sent = link.out.waiting.empty() || fd >= 0
                         ? pair->socket.send(bytes, fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1))
                         : Result<bool>(false);
   if (!sent) return link.lane->fail({ErrorCode::link_failed, sent.status().message()});
-  if (!*sent && fd >= 0) {
-    Note refusal;
-    refusal.kind = Note::Kind::no_file;
-    refusal.file = note.file;
-    refusal.writable = note.writable;
-    refusal.part = note.part;
-    refusal.reason = "its owner could not send the file: too many descriptors are on their way";
-    link.out.push_back(encode(refusal));
-  } else if (!*sent) {
-    link.out.push_back(bytes);
+  if (!*sent) {
+    Note rest = note;
+    if (fd >= 0) {
+      rest.kind = Note::Kind::no_file;
+      rest.reason = "its owner could not send the file: too many descriptors are on their way";
+    }
+    const bool answer = rest.kind == Note::Kind::no_file;
+    link.out.waiting.push_back({fd >= 0 ? encode(rest) : bytes, answer});
+    link.out.answers += answer ? 1 : 0;
+    if (link.out.answers > kMaxAsks)
+      return link.lane->fail({ErrorCode::protocol_error, "the peer asks for files and does not read the answers"});
+    if (link.out.waiting.size() > kMaxWaiting)
+      return link.lane->fail({ErrorCode::link_failed, "the peer does not read what it is told of regions"});
   }
   link.lane->nudge();
 }
 
-void HostTransport::read_notes(Link& link) {
-  while (!link.out.empty()) {
-    const auto sent = link.lane->pair()->socket.send(link.out.front(), {});
-    if (!sent || !*sent) break;
-    link.out.erase(link.out.begin());
+bool HostTransport::send_waiting(Link& link) {
+  auto& [waiting, answers] = link.out;
+  while (!waiting.empty()) {
+    const auto sent = link.lane->pair()->socket.send(waiting.front().bytes, {});
+    if (!sent || !*sent) return false;
+    answers -= waiting.front().answer ? 1 : 0;
+    waiting.pop_front();
     link.lane->nudge();
   }
-  for (;;) {
+  return true;
+}
+
+void HostTransport::read_notes(Link& link) {
+  static_cast<void>(send_waiting(link));
+  for (int count = 0; count < kNotesPerLook; ++count) {
     Pair& pair = *link.lane->pair();
     counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
     auto message = pair.socket.receive();
     if (!message) {
+      if (message.status().code() == ErrorCode::protocol_error) return link.lane->fail(message.status());
       // A socket can be closed while its process lives on, so that says less where the process can be asked.
       pair.left = message.status().code() == ErrorCode::closed;
       pair.gone = pair.process ? pair.process.ended() : message.status().code() == ErrorCode::closed;
@@ -142,10 +170,11 @@ void HostTransport::read_notes(Link& link) {
     }
     if (!*message) return;
     const auto note = decode_note((*message)->bytes);
-    if (!note) return link.lane->fail(note.status());
+    if (!note) return link.lane->fail({ErrorCode::protocol_error, note.status().message()});
     take_note(link, *note, (*message)->fds);
     if (link.lane->broken()) return;
   }
+  look_at_ = 0;  // the others first
 }
 
 void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
@@ -154,6 +183,7 @@ void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>
     case Note::Kind::file:
     case Note::Kind::no_file: return take_file(link, note, fds);
     case Note::Kind::forget: return forget_file(link, note.file);
+    case Note::Kind::ring: return;  // it has woken this side
     case Note::Kind::recall:
       return end_views(link.peer, note.region, {ErrorCode::revoked, "its owner deregisters the region"});
     default: return link.lane->fail({ErrorCode::protocol_error, "a note out of turn"});
@@ -166,15 +196,21 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
     return file->number == note.file && file->writable == note.writable && file->way == Way::asking &&
            file->parts == note.part;
   });
-  if (found == files.end()) return;  // forgotten meanwhile
+  Peer& peer = peers_[link.peer];
+  if (peer.asked == 0) return link.lane->fail({ErrorCode::protocol_error, "a file that was not asked for"});
+  --peer.asked;
+  if (found == files.end()) return ask_next(link);  // forgotten meanwhile
   PeerFile& file = **found;
+  file.asked = false;
   file.way = Way::attached;
   file.why = note.reason;
+  if (file.foreign && fds.size() == 1)
+    if (const Status kind = sys::check_device_memory(fds.front().get()); !kind) return link.lane->fail(kind);
   if (file.foreign) {
     mover_->give_file(*file.foreign, fds.size() == 1 ? std::move(fds.front()) : sys::Fd(), note.reason);
     ++file.parts;
     file.way = mover_->wants_file(*file.foreign) ? Way::asking : Way::moved;
-    if (file.way == Way::asking) return ask_for(link, file);
+    if (file.way == Way::asking) return ask_next(link);
   } else if (note.kind == Note::Kind::file && fds.size() == 1) {
     auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
     if (mapped) {
@@ -187,6 +223,7 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
   imports_.each(link.peer, [&](auto& import) {
     if (import.extra.file == *found) settle(import.extra);
   });
+  ask_next(link);
 }
 
 // No region lies in it any more, so the table refuses whatever would go there: its pages need not stay here.

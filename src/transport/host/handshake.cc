@@ -68,7 +68,9 @@ std::vector<std::byte> encode(const Note& note) {
     writer.put_bytes(note.token).put(note.attempt).put(note.regions).put(note.nonce_at);
   } else if (note.kind == Note::Kind::recall) {
     writer.put(note.region.slot).put(note.region.generation);
-  } else {
+  } else if (note.kind == Note::Kind::refused) {
+    writer.put_text(std::string_view(note.reason).substr(0, kMaxText));
+  } else if (note.kind != Note::Kind::ring) {
     writer.put(note.file).put(static_cast<std::uint8_t>(note.writable)).put(note.part);
     if (note.kind == Note::Kind::no_file) writer.put_text(std::string_view(note.reason).substr(0, kMaxText));
   }
@@ -81,7 +83,7 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
   if (Status status = check_version(reader); !status) return status;
   Note note;
   const auto kind = reader.get<std::uint8_t>();
-  if (kind < static_cast<std::uint8_t>(Note::Kind::hello) || kind > static_cast<std::uint8_t>(Note::Kind::recall))
+  if (kind < static_cast<std::uint8_t>(Note::Kind::hello) || kind > static_cast<std::uint8_t>(Note::Kind::refused))
     return wrong("a note of unknown kind");
   note.kind = static_cast<Note::Kind>(kind);
   if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
@@ -92,7 +94,9 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
   } else if (note.kind == Note::Kind::recall) {
     note.region.slot = reader.get<std::uint32_t>();
     note.region.generation = reader.get<std::uint32_t>();
-  } else {
+  } else if (note.kind == Note::Kind::refused) {
+    note.reason = reader.get_text();
+  } else if (note.kind != Note::Kind::ring) {
     note.file = reader.get<std::uint32_t>();
     note.writable = reader.get<std::uint8_t>() != 0;
     note.part = reader.get<std::uint32_t>();

@@ -31,12 +31,22 @@ std::vector<std::byte> encode(const Handshake& message);
 Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 
 // On the local socket, with descriptors:
-//   dialer -> listener    hello: the segment, its region table, its doorbell
-//   listener -> dialer    welcome: its region table, its doorbell
+//   dialer -> listener    hello: the segment, its region table
+//   listener -> dialer    welcome: its region table; or refused: why not
 //   either way            ask: for a file of the other's; file, no_file: the answer; forget: no region is in it any
-//   more; recall: give back what your kernels reach it by
+//   more; recall: give back what your kernels reach it by; ring: look at the ring, where you sleep
 struct Note {
-  enum class Kind : std::uint8_t { hello = 1, welcome, ask, file, no_file, forget, recall } kind = Kind::ask;
+  enum class Kind : std::uint8_t {
+    hello = 1,
+    welcome,
+    ask,
+    file,
+    no_file,
+    forget,
+    recall,
+    ring,
+    refused
+  } kind = Kind::ask;
   Token token{};               // hello, welcome: who speaks
   std::uint32_t attempt = 0;   // hello, welcome
   std::uint32_t regions = 0;   // hello, welcome: slots of its table
@@ -44,11 +54,13 @@ struct Note {
   std::uint32_t file = 0;      // ask and its answers, forget: the owner's number of it
   bool writable = false;       // ask and its answers
   std::uint32_t part = 0;      // the same: which descriptor, of memory that has several
-  std::string reason;          // no_file
+  std::string reason;          // no_file, refused
   RegionId region;             // recall
 
-  static constexpr std::size_t kHelloFds = 3, kWelcomeFds = 2;
+  static constexpr std::size_t kHelloFds = 2, kWelcomeFds = 1;
 };
+inline constexpr std::array<std::byte, 3> kRing{std::byte{kVersion & 0xff}, std::byte{kVersion >> 8},
+                                                std::byte{static_cast<std::uint8_t>(Note::Kind::ring)}};
 std::vector<std::byte> encode(const Note& note);
 Result<Note> decode_note(std::span<const std::byte> bytes);
 

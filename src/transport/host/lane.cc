@@ -143,7 +143,7 @@ bool Lane::queued(std::uint64_t local_handle) const {
 }
 
 bool Lane::busy() const {
-  if (state_ == State::fencing) return true;
+  if (state_ == State::fencing) return queued();  // the peer's last touch is looked for by a timer
   if (broken_ || state_ == State::closed) return false;
   if (!reader_.empty() || pair_->peer_end().closed.load(std::memory_order_seq_cst) != 0) return true;
   return more_ || queued();  // a device says in memory alone that it has copied
@@ -164,9 +164,10 @@ bool Lane::fenced() {
   collect_copies();
   if (!batches_.empty() || !last_touch_.over(*pair_)) return false;
   if (state_ == State::closed) return true;
+  // No more can lie there: the peer wrote its last before its last touch was over.
   Record record;
   std::span<const std::byte> payload;
-  while (reader_.pop(record, payload)) apply(record, payload, true);
+  for (std::uint32_t i = 0; i < kCells && reader_.pop(record, payload); ++i) apply(record, payload, true);
   close();
   return true;
 }

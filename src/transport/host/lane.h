@@ -64,6 +64,7 @@ class Lane {
   // slices without an event fail. close() is both at once, of a peer that is let go.
   void fence();
   [[nodiscard]] bool fenced();
+  [[nodiscard]] const Pair::Mark& last_touch() const { return last_touch_; }  // the peer's; once fence() was called
   void close();
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
   const std::shared_ptr<Pair>& pair() const { return pair_; }

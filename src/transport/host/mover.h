@@ -15,9 +15,9 @@
 #include "sys/fd.h"
 #include "sys/mapped_file.h"
 #include "transport/copier.h"
+#include "transport/gpu_access.h"
 #include "transport/memory.h"
 #include "transport/stream_gate.h"
-#include "transport/viewer.h"
 
 namespace fairway::transport::host {
 
@@ -71,7 +71,7 @@ class Mover : public Copier {
   virtual std::string way(const Foreign& foreign) const = 0;  // how, and why not better
   virtual MemoryPlace place_of(const Foreign& foreign) const = 0;
 
-  // For kernels of that device, as transport::Viewer has it. `foreign` null: this process's own region. The word at
+  // For kernels of that device, as transport::GpuAccess has it. `foreign` null: this process's own region. The word at
   // `ended` is the caller's to write.
   struct View {
     std::byte* base = nullptr;  // of the allocation; of an own region nothing
@@ -81,7 +81,7 @@ class Mover : public Copier {
     std::shared_ptr<void> keeps;  // what it is reached by, for as long as the view is not given back
   };
   virtual Readiness view(RegionId own, Foreign* foreign, int device, View& out, Status& why) = 0;
-  virtual Status put(const Viewer::Put& put, void* stream) = 0;                               // any thread
+  virtual Status put(const GpuAccess::Put& put, void* stream) = 0;                            // any thread
   virtual Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) = 0;  // any thread
 
   // Into what sizes to cut `count` blocks of `length` bytes, and where to list the copies of one start().

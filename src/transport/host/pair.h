@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "sys/doorbell.h"
 #include "sys/local_socket.h"
 #include "sys/mapped_file.h"
 #include "sys/memory_file.h"
 #include "sys/process.h"
+#include "transport/host/handshake.h"
 #include "transport/host/segment.h"
 #include "transport/region_table.h"
 
@@ -23,7 +23,6 @@ struct Pair {
   unsigned side = 0;  // ours
   sys::MappedFile table;
   RegionView regions;  // the peer's, in `table`
-  sys::Doorbell bell;  // the peer's
   sys::LocalSocket socket;
   sys::Process process;   // the peer's, when it can be seen
   std::string no_attach;  // why cross-memory attach is not used; empty: it is
@@ -35,12 +34,13 @@ struct Pair {
   Segment::End& own_end() const { return segment->ends[side]; }
   Segment::End& peer_end() const { return segment->ends[1 - side]; }
 
-  // After something was written for the peer, by a sequentially consistent store. True: it cost a system call.
+  // After something was written for the peer, by a sequentially consistent store. True: it cost a system call. A peer
+  // whose socket is full has not read it, so it is awake.
   bool ring() const {
     if (peer_end().asleep.load(std::memory_order_seq_cst) == 0 ||
         peer_end().asleep.exchange(0, std::memory_order_seq_cst) == 0)
       return false;
-    bell.ring();
+    static_cast<void>(socket.send(kRing, {}));
     return true;
   }
   // Whether kernels of the peer's reach that region of this side, or any.
@@ -71,6 +71,8 @@ struct Pair {
       touched_ = true;
       return pair.in().over.load(std::memory_order_acquire) - queued_ < kHalf;
     }
+
+    [[nodiscard]] bool in_touch() const { return !touched_; }  // after the last over(): the first of the two lasts
 
    private:
     static constexpr std::uint64_t kHalf = std::uint64_t{1}

@@ -24,6 +24,7 @@ struct PeerFile {
   std::uint32_t number = 0;
   bool writable = false;
   std::uint32_t parts = 0;  // descriptors that came
+  bool asked = false;       // and not answered yet
   Way way = Way::asking;    // asking, mapped, or attached: it cannot be had
   std::shared_ptr<sys::MappedFile> map = std::make_shared<sys::MappedFile>();
   std::shared_ptr<Mover::Hold> held;        // by a device's driver

@@ -13,7 +13,7 @@
 // other side may be hostile and write any of it at any time, so what is read is copied out, then checked.
 namespace fairway::transport::host {
 
-inline constexpr std::uint16_t kVersion = 5;
+inline constexpr std::uint16_t kVersion = 6;
 inline constexpr std::size_t kNonceBytes = 16;
 inline constexpr std::uint32_t kCells = 256;
 inline constexpr std::uint32_t kDataBytes = 128 * 1024;

@@ -1,14 +1,17 @@
 #include "transport/host/transport.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace fairway::transport::host {
 namespace {
 
 constexpr std::uint64_t kBytesPerPoll = 512 * 1024;  // of one lane, in each direction: 30 to 60 us
-constexpr Time kTouchLook = 20 * kMicrosecond;       // how often to look whether a touch is over
-constexpr Time kHoldLook = kMillisecond;             // and whether a process that holds a region has ended
-constexpr Time kGiveBackWithin = kSecond;            // at close
+constexpr Time kTouchLook = 20 * kMicrosecond;       // when to look again whether a touch is over, at first
+constexpr Time kLastTouchLook = 5 * kMillisecond;    // and at last
+constexpr Time kTouchWithin = 3 * kSecond;  // a touch lasts some microseconds, or as long as its process stands still
+constexpr Time kHoldLook = kMillisecond;    // and whether a process that holds a region has ended
+constexpr Time kGiveBackWithin = kSecond;   // at close
 
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
@@ -36,10 +39,19 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   return can;
 }
 
+// One that is not over soon will take longer.
+Time next_touch_look(Time since, Time now) {
+  return after(now, std::clamp((now - since) / 4, kTouchLook, kLastTouchLook));
+}
+
 }  // namespace
 
 HostTransport::HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover)
-    : regions_(regions), runtime_(runtime), options_(std::move(options)), mover_(std::move(mover)) {
+    : regions_(regions),
+      runtime_(runtime),
+      options_(std::move(options)),
+      mover_(std::move(mover)),
+      strangers_(runtime) {
   device_.name = options_.device;
   if (mover_) device_.moved_by = MovedBy::gpu;
   device_.capabilities = capabilities(options_, mover_.get());
@@ -49,21 +61,12 @@ Status HostTransport::probe() {
   if (!options_.usable) return options_.usable;
   if (Status status = regions_.share(); !status)
     return Status(status.code(), "the region table cannot be shared: " + status.message());
-  auto bell = sys::Doorbell::make();
-  if (!bell) return bell.status();
-  bell_ = std::move(*bell);
   return {};
 }
 
 Status HostTransport::attach(Task& task) {
   task_ = &task;
-  if (mover_)
-    if (Status status = mover_->attach(task); !status) return status;
-  return task.watch(bell_.fd());
-}
-
-std::optional<MemoryPlace> HostTransport::place_of(const void* address) const {
-  return mover_ ? mover_->place_of(address) : std::nullopt;
+  return mover_ ? mover_->attach(task) : Status();
 }
 
 // A handle is the region's own id: the table that says what may be touched is the only one.
@@ -91,6 +94,7 @@ Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription&
 void HostTransport::deregister(std::uint64_t handle) {
   Deregistration next;
   next.handle = handle;
+  next.since = runtime_.clock.now();
   Note note;
   note.kind = Note::Kind::forget;
   note.file = exports_.remove(region_of(handle));
@@ -108,11 +112,15 @@ void HostTransport::deregister(std::uint64_t handle) {
 }
 
 void HostTransport::finish_deregistrations() {
-  Time look = after(runtime_.clock.now(), kHoldLook);
+  const Time now = runtime_.clock.now();
+  Time look = after(now, kHoldLook);
   std::erase_if(deregistrations_, [&](Deregistration& each) {
+    const bool late = !each.accused && now >= after(each.since, kTouchWithin);
+    each.accused |= late;
     std::erase_if(each.marks, [&](Ghost& mark) {
       if (!mark.mark.over(*mark.pair)) {
-        look = after(runtime_.clock.now(), kTouchLook);
+        look = std::min(look, next_touch_look(each.since, now));
+        if (late) accuse(*mark.pair, mark.mark);
         return false;
       }
       if (!mark.pair->holds(each.handle)) return true;
@@ -122,7 +130,7 @@ void HostTransport::finish_deregistrations() {
     const bool copied =
         std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) { return links_[slot].lane->queued(each.handle); });
     const bool kept = mover_ && !mover_->taken_back(region_of(each.handle));
-    if (copied || kept) look = after(runtime_.clock.now(), kTouchLook);
+    if (copied || kept) look = std::min(look, next_touch_look(each.since, now));
     if (copied || kept || !each.marks.empty() || seen_here(each.handle)) return false;
     events_.add(EventKind::deregistered).value = each.handle;
     return true;
@@ -168,8 +176,6 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
   events_.begin_poll();
   if (slept_) {
     slept_ = false;
-    bell_.drain();
-    counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
     for (const std::uint32_t slot : up_) links_[slot].lane->end_sleep();
     look_at_ = now;
   }
@@ -207,12 +213,15 @@ void HostTransport::fence(LinkId id) {
   link->lane->fence();
   end_views(*link->lane->pair(), {ErrorCode::link_failed, "the link by which it was reached was closed: map it again"});
   link->state = LinkState::fencing;
+  link->fencing_since = runtime_.clock.now();
   finish_fence(*link);
 }
 
 void HostTransport::finish_fence(Link& link) {
   if (!link.lane->fenced()) {
-    timer_ = std::min(timer_, after(runtime_.clock.now(), kTouchLook));
+    const Time now = runtime_.clock.now();
+    timer_ = std::min(timer_, next_touch_look(link.fencing_since, now));
+    if (now >= after(link.fencing_since, kTouchWithin)) accuse(*link.lane->pair(), link.lane->last_touch());
     return;
   }
   Event& event = events_.add(EventKind::fenced);
@@ -222,9 +231,29 @@ void HostTransport::finish_fence(Link& link) {
   unwatch(*link.lane->pair());
   keep_while_touched(link.peer, link.lane->pair());
   link.lane.reset();
-  link.out.clear();
+  link.out = {};
   link.state = LinkState::fenced;
   std::erase(up_, link.id.slot);
+}
+
+std::optional<MemoryPlace> HostTransport::place_of(const void* address) const {
+  return mover_ ? mover_->place_of(address) : std::nullopt;
+}
+
+// Of a peer whose touch does not end: what this side's memory will get from it nobody knows, so nobody goes on.
+// Copies that it queued at a device may have to wait for a stream, for as long as its user likes.
+void HostTransport::accuse(const Pair& pair, const Pair::Mark& mark) {
+  if (mover_ && !mark.in_touch()) return;
+  const Status why(ErrorCode::protocol_error, "the peer says for 3 s that it is in the middle of a copy");
+  for (const std::uint32_t slot : up_) {
+    Link& link = links_[slot];
+    if (link.lane->pair().get() != &pair || std::exchange(link.accused, true)) continue;
+    if (!link.lane->broken()) return link.lane->fail(why);
+    Event& event = events_.add(EventKind::link_down);
+    event.link = link.id;
+    event.peer = link.peer;
+    event.status = why;
+  }
 }
 
 void HostTransport::cancel(SliceToken token) {
@@ -247,7 +276,7 @@ std::string HostTransport::way(std::uint64_t remote_handle) const {
   return "through shared memory: copied by both sides; nothing better: " + remote.why;
 }
 
-MemoryPlace HostTransport::place_of(std::uint64_t remote_handle) const {
+MemoryPlace HostTransport::place_of_remote(std::uint64_t remote_handle) const {
   const auto* import = imports_.find(remote_handle);
   if (import == nullptr || import->extra.way != Way::moved) return {};
   return mover_->place_of(*import->extra.file->foreign);
@@ -256,10 +285,6 @@ MemoryPlace HostTransport::place_of(std::uint64_t remote_handle) const {
 Costs HostTransport::costs() const {
   return {counters_.system_calls.load(std::memory_order_relaxed),
           counters_.copied_bytes.load(std::memory_order_relaxed)};
-}
-
-Result<std::shared_ptr<StreamGate>> HostTransport::hold_stream(void* stream) {
-  return mover_ ? mover_->hold_stream(stream) : Transport::hold_stream(stream);
 }
 
 bool HostTransport::prepare_sleep() {
@@ -287,8 +312,7 @@ void HostTransport::close() {
   if (mover_) mover_->close();
   finish_deregistrations();
   closed_ = true;
-  listener_ = {};
-  strangers_.clear();
+  strangers_.close();
   timer_ = kNever;
 }
 

@@ -1,16 +1,18 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/gpu_access.h"
 #include "transport/host/exports.h"
 #include "transport/host/handshake.h"
 #include "transport/host/lane.h"
 #include "transport/host/mover.h"
-#include "transport/viewer.h"
+#include "transport/host/strangers.h"
 
 namespace fairway::transport::host {
 
@@ -33,7 +35,7 @@ struct HostOptions {
 //   dial.cc       one attempt at one
 //   files.cc      asking for the files behind regions, and lending them
 //   views.cc      regions that kernels reach by themselves
-class HostTransport final : public Transport, public Viewer {
+class HostTransport final : public Transport, private GpuAccess {
  public:
   // `mover`: of devices' memory, or null.
   HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);
@@ -49,7 +51,6 @@ class HostTransport final : public Transport, public Viewer {
   void disconnect(PeerIndex peer) override;
 
   std::optional<MemoryPlace> place_of(const void* address) const override;
-  MemoryPlace place_of(std::uint64_t remote_handle) const override;
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
   Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
@@ -64,14 +65,19 @@ class HostTransport final : public Transport, public Viewer {
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
   std::string way(std::uint64_t remote_handle) const override;
-  Copier* copier() override { return mover_.get(); }
-  Reach reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) override;
   Costs costs() const override;
-  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override;
   bool prepare_sleep() override;
   void close() override;
 
-  Viewer* viewer() override { return mover_ && options_.links ? this : nullptr; }
+  GpuAccess* gpu() override { return mover_ ? this : nullptr; }
+
+ private:
+  // GpuAccess, with a mover alone
+  MemoryPlace place_of_remote(std::uint64_t remote_handle) const override;
+  Reach reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) override;
+  Copier* copier() override { return mover_.get(); }
+  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return mover_->hold_stream(stream); }
+  bool has_views() const override { return options_.links; }
   Reach view(std::uint64_t remote_handle, int gpu, View& out, Status& why) override;
   Reach view_own(std::uint64_t local_handle, int gpu, View& out, Status& why) override;
   void give_back(std::uint64_t number) override;
@@ -81,13 +87,15 @@ class HostTransport final : public Transport, public Viewer {
     return mover_->wait(wait, ended, stream);
   }
 
- private:
   // At the initiator dialing, at the acceptor waiting and welcomed: it has a lane, and the dialer may not know yet.
   enum class LinkState : std::uint8_t { free, dialing, waiting, welcomed, up, down, fencing, fenced };
-  struct Knock {  // a dialer's hello
-    sys::LocalSocket socket;
-    Note note;
-    std::vector<sys::Fd> fds;
+  struct Notes {
+    struct One {
+      std::vector<std::byte> bytes;
+      bool answer = false;
+    };
+    std::deque<One> waiting;
+    std::size_t answers = 0;  // among them
   };
   struct Link {
     LinkId id;
@@ -95,10 +103,14 @@ class HostTransport final : public Transport, public Viewer {
     PeerIndex peer = 0;
     std::uint32_t attempt = 0;  // grows with each new epoch, equal at both ends
     std::unique_ptr<Lane> lane;
-    std::shared_ptr<Pair> dialed;             // while dialing
-    std::unique_ptr<Knock> knock;             // at the listener, one that came before reconnect()
-    std::vector<std::vector<std::byte>> out;  // notes that found no room
+    std::shared_ptr<Pair> dialed;  // while dialing
+    std::unique_ptr<Knock> knock;  // at the listener, one that came before its time
+    Notes out;                     // that found no room
     Time deadline = kNever;
+    Time up_since = 0, welcome_at = 0;  // at the listener: the next one is not welcomed before
+    std::uint32_t flaps = 0;            // epochs in a row that broke at once
+    Time fencing_since = 0;
+    bool accused = false;  // of holding up its fence
   };
   struct Peer {
     Role role = Role::initiator;
@@ -108,10 +120,7 @@ class HostTransport final : public Transport, public Viewer {
     Token dialer{}, listener{};
     std::uint32_t slot = kNoSlot;  // of links_
     std::vector<std::shared_ptr<PeerFile>> files;
-  };
-  struct Stranger {  // accepted, its hello not yet read
-    sys::LocalSocket socket;
-    Time deadline = kNever;
+    std::size_t asked = 0;  // of them, not answered yet
   };
   struct Ghost {  // a pair that is used no more, but by the peer
     std::shared_ptr<Pair> pair;
@@ -122,6 +131,8 @@ class HostTransport final : public Transport, public Viewer {
   struct Deregistration {
     std::uint64_t handle = 0;
     std::vector<Ghost> marks;  // under way when it began
+    Time since = 0;
+    bool accused = false;  // those who hold it up
   };
   struct Seen {  // by kernels here
     View view;
@@ -135,7 +146,6 @@ class HostTransport final : public Transport, public Viewer {
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
   // connect.cc
-  Status listen();
   void offer(PeerIndex index, Peer& peer);
   void make_link(PeerIndex index, Peer& peer);
   void make_lane(Link& link, std::shared_ptr<Pair> pair);
@@ -144,15 +154,18 @@ class HostTransport final : public Transport, public Viewer {
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void unwatch(const Pair& pair);
   void look_around(Time now);  // at sockets and processes: system calls, so not in every poll
+  void look_at(Link& link, Time now);
 
   // dial.cc
   void dial(Link& link);
+  void knock(Link& link, Time now);  // at the peer's socket, again and again where others crowd it
   void hear_welcome(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
-  void accept(Time now);
-  bool meet(Stranger& stranger, Time now);  // true: it is done with
+  void meet(Knock knock, Time now);
+  void take_knock(Link& link, Time now);  // one that waits, when it is time
+  void count_flap(Link& link);
   void welcome(Link& link, Knock knock);
-  void hear_join(Link& link);
+  void hear_join(Link& link, Time now);
   void forsake(Link& link, const Status& why);  // a welcomed one: waiting again, or up and broken
   void attempt_failed(const Link& link, const Status& why);
   Note introduce(Note::Kind kind, const Token& token, std::uint32_t attempt, const Pair& pair) const;
@@ -163,9 +176,11 @@ class HostTransport final : public Transport, public Viewer {
   void read_notes(Link& link);
   void take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds);
   void send_note(Link& link, const Note& note, int fd = -1);
+  bool send_waiting(Link& link);  // false: some still wait
   std::shared_ptr<PeerFile> file_of(Peer& peer, const Key& key, bool writable);
   static void settle(Remote& remote);  // by what its file has become
-  void ask_for(Link& link, const PeerFile& file);
+  void ask_for(Link& link, PeerFile& file);
+  void ask_next(Link& link);
   void answer_ask(Link& link, const Note& ask);
   void take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds);
   void forget_file(Link& link, std::uint32_t number);
@@ -184,6 +199,7 @@ class HostTransport final : public Transport, public Viewer {
   Link* find(LinkId id);
   void finish_fence(Link& link);
   void finish_deregistrations();
+  void accuse(const Pair& pair, const Pair::Mark& mark);
 
   RegionTable& regions_;
   Runtime& runtime_;
@@ -195,10 +211,7 @@ class HostTransport final : public Transport, public Viewer {
   Counters counters_;
   Exports exports_;
   Imports imports_;
-  sys::Doorbell bell_;
-  sys::LocalListener listener_;
-  std::string socket_name_;
-  std::vector<Stranger> strangers_;
+  Strangers strangers_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;  // slots of links with a lane

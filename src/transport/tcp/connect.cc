@@ -9,11 +9,8 @@
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr Time kHelloWithin = 2 * kSecond;
 constexpr Time kDialWithin = 5 * kSecond;
 constexpr Time kDialAgain = 2 * kSecond;  // a lane that nobody has had yet
-constexpr Time kCalmLook = kMillisecond;  // while nobody sleeps; a listener wakes who does
-constexpr std::size_t kMaxStrangers = 256;
 
 // Takes as long for every wrong token.
 bool same(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byte, kTokenBytes>& b) {
@@ -48,14 +45,6 @@ std::string TcpTransport::lane_host() const {
   return v6 ? "::" : "0.0.0.0";
 }
 
-Status TcpTransport::listen() {
-  if (listener_) return {};
-  auto opened = runtime_.network.listen(with_port(lane_host(), ":0"), *task_);
-  if (!opened) return opened.status();
-  listener_ = std::move(*opened);
-  return {};
-}
-
 Status TcpTransport::connect(PeerIndex index, Role role) {
   if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
   const auto [at, fresh] = peers_.try_emplace(index);
@@ -67,12 +56,13 @@ Status TcpTransport::connect(PeerIndex index, Role role) {
 }
 
 void TcpTransport::offer(PeerIndex index, Peer& peer) {
-  if (Status status = listen(); !status) return fail_peer(index, peer, status, true);
+  if (Status status = strangers_.listen(with_port(lane_host(), ":0"), *task_); !status)
+    return fail_peer(index, peer, status, true);
   runtime_.rng.fill(peer.token);
   Handshake message;
   message.kind = Handshake::Kind::offer;
   message.token = peer.token;
-  const std::string bound = listener_->address();
+  const std::string bound = strangers_.address();
   const std::string port = bound.substr(bound.rfind(':'));
   if (const std::string host = lane_host(); is_any(host)) {
     const bool v4_only = host == "0.0.0.0";
@@ -162,22 +152,33 @@ void TcpTransport::dial(Link& link) {
 void TcpTransport::continue_dial(Link& link, Time now) {
   if (link.said < kHelloBytes) {
     const auto sent = link.channel->send(std::span(link.bytes).subspan(link.said));
-    if (!sent) return dial_failed(link, sent.status());
+    if (!sent) {
+      link.heard = 0;
+      if (!hear_welcome(link)) dial_failed(link, sent.status());  // who refuses does not read
+      return;
+    }
     link.said += *sent;
     if (link.said < kHelloBytes && now < link.deadline) return;
   }
-  if (link.said == kHelloBytes) {
-    const auto got = link.channel->receive(std::span(link.bytes).first(kWelcomeBytes).subspan(link.heard));
-    if (!got) return dial_failed(link, got.status());
-    link.heard += *got;
-    if (link.heard == kWelcomeBytes) {
-      if (!is_welcome(std::span(link.bytes).first<kWelcomeBytes>(), link.attempt))
-        return dial_failed(link, {ErrorCode::protocol_error, "tcp: something else than a lane answers there"});
-      --unsettled_;
-      return link_is_up(link, std::move(link.channel), {});
-    }
-  }
+  if (link.said == kHelloBytes && hear_welcome(link)) return;
   if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "tcp: no answer within 5 s"});
+}
+
+bool TcpTransport::hear_welcome(Link& link) {
+  const auto got = link.channel->receive(std::span(link.bytes).first(kWelcomeBytes).subspan(link.heard));
+  if (!got) {
+    dial_failed(link, got.status());
+    return true;
+  }
+  link.heard += *got;
+  if (link.heard < kWelcomeBytes) return false;
+  if (const Status refused = check_welcome(std::span(link.bytes).first<kWelcomeBytes>(), link.attempt); !refused) {
+    dial_failed(link, refused);
+    return true;
+  }
+  --unsettled_;
+  link_is_up(link, std::move(link.channel), {});
+  return true;
 }
 
 // The others may still come. Without any, the peer is told why. A lane that was lost waits for the next reconnect();
@@ -203,40 +204,20 @@ void TcpTransport::dial_failed(Link& link, const Status& why) {
 
 // ---- the acceptor ----
 
-void TcpTransport::accept(Time now) {
-  while (listener_ && strangers_.size() < kMaxStrangers) {
-    auto accepted = listener_->accept(*task_);
-    if (!accepted || *accepted == nullptr) break;
-    strangers_.push_back({std::move(*accepted), {}, 0, after(now, kHelloWithin)});
-  }
-  std::erase_if(strangers_, [&](Stranger& stranger) { return meet(stranger, now); });
-  for (const Stranger& stranger : strangers_) timer_ = std::min(timer_, stranger.deadline);
-}
-
-bool TcpTransport::meet(Stranger& stranger, Time now) {
-  const auto got = stranger.channel->receive(std::span(stranger.bytes).subspan(stranger.heard));
-  if (!got) return true;
-  stranger.heard += *got;
-  if (stranger.heard < kHelloBytes) return now >= stranger.deadline;
-  const auto hello = decode_hello(stranger.bytes);
-  if (!hello) return true;
+void TcpTransport::meet(std::unique_ptr<Channel> channel, const Hello& hello) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || !same(peer.token, hello->token)) continue;
-    if (hello->lane >= peer.slots.size()) return true;
+    if (peer.role != Role::acceptor || peer.failed || !same(peer.token, hello.token)) continue;
+    if (hello.lane >= peer.slots.size()) return;
     const std::uint32_t slot =
-        peer.slots[hello->lane] == kNoSlot ? make_link(index, peer, hello->lane) : peer.slots[hello->lane];
+        peer.slots[hello.lane] == kNoSlot ? make_link(index, peer, hello.lane) : peer.slots[hello.lane];
     Link& link = links_[slot];
-    if (hello->attempt <= std::max({link.attempt, link.held_attempt, link.too_late})) return true;
-    if (link.state == LinkState::waiting) {
-      welcome(link, std::move(stranger.channel), hello->attempt);
-    } else {  // the peer fenced and dials first: reconnect() here takes it
-      link.channel = std::move(stranger.channel);
-      link.held_attempt = hello->attempt;
-    }
-    return true;
+    if (hello.attempt <= std::max({link.attempt, link.held_attempt, link.too_late})) return;
+    if (link.state == LinkState::waiting) return welcome(link, std::move(channel), hello.attempt);
+    link.channel = std::move(channel);  // the peer fenced and dials first: reconnect() here takes it
+    link.held_attempt = hello.attempt;
+    return;
   }
-  return true;  // nobody's token: closed without a word
-}
+}  // nobody's token: closed without a word
 
 void TcpTransport::welcome(Link& link, std::unique_ptr<Channel> channel, std::uint32_t attempt) {
   link.attempt = attempt;
@@ -316,10 +297,9 @@ void TcpTransport::reconnect(LinkId id) {
 void TcpTransport::connecting(Time now) {
   const bool due = now >= timer_;
   if (due) timer_ = kNever;
-  if (listener_ && (now >= accept_at_ || listener_->announced() || !strangers_.empty())) {
-    accept(now);
-    accept_at_ = after(now, kCalmLook);
-  }
+  strangers_.look(now,
+                  [this](std::unique_ptr<Channel> channel, const Hello& hello) { meet(std::move(channel), hello); });
+  timer_ = std::min(timer_, strangers_.next());
   if (unsettled_ == 0 && !due) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
     if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);

@@ -121,15 +121,20 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> bytes) {
   return hello;
 }
 
-std::array<std::byte, kWelcomeBytes> encode_welcome(std::uint32_t attempt) {
+std::array<std::byte, kWelcomeBytes> encode_welcome(std::uint32_t attempt, Answer answer) {
   std::array<std::byte, kWelcomeBytes> bytes{};
-  ByteWriter(bytes).put(kWelcomeMagic).put(kVersion).put(std::uint16_t{0}).put(attempt).put(std::uint32_t{0});
+  ByteWriter(bytes).put(kWelcomeMagic).put(kVersion).put(static_cast<std::uint16_t>(answer)).put(attempt);
   return bytes;
 }
 
-bool is_welcome(std::span<const std::byte, kWelcomeBytes> bytes, std::uint32_t attempt) {
-  const auto wanted = encode_welcome(attempt);
-  return std::equal(bytes.begin(), bytes.end(), wanted.begin());
+Status check_welcome(std::span<const std::byte, kWelcomeBytes> bytes, std::uint32_t attempt) {
+  const auto is = [&](const std::array<std::byte, kWelcomeBytes>& wanted) {
+    return std::equal(bytes.begin(), bytes.end(), wanted.begin());
+  };
+  if (is(encode_welcome(attempt))) return {};
+  if (is(encode_welcome(0, Answer::out_of_descriptors)))
+    return {ErrorCode::resource_exhausted, "tcp: the peer's process is out of descriptors (its ulimit -n)"};
+  return {ErrorCode::protocol_error, "tcp: something else than a lane answers there"};
 }
 
 }  // namespace fairway::transport::tcp

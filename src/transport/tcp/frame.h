@@ -13,13 +13,14 @@
 // bytes.
 namespace fairway::transport::tcp {
 
-inline constexpr std::uint16_t kVersion = 2;
+inline constexpr std::uint16_t kVersion = 3;
 inline constexpr std::size_t kHeaderBytes = 40;
 inline constexpr std::size_t kHelloBytes = 64;
 inline constexpr std::size_t kWelcomeBytes = 16;
 inline constexpr std::size_t kTokenBytes = 16;
 inline constexpr std::uint32_t kQueueDepth = 64;
-inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one frame
+inline constexpr std::uint32_t kMaxBlocks = 1 << 17;              // of one frame
+inline constexpr std::uint32_t kMaxAskedBlocks = 2 * kMaxBlocks;  // of all reads that are unanswered
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
 
 enum class FrameType : std::uint8_t {
@@ -67,8 +68,9 @@ struct Hello {
 };
 std::array<std::byte, kHelloBytes> encode(const Hello& hello);
 Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> bytes);
-// And the acceptor's answer: the attempt it agrees to.
-std::array<std::byte, kWelcomeBytes> encode_welcome(std::uint32_t attempt);
-bool is_welcome(std::span<const std::byte, kWelcomeBytes> bytes, std::uint32_t attempt);
+// And the acceptor's answer: the attempt it agrees to, or why it takes none.
+enum class Answer : std::uint16_t { welcome, out_of_descriptors };
+std::array<std::byte, kWelcomeBytes> encode_welcome(std::uint32_t attempt, Answer answer = Answer::welcome);
+Status check_welcome(std::span<const std::byte, kWelcomeBytes> bytes, std::uint32_t attempt);
 
 }  // namespace fairway::transport::tcp

@@ -39,6 +39,8 @@ Lane::Lane(std::unique_ptr<Channel> channel, LinkId link, RegionTable& regions, 
 
 bool Lane::post(const Command& command) {
   if (broken_ || closed_) return false;
+  const bool lists = command.slice.op == Op::read && command.slice.shape != Shape::contiguous;
+  if (lists && asked_blocks_ + command.slice.count > kMaxAskedBlocks) return false;
   std::uint16_t index = 0;
   if (!free_flights_.empty()) {
     index = free_flights_.back();
@@ -55,6 +57,7 @@ bool Lane::post(const Command& command) {
   flight.ended = false;
   ++flight.generation;
   build(flight, index);
+  asked_blocks_ += lists ? command.slice.count : 0;
   enqueue({false, index});
   return true;
 }
@@ -138,6 +141,7 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, std::uint64_t valu
 
 void Lane::release(Flight& flight) {
   flight.place = Place::free;
+  if (flight.header.type == FrameType::read && flight.header.has(Header::kTable)) asked_blocks_ -= flight.header.count;
   free_flights_.push_back(static_cast<std::uint16_t>(&flight - flights_.data()));
 }
 

@@ -143,6 +143,8 @@ class Lane {
   std::vector<Flight> flights_;  // they grow with use, to kQueueDepth at most
   std::vector<Reply> replies_;
   std::vector<std::uint16_t> free_flights_, free_replies_;
+  std::uint32_t asked_blocks_ = 0,
+                lent_blocks_ = 0;  // in tables of reads that are unanswered, of this side and of the peer
 
   std::vector<std::byte> first_;
   Fifo urgent_, bulk_;  // waiting; small ones pass large ones

@@ -15,6 +15,7 @@ constexpr std::uint64_t kPlanned = 256 * 1024;  // committed to the stream's ord
 // waits for the end of the call (docs/GOTCHAS.md).
 constexpr std::uint64_t kBytesPerWrite = 512 * 1024;
 constexpr std::size_t kPiecesPerWrite = 120;  // of one system call
+constexpr std::size_t kKeptBlocks = 4096;     // room for a table that stays for the next
 
 }  // namespace
 
@@ -59,8 +60,12 @@ void Lane::reply(Header header, const Header* asked) {
   // for.
   reply.patient =
       header.type == FrameType::done && (frame_.type == FrameType::message || frame_.has(Header::kImmediate));
+  reply.table.clear();
   if (asked != nullptr) {
     reply.asked = *asked;
+    lent_blocks_ += static_cast<std::uint32_t>(frame_table_.size());
+    if (lent_blocks_ > kMaxAskedBlocks)
+      return fail({ErrorCode::protocol_error, "tcp: the peer asks for more blocks at once than it may"});
     reply.table = frame_table_;
   }
   reply.head = encode(reply.header);
@@ -164,7 +169,10 @@ void Lane::sent(std::uint64_t bytes) {
     position_ -= whole;
     const Entry entry = wire_.pop();
     if (entry.is_reply) {
-      replies_[entry.index].used = false;
+      Reply& reply = replies_[entry.index];
+      reply.used = false;
+      lent_blocks_ -= static_cast<std::uint32_t>(reply.table.size());
+      if (reply.table.size() > kKeptBlocks) reply.table = {};
       free_replies_.push_back(entry.index);
     } else {
       flights_[entry.index].place = Place::sent;

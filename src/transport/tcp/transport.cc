@@ -30,7 +30,7 @@ Capabilities capabilities() {
 }  // namespace
 
 TcpTransport::TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options)
-    : regions_(regions), runtime_(runtime), options_(options) {}
+    : regions_(regions), runtime_(runtime), options_(options), strangers_(runtime) {}
 
 bool TcpTransport::usable(const InterfaceAddress& address) const {
   if (options_.interfaces.empty()) return true;
@@ -181,7 +181,7 @@ Costs TcpTransport::costs() const {
 }
 
 bool TcpTransport::prepare_sleep() {
-  accept_at_ = 0;
+  strangers_.look_at_next();
   return inbox_.empty() &&
          std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
 }
@@ -192,8 +192,7 @@ void TcpTransport::close() {
   for (const auto& [index, peer] : peers_) all.push_back(index);
   for (const PeerIndex index : all) disconnect(index);
   closed_ = true;
-  listener_.reset();
-  strangers_.clear();
+  strangers_.close();
   timer_ = kNever;
 }
 

@@ -10,6 +10,7 @@
 #include "transport/handles.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/lane.h"
+#include "transport/tcp/strangers.h"
 #include "transport/tcp/tcp.h"
 
 namespace fairway::transport::tcp {
@@ -79,24 +80,17 @@ class TcpTransport final : public Transport {
     bool was_up = false;
     std::string reason;  // of the last lane that could not be had
   };
-  struct Stranger {  // accepted, its hello not complete
-    std::unique_ptr<Channel> channel;
-    std::array<std::byte, kHelloBytes> bytes{};
-    std::size_t heard = 0;
-    Time deadline = kNever;
-  };
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
   // connect.cc
   [[nodiscard]] std::string lane_host() const;
-  Status listen();
   void offer(PeerIndex index, Peer& peer);
   void accept_offer(PeerIndex index, Peer& peer, const Handshake& message);
   void dial(Link& link);
   void continue_dial(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
-  void accept(Time now);
-  bool meet(Stranger& stranger, Time now);  // true: it is done with
+  bool hear_welcome(Link& link);  // true: it is told
+  void meet(std::unique_ptr<Channel> channel, const Hello& hello);
   void welcome(Link& link, std::unique_ptr<Channel> channel, std::uint32_t attempt);
   void link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first);
   std::uint32_t make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index);
@@ -117,8 +111,7 @@ class TcpTransport final : public Transport {
   std::vector<InterfaceAddress> addresses_;  // of this host, usable; devices_ has their interfaces
   Task* task_ = nullptr;
   Inbox inbox_;
-  std::unique_ptr<Listener> listener_;
-  std::vector<Stranger> strangers_;
+  Strangers strangers_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced
@@ -127,7 +120,6 @@ class TcpTransport final : public Transport {
   std::uint64_t turn_ = 0;       // polls so far
   std::uint32_t unsettled_ = 0;  // links that are being dialed
   Time timer_ = kNever;
-  Time accept_at_ = 0;  // the next look for connections that were not announced: a system call, so not in every poll
   bool closed_ = false;
 };
 

@@ -30,6 +30,7 @@ void talk_through(std::uint32_t flip_every, std::uint32_t cut_every, std::uint64
     Options options;
     options.listen = "127.0.0.1:" + std::to_string(port);
     options.advertise = proxy.address();
+    options.peer_timeout = 10 * kSecond;  // on busy cores several tries in a row may be garbled, with pauses between
     proxy.set_target(options.listen);
     return options;
   };
@@ -54,8 +55,8 @@ void talk_through(std::uint32_t flip_every, std::uint32_t cut_every, std::uint64
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   for (Proxy* proxy : {&to_a, &to_b}) proxy->flip_every = proxy->cut_every = 0;
   const auto all = [](const auto& seen) { return seen.messages.size() >= kMessages || !seen.down.empty(); };
-  EXPECT_TRUE(a.until(all, 5 * kSecond));
-  EXPECT_TRUE(b.until(all, 5 * kSecond));
+  EXPECT_TRUE(a.until(all, 15 * kSecond));
+  EXPECT_TRUE(b.until(all, 15 * kSecond));
   std::printf("%llu bits changed, %llu connections cut\n", static_cast<unsigned long long>(to_a.flips + to_b.flips),
               static_cast<unsigned long long>(to_a.cuts + to_b.cuts));
   EXPECT_GT(to_a.flips + to_b.flips + to_a.cuts + to_b.cuts, 0U);
@@ -193,8 +194,8 @@ TEST(ControlFault, OutOfDescriptorsIsTypedBoundedAndPasses) {
   ASSERT_EQ(child.read(), "full");
   const auto during = engine.connect(address, kSecond);
   EXPECT_FALSE(during.is_ok());
-  EXPECT_TRUE(during.status().code() == ErrorCode::unreachable || during.status().code() == ErrorCode::timed_out)
-      << during.status().to_string();
+  EXPECT_EQ(during.status().code(), ErrorCode::resource_exhausted) << during.status().to_string();
+  EXPECT_NE(during.status().message().find("the peer's process is out of descriptors"), std::string::npos);
   child.write("more");
   const double cpu = std::stod(child.read());
   std::printf("without descriptors, while dialed for 1 s: %.1f ms of CPU\n", cpu * 1e3);

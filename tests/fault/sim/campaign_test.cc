@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fairway/simulation.h"
+#include "sim/simulate.h"
 
 // The real engine and control on simulated clocks, sockets and NICs. `fairway sim --seeds A..B` runs more of the same.
 namespace fairway {
@@ -51,6 +51,32 @@ TEST(Simulate, FaultsHappenAndLateFramesAreStopped) {
   EXPECT_GT(faults, 50u);
   EXPECT_GT(stopped, 50u);
   EXPECT_GT(failed, 50u);
+}
+
+// What no seed meets is not proven, however many pass.
+TEST(Simulate, EveryKindOfEndOccurs) {
+  SimulationCoverage met;
+  for (std::uint64_t seed = 1; seed <= 500; ++seed) {
+    const SimulationCoverage one = run(seed).coverage;
+    met.cancels_fenced += one.cancels_fenced;
+    met.cancels_not_fenced += one.cancels_not_fenced;
+    met.deregisters_fenced += one.deregisters_fenced;
+    met.deregisters_not_fenced += one.deregisters_not_fenced;
+    met.garbled += one.garbled;
+    met.mismatches += one.mismatches;
+    met.deaths += one.deaths;
+    met.sends_held_back += one.sends_held_back;
+    met.computations += one.computations;
+  }
+  EXPECT_GT(met.cancels_fenced, 200u);
+  EXPECT_GT(met.cancels_not_fenced, 5u) << "a NIC held the slices";
+  EXPECT_GT(met.deregisters_fenced, 100u);
+  EXPECT_GT(met.deregisters_not_fenced, 2u) << "a NIC held the slices";
+  EXPECT_GT(met.garbled, 50u);
+  EXPECT_GT(met.mismatches, 50u);
+  EXPECT_GT(met.deaths, 10u);
+  EXPECT_GT(met.sends_held_back, 20u);
+  EXPECT_GT(met.computations, 5u);
 }
 
 TEST_P(Campaign, KeepsEveryPromise) {

@@ -24,7 +24,6 @@ void use(const Machine& machine) {
   (void)rail_verdicts(machine);
   (void)diff(machine, machine);
   (void)export_nccl_xml(machine);
-  (void)export_hwloc_xml(machine);
   const auto text = write_snapshot(machine, {.keep_identities = true});
   if (!text) return;  // a build without JSON
   const auto again = read_snapshot(*text, "again");

@@ -38,8 +38,8 @@ TEST_F(BenchWays, EachOfThemIsTakenAndNamedAsExplainNamesIt) {
   EXPECT_EQ(count(all.out, "\nfd,gpu:0:mapped,gpu:1:mapped,write"), 1u) << all.out;
   EXPECT_EQ(count(all.out, "\"cuda: CUDA IPC, to GPU 1"), 3u) << "nvlink, ipc, cuda\n" << all.out;
   EXPECT_EQ(count(all.out, "\"cuda: a mapped descriptor"), 1u) << all.out;
-  EXPECT_EQ(count(all.out, ",staged over shm\n"), 1u) << all.out;
-  EXPECT_EQ(count(all.out, ",staged over tcp\n"), 2u) << all.out;
+  EXPECT_EQ(count(all.out, ",staged over shm,"), 1u) << all.out;
+  EXPECT_EQ(count(all.out, ",staged over tcp,"), 2u) << all.out;
 }
 
 TEST_F(BenchWays, AReadIsCheckedLikeAWriteAndOneEndMayBeTheHosts) {
@@ -63,10 +63,8 @@ TEST_F(BenchWays, EachKindOfMemoryHasItsRowsAndItsName) {
   const Ran json = fairway(bench("--to gpu:1 --memory managed,pageable --json -"));
   EXPECT_EQ(count(json.out, "\"memory\": \"managed\", \"way\": \""), 1u) << json.out;
   EXPECT_EQ(count(json.out, "\"memory\": \"pageable\", \"way\": \"shm: "), 1u) << json.out;
-  const Ran table = fairway(bench("--to gpu:1 --memory managed --svg /dev/stdout"));
+  const Ran table = fairway(bench("--to gpu:1 --memory managed"));
   EXPECT_EQ(count(table.out, "best, from gpu:0:managed to gpu:1:managed (managed)"), 1u) << table.out;
-  EXPECT_EQ(count(table.out, ">best, gpu:0:managed to gpu:1:managed (managed)<"), 1u) << "in the picture\n"
-                                                                                      << table.out;
   const Ran beside = fairway(
       "bench compare cuda tcp --from host --to gpu:1 --memory managed,pinned --size 4K "
       "--operation write --seconds 0");

@@ -90,9 +90,9 @@ TEST_F(Soak, WhatMakesNoSenseIsNamedAtOnce) {
   refuses("soak --faults none,kill", "'none' is none of", 2);
   refuses("soak --rounds 0", "--rounds", 2);
   refuses("soak --round 3 --state " + file_, "--round shows one round again", 2);
-  refuses("soak --memories nonsense --seconds 1", "\"nonsense\" is no memory of this build", 1);
+  refuses("soak --memories nonsense --seconds 1", "'nonsense' is none of host", 2);
   refuses("soak --memories gpu:99 --seconds 1", "gpu:99", 1);
-  refuses("soak --via rdma --memories host --seconds 1", "rdma", 1);
+  refuses("soak --via rdma --memories host --seconds 1", "rdma", 2);
   refuses("soak --memories host --json /nonexistent/x --seconds 1", "/nonexistent/x", 1);
   refuses("soak --memories host --state /nonexistent/x --seconds 1", "/nonexistent/x", 1);
 }

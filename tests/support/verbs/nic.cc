@@ -37,7 +37,7 @@ void complete(abi::CompletionQueue* into, const abi::WorkCompletion& completion)
   if (!std::exchange(queue.armed, false) || into->channel == nullptr) return;
   of<Channel>(into->channel).events.push_back(into);
   const std::uint64_t one = 1;
-  static_cast<void>(::write(into->channel->fd, &one, sizeof one));
+  [[maybe_unused]] const auto told = ::write(into->channel->fd, &one, sizeof one);
 }
 
 void to_error(Pair& pair) {
@@ -499,7 +499,7 @@ void befall(const std::string& nic, int event) {
     if (nic != each->context.device->name) continue;
     each->events.push_back(event);
     const std::uint64_t one = 1;
-    static_cast<void>(::write(each->context.async_fd, &one, sizeof one));
+    [[maybe_unused]] const auto told = ::write(each->context.async_fd, &one, sizeof one);
   }
 }
 
@@ -564,7 +564,7 @@ std::shared_ptr<const Library> library() {
     std::uint64_t one = 0;
     if (queue->channel != nullptr)  // and their count
       for (auto left = std::erase(of<Channel>(queue->channel).events, queue); left > 0; --left)
-        static_cast<void>(::read(queue->channel->fd, &one, sizeof one));
+        [[maybe_unused]] const auto taken = ::read(queue->channel->fd, &one, sizeof one);
     delete &of<Queue>(queue);
     return 0;
   };

@@ -61,6 +61,7 @@ class TestEngine final : public Observer {
     EXPECT_TRUE(resolved.emplace(token, address).second) << "resolve() answered twice";
   }
   Progress progress() override { return progress_now; }
+  void beat(SessionId session, std::uint64_t steps, Time) override { beats.emplace_back(session, steps); }
   void session_writable(SessionId) override { ++writables; }
   void refused(const std::string&, const Status& why) override { refusals.push_back(why); }
   void published(const Status& status) override { publications.push_back(status); }
@@ -80,6 +81,7 @@ class TestEngine final : public Observer {
   std::vector<Status> refusals;
   std::vector<Status> publications;
   std::size_t writables = 0;
+  std::vector<std::pair<SessionId, std::uint64_t>> beats;  // of peers that their caller steps
   Progress progress_now;
   std::function<void(SessionId)> on_message;
   std::uint64_t next_token = 1;

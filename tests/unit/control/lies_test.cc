@@ -123,6 +123,33 @@ TEST_F(Lies, ResumingWithAFalseCountEndsTheSession) {
   EXPECT_EQ(engine->down[0].second.code(), ErrorCode::protocol_error);
 }
 
+// Each of its messages is to be acknowledged.
+TEST_F(Lies, WhoWritesAndDoesNotReadCostsNoMemory) {
+  ASSERT_TRUE(liar->join(engine->control->address()));
+  const std::array<std::byte, 3> text{};
+  const std::size_t whole = world.segment;
+  std::uint64_t sequence = 1;
+  while (sequence < 32'000) {
+    for (int i = 0; i < 16; ++i) liar->connection().put(Message{sequence++, 0, text});
+    liar->connection().flush();
+    world.segment = 0;  // no socket takes anything
+    world.run(200 * kMicrosecond);
+    world.segment = whole;
+    engine->messages.clear();
+  }
+  std::size_t waited = 0;
+  world.on_the_way = [&](const std::string&, std::vector<std::byte>& bytes) {
+    waited += bytes.size();
+    return true;
+  };
+  liar->connection().put(Message{sequence, 0, text});  // the engine steps
+  liar->connection().flush();
+  world.run(20 * kMillisecond);
+  world.on_the_way = nullptr;
+  EXPECT_EQ(engine->up.size(), 2U);
+  EXPECT_LT(waited, 32 * 1024U);
+}
+
 // Not a lie: a proposal whose connection was slower than the next try's.
 TEST_F(Lies, AProposalThatWasOvertakenChangesNothing) {
   ScriptedPeer slow(world, "k");
@@ -141,6 +168,34 @@ TEST_F(Lies, AProposalThatWasOvertakenChangesNothing) {
   ASSERT_TRUE(engine->send(session, "two").is_ok());
   EXPECT_EQ(liar->read(), FrameType::message);
   EXPECT_TRUE(engine->down.empty());
+}
+
+// One that proves itself, too: it has a second for all of the handshake.
+TEST_F(Lies, AStrangerThatSaysNoMoreIsLetGoAfterASecond) {
+  ASSERT_TRUE(liar->dial(engine->control->address()));
+  const std::size_t open = world.open_ends;
+  world.run(900 * kMillisecond);
+  EXPECT_EQ(world.open_ends, open);
+  world.run(200 * kMillisecond);
+  EXPECT_EQ(world.open_ends, open - 1);
+}
+
+// The same session, asked for on a connection that was slower than the one that carries it by now.
+TEST_F(Lies, AConnectionFromBeforeDoesNotTakeASessionOver) {
+  liar->stamp = 5;
+  ASSERT_TRUE(liar->join(engine->control->address()));
+  ASSERT_EQ(engine->up.size(), 2U);
+  ScriptedPeer earlier(world, "k");
+  earlier.incarnation = liar->incarnation;
+  earlier.stamp = 4;
+  for (const Intent intent : {Intent::resume, Intent::connect}) {
+    ASSERT_TRUE(earlier.dial(engine->control->address()));
+    earlier.connection().put(earlier.identity(intent));
+    std::optional<FrameType> answer;
+    for (int i = 0; i < 20 && answer != FrameType::refuse && answer != FrameType::accept; ++i) answer = earlier.read();
+    EXPECT_EQ(answer, FrameType::refuse);
+    EXPECT_EQ(engine->down.size(), 0U);
+  }
 }
 
 TEST_F(Lies, AnAbsurdHeartbeatWishCostsNothing) {

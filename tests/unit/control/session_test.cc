@@ -20,6 +20,27 @@ TEST(Session, ConnectGivesOneSessionOnBothSides) {
   EXPECT_NE(at_a.secret, (std::array<std::byte, 32>{}));
 }
 
+TEST(Session, TellsWhoMakesTheProgressAndWhenItActs) {
+  FakeWorld world;
+  TestEngine threads(world);
+  Options by_caller;
+  by_caller.by_caller = true;
+  TestEngine thinker(world, by_caller);
+  const auto session = threads.connect(thinker.control->address());
+  ASSERT_TRUE(session.is_ok()) << session.status().to_string();
+  ASSERT_TRUE(world.run_until([&] { return !thinker.up.empty(); }, kSecond));
+  EXPECT_TRUE(threads.up.at(*session).by_caller);
+  EXPECT_FALSE(thinker.up.begin()->second.by_caller);
+  thinker.progress_now = {false, 7};
+  world.run(2 * kSecond);
+  ASSERT_GE(threads.beats.size(), 3U);
+  EXPECT_EQ(threads.beats.back(), (std::pair<SessionId, std::uint64_t>(*session, 7)));
+  thinker.progress_now = {false, 8};
+  world.run(2 * kSecond);
+  EXPECT_EQ(threads.beats.back().second, 8U);
+  EXPECT_TRUE(thinker.beats.empty()) << "nobody wants to know of one with threads";
+}
+
 TEST(Session, ConnectingAgainGivesTheSameSession) {
   FakeWorld world;
   Pair pair(world);

@@ -88,5 +88,23 @@ TEST(Layout, PagesNeedAnIndexOnEachSideAndFitIn64Bits) {
   EXPECT_TRUE(check_layout(Paged{kHere, kThere, 8, 8, 8, three, three}));
 }
 
+TEST(Layout, KnowsTheRegionsThatItTouches) {
+  const RegionId other{9, 1};
+  const RemoteRegionId far{9, 3};
+  const std::vector<Extent> list{{{kHere, 0, 8}, {kThere, 0}}, {{other, 0, 8}, {far, 0}}};
+  const Layout layout = std::span<const Extent>(list);
+  EXPECT_TRUE(touches(layout, kHere) && touches(layout, other) && touches(layout, kThere) && touches(layout, far));
+  EXPECT_FALSE(touches(layout, RegionId{9, 3}));
+  EXPECT_TRUE(touches(Layout(Strided{list[1], 0, 0, kMost}), other));
+  EXPECT_FALSE(touches(Layout(Strided{list[1], 0, 0, kMost}), kHere));
+  EXPECT_FALSE(touches(Layout(Paged{}), kHere));
+  EXPECT_FALSE(touches(Layout(std::span<const Extent>()), kHere));
+}
+
+TEST(Layout, TheSumOfAListStaysAtItsEnd) {
+  const std::vector<Extent> list{{{kHere, 0, kMost}, {kThere, 0}}, {{kHere, 0, 9}, {kThere, 0}}};
+  EXPECT_EQ(total_bytes(Layout(std::span<const Extent>(list))), kMost);
+}
+
 }  // namespace
 }  // namespace fairway::engine

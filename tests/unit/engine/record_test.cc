@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/record_codec.h"
 #include "sim/random.h"
 
 namespace fairway::engine {
@@ -15,7 +16,7 @@ using Verdict = RecordStream::Verdict;
 
 std::uint32_t make(RecordPool& pool) {
   const std::uint32_t record = pool.acquire();
-  pool[record].size = static_cast<std::uint32_t>(compose(pool[record], RecordType::credit).size());
+  encode(pool[record], record::Credit{});
   return record;
 }
 

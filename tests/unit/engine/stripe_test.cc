@@ -171,5 +171,32 @@ TEST(Stripe, EmptyBlocksGiveNoPiece) {
   EXPECT_EQ(cursor.block, 3u);
 }
 
+TEST(Stripe, EmptyBlocksCostNothingHoweverMany) {
+  Links links(1);
+  Route route;
+  route.method = Method::native;
+  route.count = 1;
+  std::array<Piece, 16> pieces;
+  Cursor cursor;
+  const std::uint64_t most = ~std::uint64_t{0};
+  const Layout strided = Strided{{{kNear, 0, 0}, {kFar, 0}}, 0, 0, most};
+  EXPECT_EQ(stripe(strided, most, cursor, route, links.views, 1024, pieces), 0u);
+  EXPECT_EQ(cursor.block, most);
+  // Of a list each is looked at: so many at once, and then the caller's step goes on elsewhere.
+  std::vector<Extent> list(3 * kEmptyAtOnce);
+  list.push_back({{kNear, 0, 8}, {kFar, 0}});
+  const Layout layout = std::span<const Extent>(list);
+  cursor = {};
+  std::size_t calls = 0, cut = 0;
+  for (; cursor.block < list.size() && calls < 10; ++calls) {
+    const std::uint64_t before = cursor.block;
+    cut += stripe(layout, list.size(), cursor, route, links.views, 1024, pieces);
+    EXPECT_LE(cursor.block - before, kEmptyAtOnce + 1);
+    EXPECT_GT(cursor.block, before);
+  }
+  EXPECT_EQ(cut, 1u);
+  EXPECT_EQ(pieces[0].block, 3 * kEmptyAtOnce);
+}
+
 }  // namespace
 }  // namespace fairway::engine

@@ -51,7 +51,15 @@ TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
   fails_in_one_line("topo --frm x", 2, "did you mean '--from'?");
   fails_in_one_line("topo nics --gpu many", 2, "--gpu takes a number");
   fails_in_one_line("topo export", 2, "FORMAT is required");
-  fails_in_one_line("topo export xml", 2, "FORMAT: 'xml' is none of nccl, hwloc");
+  fails_in_one_line("topo export xml", 2, "FORMAT: 'xml' is none of nccl");
+  fails_in_one_line("peer --help", 2, "there is no command 'peer'");
+  fails_in_one_line("topo nisc --help", 2, "there is no command 'nisc' here; did you mean 'nics'?");
+  fails_in_one_line("--json topo", 2, "--json goes behind the command it is for: 'fairway topo --json'");
+  fails_in_one_line("--jsno topo", 2, "there is no option '--jsno' here; did you mean '--json'?");
+  fails_in_one_line("topo --theme drak", 2, "--theme: 'drak' is none of auto, light, dark; did you mean 'dark'?");
+  fails_in_one_line("topo --svg - --png -", 2, "--svg and --png both go to standard output");
+  fails_in_one_line("topo --json --html -", 2, "--json and --html both go to standard output");
+  fails_in_one_line("topo --svg /tmp/a --html /tmp/a", 2, "--svg and --html both go to /tmp/a");
   fails_in_one_line("topo --from ''", 2, "--from: the name is empty");
   fails_in_one_line("topo --svg", 2, "--svg needs a FILE");
   fails_in_one_line("topo nics --numa -1", 2, "--numa: '-1' is no number from 0 to 4095");
@@ -59,7 +67,12 @@ TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
 }
 
 TEST(Tool, FailuresNameTheThing) {
-  fails_in_one_line("topo --from /nowhere/at/all", 1, "/nowhere/at/all");
+  fails_in_one_line("topo --from /nowhere/at/all", 2, "/nowhere/at/all");
+  fails_in_one_line("topo lint /nowhere/at/all", 2, "/nowhere/at/all");
+  fails_in_one_line("topo diff " + h20() + " /nowhere/at/all", 2, "/nowhere/at/all");
+  fails_in_one_line("predict --from /nowhere/at/all", 2, "/nowhere/at/all");
+  fails_in_one_line("predict --measured /nowhere/at/all --from " + h20(), 2, "/nowhere/at/all");
+  fails_in_one_line("predict gpu77:nic0 --from " + h20(), 1, "this machine has GPUs 0 to 7");
   fails_in_one_line("topo --from " + h20() + " --svg /nowhere/at/all.svg", 1, "cannot write /nowhere/at/all.svg");
   fails_in_one_line("topo --from " + h20() + " --html /dev/full", 1, "No space left on device");
   fails_in_one_line("topo nics --gpu 99 --from " + h20(), 1, "there are GPU0-7");
@@ -97,6 +110,40 @@ TEST(Tool, EveryCommandSaysWhatItDoes) {
     EXPECT_EQ(outcome.exit, 0) << command;
     EXPECT_NE(outcome.output.find("Usage: fairway"), std::string::npos) << command;
   }
+}
+
+TEST(Tool, SizesAreReadAlikeEverywhere) {
+  const auto seconds = [](const std::string& size) {
+    const Outcome outcome = run_tool("predict gpu0:nic0 --json --from " + h20() + " --size " + size);
+    EXPECT_EQ(outcome.exit, 0) << size;
+    const std::size_t at = outcome.output.find("\"size_bytes\": ");
+    return at == std::string::npos ? "" : outcome.output.substr(at + 14, outcome.output.find(',', at) - at - 14);
+  };
+  for (const char* four : {"4096", "4K", "4k", "4KiB", "4kib", "4Ki", "4096B"})
+    EXPECT_EQ(seconds(four), "4096") << four;
+  EXPECT_EQ(seconds("4KB"), "4000");
+  EXPECT_EQ(seconds("1.5K"), "1536");
+  EXPECT_EQ(seconds("1MB"), "1e+06");
+  EXPECT_EQ(run_tool("predict gpu0:nic0 --size 1T --from " + h20() + " >/dev/null").exit, 0);
+  for (const char* none : {"", "K", "-4", "4Q", "4KiBi", "0", "0.3", "1e400", "nan", "4 K", "0x10"})
+    fails_in_one_line(std::string("predict gpu0:nic0 --from ") + h20() + " --size '" + none + "'", 2, "is no size");
+}
+
+TEST(Tool, TheSummaryCountsWhatLintFinds) {
+  const std::string pair = FAIRWAY_SOURCE_DIR "/tests/machines/nvlink_bridge_pair.json";
+  for (const std::string& machine : {h20(), pair}) {
+    const std::string counts = run_tool("topo lint --from " + machine).output;
+    const std::size_t at = counts.rfind(" notice");
+    const std::size_t begin = counts.rfind(' ', at - 1) + 1;
+    const std::string notices = counts.substr(begin, at - begin);
+    const bool told = run_tool("topo --from " + machine).output.find(notices + " notice") != std::string::npos;
+    EXPECT_EQ(told, notices != "0") << machine << ": " << notices;
+  }
+}
+
+TEST(Tool, DiffTellsDifferentFromUnreadable) {
+  const std::string other = FAIRWAY_SOURCE_DIR "/tests/machines/dgx1v.json";
+  EXPECT_EQ(run_tool("topo diff " + h20() + " " + other + " >/dev/null").exit, 1);
 }
 
 TEST(Tool, EqualMachinesDoNotDifferAndASnapshotOfASnapshotIsTheSame) {

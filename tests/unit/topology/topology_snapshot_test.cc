@@ -64,6 +64,28 @@ TEST_F(Snapshot, CarriesNoIdentityUnlessAsked) {
   EXPECT_TRUE(*again->interfaces[0].has_address);
 }
 
+TEST_F(Snapshot, OfVersionOneIsReadAndWrittenWithNames) {
+  const auto old =
+      read_snapshot(R"({"format": "fairway machine", "version": 1, "machine": {"kernel": ["6.1", "procfs"]}})", "old");
+  ASSERT_TRUE(old) << old.status().message();
+  EXPECT_EQ(*old->kernel, "6.1");
+  EXPECT_EQ(old->kernel.source, Source::procfs);
+  const auto written = write_snapshot(*old);
+  ASSERT_TRUE(written);
+  EXPECT_NE(written->find(R"("format": "fairway-machine")"), std::string::npos) << *written;
+  EXPECT_NE(written->find(R"("kernel":{"value":"6.1","source":"procfs"})"), std::string::npos) << *written;
+  EXPECT_EQ(*read_snapshot(*written, "new"), *old);
+}
+
+TEST_F(Snapshot, AFactWithoutItsSourceIsNone) {
+  for (const char* kernel : {R"({"value": "6.1"})", R"(["6.1"])", R"("6.1")", R"({"value": "6.1", "of": "procfs"})"}) {
+    const auto read = read_snapshot(
+        std::string(R"({"format": "fairway-machine", "version": 2, "machine": {"kernel": )") + kernel + "}}", "x");
+    ASSERT_FALSE(read) << kernel;
+    EXPECT_NE(read.status().message().find("is not a fact"), std::string::npos) << read.status().message();
+  }
+}
+
 TEST_F(Snapshot, OfANewerVersionSaysSo) {
   const auto result = read_snapshot(R"({"format": "fairway machine", "version": 99, "machine": {}})", "new.json");
   ASSERT_FALSE(result);

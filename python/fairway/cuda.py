@@ -1,0 +1,66 @@
+"""CUDA streams on which transfers wait, through torch's events or the driver's own; imported when first needed."""
+
+import ctypes
+import sys
+
+
+class _Recorded:
+    """An event recorded on a stream. Kept until the transfer that starts after it has completed."""
+
+    def __init__(self, event, handle, keep):
+        self.event = event  # cudaEvent_t
+        self.handle = handle  # cudaStream_t
+        self._keep = keep
+
+
+class _DriverEvent:
+    """By libcuda, for streams of programs without torch."""
+
+    def __init__(self, stream):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.event = ctypes.c_void_p()
+        context = ctypes.c_void_p()
+        self._call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
+        self._call("cuCtxPushCurrent_v2", context)
+        try:
+            self._call("cuEventCreate", ctypes.byref(self.event), ctypes.c_uint(2))  # without timing
+            self._call("cuEventRecord", self.event, ctypes.c_void_p(stream))
+        finally:
+            self._call("cuCtxPopCurrent_v2", ctypes.byref(context))
+
+    def _call(self, name, *arguments):
+        result = getattr(self.driver, name)(*arguments)
+        if result != 0:
+            raise RuntimeError(f"{name} says {result}: is the stream alive, and of this process?")
+
+    def __del__(self):
+        if self.event.value:
+            self.driver.cuEventDestroy_v2(self.event)
+
+
+def _handle(stream):
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "cuda_stream"):  # torch
+        return stream.cuda_stream
+    if hasattr(stream, "__cuda_stream__"):  # the protocol of cuda.core and others: (version, handle)
+        return stream.__cuda_stream__()[1]
+    if hasattr(stream, "ptr"):  # CuPy
+        return stream.ptr
+    raise TypeError(f"stream is a cudaStream_t, torch's, CuPy's or has __cuda_stream__, not {type(stream).__name__}")
+
+
+def _record(stream, gpu):
+    """An event on `stream`, or on torch's current stream of that GPU when it is None; None: there is nothing to wait for."""
+    torch = sys.modules.get("torch")
+    if stream is None:
+        if torch is None or not torch.cuda.is_available():
+            return None
+        stream = torch.cuda.current_stream(gpu)
+    if torch is not None and isinstance(stream, torch.cuda.Stream):
+        event = torch.cuda.Event()
+        event.record(stream)
+        return _Recorded(event.cuda_event, stream.cuda_stream, (event, stream))
+    handle = _handle(stream)
+    event = _DriverEvent(handle)
+    return _Recorded(event.event.value, handle, (event, stream))

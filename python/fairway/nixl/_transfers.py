@@ -1,0 +1,145 @@
+"""Prepared descriptor lists and the transfers between them: one Fairway request each, however many descriptors."""
+
+import time
+
+import fairway
+import numpy as np
+
+from . import _bindings as bind
+from . import _notes
+from ._errors import nixlInvalidParamError, nixlNotFoundError, nixlNotPostedError, nixl_status_t
+
+
+class Prepared:
+    """Each descriptor as (region, offset, length), in arrays, so that 10^5 of them cost no 10^5 objects."""
+
+    def __init__(self, remote, memories, descs):
+        self.remote = remote  # None: this agent's own
+        self.memories = memories
+        rows = descs.as_array()
+        order = sorted(range(len(memories)), key=lambda i: memories[i][0])
+        starts = np.array([memories[i][0] for i in order], np.uint64)
+        ends = np.array([memories[i][0] + memories[i][1] for i in order], np.uint64)
+        found = np.searchsorted(starts, rows[:, 0], side="right").astype(np.int64) - 1 if len(order) else np.full(len(rows), -1)
+        inside = found >= 0
+        inside[inside] = rows[inside, 0] + rows[inside, 1] <= ends[found[inside]]
+        for i in np.flatnonzero(~inside):  # regions may lie in each other: then the nearest start is not the one
+            address, length, _ = (int(value) for value in rows[i])
+            around = [k for k in range(len(order)) if starts[k] <= address and address + length <= ends[k]]
+            if not around:
+                whose = f"agent '{remote.name}' told of" if remote else "this agent has"
+                raise nixlNotFoundError(f"{whose} no registered memory with {length} bytes at {address:#x} (descriptor {i})")
+            found[i] = around[0]
+        self.region = np.array(order, np.int64)[found] if len(order) else found
+        self.offset = (rows[:, 0] - starts[found]).astype(np.int64)
+        self.length = rows[:, 1].astype(np.int64)
+
+    @classmethod
+    def local(cls, agent, descs):
+        keys = [key for key in agent.regions if key[0] == descs.getType()]
+        prepared = cls(None, [(key[1], key[2]) for key in keys], descs)
+        prepared.regions = [agent.regions[key][0] for key in keys]
+        return prepared
+
+    @classmethod
+    def far(cls, remote, descs):
+        memories = [memory for memory in remote.memories.values() if memory.type == descs.getType()]
+        prepared = cls(remote, [(memory.address, memory.length) for memory in memories], descs)
+        prepared.regions = memories
+        return prepared
+
+    def pick(self, indices):
+        if indices is None:
+            return slice(None)
+        indices = np.asarray(indices)
+        if indices.size == 0 or indices.dtype.kind not in "iu" or indices.ndim != 1:
+            raise nixlInvalidParamError("indices are a list or an array of integers, and not empty")
+        if indices.min() < 0 or indices.max() >= len(self.region):
+            raise nixlInvalidParamError(f"an index is outside of a list of {len(self.region)} descriptors")
+        return indices
+
+
+class Request:
+    """What makeXferReq and createXferReq give: posted once or many times, one at a time."""
+
+    def __init__(self, agent, operation, here, local_indices, there, far_indices, notif):
+        if here.remote is not None or there.remote is None:
+            raise nixlInvalidParamError("a transfer is from a local list (NIXL_INIT_AGENT) to a remote agent's")
+        mine, far = here.pick(local_indices), there.pick(far_indices)
+        lengths = here.length[mine]
+        if len(lengths) != len(there.length[far]) or (lengths != there.length[far]).any():
+            raise nixlInvalidParamError("the two sides' descriptors differ in count or lengths")
+        self.agent, self.remote = agent, there.remote
+        self.operation = "write" if operation == bind.NIXL_WRITE else "read"
+        self.locals, self.memories = here.regions, there.regions
+        self.table = np.ascontiguousarray(np.stack([here.region[mine], here.offset[mine], there.region[far], there.offset[far], lengths], axis=1))
+        self.used = np.unique(self.table[:, 2]).tolist()
+        self.notif = self._bytes(notif)
+        self.count, self.bytes = len(lengths), int(lengths.sum())
+        self.transfer = self.request = self.peer = None
+        self.tail = None  # the last piece of a notification that is longer than one
+        self.started = self.posting = self.ended = 0.0
+
+    @staticmethod
+    def _bytes(message):
+        return message.encode() if isinstance(message, str) else bytes(message or b"")
+
+    def made(self, pieces=()):
+        """The Fairway request, on the remote agent's present connection."""
+        self.remote.connect()
+        if self.request is None or self.peer is not self.remote.peer or pieces:
+            # Only those that are used are imported; a list keeps the others' places.
+            first = self.remote.region(self.memories[self.used[0]])
+            far = [first] * len(self.memories)
+            for index in self.used:
+                far[index] = self.remote.region(self.memories[index])
+            notify = (_notes.IMMEDIATE, pieces[0]) if pieces else None
+            made = fairway.Request.extents(self.operation, self.locals, far, self.table, notify=notify)
+            if pieces:
+                return made
+            self.request, self.peer = made, self.remote.peer
+        return self.request
+
+    def post(self, notif=b""):
+        message = self._bytes(notif) or self.notif
+        self.started, self.ended, self.tail = time.time(), 0.0, None
+        pieces = []
+        if message:
+            self.remote.numbers += 1
+            pieces = _notes.cut(self.remote.numbers, message)
+        self.remote.heal(lambda: self._submit(pieces))
+        self.posting = time.time() - self.started
+        return self.status()
+
+    def _submit(self, pieces):
+        self.transfer = self.agent.engine.submit([self.made(pieces)])
+        after = self.transfer
+        for piece in pieces[1:]:
+            after = self.tail = self.agent.engine.write(b"\0", self.remote.bell[0:1], after=after, notify=(_notes.IMMEDIATE, piece))
+
+    def in_flight(self):
+        return self.transfer is not None and not (self.transfer.done and (self.tail is None or self.tail.done))
+
+    def status(self):
+        """Raises what went wrong, in NIXL's words, as NIXL does."""
+        if self.transfer is None:
+            raise nixlNotPostedError("the transfer was not posted")
+        if self.in_flight():
+            return nixl_status_t.NIXL_IN_PROG
+        self.ended = self.ended or time.time()
+        try:
+            self.transfer.result()
+        except (fairway.PeerDead, fairway.StaleIncarnation, fairway.LinkFailed, fairway.Closed):
+            if self.peer is self.remote.peer:
+                self.remote.disconnected()  # the next transfer connects again
+            raise
+        return nixl_status_t.NIXL_SUCCESS
+
+    def stop(self):
+        """Ends what is in flight: afterwards nothing touches this agent's memory, or the answer says who may."""
+        if not self.in_flight():
+            return None
+        outcome = self.transfer.cancel()
+        if self.tail is not None:
+            self.tail.cancel()
+        return outcome

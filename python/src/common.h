@@ -1,0 +1,83 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "fairway/fairway.h"
+
+// What every file of the module shares. All Python-visible state is touched with the interpreter's lock held, so it
+// needs no other; the engine's own threads never call Python.
+namespace fairway::python {
+
+namespace py = pybind11;
+
+// Raises the exception of the status's code (fairway.errors).
+[[noreturn]] void raise(const Status& status);
+[[noreturn]] void raise(ErrorCode code, const std::string& message);
+py::object exception_of(const Status& status);
+
+inline void check(const Status& status) {
+  if (!status) raise(status);
+}
+template <class T>
+T take(Result<T> result) {
+  if (!result) raise(result.status());
+  return std::move(*result);
+}
+
+// Seconds as a person writes them (None: for ever) against a clock; waits look at it between slices, so that Ctrl-C is
+// seen.
+class Deadline {
+ public:
+  explicit Deadline(std::optional<double> seconds);
+  [[nodiscard]] Timeout slice() const;  // until the deadline, at most 50 ms
+  [[nodiscard]] bool passed() const;
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+  bool forever_;
+};
+
+Timeout timeout_of(std::optional<double> seconds);
+
+// Runs the handlers of signals that came; throws what they raise (KeyboardInterrupt).
+inline void handle_signals() {
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+// `step(slice)` without the interpreter's lock, again while it says timed_out, until the deadline or a signal.
+template <class Step>
+auto wait_in_slices(const Deadline& deadline, Step step) {
+  for (;;) {
+    auto result = [&] {
+      py::gil_scoped_release unlocked;
+      return step(deadline.slice());
+    }();
+    const Status status = [&]() -> Status {
+      if constexpr (std::is_same_v<decltype(result), Status>)
+        return result;
+      else
+        return result.status();
+    }();
+    if (status.code() != ErrorCode::timed_out) return result;
+    handle_signals();
+    if (deadline.passed()) return result;
+  }
+}
+
+// As py::isinstance, without looking the type up by its name each time.
+template <class T>
+bool is(py::handle object) {
+  static PyTypeObject* const type = reinterpret_cast<PyTypeObject*>(py::type::of<T>().release().ptr());
+  return Py_TYPE(object.ptr()) == type || PyType_IsSubtype(Py_TYPE(object.ptr()), type) != 0;
+}
+
+std::string bytes_for_people(std::uint64_t bytes);
+
+}  // namespace fairway::python

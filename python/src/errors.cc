@@ -1,0 +1,68 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "common.h"
+
+namespace fairway::python {
+
+py::object exception_of(const Status& status) {
+  return py::module_::import("fairway.errors")
+      .attr("_make")(py::str(std::string(to_string(status.code()))), status.message(), status.peer(), status.link(),
+                     py::str(std::string(to_string(status.effect()))), status.to_string());
+}
+
+void raise(const Status& status) {
+  const py::object error = exception_of(status);
+  PyErr_SetObject(py::type::handle_of(error).ptr(), error.ptr());
+  throw py::error_already_set();
+}
+
+void raise(ErrorCode code, const std::string& message) {
+  raise(Status(code, message));
+}
+
+namespace {
+constexpr double kMostSeconds = 1e9;
+
+void check_seconds(double seconds) {
+  if (!(seconds >= 0)) raise(ErrorCode::invalid_argument, "a timeout is at least 0 seconds, or None for ever");
+}
+}  // namespace
+
+Deadline::Deadline(std::optional<double> seconds) : forever_(!seconds || *seconds > kMostSeconds) {
+  if (seconds) check_seconds(*seconds);
+  if (!forever_)
+    end_ = std::chrono::steady_clock::now() +
+           std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(*seconds));
+}
+
+Timeout Deadline::slice() const {
+  constexpr Timeout kSlice = std::chrono::milliseconds(50);
+  if (forever_) return kSlice;
+  const auto left = std::chrono::duration_cast<Timeout>(end_ - std::chrono::steady_clock::now());
+  return std::clamp(left, Timeout(0), kSlice);
+}
+
+bool Deadline::passed() const {
+  return !forever_ && std::chrono::steady_clock::now() >= end_;
+}
+
+Timeout timeout_of(std::optional<double> seconds) {
+  if (seconds) check_seconds(*seconds);
+  if (!seconds || *seconds > kMostSeconds) return kForever;
+  return std::chrono::duration_cast<Timeout>(std::chrono::duration<double>(*seconds));
+}
+
+std::string bytes_for_people(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  int unit = 0;
+  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text,
+                unit == 0 || value == static_cast<double>(static_cast<int>(value)) ? "%.0f %s" : "%.1f %s", value,
+                kUnits[unit]);
+  return text;
+}
+
+}  // namespace fairway::python

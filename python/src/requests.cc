@@ -1,0 +1,380 @@
+#include <algorithm>
+#include <array>
+
+#include "transfers.h"
+
+namespace fairway::python {
+namespace {
+
+struct PyNotify {
+  NotifyKind kind = NotifyKind::none;
+  std::uint32_t immediate = 0;
+  std::string message = {};
+  std::shared_ptr<Imported> remote = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t value = 0;
+  bool add = false;
+};
+
+std::string message_of(const py::object& given) {
+  if (py::isinstance<py::str>(given)) return py::cast<std::string>(given);
+  const py::bytes bytes(given);
+  return std::string(bytes);
+}
+
+PyNotify make_event(std::uint32_t immediate, const py::object& message) {
+  PyNotify out{NotifyKind::event, immediate, message_of(message)};
+  if (out.message.size() > kMaxNotifyMessage)
+    raise(ErrorCode::invalid_argument,
+          "a notification's message has at most 256 bytes, this one " + std::to_string(out.message.size()));
+  return out;
+}
+
+PyNotify notify_of(const py::handle& given) {
+  if (py::isinstance<PyNotify>(given)) return py::cast<PyNotify>(given);
+  if (py::isinstance<py::int_>(given)) return make_event(py::cast<std::uint32_t>(given), py::bytes());
+  if (py::isinstance<py::tuple>(given) && py::len(given) == 2) {
+    const auto parts = py::reinterpret_borrow<py::tuple>(given);
+    return make_event(py::cast<std::uint32_t>(parts[0]), parts[1]);
+  }
+  raise(ErrorCode::invalid_argument,
+        "notify is a number, (number, message) or what event(), counter() and signal() give");
+}
+
+// What every request may carry (RequestOptions), by name.
+void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gpu) {
+  RequestOptions& to = out.request.options;
+  out.stream = py::none();
+  py::object stream = py::none();
+  for (const auto& [key, value] : options) {
+    const auto name = py::cast<std::string>(key);
+    if (value.is_none()) continue;
+    if (name == "notify") {
+      PyNotify notify = notify_of(value);
+      out.message = std::move(notify.message);
+      to.notify = {notify.kind, notify.immediate, {}, {}, notify.value, notify.add};
+      if (notify.remote != nullptr) {
+        to.notify.signal = {notify.remote->region.id, notify.offset};
+        out.pins.imported.push_back(std::move(notify.remote));
+      }
+    } else if (name == "after") {
+      to.after = py::cast<Transfer&>(value).work->ids.back();
+      out.pins.objects.push_back(py::reinterpret_borrow<py::object>(value));
+    } else if (name == "deadline") {
+      const Timeout deadline = timeout_of(py::cast<double>(value));
+      to.deadline = std::max(deadline, Timeout(1));
+    } else if (name == "checksum") {
+      to.checksum = py::cast<bool>(value);
+    } else if (name == "priority") {
+      const auto text = py::cast<std::string>(value);
+      to.priority = text == "bulk" ? Priority::bulk : text == "urgent" ? Priority::urgent : Priority::normal;
+      if (text != "bulk" && text != "normal" && text != "urgent")
+        raise(ErrorCode::invalid_argument, "priority is 'bulk', 'normal' or 'urgent', not '" + text + "'");
+    } else if (name == "stream") {
+      stream = py::reinterpret_borrow<py::object>(value);
+    } else if (name == "callback") {
+      if (PyCallable_Check(value.ptr()) == 0) raise(ErrorCode::invalid_argument, "the callback cannot be called");
+      out.callback = py::reinterpret_borrow<py::object>(value);
+    } else {
+      raise(ErrorCode::invalid_argument, "no option '" + name +
+                                             "'; there are notify, after, deadline, checksum, "
+                                             "priority, stream and callback");
+    }
+  }
+  if (stream.is_none() && !on_gpu) return;
+  const py::object event = py::module_::import("fairway.cuda").attr("_record")(stream, gpu);
+  if (event.is_none()) return;
+  out.stream = event;
+  out.stream_waits = !stream.is_none();
+  to.start_after = reinterpret_cast<void*>(py::cast<std::uintptr_t>(event.attr("event")));
+}
+
+class Extents final : public Hold {
+ public:
+  std::vector<Extent> list;
+};
+
+void check_kinds(const Local& local, const Remote& remote) {
+  if (local.kind == 0 || remote.kind == 0) return;  // bytes go with everything
+  if (local.kind == remote.kind && local.shape.item_bytes == remote.shape.item_bytes) return;
+  raise(ErrorCode::invalid_argument, "the local array's elements (" + std::string(1, local.kind) +
+                                         std::to_string(local.shape.item_bytes) + ") are not the remote one's (" +
+                                         std::string(1, remote.kind) + std::to_string(remote.shape.item_bytes) +
+                                         "): Fairway moves bytes and converts nothing");
+}
+
+PyRequest begin(Operation operation, const std::shared_ptr<Tracker>& tracker, PeerId peer) {
+  PyRequest out;
+  out.request.operation = operation;
+  out.request.peer = peer;
+  out.tracker = tracker;
+  return out;
+}
+
+void pin(PyRequest& out, Local& local, py::handle object) {
+  out.pins.registrations.push_back(std::move(local.registration));
+  if (local.hold != nullptr) out.pins.holds.push_back(std::move(local.hold));
+  out.pins.objects.push_back(py::reinterpret_borrow<py::object>(object));
+}
+
+// Page numbers: the caller's own array when it is one of 64-bit integers in a row, else a copy.
+std::span<const std::uint64_t> index_of(py::handle given, Pins& pins, const char* side) {
+  View view;
+  if (PyObject_CheckBuffer(given.ptr())) {
+    view = view_of(given);
+    if (view.shape.counts.size() != 1)
+      raise(ErrorCode::invalid_argument,
+            std::string(side) + " has " + std::to_string(view.shape.counts.size()) + " dimensions, not one");
+    if (view.kind != 'i' && view.kind != 'u')
+      raise(ErrorCode::invalid_argument, std::string(side) + " does not hold integers");
+    if (view.shape.item_bytes == 8 && view.shape.strides[0] == 8 && view.address % 8 == 0) {
+      pins.holds.push_back(view.hold);
+      return {reinterpret_cast<const std::uint64_t*>(view.address), static_cast<std::size_t>(view.shape.counts[0])};
+    }
+  }
+  std::vector<std::uint64_t> copy;
+  for (const py::handle item : py::reinterpret_borrow<py::iterable>(given)) {
+    const auto value = py::cast<std::int64_t>(py::reinterpret_borrow<py::object>(item).attr("__index__")());
+    copy.push_back(static_cast<std::uint64_t>(value));
+  }
+  return pins.indexes.emplace_back(std::move(copy));
+}
+
+void check_indexes(std::span<const std::uint64_t> index, std::uint64_t unit, std::uint64_t page, std::uint64_t size,
+                   const char* side, bool written) {
+  if (page == 0 || unit == 0) raise(ErrorCode::invalid_argument, "page_bytes and units are at least 1");
+  const std::uint64_t last = size < page ? 0 : (size - page) / unit;
+  for (std::size_t i = 0; i < index.size(); ++i) {
+    if (index[i] <= last && size >= page) continue;
+    const auto value = static_cast<std::int64_t>(index[i]);
+    raise(ErrorCode::out_of_range,
+          std::string(side) + "[" + std::to_string(i) + "] is " + std::to_string(value) +
+              (value < 0 ? ", which is negative"
+                         : ": that page ends beyond the region's " + std::to_string(size) + " bytes"));
+  }
+  if (!written || index.size() < 2) return;
+  const auto overlap = [&](std::uint64_t at) {
+    raise(ErrorCode::invalid_argument, std::string(side) + " names page " + std::to_string(at) +
+                                           " in more than one place: it would be written twice");
+  };
+  if (unit >= page && last < std::max<std::uint64_t>(1 << 16, 64 * index.size())) {
+    std::vector<bool> seen(last + 1);
+    for (const std::uint64_t page_number : index) {
+      if (seen[page_number]) overlap(page_number);
+      seen[page_number] = true;
+    }
+    return;
+  }
+  std::vector<std::uint64_t> sorted(index.begin(), index.end());
+  std::sort(sorted.begin(), sorted.end());
+  for (std::size_t i = 1; i < sorted.size(); ++i)
+    if ((sorted[i] - sorted[i - 1]) * unit < page) overlap(sorted[i]);
+}
+
+}  // namespace
+
+PyRequest make_move(Operation operation, py::handle given_local, py::handle given_remote, const py::kwargs& options) {
+  const bool written = operation == Operation::read;
+  Remote remote = remote_of(given_remote);
+  Local local = local_of(*remote.imported->session, given_local, written);
+  check_kinds(local, remote);
+  PyRequest out = begin(operation, remote.imported->tracker, remote.imported->region.peer);
+  auto lowered = lower(local.registration->region().id, local.shape, remote.imported->region.id, remote.shape, written);
+  if (const auto* why = std::get_if<std::string>(&lowered)) raise(ErrorCode::invalid_argument, *why);
+  auto& made = std::get<Lowered>(lowered);
+  out.request.layout = made.layout;
+  if (!made.local_index.empty()) {
+    out.pins.indexes.push_back(std::move(made.local_index));  // a moved vector keeps its place
+    out.pins.indexes.push_back(std::move(made.remote_index));
+  }
+  read_options(out, options, local.on_gpu, local.gpu);
+  pin(out, local, given_local);
+  out.pins.imported.push_back(std::move(remote.imported));
+  return out;
+}
+
+PyRequest make_pages(Operation operation, py::handle given_local, py::handle given_remote, py::handle local_index,
+                     py::handle remote_index, std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
+                     std::optional<std::uint64_t> remote_unit, const py::kwargs& options) {
+  const bool written = operation == Operation::read;
+  Remote remote = remote_of(given_remote);
+  Local local = local_of(*remote.imported->session, given_local, written);
+  const Runs here = runs_of(local.shape);
+  const Runs there = runs_of(remote.shape);
+  if (!here.outer.empty() || !there.outer.empty())
+    raise(ErrorCode::invalid_argument, "pages are of contiguous memory, and one of the sides is a strided view");
+  if (here.offset != 0 || there.offset != 0)
+    raise(ErrorCode::invalid_argument,
+          "pages are counted from the start of a registered region, and one of the sides "
+          "starts inside one: register it by itself, or count from the region's start");
+  PyRequest out = begin(operation, remote.imported->tracker, remote.imported->region.peer);
+  Paged pages{local.registration->region().id,
+              remote.imported->region.id,
+              page_bytes,
+              local_unit.value_or(page_bytes),
+              remote_unit.value_or(page_bytes),
+              {},
+              {}};
+  out.pins.indexes.reserve(2);
+  pages.local_index = index_of(local_index, out.pins, "local_index");
+  pages.remote_index = index_of(remote_index, out.pins, "remote_index");
+  if (pages.local_index.size() != pages.remote_index.size())
+    raise(ErrorCode::invalid_argument, "local_index has " + std::to_string(pages.local_index.size()) +
+                                           " pages and remote_index " + std::to_string(pages.remote_index.size()));
+  if (pages.local_index.empty()) raise(ErrorCode::invalid_argument, "there are no pages to move");
+  check_indexes(pages.local_index, pages.local_unit, page_bytes, here.run, "local_index", written);
+  check_indexes(pages.remote_index, pages.remote_unit, page_bytes, there.run, "remote_index", !written);
+  out.request.layout = pages;
+  read_options(out, options, local.on_gpu, local.gpu);
+  pin(out, local, given_local);
+  out.pins.objects.push_back(py::reinterpret_borrow<py::object>(local_index));
+  out.pins.objects.push_back(py::reinterpret_borrow<py::object>(remote_index));
+  out.pins.imported.push_back(std::move(remote.imported));
+  return out;
+}
+
+// Rows of (local, offset there, remote, offset there, bytes): the NIXL shape of use, a descriptor for each piece.
+PyRequest make_extents(const std::string& operation, const py::sequence& locals, const py::sequence& remotes,
+                       py::handle table, const py::kwargs& options) {
+  if (operation != "write" && operation != "read")
+    raise(ErrorCode::invalid_argument, "the operation is 'write' or 'read', not '" + operation + "'");
+  const bool written = operation == "read";
+  if (py::len(locals) == 0 || py::len(remotes) == 0)
+    raise(ErrorCode::invalid_argument, "there are no local or no remote regions");
+  const View rows = view_of(table);
+  const bool is_table = rows.shape.counts.size() == 2 && rows.shape.counts[1] == 5 && rows.shape.item_bytes == 8 &&
+                        (rows.kind == 'i' || rows.kind == 'u') && runs_of(rows.shape).outer.empty();
+  if (!is_table) raise(ErrorCode::invalid_argument, "the table is a contiguous N x 5 array of 64-bit integers");
+  std::vector<Remote> far;
+  for (const py::handle item : remotes) far.push_back(remote_of(item));
+  PyRequest out =
+      begin(written ? Operation::read : Operation::write, far[0].imported->tracker, far[0].imported->region.peer);
+  std::vector<Local> here;
+  for (const py::handle item : locals) {
+    here.push_back(local_of(*far[0].imported->session, item, written));
+    if (!runs_of(here.back().shape).outer.empty()) raise(ErrorCode::invalid_argument, "a local side is a strided view");
+  }
+  const auto* row = reinterpret_cast<const std::uint64_t*>(rows.address);
+  const auto count = static_cast<std::size_t>(rows.shape.counts[0]);
+  auto extents = std::make_shared<Extents>();
+  extents->list.reserve(count);
+  for (std::size_t i = 0; i < count; ++i, row += 5) {
+    if (row[0] >= here.size() || row[2] >= far.size())
+      raise(ErrorCode::out_of_range, "row " + std::to_string(i) + " names a region that is not in the lists");
+    const Local& from = here[row[0]];
+    const Remote& to = far[row[2]];
+    if (row[1] + row[4] < row[4] || row[1] + row[4] > from.shape.total_bytes() || row[3] + row[4] < row[4] ||
+        row[3] + row[4] > to.shape.total_bytes())
+      raise(ErrorCode::out_of_range, "row " + std::to_string(i) + " reaches beyond the end of its region");
+    extents->list.push_back({{from.registration->region().id, from.shape.offset + row[1], row[4]},
+                             {to.imported->region.id, to.shape.offset + row[3]}});
+  }
+  out.request.layout = std::span<const Extent>(extents->list);
+  out.pins.holds.push_back(std::move(extents));
+  read_options(out, options, here[0].on_gpu, here[0].gpu);
+  for (std::size_t i = 0; i < here.size(); ++i) pin(out, here[i], locals[i]);
+  for (Remote& remote : far) out.pins.imported.push_back(std::move(remote.imported));
+  return out;
+}
+
+PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t tag, py::handle given_local,
+                       const py::kwargs& options) {
+  Local local = local_of(*peer.session, given_local, operation == Operation::receive);
+  const Runs runs = runs_of(local.shape);
+  if (!runs.outer.empty())
+    raise(ErrorCode::invalid_argument, "send and receive move contiguous arrays; this one is a strided view");
+  PyRequest out = begin(operation, peer.tracker, peer.id);
+  out.request.tag = tag;
+  out.request.layout = Extent{{local.registration->region().id, runs.offset, runs.run}, {}};
+  read_options(out, options, local.on_gpu, local.gpu);
+  pin(out, local, given_local);
+  return out;
+}
+
+PyRequest make_atomic(Operation operation, py::handle target, std::uint64_t operand, std::uint64_t expected,
+                      const py::kwargs& options) {
+  Remote remote = remote_of(target);
+  if (remote.shape.total_bytes() < 8)
+    raise(ErrorCode::invalid_argument, "an atomic's target is 8 bytes, as in remote[16:24]");
+  PyRequest out = begin(operation, remote.imported->tracker, remote.imported->region.peer);
+  out.request.target = {remote.imported->region.id, remote.shape.offset};
+  out.request.operand = operand;
+  out.request.expected = expected;
+  read_options(out, options, false, -1);
+  out.pins.imported.push_back(std::move(remote.imported));
+  return out;
+}
+
+py::object submit_one(PyRequest request) {
+  PyRequest* const one = &request;
+  const auto tracker = request.tracker;
+  return tracker->submit({&one, 1}, {});
+}
+
+void bind_requests(py::module_& module) {
+  py::class_<PyNotify>(module, "Notify",
+                       "What the target sees after, and only after, all bytes. From event(), counter() or signal().")
+      .def("__repr__", [](const PyNotify& n) {
+        static constexpr const char* kNames[] = {"none", "event", "counter", "signal"};
+        return std::string("<fairway.Notify ") + kNames[static_cast<int>(n.kind)] + " " + std::to_string(n.immediate) +
+               ">";
+      });
+  module.def("event", &make_event, py::arg("immediate"), py::arg("message") = py::bytes(),
+             "The target's notifications get (peer, immediate, message); up to 256 bytes.");
+  module.def(
+      "counter",
+      [](std::uint32_t immediate) {
+        return PyNotify{NotifyKind::counter, immediate};
+      },
+      py::arg("immediate"), "The target's counter of `immediate` grows by one.");
+  module.def(
+      "signal",
+      [](py::handle target, std::uint64_t value, bool add) {
+        Remote remote = remote_of(target);
+        return PyNotify{NotifyKind::signal, 0, "", remote.imported, remote.shape.offset, value, add};
+      },
+      py::arg("target"), py::arg("value") = 1, py::arg("add") = false,
+      "An 8-byte word of a peer's region (remote[8:16]) is set to, or grows by, `value`; its region grants 'a'.");
+
+  const auto request = [](const char* text) { return text; };
+  py::class_<PyRequest>(module, "Request",
+                        "A transfer to start with Engine.submit, together with others and as often as wanted.")
+      .def_static(
+          "write",
+          [](py::handle local, py::handle remote, const py::kwargs& o) {
+            return make_move(Operation::write, local, remote, o);
+          },
+          py::arg("local"), py::arg("remote"), request("As Engine.write, to be submitted."))
+      .def_static(
+          "read",
+          [](py::handle local, py::handle remote, const py::kwargs& o) {
+            return make_move(Operation::read, local, remote, o);
+          },
+          py::arg("local"), py::arg("remote"), request("As Engine.read, to be submitted."))
+      .def_static(
+          "fetch_add",
+          [](py::handle target, std::uint64_t addend, const py::kwargs& o) {
+            return make_atomic(Operation::fetch_add, target, addend, 0, o);
+          },
+          py::arg("target"), py::arg("addend"), request("As Engine.fetch_add, to be submitted."))
+      .def_static(
+          "extents", &make_extents, py::arg("operation"), py::arg("locals"), py::arg("remotes"), py::arg("table"),
+          "A 'write' or 'read' of many pieces between several regions of one peer's, as one transfer.\n\n"
+          "table: N x 5 of 64-bit integers: index in `locals`, offset in it, index in `remotes`, offset in it, bytes.")
+      .def("__repr__",
+           [](const PyRequest& r) {
+             static constexpr const char* kNames[] = {"write", "read", "send", "receive", "fetch_add", "compare_swap"};
+             static constexpr const char* kLayouts[] = {"one extent", "a list of extents", "strided", "pages"};
+             return std::string("<fairway.Request ") + kNames[static_cast<int>(r.request.operation)] + ", " +
+                    kLayouts[r.request.layout.index()] + ">";
+           })
+      .def_property_readonly(
+          "layout",
+          [](const PyRequest& r) {
+            static constexpr const char* kLayouts[] = {"extent", "extents", "strided", "paged"};
+            return kLayouts[r.request.layout.index()];
+          },
+          "how its bytes lie: 'extent', 'extents', 'strided' or 'paged'");
+}
+
+}  // namespace fairway::python

@@ -1,0 +1,61 @@
+#include "module.h"
+
+namespace fairway::python {
+
+const char* const kEngineText =
+    R"(One process's communication endpoint. Thread-safe; closed by close(), `with` or its end.
+
+    with fairway.Engine() as engine:
+        inbox = engine.register(numpy.zeros(1 << 20, 'uint8'), 'w')
+        engine.publish('inbox', inbox)
+        note = engine.wait_notification()          # after all bytes of that write
+
+    with fairway.Engine() as engine:
+        peer = engine.connect('127.0.0.1:4000')
+        remote = peer.lookup('inbox')
+        engine.write(array, remote[:array.nbytes], notify=7).wait()
+
+A write or read names memory of this process as it is: arrays and tensors of any library, views of them, Regions.
+Timeouts are seconds; None waits for ever.)";
+
+const char* const kOptionsText = R"(Opens an engine. All options are by name, and the defaults are right for most:
+
+name                 in the directory and in messages
+listen               "host:port" where peers reach it; "127.0.0.1:0" takes a free port of this host
+job_key              what all engines of a job know; needed to listen beyond this host
+directory            where names are looked up: "serve", "host:port" or "redis://host:port/prefix"
+progress             "threads", or "caller": poll() and the waits move the bytes
+workers              threads that move bytes (1)
+transports           those that may be used: "shm", "tcp", "verbs", "fabric", "cuda" (all that work)
+interfaces           network interfaces that bytes may use
+rdma                 a dict: devices, gid_index, queue_pairs, mtu, ... (docs/verbs.md)
+providers            of libfabric
+loopback             a Loopback that joins engines of this process
+peer_timeout, spin   seconds (2.0, 20e-6)
+max_transfers, max_regions, max_remote_regions, max_peers, max_counters,
+notifications_per_peer, unexpected_bytes_per_peer, prove_paths, strict_isolation, machine: as in fairway/options.h)";
+
+const char* const kWriteText = R"(Moves the bytes of `local` into `remote` and gives the Transfer at once.
+
+local    an array, a view of one, a Region or part of it; a strided view moves as it is, without a copy
+remote   a RemoteRegion, part of it (remote[a:b]) or a view of its array(); as many bytes as local, and when both
+         have a dtype, the same
+
+notify   what the target sees after all bytes: a number, (number, bytes), event(), counter() or signal()
+after    a Transfer that must be visible first
+deadline seconds; past it it fails with DeadlineExceeded, once nothing can land any more
+checksum compare a CRC-32C of what was read and what landed
+priority 'bulk', 'normal' or 'urgent'
+stream   a CUDA stream (torch's, or its handle): no byte is read before what it has now, and what it is given later
+         waits for this transfer. GPU tensors of torch start after torch's current stream by themselves
+callback called with the Transfer from Engine.poll or the event loop)";
+
+const char* const kPagesText =
+    R"(Moves pages: page i from local_index[i] * local_unit to remote_index[i] * remote_unit, page_bytes each.
+
+Units are page_bytes unless given: the indexes are page numbers; with 1 they are byte offsets. Both sides are whole
+registered memory. NumPy arrays of 64-bit integers are used as they lie, without a copy, and kept until it completes:
+do not change them before. Indexes that are negative, too large or would write a page twice are refused.
+Options as for write.)";
+
+}  // namespace fairway::python

@@ -1,0 +1,186 @@
+#include "c/abi.h"
+
+using namespace fairway;
+using namespace fairway::c;
+
+namespace {
+
+std::vector<std::string> words(const char* const* texts, std::size_t count) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; texts != nullptr && i < count; ++i) out.emplace_back(texts[i] == nullptr ? "" : texts[i]);
+  return out;
+}
+
+void set(std::string& to, const char* text) {
+  if (text != nullptr) to = text;
+}
+
+// A value of an enum that the C++ side has, or an error that names the member.
+template <class Enum>
+Status choose(Enum& to, std::int32_t value, Enum last, const char* member) {
+  if (value < 0 || value > static_cast<std::int32_t>(last))
+    return {ErrorCode::invalid_argument, std::string(member) + " has no value " + std::to_string(value)};
+  to = static_cast<Enum>(value);
+  return {};
+}
+
+Status read_options(const fairway_options& in, EngineOptions& out) {
+  set(out.name, in.name);
+  set(out.listen, in.listen);
+  set(out.job_key, in.job_key);
+  set(out.directory, in.directory);
+  set(out.machine, in.machine);
+  if (Status status = choose(out.progress, in.progress, Progress::caller, "progress"); !status) return status;
+  if (Status status = choose(out.rdma.on_demand, in.rdma_on_demand, OnDemand::always, "rdma_on_demand"); !status)
+    return status;
+  if (in.spin_us > 1'000'000'000 || in.peer_timeout_ms > 1'000'000'000)
+    return {ErrorCode::invalid_argument, "spin_us and peer_timeout_ms are at most 1,000,000,000"};
+  out.workers = in.workers;
+  out.spin = std::chrono::microseconds(in.spin_us);
+  out.max_transfers = in.max_transfers;
+  out.max_regions = in.max_regions;
+  out.max_remote_regions = in.max_remote_regions;
+  out.max_peers = in.max_peers;
+  out.max_counters = in.max_counters;
+  out.notifications_per_peer = in.notifications_per_peer;
+  out.unexpected_bytes_per_peer = in.unexpected_bytes_per_peer;
+  out.peer_timeout = std::chrono::milliseconds(in.peer_timeout_ms);
+  out.prove_paths = in.prove_paths != 0;
+  out.strict_isolation = in.strict_isolation != 0;
+  out.transports = words(in.transports, in.transport_count);
+  out.interfaces = words(in.interfaces, in.interface_count);
+  out.providers = words(in.providers, in.provider_count);
+  out.rdma.devices = words(in.rdma_devices, in.rdma_device_count);
+  out.rdma.gid_index = in.rdma_gid_index;
+  out.rdma.queue_pairs = in.rdma_queue_pairs;
+  out.rdma.service_level = in.rdma_service_level;
+  out.rdma.traffic_class = in.rdma_traffic_class;
+  out.rdma.hop_limit = in.rdma_hop_limit;
+  out.rdma.timeout = in.rdma_timeout;
+  out.rdma.retries = in.rdma_retries;
+  out.rdma.partition = in.rdma_partition;
+  out.rdma.mtu = in.rdma_mtu;
+  out.rdma.connection_manager = in.rdma_connection_manager != 0;
+  if (in.loopback != nullptr) out.loopback = in.loopback->meeting_place;
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+FAIRWAY_API fairway_loopback* fairway_loopback_make(void) {
+  try {
+    return new fairway_loopback{make_loopback()};
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+FAIRWAY_API void fairway_loopback_free(fairway_loopback* loopback) {
+  delete loopback;
+}
+
+FAIRWAY_API void fairway_options_init(fairway_options* out) {
+  const EngineOptions defaults;
+  *out = {};
+  out->struct_size = sizeof *out;
+  out->progress = static_cast<int32_t>(defaults.progress);
+  out->workers = defaults.workers;
+  out->spin_us = static_cast<uint64_t>(defaults.spin.count());
+  out->max_transfers = defaults.max_transfers;
+  out->max_regions = defaults.max_regions;
+  out->max_remote_regions = defaults.max_remote_regions;
+  out->max_peers = defaults.max_peers;
+  out->max_counters = defaults.max_counters;
+  out->notifications_per_peer = defaults.notifications_per_peer;
+  out->unexpected_bytes_per_peer = defaults.unexpected_bytes_per_peer;
+  out->peer_timeout_ms = static_cast<uint64_t>(defaults.peer_timeout.count());
+  out->prove_paths = defaults.prove_paths;
+  out->strict_isolation = defaults.strict_isolation;
+  out->rdma_gid_index = defaults.rdma.gid_index;
+  out->rdma_queue_pairs = defaults.rdma.queue_pairs;
+  out->rdma_service_level = defaults.rdma.service_level;
+  out->rdma_traffic_class = defaults.rdma.traffic_class;
+  out->rdma_hop_limit = defaults.rdma.hop_limit;
+  out->rdma_timeout = defaults.rdma.timeout;
+  out->rdma_retries = defaults.rdma.retries;
+  out->rdma_partition = defaults.rdma.partition;
+  out->rdma_mtu = defaults.rdma.mtu;
+  out->rdma_on_demand = static_cast<int32_t>(defaults.rdma.on_demand);
+  out->rdma_connection_manager = defaults.rdma.connection_manager;
+}
+
+FAIRWAY_API fairway_code fairway_open(const fairway_options* given, fairway_engine** engine, fairway_error** error) {
+  return guarded(error, [&]() -> Status {
+    if (engine == nullptr) return {ErrorCode::invalid_argument, "there is no place for the engine: it is null"};
+    *engine = nullptr;
+    fairway_options in;
+    fairway_options_init(&in);
+    if (Status status = read_struct(given, in); !status) return status;
+    EngineOptions options;
+    if (Status status = read_options(in, options); !status) return status;
+    auto opened = Engine::open(options);
+    if (!opened) return opened.status();
+    std::string address = opened->address();
+    *engine = new fairway_engine{std::move(*opened), std::move(address)};
+    return {};
+  });
+}
+FAIRWAY_API void fairway_close(fairway_engine* engine) {
+  if (engine != nullptr) engine->engine.close();
+}
+FAIRWAY_API void fairway_engine_free(fairway_engine* engine) {
+  delete engine;
+}
+FAIRWAY_API const char* fairway_address(fairway_engine* engine) {
+  return engine == nullptr ? "" : engine->address.c_str();
+}
+
+FAIRWAY_API fairway_code fairway_connect(fairway_engine* engine, const char* address, int64_t timeout_us,
+                                         fairway_peer* peer, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) {
+        auto connected = on.connect(address, timeout_of(timeout_us));
+        if (connected) *peer = id<fairway_peer>(*connected);
+        return connected.status();
+      },
+      address, peer);
+}
+FAIRWAY_API fairway_code fairway_disconnect(fairway_engine* engine, fairway_peer peer, fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.disconnect(id<PeerId>(peer)); });
+}
+
+FAIRWAY_API int32_t fairway_poll_peer_event(fairway_engine* engine, fairway_peer_event* out) {
+  if (engine == nullptr || out == nullptr || !check_size(out->struct_size, sizeof *out, sizeof *out)) return 0;
+  try {
+    PeerEvent event;
+    if (engine->engine.poll_peer_events({&event, 1}) == 0) return 0;
+    fairway_peer_event value{};
+    value.kind = static_cast<int32_t>(event.kind);
+    value.peer = id<fairway_peer>(event.peer);
+    value.name = copy_text(event.name);
+    value.link = copy_text(event.link);
+    value.detail = copy_text(event.detail);
+    value.incarnation = event.incarnation;
+    value.mapping = event.mapping.number;
+    value.reason = make_error(event.reason);
+    return write_struct(value, out) ? 1 : 0;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+FAIRWAY_API void fairway_peer_event_clear(fairway_peer_event* event) {
+  if (event == nullptr) return;
+  std::free(event->name);
+  std::free(event->link);
+  std::free(event->detail);
+  delete event->reason;
+  event->name = event->link = event->detail = nullptr;
+  event->reason = nullptr;
+}
+FAIRWAY_API fairway_code fairway_wait_peer_event(fairway_engine* engine, int64_t timeout_us, fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.wait_peer_event(timeout_of(timeout_us)); });
+}
+
+}  // extern "C"

@@ -1,0 +1,145 @@
+#include "c/abi.h"
+
+using namespace fairway;
+using namespace fairway::c;
+
+namespace {
+
+Status hand_over(const Result<Region>& region, fairway_region* out) {
+  if (!region) return region.status();
+  return write_struct<fairway_region>({0, id<fairway_region_id>(region->id), region->address, region->size_bytes,
+                                       static_cast<int32_t>(region->kind), static_cast<int32_t>(region->access)},
+                                      out);
+}
+Status hand_over(const Result<RemoteRegion>& region, fairway_remote_region* out) {
+  if (!region) return region.status();
+  return write_struct<fairway_remote_region>(
+      {0, id<fairway_remote_id>(region->id), id<fairway_peer>(region->peer), region->size_bytes,
+       static_cast<int32_t>(region->kind), static_cast<int32_t>(region->access)},
+      out);
+}
+
+Status access_of(std::int32_t bits, Access& access) {
+  if (bits < 0 || bits > static_cast<std::int32_t>(Access::all))
+    return {ErrorCode::invalid_argument, "access is a sum of FAIRWAY_ACCESS_ values, not " + std::to_string(bits)};
+  access = static_cast<Access>(bits);
+  return {};
+}
+
+Region named(fairway_region_id region) {
+  Region out;
+  out.id = id<RegionId>(region);
+  return out;
+}
+
+// Before anything is registered: what could not be handed over would be lost.
+template <class T>
+Status has_room(const T* out) {
+  return check_size(out->struct_size, sizeof *out, sizeof *out);
+}
+
+}  // namespace
+
+extern "C" {
+
+FAIRWAY_API void fairway_memory_source_init(fairway_memory_source* out) {
+  *out = {sizeof *out, FAIRWAY_MEMORY_HOST, -1, 0};
+}
+
+FAIRWAY_API fairway_code fairway_register(fairway_engine* engine, void* address, uint64_t size_bytes, int32_t access,
+                                          const fairway_memory_source* given, fairway_region* out,
+                                          fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        fairway_memory_source source;
+        fairway_memory_source_init(&source);
+        Access granted;
+        if (Status status = has_room(out); !status) return status;
+        if (Status status = read_struct(given, source); !status) return status;
+        if (Status status = access_of(access, granted); !status) return status;
+        if (source.kind < 0 || source.kind > FAIRWAY_MEMORY_MANAGED)
+          return {ErrorCode::invalid_argument, "a memory's kind has no value " + std::to_string(source.kind)};
+        return hand_over(on.register_memory(address, size_bytes, granted,
+                                            {static_cast<MemoryKind>(source.kind), source.fd, source.fd_offset}),
+                         out);
+      },
+      out);
+}
+FAIRWAY_API fairway_code fairway_allocate(fairway_engine* engine, uint64_t size_bytes, int32_t access,
+                                          fairway_region* out, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        Access granted;
+        if (Status status = has_room(out); !status) return status;
+        if (Status status = access_of(access, granted); !status) return status;
+        return hand_over(on.allocate(size_bytes, granted), out);
+      },
+      out);
+}
+FAIRWAY_API fairway_code fairway_deregister(fairway_engine* engine, fairway_region_id region, int64_t timeout_us,
+                                            fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.deregister(named(region), timeout_of(timeout_us)); });
+}
+FAIRWAY_API fairway_code fairway_describe(fairway_engine* engine, fairway_region_id region, uint8_t** bytes,
+                                          size_t* count, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        auto description = on.describe(named(region));
+        if (!description) return description.status();
+        *bytes = static_cast<uint8_t*>(std::malloc(description->size() + 1));
+        if (*bytes == nullptr) throw std::bad_alloc();
+        std::memcpy(*bytes, description->data(), description->size());
+        *count = description->size();
+        return {};
+      },
+      bytes, count);
+}
+FAIRWAY_API fairway_code fairway_import(fairway_engine* engine, fairway_peer peer, const uint8_t* bytes, size_t count,
+                                        fairway_remote_region* out, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        if (Status status = has_room(out); !status) return status;
+        return hand_over(on.import_region(id<PeerId>(peer), std::as_bytes(std::span(bytes, count))), out);
+      },
+      bytes, out);
+}
+FAIRWAY_API fairway_code fairway_release(fairway_engine* engine, const fairway_remote_region* given,
+                                         fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        RemoteRegion region;
+        if (Status status = read_remote(given, region); !status) return status;
+        return on.release(region);
+      },
+      given);
+}
+FAIRWAY_API fairway_code fairway_publish(fairway_engine* engine, const char* name, fairway_region_id region,
+                                         fairway_error** error) {
+  return with(
+      engine, error, [&](Engine& on) { return on.publish(name, named(region)); }, name);
+}
+FAIRWAY_API fairway_code fairway_lookup(fairway_engine* engine, fairway_peer peer, const char* name, int64_t timeout_us,
+                                        fairway_remote_region* out, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        if (Status status = has_room(out); !status) return status;
+        return hand_over(on.lookup(id<PeerId>(peer), name, timeout_of(timeout_us)), out);
+      },
+      name, out);
+}
+
+}  // extern "C"
+
+fairway::Status fairway::c::read_remote(const fairway_remote_region* given, RemoteRegion& out) {
+  fairway_remote_region in{};
+  if (Status status = read_struct(given, in); !status) return status;
+  out = {id<RemoteRegionId>(in.id), id<PeerId>(in.peer), in.size_bytes, static_cast<MemoryKind>(in.kind),
+         static_cast<Access>(in.access)};
+  return {};
+}

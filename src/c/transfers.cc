@@ -1,0 +1,216 @@
+#include <array>
+#include <cstddef>
+
+#include "c/abi.h"
+
+using namespace fairway;
+using namespace fairway::c;
+
+// Lists of these are read where they lie, without a copy.
+static_assert(sizeof(fairway_extent) == sizeof(Extent) &&
+              offsetof(fairway_extent, remote) == offsetof(Extent, remote) &&
+              offsetof(fairway_slice, length) == offsetof(Slice, length));
+static_assert(sizeof(fairway_notification) == sizeof(Notification) &&
+              offsetof(fairway_notification, message) == offsetof(Notification, message));
+
+namespace {
+
+Extent extent_of(const fairway_extent& in) {
+  return {{id<RegionId>(in.local.region), in.local.offset, in.local.length},
+          {id<RemoteRegionId>(in.remote.region), in.remote.offset}};
+}
+RemoteAddress place_of(const fairway_remote_address& in) {
+  return {id<RemoteRegionId>(in.region), in.offset};
+}
+
+fairway_completion completion_of(const Completion& done, void* user_data) {
+  return {id<fairway_transfer>(done.id),
+          static_cast<fairway_code>(done.status.code()),
+          make_error(done.status),
+          done.bytes,
+          done.old_value,
+          user_data};
+}
+
+// The caller's callback and its data, from submission until it ran.
+struct Callback {
+  fairway_callback call;
+  void* user_data;
+};
+
+void run_callback(const Completion& done, void* held) {
+  const std::unique_ptr<Callback> callback(static_cast<Callback*>(held));
+  const fairway_completion completion = completion_of(done, callback->user_data);
+  callback->call(&completion, callback->user_data);
+  delete completion.error;
+}
+
+Status read_layout(const fairway_request& in, Layout& out) {
+  switch (in.layout) {
+    case FAIRWAY_EXTENT: out = extent_of(in.extent); return {};
+    case FAIRWAY_EXTENTS:
+      if (in.extents == nullptr && in.extent_count != 0) break;
+      out = std::span(reinterpret_cast<const Extent*>(in.extents), in.extent_count);
+      return {};
+    case FAIRWAY_STRIDED: out = Strided{extent_of(in.extent), in.local_stride, in.remote_stride, in.count}; return {};
+    case FAIRWAY_PAGED:
+      if ((in.local_index == nullptr || in.remote_index == nullptr) && in.pages != 0) break;
+      out = Paged{id<RegionId>(in.extent.local.region),
+                  id<RemoteRegionId>(in.extent.remote.region),
+                  in.page_bytes,
+                  in.local_unit,
+                  in.remote_unit,
+                  {in.local_index, in.pages},
+                  {in.remote_index, in.pages}};
+      return {};
+    default: return {ErrorCode::invalid_argument, "a request's layout has no value " + std::to_string(in.layout)};
+  }
+  return {ErrorCode::invalid_argument, "a request has a count but the array it counts is null"};
+}
+
+bool is_value(std::int32_t value, std::int32_t last) {
+  return value >= 0 && value <= last;
+}
+
+}  // namespace
+
+namespace fairway::c {
+
+Status read_request(const fairway_request& in, Request& out) {
+  if (!is_value(in.operation, FAIRWAY_COMPARE_SWAP) || !is_value(in.notify, FAIRWAY_NOTIFY_SIGNAL) ||
+      !is_value(in.priority, FAIRWAY_URGENT) || !is_value(in.deliver, FAIRWAY_TO_CALLBACK))
+    return {ErrorCode::invalid_argument, "a request's operation, notify, priority or deliver has no such value"};
+  if (in.deadline_us > static_cast<std::uint64_t>(std::chrono::microseconds::max().count()))
+    return {ErrorCode::invalid_argument, "a request's deadline_us is too long; 0 means none"};
+  if (in.message == nullptr && in.message_bytes != 0)
+    return {ErrorCode::invalid_argument, "a request has message_bytes but its message is null"};
+  if (Status status = read_layout(in, out.layout); !status) return status;
+  out.operation = static_cast<Operation>(in.operation);
+  out.peer = id<PeerId>(in.peer);
+  out.target = place_of(in.target);
+  out.operand = in.operand;
+  out.expected = in.expected;
+  out.tag = in.tag;
+  RequestOptions& options = out.options;
+  options.notify = {static_cast<NotifyKind>(in.notify),
+                    in.immediate,
+                    std::as_bytes(std::span(in.message, in.message_bytes)),
+                    place_of(in.signal),
+                    in.signal_value,
+                    in.signal_add != 0};
+  options.after = id<TransferId>(in.after);
+  options.deadline = std::chrono::microseconds(in.deadline_us);
+  options.checksum = in.checksum != 0;
+  options.start_after = in.start_after;
+  options.priority = static_cast<Priority>(in.priority);
+  options.deliver = static_cast<Deliver>(in.deliver);
+  options.user_data = in.user_data;
+  return {};
+}
+
+}  // namespace fairway::c
+
+extern "C" {
+
+FAIRWAY_API void fairway_request_init(fairway_request* out) {
+  const RequestOptions defaults;
+  *out = {};
+  out->struct_size = sizeof *out;
+  out->count = 1;
+  out->priority = static_cast<int32_t>(defaults.priority);
+}
+
+FAIRWAY_API fairway_code fairway_submit(fairway_engine* engine, const fairway_request* requests, size_t count,
+                                        fairway_transfer* ids, size_t* taken, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        *taken = 0;
+        if (count == 0) return {};
+        const std::size_t size = requests->struct_size;
+        const auto* next = reinterpret_cast<const unsigned char*>(requests);
+        for (std::size_t i = 0; i < count; ++i, next += size) {
+          fairway_request in;
+          fairway_request_init(&in);
+          const auto* given = reinterpret_cast<const fairway_request*>(next);
+          if (given->struct_size != size)
+            return {ErrorCode::invalid_argument, "the requests of one call have different struct_size"};
+          if (Status status = read_struct(given, in); !status) return status;
+          Request request;
+          if (Status status = read_request(in, request); !status) return status;
+          std::unique_ptr<Callback> callback;
+          if (request.options.deliver == Deliver::to_callback) {
+            if (in.callback == nullptr) return {ErrorCode::invalid_argument, "FAIRWAY_TO_CALLBACK without a callback"};
+            callback.reset(new Callback{in.callback, in.user_data});
+            request.options.callback = run_callback;
+            request.options.user_data = callback.get();
+          }
+          TransferId transfer;
+          const Submitted submitted = on.submit({&request, 1}, {&transfer, 1});
+          if (submitted.taken == 0) return submitted.status;
+          (void)callback.release();  // run_callback has it now
+          ids[(*taken)++] = id<fairway_transfer>(transfer);
+        }
+        return {};
+      },
+      requests, ids, taken);
+}
+FAIRWAY_API int32_t fairway_writable(fairway_engine* engine) {
+  return engine != nullptr && engine->engine.writable() ? 1 : 0;
+}
+
+FAIRWAY_API fairway_code fairway_wait(fairway_engine* engine, fairway_transfer transfer, int64_t timeout_us,
+                                      fairway_completion* completion, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) {
+        auto done = on.wait(id<TransferId>(transfer), timeout_of(timeout_us));
+        if (done) *completion = completion_of(*done, done->user_data);
+        return done.status();
+      },
+      completion);
+}
+FAIRWAY_API size_t fairway_poll(fairway_engine* engine, fairway_completion* completions, size_t count) {
+  if (engine == nullptr || (completions == nullptr && count != 0)) return 0;
+  std::array<Completion, 32> done;
+  std::size_t stored = 0;
+  for (;;) {
+    const std::size_t found = engine->engine.poll(std::span(done).first(std::min(done.size(), count - stored)));
+    for (std::size_t i = 0; i < found; ++i) completions[stored++] = completion_of(done[i], done[i].user_data);
+    if (found < done.size() || stored == count) return stored;
+  }
+}
+FAIRWAY_API int fairway_fd(fairway_engine* engine) {
+  return engine == nullptr ? -1 : engine->engine.fd();
+}
+FAIRWAY_API fairway_code fairway_cancel(fairway_engine* engine, fairway_transfer transfer, int64_t timeout_us,
+                                        fairway_cancelled* out, fairway_error** error) {
+  return with(
+      engine, error,
+      [&](Engine& on) -> Status {
+        if (Status status = check_size(out->struct_size, sizeof *out, sizeof *out); !status) return status;
+        auto cancelled = on.cancel(id<TransferId>(transfer), timeout_of(timeout_us));
+        if (!cancelled) return cancelled.status();
+        return write_struct<fairway_cancelled>(
+            {0, cancelled->fenced ? 1 : 0, static_cast<int32_t>(cancelled->far_side), copy_text(cancelled->held_by)},
+            out);
+      },
+      out);
+}
+
+FAIRWAY_API size_t fairway_poll_notifications(fairway_engine* engine, fairway_notification* notes, size_t count) {
+  if (engine == nullptr || (notes == nullptr && count != 0)) return 0;
+  return engine->engine.poll_notifications({reinterpret_cast<Notification*>(notes), count});
+}
+FAIRWAY_API fairway_code fairway_wait_notification(fairway_engine* engine, int64_t timeout_us, fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.wait_notification(timeout_of(timeout_us)); });
+}
+FAIRWAY_API uint64_t fairway_counter(fairway_engine* engine, uint32_t immediate) {
+  return engine == nullptr ? 0 : engine->engine.counter(immediate);
+}
+FAIRWAY_API fairway_code fairway_wait_counter(fairway_engine* engine, uint32_t immediate, uint64_t at_least,
+                                              int64_t timeout_us, fairway_error** error) {
+  return with(engine, error, [&](Engine& on) { return on.wait_counter(immediate, at_least, timeout_of(timeout_us)); });
+}
+
+}  // extern "C"

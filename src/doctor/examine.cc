@@ -1,0 +1,188 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "doctor/rule.h"
+
+namespace fairway::doctor {
+
+std::string_view to_string(Level level) {
+  switch (level) {
+    case Level::broken: return "broken";
+    case Level::warning: return "warning";
+    case Level::note: break;
+  }
+  return "note";
+}
+
+std::string_view to_string(Confidence confidence) {
+  switch (confidence) {
+    case Confidence::confirmed: return "confirmed";
+    case Confidence::measured: return "measured";
+    case Confidence::suspected: break;
+  }
+  return "suspected";
+}
+
+std::string_view to_string(Family family) {
+  switch (family) {
+    case Family::placement: return "Placement";
+    case Family::pcie: return "PCIe";
+    case Family::iommu: return "IOMMU and ACS";
+    case Family::vm: return "Virtual machines and ordering";
+    case Family::roce: return "RDMA over Ethernet";
+    case Family::bond: return "Bonds";
+    case Family::port: return "Ports";
+    case Family::registration: return "Registration";
+    case Family::cpu: return "CPUs and host memory";
+    case Family::gpu: return "GPUs and NVLink";
+    case Family::files: return "Files and baselines";
+    case Family::measured: return "Measured curves";
+  }
+  return "";
+}
+
+int exit_code(const Verdict& verdict) {
+  if (verdict.ok) return 0;
+  return verdict.worst == Level::broken ? 2 : 1;
+}
+
+std::string_view word(const Verdict& verdict) {
+  if (verdict.ok) return "ok";
+  return verdict.worst == Level::broken ? "broken" : "degraded";
+}
+
+std::vector<const Rule*> all_rules() {
+  std::vector<const Rule*> out;
+  // Where several see one cause the earlier speaks: the dead port before what follows from it.
+  for (const auto family :
+       {port_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(), vm_rules(), placement_rules(),
+        roce_rules(), gpu_rules(), cpu_rules(), file_rules(), measured_rules()}) {
+    for (const auto& rule : family) out.push_back(&rule);
+  }
+  return out;
+}
+
+const Rule* find_rule(std::string_view id) {
+  for (const auto* rule : all_rules()) {
+    if (rule->id == id) return rule;
+  }
+  return nullptr;
+}
+
+namespace {
+
+constexpr std::size_t kMaxOfOneRule = 64;
+
+// Of findings that share a cause the first stays and takes the others' evidence.
+void merge(std::vector<Finding>& findings) {
+  std::map<std::string, std::size_t> first;
+  std::vector<Finding> kept;
+  for (auto& finding : findings) {
+    const auto found = finding.cause.empty() ? first.end() : first.find(finding.cause);
+    if (found == first.end()) {
+      if (!finding.cause.empty()) first[finding.cause] = kept.size();
+      kept.push_back(std::move(finding));
+      continue;
+    }
+    auto& stays = kept[found->second];
+    // A note does not hide what costs something.
+    if (stays.level == Level::note && finding.level != Level::note) std::swap(stays, finding);
+    for (auto& evidence : finding.evidence) {
+      if (std::find(stays.evidence.begin(), stays.evidence.end(), evidence) == stays.evidence.end())
+        stays.evidence.push_back(std::move(evidence));
+    }
+    for (auto& fix : finding.fix) {
+      if (std::find(stays.fix.begin(), stays.fix.end(), fix) == stays.fix.end()) stays.fix.push_back(std::move(fix));
+    }
+    if (finding.level < stays.level) stays.level = finding.level;
+    if (!stays.loss_gbps) stays.loss_gbps = finding.loss_gbps;
+    if (!stays.now_gbps) stays.now_gbps = finding.now_gbps;
+    if (!stays.mended_gbps) stays.mended_gbps = finding.mended_gbps;
+    if (finding.confidence > stays.confidence) stays.confidence = finding.confidence;
+  }
+  findings = std::move(kept);
+}
+
+// A slow row whose devices another finding names needs none of its own.
+void drop_explained(std::vector<Finding>& findings) {
+  const auto explained = [&](const Finding& slow) {
+    return std::any_of(findings.begin(), findings.end(), [&](const Finding& other) {
+      if (other.rule == slow.rule || other.level == Level::note) return false;
+      return std::any_of(other.devices.begin(), other.devices.end(), [&](const auto& device) {
+        return std::find(slow.devices.begin(), slow.devices.end(), device) != slow.devices.end();
+      });
+    });
+  };
+  std::vector<Finding> kept;
+  for (const auto& finding : findings) {
+    const bool general = finding.rule == "below-expectation" || finding.rule == "unequal-pairs";
+    if (!general || !explained(finding)) kept.push_back(finding);
+  }
+  findings = std::move(kept);
+}
+
+}  // namespace
+
+void conclude(Report& report) {
+  report.verdict = {};
+  std::stable_sort(report.findings.begin(), report.findings.end(), [](const Finding& a, const Finding& b) {
+    if (a.level != b.level) return a.level < b.level;
+    return a.loss_gbps.value_or(0) > b.loss_gbps.value_or(0);
+  });
+  for (const auto& finding : report.findings) {
+    if (finding.level == Level::note) continue;
+    report.verdict.ok = false;
+    report.verdict.worst = std::min(report.verdict.worst, finding.level);
+    if (finding.loss_gbps && *finding.loss_gbps > report.verdict.loss_gbps.value_or(0)) {
+      report.verdict.loss_gbps = finding.loss_gbps;
+    }
+  }
+}
+
+Report examine(const Look& look) {
+  Report report;
+  report.machine = look.machine().name;
+  for (const auto* rule : all_rules()) {
+    Saying say;
+    rule->check(look, say);
+    if (say.nothing_there && say.findings.empty()) {
+      ++report.absent;
+      continue;
+    }
+    if (say.findings.empty() && !say.missing.empty()) {
+      report.not_looked.push_back({std::string(rule->id), say.missing});
+      continue;
+    }
+    ++report.rules;
+    if (!say.missing.empty()) report.not_looked.push_back({std::string(rule->id), "in part: " + say.missing});
+    if (say.findings.size() > kMaxOfOneRule) say.findings.resize(kMaxOfOneRule);
+    for (auto& finding : say.findings) {
+      finding.rule = rule->id;
+      report.findings.push_back(std::move(finding));
+    }
+  }
+  merge(report.findings);
+  drop_explained(report.findings);
+  conclude(report);
+  return report;
+}
+
+std::string rules_page() {
+  std::string out =
+      "# What the doctor looks for\n\n"
+      "Each rule of `fairway doctor` ([doctor.md](doctor.md)) by the name that its findings carry. Figures are of the "
+      "machines "
+      "that the sources name; \"est.\" is computed. Written by `fairway doctor rules --markdown`; a test compares.\n";
+  const auto rules = all_rules();
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    const auto& rule = *rules[i];
+    if (i == 0 || rules[i - 1]->family != rule.family) out += fmt::format("\n# {}\n", to_string(rule.family));
+    out += fmt::format("\n## {}\n\n{}.\n\n- **Costs:** {}\n- **Looks at:** {}\n- **Mend:** {}\n- **Source:** {}\n",
+                       rule.id, rule.title, rule.effect, rule.looks, rule.mend, rule.source);
+  }
+  return out;
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,63 @@
+#include "doctor/facts.h"
+
+#include "topology/text.h"
+
+namespace fairway::doctor {
+
+namespace text = topology::text;
+
+// More than any machine has; a recording must stay bounded.
+constexpr std::size_t kMaxFacts = 200000;
+
+void Facts::set(std::string name, std::string value, std::string where) {
+  if (facts_.size() < kMaxFacts) facts_.try_emplace(std::move(name), Seen{std::move(value), std::move(where)});
+}
+
+void Facts::miss(std::string name, std::string why) {
+  if (missed_.size() < kMaxFacts) missed_.try_emplace(std::move(name), std::move(why));
+}
+
+void Facts::forget(const std::string& name) {
+  facts_.erase(name);
+}
+
+const Seen* Facts::find(const std::string& name) const {
+  const auto found = facts_.find(name);
+  return found == facts_.end() ? nullptr : &found->second;
+}
+
+std::optional<double> Facts::number(const std::string& name) const {
+  const auto* seen = find(name);
+  return seen == nullptr ? std::nullopt : text::to_double(seen->value);
+}
+
+std::optional<std::uint64_t> Facts::hex(const std::string& name) const {
+  const auto* seen = find(name);
+  return seen == nullptr ? std::nullopt : text::to_hex(seen->value);
+}
+
+std::string Facts::text(const std::string& name) const {
+  const auto* seen = find(name);
+  return seen == nullptr ? std::string() : seen->value;
+}
+
+std::vector<std::pair<std::string, const Seen*>> Facts::below(const std::string& name) const {
+  std::vector<std::pair<std::string, const Seen*>> out;
+  const auto start = name + ".";
+  for (auto at = facts_.lower_bound(start); at != facts_.end() && at->first.starts_with(start); ++at) {
+    out.emplace_back(at->first.substr(start.size()), &at->second);
+  }
+  return out;
+}
+
+std::string Facts::why_not(const std::string& name) const {
+  std::string at = name;
+  for (;;) {
+    if (const auto found = missed_.find(at); found != missed_.end()) return found->second;
+    const auto dot = at.rfind('.');
+    if (dot == std::string::npos) return "no source here has it";
+    at.resize(dot);
+  }
+}
+
+}  // namespace fairway::doctor

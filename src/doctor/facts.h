@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What is known of a machine beyond its topology: the kernel's settings, capability registers, limits, the states of
+// GPUs. Each fact has a name, its text, and the line it was read from.
+namespace fairway::doctor {
+
+struct Seen {
+  std::string value;
+  std::string where;  // "/proc/cmdline", "lspci.txt:42", "NVML"
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+
+// A value. Names are words joined by dots: "kernel.cmdline", "pci.0000:1a:00.0.acs"; docs/doctor.md lists them.
+class Facts {
+ public:
+  // The first who says it is believed.
+  void set(std::string name, std::string value, std::string where);
+  // Why a name, or all below one ("pci.0000:1a:00.0"), could not be read.
+  void miss(std::string name, std::string why);
+  void forget(const std::string& name);
+
+  [[nodiscard]] const Seen* find(const std::string& name) const;
+  [[nodiscard]] std::optional<double> number(const std::string& name) const;  // decimal
+  [[nodiscard]] std::optional<std::uint64_t> hex(const std::string& name) const;
+  [[nodiscard]] std::string text(const std::string& name) const;  // empty where unknown
+  // All below a name, by the rest of theirs: of "gpu.3" the entries "xid", "persistence".
+  [[nodiscard]] std::vector<std::pair<std::string, const Seen*>> below(const std::string& name) const;
+  // Why it is not known: said of it or of what it is below; else that no source has it.
+  [[nodiscard]] std::string why_not(const std::string& name) const;
+
+  [[nodiscard]] const std::map<std::string, Seen>& all() const { return facts_; }
+  [[nodiscard]] const std::map<std::string, std::string>& missed() const { return missed_; }
+
+ private:
+  std::map<std::string, Seen> facts_;
+  std::map<std::string, std::string> missed_;
+};
+
+}  // namespace fairway::doctor

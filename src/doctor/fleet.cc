@@ -1,0 +1,220 @@
+#include "doctor/fleet.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "doctor/rule.h"
+#include "doctor/stakes.h"
+#include "topology/assess.h"
+#include "topology/text.h"
+
+namespace fairway::doctor {
+
+using topology::Machine;
+using topology::NodeKind;
+
+namespace {
+
+template <class T>
+std::string value_text(const topology::Fact<T>& fact) {
+  return fact ? fmt::format("{}", *fact) : std::string();
+}
+
+// What makes machines comparable: the same GPUs and as many, the same kinds of NICs.
+std::string shape_of(const Machine& machine) {
+  std::map<std::string, std::size_t> parts;
+  for (const auto& gpu : machine.gpus) ++parts["gpu " + gpu.model.value_or("")];
+  for (const auto& nic : machine.nics) {
+    if (nic.rdma) ++parts["nic " + machine.rdma[nic.rdma.index].hca_type.value_or("")];
+  }
+  std::string out = machine.architecture.value_or("");
+  for (const auto& [what, count] : parts) {
+    // One device that is missing is a deviation, not another kind of machine: a machine is its commonest parts.
+    if (count * 2 >= parts.size()) out += " " + what;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const Case& one) {
+  const auto& machine = one.machine;
+  std::vector<std::tuple<std::string, std::string, std::string>> out;
+  const auto add = [&out](std::string subject, const char* field, std::string value) {
+    if (!value.empty()) out.emplace_back(std::move(subject), field, std::move(value));
+  };
+  add("machine", "GPUs", std::to_string(machine.gpus.size()));
+  add("machine", "RDMA devices", std::to_string(machine.rdma.size()));
+  add("machine", "sockets", machine.packages.empty() ? "" : std::to_string(machine.packages.size()));
+  add("machine", "NUMA nodes", machine.numa_nodes.empty() ? "" : std::to_string(machine.numa_nodes.size()));
+  add("machine", "product", value_text(machine.product));
+  add("machine", "kernel", value_text(machine.kernel));
+  add("machine", "GPU driver", value_text(machine.gpu_driver));
+  for (const auto& node : machine.numa_nodes) {
+    // Firmware takes a little, never the same: whole GiB, rounded to 1 %.
+    if (node.memory_bytes) {
+      const auto gib = static_cast<double>(*node.memory_bytes) / (1ULL << 30U);
+      const double step = std::max(1.0, gib / 50);
+      add(fmt::format("NUMA node {}", node.os_index), "memory",
+          fmt::format("about {:.0f} GiB", std::round(gib / step) * step));
+    }
+  }
+  const auto link = [&](const std::string& name, topology::Ref<topology::PciDevice> pci, bool gpu) {
+    if (!pci) return;
+    const auto& device = machine.pci[pci.index];
+    add(name, "PCIe width", device.link.width ? fmt::format("x{}", *device.link.width) : "");
+    // Idle GPUs lower their link: what they could is compared instead.
+    const auto& speed = gpu ? device.link.max_speed_gts : device.link.speed_gts;
+    add(name, "PCIe speed", speed ? fmt::format("{:g} GT/s", *speed) : "");
+    add(name, "NUMA node", value_text(device.numa_node));
+    const auto prefix = "pci." + device.bus_id.to_string();
+    for (const auto& [key, field] : {std::pair{".max_read_request", "MaxReadReq"},
+                                     {".max_payload", "MaxPayload"},
+                                     {".relaxed_ordering", "relaxed ordering"},
+                                     {".ats", "ATS"},
+                                     {".iommu_type", "IOMMU"}}) {
+      add(name, field, one.facts.text(prefix + key));
+    }
+    for (auto at = device.parent; at; at = machine.pci[at.index].parent) {
+      const auto acs = one.facts.text("pci." + machine.pci[at.index].bus_id.to_string() + ".acs");
+      if (acs.empty()) continue;
+      add(name, "ACS of the port above", acs);
+      break;
+    }
+  };
+  for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) {
+    const auto& gpu = machine.gpus[i];
+    const auto name = fmt::format("GPU{}", gpu.ordinal);
+    add(name, "model", value_text(gpu.model));
+    add(name, "memory", gpu.memory_bytes ? fmt::format("{} MiB", *gpu.memory_bytes >> 20U) : "");
+    add(name, "BAR1", gpu.bar1_bytes ? fmt::format("{} MiB", *gpu.bar1_bytes >> 20U) : "");
+    add(name, "persistence mode", one.facts.text(fmt::format("gpu.{}.persistence", gpu.ordinal)));
+    std::size_t active = 0;
+    for (const auto& port : gpu.nvlinks) active += port.active.value_or(false) ? 1 : 0;
+    if (!gpu.nvlinks.empty()) add(name, "NVLinks up", std::to_string(active));
+    link(name, gpu.pci, true);
+  }
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto& nic = machine.nics[i];
+    if (!nic.rdma) continue;
+    const auto& rdma = machine.rdma[nic.rdma.index];
+    add(nic.name, "firmware", value_text(rdma.firmware));
+    add(nic.name, "board", value_text(rdma.board_id));
+    link(nic.name, topology::pci_of(machine, {NodeKind::nic, i}), false);
+    if (!rdma.ports.empty()) {
+      const auto& port = rdma.ports.front();
+      add(nic.name, "state", value_text(port.state));
+      add(nic.name, "rate", port.rate_gbps ? fmt::format("{:g} Gb/s", *port.rate_gbps) : "");
+      add(nic.name, "link layer", value_text(port.link_layer));
+      add(nic.name, "MTU", value_text(port.active_mtu));
+      const auto gid = std::find_if(port.gids.begin(), port.gids.end(), [](const auto& g) {
+        return g.type.value_or("") == "RoCE v2" && (g.scope.value_or("") == "IPv4" || g.scope.value_or("") == "IPv6");
+      });
+      if (gid != port.gids.end()) add(nic.name, "routable GID", std::to_string(gid->index));
+    }
+    if (nic.bond) {
+      const auto& legs = machine.bonds[nic.bond.index].legs;
+      add(nic.name, "bond legs up", std::to_string(std::count_if(legs.begin(), legs.end(), [](const auto& leg) {
+            return leg.up.value_or(true);
+          })));
+    }
+  }
+  for (const auto& [fact, field] : {std::pair{"kernel.cmdline", "kernel command line"},
+                                    {"kernel.numa_balancing", "NUMA balancing"},
+                                    {"limit.memlock", "locked memory"},
+                                    {"cpu.governor", "governor"},
+                                    {"kernel.module.nvidia_peermem", "nvidia_peermem"},
+                                    {"gpu.kernel_module", "GPU kernel module"}}) {
+    auto value = one.facts.text(fact);
+    // The image and the root differ from node to node and change nothing.
+    if (std::string_view(fact) == "kernel.cmdline") {
+      std::string kept;
+      for (const auto word : topology::text::words(value)) {
+        if (!word.starts_with("BOOT_IMAGE=") && !word.starts_with("root=") && !word.starts_with("ip="))
+          kept += (kept.empty() ? "" : " ") + std::string(word);
+      }
+      value = kept;
+    }
+    add("host", field, value);
+  }
+  return out;
+}
+
+Fleet compare_fleet(std::span<const Node> nodes) {
+  Fleet fleet;
+  std::map<std::string, std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < nodes.size(); ++i) groups[shape_of(nodes[i].found.machine)].push_back(i);
+  for (const auto& [shape, members] : groups) {
+    std::vector<std::string> names;
+    for (const auto i : members) names.push_back(nodes[i].name);
+    fleet.groups.push_back(std::move(names));
+    if (members.size() < 2) continue;
+    std::map<std::pair<std::string, std::string>, std::map<std::string, std::vector<std::size_t>>> values;
+    std::map<std::string, std::set<std::size_t>> subjects;  // which nodes have a device of that name
+    for (const auto i : members) {
+      for (auto& [subject, field, value] : compared_of(nodes[i].found)) {
+        values[{subject, field}][value].push_back(i);
+        subjects[subject].insert(i);
+      }
+    }
+    for (const auto& [subject, having] : subjects) {
+      if (having.size() == members.size() || having.size() * 2 <= members.size()) continue;
+      for (const auto i : members) {
+        if (!having.contains(i))
+          fleet.deviations.push_back(
+              {nodes[i].name, subject, "presence", "missing", "there", having.size(), members.size(), {}});
+      }
+    }
+    for (const auto& entry : values) {
+      const auto& what = entry.first;  // no binding: clang 14 captures none
+      const auto& by_value = entry.second;
+      if (by_value.size() < 2) continue;
+      std::size_t said = 0;
+      auto most = by_value.begin();
+      for (auto at = by_value.begin(); at != by_value.end(); ++at) {
+        said += at->second.size();
+        if (at->second.size() > most->second.size()) most = at;
+      }
+      if (most->second.size() * 2 <= said) {
+        std::string list;
+        for (const auto& [value, who] : by_value) {
+          list += fmt::format("{}{} ({})", list.empty() ? "" : ", ", topology::text::quote(value, 60),
+                              who.size() == 1 ? nodes[who.front()].name : fmt::format("{} nodes", who.size()));
+        }
+        fleet.undecided.push_back(fmt::format("{}: {} is {}", what.first, what.second, list));
+        continue;
+      }
+      for (const auto& [value, who] : by_value) {
+        if (value == most->first) continue;
+        for (const auto i : who) {
+          Deviation one{nodes[i].name, what.first, what.second, value, most->first, most->second.size(), said, {}};
+          // What it costs the doctor of that node has found, if anything.
+          for (const auto& finding : nodes[i].report.findings) {
+            if (finding.level == Level::note) continue;
+            const bool named = std::any_of(finding.devices.begin(), finding.devices.end(), [&](const auto& device) {
+              return topology::node_name(nodes[i].found.machine, device) == what.first;
+            });
+            if (named && finding.loss_gbps) one.loss_gbps = std::max(one.loss_gbps.value_or(0), *finding.loss_gbps);
+          }
+          fleet.deviations.push_back(std::move(one));
+        }
+      }
+    }
+  }
+  std::stable_sort(fleet.deviations.begin(), fleet.deviations.end(), [](const Deviation& a, const Deviation& b) {
+    return a.loss_gbps.value_or(0) > b.loss_gbps.value_or(0);
+  });
+  return fleet;
+}
+
+int exit_code(const Fleet& fleet, std::span<const Node> nodes) {
+  int code = fleet.deviations.empty() && fleet.undecided.empty() ? 0 : 1;
+  for (const auto& node : nodes) code = std::max(code, exit_code(node.report.verdict));
+  return code;
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "doctor/measurement.h"
+
+// The native outputs of programs that measure.
+namespace fairway::doctor {
+
+bool looks_like_perftest(std::string_view text);
+bool looks_like_nccl_tests(std::string_view text);
+bool looks_like_nvbandwidth(std::string_view text);
+bool looks_like_bench(std::string_view text);
+
+std::vector<Measurement> read_perftest(const topology::Machine& machine, std::string_view text,
+                                       const std::string& name);
+std::vector<Measurement> read_nccl_tests(std::string_view text, const std::string& name);
+std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std::string_view text,
+                                          const std::string& name);
+Result<std::vector<Measurement>> read_bench(const topology::Machine& machine, std::string_view text,
+                                            const std::string& name);
+
+// Finds the row's flow by its device, and the GPU's number where it is of GPU memory.
+void place(const topology::Machine& machine, std::optional<std::uint32_t> gpu_ordinal, Measurement& row);
+
+}  // namespace fairway::doctor

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "fairway/status.h"
+
+#include "doctor/facts.h"
+#include "topology/machine.h"
+
+// Where facts come from. Every reader takes what it understands and says of the rest why not; none needs root.
+namespace fairway::doctor {
+
+// A machine with what is known of it.
+struct Case {
+  topology::Machine machine;
+  Facts facts;
+};
+
+// This machine. `environment`: the variables of the job that are of interest (NCCL_*), read by the caller.
+Result<Case> look_around(const std::map<std::string, std::string>& environment);
+// A recording: what `fairway doctor --save` wrote, or anything that `fairway topo --from` reads; a folder's further
+// files (lspci -vvv, /proc/cmdline, limits, dmesg, mlxconfig, nvidia-smi -q, environment) give facts.
+Result<Case> read_case(const std::string& path);
+
+// What --save writes: the machine's snapshot and the facts, as JSON. unsupported where the build has no JSON.
+Result<std::string> write_case(const Case& one);
+bool is_case(std::string_view text);
+Result<Case> parse_case(std::string_view text, const std::string& name);
+
+// The parts. `root` has sys/ and proc/ below it; "" is the living machine's.
+void read_kernel_facts(const std::string& root, const topology::Machine& machine, Facts& facts);
+void read_pci_facts(const std::string& root, const topology::Machine& machine, Facts& facts);
+// The registers of one function, as its config file has them.
+void read_config_space(std::string_view bytes, const std::string& prefix, const std::string& where, Facts& facts);
+// The same from `lspci -vvv`, for all functions in it; false where the text has no capabilities.
+bool read_lspci_capabilities(std::string_view text, const std::string& name, Facts& facts);
+// One of the other outputs, by content; false where it is none.
+bool read_pasted(std::string_view text, const std::string& name, const topology::Machine& machine, Facts& facts);
+// nvidia-smi -q.
+bool read_gpu_query_full(std::string_view text, const std::string& name, const topology::Machine& machine,
+                         Facts& facts);
+// Lines of the kernel's log that tell of GPUs.
+void read_kernel_log(std::string_view text, const std::string& name, Facts& facts);
+// By NVML, opened at run time.
+void read_nvml_facts(const topology::Machine& machine, Facts& facts);
+// NCCL_* as facts, and the topology file that NCCL_TOPO_FILE names, compared with the machine.
+void read_environment(const std::map<std::string, std::string>& environment, const std::string& where,
+                      const topology::Machine& machine, Facts& facts);
+
+}  // namespace fairway::doctor

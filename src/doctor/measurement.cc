@@ -1,0 +1,108 @@
+#include "doctor/measurement.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "doctor/formats.h"
+#include "topology/text.h"
+
+namespace fairway::doctor {
+
+namespace text = topology::text;
+
+std::string_view to_string(Operation operation) {
+  switch (operation) {
+    case Operation::write: return "write";
+    case Operation::read: return "read";
+    case Operation::send: return "send";
+    case Operation::copy: return "copy";
+    case Operation::collective: return "collective";
+    case Operation::unknown: break;
+  }
+  return "unknown";
+}
+
+namespace {
+
+// The CSV of `fairway predict --measured`.
+Result<std::vector<Measurement>> read_rows(const topology::Machine& machine, std::string_view content,
+                                           const std::string& name, const MeasuredOptions& options) {
+  const auto rows = predict::read_measured(machine, content, name, options.defaults);
+  if (!rows) return rows.status();
+  std::vector<Measurement> out;
+  for (const auto& row : *rows) {
+    Measurement one;
+    one.program = "rows";
+    one.where = fmt::format("{}:{}", name, row.line);
+    one.flow = row.flow;
+    one.qps = row.flow.conditions.qps;
+    one.mtu = row.flow.conditions.mtu.value_or(0);
+    if (row.flow.conditions.ordering != predict::Ordering::unknown)
+      one.relaxed = row.flow.conditions.ordering == predict::Ordering::relaxed;
+    one.gbps = row.gbs * 8;
+    for (const auto& end : {row.flow.from, row.flow.to}) {
+      if (end.kind == predict::EndpointKind::gpu) one.gpu_memory = true;
+      if (end.kind == predict::EndpointKind::nic) one.device = machine.nics[end.index].name;
+    }
+    if (row.flow.loop) one.device = machine.nics[*row.flow.loop].name;
+    one.operation = one.device.empty() ? Operation::copy : Operation::write;
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace
+
+// A GPU's or host's memory to a NIC, where the machine has both by those names.
+void place(const topology::Machine& machine, std::optional<std::uint32_t> gpu_ordinal, Measurement& row) {
+  std::optional<std::uint32_t> nic;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    if (machine.nics[i].name == row.device) nic = i;
+  }
+  if (!nic) return;
+  predict::Flow flow;
+  flow.to = {predict::EndpointKind::nic, *nic, {}};
+  flow.conditions.qps = row.qps;
+  if (row.mtu != 0) flow.conditions.mtu = row.mtu;
+  if (row.relaxed) flow.conditions.ordering = *row.relaxed ? predict::Ordering::relaxed : predict::Ordering::strict;
+  if (row.gpu_memory) {
+    const auto gpu = gpu_ordinal ? topology::find_gpu(machine, *gpu_ordinal) : topology::Ref<topology::Gpu>{};
+    if (!gpu) return;
+    flow.from = {predict::EndpointKind::gpu, gpu.index, {}};
+  } else {
+    if (machine.numa_nodes.empty()) return;
+    const auto numa = topology::numa_of(machine, {topology::NodeKind::nic, *nic});
+    const auto node = numa ? topology::find_numa(machine, *numa) : topology::Ref<topology::NumaNode>{};
+    flow.from = {predict::EndpointKind::host_memory, node ? node.index : 0, {}};
+  }
+  // A read comes the other way.
+  if (row.operation == Operation::read) std::swap(flow.from, flow.to);
+  row.flow = flow;
+}
+
+Result<std::vector<Measurement>> read_measurements(const topology::Machine& machine, std::string_view content,
+                                                   const std::string& name, const MeasuredOptions& options) {
+  std::vector<Measurement> rows;
+  if (looks_like_perftest(content)) {
+    rows = read_perftest(machine, content, name);
+  } else if (looks_like_nccl_tests(content)) {
+    rows = read_nccl_tests(content, name);
+  } else if (looks_like_nvbandwidth(content)) {
+    rows = read_nvbandwidth(machine, content, name);
+  } else if (looks_like_bench(content)) {
+    auto read = read_bench(machine, content, name);
+    if (!read) return read.status();
+    rows = std::move(*read);
+  } else {
+    auto read = read_rows(machine, content, name, options);
+    if (read) return read;
+    return read.status().with_context(
+        name + " is no output of perftest, nccl-tests, nvbandwidth or `fairway bench`, and no CSV of measured rows");
+  }
+  if (rows.empty()) return Status(ErrorCode::invalid_argument, fmt::format("{}: holds no measured row", name));
+  return rows;
+}
+
+}  // namespace fairway::doctor

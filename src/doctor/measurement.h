@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fairway/status.h"
+
+#include "predict/flow.h"
+#include "predict/measured.h"
+
+// Rates that were measured, in whatever program's own format.
+namespace fairway::doctor {
+
+enum class Operation : std::uint8_t { unknown, write, read, send, copy, collective };
+std::string_view to_string(Operation operation);
+
+struct Measurement {
+  std::string program;  // "ib_write_bw", "nvbandwidth", "all_reduce_perf", "fairway bench"
+  std::string where;    // "gpu.txt:17"
+  Operation operation = Operation::unknown;
+  std::string device;                 // the RDMA device it went through, as the program calls it
+  std::optional<predict::Flow> flow;  // where the ends are known on this machine
+  bool gpu_memory = false;
+  std::optional<bool> relaxed;  // relaxed ordering, where the program says it
+  std::uint64_t bytes = 0;      // of a message; 0: not said
+  std::uint32_t qps = 1;
+  std::uint32_t mtu = 0;
+  double gbps = 0;             // Gb/s of payload
+  std::uint32_t max_read = 0;  // outstanding reads of a queue pair; 0: not said
+  bool failed = false;         // the run ended with an error: `problem` says which
+  std::string problem;
+};
+
+struct MeasuredOptions {
+  predict::MeasuredDefaults defaults;  // of a CSV without a NIC
+};
+
+// Recognises perftest's, nccl-tests', nvbandwidth's and `fairway bench`'s outputs (text or JSON) and the CSV that
+// `fairway predict --measured` reads. invalid_argument names the file and what is understood.
+Result<std::vector<Measurement>> read_measurements(const topology::Machine& machine, std::string_view text,
+                                                   const std::string& name, const MeasuredOptions& options);
+
+}  // namespace fairway::doctor

@@ -1,0 +1,125 @@
+#include <map>
+
+#include <fmt/format.h>
+
+#include "doctor/page.h"
+#include "doctor/report.h"
+#include "doctor/rule.h"
+#include "render/layout.h"
+#include "render/svg.h"
+
+namespace fairway::doctor {
+
+namespace {
+
+constexpr std::string_view kStyle = R"(
+body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem;color-scheme:light dark}
+figure{margin:1rem 0;overflow-x:auto}
+figure svg{max-width:100%;height:auto}
+h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}
+.ok{background:#1a7f37;color:#fff}.degraded{background:#b35900;color:#fff}.broken{background:#c62828;color:#fff}
+section{border-left:5px solid #888;padding:.2rem 1rem;margin:1rem 0}
+section.broken{border-color:#c62828;background:none;color:inherit}section.warning{border-color:#b35900}
+section h3{margin:.3rem 0}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem;margin:.4rem 0}
+dt{opacity:.65}dd{margin:0}
+pre{background:rgba(128,128,128,.15);padding:.6rem;overflow-x:auto;margin:.3rem 0}
+table{border-collapse:collapse}td,th{padding:.2rem .7rem;text-align:left;border-bottom:1px solid rgba(128,128,128,.4)}
+small{opacity:.65}
+svg .fault-broken{stroke:#c62828 !important;stroke-width:4 !important}
+svg .fault-warning{stroke:#e07b00 !important;stroke-width:4 !important}
+svg .fault-note{stroke:#3b82c4 !important;stroke-width:2.5 !important;stroke-dasharray:5 3}
+)";
+
+std::string rate_row(const Finding& finding) {
+  if (!finding.loss_gbps) return finding.level == Level::note ? "" : "<dt>costs</dt><dd>how much is unknown</dd>";
+  std::string out = fmt::format("<dt>costs</dt><dd><b>{}</b>", gbps_text(*finding.loss_gbps));
+  if (finding.now_gbps && finding.mended_gbps)
+    out += fmt::format(": {} now, {} without it", gbps_text(*finding.now_gbps), gbps_text(*finding.mended_gbps));
+  return out + "</dd>";
+}
+
+// The devices of findings by their key in the picture, each with its worst level and what is said of it.
+void colour(const topology::Machine& machine, const Report& report, render::Scene& scene) {
+  std::map<std::string, std::pair<Level, std::string>> faults;
+  for (const auto& finding : report.findings) {
+    for (auto device : finding.devices) {
+      // RDMA devices, interfaces and bonds are drawn as the NIC that has them.
+      for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+        const auto& nic = machine.nics[i];
+        const bool same = (device.kind == topology::NodeKind::rdma && nic.rdma && nic.rdma.index == device.index) ||
+                          (device.kind == topology::NodeKind::bond && nic.bond && nic.bond.index == device.index);
+        if (same) {
+          device = {topology::NodeKind::nic, i};
+          break;
+        }
+      }
+      auto& fault = faults.try_emplace(render::node_key(device), finding.level, "").first->second;
+      fault.first = std::min(fault.first, finding.level);
+      fault.second += (fault.second.empty() ? "" : "\n") + finding.title;
+    }
+  }
+  for (auto& box : scene.boxes) {
+    const auto found = faults.find(box.node);
+    if (found == faults.end() || box.node.empty()) continue;
+    box.style += fmt::format(" fault-{}", to_string(found->second.first));
+    box.title += (box.title.empty() ? "" : "\n") + found->second.second;
+  }
+}
+
+}  // namespace
+
+std::string page_of(const std::string& title, const std::string& picture, const std::string& body) {
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\">\n<title>{0}</title>\n<style>{1}{2}</style>\n</"
+      "head>\n<body>\n{3}{4}</body>\n</html>\n",
+      render::escape(title), picture.empty() ? "" : render::picture_css(render::Theme::automatic), kStyle,
+      picture.empty() ? fmt::format("<h1>{}</h1>\n", render::escape(title)) : "", body);
+}
+
+std::string findings_of(const Report& report) {
+  std::string out;
+  for (const auto& finding : report.findings) {
+    out += fmt::format("<section class=\"{}\"><h3>{}</h3><dl>{}", to_string(finding.level),
+                       render::escape(finding.title), rate_row(finding));
+    if (!finding.path.empty()) out += fmt::format("<dt>path</dt><dd>{}</dd>", render::escape(finding.path));
+    if (finding.ratio)
+      out += fmt::format("<dt>A/B</dt><dd>{:.2f} times ({:.2f} to {:.2f})</dd>", finding.ratio->middle,
+                         finding.ratio->low, finding.ratio->high);
+    for (const auto& seen : finding.evidence)
+      out += fmt::format("<dt>seen</dt><dd>{} <small>{}</small></dd>", render::escape(seen.text),
+                         render::escape(seen.where));
+    out += fmt::format("<dt>confidence</dt><dd>{}</dd></dl>", to_string(finding.confidence));
+    if (!finding.fix.empty()) {
+      out += "<pre>";
+      for (const auto& line : finding.fix) out += render::escape(line) + "\n";
+      out += "</pre>";
+    }
+    if (!finding.advice.empty()) out += fmt::format("<p>{}</p>", render::escape(finding.advice));
+    // The page stands alone, so it says what the rule's page would.
+    if (const auto* rule = find_rule(finding.rule))
+      out += fmt::format("<p><small>{}: {}. {}</small></p>", render::escape(rule->id), render::escape(rule->title),
+                         render::escape(rule->effect));
+    out += "</section>\n";
+  }
+  return out;
+}
+
+std::string html_of(const topology::Machine& machine, const Report& report) {
+  auto scene = render::picture(machine);
+  colour(machine, report, scene);
+  const auto name = report.machine.empty() ? "This machine" : report.machine;
+  std::string body = fmt::format("<h1>{} <span class=\"{}\">{}</span></h1>\n<p>{}</p>\n", render::escape(name),
+                                 word(report.verdict), word(report.verdict), render::escape(line_of(report)));
+  const auto picture = render::svg(scene, {.inside_page = true});
+  body += fmt::format("<figure>\n{}</figure>\n", picture);
+  body += findings_of(report);
+  if (!report.not_looked.empty()) body += "<h2>Not looked at</h2>\n<table><tbody>\n";
+  for (const auto& one : report.not_looked)
+    body += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", render::escape(one.rule), render::escape(one.why));
+  if (!report.not_looked.empty()) body += "</tbody></table>\n";
+  return page_of(name + ": " + std::string(word(report.verdict)), picture, body);
+}
+
+}  // namespace fairway::doctor

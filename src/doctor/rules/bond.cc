@@ -1,0 +1,254 @@
+#include <algorithm>
+
+#include "doctor/rules/common.h"
+
+// Bonds of two ports or more below one RDMA device.
+namespace fairway::doctor {
+namespace {
+
+bool carries(const topology::Bond& bond, const topology::BondLeg& leg) {
+  if (!leg.up.value_or(true)) return false;
+  return !leg.aggregator || !bond.active_aggregator || *leg.aggregator == *bond.active_aggregator;
+}
+
+// Bonds of interfaces that RDMA or bulk traffic may use; a bond of a host without RDMA counts too.
+std::vector<std::uint32_t> used_bonds(const Machine& machine) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t i = 0; i < machine.bonds.size(); ++i) {
+    if (machine.bonds[i].legs.size() > 1) out.push_back(i);
+  }
+  return out;
+}
+
+std::string bond_name(const Machine& machine, const topology::Bond& bond) {
+  return bond.interface ? machine.interfaces[bond.interface.index].name : "bond";
+}
+
+void leg_down(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  const auto bonds = used_bonds(machine);
+  if (bonds.empty()) return say.absent();
+  for (const auto index : bonds) {
+    const auto& bond = machine.bonds[index];
+    if (bond.mode.value_or("") == "active-backup") {
+      if (std::all_of(bond.legs.begin(), bond.legs.end(), [](const auto& leg) { return leg.up.value_or(true); }))
+        continue;
+    }
+    std::vector<const topology::BondLeg*> dead;
+    double fastest = 0;
+    bool known = false;
+    for (const auto& leg : bond.legs) {
+      known = known || leg.up.known();
+      fastest = std::max(fastest, leg.speed_gbps.value_or(0));
+      if (!carries(bond, leg)) dead.push_back(&leg);
+    }
+    if (!known) {
+      say.lacks(fmt::format("{}: the state of its legs is not recorded", bond_name(machine, bond)));
+      continue;
+    }
+    for (const auto& leg : bond.legs) {
+      if (leg.speed_gbps && *leg.speed_gbps < 0.9 * fastest && carries(bond, leg)) dead.push_back(&leg);
+    }
+    if (dead.empty()) continue;
+    std::string names;
+    for (const auto* leg : dead) names += (names.empty() ? "" : ", ") + machine.interfaces[leg->interface.index].name;
+    Finding finding;
+    const bool all = dead.size() == bond.legs.size();
+    finding.level = all ? Level::broken : Level::warning;
+    finding.title = all ? fmt::format("{}: no leg carries anything", bond_name(machine, bond))
+                        : fmt::format("{}: {} of {} legs carr{} less than the others ({})", bond_name(machine, bond),
+                                      dead.size(), bond.legs.size(), dead.size() == 1 ? "ies" : "y", names);
+    finding.devices = {{NodeKind::bond, index}};
+    const auto device = NodeRef{NodeKind::bond, index};
+    finding.cause = "bond " + bond_name(machine, bond);
+    for (const auto* leg : dead) {
+      std::string what = machine.interfaces[leg->interface.index].name + ": ";
+      if (leg->up && !*leg->up) {
+        what += "MII status down";
+      } else if (leg->aggregator && bond.active_aggregator && *leg->aggregator != *bond.active_aggregator) {
+        what += fmt::format("in aggregator {}, and the bond's is {}", *leg->aggregator, *bond.active_aggregator);
+      } else {
+        what += fmt::format("{:g} Gb/s, the fastest leg {:g}", leg->speed_gbps.value_or(0), fastest);
+      }
+      if (leg->link_failures.value_or(0) > 0) what += fmt::format(", {} link failures", *leg->link_failures);
+      const auto source = leg->up ? leg->up.source : leg->speed_gbps.source;
+      finding.evidence.push_back({what, source_of(source, "/proc/net/bonding/" + bond_name(machine, bond))});
+    }
+    const auto flows = flows_through(machine, device);
+    put(finding, cost_of(look, flows, [&](Machine& mended) {
+          auto& one = mended.bonds[index];
+          for (auto& leg : one.legs) {
+            leg.up.value = true;
+            if (fastest > 0) leg.speed_gbps.value = fastest;
+            leg.aggregator = one.active_aggregator;
+          }
+        }));
+    // The kernel's predictor sees no rate where nobody recorded one: by the legs, then.
+    if (finding.loss_gbps.value_or(0) == 0 && fastest > 0) {
+      double lost = 0;
+      for (const auto* leg : dead) lost += fastest - (carries(bond, *leg) ? leg->speed_gbps.value_or(0) : 0);
+      finding.loss_gbps = lost;
+      finding.mended_gbps = fastest * static_cast<double>(bond.legs.size());
+      finding.now_gbps = *finding.mended_gbps - lost;
+    }
+    if (bond.mode.value_or("") == "active-backup" && !all) {
+      finding.level = Level::note;
+      finding.loss_gbps.reset();
+      finding.advice = "The bond has no spare left: the next failure ends its traffic.";
+    }
+    const auto first = machine.interfaces[dead.front()->interface.index].name;
+    finding.fix = {
+        fmt::format("ip link set {} up; ethtool {}    # link, speed; then cable and transceiver", first, first),
+        fmt::format("grep -A12 {} /proc/net/bonding/{}    # LACP: aggregator and churn; then the switch's port", first,
+                    bond_name(machine, bond))};
+    say.add(std::move(finding));
+  }
+}
+
+void one_queue_pair(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  bool looked = false;
+  for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
+    const auto bond = machine.nics[nic].bond;
+    if (!bond || machine.bonds[bond.index].legs.size() < 2) continue;
+    any = true;
+    const auto capacity = topology::nic_capacity_gbps(machine, machine.nics[nic]);
+    const Measurement* best = nullptr;
+    double many = 0;
+    for (const auto& row : look.measured) {
+      if (row.failed || nic_of(machine, row) != nic) continue;
+      looked = true;
+      if (row.qps == 1 && (best == nullptr || row.gbps > best->gbps)) best = &row;
+      if (row.qps > 1) many = std::max(many, row.gbps);
+    }
+    if (best == nullptr || !capacity || best->gbps > 0.6 * *capacity) continue;
+    Finding finding;
+    finding.title = fmt::format("{}: one queue pair uses one leg of the bond, {:.0f} of {:.0f} Gb/s",
+                                machine.nics[nic].name, best->gbps, *capacity);
+    finding.devices = {nic_ref(nic)};
+    const bool proven = many > 1.15 * best->gbps;
+    finding.confidence = proven ? Confidence::confirmed : Confidence::measured;
+    // A benchmark with one queue pair says nothing of jobs, which have more: until several were tried it is a note.
+    finding.level = proven ? Level::warning : Level::note;
+    finding.now_gbps = best->gbps;
+    finding.mended_gbps = proven ? many : 0.97 * *capacity;
+    finding.loss_gbps = *finding.mended_gbps - best->gbps;
+    finding.path = machine.nics[nic].name;
+    finding.evidence.push_back(evidence_of(machine, *best));
+    finding.evidence.push_back(
+        {fmt::format("{} legs, {:.0f} Gb/s together", machine.bonds[bond.index].legs.size(), *capacity),
+         source_of(capacity.source, "bond")});
+    finding.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=1",
+                   fmt::format("ib_write_bw -d {} -q 4 SERVER    # against -q 1", machine.nics[nic].name)};
+    if (!proven) finding.advice = "If jobs use one queue pair a peer too, four or more use both legs.";
+    say.add(std::move(finding));
+  }
+  if (!any) return say.absent();
+  if (!looked) say.lacks("no measured rows over a bonded NIC: --measured gives them");
+}
+
+void one_leg_full(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (const auto index : used_bonds(machine)) {
+    const auto& bond = machine.bonds[index];
+    if (bond.mode.value_or("") == "active-backup") continue;
+    any = true;
+    const auto name = bond_name(machine, bond);
+    double heavy = 0;
+    double light = 1e300;
+    std::string heaviest;
+    bool known = true;
+    for (const auto& leg : bond.legs) {
+      const auto& interface = machine.interfaces[leg.interface.index].name;
+      const auto key = fmt::format("net.{}.tx_bytes", interface);
+      const auto now = look.facts.number(key);
+      const auto then = look.before == nullptr ? std::nullopt : look.before->number(key);
+      if (!now || !then || *now < *then) {
+        known = false;
+        break;
+      }
+      const double sent = *now - *then;
+      if (sent > heavy) heaviest = interface;
+      heavy = std::max(heavy, sent);
+      light = std::min(light, sent);
+    }
+    if (!known) {
+      say.lacks(name + ": bytes of its legs at two times are needed: --baseline gives the first");
+      continue;
+    }
+    if (heavy < 1e9 || heavy <= 1.5 * light) continue;
+    Finding finding;
+    finding.title =
+        fmt::format("{}: {} sent {:.1f} times what its other leg did", name, heaviest, heavy / std::max(light, 1.0));
+    finding.devices = {{NodeKind::bond, index}};
+    finding.confidence = Confidence::measured;
+    // With n legs the rate is the heaviest one's: of two even legs' rate the share heavy/(heavy+light) is used.
+    const double legs = static_cast<double>(bond.legs.size());
+    const double share = std::max(0.0, 1 - (heavy + light * (legs - 1)) / (heavy * legs));
+    put(finding, cost_of_share(look, flows_through(machine, {NodeKind::bond, index}), share));
+    finding.evidence.push_back(
+        {fmt::format("heaviest leg {:.1f} GB, lightest {:.1f} GB since the baseline", heavy / 1e9, light / 1e9),
+         "tx_bytes of the legs"});
+    finding.fix = {"cat /sys/kernel/debug/mlx5/*/lag/port_sel_mode    # hash or queue_affinity",
+                   "# in programs: lag_tx_port_affinity of queue pairs 1 and 2 in turn, or more queue pairs"};
+    finding.cause = "bond balance " + name;
+    say.add(std::move(finding));
+  }
+  if (!any) say.absent();
+}
+
+void misread_rate(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
+    const auto bond = machine.nics[nic].bond;
+    const auto* port = port_of(machine, nic);
+    if (!bond || port == nullptr) continue;
+    any = true;
+    const auto& interface = machine.bonds[bond.index].interface;
+    const auto speed = interface ? machine.interfaces[interface.index].speed_gbps : topology::Fact<double>{};
+    const auto sum = speed ? speed : topology::bond_capacity_gbps(machine.bonds[bond.index]);
+    if (!port->rate_gbps || !sum) {
+      say.lacks(machine.nics[nic].name + ": the rate of its port or of its bond is not recorded");
+      continue;
+    }
+    if (*port->rate_gbps == *sum) continue;
+    Finding finding;
+    finding.title =
+        fmt::format("{}: the RDMA port says {:g} Gb/s, the bond {:g}", machine.nics[nic].name, *port->rate_gbps, *sum);
+    finding.devices = {nic_ref(nic)};
+    finding.level = Level::note;
+    finding.evidence = {{fmt::format("{:g} Gb/s", *port->rate_gbps), source_of(port->rate_gbps.source, "RDMA port")},
+                        {fmt::format("{:g} Gb/s", *sum), source_of(sum.source, "bond")}};
+    finding.advice =
+        "Programs that size themselves by the port's rate see one leg. With two queue pairs or more count the sum.";
+    say.add(std::move(finding));
+  }
+  if (!any) say.absent();
+}
+
+constexpr Rule kRules[] = {
+    {"bond-leg-down", Family::bond, "A leg of a bond is down, idle or slower", "Half the rate of a bond of two.",
+     "MII status, speed and aggregator of each leg.", "Cable, transceiver, LACP on the switch's port.", "est.",
+     leg_down},
+    {"bond-one-queue-pair", Family::bond, "One queue pair over a bond", "195 of 400 Gb/s; NCCL 240 of 395.",
+     "A measured row of one queue pair at most 0.6 of the bond; a warning where more "
+     "queue pairs were measured faster.",
+     "Four queue pairs or more, spread over the legs.", "an 8x H20 server; nccl-tests#265", one_queue_pair},
+    {"bond-one-leg-full", Family::bond, "One leg of a bond is full and the other idle", "One 200 Gb/s leg saturated.",
+     "Bytes that the legs sent since the baseline differ by more than 1.5.", "lag_tx_port_affinity in turn.",
+     "nccl#2315, nccl#2150", one_leg_full},
+    {"bond-rate-misread", Family::bond, "The RDMA port and its bond name different rates",
+     "Programs size themselves for one leg.", "The port's rate against the bond interface's speed.",
+     "Count the sum with two queue pairs or more.", "DeepEP, pull request 705", misread_rate},
+};
+
+}  // namespace
+
+std::span<const Rule> bond_rules() {
+  return kRules;
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "doctor/rule.h"
+#include "doctor/stakes.h"
+#include "topology/assess.h"
+#include "topology/pci_ids.h"
+#include "topology/text.h"
+
+// What the families of rules share.
+namespace fairway::doctor {
+
+using topology::Machine;
+using topology::NodeKind;
+using topology::NodeRef;
+using topology::PathKind;
+
+inline std::string name_of(const Machine& machine, NodeRef node) {
+  return topology::node_name(machine, node);
+}
+inline NodeRef nic_ref(std::uint32_t nic) {
+  return {NodeKind::nic, nic};
+}
+inline NodeRef gpu_ref(std::uint32_t gpu) {
+  return {NodeKind::gpu, gpu};
+}
+inline NodeRef pci_ref(topology::Ref<topology::PciDevice> pci) {
+  return {NodeKind::pci, pci.index};
+}
+inline std::string pci_fact(const Machine& machine, topology::Ref<topology::PciDevice> pci, std::string_view what) {
+  return fmt::format("pci.{}.{}", machine.pci[pci.index].bus_id.to_string(), what);
+}
+inline std::string gpu_fact(const Machine& machine, std::uint32_t gpu, std::string_view what) {
+  return fmt::format("gpu.{}.{}", machine.gpus[gpu].ordinal, what);
+}
+// "GPU4, GPU5 and 2 others".
+std::string some_names(const Machine& machine, const std::vector<NodeRef>& nodes);
+// "GPU4-7": names that count up are folded.
+std::string folded_names(const Machine& machine, const std::vector<NodeRef>& nodes);
+// What a fact said, as evidence.
+Evidence evidence_of(const Facts& facts, const std::string& name, std::string_view said_as = {});
+// A note where no path of the machine crosses the device, else as asked.
+Level level_on_path(const Machine& machine, NodeRef device, Level level);
+bool is_nvidia(const Machine& machine, std::uint32_t gpu);
+bool is_ethernet(const topology::RdmaPort& port);
+// Gb/s over a counter's growth between two readings; nothing where either lacks it.
+std::optional<std::uint64_t> growth(const topology::RdmaPort* before, const topology::RdmaPort& now,
+                                    std::string_view counter);
+const topology::RdmaPort* port_before(const Look& look, const std::string& device, std::uint32_t number);
+std::optional<std::uint64_t> counter_of(const topology::RdmaPort& port, std::string_view name);
+// GPUs and NICs of a measured flow.
+std::optional<std::uint32_t> gpu_of(const Measurement& row);
+std::optional<std::uint32_t> nic_of(const Machine& machine, const Measurement& row);
+std::string row_text(const Machine& machine, const Measurement& row);
+Evidence evidence_of(const Machine& machine, const Measurement& row);
+// What the predictor says of a row's flow, Gb/s.
+std::optional<double> expected_gbps(const Look& look, const predict::Flow& flow);
+
+}  // namespace fairway::doctor

@@ -1,0 +1,324 @@
+#include <algorithm>
+#include <map>
+
+#include "doctor/rules/common.h"
+
+// NVLink and the state of GPUs.
+namespace fairway::doctor {
+namespace {
+
+namespace text = topology::text;
+
+void nvlink_down(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> links;  // active, all, by GPU
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    for (const auto& port : machine.gpus[gpu].nvlinks) {
+      if (!port.active) continue;
+      ++links[gpu].second;
+      if (*port.active) ++links[gpu].first;
+    }
+  }
+  if (links.empty()) {
+    for (const auto& link : machine.links) {
+      if (link.kind != topology::LinkKind::nvlink || link.a.kind != NodeKind::gpu || !link.count) continue;
+      links[link.a.index].first += link.active.value_or(*link.count);
+      links[link.a.index].second += *link.count;
+      if (link.b.kind == NodeKind::gpu) {
+        links[link.b.index].first += link.active.value_or(*link.count);
+        links[link.b.index].second += *link.count;
+      }
+    }
+  }
+  if (links.empty()) return say.absent();
+  std::uint32_t most = 0;
+  for (const auto& [gpu, count] : links) most = std::max(most, count.first);
+  for (const auto& [gpu, count] : links) {
+    // Cubes and bridges are uneven by design where links lead to different GPUs; ports that are there and down are not.
+    const bool down = count.first < count.second;
+    if (!down) continue;
+    Finding finding;
+    finding.title = fmt::format("GPU{}: {} of {} NVLinks are up", machine.gpus[gpu].ordinal, count.first, count.second);
+    finding.devices = {gpu_ref(gpu)};
+    finding.level = count.first == 0 && most > 0 ? Level::broken : Level::warning;
+    double link_gbs = 0;
+    for (const auto& link : machine.links) {
+      if (link.kind == topology::LinkKind::nvlink && link.gbs_per_link)
+        link_gbs = std::max(link_gbs, *link.gbs_per_link);
+    }
+    if (link_gbs > 0) {
+      finding.now_gbps = link_gbs * 8 * count.first;
+      finding.mended_gbps = link_gbs * 8 * count.second;
+      finding.loss_gbps = *finding.mended_gbps - *finding.now_gbps;
+    }
+    finding.path = fmt::format("GPU{} - other GPUs", machine.gpus[gpu].ordinal);
+    finding.cause = fmt::format("nvlink {}", gpu);
+    finding.evidence.push_back({fmt::format("{} links, {} active", count.second, count.first), "NVLink states"});
+    finding.fix = {
+        fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
+        fmt::format("nvidia-smi -r -i {}    # with no program on it; else a replacement", machine.gpus[gpu].ordinal)};
+    say.add(std::move(finding));
+  }
+}
+
+void fabric_state(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  // Only GPUs behind NVSwitches need a fabric manager.
+  const bool switched = !machine.nv_switches.empty();
+  bool any = false;
+  std::vector<NodeRef> waiting;
+  Finding finding;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    if (!is_nvidia(machine, gpu)) continue;
+    const auto key = gpu_fact(machine, gpu, "fabric_state");
+    const auto* seen = look.facts.find(key);
+    if (seen == nullptr) {
+      if (switched) say.lacks(look.facts.why_not(key));
+      continue;
+    }
+    any = true;
+    const auto state = text::lower(seen->value);
+    if (state == "completed" || state == "not supported" || state == "n/a") continue;
+    waiting.push_back(gpu_ref(gpu));
+    if (finding.evidence.size() < 3)
+      finding.evidence.push_back(
+          evidence_of(look.facts, key, fmt::format("GPU{}: fabric state {}", machine.gpus[gpu].ordinal, seen->value)));
+  }
+  if (!any && !switched) return say.absent();
+  if (waiting.empty()) return;
+  finding.title = fmt::format("{}: not part of the NVLink fabric", folded_names(machine, waiting));
+  finding.level = Level::broken;
+  finding.devices = waiting;
+  finding.path = folded_names(machine, waiting);
+  finding.fix = {"systemctl status nvidia-fabricmanager; systemctl restart nvidia-fabricmanager",
+                 "# its version must be the driver's"};
+  say.add(std::move(finding));
+}
+
+void peer_refused(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  if (machine.gpus.size() < 2) return say.absent();
+  std::vector<NodeRef> mig;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    if (text::lower(look.facts.text(gpu_fact(machine, gpu, "mig"))) == "enabled") mig.push_back(gpu_ref(gpu));
+  }
+  Finding finding;
+  finding.cause = "peer access";
+  if (machine.peers.empty() && mig.empty())
+    return say.lacks("the driver's answer on access between GPUs is not recorded");
+  std::size_t refused = 0;
+  for (const auto& peer : machine.peers) {
+    if (!peer.write.known() || *peer.write) continue;
+    const auto path = topology::path_class(machine, gpu_ref(peer.from.index), gpu_ref(peer.to.index));
+    // Across sockets drivers refuse by design.
+    const bool far = !path || path->kind == PathKind::sys || path->kind == PathKind::unknown;
+    if (far && !topology::is_virtual(machine)) continue;
+    ++refused;
+    finding.devices.push_back(gpu_ref(peer.from.index));
+    if (finding.evidence.size() < 4) {
+      finding.evidence.push_back(
+          {fmt::format("{} to {}: {}", name_of(machine, gpu_ref(peer.from.index)),
+                       name_of(machine, gpu_ref(peer.to.index)), peer.refusal.value_or("refused")),
+           source_of(peer.write.source, "peer access")});
+    }
+  }
+  if (refused > 0) {
+    finding.title = fmt::format("The driver refuses access between GPUs ({} pairs)", refused);
+    finding.fix = {"nvidia-smi topo -p2p w",
+                   "# look for MIG, IOMMU translation, ACS, and NVreg_ settings of the driver"};
+    finding.path = "GPU - GPU";
+    finding.advice = "Copies between them go through host memory.";
+    say.add(finding);
+  }
+  if (!mig.empty()) {
+    Finding split;
+    split.title = fmt::format("{}: MIG is on, which ends access between GPUs", folded_names(machine, mig));
+    split.devices = mig;
+    split.cause = "peer access";
+    split.level = Level::warning;
+    split.path = "GPU - GPU";
+    for (const auto& gpu : mig)
+      split.evidence.push_back(evidence_of(look.facts, gpu_fact(machine, gpu.index, "mig"), "MIG enabled"));
+    split.fix = {"nvidia-smi -mig 0    # with no program on them"};
+    say.add(std::move(split));
+  }
+}
+
+void persistence(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  std::vector<NodeRef> off;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    if (!is_nvidia(machine, gpu)) continue;
+    any = true;
+    const auto key = gpu_fact(machine, gpu, "persistence");
+    const auto state = text::lower(look.facts.text(key));
+    if (state.empty()) say.lacks(look.facts.why_not(key));
+    if (state == "disabled") off.push_back(gpu_ref(gpu));
+  }
+  if (!any) return say.absent();
+  if (off.empty()) return;
+  Finding finding;
+  finding.title = fmt::format("Persistence mode of {} is off", folded_names(machine, off));
+  finding.level = Level::note;
+  finding.devices = off;
+  finding.evidence.push_back(
+      evidence_of(look.facts, gpu_fact(machine, off.front().index, "persistence"), "persistence mode disabled"));
+  finding.fix = {"systemctl enable --now nvidia-persistenced"};
+  finding.advice = "The first use of an idle GPU then takes seconds.";
+  say.add(std::move(finding));
+}
+
+void throttled(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    if (!is_nvidia(machine, gpu)) continue;
+    any = true;
+    const auto key = gpu_fact(machine, gpu, "throttle");
+    const auto* seen = look.facts.find(key);
+    if (seen == nullptr) {
+      say.lacks(look.facts.why_not(key));
+      continue;
+    }
+    // Idle, application clocks and power caps are how GPUs work; these tell of heat or hardware.
+    std::string why;
+    for (const auto* reason : {"hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"}) {
+      if (seen->value.find(reason) != std::string::npos) why += (why.empty() ? "" : ", ") + std::string(reason);
+    }
+    if (why.empty()) continue;
+    Finding finding;
+    finding.title = fmt::format("GPU{} is slowed down: {}", machine.gpus[gpu].ordinal, why);
+    finding.devices = {gpu_ref(gpu)};
+    finding.path = paths_text(machine, flows_through(machine, gpu_ref(gpu)));
+    finding.evidence.push_back(evidence_of(look.facts, key));
+    finding.fix = {fmt::format("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {}", machine.gpus[gpu].ordinal)};
+    finding.advice = "Cooling or power of this server.";
+    say.add(std::move(finding));
+  }
+  if (!any) say.absent();
+}
+
+void broken_memory(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    if (!is_nvidia(machine, gpu)) continue;
+    any = true;
+    const auto remap = gpu_fact(machine, gpu, "remap_failure");
+    const auto pending = gpu_fact(machine, gpu, "remap_pending");
+    const auto errors = gpu_fact(machine, gpu, "ecc_uncorrected");
+    if (look.facts.find(remap) == nullptr && look.facts.find(errors) == nullptr) {
+      say.lacks(look.facts.why_not(remap));
+      continue;
+    }
+    const bool failed = text::lower(look.facts.text(remap)) == "yes";
+    const bool waits = text::lower(look.facts.text(pending)) == "yes";
+    const auto uncorrected = look.facts.number(errors).value_or(0);
+    if (!failed && !waits && uncorrected == 0) continue;
+    Finding finding;
+    finding.devices = {gpu_ref(gpu)};
+    finding.level = failed ? Level::broken : Level::warning;
+    finding.path = fmt::format("GPU{}", machine.gpus[gpu].ordinal);
+    finding.title = failed  ? fmt::format("GPU{}: its memory can no longer be repaired", machine.gpus[gpu].ordinal)
+                    : waits ? fmt::format("GPU{}: a repair of its memory waits for a reset", machine.gpus[gpu].ordinal)
+                            : fmt::format("GPU{}: {:.0f} memory errors that were not corrected",
+                                          machine.gpus[gpu].ordinal, uncorrected);
+    finding.cause = fmt::format("gpu {}", gpu);
+    finding.evidence.push_back(evidence_of(look.facts, failed ? remap : waits ? pending : errors));
+    finding.fix = {failed ? "# a replacement"
+                          : fmt::format("nvidia-smi -r -i {}    # with no program on it", machine.gpus[gpu].ordinal)};
+    say.add(std::move(finding));
+  }
+  if (!any) say.absent();
+}
+
+// NVIDIA's list of XIDs: those that tell of hardware or of a link.
+std::string_view xid_meaning(unsigned code) {
+  switch (code) {
+    case 48: return "a memory error that could not be corrected";
+    case 63: return "a memory row was remapped";
+    case 64: return "a memory row could not be remapped";
+    case 74: return "an NVLink error";
+    case 79: return "the GPU fell off the bus";
+    case 92: return "many corrected memory errors";
+    case 94: return "a contained memory error";
+    case 95: return "an uncontained memory error";
+    case 119: return "the GPU's firmware did not answer";
+    case 145:
+    case 149: return "an NVLink error";
+    default: return {};
+  }
+}
+
+void xid(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  const bool nvidia = [&] {
+    for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+      if (is_nvidia(machine, gpu)) return true;
+    }
+    return false;
+  }();
+  const auto lines = look.facts.below("kernel.xid");
+  if (!nvidia && lines.empty()) return say.absent();
+  if (lines.empty() && look.facts.find("kernel.log") == nullptr)
+    return say.lacks("the kernel's log: " + look.facts.why_not("kernel.log"));
+  for (const auto& [name, seen] : lines) {
+    // name: "0000:1b:00.0.79"; value: the log's line
+    const auto dot = name.rfind('.');
+    const auto code = text::to_u32(std::string_view(name).substr(dot + 1));
+    const auto meaning = code ? xid_meaning(*code) : std::string_view{};
+    if (meaning.empty()) continue;
+    Finding finding;
+    const auto bus = topology::BusId::parse(name.substr(0, dot));
+    std::string who = name.substr(0, dot);
+    for (std::uint32_t gpu = 0; bus && gpu < machine.gpus.size(); ++gpu) {
+      const auto pci = machine.gpus[gpu].pci;
+      if (pci && machine.pci[pci.index].bus_id.same_slot(*bus)) {
+        finding.devices = {gpu_ref(gpu)};
+        who = name_of(machine, gpu_ref(gpu));
+        finding.cause = fmt::format("gpu {}", gpu);
+      }
+    }
+    finding.level = *code == 79 || *code == 64 || *code == 95 ? Level::broken
+                    : *code == 63 || *code == 92              ? Level::note
+                                                              : Level::warning;
+    finding.title = fmt::format("{}: XID {}, {}", who, *code, meaning);
+    finding.path = who;
+    finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
+    finding.fix = {*code == 79 ? "# a power cycle; if it comes back, the slot, the riser or the GPU"
+                               : "nvidia-smi -q; dcgmi diag -r 3"};
+    say.add(std::move(finding));
+  }
+}
+
+constexpr Rule kRules[] = {
+    {"nvlink-down", Family::gpu, "NVLinks of a GPU are down",
+     "GPU to GPU falls to fewer links, or to PCIe; diagnostics may still pass.", "Links that are there and not active.",
+     "A reset, else a replacement.", "DCGM#198", nvlink_down},
+    {"fabric-not-ready", Family::gpu, "A GPU is not part of the NVLink fabric", "NVLink cannot be used and jobs fail.",
+     "The fabric state that the driver names is not completed.", "The fabric manager, in the driver's version.", "est.",
+     fabric_state},
+    {"peer-refused", Family::gpu, "The driver refuses access between GPUs", "Copies through host memory.",
+     "The driver's answer for pairs that are not across sockets; MIG mode.", "What stands in the way: MIG, IOMMU, ACS.",
+     "no figure", peer_refused},
+    {"gpu-memory", Family::gpu, "A GPU's memory has errors", "Random slowness and failures.",
+     "Rows that could not be remapped, remaps that wait, errors that were not corrected.",
+     "A reset, else a replacement.", "no figure", broken_memory},
+    {"xid", Family::gpu, "The driver logged an error of a GPU", "From a lost job to a lost GPU.",
+     "XID lines of the kernel's log with codes that tell of hardware or links.", "By the code.",
+     "NVIDIA's XID catalogue", xid},
+    {"gpu-throttled", Family::gpu, "A GPU is slowed down by heat or power", "Random slowness.",
+     "The driver's reasons for lower clocks: hardware slowdown, thermal, power brake.", "Cooling, power.", "no figure",
+     throttled},
+    {"persistence-off", Family::gpu, "Persistence mode is off", "Seconds at the first use.",
+     "The driver's persistence mode.", "nvidia-persistenced.", "est.", persistence},
+};
+
+}  // namespace
+
+std::span<const Rule> gpu_rules() {
+  return kRules;
+}
+
+}  // namespace fairway::doctor

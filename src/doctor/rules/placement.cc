@@ -1,0 +1,305 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "doctor/rules/common.h"
+
+// Which NIC serves which GPU, and what they share.
+namespace fairway::doctor {
+namespace {
+
+using predict::EndpointKind;
+
+PathKind kind_of(const Machine& machine, std::uint32_t gpu, std::uint32_t nic) {
+  const auto path = topology::path_class(machine, gpu_ref(gpu), nic_ref(nic));
+  return path ? path->kind : PathKind::unknown;
+}
+
+bool is_far(PathKind kind) {
+  return kind == PathKind::sys;
+}
+
+// Rails nearer than SYS, nearest first.
+std::vector<std::uint32_t> near_rails(const Machine& machine, std::uint32_t gpu) {
+  std::vector<std::uint32_t> out;
+  for (const auto nic : rails(machine)) {
+    const auto kind = kind_of(machine, gpu, nic);
+    if (kind != PathKind::unknown && !is_far(kind)) out.push_back(nic);
+  }
+  std::stable_sort(out.begin(), out.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return kind_of(machine, gpu, a) < kind_of(machine, gpu, b);
+  });
+  return out;
+}
+
+predict::Flow through(const predict::Flow& flow, std::uint32_t nic) {
+  predict::Flow other = flow;
+  if (other.loop) other.loop = nic;
+  for (auto* end : {&other.from, &other.to}) {
+    if (end->kind == EndpointKind::nic) *end = {EndpointKind::nic, nic, {}};
+  }
+  return other;
+}
+
+void far_nic(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  if (machine.gpus.empty() || rails(machine).empty()) return say.absent();
+  struct Far {
+    std::vector<NodeRef> gpus;
+    std::set<std::uint32_t> nearer;
+    double lost = 0;
+    double measured = 0;
+    double mended = 0;
+    std::vector<Evidence> evidence;
+  };
+  std::map<std::uint32_t, Far> by_nic;
+  bool any = false;
+  for (const auto& row : look.measured) {
+    const auto gpu = gpu_of(row);
+    const auto nic = nic_of(machine, row);
+    if (!gpu || !nic || row.failed) continue;
+    any = true;
+    if (!is_far(kind_of(machine, *gpu, *nic))) continue;
+    const auto near = near_rails(machine, *gpu);
+    if (near.empty()) continue;
+    auto& far = by_nic[*nic];
+    if (std::find(far.gpus.begin(), far.gpus.end(), gpu_ref(*gpu)) != far.gpus.end()) continue;
+    // The same run through the nearer NIC: what a measured GPU of that class reached here counts before the model.
+    double mended = 0;
+    for (const auto& other : look.measured) {
+      const auto other_gpu = gpu_of(other);
+      const auto other_nic = nic_of(machine, other);
+      if (!other_gpu || !other_nic || other.failed || other.qps != row.qps || other.bytes != row.bytes) continue;
+      const auto kind = kind_of(machine, *other_gpu, *other_nic);
+      if (kind == kind_of(machine, *gpu, near.front())) mended = std::max(mended, other.gbps);
+    }
+    if (mended == 0 && row.flow) mended = expected_gbps(look, through(*row.flow, near.front())).value_or(0);
+    if (mended <= row.gbps) continue;
+    far.gpus.push_back(gpu_ref(*gpu));
+    for (const auto one : near) far.nearer.insert(one);
+    far.lost += mended - row.gbps;
+    far.measured += row.gbps;
+    far.mended = std::max(far.mended, mended);
+    if (far.evidence.size() < 8) far.evidence.push_back(evidence_of(machine, row));
+  }
+  for (auto& [nic, far] : by_nic) {
+    if (far.gpus.empty()) continue;
+    std::vector<NodeRef> nearer;
+    for (const auto one : far.nearer) nearer.push_back(nic_ref(one));
+    Finding finding;
+    finding.title =
+        fmt::format("{} cross{} sockets to {}: use {} instead", folded_names(machine, far.gpus),
+                    far.gpus.size() == 1 ? "es" : "", machine.nics[nic].name, folded_names(machine, nearer));
+    finding.devices = far.gpus;
+    finding.confidence = Confidence::measured;
+    finding.loss_gbps = far.lost;
+    finding.now_gbps = far.measured / static_cast<double>(far.gpus.size());
+    finding.mended_gbps = far.mended;
+    finding.path = fmt::format("{} - {}", folded_names(machine, far.gpus), machine.nics[nic].name);
+    finding.evidence = std::move(far.evidence);
+    finding.cause = "far nic";
+    std::string names;
+    for (const auto& node : nearer) names += (names.empty() ? "" : ",") + machine.nics[node.index].name;
+    finding.fix = {
+        fmt::format("export NCCL_IB_HCA={}    # for the ranks on {}", names, folded_names(machine, far.gpus)),
+        "fairway topo nics --gpu 4    # the order for one GPU, with reasons"};
+    if (!far.gpus.empty()) {
+      finding.fix.back() = fmt::format("fairway topo nics --gpu {}    # the order for one GPU, with reasons",
+                                       machine.gpus[far.gpus.front().index].ordinal);
+    }
+    say.add(std::move(finding));
+  }
+  if (!any) say.lacks("no measured rows of GPUs with NICs: --measured gives them");
+}
+
+void no_near_nic(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  const auto nics = rails(machine);
+  if (machine.gpus.empty() || nics.empty()) return say.absent();
+  std::vector<NodeRef> far;
+  std::size_t near = 0;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const bool known = std::any_of(nics.begin(), nics.end(),
+                                   [&](std::uint32_t nic) { return kind_of(machine, gpu, nic) != PathKind::unknown; });
+    if (!known) {
+      say.lacks(fmt::format("GPU{}: no source places it beside any NIC", machine.gpus[gpu].ordinal));
+    } else if (near_rails(machine, gpu).empty()) {
+      far.push_back(gpu_ref(gpu));
+    } else {
+      ++near;
+    }
+  }
+  if (far.empty()) return;
+  std::vector<predict::Flow> flows;
+  for (const auto& gpu : far) {
+    for (auto& flow : flows_through(machine, gpu)) {
+      if (flow.from.kind == EndpointKind::gpu && flow.from.index == gpu.index) flows.push_back(flow);
+    }
+  }
+  Finding finding;
+  finding.title = fmt::format("{} reach every NIC across sockets only", folded_names(machine, far));
+  finding.devices = far;
+  finding.evidence.push_back({"best class to any rail is SYS", "path classes"});
+  Cost cost;
+  cost.path = paths_text(machine, flows);
+  for (const auto& flow : flows) {
+    const auto now = expected_gbps(look, flow);
+    const auto capacity = topology::nic_capacity_gbps(machine, machine.nics[flow.to.index]);
+    if (!now || !capacity || *capacity <= *now) continue;
+    cost.loss_gbps = cost.loss_gbps.value_or(0) + (*capacity * 0.97 - *now > 0 ? *capacity * 0.97 - *now : 0);
+    cost.now_gbps = *now;
+    cost.mended_gbps = *capacity * 0.97;
+  }
+  put(finding, cost);
+  // Where no GPU is better off it is how the machine is built.
+  finding.level = near > 0 ? Level::warning : Level::note;
+  finding.fix = {"fairway predict gpuN:remote --routes    # over another GPU's NIC, by NVLink"};
+  finding.advice =
+      near > 0 ? "Relay over NVLink to a GPU with a near NIC (NCCL: NCCL_PXN_DISABLE=0), or put a NIC into that socket."
+               : "No GPU of this machine has a near NIC.";
+  say.add(std::move(finding));
+}
+
+void unequal_pairs(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  if (machine.gpus.empty()) return say.absent();
+  struct Key {
+    PathKind kind;
+    std::uint32_t nic;
+    std::uint32_t qps;
+    std::uint64_t bytes;
+    bool operator<(const Key& other) const {
+      return std::tie(kind, nic, qps, bytes) < std::tie(other.kind, other.nic, other.qps, other.bytes);
+    }
+  };
+  std::map<Key, std::vector<const Measurement*>> classes;
+  for (const auto& row : look.measured) {
+    const auto gpu = gpu_of(row);
+    const auto nic = nic_of(machine, row);
+    if (!gpu || !nic || row.failed) continue;
+    const auto kind = kind_of(machine, *gpu, *nic);
+    if (kind != PathKind::unknown) classes[{kind, *nic, row.qps, row.bytes}].push_back(&row);
+  }
+  if (classes.empty()) return say.lacks("no measured rows of GPUs with NICs: --measured gives them");
+  for (auto& [key, rows] : classes) {
+    if (rows.size() < 3) continue;
+    std::vector<double> rates;
+    for (const auto* row : rows) rates.push_back(row->gbps);
+    std::sort(rates.begin(), rates.end());
+    const double median = rates[rates.size() / 2];
+    for (const auto* row : rows) {
+      if (row->gbps >= 0.9 * median) continue;
+      const auto gpu = *gpu_of(*row);
+      Finding finding;
+      finding.title = fmt::format("GPU{} reaches {} with {:.0f} Gb/s, its like {:.0f}", machine.gpus[gpu].ordinal,
+                                  machine.nics[key.nic].name, row->gbps, median);
+      finding.devices = {gpu_ref(gpu)};
+      finding.confidence = Confidence::measured;
+      finding.loss_gbps = median - row->gbps;
+      finding.now_gbps = row->gbps;
+      finding.mended_gbps = median;
+      finding.path = fmt::format("GPU{} - {}", machine.gpus[gpu].ordinal, machine.nics[key.nic].name);
+      finding.evidence.push_back(evidence_of(machine, *row));
+      finding.advice = fmt::format("Both are {}: compare link width, root port and who shares the uplink.",
+                                   topology::PathClass{key.kind, 0}.to_string());
+      finding.fix = {"# measure again with nothing else running"};
+      say.add(std::move(finding));
+    }
+  }
+}
+
+void shared_uplink(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  std::map<std::uint32_t, std::vector<NodeRef>> below;  // rails below each bridge
+  for (const auto& device : placed_devices(machine)) {
+    if (device.node.kind != NodeKind::nic) continue;
+    for (const auto bridge : device.above) below[bridge.index].push_back(device.node);
+  }
+  if (below.empty()) return say.absent();
+  std::set<std::vector<NodeRef>> said;
+  for (const auto& [bridge, nics] : below) {
+    if (nics.size() < 2) continue;
+    const auto& device = machine.pci[bridge];
+    if (device.kind == topology::PciKind::switch_downstream) continue;  // its link is that of the card below it
+    const auto uplink = topology::believed_gbs(machine, device);
+    double wanted = 0;
+    for (const auto& nic : nics) wanted += topology::nic_capacity_gbps(machine, machine.nics[nic.index]).value_or(0);
+    if (!uplink || wanted <= *uplink * 8 || !said.insert(nics).second) continue;
+    Finding finding;
+    finding.title = fmt::format("{} share an uplink: {:.0f} Gb/s of ports over {:.0f}", folded_names(machine, nics),
+                                wanted, *uplink * 8);
+    finding.devices = nics;
+    // GPUs behind the same switch do not use it: how the machine is built, and of interest to who schedules on it.
+    finding.level = Level::note;
+    finding.evidence.push_back({fmt::format("{}: {:.1f} GB/s raw", device.bus_id.to_string(), *uplink),
+                                source_of(uplink.source, "PCIe link")});
+    finding.advice = "Host memory and GPUs of other switches share it; GPUs behind the same switch do not cross it.";
+    finding.cause = "uplink " + device.bus_id.to_string();
+    say.add(std::move(finding));
+  }
+}
+
+void gdr_refused(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  if (machine.gpus.empty() || rails(machine).empty()) return say.absent();
+  const auto* level = look.facts.find("env.NCCL_NET_GDR_LEVEL");
+  if (level == nullptr)
+    return say.lacks("NCCL_NET_GDR_LEVEL of the job is not set here, or its environment is not known");
+  static const std::map<std::string, PathKind> kLevels = {
+      {"LOC", PathKind::self},  {"PIX", PathKind::pix}, {"PXB", PathKind::pxb}, {"PHB", PathKind::phb},
+      {"NODE", PathKind::node}, {"SYS", PathKind::sys}, {"0", PathKind::self},  {"1", PathKind::pix},
+      {"2", PathKind::pxb},     {"3", PathKind::phb},   {"4", PathKind::phb},   {"5", PathKind::sys}};
+  const auto found = kLevels.find(level->value);
+  if (found == kLevels.end()) return say.lacks(fmt::format("NCCL_NET_GDR_LEVEL={} is no level", level->value));
+  std::vector<NodeRef> refused;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    auto best = PathKind::unknown;
+    for (const auto nic : rails(machine)) best = std::min(best, kind_of(machine, gpu, nic));
+    if (best != PathKind::unknown && best > found->second) refused.push_back(gpu_ref(gpu));
+  }
+  if (refused.empty()) return;
+  std::vector<predict::Flow> flows;
+  for (const auto& gpu : refused) {
+    for (auto& flow : flows_through(machine, gpu)) flows.push_back(flow);
+  }
+  Finding finding;
+  finding.title = fmt::format("NCCL stages {} through host memory: NCCL_NET_GDR_LEVEL={} refuses their best NIC",
+                              folded_names(machine, refused), level->value);
+  finding.devices = refused;
+  finding.evidence.push_back({fmt::format("NCCL_NET_GDR_LEVEL={}", level->value), level->where});
+  put(finding, cost_of_share(look, flows, 1 - 65.0 / 85));  // ucx#11121's pair of figures
+  finding.fix = {"export NCCL_NET_GDR_LEVEL=SYS"};
+  finding.advice = "Measure before: across sockets a GPU's memory may be slower than host memory.";
+  say.add(std::move(finding));
+}
+
+constexpr Rule kRules[] = {
+    {"far-nic", Family::placement, "A GPU uses a NIC of the other socket while a nearer one is free",
+     "124 in place of 195 Gb/s; 11 in place of 23 GB/s.",
+     "Measured rows of a pair of class SYS, where a rail of a nearer class exists.",
+     "Map each GPU to its near NIC; else relay over NVLink.", "an 8x H20 server; perftest#241", far_nic},
+    {"no-near-nic", Family::placement, "GPUs reach every NIC across sockets only",
+     "Their traffic takes the slowest path; the same figures as far-nic.",
+     "The best class of a GPU to any rail is SYS.", "Relay over NVLink to a GPU with a near NIC.",
+     "a recorded A100 server", no_near_nic},
+    {"unequal-pairs", Family::placement, "One pair is slower than others of its class",
+     "195, 179 and 176 Gb/s on one machine; 171 against 132.",
+     "A measured pair below 0.9 of the median of its class through the same NIC, of three or more.",
+     "Look at its root port and its uplink.", "an 8x H20 server; uccl#377", unequal_pairs},
+    {"shared-uplink", Family::placement, "NICs share a PCIe uplink that carries less than their ports",
+     "Computed for each case: the sum of the ports against the link.",
+     "Two rails or more below a bridge whose link is slower than their ports together.",
+     "Spread jobs over rails of different switches.", "est.", shared_uplink},
+    {"gdr-refused", Family::placement, "NCCL is told to refuse GPUDirect on the paths that this machine has",
+     "65 in place of 85 Gb/s, by staging in host memory.",
+     "NCCL_NET_GDR_LEVEL nearer than the class of a GPU's best NIC.", "NCCL_NET_GDR_LEVEL=SYS, after measuring.",
+     "ucx#11121, nccl#1151", gdr_refused},
+};
+
+}  // namespace
+
+std::span<const Rule> placement_rules() {
+  return kRules;
+}
+
+}  // namespace fairway::doctor

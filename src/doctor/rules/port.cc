@@ -1,0 +1,328 @@
+#include <algorithm>
+#include <map>
+
+#include "doctor/rules/common.h"
+
+// Ports of RDMA devices: state, rate, errors, how traffic spreads over them.
+namespace fairway::doctor {
+namespace {
+
+// Devices that are alike as far as they say: one type and one board.
+std::map<std::string, std::vector<std::uint32_t>> alike(const Machine& machine) {
+  std::map<std::string, std::vector<std::uint32_t>> out;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto rdma = machine.nics[i].rdma;
+    if (!rdma || machine.rdma[rdma.index].software.value_or(false)) continue;
+    const auto& device = machine.rdma[rdma.index];
+    if (!device.hca_type && !device.board_id) continue;
+    out[device.hca_type.value_or("") + "/" + device.board_id.value_or("")].push_back(i);
+  }
+  return out;
+}
+
+void port_down(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  if (machine.rdma.empty()) return say.absent();
+  std::size_t up = 0;
+  double usual = 0;
+  std::vector<std::uint32_t> down;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto* port = port_of(machine, i);
+    if (port == nullptr) continue;
+    if (!port->state) {
+      say.lacks(machine.nics[i].name + ": the state of its port is not recorded");
+    } else if (*port->state == "ACTIVE") {
+      ++up;
+      usual = std::max(usual, topology::nic_capacity_gbps(machine, machine.nics[i]).value_or(0));
+    } else {
+      down.push_back(i);
+    }
+  }
+  for (const auto nic : down) {
+    const auto& port = *port_of(machine, nic);
+    Finding finding;
+    finding.title = fmt::format("{}: its port is {}", machine.nics[nic].name, *port.state);
+    finding.devices = {nic_ref(nic)};
+    // One unused port beside active ones is how many machines are wired; one of many like it is a fault.
+    std::size_t like = 0;
+    std::size_t like_up = 0;
+    for (const auto& [key, nics] : alike(machine)) {
+      if (std::find(nics.begin(), nics.end(), nic) == nics.end()) continue;
+      like = nics.size();
+      like_up = static_cast<std::size_t>(std::count_if(nics.begin(), nics.end(), [&](std::uint32_t one) {
+        const auto* other = port_of(machine, one);
+        return other != nullptr && other->state.value_or("") == "ACTIVE";
+      }));
+    }
+    const bool expected_up = up == 0 || (like > 2 && like_up * 2 > like);
+    const auto physical = port.physical_state.value_or("");
+    finding.level = up == 0 && usual == 0 && machine.rdma.size() > 0 && expected_up
+                        ? (machine.gpus.empty() && like < 2 ? Level::note : Level::broken)
+                    : expected_up ? Level::warning
+                                  : Level::note;
+    if (finding.level == Level::warning && usual > 0) {
+      finding.loss_gbps = usual;
+      finding.now_gbps = 0;
+      finding.mended_gbps = usual;
+    }
+    finding.cause = "port " + machine.nics[nic].name;
+    finding.path = machine.nics[nic].name;
+    finding.evidence.push_back(
+        {fmt::format("state {}{}", *port.state, physical.empty() ? "" : ", physical state " + physical),
+         source_of(port.state.source, "port 1")});
+    finding.fix =
+        is_ethernet(port)
+            ? std::vector<std::string>{fmt::format("ip link set {0} up; ethtool {0}",
+                                                   port.interface.value_or("INTERFACE"))}
+            : std::vector<std::string>{"ibstat; iblinkinfo    # cable, then the subnet manager where it is INIT"};
+    finding.advice = physical == "Polling"    ? "It waits for a signal: cable, transceiver, the switch's port."
+                     : physical == "Disabled" ? "It is switched off."
+                                              : "";
+    say.add(std::move(finding));
+  }
+}
+
+void flapping(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (const auto nic : rails(machine)) {
+    const auto* port = port_of(machine, nic);
+    if (port == nullptr) continue;
+    any = true;
+    const auto name = machine.nics[nic].name;
+    const auto* before = port_before(look, name, port->number);
+    if (port->counters.empty()) {
+      say.lacks(name + ": its counters are not recorded");
+      continue;
+    }
+    for (const auto* counter : {"link_downed", "symbol_error", "link_error_recovery", "local_link_integrity_errors"}) {
+      const auto value = counter_of(*port, counter);
+      if (!value || *value == 0) continue;
+      const auto grown = growth(before, *port, counter);
+      if (before != nullptr && grown && *grown == 0) continue;
+      const bool saturated = *value == 255 && std::string_view(counter).starts_with("link_");
+      Finding finding;
+      finding.title =
+          grown ? fmt::format("{}: {} grew by {} since the baseline", name, counter, *grown)
+                : fmt::format("{}: {} is {}{}", name, counter, *value, saturated ? ", where it stops counting" : "");
+      finding.devices = {nic_ref(nic)};
+      // Without a second reading nobody knows when it happened: a cable that was changed leaves its counts.
+      finding.level = grown && *grown > 0 ? Level::warning : Level::note;
+      finding.path = name;
+      finding.cause = "errors " + name;
+      finding.evidence.push_back(
+          {fmt::format("{} = {}", counter, *value), fmt::format("counters of {} port {}", name, port->number)});
+      finding.fix = {
+          fmt::format(
+              "fairway doctor --save now.json; sleep 600; fairway doctor --baseline now.json    # does it grow?"),
+          fmt::format("mlxlink -d {} -m -c    # signal and transceiver", name)};
+      finding.advice = "Cable or transceiver; the switch's port has the same counters.";
+      say.add(std::move(finding));
+    }
+  }
+  if (!any) say.absent();
+}
+
+void low_rate(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (const auto& [key, nics] : alike(machine)) {
+    if (nics.size() < 3) continue;
+    any = true;
+    std::map<double, std::size_t> rates;
+    for (const auto nic : nics) {
+      const auto* port = port_of(machine, nic);
+      if (port != nullptr && port->rate_gbps && port->state.value_or("ACTIVE") == "ACTIVE") ++rates[*port->rate_gbps];
+    }
+    if (rates.empty()) continue;
+    const auto usual =
+        std::max_element(rates.begin(), rates.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    for (const auto nic : nics) {
+      const auto* port = port_of(machine, nic);
+      if (port == nullptr || !port->rate_gbps || port->state.value_or("ACTIVE") != "ACTIVE") continue;
+      if (*port->rate_gbps >= usual->first) continue;
+      // A bonded device says one leg's rate.
+      if (machine.nics[nic].bond) continue;
+      const auto target = usual->first;
+      Finding finding;
+      finding.title = fmt::format("{}: its port runs at {:g} Gb/s, its like at {:g}", machine.nics[nic].name,
+                                  *port->rate_gbps, target);
+      finding.devices = {nic_ref(nic)};
+      finding.cause = "port " + machine.nics[nic].name;
+      const auto rdma = machine.nics[nic].rdma;
+      put(finding, cost_of(look, flows_through(machine, nic_ref(nic)),
+                           [&](Machine& mended) { mended.rdma[rdma.index].ports.front().rate_gbps.value = target; }));
+      if (!finding.loss_gbps) finding.loss_gbps = target - *port->rate_gbps;
+      finding.level = level_on_path(machine, nic_ref(nic), Level::warning);
+      finding.evidence.push_back(
+          {fmt::format("{:g} Gb/s{}", *port->rate_gbps, port->speed_name ? " " + *port->speed_name : ""),
+           source_of(port->rate_gbps.source, "port rate")});
+      finding.fix = {fmt::format("mlxlink -d {} -m    # speed, FEC, cable", machine.nics[nic].name)};
+      finding.advice = "FEC, cable or the switch's port hold it down.";
+      say.add(std::move(finding));
+    }
+  }
+  if (!any) say.absent();
+}
+
+void mixed_firmware(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (const auto& [key, nics] : alike(machine)) {
+    std::map<std::string, std::vector<NodeRef>> versions;
+    for (const auto nic : nics) {
+      const auto& firmware = machine.rdma[machine.nics[nic].rdma.index].firmware;
+      if (firmware) versions[*firmware].push_back(nic_ref(nic));
+    }
+    any = any || !versions.empty();
+    if (versions.size() < 2) continue;
+    Finding finding;
+    finding.title = fmt::format("NICs of one board run {} versions of firmware", versions.size());
+    finding.level = Level::note;
+    for (const auto& [version, nodes] : versions) {
+      finding.evidence.push_back({fmt::format("{}: {}", version, folded_names(machine, nodes)), "fw_ver"});
+      finding.devices.insert(finding.devices.end(), nodes.begin(), nodes.end());
+    }
+    finding.fix = {"mlxfwmanager --query"};
+    finding.advice = "Bring all to one version before other outliers are looked for.";
+    say.add(std::move(finding));
+  }
+  if (!any) say.absent();
+}
+
+void idle_nics(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  const auto nics = rails(machine);
+  if (nics.size() < 2) return say.absent();
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> sent;
+  for (const auto nic : nics) {
+    const auto* port = port_of(machine, nic);
+    const auto words = port == nullptr
+                           ? std::nullopt
+                           : growth(port_before(look, machine.nics[nic].name, port->number), *port, "port_xmit_data");
+    if (words) sent.emplace_back(nic, *words * 4);  // the counter's unit is four bytes
+  }
+  if (sent.size() < 2) return say.lacks("bytes of the NICs at two times are needed: --baseline gives the first");
+  const auto most = std::max_element(sent.begin(), sent.end(), [](const auto& a, const auto& b) {
+                      return a.second < b.second;
+                    })->second;
+  if (most < 1000000000U) return;  // nothing ran
+  std::vector<NodeRef> idle;
+  for (const auto& [nic, bytes] : sent) {
+    if (bytes * 3 < most) idle.push_back(nic_ref(nic));
+  }
+  if (idle.empty()) return;
+  Finding finding;
+  finding.title =
+      fmt::format("{} of {} NICs carry nearly nothing ({})", idle.size(), sent.size(), folded_names(machine, idle));
+  finding.devices = idle;
+  finding.confidence = Confidence::measured;
+  for (const auto& [nic, bytes] : sent) {
+    if (finding.evidence.size() < 8)
+      finding.evidence.push_back({fmt::format("{}: {:.1f} GB sent since the baseline", machine.nics[nic].name,
+                                              static_cast<double>(bytes) / 1e9),
+                                  "port_xmit_data"});
+  }
+  double lost = 0;
+  for (const auto& node : idle) lost += topology::nic_capacity_gbps(machine, machine.nics[node.index]).value_or(0);
+  if (lost > 0) finding.loss_gbps = lost;
+  finding.path = folded_names(machine, idle);
+  finding.fix = {"export NCCL_IB_HCA=...    # all rails, or for each rank its near one", "fairway topo nics --gpu 0"};
+  say.add(std::move(finding));
+}
+
+void slow_rail(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  const auto nics = rails(machine);
+  if (nics.empty()) return say.absent();
+  bool any = false;
+  for (const auto nic : nics) {
+    // A software device is as fast as the CPU that plays it.
+    if (machine.rdma[machine.nics[nic].rdma.index].software.value_or(false)) continue;
+    const Measurement* best = nullptr;
+    for (const auto& row : look.measured) {
+      if (row.failed || row.operation == Operation::copy || nic_of(machine, row) != nic) continue;
+      if (row.bytes != 0 && row.bytes < 65536) continue;
+      if (best == nullptr || row.gbps > best->gbps) best = &row;
+    }
+    const auto rate = topology::nic_one_flow_gbps(machine, machine.nics[nic]);
+    if (best == nullptr || !rate) continue;
+    any = true;
+    if (best->gbps >= 0.25 * *rate) continue;
+    Finding finding;
+    finding.title =
+        fmt::format("{}: {:.1f} of {:g} Gb/s, though the link is up", machine.nics[nic].name, best->gbps, *rate);
+    finding.devices = {nic_ref(nic)};
+    finding.confidence = Confidence::measured;
+    finding.level = Level::broken;
+    finding.now_gbps = best->gbps;
+    finding.mended_gbps = 0.97 * *rate;
+    finding.loss_gbps = *finding.mended_gbps - best->gbps;
+    finding.path = machine.nics[nic].name;
+    finding.cause = "rail " + machine.nics[nic].name;
+    finding.evidence.push_back(evidence_of(machine, *best));
+    finding.fix = {"# a cold power cycle of the host: NICs keep a throttled state over a warm boot"};
+    finding.advice = "If it stays, look at its temperature and power (mget_temp, mlxlink) and at the PCIe link.";
+    say.add(std::move(finding));
+  }
+  if (!any) say.lacks("no measured row of a rail: --measured gives them");
+}
+
+void virtual_functions(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (const auto nic : rails(machine)) {
+    const auto pci = topology::pci_of(machine, nic_ref(nic));
+    if (!pci) continue;
+    any = true;
+    const auto key = pci_fact(machine, pci, "sriov_numvfs");
+    const auto count = look.facts.number(key);
+    if (!count) {
+      say.lacks(look.facts.why_not(key));
+      continue;
+    }
+    if (*count == 0) continue;
+    Finding finding;
+    finding.title = fmt::format("{}: {:.0f} virtual functions are on", machine.nics[nic].name, *count);
+    finding.devices = {nic_ref(nic)};
+    finding.level = Level::note;
+    finding.evidence.push_back(evidence_of(look.facts, key, fmt::format("sriov_numvfs {:.0f}", *count)));
+    finding.fix = {fmt::format("echo 0 > /sys/bus/pci/devices/{}/sriov_numvfs    # if nobody uses them",
+                               machine.pci[pci.index].bus_id.to_string())};
+    say.add(std::move(finding));
+  }
+  if (!any) say.absent();
+}
+
+constexpr Rule kRules[] = {
+    {"port-down", Family::port, "A port of an RDMA device is not active", "Its whole rate.",
+     "The state of each port; a warning where most devices like it are active, broken where none is.",
+     "Cable, transceiver, switch, subnet manager.", "est.", port_down},
+    {"rail-slow", Family::port, "A NIC is far below its port though the link is up", "13 of 97 Gb/s.",
+     "The best measured row of a rail below a quarter of one flow's rate.", "A cold power cycle.",
+     "dgx-spark-playbooks, pull request 108", slow_rail},
+    {"port-rate", Family::port, "A port runs slower than its like", "In proportion.",
+     "The rate of a port against most ports of devices of the same type and board, of three or more.",
+     "FEC, cable, the switch's port.", "est.", low_rate},
+    {"port-errors", Family::port, "A link goes down or repeats symbols", "Stalls and repetitions.",
+     "link_downed, symbol_error and their like: a warning where they grew since the baseline, else a note. 255 is "
+     "where "
+     "some stop.",
+     "Cable, transceiver.", "a recorded H100 server", flapping},
+    {"idle-nics", Family::port, "Traffic uses some of the NICs", "4 of 8 NICs idle.",
+     "Bytes sent since the baseline: less than a third of the busiest NIC's.", "A near NIC for each rank.", "ucx#11680",
+     idle_nics},
+    {"mixed-firmware", Family::port, "NICs of one board run different firmware", "Odd outliers; no figure found.",
+     "fw_ver of devices of one type and board.", "One version.", "no figure", mixed_firmware},
+    {"virtual-functions", Family::port, "Virtual functions are left on a NIC",
+     "Its queues and caches are shared; no figure found.", "sriov_numvfs of a rail above 0.",
+     "Remove those that nobody uses.", "no figure", virtual_functions},
+};
+
+}  // namespace
+
+std::span<const Rule> port_rules() {
+  return kRules;
+}
+
+}  // namespace fairway::doctor

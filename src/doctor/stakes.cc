@@ -1,0 +1,227 @@
+#include "doctor/stakes.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "topology/assess.h"
+
+namespace fairway::doctor {
+
+using predict::Endpoint;
+using predict::EndpointKind;
+using predict::Flow;
+using topology::Machine;
+using topology::NodeKind;
+using topology::NodeRef;
+
+namespace {
+
+// As many queue pairs, dealt out in turn, as any NIC or bond needs to be full: what is lost is then the fault's.
+predict::Conditions full_use() {
+  predict::Conditions how;
+  how.qps = 8;
+  how.round_robin = true;
+  how.ordering = predict::Ordering::relaxed;
+  return how;
+}
+
+bool same_device(const Machine& machine, NodeRef flow_end, NodeRef device) {
+  if (flow_end == device) return true;
+  if (device.kind == NodeKind::pci) {
+    const auto pci = topology::pci_of(machine, flow_end);
+    if (!pci) return false;
+    std::size_t depth = 0;
+    for (auto at = pci; at && depth++ <= topology::kMaxPciDepth; at = machine.pci[at.index].parent) {
+      if (at.index == device.index) return true;
+    }
+    // The second port of a card is a function of its own.
+    if (flow_end.kind == NodeKind::nic) {
+      for (const auto function : machine.nics[flow_end.index].functions) {
+        if (function.index == device.index) return true;
+      }
+    }
+  }
+  if (flow_end.kind != NodeKind::nic) return false;
+  const auto& nic = machine.nics[flow_end.index];
+  if (device.kind == NodeKind::rdma) return nic.rdma.index == device.index && nic.rdma.valid();
+  if (device.kind == NodeKind::bond) return nic.bond.index == device.index && nic.bond.valid();
+  if (device.kind == NodeKind::interface) {
+    return std::any_of(nic.interfaces.begin(), nic.interfaces.end(),
+                       [&](const auto interface) { return interface.index == device.index; });
+  }
+  return false;
+}
+
+// The memory that a NIC serves best: a GPU of the nearest class, else the NUMA node beside it.
+std::optional<Endpoint> memory_near(const Machine& machine, std::uint32_t nic) {
+  std::optional<Endpoint> best;
+  auto best_kind = topology::PathKind::unknown;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto path = topology::path_class(machine, {NodeKind::gpu, gpu}, {NodeKind::nic, nic});
+    if (!path) continue;
+    if (!best || path->kind < best_kind) {
+      best = Endpoint{EndpointKind::gpu, gpu, {}};
+      best_kind = path->kind;
+    }
+  }
+  if (best || machine.numa_nodes.empty()) return best;
+  const auto numa = topology::numa_of(machine, {NodeKind::nic, nic});
+  const auto found = numa ? topology::find_numa(machine, *numa) : topology::Ref<topology::NumaNode>{};
+  return Endpoint{EndpointKind::host_memory, found ? found.index : 0, {}};
+}
+
+std::vector<Flow> all_flows(const Machine& machine) {
+  std::vector<Flow> flows;
+  const auto nics = rails(machine);
+  for (const auto nic : nics) {
+    if (const auto memory = memory_near(machine, nic)) {
+      flows.push_back({*memory, {EndpointKind::nic, nic, {}}, {}, full_use()});
+    }
+  }
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto choices = topology::nics_for_gpu(machine, topology::Ref<topology::Gpu>(std::size_t{gpu}));
+    if (!choices.empty() && choices.front().rail) {
+      const bool there = std::any_of(flows.begin(), flows.end(), [&](const Flow& flow) {
+        return flow.from.kind == EndpointKind::gpu && flow.from.index == gpu &&
+               flow.to.index == choices.front().nic.index;
+      });
+      if (!there)
+        flows.push_back(
+            {{EndpointKind::gpu, gpu, {}}, {EndpointKind::nic, choices.front().nic.index, {}}, {}, full_use()});
+    } else if (!machine.numa_nodes.empty()) {
+      const auto numa = topology::numa_of(machine, {NodeKind::gpu, gpu});
+      const auto found = numa ? topology::find_numa(machine, *numa) : topology::Ref<topology::NumaNode>{};
+      flows.push_back(
+          {{EndpointKind::gpu, gpu, {}}, {EndpointKind::host_memory, found ? found.index : 0, {}}, {}, full_use()});
+    }
+  }
+  return flows;
+}
+
+std::optional<double> rate(const predict::Model& model, const Flow& flow) {
+  const auto prediction = model.predict(flow);
+  if (!prediction || !prediction->known) return {};
+  return prediction->gbs.expected * 8;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> rails(const Machine& machine) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto& nic = machine.nics[i];
+    if (!nic.rdma || machine.rdma[nic.rdma.index].software.value_or(false)) continue;
+    if (topology::rail_verdict(machine, {NodeKind::rdma, nic.rdma.index}).rail) out.push_back(i);
+  }
+  if (!out.empty()) return out;
+  // A machine for learning has software devices alone: they are what its traffic uses.
+  const bool hardware = std::any_of(machine.rdma.begin(), machine.rdma.end(),
+                                    [](const auto& one) { return !one.software.value_or(false); });
+  for (std::uint32_t i = 0; !hardware && i < machine.nics.size(); ++i) {
+    const auto* port = port_of(machine, i);
+    if (port != nullptr && port->state.value_or("") == "ACTIVE") out.push_back(i);
+  }
+  return out;
+}
+
+const topology::RdmaPort* port_of(const Machine& machine, std::uint32_t nic) {
+  const auto rdma = machine.nics[nic].rdma;
+  if (!rdma || machine.rdma[rdma.index].ports.empty()) return nullptr;
+  return &machine.rdma[rdma.index].ports.front();
+}
+
+std::string source_of(topology::Source source, std::string_view what) {
+  return fmt::format("{} ({})", what, topology::to_string(source));
+}
+
+std::vector<Flow> flows_through(const Machine& machine, NodeRef device) {
+  auto flows = all_flows(machine);
+  std::erase_if(flows, [&](const Flow& flow) {
+    return !same_device(machine, predict::node_of(flow.from), device) &&
+           !same_device(machine, predict::node_of(flow.to), device);
+  });
+  return flows;
+}
+
+bool on_a_path(const Machine& machine, NodeRef device) {
+  return !flows_through(machine, device).empty();
+}
+
+std::string paths_text(const Machine& machine, const std::vector<Flow>& flows) {
+  if (flows.empty()) return {};
+  const auto one = fmt::format("{} - {}", predict::to_string(machine, flows.front().from),
+                               predict::to_string(machine, flows.front().to));
+  return flows.size() == 1 ? one
+                           : fmt::format("{} and {} other{}", one, flows.size() - 1, flows.size() == 2 ? "" : "s");
+}
+
+Cost cost_of(const Look& look, const std::vector<Flow>& flows, const std::function<void(Machine&)>& mend,
+             const std::function<void(predict::Conditions&)>& mended_use,
+             const std::function<void(predict::Conditions&)>& present_use) {
+  Cost cost;
+  cost.path = paths_text(look.machine(), flows);
+  if (flows.empty()) return cost;
+  auto machine = look.machine();
+  if (mend) mend(machine);
+  const predict::Model mended(std::move(machine), look.model.planner().constants());
+  double dearest = -1;
+  for (const auto& flow : flows) {
+    Flow now = flow;
+    Flow then = flow;
+    if (present_use) present_use(now.conditions);
+    if (mended_use) mended_use(then.conditions);
+    const auto a = rate(look.model, now);
+    const auto b = rate(mended, then);
+    if (!a || !b) continue;
+    const double lost = std::max(0.0, *b - *a);
+    cost.loss_gbps = cost.loss_gbps.value_or(0) + lost;
+    if (lost > dearest) {
+      dearest = lost;
+      cost.now_gbps = *a;
+      cost.mended_gbps = *b;
+    }
+  }
+  return cost;
+}
+
+Cost cost_of_share(const Look& look, const std::vector<Flow>& flows, double share) {
+  Cost cost;
+  cost.path = paths_text(look.machine(), flows);
+  for (const auto& flow : flows) {
+    const auto full = rate(look.model, flow);
+    if (!full) continue;
+    cost.loss_gbps = cost.loss_gbps.value_or(0) + share * *full;
+    if (!cost.mended_gbps || *full > *cost.mended_gbps) {
+      cost.mended_gbps = *full;
+      cost.now_gbps = (1 - share) * *full;
+    }
+  }
+  return cost;
+}
+
+void put(Finding& finding, const Cost& cost) {
+  finding.loss_gbps = cost.loss_gbps;
+  finding.now_gbps = cost.now_gbps;
+  finding.mended_gbps = cost.mended_gbps;
+  if (finding.path.empty()) finding.path = cost.path;
+}
+
+std::vector<PlacedDevice> placed_devices(const Machine& machine) {
+  std::vector<PlacedDevice> out;
+  const auto place = [&](NodeRef node) {
+    PlacedDevice device{node, topology::pci_of(machine, node), {}};
+    if (!device.pci) return;
+    auto at = machine.pci[device.pci.index].parent;
+    while (at && device.above.size() <= topology::kMaxPciDepth) {
+      device.above.push_back(at);
+      at = machine.pci[at.index].parent;
+    }
+    out.push_back(std::move(device));
+  };
+  for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) place({NodeKind::gpu, i});
+  for (const auto nic : rails(machine)) place({NodeKind::nic, nic});
+  return out;
+}
+
+}  // namespace fairway::doctor

@@ -1,0 +1,67 @@
+#include "engine/values.h"
+
+#include <string>
+#include <type_traits>
+
+namespace fairway::engine {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr microseconds kLongestSpin = std::chrono::seconds(1);
+constexpr std::chrono::milliseconds kShortestTimeout{10};
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(1);
+
+Status refuse(std::string text) {
+  return {ErrorCode::invalid_argument, std::move(text)};
+}
+
+// The enumeration's values are 0 to `last`.
+template <class Enum>
+Status check_enum(Enum value, Enum last, const char* name) {
+  static_assert(std::is_unsigned_v<std::underlying_type_t<Enum>>);
+  if (value <= last) return {};
+  return refuse(std::string(name) + "(" + std::to_string(static_cast<unsigned>(value)) + ") is no value: the last is " +
+                std::to_string(static_cast<unsigned>(last)));
+}
+
+}  // namespace
+
+Status check_values(const Request& request) {
+  const RequestOptions& options = request.options;
+  if (Status s = check_enum(request.operation, Operation::compare_swap, "Operation"); !s) return s;
+  if (Status s = check_enum(options.notify.kind, NotifyKind::signal, "NotifyKind"); !s) return s;
+  if (Status s = check_enum(options.priority, Priority::urgent, "Priority"); !s) return s;
+  if (Status s = check_enum(options.deliver, Deliver::to_callback, "Deliver"); !s) return s;
+  if (options.deadline < microseconds(0))
+    return refuse("RequestOptions::deadline is " + std::to_string(options.deadline.count()) +
+                  " us: it is the time left from now on, 0 for none");
+  if (options.deliver == Deliver::to_callback && options.callback == nullptr)
+    return refuse("Deliver::to_callback without a callback");
+  if (options.notify.message.size() > kMaxNotifyMessage)
+    return refuse("a notification's message has at most 256 bytes, this one " +
+                  std::to_string(options.notify.message.size()));
+  if (!options.notify.message.empty() && options.notify.kind != NotifyKind::event)
+    return refuse("only a notification of kind event carries a message");
+  return {};
+}
+
+Status check_values(Access access, MemoryKind kind) {
+  if (static_cast<unsigned>(access) > static_cast<unsigned>(Access::all))
+    return refuse("Access(" + std::to_string(static_cast<unsigned>(access)) +
+                  ") is no value: combine read, write and atomic");
+  return check_enum(kind, MemoryKind::managed, "MemoryKind");
+}
+
+Status check_values(const EngineOptions& options) {
+  if (Status s = check_enum(options.progress, Progress::caller, "Progress"); !s) return s;
+  if (Status s = check_enum(options.rdma.on_demand, OnDemand::always, "OnDemand"); !s) return s;
+  if (options.spin < microseconds(0) || options.spin > kLongestSpin)
+    return refuse("EngineOptions::spin is " + std::to_string(options.spin.count()) + " us: it is 0 to 1 s");
+  if (options.peer_timeout < kShortestTimeout)
+    return refuse("EngineOptions::peer_timeout is at least 10 ms: a scheduler's pause is no death");
+  if (options.peer_timeout > kLongestTimeout) return refuse("EngineOptions::peer_timeout is at most 1 hour");
+  return {};
+}
+
+}  // namespace fairway::engine

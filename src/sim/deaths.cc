@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <array>
+
+#include "sim/campaign.h"
+
+// Promise 8: a killed process is known as such within 20 ms, a frozen or cut-off one within the peer timeout and a
+// tenth. And nobody is given up to whom nothing happened.
+namespace fairway::sim {
+
+namespace {
+constexpr Time kKilled = 20 * kMillisecond;
+constexpr Time kQuiet = 500 * kMillisecond;  // a connection that was cut or refused before is dialed with pauses
+}  // namespace
+
+void Campaign::hear(Application& app) {
+  std::array<PeerEvent, 8> events;
+  for (std::size_t count = events.size(); count == events.size();) {
+    count = app.engine->poll_peer_events(events);
+    for (PeerEvent& event : std::span(events).first(count)) {
+      simulation_.note(app.host->index(), [&] {
+        static constexpr const char* kWhat[] = {"peer up",   "peer down", "link up",
+                                                "link down", "link slow", "mapping ended"};
+        return std::string(kWhat[static_cast<unsigned>(event.kind)]) + ": " + event.name + " " + event.link + " " +
+               (event.reason.is_ok() ? "" : event.reason.to_string());
+      });
+      if (event.kind == PeerEvent::Kind::up) app.sightings.push_back({event.peer, event.name});
+      if (event.kind == PeerEvent::Kind::down) {
+        for (Application::Sighting& sighting : app.sightings)
+          if (sighting.peer == event.peer) sighting.up = false;
+        oracle_.peer_went(app, event);
+        if (faults_struck_ == 0 && !faults_over_)
+          oracle_.fail(app.name + " gives up " + event.name +
+                       ", to which nothing happened: " + event.reason.to_string());
+      }
+      app.heard.push_back(std::move(event));
+    }
+  }
+}
+
+void Campaign::cut_off(const Host& a, const Host& b) {
+  cut_off_at_[std::minmax(a.index(), b.index())] = simulation_.now();
+}
+
+Time Campaign::cut_off_since(const Host& a, const Host& b) const {
+  const auto found = cut_off_at_.find(std::minmax(a.index(), b.index()));
+  return found == cut_off_at_.end() ? 0 : found->second;
+}
+
+// Everyone who knows it and could notice must have done so in time; of a partition, the other side.
+void Campaign::expect_death(Application& gone, const Scenario::Planned& planned) {
+  using Fault = Scenario::Fault;
+  const Time now = simulation_.now();
+  for (const auto& app : applications_) {
+    Application& observer = *app;
+    if (&observer == &gone || !observer.runs()) continue;
+    if (planned.fault == Fault::partition && observer.place != (gone.place == planned.a ? planned.b : planned.a))
+      continue;
+    const Time bound = std::chrono::nanoseconds(observer.options.peer_timeout).count() * 11 / 10;
+    if (planned.fault != Fault::kill && planned.lasts <= bound) continue;
+    if (planned.fault == Fault::kill && (simulation_.partitioned(observer.host->index(), gone.host->index()) ||
+                                         (observer.disturbed != 0 && observer.disturbed + kQuiet > now) ||
+                                         cut_off_since(*observer.host, *gone.host) + kQuiet > now))
+      continue;
+    hear(observer);
+    for (const Application::Sighting& sighting : observer.sightings) {
+      if (!sighting.up || sighting.name != gone.name) continue;
+      watches_.push_back(std::make_unique<Watch>(Watch{this, planned.fault, &observer, &gone, sighting.peer, now}));
+      ++watches_due_;
+      simulation_.in(planned.fault == Fault::kill ? kKilled : bound, &Campaign::look_for_death, watches_.back().get());
+    }
+  }
+}
+
+void Campaign::look_for_death(void* object, std::uint64_t, std::uint64_t) {
+  const Watch& watch = *static_cast<Watch*>(object);
+  Campaign& self = *watch.campaign;
+  Application& observer = *watch.observer;
+  Application& gone = *watch.gone;
+  using Fault = Scenario::Fault;
+  --self.watches_due_;
+  if (self.faults_over_ || !observer.runs() || observer.disturbed > watch.since ||
+      observer.computing_until > watch.since)
+    return;
+  const bool apart = self.simulation_.partitioned(observer.host->index(), gone.host->index());
+  const Time changed = self.cut_off_since(*observer.host, *gone.host);
+  // What was sent before the freeze and comes when a partition heals is a sign of life.
+  if (watch.why == Fault::freeze && (!gone.host->frozen() || gone.disturbed != watch.since || changed >= watch.since))
+    return;
+  if (watch.why == Fault::partition && (!apart || changed != watch.since)) return;
+  if (watch.why == Fault::kill && changed >= watch.since) return;
+  self.hear(observer);
+  ++self.oracle_.coverage.deaths;
+  for (const Application::Sighting& sighting : observer.sightings)
+    if (sighting.peer == watch.peer && sighting.up)
+      self.oracle_.fail(observer.name + " has not noticed for " +
+                        std::to_string((self.simulation_.now() - watch.since) / kMicrosecond) + " us that " +
+                        gone.name +
+                        (watch.why == Fault::kill     ? " was killed"
+                         : watch.why == Fault::freeze ? " is frozen"
+                                                      : " is cut off"));
+}
+
+}  // namespace fairway::sim

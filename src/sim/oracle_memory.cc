@@ -1,0 +1,117 @@
+#include <algorithm>
+#include <array>
+
+#include "sim/oracle.h"
+
+// Whose bytes are whose, and what they must be: of transfers that ended, and of memory that was said to be free.
+namespace fairway::sim {
+
+namespace {
+bool one_sided(Operation operation) {
+  return operation == Operation::write || operation == Operation::read;
+}
+}  // namespace
+
+// The bytes of each piece are there, everything between them is as it was, and the source has not changed.
+void Oracle::check_moved(Job& job, Arena& source, const Arena::Range& from, Arena& target, const Arena::Range& to) {
+  const bool is_read = job.operation == Operation::read;
+  std::array<bool, 1 << 14> covered{};
+  for (const Job::Piece& piece : job.pieces) {
+    const std::uint32_t at = to.begin + (is_read ? piece.local : piece.remote);
+    const std::uint32_t origin = from.begin + (is_read ? piece.remote : piece.local);
+    for (std::uint32_t i = 0; i < piece.length; ++i) {
+      covered[at - to.begin + i] = true;
+      if (target.data()[at + i] == pattern(from.seed, origin + i)) continue;
+      return fail(describe(job) + " is ok, but byte " + std::to_string(at + i) + " is not there");
+    }
+  }
+  for (std::uint32_t i = 0; i < to.length; ++i)
+    if (!covered[i] && target.data()[to.begin + i] != pattern(to.seed, to.begin + i))
+      return fail(describe(job) + " touched byte " + std::to_string(to.begin + i) + ", which is not of it");
+  if (from.length != 0 && source.differs(from) != from.length) fail(describe(job) + " changed its source");
+}
+
+// Of a transfer that failed: each byte is as it was, or what the source had while it was the transfer's. So what was
+// read after a fence shows.
+void Oracle::check_mixed(Job& job, const Arena::Range& from, Arena& target, const Arena::Range& to) {
+  const bool is_read = job.operation == Operation::read;
+  for (const Job::Piece& piece : job.pieces) {
+    const std::uint32_t at = to.begin + (is_read ? piece.local : piece.remote);
+    const std::uint32_t origin = from.begin + (is_read ? piece.remote : piece.local);
+    for (std::uint32_t i = 0; i < piece.length; ++i) {
+      const std::byte is = target.data()[at + i];
+      if (is == pattern(to.seed, at + i) || is == pattern(from.seed, origin + i)) continue;
+      if (job.garbled == job.local->data() + job.local_range.begin + piece.local + i) continue;
+      return fail(describe(job) + " failed, and byte " + std::to_string(at + i) +
+                  " is neither what was there nor its own");
+    }
+  }
+}
+
+// Who owns which bytes now. Whatever is painted anew here is what a late frame would spoil.
+void Oracle::settle_memory(Job& job, const Status& status) {
+  if (job.settled) return;
+  job.settled = true;
+  Arena::Range& near = job.local_range;
+  Arena::Range& far = job.remote_range;
+  const bool here = job.local != nullptr && near.length != 0 && !job.local->given_up;
+  const bool there = job.remote != nullptr && far.length != 0 && !job.remote->given_up && !job.to->dead;
+  if (one_sided(job.operation) && job.length != 0) {
+    if (job.operation == Operation::write && there)
+      status ? check_moved(job, *job.local, near, *job.remote, far) : check_mixed(job, near, *job.remote, far);
+    if (job.operation == Operation::read && here)
+      status ? check_moved(job, *job.remote, far, *job.local, near) : check_mixed(job, far, *job.local, near);
+  }
+  const bool changes_far = job.operation == Operation::write || job.operation == Operation::fetch_add;
+  if (!status && changes_far && job.length != 0 && there) {
+    if (status.effect() == Effect::not_applied && job.remote->differs(far) != far.length)
+      fail(describe(job) + " says not_applied, but byte " + std::to_string(job.remote->differs(far)) + " changed");
+    if (status.effect() == Effect::partial) job.remote->adopt(far);
+    if (status.effect() == Effect::unknown) job.remote->quarantine(far);
+    if (status.effect() != Effect::not_applied) far.length = 0;
+  }
+  if (job.local != nullptr && near.length != 0) job.local->give_back(near);
+  if (job.remote != nullptr && far.length != 0) job.remote->give_back(far);
+}
+
+// The call's own promise, which may come before the completion is seen.
+void Oracle::cancelled(Job& job, const Cancelled& result) {
+  job.cancelled = true;
+  simulation_.note(job.from->host->index(), [&] {
+    return describe(job) + " cancelled: " + (result.fenced ? "fenced" : "not fenced, held by " + result.held_by);
+  });
+  if (job.from->dead) return;
+  ++(result.fenced ? coverage.cancels_fenced : coverage.cancels_not_fenced);
+  if (!result.fenced) {
+    if (result.held_by != job.to->name)
+      fail(describe(job) + " is not fenced, and \"" + result.held_by + "\" is said to hold it");
+    return;
+  }
+  if (job.settled || job.local == nullptr || job.local_range.length == 0) return;
+  Arena::Range reused = job.local_range;
+  job.local->give_back(reused);
+  job.local_range.length = 0;
+}
+
+void Oracle::region_is_free(Application& app, Arena& arena) {
+  for (Job& job : jobs_) {
+    if (job.settled || !job.accepted || job.completed) continue;
+    if (job.from == &app && job.local == &arena && app.runs())
+      fail(describe(job) + " goes on, though its memory was deregistered");
+    if (job.remote != &arena || job.remote_range.length == 0) continue;
+    Arena::Range reused = job.remote_range;
+    arena.give_back(reused);
+    job.remote_range.length = 0;
+  }
+}
+
+void Oracle::check_memory(Application& app) {
+  if (app.dead) return;
+  for (std::size_t i = 0; i < app.arenas.size(); ++i)
+    if (const std::string what = app.arenas[i]->check(); !what.empty()) {
+      fail(app.name + ", region " + std::to_string(i) + ": " + what);
+      app.arenas[i]->given_up = true;  // once is enough
+    }
+}
+
+}  // namespace fairway::sim

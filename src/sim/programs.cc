@@ -1,0 +1,54 @@
+#include <algorithm>
+
+#include "sim/campaign.h"
+
+// Applications that step their engine themselves (Progress::caller), in one loop with what they compute: while they
+// compute, nothing of their engine moves but control.
+namespace fairway::sim {
+
+namespace {
+
+constexpr Time kLook = 10 * kMillisecond;  // deadlines and the like wake no program
+
+}  // namespace
+
+void Campaign::begin_program(Application& app) {
+  programs_.push_back(std::make_unique<Program>(Program{this, &app}));
+  app.host->on_signal(&Campaign::serve_soon, programs_.back().get());
+  (void)app.engine->fd();  // it will be told when to look
+  simulation_.in(kLook, &Campaign::serve, programs_.back().get(), 1);
+}
+
+void Campaign::serve_soon(void* object, std::uint64_t, std::uint64_t) {
+  const Program& program = *static_cast<Program*>(object);
+  if (std::exchange(program.app->serve_due, true)) return;
+  Campaign& self = *program.campaign;
+  self.simulation_.in(self.simulation_.random().between(200, 5'000), &Campaign::serve, object);
+}
+
+void Campaign::serve(void* object, std::uint64_t regular, std::uint64_t) {
+  const Program& program = *static_cast<Program*>(object);
+  Campaign& self = *program.campaign;
+  Application& app = *program.app;
+  if (regular == 0) app.serve_due = false;
+  if (!app.engine || app.dead || self.faults_over_) return;
+  if (app.runs()) self.take(app);
+  const Time next = std::max(app.computing_until, self.simulation_.now() + kLook);
+  if (regular != 0) self.simulation_.at(next, &Campaign::serve, object, 1);
+}
+
+// For longer than somebody's peer timeout, but not longer than three times that. Nothing may be lost to it: control
+// answers for an engine whose caller computes.
+void Campaign::compute(Application& app) {
+  Time longest = 0;
+  for (const auto& other : applications_)
+    if (other.get() != &app && !other->dead)
+      longest = std::max<Time>(longest, std::chrono::nanoseconds(other->options.peer_timeout).count());
+  if (longest == 0) return;
+  const Time lasts = longest + random_.below(longest / 2);
+  simulation_.note(app.host->index(), [&] { return "computes for " + std::to_string(lasts / kMicrosecond) + " us"; });
+  app.computing_until = simulation_.now() + lasts;
+  ++oracle_.coverage.computations;
+}
+
+}  // namespace fairway::sim

@@ -1,0 +1,325 @@
+#include <array>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "scene.h"
+#include "seams.h"
+#include "transport/host/handshake.h"
+
+// Attacks of a peer of the same host that knows the job's key.
+namespace fairway::hostile {
+namespace {
+
+using std::chrono::milliseconds;
+using transport::host::Note;
+using transport::host::Record;
+using transport::host::RecordType;
+
+// Once there is a link: its socket and its segment, in which this side is the one that dialed.
+struct Link {
+  explicit Link(const std::string& address) : met("shm", address, std::chrono::minutes(1)) {
+    if (!met.why) return;
+    socket = local_pairs().at(0);
+    segment = hostile::segment();
+  }
+  auto& out() { return segment->directions[0]; }
+  auto& in() { return segment->directions[1]; }
+  // The place in the sequence that the victim reads next.
+  std::uint32_t next() {
+    std::uint32_t most = 0;
+    for (auto& cell : out().cells) most = std::max(most, cell.stamp.load());
+    return most;
+  }
+  void put(std::uint32_t at, const Record& record) {
+    auto& cell = out().cells[at % transport::host::kCells];
+    cell.record = record;
+    cell.stamp.store(at + 1);
+  }
+  void wake() {
+    segment->ends[1].asleep.store(0);
+    static_cast<void>(really_send(socket, transport::host::kRing.data(), transport::host::kRing.size(), nullptr, 0));
+  }
+
+  Keyed met;
+  int socket = -1;
+  transport::host::Segment* segment = nullptr;
+};
+
+Scene::Attack with_link(void (*attack)(Link&)) {
+  return [attack](ChildProcess::Line& line, const std::string& address) {
+    Link link(address);
+    line.write(link.segment != nullptr ? "there" : link.met.why.to_string());
+    line.read();
+    attack(link);
+  };
+}
+
+[[noreturn]] void stay() {
+  for (;;) std::this_thread::sleep_for(milliseconds(100));
+}
+
+// ---- descriptors ----
+
+int lingering() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ::listen(listener, 1);
+  sockaddr_in at{};
+  socklen_t size = sizeof at;
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&at), &size);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ::connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at);
+  ::fcntl(fd, F_SETFL, O_NONBLOCK);
+  const std::vector<char> much(1 << 20);
+  while (::send(fd, much.data(), much.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+  }
+  const linger hour{1, 3600};
+  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &hour, sizeof hour);
+  return fd;
+}
+
+int memory(std::size_t size, int seals) {
+  const int fd = ::memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (::ftruncate(fd, static_cast<off_t>(size)) != 0) return -1;
+  ::fcntl(fd, F_ADD_SEALS, seals);
+  return fd;
+}
+
+struct Wrong {
+  const char* name;
+  int (*make)();
+};
+constexpr Wrong kWrong[] = {
+    {"a pipe without a reader",
+     [] {
+       int ends[2];
+       if (::pipe2(ends, O_CLOEXEC) != 0) return -1;
+       ::close(ends[0]);
+       return ends[1];
+     }},
+    {"a full eventfd that blocks",
+     [] {
+       const int fd = ::eventfd(0, EFD_CLOEXEC);
+       const std::uint64_t full = ~std::uint64_t{0} - 1;
+       return ::write(fd, &full, sizeof full) == sizeof full ? fd : -1;
+     }},
+    {"a socket that lingers for an hour", lingering},
+    {"a folder", [] { return ::open("/", O_RDONLY | O_CLOEXEC); }},
+    {"/dev/zero", [] { return ::open("/dev/zero", O_RDWR | O_CLOEXEC); }},
+    {"an epoll set", [] { return ::epoll_create1(EPOLL_CLOEXEC); }},
+    {"a pidfd", [] { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); }},
+    {"memory that is not sealed", [] { return memory(8 << 20, 0); }},
+    {"memory that is too short", [] { return memory(4096, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL); }},
+};
+
+std::atomic<int> wrong_fd{-1};
+std::atomic<std::size_t> wrong_place{0};
+
+// Hellos and welcomes go with another descriptor than they should.
+ssize_t swap_descriptor(int fd, const msghdr* message, int flags) {
+  cmsghdr* header = message->msg_controllen == 0 ? nullptr : CMSG_FIRSTHDR(message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    const int other = wrong_fd.load();
+    if (wrong_place < count) std::memcpy(CMSG_DATA(header) + wrong_place * sizeof(int), &other, sizeof other);
+  }
+  return really_send(fd, message, flags);
+}
+
+TEST(KeyedShm, AHelloWithDescriptorsOfAWrongKindIsRefused) {
+  Scene scene("shm", [](ChildProcess::Line& line, const std::string& address) {
+    line.write("there");
+    line.read();
+    send_message = swap_descriptor;
+    for (const Wrong& wrong : kWrong)
+      for (const std::size_t place : {0u, 1u}) {
+        wrong_fd = wrong.make();
+        wrong_place = place;
+        auto engine = Engine::open(options_of("hostile", "shm"));
+        const auto start = std::chrono::steady_clock::now();
+        const auto met = engine->connect(address, milliseconds(3000));
+        const bool soon = std::chrono::steady_clock::now() - start < milliseconds(2500);
+        line.write(std::string(met    ? "taken: "
+                               : soon ? "refused: "
+                                      : "late: ") +
+                   wrong.name + ": " + met.status().to_string());
+        ::close(wrong_fd);
+      }
+    line.write("all");
+  });
+  scene.begin();
+  for (std::string told = scene.says(); told != "all" && !told.empty(); told = scene.says())
+    EXPECT_TRUE(told.starts_with("refused")) << told;
+  scene.suffer("(after) descriptors of each wrong kind");
+  scene.lives_on();
+}
+
+// The one that closes it last waits for an hour: who reads the notes, as rings that lie before it give this process the
+// time to let go of its own.
+TEST(KeyedShm, DescriptorsThatNobodyAskedForAreClosedAtOnce) {
+  Scene scene("shm", with_link([](Link& link) {
+                never_reads = true;
+                Note ask;
+                ask.file = 7;
+                const auto bytes = encode(ask);
+                for (int i = 0; i < 40; ++i) {
+                  const int fds[2] = {lingering(), ::eventfd(0, 0)};
+                  for (int ring = 0; ring < 150; ++ring)
+                    really_send(link.socket, transport::host::kRing.data(), 3, nullptr, 0);
+                  really_send(link.socket, bytes.data(), bytes.size(), fds, 2);
+                  std::thread([fd = fds[0]] { ::close(fd); }).detach();  // it waits where it was too late
+                  ::close(fds[1]);
+                  std::this_thread::sleep_for(milliseconds(5));
+                }
+                stay();
+              }));
+  scene.begin();
+  scene.suffer("lingering sockets beside notes");
+  scene.lives_on();
+}
+
+// ---- the local socket ----
+
+TEST(KeyedShm, WhoAsksForFilesAndReadsNothingIsLeft) {
+  Scene scene("shm", with_link([](Link& link) {
+                never_reads = true;
+                Note ask;
+                ask.file = 7;
+                const auto bytes = encode(ask);
+                for (;;)
+                  if (really_send(link.socket, bytes.data(), bytes.size(), nullptr, 0) < 0) std::this_thread::yield();
+              }));
+  scene.begin();
+  scene.suffer("asks for files and never reads");
+  EXPECT_TRUE(scene.ends_with_reason("does not read the answers", milliseconds(10'000)));
+  scene.lives_on();
+}
+
+TEST(KeyedShm, AFloodOfNotesLeavesTheOthersTheirTurn) {
+  Scene scene("shm", with_link([](Link& link) {
+                for (;;) {
+                  link.segment->ends[1].asleep.store(0);
+                  if (really_send(link.socket, transport::host::kRing.data(), 3, nullptr, 0) < 0)
+                    std::this_thread::sleep_for(milliseconds(1));
+                }
+              }));
+  scene.begin();
+  scene.suffer("a flood of notes");
+  scene.lives_on();
+}
+
+TEST(KeyedShm, ANoteOfNoSenseEndsTheSession) {
+  Scene scene("shm", with_link([](Link& link) {
+                const std::array<unsigned char, 40> ones = [] {
+                  std::array<unsigned char, 40> all;
+                  all.fill(0xff);
+                  return all;
+                }();
+                really_send(link.socket, ones.data(), ones.size(), nullptr, 0);
+                link.wake();
+                stay();
+              }));
+  scene.begin();
+  EXPECT_TRUE(scene.ends_with_reason("handshake", milliseconds(10'000)));
+  scene.suffer("(after) a note of no sense");
+  scene.lives_on();
+}
+
+// ---- the ring ----
+
+TEST(KeyedShm, ARingOfAllOnesEndsTheSessionWithTheReason) {
+  Scene scene("shm", with_link([](Link& link) {
+                Record ones;
+                std::memset(static_cast<void*>(&ones), 0xff, sizeof ones);
+                link.in().freed.store(~0u);
+                link.in().freed_bytes.store(~0u);
+                link.put(link.next(), ones);
+                link.wake();
+                stay();
+              }));
+  scene.begin();
+  EXPECT_TRUE(scene.ends_with_reason("record", milliseconds(10'000)));
+  scene.suffer("(after) a ring of all ones");
+  scene.lives_on();
+}
+
+// Fills the ring again while it is read.
+void refill(Link& link, std::uint32_t at) {
+  Record immediate;
+  immediate.type = RecordType::nudge;
+  for (;; ++at) {
+    link.put(at, immediate);
+    if (at % 1024 == 0) link.wake();
+  }
+}
+
+TEST(KeyedShm, ARingThatFillsWithoutEndLeavesTheOthersTheirTurn) {
+  Scene scene("shm", with_link([](Link& link) { refill(link, link.next()); }));
+  scene.begin();
+  scene.suffer("a ring that fills without end");
+  scene.lives_on();
+}
+
+TEST(KeyedShm, AFenceBesideARingThatFillsWithoutEndIsOver) {
+  Scene scene("shm", with_link([](Link& link) {
+                std::thread closes([&] {
+                  std::this_thread::sleep_for(milliseconds(50));
+                  link.segment->ends[0].closed.store(1);
+                  ::shutdown(link.socket, SHUT_RDWR);
+                });
+                refill(link, link.next());
+              }));
+  scene.begin();
+  scene.suffer("the same, and its end of the link is closed", 1500);
+  scene.lives_on();
+}
+
+double cpu_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+TEST(KeyedShm, ATouchThatDoesNotEndCostsLittleAndThenTheSession) {
+  Scene scene("shm", with_link([](Link& link) {
+                link.segment->ends[0].closed.store(1);
+                for (;;) {
+                  link.out().touching.store(1'000'001);
+                  std::this_thread::yield();
+                }
+              }));
+  scene.begin();
+  scene.suffer("in a touch for ever, its end closed", 1000);
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(milliseconds(1000));
+  const double burnt = cpu_seconds() - before;
+  std::printf("the victim meanwhile: %.3f of a core\n", burnt);
+  EXPECT_LT(burnt, 0.5);  // looking at it without a pause takes 0.7
+  EXPECT_TRUE(scene.ends_with_reason("in the middle of a copy", milliseconds(12'000)));
+  scene.lives_on();
+}
+
+TEST(KeyedShm, LinksThatBreakAtOnceAgainAndAgainAreTakenLaterAndLater) {
+  Scene scene("shm", with_link([](Link&) {
+                for (;;) {
+                  for (const int fd : local_pairs()) ::shutdown(fd, SHUT_RDWR);
+                  std::this_thread::sleep_for(milliseconds(1));
+                }
+              }));
+  scene.begin();
+  scene.suffer("breaks its link again and again");
+  scene.lives_on();
+}
+
+}  // namespace
+}  // namespace fairway::hostile

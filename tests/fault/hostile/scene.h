@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "fairway/engine.h"
+
+#include "insides.h"
+#include "process/control/child_process.h"
+
+// An engine that is attacked, in this process; one of another process that writes to it all the while; and one that
+// attacks. What each row of docs/security.md says is printed here.
+namespace fairway::hostile {
+
+using control::ChildProcess;
+inline constexpr Timeout kSoon = std::chrono::seconds(20);
+inline constexpr std::uint64_t kBytes = 1u << 20;
+constexpr const char* kKey = "the job's";
+
+EngineOptions options_of(const std::string& name, const std::string& transport);
+Status finish(Engine& engine, const Result<TransferId>& id);
+
+// An engine with the key, met with the victim by a link that has carried bytes. `why`: what kept it from that.
+struct Keyed {
+  Keyed(const std::string& transport, const std::string& address,
+        std::chrono::milliseconds timeout = std::chrono::seconds(2));
+  Status write(std::uint64_t size = 4096);
+
+  std::unique_ptr<Engine> engine;
+  PeerId peer;
+  RemoteRegion remote;
+  Region ours;
+  Status why;
+};
+
+class Scene {
+ public:
+  // `attack` runs in its own process, which is killed at the end. It says "there" when it is ready, waits for a line
+  // (the slot and generation of the victim's region) and attacks; then it may say more (says()).
+  using Attack = std::function<void(ChildProcess::Line&, const std::string& address)>;
+  Scene(const std::string& transport, const Attack& attack);
+  ~Scene();
+
+  Engine& victim() { return *victim_; }
+  void begin();
+  std::string says() { return attacker_.read(); }
+  void tell(const std::string& words) { attacker_.write(words); }
+  void suffer(const char* name, int ms = 600);  // the bystander's writes meanwhile, printed beside those before
+  void end_attack() { attacker_.kill(); }
+  // Within `most` a session ends at the victim, for a reason that says so.
+  testing::AssertionResult ends_with_reason(const char* words, std::chrono::milliseconds most);
+  // The bystander still writes, and one more peer is met over that transport.
+  void lives_on();
+
+ private:
+  struct Times {
+    double p50 = 0, p99 = 0;
+    std::string status;
+  };
+  Times measure(int ms);
+
+  const std::string transport_;
+  RegionId memory_;
+  ChildProcess bystander_, late_, attacker_;
+  std::unique_ptr<Engine> victim_;
+  Times quiet_;
+  std::size_t descriptors_ = 0, resident_ = 0;
+};
+
+}  // namespace fairway::hostile

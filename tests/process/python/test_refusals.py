@@ -1,0 +1,192 @@
+"""Bad input is an exception of its kind, which names what is wrong; never a crash and never a wrong byte."""
+
+import pickle
+import random
+import unittest
+
+import fairway
+import numpy as np
+
+from support import Pair
+
+
+class Refusals(Pair):
+    def refuses(self, kind, words, call, *arguments, **options):
+        with self.assertRaisesRegex(kind, words):
+            call(*arguments, **options)
+
+    def test_memory_that_cannot_be_registered(self):
+        whole = np.zeros((8, 8), np.float32)
+        self.refuses(fairway.InvalidArgument, "not contiguous", self.alice.register, whole[:, 2:4], "r")
+        self.refuses(fairway.InvalidArgument, "0 bytes", self.alice.register, np.zeros(0), "r")
+        self.refuses(fairway.InvalidArgument, "Python objects", self.alice.register, np.array([object()]), "r")
+        self.refuses(fairway.InvalidArgument, "shows no memory", self.alice.register, 42, "r")
+        self.refuses(fairway.AccessDenied, "read-only", self.alice.register, b"abc", "w")
+        self.refuses(fairway.InvalidArgument, "letters", self.alice.register, whole, "rx")
+        self.refuses(fairway.InvalidArgument, "0 bytes", self.alice.allocate, 0)
+        self.refuses(fairway.ResourceExhausted, "TiB", self.alice.allocate, 1 << 50)
+        frozen = np.zeros(8)
+        frozen.flags.writeable = False
+        self.refuses(fairway.AccessDenied, "read-only", self.alice.register, frozen, "w")
+
+    def test_devices_that_nobody_has(self):
+        class Elsewhere:
+            def __dlpack_device__(self):
+                return (10, 0)  # ROCm
+
+            def __dlpack__(self):
+                raise AssertionError("must not be asked")
+
+        self.refuses(fairway.Unsupported, "kind 10", self.alice.register, Elsewhere(), "r")
+
+        class Cuda:
+            __cuda_array_interface__ = {"shape": (16,), "typestr": "<f4", "data": (0x7000000000, False), "version": 3}
+
+        with self.assertRaises(fairway.Error):
+            self.alice.register(Cuda(), "r")
+        Cuda.__cuda_array_interface__ = {"shape": (16,), "typestr": "<f4", "data": (0, False), "version": 3}
+        self.refuses(fairway.InvalidArgument, "freed", self.alice.register, Cuda(), "r")
+
+    def test_transfers_that_do_not_fit(self):
+        remote = self.offer(np.zeros((16, 16), np.float32), "w")
+        view = remote.array((16, 16), "float32")
+        write = self.alice.write
+        self.refuses(fairway.InvalidArgument, "1020 bytes and the remote side 1024", write, np.zeros(255, np.float32), remote)
+        self.refuses(fairway.InvalidArgument, "converts nothing", write, np.zeros((16, 16), np.int32), view)
+        self.refuses(fairway.InvalidArgument, "converts nothing", write, np.zeros((16, 8), np.float64), view)
+        self.refuses(fairway.InvalidArgument, "0 bytes", write, np.zeros(0, np.float32), remote[0:0])
+        self.refuses(fairway.InvalidArgument, "remote side is", write, np.zeros(4), np.zeros(4))
+        self.refuses(fairway.AccessDenied, "", self.alice.read, np.zeros(1024, np.uint8), remote)
+        self.refuses(fairway.OutOfRange, "reaches", remote.array, (17, 16), "float32")
+        self.refuses(fairway.OutOfRange, "reaches", remote.array, (4,), "float32", 1020)
+        self.refuses(fairway.OutOfRange, "", remote.array, (1 << 62, 1 << 62), "float32")
+        self.refuses(fairway.InvalidArgument, "no dtype", remote.array, (4,), "float33")
+        self.refuses(fairway.OutOfRange, "index 16", view.__getitem__, 16)
+        self.refuses(fairway.OutOfRange, "3 indices", view.__getitem__, (1, 2, 3))
+        self.refuses(fairway.InvalidArgument, "no option 'notfy'", write, np.zeros(256, np.float32), remote, notfy=1)
+        self.refuses(fairway.InvalidArgument, "priority", write, np.zeros(256, np.float32), remote, priority="high")
+        self.refuses(fairway.InvalidArgument, "256 bytes", write, np.zeros(256, np.float32), remote, notify=(1, b"x" * 257))
+        self.refuses(fairway.InvalidArgument, "timeout", write, np.zeros(256, np.float32), remote, deadline=-1)
+
+    def test_targets_that_overlap(self):
+        remote = self.offer(np.zeros(64, np.uint8), "rw")
+        frozen = np.zeros(64, np.uint8)
+        frozen.flags.writeable = False
+        self.refuses(fairway.AccessDenied, "read-only", self.alice.read, frozen, remote)
+        self.refuses(fairway.AccessDenied, "read-only", self.alice.read, bytes(64), remote)
+        window = np.lib.stride_tricks.as_strided(np.zeros(64, np.uint8), (4, 16), (8, 1))
+        self.refuses(fairway.InvalidArgument, "more than once", self.alice.read, window, remote)
+        self.alice.write(np.broadcast_to(np.arange(16, dtype=np.uint8), (4, 16)), remote).wait()  # a source may repeat
+        twice = remote.array((2, 64), "uint8", strides=(0, 1))
+        self.refuses(fairway.InvalidArgument, "more than once", self.alice.write, np.zeros((2, 64), np.uint8), twice)
+
+    def test_pages_that_are_wrong(self):
+        pages = np.zeros((16, 64), np.uint8)
+        remote = self.offer(np.zeros((16, 64), np.uint8), "w")
+
+        def write(local, far, page=64, **units):
+            return self.alice.write_pages(pages, remote, np.array(local), np.array(far), page, **units)
+
+        self.refuses(fairway.OutOfRange, r"remote_index\[1\] is -1, which is negative", write, [0, 1], [0, -1])
+        self.refuses(fairway.OutOfRange, r"local_index\[0\] is 16", write, [16], [0])
+        self.refuses(fairway.InvalidArgument, "page 3 in more than one place", write, [0, 1], [3, 3])
+        self.refuses(fairway.InvalidArgument, "more than one place", write, [0, 1], [0, 63], remote_unit=1)
+        write([0, 0], [1, 2]).wait()  # a source may repeat
+        self.refuses(fairway.InvalidArgument, "2 pages and remote_index 1", write, [0, 1], [0])
+        self.refuses(fairway.InvalidArgument, "0 bytes|no pages", write, [], [])
+        self.refuses(fairway.InvalidArgument, "at least 1", write, [0], [0], 0)
+        self.refuses(fairway.InvalidArgument, "integers", write, [0.5], [0])
+        self.refuses(fairway.InvalidArgument, "dimensions", write, [[0]], [0])
+        self.refuses(fairway.OutOfRange, "", write, [1 << 62], [0], local_unit=1 << 62)
+
+    def test_indexes_that_change_meanwhile_stay_inside(self):
+        guard = np.zeros((3, 64, 4096), np.uint8)
+        remote = self.offer(guard[1], "w")
+        pages = np.ones((64, 4096), np.uint8)
+        for seed in range(20):
+            index = np.arange(64)
+            transfer = self.alice.write_pages(pages, remote, np.arange(64), index, 4096)
+            index[:] = np.random.default_rng(seed).integers(-(1 << 62), 1 << 62, 64)
+            try:
+                transfer.wait()
+            except fairway.OutOfRange:
+                pass
+        self.assertEqual(guard[0].sum() + guard[2].sum(), 0)
+
+    def test_regions_that_ended(self):
+        memory = np.zeros(64, np.uint8)
+        region = self.bob.register(memory, "w")
+        self.bob.publish("ends", region)
+        remote = self.peer.lookup("ends")
+        region.deregister()
+        with self.assertRaises(fairway.Revoked):
+            self.alice.write(b"x" * 64, remote).wait()
+        self.refuses(fairway.Revoked, "deregistered", self.bob.describe, region)
+        region.deregister()  # again is nothing
+        mine = self.alice.allocate(64)
+        mine.deregister()
+        self.refuses(fairway.Revoked, "deregistered", self.alice.write, mine, remote)
+        self.refuses(BufferError, "deregistered", memoryview, mine)
+
+    def test_descriptions_that_were_cut_or_flipped(self):
+        region = self.bob.allocate(4096, "rw")
+        good = self.bob.describe(region)
+        self.assertEqual(self.peer.import_region(good).nbytes, 4096)
+        chance = random.Random(24)
+        refused = 0
+        for _ in range(2000):
+            bad = bytearray(good)
+            for _ in range(chance.randint(1, 3)):
+                bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+            if chance.random() < 0.5:
+                bad = bad[: chance.randrange(len(bad))]
+            try:
+                remote = self.peer.import_region(bytes(bad))
+                self.alice.write(b"y" * 8, remote[0:8]).wait(10)
+            except (fairway.Error, ValueError):
+                refused += 1
+        self.assertGreater(refused, 1000)
+
+    def test_engines_that_are_not_there(self):
+        self.refuses(fairway.Unreachable, "", self.alice.connect, "127.0.0.1:1", timeout=1)
+        self.refuses(fairway.InvalidArgument, "no option 'nme'", fairway.Engine, nme="x")
+        self.refuses(fairway.InvalidArgument, "workers", fairway.Engine, workers="many")
+        self.refuses(fairway.InvalidArgument, "progress", fairway.Engine, progress="magic")
+        self.refuses(fairway.InvalidArgument, "rdma has no option", fairway.Engine, rdma={"gid": 1})
+        self.refuses(fairway.TimedOut, "", self.peer.lookup, "nothing", timeout=0.1)
+        self.refuses(TimeoutError, "", self.alice.wait_notification, 0.01)
+        self.refuses(fairway.InvalidArgument, "at least 0", self.alice.wait_notification, -1)
+        self.alice.close()
+        self.refuses(fairway.Closed, "closed", self.alice.register, bytearray(8), "r")
+        self.assertIn("closed", repr(self.alice))
+
+    def test_errors_say_whom_they_concern(self):
+        self.bob.close()
+        with self.assertRaises(fairway.Error) as caught:
+            for _ in range(1000):
+                self.peer.send(1, b"x").wait()
+        error = caught.exception
+        self.assertIsInstance(error, fairway.Error)
+        self.assertIn(error.code, ("peer_dead", "stale_incarnation", "link_failed", "closed"))
+        self.assertIn("bob", error.peer + str(error))
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((type(again), str(again), again.peer), (type(error), str(error), error.peer))
+
+    def test_only_requests_are_submitted(self):
+        self.refuses(fairway.InvalidArgument, "not int", self.alice.submit, [1])
+        self.refuses(fairway.InvalidArgument, "no requests", self.alice.submit, [])
+        theirs = fairway.Request.write(b"12345678", self.offer(bytearray(8), "w"))
+        self.refuses(fairway.InvalidArgument, "another engine", self.bob.submit, [theirs])
+
+    def test_a_batch_says_which_request_was_wrong(self):
+        remote = self.offer(bytearray(64), "rw")
+        good = fairway.Request.write(b"12345678", remote[0:8])
+        bad = fairway.Request.fetch_add(remote[0:8], 1)  # atomics are not granted
+        with self.assertRaises(fairway.AccessDenied) as caught:
+            self.alice.submit([good, bad, good])
+        self.assertEqual(caught.exception.index, 1)
+        self.assertEqual(caught.exception.transfer.wait(), 8)
+
+
+if __name__ == "__main__":
+    unittest.main()

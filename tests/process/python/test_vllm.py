@@ -1,0 +1,256 @@
+"""The connector for vLLM, under a driver that plays vLLM's scheduler and worker in their order of calls, aborts and preemptions
+included. Tests name the reports of vLLM's that they hold against."""
+
+import gc
+import time
+import types
+import unittest
+
+import fairway
+import numpy as np
+from fairway.vllm import FairwayConnector
+from fairway.vllm.base import KVConnectorRole
+
+BLOCKS, BLOCK = 64, 16
+
+
+class Engine:
+    """One vLLM engine as a connector sees it: a scheduler, one worker, a KV cache of two layers, blocks."""
+
+    def __init__(self, name, **extra):
+        config = types.SimpleNamespace(
+            kv_transfer_config=types.SimpleNamespace(engine_id=name, kv_connector_extra_config={"name": name, "peer_timeout": 1.0, **extra}))
+        cache = types.SimpleNamespace(num_blocks=BLOCKS)
+        self.scheduler = FairwayConnector(config, KVConnectorRole.SCHEDULER, cache)
+        self.worker = FairwayConnector(config, KVConnectorRole.WORKER, cache)
+        self.caches = {"layers.0": np.zeros((2, BLOCKS, BLOCK, 8), np.float32), "layers.1": np.zeros((BLOCKS, 2, BLOCK, 8), np.float32)}
+        self.worker.register_kv_caches(self.caches)
+        self.scheduler.set_xfer_handshake_metadata({0: self.worker.get_handshake_metadata()})
+        self.free = list(range(BLOCKS))
+        self.held = {}  # request -> blocks that wait for the connector
+        self.loading = {}  # request -> (request, blocks)
+        self.ended = set()  # for the next get_finished
+        self.loaded, self.failed = {}, {}
+
+    def blocks(self, count):
+        taken, self.free = self.free[:count], self.free[count:]
+        assert len(taken) == count, "the engine is out of blocks"
+        return taken
+
+    def fill(self, blocks, value):
+        self.caches["layers.0"][:, blocks] = value
+        self.caches["layers.1"][blocks] = value + 1
+
+    def holds(self, blocks, value):
+        return (self.caches["layers.0"][:, blocks] == value).all() and (self.caches["layers.1"][blocks] == value + 1).all()
+
+    def prefill(self, name, tokens, value):
+        """A whole prefill: what the router hands to a decoder."""
+        request = types.SimpleNamespace(request_id=name, num_prompt_tokens=tokens, kv_transfer_params={"do_remote_decode": True})
+        assert self.scheduler.get_num_new_matched_tokens(request, 0) == (0, False)
+        blocks = self.blocks(-(-tokens // BLOCK))
+        self.scheduler.update_state_after_alloc(request, blocks, 0)
+        self.fill(blocks, value)
+        waits, params = self.scheduler.request_finished(request, blocks)
+        assert waits
+        self.held[name] = blocks
+        self.step()
+        return params
+
+    def decode(self, name, tokens, params):
+        """Admits a request whose pages are elsewhere."""
+        request = types.SimpleNamespace(request_id=name, num_prompt_tokens=tokens, kv_transfer_params=dict(params))
+        count, later = self.scheduler.get_num_new_matched_tokens(request, 0)
+        assert (count, later) == (tokens, True)
+        blocks = self.blocks(-(-tokens // BLOCK))
+        self.scheduler.update_state_after_alloc(request, blocks, count)
+        self.loading[name] = blocks
+
+    def abort(self, name):
+        self.ended.add(name)
+
+    def step(self, preempted=()):
+        """One step of the engine, as vLLM's scheduler and model runner make it."""
+        metadata = self.scheduler.build_connector_meta(types.SimpleNamespace(preempted_req_ids=set(preempted)))
+        self.worker.handle_preemptions(metadata)
+        self.worker.bind_connector_metadata(metadata)
+        self.worker.start_load_kv(None)
+        for layer in self.caches:
+            self.worker.wait_for_layer_load(layer)
+            self.worker.save_kv_layer(layer, self.caches[layer], None)
+        self.worker.wait_for_save()
+        ended, self.ended = self.ended, set()
+        sent, received = self.worker.get_finished(ended)
+        errors = self.worker.get_block_ids_with_load_errors()
+        self.worker.clear_connector_metadata()
+        self.scheduler.update_connector_output(types.SimpleNamespace(finished_sending=sent, finished_recving=received))
+        for name in sent or ():
+            self.free += self.held.pop(name)
+        for name in received or ():
+            blocks = self.loading.pop(name)
+            (self.failed if errors & set(blocks) else self.loaded)[name] = blocks
+
+    def release(self, name):
+        """The request has made its tokens, or was computed anew."""
+        self.free += (self.loaded if name in self.loaded else self.failed).pop(name)
+
+    def shutdown(self):
+        self.worker.shutdown()
+
+
+class Connector(unittest.TestCase):
+    def engine(self, name, **extra):
+        made = Engine(name, **extra)
+        self.addCleanup(made.shutdown)
+        return made
+
+    def steps(self, until, *engines, seconds=10):
+        deadline = time.monotonic() + seconds
+        while not until():
+            self.assertLess(time.monotonic(), deadline, "a request did not end")
+            for engine in engines:
+                engine.step()
+            time.sleep(0.0005)
+
+    def assert_nothing_left(self, *engines):
+        for engine in engines:
+            self.assertEqual(sorted(engine.free), list(range(BLOCKS)))
+            self.assertEqual((engine.held, engine.loading), ({}, {}))
+            self.assertEqual((engine.worker.worker.loading, engine.worker.worker.offers), ({}, {}))
+            self.assertEqual(len(engine.scheduler.scheduler.free), 4096)
+
+    def test_pages_arrive_and_are_given_back(self):
+        p, d = self.engine("p"), self.engine("d")
+        for number in range(20):
+            params = p.prefill(f"r{number}", 70, float(number))
+            d.decode(f"r{number}", 70, params)
+            self.steps(lambda: f"r{number}" in d.loaded and not p.held, p, d)
+            self.assertTrue(d.holds(d.loaded[f"r{number}"], number))
+            d.release(f"r{number}")
+        self.assert_nothing_left(p, d)
+
+    def test_vllm_55181_a_transfer_that_raises_ends_its_request(self):
+        p, d = self.engine("p"), self.engine("d")
+        good = p.prefill("good", 32, 5.0)
+        for broken in ({"remote_block_ids": [BLOCKS + 7, 0]}, {"remote_addresses": ["127.0.0.1:1"]}, {"remote_addresses": ["nonsense"]},
+                       {"remote_slot": 10**9}, {"remote_token": 12345}):
+            with self.subTest(**broken):
+                d.decode("bad", 32, {**good, **broken})
+                self.steps(lambda: "bad" in d.failed, p, d)
+                d.release("bad")
+        # What a wrong token or page read has told "done" of, the prefill gave back; another is served as ever.
+        again = p.prefill("again", 32, 6.0)
+        d.decode("again", 32, again)
+        self.steps(lambda: "again" in d.loaded, p, d)
+        self.assertTrue(d.holds(d.loaded["again"], 6.0))
+
+    def test_vllm_50047_a_dead_decoders_blocks_are_free_at_once(self):
+        p, d = self.engine("p"), Engine("d")
+        d.worker.worker._say_farewells = lambda: None  # it dies before it can say that it has read
+        d.decode("r", 200, p.prefill("r", 200, 1.0))
+        self.steps(lambda: p.worker.worker.offers["r"][2] is not None, p, d)
+        self.assertIn("r", p.held)
+        began = time.monotonic()
+        d.shutdown()
+        self.steps(lambda: not p.held, p)
+        self.assertLess(time.monotonic() - began, 2)  # no lease, no router
+        self.assert_nothing_left(p)
+
+    def test_vllm_50047_a_dead_prefills_requests_fail_at_once(self):
+        p, d = Engine("p"), self.engine("d")
+        first = p.prefill("first", 64, 1.0)
+        d.decode("first", 64, first)
+        self.steps(lambda: "first" in d.loaded, p, d)
+        second = p.prefill("second", 64, 2.0)
+        p.shutdown()
+        began = time.monotonic()
+        d.decode("second", 64, second)
+        self.steps(lambda: "second" in d.failed, d)
+        self.assertLess(time.monotonic() - began, 7)
+        self.assertEqual(d.worker.worker.remotes, {})
+        # The same name comes back, and is a new one.
+        p2 = self.engine("p")
+        third = p2.prefill("third", 64, 3.0)
+        d.decode("third", 64, third)
+        self.steps(lambda: "third" in d.loaded, p2, d)
+        self.assertTrue(d.holds(d.loaded["third"], 3.0))
+
+    def test_vllm_55471_one_broken_pair_heals_while_others_go_on(self):
+        p, one, two = self.engine("p"), self.engine("one"), self.engine("two")
+        for name, d in (("a", one), ("b", two)):
+            d.decode(name, 32, p.prefill(name, 32, 1.0))
+            self.steps(lambda: name in d.loaded, p, one, two)
+            d.release(name)
+        for round_number in range(5):
+            future = next(iter(one.worker.worker.remotes.values()))
+            future.result()[0].peer.disconnect()  # this pair alone
+            for name, d in (("a", one), ("b", two)):
+                request = f"{name}{round_number}"
+                for attempt in range(5):  # a load that was cut off fails, is computed here, and the next one heals
+                    d.decode(f"{request}.{attempt}", 32, p.prefill(f"{request}.{attempt}", 32, 7.0 + attempt))
+                    self.steps(lambda: f"{request}.{attempt}" in d.loaded or f"{request}.{attempt}" in d.failed, p, one, two)
+                    done = f"{request}.{attempt}" in d.loaded
+                    if done:
+                        self.assertTrue(d.holds(d.loaded[f"{request}.{attempt}"], 7.0 + attempt))
+                    d.release(f"{request}.{attempt}")
+                    if done:
+                        break
+                self.assertTrue(done)
+                if d is two:
+                    self.assertEqual(attempt, 0)  # the other pair noticed nothing
+
+    def test_nobody_is_served_from_blocks_that_were_taken_back(self):
+        p, d = self.engine("p", unclaimed_seconds=0.05), self.engine("d")
+        params = p.prefill("late", 64, 1.0)
+        self.steps(lambda: not p.held, p)  # the decoder did not come in time
+        stranger = p.blocks(4)
+        p.fill(stranger, 9.0)
+        d.decode("late", 64, params)
+        self.steps(lambda: "late" in d.failed or "late" in d.loaded, p, d)
+        self.assertIn("late", d.failed)
+
+    def test_aborts_and_preemptions_leave_nothing(self):
+        p, d = self.engine("p"), self.engine("d")
+        for number in range(30):
+            name = f"r{number}"
+            d.decode(name, 100, p.prefill(name, 100, float(number)))
+            if number % 3 == 0:
+                d.abort(name)
+            elif number % 3 == 1:
+                d.step()
+                d.step(preempted=[name])
+            self.steps(lambda: name in d.loaded or name in d.failed, p, d)
+            d.release(name)
+            self.steps(lambda: not p.held, p, d)
+        self.assert_nothing_left(p, d)
+
+    def test_thousands_of_transfers_with_lost_connections_leave_nothing(self):
+        p, d = self.engine("p"), self.engine("d")
+        lost = 0
+        for number in range(2000):
+            name = f"r{number}"
+            if number % 100 == 99:
+                for future in list(d.worker.worker.remotes.values()):
+                    future.result()[0].peer.disconnect()
+                lost += 1
+            d.decode(name, 40, p.prefill(name, 40, float(number)))
+            self.steps(lambda: name in d.loaded or name in d.failed, p, d)
+            if name in d.loaded:
+                self.assertTrue(d.holds(d.loaded[name], number))
+            d.release(name)
+            if number % 100 == 99:
+                for offer in p.worker.worker.offers.values():
+                    offer[1] = 0
+            self.steps(lambda: len(p.held) < 4, p, d)
+        for offer in p.worker.worker.offers.values():
+            offer[1] = 0 if offer[2] is None else offer[1]
+        self.steps(lambda: not p.held, p, d)
+        gc.collect()
+        self.assert_nothing_left(p, d)
+        self.assertLess(d.worker.worker.engine.metrics()["regions"], 12)
+        self.assertLess(d.worker.worker.engine.metrics()["transfers_in_use"], 100)
+        self.assertEqual(lost, 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

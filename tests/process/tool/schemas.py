@@ -1,0 +1,91 @@
+"""schemas.py TOOL SOURCE-TREE: what every `--json` prints is valid by the schema in docs/schemas that its `format` names, and
+each schema there is the one of something printed. Exit 77: python3-jsonschema is absent."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import jsonschema
+except ImportError:
+    print("[  SKIPPED ] python3-jsonschema is not installed")
+    sys.exit(77)
+
+BASE = "file:///docs/schemas/"
+MACHINES = ["h20", "h200_x2", "dgx1v", "mi250x", "small_vm", "nvlink_bridge_pair", "vm_two_sockets"]
+
+
+def commands(machines, scratch):
+    """Words of each command, and the exit codes that it may have."""
+    yield ["topo", "--json"], (0,)
+    yield ["topo", "snapshot", "-"], (0,)
+    yield ["topo", "snapshot", "-", "--keep-identities"], (0,)
+    for name in MACHINES:
+        yield ["topo", "--json", "--from", machines / f"{name}.json"], (0,)
+        yield ["topo", "snapshot", "-", "--from", machines / f"{name}.json"], (0,)
+        yield ["predict", "--json", "--from", machines / f"{name}.json"], (0,)
+    yield ["topo", "--json", "--from", machines / "two_rail_hosts.json"], (0,)
+    yield ["topo", "snapshot", "-", "--from", machines / "two_rail_hosts.json"], (0,)
+    yield ["topo", "catalog", "--json"], (0,)
+    yield ["topo", "--providers", "--json"], (0, 1)  # 1: this build or machine has no libfabric
+    h20 = ["--json", "--from", machines / "h20.json"]
+    yield ["predict", "gpu0:nic0", "gpu1:nic0:gpu2", "gpu0:numa1", *h20, "--size", "1M"], (0,)
+    yield ["predict", "gpu4:nic0", "--routes", *h20], (0,)
+    yield ["predict", "--constants", "--json"], (0,)
+    yield ["predict", "--bond-odds", "2", "--json"], (0,)
+    rows = scratch / "rows.csv"
+    rows.write_text("gpu,nic,gbs,mode\n0,0,20,send\n4,0,11,send\n")
+    yield ["predict", "--measured", rows, *h20], (0,)
+    yield ["predict", "--calibrate", rows, "--no-calibration", *h20], (0,)
+    fabric = scratch / "fabric.json"
+    fabric.write_text('{"hosts": 32, "hosts_per_leaf": 8, "spines": 4, "links_per_spine": 2, "host_gbps": 400, '
+                      '"uplink_gbps": 400, "flows_per_host": 4}')
+    yield ["predict", "--fabric", fabric, "--json", "--trials", "5"], (0,)
+    quick = ["--seconds", "0", "--json", "-"]
+    yield ["bench", "--size", "8,4K", *quick], (0,)
+    yield ["bench", "--size", "8", "--depth", "4", "--via", "shm", "--operation", "write,fetch_add", *quick], (0,)
+    yield ["bench", "compare", "shm", "tcp", "--size", "8", *quick], (0,)
+    yield ["bench", "matrix", "--size", "64K", *quick], (0,)
+    yield ["doctor", "--json"], (0, 1, 2)  # its verdict
+    for name in MACHINES:
+        yield ["doctor", "--json", "--from", machines / f"{name}.json"], (0, 1, 2)
+    yield ["doctor", "--json", "--from", machines / "h20.json", "--measured", rows], (0, 1, 2)
+    yield ["bench", "peers", "--tool", "iperf3", "--size", "1M", "--turns", "1", *quick], (0,)
+    yield ["bench", "load", "--via", "shm", "--only", "submit,idle", "--seconds", "0.01", "--json", "-"], (0,)
+    yield ["soak", "--rounds", "2", "--seconds", "30", "--largest", "4K", "--json", "-"], (0,)
+
+
+def main(tool, tree):
+    schemas = {path.name: json.loads(path.read_text()) for path in (tree / "docs/schemas").glob("*.json")}
+    for schema in schemas.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    store = {BASE + name: schema for name, schema in schemas.items()}  # they name each other by file
+    wrong, used = [], set()
+    with tempfile.TemporaryDirectory() as folder:
+        for words, exits in commands(tree / "tests/machines", pathlib.Path(folder)):
+            line = " ".join(map(str, words))
+            ran = subprocess.run([tool, *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+            if ran.returncode not in exits:
+                wrong.append(f"{line}: exit {ran.returncode}: {ran.stderr.strip()}")
+            if ran.returncode != 0 and not ran.stdout:
+                used.add("fairway-providers.json")
+                continue
+            document = json.loads(ran.stdout)
+            name = f"{document.get('format')}.json"
+            used.add(name)
+            if name not in schemas:
+                wrong.append(f"{line}: there is no docs/schemas/{name}")
+                continue
+            resolver = jsonschema.RefResolver(BASE + name, schemas[name], store=store)
+            for error in jsonschema.Draft202012Validator(schemas[name], resolver=resolver).iter_errors(document):
+                wrong.append(f"{line}: {'/'.join(map(str, error.absolute_path))}: {error.message[:300]}")
+    wrong += [f"docs/schemas/{name}: nothing prints it" for name in sorted(set(schemas) - used)]
+    print("\n".join(wrong[:40]))
+    print(f"{len(used)} formats, {len(wrong)} problems")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], pathlib.Path(sys.argv[2])))

@@ -1,0 +1,189 @@
+// fairway bench peers: other people's tools in turns with ours.
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "bench_measure.h"
+#include "bench_options.h"
+#include "bench_peers.h"
+#include "command.h"
+#include "interrupt.h"
+#include "other_program.h"
+#include "rdma_flags.h"
+#include "words.h"
+
+namespace fairway::tool::bench {
+namespace {
+
+// Each tool that is run, and the paths that something is compared on.
+const std::vector<std::string> kTools{"ucx_perftest", "fi_pingpong", "iperf3",      "ib_write_lat",  "ib_write_bw",
+                                      "ib_read_lat",  "ib_read_bw",  "ib_send_lat", "ib_atomic_lat", "ib_atomic_bw"};
+const std::vector<std::string> kPaths{"shm", "tcp", "verbs", "fabric:tcp", "fabric:shm"};
+
+// Our own part of a comparison, measured without a word.
+Result<std::vector<Row>> measure_ours(const Plan& plan, const Case& one) {
+  Meter silent;
+  std::vector<Row> rows;
+  const Status status = measure(silent, "", plan, {one}, [&rows](Row& row) {
+    rows.push_back(row);
+    return Status();
+  });
+  return status ? Result<std::vector<Row>>(std::move(rows)) : status;
+}
+
+// Of one run: the rows so far, and where they go.
+class PeersRun {
+ public:
+  PeersRun(Tool& tool, const BenchOptions& options, const Plan& plan)
+      : tool_(tool), options_(options), plan_(plan), meter_(tool, options.progress) {}
+
+  Exit run() {
+    const Interrupt interrupt;
+    Status status = with_tools();
+    if (status) status = with_bare_libfabric();
+    meter_.clear();
+    std::vector<Fields> all;
+    for (const PeerRow& row : rows_) all.push_back(fields(row));
+    const Exit told = tell(tool_,
+                           {{options_.json, json_of("fairway-bench-peers", "bench peers", all, status.is_ok())},
+                            {options_.csv, csv_of(all)}},
+                           peer_end({missing_.begin(), missing_.end()}));
+    if (status) return told;
+    if (!Interrupt::came()) return tool_.fail(status);
+    tool_.remark(fmt::format("interrupted after {} rows", rows_.size()));
+    return Exit::interrupted;
+  }
+
+ private:
+  static bool wanted(const std::vector<std::string>& named, const std::string& name) {
+    return named.empty() || std::find(named.begin(), named.end(), name) != named.end();
+  }
+
+  void add(PeerRow row) {
+    rows_.push_back(std::move(row));
+    meter_.clear();
+    if (options_.json != "-" && options_.csv != "-")
+      tool_.print((rows_.size() == 1 ? peer_head() : std::string()) + peer_row(rows_.back()));
+  }
+
+  // Those tools that are installed, in turns with ours.
+  Status with_tools() {
+    std::vector<Rival> chosen;
+    for (const Rival& rival : rivals()) {
+      if (!wanted(options_.via, rival.path) || !wanted(options_.tools, rival.tool)) continue;
+      if (on_path(rival.tool))
+        chosen.push_back(rival);
+      else
+        missing_.insert(fmt::format("{} (Debian's {})", rival.tool, rival.package));
+    }
+    meter_.expect(chosen.size() * plan_.sizes.size());
+    for (const Rival& rival : chosen) {
+      bool tells = true;
+      for (const std::uint64_t size : plan_.sizes) {
+        meter_(fmt::format("{} {} {}", rival.tool, rival.what, size_text(size)));
+        if (!tells || !rival.does(size)) continue;
+        const auto told = in_turns(rival, size);
+        if (!told) return told.status();
+        tells = *told;
+      }
+    }
+    return {};
+  }
+
+  // Medians of the turns. False, with a remark: the tool told no figure.
+  Result<bool> in_turns(const Rival& rival, std::uint64_t size) {
+    Plan mine = plan_;
+    mine.operations = {rival.operation};
+    mine.sizes = {size};
+    if (rival.depth > 1) mine.settings.depth = rival.depth;
+    std::vector<double> theirs, ours;
+    for (unsigned turn = 0; turn < options_.turns; ++turn) {
+      const auto time = run_rival(rival, size);
+      if (Status status = Interrupt::status(); !status) return status;
+      if (!time) {
+        meter_.clear();
+        tool_.remark(time.status().message());
+        return false;
+      }
+      theirs.push_back(*time);
+      const auto rows = measure_ours(mine, {rival.path, "shared", "shared", Roof::none, "", rival.path, ""});
+      if (!rows) return rows.status();
+      if (rows->empty())
+        return Status(ErrorCode::invalid_argument, fmt::format("{} of {} is not measured with these options",
+                                                               name_of(rival.operation), size_text(size)));
+      ours.push_back(rows->front().p50_us);
+    }
+    const Ratio ratio = ratio_of(theirs, ours);
+    std::sort(theirs.begin(), theirs.end());
+    std::sort(ours.begin(), ours.end());
+    const std::size_t middle = theirs.size() / 2;
+    add({rival.tool, version_of(rival), rival.what, rival.path, size, rival.depth, theirs[middle], ours[middle],
+         ratio});
+    return true;
+  }
+
+  // libfabric has no such tool that is packaged: a loop over its bare interface, batch by batch in turns with ours.
+  Status with_bare_libfabric() {
+    if (!options_.tools.empty()) return {};
+    for (const char* provider : {"tcp", "shm"}) {
+      Plan mine = plan_;
+      mine.operations = {Operation::write, Operation::read, Operation::send};
+      const std::string via = std::string("fabric:") + provider;
+      if (!wanted(options_.via, via)) continue;
+      meter_.expect(1);
+      meter_(via);
+      const auto rows = measure_ours(mine, make_case(via, "shared", "shared"));
+      if (Status status = Interrupt::status(); !status) return status;
+      if (!rows) {
+        meter_.clear();
+        tool_.remark(rows.status().message());
+        continue;
+      }
+      for (const Row& row : *rows)
+        if (row.roof_us > 0)
+          add({"bare libfabric", "", name_of(row.operation), provider, row.size, 1, row.roof_us, row.p50_us,
+               ratio_of({row.roof_us}, {row.p50_us})});
+    }
+    return {};
+  }
+
+  Tool& tool_;
+  const BenchOptions& options_;
+  const Plan& plan_;
+  Meter meter_;
+  std::vector<PeerRow> rows_;
+  std::set<std::string> missing_;
+};
+
+Exit run_peers(Tool& tool, const BenchOptions& options) {
+  const auto plan = plan_of(options, {8, 4 << 10, 64 << 10, 1 << 20, 16 << 20});
+  if (!plan) return tool.misused(plan.status().message());
+  if (Status status = check_outputs(options); !status)
+    return status.code() == ErrorCode::invalid_argument ? tool.misused(status.message()) : tool.fail(status);
+  return PeersRun(tool, options, *plan).run();
+}
+
+}  // namespace
+
+void add_bench_peers(Tool& tool, CLI::App& bench) {
+  CLI::App& command = tool.add_below(
+      bench, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3, perftest");
+  const auto options = std::make_shared<BenchOptions>();
+  add_sizes_flag(command, *options);
+  command.add_option("--seconds", options->seconds, "Measure each of ours at least so long")
+      ->check(CLI::Range(0.0, 3600.0));
+  command.add_option("--turns", options->turns, "So many times each of both; the more, the narrower the interval")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  add_list(command, "--tool", options->tools, "These tools alone: ib_write_bw,ucx_perftest")->check(one_of(kTools));
+  add_list(command, "--via", options->via, "These paths alone: shm,tcp,verbs,fabric:tcp,fabric:shm")
+      ->check(one_of(kPaths));
+  command.add_flag("--sleep", options->sleep, "Both sides of ours wait in the kernel; else both poll");
+  add_output_flags(command, *options);
+  add_rdma_flags(command, options->rdma);
+  tool.on_run(command, [&tool, options] { return run_peers(tool, *options); });
+}
+
+}  // namespace fairway::tool::bench

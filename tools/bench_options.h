@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "bench.h"
+
+namespace fairway::tool {
+class Tool;
+}
+
+// What the commands of `fairway bench` take on their command lines.
+namespace fairway::tool::bench {
+
+struct BenchOptions {
+  std::string address, listen, job_key, directory, machine;
+  std::string from, to;
+  std::vector<std::string> via, kinds, memories;
+  std::vector<std::string> operations;
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t pages = 0, depth = 1;
+  double seconds = 0.15;
+  bool sleep = false, serve = false, progress = false;
+  unsigned turns = 3;
+  std::vector<std::string> tools;
+  std::string json, csv;
+  RdmaOptions rdma;
+};
+
+// `sizes` where none were named; invalid_argument where the options make no sense together.
+Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> sizes);
+
+void add_sizes_flag(CLI::App& command, BenchOptions& options);
+void add_output_flags(CLI::App& command, BenchOptions& options);  // --json, --csv, --progress
+void add_common_flags(CLI::App& command, BenchOptions& options);  // those, and what is measured
+void add_memory_flags(CLI::App& command, BenchOptions& options);  // --from, --to, --memory
+// Where the rows shall go: each somewhere else, and writable.
+Status check_outputs(const BenchOptions& options);
+
+void add_bench_peers(Tool& tool, CLI::App& bench);  // `fairway bench peers`
+
+}  // namespace fairway::tool::bench

@@ -1,0 +1,209 @@
+// fairway doctor: what is wrong with this machine, what it costs and what to change.
+#include "doctor.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "doctor/report.h"
+#include "help.h"
+#include "predict/open.h"
+#include "topology/file.h"
+#include "topology/text.h"
+
+extern char** environ;
+
+namespace fairway::tool {
+
+std::map<std::string, std::string> job_environment() {
+  std::map<std::string, std::string> out;
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    const auto equals = entry.find('=');
+    if (equals != entry.npos && entry.starts_with("NCCL_"))
+      out[std::string(entry.substr(0, equals))] = std::string(entry.substr(equals + 1));
+  }
+  return out;
+}
+
+doctor::Report examine_alone(const doctor::Case& found) {
+  const predict::Model model(found.machine);
+  return doctor::examine({model, found.facts, {}, nullptr, nullptr});
+}
+
+namespace {
+
+constexpr std::size_t kMaxInput = 32U << 20U;  // bytes of a file of measurements
+
+class Doctor {
+ public:
+  Doctor(Tool& tool, const DoctorOptions& options) : tool_(tool), options_(options) {}
+
+  Exit run() {
+    if (const auto wrong = contradiction(); !wrong.empty()) return tool_.misused(wrong);
+    for (const auto& path : {options_.save, options_.html, options_.prom}) {
+      if (auto status = can_write(path); !status) return unable(status);
+    }
+    auto found = options_.from.empty() ? doctor::look_around(job_environment()) : doctor::read_case(options_.from);
+    if (!found) return unable(found.status());
+    if (!options_.save.empty()) {
+      const auto text = doctor::write_case(*found);
+      if (!text) return unable(text.status());
+      if (auto status = write_file(options_.save, *text); !status) return unable(status);
+      // A file that goes to standard output is all that does.
+      if (options_.save == "-") return Exit::done;
+    }
+    auto measured = measurements(*found);
+    if (!measured) return unable(measured.status());
+    std::unique_ptr<doctor::Case> before;
+    if (!options_.baseline.empty()) {
+      auto read = doctor::read_case(options_.baseline);
+      if (!read) return unable(read.status());
+      before = std::make_unique<doctor::Case>(std::move(*read));
+    }
+    const auto constants = predict::constants_beside(options_.from);
+    if (!constants) return unable(constants.status());
+    const predict::Model model(found->machine, *constants);
+    auto report = doctor::examine(
+        {model, found->facts, *measured, before ? &before->facts : nullptr, before ? &before->machine : nullptr});
+    if (report.machine.empty()) report.machine = "this machine";
+    for (const auto& why : left_out_) report.not_looked.push_back({"measure", why});
+    if (options_.confirm) {
+      std::vector<std::string> told;
+      confirm(*found, options_.with, report, told);
+      for (const auto& line : told) tool_.remark(line);
+    }
+    return tell(found->machine, report);
+  }
+
+ private:
+  [[nodiscard]] std::string contradiction() const {
+    if ((options_.measure || options_.confirm) && !options_.from.empty())
+      return "--measure and --confirm look at this machine; --from names another";
+    if (!options_.with.empty() && !options_.measure && !options_.confirm)
+      return "--with goes with --measure or --confirm";
+    if (options_.json && options_.quiet) return "--json and --quiet exclude each other";
+    if (options_.measured.empty() && (options_.loop || !options_.nic.empty()))
+      return "--nic and --loop say how to read --measured";
+    if (!options_.save.empty() && !options_.from.empty()) return "--save records this machine; --from names another";
+    return {};
+  }
+
+  // The doctor could not look: neither ok nor degraded.
+  [[nodiscard]] Exit unable(const Status& status) const {
+    tool_.fail(status);
+    return Exit::not_looked;
+  }
+
+  Result<std::vector<doctor::Measurement>> measurements(const doctor::Case& found) {
+    std::vector<doctor::Measurement> rows;
+    doctor::MeasuredOptions how;
+    if (!options_.nic.empty()) {
+      auto name = options_.nic;
+      if (topology::text::to_u32(name)) name = "nic" + name;
+      const auto end = predict::parse_endpoint(found.machine, name);
+      if (!end) return end.status();
+      if (end->kind != predict::EndpointKind::nic)
+        return Status(ErrorCode::invalid_argument, fmt::format("--nic {} is no NIC", options_.nic));
+      how.defaults.nic = end->index;
+    }
+    if (options_.loop) how.defaults.mode = predict::RowMode::loop;
+    for (const auto& path : options_.measured) {
+      const auto text = topology::read_file(path, kMaxInput);
+      if (!text) return text.status();
+      auto read = doctor::read_measurements(found.machine, *text, std::string(topology::file_name(path)), how);
+      if (!read) return read.status();
+      rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
+    }
+    if (options_.measure) {
+      auto here = measure_here(found, options_.with, left_out_);
+      rows.insert(rows.end(), std::make_move_iterator(here.begin()), std::make_move_iterator(here.end()));
+    }
+    return rows;
+  }
+
+  Exit tell(const topology::Machine& machine, const doctor::Report& report) {
+    const auto code = static_cast<Exit>(doctor::exit_code(report.verdict));
+    if (!options_.html.empty()) {
+      if (auto status = write_file(options_.html, doctor::html_of(machine, report)); !status) return unable(status);
+    }
+    if (!options_.prom.empty()) {
+      if (auto status = write_file(options_.prom, doctor::prom_of(report)); !status) return unable(status);
+    }
+    if (options_.html == "-" || options_.prom == "-") return code;
+    Exit printed = Exit::done;
+    if (options_.json) {
+      const auto text = doctor::json_of(machine, report);
+      if (!text) return unable(text.status());
+      printed = tool_.print(*text);
+    } else if (options_.quiet) {
+      // A prolog's log wants a line where there is something to say, and none else.
+      if (!report.verdict.ok) printed = tool_.print(doctor::line_of(report) + "\n");
+    } else {
+      const auto& surroundings = tool_.surroundings();
+      const render::TextStyle style{.colour = surroundings.colour,
+                                    .columns = surroundings.stdout_is_tty ? surroundings.columns : 120};
+      printed = tool_.print(doctor::text_of(machine, report, style, options_.all));
+    }
+    return printed == Exit::done ? code : Exit::not_looked;
+  }
+
+  Tool& tool_;
+  const DoctorOptions& options_;
+  std::vector<std::string> left_out_;
+};
+
+}  // namespace
+
+void add_doctor(Tool& tool) {
+  auto options = std::make_shared<DoctorOptions>();
+  CLI::App& command =
+      tool.add(Group::machine, "doctor", "Say what is wrong with this machine, what it costs and how to mend it");
+  command
+      .add_option(
+          "--from", options->from,
+          "A recorded machine instead of this one: what --save wrote, or anything that `fairway topo --from` reads")
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  command
+      .add_option("--measured", options->measured,
+                  "Measured rates: outputs of perftest, nccl-tests, nvbandwidth or `fairway bench`, or a CSV of rows")
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  command.add_option("--nic", options->nic, "The NIC of rows of a CSV that name none")->type_name("NIC");
+  command.add_flag("--loop", options->loop, "Rows of a CSV went out and in again through that NIC");
+  command.add_option("--baseline", options->baseline, "Compare with what --save wrote when all was well")
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  command
+      .add_option("--save", options->save,
+                  "Write the machine and all that was read of it, for --from, --baseline and fleet")
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  command.add_flag("--json", options->json, "Print the report as JSON (docs/schemas/fairway-doctor.json)");
+  command.add_option("--html", options->html, "Also write one page with the picture, faults in colour")
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  command.add_option("--prom", options->prom, "Also write metrics for node-exporter's textfile collector")
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  command.add_flag("--quiet", options->quiet, "Print one line if something is wrong, else nothing: for job prologs");
+  command.add_flag("--all", options->all, "Print notes whole");
+  command.add_flag("--measure", options->measure, "Measure what decides: GPU copies, RDMA over each NIC; some seconds");
+  command.add_flag("--confirm", options->confirm,
+                   "Prove findings by runs in turn that differ in one thing; up to a minute");
+  command.add_option("--with", options->with, "Measure with another host, on which `fairway bench --listen` serves")
+      ->type_name("HOST:PORT")
+      ->check(no_empty_name());
+  add_doctor_fleet(tool, command);
+  add_doctor_rules(tool, command);
+  command.footer(
+      R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 it could not look. What needs root is listed as not looked at.
+Examples:
+  fairway doctor                                       the verdict, then findings, dearest first
+  fairway doctor --from host/ --measured write_bw.txt  a recorded host with what perftest measured on it
+  fairway doctor --save good.json                      then: fairway doctor --baseline good.json
+  fairway doctor fleet node*.json --html fleet.html    which of them differs from its like, and in what)");
+  tool.on_run(command, [&tool, options] { return Doctor(tool, *options).run(); });
+}
+
+}  // namespace fairway::tool

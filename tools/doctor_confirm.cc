@@ -1,0 +1,311 @@
+// fairway doctor --confirm: pairs of runs in turn that differ in one thing.
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "doctor.h"
+#include "doctor/compare.h"
+#include "doctor/perftest.h"
+#include "doctor/stakes.h"
+#include "doctor_runs.h"
+#include "topology/file.h"
+#include "topology/text.h"
+
+namespace fairway::tool {
+namespace {
+
+using doctor::Confidence;
+using doctor::Finding;
+using doctor::PerftestRun;
+
+constexpr int kPairs = 4;          // of an A/B
+constexpr double kMatters = 1.15;  // as of the rules
+
+// Rates of two ways to run, in turns, so that what else the machine does falls on both.
+struct Turns {
+  std::vector<double> a, b;
+  Status failed;  // ok, or why one of either failed
+};
+double middle(std::vector<double> rates) {
+  std::sort(rates.begin(), rates.end());
+  return (rates[(rates.size() - 1) / 2] + rates[rates.size() / 2]) / 2;
+}
+using Rate = std::function<Result<double>()>;
+Turns in_turns(const Rate& a, const Rate& b) {
+  Turns turns;
+  for (int i = 0; i < kPairs; ++i) {
+    for (const bool second : {false, true}) {
+      const auto rate = second ? b() : a();
+      if (!rate) {
+        turns.failed = rate.status();
+        return turns;
+      }
+      (second ? turns.b : turns.a).push_back(*rate);
+    }
+  }
+  return turns;
+}
+
+class Confirming {
+ public:
+  Confirming(const doctor::Case& found, const std::string& with, doctor::Report& report, std::vector<std::string>& told)
+      : found_(found), with_(with), report_(report), told_(told) {}
+
+  void run() {
+    for (auto& finding : report_.findings) {
+      if (finding.rule == "mtu-small" || finding.rule == "mtu-differs") mtu(finding);
+      if (finding.rule == "memlock") memlock(finding);
+      if (finding.rule == "gid-unroutable") gid(finding);
+      if (finding.rule == "bond-leg-down") leg(finding);
+    }
+    // Where nothing can be registered nothing can be run.
+    const auto broken = std::any_of(report_.findings.begin(), report_.findings.end(), [](const Finding& one) {
+      return one.rule == "memlock" && one.level == doctor::Level::broken;
+    });
+    if (broken) return;
+    for (const auto nic : doctor::rails(found_.machine)) {
+      queue_pairs(nic);
+      // Software devices share one processor's time: one tells of all. They have no PCIe to tell of.
+      if (found_.machine.rdma[found_.machine.nics[nic].rdma.index].software.value_or(false)) break;
+      ordering(nic);
+      inlining(nic);
+    }
+  }
+
+ private:
+  [[nodiscard]] const std::string& name(std::uint32_t nic) const { return found_.machine.nics[nic].name; }
+
+  [[nodiscard]] Rate rate(std::uint32_t nic, const std::string& with, const PerftestRun& run) const {
+    return [this, nic, with, run]() -> Result<double> {
+      const auto row = run_rdma(found_.machine, nic, with, run);
+      if (!row) return row.status();
+      return row->gbps;
+    };
+  }
+
+  void prove(Finding& finding, const doctor::Ratio& ratio, std::string what, std::string where) {
+    finding.ratio = ratio;
+    finding.evidence.push_back({std::move(what), std::move(where)});
+    if (doctor::is_faster(ratio, 1.0)) {
+      finding.confidence = Confidence::confirmed;
+    } else {
+      finding.advice += (finding.advice.empty() ? "" : " ") + std::string("The A/B runs show no difference here.");
+    }
+  }
+
+  // The larger packets need a port that has them: a NIC beside, which is run with both sizes.
+  void mtu(Finding& finding) {
+    if (finding.devices.empty()) return;
+    const auto* slow = doctor::port_of(found_.machine, finding.devices.front().index);
+    for (const auto nic : doctor::rails(found_.machine)) {
+      const auto* port = doctor::port_of(found_.machine, nic);
+      if (slow == nullptr || port == nullptr || !slow->active_mtu || !port->active_mtu ||
+          *port->active_mtu <= *slow->active_mtu)
+        continue;
+      const auto few = *slow->active_mtu;
+      const auto many = *port->active_mtu;
+      const auto turns = in_turns(rate(nic, {}, {.mtu = few}), rate(nic, {}, {.mtu = many}));
+      if (!turns.failed) return told_.push_back(fmt::format("MTU of {}: {}", name(nic), turns.failed.message()));
+      return prove(finding, doctor::ratio_of(turns.a, turns.b),
+                   fmt::format("{} with MTU {} and {}", name(nic), few, many), "A/B, 4 pairs in turn");
+    }
+    told_.push_back("MTU: no port here has a larger one to compare with");
+  }
+
+  void memlock(Finding& finding) {
+    const auto nics = doctor::rails(found_.machine);
+    if (nics.empty()) return;
+    const auto small = run_rdma(found_.machine, nics.front(), {}, {});
+    const auto large = run_rdma(found_.machine, nics.front(), {}, {.bytes = 128U << 20U});
+    if (large) {
+      finding.level = doctor::Level::note;
+      finding.advice = "This process may lock more all the same (CAP_IPC_LOCK): a job without that right may not.";
+      return;
+    }
+    // The run's own words name the limit, or a smaller run works where the larger fails.
+    const bool by_words = doctor::lacks_memory(large.status().message());
+    // A program that is absent, or a run that takes too long, says nothing of memory.
+    const auto code = large.status().code();
+    if ((!small && !by_words) || code == ErrorCode::not_found || code == ErrorCode::timed_out)
+      return told_.push_back(fmt::format("locked memory: {}", (small ? large : small).status().message()));
+    finding.confidence = Confidence::confirmed;
+    finding.evidence.push_back({fmt::format("{}a run of 128 MiB ends with: {}", small ? "64 KiB work, " : "",
+                                            topology::text::quote(large.status().message(), 200)),
+                                "over " + name(nics.front())});
+  }
+
+  void gid(Finding& finding) {
+    if (finding.devices.empty()) return;
+    const auto nic = finding.devices.front().index;
+    const auto* port = doctor::port_of(found_.machine, nic);
+    if (port == nullptr) return;
+    const auto good = doctor::routable_gid(*port);
+    const auto chosen = found_.facts.text("env.NCCL_IB_GID_INDEX");
+    if (const auto index = topology::text::to_u32(chosen)) {
+      const auto bad = run_rdma(found_.machine, nic, with_, {.gid = *index});
+      const auto well = good ? run_rdma(found_.machine, nic, with_, {.gid = *good}) : bad;
+      if (bad.status().code() == ErrorCode::not_found)
+        return told_.push_back(fmt::format("GID of {}: {}", name(nic), bad.status().message()));
+      if (!bad && well) {
+        finding.confidence = Confidence::confirmed;
+        finding.evidence.push_back({fmt::format("GID {} fails, GID {} works: {}", *index, *good,
+                                                topology::text::quote(bad.status().message(), 160)),
+                                    "A/B over " + name(nic)});
+        return;
+      }
+    } else if (!with_.empty()) {
+      const auto any = run_rdma(found_.machine, nic, with_, {});
+      if (!any) {
+        finding.confidence = Confidence::confirmed;
+        finding.evidence.push_back({topology::text::quote(any.status().message(), 160), "a run to " + with_});
+        return;
+      }
+    }
+    told_.push_back(fmt::format("GID of {}: within this host any works; --with another host decides", name(nic)));
+  }
+
+  // Bytes that each leg sends during a run.
+  void leg(Finding& finding) {
+    if (finding.devices.empty()) return;
+    const auto& bond = found_.machine.bonds[finding.devices.front().index];
+    const auto sent = [&](const topology::BondLeg& one) -> double {
+      const auto& interface = found_.machine.interfaces[one.interface.index].name;
+      const auto text = topology::read_file("/sys/class/net/" + interface + "/statistics/tx_bytes", 64);
+      return text ? topology::text::to_double(topology::text::trim(*text)).value_or(0) : 0;
+    };
+    std::vector<double> before;
+    for (const auto& one : bond.legs) before.push_back(sent(one));
+    for (std::uint32_t i = 0; i < found_.machine.nics.size(); ++i) {
+      const auto& nic = found_.machine.nics[i];
+      if (!nic.bond || nic.bond.index != finding.devices.front().index || !nic.rdma) continue;
+      const auto run = run_rdma(found_.machine, i, with_, {.bytes = 1U << 20U, .qps = 8});
+      if (!run) return told_.push_back(fmt::format("legs of {}: {}", nic.name, run.status().message()));
+      std::string words;
+      bool idle = false;
+      double most = 0;
+      std::vector<double> moved;
+      for (std::size_t k = 0; k < bond.legs.size(); ++k) moved.push_back(sent(bond.legs[k]) - before[k]);
+      for (const double bytes : moved) most = std::max(most, bytes);
+      for (std::size_t k = 0; k < moved.size(); ++k) {
+        words += fmt::format("{}{} sent {:.0f} MB", words.empty() ? "" : ", ",
+                             found_.machine.interfaces[bond.legs[k].interface.index].name, moved[k] / 1e6);
+        idle = idle || moved[k] < 0.01 * most;
+      }
+      if (most < 1e6)
+        return told_.push_back(
+            fmt::format("legs of {}: the run did not leave the card; --with another host decides", nic.name));
+      finding.evidence.push_back({words, "a run with 8 queue pairs"});
+      if (idle) finding.confidence = Confidence::confirmed;
+      return;
+    }
+    told_.push_back("bond legs: no RDMA device stands on this bond, so nothing was run over it");
+  }
+
+  // One against two, four and eight.
+  void queue_pairs(std::uint32_t nic) {
+    const auto turns = in_turns(rate(nic, with_, {.qps = 1}), rate(nic, with_, {.qps = 4}));
+    if (!turns.failed) return told_.push_back(fmt::format("queue pairs of {}: {}", name(nic), turns.failed.message()));
+    const auto ratio = doctor::ratio_of(turns.a, turns.b);
+    std::string all =
+        fmt::format("{}: 1 queue pair {:.1f} Gb/s, 4 {:.1f}", name(nic), middle(turns.a), middle(turns.b));
+    const bool matters = doctor::is_faster(ratio, kMatters);
+    for (const std::uint32_t pairs : {2U, 8U}) {
+      if (!matters) break;
+      if (const auto row = run_rdma(found_.machine, nic, with_, {.qps = pairs}))
+        all += fmt::format(", {} {:.1f}", pairs, row->gbps);
+    }
+    auto* finding = find("bond-one-queue-pair", nic);
+    if (matters && finding == nullptr) {
+      Finding one;
+      one.rule = "queue-pairs";
+      one.title =
+          fmt::format("{}: one queue pair moves {:.1f} Gb/s, four {:.1f}", name(nic), middle(turns.a), middle(turns.b));
+      one.devices = {{topology::NodeKind::nic, nic}};
+      // What jobs use nobody said: it matters to those with one queue pair a peer.
+      one.level = doctor::Level::note;
+      one.path = name(nic);
+      one.now_gbps = middle(turns.a);
+      one.mended_gbps = middle(turns.b);
+      one.loss_gbps = *one.mended_gbps - *one.now_gbps;
+      one.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4"};
+      report_.findings.push_back(std::move(one));
+      finding = &report_.findings.back();
+    }
+    if (finding == nullptr) return tell(all, ratio);
+    if (matters)
+      finding->level = std::min(finding->level,
+                                finding->rule == "bond-one-queue-pair" ? doctor::Level::warning : doctor::Level::note);
+    prove(*finding, ratio, all, "A/B, 4 pairs in turn");
+  }
+
+  // Writes from and to host memory. A setting that GPU memory needs may make no difference here.
+  void ordering(std::uint32_t nic) {
+    bool relaxed = true;
+    const auto turns = in_turns(rate(nic, {}, {.strict = true}), [&]() -> Result<double> {
+      const auto row = run_rdma(found_.machine, nic, {}, {});
+      if (!row) return row.status();
+      relaxed = row->relaxed.value_or(false);
+      return row->gbps;
+    });
+    if (!turns.failed)
+      return told_.push_back(fmt::format("relaxed ordering of {}: {}", name(nic), turns.failed.message()));
+    if (!relaxed)
+      return told_.push_back(
+          fmt::format("relaxed ordering of {}: perftest says that this machine's RDMA does not offer it", name(nic)));
+    const auto ratio = doctor::ratio_of(turns.a, turns.b);
+    auto what = fmt::format("{}: strict ordering {:.1f} Gb/s, relaxed {:.1f}, host memory", name(nic), middle(turns.a),
+                            middle(turns.b));
+    auto* finding = find("relaxed-ordering", nic);
+    if (finding != nullptr && doctor::is_faster(ratio, 1.0))
+      return prove(*finding, ratio, std::move(what), "A/B, 4 pairs in turn");
+    tell(what, ratio);
+  }
+
+  // Whether a small write is quicker with its bytes in the request. Programs choose that, so it is nobody's fault.
+  void inlining(std::uint32_t nic) {
+    constexpr std::uint32_t kBytes = 64;
+    const auto speed = [&](std::uint32_t most) -> Rate {
+      return [this, nic, most]() -> Result<double> {
+        const auto us = time_rdma(found_.machine, nic, {.bytes = kBytes, .inline_max = most});
+        if (!us) return us.status();
+        return 1 / *us;
+      };
+    };
+    const auto turns = in_turns(speed(0), speed(kBytes));
+    if (!turns.failed)
+      return told_.push_back(fmt::format("inline writes of {}: {}", name(nic), turns.failed.message()));
+    tell(fmt::format("{}: a write of {} bytes takes {:.2f} us, inline {:.2f}", name(nic), kBytes, 1 / middle(turns.a),
+                     1 / middle(turns.b)),
+         doctor::ratio_of(turns.a, turns.b));
+  }
+
+  void tell(const std::string& what, const doctor::Ratio& ratio) {
+    told_.push_back(
+        fmt::format("{} ({:.2f} times, {:.2f} to {:.2f}): no finding", what, ratio.middle, ratio.low, ratio.high));
+  }
+
+  Finding* find(std::string_view rule, std::uint32_t nic) {
+    for (auto& finding : report_.findings) {
+      if (finding.rule == rule && !finding.devices.empty() &&
+          finding.devices.front() == topology::NodeRef{topology::NodeKind::nic, nic})
+        return &finding;
+    }
+    return nullptr;
+  }
+
+  const doctor::Case& found_;
+  const std::string& with_;
+  doctor::Report& report_;
+  std::vector<std::string>& told_;
+};
+
+}  // namespace
+
+void confirm(const doctor::Case& found, const std::string& with, doctor::Report& report,
+             std::vector<std::string>& told) {
+  Confirming(found, with, report, told).run();
+  doctor::conclude(report);
+}
+
+}  // namespace fairway::tool

@@ -1,0 +1,94 @@
+// fairway doctor fleet, fairway doctor rules.
+#include <fmt/format.h>
+
+#include "doctor.h"
+#include "doctor/fleet.h"
+#include "doctor/report.h"
+#include "help.h"
+#include "topology/file.h"
+
+namespace fairway::tool {
+namespace {
+
+struct FleetOptions {
+  std::vector<std::string> files;
+  bool json = false;
+  std::string html;
+};
+
+Exit run_fleet(Tool& tool, const FleetOptions& options) {
+  const auto unable = [&tool](const Status& status) {
+    tool.fail(status);
+    return static_cast<Exit>(3);
+  };
+  if (options.files.size() < 2) return tool.misused("needs two recorded machines or more");
+  if (auto status = can_write(options.html); !status) return unable(status);
+  std::vector<doctor::Node> nodes;
+  for (const auto& path : options.files) {
+    auto found = doctor::read_case(path);
+    if (!found) return unable(found.status());
+    auto report = examine_alone(*found);
+    nodes.push_back({std::string(topology::file_name(path)), std::move(*found), std::move(report)});
+  }
+  const auto fleet = doctor::compare_fleet(nodes);
+  const auto code = static_cast<Exit>(doctor::exit_code(fleet, nodes));
+  if (!options.html.empty()) {
+    if (auto status = write_file(options.html, doctor::html_of(fleet, nodes)); !status) return unable(status);
+    if (options.html == "-") return code;
+  }
+  if (options.json) {
+    const auto text = doctor::json_of(fleet, nodes);
+    if (!text) return unable(text.status());
+    return tool.print(*text) == Exit::done ? code : static_cast<Exit>(3);
+  }
+  const auto& surroundings = tool.surroundings();
+  const render::TextStyle style{.colour = surroundings.colour,
+                                .columns = surroundings.stdout_is_tty ? surroundings.columns : 120};
+  return tool.print(doctor::text_of(fleet, nodes, style)) == Exit::done ? code : static_cast<Exit>(3);
+}
+
+Exit run_rules(Tool& tool, const std::string& id, bool markdown) {
+  if (markdown) return tool.print(doctor::rules_page());
+  std::string out;
+  std::vector<std::string> names;
+  for (const auto* rule : doctor::all_rules()) {
+    names.emplace_back(rule->id);
+    if (id.empty()) {
+      out += fmt::format("{:<24} {}\n", rule->id, rule->title);
+    } else if (rule->id == id) {
+      out += fmt::format("{}\n  {}.\n  costs  {}\n  looks  {}\n  mend   {}\n  source {}\n", rule->id, rule->title,
+                         rule->effect, rule->looks, rule->mend, rule->source);
+    }
+  }
+  if (!out.empty()) return tool.print(out);
+  const auto meant = nearest(id, names);
+  return tool.misused(meant.empty() ? fmt::format("there is no rule '{}'", id)
+                                    : fmt::format("there is no rule '{}'; did you mean '{}'?", id, meant));
+}
+
+}  // namespace
+
+void add_doctor_fleet(Tool& tool, CLI::App& parent) {
+  CLI::App& fleet =
+      tool.add_below(parent, "fleet", "Compare machines that should be alike: which one differs, and in what");
+  auto options = std::make_shared<FleetOptions>();
+  fleet.add_option("FILES", options->files, "What `fairway doctor --save` wrote on each, or other recordings")
+      ->required()
+      ->type_name("FILE");
+  fleet.add_flag("--json", options->json, "Print it as JSON");
+  fleet.add_option("--html", options->html, "Also write one page")->type_name("FILE")->check(no_empty_name());
+  fleet.footer(
+      "Exit code: 0 alike and each ok, 1 they differ or one is degraded, 2 one is broken, 3 a file cannot be read.");
+  tool.on_run(fleet, [&tool, options] { return run_fleet(tool, *options); });
+}
+
+void add_doctor_rules(Tool& tool, CLI::App& parent) {
+  CLI::App& rules = tool.add_below(parent, "rules", "List what the doctor looks for");
+  auto id = std::make_shared<std::string>();
+  auto markdown = std::make_shared<bool>(false);
+  rules.add_option("RULE", *id, "One rule, whole")->type_name("RULE");
+  rules.add_flag("--markdown", *markdown, "Print docs/doctor-rules.md");
+  tool.on_run(rules, [&tool, id, markdown] { return run_rules(tool, *id, *markdown); });
+}
+
+}  // namespace fairway::tool

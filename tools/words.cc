@@ -1,0 +1,211 @@
+#include "words.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "help.h"
+
+namespace fairway::tool {
+namespace {
+
+constexpr std::string_view kUnits = "KMGTP";
+constexpr double kMostBytes = 1ULL << 60;
+
+Status no_size(std::string_view text) {
+  return {ErrorCode::invalid_argument,
+          fmt::format("'{}' is no size: a number of bytes, or one with K, M, G or T such as 4K (4KiB: 4096, 4KB: 4000)",
+                      text)};
+}
+
+// What a unit multiplies by; nothing where it is none.
+std::optional<double> scale_of(std::string unit) {
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
+  if (unit.empty() || unit == "B") return 1.0;
+  const std::size_t power = kUnits.find(unit.front());
+  const std::string rest = unit.substr(1);
+  if (power == std::string_view::npos || (!rest.empty() && rest != "B" && rest != "I" && rest != "IB")) return {};
+  return std::pow(rest == "B" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
+}
+
+// 4096 as "4K", as it may be typed.
+std::string short_size(std::uint64_t bytes) {
+  int unit = -1;
+  while (unit < 4 && bytes >= 1024 && bytes % 1024 == 0) bytes /= 1024, ++unit;
+  return unit < 0 ? fmt::format("{}", bytes) : fmt::format("{}{}", bytes, kUnits[static_cast<std::size_t>(unit)]);
+}
+
+std::uint64_t checked_size(const std::string& name, const std::string& text, SizeLimits limits) {
+  const auto size = parse_size(text);
+  if (!size) throw CLI::ValidationError(name, size.status().message());
+  if (*size < limits.least || *size > limits.most)
+    throw CLI::ValidationError(
+        name, fmt::format("'{}' is no size from {} to {}", text, short_size(limits.least), short_size(limits.most)));
+  return *size;
+}
+
+std::string not_one_of(const std::string& word, const std::vector<std::string>& known, std::string_view shown = {}) {
+  const std::string meant = nearest(word, known);
+  return fmt::format("'{}' is none of {}{}", word, shown.empty() ? fmt::format("{}", fmt::join(known, ", ")) : shown,
+                     meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
+}
+
+// "" or what is wrong with a way.
+std::string wrong_via(const std::string& word, Via what) {
+  static const std::vector<std::string> kTransports{"shm", "cuda", "verbs", "tcp", "fabric", "staged"};
+  static const std::vector<std::string> kWays{"nvlink", "pcie", "ipc", "fd"};
+  const auto among = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  const std::size_t colon = word.find(':');
+  const std::string head = word.substr(0, colon);
+  if (colon != std::string::npos && colon + 1 < word.size()) {
+    if (head == "fabric") return {};
+    if (head == "staged") return wrong_via(word.substr(colon + 1), Via::transports);
+  } else if (colon == std::string::npos) {
+    if (among(kTransports, word) || (what == Via::ways && among(kWays, word))) return {};
+    if (among(kWays, word))
+      return fmt::format("'{}' is a way of the transport cuda, which only `fairway bench --via` forces; take cuda",
+                         word);
+  }
+  // What people call them elsewhere.
+  static const std::map<std::string, std::string> kElsewhere{
+      {"rdma", "verbs"}, {"ib", "verbs"}, {"roce", "verbs"},     {"sm", "shm"},     {"cma", "shm"},
+      {"sysv", "shm"},   {"p2p", "cuda"}, {"efa", "fabric:efa"}, {"sockets", "tcp"}};
+  std::vector<std::string> known = kTransports;
+  std::string shown = "shm, cuda, verbs, tcp, fabric:PROVIDER, staged:TRANSPORT";
+  if (what == Via::ways) {
+    known.insert(known.end(), kWays.begin(), kWays.end());
+    shown += fmt::format(", {}", fmt::join(kWays, ", "));
+  }
+  if (const auto other = kElsewhere.find(word); other != kElsewhere.end())
+    return fmt::format("'{}' is none of {}; did you mean '{}'?", word, shown, other->second);
+  return not_one_of(word, known, shown);
+}
+
+bool is_number(std::string_view text, unsigned below) {
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value < below;
+}
+
+std::string wrong_memory(const std::string& name) {
+  static const std::vector<std::string> kPlain{"host", "shared", "pinned"};
+  if (std::find(kPlain.begin(), kPlain.end(), name) != kPlain.end()) return {};
+  constexpr std::string_view kNuma = "host:numa", kGpu = "gpu:";
+  if (name.starts_with(kNuma)) {
+    if (is_number(std::string_view(name).substr(kNuma.size()), 1024)) return {};
+    return fmt::format("'{}' needs a node, a number below 1024, as in host:numa0", name);
+  }
+  if (name.starts_with(kGpu)) {
+    const std::string_view rest = std::string_view(name).substr(kGpu.size());
+    const std::size_t colon = rest.find(':');
+    const std::string_view kind = colon == std::string_view::npos ? "" : rest.substr(colon + 1);
+    const bool known = colon == std::string_view::npos || kind == "mapped" || kind == "locked" || kind == "managed";
+    if (known && is_number(rest.substr(0, colon), 1024)) return {};
+  }
+  return not_one_of(name, {"host", "host:numa0", "shared", "pinned", "gpu:0", "gpu:0:mapped", "gpu:0:managed"},
+                    kMemoryNames);
+}
+
+std::string wrong_address(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon != std::string::npos && colon > 0 && is_number(std::string_view(address).substr(colon + 1), 65536))
+    return {};
+  return fmt::format("'{}' is no HOST:PORT, as in 10.0.0.7:4000 or [fd00::7]:4000", address);
+}
+
+CLI::Validator check(std::string (*wrong)(const std::string&)) {
+  return {[wrong](const std::string& word) { return wrong(word); }, ""};
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::general);
+  if (error != std::errc() || text.front() == '-') return no_size(text);
+  const auto scale = scale_of(std::string(end, text.data() + text.size()));
+  if (!scale) return no_size(text);
+  const double bytes = number * *scale;
+  if (!(bytes >= 1) || bytes > kMostBytes || std::floor(bytes) != bytes) return no_size(text);
+  return static_cast<std::uint64_t>(bytes);
+}
+
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t& size, const std::string& sentence,
+                      SizeLimits limits) {
+  const auto read = [&size, name, limits](const std::string& text) { size = checked_size(name, text, limits); };
+  return command.add_option_function<std::string>(name, read, sentence)->type_name("SIZE");
+}
+
+CLI::Option* add_sizes(CLI::App& command, const std::string& name, std::vector<std::uint64_t>& sizes,
+                       const std::string& sentence, SizeLimits limits) {
+  const auto read = [&sizes, name, limits](const std::vector<std::string>& words) {
+    sizes.clear();
+    for (const std::string& text : words) sizes.push_back(checked_size(name, text, limits));
+  };
+  return command.add_option_function<std::vector<std::string>>(name, read, sentence)
+      ->delimiter(',')
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all()
+      ->type_name("SIZE");
+}
+
+CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<std::string>& words,
+                      const std::string& sentence) {
+  return command.add_option(name, words, sentence)
+      ->delimiter(',')
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all()
+      ->type_name("LIST");
+}
+
+CLI::Option* add_names(CLI::App& command, const std::string& name, std::vector<std::string>& names,
+                       const std::string& sentence, const std::vector<std::string>& known) {
+  return add_list(command, name, names, sentence)->check(one_of(known));
+}
+
+CLI::Validator one_of(const std::vector<std::string>& known) {
+  return {[known](const std::string& word) {
+            return std::find(known.begin(), known.end(), word) != known.end() ? std::string() : not_one_of(word, known);
+          },
+          fmt::format("{{{}}}", fmt::join(known, ","))};
+}
+
+CLI::Option* add_via(CLI::App& command, std::vector<std::string>& via, const std::string& sentence, Via what) {
+  return add_list(command, "--via", via, sentence)->check(via_word(what));
+}
+
+CLI::Validator via_word(Via what) {
+  return {[what](const std::string& word) { return wrong_via(word, what); }, ""};
+}
+
+CLI::Validator memory_name() {
+  return check(wrong_memory);
+}
+
+CLI::Validator host_and_port() {
+  return check(wrong_address);
+}
+
+Status check_address(const std::string& address, const std::string& directory, const CLI::App& command) {
+  if (address.empty() || !directory.empty()) return {};
+  std::string wrong = wrong_address(address);
+  if (wrong.empty()) return {};
+  std::vector<std::string> names;
+  for (const CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(each->get_name());
+  const std::string meant = nearest(address, names);
+  if (!meant.empty()) wrong += fmt::format(", and no command; did you mean '{}'?", meant);
+  return {ErrorCode::invalid_argument, wrong + (meant.empty() ? "; names are looked up in a --directory" : "")};
+}
+
+}  // namespace fairway::tool

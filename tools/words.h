@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "fairway/status.h"
+
+// What people type behind options, read the same way by every command: sizes, names of a closed set, lists of either,
+// ways (--via) and memories (--from, --to).
+namespace fairway::tool {
+
+// Bytes: "8", "4K", "4KiB" (both 4096), "4KB" (4000), "1.5M", "1T"; upper or lower case. K, M, G, T and P are powers of
+// 1024, with B behind them powers of 1000. The error quotes what was typed.
+Result<std::uint64_t> parse_size(std::string_view text);
+
+struct SizeLimits {
+  std::uint64_t least = 1;
+  std::uint64_t most = std::uint64_t{1} << 50;
+};
+// An option of one size, and of a list of them: "8,4K,1M".
+CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t& size, const std::string& sentence,
+                      SizeLimits limits = {});
+CLI::Option* add_sizes(CLI::App& command, const std::string& name, std::vector<std::uint64_t>& sizes,
+                       const std::string& sentence, SizeLimits limits = {});
+
+// A list of any words: "a,b", or the option several times. It takes no word behind its own.
+CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<std::string>& words,
+                      const std::string& sentence);
+// A list of words of a closed set.
+CLI::Option* add_names(CLI::App& command, const std::string& name, std::vector<std::string>& names,
+                       const std::string& sentence, const std::vector<std::string>& known);
+// One of these; the error lists them and says which was probably meant.
+CLI::Validator one_of(const std::vector<std::string>& known);
+
+// --via: transports, each also as staged:TRANSPORT and fabric as fabric:PROVIDER. With `ways` also the ways of GPU
+// memory that bench can force: nvlink, pcie, ipc, fd.
+enum class Via : std::uint8_t { transports, ways };
+CLI::Option* add_via(CLI::App& command, std::vector<std::string>& via, const std::string& sentence, Via what);
+CLI::Validator via_word(Via what);
+
+// A memory by name, as bench_memory.h has them.
+CLI::Validator memory_name();
+inline constexpr const char* kMemoryNames =
+    "host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed";
+
+// HOST:PORT.
+CLI::Validator host_and_port();
+// A peer's address; with a directory a name is one too. Empty is none: ok. Where it is a mistyped command below
+// `command` the error says so.
+Status check_address(const std::string& address, const std::string& directory, const CLI::App& command);
+
+}  // namespace fairway::tool
