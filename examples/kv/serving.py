@@ -146,10 +146,11 @@ class Serving:
             decode.say(do="drop", attempt=attempt, prefill=prefill.name if prefill.dead else "")
             await dropped
 
-    async def chaos(self, seed, pause=0.15):
-        """Kills, freezes and restarts processes at random until cancelled."""
+    async def chaos(self, seed, enough, pause=0.15):
+        """Kills, freezes and restarts processes at random until `enough`, an asyncio.Event, is set. Returns with all of them
+        alive; cancelling it instead would end the task that hears a worker, or leave one frozen."""
         chance = random.Random(seed)
-        while True:
+        while not enough.is_set():
             await asyncio.sleep(chance.uniform(0, 2 * pause))
             worker = chance.choice(self.workers)
             if worker.dead or chance.random() < 0.4:

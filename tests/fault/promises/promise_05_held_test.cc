@@ -133,8 +133,8 @@ TEST(Revocable, WhatALocalDeregisterEndsSaysCancelledWheneverItMeetsTheEnd) {
     for (const Operation operation : {Operation::write, Operation::read, Operation::send}) {
       SCOPED_TRACE(std::to_string(static_cast<int>(operation)) + ", operations " +
                    std::to_string(device.device.capabilities.operations));
-      Cluster cluster;
       std::function<void()> hook;
+      Cluster cluster;  // gone before what its transports look at
       NicDevice narrow = device;
       narrow.device.capabilities.queue_depth = 4;
       narrow.device.capabilities.max_slice_bytes = 512;
