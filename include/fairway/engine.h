@@ -150,7 +150,8 @@ class FAIRWAY_API Engine {
   // wait for it again: it wakes at most twice for each of these. -1 in a simulation.
   [[nodiscard]] int fd() const;
   // Ends a transfer early. It still completes once, with `cancelled` or, if it was faster, its own outcome. Not fenced
-  // in time: it goes on ending; call again, or wait for it.
+  // in time: it goes on ending; call again, or wait for it. A write whose bytes have all arrived is fenced at once, also
+  // while its notification is still under way; it completes when that has arrived.
   Result<Cancelled> cancel(TransferId id, Timeout timeout = std::chrono::seconds(5));
 
   // ---- at the target ----
