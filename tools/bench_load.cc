@@ -182,15 +182,15 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
 
 void add_bench_load(Tool& tool, CLI::App& bench) {
   CLI::App& command = tool.add_below(
-      bench, "load", "Measure what submitting costs, latency beside busy threads, idle engines, peers that end");
+      bench, "load", "Measure the cost of submit, latency on busy cores, idle engines, failure detection");
   const auto options = std::make_shared<LoadOptions>();
-  add_via(command, options->via, "Over these transports, each by itself (default: shm,tcp)", Via::transports);
-  add_names(command, "--only", options->only, "These alone (default: all)", {"busy", "submit", "idle", "life"});
-  command.add_option("--seconds", options->seconds, "Measure each row at least so long")
+  add_via(command, options->via, "Transports, one after the other (default: shm,tcp)", Via::transports);
+  add_names(command, "--only", options->only, "Measure only these (default: all)", {"busy", "submit", "idle", "life"});
+  command.add_option("--seconds", options->seconds, "Least time to measure each row")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  command.add_option("--json", options->json, "Write the rows there; - is stdout")->type_name("FILE");
-  command.add_flag("--progress", options->progress, "Say on stderr what is measured; on a terminal always");
+  command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")->type_name("FILE");
+  command.add_flag("--progress", options->progress, "Show progress on stderr (always on a terminal)");
   command.add_option("--serve", options->serve)->group("");
   command.add_option("--bytes", options->bytes)->group("");
   command.add_option("--listen", options->listen)->group("");

@@ -179,7 +179,7 @@ class Path final : public Mover {
   }
 
  private:
-  // "not connected yet", "not proven yet"
+  // "not connected yet", "not verified yet"
   bool connects() const {
     const auto links = engine_.explain(peer_);
     return links && std::any_of(links->links.begin(), links->links.end(),
