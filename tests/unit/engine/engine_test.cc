@@ -274,7 +274,7 @@ TEST_P(TwoEngines, ExplainSaysTheRouteAndWhatItReached) {
   request.layout = extent(0, 0, kBytes);
   auto planned = left_->explain(request);
   ASSERT_TRUE(planned) << planned.status().to_string();
-  EXPECT_NE(planned->text().find("takes  loopback/"), std::string::npos) << planned->text();
+  EXPECT_NE(planned->text().find("used:     loopback/"), std::string::npos) << planned->text();
   auto id = left_->write(right_peer_, extent(0, 0, kBytes));
   EXPECT_TRUE(finish(id, *left_).status);
   auto past = left_->explain(*id);
