@@ -239,10 +239,13 @@ void Peer::explain_way(Explanation& out, const Route& route, const Request& requ
     const std::uint16_t transport = links_[i].transport;
     if (std::exchange(last, transport) == transport) continue;
     const auto handle = worker_.remote_handle(*this, region, transport);
-    const std::string way =
-        handle ? worker_.transport_at(transport).way(*handle) : "cannot reach the region: " + handle.status().message();
+    std::string path = handle ? "" : "cannot reach the region: " + handle.status().message();
+    const std::uint64_t local = is_atomic(request.operation)
+                                    ? kNotRegistered
+                                    : worker_.local_handle(block_at(request.layout, 0).local, transport);
+    if (handle) (void)worker_.transport_at(transport).reach(links_[i].id, local, *handle, &path);
     const std::string name(worker_.transport_at(transport).name());
-    if (!way.empty()) out.notes.push_back(name + ": " + way);
+    if (!path.empty()) out.notes.push_back(name + ": " + path);
     if (is_atomic(request.operation)) continue;
     if (const auto how = worker_.how_with(block_at(request.layout, 0).local, transport); !how.empty())
       out.notes.push_back(name + ": this side's memory is registered at " + std::string(how));

@@ -155,7 +155,7 @@ void Peer::on_link_closed(const LinkClosed& message) {
     return release_parked(i);
   }
   const std::uint16_t transport = worker_.transport_index(message.transport);
-  if (transport != Worker::kNoTransport && worker_.transport_at(transport).never(index_, message.name))
+  if (transport != Worker::kNoTransport && worker_.transport_at(transport).forgo(index_, message.name))
     return worker_.services().tell(session_, format(LinkClosed{message.transport, message.name, 0}));
   if (closed_early_.size() >= kMaxClosedEarly) return violation("the ends of too many unknown links");
   closed_early_.emplace_back(message.transport, message.name);

@@ -52,7 +52,7 @@ void Peer::continue_proof(std::uint8_t index) {
     Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
     Status refused = worker_.why_without(scratch.region, link.transport);
     const std::uint64_t local = worker_.local_handle(scratch.region, link.transport);
-    if (refused && !worker_.transport_at(link.transport).carries(link.id, local, *handle)) {
+    if (refused && !can_reach(link, local, *handle)) {
       refused = worker_.why_partly(scratch.region, link.transport, link.device);
       if (refused) refused = {ErrorCode::unsupported, "the peer's device at its other end refused the peer's memory"};
     }

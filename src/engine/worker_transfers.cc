@@ -174,9 +174,9 @@ void Worker::collect(Metrics& out) const {
     TransportMetrics& all = same != out.transports.end()
                                 ? *same
                                 : out.transports.emplace_back(TransportMetrics{std::string(transport->name()), 0, 0});
-    const transport::Costs costs = transport->costs();
-    all.system_calls += costs.system_calls;
-    all.copied_bytes += costs.copied_bytes;
+    const transport::Counters& counters = transport->counters();
+    all.system_calls += counters.system_calls.load(std::memory_order_relaxed);
+    all.copied_bytes += counters.copied_bytes.load(std::memory_order_relaxed);
   }
 }
 

@@ -69,7 +69,7 @@ Application& Campaign::open(std::size_t place) {
   auto opened =
       EngineAccess::open(options, app->host->runtime(), [loopback](transport::RegionTable& regions, Runtime& runtime) {
         std::vector<std::unique_ptr<transport::Transport>> transports;
-        transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
+        transports.push_back(transport::open_loopback_transport(loopback, regions, runtime));
         return transports;
       });
   if (!opened) {

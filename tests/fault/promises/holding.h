@@ -55,8 +55,8 @@ class Holding final : public Relay {
   void cancel(transport::SliceToken token) override {
     if (!hold_) below_->cancel(token);
   }
-  bool must_poll() const override {
-    return !hold_ && (!held_.empty() || !fences_.empty()) ? true : below_->must_poll();
+  Time next_timer() const override {
+    return !hold_ && (!held_.empty() || !fences_.empty()) ? transport::kPollAgain : below_->next_timer();
   }
 
  private:
