@@ -27,6 +27,19 @@ std::string Peer::text() const {
   return info_.name.empty() || info_.name == info_.address ? info_.address : info_.name + " (" + info_.address + ")";
 }
 
+bool Peer::has_work() const {
+  return records_.waiting() > 0 || !sends_.empty() || !retries_.empty() || !wants_request_.empty() ||
+         turns_.waiting() > 0;
+}
+
+void Peer::has_more() {
+  worker_.ready(id_.slot);
+}
+
+void Peer::wake_at(Time time) {
+  worker_.wake_at(id_.slot, time);
+}
+
 Transfer& Peer::transfer(std::uint32_t slot) {
   return worker_.services().transfers[slot];
 }
@@ -68,7 +81,7 @@ void Peer::on_message(std::span<const std::byte> bytes) {
           (void)worker_.services().remotes.revoke({id.slot, id.generation});
         if (std::find(revoked_there_.begin(), revoked_there_.end(), revoke->region) == revoked_there_.end())
           revoked_there_.push_back(revoke->region);
-        return worker_.wake_at(worker_.now());
+        return wake_at(worker_.now());
       }
       break;
     case MessageType::revoked:
@@ -108,7 +121,7 @@ void Peer::on_hello(const Hello& hello) {
     if (worker_.transport_index(name) == Worker::kNoTransport)
       refusals_.push_back(name + ": this engine does not have it");
   no_link_since_ = since_now();
-  worker_.wake_at(worker_.now());
+  wake_at(worker_.now());
   settle();
 }
 
@@ -141,16 +154,15 @@ void Peer::on_down(const Status& reason) {
   down_reason_ = reason.peer().empty() ? reason.with_peer(text()) : reason;
   for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) worker_.transport_at(i).disconnect(index_);
   // What no transport holds ends now; the rest when its slices' events have come.
-  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
-    SliceEntry& entry = worker_.slices()[token];
-    if (entry.use == SliceUse::free || entry.peer != id_.slot || !(entry.parked || entry.retry)) continue;
+  worker_.slices().for_each(id_.slot, [&](std::uint32_t token, SliceEntry& entry) {
+    if (!(entry.parked || entry.retry)) return;
     if (entry.use == SliceUse::record) worker_.records().release(entry.owner);
     if (entry.use == SliceUse::data) {
       transfer(entry.owner).in_doubt = true;
       --transfer(entry.owner).pieces_out;
     }
     worker_.slices().release(token);
-  }
+  });
   retries_.clear();
   wants_request_.clear();
   records_.clear();
@@ -239,7 +251,7 @@ void Peer::release_import(RemoteRegionId id) {
   }
   (void)worker_.services().remotes.revoke({id.slot, id.generation});
   released_.push_back(id);
-  worker_.wake_at(worker_.now());
+  wake_at(worker_.now());
 }
 
 void Peer::add_users_of(RegionId region, std::vector<TransferId>& users) const {

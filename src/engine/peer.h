@@ -77,6 +77,7 @@ class Peer {
             const Status& why);         // cancel, deadline, revoked region: completes once nothing is touched
   void force_stop(std::uint32_t slot);  // closes the links that still hold its slices
   bool pump();                          // hands to links what they take; true when it did
+  [[nodiscard]] bool has_work() const;  // for pump(), now or when links have room
   Time run_timers(Time now);            // when to run again
   void notifications_consumed(std::uint32_t polled);  // by the user, since the peer came
 
@@ -98,6 +99,7 @@ class Peer {
   [[nodiscard]] bool has_landing() const { return landing_ != nullptr && landing_->state != Landing::State::none; }
   [[nodiscard]] const Landing* landing() const { return landing_.get(); }  // null: it never asked for one
 
+  [[nodiscard]] bool is_down() const { return down_; }
   [[nodiscard]] bool gone() const {
     return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
   }
@@ -173,6 +175,9 @@ class Peer {
   void settle();                            // tells connect() when the last transport's attempt ended
   Transfer& transfer(std::uint32_t slot);
   void fail_all(const Status& reason);
+  void has_more();          // has_work() may have become true
+  void wake_at(Time time);  // run_timers() runs then at the latest
+  void send_again(std::uint32_t record);
 
   // peer_links.cc
   std::uint8_t link_index(std::uint16_t transport, transport::LinkId id);
@@ -211,6 +216,9 @@ class Peer {
   // peer_transfers.cc, peer_completion.cc
   enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
   void enqueue(std::uint32_t slot);
+  void want_request(std::uint32_t slot);
+  void take_turns(std::uint32_t slot);
+  void retry_later(std::uint32_t token);
   bool post_records();
   void post_record(std::uint32_t index, std::uint8_t link);
   bool post_retries();

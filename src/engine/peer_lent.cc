@@ -41,7 +41,7 @@ void Peer::on_stage_grant(const record::StageGrant& grant) {
     lent_->state = Lent::State::open;
     lent_->region = worker_.import(*this, *room, lent_->refused);
     lent_->idle_since = worker_.now();
-    worker_.wake_at(after(worker_.now(), kIdleRoom));
+    wake_at(after(worker_.now(), kIdleRoom));
     lent_->leaving |= !lent_->refused;
   }
   if (!lent_->refused) lent_->refused_until = after(worker_.now(), kIdleRoom);

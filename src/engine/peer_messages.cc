@@ -24,6 +24,7 @@ std::uint32_t cost_of(std::uint64_t length, bool eager) {
 void Peer::start_send(std::uint32_t slot) {
   transfer(slot).phase = Phase::matching;
   sends_.push(slot);
+  has_more();
   worker_.again();
 }
 
@@ -80,7 +81,7 @@ void Peer::on_send_clear(const record::SendClear& clear) {
   std::get<Extent>(t->request.layout).remote = {remote, 0};
   t->bytes_done = t->bytes_posted = 0;
   t->phase = Phase::queued;
-  turns_.add(sender.slot);
+  take_turns(sender.slot);
 }
 
 void Peer::on_send_done(const record::SendDone& done) {

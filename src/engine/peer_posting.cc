@@ -41,7 +41,7 @@ bool Peer::post_records() {
       records_stuck_since_ = kNever;
     } else if (records_stuck_since_ == kNever) {
       records_stuck_since_ = since_now();
-      worker_.wake_at(worker_.now());
+      wake_at(worker_.now());
     }
     if (best < 0 || worker_.slices().room() == 0) break;
     post_record(index, static_cast<std::uint8_t>(best));
@@ -61,7 +61,7 @@ void Peer::post_record(std::uint32_t index, std::uint8_t chosen) {
   slice.local = record.bytes.data();
   slice.length = record.size;
   slice.patient = is_patient(record.type());
-  slice.token = worker_.slices().acquire();
+  slice.token = worker_.slices().acquire(id_.slot);
   SliceEntry& entry = worker_.slices()[slice.token];
   entry = {SliceUse::record, slice.op, false, chosen, id_.slot, index, entry.serial, 0, {0, 0, record.size, 1, chosen},
            since_now()};
@@ -131,7 +131,7 @@ bool Peer::post_retries() {
       continue;
     }
     if (worker_.slices().room() == 0) break;
-    const std::uint32_t rest = worker_.slices().acquire();
+    const std::uint32_t rest = worker_.slices().acquire(id_.slot);
     SliceEntry& second = worker_.slices()[rest];
     const std::uint32_t serial = second.serial;
     second = worker_.slices()[token];

@@ -22,7 +22,7 @@ void Peer::begin_proof(std::uint8_t index) {
   if (!scratch.missing) return close_link(index, scratch.missing.with_context("the proof could not start"));
   link.proof_step = 0;
   link.proof_since = since_now();
-  worker_.wake_at(after(worker_.now(), bound_));
+  wake_at(after(worker_.now(), bound_));
   worker_.services().runtime.rng.fill(link.proof_sent);
   std::copy(link.proof_sent.begin(), link.proof_sent.end(), scratch.bytes.get() + scratch_place(index) + kProofBytes);
   continue_proof(index);
@@ -34,10 +34,10 @@ void Peer::continue_proof(std::uint8_t index) {
   const bool reads = link.has(transport::Op::read);
   if (link.state != LinkState::proving || link.proof_step > 1) return;
   if (link.proof_step == 0 && !writes) link.proof_step = 1;
-  if (worker_.slices().room() == 0) return worker_.wake_at(worker_.now() + kMillisecond);
+  if (worker_.slices().room() == 0) return wake_at(worker_.now() + kMillisecond);
   transport::Slice slice;
   slice.link = link.id;
-  slice.token = worker_.slices().acquire();
+  slice.token = worker_.slices().acquire(id_.slot);
   SliceEntry& entry = worker_.slices()[slice.token];
   entry = {SliceUse::proof, {}, false, index, id_.slot, link.proof_step, entry.serial, 0, {}, since_now()};
   const bool over_memory = link.proof_step == 0 || (writes && reads);
@@ -79,7 +79,7 @@ void Peer::continue_proof(std::uint8_t index) {
   --link.in_flight;
   --slices_out_;
   worker_.slices().release(slice.token);
-  worker_.wake_at(worker_.now() + kMillisecond);
+  wake_at(worker_.now() + kMillisecond);
 }
 
 void Peer::proof_done(std::uint8_t index, const Status& status) {
@@ -94,7 +94,7 @@ void Peer::proof_done(std::uint8_t index, const Status& status) {
   if (by_echo) {
     link.proof_step = 2;  // the answer ends it; the peer may have had no room for one: ask again
     link.proof_again = after(worker_.now(), kEchoAgain);
-    return worker_.wake_at(link.proof_again);
+    return wake_at(link.proof_again);
   }
   const std::byte* read = worker_.scratch_of(own_scratch_).bytes.get() + scratch_place(index) + 2 * kProofBytes;
   if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))
@@ -122,7 +122,7 @@ void Peer::answer_echo(std::uint8_t index) {
   Link& link = links_[index];
   if (!link.is_up()) link.echo_owed = false;
   if (!link.echo_owed) return;
-  worker_.wake_at(after(worker_.now(), kMillisecond));
+  wake_at(after(worker_.now(), kMillisecond));
   if (link.room() == 0 || worker_.slices().room() == 0) return;
   std::array<std::byte, kRecordHeader + kProofBytes> answer;
   transport::Slice slice;
@@ -130,7 +130,7 @@ void Peer::answer_echo(std::uint8_t index) {
   slice.link = link.id;
   slice.local = answer.data();
   slice.length = encode(answer, record::EchoReply{{link.echo_answer}});
-  slice.token = worker_.slices().acquire();
+  slice.token = worker_.slices().acquire(id_.slot);
   SliceEntry& entry = worker_.slices()[slice.token];
   entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, since_now()};
   enter_link(link, false);

@@ -24,7 +24,7 @@ std::size_t Peer::record_limit() const {
 // A request that is not a piece of the layout. Nothing: not now; continue_requests() comes back to it.
 std::optional<RequestHead> Peer::begin_request(std::uint32_t slot, RemoteRegionId region) {
   if (requests_out_ >= kMaxRequests || worker_.slices().room() == 0) return std::nullopt;
-  const std::uint32_t token = worker_.slices().acquire();
+  const std::uint32_t token = worker_.slices().acquire(id_.slot);
   SliceEntry& entry = worker_.slices()[token];
   entry = {SliceUse::request, transport::Op::message, false, 0, id_.slot, slot, entry.serial, 0, {}, worker_.now()};
   ++requests_out_;

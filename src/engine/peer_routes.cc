@@ -159,7 +159,7 @@ bool Peer::waits_for_link(const Transfer& t, Method now) {
   if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
   if (missed_since_ == kNever) missed_since_ = since_now();
   if (is_over(missed_since_, bound_)) return false;
-  worker_.wake_at(look_at(missed_since_, bound_));
+  wake_at(look_at(missed_since_, bound_));
   return true;
 }
 

@@ -91,6 +91,7 @@ Record& Peer::record_at(std::uint32_t record) {
 void Peer::enqueue_record(std::uint32_t record, std::uint32_t owner) {
   worker_.records()[record].owner = owner;
   records_.enqueue(record);
+  has_more();
   worker_.again();
 }
 

@@ -252,7 +252,7 @@ void Peer::begin_inner(Step& step) {
   inner.step = static_cast<std::uint32_t>(&step - worker_.staging().steps.data());
   activate(step.inner);
   inner.phase = Phase::queued;
-  turns_.add(step.inner);
+  take_turns(step.inner);
   worker_.again();
 }
 
@@ -321,7 +321,7 @@ void Peer::give_back_there(Step& step) {
   if (step.there == kInPlace) return;
   lent_->busy.remove(std::exchange(step.there, kInPlace));
   lent_->idle_since = worker_.now();
-  worker_.wake_at(after(worker_.now(), kIdleRoom));
+  wake_at(after(worker_.now(), kIdleRoom));
   worker_.again();
   end_lent();
 }

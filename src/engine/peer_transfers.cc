@@ -41,14 +41,17 @@ void Peer::start(std::uint32_t slot) {
   }
   if (t.deadline < next_deadline_) {
     next_deadline_ = t.deadline;
-    worker_.wake_at(t.deadline);
+    wake_at(t.deadline);
   }
-  if (no_link_since_ != kNever) worker_.wake_at(worker_.now());
+  if (no_link_since_ != kNever) wake_at(worker_.now());
   const TransferId first = t.request.options.after;
   bool first_failed = false;
   if (first && worker_.wait_for(first, slot, first_failed)) {
     t.phase = Phase::waiting;
-    if (t.request.operation == Operation::send) sends_.push(slot);  // keep their places in the order of matching
+    if (t.request.operation == Operation::send) {
+      sends_.push(slot);  // keep their places in the order of matching
+      has_more();
+    }
     if (t.request.operation == Operation::receive) receives_.push(slot);
     return;
   }
@@ -73,15 +76,13 @@ void Peer::enqueue(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (t.request.operation == Operation::send) return start_send(slot);
   if (t.request.operation == Operation::receive) return start_receive(slot);
-  turns_.add(slot);
+  take_turns(slot);
 }
 
 // ---- to the wire ----
 
 bool Peer::pump() {
-  const bool work =
-      records_.waiting() > 0 || !sends_.empty() || !retries_.empty() || !wants_request_.empty() || turns_.waiting() > 0;
-  if (!work || down_ || links_.empty()) return false;
+  if (!has_work() || down_ || links_.empty()) return false;
   refresh_views();
   bool any = post_records();
   continue_requests();
@@ -163,7 +164,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
     t.cursor.block = t.blocks;
     ++t.pieces_out;
     const Piece nothing{0, 0, 0, 1, t.route.links[0]};
-    return post_piece(slot, nothing, worker_.slices().acquire()) ? Turn::posted_all : Turn::failed;
+    return post_piece(slot, nothing, worker_.slices().acquire(id_.slot)) ? Turn::posted_all : Turn::failed;
   }
   const bool by_messages = t.route.method == Method::by_messages;
   std::uint64_t largest = by_messages ? record_limit() : 0;
@@ -176,7 +177,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   for (std::size_t i = 0; i < count; ++i) {
     ++t.pieces_out;
     turns_.spend(slot, pieces_[i]);
-    if (!post_piece(slot, pieces_[i], worker_.slices().acquire())) return Turn::failed;
+    if (!post_piece(slot, pieces_[i], worker_.slices().acquire(id_.slot))) return Turn::failed;
   }
   if (t.cursor.block >= t.blocks) {
     if (t.pieces_out == 0) advance(slot);  // nothing to move

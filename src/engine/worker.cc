@@ -20,10 +20,12 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       services_(services),
       transports_(std::move(transports)),
       submissions_(services.options.max_transfers),
-      slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices)),
+      slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices), services.peers.capacity()),
       outboxes_(transports_.size()),
       events_(kEventsPerPoll),
       peers_(services.peers.capacity()),
+      ready_(services.peers.capacity()),
+      timers_(services.peers.capacity()),
       links_(transports_.size()),
       locals_(services.options.max_regions),
       remotes_(services.options.max_remote_regions) {
@@ -88,18 +90,12 @@ Time Worker::step(Time now) {
   if (poll_transports()) busy_ = true;
   busy_ |= pump_peers();
   if (staging_.watched > 0) (void)turn_staging();
-  if (now >= next_timer_) {
-    Time next = kNever;
-    next_timer_ = kNever;
-    for (std::size_t i = 0; i < live_.size(); ++i) next = std::min(next, peers_[live_[i]]->run_timers(now));
-    wake_at(next);
-    busy_ |= pump_peers();
-  }
+  if (run_timers()) busy_ |= pump_peers();
   deliver();
   continue_removals();  // after deliver(): who is told that a region is fenced finds its transfers completed
   reap_peers();
   deliver();
-  Time next = next_timer_;
+  Time next = timers_.next();
   for (const auto& transport : transports_) {
     if (transport->must_poll()) busy_ = true;
     next = std::min(next, transport->next_timer());
@@ -161,9 +157,20 @@ bool Worker::poll_transports() {
 
 bool Worker::pump_peers() {
   bool any = false;
-  for (std::size_t i = 0; i < live_.size(); ++i) any |= peers_[live_[i]]->pump();
+  for (std::size_t i = 0; i < ready_.size(); ++i) any |= peers_[ready_[i]]->pump();  // one may make another ready
+  if (ready_.size() > 0)
+    ready_.remove_if([&](std::uint32_t slot) { return !peers_[slot]->has_work() || peers_[slot]->is_down(); });
   for (std::uint16_t i = 0; i < transports_.size(); ++i) flush(i);
   return any;
+}
+
+// False: none was due. One that is set meanwhile, also to now, runs in the next step.
+bool Worker::run_timers() {
+  if (timers_.next() > now_) return false;
+  due_.clear();
+  for (std::uint32_t slot = 0; timers_.pop(now_, slot);) due_.push_back(slot);
+  for (const std::uint32_t slot : due_) wake_at(slot, peers_[slot]->run_timers(now_));
+  return true;
 }
 
 void Worker::stage(std::uint16_t transport, const transport::Slice& slice) {
@@ -180,8 +187,9 @@ void Worker::flush(std::uint16_t transport) {
     first += transports_[transport]->post(rest);
     if (first == outbox.count) break;
     const std::uint32_t token = outbox.slices[first++].token;  // the one that was not taken; those behind may be
-    peers_[slices_[token].peer]->on_untaken(token);
-    wake_at(after(now_, kFullRetry));
+    const std::uint32_t peer = slices_[token].peer;
+    peers_[peer]->on_untaken(token);
+    wake_at(peer, after(now_, kFullRetry));
   }
   outbox.count = 0;
 }
@@ -254,8 +262,9 @@ Peer* Worker::peer_by_index(transport::PeerIndex index) {
 }
 
 void Worker::reap_peers() {
-  for (std::size_t i = 0; i < live_.size();) {
-    Peer& peer = *peers_[live_[i]];
+  for (std::size_t i = 0; i < leaving_.size();) {
+    const std::uint32_t slot = leaving_[i];
+    Peer& peer = *peers_[slot];
     if (!peer.gone()) {
       ++i;
       continue;
@@ -265,16 +274,19 @@ void Worker::reap_peers() {
         static_cast<std::uint32_t>(peer.granted_credits() - (peer.notifications_delivered() - polled)));
     for (auto& links : links_)
       for (LinkRef& ref : links)
-        if (ref.peer == live_[i]) ref = {};
-    for (std::uint32_t slot = 0; slot < remotes_.size(); ++slot)
-      if (remotes_[slot].generation != 0 && remotes_[slot].peer == peer.id())
-        release({slot, remotes_[slot].generation});
+        if (ref.peer == slot) ref = {};
+    for (std::uint32_t remote = 0; remote < remotes_.size(); ++remote)
+      if (remotes_[remote].generation != 0 && remotes_[remote].peer == peer.id())
+        release({remote, remotes_[remote].generation});
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
     free_scratch_.push_back(peer.scratch());
-    peers_[live_[i]].reset();
-    live_[i] = live_.back();
-    live_.pop_back();
+    ready_.remove(slot);
+    timers_.clear(slot);
+    peers_[slot].reset();
+    std::erase(live_, slot);
+    leaving_[i] = leaving_.back();
+    leaving_.pop_back();
     services_.peers.free(id);
   }
 }
@@ -321,14 +333,20 @@ void Worker::drain_transports() {
 
 void Worker::peer_down(PeerId id, const Status& reason) {
   drain_transports();
-  if (Peer* peer = peer_of(id)) peer->on_down(reason);
+  if (Peer* peer = peer_of(id)) end(*peer, reason);
   deliver();
+}
+
+void Worker::end(Peer& peer, const Status& reason) {
+  if (peer.is_down()) return;
+  peer.on_down(reason);
+  leaving_.push_back(peer.id().slot);
 }
 
 void Worker::shut() {
   drain_transports();
-  for (std::size_t i = 0; i < live_.size(); ++i)
-    peers_[live_[i]]->on_down({ErrorCode::cancelled, "the engine is closing"});
+  for (const std::uint32_t slot : std::vector(live_))
+    end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});
   while (staging_.watched > 0 && turn_staging()) {  // a device has what it copies in a few milliseconds
   }
   for (std::uint16_t i = 0; i < transports_.size(); ++i) {

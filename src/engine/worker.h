@@ -16,8 +16,10 @@
 #include "engine/mappings.h"
 #include "engine/notify.h"
 #include "engine/peer.h"
+#include "engine/ready_list.h"
 #include "engine/registration.h"
 #include "engine/shared.h"
+#include "engine/timer_heap.h"
 #include "transport/gpu_access.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
@@ -189,10 +191,11 @@ class Worker final : public Stepper {
   Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
   Description describe(RegionId id) const;
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
-  void wake_at(Time time) { next_timer_ = std::min(next_timer_, time); }
-  void again() { busy_ = true; }       // this step left work
-  void completed(std::uint32_t slot);  // its completion is filled: delivered at the end of the step
-  void ended(Transfer& transfer);      // tell dependents
+  void wake_at(std::uint32_t peer, Time time) { timers_.at_latest(peer, time); }
+  void ready(std::uint32_t peer) { ready_.add(peer); }  // it has something to post
+  void again() { busy_ = true; }                        // this step left work
+  void completed(std::uint32_t slot);                   // its completion is filled: delivered at the end of the step
+  void ended(Transfer& transfer);                       // tell dependents
   // Starts `slot` by dependency_ended() once `after` has ended. False: it has, and `failed` says how.
   bool wait_for(TransferId after, std::uint32_t slot, bool& failed);
   void no_longer_waits(std::uint32_t slot);  // it ended while it waited
@@ -236,6 +239,8 @@ class Worker final : public Stepper {
   bool poll_transports();
   void drain_transports();
   bool pump_peers();
+  bool run_timers();
+  void end(Peer& peer, const Status& reason);
   void flush(std::uint16_t transport);
   void handle(std::uint16_t transport, const transport::Event& event);
   Peer* peer_by_index(transport::PeerIndex index);
@@ -264,7 +269,6 @@ class Worker final : public Stepper {
   std::atomic<bool> queued_{false};
 
   Time now_ = 0;
-  Time next_timer_ = kNever;
   bool busy_ = false;
   std::atomic<bool> closed_{false};  // written under commands_mutex_
   SliceTable slices_;
@@ -275,6 +279,10 @@ class Worker final : public Stepper {
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by slot
   std::vector<std::uint32_t> live_;           // slots in use
+  std::vector<std::uint32_t> leaving_;        // of those, whose sessions have ended
+  ReadyList ready_;
+  TimerHeap timers_;
+  std::vector<std::uint32_t> due_;  // whose timers run now
   std::unordered_map<transport::PeerIndex, std::uint32_t> peer_by_index_;
   transport::PeerIndex next_peer_index_ = 1;
   std::vector<std::vector<LinkRef>> links_;  // by transport, by the transport's link slot

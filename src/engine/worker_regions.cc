@@ -146,9 +146,8 @@ void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Stat
   for (const auto& transport : transports_)
     for (const transport::Device& device : transport->devices())
       ask_peers |= device.capabilities.revocation == transport::Revocation::by_owner_and_peers;
-  if (ask_peers)
-    for (const std::uint32_t slot : live_)
-      if (window_of == nullptr || window_of == peers_[slot].get()) removal.peers_left.push_back(slot);
+  if (ask_peers && window_of != nullptr) removal.peers_left.push_back(window_of->id().slot);
+  if (ask_peers && window_of == nullptr) removal.peers_left = live_;
   removals_.push_back(std::move(removal));
   for (const std::uint32_t slot : std::vector(removals_.back().peers_left)) peers_[slot]->revoke_at_peer(id);
   again();  // continued at the end of the step: the caller may stand in the middle of a transfer
