@@ -216,13 +216,13 @@ double measure(Runtime& runtime, std::uint32_t count, std::uint32_t writes) {
     description.address = memory.data();
     description.size_bytes = memory.size();
     description.access = access;
-    half.worker->add_region(id, half.worker->register_with_all(description), {}, {});
+    half.worker->locals().add(id, half.worker->locals().register_with_all(description), {}, {});
     return id;
   };
   const RegionId local = add(left, from, Access::none), target = add(right, to, Access::write);
   Status error;
-  const RemoteRegionId remote =
-      left.worker->import(*left.worker->peer_of(active), right.worker->describe(target), error);
+  const RemoteRegionId remote = left.worker->remotes().import(left.worker->peer_of(active)->owner(),
+                                                              right.worker->locals().describe(target), error);
   if (!error) std::exit(1);
   const auto write = [&] {
     RequestOptions wanted;

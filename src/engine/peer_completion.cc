@@ -72,7 +72,7 @@ void Peer::on_untaken(std::uint32_t token) {
   }
   if (entry.op == transport::Op::write_immediate) {  // those staged behind it, which may yet be taken, move up
     --links_[entry.link].immediates_posted;
-    worker_.slices().for_each(id_.slot, [&](std::uint32_t, SliceEntry& later) {
+    worker_.slices().for_each(id().slot, [&](std::uint32_t, SliceEntry& later) {
       if (later.use == SliceUse::data && !later.parked && !later.retry && later.link == entry.link &&
           later.op == transport::Op::write_immediate && later.immediate > entry.immediate)
         --later.immediate;
@@ -114,7 +114,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
       if (is_answer(worker_.records()[record].type())) --replies_out_;
       worker_.slices().release(token);
       records_.arrived(record);
-      if (owner != kNoSlot) record_arrived(owner, record);
+      if (owner != kNoSlot) notifier_.record_arrived(owner, record);
       return;
     }
     if (down_) {
@@ -143,7 +143,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
 // The target refused it alone, so it will not count it: those behind it on the link move up by one.
 void Peer::forget_immediate(std::uint32_t token) {
   const SliceEntry& refused = worker_.slices()[token];
-  worker_.slices().for_each(id_.slot, [&](std::uint32_t, SliceEntry& entry) {
+  worker_.slices().for_each(id().slot, [&](std::uint32_t, SliceEntry& entry) {
     if (entry.use == SliceUse::data && entry.op == transport::Op::write_immediate && entry.link == refused.link &&
         !entry.retry && entry.immediate > refused.immediate)
       --entry.immediate;
@@ -197,34 +197,19 @@ void Peer::advance(std::uint32_t slot) {
     if (!request_sum(slot)) want_request(slot);
     return;
   }
-  notify(slot);
+  if (t.request.operation == Operation::send) return matcher_.written(slot);
+  notifier_.notify(slot);
 }
 
-void Peer::notify(std::uint32_t slot) {
-  Transfer& t = transfer(slot);
-  const Notify& notify = t.request.options.notify;
-  if (t.request.operation == Operation::send) {  // the bytes are there: tell the receive
-    t.phase = Phase::matching;
-    send(record::SendWritten{t.rendezvous.other, t.total});
-    return;
-  }
-  t.phase = Phase::notifying;
-  switch (notify.kind) {
-    case NotifyKind::none: return finish(slot, {});
-    case NotifyKind::signal:
-      if (signals_a_device(slot)) return;
-      if (!request_signal(slot)) want_request(slot);
-      return;
-    case NotifyKind::counter:
-      if (t.immediate_sent) return finish(slot, {});
-      t.notify_record = send(record::Counter{notify.immediate}, slot);
-      return;
-    case NotifyKind::event:
-      if (t.armed) return set_off(slot);
-      if (t.immediate_sent) return finish(slot, {});
-      t.notify_record = send(record::Event{notify.immediate, {std::span(t.message.data(), t.message_bytes)}}, slot);
-      return;
-  }
+void Peer::signal(std::uint32_t slot) {
+  if (signals_a_device(slot)) return;
+  if (!request_signal(slot)) want_request(slot);
+}
+
+// Whether it carried an event is known once both ends have closed the link's epoch.
+void Peer::doubt_event(const SliceEntry& entry) {
+  if (entry.op == transport::Op::write_immediate)
+    notifier_.doubt(transfer(entry.owner), entry.immediate, links_[entry.link].doubtful_events);
 }
 
 // No CPU reaches a device's memory: there the word is written like bytes, now that all others are there.
@@ -264,8 +249,8 @@ void Peer::stop(std::uint32_t slot, const Status& why) {
 
 void Peer::force_stop(std::uint32_t slot) {
   for (Step& step : worker_.staging().steps)
-    if (step.state == Step::State::moving && step.transfer == slot && step.peer == id_.slot) force_stop(step.inner);
-  worker_.slices().for_each(id_.slot, [&](std::uint32_t, const SliceEntry& entry) {
+    if (step.state == Step::State::moving && step.transfer == slot && step.peer == id().slot) force_stop(step.inner);
+  worker_.slices().for_each(id().slot, [&](std::uint32_t, const SliceEntry& entry) {
     if (entry.use == SliceUse::data && entry.owner == slot && !entry.parked && !entry.retry)
       close_link(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
   });
@@ -286,7 +271,7 @@ Status Peer::why_ended(const Transfer& t, const Status& status) const {
 void Peer::fail(std::uint32_t slot, const Status& given) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::draining || t.phase == Phase::done) return;
-  if (t.queued && !turns_.remove(slot) && !sends_.remove(slot)) receives_.remove(slot);
+  if (t.queued && !turns_.remove(slot)) matcher_.remove(slot);
   if (t.phase == Phase::waiting) worker_.no_longer_waits(slot);
   t.in_doubt |= t.phase == Phase::notifying && t.armed;
   t.phase = Phase::draining;
@@ -298,9 +283,9 @@ void Peer::fail(std::uint32_t slot, const Status& given) {
     return drained(slot);
   }
   ++t.pieces_out;  // so that the last drop below does not end the transfer while we look at it
-  if (t.rendezvous.announced || t.request.operation == Operation::receive) stop_message(slot);
+  if (t.rendezvous.announced || t.request.operation == Operation::receive) matcher_.stop(slot);
   stop_steps(slot);
-  worker_.slices().for_each(id_.slot, [&](std::uint32_t token, SliceEntry& entry) {
+  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
     if (entry.owner != slot) return;
     if (entry.use == SliceUse::request) {
       // Its reply will find nothing. What it asked the peer to do may still happen there, never here.
@@ -335,8 +320,8 @@ void Peer::finish(std::uint32_t slot, const Status& status) {
   if (t.step != kNoSlot) return inner_ended(slot, status);
   retire(slot);
   t.phase = Phase::done;
-  if (t.credit_taken && t.notify_record == kNoSlot && !t.armed && !t.immediate_sent) --events_sent_;  // never sent
-  close_window(t);
+  notifier_.ended(t);
+  matcher_.ended(t);
   const bool ok = status.is_ok();
   const std::uint64_t bytes = t.request.operation == Operation::receive ? t.rendezvous.length : t.bytes_done;
   if (ok) {
@@ -348,7 +333,7 @@ void Peer::finish(std::uint32_t slot, const Status& status) {
   }
   t.completion.id = worker_.services().transfers.id(slot);
   t.completion.status = status;
-  if (!ok) give_up(t);
+  if (!ok) notifier_.failed(t);
   t.completion.bytes = bytes;
   t.completion.user_data = t.request.options.user_data;
   worker_.ended(t);

@@ -91,8 +91,8 @@ void Peer::set_ready(std::uint8_t index) {
   ++route_version_;
   no_link_since_ = missed_since_ = kNever;
   settled_ = true;
-  worker_.services().peers.set_ready(id_);
-  worker_.services().peer_events.push({PeerEvent::Kind::link_up, id_, text(), link.text, info_.incarnation, {}, {}});
+  worker_.services().peers.set_ready(id());
+  worker_.services().peer_events.push({PeerEvent::Kind::link_up, id(), text(), link.text, info_.incarnation, {}, {}});
   worker_.services().notice();
   worker_.again();
 }
@@ -127,7 +127,7 @@ void Peer::close_link(std::uint8_t index, const Status& reason) {
   if (was_ready) {
     missed_since_ = kNever;
     worker_.services().peer_events.push(
-        {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text), {}});
+        {PeerEvent::Kind::link_down, id(), text(), link.text, info_.incarnation, reason.with_link(link.text), {}});
     worker_.services().notice();
   }
   wake_at(worker_.now());
@@ -155,7 +155,7 @@ void Peer::on_link_closed(const LinkClosed& message) {
     return release_parked(i);
   }
   const std::uint16_t transport = worker_.transport_index(message.transport);
-  if (transport != Worker::kNoTransport && worker_.transport_at(transport).never(index_, message.name))
+  if (transport != Worker::kNoTransport && worker_.transport_at(transport).never(owner_.index, message.name))
     return worker_.services().tell(session_, format(LinkClosed{message.transport, message.name, 0}));
   if (closed_early_.size() >= kMaxClosedEarly) return violation("the ends of too many unknown links");
   closed_early_.emplace_back(message.transport, message.name);
@@ -165,7 +165,7 @@ void Peer::release_parked(std::uint8_t index) {
   Link& link = links_[index];
   if (!link.closed_here) return;
   const bool both = link.closed_there || down_;
-  worker_.slices().for_each(id_.slot, [&](std::uint32_t token, SliceEntry& entry) {
+  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
     if (!entry.parked || entry.link != index) return;
     if (!both && entry.op != transport::Op::read) return;
     if (entry.use == SliceUse::record) {
@@ -192,7 +192,7 @@ void Peer::release_parked(std::uint8_t index) {
   });
   worker_.again();
   if (!both) return;
-  settle_events(link);
+  notifier_.settle(link.doubtful_events, link.immediates_there);
   link.state = LinkState::closed;
   const bool fails_again = link.backoff > kFirstBackoff;
   plan_retry(link);
@@ -272,7 +272,7 @@ bool Peer::forgets_a_slice(std::uint8_t index, Time now) {
   Link& link = links_[index];
   if (link.look_at > now) return false;
   link.look_at = after(now, bound_);
-  return worker_.slices().any_of(id_.slot, [&](const SliceEntry& entry) {
+  return worker_.slices().any_of(id().slot, [&](const SliceEntry& entry) {
     if (entry.use == SliceUse::request || entry.link != index || entry.parked || entry.retry) return false;
     if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr) return false;
     return entry.posted < link.newest_done && is_over(entry.posted, kBoundsOfASlice * bound_);

@@ -106,8 +106,8 @@ std::uint64_t Peer::links_without(const Request& request, std::uint64_t transpor
       }
       last = block;
       if (!block.remote) continue;  // of a send, before its receive
-      const auto remote = worker_.remote_handle(*this, block.remote, link.transport);
-      const std::uint64_t local = atomic ? kNotRegistered : worker_.local_handle(block.local, link.transport);
+      const auto remote = worker_.remotes().handle(owner_, block.remote, link.transport);
+      const std::uint64_t local = atomic ? kNotRegistered : worker_.locals().handle(block.local, link.transport);
       if (!remote || !worker_.transport_at(link.transport).carries(link.id, local, *remote)) {
         out |= std::uint64_t{1} << i;
         break;
@@ -122,12 +122,13 @@ transport::Reach Peer::reach(const Block& block, std::uint16_t transport, std::s
   const bool same = known.version == route_version_ && known.transport == transport && known.local == block.local &&
                     known.remote == block.remote;
   if (same) return transport::Reach::yes;
-  const auto remote = worker_.remote_handle(*this, block.remote, transport);
+  const auto remote = worker_.remotes().handle(owner_, block.remote, transport);
   if (!remote) why = remote.status().message();
   if (!remote) return transport::Reach::no;
   transport::GpuAccess* const gpus = worker_.transport_at(transport).gpu();
-  const transport::Reach is =
-      gpus == nullptr ? transport::Reach::yes : gpus->reach(worker_.local_handle(block.local, transport), *remote, why);
+  const transport::Reach is = gpus == nullptr
+                                  ? transport::Reach::yes
+                                  : gpus->reach(worker_.locals().handle(block.local, transport), *remote, why);
   if (is == transport::Reach::yes) known = {route_version_, transport, block.local, block.remote};
   return is;
 }
@@ -173,13 +174,13 @@ Peer::Memories Peer::memories(const Request& request) const {
   const Services& services = worker_.services();
   const auto add_remote = [&](RemoteRegionId id) {
     add(services.remotes, {id.slot, id.generation});
-    out.without |= worker_.without(id);
-    out.partly |= worker_.partly(id);
+    out.without |= worker_.remotes().without(id);
+    out.partly |= worker_.remotes().partly(id);
   };
   const auto add_block = [&](const Block& block) {
     add(services.regions, block.local);
-    out.without |= worker_.without(block.local);
-    out.partly |= worker_.partly(block.local);
+    out.without |= worker_.locals().without(block.local);
+    out.partly |= worker_.locals().partly(block.local);
     add_remote(block.remote);
   };
   if (is_atomic(request.operation)) {

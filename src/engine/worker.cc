@@ -27,14 +27,14 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       ready_(services.peers.capacity()),
       timers_(services.peers.capacity()),
       links_(transports_.size()),
-      locals_(services.options.max_regions),
-      remotes_(services.options.max_remote_regions) {
+      locals_(transports_, index, services.regions),
+      remotes_(transports_, services.remotes),
+      removals_(transports_, locals_, services.transfers),
+      scratch_(locals_, services.peers.capacity(), kMaxLinks * kScratchBytes) {
   for (const auto& transport : transports_)
     if (copier_ == nullptr && transport->gpu() != nullptr) copier_ = transport->gpu()->copier();
   history_.reserve(History::kSize);
-  scratch_.resize((services_.peers.capacity() + kPeersPerScratch - 1) / kPeersPerScratch);
-  (void)scratch_of(0);
-  register_own(signals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
+  signals_.make(locals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
 }
 
 Worker::~Worker() = default;
@@ -92,7 +92,8 @@ Time Worker::step(Time now) {
   if (staging_.watched > 0) (void)turn_staging();
   if (run_timers()) busy_ |= pump_peers();
   deliver();
-  continue_removals();  // after deliver(): who is told that a region is fenced finds its transfers completed
+  // After deliver(): who is told that a region is fenced finds its transfers completed.
+  if (!removals_.empty() && removals_.proceed([this](RegionId id) { return serves(id); })) again();
   reap_peers();
   deliver();
   Time next = timers_.next();
@@ -206,14 +207,7 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
     case EventKind::link_up:
       if (Peer* peer = peer_by_index(event.peer)) peer->on_link_up(transport, event);
       return;
-    case EventKind::deregistered:
-      for (Removal& removal : removals_) {
-        const auto& handles = locals_[removal.id.slot].registration.handles;
-        if (transport >= handles.size() || handles[transport] != event.value) continue;
-        removal.transports_left &= ~(std::uint64_t{1} << transport);
-        if (!event.status) removal.status = event.status;
-      }
-      return;
+    case EventKind::deregistered: removals_.deregistered(transport, event.value, event.status); return;
     case EventKind::invalidated: mapping_ended(transport, event); return;
     case EventKind::link_down:
       if (event.link.epoch == 0) {
@@ -271,16 +265,15 @@ void Worker::reap_peers() {
     }
     const std::uint64_t polled = services_.close_credits(peer.id());
     services_.notifications.give_back(
-        static_cast<std::uint32_t>(peer.granted_credits() - (peer.notifications_delivered() - polled)));
+        static_cast<std::uint32_t>(peer.notifier().granted() - (peer.notifier().delivered() - polled)));
     for (auto& links : links_)
       for (LinkRef& ref : links)
         if (ref.peer == slot) ref = {};
-    for (std::uint32_t remote = 0; remote < remotes_.size(); ++remote)
-      if (remotes_[remote].generation != 0 && remotes_[remote].peer == peer.id())
-        release({remote, remotes_[remote].generation});
+    remotes_.release_all(peer.id());
+    removals_.peer_gone(slot);
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
-    free_scratch_.push_back(peer.scratch());
+    scratch_.give_back(peer.scratch());
     ready_.remove(slot);
     timers_.clear(slot);
     peers_[slot].reset();
@@ -358,8 +351,7 @@ void Worker::shut() {
   }
   reap_peers();
   deliver();
-  for (Removal& removal : removals_) removal.done(removal.status);
-  removals_.clear();
+  removals_.end_all();
   deliver();
   {
     std::lock_guard lock(commands_mutex_);
