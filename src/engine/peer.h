@@ -14,12 +14,15 @@
 
 #include "control/control.h"
 #include "core/histogram.h"
-#include "engine/armed_events.h"
 #include "engine/control_message.h"
 #include "engine/description.h"
 #include "engine/link.h"
+#include "engine/message_windows.h"
+#include "engine/notifier.h"
 #include "engine/patience.h"
+#include "engine/peer_context.h"
 #include "engine/record_codec.h"
+#include "engine/remote_regions.h"
 #include "engine/slice_table.h"
 #include "engine/staging.h"
 #include "engine/transfer.h"
@@ -32,7 +35,8 @@ namespace fairway::engine {
 class Worker;
 
 // A worker's side of one session with one life of a peer: its links, its records, its transfers. Owner: the worker; no
-// other thread touches it. By what it does:
+// other thread touches it. Its parts: MessageMatcher (send and receive), Notifier (events, counts, signals, credits).
+// What is not parted yet, by what it does:
 //   peer.cc            opening, hello, the end
 //   peer_expect.cc     what links should reach, and whether they do
 //   peer_links.cc      links: proof, closing on both ends, failover, reconnection
@@ -42,12 +46,11 @@ class Worker;
 //   peer_completion.cc and back: its completion, or its early end
 //   peer_requests.cc   what the peer's engine does for us where links cannot: put, get, atomics, checksum, flush
 //   peer_serve.cc      the other side of that, and all other records
-//   peer_messages.cc   send and receive
 //   peer_staged.cc     transfers of a device's memory that no link takes
 //   peer_lent.cc       the room that the peer lends for them
 //   peer_landing.cc    the other side of that
 //   peer_errands.cc    checksums of a device's memory, and atomics on it
-class Peer {
+class Peer final : public PeerContext {
  public:
   Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
        const control::PeerInfo& info);
@@ -65,7 +68,7 @@ class Peer {
   void on_link_down(std::uint8_t link, const Status& reason);
   void on_retry_failed(std::uint8_t link, const Status& reason);
   void on_fenced(std::uint8_t link, const transport::Event& event);
-  void on_immediate(std::uint32_t immediate);
+  void on_immediate(std::uint32_t immediate) { notifier_.on_immediate(immediate); }
   void on_record(std::uint8_t link, std::span<const std::byte> bytes);
   void on_slice(std::uint32_t token, const transport::Event& event);
   void on_untaken(std::uint32_t token);  // post() did not take it: nothing happened
@@ -78,8 +81,8 @@ class Peer {
   bool stop(std::uint32_t slot, const Status& why);
   void force_stop(std::uint32_t slot);  // closes the links that still hold its slices
   bool pump();                          // hands to links what they take; true when it did
+  [[nodiscard]] bool has_work() const;  // for pump(), now or when links have room
   Time run_timers(Time now);            // when to run again
-  void notifications_consumed(std::uint32_t polled);  // by the user, since the peer came
 
   // ---- regions ----
   void stop_users_of(RegionId region);  // local memory
@@ -87,7 +90,8 @@ class Peer {
   void release_import(RemoteRegionId id);  // stops its users here
   void revoke_at_peer(RegionId region);    // asks the peer to stop using our region; on_revoked() follows
 
-  void window_closed(std::uint32_t slot);  // of a receive that ended early
+  void window_closed(std::uint32_t slot) { matcher_.window_closed(slot); }  // of a receive that ended early
+  [[nodiscard]] Notifier& notifier() { return notifier_; }
 
   // ---- staging ----
   bool turn_copy(Step& step);
@@ -99,18 +103,16 @@ class Peer {
   [[nodiscard]] bool has_landing() const { return landing_ != nullptr && landing_->state != Landing::State::none; }
   [[nodiscard]] const Landing* landing() const { return landing_.get(); }  // null: it never asked for one
 
+  [[nodiscard]] bool is_down() const override { return down_; }
   [[nodiscard]] bool gone() const {
     return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
   }
-  [[nodiscard]] PeerId id() const { return id_; }
-  [[nodiscard]] transport::PeerIndex index() const { return index_; }
+  [[nodiscard]] transport::PeerIndex index() const { return owner_.index; }
+  [[nodiscard]] const RegionOwner& owner() const { return owner_; }  // of its regions
   [[nodiscard]] std::uint32_t scratch() const { return own_scratch_; }
   [[nodiscard]] control::SessionId session() const { return session_; }
   [[nodiscard]] const control::PeerInfo& info() const { return info_; }
-  [[nodiscard]] std::uint16_t remote_worker() const { return remote_worker_; }
-  [[nodiscard]] std::uint32_t granted_credits() const { return granted_credits_; }
-  [[nodiscard]] std::uint32_t notifications_delivered() const { return notifications_delivered_; }
-  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string text() const override;
   [[nodiscard]] Route route_for(const Request& request, Place place);
   struct Memories {             // of both sides of a transfer
     std::uint8_t kinds = 0;     // a bit by MemoryKind
@@ -161,20 +163,15 @@ class Peer {
   static constexpr std::uint32_t kMaxRequests = 32;  // put, get, ... outstanding
   static constexpr std::uint32_t kMaxReplies = 256;  // waiting to be sent; more and the peer lies about its limit
 
-  struct Unexpected {  // a message that came before its receive
-    std::uint64_t tag = 0;
-    std::uint64_t length = 0;
-    TransferId sender;
-    bool eager = false;
-    std::vector<std::byte> payload;
-  };
-
   // peer.cc
   void on_hello(const Hello& hello);
-  void violation(const std::string& what);  // the peer broke the protocol: ends the session with the reason
-  void settle();                            // tells connect() when the last transport's attempt ended
-  Transfer& transfer(std::uint32_t slot);
+  void violation(const std::string& what) override;
+  void again() override;
+  void settle();  // tells connect() when the last transport's attempt ended
   void fail_all(const Status& reason);
+  void has_more();          // has_work() may have become true
+  void wake_at(Time time);  // run_timers() runs then at the latest
+  void send_again(std::uint32_t record);
 
   // peer_links.cc
   std::uint8_t link_index(std::uint16_t transport, transport::LinkId id);
@@ -213,12 +210,15 @@ class Peer {
   // peer_transfers.cc, peer_completion.cc
   enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
   void enqueue(std::uint32_t slot);
+  void want_request(std::uint32_t slot);
+  void take_turns(std::uint32_t slot) override;
+  void retry_later(std::uint32_t token);
   bool post_records();
   void post_record(std::uint32_t index, std::uint8_t link);
+  void post_ahead(std::uint32_t record, std::uint8_t link);
   bool post_retries();
   bool post_transfers();
   Turn move(std::uint32_t slot);
-  bool take_credit(Transfer& t);
   bool waits_for_link(const Transfer& t, Method now);
   [[nodiscard]] bool opens_a_way(const Transfer& t) const;
   RouteRequest wanted(const Request& request, std::uint64_t bytes, bool* opening = nullptr);
@@ -233,11 +233,12 @@ class Peer {
   void piece_failed(std::uint32_t token, const Status& status);
   void drop_piece(std::uint32_t token);  // its transfer is draining: it needs no outcome
   void advance(std::uint32_t slot);
-  void notify(std::uint32_t slot);
-  void fail(std::uint32_t slot, const Status& status);
+  void signal(std::uint32_t slot);
+  void doubt_event(const SliceEntry& entry);
+  void fail(std::uint32_t slot, const Status& status) override;
   [[nodiscard]] Status why_ended(const Transfer& t, const Status& status) const;
-  void drained(std::uint32_t slot);
-  void finish(std::uint32_t slot, const Status& status);
+  void drained(std::uint32_t slot) override;
+  void finish(std::uint32_t slot, const Status& status) override;
   void activate(std::uint32_t slot);
   void retire(std::uint32_t slot);
   void enter_link(Link& link, bool waits_for_stream);  // a slice does
@@ -305,13 +306,8 @@ class Peer {
   // Decodes a record's body for `handle`, or ends the session of a peer that sent a malformed one.
   template <class Body, class Handle>
   void take(const RecordHeader& record, const Handle& handle);
-  // Queues a record and gives its place in the pool; kNoSlot: an answer more than the peer may have waiting, which ends
-  // the session. `owner`: the transfer whose notification it is.
-  template <class Body>
-  std::uint32_t send(const Body& body, std::uint32_t owner = kNoSlot);
-  std::uint32_t acquire_record(RecordType type);
-  Record& record_at(std::uint32_t record);
-  void enqueue_record(std::uint32_t record, std::uint32_t owner);
+  std::uint32_t acquire_record(RecordType type) override;
+  void enqueue_record(std::uint32_t record, std::uint32_t owner) override;
   void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
              std::span<const std::byte> data = {});
   void serve_put(const record::Put& put);
@@ -321,47 +317,8 @@ class Peer {
   void serve_flush(const record::Flush& flush);
   [[nodiscard]] std::size_t record_limit() const;  // payload of a put, get or send that fits a record
 
-  // peer_events.cc
-  std::optional<std::uint32_t> event_immediate(std::uint32_t slot, std::uint8_t link);
-  void arm(std::uint32_t slot, std::uint8_t link);
-  void doubt_event(const SliceEntry& entry);
-  void settle_events(Link& link);
-  void record_arrived(std::uint32_t slot, std::uint32_t record);
-  void set_off(std::uint32_t slot);
-  void give_up(Transfer& t);
-  bool check_credit();  // false: the peer has none left for an event, which ends it
-  bool read_notification(std::uint32_t immediate, std::span<const std::byte> message, Notification& notification);
-  void deliver(Notification&& notification);
-  void on_event(const record::Event& event);
-  void on_event_armed(std::uint32_t number, const record::EventArmed& event);
-  void on_event_sign(std::uint32_t number, bool set_off);
-  void event_given_up();
-  void on_count(std::uint32_t immediate);
-  void on_credit(std::uint32_t consumed);
-
-  // peer_messages.cc
-  void start_send(std::uint32_t slot);
-  void start_receive(std::uint32_t slot);
-  bool announce_sends();
-  void on_send_eager(const record::SendEager& send);
-  void on_send_announce(const record::SendAnnounce& send);
-  void on_send_clear(const record::SendClear& clear);
-  void on_send_written(const record::SendWritten& written);
-  void on_send_abort(const record::SendAbort& abort);
-  void on_send_done(const record::SendDone& done);
-  void arrived(std::uint32_t sequence, Unexpected message);
-  void match_tag(std::uint64_t tag);
-  void match(std::uint32_t slot, const Unexpected& message);
-  Transfer* matched_receive(TransferId id);
-  void finish_receive(std::uint32_t slot, const Status& status);
-  void tell_send_done(Transfer& t, ErrorCode code);
-  void abort_receive(TransferId receiver, ErrorCode code);
-  void stop_message(std::uint32_t slot);
-  void close_window(Transfer& t);
-
   Worker& worker_;
-  const PeerId id_;
-  const transport::PeerIndex index_;
+  RegionOwner owner_;
   const control::SessionId session_;
   const control::PeerInfo info_;
   const Time bound_;                 // EngineOptions::peer_timeout
@@ -372,7 +329,6 @@ class Peer {
   bool settled_ = false;
   bool down_ = false;
   Status down_reason_;
-  std::uint16_t remote_worker_ = 0;
   std::uint64_t scratch_offset_ = 0;  // in the peer's scratch region
   std::uint32_t record_bytes_ = 0;    // what every link of either side carries in a message
   RemoteRegionId scratch_;
@@ -400,24 +356,9 @@ class Peer {
   std::uint32_t active_count_ = 0;
   Time next_deadline_ = kNever;
 
-  std::uint32_t event_credits_ = 0;  // the peer granted
-  std::uint32_t events_sent_ = 0;
-  std::uint32_t events_consumed_there_ = 0;
-  std::uint32_t granted_credits_ = 0;  // we granted
-  std::uint32_t notifications_delivered_ = 0, notifications_polled_ = 0;
-  std::uint32_t events_given_up_ = 0;  // by the peer: they used a credit too
-  std::uint32_t credits_returned_ = 0;
-  ArmedEvents armed_;
-
-  TransferQueue sends_;     // not yet announced, in submission order
-  TransferQueue receives_;  // not yet matched, in submission order
-  std::uint32_t send_sequence_ = 0;
-  std::uint32_t expected_send_ = 0;
-  std::uint32_t unexpected_room_there_ = 0;
-  std::uint32_t unexpected_cost_there_ = 0;
-  std::uint32_t unexpected_cost_here_ = 0;
-  std::unordered_map<std::uint32_t, Unexpected> out_of_order_;  // by sequence; bounded by the record window
-  std::vector<Unexpected> unexpected_;
+  Notifier notifier_;
+  MessageWindows windows_;
+  MessageMatcher matcher_;
 
   struct Reached {  // two memories of which a transport has said so, under that version of routes
     std::uint64_t version = 0;
@@ -438,14 +379,5 @@ class Peer {
   std::uint64_t transfers_ok_ = 0, transfers_failed_ = 0, bytes_moved_ = 0;
   Histogram latency_;
 };
-
-template <class Body>
-std::uint32_t Peer::send(const Body& body, std::uint32_t owner) {
-  const std::uint32_t record = acquire_record(Body::kType);
-  if (record == kNoSlot) return kNoSlot;
-  encode(record_at(record), body);
-  enqueue_record(record, owner);
-  return record;
-}
 
 }  // namespace fairway::engine

@@ -22,8 +22,8 @@ std::uint64_t apply(const Errand& errand, std::uint64_t old) {
 }  // namespace
 
 void Peer::begin_errand(Errand errand) {
-  errand.peer = id_.slot;
-  const auto asked = [&](const Errand& each) { return each.peer == id_.slot && each.kind != Errand::Kind::own_sum; };
+  errand.peer = id().slot;
+  const auto asked = [&](const Errand& each) { return each.peer == id().slot && each.kind != Errand::Kind::own_sum; };
   if (errands_ >= kMaxReplies && asked(errand)) {
     const auto& all = worker_.staging().errands;
     if (std::count_if(all.begin(), all.end(), asked) >= kMaxReplies)

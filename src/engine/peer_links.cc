@@ -91,8 +91,8 @@ void Peer::set_ready(std::uint8_t index) {
   ++route_version_;
   no_link_since_ = missed_since_ = kNever;
   settled_ = true;
-  worker_.services().peers.set_ready(id_);
-  worker_.services().peer_events.push({PeerEvent::Kind::link_up, id_, text(), link.text, info_.incarnation, {}, {}});
+  worker_.services().peers.set_ready(id());
+  worker_.services().peer_events.push({PeerEvent::Kind::link_up, id(), text(), link.text, info_.incarnation, {}, {}});
   worker_.services().notice();
   worker_.again();
 }
@@ -127,10 +127,10 @@ void Peer::close_link(std::uint8_t index, const Status& reason) {
   if (was_ready) {
     missed_since_ = kNever;
     worker_.services().peer_events.push(
-        {PeerEvent::Kind::link_down, id_, text(), link.text, info_.incarnation, reason.with_link(link.text), {}});
+        {PeerEvent::Kind::link_down, id(), text(), link.text, info_.incarnation, reason.with_link(link.text), {}});
     worker_.services().notice();
   }
-  worker_.wake_at(worker_.now());
+  wake_at(worker_.now());
   worker_.transport_at(link.transport).fence(link.id);
 }
 
@@ -155,7 +155,7 @@ void Peer::on_link_closed(const LinkClosed& message) {
     return release_parked(i);
   }
   const std::uint16_t transport = worker_.transport_index(message.transport);
-  if (transport != Worker::kNoTransport && worker_.transport_at(transport).forgo(index_, message.name))
+  if (transport != Worker::kNoTransport && worker_.transport_at(transport).forgo(owner_.index, message.name))
     return worker_.services().tell(session_, format(LinkClosed{message.transport, message.name, 0}));
   if (closed_early_.size() >= kMaxClosedEarly) return violation("the ends of too many unknown links");
   closed_early_.emplace_back(message.transport, message.name);
@@ -165,14 +165,13 @@ void Peer::release_parked(std::uint8_t index) {
   Link& link = links_[index];
   if (!link.closed_here) return;
   const bool both = link.closed_there || down_;
-  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
-    SliceEntry& entry = worker_.slices()[token];
-    if (entry.use == SliceUse::free || !entry.parked || entry.peer != id_.slot || entry.link != index) continue;
-    if (!both && entry.op != transport::Op::read) continue;
+  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+    if (!entry.parked || entry.link != index) return;
+    if (!both && entry.op != transport::Op::read) return;
     if (entry.use == SliceUse::record) {
-      records_.send_again(entry.owner);
+      send_again(entry.owner);
       worker_.slices().release(token);
-      continue;
+      return;
     }
     const bool atomic = entry.op == transport::Op::fetch_add || entry.op == transport::Op::compare_swap;
     if (entry.op == transport::Op::write_immediate && entry.immediate < link.immediates_there) {
@@ -185,22 +184,21 @@ void Peer::release_parked(std::uint8_t index) {
       fail(slot, link.down_reason.with_link(link.text).with_effect(Effect::unknown));
     } else {
       entry.parked = false;
-      entry.retry = true;
       transfer(entry.owner).immediate_sent = false;
       ++link.retries;
       ++transfer(entry.owner).retried;
-      retries_.push_back(token);
+      retry_later(token);
     }
-  }
+  });
   worker_.again();
   if (!both) return;
-  settle_events(link);
+  notifier_.settle(link.doubtful_events, link.immediates_there);
   link.state = LinkState::closed;
   const bool fails_again = link.backoff > kFirstBackoff;
   plan_retry(link);
   // Who is dialed is there whenever the peer dials: of a link that fails again and again, as soon as that one may.
   if (!info_.initiated_here) link.retry_at = after(worker_.now(), fails_again ? kFirstBackoff : 0);
-  worker_.wake_at(link.retry_at);
+  wake_at(link.retry_at);
 }
 
 // Several tries within the time that transfers wait for a link. A link that was good for no longer than the bound goes
@@ -274,15 +272,11 @@ bool Peer::forgets_a_slice(std::uint8_t index, Time now) {
   Link& link = links_[index];
   if (link.look_at > now) return false;
   link.look_at = after(now, bound_);
-  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
-    const SliceEntry& entry = worker_.slices()[token];
-    if (entry.use == SliceUse::free || entry.use == SliceUse::request || entry.peer != id_.slot ||
-        entry.link != index || entry.parked || entry.retry)
-      continue;
-    if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr) continue;
-    if (entry.posted < link.newest_done && is_over(entry.posted, kBoundsOfASlice * bound_)) return true;
-  }
-  return false;
+  return worker_.slices().any_of(id().slot, [&](const SliceEntry& entry) {
+    if (entry.use == SliceUse::request || entry.link != index || entry.parked || entry.retry) return false;
+    if (entry.use == SliceUse::data && transfer(entry.owner).request.options.start_after != nullptr) return false;
+    return entry.posted < link.newest_done && is_over(entry.posted, kBoundsOfASlice * bound_);
+  });
 }
 
 // What this side has to move fails once there has been no link for the bound. A receive that waits for its message does

@@ -13,16 +13,16 @@ constexpr Time kEchoAgain = 5 * kMillisecond;
 }  // namespace
 
 std::size_t Peer::scratch_place(std::uint8_t index) const {
-  return (own_scratch_ % Worker::kPeersPerScratch * kMaxLinks + index) * 3 * kProofBytes;
+  return worker_.scratch().offset(own_scratch_) + index * kScratchBytes;
 }
 
 void Peer::begin_proof(std::uint8_t index) {
   Link& link = links_[index];
-  Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
+  OwnMemory& scratch = worker_.scratch().of(own_scratch_);
   if (!scratch.missing) return close_link(index, scratch.missing.with_context("the proof could not start"));
   link.proof_step = 0;
   link.proof_since = since_now();
-  worker_.wake_at(after(worker_.now(), bound_));
+  wake_at(after(worker_.now(), bound_));
   worker_.services().runtime.rng.fill(link.proof_sent);
   std::copy(link.proof_sent.begin(), link.proof_sent.end(), scratch.bytes.get() + scratch_place(index) + kProofBytes);
   continue_proof(index);
@@ -34,26 +34,26 @@ void Peer::continue_proof(std::uint8_t index) {
   const bool reads = link.has(transport::Op::read);
   if (link.state != LinkState::proving || link.proof_step > 1) return;
   if (link.proof_step == 0 && !writes) link.proof_step = 1;
-  if (worker_.slices().room() == 0) return worker_.wake_at(worker_.now() + kMillisecond);
+  if (worker_.slices().room() == 0) return wake_at(worker_.now() + kMillisecond);
   transport::Slice slice;
   slice.link = link.id;
-  slice.token = worker_.slices().acquire();
+  slice.token = worker_.slices().acquire(id().slot);
   SliceEntry& entry = worker_.slices()[slice.token];
-  entry = {SliceUse::proof, {}, false, index, id_.slot, link.proof_step, entry.serial, 0, {}, since_now()};
+  entry = {SliceUse::proof, {}, false, index, id().slot, link.proof_step, entry.serial, 0, {}, since_now()};
   const bool over_memory = link.proof_step == 0 || (writes && reads);
   std::array<std::byte, kRecordHeader + 1 + kProofBytes> echo;
   if (over_memory) {
-    const auto handle = worker_.remote_handle(*this, scratch_, link.transport);
+    const auto handle = worker_.remotes().handle(owner_, scratch_, link.transport);
     if (!handle) {
       worker_.slices().release(slice.token);
       return close_link(index, handle.status().with_context("the proof could not start"));
     }
     slice.op = link.proof_step == 0 ? transport::Op::write : transport::Op::read;
-    Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
-    Status refused = worker_.why_without(scratch.region, link.transport);
-    const std::uint64_t local = worker_.local_handle(scratch.region, link.transport);
+    OwnMemory& scratch = worker_.scratch().of(own_scratch_);
+    Status refused = worker_.locals().why_without(scratch.region, link.transport);
+    const std::uint64_t local = worker_.locals().handle(scratch.region, link.transport);
     if (refused && !can_reach(link, local, *handle)) {
-      refused = worker_.why_partly(scratch.region, link.transport, link.device);
+      refused = worker_.locals().why_partly(scratch.region, link.transport, link.device);
       if (refused) refused = {ErrorCode::unsupported, "the peer's device at its other end refused the peer's memory"};
     }
     if (!refused) {
@@ -63,7 +63,7 @@ void Peer::continue_proof(std::uint8_t index) {
     slice.local = scratch.bytes.get() + scratch_place(index) + (link.proof_step + 1) * kProofBytes;
     slice.local_handle = local;
     slice.remote_handle = *handle;
-    slice.remote_offset = scratch_offset_ + index * 3 * kProofBytes;
+    slice.remote_offset = scratch_offset_ + index * kScratchBytes;
     slice.length = kProofBytes;
   } else {
     // By a message: the peer answers with what lies in its scratch region, or with our own bytes if we cannot write
@@ -79,7 +79,7 @@ void Peer::continue_proof(std::uint8_t index) {
   --link.in_flight;
   --slices_out_;
   worker_.slices().release(slice.token);
-  worker_.wake_at(worker_.now() + kMillisecond);
+  wake_at(worker_.now() + kMillisecond);
 }
 
 void Peer::proof_done(std::uint8_t index, const Status& status) {
@@ -94,9 +94,9 @@ void Peer::proof_done(std::uint8_t index, const Status& status) {
   if (by_echo) {
     link.proof_step = 2;  // the answer ends it; the peer may have had no room for one: ask again
     link.proof_again = after(worker_.now(), kEchoAgain);
-    return worker_.wake_at(link.proof_again);
+    return wake_at(link.proof_again);
   }
-  const std::byte* read = worker_.scratch_of(own_scratch_).bytes.get() + scratch_place(index) + 2 * kProofBytes;
+  const std::byte* read = worker_.scratch().of(own_scratch_).bytes.get() + scratch_place(index) + 2 * kProofBytes;
   if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))
     return close_link(index, {ErrorCode::link_failed, "the proof read back other bytes than it wrote"});
   set_ready(index);
@@ -108,8 +108,8 @@ void Peer::on_echo(std::uint8_t index, const record::Echo& echo) {
   if (sent.size() != kProofBytes || place > kMaxLinks) return violation("an echo of no such place or size");
   Link& link = links_[index];
   // What the peer wrote there may have come without being visible yet.
-  Worker::OwnMemory& scratch = worker_.scratch_of(own_scratch_);
-  (void)worker_.transport_at(link.transport).flush(worker_.local_handle(scratch.region, link.transport));
+  OwnMemory& scratch = worker_.scratch().of(own_scratch_);
+  (void)worker_.transport_at(link.transport).flush(worker_.locals().handle(scratch.region, link.transport));
   const bool ours = place != kMaxLinks && scratch.missing;
   const std::byte* answer = ours ? scratch.bytes.get() + scratch_place(place) : sent.data();
   std::copy_n(answer, kProofBytes, link.echo_answer.begin());
@@ -122,7 +122,7 @@ void Peer::answer_echo(std::uint8_t index) {
   Link& link = links_[index];
   if (!link.is_up()) link.echo_owed = false;
   if (!link.echo_owed) return;
-  worker_.wake_at(after(worker_.now(), kMillisecond));
+  wake_at(after(worker_.now(), kMillisecond));
   if (link.room() == 0 || worker_.slices().room() == 0) return;
   std::array<std::byte, kRecordHeader + kProofBytes> answer;
   transport::Slice slice;
@@ -130,9 +130,9 @@ void Peer::answer_echo(std::uint8_t index) {
   slice.link = link.id;
   slice.local = answer.data();
   slice.length = encode(answer, record::EchoReply{{link.echo_answer}});
-  slice.token = worker_.slices().acquire();
+  slice.token = worker_.slices().acquire(id().slot);
   SliceEntry& entry = worker_.slices()[slice.token];
-  entry = {SliceUse::proof, slice.op, false, index, id_.slot, 2, entry.serial, 0, {}, since_now()};
+  entry = {SliceUse::proof, slice.op, false, index, id().slot, 2, entry.serial, 0, {}, since_now()};
   enter_link(link, false);
   ++slices_out_;
   if (worker_.transport_at(link.transport).post(std::span(&slice, 1)) == 1) {

@@ -24,12 +24,12 @@ std::size_t Peer::record_limit() const {
 // A request that is not a piece of the layout. Nothing: not now; continue_requests() comes back to it.
 std::optional<RequestHead> Peer::begin_request(std::uint32_t slot, RemoteRegionId region) {
   if (requests_out_ >= kMaxRequests || worker_.slices().room() == 0) return std::nullopt;
-  const std::uint32_t token = worker_.slices().acquire();
+  const std::uint32_t token = worker_.slices().acquire(id().slot);
   SliceEntry& entry = worker_.slices()[token];
-  entry = {SliceUse::request, transport::Op::message, false, 0, id_.slot, slot, entry.serial, 0, {}, worker_.now()};
+  entry = {SliceUse::request, transport::Op::message, false, 0, id().slot, slot, entry.serial, 0, {}, worker_.now()};
   ++requests_out_;
   ++transfer(slot).pieces_out;
-  return RequestHead{token, entry.serial, worker_.remote_region(region)};
+  return RequestHead{token, entry.serial, worker_.remotes().region_of(region)};
 }
 
 bool Peer::request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token) {
@@ -67,10 +67,10 @@ bool Peer::request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t t
   const transport::Op op = atomic                                   ? transport::Op::fetch_add
                            : t.request.operation == Operation::read ? transport::Op::read
                                                                     : transport::Op::write;
-  entry = {SliceUse::request, op, false, piece.link, id_.slot, slot, entry.serial, 0, piece, worker_.now()};
+  entry = {SliceUse::request, op, false, piece.link, id().slot, slot, entry.serial, 0, piece, worker_.now()};
   ++requests_out_;
   t.bytes_posted += piece.bytes();
-  const RequestHead head{token, entry.serial, worker_.remote_region(target)};
+  const RequestHead head{token, entry.serial, worker_.remotes().region_of(target)};
   if (atomic) {
     const bool add = t.request.operation == Operation::fetch_add;
     send(record::Atomic{head, slice.remote_offset, add ? record::Atomic::kAdd : record::Atomic::kCompareSwap,
@@ -93,7 +93,7 @@ bool Peer::request_sum(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   t.checked.block = skip_empty(t.request.layout, t.checked.block);
   if (t.checked.block >= t.blocks) {
-    notify(slot);
+    advance(slot);
     return true;
   }
   const Block block = block_at(t.request.layout, t.checked.block);
@@ -136,7 +136,7 @@ void Peer::on_reply(const record::Reply& reply) {
   const auto data = tail.bytes;
   if (token >= worker_.slices().capacity()) return;
   SliceEntry& entry = worker_.slices()[token];
-  if (entry.use != SliceUse::request || entry.peer != id_.slot || entry.serial != serial)
+  if (entry.use != SliceUse::request || entry.peer != id().slot || entry.serial != serial)
     return;  // its transfer has ended
   const std::uint32_t slot = entry.owner;
   Transfer& t = transfer(slot);

@@ -38,15 +38,17 @@ void Peer::on_record(std::uint8_t link, std::span<const std::byte> bytes) {
 void Peer::serve(const RecordHeader& r) {
   using namespace record;
   switch (r.type) {
-    case RecordType::event: return take<Event>(r, [&](const auto& event) { on_event(event); });
-    case RecordType::counter: return take<Counter>(r, [&](const auto& counter) { on_count(counter.value); });
-    case RecordType::credit: return take<Credit>(r, [&](const auto& credit) { on_credit(credit.value); });
-    case RecordType::send_eager: return take<SendEager>(r, [&](const auto& send) { on_send_eager(send); });
-    case RecordType::send_announce: return take<SendAnnounce>(r, [&](const auto& send) { on_send_announce(send); });
-    case RecordType::send_clear: return take<SendClear>(r, [&](const auto& clear) { on_send_clear(clear); });
-    case RecordType::send_written: return take<SendWritten>(r, [&](const auto& written) { on_send_written(written); });
-    case RecordType::send_abort: return take<SendAbort>(r, [&](const auto& abort) { on_send_abort(abort); });
-    case RecordType::send_done: return take<SendDone>(r, [&](const auto& done) { on_send_done(done); });
+    case RecordType::event: return take<Event>(r, [&](const auto& event) { notifier_.on_event(event); });
+    case RecordType::counter: return take<Counter>(r, [&](const auto& counter) { notifier_.on_count(counter.value); });
+    case RecordType::credit: return take<Credit>(r, [&](const auto& credit) { notifier_.on_credit(credit.value); });
+    case RecordType::send_eager: return take<SendEager>(r, [&](const auto& send) { matcher_.on_send_eager(send); });
+    case RecordType::send_announce:
+      return take<SendAnnounce>(r, [&](const auto& send) { matcher_.on_send_announce(send); });
+    case RecordType::send_clear: return take<SendClear>(r, [&](const auto& clear) { matcher_.on_send_clear(clear); });
+    case RecordType::send_written:
+      return take<SendWritten>(r, [&](const auto& written) { matcher_.on_send_written(written); });
+    case RecordType::send_abort: return take<SendAbort>(r, [&](const auto& abort) { matcher_.on_send_abort(abort); });
+    case RecordType::send_done: return take<SendDone>(r, [&](const auto& done) { matcher_.on_send_done(done); });
     case RecordType::put: return take<Put>(r, [&](const auto& put) { serve_put(put); });
     case RecordType::get: return take<Get>(r, [&](const auto& get) { serve_get(get); });
     case RecordType::atomic: return take<Atomic>(r, [&](const auto& atomic) { serve_atomic(atomic); });
@@ -54,11 +56,11 @@ void Peer::serve(const RecordHeader& r) {
     case RecordType::flush: return take<Flush>(r, [&](const auto& flush) { serve_flush(flush); });
     case RecordType::reply: return take<Reply>(r, [&](const auto& reply) { on_reply(reply); });
     case RecordType::event_armed:
-      return take<EventArmed>(r, [&](const auto& event) { on_event_armed(r.sequence, event); });
+      return take<EventArmed>(r, [&](const auto& event) { notifier_.on_event_armed(r.sequence, event); });
     case RecordType::event_set_off:
-      return take<EventSetOff>(r, [&](const auto& event) { on_event_sign(event.value, true); });
+      return take<EventSetOff>(r, [&](const auto& event) { notifier_.on_event_sign(event.value, true); });
     case RecordType::event_given_up:
-      return take<EventGivenUp>(r, [&](const auto& event) { on_event_sign(event.value, false); });
+      return take<EventGivenUp>(r, [&](const auto& event) { notifier_.on_event_sign(event.value, false); });
     case RecordType::stage_ask: return take<StageAsk>(r, [&](const auto& ask) { on_stage_ask(ask.value); });
     case RecordType::stage_grant: return take<StageGrant>(r, [&](const auto& grant) { on_stage_grant(grant); });
     case RecordType::stage_recall:
@@ -84,13 +86,10 @@ std::uint32_t Peer::acquire_record(RecordType type) {
   return worker_.records().acquire();
 }
 
-Record& Peer::record_at(std::uint32_t record) {
-  return worker_.records()[record];
-}
-
 void Peer::enqueue_record(std::uint32_t record, std::uint32_t owner) {
   worker_.records()[record].owner = owner;
   records_.enqueue(record);
+  has_more();
   worker_.again();
 }
 
@@ -172,7 +171,7 @@ void Peer::serve_flush(const record::Flush& flush) {
   const RequestHead& head = flush.head;
   ErrorCode code = ErrorCode::ok;
   for (std::uint16_t i = 0; i < worker_.transports().size() && code == ErrorCode::ok; ++i)
-    code = worker_.transport_at(i).flush(worker_.local_handle(head.region, i)).code();
+    code = worker_.transport_at(i).flush(worker_.locals().handle(head.region, i)).code();
   // Last: what was on its way into a region that has ended by now is gone.
   transport::RegionTable::Resolved memory;
   if (code == ErrorCode::ok) code = worker_.services().regions.resolve(head.region, 0, 0, Access::none, memory);
