@@ -30,17 +30,17 @@ def broken_links(root, path, text):
 
 
 def broken_commands(root, path, text):
-    """Commands in README's code blocks: `make VERB` needs that verb, and a program of the tree must be in it."""
+    """Commands in README's code: `make VERB` needs that verb, and a program of the tree must be in it."""
     makefile = root / "Makefile"
     verbs = set(re.findall(r"^([a-z]+):", makefile.read_text(), re.MULTILINE)) if makefile.exists() else set()
-    for language, block in FENCE.findall(text):
-        for line in block.split("\n") if language in SHELL else []:
-            words = line.removeprefix("$ ").split()
-            verb = words[1] if words[:1] == ["make"] and len(words) > 1 else ""
-            if re.fullmatch(r"[a-z]+", verb) and verb not in verbs:
-                yield f"{path}: `make {verb}`: the Makefile has no such verb"
-            if words and re.match(r"(\./)?(scripts|tools|tests|examples)/", words[0]) and not (root / words[0]).exists():
-                yield f"{path}: `{words[0]}` does not exist"
+    lines = [line for language, block in FENCE.findall(text) if language in SHELL for line in block.split("\n")]
+    for line in lines + re.findall(r"`([^`\n]+)`", FENCE.sub("", text)):
+        words = line.removeprefix("$ ").removeprefix("python3 ").split()
+        verb = words[1] if words[:1] == ["make"] and len(words) > 1 else ""
+        if re.fullmatch(r"[a-z]+", verb) and verb not in verbs:
+            yield f"{path}: `make {verb}`: the Makefile has no such verb"
+        if words and re.match(r"(\./)?(scripts|tools|tests|examples|bench)/", words[0]) and not (root / words[0]).exists():
+            yield f"{path}: `{words[0]}` does not exist"
 
 
 def untranslated(text):

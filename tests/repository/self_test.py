@@ -183,6 +183,7 @@ class Documents(Checks):
         block = "```sh\nmake fly\nscripts/gone\n```\n"
         found = self.problems(documents.check, {"README.md": block, "Makefile": "demo:\n\ttrue\n"})
         self.assertEqual(len(found), 2, found)
+        self.refuses(documents.check, {"README.md": "| `python3 examples/gone.py --all`<br>`ls` |\n"}, "examples/gone.py")
         self.accepts(documents.check, {"README.md": "```sh\nmake demo\n```\n", "Makefile": "demo:\n\ttrue\n"})
 
     def test_translations_of_the_readme_keep_up(self):
