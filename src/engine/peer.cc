@@ -6,6 +6,13 @@
 
 namespace fairway::engine {
 
+namespace {
+
+constexpr std::size_t kRecordOverhead = 32;  // of put and reply beyond their payload
+constexpr Time kBoundsOfAReceive = 30;       // times peer_timeout, without links
+
+}  // namespace
+
 Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
            const control::PeerInfo& info)
     : PeerContext(id, worker.services().transfers, worker.services().regions, worker.records()),
@@ -13,15 +20,23 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
       owner_{id, index, 0},
       session_(session),
       info_(info),
-      bound_(static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond),
-      patience_(info.by_caller, worker.now()),
-      own_scratch_(worker.scratch().take()),
+      links_(*this, *this,
+             {worker.transports(), worker.locals(), worker.remotes(), worker.scratch(), worker.slices(),
+              worker.services().runtime.rng, owner_, Patience(info.by_caller, worker.now()),
+              static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond,
+              worker.services().options.prove_paths}),
       records_(worker.records()),
       turns_(worker.services().transfers),
       notifier_(*this,
                 {records_, worker.services().notifications, worker.services().counters, worker.services().notice,
                  [this](std::uint32_t slot) { signal(slot); }},
                 worker.services().notifications.grant(worker.services().options.notifications_per_peer)),
+      requests_(*this,
+                {worker.slices(), worker.remotes(),
+                 [this](std::uint32_t token, std::uint64_t value) { piece_done(token, value); },
+                 [this](std::uint32_t slot) { advance(slot); }, [this](const Errand& work) { begin_errand(work); }}),
+      service_(*this, {[this](RegionId region) { return flush(region); },
+                       [this](const Errand& work) { begin_errand(work); }, worker.services().notice}),
       windows_(worker, *this),
       matcher_(*this, windows_, worker.services().options.unexpected_bytes_per_peer) {}
 
@@ -30,12 +45,29 @@ std::string Peer::text() const {
 }
 
 bool Peer::has_work() const {
-  return records_.waiting() > 0 || matcher_.has_work() || !retries_.empty() || !wants_request_.empty() ||
+  return records_.waiting() > 0 || matcher_.has_work() || !retries_.empty() || requests_.has_work() ||
          turns_.waiting() > 0;
 }
 
 void Peer::has_more() {
   worker_.ready(id().slot);
+}
+
+// What arrived in that region over any transport is visible then.
+Status Peer::flush(RegionId region) {
+  Status status;
+  for (std::uint16_t i = 0; i < worker_.transports().size() && status; ++i)
+    status = worker_.transport_at(i).flush(worker_.locals().handle(region, i));
+  return status;
+}
+
+// Payload of a put, a get or a send that fits a record.
+std::size_t Peer::record_limit() const {
+  return record_bytes_ - kRecordOverhead;
+}
+
+Time Peer::now() const {
+  return worker_.now();
 }
 
 void Peer::wake_at(Time time) {
@@ -53,9 +85,9 @@ void Peer::open() {
   hello.event_credits = notifier_.granted();
   hello.record_bytes = worker_.record_bytes();
   hello.unexpected_bytes = worker_.services().options.unexpected_bytes_per_peer;
-  hello.scratch_offset = scratch_place(0);
+  hello.scratch_offset = worker_.scratch().offset(links_.scratch_place());
   for (const auto& transport : worker_.transports()) hello.transports.emplace_back(transport->name());
-  hello.scratch = format_description(worker_.locals().describe(worker_.scratch().of(own_scratch_).region));
+  hello.scratch = format_description(worker_.locals().describe(worker_.scratch().of(links_.scratch_place()).region));
   worker_.services().tell(session_, format(hello));
 }
 
@@ -76,7 +108,7 @@ void Peer::on_message(std::span<const std::byte> bytes) {
       }
       break;
     case MessageType::link_closed:
-      if (const auto closed = parse_link_closed(bytes)) return on_link_closed(*closed);
+      if (const auto closed = parse_link_closed(bytes)) return links_.on_link_closed(*closed);
       break;
     case MessageType::revoke:
       if (const auto revoke = parse_region(bytes)) {
@@ -104,52 +136,57 @@ void Peer::on_hello(const Hello& hello) {
   notifier_.greeted(hello.event_credits);
   if (hello.record_bytes < kSmallestMessage) return violation("a hello with records that are too small");
   record_bytes_ = std::min(hello.record_bytes, worker_.record_bytes());
+  service_.greeted(record_limit());
   matcher_.greeted(hello.unexpected_bytes, record_limit());
-  scratch_offset_ = hello.scratch_offset;
   Status error;
-  scratch_ = worker_.remotes().import(owner_, *scratch, error);
-  if (!error) refusals_.push_back(error.message());
-  const auto role = info_.initiated_here ? transport::Role::initiator : transport::Role::acceptor;
-  for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) {
-    const std::string name(worker_.transport_at(i).name());
-    if (std::find(hello.transports.begin(), hello.transports.end(), name) == hello.transports.end()) {
-      refusals_.push_back(name + ": the peer does not have it");
-      continue;
-    }
-    connecting_.push_back(i);
-  }
-  for (const std::uint16_t i : std::vector(connecting_))  // all of them known first: one may fail at once
-    if (const Status status = worker_.transport_at(i).connect(owner_.index, role); !status)
-      on_connect_failed(i, status);
-  for (const std::string& name : hello.transports)
-    if (worker_.transport_index(name) == Worker::kNoTransport)
-      refusals_.push_back(name + ": this engine does not have it");
-  no_link_since_ = since_now();
-  wake_at(worker_.now());
-  settle();
+  const RemoteRegionId scratch_there = worker_.remotes().import(owner_, *scratch, error);
+  if (!error) links_.refused(error.message());
+  links_.connect(hello.transports, info_.initiated_here ? transport::Role::initiator : transport::Role::acceptor,
+                 scratch_there, hello.scratch_offset);
 }
 
-void Peer::on_connect_failed(std::uint16_t transport, const Status& reason) {
-  std::erase(connecting_, transport);
-  refusals_.push_back(std::string(worker_.transport_at(transport).name()) + ": " + reason.message());
-  settle();
-}
-
-void Peer::settle() {
-  if (settled_ || !connecting_.empty() || any_link_up() || !links_.empty()) return;
-  settled_ = true;
-  std::string reasons;
-  for (const std::string& refusal : refusals_) reasons += (reasons.empty() ? "" : "; ") + refusal;
-  if (reasons.empty()) reasons = "neither side has a transport";
+void Peer::no_link(const std::string& reasons) {
   const Status status = Status(ErrorCode::unsupported, "no transport reaches this peer: " + reasons).with_peer(text());
   worker_.services().peers.set_settled(id(), status);
   worker_.services().notice();
   fail_all(status);
 }
 
+void Peer::link_up(std::uint8_t index) {
+  learn_rates(links_[index]);
+  worker_.link_at(links_[index].transport, links_[index].id, *this, index);
+}
+
+void Peer::link_ready(Link& link) {
+  ++route_version_;
+  missed_since_ = kNever;
+  worker_.services().peers.set_ready(id());
+  tell_user(PeerEvent::Kind::link_up, link, {});
+}
+
+void Peer::link_lost(Link& link, bool was_ready) {
+  ++route_version_;
+  if (!was_ready) return;
+  missed_since_ = kNever;
+  tell_user(PeerEvent::Kind::link_down, link, link.down_reason.with_link(link.text));
+}
+
+void Peer::tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason) {
+  worker_.services().peer_events.push({kind, id(), text(), link.text, info_.incarnation, reason, {}});
+  worker_.services().notice();
+}
+
+void Peer::tell(const LinkClosed& message) {
+  if (!down_) worker_.services().tell(session_, format(message));
+}
+
+void Peer::end_session(const Status& reason) {
+  worker_.services().drop(session_, reason);
+}
+
 void Peer::violation(const std::string& what) {
   if (down_) return;
-  worker_.services().drop(session_, Status(ErrorCode::protocol_error, "the peer sent " + what).with_peer(text()));
+  end_session(Status(ErrorCode::protocol_error, "the peer sent " + what).with_peer(text()));
 }
 
 void Peer::on_down(const Status& reason) {
@@ -168,7 +205,7 @@ void Peer::on_down(const Status& reason) {
     worker_.slices().release(token);
   });
   retries_.clear();
-  wants_request_.clear();
+  requests_.clear();
   records_.clear();
   fail_all(down_reason_);
   forget_lent();
@@ -184,6 +221,45 @@ void Peer::fail_all(const Status& reason) {
     fail(slot, reason);
     slot = next;
   }
+}
+
+Time Peer::link_timers(Time now) {
+  if (down_) return kNever;
+  const auto links = links_.run_timers(now);
+  if (!links) return kNever;
+  Time next = *links;
+  if (records_.next() == kNoSlot) records_stuck_since_ = kNever;
+  if (records_stuck_since_ != kNever && links_.no_link_since() == kNever) {
+    if (links_.is_over(records_stuck_since_, 2 * links_.bound())) {
+      end_session(
+          Status(ErrorCode::link_failed, "no link is left that carries the engine's own messages").with_peer(text()));
+      return kNever;
+    }
+    next = std::min(next, links_.look_at(records_stuck_since_, 2 * links_.bound()));
+  }
+  return std::min(next, give_up_without_link());
+}
+
+// What this side has to move fails once there has been no link for the bound. A receive that waits for its message does
+// not: its sender, who may have proven the link already or has it a moment later, would find nobody and wait for ever.
+// But without links for good no message comes: then the session ends, at the sender too.
+Time Peer::give_up_without_link() {
+  if (links_.no_link_since() == kNever || first_active_ == kNoSlot) return kNever;
+  if (!links_.is_over(links_.no_link_since(), links_.bound()))
+    return links_.look_at(links_.no_link_since(), links_.bound());
+  const Status why =
+      Status(ErrorCode::link_failed, "no link to the peer is left: " + links_.why_no_link()).with_peer(text());
+  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
+    const Transfer& t = transfer(slot);
+    const std::uint32_t next = t.next_active;
+    if (t.request.operation != Operation::receive || t.rendezvous.other) fail(slot, why);
+    slot = next;
+  }
+  if (first_active_ == kNoSlot) return kNever;
+  if (!links_.is_over(links_.no_link_since(), kBoundsOfAReceive * links_.bound()))
+    return links_.look_at(links_.no_link_since(), kBoundsOfAReceive * links_.bound());
+  end_session(why);
+  return kNever;
 }
 
 Time Peer::run_timers(Time now) {

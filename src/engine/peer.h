@@ -16,13 +16,13 @@
 #include "core/histogram.h"
 #include "engine/control_message.h"
 #include "engine/description.h"
-#include "engine/link.h"
+#include "engine/link_set.h"
 #include "engine/message_windows.h"
 #include "engine/notifier.h"
-#include "engine/patience.h"
 #include "engine/peer_context.h"
 #include "engine/record_codec.h"
-#include "engine/remote_regions.h"
+#include "engine/remote_requests.h"
+#include "engine/remote_service.h"
 #include "engine/slice_table.h"
 #include "engine/staging.h"
 #include "engine/transfer.h"
@@ -35,22 +35,21 @@ namespace fairway::engine {
 class Worker;
 
 // A worker's side of one session with one life of a peer: its links, its records, its transfers. Owner: the worker; no
-// other thread touches it. Its parts: MessageMatcher (send and receive), Notifier (events, counts, signals, credits).
-// What is not parted yet, by what it does:
+// other thread touches it. Its parts: LinkSet (proof, closing, reconnection), MessageMatcher (send and receive),
+// Notifier (events, counts, signals, credits), RemoteRequests (what the peer does for us where links cannot),
+// RemoteService (the other side of that). What is not parted yet, by what it does:
 //   peer.cc            opening, hello, the end
 //   peer_expect.cc     what links should reach, and whether they do
-//   peer_links.cc      links: proof, closing on both ends, failover, reconnection
 //   peer_transfers.cc  a transfer from its queue to the wire
 //   peer_routes.cc     what it asks of a route
 //   peer_posting.cc    records, and pieces that must be posted again
 //   peer_completion.cc and back: its completion, or its early end
-//   peer_requests.cc   what the peer's engine does for us where links cannot: put, get, atomics, checksum, flush
-//   peer_serve.cc      the other side of that, and all other records
+//   peer_serve.cc      records as they come in and go out
 //   peer_staged.cc     transfers of a device's memory that no link takes
 //   peer_lent.cc       the room that the peer lends for them
 //   peer_landing.cc    the other side of that
 //   peer_errands.cc    checksums of a device's memory, and atomics on it
-class Peer final : public PeerContext {
+class Peer final : public PeerContext, private LinkOwner {
  public:
   Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
        const control::PeerInfo& info);
@@ -59,15 +58,11 @@ class Peer final : public PeerContext {
   void open();  // says hello
   void on_message(std::span<const std::byte> bytes);
   void on_down(const Status& reason);
-  void on_beat(std::uint64_t steps, Time at) { patience_.heard(steps, at); }
-  void was_away(Time from, Time to) { patience_.was_away(from, to); }  // this engine's caller computed
+  void on_beat(std::uint64_t steps, Time at) { links_.patience().heard(steps, at); }
+  void was_away(Time from, Time to) { links_.patience().was_away(from, to); }  // this engine's caller computed
 
   // ---- transports' events ----
-  void on_link_up(std::uint16_t transport, const transport::Event& event);
-  void on_connect_failed(std::uint16_t transport, const Status& reason);
-  void on_link_down(std::uint8_t link, const Status& reason);
-  void on_retry_failed(std::uint8_t link, const Status& reason);
-  void on_fenced(std::uint8_t link, const transport::Event& event);
+  LinkSet& links() { return links_; }
   void on_immediate(std::uint32_t immediate) { notifier_.on_immediate(immediate); }
   void on_record(std::uint8_t link, std::span<const std::byte> bytes);
   void on_slice(std::uint32_t token, const transport::Event& event);
@@ -105,11 +100,11 @@ class Peer final : public PeerContext {
 
   [[nodiscard]] bool is_down() const override { return down_; }
   [[nodiscard]] bool gone() const {
-    return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
+    return down_ && links_.out() == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
   }
   [[nodiscard]] transport::PeerIndex index() const { return owner_.index; }
   [[nodiscard]] const RegionOwner& owner() const { return owner_; }  // of its regions
-  [[nodiscard]] std::uint32_t scratch() const { return own_scratch_; }
+  [[nodiscard]] std::uint32_t scratch() const { return links_.scratch_place(); }
   [[nodiscard]] control::SessionId session() const { return session_; }
   [[nodiscard]] const control::PeerInfo& info() const { return info_; }
   [[nodiscard]] std::string text() const override;
@@ -160,7 +155,6 @@ class Peer final : public PeerContext {
   [[nodiscard]] bool asks_for_the_machine() const;  // a link is there whose rate its model may tell
 
  private:
-  static constexpr std::uint32_t kMaxRequests = 32;  // put, get, ... outstanding
   static constexpr std::uint32_t kMaxReplies = 256;  // waiting to be sent; more and the peer lies about its limit
 
   // peer.cc
@@ -169,33 +163,22 @@ class Peer final : public PeerContext {
   void again() override;
   void settle();  // tells connect() when the last transport's attempt ended
   void fail_all(const Status& reason);
-  void has_more();          // has_work() may have become true
-  void wake_at(Time time);  // run_timers() runs then at the latest
+  void has_more() override;
+  Status flush(RegionId region);
+  void wake_at(Time time) override;
   void send_again(std::uint32_t record);
 
-  // peer_links.cc
-  std::uint8_t link_index(std::uint16_t transport, transport::LinkId id);
-  void begin_proof(std::uint8_t index);
-  void continue_proof(std::uint8_t index);
-  void proof_done(std::uint8_t index, const Status& status);
-  void on_echo(std::uint8_t link, const record::Echo& echo);
-  void answer_echo(std::uint8_t index);
-  void on_echo_reply(std::uint8_t link, std::span<const std::byte> bytes);
-  void set_ready(std::uint8_t index);
-  void close_link(std::uint8_t index, const Status& reason);
-  void on_link_closed(const LinkClosed& message);
-  void release_parked(std::uint8_t index);
-  void plan_retry(Link& link);
-  [[nodiscard]] bool any_link_up() const;
-  // By patience_.
-  Time since_now();
-  [[nodiscard]] bool is_over(Time since, Time bound) const;
-  [[nodiscard]] Time look_at(Time since, Time bound) const;
+  [[nodiscard]] Time now() const override;
+  void end_session(const Status& reason) override;
+  void link_up(std::uint8_t index) override;
+  void link_ready(Link& link) override;
+  void link_lost(Link& link, bool was_ready) override;
+  void epoch_closed(std::uint8_t index, bool both) override;
+  void no_link(const std::string& reasons) override;
+  void tell(const LinkClosed& message) override;
+  void tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason);
   Time link_timers(Time now);
-  bool forgets_a_slice(std::uint8_t index, Time now);
   Time give_up_without_link();
-  [[nodiscard]] std::string why_no_link() const;
-  [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
 
   // peer_expect.cc
   void learn_rates(Link& link);
@@ -210,7 +193,6 @@ class Peer final : public PeerContext {
   // peer_transfers.cc, peer_completion.cc
   enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
   void enqueue(std::uint32_t slot);
-  void want_request(std::uint32_t slot);
   void take_turns(std::uint32_t slot) override;
   void retry_later(std::uint32_t token);
   bool post_records();
@@ -234,6 +216,7 @@ class Peer final : public PeerContext {
   void drop_piece(std::uint32_t token);  // its transfer is draining: it needs no outcome
   void advance(std::uint32_t slot);
   void signal(std::uint32_t slot);
+  bool signals_a_device(std::uint32_t slot);
   void doubt_event(const SliceEntry& entry);
   void fail(std::uint32_t slot, const Status& status) override;
   [[nodiscard]] Status why_ended(const Transfer& t, const Status& status) const;
@@ -241,7 +224,6 @@ class Peer final : public PeerContext {
   void finish(std::uint32_t slot, const Status& status) override;
   void activate(std::uint32_t slot);
   void retire(std::uint32_t slot);
-  void enter_link(Link& link, bool waits_for_stream);  // a slice does
   void leave_link(const SliceEntry& entry, std::uint64_t moved_bytes);
 
   // peer_staged.cc
@@ -289,17 +271,6 @@ class Peer final : public PeerContext {
   void begin_errand(Errand errand);
   void end_errand(Errand& errand, ErrorCode code);
   ErrorCode find_errand(const Errand& errand, transport::RegionTable::Resolved& out) const;
-  void compare_sums(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs);
-
-  // peer_requests.cc
-  bool request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
-  bool request_flush(std::uint32_t slot);
-  bool request_sum(std::uint32_t slot);
-  bool request_signal(std::uint32_t slot);
-  bool signals_a_device(std::uint32_t slot);
-  std::optional<RequestHead> begin_request(std::uint32_t slot, RemoteRegionId region);
-  void on_reply(const record::Reply& reply);
-  void continue_requests();
 
   // peer_serve.cc
   void serve(const RecordHeader& record);
@@ -308,48 +279,28 @@ class Peer final : public PeerContext {
   void take(const RecordHeader& record, const Handle& handle);
   std::uint32_t acquire_record(RecordType type) override;
   void enqueue_record(std::uint32_t record, std::uint32_t owner) override;
-  void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
-             std::span<const std::byte> data = {});
-  void serve_put(const record::Put& put);
-  void serve_get(const record::Get& get);
-  void serve_atomic(const record::Atomic& atomic);
-  void serve_sum(const record::Sum& sum);
-  void serve_flush(const record::Flush& flush);
   [[nodiscard]] std::size_t record_limit() const;  // payload of a put, get or send that fits a record
 
   Worker& worker_;
   RegionOwner owner_;
   const control::SessionId session_;
   const control::PeerInfo info_;
-  const Time bound_;                 // EngineOptions::peer_timeout
-  Patience patience_;                // what is held against that bound
-  const std::uint32_t own_scratch_;  // its place in the worker's
+  LinkSet links_;
 
   bool greeted_ = false;
-  bool settled_ = false;
   bool down_ = false;
   Status down_reason_;
-  std::uint64_t scratch_offset_ = 0;  // in the peer's scratch region
-  std::uint32_t record_bytes_ = 0;    // what every link of either side carries in a message
-  RemoteRegionId scratch_;
-  std::vector<std::uint16_t> connecting_;  // transports whose attempt has not ended
-  std::vector<std::string> refusals_;      // why a transport gives no link
+  std::uint32_t record_bytes_ = 0;  // what every link of either side carries in a message
 
-  std::vector<Link> links_;
-  std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   std::array<LinkView, kMaxLinks> views_;
   std::array<Piece, Turns::kPieces> pieces_;  // of the turn that is under way
   std::uint64_t route_version_ = 1;           // grows when a link becomes ready or stops being so
-  Time no_link_since_ = kNever;
   Time missed_since_ = kNever;         // a link that is away and would do what none that is there does, since it went
   Time records_stuck_since_ = kNever;  // no link that is ready carries the next record
 
   RecordStream records_;
-  std::uint32_t replies_out_ = 0;  // to the peer's requests, not yet known to have arrived
-  std::uint32_t requests_out_ = 0;
-  std::vector<std::uint32_t> retries_;        // tokens of pieces to post again
-  std::vector<std::uint32_t> wants_request_;  // transfers whose flush, checksum or signal waits for a free request
-  std::uint32_t slices_out_ = 0;              // in transports' hands
+  std::uint32_t replies_out_ = 0;       // to the peer's requests, not yet known to have arrived
+  std::vector<std::uint32_t> retries_;  // tokens of pieces to post again
 
   Turns turns_;  // of the transfers that wait for room on links
   std::uint32_t first_active_ = kNoSlot;
@@ -357,6 +308,8 @@ class Peer final : public PeerContext {
   Time next_deadline_ = kNever;
 
   Notifier notifier_;
+  RemoteRequests requests_;
+  RemoteService service_;
   MessageWindows windows_;
   MessageMatcher matcher_;
 

@@ -10,11 +10,6 @@
 namespace fairway::engine {
 // ---- and back ----
 
-void Peer::want_request(std::uint32_t slot) {
-  wants_request_.push_back(slot);
-  has_more();
-}
-
 void Peer::take_turns(std::uint32_t slot) {
   turns_.add(slot);
   has_more();
@@ -31,29 +26,14 @@ void Peer::send_again(std::uint32_t record) {
   has_more();
 }
 
-// The link is looked at once the bound has passed, however long there was nothing to look at.
-void Peer::enter_link(Link& link, bool waits_for_stream) {
-  if (waits_for_stream) {
-    ++link.waits_for_streams;
-  } else if (link.in_flight == link.waits_for_streams) {
-    link.last_progress = since_now();
-    wake_at(after(worker_.now(), bound_));
-  }
-  ++link.in_flight;
-}
-
 void Peer::leave_link(const SliceEntry& entry, std::uint64_t moved_bytes) {
   Link& link = links_[entry.link];
-  --link.in_flight;
   if (entry.use == SliceUse::data) {
     const Transfer& t = transfer(entry.owner);
     if (t.request.options.start_after != nullptr) --link.waits_for_streams;
     if (t.paced) keep_pace(link, moved_bytes);
   }
-  link.queued_bytes -= std::min(link.queued_bytes, entry.piece.bytes());
-  link.last_progress = since_now();
-  link.full = false;
-  --slices_out_;
+  links_.left(link, entry.piece.bytes());
 }
 
 void Peer::on_untaken(std::uint32_t token) {
@@ -99,7 +79,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   if (use == SliceUse::proof) {
     const std::uint32_t step = entry.owner;
     worker_.slices().release(token);
-    if (step < 2 && !down_) proof_done(index, event.status);
+    if (step < 2 && !down_) links_.proof_done(index, event.status);
     return;
   }
   if (ok) {
@@ -123,8 +103,8 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
       return;
     }
     entry.parked = true;
-    if (link.is_up()) close_link(index, event.status);
-    if (link.closed_here && link.closed_there) release_parked(index);
+    if (link.is_up()) links_.close(index, event.status);
+    if (link.closed_here && link.closed_there) links_.release(index);
     return;
   }
   if (ok) return piece_done(token, event.value);
@@ -136,8 +116,40 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   }
   if (!broken) return piece_failed(token, event.status);
   entry.parked = true;
-  if (link.is_up()) close_link(index, event.status);
-  if (link.closed_here) release_parked(index);
+  if (link.is_up()) links_.close(index, event.status);
+  if (link.closed_here) links_.release(index);
+}
+
+// What was in flight on the link may go elsewhere: reads once this end is closed, all else once both are. The count of
+// immediates that the peer received says which native notifications had arrived; an atomic is never repeated.
+void Peer::epoch_closed(std::uint8_t index, bool both) {
+  Link& link = links_[index];
+  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+    if (!entry.parked || entry.link != index) return;
+    if (!both && entry.op != transport::Op::read) return;
+    if (entry.use == SliceUse::record) {
+      send_again(entry.owner);
+      worker_.slices().release(token);
+      return;
+    }
+    const bool atomic = entry.op == transport::Op::fetch_add || entry.op == transport::Op::compare_swap;
+    if (entry.op == transport::Op::write_immediate && entry.immediate < link.immediates_there) {
+      entry.parked = false;
+      piece_done(token, 0);
+    } else if (atomic) {
+      const std::uint32_t slot = entry.owner;
+      transfer(slot).in_doubt = true;
+      drop_piece(token);
+      fail(slot, link.down_reason.with_link(link.text).with_effect(Effect::unknown));
+    } else {
+      entry.parked = false;
+      transfer(entry.owner).immediate_sent = false;
+      ++link.retries;
+      ++transfer(entry.owner).retried;
+      retry_later(token);
+    }
+  });
+  if (both) notifier_.settle(link.doubtful_events, link.immediates_there);
 }
 
 // The target refused it alone, so it will not count it: those behind it on the link move up by one.
@@ -189,13 +201,11 @@ void Peer::advance(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::moving && t.needs_flush) {
     t.phase = Phase::flushing;
-    if (!request_flush(slot)) want_request(slot);
-    return;
+    return requests_.request(slot);
   }
   if (t.request.options.checksum && t.checked.block < t.blocks && !is_atomic(t.request.operation)) {
     t.phase = Phase::verifying;
-    if (!request_sum(slot)) want_request(slot);
-    return;
+    return requests_.request(slot);
   }
   if (t.request.operation == Operation::send) return matcher_.written(slot);
   notifier_.notify(slot);
@@ -203,7 +213,7 @@ void Peer::advance(std::uint32_t slot) {
 
 void Peer::signal(std::uint32_t slot) {
   if (signals_a_device(slot)) return;
-  if (!request_signal(slot)) want_request(slot);
+  requests_.request(slot);
 }
 
 // Whether it carried an event is known once both ends have closed the link's epoch.
@@ -253,7 +263,7 @@ void Peer::force_stop(std::uint32_t slot) {
     if (step.state == Step::State::moving && step.transfer == slot && step.peer == id().slot) force_stop(step.inner);
   worker_.slices().for_each(id().slot, [&](std::uint32_t, const SliceEntry& entry) {
     if (entry.use == SliceUse::data && entry.owner == slot && !entry.parked && !entry.retry)
-      close_link(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
+      links_.close(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
   });
 }
 
@@ -277,7 +287,7 @@ void Peer::fail(std::uint32_t slot, const Status& given) {
   t.in_doubt |= t.phase == Phase::notifying && t.armed;
   t.phase = Phase::draining;
   t.status = why_ended(t, given);
-  std::erase(wants_request_, slot);
+  requests_.forget(slot);
   if (t.notify_record != kNoSlot) {  // it may or may not have arrived
     if (!down_) worker_.records()[t.notify_record].owner = kNoSlot;
     t.in_doubt = true;
@@ -291,7 +301,7 @@ void Peer::fail(std::uint32_t slot, const Status& given) {
     if (entry.use == SliceUse::request) {
       // Its reply will find nothing. What it asked the peer to do may still happen there, never here.
       t.in_doubt = true;
-      --requests_out_;
+      requests_.dropped();
       drop_piece(token);
     } else if (entry.use == SliceUse::data && (entry.parked || entry.retry)) {
       t.in_doubt |= entry.parked && !(links_[entry.link].closed_here && links_[entry.link].closed_there);

@@ -24,9 +24,13 @@ class PeerContext {
   [[nodiscard]] transport::RegionTable& regions() const { return regions_; }
   Record& record(std::uint32_t index) { return pool_[index]; }
 
-  [[nodiscard]] virtual std::string text() const = 0;   // the peer, for people
-  [[nodiscard]] virtual bool is_down() const = 0;       // its session has ended
-  virtual void again() = 0;                             // there is more to do in this step or the next
+  [[nodiscard]] virtual std::string text() const = 0;  // the peer, for people
+  [[nodiscard]] virtual bool is_down() const = 0;      // its session has ended
+  virtual void has_more() = 0;                         // there is more to post, now or when links have room
+  virtual void again() = 0;                            // there is more to do in this step or the next
+  [[nodiscard]] virtual Time now() const = 0;
+  virtual void wake_at(Time time) = 0;  // the peer's timers run then at the latest
+  virtual void end_session(const Status& reason) = 0;
   virtual void violation(const std::string& what) = 0;  // "the peer sent ...": ends the session
   // ---- a transfer of this peer ----
   virtual void take_turns(std::uint32_t slot) = 0;                    // it has bytes for the links

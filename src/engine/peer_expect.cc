@@ -194,9 +194,9 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
     }
     out.links.push_back(std::move(line));
   }
-  for (const std::uint16_t transport : connecting_)
+  for (const std::uint16_t transport : links_.connecting())
     out.links.push_back({std::string(worker_.transport_at(transport).name()), false, "not connected yet", 0, 0, 0, {}});
-  for (const std::string& refusal : refusals_)
+  for (const std::string& refusal : links_.refusals())
     out.links.push_back({refusal.substr(0, refusal.find(':')),
                          false,
                          refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)),

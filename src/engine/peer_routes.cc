@@ -160,13 +160,13 @@ bool Peer::waits_for_link(const Transfer& t, Method now) {
   }
   const Method best = route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method;
   const bool staged = now == Method::staged;
-  const bool comes = std::any_of(connecting_.begin(), connecting_.end(), [&](std::uint16_t transport) {
+  const bool comes = std::any_of(links_.connecting().begin(), links_.connecting().end(), [&](std::uint16_t transport) {
     return !staged || reaches(worker_.transport_at(transport), MemoryKind::device);
   });
   if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
-  if (missed_since_ == kNever) missed_since_ = since_now();
-  if (is_over(missed_since_, bound_)) return false;
-  wake_at(look_at(missed_since_, bound_));
+  if (missed_since_ == kNever) missed_since_ = links_.since_now();
+  if (links_.is_over(missed_since_, links_.bound())) return false;
+  wake_at(links_.look_at(missed_since_, links_.bound()));
   return true;
 }
 

@@ -34,7 +34,7 @@ void Peer::start(std::uint32_t slot) {
   activate(slot);
   t.phase = Phase::queued;
   if (down_) return fail(slot, down_reason_);
-  if (settled_ && links_.empty()) {
+  if (links_.settled() && links_.empty()) {
     const auto info = worker_.services().peers.find(id());
     return fail(slot,
                 info && !info->reason.is_ok() ? info->reason : Status(ErrorCode::unsupported, "no link to the peer"));
@@ -43,7 +43,7 @@ void Peer::start(std::uint32_t slot) {
     next_deadline_ = t.deadline;
     wake_at(t.deadline);
   }
-  if (no_link_since_ != kNever) wake_at(worker_.now());
+  if (links_.no_link_since() != kNever) wake_at(worker_.now());
   const TransferId first = t.request.options.after;
   bool first_failed = false;
   if (first && worker_.wait_for(first, slot, first_failed)) {
@@ -74,7 +74,7 @@ bool Peer::pump() {
   if (!has_work() || down_ || links_.empty()) return false;
   refresh_views();
   bool any = post_records();
-  continue_requests();
+  requests_.proceed();
   any |= matcher_.announce();
   any |= post_retries();
   any |= post_transfers();
@@ -152,7 +152,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
   if (!by_messages)
     for (const std::uint8_t link : t.route.chosen()) largest = std::max(largest, views[link].capabilities->piece_bytes);
   std::size_t limit = std::min(turns_.left(slot, largest), worker_.slices().room_for_pieces());
-  if (by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);
+  if (by_messages) limit = std::min<std::size_t>(limit, requests_.left());
   const std::size_t count =
       stripe(t.request.layout, t.blocks, t.cursor, t.route, views, record_limit(), std::span(pieces_.data(), limit));
   for (std::size_t i = 0; i < count; ++i) {
@@ -172,7 +172,8 @@ Peer::Turn Peer::move(std::uint32_t slot) {
 bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token) {
   Transfer& t = transfer(slot);
   SliceEntry& entry = worker_.slices()[token];
-  if (t.route.method == Method::by_messages && entry.use == SliceUse::free) return request_piece(slot, piece, token);
+  if (t.route.method == Method::by_messages && entry.use == SliceUse::free)
+    return requests_.put_get_or_atomic(slot, piece, token);
   Link& link = links_[piece.link];
   transport::Slice slice;
   slice.op = op_of(t.request.operation);
@@ -190,16 +191,18 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   t.immediate_sent = rides.has_value();
   slice.link = link.id;
   slice.token = token;
-  entry = {SliceUse::data, slice.op,   false, piece.link, id().slot, slot, serial, rides ? link.immediates_posted++ : 0,
-           piece,          since_now()};
-  enter_link(link, slice.start_after != nullptr);
+  entry = {SliceUse::data, slice.op,
+           false,          piece.link,
+           id().slot,      slot,
+           serial,         rides ? link.immediates_posted++ : 0,
+           piece,          links_.since_now()};
+  links_.entered(link, slice.start_after != nullptr);
   link.queued_bytes += piece.bytes();
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
   if (t.paced) link.pace.posted(least_of(link, t), worker_.now());
   t.needs_flush |=
       slice.op == transport::Op::write && link.capabilities->completion != transport::CompletionLevel::visible;
-  ++slices_out_;
   worker_.stage(link.transport, slice);
   return true;
 }

@@ -40,6 +40,11 @@ class RemoteRegions {
     return id.slot < regions_.size() && regions_[id.slot].generation == id.generation;
   }
   [[nodiscard]] std::optional<RemoteRegionId> find(PeerId owner, RegionId region) const;  // by its owner's id
+  // Part of a region, for that use: ok, or why not.
+  [[nodiscard]] ErrorCode allows(RemoteAddress at, std::uint64_t length, Access needed) const {
+    transport::RegionTable::Resolved found;
+    return bounds_.resolve({at.region.slot, at.region.generation}, at.offset, length, needed, found);
+  }
   [[nodiscard]] MemoryKind kind_of(RemoteRegionId id) const {
     return id.slot < regions_.size() ? regions_[id.slot].description.kind : MemoryKind::host;
   }

@@ -206,13 +206,13 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
         services_.tell(peer->session(), format(Exchange{std::string(transports_[transport]->name()), event.bytes}));
       return;
     case EventKind::link_up:
-      if (Peer* peer = peer_by_index(event.peer)) peer->on_link_up(transport, event);
+      if (Peer* peer = peer_by_index(event.peer)) peer->links().on_link_up(transport, event);
       return;
     case EventKind::deregistered: removals_.deregistered(transport, event.value, event.status); return;
     case EventKind::invalidated: mapping_ended(transport, event); return;
     case EventKind::link_down:
       if (event.link.epoch == 0) {
-        if (Peer* peer = peer_by_index(event.peer)) peer->on_connect_failed(transport, event.status);
+        if (Peer* peer = peer_by_index(event.peer)) peer->links().on_connect_failed(transport, event.status);
         return;
       }
       break;
@@ -224,9 +224,9 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
   const LinkRef ref = links[event.link.slot];
   if (ref.peer == kNoSlot || ref.epoch != event.link.epoch || peers_[ref.peer] == nullptr) return;
   Peer& peer = *peers_[ref.peer];
-  if (event.kind == EventKind::link_down) peer.on_link_down(ref.link, event.status);
-  if (event.kind == EventKind::retry_failed) peer.on_retry_failed(ref.link, event.status);
-  if (event.kind == EventKind::fenced) peer.on_fenced(ref.link, event);
+  if (event.kind == EventKind::link_down) peer.links().on_link_down(ref.link, event.status);
+  if (event.kind == EventKind::retry_failed) peer.links().on_retry_failed(ref.link, event.status);
+  if (event.kind == EventKind::fenced) peer.links().on_fenced(ref.link, event);
   if (event.kind == EventKind::immediate) peer.on_immediate(static_cast<std::uint32_t>(event.value));
   if (event.kind == EventKind::message) peer.on_record(ref.link, event.bytes);
 }

@@ -29,7 +29,7 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
                                      : kNone};
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
     if (!transport::has(*transports_[t], DeviceInitiated::address)) continue;
-    if (const Reach linked = peer.linked_by(t, why); linked != Reach::yes) return linked;
+    if (const Reach linked = peer.links().linked_by(t, why); linked != Reach::yes) return linked;
     const auto handle = remotes_.handle(peer.owner(), id, t);
     if (!handle) {
       why = handle.status();

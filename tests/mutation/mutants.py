@@ -28,22 +28,22 @@ TESTS = {
 }
 
 
-LINKS = "src/engine/peer_links.cc"
+LINKS = "src/engine/link_set.cc"
 TRANSFERS = "src/engine/peer_transfers.cc"
-REQUESTS = "src/engine/peer_requests.cc"
+REQUESTS = "src/engine/remote_requests.cc"
 COMPLETION = "src/engine/peer_completion.cc"
-PROOF = "src/engine/peer_proof.cc"
+PROOF = "src/engine/link_set_proof.cc"
 NOTIFIER = "src/engine/notifier.cc"
 MATCHER = "src/engine/message_matcher.cc"
 REMOVALS = "src/engine/region_removals.cc"
 
 MUTANTS = [
     Mutant("a link is not fenced before its slices move", LINKS,
-           "  worker_.transport_at(link.transport).fence(link.id);\n}\n\nvoid Peer::on_fenced",
-           "  transport::Event fenced;\n  on_fenced(index, fenced);\n}\n\nvoid Peer::on_fenced", "Survives.*"),
-    Mutant("a write moves before the far end of its link is closed", LINKS,
+           "  parts_.transports[link.transport]->fence(link.id);\n}\n\nvoid LinkSet::on_fenced",
+           "  transport::Event fenced;\n  on_fenced(index, fenced);\n}\n\nvoid LinkSet::on_fenced", "Survives.*"),
+    Mutant("a write moves before the far end of its link is closed", COMPLETION,
            "if (!both && entry.op != transport::Op::read) return;", "", "Survives.*:Visible.*"),
-    Mutant("the immediates that arrived are forgotten on failover", LINKS,
+    Mutant("the immediates that arrived are forgotten on failover", COMPLETION,
            "entry.immediate < link.immediates_there", "false", "Visible.Counters*"),
     Mutant("a proof is not compared", PROOF,
            "if (!std::equal(link.proof_sent.begin(), link.proof_sent.end(), read))", "if (false && read != nullptr)",
@@ -77,7 +77,7 @@ MUTANTS = [
            "if (t.phase == Phase::moving && t.needs_flush)", "if (false)", "Visible.*"),
     Mutant("a failed transfer says that no more will show while it may", COMPLETION, "  t.in_doubt |= t.needs_flush;\n", ""),
     Mutant("the proof looks before it is visible", PROOF,
-           "  (void)worker_.transport_at(link.transport).flush(worker_.locals().handle(scratch.region, link.transport));\n",
+           "  (void)parts_.transports[link.transport]->flush(parts_.locals.handle(scratch.region, link.transport));\n",
            ""),
     Mutant("after is ignored", TRANSFERS,
            "if (first && worker_.wait_for(first, slot, first_failed))", "if (false && worker_.wait_for(first, slot, first_failed))",
@@ -102,7 +102,7 @@ MUTANTS = [
            "Revocable.*"),
     Mutant("a late reply is taken for another request's", REQUESTS,
            " || entry.serial != serial)", ")", "InBounds.*"),
-    Mutant("a checksum is not compared", "src/engine/peer_errands.cc",
+    Mutant("a checksum is not compared", REQUESTS,
            "if (ours != theirs)", "if (false && ours != theirs)", "Checks.*"),
     Mutant("a notification without a credit is taken", NOTIFIER,
            "if (delivered_ + given_up_ + armed_.waiting() - credits_returned_ < granted_) return true;", "return true;", "InBounds.*"),
@@ -137,7 +137,7 @@ MUTANTS = [
            "seeds@3000"),
     # Found by planting some two hundred more: these passed most tests, or all of them at that time.
     Mutant("a link that still holds a cancelled slice is not closed", COMPLETION,
-           "      close_link(entry.link, {ErrorCode::link_failed, \"closed to end a transfer that did not stop in time\"});",
+           "      links_.close(entry.link, {ErrorCode::link_failed, \"closed to end a transfer that did not stop in time\"});",
            "      (void)this;", "RevocableHeld.*"),
     Mutant("an echo answers with what was sent, not with what has landed", PROOF,
            "const bool ours = place != kMaxLinks && scratch.missing;",
@@ -152,10 +152,10 @@ MUTANTS = [
            "seeds@1000"),
     Mutant("a piece that is cut anew is not counted", "src/engine/peer_posting.cc",
            "    ++t.pieces_out;\n    retries_.push_back(rest);", "    retries_.push_back(rest);", "seeds@1000"),
-    Mutant("an atomic in doubt is posted again", LINKS, "} else if (atomic) {", "} else if (atomic && false) {", "seeds@1000"),
+    Mutant("an atomic in doubt is posted again", COMPLETION, "} else if (atomic) {", "} else if (atomic && false) {", "seeds@1000"),
     Mutant("a link that completes nothing stays up", LINKS,
-           "      if (is_over(link.last_progress, bound_))\n        close_link(",
-           "      if (is_over(link.last_progress, bound_) && link.in_flight > 1000)\n        close_link(", "Unanswered.*"),
+           "      if (is_over(link.last_progress, parts_.bound))\n        close(",
+           "      if (is_over(link.last_progress, parts_.bound) && link.in_flight > 1000)\n        close(", "Unanswered.*"),
     Mutant("an older connection takes the session over", "src/control/strangers.cc",
            "  if (peer.stamp < session->peer_stamp() || dialer_.crosses(peer))", "  if (dialer_.crosses(peer))",
            "unit_control@Lies.*"),
@@ -177,4 +177,14 @@ MUTANTS = [
            "    if (t.phase == Phase::waiting) break;\n", "", "engine_test@Messages.*"),
     Mutant("an event that was given up keeps its credit", NOTIFIER,
            "  ++given_up_;\n", "", "engine_test@Notifications.*"),
+    Mutant("a region's imports outlive its owner", "src/engine/remote_regions.cc",
+           "regions_[slot].owner == owner) release(", "regions_[slot].owner == owner && slot > 0) release(", "engine_test@Regions.*"),
+    Mutant("a region is deregistered while a device copies there", REMOVALS,
+           "if (!removal.users.empty() || in_use(removal.id))", "if (!removal.users.empty())", "engine_test@Regions.*"),
+    Mutant("an emulated put is not checked against its region", "src/engine/remote_service.cc",
+           "data.size(), Access::write, target);\n  if (code == ErrorCode::ok && !data.empty())",
+           "0, Access::write, target);\n  if (code == ErrorCode::ok && !data.empty())", "engine_test@Remote.*"),
+    Mutant("a link that the peer closed before it was seen here is used", LINKS,
+           "  if (std::erase(closed_early_, key) > 0) {", "  if (false && std::erase(closed_early_, key) > 0) {",
+           "engine_test@LinksOfAPeer.*"),
 ]

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -17,6 +18,10 @@ class FakePeer final : public PeerContext {
 
   std::string text() const override { return "the peer"; }
   bool is_down() const override { return down; }
+  Time now() const override { return time; }
+  void wake_at(Time at) override { woken_at = std::min(woken_at, at); }
+  void end_session(const Status& reason) override { session_end = reason; }
+  void has_more() override {}
   void again() override {}
   void violation(const std::string& what) override { violations.push_back(what); }
   void take_turns(std::uint32_t slot) override { turns.push_back(slot); }
@@ -76,6 +81,8 @@ class FakePeer final : public PeerContext {
   RecordPool pool;
   RecordStream stream{pool};
   bool down = false;
+  Time time = kSecond, woken_at = kNever;
+  Status session_end;
   std::vector<std::string> violations;
   std::vector<std::uint32_t> turns;
   std::map<std::uint32_t, Status> ended;
