@@ -87,17 +87,18 @@ void bind_peers(py::module_& module) {
           "lookup",
           [](const PyPeer& p, const std::string& name, Seconds timeout) {
             Engine& engine = p.session->engine();
-            const Deadline deadline(timeout);
-            auto found = wait_in_slices(deadline, [&](Timeout slice) { return engine.lookup(p.id, name, slice); });
-            return PyRemote{std::make_shared<Imported>(p.session, p.tracker, take(std::move(found)))};
+            return PyRemote{import_until(Deadline(timeout), p.session, p.tracker,
+                                         [&](Timeout slice) { return engine.lookup(p.id, name, slice); })};
           },
           py::arg("name"), py::arg("timeout") = 5.0, "The region that the peer published as `name`; waits for it.")
       .def(
           "import_region",
           [](const PyPeer& p, const py::bytes& description) {
             const std::string bytes = description;
-            return PyRemote{std::make_shared<Imported>(
-                p.session, p.tracker, take(p.session->engine().import_region(p.id, std::as_bytes(std::span(bytes)))))};
+            Engine& engine = p.session->engine();
+            return PyRemote{import_until(Deadline(0), p.session, p.tracker, [&](Timeout) {
+              return engine.import_region(p.id, std::as_bytes(std::span(bytes)));
+            })};
           },
           py::arg("description"), "The region that Engine.describe gave these bytes for.")
       .def(
