@@ -23,6 +23,7 @@ from ._fairway import (
     ExplainedLink,
     Explanation,
     Loopback,
+    Mapping,
     Notification,
     Notify,
     Peer,
