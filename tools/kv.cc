@@ -69,9 +69,12 @@ Exit bench(Tool& tool, const KvOptions& options) {
 void add_kv(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "kv", "Measure what moving a KV cache costs");
   CLI::App& measured = tool.add_below(
-      command, "bench", "Move KV caches of real models between two processes, beside memcpy, sockets and NIXL's shape of use");
-  measured.footer("It is `python -m fairway.kv bench` and needs the Python module. docs/kv.md says what its columns mean.\n\nExample:\n"
-                  "  fairway kv bench --model 70B --tokens 1024");
+      command, "bench",
+      "Move KV caches of real models between two processes, beside memcpy, sockets and NIXL's shape of use");
+  measured.footer(
+      "It is `python -m fairway.kv bench` and needs the Python module. docs/kv.md says what its columns "
+      "mean.\n\nExample:\n"
+      "  fairway kv bench --model 70B --tokens 1024");
   const auto options = std::make_shared<KvOptions>();
   measured.add_option("--model", options->models, "7B, 70B, 70B-tp4 or MLA; may be given again; all without");
   measured.add_option("--tokens", options->tokens, "Of the prompt (256)");

@@ -66,7 +66,8 @@ class Prefill:
             def send(layer):
                 requests = list(self.requests_of_layer(layer, mine, theirs, far, message["attempt"]))
                 if requests:
-                    transfers.append((layer, self.engine.submit(requests)))
+                    transfers.append(self.engine.submit(requests))
+                events.append(("sent", layer, time.monotonic()))  # on their way; "arrived" is the decoder's word
 
             def on_layer(layer):
                 events.append(("computed", layer, time.monotonic()))
@@ -79,16 +80,15 @@ class Prefill:
             computed = True
             for layer in waiting:
                 send(layer)
-            for layer, transfer in transfers:
+            for transfer in transfers:
                 await transfer
-                events.append(("sent", layer, time.monotonic()))
             say(attempt=message["attempt"], token=token, events=events, skipped=skipped)
         except fairway.Error as error:
             self.decoders.pop(message["decoder"], None)
-            await asyncio.gather(*(self.end_of(transfer) for _, transfer in transfers))  # before anybody else may write there
+            await asyncio.gather(*(self.end_of(transfer) for transfer in transfers))  # before anybody else may write there
             say(attempt=message["attempt"], failed=str(error))
         finally:
-            await asyncio.gather(*(self.end_of(transfer) for _, transfer in transfers))
+            await asyncio.gather(*(self.end_of(transfer) for transfer in transfers))
             giving = asyncio.create_task(self.give_back(prompt if computed else [], table))
             self.returning.add(giving)
             giving.add_done_callback(self.returning.discard)

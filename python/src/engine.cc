@@ -28,6 +28,13 @@ void close(PyEngine& engine) {
   engine.tracker->closed();
 }
 
+py::object submit_by(const PyEngine& engine, PyRequest request) {
+  if (request.tracker != engine.tracker)
+    raise(ErrorCode::invalid_argument,
+          "the remote region is another engine's: use the engine that connected to its peer");
+  return submit_one(std::move(request));
+}
+
 PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name) {
   return {engine.session, engine.tracker, id, std::move(name)};
 }
@@ -156,16 +163,16 @@ void bind_engine(py::module_& module) {
       .def(py::init([] { return PyLoopback{make_loopback()}; }));
   bind_peers(module);
   const auto move = [](Operation operation) {
-    return [operation](PyEngine&, py::handle local, py::handle remote, const py::kwargs& options) {
-      return submit_one(make_move(operation, local, remote, options));
+    return [operation](PyEngine& e, py::handle local, py::handle remote, const py::kwargs& options) {
+      return submit_by(e, make_move(operation, local, remote, options));
     };
   };
   const auto pages = [](Operation operation) {
-    return [operation](PyEngine&, py::handle local, py::handle remote, py::handle local_index, py::handle remote_index,
-                       std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
+    return [operation](PyEngine& e, py::handle local, py::handle remote, py::handle local_index,
+                       py::handle remote_index, std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
                        std::optional<std::uint64_t> remote_unit, const py::kwargs& options) {
-      return submit_one(make_pages(operation, local, remote, local_index, remote_index, page_bytes, local_unit,
-                                   remote_unit, options));
+      return submit_by(e, make_pages(operation, local, remote, local_index, remote_index, page_bytes, local_unit,
+                                     remote_unit, options));
     };
   };
   py::class_<PyEngine>(module, "Engine", py::dynamic_attr(), kEngineText)
@@ -219,15 +226,15 @@ void bind_engine(py::module_& module) {
            py::arg("remote_unit") = py::none(), "As write_pages, the other way.")
       .def(
           "fetch_add",
-          [](PyEngine&, py::handle target, std::uint64_t addend, const py::kwargs& options) {
-            return submit_one(make_atomic(Operation::fetch_add, target, addend, 0, options));
+          [](PyEngine& e, py::handle target, std::uint64_t addend, const py::kwargs& options) {
+            return submit_by(e, make_atomic(Operation::fetch_add, target, addend, 0, options));
           },
           py::arg("target"), py::arg("addend"),
           "Adds to an 8-byte word of a peer's region (remote[8:16]); wait() gives the value before.")
       .def(
           "compare_swap",
-          [](PyEngine&, py::handle target, std::uint64_t expected, std::uint64_t desired, const py::kwargs& options) {
-            return submit_one(make_atomic(Operation::compare_swap, target, desired, expected, options));
+          [](PyEngine& e, py::handle target, std::uint64_t expected, std::uint64_t desired, const py::kwargs& options) {
+            return submit_by(e, make_atomic(Operation::compare_swap, target, desired, expected, options));
           },
           py::arg("target"), py::arg("expected"), py::arg("desired"),
           "Sets an 8-byte word of a peer's region if it is `expected`; wait() gives the value before.")

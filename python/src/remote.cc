@@ -171,11 +171,11 @@ std::shared_ptr<Imported> import_until(const Deadline& deadline, const std::shar
 
 Remote remote_of(py::handle object) {
   if (is<PyRemote>(object)) {
-    auto& remote = py::cast<PyRemote&>(object);
+    auto& remote = as<PyRemote>(object);
     return {remote.imported, Shape::bytes(0, remote.imported->region.size_bytes), 0};
   }
   if (is<PyRemoteArray>(object)) {
-    auto& array = py::cast<PyRemoteArray&>(object);
+    auto& array = as<PyRemoteArray>(object);
     return {array.imported, array.shape, array.kind};
   }
   raise(ErrorCode::invalid_argument,

@@ -36,8 +36,8 @@ class Registration {
   bool live_ = true;
 };
 
-// Peers' regions as Python holds them. The engine gives a region the same id however often it is imported, and one release
-// ends it for all: so all who import it share an Imported, and while an import is on its way none is released.
+// Peers' regions as Python holds them. The engine gives a region the same id however often it is imported, and one
+// release ends it for all: so all who import it share an Imported, and while an import is on its way none is released.
 class Imports {
  public:
   class OnItsWay {
@@ -52,8 +52,8 @@ class Imports {
   };
   [[nodiscard]] std::shared_ptr<Imported> find(RemoteRegionId id);  // null: nobody has it
   void add(const std::shared_ptr<Imported>& imported);
-  void remove(const RemoteRegion& region);      // its last user is gone
-  void release_all(Engine& engine);             // that have no user, when no import is on its way
+  void remove(const RemoteRegion& region);  // its last user is gone
+  void release_all(Engine& engine);         // that have no user, when no import is on its way
 
  private:
   std::unordered_map<std::uint64_t, std::weak_ptr<Imported>> live_;  // by id

@@ -26,14 +26,14 @@ PyMapping map(PyEngine& self, py::handle region, int gpu, std::optional<double> 
   std::shared_ptr<void> keep;
   const auto made = [&]() -> Result<Mapping> {
     if (is<PyRemote>(region)) {
-      const auto imported = py::cast<PyRemote&>(region).imported;
+      const auto imported = as<PyRemote>(region).imported;
       if (imported->session != self.session) raise(ErrorCode::invalid_argument, "a region of another engine's peer");
       keep = imported;
       const py::gil_scoped_release unlocked;
       return engine.map(imported->region, gpu, whole);
     }
     if (!is<PyRegion>(region)) raise(ErrorCode::invalid_argument, "map takes a RemoteRegion or a Region, whole");
-    const auto registration = py::cast<PyRegion&>(region).registration;
+    const auto registration = as<PyRegion>(region).registration;
     if (registration->session() != self.session) raise(ErrorCode::invalid_argument, "a region of another engine");
     registration->check_live();
     keep = registration;
@@ -60,11 +60,12 @@ void* stream_of(py::handle stream) {
   return reinterpret_cast<void*>(py::cast<std::uintptr_t>(handle));
 }
 
-// Where a word of so many bytes lies that the stream's GPU reads or writes: an array of one element, or a Region's start.
+// Where a word of so many bytes lies that the stream's GPU reads or writes: an array of one element, or a Region's
+// start.
 template <class Word>
 Word* word_of(py::handle given, const char* what) {
   if (given.is_none()) return nullptr;
-  if (is<PyRegion>(given)) return reinterpret_cast<Word*>(py::cast<PyRegion&>(given).registration->region().address);
+  if (is<PyRegion>(given)) return reinterpret_cast<Word*>(as<PyRegion>(given).registration->region().address);
   const View view = view_of(given);
   if (view.shape.total_bytes() < sizeof(Word) || view.address % sizeof(Word) != 0)
     raise(ErrorCode::invalid_argument,
@@ -86,7 +87,8 @@ void stream_put(PyEngine& self, const PyMapping& to, py::handle local, py::handl
   if (!local.is_none()) {
     const Local from = local_of(*self.session, local, false);
     const Runs runs = runs_of(from.shape);
-    if (!runs.outer.empty()) raise(ErrorCode::invalid_argument, "a stream puts contiguous arrays; this is a strided view");
+    if (!runs.outer.empty())
+      raise(ErrorCode::invalid_argument, "a stream puts contiguous arrays; this is a strided view");
     put.from = from.registration->region().address + runs.offset;
     put.length = runs.run;
   }
@@ -125,7 +127,8 @@ signal_offset, signal_value, signal_add
          an 8-byte word of the mapping that grows by the value, or is set to it, after all bytes
 
 Who waits for the signal, by stream_wait_signal or in a kernel, sees all bytes.)";
-constexpr const char* kWaitText = R"(Work for a CUDA stream: waits until `word` has reached `value`, and for all bytes before.
+constexpr const char* kWaitText =
+    R"(Work for a CUDA stream: waits until `word` has reached `value`, and for all bytes before.
 
 word     8 bytes of the stream's GPU
 outcome  4 bytes of it that then hold 0, or an error's number: the timeout passed, or `mapping` ended
@@ -137,10 +140,11 @@ mapping  gives up when this one ends)";
 }  // namespace
 
 void bind_streams(py::module_& module) {
-  py::class_<PyMapping>(module, "Mapping",
-                        "Memory as kernels of one GPU reach it, from Engine.map. Lasts until unmap(), the end of `with` or\n"
-                        "Engine.close; dropping the object does not end it, because kernels may use it.\n\n"
-                        "Shows __cuda_array_interface__ as bytes: keep to `access`.")
+  py::class_<PyMapping>(
+      module, "Mapping",
+      "Memory as kernels of one GPU reach it, from Engine.map. Lasts until unmap(), the end of `with` or\n"
+      "Engine.close; dropping the object does not end it, because kernels may use it.\n\n"
+      "Shows __cuda_array_interface__ as bytes: keep to `access`.")
       .def_property_readonly(
           "address", [](const PyMapping& m) { return reinterpret_cast<std::uintptr_t>(m.checked().address); },
           "in the GPU's address space")
@@ -185,8 +189,8 @@ void bind_streams(py::module_& module) {
            py::arg("by") = "automatic", py::arg("signal_offset") = py::none(), py::arg("signal_value") = 1,
            py::arg("signal_add") = true, kPutText)
       .def("stream_wait_signal", &stream_wait_signal, py::arg("word"), py::arg("stream"), py::arg("outcome"),
-           py::arg("value") = 1, py::arg("count") = py::none(), py::arg("timeout") = 1.0,
-           py::arg("mapping") = nullptr, kWaitText);
+           py::arg("value") = 1, py::arg("count") = py::none(), py::arg("timeout") = 1.0, py::arg("mapping") = nullptr,
+           kWaitText);
   auto transfer = static_cast<py::class_<Transfer>>(module.attr("Transfer"));
   transfer.def(
       "stream_wait",
@@ -199,7 +203,8 @@ void bind_streams(py::module_& module) {
         }
       },
       py::arg("stream"),
-      "What is put into the CUDA stream from now on starts once this has completed, well or not; the host waits for nothing.\n\n"
+      "What is put into the CUDA stream from now on starts once this has completed, well or not; the host waits for "
+      "nothing.\n\n"
       "Somebody must still make progress (progress='caller') and collect the completion.");
 }
 

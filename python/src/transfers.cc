@@ -9,7 +9,9 @@ namespace fairway::python {
 
 bool in_event_loop() {
   static const py::handle running = py::object(py::module_::import("asyncio").attr("_get_running_loop")).release();
-  return !running().is_none();
+  const auto loop = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(running.ptr()));
+  if (!loop) throw py::error_already_set();
+  return !loop.is_none();
 }
 
 // ---- Work ----

@@ -204,6 +204,9 @@ class Refusals(Pair):
         self.refuses(fairway.InvalidArgument, "no requests", self.alice.submit, [])
         theirs = fairway.Request.write(b"12345678", self.offer(bytearray(8), "w"))
         self.refuses(fairway.InvalidArgument, "another engine", self.bob.submit, [theirs])
+        remote = self.offer(bytearray(64), "rwa")
+        self.refuses(fairway.InvalidArgument, "another engine's", self.bob.write, bytes(64), remote)
+        self.refuses(fairway.InvalidArgument, "another engine's", self.bob.fetch_add, remote[0:8], 1)
 
     def test_a_batch_says_which_request_was_wrong(self):
         remote = self.offer(bytearray(64), "rw")
