@@ -57,7 +57,7 @@ class Prefixes:
         """A notification that may be the pool's: it has read what it wanted."""
         if note.immediate == pool.TAKEN:
             number, word, _, _ = pool.PUT_HEAD.unpack(note.message)
-            if word in self.lent and int(self.offers[word]) == number:
+            if word in self.lent and int(self.offers[word]) == number and not self.lent[word][1].done():
                 self.lent[word][1].set_result(None)
 
     async def _entries(self, index, **options):

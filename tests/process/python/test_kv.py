@@ -122,6 +122,17 @@ class PoolProcess(unittest.IsolatedAsyncioTestCase):
             np.testing.assert_array_equal(array[:, :, 12:24], array[:, :, :12])
         self.assertEqual(await self.client.get(prompt[:70] + [9] * 60, list(range(12, 25)), 2), 4)  # two it has, two more alike
 
+    async def test_the_pools_last_word_may_come_after_its_session_has_ended(self):
+        putting = asyncio.create_task(self.client.put(list(range(40)), [0, 1]))
+        while not self.client.lent:
+            await asyncio.sleep(0)
+        number = int(self.client.offers[0])
+        message = pool.PUT_HEAD.pack(number, 0, 0, 0)
+        self.client.down(self.client.far[0])
+        self.client.told(mock.Mock(immediate=pool.TAKEN, message=message))
+        self.client.told(mock.Mock(immediate=pool.TAKEN, message=message))
+        await asyncio.wait_for(putting, 20)
+
     async def test_what_is_offered_no_more_is_not_kept(self):
         prompt = list(range(100))
         real = self.client.told
