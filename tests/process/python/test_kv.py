@@ -91,8 +91,21 @@ class PoolProcess(unittest.IsolatedAsyncioTestCase):
             self.engine.publish(f"rank {rank}", region)
         self.client = Prefixes(self.engine, self.pages, "here")
         self.tasks = [asyncio.create_task(one) for one in (self.pool.listen(), self.pool.watch(), self.listen(), self.watch())]
-        while self.client._reach() is None:
-            await asyncio.sleep(0.01)
+        await self.until(lambda: self.client._reach() is not None)
+
+    async def until(self, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not what():
+            self.assertLess(time.monotonic(), deadline, "it did not come")
+            await asyncio.sleep(0.005)
+
+    async def until_lent(self):
+        """Without giving the pool time to answer in between."""
+        for _ in range(100_000):
+            if self.client.lent:
+                return
+            await asyncio.sleep(0)
+        self.fail("nothing was offered")
 
     async def asyncTearDown(self):
         for task in self.tasks:
@@ -124,8 +137,7 @@ class PoolProcess(unittest.IsolatedAsyncioTestCase):
 
     async def test_the_pools_last_word_may_come_after_its_session_has_ended(self):
         putting = asyncio.create_task(self.client.put(list(range(40)), [0, 1]))
-        while not self.client.lent:
-            await asyncio.sleep(0)
+        await self.until_lent()
         number = int(self.client.offers[0])
         message = pool.PUT_HEAD.pack(number, 0, 0, 0)
         self.client.down(self.client.far[0])
@@ -135,16 +147,13 @@ class PoolProcess(unittest.IsolatedAsyncioTestCase):
 
     async def test_what_is_offered_no_more_is_not_kept(self):
         prompt = list(range(100))
-        real = self.client.told
         with mock.patch.object(self.client, "told"):
             putting = asyncio.create_task(self.client.put(prompt, list(range(6))))
-            while not self.client.lent:
-                await asyncio.sleep(0)
+            await self.until_lent()
             self.client.offers[:] = 0  # as when the lender has given up
-            while self.pool.tasks or not putting.done() and self.pool.index.filling:
-                await asyncio.sleep(0.01)
+            await self.until(lambda: self.pool.tasks)
+            await self.until(lambda: not self.pool.tasks)
         self.assertEqual(len(self.pool.index.slots), 0)
-        self.assertIsNotNone(real)
         putting.cancel()
 
     async def test_a_block_that_is_replaced_while_it_is_read_is_not_served(self):
@@ -170,8 +179,7 @@ class PoolProcess(unittest.IsolatedAsyncioTestCase):
                 pass  # the pool may have hung up on us
         await asyncio.sleep(0.3)
         self.client.far = None
-        while self.client._reach() is None:
-            await asyncio.sleep(0.01)
+        await self.until(lambda: self.client._reach() is not None)
         await asyncio.wait_for(self.client.put(list(range(40)), [0, 1]), 20)
         self.assertEqual(await self.client.get(list(range(40)), [4, 5], 0), 2)
 

@@ -239,7 +239,7 @@ class Connector(unittest.TestCase):
                     d.step()
                     longest = max(longest, time.monotonic() - began)
                 d.release(name)
-            self.assertLess(longest, 0.5)
+            self.assertLess(longest, 0.8)  # less than any timeout
             self.steps(lambda: "second" in d.failed, d)  # its peer counts as dead
             d.release("second")
         finally:
