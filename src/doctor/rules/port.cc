@@ -84,11 +84,9 @@ void port_down(const Look& look, Saying& say) {
 
 void flapping(const Look& look, Saying& say) {
   const auto& machine = look.machine();
-  bool any = false;
-  for (const auto nic : rails(machine)) {
-    const auto* port = port_of(machine, nic);
-    if (port == nullptr) continue;
-    any = true;
+  const auto ports = rail_ports(machine);
+  if (ports.empty()) return say.absent();
+  for (const auto& [nic, port] : ports) {
     const auto name = machine.nics[nic].name;
     const auto* before = port_before(look, name, port->number);
     if (port->counters.empty()) {
@@ -120,7 +118,6 @@ void flapping(const Look& look, Saying& say) {
       say.add(std::move(finding));
     }
   }
-  if (!any) say.absent();
 }
 
 void low_rate(const Look& look, Saying& say) {

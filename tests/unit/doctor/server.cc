@@ -211,11 +211,11 @@ PciDevice& pci_of_gpu(Server& server, std::uint32_t gpu) {
 PciDevice& pci_of_nic(Server& server, std::uint32_t nic) {
   return server.now.machine.pci[server.now.machine.nics[nic].functions.front().index];
 }
-std::string bus_of_gpu(const Server& server, std::uint32_t gpu) {
-  return server.now.machine.pci[server.now.machine.gpus[gpu].pci.index].bus_id.to_string();
+std::string bus_of_gpu(Server& server, std::uint32_t gpu) {
+  return pci_of_gpu(server, gpu).bus_id.to_string();
 }
-std::string bus_of_nic(const Server& server, std::uint32_t nic) {
-  return server.now.machine.pci[server.now.machine.nics[nic].functions.front().index].bus_id.to_string();
+std::string bus_of_nic(Server& server, std::uint32_t nic) {
+  return pci_of_nic(server, nic).bus_id.to_string();
 }
 RdmaPort& port(Server& server, std::uint32_t nic) {
   auto& machine = server.now.machine;
