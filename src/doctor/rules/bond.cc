@@ -191,6 +191,12 @@ void one_leg_full(const Look& look, Saying& say) {
     finding.evidence.push_back(
         {fmt::format("heaviest leg {:.1f} GB, lightest {:.1f} GB since the baseline", heavy / 1e9, light / 1e9),
          "tx_bytes of the legs"});
+    for (const auto& nic : machine.nics) {
+      if (!nic.bond || nic.bond.index != index || nic.functions.empty()) continue;
+      const auto key = fmt::format("lag.{}.port_sel_mode", machine.pci[nic.functions.front().index].bus_id.to_string());
+      if (look.facts.find(key) != nullptr)
+        finding.evidence.push_back(evidence_of(look.facts, key, "queue pairs are spread by " + look.facts.text(key)));
+    }
     finding.fix = {"cat /sys/kernel/debug/mlx5/*/lag/port_sel_mode    # hash or queue_affinity",
                    "# in programs: lag_tx_port_affinity of queue pairs 1 and 2 in turn, or more queue pairs"};
     finding.cause = "bond balance " + name;

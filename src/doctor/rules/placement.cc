@@ -191,8 +191,8 @@ void unequal_pairs(const Look& look, Saying& say) {
       if (row->gbps >= 0.9 * median) continue;
       const auto gpu = *gpu_of(*row);
       Finding finding;
-      finding.title = fmt::format("GPU{} reaches {} with {:.0f} Gb/s, its like {:.0f}", machine.gpus[gpu].ordinal,
-                                  machine.nics[key.nic].name, row->gbps, median);
+      finding.title = fmt::format("GPU{} reaches {} with {:.0f} Gb/s, paths of its class {:.0f}",
+                                  machine.gpus[gpu].ordinal, machine.nics[key.nic].name, row->gbps, median);
       finding.devices = {gpu_ref(gpu)};
       finding.confidence = Confidence::measured;
       finding.loss_gbps = median - row->gbps;

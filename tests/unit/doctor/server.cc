@@ -66,6 +66,8 @@ void add_facts(Server& server) {
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     set(server, "pci." + bus_of_nic(server, i) + ".irq_cpus", i < 4 ? "0-7" : "56-63");
     set(server, fmt::format("net.eth{}.pfc", i), "00010000");
+    set(server, fmt::format("net.eth{}.stat.rx_discards_phy", i), "0");
+    set(server, "devlink." + bus_of_nic(server, i) + ".enable_roce", "true");
     set(server, fmt::format("rdma.mlx5_{}.traffic_class", i), "106");
   }
   for (const auto& gpu : machine.gpus) {
