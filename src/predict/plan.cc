@@ -354,7 +354,8 @@ Result<Plan> Planner::plan(const Flow& flow) const {
     add_cpu_copy(plan, flow.from, flow.to, how.mover);
     return plan;
   }
-  if (flow.from == flow.to) return refuse("both ends are the same: name a NIC to loop through");
+  if (flow.from == flow.to)
+    return refuse("both ends are the same: name a NIC to loop through, or of host memory who copies (by=cpu)");
   const bool from_nic = flow.from.kind == EndpointKind::nic;
   const bool to_nic = flow.to.kind == EndpointKind::nic;
   if (from_nic && to_nic) {

@@ -244,9 +244,9 @@ constexpr Rule kRules[] = {
      "queue pairs were measured faster.",
      "Four queue pairs or more, spread over the legs.", "an 8x H20 server; nccl-tests#265", one_queue_pair},
     {"bond-one-leg-full", Family::bond, "One leg of a bond is full and the other idle", "One 200 Gb/s leg saturated.",
-     "Bytes that the legs sent since the baseline differ by more than 1.5.", "lag_tx_port_affinity in turn.",
+     "Bytes that the legs sent since the baseline differ by more than 1.5.", "Set lag_tx_port_affinity alternately.",
      "nccl#2315, nccl#2150", one_leg_full},
-    {"bond-rate-misread", Family::bond, "The RDMA port and its bond name different rates",
+    {"bond-rate-misread", Family::bond, "The RDMA port and its bond report different rates",
      "Programs size themselves for one leg.", "The port's rate against the bond interface's speed.",
      "Count the sum with two queue pairs or more.", "DeepEP, pull request 705", misread_rate},
 };

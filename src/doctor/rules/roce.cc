@@ -240,10 +240,11 @@ void traffic_class(const Look& look, Saying& say) {
   for (const auto& [nic, port] : ports) {
     const auto name = machine.nics[nic].name;
     const auto interface = port->interface.value_or("");
-    const auto* pfc = look.facts.find(fmt::format("net.{}.pfc", interface));
+    const auto key = fmt::format("net.{}.pfc", interface);
+    const auto* pfc = look.facts.find(key);
     if (pfc == nullptr) {
-      say.lacks(
-          fmt::format("{}: which priorities are lossless is not known (mlnx_qos -i {} says it)", name, interface));
+      say.lacks(fmt::format("{}: lossless priorities: {} (mlnx_qos -i {} prints them)", name, look.facts.why_not(key),
+                            interface));
       continue;
     }
     const auto* set = look.facts.find("env.NCCL_IB_TC");
