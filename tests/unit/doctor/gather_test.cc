@@ -215,6 +215,7 @@ TEST(DoctorGather, DevlinksParametersFromAMessage) {
   EXPECT_EQ(number[0].value, "7");
   // Cut anywhere, or with lengths that lie, nothing is read beyond the end.
   for (std::size_t size = 0; size < message.size(); ++size) parse_device_parameters(message.substr(0, size));
+  EXPECT_TRUE(parse_device_parameters(message.substr(0, message.size() - 5)).empty()) << "a part of a parameter";
   auto lying = message;
   lying[4] = '\xff';
   lying[5] = '\xff';
