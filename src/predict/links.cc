@@ -96,7 +96,7 @@ PortRate port_rate(const Machine& machine, std::uint32_t index, const Assumption
     if (all && nic.bond) rate.legs = std::max(1U, static_cast<std::uint32_t>(*all / *one + 0.5));
   } else if (const auto* generation = topology::find_nic_generation(machine, nic)) {
     rate.gbps = generation->port_gbps;
-    rate.assumed = fmt::format("the fastest port of a {}", generation->name);
+    rate.assumed = fmt::format("the fastest port of {}", generation->name);
   }
   if (const auto said = assumptions.port_gbps.find(index); said != assumptions.port_gbps.end()) {
     rate.gbps = said->second;

@@ -86,7 +86,7 @@ void Planner::add_messages(Plan& plan, double line_gbs, const Conditions& how) c
 }
 
 void Planner::add_stage(Plan& plan, const Range& slowest) const {
-  add_ceiling(plan, ConstantId::stage, "the turns that its stages take", slowest);
+  add_ceiling(plan, ConstantId::stage, "staging in host memory", slowest);
 }
 
 void Planner::add_cpu_copy(Plan& plan, const Endpoint& from, const Endpoint& to, Mover mover) const {
