@@ -76,9 +76,9 @@ class Peer {
   // Cancel, deadline, revoked region: completes once nothing is touched. True: nothing is any more, for all bytes have
   // moved and only the notification is under way; that still arrives or fails.
   bool stop(std::uint32_t slot, const Status& why);
-  void force_stop(std::uint32_t slot);  // closes the links that still hold its slices
-  bool pump();                          // hands to links what they take; true when it did
-  Time run_timers(Time now);            // when to run again
+  void force_stop(std::uint32_t slot);                // closes the links that still hold its slices
+  bool pump();                                        // hands to links what they take; true when it did
+  Time run_timers(Time now);                          // when to run again
   void notifications_consumed(std::uint32_t polled);  // by the user, since the peer came
 
   // ---- regions ----
