@@ -61,7 +61,7 @@ struct StreamWait {
   // Receives the outcome: 0, deadline_exceeded, or the reason why the mapping `with` ended. Later work in the stream
   // should read it. It must be GPU memory: a word in pinned memory would delay the work behind it.
   std::uint32_t* outcome = nullptr;
-  MappingId with;  // the wait ends early if this mapping ends; none: it does not
+  MappingId with = {};  // the wait ends early if this mapping ends; none: it does not
 };
 
 }  // namespace fairway

@@ -55,14 +55,14 @@ struct RemoteRegion {
 
 // Part of a local region.
 struct Slice {
-  RegionId region;
+  RegionId region = {};
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
 // A position in a remote region. The length is that of the local slice.
 struct RemoteAddress {
-  RemoteRegionId region;
+  RemoteRegionId region = {};
   std::uint64_t offset = 0;
 };
 

@@ -29,7 +29,7 @@ enum class OnDemand : std::uint8_t {
 // Options of RDMA NICs. A value that no port of this machine supports is an error of Engine::open.
 struct RdmaOptions {
   // Devices or ports to use ("mlx5_0", "mlx5_0/1"). Empty: all that are up and have an address.
-  std::vector<std::string> devices;
+  std::vector<std::string> devices = {};
   // GID index of each port, as `fairway topo hca` lists them. -1: the first routable RoCE v2 GID.
   std::int32_t gid_index = -1;
   // Queue pairs to each port of a peer, up to 32; the larger value of the two sides is used. 0: one, or one for each
@@ -59,16 +59,16 @@ struct RdmaOptions {
 
 struct EngineOptions {
   // Name in the directory and in messages. Empty: the engine's address.
-  std::string name;
+  std::string name = {};
   // Address of the control connection, to which peers connect. Port 0: any free port. An address other than loopback
   // needs a job key.
   std::string listen = "127.0.0.1:0";
   // Shared secret of the job. Each side proves that it knows the key before the other reads anything else. Empty: any
   // process of this host may connect.
-  std::string job_key;
+  std::string job_key = {};
   // Directory of names: "" none; "serve" this engine serves it; "host:port" the engine at that address serves it;
   // "redis://host:port/prefix" a Redis server holds it.
-  std::string directory;
+  std::string directory = {};
 
   Progress progress = Progress::threads;
   // Worker threads. Each peer belongs to one worker; more than one helps only with several busy peers.
@@ -94,18 +94,18 @@ struct EngineOptions {
   bool strict_isolation = false;
   // Transports to use, by name. Empty: all that work here. "staged" instead of "cuda": GPU memory is staged through
   // host memory over the other transports.
-  std::vector<std::string> transports;
+  std::vector<std::string> transports = {};
   // Network interfaces or addresses of this host to use ("eth0", "10.0.0.7"). Empty: the one of `listen`.
-  std::vector<std::string> interfaces;
-  RdmaOptions rdma;
+  std::vector<std::string> interfaces = {};
+  RdmaOptions rdma = {};
   // libfabric providers that the transport `fabric` uses ("efa", "tcp", "verbs;ofi_rxm"). Empty: those of NICs for
   // which Fairway has no other transport (EFA, Slingshot, Omni-Path). `fairway topo --providers` lists them.
-  std::vector<std::string> providers;
+  std::vector<std::string> providers = {};
   // Snapshot of this machine (`fairway topo snapshot`), from which expected rates are computed; for example that of a
   // virtual machine's host. Empty: the machine is inspected when the first link comes up whose rate depends on it.
-  std::string machine;
+  std::string machine = {};
   // Engines of one process that share this object reach each other by memory copies.
-  std::shared_ptr<Loopback> loopback;
+  std::shared_ptr<Loopback> loopback = {};
 };
 
 }  // namespace fairway

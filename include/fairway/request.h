@@ -14,14 +14,14 @@ namespace fairway {
 
 // One contiguous piece of a transfer.
 struct Extent {
-  Slice local;
-  RemoteAddress remote;
+  Slice local = {};
+  RemoteAddress remote = {};
 };
 
 // `count` blocks of first.local.length bytes each. Block i starts i strides after the first, on each side. Strides are
 // in bytes.
 struct Strided {
-  Extent first;
+  Extent first = {};
   std::uint64_t local_stride = 0;
   std::uint64_t remote_stride = 0;
   std::uint64_t count = 1;
@@ -31,13 +31,13 @@ struct Strided {
 // remote_unit of the remote region. With unit = page_bytes the indices are page numbers, with unit = 1 byte offsets.
 // Both arrays have the same length. They are borrowed: keep them unchanged until the transfer completes.
 struct Paged {
-  RegionId local;
-  RemoteRegionId remote;
+  RegionId local = {};
+  RemoteRegionId remote = {};
   std::uint64_t page_bytes = 0;
   std::uint64_t local_unit = 0;
   std::uint64_t remote_unit = 0;
-  std::span<const std::uint64_t> local_index;
-  std::span<const std::uint64_t> remote_index;
+  std::span<const std::uint64_t> local_index = {};
+  std::span<const std::uint64_t> remote_index = {};
 };
 
 // Memory layout of a transfer. A list of extents is borrowed, as Paged's arrays are.
@@ -54,14 +54,28 @@ enum class NotifyKind : std::uint8_t {
 struct Notify {
   NotifyKind kind = NotifyKind::none;
   std::uint32_t immediate = 0;
-  std::span<const std::byte> message;  // event only: at most kMaxNotifyMessage bytes, copied when submitted
+  std::span<const std::byte> message = {};  // event only: at most kMaxNotifyMessage bytes, copied when submitted
   // Signal only. 8-byte aligned, in a region with Access::atomic; in device memory, where a kernel may wait for it,
   // with Access::write too. An add to device memory is not atomic with respect to kernels.
-  RemoteAddress signal;
+  RemoteAddress signal = {};
   std::uint64_t signal_value = 0;
   bool signal_add = false;  // false: set
 };
 inline constexpr std::size_t kMaxNotifyMessage = 256;
+
+// The same, by name: RequestOptions{.notify = notify_event(7)}.
+constexpr Notify notify_event(std::uint32_t immediate, std::span<const std::byte> message = {}) {
+  return {.kind = NotifyKind::event, .immediate = immediate, .message = message};
+}
+constexpr Notify notify_counter(std::uint32_t immediate) {
+  return {.kind = NotifyKind::counter, .immediate = immediate};
+}
+constexpr Notify set_signal(RemoteAddress signal, std::uint64_t value) {
+  return {.kind = NotifyKind::signal, .signal = signal, .signal_value = value};
+}
+constexpr Notify add_to_signal(RemoteAddress signal, std::uint64_t addend) {
+  return {.kind = NotifyKind::signal, .signal = signal, .signal_value = addend, .signal_add = true};
+}
 
 struct Completion {
   TransferId id;
@@ -81,8 +95,8 @@ enum class Priority : std::uint8_t { bulk, normal, urgent };
 
 // Options of any request. The defaults suit most.
 struct RequestOptions {
-  Notify notify;
-  TransferId after;                       // start when that one has completed with ok; if it fails: dependency_failed
+  Notify notify = {};
+  TransferId after = {};                  // start when that one has completed with ok; if it fails: dependency_failed
   std::chrono::microseconds deadline{0};  // 0: none. When it expires: deadline_exceeded, as soon as fenced
   bool checksum = false;                  // verify a CRC-32C of the bytes, end to end
   // A recorded CUDA event (cudaEvent_t): the transfer accesses memory only after it. The host does not wait. For write
@@ -100,13 +114,13 @@ enum class Operation : std::uint8_t { write, read, send, receive, fetch_add, com
 // A transfer to start. The operation says which members are used.
 struct Request {
   Operation operation = Operation::write;
-  PeerId peer;
-  Layout layout;               // write, read; send and receive take a single Extent's local slice
-  RemoteAddress target;        // fetch_add, compare_swap: 8-byte aligned
+  PeerId peer = {};
+  Layout layout = {};          // write, read; send and receive take a single Extent's local slice
+  RemoteAddress target = {};   // fetch_add, compare_swap: 8-byte aligned
   std::uint64_t operand = 0;   // fetch_add: addend; compare_swap: the new value
   std::uint64_t expected = 0;  // compare_swap
   std::uint64_t tag = 0;       // send, receive: matched per (peer, tag) in submission order
-  RequestOptions options;
+  RequestOptions options = {};
 };
 
 // A notification of kind `event` as the target sees it.

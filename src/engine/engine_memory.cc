@@ -28,7 +28,7 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   if (Status status = engine::check_values(access, source.kind); !status) return status;
   if (address == nullptr || size_bytes == 0)
     return Status(ErrorCode::invalid_argument, "a region needs an address and at least one byte");
-  engine::Worker::MemoryAt at{state.place_of(address, source.kind), -1};
+  engine::MemoryAt at{state.place_of(address, source.kind), -1};
   const MemoryKind kind = at.place.kind;
   if (kind == MemoryKind::host) at.numa_node = sys::numa_node_of(address, size_bytes);
   if (reached_by_cpu(kind) && !sys::readable(address, size_bytes))
@@ -50,7 +50,7 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
     return why;
   };
   if (source.fd >= 0 && !local.file) return give_up(sys::system_status(errno, "cannot keep the memory's descriptor"));
-  const engine::Worker::RegionFile file{local.file.get(), source.fd_offset};
+  const engine::RegionFile file{local.file.get(), source.fd_offset};
   transport::MemoryDescription memory;
   memory.id = *id;
   memory.address = local.region.address;
@@ -60,7 +60,7 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   memory.memory_fd = file.fd;
   memory.memory_offset = file.offset;
   std::vector<engine::Registration> made(state.workers.size());
-  const auto register_with = [&](std::size_t i) { made[i] = state.workers[i]->register_with_all(memory); };
+  const auto register_with = [&](std::size_t i) { made[i] = state.workers[i]->locals().register_with_all(memory); };
   if (size_bytes >= kManyPages)
     state.runtime.executor.run_all(made.size(), register_with);
   else
@@ -69,7 +69,7 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
   for (std::size_t i = 0; i < made.size(); ++i) {
     if (status) status = made[i].status;
     local.keys.insert(local.keys.end(), made[i].keys.begin(), made[i].keys.end());
-    state.workers[i]->call([&](engine::Worker& owner) { owner.add_region(*id, std::move(made[i]), file, at); });
+    state.workers[i]->call([&](engine::Worker& owner) { owner.locals().add(*id, std::move(made[i]), file, at); });
   }
   const Region region = local.region;
   {
@@ -182,8 +182,9 @@ Result<RemoteRegion> Engine::import_region(PeerId peer, std::span<const std::byt
         .with_peer(info->peer.name);
   RemoteRegion region;
   Status error;
-  const Status reached = state.with_peer(
-      peer, [&](engine::Worker& worker, engine::Peer& owner) { region.id = worker.import(owner, *parsed, error); });
+  const Status reached = state.with_peer(peer, [&](engine::Worker& worker, engine::Peer& owner) {
+    region.id = worker.remotes().import(owner.owner(), *parsed, error);
+  });
   if (!reached) return reached;
   if (!error) return error;
   region.peer = peer;

@@ -251,7 +251,7 @@ std::size_t Engine::poll_notifications(std::span<Notification> notifications) {
     if (word >> 32 != peer.generation) return;
     const auto total = static_cast<std::uint32_t>(word);
     state.worker_of(peer.slot).post([peer, total](engine::Worker& worker) {
-      if (engine::Peer* owner = worker.peer_of(peer)) owner->notifications_consumed(total);
+      if (engine::Peer* owner = worker.peer_of(peer)) owner->notifier().consumed(total);
     });
   };
   while (count < notifications.size() && state.notifications.pop(notifications[count])) {

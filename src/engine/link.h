@@ -21,6 +21,8 @@ enum class LinkState : std::uint8_t {
 };
 
 inline constexpr std::size_t kProofBytes = 64;
+// Of a link in scratch memory: what the peer writes, what this side sends, what it reads back.
+inline constexpr std::size_t kScratchBytes = 3 * kProofBytes;
 
 // What a link should move between a place of the machine and the peer, bytes per second; 0: no figure.
 struct PlaceRate {

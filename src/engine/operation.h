@@ -10,6 +10,11 @@ constexpr bool is_atomic(Operation operation) {
   return operation == Operation::fetch_add || operation == Operation::compare_swap;
 }
 
+// Those that wait for their other half at the peer.
+constexpr bool is_message(Operation operation) {
+  return operation == Operation::send || operation == Operation::receive;
+}
+
 // What moves the bytes of an operation. A send is a write into the window that its receive opens.
 constexpr transport::Op op_of(Operation operation) {
   switch (operation) {

@@ -6,40 +6,88 @@
 
 namespace fairway::engine {
 
+namespace {
+
+constexpr std::size_t kRecordOverhead = 32;  // of put and reply beyond their payload
+constexpr Time kBoundsOfAReceive = 30;       // times peer_timeout, without links
+
+}  // namespace
+
 Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
            const control::PeerInfo& info)
-    : worker_(worker),
-      id_(id),
-      index_(index),
+    : PeerContext(id, worker.services().transfers, worker.services().regions, worker.records()),
+      worker_(worker),
+      owner_{id, index, 0},
       session_(session),
       info_(info),
-      bound_(static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond),
-      patience_(info.by_caller, worker.now()),
-      own_scratch_(worker.take_scratch()),
+      links_(*this, *this,
+             {worker.transports(), worker.locals(), worker.remotes(), worker.scratch(), worker.slices(),
+              worker.services().runtime.rng, owner_, Patience(info.by_caller, worker.now()),
+              static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond,
+              worker.services().options.prove_paths}),
       records_(worker.records()),
       turns_(worker.services().transfers),
-      sends_(worker.services().transfers),
-      receives_(worker.services().transfers) {
-  granted_credits_ = worker.services().notifications.grant(worker.services().options.notifications_per_peer);
-}
+      notifier_(*this,
+                {records_, worker.services().notifications, worker.services().counters, worker.services().notice,
+                 [this](std::uint32_t slot) { signal(slot); }},
+                worker.services().notifications.grant(worker.services().options.notifications_per_peer)),
+      requests_(*this,
+                {worker.slices(), worker.remotes(),
+                 [this](std::uint32_t token, std::uint64_t value) { piece_done(token, value); },
+                 [this](std::uint32_t slot) { advance(slot); }, [this](const Errand& work) { begin_errand(work); }}),
+      service_(*this, {[this](RegionId region) { return flush(region); },
+                       [this](const Errand& work) { begin_errand(work); }, worker.services().notice}),
+      windows_(worker, *this),
+      matcher_(*this, windows_, worker.services().options.unexpected_bytes_per_peer) {}
 
 std::string Peer::text() const {
   return info_.name.empty() || info_.name == info_.address ? info_.address : info_.name + " (" + info_.address + ")";
 }
 
-Transfer& Peer::transfer(std::uint32_t slot) {
-  return worker_.services().transfers[slot];
+bool Peer::has_work() const {
+  return records_.waiting() > 0 || matcher_.has_work() || !retries_.empty() || requests_.has_work() ||
+         turns_.waiting() > 0;
+}
+
+void Peer::has_more() {
+  worker_.ready(id().slot);
+}
+
+// What arrived in that region over any transport is visible then.
+Status Peer::flush(RegionId region) {
+  Status status;
+  for (std::uint16_t i = 0; i < worker_.transports().size() && status; ++i)
+    status = worker_.transport_at(i).flush(worker_.locals().handle(region, i));
+  return status;
+}
+
+// Payload of a put, a get or a send that fits a record.
+std::size_t Peer::record_limit() const {
+  return record_bytes_ - kRecordOverhead;
+}
+
+Time Peer::now() const {
+  return worker_.now();
+}
+
+void Peer::wake_at(Time time) {
+  worker_.wake_at(id().slot, time);
+}
+
+void Peer::again() {
+  has_more();
+  worker_.again();
 }
 
 void Peer::open() {
   Hello hello;
   hello.worker = worker_.index();
-  hello.event_credits = granted_credits_;
+  hello.event_credits = notifier_.granted();
   hello.record_bytes = worker_.record_bytes();
   hello.unexpected_bytes = worker_.services().options.unexpected_bytes_per_peer;
-  hello.scratch_offset = scratch_place(0);
+  hello.scratch_offset = worker_.scratch().offset(links_.scratch_place());
   for (const auto& transport : worker_.transports()) hello.transports.emplace_back(transport->name());
-  hello.scratch = format_description(worker_.describe(worker_.scratch_of(own_scratch_).region));
+  hello.scratch = format_description(worker_.locals().describe(worker_.scratch().of(links_.scratch_place()).region));
   worker_.services().tell(session_, format(hello));
 }
 
@@ -56,23 +104,23 @@ void Peer::on_message(std::span<const std::byte> bytes) {
       if (const auto exchange = parse_exchange(bytes)) {
         const std::uint16_t index = worker_.transport_index(exchange->transport);
         if (index == Worker::kNoTransport) break;
-        return worker_.transport_at(index).exchange(index_, exchange->bytes);
+        return worker_.transport_at(index).exchange(owner_.index, exchange->bytes);
       }
       break;
     case MessageType::link_closed:
-      if (const auto closed = parse_link_closed(bytes)) return on_link_closed(*closed);
+      if (const auto closed = parse_link_closed(bytes)) return links_.on_link_closed(*closed);
       break;
     case MessageType::revoke:
       if (const auto revoke = parse_region(bytes)) {
-        for (const RemoteRegionId id : worker_.imports_of(*this, revoke->region))
-          (void)worker_.services().remotes.revoke({id.slot, id.generation});
+        if (const auto imported = worker_.remotes().find(id(), revoke->region))
+          (void)worker_.services().remotes.revoke({imported->slot, imported->generation});
         if (std::find(revoked_there_.begin(), revoked_there_.end(), revoke->region) == revoked_there_.end())
           revoked_there_.push_back(revoke->region);
-        return worker_.wake_at(worker_.now());
+        return wake_at(worker_.now());
       }
       break;
     case MessageType::revoked:
-      if (const auto revoked = parse_region(bytes)) return worker_.region_quiet(*this, revoked->region);
+      if (const auto revoked = parse_region(bytes)) return worker_.removals().agreed(revoked->region, id().slot);
       break;
     case MessageType::lookup:
     case MessageType::lookup_reply: break;  // the engine's own; they do not come here
@@ -84,80 +132,85 @@ void Peer::on_hello(const Hello& hello) {
   auto scratch = parse_description(hello.scratch);
   if (!scratch) return violation("a hello without a scratch region");
   greeted_ = true;
-  remote_worker_ = hello.worker;
-  event_credits_ = hello.event_credits;
-  unexpected_room_there_ = hello.unexpected_bytes;
+  owner_.worker = hello.worker;
+  notifier_.greeted(hello.event_credits);
   if (hello.record_bytes < kSmallestMessage) return violation("a hello with records that are too small");
   record_bytes_ = std::min(hello.record_bytes, worker_.record_bytes());
-  scratch_offset_ = hello.scratch_offset;
+  service_.greeted(record_limit());
+  matcher_.greeted(hello.unexpected_bytes, record_limit());
   Status error;
-  scratch_ = worker_.import(*this, *scratch, error);
-  if (!error) refusals_.push_back(error.message());
-  const auto role = info_.initiated_here ? transport::Role::initiator : transport::Role::acceptor;
-  for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) {
-    const std::string name(worker_.transport_at(i).name());
-    if (std::find(hello.transports.begin(), hello.transports.end(), name) == hello.transports.end()) {
-      refusals_.push_back(name + ": the peer does not have it");
-      continue;
-    }
-    connecting_.push_back(i);
-  }
-  for (const std::uint16_t i : std::vector(connecting_))  // all of them known first: one may fail at once
-    if (const Status status = worker_.transport_at(i).connect(index_, role); !status) on_connect_failed(i, status);
-  for (const std::string& name : hello.transports)
-    if (worker_.transport_index(name) == Worker::kNoTransport)
-      refusals_.push_back(name + ": this engine does not have it");
-  no_link_since_ = since_now();
-  worker_.wake_at(worker_.now());
-  settle();
+  const RemoteRegionId scratch_there = worker_.remotes().import(owner_, *scratch, error);
+  if (!error) links_.refused(error.message());
+  links_.connect(hello.transports, info_.initiated_here ? transport::Role::initiator : transport::Role::acceptor,
+                 scratch_there, hello.scratch_offset);
 }
 
-void Peer::on_connect_failed(std::uint16_t transport, const Status& reason) {
-  std::erase(connecting_, transport);
-  refusals_.push_back(std::string(worker_.transport_at(transport).name()) + ": " + reason.message());
-  settle();
-}
-
-void Peer::settle() {
-  if (settled_ || !connecting_.empty() || any_link_up() || !links_.empty()) return;
-  settled_ = true;
-  std::string reasons;
-  for (const std::string& refusal : refusals_) reasons += (reasons.empty() ? "" : "; ") + refusal;
-  if (reasons.empty()) reasons = "neither side has a transport";
+void Peer::no_link(const std::string& reasons) {
   const Status status = Status(ErrorCode::unsupported, "no transport reaches this peer: " + reasons).with_peer(text());
-  worker_.services().peers.set_settled(id_, status);
+  worker_.services().peers.set_settled(id(), status);
   worker_.services().notice();
   fail_all(status);
 }
 
+void Peer::link_up(std::uint8_t index) {
+  learn_rates(links_[index]);
+  worker_.link_at(links_[index].transport, links_[index].id, *this, index);
+}
+
+void Peer::link_ready(Link& link) {
+  ++route_version_;
+  missed_since_ = kNever;
+  worker_.services().peers.set_ready(id());
+  tell_user(PeerEvent::Kind::link_up, link, {});
+}
+
+void Peer::link_lost(Link& link, bool was_ready) {
+  ++route_version_;
+  if (!was_ready) return;
+  missed_since_ = kNever;
+  tell_user(PeerEvent::Kind::link_down, link, link.down_reason.with_link(link.text));
+}
+
+void Peer::tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason) {
+  worker_.services().peer_events.push({kind, id(), text(), link.text, info_.incarnation, reason, {}});
+  worker_.services().notice();
+}
+
+void Peer::tell(const LinkClosed& message) {
+  if (!down_) worker_.services().tell(session_, format(message));
+}
+
+void Peer::end_session(const Status& reason) {
+  worker_.services().drop(session_, reason);
+}
+
 void Peer::violation(const std::string& what) {
   if (down_) return;
-  worker_.services().drop(session_, Status(ErrorCode::protocol_error, "the peer sent " + what).with_peer(text()));
+  end_session(Status(ErrorCode::protocol_error, "the peer sent " + what).with_peer(text()));
 }
 
 void Peer::on_down(const Status& reason) {
   if (down_) return;
   down_ = true;
   down_reason_ = reason.peer().empty() ? reason.with_peer(text()) : reason;
-  for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) worker_.transport_at(i).disconnect(index_);
+  for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) worker_.transport_at(i).disconnect(owner_.index);
   // What no transport holds ends now; the rest when its slices' events have come.
-  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
-    SliceEntry& entry = worker_.slices()[token];
-    if (entry.use == SliceUse::free || entry.peer != id_.slot || !(entry.parked || entry.retry)) continue;
+  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+    if (!(entry.parked || entry.retry)) return;
     if (entry.use == SliceUse::record) worker_.records().release(entry.owner);
     if (entry.use == SliceUse::data) {
       transfer(entry.owner).in_doubt = true;
       --transfer(entry.owner).pieces_out;
     }
     worker_.slices().release(token);
-  }
+  });
   retries_.clear();
-  wants_request_.clear();
+  requests_.clear();
   records_.clear();
   fail_all(down_reason_);
   forget_lent();
   end_landing();
-  for (const RegionId region : revoking_) worker_.region_quiet(*this, region);
+  for (const RegionId region : revoking_) worker_.removals().agreed(region, id().slot);
   revoking_.clear();
   worker_.again();
 }
@@ -168,6 +221,45 @@ void Peer::fail_all(const Status& reason) {
     fail(slot, reason);
     slot = next;
   }
+}
+
+Time Peer::link_timers(Time now) {
+  if (down_) return kNever;
+  const auto links = links_.run_timers(now);
+  if (!links) return kNever;
+  Time next = *links;
+  if (records_.next() == kNoSlot) records_stuck_since_ = kNever;
+  if (records_stuck_since_ != kNever && links_.no_link_since() == kNever) {
+    if (links_.is_over(records_stuck_since_, 2 * links_.bound())) {
+      end_session(
+          Status(ErrorCode::link_failed, "no link is left that carries the engine's own messages").with_peer(text()));
+      return kNever;
+    }
+    next = std::min(next, links_.look_at(records_stuck_since_, 2 * links_.bound()));
+  }
+  return std::min(next, give_up_without_link());
+}
+
+// What this side has to move fails once there has been no link for the bound. A receive that waits for its message does
+// not: its sender, who may have proven the link already or has it a moment later, would find nobody and wait for ever.
+// But without links for good no message comes: then the session ends, at the sender too.
+Time Peer::give_up_without_link() {
+  if (links_.no_link_since() == kNever || first_active_ == kNoSlot) return kNever;
+  if (!links_.is_over(links_.no_link_since(), links_.bound()))
+    return links_.look_at(links_.no_link_since(), links_.bound());
+  const Status why =
+      Status(ErrorCode::link_failed, "no link to the peer is left: " + links_.why_no_link()).with_peer(text());
+  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
+    const Transfer& t = transfer(slot);
+    const std::uint32_t next = t.next_active;
+    if (t.request.operation != Operation::receive || t.rendezvous.other) fail(slot, why);
+    slot = next;
+  }
+  if (first_active_ == kNoSlot) return kNever;
+  if (!links_.is_over(links_.no_link_since(), kBoundsOfAReceive * links_.bound()))
+    return links_.look_at(links_.no_link_since(), kBoundsOfAReceive * links_.bound());
+  end_session(why);
+  return kNever;
 }
 
 Time Peer::run_timers(Time now) {
@@ -192,22 +284,21 @@ Time Peer::run_timers(Time now) {
     for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {
       if (touches(transfer(slot).request.layout, id)) return false;
     }
-    worker_.release(id);
+    worker_.remotes().release(id);
     return true;
   });
   // Regions of the peer that it asked to be left alone: answered once no slice of ours uses them.
   std::erase_if(revoked_there_, [&](RegionId region) {
-    const auto imports = worker_.imports_of(*this, region);
+    const auto imported = worker_.remotes().find(id(), region);
     for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {
       const Transfer& t = transfer(slot);
       if (t.pieces_out == 0) continue;
-      for (const RemoteRegionId id : imports)
-        if (touches(t.request.layout, id)) {
-          stop(slot, {ErrorCode::revoked, "the peer deregistered the region"});
-          return false;
-        }
+      if (imported && touches(t.request.layout, *imported)) {
+        stop(slot, {ErrorCode::revoked, "the peer deregistered the region"});
+        return false;
+      }
     }
-    for (const RemoteRegionId id : imports) worker_.release(id);
+    if (imported) worker_.remotes().release(*imported);
     worker_.services().tell(session_, format(MessageType::revoked, {region}));
     return true;
   });
@@ -216,7 +307,7 @@ Time Peer::run_timers(Time now) {
 }
 
 void Peer::revoke_at_peer(RegionId region) {
-  if (down_ || !greeted_) return worker_.region_quiet(*this, region);
+  if (down_ || !greeted_) return worker_.removals().agreed(region, id().slot);
   revoking_.push_back(region);
   worker_.services().tell(session_, format(MessageType::revoke, {region}));
 }
@@ -239,7 +330,7 @@ void Peer::release_import(RemoteRegionId id) {
   }
   (void)worker_.services().remotes.revoke({id.slot, id.generation});
   released_.push_back(id);
-  worker_.wake_at(worker_.now());
+  wake_at(worker_.now());
 }
 
 void Peer::add_users_of(RegionId region, std::vector<TransferId>& users) const {
@@ -250,19 +341,19 @@ void Peer::add_users_of(RegionId region, std::vector<TransferId>& users) const {
 
 void Peer::collect(Metrics& out) const {
   PeerMetrics peer;
-  peer.peer = id_;
+  peer.peer = id();
   peer.name = text();
   peer.transfers_ok = transfers_ok_;
   peer.transfers_failed = transfers_failed_;
   peer.bytes = bytes_moved_;
-  peer.notifications = notifications_delivered_;
+  peer.notifications = notifier_.delivered();
   peer.in_flight = active_count_;
   const Histogram::Snapshot times = latency_.snapshot();
   peer.latency = {times.count(), times.percentile_ns(0.5), times.percentile_ns(0.9), times.percentile_ns(0.99),
                   times.max_ns()};
   out.peers.push_back(std::move(peer));
   for (const Link& link : links_)
-    out.links.push_back({link.text, id_, link.state == LinkState::ready, link.bytes_out, link.slices, link.errors,
+    out.links.push_back({link.text, id(), link.state == LinkState::ready, link.bytes_out, link.slices, link.errors,
                          link.retries, link.failures, link.in_flight});
 }
 

@@ -14,12 +14,15 @@
 
 #include "control/control.h"
 #include "core/histogram.h"
-#include "engine/armed_events.h"
 #include "engine/control_message.h"
 #include "engine/description.h"
-#include "engine/link.h"
-#include "engine/patience.h"
+#include "engine/link_set.h"
+#include "engine/message_windows.h"
+#include "engine/notifier.h"
+#include "engine/peer_context.h"
 #include "engine/record_codec.h"
+#include "engine/remote_requests.h"
+#include "engine/remote_service.h"
 #include "engine/slice_table.h"
 #include "engine/staging.h"
 #include "engine/transfer.h"
@@ -32,22 +35,21 @@ namespace fairway::engine {
 class Worker;
 
 // A worker's side of one session with one life of a peer: its links, its records, its transfers. Owner: the worker; no
-// other thread touches it. By what it does:
+// other thread touches it. Its parts: LinkSet (proof, closing, reconnection), MessageMatcher (send and receive),
+// Notifier (events, counts, signals, credits), RemoteRequests (what the peer does for us where links cannot),
+// RemoteService (the other side of that). What is not parted yet, by what it does:
 //   peer.cc            opening, hello, the end
 //   peer_expect.cc     what links should reach, and whether they do
-//   peer_links.cc      links: proof, closing on both ends, failover, reconnection
 //   peer_transfers.cc  a transfer from its queue to the wire
 //   peer_routes.cc     what it asks of a route
 //   peer_posting.cc    records, and pieces that must be posted again
 //   peer_completion.cc and back: its completion, or its early end
-//   peer_requests.cc   what the peer's engine does for us where links cannot: put, get, atomics, checksum, flush
-//   peer_serve.cc      the other side of that, and all other records
-//   peer_messages.cc   send and receive
+//   peer_serve.cc      records as they come in and go out
 //   peer_staged.cc     transfers of a device's memory that no link takes
 //   peer_lent.cc       the room that the peer lends for them
 //   peer_landing.cc    the other side of that
 //   peer_errands.cc    checksums of a device's memory, and atomics on it
-class Peer {
+class Peer final : public PeerContext, private LinkOwner {
  public:
   Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
        const control::PeerInfo& info);
@@ -56,16 +58,12 @@ class Peer {
   void open();  // says hello
   void on_message(std::span<const std::byte> bytes);
   void on_down(const Status& reason);
-  void on_beat(std::uint64_t steps, Time at) { patience_.heard(steps, at); }
-  void was_away(Time from, Time to) { patience_.was_away(from, to); }  // this engine's caller computed
+  void on_beat(std::uint64_t steps, Time at) { links_.patience().heard(steps, at); }
+  void was_away(Time from, Time to) { links_.patience().was_away(from, to); }  // this engine's caller computed
 
   // ---- transports' events ----
-  void on_link_up(std::uint16_t transport, const transport::Event& event);
-  void on_connect_failed(std::uint16_t transport, const Status& reason);
-  void on_link_down(std::uint8_t link, const Status& reason);
-  void on_retry_failed(std::uint8_t link, const Status& reason);
-  void on_fenced(std::uint8_t link, const transport::Event& event);
-  void on_immediate(std::uint32_t immediate);
+  LinkSet& links() { return links_; }
+  void on_immediate(std::uint32_t immediate) { notifier_.on_immediate(immediate); }
   void on_record(std::uint8_t link, std::span<const std::byte> bytes);
   void on_slice(std::uint32_t token, const transport::Event& event);
   void on_untaken(std::uint32_t token);  // post() did not take it: nothing happened
@@ -76,10 +74,10 @@ class Peer {
   // Cancel, deadline, revoked region: completes once nothing is touched. True: nothing is any more, for all bytes have
   // moved and only the notification is under way; that still arrives or fails.
   bool stop(std::uint32_t slot, const Status& why);
-  void force_stop(std::uint32_t slot);                // closes the links that still hold its slices
-  bool pump();                                        // hands to links what they take; true when it did
-  Time run_timers(Time now);                          // when to run again
-  void notifications_consumed(std::uint32_t polled);  // by the user, since the peer came
+  void force_stop(std::uint32_t slot);  // closes the links that still hold its slices
+  bool pump();                          // hands to links what they take; true when it did
+  [[nodiscard]] bool has_work() const;  // for pump(), now or when links have room
+  Time run_timers(Time now);            // when to run again
 
   // ---- regions ----
   void stop_users_of(RegionId region);  // local memory
@@ -87,7 +85,8 @@ class Peer {
   void release_import(RemoteRegionId id);  // stops its users here
   void revoke_at_peer(RegionId region);    // asks the peer to stop using our region; on_revoked() follows
 
-  void window_closed(std::uint32_t slot);  // of a receive that ended early
+  void window_closed(std::uint32_t slot) { matcher_.window_closed(slot); }  // of a receive that ended early
+  [[nodiscard]] Notifier& notifier() { return notifier_; }
 
   // ---- staging ----
   bool turn_copy(Step& step);
@@ -99,18 +98,16 @@ class Peer {
   [[nodiscard]] bool has_landing() const { return landing_ != nullptr && landing_->state != Landing::State::none; }
   [[nodiscard]] const Landing* landing() const { return landing_.get(); }  // null: it never asked for one
 
+  [[nodiscard]] bool is_down() const override { return down_; }
   [[nodiscard]] bool gone() const {
-    return down_ && slices_out_ == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
+    return down_ && links_.out() == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
   }
-  [[nodiscard]] PeerId id() const { return id_; }
-  [[nodiscard]] transport::PeerIndex index() const { return index_; }
-  [[nodiscard]] std::uint32_t scratch() const { return own_scratch_; }
+  [[nodiscard]] transport::PeerIndex index() const { return owner_.index; }
+  [[nodiscard]] const RegionOwner& owner() const { return owner_; }  // of its regions
+  [[nodiscard]] std::uint32_t scratch() const { return links_.scratch_place(); }
   [[nodiscard]] control::SessionId session() const { return session_; }
   [[nodiscard]] const control::PeerInfo& info() const { return info_; }
-  [[nodiscard]] std::uint16_t remote_worker() const { return remote_worker_; }
-  [[nodiscard]] std::uint32_t granted_credits() const { return granted_credits_; }
-  [[nodiscard]] std::uint32_t notifications_delivered() const { return notifications_delivered_; }
-  [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string text() const override;
   [[nodiscard]] Route route_for(const Request& request, Place place);
   struct Memories {             // of both sides of a transfer
     std::uint8_t kinds = 0;     // a bit by MemoryKind
@@ -158,47 +155,30 @@ class Peer {
   [[nodiscard]] bool asks_for_the_machine() const;  // a link is there whose rate its model may tell
 
  private:
-  static constexpr std::uint32_t kMaxRequests = 32;  // put, get, ... outstanding
   static constexpr std::uint32_t kMaxReplies = 256;  // waiting to be sent; more and the peer lies about its limit
-
-  struct Unexpected {  // a message that came before its receive
-    std::uint64_t tag = 0;
-    std::uint64_t length = 0;
-    TransferId sender;
-    bool eager = false;
-    std::vector<std::byte> payload;
-  };
 
   // peer.cc
   void on_hello(const Hello& hello);
-  void violation(const std::string& what);  // the peer broke the protocol: ends the session with the reason
-  void settle();                            // tells connect() when the last transport's attempt ended
-  Transfer& transfer(std::uint32_t slot);
+  void violation(const std::string& what) override;
+  void again() override;
+  void settle();  // tells connect() when the last transport's attempt ended
   void fail_all(const Status& reason);
+  void has_more() override;
+  Status flush(RegionId region);
+  void wake_at(Time time) override;
+  void send_again(std::uint32_t record);
 
-  // peer_links.cc
-  std::uint8_t link_index(std::uint16_t transport, transport::LinkId id);
-  void begin_proof(std::uint8_t index);
-  void continue_proof(std::uint8_t index);
-  void proof_done(std::uint8_t index, const Status& status);
-  void on_echo(std::uint8_t link, const record::Echo& echo);
-  void answer_echo(std::uint8_t index);
-  void on_echo_reply(std::uint8_t link, std::span<const std::byte> bytes);
-  void set_ready(std::uint8_t index);
-  void close_link(std::uint8_t index, const Status& reason);
-  void on_link_closed(const LinkClosed& message);
-  void release_parked(std::uint8_t index);
-  void plan_retry(Link& link);
-  [[nodiscard]] bool any_link_up() const;
-  // By patience_.
-  Time since_now();
-  [[nodiscard]] bool is_over(Time since, Time bound) const;
-  [[nodiscard]] Time look_at(Time since, Time bound) const;
+  [[nodiscard]] Time now() const override;
+  void end_session(const Status& reason) override;
+  void link_up(std::uint8_t index) override;
+  void link_ready(Link& link) override;
+  void link_lost(Link& link, bool was_ready) override;
+  void epoch_closed(std::uint8_t index, bool both) override;
+  void no_link(const std::string& reasons) override;
+  void tell(const LinkClosed& message) override;
+  void tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason);
   Time link_timers(Time now);
-  bool forgets_a_slice(std::uint8_t index, Time now);
   Time give_up_without_link();
-  [[nodiscard]] std::string why_no_link() const;
-  [[nodiscard]] std::size_t scratch_place(std::uint8_t index) const;
 
   // peer_expect.cc
   void learn_rates(Link& link);
@@ -213,12 +193,14 @@ class Peer {
   // peer_transfers.cc, peer_completion.cc
   enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
   void enqueue(std::uint32_t slot);
+  void take_turns(std::uint32_t slot) override;
+  void retry_later(std::uint32_t token);
   bool post_records();
   void post_record(std::uint32_t index, std::uint8_t link);
+  void post_ahead(std::uint32_t record, std::uint8_t link);
   bool post_retries();
   bool post_transfers();
   Turn move(std::uint32_t slot);
-  bool take_credit(Transfer& t);
   bool waits_for_link(const Transfer& t, Method now);
   [[nodiscard]] bool opens_a_way(const Transfer& t) const;
   RouteRequest wanted(const Request& request, std::uint64_t bytes, bool* opening = nullptr);
@@ -233,14 +215,15 @@ class Peer {
   void piece_failed(std::uint32_t token, const Status& status);
   void drop_piece(std::uint32_t token);  // its transfer is draining: it needs no outcome
   void advance(std::uint32_t slot);
-  void notify(std::uint32_t slot);
-  void fail(std::uint32_t slot, const Status& status);
+  void signal(std::uint32_t slot);
+  bool signals_a_device(std::uint32_t slot);
+  void doubt_event(const SliceEntry& entry);
+  void fail(std::uint32_t slot, const Status& status) override;
   [[nodiscard]] Status why_ended(const Transfer& t, const Status& status) const;
-  void drained(std::uint32_t slot);
-  void finish(std::uint32_t slot, const Status& status);
+  void drained(std::uint32_t slot) override;
+  void finish(std::uint32_t slot, const Status& status) override;
   void activate(std::uint32_t slot);
   void retire(std::uint32_t slot);
-  void enter_link(Link& link, bool waits_for_stream);  // a slice does
   void leave_link(const SliceEntry& entry, std::uint64_t moved_bytes);
 
   // peer_staged.cc
@@ -288,136 +271,47 @@ class Peer {
   void begin_errand(Errand errand);
   void end_errand(Errand& errand, ErrorCode code);
   ErrorCode find_errand(const Errand& errand, transport::RegionTable::Resolved& out) const;
-  void compare_sums(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs);
-
-  // peer_requests.cc
-  bool request_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
-  bool request_flush(std::uint32_t slot);
-  bool request_sum(std::uint32_t slot);
-  bool request_signal(std::uint32_t slot);
-  bool signals_a_device(std::uint32_t slot);
-  std::optional<RequestHead> begin_request(std::uint32_t slot, RemoteRegionId region);
-  void on_reply(const record::Reply& reply);
-  void continue_requests();
 
   // peer_serve.cc
   void serve(const RecordHeader& record);
   // Decodes a record's body for `handle`, or ends the session of a peer that sent a malformed one.
   template <class Body, class Handle>
   void take(const RecordHeader& record, const Handle& handle);
-  // Queues a record and gives its place in the pool; kNoSlot: an answer more than the peer may have waiting, which ends
-  // the session. `owner`: the transfer whose notification it is.
-  template <class Body>
-  std::uint32_t send(const Body& body, std::uint32_t owner = kNoSlot);
-  std::uint32_t acquire_record(RecordType type);
-  Record& record_at(std::uint32_t record);
-  void enqueue_record(std::uint32_t record, std::uint32_t owner);
-  void reply(std::uint32_t token, std::uint32_t serial, ErrorCode code, std::uint64_t value,
-             std::span<const std::byte> data = {});
-  void serve_put(const record::Put& put);
-  void serve_get(const record::Get& get);
-  void serve_atomic(const record::Atomic& atomic);
-  void serve_sum(const record::Sum& sum);
-  void serve_flush(const record::Flush& flush);
+  std::uint32_t acquire_record(RecordType type) override;
+  void enqueue_record(std::uint32_t record, std::uint32_t owner) override;
   [[nodiscard]] std::size_t record_limit() const;  // payload of a put, get or send that fits a record
 
-  // peer_events.cc
-  std::optional<std::uint32_t> event_immediate(std::uint32_t slot, std::uint8_t link);
-  void arm(std::uint32_t slot, std::uint8_t link);
-  void doubt_event(const SliceEntry& entry);
-  void settle_events(Link& link);
-  void record_arrived(std::uint32_t slot, std::uint32_t record);
-  void set_off(std::uint32_t slot);
-  void give_up(Transfer& t);
-  bool check_credit();  // false: the peer has none left for an event, which ends it
-  bool read_notification(std::uint32_t immediate, std::span<const std::byte> message, Notification& notification);
-  void deliver(Notification&& notification);
-  void on_event(const record::Event& event);
-  void on_event_armed(std::uint32_t number, const record::EventArmed& event);
-  void on_event_sign(std::uint32_t number, bool set_off);
-  void event_given_up();
-  void on_count(std::uint32_t immediate);
-  void on_credit(std::uint32_t consumed);
-
-  // peer_messages.cc
-  void start_send(std::uint32_t slot);
-  void start_receive(std::uint32_t slot);
-  bool announce_sends();
-  void on_send_eager(const record::SendEager& send);
-  void on_send_announce(const record::SendAnnounce& send);
-  void on_send_clear(const record::SendClear& clear);
-  void on_send_written(const record::SendWritten& written);
-  void on_send_abort(const record::SendAbort& abort);
-  void on_send_done(const record::SendDone& done);
-  void arrived(std::uint32_t sequence, Unexpected message);
-  void match_tag(std::uint64_t tag);
-  void match(std::uint32_t slot, const Unexpected& message);
-  Transfer* matched_receive(TransferId id);
-  void finish_receive(std::uint32_t slot, const Status& status);
-  void tell_send_done(Transfer& t, ErrorCode code);
-  void abort_receive(TransferId receiver, ErrorCode code);
-  void stop_message(std::uint32_t slot);
-  void close_window(Transfer& t);
-
   Worker& worker_;
-  const PeerId id_;
-  const transport::PeerIndex index_;
+  RegionOwner owner_;
   const control::SessionId session_;
   const control::PeerInfo info_;
-  const Time bound_;                 // EngineOptions::peer_timeout
-  Patience patience_;                // what is held against that bound
-  const std::uint32_t own_scratch_;  // its place in the worker's
+  LinkSet links_;
 
   bool greeted_ = false;
-  bool settled_ = false;
   bool down_ = false;
   Status down_reason_;
-  std::uint16_t remote_worker_ = 0;
-  std::uint64_t scratch_offset_ = 0;  // in the peer's scratch region
-  std::uint32_t record_bytes_ = 0;    // what every link of either side carries in a message
-  RemoteRegionId scratch_;
-  std::vector<std::uint16_t> connecting_;  // transports whose attempt has not ended
-  std::vector<std::string> refusals_;      // why a transport gives no link
+  std::uint32_t record_bytes_ = 0;  // what every link of either side carries in a message
 
-  std::vector<Link> links_;
-  std::vector<std::pair<std::string, std::uint64_t>> closed_early_;  // epochs the peer closed before we saw them
   std::array<LinkView, kMaxLinks> views_;
   std::array<Piece, Turns::kPieces> pieces_;  // of the turn that is under way
   std::uint64_t route_version_ = 1;           // grows when a link becomes ready or stops being so
-  Time no_link_since_ = kNever;
   Time missed_since_ = kNever;         // a link that is away and would do what none that is there does, since it went
   Time records_stuck_since_ = kNever;  // no link that is ready carries the next record
 
   RecordStream records_;
-  std::uint32_t replies_out_ = 0;  // to the peer's requests, not yet known to have arrived
-  std::uint32_t requests_out_ = 0;
-  std::vector<std::uint32_t> retries_;        // tokens of pieces to post again
-  std::vector<std::uint32_t> wants_request_;  // transfers whose flush, checksum or signal waits for a free request
-  std::uint32_t slices_out_ = 0;              // in transports' hands
+  std::uint32_t replies_out_ = 0;       // to the peer's requests, not yet known to have arrived
+  std::vector<std::uint32_t> retries_;  // tokens of pieces to post again
 
   Turns turns_;  // of the transfers that wait for room on links
   std::uint32_t first_active_ = kNoSlot;
   std::uint32_t active_count_ = 0;
   Time next_deadline_ = kNever;
 
-  std::uint32_t event_credits_ = 0;  // the peer granted
-  std::uint32_t events_sent_ = 0;
-  std::uint32_t events_consumed_there_ = 0;
-  std::uint32_t granted_credits_ = 0;  // we granted
-  std::uint32_t notifications_delivered_ = 0, notifications_polled_ = 0;
-  std::uint32_t events_given_up_ = 0;  // by the peer: they used a credit too
-  std::uint32_t credits_returned_ = 0;
-  ArmedEvents armed_;
-
-  TransferQueue sends_;     // not yet announced, in submission order
-  TransferQueue receives_;  // not yet matched, in submission order
-  std::uint32_t send_sequence_ = 0;
-  std::uint32_t expected_send_ = 0;
-  std::uint32_t unexpected_room_there_ = 0;
-  std::uint32_t unexpected_cost_there_ = 0;
-  std::uint32_t unexpected_cost_here_ = 0;
-  std::unordered_map<std::uint32_t, Unexpected> out_of_order_;  // by sequence; bounded by the record window
-  std::vector<Unexpected> unexpected_;
+  Notifier notifier_;
+  RemoteRequests requests_;
+  RemoteService service_;
+  MessageWindows windows_;
+  MessageMatcher matcher_;
 
   struct Reached {  // two memories of which a transport has said so, under that version of routes
     std::uint64_t version = 0;
@@ -438,14 +332,5 @@ class Peer {
   std::uint64_t transfers_ok_ = 0, transfers_failed_ = 0, bytes_moved_ = 0;
   Histogram latency_;
 };
-
-template <class Body>
-std::uint32_t Peer::send(const Body& body, std::uint32_t owner) {
-  const std::uint32_t record = acquire_record(Body::kType);
-  if (record == kNoSlot) return kNoSlot;
-  encode(record_at(record), body);
-  enqueue_record(record, owner);
-  return record;
-}
 
 }  // namespace fairway::engine

@@ -10,29 +10,30 @@
 namespace fairway::engine {
 // ---- and back ----
 
-// The link is looked at once the bound has passed, however long there was nothing to look at.
-void Peer::enter_link(Link& link, bool waits_for_stream) {
-  if (waits_for_stream) {
-    ++link.waits_for_streams;
-  } else if (link.in_flight == link.waits_for_streams) {
-    link.last_progress = since_now();
-    worker_.wake_at(after(worker_.now(), bound_));
-  }
-  ++link.in_flight;
+void Peer::take_turns(std::uint32_t slot) {
+  turns_.add(slot);
+  has_more();
+}
+
+void Peer::retry_later(std::uint32_t token) {
+  worker_.slices()[token].retry = true;
+  retries_.push_back(token);
+  has_more();
+}
+
+void Peer::send_again(std::uint32_t record) {
+  records_.send_again(record);
+  has_more();
 }
 
 void Peer::leave_link(const SliceEntry& entry, std::uint64_t moved_bytes) {
   Link& link = links_[entry.link];
-  --link.in_flight;
   if (entry.use == SliceUse::data) {
     const Transfer& t = transfer(entry.owner);
     if (t.request.options.start_after != nullptr) --link.waits_for_streams;
     if (t.paced) keep_pace(link, moved_bytes);
   }
-  link.queued_bytes -= std::min(link.queued_bytes, entry.piece.bytes());
-  link.last_progress = since_now();
-  link.full = false;
-  --slices_out_;
+  links_.left(link, entry.piece.bytes());
 }
 
 void Peer::on_untaken(std::uint32_t token) {
@@ -46,24 +47,22 @@ void Peer::on_untaken(std::uint32_t token) {
     if (down_)
       worker_.records().release(record);
     else
-      records_.send_again(record);
+      send_again(record);
     return;
   }
   if (entry.op == transport::Op::write_immediate) {  // those staged behind it, which may yet be taken, move up
     --links_[entry.link].immediates_posted;
-    for (std::uint32_t other = 0; other < worker_.slices().capacity(); ++other) {
-      SliceEntry& later = worker_.slices()[other];
-      if (later.use == SliceUse::data && !later.parked && !later.retry && later.peer == id_.slot &&
-          later.link == entry.link && later.op == transport::Op::write_immediate && later.immediate > entry.immediate)
+    worker_.slices().for_each(id().slot, [&](std::uint32_t, SliceEntry& later) {
+      if (later.use == SliceUse::data && !later.parked && !later.retry && later.link == entry.link &&
+          later.op == transport::Op::write_immediate && later.immediate > entry.immediate)
         --later.immediate;
-    }
+    });
   }
   Transfer& t = transfer(entry.owner);
   t.immediate_sent = false;
   t.bytes_posted -= entry.piece.bytes();
   if (t.phase == Phase::draining) return drop_piece(token);
-  entry.retry = true;
-  retries_.push_back(token);
+  retry_later(token);
 }
 
 void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
@@ -80,7 +79,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   if (use == SliceUse::proof) {
     const std::uint32_t step = entry.owner;
     worker_.slices().release(token);
-    if (step < 2 && !down_) proof_done(index, event.status);
+    if (step < 2 && !down_) links_.proof_done(index, event.status);
     return;
   }
   if (ok) {
@@ -95,7 +94,7 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
       if (is_answer(worker_.records()[record].type())) --replies_out_;
       worker_.slices().release(token);
       records_.arrived(record);
-      if (owner != kNoSlot) record_arrived(owner, record);
+      if (owner != kNoSlot) notifier_.record_arrived(owner, record);
       return;
     }
     if (down_) {
@@ -104,8 +103,8 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
       return;
     }
     entry.parked = true;
-    if (link.is_up()) close_link(index, event.status);
-    if (link.closed_here && link.closed_there) release_parked(index);
+    if (link.is_up()) links_.close(index, event.status);
+    if (link.closed_here && link.closed_there) links_.release(index);
     return;
   }
   if (ok) return piece_done(token, event.value);
@@ -117,19 +116,50 @@ void Peer::on_slice(std::uint32_t token, const transport::Event& event) {
   }
   if (!broken) return piece_failed(token, event.status);
   entry.parked = true;
-  if (link.is_up()) close_link(index, event.status);
-  if (link.closed_here) release_parked(index);
+  if (link.is_up()) links_.close(index, event.status);
+  if (link.closed_here) links_.release(index);
+}
+
+// What was in flight on the link may go elsewhere: reads once this end is closed, all else once both are. The count of
+// immediates that the peer received says which native notifications had arrived; an atomic is never repeated.
+void Peer::epoch_closed(std::uint8_t index, bool both) {
+  Link& link = links_[index];
+  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+    if (!entry.parked || entry.link != index) return;
+    if (!both && entry.op != transport::Op::read) return;
+    if (entry.use == SliceUse::record) {
+      send_again(entry.owner);
+      worker_.slices().release(token);
+      return;
+    }
+    const bool atomic = entry.op == transport::Op::fetch_add || entry.op == transport::Op::compare_swap;
+    if (entry.op == transport::Op::write_immediate && entry.immediate < link.immediates_there) {
+      entry.parked = false;
+      piece_done(token, 0);
+    } else if (atomic) {
+      const std::uint32_t slot = entry.owner;
+      transfer(slot).in_doubt = true;
+      drop_piece(token);
+      fail(slot, link.down_reason.with_link(link.text).with_effect(Effect::unknown));
+    } else {
+      entry.parked = false;
+      transfer(entry.owner).immediate_sent = false;
+      ++link.retries;
+      ++transfer(entry.owner).retried;
+      retry_later(token);
+    }
+  });
+  if (both) notifier_.settle(link.doubtful_events, link.immediates_there);
 }
 
 // The target refused it alone, so it will not count it: those behind it on the link move up by one.
 void Peer::forget_immediate(std::uint32_t token) {
   const SliceEntry& refused = worker_.slices()[token];
-  for (std::uint32_t i = 0; i < worker_.slices().capacity(); ++i) {
-    SliceEntry& entry = worker_.slices()[i];
-    if (entry.use == SliceUse::data && entry.op == transport::Op::write_immediate && entry.peer == id_.slot &&
-        entry.link == refused.link && !entry.retry && entry.immediate > refused.immediate)
+  worker_.slices().for_each(id().slot, [&](std::uint32_t, SliceEntry& entry) {
+    if (entry.use == SliceUse::data && entry.op == transport::Op::write_immediate && entry.link == refused.link &&
+        !entry.retry && entry.immediate > refused.immediate)
       --entry.immediate;
-  }
+  });
   Link& link = links_[refused.link];
   for (std::uint64_t& doubtful : link.doubtful_events) doubtful -= doubtful > refused.immediate ? 1 : 0;
   --link.immediates_posted;
@@ -171,42 +201,25 @@ void Peer::advance(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::moving && t.needs_flush) {
     t.phase = Phase::flushing;
-    if (!request_flush(slot)) wants_request_.push_back(slot);
-    return;
+    return requests_.request(slot);
   }
   if (t.request.options.checksum && t.checked.block < t.blocks && !is_atomic(t.request.operation)) {
     t.phase = Phase::verifying;
-    if (!request_sum(slot)) wants_request_.push_back(slot);
-    return;
+    return requests_.request(slot);
   }
-  notify(slot);
+  if (t.request.operation == Operation::send) return matcher_.written(slot);
+  notifier_.notify(slot);
 }
 
-void Peer::notify(std::uint32_t slot) {
-  Transfer& t = transfer(slot);
-  const Notify& notify = t.request.options.notify;
-  if (t.request.operation == Operation::send) {  // the bytes are there: tell the receive
-    t.phase = Phase::matching;
-    send(record::SendWritten{t.rendezvous.other, t.total});
-    return;
-  }
-  t.phase = Phase::notifying;
-  switch (notify.kind) {
-    case NotifyKind::none: return finish(slot, {});
-    case NotifyKind::signal:
-      if (signals_a_device(slot)) return;
-      if (!request_signal(slot)) wants_request_.push_back(slot);
-      return;
-    case NotifyKind::counter:
-      if (t.immediate_sent) return finish(slot, {});
-      t.notify_record = send(record::Counter{notify.immediate}, slot);
-      return;
-    case NotifyKind::event:
-      if (t.armed) return set_off(slot);
-      if (t.immediate_sent) return finish(slot, {});
-      t.notify_record = send(record::Event{notify.immediate, {std::span(t.message.data(), t.message_bytes)}}, slot);
-      return;
-  }
+void Peer::signal(std::uint32_t slot) {
+  if (signals_a_device(slot)) return;
+  requests_.request(slot);
+}
+
+// Whether it carried an event is known once both ends have closed the link's epoch.
+void Peer::doubt_event(const SliceEntry& entry) {
+  if (entry.op == transport::Op::write_immediate)
+    notifier_.doubt(transfer(entry.owner), entry.immediate, links_[entry.link].doubtful_events);
 }
 
 // No CPU reaches a device's memory: there the word is written like bytes, now that all others are there.
@@ -230,7 +243,7 @@ bool Peer::signals_a_device(std::uint32_t slot) {
   t.cursor = {};
   t.route = {};
   t.phase = Phase::queued;
-  turns_.add(slot);
+  take_turns(slot);
   worker_.again();
   return true;
 }
@@ -247,12 +260,11 @@ bool Peer::stop(std::uint32_t slot, const Status& why) {
 
 void Peer::force_stop(std::uint32_t slot) {
   for (Step& step : worker_.staging().steps)
-    if (step.state == Step::State::moving && step.transfer == slot && step.peer == id_.slot) force_stop(step.inner);
-  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
-    const SliceEntry& entry = worker_.slices()[token];
-    if (entry.use == SliceUse::data && entry.owner == slot && entry.peer == id_.slot && !entry.parked && !entry.retry)
-      close_link(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
-  }
+    if (step.state == Step::State::moving && step.transfer == slot && step.peer == id().slot) force_stop(step.inner);
+  worker_.slices().for_each(id().slot, [&](std::uint32_t, const SliceEntry& entry) {
+    if (entry.use == SliceUse::data && entry.owner == slot && !entry.parked && !entry.retry)
+      links_.close(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
+  });
 }
 
 // deregister() refuses the region's use from its caller's thread on, and stop_users_of() runs here a moment later: what
@@ -270,27 +282,26 @@ Status Peer::why_ended(const Transfer& t, const Status& status) const {
 void Peer::fail(std::uint32_t slot, const Status& given) {
   Transfer& t = transfer(slot);
   if (t.phase == Phase::draining || t.phase == Phase::done) return;
-  if (t.queued && !turns_.remove(slot) && !sends_.remove(slot)) receives_.remove(slot);
+  if (t.queued && !turns_.remove(slot)) matcher_.remove(slot);
   if (t.phase == Phase::waiting) worker_.no_longer_waits(slot);
   t.in_doubt |= t.phase == Phase::notifying && t.armed;
   t.phase = Phase::draining;
   t.status = why_ended(t, given);
-  std::erase(wants_request_, slot);
+  requests_.forget(slot);
   if (t.notify_record != kNoSlot) {  // it may or may not have arrived
     if (!down_) worker_.records()[t.notify_record].owner = kNoSlot;
     t.in_doubt = true;
     return drained(slot);
   }
   ++t.pieces_out;  // so that the last drop below does not end the transfer while we look at it
-  if (t.rendezvous.announced || t.request.operation == Operation::receive) stop_message(slot);
+  if (t.rendezvous.announced || t.request.operation == Operation::receive) matcher_.stop(slot);
   stop_steps(slot);
-  for (std::uint32_t token = 0; token < worker_.slices().capacity(); ++token) {
-    SliceEntry& entry = worker_.slices()[token];
-    if (entry.owner != slot || entry.peer != id_.slot) continue;
+  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
+    if (entry.owner != slot) return;
     if (entry.use == SliceUse::request) {
       // Its reply will find nothing. What it asked the peer to do may still happen there, never here.
       t.in_doubt = true;
-      --requests_out_;
+      requests_.dropped();
       drop_piece(token);
     } else if (entry.use == SliceUse::data && (entry.parked || entry.retry)) {
       t.in_doubt |= entry.parked && !(links_[entry.link].closed_here && links_[entry.link].closed_there);
@@ -300,7 +311,7 @@ void Peer::fail(std::uint32_t slot, const Status& given) {
     } else if (entry.use == SliceUse::data && !down_) {
       worker_.transport_at(links_[entry.link].transport).cancel(token);
     }
-  }
+  });
   if (--t.pieces_out == 0) drained(slot);
 }
 
@@ -320,8 +331,8 @@ void Peer::finish(std::uint32_t slot, const Status& status) {
   if (t.step != kNoSlot) return inner_ended(slot, status);
   retire(slot);
   t.phase = Phase::done;
-  if (t.credit_taken && t.notify_record == kNoSlot && !t.armed && !t.immediate_sent) --events_sent_;  // never sent
-  close_window(t);
+  notifier_.ended(t);
+  matcher_.ended(t);
   const bool ok = status.is_ok();
   const std::uint64_t bytes = t.request.operation == Operation::receive ? t.rendezvous.length : t.bytes_done;
   if (ok) {
@@ -333,7 +344,7 @@ void Peer::finish(std::uint32_t slot, const Status& status) {
   }
   t.completion.id = worker_.services().transfers.id(slot);
   t.completion.status = status;
-  if (!ok) give_up(t);
+  if (!ok) notifier_.failed(t);
   t.completion.bytes = bytes;
   t.completion.user_data = t.request.options.user_data;
   worker_.ended(t);

@@ -22,8 +22,8 @@ std::uint64_t apply(const Errand& errand, std::uint64_t old) {
 }  // namespace
 
 void Peer::begin_errand(Errand errand) {
-  errand.peer = id_.slot;
-  const auto asked = [&](const Errand& each) { return each.peer == id_.slot && each.kind != Errand::Kind::own_sum; };
+  errand.peer = id().slot;
+  const auto asked = [&](const Errand& each) { return each.peer == id().slot && each.kind != Errand::Kind::own_sum; };
   if (errands_ >= kMaxReplies && asked(errand)) {
     const auto& all = worker_.staging().errands;
     if (std::count_if(all.begin(), all.end(), asked) >= kMaxReplies)
@@ -105,7 +105,7 @@ void Peer::end_errand(Errand& errand, ErrorCode code) {
   worker_.again();
   if (errand.kind != Errand::Kind::own_sum) {
     if (errand.back) worker_.services().notice();
-    if (!down_) reply(errand.token, errand.serial, code, errand.value);
+    if (!down_) service_.reply(errand.token, errand.serial, code, errand.value);
     return;
   }
   const std::uint32_t slot = errand.token;
@@ -114,21 +114,7 @@ void Peer::end_errand(Errand& errand, ErrorCode code) {
   if (t.phase == Phase::draining) return drained(slot);
   if (code != ErrorCode::ok)
     return fail(slot, Status(code, "the local memory could not be read for its checksum").with_peer(text()));
-  compare_sums(slot, errand.piece, errand.value, errand.expected);
-}
-
-void Peer::compare_sums(std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) {
-  if (ours != theirs)
-    return fail(slot, Status(ErrorCode::checksum_mismatch, "the CRC-32C of block " + std::to_string(piece.block) +
-                                                               " at offset " + std::to_string(piece.offset) +
-                                                               " differs between the two memories: the path or a "
-                                                               "memory is faulty, or one side was changed meanwhile")
-                          .with_peer(text()));
-  Transfer& t = transfer(slot);
-  t.checked = piece.offset + piece.length == block_at(t.request.layout, piece.block).length
-                  ? Cursor{piece.block + 1, 0}
-                  : Cursor{piece.block, piece.offset + piece.length};
-  advance(slot);
+  requests_.compare(slot, errand.piece, errand.value, errand.expected);
 }
 
 }  // namespace fairway::engine

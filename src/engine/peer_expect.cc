@@ -87,7 +87,7 @@ double Peer::least_of(const Link& link, const Transfer& t) {
 void Peer::keep_pace(Link& link, std::uint64_t bytes) {
   const auto slow = link.pace.ended(bytes, worker_.now());
   if (!slow) return;
-  PeerEvent event{PeerEvent::Kind::link_slow, id_, text(), link.text, info_.incarnation, {}, {}};
+  PeerEvent event{PeerEvent::Kind::link_slow, id(), text(), link.text, info_.incarnation, {}, {}};
   event.detail = fmt::format("{:.2f} GB/s for the last {} ms, where at least {:.2f} GB/s are expected",
                              slow->reached / 1e9, Pace::kWindow * Pace::kWindows / kMillisecond, slow->least / 1e9);
   worker_.services().peer_events.push(std::move(event));
@@ -138,7 +138,7 @@ std::string Peer::why_without(const Request& request, std::size_t link) {
   }
   const std::uint64_t blocks = is_atomic(request.operation) ? 0 : block_count(request.layout);
   for (std::uint64_t i = 0; i < blocks; ++i)
-    if (const Status why = worker_.why_without(block_at(request.layout, i).local, transport); !why)
+    if (const Status why = worker_.locals().why_without(block_at(request.layout, i).local, transport); !why)
       return "it refused this memory: " + why.message();
   return "the peer's memory is not registered with it: its device there refused it";
 }
@@ -150,7 +150,7 @@ std::string Peer::why_link_without(const Request& request, std::size_t link) {
   const std::uint64_t blocks = is_atomic(request.operation) ? 0 : block_count(request.layout);
   for (std::uint64_t i = 0; i < blocks; ++i) {
     const RegionId local = block_at(request.layout, i).local;
-    if (const Status why = worker_.why_partly(local, links_[link].transport, links_[link].device); !why)
+    if (const Status why = worker_.locals().why_partly(local, links_[link].transport, links_[link].device); !why)
       return "its device refused this memory: " + why.message();
   }
   return "the peer's device at its other end refused the peer's memory";
@@ -194,9 +194,9 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
     }
     out.links.push_back(std::move(line));
   }
-  for (const std::uint16_t transport : connecting_)
+  for (const std::uint16_t transport : links_.connecting())
     out.links.push_back({std::string(worker_.transport_at(transport).name()), false, "not connected yet", 0, 0, 0, {}});
-  for (const std::string& refusal : refusals_)
+  for (const std::string& refusal : links_.refusals())
     out.links.push_back({refusal.substr(0, refusal.find(':')),
                          false,
                          refusal.substr(std::min(refusal.size(), refusal.find(':') + 2)),
@@ -216,7 +216,7 @@ Route Peer::as_staged(const Request& request, const Route& route, Ends& ends) {
     return route;
   Request inner;
   inner.operation = op_of(request.operation) == transport::Op::write ? Operation::write : Operation::read;
-  inner.peer = id_;
+  inner.peer = id();
   inner.layout = Extent{{local, 0, 1}, {lent_->region, 0}};
   Route direct = route_for(inner, worker_.place_of(local));
   if (direct.method != Method::native) return route;
@@ -238,16 +238,16 @@ void Peer::explain_way(Explanation& out, const Route& route, const Request& requ
   for (const std::uint8_t i : route.chosen()) {
     const std::uint16_t transport = links_[i].transport;
     if (std::exchange(last, transport) == transport) continue;
-    const auto handle = worker_.remote_handle(*this, region, transport);
+    const auto handle = worker_.remotes().handle(owner_, region, transport);
     std::string path = handle ? "" : "cannot reach the region: " + handle.status().message();
     const std::uint64_t local = is_atomic(request.operation)
                                     ? kNotRegistered
-                                    : worker_.local_handle(block_at(request.layout, 0).local, transport);
+                                    : worker_.locals().handle(block_at(request.layout, 0).local, transport);
     if (handle) (void)worker_.transport_at(transport).reach(links_[i].id, local, *handle, &path);
     const std::string name(worker_.transport_at(transport).name());
     if (!path.empty()) out.notes.push_back(name + ": " + path);
     if (is_atomic(request.operation)) continue;
-    if (const auto how = worker_.how_with(block_at(request.layout, 0).local, transport); !how.empty())
+    if (const auto how = worker_.locals().how_with(block_at(request.layout, 0).local, transport); !how.empty())
       out.notes.push_back(name + ": this side's memory is registered at " + std::string(how));
   }
 }

@@ -27,14 +27,14 @@ void Peer::begin_landing(std::uint32_t number) {
   landing_->used = landing_->recalled = false;
   if (worker_.copier() == nullptr) return grant(ErrorCode::unsupported);
   landing_->state = Landing::State::waiting;
-  worker_.staging().awaiting.push_back(id_.slot);
+  worker_.staging().awaiting.push_back(id().slot);
   ++worker_.staging().watched;
   worker_.again();
 }
 
 void Peer::grant(ErrorCode code) {
   std::vector<std::byte> room;
-  if (code == ErrorCode::ok) room = format_description(worker_.describe(landing_->region), record_limit());
+  if (code == ErrorCode::ok) room = format_description(worker_.locals().describe(landing_->region), record_limit());
   send(record::StageGrant{landing_->number, code, {room}});
 }
 
@@ -201,7 +201,7 @@ void Peer::end_landing() {
   landing.next = 0;
   if (landing.state == Landing::State::waiting) {
     landing.state = Landing::State::none;
-    std::erase(worker_.staging().awaiting, id_.slot);
+    std::erase(worker_.staging().awaiting, id().slot);
     --worker_.staging().watched;
   } else if (landing.state == Landing::State::making) {
     --worker_.staging().watched;

@@ -39,9 +39,9 @@ void Peer::on_stage_grant(const record::StageGrant& grant) {
     if (!room || room->size_bytes != kRoomBytes || !reached_by_cpu(room->kind)) return violation("a malformed room");
     lent_->refused = {};
     lent_->state = Lent::State::open;
-    lent_->region = worker_.import(*this, *room, lent_->refused);
+    lent_->region = worker_.remotes().import(owner_, *room, lent_->refused);
     lent_->idle_since = worker_.now();
-    worker_.wake_at(after(worker_.now(), kIdleRoom));
+    wake_at(after(worker_.now(), kIdleRoom));
     lent_->leaving |= !lent_->refused;
   }
   if (!lent_->refused) lent_->refused_until = after(worker_.now(), kIdleRoom);
@@ -60,7 +60,7 @@ void Peer::end_lent() {
   Lent& lent = *lent_;
   if (lent.state != Lent::State::open || !lent.busy.empty() || !(lent.leaving || !lent.lost.empty())) return;
   lent.state = Lent::State::none;
-  if (lent.region) worker_.release(lent.region);
+  if (lent.region) worker_.remotes().release(lent.region);
   lent.region = {};
   send(record::StageEnd{lent.number});
 }
@@ -77,7 +77,7 @@ Time Peer::staging_timer(Time now) {
 // The peer is gone, and so is its room.
 void Peer::forget_lent() {
   for (Step& step : worker_.staging().steps)
-    if (step.state == Step::State::left && step.peer == id_.slot) step.state = Step::State::free;
+    if (step.state == Step::State::left && step.peer == id().slot) step.state = Step::State::free;
   if (lent_ != nullptr) lent_->state = Lent::State::none;
 }
 

@@ -40,8 +40,8 @@ bool Peer::post_records() {
     if (carried) {
       records_stuck_since_ = kNever;
     } else if (records_stuck_since_ == kNever) {
-      records_stuck_since_ = since_now();
-      worker_.wake_at(worker_.now());
+      records_stuck_since_ = links_.since_now();
+      wake_at(worker_.now());
     }
     if (best < 0 || worker_.slices().room() == 0) break;
     post_record(index, static_cast<std::uint8_t>(best));
@@ -61,16 +61,24 @@ void Peer::post_record(std::uint32_t index, std::uint8_t chosen) {
   slice.local = record.bytes.data();
   slice.length = record.size;
   slice.may_coalesce = may_coalesce(record.type());
-  slice.token = worker_.slices().acquire();
+  slice.token = worker_.slices().acquire(id().slot);
   SliceEntry& entry = worker_.slices()[slice.token];
-  entry = {SliceUse::record, slice.op, false, chosen, id_.slot, index, entry.serial, 0, {0, 0, record.size, 1, chosen},
-           since_now()};
-  enter_link(link, false);
+  entry = {
+      SliceUse::record,  slice.op, false, chosen, id().slot, index, entry.serial, 0, {0, 0, record.size, 1, chosen},
+      links_.since_now()};
+  links_.entered(link, false);
   link.queued_bytes += record.size;
   --views_[chosen].room;
   views_[chosen].queued_bytes += record.size;
-  ++slices_out_;
   worker_.stage(link.transport, slice);
+}
+
+// A record to go before the write that is about to be posted there; elsewhere or later will do.
+void Peer::post_ahead(std::uint32_t record, std::uint8_t link) {
+  const Link& by = links_[link];
+  if (records_.next() == record && views_[link].room > 0 && worker_.slices().room() > 0 &&
+      by.has(transport::Op::message) && by.capabilities->max_message_bytes >= worker_.records()[record].size)
+    post_record(record, link);
 }
 
 bool Peer::post_retries() {
@@ -118,10 +126,10 @@ bool Peer::post_retries() {
     const bool whole_blocks = entry.piece.count > 1;
     const bool small_enough = entry.piece.count == 1 && entry.piece.length <= limit;
     if (small_enough && choice.method == Method::by_messages) {
-      if (requests_out_ >= kMaxRequests) break;
+      if (requests_.left() == 0) break;
       retries_.erase(retries_.begin() + static_cast<std::ptrdiff_t>(i));
       entry.retry = false;
-      any |= request_piece(entry.owner, entry.piece, token);
+      any |= requests_.put_get_or_atomic(entry.owner, entry.piece, token);
       continue;
     }
     if (small_enough && choice.method == Method::staged) {
@@ -131,7 +139,7 @@ bool Peer::post_retries() {
       continue;
     }
     if (worker_.slices().room() == 0) break;
-    const std::uint32_t rest = worker_.slices().acquire();
+    const std::uint32_t rest = worker_.slices().acquire(id().slot);
     SliceEntry& second = worker_.slices()[rest];
     const std::uint32_t serial = second.serial;
     second = worker_.slices()[token];

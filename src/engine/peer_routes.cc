@@ -112,8 +112,8 @@ std::uint64_t Peer::links_without(const Request& request, std::uint64_t transpor
       }
       last = block;
       if (!block.remote) continue;  // of a send, before its receive
-      const auto remote = worker_.remote_handle(*this, block.remote, link.transport);
-      const std::uint64_t local = atomic ? kNotRegistered : worker_.local_handle(block.local, link.transport);
+      const auto remote = worker_.remotes().handle(owner_, block.remote, link.transport);
+      const std::uint64_t local = atomic ? kNotRegistered : worker_.locals().handle(block.local, link.transport);
       if (!remote || !can_reach(link, local, *remote)) {
         out |= std::uint64_t{1} << i;
         break;
@@ -128,10 +128,10 @@ transport::Reach Peer::reach(const Block& block, std::uint16_t transport, std::s
   const bool same = known.version == route_version_ && known.transport == transport && known.local == block.local &&
                     known.remote == block.remote;
   if (same) return transport::Reach::yes;
-  const auto remote = worker_.remote_handle(*this, block.remote, transport);
+  const auto remote = worker_.remotes().handle(owner_, block.remote, transport);
   if (!remote) why = remote.status().message();
   if (!remote) return transport::Reach::no;
-  const std::uint64_t local = worker_.local_handle(block.local, transport);
+  const std::uint64_t local = worker_.locals().handle(block.local, transport);
   transport::Transport& by = worker_.transport_at(transport);
   const transport::Reach is = by.reach({}, local, *remote, nullptr);
   if (is == transport::Reach::no) (void)by.reach({}, local, *remote, &why);
@@ -160,13 +160,13 @@ bool Peer::waits_for_link(const Transfer& t, Method now) {
   }
   const Method best = route(wanted(t.request, t.total), std::span(all.data(), links_.size())).method;
   const bool staged = now == Method::staged;
-  const bool comes = std::any_of(connecting_.begin(), connecting_.end(), [&](std::uint16_t transport) {
+  const bool comes = std::any_of(links_.connecting().begin(), links_.connecting().end(), [&](std::uint16_t transport) {
     return !staged || reaches(worker_.transport_at(transport), MemoryKind::device);
   });
   if (!comes && (staged ? best != Method::native : best == Method::none)) return false;
-  if (missed_since_ == kNever) missed_since_ = since_now();
-  if (is_over(missed_since_, bound_)) return false;
-  worker_.wake_at(look_at(missed_since_, bound_));
+  if (missed_since_ == kNever) missed_since_ = links_.since_now();
+  if (links_.is_over(missed_since_, links_.bound())) return false;
+  wake_at(links_.look_at(missed_since_, links_.bound()));
   return true;
 }
 
@@ -180,13 +180,13 @@ Peer::Memories Peer::memories(const Request& request) const {
   const Services& services = worker_.services();
   const auto add_remote = [&](RemoteRegionId id) {
     add(services.remotes, {id.slot, id.generation});
-    out.without |= worker_.without(id);
-    out.partly |= worker_.partly(id);
+    out.without |= worker_.remotes().without(id);
+    out.partly |= worker_.remotes().partly(id);
   };
   const auto add_block = [&](const Block& block) {
     add(services.regions, block.local);
-    out.without |= worker_.without(block.local);
-    out.partly |= worker_.partly(block.local);
+    out.without |= worker_.locals().without(block.local);
+    out.partly |= worker_.locals().partly(block.local);
     add_remote(block.remote);
   };
   if (is_atomic(request.operation)) {

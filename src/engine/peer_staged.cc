@@ -94,7 +94,7 @@ Step* Peer::take_step(std::uint32_t slot, std::uint64_t block_index, bool gate) 
   step->state = Step::State::copying;
   step->queued = false;
   step->outwards = op_of(t.request.operation) == transport::Op::write;
-  step->peer = id_.slot;
+  step->peer = id().slot;
   step->transfer = slot;
   step->local = block.local;
   step->remote = block.remote;
@@ -244,7 +244,7 @@ void Peer::begin_inner(Step& step) {
   }
   Request request;
   request.operation = step.outwards ? Operation::write : Operation::read;
-  request.peer = id_;
+  request.peer = id();
   request.layout = std::span<const Extent>(step.extents);
   request.options.priority = transfer(step.transfer).request.options.priority;
   Transfer& inner = transfer(step.inner);
@@ -252,7 +252,7 @@ void Peer::begin_inner(Step& step) {
   inner.step = static_cast<std::uint32_t>(&step - worker_.staging().steps.data());
   activate(step.inner);
   inner.phase = Phase::queued;
-  turns_.add(step.inner);
+  take_turns(step.inner);
   worker_.again();
 }
 
@@ -283,7 +283,7 @@ void Peer::inner_ended(std::uint32_t slot, const Status& status) {
 
 void Peer::ask_peer(Step& step) {
   step.state = Step::State::asked;
-  StageCopy copy{lent_->number, step.there, worker_.remote_region(step.remote), {}};
+  StageCopy copy{lent_->number, step.there, worker_.remotes().region_of(step.remote), {}};
   for (const Step::Part& part : step.parts)
     copy.parts.all[copy.parts.count++] = {part.remote, static_cast<std::uint32_t>(part.length)};
   if (step.outwards)
@@ -321,7 +321,7 @@ void Peer::give_back_there(Step& step) {
   if (step.there == kInPlace) return;
   lent_->busy.remove(std::exchange(step.there, kInPlace));
   lent_->idle_since = worker_.now();
-  worker_.wake_at(after(worker_.now(), kIdleRoom));
+  wake_at(after(worker_.now(), kIdleRoom));
   worker_.again();
   end_lent();
 }

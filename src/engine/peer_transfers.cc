@@ -34,22 +34,21 @@ void Peer::start(std::uint32_t slot) {
   activate(slot);
   t.phase = Phase::queued;
   if (down_) return fail(slot, down_reason_);
-  if (settled_ && links_.empty()) {
-    const auto info = worker_.services().peers.find(id_);
+  if (links_.settled() && links_.empty()) {
+    const auto info = worker_.services().peers.find(id());
     return fail(slot,
                 info && !info->reason.is_ok() ? info->reason : Status(ErrorCode::unsupported, "no link to the peer"));
   }
   if (t.deadline < next_deadline_) {
     next_deadline_ = t.deadline;
-    worker_.wake_at(t.deadline);
+    wake_at(t.deadline);
   }
-  if (no_link_since_ != kNever) worker_.wake_at(worker_.now());
+  if (links_.no_link_since() != kNever) wake_at(worker_.now());
   const TransferId first = t.request.options.after;
   bool first_failed = false;
   if (first && worker_.wait_for(first, slot, first_failed)) {
     t.phase = Phase::waiting;
-    if (t.request.operation == Operation::send) sends_.push(slot);  // keep their places in the order of matching
-    if (t.request.operation == Operation::receive) receives_.push(slot);
+    if (is_message(t.request.operation)) matcher_.hold_place(slot);
     return;
   }
   if (first_failed) return fail(slot, {ErrorCode::dependency_failed, "the transfer named in `after` failed"});
@@ -61,31 +60,22 @@ void Peer::dependency_ended(std::uint32_t slot, bool ok) {
   if (t.phase != Phase::waiting) return;
   t.phase = Phase::queued;
   if (!ok) return fail(slot, {ErrorCode::dependency_failed, "the transfer named in `after` failed"});
-  if (t.request.operation == Operation::send || t.request.operation == Operation::receive) {
-    t.phase = Phase::matching;
-    if (t.request.operation == Operation::receive) return start_receive(slot);
-    return worker_.again();
-  }
   enqueue(slot);
 }
 
 void Peer::enqueue(std::uint32_t slot) {
-  Transfer& t = transfer(slot);
-  if (t.request.operation == Operation::send) return start_send(slot);
-  if (t.request.operation == Operation::receive) return start_receive(slot);
-  turns_.add(slot);
+  if (is_message(transfer(slot).request.operation)) return matcher_.start(slot);
+  take_turns(slot);
 }
 
 // ---- to the wire ----
 
 bool Peer::pump() {
-  const bool work =
-      records_.waiting() > 0 || !sends_.empty() || !retries_.empty() || !wants_request_.empty() || turns_.waiting() > 0;
-  if (!work || down_ || links_.empty()) return false;
+  if (!has_work() || down_ || links_.empty()) return false;
   refresh_views();
   bool any = post_records();
-  continue_requests();
-  any |= announce_sends();
+  requests_.proceed();
+  any |= matcher_.announce();
   any |= post_retries();
   any |= post_transfers();
   if (records_.waiting() > 0) any |= post_records();
@@ -121,17 +111,9 @@ bool Peer::post_transfers() {
   return any;
 }
 
-bool Peer::take_credit(Transfer& t) {
-  if (t.request.options.notify.kind != NotifyKind::event || t.credit_taken) return true;
-  if (events_sent_ - events_consumed_there_ >= event_credits_) return false;
-  ++events_sent_;
-  t.credit_taken = true;
-  return true;
-}
-
 Peer::Turn Peer::move(std::uint32_t slot) {
   Transfer& t = transfer(slot);
-  if (!take_credit(t)) return Turn::no_credit;
+  if (!notifier_.take_credit(t)) return Turn::no_credit;
   const bool known = recall_route(t);
   if (!known && t.bytes_posted == 0) find_places(t);
   const std::span<LinkView> views = views_for(t);
@@ -163,20 +145,20 @@ Peer::Turn Peer::move(std::uint32_t slot) {
     t.cursor.block = t.blocks;
     ++t.pieces_out;
     const Piece nothing{0, 0, 0, 1, t.route.links[0]};
-    return post_piece(slot, nothing, worker_.slices().acquire()) ? Turn::posted_all : Turn::failed;
+    return post_piece(slot, nothing, worker_.slices().acquire(id().slot)) ? Turn::posted_all : Turn::failed;
   }
   const bool by_messages = t.route.method == Method::by_messages;
   std::uint64_t largest = by_messages ? record_limit() : 0;
   if (!by_messages)
     for (const std::uint8_t link : t.route.chosen()) largest = std::max(largest, views[link].capabilities->piece_bytes);
   std::size_t limit = std::min(turns_.left(slot, largest), worker_.slices().room_for_pieces());
-  if (by_messages) limit = std::min<std::size_t>(limit, kMaxRequests - requests_out_);
+  if (by_messages) limit = std::min<std::size_t>(limit, requests_.left());
   const std::size_t count =
       stripe(t.request.layout, t.blocks, t.cursor, t.route, views, record_limit(), std::span(pieces_.data(), limit));
   for (std::size_t i = 0; i < count; ++i) {
     ++t.pieces_out;
     turns_.spend(slot, pieces_[i]);
-    if (!post_piece(slot, pieces_[i], worker_.slices().acquire())) return Turn::failed;
+    if (!post_piece(slot, pieces_[i], worker_.slices().acquire(id().slot))) return Turn::failed;
   }
   if (t.cursor.block >= t.blocks) {
     if (t.pieces_out == 0) advance(slot);  // nothing to move
@@ -190,7 +172,8 @@ Peer::Turn Peer::move(std::uint32_t slot) {
 bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token) {
   Transfer& t = transfer(slot);
   SliceEntry& entry = worker_.slices()[token];
-  if (t.route.method == Method::by_messages && entry.use == SliceUse::free) return request_piece(slot, piece, token);
+  if (t.route.method == Method::by_messages && entry.use == SliceUse::free)
+    return requests_.put_get_or_atomic(slot, piece, token);
   Link& link = links_[piece.link];
   transport::Slice slice;
   slice.op = op_of(t.request.operation);
@@ -208,16 +191,18 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   t.immediate_sent = rides.has_value();
   slice.link = link.id;
   slice.token = token;
-  entry = {SliceUse::data, slice.op,   false, piece.link, id_.slot, slot, serial, rides ? link.immediates_posted++ : 0,
-           piece,          since_now()};
-  enter_link(link, slice.start_after != nullptr);
+  entry = {SliceUse::data, slice.op,
+           false,          piece.link,
+           id().slot,      slot,
+           serial,         rides ? link.immediates_posted++ : 0,
+           piece,          links_.since_now()};
+  links_.entered(link, slice.start_after != nullptr);
   link.queued_bytes += piece.bytes();
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
   if (t.paced) link.pace.posted(least_of(link, t), worker_.now());
   t.needs_flush |=
       slice.op == transport::Op::write && link.capabilities->completion != transport::CompletionLevel::visible;
-  ++slices_out_;
   worker_.stage(link.transport, slice);
   return true;
 }
@@ -230,10 +215,14 @@ std::optional<std::uint32_t> Peer::riding_immediate(std::uint32_t slot, const Pi
       t.request.options.checksum || !link.capabilities->ordered || !link.has(transport::Op::write_immediate) ||
       link.capabilities->completion != transport::CompletionLevel::visible)
     return std::nullopt;
-  const MemoryKind target = worker_.kind_of(block_at(t.request.layout, 0).remote);
+  const MemoryKind target = worker_.remotes().kind_of(block_at(t.request.layout, 0).remote);
   if ((link.capabilities->immediate_kinds >> static_cast<unsigned>(target) & 1) == 0) return std::nullopt;
   const Notify& notify = t.request.options.notify;
-  if (notify.kind == NotifyKind::event) return event_immediate(slot, piece.link);
+  if (notify.kind == NotifyKind::event) {
+    const auto immediate = notifier_.event_immediate(slot);
+    if (immediate && t.arming != kNoSlot) post_ahead(t.arming, piece.link);
+    return immediate;
+  }
   if (notify.kind != NotifyKind::counter || (notify.immediate & kEventBit) != 0) return std::nullopt;
   return notify.immediate;
 }
@@ -257,7 +246,7 @@ Status Peer::resolve(const Transfer& t, std::uint64_t index, const Block& block,
 Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport) {
   Services& services = worker_.services();
   if (is_atomic(t.request.operation)) {
-    const auto handle = worker_.remote_handle(*this, t.request.target.region, transport);
+    const auto handle = worker_.remotes().handle(owner_, t.request.target.region, transport);
     if (!handle) return handle.status();
     slice.remote_handle = *handle;
     slice.remote_offset = t.request.target.offset;
@@ -277,9 +266,9 @@ Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice
     if (bad != piece.block + piece.count)
       return {ErrorCode::out_of_range, "block " + std::to_string(bad) + " lies outside its regions"};
   }
-  const auto handle = worker_.remote_handle(*this, first.remote, transport);
+  const auto handle = worker_.remotes().handle(owner_, first.remote, transport);
   if (!handle) return handle.status();
-  slice.local_handle = worker_.local_handle(first.local, transport);
+  slice.local_handle = worker_.locals().handle(first.local, transport);
   slice.start_after = t.request.options.start_after;
   slice.remote_handle = *handle;
   slice.remote_offset = first.remote_offset + piece.offset;

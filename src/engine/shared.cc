@@ -29,6 +29,9 @@ Result<PeerId> PeerTable::add(control::SessionId session, const control::PeerInf
   const std::uint32_t index = free_.front();
   free_.pop_front();
   Slot& slot = slots_[index];
+  const auto last = by_session_.find(slot.info.session);
+  if (last != by_session_.end() && last->second == index) by_session_.erase(last);
+  by_session_[session] = index;
   slot.info = {{index, slot.info.id.generation + 1}, State::opening, session, peer, {}};
   set_state(slot, State::opening);
   return slot.info.id;
@@ -86,11 +89,8 @@ std::optional<PeerTable::Info> PeerTable::find(PeerId id) const {
 
 std::optional<PeerTable::Info> PeerTable::find_session(control::SessionId session) const {
   std::lock_guard lock(mutex_);
-  for (std::uint32_t i = 0; i < capacity_; ++i) {
-    const Info& info = slots_[i].info;
-    if (info.session == session && info.state != State::free) return info;
-  }
-  return std::nullopt;
+  const auto found = by_session_.find(session);
+  return found == by_session_.end() ? std::nullopt : std::optional(slots_[found->second].info);
 }
 
 std::string PeerTable::name_at(std::uint32_t slot) const {

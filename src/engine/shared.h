@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -63,8 +64,9 @@ class PeerTable {
 
   std::uint32_t capacity_;
   std::unique_ptr<Slot[]> slots_;
-  mutable std::mutex mutex_;        // guards each Slot's info, and free_
+  mutable std::mutex mutex_;        // guards each Slot's info, and what follows
   std::deque<std::uint32_t> free_;  // oldest first, so that a peer's last words stay readable for long
+  std::unordered_map<control::SessionId, std::uint32_t> by_session_;  // slots whose info is of that session
 };
 
 // Completions for poll(), by slot of the transfer. Never full: a slot is in it at most once.

@@ -9,6 +9,8 @@
 
 namespace fairway::engine {
 
+inline constexpr std::uint32_t kNoToken = ~std::uint32_t{0};
+
 enum class SliceUse : std::uint8_t {
   free,
   data,     // a piece of a transfer, in a transport's hands
@@ -32,22 +34,29 @@ struct SliceEntry {
   bool retry = false;  // waits for its turn to be posted again
 };
 
-// All slices of one worker that are in flight. Fixed size; owner: the worker.
+// All slices of one worker that are in flight, listed by peer, so that what happens to one peer looks at its slices
+// alone. Fixed size; owner: the worker.
 class SliceTable {
  public:
   // Room for `capacity` pieces of transfers, and some that they cannot take: pieces may hold theirs until a link is
-  // proven or a piece was cut anew, and both need some.
-  explicit SliceTable(std::uint32_t capacity) : entries_(capacity + kReserve) {
+  // proven or a piece was cut anew, and both need some. `peers`: how many slots of peers there are.
+  SliceTable(std::uint32_t capacity, std::uint32_t peers)
+      : entries_(capacity + kReserve), nodes_(entries_.size()), lists_(peers) {
     free_.reserve(entries_.size());
     for (std::size_t i = entries_.size(); i > 0; --i) free_.push_back(static_cast<std::uint32_t>(i - 1));
   }
   [[nodiscard]] std::uint32_t room() const { return static_cast<std::uint32_t>(free_.size()); }
   [[nodiscard]] std::uint32_t room_for_pieces() const { return room() > kReserve ? room() - kReserve : 0; }
-  // Only with room().
-  std::uint32_t acquire() {
+
+  // The last of that peer's list from now on. Only with room().
+  std::uint32_t acquire(std::uint32_t peer) {
     const std::uint32_t token = free_.back();
     free_.pop_back();
     entries_[token].serial = ++serial_;
+    List& list = lists_[peer];
+    nodes_[token] = {list.last, kNoToken, peer};
+    (list.last == kNoToken ? list.first : nodes_[list.last].next) = token;
+    list.last = token;
     return token;
   }
   void release(std::uint32_t token) {
@@ -55,15 +64,56 @@ class SliceTable {
     entries_[token].parked = false;
     entries_[token].retry = false;
     free_.push_back(token);
+    const Node node = nodes_[token];
+    List& list = lists_[node.peer];
+    (node.previous == kNoToken ? list.first : nodes_[node.previous].next) = node.next;
+    (node.next == kNoToken ? list.last : nodes_[node.next].previous) = node.previous;
+    for (Walk* walk = walks_; walk != nullptr; walk = walk->outer)
+      if (walk->next == token) walk->next = node.next;
   }
   SliceEntry& operator[](std::uint32_t token) { return entries_[token]; }
   [[nodiscard]] std::uint32_t capacity() const { return static_cast<std::uint32_t>(entries_.size()); }
 
+  // Calls visit(token, entry) for that peer's slices, the oldest first. `visit` may release any slice and acquire new
+  // ones, which may be visited too.
+  template <class Visit>
+  void for_each(std::uint32_t peer, const Visit& visit) {
+    Walk walk{lists_[peer].first, walks_};
+    walks_ = &walk;
+    while (walk.next != kNoToken) {
+      const std::uint32_t token = walk.next;
+      walk.next = nodes_[token].next;
+      visit(token, entries_[token]);
+    }
+    walks_ = walk.outer;
+  }
+  // Whether test(entry) holds for one of that peer's slices.
+  template <class Test>
+  [[nodiscard]] bool any_of(std::uint32_t peer, const Test& test) const {
+    for (std::uint32_t token = lists_[peer].first; token != kNoToken; token = nodes_[token].next)
+      if (test(entries_[token])) return true;
+    return false;
+  }
+
  private:
   static constexpr std::uint32_t kReserve = 64;
+  struct Node {
+    std::uint32_t previous = kNoToken, next = kNoToken;
+    std::uint32_t peer = 0;
+  };
+  struct List {
+    std::uint32_t first = kNoToken, last = kNoToken;
+  };
+  struct Walk {  // a for_each() that is under way
+    std::uint32_t next;
+    Walk* outer;
+  };
 
   std::vector<SliceEntry> entries_;
+  std::vector<Node> nodes_;  // by token
+  std::vector<List> lists_;  // by slot of the peer
   std::vector<std::uint32_t> free_;
+  Walk* walks_ = nullptr;
   std::uint32_t serial_ = 0;
 };
 

@@ -20,19 +20,21 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       services_(services),
       transports_(std::move(transports)),
       submissions_(services.options.max_transfers),
-      slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices)),
+      slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices), services.peers.capacity()),
       outboxes_(transports_.size()),
       events_(kEventsPerPoll),
       peers_(services.peers.capacity()),
+      ready_(services.peers.capacity()),
+      timers_(services.peers.capacity()),
       links_(transports_.size()),
-      locals_(services.options.max_regions),
-      remotes_(services.options.max_remote_regions) {
+      locals_(transports_, index, services.regions),
+      remotes_(transports_, services.remotes),
+      removals_(transports_, locals_, services.transfers),
+      scratch_(locals_, services.peers.capacity(), kMaxLinks * kScratchBytes) {
   for (const auto& transport : transports_)
     if (copier_ == nullptr && transport->gpu() != nullptr) copier_ = transport->gpu()->copier();
   history_.reserve(History::kSize);
-  scratch_.resize((services_.peers.capacity() + kPeersPerScratch - 1) / kPeersPerScratch);
-  (void)scratch_of(0);
-  register_own(signals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
+  signals_.make(locals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
 }
 
 Worker::~Worker() = default;
@@ -88,18 +90,13 @@ Time Worker::step(Time now) {
   if (poll_transports()) busy_ = true;
   busy_ |= pump_peers();
   if (staging_.watched > 0) (void)turn_staging();
-  if (now >= next_timer_) {
-    Time next = kNever;
-    next_timer_ = kNever;
-    for (std::size_t i = 0; i < live_.size(); ++i) next = std::min(next, peers_[live_[i]]->run_timers(now));
-    wake_at(next);
-    busy_ |= pump_peers();
-  }
+  if (run_timers()) busy_ |= pump_peers();
   deliver();
-  continue_removals();  // after deliver(): who is told that a region is fenced finds its transfers completed
+  // After deliver(): who is told that a region is fenced finds its transfers completed.
+  if (!removals_.empty() && removals_.proceed([this](RegionId id) { return serves(id); })) again();
   reap_peers();
   deliver();
-  Time next = next_timer_;
+  Time next = timers_.next();
   for (const auto& transport : transports_) {
     const Time at = transport->next_timer();
     busy_ |= at == transport::kPollAgain;
@@ -162,9 +159,20 @@ bool Worker::poll_transports() {
 
 bool Worker::pump_peers() {
   bool any = false;
-  for (std::size_t i = 0; i < live_.size(); ++i) any |= peers_[live_[i]]->pump();
+  for (std::size_t i = 0; i < ready_.size(); ++i) any |= peers_[ready_[i]]->pump();  // one may make another ready
+  if (ready_.size() > 0)
+    ready_.remove_if([&](std::uint32_t slot) { return !peers_[slot]->has_work() || peers_[slot]->is_down(); });
   for (std::uint16_t i = 0; i < transports_.size(); ++i) flush(i);
   return any;
+}
+
+// False: none was due. One that is set meanwhile, also to now, runs in the next step.
+bool Worker::run_timers() {
+  if (timers_.next() > now_) return false;
+  due_.clear();
+  for (std::uint32_t slot = 0; timers_.pop(now_, slot);) due_.push_back(slot);
+  for (const std::uint32_t slot : due_) wake_at(slot, peers_[slot]->run_timers(now_));
+  return true;
 }
 
 void Worker::stage(std::uint16_t transport, const transport::Slice& slice) {
@@ -181,8 +189,9 @@ void Worker::flush(std::uint16_t transport) {
     first += transports_[transport]->post(rest);
     if (first == outbox.count) break;
     const std::uint32_t token = outbox.slices[first++].token;  // the one that was not taken; those behind may be
-    peers_[slices_[token].peer]->on_untaken(token);
-    wake_at(after(now_, kFullRetry));
+    const std::uint32_t peer = slices_[token].peer;
+    peers_[peer]->on_untaken(token);
+    wake_at(peer, after(now_, kFullRetry));
   }
   outbox.count = 0;
 }
@@ -197,20 +206,13 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
         services_.tell(peer->session(), format(Exchange{std::string(transports_[transport]->name()), event.bytes}));
       return;
     case EventKind::link_up:
-      if (Peer* peer = peer_by_index(event.peer)) peer->on_link_up(transport, event);
+      if (Peer* peer = peer_by_index(event.peer)) peer->links().on_link_up(transport, event);
       return;
-    case EventKind::deregistered:
-      for (Removal& removal : removals_) {
-        const auto& handles = locals_[removal.id.slot].registration.handles;
-        if (transport >= handles.size() || handles[transport] != event.value) continue;
-        removal.transports_left &= ~(std::uint64_t{1} << transport);
-        if (!event.status) removal.status = event.status;
-      }
-      return;
+    case EventKind::deregistered: removals_.deregistered(transport, event.value, event.status); return;
     case EventKind::invalidated: mapping_ended(transport, event); return;
     case EventKind::link_down:
       if (event.link.epoch == 0) {
-        if (Peer* peer = peer_by_index(event.peer)) peer->on_connect_failed(transport, event.status);
+        if (Peer* peer = peer_by_index(event.peer)) peer->links().on_connect_failed(transport, event.status);
         return;
       }
       break;
@@ -222,9 +224,9 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
   const LinkRef ref = links[event.link.slot];
   if (ref.peer == kNoSlot || ref.epoch != event.link.epoch || peers_[ref.peer] == nullptr) return;
   Peer& peer = *peers_[ref.peer];
-  if (event.kind == EventKind::link_down) peer.on_link_down(ref.link, event.status);
-  if (event.kind == EventKind::retry_failed) peer.on_retry_failed(ref.link, event.status);
-  if (event.kind == EventKind::fenced) peer.on_fenced(ref.link, event);
+  if (event.kind == EventKind::link_down) peer.links().on_link_down(ref.link, event.status);
+  if (event.kind == EventKind::retry_failed) peer.links().on_retry_failed(ref.link, event.status);
+  if (event.kind == EventKind::fenced) peer.links().on_fenced(ref.link, event);
   if (event.kind == EventKind::immediate) peer.on_immediate(static_cast<std::uint32_t>(event.value));
   if (event.kind == EventKind::message) peer.on_record(ref.link, event.bytes);
 }
@@ -255,27 +257,30 @@ Peer* Worker::peer_by_index(transport::PeerIndex index) {
 }
 
 void Worker::reap_peers() {
-  for (std::size_t i = 0; i < live_.size();) {
-    Peer& peer = *peers_[live_[i]];
+  for (std::size_t i = 0; i < leaving_.size();) {
+    const std::uint32_t slot = leaving_[i];
+    Peer& peer = *peers_[slot];
     if (!peer.gone()) {
       ++i;
       continue;
     }
     const std::uint64_t polled = services_.close_credits(peer.id());
     services_.notifications.give_back(
-        static_cast<std::uint32_t>(peer.granted_credits() - (peer.notifications_delivered() - polled)));
+        static_cast<std::uint32_t>(peer.notifier().granted() - (peer.notifier().delivered() - polled)));
     for (auto& links : links_)
       for (LinkRef& ref : links)
-        if (ref.peer == live_[i]) ref = {};
-    for (std::uint32_t slot = 0; slot < remotes_.size(); ++slot)
-      if (remotes_[slot].generation != 0 && remotes_[slot].peer == peer.id())
-        release({slot, remotes_[slot].generation});
+        if (ref.peer == slot) ref = {};
+    remotes_.release_all(peer.id());
+    removals_.peer_gone(slot);
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
-    free_scratch_.push_back(peer.scratch());
-    peers_[live_[i]].reset();
-    live_[i] = live_.back();
-    live_.pop_back();
+    scratch_.give_back(peer.scratch());
+    ready_.remove(slot);
+    timers_.clear(slot);
+    peers_[slot].reset();
+    std::erase(live_, slot);
+    leaving_[i] = leaving_.back();
+    leaving_.pop_back();
     services_.peers.free(id);
   }
 }
@@ -322,14 +327,20 @@ void Worker::drain_transports() {
 
 void Worker::peer_down(PeerId id, const Status& reason) {
   drain_transports();
-  if (Peer* peer = peer_of(id)) peer->on_down(reason);
+  if (Peer* peer = peer_of(id)) end(*peer, reason);
   deliver();
+}
+
+void Worker::end(Peer& peer, const Status& reason) {
+  if (peer.is_down()) return;
+  peer.on_down(reason);
+  leaving_.push_back(peer.id().slot);
 }
 
 void Worker::shut() {
   drain_transports();
-  for (std::size_t i = 0; i < live_.size(); ++i)
-    peers_[live_[i]]->on_down({ErrorCode::cancelled, "the engine is closing"});
+  for (const std::uint32_t slot : std::vector(live_))
+    end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});
   while (staging_.watched > 0 && turn_staging()) {  // a device has what it copies in a few milliseconds
   }
   for (std::uint16_t i = 0; i < transports_.size(); ++i) {
@@ -341,8 +352,7 @@ void Worker::shut() {
   }
   reap_peers();
   deliver();
-  for (Removal& removal : removals_) removal.done(removal.status);
-  removals_.clear();
+  removals_.end_all();
   deliver();
   {
     std::lock_guard lock(commands_mutex_);

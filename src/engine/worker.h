@@ -12,12 +12,17 @@
 #include <vector>
 
 #include "core/mpsc_queue.h"
+#include "engine/local_regions.h"
 #include "engine/machine_look.h"
 #include "engine/mappings.h"
 #include "engine/notify.h"
 #include "engine/peer.h"
-#include "engine/registration.h"
+#include "engine/ready_list.h"
+#include "engine/region_removals.h"
+#include "engine/remote_regions.h"
+#include "engine/scratch_memory.h"
 #include "engine/shared.h"
+#include "engine/timer_heap.h"
 #include "transport/gpu_access.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
@@ -101,30 +106,16 @@ class Worker final : public Stepper {
   void stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket);
   void force_stop(TransferId id);
 
-  // Regions. `done` runs on the owner once nothing of this worker touches the region.
-  // `file`: of shared pages behind it, kept open by the caller until the region is removed; fd -1 when there are none.
-  struct RegionFile {
-    int fd = -1;
-    std::uint64_t offset = 0;
-  };
-  struct MemoryAt {  // where a region's memory is, as far as anybody can say
-    transport::MemoryPlace place;
-    int numa_node = -1;
-  };
-  Registration register_with_all(const transport::MemoryDescription& memory) {  // any thread
-    return register_with(transports_, index_, memory);
-  }
-  void add_region(RegionId id, Registration registration, RegionFile file, const MemoryAt& at);
-  RegionFile file_of(RegionId id) const { return locals_[id.slot].file; }
+  // ---- regions ----
+  LocalRegions& locals() { return locals_; }
+  RemoteRegions& remotes() { return remotes_; }
+  RegionRemovals& removals() { return removals_; }
+  ScratchMemory& scratch() { return scratch_; }
   void stop_users_of(RegionId id);  // of the memory as the local side
-  // `window_of`: the region is a message's window, known to that peer alone. Null: any peer may use it.
+  // `done` runs on the owner once nothing of this worker touches the region. `window_of`: it is a message's window,
+  // known to that peer alone. Null: any peer may use it.
   void remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done);
   [[nodiscard]] std::string holders_of(RegionId id);  // who keeps a removal waiting
-  void region_quiet(Peer& peer, RegionId id);         // a peer answered revoke
-  RemoteRegionId import(Peer& peer, const Description& description, Status& error);
-  void release(RemoteRegionId id);
-  // The RemoteRegionIds of that peer's region, to be released before it is answered that it was revoked.
-  [[nodiscard]] std::vector<RemoteRegionId> imports_of(const Peer& peer, RegionId region) const;
   // For kernels of that GPU of this process (worker_mappings.cc); a peer's, and this engine's own.
   transport::Reach map(Peer& peer, RemoteRegionId id, int gpu, Mapping& out, Status& why);
   transport::Reach map(RegionId id, int gpu, Mapping& out, Status& why);
@@ -145,24 +136,10 @@ class Worker final : public Stepper {
   std::uint16_t transport_index(std::string_view name) const;  // kNoTransport when there is none
   static constexpr std::uint16_t kNoTransport = 0xffff;
   void stage(std::uint16_t transport, const transport::Slice& slice);  // posted at the end of the turn, or when full
-  std::uint64_t local_handle(RegionId id, std::uint16_t transport);
-  Status why_without(RegionId id, std::uint16_t transport) const;         // refused there; ok: it was not
-  std::string_view how_with(RegionId id, std::uint16_t transport) const;  // registered there; empty: the only way
-  std::uint64_t without(RegionId id) const;  // a bit for each transport that does not have it
-  std::uint64_t without(RemoteRegionId id) const;
-  // Transports of which some devices have it, and not all: a bit for each; why that one has not, ok: it has.
-  std::uint64_t partly(RegionId id) const;
-  std::uint64_t partly(RemoteRegionId id) const;
-  Status why_partly(RegionId id, std::uint16_t transport, transport::DeviceIndex device) const;
-  // The transport's handle to an imported region, importing it there when it has none yet.
-  Result<std::uint64_t> remote_handle(Peer& peer, RemoteRegionId id, std::uint16_t transport);
-  RegionId remote_region(RemoteRegionId id) const;  // as its owner names it
-  MemoryKind kind_of(RemoteRegionId id) const;
-  [[nodiscard]] Place place_of(RegionId id);        // kNoPlace while the machine is not known
-  [[nodiscard]] Place place_of(RemoteRegionId id);  // of memory in this machine that a transport knows
-  void machine_known();                             // the look at it has ended
-  double least_between(Place from, Place to);       // by a GPU's engines, bytes per second; 0: no figure
-  [[nodiscard]] MemoryAt at_of(RegionId id) const { return locals_[id.slot].at; }
+  [[nodiscard]] Place place_of(RegionId id) { return locals_.place_of(id, services_.machine.found()); }
+  [[nodiscard]] Place place_of(RemoteRegionId id) { return remotes_.place_of(id, services_.machine.found()); }
+  void machine_known();                        // the look at it has ended
+  double least_between(Place from, Place to);  // by a GPU's engines, bytes per second; 0: no figure
   // ---- staging (worker_staging.cc) ----
   [[nodiscard]] transport::Copier* copier() const { return copier_; }  // null: no transport copies a device's memory
   Staging& staging() { return staging_; }
@@ -172,27 +149,14 @@ class Worker final : public Stepper {
   RegionId register_room(const transport::Copier::Room& room, Access access, Status& why);
   void keep_room(std::shared_ptr<transport::Copier::Room> room);  // it may still be touched: until the engine closes
   void share_landings();
-  [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
-  // Memory for the proofs of a peer's links: what the peer writes, what we send, what we read back, link by link.
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
-  struct OwnMemory {
-    std::unique_ptr<std::byte[], Free> bytes;
-    RegionId region;
-    Status missing;  // why there is none at all
-  };
-  static constexpr std::uint32_t kPeersPerScratch = 32;  // 384 KiB: each NIC pins it
-  OwnMemory& scratch_of(std::uint32_t place);
-  // A peer's place in it. The last one that came free first: slots take turns, and would touch all of it in time.
-  std::uint32_t take_scratch();
+  [[nodiscard]] std::uint32_t record_bytes() const;            // that every device carrying records takes in a message
   Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
-  Description describe(RegionId id) const;
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
-  void wake_at(Time time) { next_timer_ = std::min(next_timer_, time); }
-  void again() { busy_ = true; }       // this step left work
-  void completed(std::uint32_t slot);  // its completion is filled: delivered at the end of the step
-  void ended(Transfer& transfer);      // tell dependents
+  void wake_at(std::uint32_t peer, Time time) { timers_.at_latest(peer, time); }
+  void ready(std::uint32_t peer) { ready_.add(peer); }  // it has something to post
+  void again() { busy_ = true; }                        // this step left work
+  void completed(std::uint32_t slot);                   // its completion is filled: delivered at the end of the step
+  void ended(Transfer& transfer);                       // tell dependents
   // Starts `slot` by dependency_ended() once `after` has ended. False: it has, and `failed` says how.
   bool wait_for(TransferId after, std::uint32_t slot, bool& failed);
   void no_longer_waits(std::uint32_t slot);  // it ended while it waited
@@ -202,25 +166,6 @@ class Worker final : public Stepper {
     std::uint32_t peer = kNoSlot;
     std::uint8_t link = 0;
     std::uint32_t epoch = 0;
-  };
-  struct Remote {
-    std::uint32_t generation = 0;
-    PeerId peer;
-    Description description;
-    std::vector<std::optional<std::uint64_t>> handles;  // by transport
-    std::uint64_t without = 0;                          // a bit for each transport that the peer has it not with
-    std::optional<Place> place;
-    std::uint64_t partly = 0;  // of these, where some of its devices have it not
-  };
-  struct Removal {
-    RegionId id;
-    bool window = false;
-    std::uint64_t transports_left = 0;      // a bit for each
-    std::vector<std::uint32_t> peers_left;  // slots, of those who must agree
-    std::vector<TransferId> users;          // this engine's transfers; of its own inner ones the slot alone
-    bool posted = false;
-    Status status;
-    std::function<void(Status)> done;
   };
   struct Outbox {
     static constexpr std::size_t kCapacity = 64;
@@ -237,16 +182,15 @@ class Worker final : public Stepper {
   bool poll_transports();
   void drain_transports();
   bool pump_peers();
+  bool run_timers();
+  void end(Peer& peer, const Status& reason);
   void flush(std::uint16_t transport);
   void handle(std::uint16_t transport, const transport::Event& event);
   Peer* peer_by_index(transport::PeerIndex index);
   void reap_peers();
-  void continue_removals();
-  bool has_ended(TransferId user, RegionId region) const;
   Mapping keep(const transport::GpuAccess::View& view, std::uint16_t transport, int gpu, PeerId peer, std::string name);
   void mapping_ended(std::uint16_t transport, const transport::Event& event);
   void add_viewers_of(RegionId id, std::string& names) const;
-  void register_own(OwnMemory& memory, std::size_t size, Access access);
   bool turn_staging();
   [[nodiscard]] bool serves(RegionId id) const;
 
@@ -265,7 +209,6 @@ class Worker final : public Stepper {
   std::atomic<bool> queued_{false};
 
   Time now_ = 0;
-  Time next_timer_ = kNever;
   bool busy_ = false;
   std::atomic<bool> closed_{false};  // written under commands_mutex_
   SliceTable slices_;
@@ -276,29 +219,20 @@ class Worker final : public Stepper {
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by slot
   std::vector<std::uint32_t> live_;           // slots in use
+  std::vector<std::uint32_t> leaving_;        // of those, whose sessions have ended
+  ReadyList ready_;
+  TimerHeap timers_;
+  std::vector<std::uint32_t> due_;  // whose timers run now
   std::unordered_map<transport::PeerIndex, std::uint32_t> peer_by_index_;
   transport::PeerIndex next_peer_index_ = 1;
   std::vector<std::vector<LinkRef>> links_;  // by transport, by the transport's link slot
 
-  struct Local {
-    Registration registration;
-    RegionFile file;
-    MemoryAt at;
-    std::optional<Place> place;  // once the machine is known
-  };
-  std::vector<Local> locals_;  // by region slot
-  static std::uint64_t place_of(PeerId peer, RegionId region) { return std::uint64_t{peer.slot} << 32 | region.slot; }
-  std::span<const std::vector<std::byte>> keys_of(const Peer& peer, const Remote& remote,
-                                                  std::uint16_t transport) const;
-  const Remote* known(PeerId peer, RegionId region, std::uint32_t& slot) const;
-  std::vector<Remote> remotes_;                                     // by remote region slot
-  std::unordered_map<std::uint64_t, std::uint32_t> known_;          // place_of() -> slot, of the latest region there
+  LocalRegions locals_;
+  RemoteRegions remotes_;
+  RegionRemovals removals_;
+  ScratchMemory scratch_;
   std::vector<std::pair<std::pair<Place, Place>, double>> leasts_;  // least_between(), of pairs asked for so far
-  std::vector<Removal> removals_;
-  std::vector<OwnMemory> scratch_;  // by place / kPeersPerScratch, from the first peer there on
-  std::vector<std::uint32_t> free_scratch_;
-  std::uint32_t scratch_places_ = 0;  // taken at some time
-  OwnMemory signals_;                 // a word for each transfer, whence it is written to a device's memory
+  OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory
 
   transport::Copier* copier_ = nullptr;
   Staging staging_;

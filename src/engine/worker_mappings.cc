@@ -16,11 +16,11 @@ constexpr const char* kNone = "no transport in use here lets kernels reach GPU m
 
 transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& out, Status& why) {
   using transport::Reach;
-  if (id.slot >= remotes_.size() || remotes_[id.slot].generation != id.generation) {
+  if (!remotes_.has(id)) {
     why = {ErrorCode::not_found, "the remote region was released, or its owner deregistered it"};
     return Reach::no;
   }
-  if (reached_by_cpu(kind_of(id))) {
+  if (reached_by_cpu(remotes_.kind_of(id))) {
     why = {ErrorCode::unsupported, "the region is host memory of the peer's: kernels reach GPU memory alone"};
     return Reach::no;
   }
@@ -29,8 +29,8 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
                                      : kNone};
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
     if (!transport::has(*transports_[t], DeviceInitiated::address)) continue;
-    if (const Reach linked = peer.linked_by(t, why); linked != Reach::yes) return linked;
-    const auto handle = remote_handle(peer, id, t);
+    if (const Reach linked = peer.links().linked_by(t, why); linked != Reach::yes) return linked;
+    const auto handle = remotes_.handle(peer.owner(), id, t);
     if (!handle) {
       why = handle.status();
       return Reach::no;
@@ -48,9 +48,9 @@ transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
   why = {ErrorCode::unsupported, kNone};
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
     if (!transport::has(*transports_[t], DeviceInitiated::address)) continue;
-    const std::uint64_t handle = local_handle(id, t);
+    const std::uint64_t handle = locals_.handle(id, t);
     if (handle == kNotRegistered) {
-      if (const Status refused = why_without(id, t); !refused) why = refused;
+      if (const Status refused = locals_.why_without(id, t); !refused) why = refused;
       return Reach::no;
     }
     transport::GpuAccess::View view;
@@ -91,7 +91,7 @@ void Worker::mapping_ended(std::uint16_t transport, const transport::Event& even
 
 // Whose kernels keep a removal waiting.
 void Worker::add_viewers_of(RegionId id, std::string& names) const {
-  const auto& handles = locals_[id.slot].registration.handles;
+  const auto& handles = locals_.handles(id);
   for (std::uint16_t t = 0; t < handles.size(); ++t) {
     if (!transport::has(*transports_[t], DeviceInitiated::address) || handles[t] == kNotRegistered) continue;
     for (const transport::PeerIndex index : transports_[t]->gpu()->holders(handles[t])) {

@@ -40,17 +40,9 @@ std::byte* Worker::own_place(std::uint8_t slot) const {
 }
 
 RegionId Worker::register_room(const transport::Copier::Room& room, Access access, Status& why) {
-  const auto id = services_.regions.add(room.memory.address(), kRoomBytes, MemoryKind::host, access);
+  const auto id = locals_.add_own(room.memory.address(), kRoomBytes, access, room.memory.fd());
   why = id.status();
-  if (!id) return {};
-  transport::MemoryDescription memory;
-  memory.id = *id;
-  memory.address = room.memory.address();
-  memory.size_bytes = kRoomBytes;
-  memory.access = access;
-  memory.memory_fd = room.memory.fd();
-  add_region(*id, register_with_all(memory), {room.memory.fd(), 0}, {});
-  return *id;
+  return id ? *id : RegionId{};
 }
 
 void Worker::keep_room(std::shared_ptr<transport::Copier::Room> room) {

@@ -32,6 +32,8 @@ ALLOWED = {
     # transport. The plugin's declarations of NCCL's tables: `fairway nccl` loads it as NCCL does.
     "tools": ["core", "sys", "topology", "predict", "render", "sim", "doctor", "nccl_net"],
     "bench": [],
+    # Ten thousand sessions in one process: workers without an engine around them.
+    "bench/many_peers": ["core", "sys", "control", "transport", "engine"],
     "examples": [],
     # A transport of somebody else's: it sees the contract.
     "examples/mailbox": ["core", "transport"],

@@ -118,7 +118,7 @@ TEST(Revocable, AWriteOfWhichOnlyTheNotificationIsUnderWayIsFenced) {
   hold = true;
   const std::vector<Extent> two{Cluster::extent(a, road, 0, 0, 100), Cluster::extent(a, road, 200, 200, 100)};
   RequestOptions options;
-  options.notify = {NotifyKind::counter, 5, {}, {}, 0, false};
+  options.notify = notify_counter(5);
   const auto id = a.engine->write(road.peer, two, options);
   cluster.run(5 * kMillisecond);
   const auto cancelled = a.engine->cancel(*id, milliseconds(1));

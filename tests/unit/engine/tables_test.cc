@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/ready_list.h"
 #include "engine/shared.h"
 #include "engine/slice_table.h"
+#include "engine/timer_heap.h"
 #include "engine/transfer.h"
 
 namespace fairway::engine {
@@ -79,29 +81,119 @@ TEST(TransferTable, OneOfManyClaimsEachCompletion) {
 }
 
 TEST(SliceTable, PiecesLeaveRoomForProofsAndForCuttingAnew) {
-  SliceTable table(3);
+  SliceTable table(3, 2);
   for (int i = 0; i < 3; ++i) {
     EXPECT_GT(table.room_for_pieces(), 0u);
-    (void)table.acquire();
+    (void)table.acquire(0);
   }
   EXPECT_EQ(table.room_for_pieces(), 0u);
   EXPECT_GT(table.room(), 0u);
 }
 
 TEST(SliceTable, EveryLoanHasItsOwnSerial) {
-  SliceTable table(3);
+  SliceTable table(3, 2);
   const std::uint32_t all = table.room();
   EXPECT_EQ(table.room_for_pieces(), 3u);
   std::set<std::uint32_t> serials;
   for (int i = 0; i < 100; ++i) {
     std::vector<std::uint32_t> tokens;
     while (table.room() > 0) {
-      tokens.push_back(table.acquire());
+      tokens.push_back(table.acquire(0));
       EXPECT_TRUE(serials.insert(table[tokens.back()].serial).second);
     }
     EXPECT_EQ(std::set(tokens.begin(), tokens.end()).size(), all);
     for (const std::uint32_t token : tokens) table.release(token);
   }
+}
+
+std::vector<std::uint32_t> slices_of(SliceTable& table, std::uint32_t peer) {
+  std::vector<std::uint32_t> found;
+  table.for_each(peer, [&](std::uint32_t token, SliceEntry&) { found.push_back(token); });
+  return found;
+}
+
+TEST(SliceTable, ListsThoseOfEachPeerTheOldestFirst) {
+  SliceTable table(64, 2);
+  std::vector<std::uint32_t> expected[2];
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    expected[i % 2].push_back(table.acquire(i % 2));
+    table[expected[i % 2].back()].owner = i;
+  }
+  for (const std::size_t gone : {0u, 3u, 7u}) {  // the first, one between, the last
+    table.release(expected[0][gone]);
+    expected[0].erase(expected[0].begin() + static_cast<std::ptrdiff_t>(gone));
+  }
+  EXPECT_EQ(slices_of(table, 0), expected[0]);
+  EXPECT_EQ(slices_of(table, 1), expected[1]);
+  expected[1].push_back(table.acquire(1));
+  table[expected[1].back()].owner = 20;
+  EXPECT_EQ(slices_of(table, 1), expected[1]);
+  EXPECT_TRUE(table.any_of(1, [](const SliceEntry& entry) { return entry.owner == 20; }));
+  EXPECT_FALSE(table.any_of(0, [](const SliceEntry& entry) { return entry.owner % 2 == 1; }));
+}
+
+TEST(SliceTable, AVisitMayReleaseWhatItHasNotSeenYet) {
+  SliceTable table(64, 1);
+  std::vector<std::uint32_t> tokens;
+  for (int i = 0; i < 6; ++i) tokens.push_back(table.acquire(0));
+  std::vector<std::uint32_t> outer, inner;
+  table.for_each(0, [&](std::uint32_t token, SliceEntry&) {
+    outer.push_back(token);
+    if (token != tokens[1]) return;
+    table.for_each(0, [&](std::uint32_t other, SliceEntry&) {
+      inner.push_back(other);
+      if (other == tokens[1])
+        for (const std::size_t gone : {2u, 1u, 3u}) table.release(tokens[gone]);
+    });
+  });
+  EXPECT_EQ(outer, (std::vector{tokens[0], tokens[1], tokens[4], tokens[5]}));
+  EXPECT_EQ(inner, outer);
+  EXPECT_EQ(slices_of(table, 0), (std::vector{tokens[0], tokens[4], tokens[5]}));
+}
+
+TEST(TimerHeap, GivesEachPeerOnceAndTheEarliestFirst) {
+  constexpr std::uint32_t kPeers = 50;
+  TimerHeap timers(kPeers);
+  std::vector<Time> set(kPeers, kNever);
+  std::uint64_t random = 1;
+  for (int round = 0; round < 5000; ++round) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const auto peer = static_cast<std::uint32_t>(random >> 33) % kPeers;
+    const Time at = (random >> 40) % 1000 + static_cast<Time>(round);
+    if (random >> 61 == 0) {
+      timers.clear(peer);
+      set[peer] = kNever;
+    } else {
+      timers.at_latest(peer, at);
+      set[peer] = std::min(set[peer], at);
+    }
+    ASSERT_EQ(timers.next(), *std::min_element(set.begin(), set.end()));
+    if (random >> 60 != 1) continue;
+    std::uint32_t due = 0;
+    while (timers.pop(static_cast<Time>(round) + 100, due)) {
+      ASSERT_EQ(set[due], *std::min_element(set.begin(), set.end()));
+      ASSERT_LE(set[due], static_cast<Time>(round) + 100);
+      set[due] = kNever;
+    }
+    ASSERT_GT(timers.next(), static_cast<Time>(round) + 100);
+  }
+}
+
+TEST(ReadyList, HasEachPeerOnceInTheOrderInWhichTheyCame) {
+  ReadyList ready(4);
+  const auto listed = [&] {
+    std::vector<std::uint32_t> peers;
+    for (std::size_t i = 0; i < ready.size(); ++i) peers.push_back(ready[i]);
+    return peers;
+  };
+  for (const std::uint32_t peer : {2u, 0u, 2u, 3u}) ready.add(peer);
+  EXPECT_EQ(listed(), (std::vector<std::uint32_t>{2, 0, 3}));
+  ready.remove_if([](std::uint32_t peer) { return peer == 2; });
+  EXPECT_EQ(listed(), (std::vector<std::uint32_t>{0, 3}));
+  ready.add(2);  // who has left may come again
+  ready.remove(0);
+  ready.remove(1);  // who is not there
+  EXPECT_EQ(listed(), (std::vector<std::uint32_t>{3, 2}));
 }
 
 control::PeerInfo info(const std::string& name) {

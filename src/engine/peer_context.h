@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "engine/record.h"
+#include "engine/record_codec.h"
+#include "engine/transfer.h"
+#include "transport/region_table.h"
+
+namespace fairway::engine {
+
+// What the parts of a peer may ask of it. A part owns its state and knows the others, and the worker, by this alone, so
+// it can be tested without an engine. Owner: the peer's worker.
+class PeerContext {
+ public:
+  PeerContext(PeerId id, TransferTable& transfers, transport::RegionTable& regions, RecordPool& pool)
+      : id_(id), transfers_(transfers), regions_(regions), pool_(pool) {}
+
+  [[nodiscard]] PeerId id() const { return id_; }
+  Transfer& transfer(std::uint32_t slot) { return transfers_[slot]; }
+  [[nodiscard]] const Transfer& transfer(std::uint32_t slot) const { return transfers_[slot]; }
+  [[nodiscard]] TransferTable& transfers() const { return transfers_; }
+  [[nodiscard]] transport::RegionTable& regions() const { return regions_; }
+  Record& record(std::uint32_t index) { return pool_[index]; }
+
+  [[nodiscard]] virtual std::string text() const = 0;  // the peer, for people
+  [[nodiscard]] virtual bool is_down() const = 0;      // its session has ended
+  virtual void has_more() = 0;                         // there is more to post, now or when links have room
+  virtual void again() = 0;                            // there is more to do in this step or the next
+  [[nodiscard]] virtual Time now() const = 0;
+  virtual void wake_at(Time time) = 0;  // the peer's timers run then at the latest
+  virtual void end_session(const Status& reason) = 0;
+  virtual void violation(const std::string& what) = 0;  // "the peer sent ...": ends the session
+  // ---- a transfer of this peer ----
+  virtual void take_turns(std::uint32_t slot) = 0;                    // it has bytes for the links
+  virtual void drained(std::uint32_t slot) = 0;                       // one thing less is in flight for it
+  virtual void fail(std::uint32_t slot, const Status& status) = 0;    // completes once nothing of it is in flight
+  virtual void finish(std::uint32_t slot, const Status& status) = 0;  // completes now
+  // ---- records to the peer ----
+  virtual std::uint32_t acquire_record(RecordType type) = 0;  // kNoSlot: the session has ended
+  virtual void enqueue_record(std::uint32_t record, std::uint32_t owner) = 0;
+
+  // Queues a record and gives its place in the pool; kNoSlot: an answer more than the peer may have waiting, which ends
+  // the session. `owner`: the transfer whose notification it is.
+  template <class Body>
+  std::uint32_t send(const Body& body, std::uint32_t owner = kNoSlot) {
+    const std::uint32_t index = acquire_record(Body::kType);
+    if (index == kNoSlot) return kNoSlot;
+    encode(record(index), body);
+    enqueue_record(index, owner);
+    return index;
+  }
+
+ protected:
+  ~PeerContext() = default;
+
+ private:
+  const PeerId id_;
+  TransferTable& transfers_;
+  transport::RegionTable& regions_;
+  RecordPool& pool_;
+};
+
+}  // namespace fairway::engine

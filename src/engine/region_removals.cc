@@ -1,0 +1,74 @@
+#include "engine/region_removals.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fairway::engine {
+
+void RegionRemovals::agreed(RegionId id, std::uint32_t peer) {
+  for (Removal& removal : all_)
+    if (removal.id == id) std::erase(removal.peers, peer);
+}
+
+void RegionRemovals::peer_gone(std::uint32_t peer) {
+  for (Removal& removal : all_) std::erase(removal.peers, peer);
+}
+
+void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status) {
+  for (Removal& removal : all_) {
+    if (!removal.posted || regions_.handle(removal.id, transport) != handle) continue;
+    removal.transports &= ~(std::uint64_t{1} << transport);
+    if (!status) removal.status = status;
+  }
+}
+
+bool RegionRemovals::has_ended(TransferId user, RegionId region) const {
+  const Transfer& t = transfers_[user.slot];
+  if (t.phase == Phase::done || transfers_.id(user.slot) != user) return true;
+  return !user && !touches(t.request.layout, region);  // an inner slot that another step has by now
+}
+
+void RegionRemovals::post(Removal& removal) {
+  removal.posted = true;
+  const auto& handles = regions_.handles(removal.id);
+  for (std::uint16_t t = 0; t < handles.size(); ++t)
+    if (handles[t] != kNotRegistered) removal.transports |= std::uint64_t{1} << t;
+  for (std::uint16_t t = 0; t < handles.size(); ++t)
+    if (handles[t] != kNotRegistered) transports_[t]->deregister(handles[t]);
+}
+
+bool RegionRemovals::proceed(const std::function<bool(RegionId)>& in_use) {
+  bool posted = false;
+  for (std::size_t i = 0; i < all_.size();) {
+    Removal& removal = all_[i];
+    std::erase_if(removal.users, [&](TransferId user) { return has_ended(user, removal.id); });
+    if (!removal.users.empty() || in_use(removal.id)) {
+      ++i;
+      continue;
+    }
+    if (!removal.posted) {
+      post(removal);
+      posted = true;
+    }
+    if (removal.transports != 0 || !removal.peers.empty()) {
+      ++i;
+      continue;
+    }
+    regions_.remove(removal.id);
+    const Removal ended = std::move(removal);
+    all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
+    ended.done(ended.status);  // may begin another
+  }
+  return posted;
+}
+
+void RegionRemovals::end_all() {
+  for (const Removal& removal : std::exchange(all_, {})) removal.done(removal.status);
+}
+
+const RegionRemovals::Removal* RegionRemovals::find(RegionId id) const {
+  const auto found = std::find_if(all_.begin(), all_.end(), [&](const Removal& each) { return each.id == id; });
+  return found == all_.end() ? nullptr : &*found;
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/local_regions.h"
+#include "engine/transfer.h"
+
+namespace fairway::engine {
+
+// Regions of this engine on their way out of a worker: first its own transfers that use one end, then every transport
+// stops its peers and lets go of the memory, and where a transport cannot stop them, every peer agrees. Owner: the
+// worker.
+class RegionRemovals {
+ public:
+  using Done = std::function<void(Status)>;
+  struct Removal {
+    RegionId id;
+    std::vector<std::uint32_t> peers;  // slots, of those who must agree
+    std::vector<TransferId> users;     // this engine's transfers; of its own inner ones the slot alone
+    Done done;                         // runs once nothing of this worker touches the region
+    std::uint64_t transports = 0;      // a bit for each that is at it
+    bool posted = false;               // to the transports
+    Status status;
+  };
+  using Transports = std::span<const std::unique_ptr<transport::Transport>>;
+  RegionRemovals(Transports transports, LocalRegions& regions, TransferTable& transfers)
+      : transports_(transports), regions_(regions), transfers_(transfers) {}
+
+  void begin(Removal removal) { all_.push_back(std::move(removal)); }
+  void agreed(RegionId id, std::uint32_t peer);
+  void peer_gone(std::uint32_t peer);
+  void deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status);
+  // Goes on with each as far as it can. `in_use`: whether a device copies there for a peer. True: transports were asked
+  // to let go.
+  bool proceed(const std::function<bool(RegionId)>& in_use);
+  void end_all();  // the engine closes: every transport is closed
+  [[nodiscard]] bool empty() const { return all_.empty(); }
+  [[nodiscard]] const Removal* find(RegionId id) const;  // null: none is under way
+  [[nodiscard]] bool has_ended(TransferId user, RegionId region) const;
+
+ private:
+  void post(Removal& removal);
+
+  const Transports transports_;
+  LocalRegions& regions_;
+  TransferTable& transfers_;
+  std::vector<Removal> all_;
+};
+
+}  // namespace fairway::engine

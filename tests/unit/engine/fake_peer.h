@@ -1,0 +1,92 @@
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/peer_context.h"
+
+namespace fairway::engine {
+
+// A peer as its parts see it, without an engine: it keeps what they ask for.
+class FakePeer final : public PeerContext {
+ public:
+  static constexpr PeerId kId{3, 1};
+  FakePeer() : PeerContext(kId, table, local, pool) {}
+
+  std::string text() const override { return "the peer"; }
+  bool is_down() const override { return down; }
+  Time now() const override { return time; }
+  void wake_at(Time at) override { woken_at = std::min(woken_at, at); }
+  void end_session(const Status& reason) override { session_end = reason; }
+  void has_more() override {}
+  void again() override {}
+  void violation(const std::string& what) override { violations.push_back(what); }
+  void take_turns(std::uint32_t slot) override { turns.push_back(slot); }
+  void drained(std::uint32_t slot) override {
+    Transfer& t = table[slot];
+    if (t.phase == Phase::notifying) return finish(slot, {});
+    if (t.phase == Phase::draining && t.pieces_out == 0) finish(slot, t.status);
+  }
+  void fail(std::uint32_t slot, const Status& status) override {
+    Transfer& t = table[slot];
+    if (t.phase == Phase::draining || t.phase == Phase::done) return;
+    t.status = status;
+    t.phase = Phase::draining;
+    ++t.pieces_out;
+    if (on_fail) on_fail(slot);
+    --t.pieces_out;
+    drained(slot);
+  }
+  void finish(std::uint32_t slot, const Status& status) override {
+    table[slot].phase = Phase::done;
+    ended[slot] = status;
+    if (on_end) on_end(slot);
+  }
+  std::uint32_t acquire_record(RecordType) override { return pool.acquire(); }
+  void enqueue_record(std::uint32_t record, std::uint32_t owner) override {
+    pool[record].owner = owner;
+    stream.enqueue(record);
+  }
+
+  // A transfer of this peer that has just been handed over.
+  std::uint32_t begin(const Request& request) {
+    const std::uint32_t slot = table.acquire();
+    Request of_peer = request;
+    of_peer.peer = kId;
+    table[slot].begin(of_peer, 0);
+    table[slot].phase = Phase::queued;
+    return slot;
+  }
+  RegionId add(std::vector<std::byte>& memory, MemoryKind kind = MemoryKind::host) {
+    return *local.add(memory.data(), memory.size(), kind, Access::none);
+  }
+  // The records that were queued and not taken yet, in order.
+  std::vector<std::uint32_t> take_records() {
+    std::vector<std::uint32_t> all;
+    for (std::uint32_t record = stream.next(); record != kNoSlot; record = stream.next()) {
+      stream.posted(record);
+      all.push_back(record);
+    }
+    return all;
+  }
+  RecordHeader header(std::uint32_t record) {
+    return *decode_header(std::span<const std::byte>(pool[record].bytes).first(pool[record].size));
+  }
+
+  TransferTable table{64};
+  transport::RegionTable local{64};
+  RecordPool pool;
+  RecordStream stream{pool};
+  bool down = false;
+  Time time = kSecond, woken_at = kNever;
+  Status session_end;
+  std::vector<std::string> violations;
+  std::vector<std::uint32_t> turns;
+  std::map<std::uint32_t, Status> ended;
+  std::function<void(std::uint32_t)> on_fail, on_end;
+};
+
+}  // namespace fairway::engine

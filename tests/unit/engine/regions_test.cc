@@ -1,0 +1,170 @@
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "engine/region_removals.h"
+#include "engine/remote_regions.h"
+#include "engine/scratch_memory.h"
+
+namespace fairway::engine {
+namespace {
+
+// Regions alone: what it was asked for, and handles that count up.
+struct Registrar final : transport::Transport {
+  Registrar() : Transport("registrar") { devices_.emplace_back().capabilities.needs_keys = true; }
+  Status attach(Task&) override { return {}; }
+  Status connect(transport::PeerIndex, transport::Role) override { return {}; }
+  void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
+  void disconnect(transport::PeerIndex) override {}
+  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription&) override {
+    return transport::RegisteredMemory{++last, {}};
+  }
+  void deregister(std::uint64_t handle) override { deregistered.push_back(handle); }
+  Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory&,
+                               std::span<const std::vector<std::byte>> keys) override {
+    if (keys.empty()) return Status(ErrorCode::unsupported, "no key");
+    ++imports;
+    return ++last;
+  }
+  void release(std::uint64_t handle) override { released.insert(handle); }
+  std::size_t post(std::span<const transport::Slice>) override { return 0; }
+  std::size_t poll(std::span<transport::Event>, Time) override { return 0; }
+  void fence(transport::LinkId) override {}
+  void reconnect(transport::LinkId) override {}
+  void cancel(transport::SliceToken) override {}
+  void close() override {}
+
+  std::uint64_t last = 0;
+  int imports = 0;
+  std::vector<std::uint64_t> deregistered;
+  std::set<std::uint64_t> released;
+};
+
+struct Regions : testing::Test {
+  Regions() {
+    auto made = std::make_unique<Registrar>();
+    registrar = made.get();
+    transports.push_back(std::move(made));
+  }
+  static Description described(std::uint32_t slot, bool key = true) {
+    Description description;
+    description.region = {slot, 1};
+    description.size_bytes = 100;
+    description.access = Access::write;
+    if (key) description.keys.push_back({7, "registrar", {{std::byte{1}}}});
+    return description;
+  }
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+  Registrar* registrar;
+  transport::RegionTable table{16}, bounds{4};
+  TransferTable transfers{8};
+};
+
+TEST_F(Regions, OfAPeerAreImportedOnceAndAtATransportWhenTheyAreUsed) {
+  RemoteRegions remotes(transports, bounds);
+  const RegionOwner owner{{2, 1}, 9, 7};
+  Status error;
+  const RemoteRegionId id = remotes.import(owner, described(5), error);
+  EXPECT_EQ(remotes.import(owner, described(5), error), id);
+  EXPECT_EQ(registrar->imports, 0);
+  const auto handle = remotes.handle(owner, id, 0);
+  ASSERT_TRUE(handle);
+  EXPECT_EQ(*remotes.handle(owner, id, 0), *handle);
+  EXPECT_EQ(registrar->imports, 1);
+  EXPECT_EQ(remotes.allows({id, 90}, 10, Access::write), ErrorCode::ok);
+  EXPECT_EQ(remotes.allows({id, 91}, 10, Access::write), ErrorCode::out_of_range);
+  EXPECT_FALSE(remotes.handle({{3, 1}, 9, 7}, id, 0));  // another peer's
+  remotes.release(id);
+  EXPECT_TRUE(registrar->released.contains(*handle));
+  EXPECT_FALSE(remotes.has(id));
+  EXPECT_FALSE(remotes.find(owner.id, {5, 1}));
+  EXPECT_FALSE(remotes.handle(owner, id, 0));
+  remotes.release(id);  // nothing
+}
+
+TEST_F(Regions, OfAPeerThatLeavesAreAllReleasedAndTheirSlotsFree) {
+  RemoteRegions remotes(transports, bounds);
+  const RegionOwner leaves{{2, 1}, 9, 7}, stays{{3, 1}, 10, 7};
+  Status error;
+  for (std::uint32_t slot = 0; slot < 3; ++slot) (void)remotes.import(leaves, described(slot), error);
+  const RemoteRegionId kept = remotes.import(stays, described(0), error);
+  ASSERT_TRUE(error);
+  (void)remotes.import(stays, described(1), error);
+  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
+  remotes.release_all(leaves.id);
+  EXPECT_TRUE(remotes.has(kept));
+  error = {};
+  (void)remotes.import(stays, described(1), error);
+  EXPECT_TRUE(error);
+}
+
+TEST_F(Regions, WithoutAKeyOfTheirWorkerAreNotToBeHadThere) {
+  RemoteRegions remotes(transports, bounds);
+  Status error;
+  EXPECT_EQ(remotes.without(remotes.import({{2, 1}, 9, 7}, described(1), error)), 0u);
+  EXPECT_EQ(remotes.without(remotes.import({{2, 1}, 9, 7}, described(2, false), error)), 1u);
+  EXPECT_EQ(remotes.without(remotes.import({{3, 1}, 9, 6}, described(1), error)), 1u);  // another worker's key
+}
+
+TEST_F(Regions, AreRemovedOnceUsersTransportsAndPeersAreDone) {
+  LocalRegions locals(transports, 0, table);
+  RegionRemovals removals(transports, locals, transfers);
+  std::vector<std::byte> memory(8);
+  const RegionId id = *locals.add_own(memory.data(), memory.size(), Access::none);
+  const std::uint64_t handle = locals.handle(id, 0);
+  const std::uint32_t user = transfers.acquire();
+  transfers[user].phase = Phase::moving;
+  Status ended;
+  int times = 0;
+  RegionRemovals::Removal removal;
+  removal.id = id;
+  removal.peers = {4, 5};
+  removal.users = {transfers.id(user)};
+  removal.done = [&](const Status& status) {
+    ended = status;
+    ++times;
+  };
+  removals.begin(std::move(removal));
+  bool copies = true;
+  const auto proceed = [&] { return removals.proceed([&](RegionId) { return copies; }); };
+  EXPECT_FALSE(proceed());
+  transfers[user].phase = Phase::done;
+  EXPECT_FALSE(proceed());  // a device still copies there
+  EXPECT_TRUE(registrar->deregistered.empty());
+  copies = false;
+  EXPECT_TRUE(proceed());
+  EXPECT_EQ(registrar->deregistered, std::vector{handle});
+  removals.agreed(id, 4);
+  removals.deregistered(0, handle + 1, {});  // another region's
+  EXPECT_FALSE(proceed());
+  removals.deregistered(0, handle, {ErrorCode::not_fenced, "the NIC holds it"});
+  EXPECT_FALSE(proceed());
+  EXPECT_EQ(times, 0);
+  removals.peer_gone(5);
+  EXPECT_FALSE(proceed());
+  EXPECT_EQ(times, 1);
+  EXPECT_EQ(ended.code(), ErrorCode::not_fenced);
+  EXPECT_TRUE(removals.empty());
+  EXPECT_EQ(locals.handle(id, 0), kNotRegistered);
+}
+
+TEST_F(Regions, ScratchPlacesDoNotOverlapAndTheLastFreeOneIsTakenFirst) {
+  LocalRegions locals(transports, 0, table);
+  ScratchMemory scratch(locals, 40, 192);
+  std::map<std::uint32_t, std::set<std::uint64_t>> starts;  // by region
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    const std::uint32_t place = scratch.take();
+    EXPECT_TRUE(starts[scratch.of(place).region.slot].insert(scratch.offset(place)).second);
+    EXPECT_EQ(scratch.offset(place) % 192, 0u);
+  }
+  EXPECT_EQ(starts.size(), 2u);
+  scratch.give_back(17);
+  scratch.give_back(3);
+  EXPECT_EQ(scratch.take(), 3u);
+  EXPECT_EQ(scratch.take(), 17u);
+  EXPECT_EQ(scratch.take(), 40u);
+}
+
+}  // namespace
+}  // namespace fairway::engine
