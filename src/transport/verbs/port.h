@@ -16,8 +16,8 @@
 namespace fairway::transport::verbs {
 
 // One usable port of a device, opened: its own context, protection domain and completion channel. A resource, kept by
-// the transport from when it opened; what it says is fixed, except its state and its address. Where its device goes, it is
-// let go, and becomes the port of the device that comes back.
+// the transport from when it opened; what it says is fixed, except its state and its address. Where its device goes, it
+// is let go, and becomes the port of the device that comes back.
 class Port {
  public:
   Port(std::shared_ptr<const Library> library, abi::Context* context, std::uint8_t number, std::size_t index,

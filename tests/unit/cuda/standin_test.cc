@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "support/cuda/device_memory.h"
+#include "sys/system_runtime.h"
+#include "transport/cuda/cuda.h"
 #include "transport/cuda/lender.h"
+#include "transport/gpu_access.h"
 
 // What is found out about pointers, and how allocations are lent, on the driver that stands in for CUDA's.
 namespace fairway::transport::cuda {
@@ -110,6 +113,23 @@ TEST_F(Lending, WithoutADriverTheReasonIsSaid) {
   ASSERT_FALSE(none);
   EXPECT_EQ(none.status().code(), ErrorCode::unsupported);
   EXPECT_NE(none.status().message().find("/nowhere/libcuda.so"), std::string::npos);
+}
+
+TEST_F(Lending, AViewIsOfAKindThatTheCallerAccepts) {
+  sys::SystemRuntime system;
+  Runtime runtime = system.runtime();
+  RegionTable regions(4);
+  const auto links = open_cuda_transport(regions, runtime), none = open_staging_transport(regions, runtime);
+  ASSERT_TRUE(links && none) << links.status().to_string();
+  EXPECT_TRUE(has(**links, DeviceInitiated::address));
+  EXPECT_FALSE(has(**links, DeviceInitiated::nic_queue));
+  EXPECT_FALSE(has(**none, DeviceInitiated::address)) << "it reaches no peer";
+  GpuAccess::View view;
+  Status why;
+  EXPECT_EQ((*links)->gpu()->view_own(1, 0, static_cast<Bits>(DeviceInitiated::nic_queue), view, why), Reach::no);
+  EXPECT_EQ(why.code(), ErrorCode::unsupported) << why.to_string();
+  EXPECT_EQ((*links)->gpu()->view_own(1, 0, static_cast<Bits>(DeviceInitiated::address), view, why), Reach::no);
+  EXPECT_NE(why.code(), ErrorCode::unsupported) << why.to_string();
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ constexpr Time kPeerTimeout = kSecond;
 
 // Keeps what it is asked for. What a proof writes lies in `landed`, and its read gets that.
 struct LinkTransport final : transport::Transport {
-  LinkTransport() : Transport("wire"), device(devices_.emplace_back()) {
+  LinkTransport() : Transport("wire") {
+    transport::Device& device = devices_.emplace_back();
     device.name = "port";
     device.capabilities.operations = static_cast<std::uint8_t>(transport::Op::write) |
                                      static_cast<std::uint8_t>(transport::Op::read) |
@@ -49,7 +50,6 @@ struct LinkTransport final : transport::Transport {
   void cancel(transport::SliceToken) override {}
   void close() override {}
 
-  transport::Device& device;
   Status refuses;
   std::vector<std::byte> landed;
   std::vector<transport::SliceToken> posted;

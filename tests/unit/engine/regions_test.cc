@@ -12,7 +12,7 @@ namespace {
 
 // Regions alone: what it was asked for, and handles that count up.
 struct Registrar final : transport::Transport {
-  Registrar() : Transport("registrar"), device(devices_.emplace_back()) { device.capabilities.needs_keys = true; }
+  Registrar() : Transport("registrar") { devices_.emplace_back().capabilities.needs_keys = true; }
   Status attach(Task&) override { return {}; }
   Status connect(transport::PeerIndex, transport::Role) override { return {}; }
   void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
@@ -35,7 +35,6 @@ struct Registrar final : transport::Transport {
   void cancel(transport::SliceToken) override {}
   void close() override {}
 
-  transport::Device& device;
   std::uint64_t last = 0;
   int imports = 0;
   std::vector<std::uint64_t> deregistered;
