@@ -9,15 +9,15 @@ namespace {
 
 constexpr Time kFirstRetry = 5 * kMillisecond;
 constexpr Time kLastRetry = 500 * kMillisecond;
-constexpr Time kFirstResumeRetry = 100 * kMicrosecond;  // a process that ends closes its sockets one by one
-constexpr Time kFirstFlapRetry = kMillisecond;          // of a connection that broke soon after it was made
+constexpr Time kFirstResumeRetry = 100 * kMicrosecond;  // an exiting process closes its sockets one by one
+constexpr Time kFirstFlapRetry = kMillisecond;          // for a connection that broke soon after it was made
 constexpr Time kLastResumeRetry = 100 * kMillisecond;
 
 Time backoff(Time first, Time last, std::uint32_t failures) {
   return failures >= 16 ? last : std::min(last, first << failures);
 }
 
-// Nothing that trying again would change.
+// Errors that a retry cannot change.
 bool is_final(ErrorCode code) {
   return code == ErrorCode::authentication_failed || code == ErrorCode::version_mismatch ||
          code == ErrorCode::invalid_argument || code == ErrorCode::protocol_error;
@@ -34,7 +34,7 @@ Status not_reached(const std::string& address, const Status& last, std::uint32_t
 }  // namespace
 
 void Dialer::connect(const std::string& address, std::uint64_t token, Time deadline, Time now) {
-  // A session whose connection is broken may be of a life that ended: then the dial finds out.
+  // A session whose connection is broken may belong to a dead incarnation; dialing finds out.
   Session* session = sessions_.find_address(address);
   if (session && (session->connected() || session->with_self()))
     return self_.observer.connect_done(token, session->id());
@@ -42,7 +42,7 @@ void Dialer::connect(const std::string& address, std::uint64_t token, Time deadl
   for (const auto& dial : dials_) waiting += dial->waiters.size();
   if (waiting >= kMostWaiting)
     return self_.observer.connect_done(
-        token, Status(ErrorCode::queue_full, fmt::format("{} connects are on their way already", waiting)));
+        token, Status(ErrorCode::queue_full, fmt::format("{} calls of connect() are pending already", waiting)));
   const auto same_address = [&](const auto& dial) {
     return dial->resumes == 0 && dial->address == address && !dial->done;
   };
@@ -77,7 +77,7 @@ bool Dialer::proposed(const Identity& peer) const {
   });
 }
 
-// Sessions that came up answer whoever waits for their address; sessions whose connection broke are dialed at once.
+// A session that came up completes the waiters for its address. A session whose connection broke is redialed at once.
 void Dialer::note_sessions(Time now) {
   for (const SessionId id : sessions_.take_opened()) {
     const Session* session = sessions_.find(id);
@@ -126,7 +126,7 @@ Time Dialer::step(Time now) {
   note_sessions(now);
   const std::size_t before = connecting_ + resuming_;
   drop_obsolete();
-  Time next = connecting_ + resuming_ < before ? now : kNever;  // a place is free for one that was passed over
+  Time next = connecting_ + resuming_ < before ? now : kNever;  // a slot became free for a dial that was skipped
   for (const auto& dial : dials_) next = std::min(next, wake_time(*dial, now));
   return next;
 }
@@ -134,7 +134,7 @@ Time Dialer::step(Time now) {
 Time Dialer::wake_time(const Dial& dial, Time now) const {
   Time next = kNever;
   for (const Waiter& waiter : dial.waiters) next = std::min(next, waiter.deadline);
-  if (dial.connection) return std::min({next, dial.attempt_ends, dial.connection->hungry() ? now : kNever});
+  if (dial.connection) return std::min({next, dial.attempt_ends, dial.connection->has_unread() ? now : kNever});
   return may_start(dial) ? std::min(next, dial.retry_at) : next;
 }
 
@@ -144,7 +144,7 @@ void Dialer::expire_waiters(Dial& dial, Time now) {
     self_.observer.connect_done(waiter.token, not_reached(dial.address, dial.last_error, dial.failures));
     return true;
   });
-  if (dial.waiters.empty()) finish(dial, Status(ErrorCode::cancelled, "nobody waits for it"));
+  if (dial.waiters.empty()) finish(dial, Status(ErrorCode::cancelled, "nobody waits for this connection any more"));
 }
 
 bool Dialer::may_start(const Dial& dial) const {
@@ -170,7 +170,7 @@ void Dialer::advance(Dial& dial, Time now) {
   if (!dial.connection->failure()) {
     attempt_failed(dial, dial.connection->failure(), now);
   } else if (now >= dial.attempt_ends) {
-    attempt_failed(dial, {ErrorCode::timed_out, "the connection was taken, but nothing answers on it"}, now);
+    attempt_failed(dial, {ErrorCode::timed_out, "the connection was accepted, but the peer does not answer"}, now);
   }
 }
 
@@ -185,12 +185,12 @@ void Dialer::on_frame(Dial& dial, const Frame& frame, Time now) {
     return handle(Accept::read(frame.body), [&](const Accept& accept) { on_accept(dial, accept, now); });
   if (frame.type == FrameType::refuse)
     return handle(Refuse::read(frame.body), [&](const Refuse& refuse) { on_refuse(dial, refuse, now); });
-  attempt_failed(dial, {ErrorCode::protocol_error, "the peer sent a frame out of turn"}, now);
+  attempt_failed(dial, {ErrorCode::protocol_error, "the peer sent an unexpected frame"}, now);
 }
 
 void Dialer::on_identity(Dial& dial, const Identity& peer, Time now) {
   if (peer.intent != Intent::none)
-    return attempt_failed(dial, {ErrorCode::protocol_error, "the peer's identity is for the other end"}, now);
+    return attempt_failed(dial, {ErrorCode::protocol_error, "the peer's identity frame has the wrong role"}, now);
   if (dial.resumes != 0) {
     Session* session = sessions_.find(dial.resumes);
     if (!session || session->connected()) return finish(dial, Status(ErrorCode::cancelled, "not needed any more"));
@@ -211,7 +211,8 @@ void Dialer::on_identity(Dial& dial, const Identity& peer, Time now) {
   if (self_.is_self(peer)) return finish(dial, sessions_.open_self(now).id());
   sessions_.replaced(peer, reachable_address(peer.address, dial.connection->peer_address()), now);
   dial.peer = peer;
-  // The same number on every try: when the answer to an earlier one was lost, the peer has that session already.
+  // Every attempt proposes the same id: if the answer to an earlier attempt was lost, the peer already has that
+  // session.
   if (dial.proposed_to != peer.incarnation) dial.wire_id = self_.random_id();
   dial.proposed_to = peer.incarnation;
   dial.connection->put(self_.identity(Intent::connect, dial.wire_id));
@@ -226,7 +227,8 @@ void Dialer::on_accept(Dial& dial, const Accept& accept, Time now) {
     return finish(dial, Status(ErrorCode::cancelled, "not needed any more"));
   }
   if (accept.session != dial.wire_id || accept.received != 0)
-    return attempt_failed(dial, {ErrorCode::protocol_error, "the peer accepted something else"}, now);
+    return attempt_failed(dial, {ErrorCode::protocol_error, "the peer accepted another session than the one proposed"},
+                          now);
   const Session& session =
       sessions_.open(std::move(dial.connection), *dial.peer, dial.wire_id, true, accept.stamp, dial.address, now);
   finish(dial, session.id());
@@ -252,7 +254,7 @@ void Dialer::attempt_failed(Dial& dial, Status why, Time now) {
   dial.peer.reset();
   dial.last_error = std::move(why);
   if (dial.resumes != 0) {
-    // The host answers and nobody listens there: with its listener, the process is gone.
+    // Connection refused: the host is up and nobody listens, so the process has ended.
     if (dial.last_error.code() == ErrorCode::unreachable) {
       if (Session* session = sessions_.find(dial.resumes); session && !session->connected())
         sessions_.down(*session, {ErrorCode::peer_dead, "its process ended: " + dial.last_error.message()},
@@ -266,7 +268,7 @@ void Dialer::attempt_failed(Dial& dial, Status why, Time now) {
   dial.retry_at = after(now, self_.jittered(backoff(kFirstRetry, kLastRetry, dial.failures++)));
 }
 
-// Done, one way or the other. The connection, when it was not handed on, closes.
+// Completes the dial, with or without success. Closes the connection unless a session took it.
 void Dialer::finish(Dial& dial, const Result<SessionId>& result) {
   dial.done = true;
   dial.connection.reset();

@@ -10,8 +10,8 @@
 namespace fairway::control {
 namespace {
 
-// One connection to the engine that serves the directory, opened when there is something to ask and again when it
-// broke. Control's thread.
+// The connection to the engine that serves the directory. It is opened on the first request and reopened after it
+// broke. Used on the control thread.
 class EmbeddedDirectory final : public Directory {
  public:
   EmbeddedDirectory(std::string address, Self& self, Answers& answers)
@@ -42,14 +42,15 @@ class EmbeddedDirectory final : public Directory {
   std::uint32_t failures_ = 0;
   Status last_error_;
   std::vector<Request> queued_;  // until the connection is accepted
-  std::deque<Waiting> waiting_;  // asked, in the order of their time limits
+  std::deque<Waiting> waiting_;  // requests in flight, in the order of their deadlines
 };
 
 void EmbeddedDirectory::ask(Request request, Time now) {
   if (!connection_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= FarDirectory::kMostWaiting)
-    return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many questions to the directory"));
-  waiting_.push_back({request.id, after(now, FarDirectory::kAnswerBound)});
+  if (waiting_.size() >= RemoteDirectoryLimits::kMostWaiting)
+    return answers_.answered(request.id,
+                             Status(ErrorCode::queue_full, "too many requests to the directory are pending"));
+  waiting_.push_back({request.id, after(now, RemoteDirectoryLimits::kAnswerBound)});
   accepted_ ? put(request) : queued_.push_back(std::move(request));
 }
 
@@ -65,13 +66,13 @@ void EmbeddedDirectory::dial(Time now) {
   auto channel = self_.runtime.network.dial(address_, *self_.task);
   if (!channel) return lost(channel.status(), now);
   connection_ = std::make_unique<Connection>(self_.wire, std::move(channel).value(), Role::dialer);
-  accept_by_ = after(now, FarDirectory::kAnswerBound);
+  accept_by_ = after(now, RemoteDirectoryLimits::kAnswerBound);
   identified_ = accepted_ = false;
 }
 
 Time EmbeddedDirectory::step(Time now) {
   if (!connection_ && !waiting_.empty() && now >= retry_at_) dial(now);
-  if (!connection_) return kNever;  // whoever asks again brings it back
+  if (!connection_) return kNever;  // the next request reconnects
   connection_->pump();
   while (connection_) {
     const auto frame = connection_->next();
@@ -86,12 +87,12 @@ Time EmbeddedDirectory::step(Time now) {
   }
   if (!connection_) return kNever;
   connection_->flush();
-  if (connection_->hungry()) return now;
+  if (connection_->has_unread()) return now;
   return std::min(accepted_ ? kNever : accept_by_, waiting_.empty() ? kNever : waiting_.front().until);
 }
 
 void EmbeddedDirectory::on_frame(const Frame& frame, Time now) {
-  Status wrong(ErrorCode::protocol_error, "it sent a frame out of turn");
+  Status wrong(ErrorCode::protocol_error, "it sent an unexpected frame");
   if (frame.type == FrameType::identity && !identified_) {
     const auto identity = Identity::read(frame.body);
     if (!identity) return lost(identity.status(), now);
@@ -134,7 +135,7 @@ void EmbeddedDirectory::lost(Status why, Time now) {
   connection_.reset();
   accepted_ = false;
   queued_.clear();
-  retry_at_ = after(now, self_.jittered(FarDirectory::pause_after(failures_++)));
+  retry_at_ = after(now, self_.jittered(RemoteDirectoryLimits::pause_after(failures_++)));
   const bool final = why.code() == ErrorCode::authentication_failed || why.code() == ErrorCode::version_mismatch ||
                      why.code() == ErrorCode::unsupported;
   last_error_ = Status(final ? why.code() : ErrorCode::unreachable,

@@ -7,7 +7,7 @@
 namespace fairway::control {
 namespace {
 
-constexpr std::size_t kMostUnsent = 65536;  // a client that does not read its answers is closed
+constexpr std::size_t kMostUnsent = 65536;  // a client that does not read its answers is closed beyond this
 
 Answer answer_of(std::uint64_t id, const Result<std::string>& result) {
   if (result) return {id, Verdict::done, result.value()};
@@ -32,7 +32,7 @@ Time DirectoryServer::step(Time now) {
   std::erase_if(clients_, [&](Client& client) { return !step(client, now); });
   Time next = kNever;
   for (const Client& client : clients_)
-    next = std::min(next, client.connection->hungry() ? now : after(client.last_heard, kPatience));
+    next = std::min(next, client.connection->has_unread() ? now : after(client.last_heard, kPatience));
   return next;
 }
 
@@ -42,7 +42,7 @@ bool DirectoryServer::step(Client& client, Time now) {
     client.last_heard = now;
     if (!on_frame(*client.connection, *frame)) {
       self_.observer.refused(client.connection->peer_address(),
-                             {ErrorCode::protocol_error, "a frame that does not belong to a directory"});
+                             {ErrorCode::protocol_error, "unexpected frame on a directory connection"});
       return false;
     }
   }

@@ -9,15 +9,15 @@
 
 namespace fairway::control {
 
-// Answers engines that use this one as their directory. At most max_peers connections; one that says nothing for a
-// minute is closed (engines renew their record every few seconds). Control's thread.
+// Serves the directory to other engines. It holds at most max_peers connections and closes one that is silent for a
+// minute (engines renew their record every few seconds). Runs on the control thread.
 class DirectoryServer {
  public:
   explicit DirectoryServer(Self& self) : self_(self), table_(self.wire.key) {}
 
   DirectoryTable& table() { return table_; }
   bool full() const { return clients_.size() >= self_.options.max_peers; }
-  void add(std::unique_ptr<Connection> connection, Time now);  // proven and accepted
+  void add(std::unique_ptr<Connection> connection, Time now);  // `connection` is authenticated and accepted
   void close() { clients_.clear(); }
   Time step(Time now);
 

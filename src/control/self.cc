@@ -13,8 +13,8 @@ std::uint64_t random_word(Rng& rng) {
   return ByteReader(bytes).get<std::uint64_t>();
 }
 
-// The second of its start above 33 random bits: two lives of one engine differ, and so do thousands that start
-// together.
+// The start time in seconds above 33 random bits. Two incarnations of one engine differ, and so do thousands of engines
+// that start together.
 std::uint64_t new_incarnation(std::uint64_t unix_ns, Rng& rng) {
   constexpr int kRandomBits = 33;
   const std::uint64_t second = unix_ns >> 30;

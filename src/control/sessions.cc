@@ -7,8 +7,8 @@
 namespace fairway::control {
 namespace {
 
-// What both ends of a session can compute and nobody else: of the job's key, the session's random number and both
-// lives.
+// A secret that only the two ends of a session can compute: derived from the job's key, the session id and both
+// incarnations.
 std::array<std::byte, 32> lane_secret(JobKey& key, std::uint64_t wire_id, std::uint64_t one, std::uint64_t other) {
   std::array<std::byte, 24> bytes{};
   ByteWriter(bytes).put(wire_id).put(std::min(one, other)).put(std::max(one, other));
@@ -58,7 +58,7 @@ Session& Sessions::open(std::unique_ptr<Connection> connection, const Identity& 
       place(wire_id, std::move(info), Keepalive(now, self_.options.peer_timeout, peer.timeout_ms * kMillisecond));
   session.dialable = dialable;
   session.dialed = dialed;
-  // A new session has sent nothing, so a peer that has received nothing cannot be wrong.
+  // A new session has sent nothing, so `received` of 0 is always valid.
   [[maybe_unused]] const Status fresh = session.attach(std::move(connection), 0, stamp, now);
   self_.observer.session_up(session.id(), session.peer());
   return session;
@@ -91,7 +91,7 @@ void Sessions::down(Session& session, const Status& reason, std::optional<Reason
   --count_;
   if (auto connection = ended->detach(); connection && tell) {
     connection->put(Goodbye{*tell, reason.message()});
-    self_.farewells.add(std::move(connection), now);
+    self_.closing.add(std::move(connection), now);
   }
   self_.observer.session_down(ended->id(), reason.with_peer(ended->label()));
 }
@@ -108,7 +108,7 @@ void Sessions::replaced(const Identity& peer, const std::string& address, Time n
   for (auto& session : slots_)
     if (session && !session->with_self() && !session->connected() && session->peer().address == address &&
         !same_life(session->peer(), peer))
-      down(*session, {ErrorCode::stale_incarnation, "it restarted: another engine has its address now"}, std::nullopt,
+      down(*session, {ErrorCode::stale_incarnation, "it restarted: a new engine has its address now"}, std::nullopt,
            now);
 }
 
@@ -120,15 +120,16 @@ void Sessions::send(SessionId id, std::string message) {
   if (self_.mailbox.release(id, message.size() + kMessageOverhead)) self_.observer.session_writable(id);
 }
 
-void Sessions::part(SessionId id, const Status& why) {
-  if (Session* session = find(id)) session->parting = why;
+void Sessions::set_disconnect_reason(SessionId id, const Status& why) {
+  if (Session* session = find(id)) session->disconnect_reason = why;
 }
 
 void Sessions::end_disconnected(Time now) {
   for (auto& session : slots_) {
     if (!session || !self_.mailbox.wants_disconnect(session->id())) continue;
     session->transmit(now, nullptr);
-    const Status why = session->parting ? Status(ErrorCode::closed, "disconnected") : session->parting;
+    const Status why =
+        session->disconnect_reason ? Status(ErrorCode::closed, "disconnected") : session->disconnect_reason;
     down(*session, why, why.code() == ErrorCode::protocol_error ? Reason::protocol_error : Reason::closed, now);
   }
 }
@@ -138,9 +139,9 @@ void Sessions::tell_writable() {
     if (session && self_.mailbox.freed(session->id())) self_.observer.session_writable(session->id());
 }
 
-void Sessions::forgive(Time now, Time late) {
+void Sessions::allow_for_pause(Time now, Time late) {
   for (auto& session : slots_)
-    if (session) session->keepalive().forgive(now, late);
+    if (session) session->keepalive().allow_for_pause(now, late);
 }
 
 void Sessions::receive(Time now) {
@@ -158,23 +159,23 @@ void Sessions::receive(Time now) {
 void Sessions::end_dead(Time now) {
   for (auto& session : slots_) {
     if (!session || session->with_self() || now < session->keepalive().dead_at()) continue;
-    auto text = fmt::format("no sign of life for {} ms: it is frozen, its host is down, or the network between is cut",
+    auto text = fmt::format("no heartbeat for {} ms: the process is stopped, its host is down, or the network is cut",
                             session->keepalive().timeout() / kMillisecond);
     if (!session->last_break())
-      text += fmt::format(" (its connection broke before: {})", session->last_break().message());
+      text += fmt::format(" (its connection broke earlier: {})", session->last_break().message());
     down(*session, {ErrorCode::peer_dead, std::move(text)}, Reason::stale, now);
   }
 }
 
 Time Sessions::transmit(Time now) {
-  // Asked once for all heartbeats of a step.
+  // The observer is asked once per step, for all heartbeats.
   std::optional<Progress> progress;
   Time next = kNever;
   for (auto& session : slots_) {
     if (!session || session->with_self()) continue;
     if (session->connected()) {
       if (!progress && session->keepalive().beat_due(now)) progress = self_.observer.progress();
-      if (session->transmit(now, progress ? &*progress : nullptr) || session->hungry()) next = now;
+      if (session->transmit(now, progress ? &*progress : nullptr) || session->has_unread()) next = now;
       next = std::min(next, session->keepalive().next_beat());
     }
     next = std::min(next, session->keepalive().dead_at());

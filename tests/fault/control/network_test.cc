@@ -195,7 +195,7 @@ TEST(ControlFault, OutOfDescriptorsIsTypedBoundedAndPasses) {
   const auto during = engine.connect(address, kSecond);
   EXPECT_FALSE(during.is_ok());
   EXPECT_EQ(during.status().code(), ErrorCode::resource_exhausted) << during.status().to_string();
-  EXPECT_NE(during.status().message().find("the peer's process is out of descriptors"), std::string::npos);
+  EXPECT_NE(during.status().message().find("the peer's process is out of file descriptors"), std::string::npos);
   child.write("more");
   const double cpu = std::stod(child.read());
   std::printf("without descriptors, while dialed for 1 s: %.1f ms of CPU\n", cpu * 1e3);

@@ -16,9 +16,9 @@ TEST(Keepalive, ASilentPeerIsDeadAtTheBoundExactly) {
   EXPECT_EQ(life.dead_at(), 3 * kSecond);
   life.heard(2 * kSecond);
   EXPECT_EQ(life.dead_at(), 4 * kSecond);
-  life.forgive(3 * kSecond, 500 * kMillisecond);
+  life.allow_for_pause(3 * kSecond, 500 * kMillisecond);
   EXPECT_EQ(life.dead_at(), 4500 * kMillisecond);
-  life.forgive(3 * kSecond, 100 * kSecond);
+  life.allow_for_pause(3 * kSecond, 100 * kSecond);
   EXPECT_EQ(life.dead_at(), 5 * kSecond) << "never later than heard now";
 }
 

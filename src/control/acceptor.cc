@@ -1,4 +1,4 @@
-#include "control/strangers.h"
+#include "control/acceptor.h"
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ constexpr int kAcceptPerStep = 64;
 
 }  // namespace
 
-Status Strangers::listen(const std::string& address) {
+Status Acceptor::listen(const std::string& address) {
   auto listener = self_.runtime.network.listen(address, *self_.task);
   if (!listener) return listener.status();
   listener_ = std::move(listener).value();
@@ -29,25 +29,25 @@ Status Strangers::listen(const std::string& address) {
   return {};
 }
 
-void Strangers::close() {
-  strangers_.clear();
+void Acceptor::close() {
+  pending_.clear();
   listener_.reset();
 }
 
-Time Strangers::step(Time now) {
+Time Acceptor::step(Time now) {
   if (listener_ && now >= accept_again_) accept(now);
-  std::erase_if(strangers_, [&](Stranger& each) { return !step(each, now); });
+  std::erase_if(pending_, [&](Pending& each) { return !step(each, now); });
   Time next = listener_ && accept_again_ > now ? accept_again_ : kNever;
-  for (const Stranger& each : strangers_)
-    next = std::min(next, each.connection->hungry() ? now : after(each.since, kPatience));
+  for (const Pending& each : pending_)
+    next = std::min(next, each.connection->has_unread() ? now : after(each.since, kHandshakeTimeout));
   return next;
 }
 
-void Strangers::accept(Time now) {
+void Acceptor::accept(Time now) {
   accept_again_ = 0;
   for (int i = 0; i < kAcceptPerStep; ++i) {
-    if (strangers_.size() == kMost && !make_room(now)) {
-      accept_again_ = after(now, kAfterExhaustion);  // they wait in the system's queue meanwhile
+    if (pending_.size() == kMaxPending && !evict_oldest(now)) {
+      accept_again_ = after(now, kAfterExhaustion);  // meanwhile connections wait in the kernel's accept queue
       return;
     }
     auto channel = listener_->accept(*self_.task);
@@ -57,26 +57,26 @@ void Strangers::accept(Time now) {
       return;
     }
     if (!channel.value()) return;
-    strangers_.push_back(
+    pending_.push_back(
         {std::make_unique<Connection>(self_.wire, std::move(channel).value(), Role::listener), now, false});
   }
   accept_again_ = after(now, 1);
 }
 
-// The oldest goes if it had time enough: peers prove themselves in milliseconds, and whoever holds connections open to
-// keep others out is not a peer.
-bool Strangers::make_room(Time now) {
-  if (now < after(strangers_.front().since, kEvictable)) return false;
-  strangers_.erase(strangers_.begin());
+// Evicts the oldest pending connection if it had enough time: real peers finish the handshake in milliseconds, so an
+// older one is idle or tries to keep others out.
+bool Acceptor::evict_oldest(Time now) {
+  if (now < after(pending_.front().since, kEvictable)) return false;
+  pending_.erase(pending_.begin());
   return true;
 }
 
-// False when this one is done with.
-bool Strangers::step(Stranger& stranger, Time now) {
-  Connection& connection = *stranger.connection;
+// False when this connection is finished here.
+bool Acceptor::step(Pending& pending, Time now) {
+  Connection& connection = *pending.connection;
   connection.pump();
-  if (connection.is_open() && !stranger.greeted) {
-    stranger.greeted = true;
+  if (connection.is_open() && !pending.identity_sent) {
+    pending.identity_sent = true;
     connection.put(self_.identity(Intent::none));
     connection.flush();
   }
@@ -84,12 +84,12 @@ bool Strangers::step(Stranger& stranger, Time now) {
     Result<Identity> peer = Status(ErrorCode::protocol_error, "the first frame is not an identity");
     if (frame->type == FrameType::identity) peer = Identity::read(frame->body);
     if (peer && peer->intent != Intent::none) {
-      decide(std::move(stranger.connection), peer.value(), now);
+      decide(std::move(pending.connection), peer.value(), now);
       return false;
     }
     const std::string text = peer ? "an identity without an intent" : peer.status().message();
     self_.observer.refused(connection.peer_address(), {ErrorCode::protocol_error, text});
-    refuse(std::move(stranger.connection), Reason::protocol_error, text, now);
+    refuse(std::move(pending.connection), Reason::protocol_error, text, now);
     return false;
   }
   if (const Status& failure = connection.failure(); !failure) {
@@ -98,16 +98,16 @@ bool Strangers::step(Stranger& stranger, Time now) {
       self_.observer.refused(connection.peer_address(), failure);
     return false;
   }
-  return now < after(stranger.since, kPatience);
+  return now < after(pending.since, kHandshakeTimeout);
 }
 
-void Strangers::refuse(std::unique_ptr<Connection> connection, Reason reason, std::string text, Time now) {
+void Acceptor::refuse(std::unique_ptr<Connection> connection, Reason reason, std::string text, Time now) {
   connection->put(Refuse{reason, std::move(text)});
-  self_.farewells.add(std::move(connection), now);
+  self_.closing.add(std::move(connection), now);
 }
 
-void Strangers::decide(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
-  if (self_.is_self(peer)) return refuse(std::move(connection), Reason::crossed, "this is the same engine", now);
+void Acceptor::decide(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
+  if (self_.is_self(peer)) return refuse(std::move(connection), Reason::crossed, "an engine connected to itself", now);
   if (peer.intent == Intent::connect) return decide_connect(std::move(connection), peer, now);
   if (peer.intent == Intent::resume) return decide_resume(std::move(connection), peer, now);
   if (!directory_)
@@ -120,23 +120,24 @@ void Strangers::decide(std::unique_ptr<Connection> connection, const Identity& p
   directory_->add(std::move(connection), now);
 }
 
-void Strangers::decide_connect(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
+void Acceptor::decide_connect(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
   if (Session* session = sessions_.find_life(peer)) {
-    // Said before the peer made the session that is up: on a connection that was slower than another one.
+    // The peer sent this before the proposal that made the current session: this connection was the slower one.
     if (peer.stamp < session->peer_stamp())
       return refuse(std::move(connection), Reason::crossed, "another connection was faster; the session is up", now);
     if (session->wire_id() == peer.session) {
-      // It asks again for the session that was accepted: the answer was lost. It has seen nothing of it.
+      // A repeated proposal of the accepted session: the acceptance was lost, so the peer has received nothing.
       connection->put(Accept{peer.session, 0, self_.next_stamp()});
       connection->flush();
       return sessions_.resume(*session, std::move(connection), 0, peer.stamp, now);
     }
-    // It proposed this after it made the session that we still have, so it gave that one up.
-    sessions_.down(*session, {ErrorCode::stale_incarnation, "the peer gave this session up and connects anew"},
+    // The peer proposed this after it made the session that is still open here, so it has given that one up.
+    sessions_.down(*session, {ErrorCode::stale_incarnation, "the peer abandoned this session and connects again"},
                    std::nullopt, now);
   }
   if (dialer_.crosses(peer))
-    return refuse(std::move(connection), Reason::crossed, "both sides connect; this engine's connection stays", now);
+    return refuse(std::move(connection), Reason::crossed, "both sides connected at once; the other connection is kept",
+                  now);
   if (sessions_.full())
     return refuse(
         std::move(connection), Reason::full,
@@ -147,10 +148,10 @@ void Strangers::decide_connect(std::unique_ptr<Connection> connection, const Ide
   sessions_.open(std::move(connection), peer, peer.session, false, peer.stamp, {}, now);
 }
 
-void Strangers::decide_resume(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
+void Acceptor::decide_resume(std::unique_ptr<Connection> connection, const Identity& peer, Time now) {
   Session* session = sessions_.find_life(peer);
   if (!session || session->wire_id() != peer.session) {
-    // A session that the peer opened with our proposal, whose acceptance we have not read yet.
+    // The peer resumes a session that this side proposed, whose acceptance this side has not read yet.
     if (dialer_.proposed(peer))
       return refuse(std::move(connection), Reason::crossed, "the session is being set up", now);
     return refuse(std::move(connection), Reason::stale,
@@ -158,7 +159,8 @@ void Strangers::decide_resume(std::unique_ptr<Connection> connection, const Iden
                   now);
   }
   if (peer.stamp < session->peer_stamp() || dialer_.crosses(peer))
-    return refuse(std::move(connection), Reason::crossed, "both sides reconnect; another connection stays", now);
+    return refuse(std::move(connection), Reason::crossed,
+                  "both sides reconnected at once; the other connection is kept", now);
   connection->put(Accept{session->wire_id(), session->received(), self_.next_stamp()});
   connection->flush();
   sessions_.resume(*session, std::move(connection), peer.received, peer.stamp, now);

@@ -10,11 +10,12 @@ namespace fairway::control {
 
 class DirectoryServer;
 
-// Connections that others open to this engine, until it is known who they are and what they want. Few and for a short
-// time: whoever proves nothing costs a descriptor and some hundred bytes for a second. Control's thread.
-class Strangers {
+// Incoming connections, from accept until the peer is authenticated and its request known. Their number and their time
+// are limited: an unauthenticated peer costs one descriptor and a few hundred bytes for at most a second. Runs on the
+// control thread.
+class Acceptor {
  public:
-  Strangers(Self& self, Sessions& sessions, const Dialer& dialer, DirectoryServer* directory)
+  Acceptor(Self& self, Sessions& sessions, const Dialer& dialer, DirectoryServer* directory)
       : self_(self), sessions_(sessions), dialer_(dialer), directory_(directory) {}
 
   Status listen(const std::string& address);
@@ -22,20 +23,20 @@ class Strangers {
   void close();
   Time step(Time now);
 
-  static constexpr std::size_t kMost = 64;
-  static constexpr Time kPatience = kSecond;  // for the whole handshake
+  static constexpr std::size_t kMaxPending = 64;
+  static constexpr Time kHandshakeTimeout = kSecond;  // time limit of the whole handshake
   static constexpr Time kEvictable = 100 * kMillisecond;
 
  private:
-  struct Stranger {
+  struct Pending {
     std::unique_ptr<Connection> connection;
     Time since;
-    bool greeted = false;
+    bool identity_sent = false;
   };
 
   void accept(Time now);
-  bool make_room(Time now);
-  bool step(Stranger& stranger, Time now);
+  bool evict_oldest(Time now);
+  bool step(Pending& pending, Time now);
   void decide(std::unique_ptr<Connection> connection, const Identity& peer, Time now);
   void decide_connect(std::unique_ptr<Connection> connection, const Identity& peer, Time now);
   void decide_resume(std::unique_ptr<Connection> connection, const Identity& peer, Time now);
@@ -44,10 +45,10 @@ class Strangers {
   Self& self_;
   Sessions& sessions_;
   const Dialer& dialer_;
-  DirectoryServer* const directory_;  // null when this engine serves none
+  DirectoryServer* const directory_;  // null when this engine serves no directory
   std::unique_ptr<Listener> listener_;
-  std::vector<Stranger> strangers_;  // the oldest first
-  Time accept_again_ = 0;            // not before, after descriptors ran out; kNever: when a channel waits
+  std::vector<Pending> pending_;  // oldest first
+  Time accept_again_ = 0;  // do not accept before this time (out of descriptors); kNever: only when a connection waits
 };
 
 }  // namespace fairway::control

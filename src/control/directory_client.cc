@@ -1,4 +1,4 @@
-#include "control/naming.h"
+#include "control/directory_client.h"
 
 #include <algorithm>
 
@@ -9,10 +9,10 @@
 namespace fairway::control {
 namespace {
 
-constexpr Time kFirstAsk = 20 * kMillisecond;  // between one question for a name and the next
+constexpr Time kFirstAsk = 20 * kMillisecond;  // first interval between two lookups of one name
 constexpr Time kLastAsk = 500 * kMillisecond;
 constexpr Time kLastPublishRetry = kSecond;
-constexpr std::size_t kMostAsking = 1024;
+constexpr std::size_t kMaxResolutions = 1024;
 
 Time pause_after(std::uint32_t tries, Time most) {
   return std::min(most, kFirstAsk << std::min<std::uint32_t>(tries, 16));
@@ -25,7 +25,7 @@ Status not_found_in_time(const std::string& name, const Status& last) {
 
 }  // namespace
 
-Status Naming::open(DirectoryTable* table) {
+Status DirectoryClient::open(DirectoryTable* table) {
   const std::string& where = self_.options.directory;
   if (where.empty()) return {};
   if (table) {
@@ -40,22 +40,22 @@ Status Naming::open(DirectoryTable* table) {
   return {};
 }
 
-void Naming::resolve(const std::string& name, std::uint64_t token, Time deadline, Time now) {
+void DirectoryClient::resolve(const std::string& name, std::uint64_t token, Time deadline, Time now) {
   const auto refuse = [&](ErrorCode code, std::string text) {
     self_.observer.resolve_done(token, Status(code, std::move(text)));
   };
   if (!directory_)
     return refuse(ErrorCode::invalid_argument,
-                  fmt::format("\"{}\" is a name, as an address is host:port, and no directory is set to look it up in: "
+                  fmt::format("\"{}\" is a name, not an address (host:port), and no directory is set to look it up in: "
                               "give EngineOptions::directory",
                               name));
   if (name.empty() || name.size() > kMaxName)
     return refuse(ErrorCode::invalid_argument, fmt::format("a name has 1 to {} bytes", kMaxName));
-  if (asking_.size() >= kMostAsking) return refuse(ErrorCode::queue_full, "too many names are being asked for");
-  asking_.push_back({name, token, deadline, 0, now, 0, {}, false});
+  if (resolutions_.size() >= kMaxResolutions) return refuse(ErrorCode::queue_full, "too many name lookups are pending");
+  resolutions_.push_back({name, token, deadline, 0, now, 0, {}, false});
 }
 
-void Naming::publish(Time now) {
+void DirectoryClient::publish(Time now) {
   Record record;
   record.name = self_.name;
   record.address = self_.address;
@@ -76,31 +76,32 @@ void Naming::publish(Time now) {
   directory_->ask(std::move(request), now);
 }
 
-Time Naming::step(Time now) {
+Time DirectoryClient::step(Time now) {
   if (!directory_) return kNever;
   now_ = now;
   if (publish_id_ == 0 && !leaving_ && now >= publish_at_) publish(now);
-  for (std::size_t i = 0; i < asking_.size(); ++i) {
-    Asking& asking = asking_[i];
-    if (asking.done || asking.id != 0 || now < asking.next_ask || now >= asking.deadline) continue;
+  for (std::size_t i = 0; i < resolutions_.size(); ++i) {
+    Resolution& resolution = resolutions_[i];
+    if (resolution.done || resolution.id != 0 || now < resolution.next_ask || now >= resolution.deadline) continue;
     Directory::Request request;
-    request.id = asking.id = next_id_++;
-    request.name = asking.name;
-    ++asking.asked;
+    request.id = resolution.id = next_id_++;
+    request.name = resolution.name;
+    ++resolution.asked;
     directory_->ask(std::move(request), now);
   }
   const Time directory_next = directory_->step(now);
-  for (Asking& asking : asking_)
-    if (!asking.done && now >= asking.deadline) finish(asking, not_found_in_time(asking.name, asking.last));
-  std::erase_if(asking_, [](const Asking& asking) { return asking.done; });
+  for (Resolution& resolution : resolutions_)
+    if (!resolution.done && now >= resolution.deadline)
+      finish(resolution, not_found_in_time(resolution.name, resolution.last));
+  std::erase_if(resolutions_, [](const Resolution& resolution) { return resolution.done; });
   Time next = directory_next;
   if (publish_id_ == 0 && !leaving_) next = std::min(next, publish_at_);
-  for (const Asking& asking : asking_)
-    next = std::min({next, asking.deadline, asking.id == 0 ? asking.next_ask : kNever});
+  for (const Resolution& resolution : resolutions_)
+    next = std::min({next, resolution.deadline, resolution.id == 0 ? resolution.next_ask : kNever});
   return next;
 }
 
-void Naming::answered(std::uint64_t id, Result<std::string> result) {
+void DirectoryClient::answered(std::uint64_t id, Result<std::string> result) {
   if (id == withdraw_id_) {
     withdraw_id_ = 0;
     return;
@@ -115,51 +116,52 @@ void Naming::answered(std::uint64_t id, Result<std::string> result) {
     }
     return on_published(result.status());
   }
-  const auto found = std::find_if(asking_.begin(), asking_.end(), [&](const Asking& each) { return each.id == id; });
-  if (found != asking_.end()) on_record(*found, std::move(result));
+  const auto found =
+      std::find_if(resolutions_.begin(), resolutions_.end(), [&](const Resolution& each) { return each.id == id; });
+  if (found != resolutions_.end()) on_record(*found, std::move(result));
 }
 
-void Naming::lost() {
+void DirectoryClient::lost() {
   publish_at_ = std::min(publish_at_, after(now_, self_.jittered(kFirstAsk)));
 }
 
-void Naming::on_published(const Status& status) {
+void DirectoryClient::on_published(const Status& status) {
   if (published_ == status.code()) return;
   published_ = status.code();
   self_.observer.published(status);
 }
 
-void Naming::on_record(Asking& asking, Result<std::string> result) {
-  asking.id = 0;
-  asking.next_ask = after(now_, self_.jittered(pause_after(asking.asked, kLastAsk)));
+void DirectoryClient::on_record(Resolution& resolution, Result<std::string> result) {
+  resolution.id = 0;
+  resolution.next_ask = after(now_, self_.jittered(pause_after(resolution.asked, kLastAsk)));
   Status status = result.status();
   if (status) {
     const auto record = decode_record(self_.wire.key, result.value(), self_.runtime.clock.unix_ns());
     status = record.status();
-    if (status && record->name != asking.name)
+    if (status && record->name != resolution.name)
       status =
           Status(ErrorCode::authentication_failed,
-                 fmt::format("the directory answered with the record of {}: somebody exchanged them", record->name));
-    if (status) return finish(asking, record->address);
+                 fmt::format("the directory returned the record of {}: someone swapped the records", record->name));
+    if (status) return finish(resolution, record->address);
   }
-  asking.last = status.with_context("\"" + asking.name + "\"");
-  // A wrong record does not get right by asking again soon; whoever put it there is the news.
+  resolution.last = status.with_context("\"" + resolution.name + "\"");
+  // A wrong record stays wrong if asked again soon; report at once who the problem is with.
   const ErrorCode code = status.code();
   if (code == ErrorCode::authentication_failed || code == ErrorCode::protocol_error ||
       code == ErrorCode::version_mismatch || code == ErrorCode::unsupported)
-    finish(asking, asking.last);
+    finish(resolution, resolution.last);
 }
 
-void Naming::finish(Asking& asking, Result<std::string> address) {
-  asking.done = true;
-  self_.observer.resolve_done(asking.token, std::move(address));
+void DirectoryClient::finish(Resolution& resolution, Result<std::string> address) {
+  resolution.done = true;
+  self_.observer.resolve_done(resolution.token, std::move(address));
 }
 
-void Naming::leave(const Status& reason, Time now) {
+void DirectoryClient::leave(const Status& reason, Time now) {
   now_ = now;
   leaving_ = true;
-  for (Asking& asking : asking_)
-    if (!asking.done) finish(asking, reason);
+  for (Resolution& resolution : resolutions_)
+    if (!resolution.done) finish(resolution, reason);
   if (!directory_) return;
   Directory::Request request;
   request.kind = Directory::Kind::withdraw;
