@@ -25,7 +25,8 @@ Status Acceptor::listen(const std::string& address) {
   no_room.keyed = self_.wire.key.set();
   no_room.no_room = true;
   const HelloBytes words = encode(no_room);
-  if (auto* door = dynamic_cast<TurnsAway*>(listener_.get())) door->turn_away_with({words.begin(), words.end()});
+  if (auto* rejecting = dynamic_cast<TurnsAway*>(listener_.get()))
+    rejecting->turn_away_with({words.begin(), words.end()});
   return {};
 }
 
