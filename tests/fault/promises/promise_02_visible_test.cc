@@ -146,7 +146,7 @@ TEST(Visible, CountersCountEachWriteOnceThoughImmediatesAreRefusedAndLinksBreak)
     SCOPED_TRACE("seed " + std::to_string(seed));
     Cluster cluster(seed);
     NicDevice device = nic();
-    device.nature.storm_per_mille = 600;
+    device.nature.partial_post_per_mille = 600;
     device.nature.latency_max = 200 * kMicrosecond;
     EngineOptions options;
     options.prove_paths = false;
