@@ -10,7 +10,7 @@
 #include "seams.h"
 #include "transport/tcp/frame.h"
 
-// Attacks of a peer of any host that knows the job's key.
+// Attacks by a peer on any host that knows the job's key.
 namespace fairway::hostile {
 namespace {
 

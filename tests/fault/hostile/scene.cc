@@ -85,7 +85,7 @@ Scene::Scene(const std::string& transport, const Attack& attack)
         line.write(met.why.to_string());
       }),
       attacker_([attack](ChildProcess::Line& line) {
-        // It leaves the cores to others, so that what they suffer is what it makes the victim do.
+        // Runs at the lowest priority, so that any harm to the others comes from the victim's own work.
         const sched_param lowest{};
         ::sched_setscheduler(0, SCHED_IDLE, &lowest);
         const std::string address = line.read();

@@ -8,13 +8,13 @@
 
 #include "scene.h"
 
-// Attacks of who does not know the job's key.
+// Attacks by a peer that does not know the job's key.
 namespace fairway::hostile {
 namespace {
 
 using std::chrono::milliseconds;
 
-// So many connections that say nothing, or some nonsense, for as long as their process lives.
+// Holds `count` connections open that send nothing, or `words`, for as long as the process lives.
 void crowd(ChildProcess::Line& line, const std::function<int()>& dial, std::size_t count, const std::string& words) {
   line.write("there");
   line.read();
@@ -22,7 +22,7 @@ void crowd(ChildProcess::Line& line, const std::function<int()>& dial, std::size
   while (kept.size() < count) {
     const int fd = dial();
     if (fd < 0) std::this_thread::sleep_for(milliseconds(1));
-    if (fd < 0 && kept.size() > count / 2) break;  // its queue is full, as it should be
+    if (fd < 0 && kept.size() > count / 2) break;  // the accept queue is full, as it should be
     if (fd < 0) continue;
     if (!words.empty()) ::send(fd, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     kept.push_back(fd);
@@ -31,7 +31,7 @@ void crowd(ChildProcess::Line& line, const std::function<int()>& dial, std::size
   line.read();
 }
 
-// The victim's own doors, known once somebody has come by them.
+// The ports and socket names that the victim listens on. They are known once a peer has used them.
 std::uint16_t data_port(const Engine& victim) {
   const auto ports = listening_ports();
   const auto found =
@@ -124,8 +124,9 @@ TEST(Strangers, AnotherUserIsLetGoAtTheDoorOfTheLocalSocket) {
   scene.lives_on();
 }
 
-// What the same calls cost a bystander where they reach nobody: the share of the machine that is not the victim's.
-// Two tests, for a scene forks, and who forks with threads starts no more under ThreadSanitizer.
+// Control experiment: the cost of the same calls for a bystander when they reach no engine, that is, the machine's
+// share of the cost. Two separate tests, because a scene forks, and after forking with threads ThreadSanitizer allows
+// no new ones.
 TEST(Strangers, TheSameDialsThatReachNobodyForComparison) {
   Scene local("shm", [](ChildProcess::Line& line, const std::string&) {
     line.write("there");
@@ -168,7 +169,7 @@ TEST(Strangers, WhoIsTurnedAwayForLackOfDescriptorsIsToldSo) {
   const std::string told = scene.says();
   for (const int fd : taken) ::close(fd);
   ::setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_NE(told.find("out of descriptors"), std::string::npos) << told;
+  EXPECT_NE(told.find("out of file descriptors"), std::string::npos) << told;
   scene.suffer("victim out of descriptors");
   scene.lives_on();
 }

@@ -8,9 +8,9 @@
 
 namespace fairway::promises {
 
-// A transport that does not let go: while `hold` is set the ends of slices of these operations stay with it, and
-// neither cancel() nor fence() reaches what is below. As a NIC whose driver hangs, or a peer that is stopped inside of
-// a copy.
+// A transport that keeps slices: while `hold` is set, it withholds the events of slices with these operations, and
+// neither cancel() nor fence() reaches the transport below. Like a NIC with a hung driver, or a peer that is stopped
+// during a copy.
 class Holding final : public Relay {
  public:
   Holding(std::unique_ptr<transport::Transport> below, const bool& hold,

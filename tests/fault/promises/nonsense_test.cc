@@ -1,5 +1,5 @@
-// What comes over a link and makes no sense, though its sender was told that it had arrived: a message may be lost with
-// it that nobody will send again. So the session ends, on both sides, with that reason; nobody waits for ever.
+// A malformed message arrives over a link, and its sender was told that it arrived. A message may be lost with it that
+// nobody will retransmit. So the session ends on both sides with that reason, and nobody waits for ever.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -10,7 +10,7 @@
 namespace fairway::promises {
 namespace {
 
-// Once armed, makes the end of a link of the next message.
+// Once armed, replaces the next received message with the end of its link, for the armed reason.
 class Garbler : public Relay {
  public:
   Garbler(std::unique_ptr<transport::Transport> below, ErrorCode& armed) : Relay(std::move(below)), armed_(armed) {}
@@ -38,7 +38,7 @@ std::optional<PeerEvent> down(const Cluster::Node& node) {
   return {};
 }
 
-// b's transport makes nonsense once it is armed.
+// Once armed, b's transport corrupts messages.
 struct GarblingPair {
   ErrorCode armed = ErrorCode::ok;
   Cluster cluster;
@@ -71,7 +71,7 @@ TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
     ASSERT_TRUE(told);
     EXPECT_EQ(told->reason.code(), ErrorCode::protocol_error) << told->reason.to_string();
   }
-  // Another session begins with nothing of that.
+  // A new session starts without any of that state.
   const auto again = cluster.connect(a, b);
   EXPECT_TRUE(cluster.finish(a, a.engine->write(again.peer, Cluster::extent(a, again, 0, 0, 4096))).status);
 }

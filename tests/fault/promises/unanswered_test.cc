@@ -1,5 +1,5 @@
-// A slice whose end a device never tells, while those beside it go on. A link on which nothing moves is given up after
-// peer_timeout; so is one that has forgotten a single slice, or what waits for that one would wait for ever.
+// A device that never reports the end of one slice, while later slices complete. A link without progress is given up
+// after peer_timeout. So is a link that lost a single completion; otherwise the slice's waiters would wait for ever.
 #include <optional>
 #include <unordered_map>
 
@@ -9,7 +9,7 @@
 namespace fairway::promises {
 namespace {
 
-// Forgets to tell the next end of a slice, once; until the link is fenced, as a device does that drops a completion.
+// Drops the next completion, once. Fencing the link ends the slice, as with a device that lost a completion.
 class Forgetful : public Relay {
  public:
   Forgetful(std::unique_ptr<transport::Transport> below, bool& armed) : Relay(std::move(below)), armed_(armed) {}
@@ -49,7 +49,7 @@ class Forgetful : public Relay {
   std::unordered_map<transport::SliceToken, transport::LinkId> links_;
 };
 
-// a's device forgets once it is armed.
+// Once armed, a's device drops a completion.
 struct ForgetfulPair {
   bool armed = false;
   Cluster cluster;
@@ -79,7 +79,7 @@ TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
   const Time start = cluster.simulation().now();
   std::optional<Completion> done;
   while (!done && cluster.simulation().now() - start < 20 * kSecond) {
-    EXPECT_TRUE(cluster.finish(a, write(128)).status);  // the link is busy, and well
+    EXPECT_TRUE(cluster.finish(a, write(128)).status);  // the link is busy, and works
     cluster.run(10 * kMillisecond);
     if (const auto ended = a.engine->wait(*forgotten, Timeout(0))) done = *ended;
   }
@@ -91,7 +91,7 @@ TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
   EXPECT_GT(cluster.simulation().now() - start, 300 * kMillisecond) << "not at once: ends come in any order";
 }
 
-// Whatever the engine looked at last, and however long ago.
+// However long ago the engine last polled the link.
 TEST(Unanswered, TheOnlySliceEndsTheLinkHoweverLongThePeerWasIdle) {
   for (const Time idle : {Time{0}, 200 * kMillisecond, 10 * kSecond}) {
     SCOPED_TRACE(idle);
