@@ -15,8 +15,8 @@ class DirectoryServer;
 // control thread.
 class Acceptor {
  public:
-  Acceptor(Self& self, Sessions& sessions, const Dialer& dialer, DirectoryServer* directory)
-      : self_(self), sessions_(sessions), dialer_(dialer), directory_(directory) {}
+  Acceptor(ControlContext& context, Sessions& sessions, const Dialer& dialer, DirectoryServer* directory)
+      : context_(context), sessions_(sessions), dialer_(dialer), directory_(directory) {}
 
   Status listen(const std::string& address);
   std::string address() const { return listener_->address(); }
@@ -42,7 +42,7 @@ class Acceptor {
   void decide_resume(std::unique_ptr<Connection> connection, const Identity& peer, Time now);
   void refuse(std::unique_ptr<Connection> connection, Reason reason, std::string text, Time now);
 
-  Self& self_;
+  ControlContext& context_;
   Sessions& sessions_;
   const Dialer& dialer_;
   DirectoryServer* const directory_;  // null when this engine serves no directory

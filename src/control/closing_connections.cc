@@ -7,7 +7,7 @@ namespace fairway::control {
 void ClosingConnections::add(std::unique_ptr<Connection> connection, Time now) {
   connection->pump();
   if (!connection->failure()) return;
-  if (leaving_.size() == kMost) leaving_.erase(leaving_.begin());
+  if (leaving_.size() == kMaxLingering) leaving_.erase(leaving_.begin());
   leaving_.push_back({std::move(connection), after(now, kLinger)});
 }
 

@@ -18,7 +18,7 @@ class ClosingConnections {
   void clear() { leaving_.clear(); }
 
   static constexpr Time kLinger = 200 * kMillisecond;
-  static constexpr std::size_t kMost = 256;
+  static constexpr std::size_t kMaxLingering = 256;
 
  private:
   struct Leaving {

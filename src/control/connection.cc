@@ -69,7 +69,7 @@ void Connection::pump() {
   flush();
   read();
   flush();
-  if (!broken_) read();
+  if (!send_failure_) read();
 }
 
 void Connection::read() {
@@ -80,9 +80,9 @@ void Connection::read() {
       return;
     }
     auto got = channel_->receive(std::span(wire_.chunk).first(std::min(wanted(), wire_.chunk.size())));
-    if (!got) return fail(broken_ ? got.status() : broken_);
+    if (!got) return fail(send_failure_ ? got.status() : send_failure_);
     if (got.value() == 0) {
-      if (!broken_) fail(broken_);
+      if (!send_failure_) fail(send_failure_);
       return;
     }
     total += got.value();
@@ -181,18 +181,18 @@ std::optional<Frame> Connection::next() {
 }
 
 void Connection::put(FrameType type, std::span<const std::byte> body) {
-  if (!failure_ || !broken_ || phase_ != Phase::open) return;
+  if (!failure_ || !send_failure_ || phase_ != Phase::open) return;
   if (Status status = sealer_->seal(wire_.key.hmac(), type, body, out_); !status) fail(std::move(status));
 }
 
 void Connection::flush() {
-  while (failure_.is_ok() && broken_.is_ok() && out_sent_ < out_.size()) {
+  while (failure_.is_ok() && send_failure_.is_ok() && out_sent_ < out_.size()) {
     auto sent = channel_->send(std::span(out_).subspan(out_sent_));
     if (!sent) {
       // The peer may have sent a reason before it closed: read what arrived before reporting this failure.
       out_sent_ = 0;
       out_.clear();
-      if (broken_) broken_ = sent.status();
+      if (send_failure_) send_failure_ = sent.status();
       has_unread_ = true;
       return;
     }

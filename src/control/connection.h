@@ -74,7 +74,7 @@ class Connection {
   Phase phase_ = Phase::hello;
   bool has_unread_ = false;
   Status failure_;
-  Status broken_;  // sending failed; frames that arrived before are still read
+  Status send_failure_;  // sending failed; frames that arrived before are still read
   std::vector<std::byte> in_;
   std::size_t in_used_ = 0;
   std::vector<std::byte> out_;

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "control/acceptor.h"
+#include "control/context.h"
 #include "control/dialer.h"
 #include "control/directory_client.h"
 #include "control/directory_server.h"
-#include "control/self.h"
 #include "control/sessions.h"
 #include "core/runtime.h"
 
@@ -26,14 +26,14 @@ class ControlLoop final : public Stepper {
   void begin(Task& task);  // called once; listening starts at the next step
   void request_close() { close_requested_.store(true, std::memory_order_release); }
   std::atomic<std::uint32_t>& state() { return state_; }
-  Mailbox& mailbox() { return self_.mailbox; }
+  Mailbox& mailbox() { return context_.mailbox; }
   // Valid and constant once state() is no longer kStarting.
   const Status& open_status() const { return open_status_; }
-  const std::string& address() const { return self_.address; }
-  std::uint64_t incarnation() const { return self_.incarnation; }
+  const std::string& address() const { return context_.address; }
+  std::uint64_t incarnation() const { return context_.incarnation; }
 
   Time step(Time now) override;
-  bool prepare_sleep() override { return self_.mailbox.idle(); }
+  bool prepare_sleep() override { return context_.mailbox.idle(); }
 
  private:
   void open();
@@ -42,7 +42,7 @@ class ControlLoop final : public Stepper {
   void run_commands(Time now);
   Time close(Time now);
 
-  Self self_;
+  ControlContext context_;
   Sessions sessions_;
   Dialer dialer_;
   DirectoryServer server_;  // unused unless Options::directory is "serve"

@@ -37,11 +37,11 @@ void Dialer::connect(const std::string& address, std::uint64_t token, Time deadl
   // A session whose connection is broken may belong to a dead incarnation; dialing finds out.
   Session* session = sessions_.find_address(address);
   if (session && (session->connected() || session->with_self()))
-    return self_.observer.connect_done(token, session->id());
+    return context_.observer.connect_done(token, session->id());
   std::size_t waiting = 0;
   for (const auto& dial : dials_) waiting += dial->waiters.size();
-  if (waiting >= kMostWaiting)
-    return self_.observer.connect_done(
+  if (waiting >= kMaxWaiting)
+    return context_.observer.connect_done(
         token, Status(ErrorCode::queue_full, fmt::format("{} calls of connect() are pending already", waiting)));
   const auto same_address = [&](const auto& dial) {
     return dial->resumes == 0 && dial->address == address && !dial->done;
@@ -63,15 +63,15 @@ void Dialer::cancel_all(const Status& reason) {
   dials_.clear();
 }
 
-bool Dialer::crosses(const Identity& peer) const {
-  if (self_.incarnation > peer.incarnation) return false;
+bool Dialer::wins_simultaneous_open(const Identity& peer) const {
+  if (context_.incarnation > peer.incarnation) return false;
   return std::any_of(dials_.begin(), dials_.end(), [&](const auto& dial) {
     return !dial->done && dial->connection && dial->peer && dial->peer->incarnation == peer.incarnation &&
            dial->peer->name == peer.name && (dial->resumes != 0) == (peer.intent == Intent::resume);
   });
 }
 
-bool Dialer::proposed(const Identity& peer) const {
+bool Dialer::has_proposed(const Identity& peer) const {
   return std::any_of(dials_.begin(), dials_.end(), [&](const auto& dial) {
     return !dial->done && dial->resumes == 0 && dial->wire_id == peer.session && dial->proposed_to == peer.incarnation;
   });
@@ -97,7 +97,7 @@ void Dialer::note_sessions(Time now) {
     dial->resumes = id;
     dial->retry_at = session->flaps() == 0
                          ? now
-                         : after(now, self_.jittered(backoff(kFirstFlapRetry, kLastResumeRetry, session->flaps())));
+                         : after(now, context_.jittered(backoff(kFirstFlapRetry, kLastResumeRetry, session->flaps())));
     dials_.push_back(std::move(dial));
   }
 }
@@ -141,21 +141,21 @@ Time Dialer::wake_time(const Dial& dial, Time now) const {
 void Dialer::expire_waiters(Dial& dial, Time now) {
   std::erase_if(dial.waiters, [&](const Waiter& waiter) {
     if (now < waiter.deadline) return false;
-    self_.observer.connect_done(waiter.token, not_reached(dial.address, dial.last_error, dial.failures));
+    context_.observer.connect_done(waiter.token, not_reached(dial.address, dial.last_error, dial.failures));
     return true;
   });
   if (dial.waiters.empty()) finish(dial, Status(ErrorCode::cancelled, "nobody waits for this connection any more"));
 }
 
 bool Dialer::may_start(const Dial& dial) const {
-  return dial.resumes != 0 ? resuming_ < kMostResumes : connecting_ < kMostConnects;
+  return dial.resumes != 0 ? resuming_ < kMaxResumes : connecting_ < kMaxConnects;
 }
 
 void Dialer::start(Dial& dial, Time now) {
-  auto channel = self_.runtime.network.dial(dial.address, *self_.task);
+  auto channel = context_.runtime.network.dial(dial.address, *context_.task);
   if (!channel) return attempt_failed(dial, channel.status(), now);
-  dial.connection = std::make_unique<Connection>(self_.wire, std::move(channel).value(), Role::dialer);
-  dial.attempt_ends = after(now, kAttempt);
+  dial.connection = std::make_unique<Connection>(context_.wire, std::move(channel).value(), Role::dialer);
+  dial.attempt_ends = after(now, kHandshakeTimeout);
   ++(dial.resumes != 0 ? resuming_ : connecting_);
 }
 
@@ -194,28 +194,28 @@ void Dialer::on_identity(Dial& dial, const Identity& peer, Time now) {
   if (dial.resumes != 0) {
     Session* session = sessions_.find(dial.resumes);
     if (!session || session->connected()) return finish(dial, Status(ErrorCode::cancelled, "not needed any more"));
-    if (!same_life(session->peer(), peer)) {
+    if (!same_incarnation(session->peer(), peer)) {
       sessions_.down(*session, {ErrorCode::stale_incarnation, "it restarted: another engine answers at its address"},
                      std::nullopt, now);
       return finish(dial, Status(ErrorCode::stale_incarnation, "another engine answers"));
     }
     dial.peer = peer;
-    dial.connection->put(self_.identity(Intent::resume, session->wire_id(), session->received()));
+    dial.connection->put(context_.identity(Intent::resume, session->wire_id(), session->received()));
     return dial.connection->flush();
   }
-  if (Session* session = sessions_.find_life(peer)) return finish(dial, session->id());
+  if (Session* session = sessions_.find_incarnation(peer)) return finish(dial, session->id());
   if (sessions_.full())
     return finish(dial, Status(ErrorCode::resource_exhausted,
                                fmt::format("{} peers are connected, which is EngineOptions::max_peers",
-                                           self_.options.max_peers)));
-  if (self_.is_self(peer)) return finish(dial, sessions_.open_self(now).id());
-  sessions_.replaced(peer, reachable_address(peer.address, dial.connection->peer_address()), now);
+                                           context_.options.max_peers)));
+  if (context_.is_self(peer)) return finish(dial, sessions_.open_self(now).id());
+  sessions_.end_replaced(peer, reachable_address(peer.address, dial.connection->peer_address()), now);
   dial.peer = peer;
   // Every attempt proposes the same id: if the answer to an earlier attempt was lost, the peer already has that
   // session.
-  if (dial.proposed_to != peer.incarnation) dial.wire_id = self_.random_id();
+  if (dial.proposed_to != peer.incarnation) dial.wire_id = context_.random_id();
   dial.proposed_to = peer.incarnation;
-  dial.connection->put(self_.identity(Intent::connect, dial.wire_id));
+  dial.connection->put(context_.identity(Intent::connect, dial.wire_id));
   dial.connection->flush();
 }
 
@@ -261,18 +261,18 @@ void Dialer::attempt_failed(Dial& dial, Status why, Time now) {
                        std::nullopt, now);
       return finish(dial, dial.last_error);
     }
-    dial.retry_at = after(now, self_.jittered(backoff(kFirstResumeRetry, kLastResumeRetry, dial.failures++)));
+    dial.retry_at = after(now, context_.jittered(backoff(kFirstResumeRetry, kLastResumeRetry, dial.failures++)));
     return;
   }
   if (is_final(dial.last_error.code())) return finish(dial, dial.last_error);
-  dial.retry_at = after(now, self_.jittered(backoff(kFirstRetry, kLastRetry, dial.failures++)));
+  dial.retry_at = after(now, context_.jittered(backoff(kFirstRetry, kLastRetry, dial.failures++)));
 }
 
 // Completes the dial, with or without success. Closes the connection unless a session took it.
 void Dialer::finish(Dial& dial, const Result<SessionId>& result) {
   dial.done = true;
   dial.connection.reset();
-  for (const Waiter& waiter : std::exchange(dial.waiters, {})) self_.observer.connect_done(waiter.token, result);
+  for (const Waiter& waiter : std::exchange(dial.waiters, {})) context_.observer.connect_done(waiter.token, result);
 }
 
 }  // namespace fairway::control

@@ -14,7 +14,7 @@ namespace fairway::control {
 // overload each other. Runs on the control thread.
 class Dialer {
  public:
-  Dialer(Self& self, Sessions& sessions) : self_(self), sessions_(sessions) {}
+  Dialer(ControlContext& context, Sessions& sessions) : context_(context), sessions_(sessions) {}
 
   void connect(const std::string& address, std::uint64_t token, Time deadline, Time now);
   void cancel_all(const Status& reason);
@@ -22,14 +22,14 @@ class Dialer {
 
   // Simultaneous open: both sides dialed each other. True when this side's own connection wins; the connection dialed
   // by the lower incarnation is kept.
-  bool crosses(const Identity& peer) const;
+  bool wins_simultaneous_open(const Identity& peer) const;
   // Whether this side proposed that session to that peer and has not read its acceptance yet.
-  bool proposed(const Identity& peer) const;
+  bool has_proposed(const Identity& peer) const;
 
-  static constexpr std::size_t kMostConnects = 16;
-  static constexpr std::size_t kMostResumes = 64;
-  static constexpr std::size_t kMostWaiting = 16384;  // calls of connect(); further ones fail with queue_full
-  static constexpr Time kAttempt = 2 * kSecond;       // time limit of one handshake, while connecting
+  static constexpr std::size_t kMaxConnects = 16;
+  static constexpr std::size_t kMaxResumes = 64;
+  static constexpr std::size_t kMaxWaiting = 16384;       // calls of connect(); further ones fail with queue_full
+  static constexpr Time kHandshakeTimeout = 2 * kSecond;  // time limit of one handshake, while connecting
 
  private:
   struct Waiter {
@@ -66,7 +66,7 @@ class Dialer {
   void finish(Dial& dial, const Result<SessionId>& result);
   Time wake_time(const Dial& dial, Time now) const;
 
-  Self& self_;
+  ControlContext& context_;
   Sessions& sessions_;
   std::vector<std::unique_ptr<Dial>> dials_;
   std::size_t connecting_ = 0;  // dials for connect() that hold a connection

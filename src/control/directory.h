@@ -8,7 +8,7 @@
 
 #include "fairway/status.h"
 
-#include "control/self.h"
+#include "control/context.h"
 #include "core/time.h"
 
 namespace fairway::control {
@@ -46,7 +46,7 @@ class Directory {
 // Limits for a store at another address.
 struct RemoteDirectoryLimits {
   static constexpr Time kAnswerBound = 2 * kSecond;  // time limit of a handshake, and of each answer
-  static constexpr std::size_t kMostWaiting = 4096;
+  static constexpr std::size_t kMaxWaiting = 4096;
   // Back-off before the next connection, after this many failures in a row.
   static constexpr Time pause_after(std::uint32_t failures) {
     constexpr Time kFirst = 20 * kMillisecond, kLast = kSecond;
@@ -57,9 +57,10 @@ struct RemoteDirectoryLimits {
 // The table that this engine serves, used by the engine itself.
 std::unique_ptr<Directory> open_local_directory(DirectoryTable& table, Directory::Answers& answers, Clock& clock);
 // The table served by the engine at `address`.
-std::unique_ptr<Directory> open_embedded_directory(const std::string& address, Self& self, Directory::Answers& answers);
+std::unique_ptr<Directory> open_embedded_directory(const std::string& address, ControlContext& context,
+                                                   Directory::Answers& answers);
 // A Redis server, redis://[:password@]host:port[/prefix]. Error: unsupported when this build has no hiredis.
-Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, Self& self,
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, ControlContext& context,
                                                         Directory::Answers& answers);
 
 // Checks the value of Options::directory; invalid_argument when it is none of the allowed forms.

@@ -26,23 +26,23 @@ Status not_found_in_time(const std::string& name, const Status& last) {
 }  // namespace
 
 Status DirectoryClient::open(DirectoryTable* table) {
-  const std::string& where = self_.options.directory;
+  const std::string& where = context_.options.directory;
   if (where.empty()) return {};
   if (table) {
-    directory_ = open_local_directory(*table, *this, self_.runtime.clock);
+    directory_ = open_local_directory(*table, *this, context_.runtime.clock);
   } else if (where.starts_with("redis://")) {
-    auto redis = open_redis_directory(where, self_, *this);
+    auto redis = open_redis_directory(where, context_, *this);
     if (!redis) return redis.status();
     directory_ = std::move(redis).value();
   } else {
-    directory_ = open_embedded_directory(where, self_, *this);
+    directory_ = open_embedded_directory(where, context_, *this);
   }
   return {};
 }
 
 void DirectoryClient::resolve(const std::string& name, std::uint64_t token, Time deadline, Time now) {
   const auto refuse = [&](ErrorCode code, std::string text) {
-    self_.observer.resolve_done(token, Status(code, std::move(text)));
+    context_.observer.resolve_done(token, Status(code, std::move(text)));
   };
   if (!directory_)
     return refuse(ErrorCode::invalid_argument,
@@ -57,12 +57,12 @@ void DirectoryClient::resolve(const std::string& name, std::uint64_t token, Time
 
 void DirectoryClient::publish(Time now) {
   Record record;
-  record.name = self_.name;
-  record.address = self_.address;
-  record.incarnation = self_.incarnation;
-  record.started_unix_ns = self_.started_unix_ns;
-  record.expires_unix_ms = (self_.runtime.clock.unix_ns() + kLifetime) / kMillisecond;
-  auto bytes = encode_record(self_.wire.key, record);
+  record.name = context_.name;
+  record.address = context_.address;
+  record.incarnation = context_.incarnation;
+  record.started_unix_ns = context_.started_unix_ns;
+  record.expires_unix_ms = (context_.runtime.clock.unix_ns() + kLifetime) / kMillisecond;
+  auto bytes = encode_record(context_.wire.key, record);
   if (!bytes) {
     publish_at_ = after(now, kLifetime);
     return on_published(bytes.status());
@@ -70,7 +70,7 @@ void DirectoryClient::publish(Time now) {
   Directory::Request request;
   request.kind = Directory::Kind::publish;
   request.id = publish_id_ = next_id_++;
-  request.name = self_.name;
+  request.name = context_.name;
   request.record = std::move(bytes).value();
   request.lifetime = kLifetime;
   directory_->ask(std::move(request), now);
@@ -110,9 +110,9 @@ void DirectoryClient::answered(std::uint64_t id, Result<std::string> result) {
     publish_id_ = 0;
     if (result) {
       publish_failures_ = 0;
-      publish_at_ = after(now_, self_.jittered(kLifetime / 3));
+      publish_at_ = after(now_, context_.jittered(kLifetime / 3));
     } else {
-      publish_at_ = after(now_, self_.jittered(pause_after(publish_failures_++, kLastPublishRetry)));
+      publish_at_ = after(now_, context_.jittered(pause_after(publish_failures_++, kLastPublishRetry)));
     }
     return on_published(result.status());
   }
@@ -122,21 +122,21 @@ void DirectoryClient::answered(std::uint64_t id, Result<std::string> result) {
 }
 
 void DirectoryClient::lost() {
-  publish_at_ = std::min(publish_at_, after(now_, self_.jittered(kFirstAsk)));
+  publish_at_ = std::min(publish_at_, after(now_, context_.jittered(kFirstAsk)));
 }
 
 void DirectoryClient::on_published(const Status& status) {
   if (published_ == status.code()) return;
   published_ = status.code();
-  self_.observer.published(status);
+  context_.observer.published(status);
 }
 
 void DirectoryClient::on_record(Resolution& resolution, Result<std::string> result) {
   resolution.id = 0;
-  resolution.next_ask = after(now_, self_.jittered(pause_after(resolution.asked, kLastAsk)));
+  resolution.next_ask = after(now_, context_.jittered(pause_after(resolution.asked, kLastAsk)));
   Status status = result.status();
   if (status) {
-    const auto record = decode_record(self_.wire.key, result.value(), self_.runtime.clock.unix_ns());
+    const auto record = decode_record(context_.wire.key, result.value(), context_.runtime.clock.unix_ns());
     status = record.status();
     if (status && record->name != resolution.name)
       status =
@@ -145,7 +145,7 @@ void DirectoryClient::on_record(Resolution& resolution, Result<std::string> resu
     if (status) return finish(resolution, record->address);
   }
   resolution.last = status.with_context("\"" + resolution.name + "\"");
-  // A wrong record stays wrong if asked again soon; report at once who the problem is with.
+  // Asking again soon cannot mend a wrong record, so report the error at once.
   const ErrorCode code = status.code();
   if (code == ErrorCode::authentication_failed || code == ErrorCode::protocol_error ||
       code == ErrorCode::version_mismatch || code == ErrorCode::unsupported)
@@ -154,7 +154,7 @@ void DirectoryClient::on_record(Resolution& resolution, Result<std::string> resu
 
 void DirectoryClient::finish(Resolution& resolution, Result<std::string> address) {
   resolution.done = true;
-  self_.observer.resolve_done(resolution.token, std::move(address));
+  context_.observer.resolve_done(resolution.token, std::move(address));
 }
 
 void DirectoryClient::leave(const Status& reason, Time now) {
@@ -166,8 +166,8 @@ void DirectoryClient::leave(const Status& reason, Time now) {
   Directory::Request request;
   request.kind = Directory::Kind::withdraw;
   request.id = withdraw_id_ = next_id_++;
-  request.name = self_.name;
-  request.started = started_text(self_.started_unix_ns);
+  request.name = context_.name;
+  request.started = started_text(context_.started_unix_ns);
   directory_->ask(std::move(request), now);
 }
 

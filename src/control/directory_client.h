@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "control/context.h"
 #include "control/directory.h"
-#include "control/self.h"
 
 namespace fairway::control {
 
@@ -14,7 +14,7 @@ namespace fairway::control {
 // expires, and looks up names until they are found or the caller's timeout passes. Used on the control thread.
 class DirectoryClient final : private Directory::Answers {
  public:
-  explicit DirectoryClient(Self& self) : self_(self) {}
+  explicit DirectoryClient(ControlContext& context) : context_(context) {}
 
   // Opens Options::directory. `table` is the table that this engine serves, or null.
   Status open(DirectoryTable* table);
@@ -44,7 +44,7 @@ class DirectoryClient final : private Directory::Answers {
   void on_record(Resolution& resolution, Result<std::string> result);
   void finish(Resolution& resolution, Result<std::string> address);
 
-  Self& self_;
+  ControlContext& context_;
   std::unique_ptr<Directory> directory_;
   Time now_ = 0;  // time of the current step or call
   std::uint64_t next_id_ = 1;

@@ -14,8 +14,8 @@ namespace {
 // broke. Used on the control thread.
 class EmbeddedDirectory final : public Directory {
  public:
-  EmbeddedDirectory(std::string address, Self& self, Answers& answers)
-      : address_(std::move(address)), self_(self), answers_(answers) {}
+  EmbeddedDirectory(std::string address, ControlContext& context, Answers& answers)
+      : address_(std::move(address)), context_(context), answers_(answers) {}
 
   void ask(Request request, Time now) override;
   Time step(Time now) override;
@@ -32,7 +32,7 @@ class EmbeddedDirectory final : public Directory {
   void lost(Status why, Time now);
 
   const std::string address_;
-  Self& self_;
+  ControlContext& context_;
   Answers& answers_;
   std::unique_ptr<Connection> connection_;
   bool identified_ = false;
@@ -47,7 +47,7 @@ class EmbeddedDirectory final : public Directory {
 
 void EmbeddedDirectory::ask(Request request, Time now) {
   if (!connection_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= RemoteDirectoryLimits::kMostWaiting)
+  if (waiting_.size() >= RemoteDirectoryLimits::kMaxWaiting)
     return answers_.answered(request.id,
                              Status(ErrorCode::queue_full, "too many requests to the directory are pending"));
   waiting_.push_back({request.id, after(now, RemoteDirectoryLimits::kAnswerBound)});
@@ -63,9 +63,9 @@ void EmbeddedDirectory::put(const Request& request) {
 }
 
 void EmbeddedDirectory::dial(Time now) {
-  auto channel = self_.runtime.network.dial(address_, *self_.task);
+  auto channel = context_.runtime.network.dial(address_, *context_.task);
   if (!channel) return lost(channel.status(), now);
-  connection_ = std::make_unique<Connection>(self_.wire, std::move(channel).value(), Role::dialer);
+  connection_ = std::make_unique<Connection>(context_.wire, std::move(channel).value(), Role::dialer);
   accept_by_ = after(now, RemoteDirectoryLimits::kAnswerBound);
   identified_ = accepted_ = false;
 }
@@ -97,7 +97,7 @@ void EmbeddedDirectory::on_frame(const Frame& frame, Time now) {
     const auto identity = Identity::read(frame.body);
     if (!identity) return lost(identity.status(), now);
     identified_ = true;
-    return connection_->put(self_.identity(Intent::directory));
+    return connection_->put(context_.identity(Intent::directory));
   }
   if (frame.type == FrameType::accept && identified_ && !accepted_) {
     accepted_ = true;
@@ -135,7 +135,7 @@ void EmbeddedDirectory::lost(Status why, Time now) {
   connection_.reset();
   accepted_ = false;
   queued_.clear();
-  retry_at_ = after(now, self_.jittered(RemoteDirectoryLimits::pause_after(failures_++)));
+  retry_at_ = after(now, context_.jittered(RemoteDirectoryLimits::pause_after(failures_++)));
   const bool final = why.code() == ErrorCode::authentication_failed || why.code() == ErrorCode::version_mismatch ||
                      why.code() == ErrorCode::unsupported;
   last_error_ = Status(final ? why.code() : ErrorCode::unreachable,
@@ -146,9 +146,9 @@ void EmbeddedDirectory::lost(Status why, Time now) {
 
 }  // namespace
 
-std::unique_ptr<Directory> open_embedded_directory(const std::string& address, Self& self,
+std::unique_ptr<Directory> open_embedded_directory(const std::string& address, ControlContext& context,
                                                    Directory::Answers& answers) {
-  return std::make_unique<EmbeddedDirectory>(address, self, answers);
+  return std::make_unique<EmbeddedDirectory>(address, context, answers);
 }
 
 }  // namespace fairway::control

@@ -4,7 +4,7 @@
 
 namespace fairway::control {
 
-Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Self&, Directory::Answers&) {
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, ControlContext&, Directory::Answers&) {
   return Status(ErrorCode::unsupported,
                 "this build has no Redis support: install libhiredis-dev and configure again, or use \"serve\" and "
                 "\"host:port\"");
@@ -97,8 +97,8 @@ Result<Place> parse_url(const std::string& url) {
 // A Redis server, through hiredis' formatter and parser over a Channel. Used on the control thread.
 class RedisDirectory final : public Directory {
  public:
-  RedisDirectory(Place place, Self& self, Answers& answers)
-      : place_(std::move(place)), self_(self), answers_(answers) {}
+  RedisDirectory(Place place, ControlContext& context, Answers& answers)
+      : place_(std::move(place)), context_(context), answers_(answers) {}
 
   void ask(Request request, Time now) override;
   Time step(Time now) override;
@@ -122,7 +122,7 @@ class RedisDirectory final : public Directory {
   void lost(Status why, Time now);
 
   const Place place_;
-  Self& self_;
+  ControlContext& context_;
   Answers& answers_;
   redisReplyObjectFunctions functions_ = reply_functions();
   std::unique_ptr<Channel> channel_;
@@ -152,7 +152,7 @@ void RedisDirectory::command(std::initializer_list<std::string_view> words) {
 
 void RedisDirectory::ask(Request request, Time now) {
   if (!channel_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= RemoteDirectoryLimits::kMostWaiting)
+  if (waiting_.size() >= RemoteDirectoryLimits::kMaxWaiting)
     return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many requests to Redis are pending"));
   if (!channel_) dial(now);
   if (!channel_) return answers_.answered(request.id, last_error_);
@@ -168,7 +168,7 @@ void RedisDirectory::ask(Request request, Time now) {
 }
 
 void RedisDirectory::dial(Time now) {
-  auto channel = self_.runtime.network.dial(place_.address, *self_.task);
+  auto channel = context_.runtime.network.dial(place_.address, *context_.task);
   if (!channel) return lost(channel.status(), now);
   channel_ = std::move(channel).value();
   reader_.reset(redisReaderCreateWithFunctions(&functions_));
@@ -250,7 +250,7 @@ void RedisDirectory::on_reply(const Reply& reply) {
 void RedisDirectory::lost(Status why, Time now) {
   channel_.reset();
   reader_.reset();
-  retry_at_ = after(now, self_.jittered(RemoteDirectoryLimits::pause_after(failures_++)));
+  retry_at_ = after(now, context_.jittered(RemoteDirectoryLimits::pause_after(failures_++)));
   last_error_ = Status(ErrorCode::unreachable, fmt::format("Redis at {}: {}", place_.address, why.message()));
   for (const Waiting& each : std::exchange(waiting_, {}))
     if (each.id) answers_.answered(*each.id, last_error_);
@@ -259,11 +259,11 @@ void RedisDirectory::lost(Status why, Time now) {
 
 }  // namespace
 
-Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, Self& self,
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, ControlContext& context,
                                                         Directory::Answers& answers) {
   auto place = parse_url(url);
   if (!place) return place.status();
-  return std::unique_ptr<Directory>(new RedisDirectory(std::move(place).value(), self, answers));
+  return std::unique_ptr<Directory>(new RedisDirectory(std::move(place).value(), context, answers));
 }
 
 }  // namespace fairway::control

@@ -21,7 +21,7 @@ class DirectoryTable {
   Result<std::string> lookup(const std::string& name, std::uint64_t unix_ns);
   std::size_t size() const { return entries_.size(); }
 
-  static constexpr std::size_t kMost = 65536;
+  static constexpr std::size_t kMaxNames = 65536;
 
  private:
   struct Entry {

@@ -19,6 +19,7 @@ struct Record {
   std::uint64_t expires_unix_ms = 0;  // the record is invalid after this time unless renewed
 };
 
+inline constexpr std::uint64_t kNsPerMs = 1'000'000;
 inline constexpr std::size_t kMaxRecord = 768;
 inline constexpr std::size_t kStartedText = 16;  // a record begins with started_unix_ns as hexadecimal text: any store
                                                  // can tell the newer one by comparing text

@@ -29,8 +29,8 @@ ErrorCode code_of(Reason reason) {
 
 }  // namespace
 
-Session::Session(Self& self, SessionId id, std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive)
-    : self_(self), id_(id), wire_id_(wire_id), peer_(std::move(peer)), keepalive_(keepalive) {}
+Session::Session(ControlContext& context, SessionId id, std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive)
+    : context_(context), id_(id), wire_id_(wire_id), peer_(std::move(peer)), keepalive_(keepalive) {}
 
 std::string Session::label() const {
   return peer_.name == peer_.address ? peer_.name : fmt::format("{} ({})", peer_.name, peer_.address);
@@ -39,7 +39,7 @@ std::string Session::label() const {
 Status Session::attach(std::unique_ptr<Connection> connection, std::uint64_t received, std::uint64_t stamp, Time now) {
   auto freed = outbox_.resume(received);
   if (!freed) return freed.status();
-  if (self_.mailbox.release(id_, freed.value())) self_.observer.session_writable(id_);
+  if (context_.mailbox.release(id_, freed.value())) context_.observer.session_writable(id_);
   connection_ = std::move(connection);
   connected_at_ = now;
   peer_stamp_ = stamp;
@@ -81,7 +81,7 @@ std::optional<Session::End> Session::on_frame(const Frame& frame, Time now) {
       const auto beat = Beat::read(frame.body);
       if (!beat) return protocol_violation(beat.status());
       if (auto end = acknowledged(beat->ack)) return end;
-      if (peer_.by_caller) self_.observer.beat(id_, beat->steps, now);
+      if (peer_.by_caller) context_.observer.beat(id_, beat->steps, now);
       if (!keepalive_.on_beat(beat.value())) return std::nullopt;
       return End{
           {ErrorCode::peer_dead, fmt::format("its control thread answers, but its workers have queued work and made "
@@ -109,14 +109,14 @@ std::optional<Session::End> Session::on_message(const Frame& frame) {
         {ErrorCode::protocol_error, fmt::format("message {} arrived after message {}", message->sequence, received_)});
   received_ = message->sequence;
   unacknowledged_bytes_ += message->bytes.size();
-  self_.observer.message(id_, message->bytes);
+  context_.observer.message(id_, message->bytes);
   return std::nullopt;
 }
 
 std::optional<Session::End> Session::acknowledged(std::uint64_t sequence) {
   const auto freed = outbox_.acknowledge(sequence);
   if (!freed) return protocol_violation(freed.status());
-  if (freed.value() != 0 && self_.mailbox.release(id_, freed.value())) self_.observer.session_writable(id_);
+  if (freed.value() != 0 && context_.mailbox.release(id_, freed.value())) context_.observer.session_writable(id_);
   return std::nullopt;
 }
 

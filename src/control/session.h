@@ -6,10 +6,10 @@
 
 #include "control/bodies.h"
 #include "control/connection.h"
+#include "control/context.h"
 #include "control/control.h"
 #include "control/keepalive.h"
 #include "control/outbox.h"
-#include "control/self.h"
 
 namespace fairway::control {
 
@@ -18,7 +18,7 @@ namespace fairway::control {
 // including its connection.
 class Session {
  public:
-  Session(Self& self, SessionId id, std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive);
+  Session(ControlContext& context, SessionId id, std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive);
 
   SessionId id() const { return id_; }
   std::uint64_t wire_id() const { return wire_id_; }  // the session id that both sides use on the wire
@@ -60,7 +60,7 @@ class Session {
   std::optional<End> on_message(const Frame& frame);
   std::optional<End> acknowledged(std::uint64_t sequence);
 
-  Self& self_;
+  ControlContext& context_;
   const SessionId id_;
   const std::uint64_t wire_id_;
   const PeerInfo peer_;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "control/self.h"
+#include "control/context.h"
 #include "control/session.h"
 
 namespace fairway::control {
@@ -13,12 +13,12 @@ namespace fairway::control {
 // All sessions of one engine: lookup, open, resume, end. Used on the control thread.
 class Sessions {
  public:
-  explicit Sessions(Self& self) : self_(self) {}
+  explicit Sessions(ControlContext& context) : context_(context) {}
 
   Session* find(SessionId id);
-  Session* find_life(const Identity& peer);           // the session with this incarnation of the peer
+  Session* find_incarnation(const Identity& peer);    // the session with this incarnation of the peer
   Session* find_address(const std::string& address);  // by the peer's own address or the address it was dialed by
-  bool full() const { return count_ >= self_.mailbox.max_sessions(); }
+  bool full() const { return count_ >= context_.mailbox.max_sessions(); }
 
   // Opens a session over an authenticated connection and announces it. `peer` and `stamp` are what the peer sent. The
   // connection may already hold frames.
@@ -32,7 +32,7 @@ class Sessions {
   void down(Session& session, const Status& reason, std::optional<Reason> tell, Time now);
   void down_all(const Status& reason, Reason tell, Time now);
   // Another incarnation now has this address: ends the sessions of the earlier one whose connection is broken.
-  void replaced(const Identity& peer, const std::string& address, Time now);
+  void end_replaced(const Identity& peer, const std::string& address, Time now);
 
   void send(SessionId id, std::string message);
   void set_disconnect_reason(SessionId id,
@@ -52,7 +52,7 @@ class Sessions {
   Session& place(std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive);
   void end_dead(Time now);
 
-  Self& self_;
+  ControlContext& context_;
   std::vector<std::unique_ptr<Session>> slots_;
   std::size_t count_ = 0;
   std::vector<SessionId> opened_;

@@ -43,10 +43,10 @@ void Oracle::check_counters(Application& app) {
     for (const Job& job : jobs_) {
       if (job.to != &app || job.notify != NotifyKind::counter || job.immediate != immediate || !job.accepted) continue;
       if (job.completed && job.status) ++sure;
-      const bool never =
+      const bool impossible =
           job.completed && !job.status &&
           (job.status.effect() == Effect::not_applied || job.status.code() == ErrorCode::checksum_mismatch);
-      possible += !never;
+      possible += !impossible;
     }
     const std::uint64_t counted = app.engine->counter(immediate);
     if (counted < sure || counted > possible)

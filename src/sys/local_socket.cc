@@ -26,7 +26,7 @@ socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
 }
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(LocalSocket::kMaxFds * sizeof(int));
-constexpr int kBacklog = 128;
+constexpr int kLocalBacklog = 128;
 constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, for headers older than the kernel
 
 ucred credentials_of(int socket) {
@@ -156,7 +156,7 @@ Result<LocalListener> LocalListener::listen(const std::string& name) {
   sockaddr_un address;
   const socklen_t size = abstract_address(name, address);
   if (::bind(listener.fd_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      ::listen(listener.fd_.get(), kBacklog) != 0)
+      ::listen(listener.fd_.get(), kLocalBacklog) != 0)
     return system_status(errno, "cannot listen on a local socket");
   listener.spare_fd_ = open_reserve();
   return listener;

@@ -157,7 +157,7 @@ MUTANTS = [
            "      if (is_over(link.last_progress, bound_))\n        close_link(",
            "      if (is_over(link.last_progress, bound_) && link.in_flight > 1000)\n        close_link(", "Unanswered.*"),
     Mutant("an older connection takes the session over", "src/control/acceptor.cc",
-           "  if (peer.stamp < session->peer_stamp() || dialer_.crosses(peer))", "  if (dialer_.crosses(peer))",
+           "  if (peer.stamp < session->peer_stamp() || dialer_.wins_simultaneous_open(peer))", "  if (dialer_.crosses(peer))",
            "unit_control@Lies.*"),
     Mutant("a handshake may take its time", "src/control/acceptor.cc",
            "  return now < after(pending.since, kHandshakeTimeout);",

@@ -15,9 +15,9 @@ namespace {
 using transport::Op;
 
 // Records what is posted, in order. Accepts no messages while they are held.
-class Noted : public Relay {
+class RecordingRelay : public Relay {
  public:
-  Noted(std::unique_ptr<transport::Transport> below, std::vector<Op>& ops, const bool& holds)
+  RecordingRelay(std::unique_ptr<transport::Transport> below, std::vector<Op>& ops, const bool& holds)
       : Relay(std::move(below)), ops_(ops), holds_(holds) {}
   std::size_t post(std::span<const transport::Slice> slices) override {
     if (holds_ && slices.front().op == Op::message) return 0;
@@ -34,7 +34,7 @@ class Noted : public Relay {
 struct EventsRide : testing::Test {
   Cluster::Node& noted(std::vector<NicDevice> devices, EngineOptions options = {}) {
     return cluster.add(std::move(devices), std::move(options),
-                       [this](auto below) { return std::make_unique<Noted>(std::move(below), ops, holds); });
+                       [this](auto below) { return std::make_unique<RecordingRelay>(std::move(below), ops, holds); });
   }
   static RequestOptions event(std::uint32_t immediate, std::string_view message = "hello") {
     RequestOptions options;

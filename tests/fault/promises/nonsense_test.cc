@@ -11,9 +11,9 @@ namespace fairway::promises {
 namespace {
 
 // Once armed, replaces the next received message with the end of its link, for the armed reason.
-class Garbler : public Relay {
+class LinkBreaker : public Relay {
  public:
-  Garbler(std::unique_ptr<transport::Transport> below, ErrorCode& armed) : Relay(std::move(below)), armed_(armed) {}
+  LinkBreaker(std::unique_ptr<transport::Transport> below, ErrorCode& armed) : Relay(std::move(below)), armed_(armed) {}
   std::size_t poll(std::span<transport::Event> events, Time now) override {
     const std::size_t count = Relay::poll(events, now);
     for (transport::Event& event : events.first(count)) {
@@ -38,17 +38,17 @@ std::optional<PeerEvent> down(const Cluster::Node& node) {
   return {};
 }
 
-// Once armed, b's transport corrupts messages.
-struct GarblingPair {
+// Once armed, b's transport ends the link of its next message.
+struct BreakingPair {
   ErrorCode armed = ErrorCode::ok;
   Cluster cluster;
   Cluster::Node& a = cluster.add({nic(), nic()});
   Cluster::Node& b = cluster.add({nic(), nic()}, {},
-                                 [this](auto below) { return std::make_unique<Garbler>(std::move(below), armed); });
+                                 [this](auto below) { return std::make_unique<LinkBreaker>(std::move(below), armed); });
 };
 
 TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
-  GarblingPair pair;
+  BreakingPair pair;
   auto& [armed, cluster, a, b] = pair;
   const auto road = cluster.connect(a, b);
   const auto back = b.engine->connect(a.engine->address(), Cluster::kWithin);
@@ -77,7 +77,7 @@ TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
 }
 
 TEST(Nonsense, IsNotWhatALinkLosesThatSaysSo) {
-  GarblingPair pair;
+  BreakingPair pair;
   auto& [armed, cluster, a, b] = pair;
   const auto road = cluster.connect(a, b);
   cluster.run(10 * kMillisecond);

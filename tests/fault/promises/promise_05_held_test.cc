@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cluster.h"
-#include "holding.h"
+#include "stalling_relay.h"
 
 namespace fairway::promises {
 namespace {
@@ -15,11 +15,11 @@ using std::chrono::milliseconds;
 class Held : public testing::TestWithParam<Operation> {
  protected:
   Held()
-      : a(cluster.add({nic()}, patient(),
-                      [this](auto below) { return std::make_unique<Holding>(std::move(below), hold); })),
-        b(cluster.add({nic()}, patient())),
+      : a(cluster.add({nic()}, long_timeout_options(),
+                      [this](auto below) { return std::make_unique<StallingRelay>(std::move(below), hold); })),
+        b(cluster.add({nic()}, long_timeout_options())),
         road(cluster.connect(a, b)) {}
-  static EngineOptions patient() {  // longer than anything here takes
+  static EngineOptions long_timeout_options() {  // longer than anything here takes
     EngineOptions options;
     options.peer_timeout = std::chrono::seconds(60);
     return options;
@@ -110,7 +110,7 @@ TEST(Revocable, AWriteOfWhichOnlyTheNotificationIsUnderWayIsFenced) {
   bool hold = false;
   Cluster cluster;
   auto& a = cluster.add({nic()}, {}, [&](auto below) {
-    return std::make_unique<Holding>(std::move(below), hold, mask(transport::Op::message));
+    return std::make_unique<StallingRelay>(std::move(below), hold, mask(transport::Op::message));
   });
   auto& b = cluster.add({nic()});
   const auto road = cluster.connect(a, b);

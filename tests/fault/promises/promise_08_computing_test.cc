@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "cluster.h"
-#include "holding.h"
 #include "nodes.h"
+#include "stalling_relay.h"
 
 namespace fairway::promises {
 namespace {
@@ -44,7 +44,7 @@ class Computing : public testing::Test {
   // Connects while the thinker drives its engine: its handshake runs in its caller's steps.
   Cluster::Road connect(Cluster::Node& thinker, Cluster::Node& other) { return cluster.connect(thinker, other); }
 
-  bool hold = false;  // used by Holding, which lives as long as the cluster
+  bool hold = false;  // used by StallingRelay, which lives as long as the cluster
   Cluster cluster;
 };
 
@@ -103,8 +103,8 @@ TEST_F(Computing, ALinkThatBreaksMeanwhileComesBackWhenItActs) {
 // Its caller drives it, and still nothing completes: the link is dead.
 TEST_F(Computing, ADeadLinkIsFoundOnceItActs) {
   auto& thinker = cluster.add({nic()}, by_caller());
-  auto& other =
-      cluster.add({nic(), nic()}, {}, [&](auto below) { return std::make_unique<Holding>(std::move(below), hold); });
+  auto& other = cluster.add({nic(), nic()}, {},
+                            [&](auto below) { return std::make_unique<StallingRelay>(std::move(below), hold); });
   const auto road = connect(thinker, other);
   act(thinker, 20 * kMillisecond);
   std::vector<PeerEvent> events(16);

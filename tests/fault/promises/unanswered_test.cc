@@ -10,9 +10,10 @@ namespace fairway::promises {
 namespace {
 
 // Drops the next completion, once. Fencing the link ends the slice, as with a device that lost a completion.
-class Forgetful : public Relay {
+class CompletionDropper : public Relay {
  public:
-  Forgetful(std::unique_ptr<transport::Transport> below, bool& armed) : Relay(std::move(below)), armed_(armed) {}
+  CompletionDropper(std::unique_ptr<transport::Transport> below, bool& armed)
+      : Relay(std::move(below)), armed_(armed) {}
   std::size_t post(std::span<const transport::Slice> slices) override {
     for (const transport::Slice& slice : slices) links_[slice.token] = slice.link;
     return Relay::post(slices);
@@ -50,7 +51,7 @@ class Forgetful : public Relay {
 };
 
 // Once armed, a's device drops a completion.
-struct ForgetfulPair {
+struct DroppingPair {
   bool armed = false;
   Cluster cluster;
   EngineOptions options = [] {
@@ -58,14 +59,14 @@ struct ForgetfulPair {
     some.peer_timeout = std::chrono::milliseconds(300);
     return some;
   }();
-  Cluster::Node& a = cluster.add({nic()}, options,
-                                 [this](auto below) { return std::make_unique<Forgetful>(std::move(below), armed); });
+  Cluster::Node& a = cluster.add(
+      {nic()}, options, [this](auto below) { return std::make_unique<CompletionDropper>(std::move(below), armed); });
   Cluster::Node& b = cluster.add({nic()}, options);
   const decltype(cluster.connect(a, b)) road = cluster.connect(a, b);
 };
 
 TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
-  ForgetfulPair pair;
+  DroppingPair pair;
   bool& armed = pair.armed;
   Cluster& cluster = pair.cluster;
   Cluster::Node &a = pair.a, &b = pair.b;
@@ -95,7 +96,7 @@ TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
 TEST(Unanswered, TheOnlySliceEndsTheLinkHoweverLongThePeerWasIdle) {
   for (const Time idle : {Time{0}, 200 * kMillisecond, 10 * kSecond}) {
     SCOPED_TRACE(idle);
-    ForgetfulPair pair;
+    DroppingPair pair;
     pair.cluster.run(idle);
     pair.armed = true;
     const Time start = pair.cluster.simulation().now();

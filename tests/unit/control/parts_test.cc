@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "control/context.h"
 #include "control/keepalive.h"
 #include "control/mailbox.h"
 #include "control/outbox.h"
-#include "control/self.h"
 
 namespace fairway::control {
 namespace {
@@ -118,7 +118,7 @@ TEST(Mailbox, ManyThreadsNeverExceedTheBoundAndAllIsTaken) {
   EXPECT_EQ(taken, accepted.load());
 }
 
-TEST(Self, AWildcardIsReplacedByWhatWasSeen) {
+TEST(ControlContext, AWildcardIsReplacedByWhatWasSeen) {
   EXPECT_EQ(reachable_address("0.0.0.0:4000", "10.0.0.7:51234"), "10.0.0.7:4000");
   EXPECT_EQ(reachable_address("[::]:4000", "[fd00::7]:51234"), "[fd00::7]:4000");
   EXPECT_EQ(reachable_address("10.1.1.1:4000", "10.0.0.7:51234"), "10.1.1.1:4000");

@@ -13,8 +13,8 @@ namespace fairway::control {
 
 // What the parts of one control instance share: this engine's identity and its runtime. Owned and changed by the
 // control thread only; other threads use the mailbox.
-struct Self {
-  Self(const Options& options_in, const Runtime& runtime_in, Observer& observer_in);
+struct ControlContext {
+  ControlContext(const Options& options_in, const Runtime& runtime_in, Observer& observer_in);
 
   Options options;
   Runtime runtime;
@@ -47,6 +47,6 @@ std::string reachable_address(const std::string& advertised, const std::string& 
 bool looks_loopback(const std::string& address);
 
 // Whether `peer` is the same incarnation as the peer of a known session.
-bool same_life(const PeerInfo& known, const Identity& peer);
+bool same_incarnation(const PeerInfo& known, const Identity& peer);
 
 }  // namespace fairway::control
