@@ -8,12 +8,12 @@ namespace {
 
 constexpr std::uint32_t kRoundsPerLook = 64;  // peers come and go rarely
 constexpr int kBatchesPerPump = 8;
-constexpr std::chrono::microseconds kIdleSleep{
-    500};  // sleep while NCCL's threads poll; they poll without a pause while they have work
+// Sleep while NCCL's threads poll; they poll without a pause while they have work.
+constexpr std::chrono::microseconds kIdleSleep{500};
 constexpr std::chrono::milliseconds kShortestLook{1}, kLongestLook{64};
 constexpr std::chrono::milliseconds kBusyAfter{1};
-constexpr std::uint32_t kTurnsPerYield =
-    64;  // yielding after each turn made an all-reduce of GPU memory a seventh slower
+// Yielding after each turn made an all-reduce of GPU memory a seventh slower.
+constexpr std::uint32_t kTurnsPerYield = 64;
 constexpr std::size_t kLargeMessageBytes = 32 * 1024;  // bytes; takes some microseconds to send
 constexpr std::uint32_t kManySends = 4;                // sends in flight, over all engines of a device
 

@@ -13,8 +13,8 @@
 namespace fairway::nccl {
 namespace {
 
-constexpr unsigned kCoresForTwo =
-    16;  // usable by this process: the engines of several ranks run beside NCCL's own threads
+// Usable by this process: the engines of several ranks run beside NCCL's own threads.
+constexpr unsigned kCoresForTwo = 16;
 
 std::string first_line(const char* file) {
   std::ifstream stream(file);

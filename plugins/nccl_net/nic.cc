@@ -37,8 +37,8 @@ Nic read_nic(const std::string& rail, const std::string& sys) {
     return nic;
   }
   if (slash != std::string::npos)
-    std::from_chars(rail.data() + slash + 1, rail.data() + rail.size(),
-                    nic.port);  // the engine rejects a bad port number
+    // The engine rejects a bad port number.
+    std::from_chars(rail.data() + slash + 1, rail.data() + rail.size(), nic.port);
   // "200 Gb/sec (2X NDR)"
   const std::string rate = first_line(device / "ports" / std::to_string(nic.port) / "rate");
   nic.speed_mbps = static_cast<int>(std::strtod(rate.c_str(), nullptr) * 1000);

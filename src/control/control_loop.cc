@@ -65,9 +65,8 @@ void ControlLoop::allow_for_own_pause(Time now) {
 }
 
 void ControlLoop::run_commands(Time now) {
-  const bool disconnects =
-      context_.mailbox
-          .take_disconnects();  // read this before the commands: messages sent before disconnect() must go out first
+  // Read this before the commands: messages sent before disconnect() must go out first.
+  const bool disconnects = context_.mailbox.take_disconnects();
   Command command;
   while (context_.mailbox.take(command)) {
     switch (command.kind) {

@@ -46,8 +46,8 @@ class Task {
  public:
   virtual ~Task() = default;
   virtual void wake() = 0;  // any thread; several wakes may cause one step
-  virtual Status watch(
-      int fd) = 0;  // also wake when fd is readable (level-triggered); on the owner thread, or before the first step
+  // Also wake when fd is readable (level-triggered); on the owner thread, or before the first step.
+  virtual Status watch(int fd) = 0;
   virtual void unwatch(int fd) = 0;
 };
 

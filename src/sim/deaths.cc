@@ -9,8 +9,8 @@ namespace fairway::sim {
 
 namespace {
 constexpr Time kKilled = 20 * kMillisecond;
-constexpr Time kQuiet =
-    500 * kMillisecond;  // back-off: a connection that was cut or refused before is redialed after pauses
+// Back-off: a connection that was cut or refused before is redialed after pauses.
+constexpr Time kQuiet = 500 * kMillisecond;
 }  // namespace
 
 void Campaign::drain_peer_events(Application& app) {

@@ -168,8 +168,8 @@ bool Fabric::holds(Flight& flight, unsigned side, Simulation::Handler again, std
 
 void Fabric::garble(const Flight& flight, const std::byte* place, std::span<std::byte> bytes) {
   if (nature(*flight.link, flight.side).faulty)
-    bytes.back() = static_cast<std::byte>(std::to_integer<unsigned>(bytes.back()) +
-                                          1);  // a corrupted byte must not become right again on the way back
+    // A corrupted byte must not become right again on the way back.
+    bytes.back() = static_cast<std::byte>(std::to_integer<unsigned>(bytes.back()) + 1);
   for (Garbled& one : garbled_) {
     if (one.at < place || one.at >= place + bytes.size()) continue;
     bytes[static_cast<std::size_t>(one.at - place)] ^= std::byte{0x20};

@@ -20,8 +20,8 @@ struct NicBehavior {
   Time retransmit = 500 * kMicrosecond;
   Time late = 20 * kMillisecond;             // how long frames of a broken link may still travel
   std::uint32_t partial_post_per_mille = 0;  // probability that post() takes fewer slices than it could
-  std::uint32_t lose_per_mille =
-      0;  // probability that a frame or an acknowledgement is lost and retransmitted after `retransmit`
+  // Probability that a frame or an acknowledgement is lost and retransmitted after `retransmit`.
+  std::uint32_t lose_per_mille = 0;
   std::uint32_t give_up_per_mille = 0;  // probability that a loss breaks the link
   bool faulty = false;                  // corrupts a byte of everything it writes or reads: no link proof may pass
   bool error_breaks_link = false;  // when the target refuses access, like a queue pair that goes to the error state

@@ -56,8 +56,8 @@ void Oracle::check_counters(Application& app) {
 }
 
 void Oracle::check_unexpected(Application& app) {
-  constexpr std::uint32_t kAnnouncement =
-      64;                                  // what a message counts in addition to its bytes (include/fairway/options.h)
+  // What a message counts in addition to its bytes (include/fairway/options.h).
+  constexpr std::uint32_t kAnnouncement = 64;
   constexpr std::uint32_t kTravels = 400;  // a message up to this size travels with its announcement on any link
   std::map<std::pair<Application*, std::uint64_t>, std::uint64_t> handed_over;
   for (Job& job : jobs_) {

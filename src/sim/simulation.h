@@ -16,8 +16,8 @@ class Host;
 
 struct SimulationOptions {
   std::uint64_t seed = 1;
-  std::function<void(const std::string& line)>
-      trace;  // receives one line per notable event; empty: no trace, at no cost
+  // Receives one line per notable event; empty: no trace, at no cost.
+  std::function<void(const std::string& line)> trace;
   // Called when someone waits and no event is left, or when a limit below is exceeded. The simulation then wakes every
   // task, thaws every host and extends its limits, so that a test can report the failure and finish.
   std::function<void(const std::string& why)> stuck;

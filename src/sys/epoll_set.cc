@@ -54,8 +54,8 @@ int EpollSet::wait(Time duration) {
     limit.tv_nsec = static_cast<long>(duration % kSecond);
     count = ::epoll_pwait2(epoll_.get(), events.data(), static_cast<int>(events.size()),
                            duration == kNever ? nullptr : &limit, nullptr);
-    coarse_ = count < 0 &&
-              (errno == ENOSYS || errno == EPERM);  // an old kernel, or a seccomp filter that does not know the call
+    // An old kernel, or a seccomp filter that does not know the call.
+    coarse_ = count < 0 && (errno == ENOSYS || errno == EPERM);
   }
   if (coarse_) {
     const Time ms = duration / kMillisecond + (duration % kMillisecond != 0 ? 1 : 0);

@@ -62,7 +62,7 @@ class LocalListener {
 
  private:
   Fd fd_;
-  Fd spare_fd_;  // a spare descriptor, closed for a moment to reject a connection
+  Fd spare_fd_;  // closed for a moment to reject a connection
 };
 
 }  // namespace fairway::sys

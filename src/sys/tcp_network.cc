@@ -62,7 +62,7 @@ class TcpListener final : public Listener, public TurnsAway, private Readiness {
   const std::string address_;
   const std::shared_ptr<EpollSet> epoll_;
   std::vector<std::byte> rejection_;  // sent to a connection that is rejected
-  Fd spare_fd_;  // a spare descriptor, closed for a moment to reject a connection when descriptors run out
+  Fd spare_fd_;                       // closed for a moment to reject a connection when descriptors run out
   std::atomic<bool> readable_{true};  // as in TcpChannel
   std::atomic<bool> announced_{true};
 };

@@ -21,8 +21,7 @@ namespace fairway::sys {
 //   - The waker reads "awake": its fence came before the thread's fence. So the step after the announcement sees the
 //     work and begins after the wake().
 //   - The waker reads "asleep": it claims the announcement and writes the eventfd. The eventfd is watched
-//   edge-triggered,
-//     and epoll keeps an edge that comes before epoll_wait. Exactly one waker per announcement writes.
+//     edge-triggered, and epoll keeps an edge that comes before epoll_wait. Exactly one waker per announcement writes.
 // So a wake() of an awake thread costs a fence and a load, and no system call.
 
 Result<std::unique_ptr<Task>> ThreadTask::start(const TaskOptions& options, Stepper& stepper, Clock& clock,
@@ -77,8 +76,8 @@ void ThreadTask::wake() {
 
 void ThreadTask::run() {
   pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
-  ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL,
-          0UL);  // 1 us instead of the default 50: timers are few and must be precise
+  // 1 us instead of the default 50: timers are few and must be precise.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   bool idle = false;
   Time spin_until = 0;
   while (!stop_.load(std::memory_order_acquire)) {

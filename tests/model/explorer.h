@@ -25,8 +25,8 @@ struct Options {
   unsigned stale_reads = 3;                   // see Memory::reset
   std::uint64_t max_executions = 20'000'000;  // exceeding it is a failure, not a silent end
   bool reduce = true;                         // skip equivalent interleavings
-  std::function<void(Operation&)> mutate =
-      nullptr;  // weakens the program's operations: plants a bug that must be found
+  // Weakens the program's operations: plants a bug that must be found.
+  std::function<void(Operation&)> mutate = nullptr;
 };
 
 struct Outcome {

@@ -30,8 +30,8 @@ void talk_through(std::uint32_t flip_every, std::uint32_t cut_every, std::uint64
     Options options;
     options.listen = "127.0.0.1:" + std::to_string(port);
     options.advertise = proxy.address();
-    options.peer_timeout =
-        10 * kSecond;  // on busy cores several attempts in a row may be corrupted, with back-off between them
+    // On busy cores several attempts in a row may be corrupted, with back-off between them.
+    options.peer_timeout = 10 * kSecond;
     proxy.set_target(options.listen);
     return options;
   };

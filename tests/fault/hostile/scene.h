@@ -48,9 +48,8 @@ class Scene {
   void begin();
   std::string says() { return attacker_.read(); }
   void tell(const std::string& words) { attacker_.write(words); }
-  void suffer(
-      const char* name,
-      int ms = 600);  // measures the bystander's writes for so long and prints them beside the figures from before
+  // Measures the bystander's writes for `ms` and prints them beside the figures from before.
+  void suffer(const char* name, int ms = 600);
   void end_attack() { attacker_.kill(); }
   // Within `most` a session of the victim must end with a reason that contains `words`.
   testing::AssertionResult ends_with_reason(const char* words, std::chrono::milliseconds most);
