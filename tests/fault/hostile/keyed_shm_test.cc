@@ -159,8 +159,8 @@ TEST(KeyedShm, AHelloWithDescriptorsOfAWrongKindIsRefused) {
   scene.begin();
   for (std::string told = scene.says(); told != "all" && !told.empty(); told = scene.says())
     EXPECT_TRUE(told.starts_with("refused")) << told;
-  scene.suffer("(after) descriptors of each wrong kind");
-  scene.lives_on();
+  scene.measure_bystander("(after) descriptors of each wrong kind");
+  scene.expect_alive();
 }
 
 // Whoever closes this descriptor last blocks for an hour (SO_LINGER). That is meant to be the victim, which gets it
@@ -183,8 +183,8 @@ TEST(KeyedShm, DescriptorsThatNobodyAskedForAreClosedAtOnce) {
                 stay();
               }));
   scene.begin();
-  scene.suffer("lingering sockets beside notes");
-  scene.lives_on();
+  scene.measure_bystander("lingering sockets beside notes");
+  scene.expect_alive();
 }
 
 // ---- the local socket ----
@@ -199,9 +199,9 @@ TEST(KeyedShm, WhoAsksForFilesAndReadsNothingIsLeft) {
                   if (really_send(link.socket, bytes.data(), bytes.size(), nullptr, 0) < 0) std::this_thread::yield();
               }));
   scene.begin();
-  scene.suffer("asks for files and never reads");
+  scene.measure_bystander("asks for files and never reads");
   EXPECT_TRUE(scene.ends_with_reason("does not read the answers", milliseconds(10'000)));
-  scene.lives_on();
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, AFloodOfNotesLeavesTheOthersTheirTurn) {
@@ -213,8 +213,8 @@ TEST(KeyedShm, AFloodOfNotesLeavesTheOthersTheirTurn) {
                 }
               }));
   scene.begin();
-  scene.suffer("a flood of notes");
-  scene.lives_on();
+  scene.measure_bystander("a flood of notes");
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, ANoteOfNoSenseEndsTheSession) {
@@ -230,8 +230,8 @@ TEST(KeyedShm, ANoteOfNoSenseEndsTheSession) {
               }));
   scene.begin();
   EXPECT_TRUE(scene.ends_with_reason("handshake", milliseconds(10'000)));
-  scene.suffer("(after) a note of no sense");
-  scene.lives_on();
+  scene.measure_bystander("(after) a note of no sense");
+  scene.expect_alive();
 }
 
 // ---- the ring ----
@@ -248,8 +248,8 @@ TEST(KeyedShm, ARingOfAllOnesEndsTheSessionWithTheReason) {
               }));
   scene.begin();
   EXPECT_TRUE(scene.ends_with_reason("record", milliseconds(10'000)));
-  scene.suffer("(after) a ring of all ones");
-  scene.lives_on();
+  scene.measure_bystander("(after) a ring of all ones");
+  scene.expect_alive();
 }
 
 // Refills the ring while the victim reads it.
@@ -265,8 +265,8 @@ void refill(Link& link, std::uint32_t at) {
 TEST(KeyedShm, ARingThatFillsWithoutEndLeavesTheOthersTheirTurn) {
   Scene scene("shm", with_link([](Link& link) { refill(link, link.next()); }));
   scene.begin();
-  scene.suffer("a ring that fills without end");
-  scene.lives_on();
+  scene.measure_bystander("a ring that fills without end");
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, AFenceBesideARingThatFillsWithoutEndIsOver) {
@@ -279,8 +279,8 @@ TEST(KeyedShm, AFenceBesideARingThatFillsWithoutEndIsOver) {
                 refill(link, link.next());
               }));
   scene.begin();
-  scene.suffer("the same, and its end of the link is closed", 1500);
-  scene.lives_on();
+  scene.measure_bystander("the same, and its end of the link is closed", 1500);
+  scene.expect_alive();
 }
 
 double cpu_seconds() {
@@ -299,14 +299,14 @@ TEST(KeyedShm, ATouchThatDoesNotEndCostsLittleAndThenTheSession) {
                 }
               }));
   scene.begin();
-  scene.suffer("in a touch for ever, its end closed", 1000);
+  scene.measure_bystander("in a touch for ever, its end closed", 1000);
   const double before = cpu_seconds();
   std::this_thread::sleep_for(milliseconds(1000));
   const double burnt = cpu_seconds() - before;
   std::printf("the victim meanwhile: %.3f of a core\n", burnt);
   EXPECT_LT(burnt, 0.5);  // polling it without a pause takes 0.7
   EXPECT_TRUE(scene.ends_with_reason("in the middle of a copy", milliseconds(12'000)));
-  scene.lives_on();
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, LinksThatBreakAtOnceAgainAndAgainAreTakenLaterAndLater) {
@@ -317,8 +317,8 @@ TEST(KeyedShm, LinksThatBreakAtOnceAgainAndAgainAreTakenLaterAndLater) {
                 }
               }));
   scene.begin();
-  scene.suffer("breaks its link again and again");
-  scene.lives_on();
+  scene.measure_bystander("breaks its link again and again");
+  scene.expect_alive();
 }
 
 }  // namespace

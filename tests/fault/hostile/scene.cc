@@ -133,7 +133,7 @@ void Scene::begin() {
   attacker_.write(std::to_string(memory_.slot) + " " + std::to_string(memory_.generation));
 }
 
-void Scene::suffer(const char* name, int ms) {
+void Scene::measure_bystander(const char* name, int ms) {
   const Times times = measure(ms);
   const auto grown = static_cast<long>(resident_kib()) - static_cast<long>(resident_);
   const auto more = static_cast<long>(descriptors()) - static_cast<long>(descriptors_);
@@ -157,7 +157,7 @@ testing::AssertionResult Scene::ends_with_reason(const char* words, std::chrono:
   return testing::AssertionFailure() << "no session ended";
 }
 
-void Scene::lives_on() {
+void Scene::expect_alive() {
   measure(50);
   late_.write(victim_->address());
   EXPECT_EQ(late_.read(), Status().to_string()) << "another peer";

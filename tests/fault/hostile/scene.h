@@ -49,12 +49,12 @@ class Scene {
   std::string says() { return attacker_.read(); }
   void tell(const std::string& words) { attacker_.write(words); }
   // Measures the bystander's writes for `ms` and prints them beside the figures from before.
-  void suffer(const char* name, int ms = 600);
+  void measure_bystander(const char* name, int ms = 600);
   void end_attack() { attacker_.kill(); }
   // Within `most` a session of the victim must end with a reason that contains `words`.
   testing::AssertionResult ends_with_reason(const char* words, std::chrono::milliseconds most);
   // The bystander must still write, and a new peer must be able to connect over that transport.
-  void lives_on();
+  void expect_alive();
 
  private:
   struct Times {

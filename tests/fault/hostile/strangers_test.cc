@@ -53,10 +53,10 @@ void crowd_tcp(const std::string& name, std::size_t count, const std::string& wo
   EXPECT_EQ(scene.says(), "there");
   scene.tell(std::to_string(data_port(scene.victim())));
   scene.begin();
-  scene.suffer((name + ", coming").c_str());
+  scene.measure_bystander((name + ", coming").c_str());
   EXPECT_NE(scene.says(), "");
-  scene.suffer((name + ", there").c_str());
-  scene.lives_on();
+  scene.measure_bystander((name + ", there").c_str());
+  scene.expect_alive();
 }
 
 TEST(Strangers, IdleConnectionsToTheDataPortKeepNobodyOut) {
@@ -73,8 +73,8 @@ TEST(Strangers, NonsenseToControlKeepsNobodyOut) {
         line, [&] { return dial_tcp(port_of(address)); }, 500, std::string("FAIRWAY"));
   });
   scene.begin();
-  scene.suffer("500 half hellos to control");
-  scene.lives_on();
+  scene.measure_bystander("500 half hellos to control");
+  scene.expect_alive();
 }
 
 void crowd_local(const char* name, std::size_t count, const std::string& words, uid_t user) {
@@ -88,8 +88,8 @@ void crowd_local(const char* name, std::size_t count, const std::string& words, 
   EXPECT_EQ(scene.says(), "there");
   scene.tell(local_name());
   scene.begin();
-  scene.suffer(name);
-  scene.lives_on();
+  scene.measure_bystander(name);
+  scene.expect_alive();
 }
 
 TEST(Strangers, IdleConnectionsToTheLocalSocketKeepNobodyOut) {
@@ -120,8 +120,8 @@ TEST(Strangers, AnotherUserIsLetGoAtTheDoorOfTheLocalSocket) {
   scene.tell(local_name());
   scene.begin();
   EXPECT_EQ(scene.says(), "closed");
-  scene.suffer("another user dials the local socket without end");
-  scene.lives_on();
+  scene.measure_bystander("another user dials the local socket without end");
+  scene.expect_alive();
 }
 
 // Control experiment: the cost of the same calls for a bystander when they reach no engine, that is, the machine's
@@ -135,7 +135,7 @@ TEST(Strangers, TheSameDialsThatReachNobodyForComparison) {
       if (const int fd = dial_local("nobody has this name"); fd >= 0) ::close(fd);
   });
   local.begin();
-  local.suffer("(for comparison) dials a name that nobody has, without end");
+  local.measure_bystander("(for comparison) dials a name that nobody has, without end");
   local.end_attack();
 }
 
@@ -147,7 +147,7 @@ TEST(Strangers, TheSameConnectionsThatReachNobodyForComparison) {
         line, [port = listening_ports().at(0)] { return dial_tcp(port); }, 2500, "");
   });
   tcp.begin();
-  tcp.suffer("(for comparison) 2500 connections to its own port, coming");
+  tcp.measure_bystander("(for comparison) 2500 connections to its own port, coming");
 }
 
 TEST(Strangers, WhoIsTurnedAwayForLackOfDescriptorsIsToldSo) {
@@ -170,8 +170,8 @@ TEST(Strangers, WhoIsTurnedAwayForLackOfDescriptorsIsToldSo) {
   for (const int fd : taken) ::close(fd);
   ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_NE(told.find("out of file descriptors"), std::string::npos) << told;
-  scene.suffer("victim out of descriptors");
-  scene.lives_on();
+  scene.measure_bystander("victim out of descriptors");
+  scene.expect_alive();
 }
 
 }  // namespace
