@@ -1,5 +1,5 @@
-// What the engine itself costs: two engines of one process over loopback, one thread that steps both, so that nothing
-// but code is in the way. Per operation: submit, route, post, copy, and back to the completion or the notification.
+// CPU cost of the engine alone: two engines of one process over loopback, both driven by one thread. Each operation is
+// measured from submit through routing, posting and copying to its completion or notification.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
   fairway::PeerId peer;
   {
     bool done = false;
-    std::thread other([&] {  // b needs stepping while a connects
+    std::thread other([&] {  // the second engine must make progress while the first connects
       std::array<fairway::Completion, 1> none;
       while (!done) (void)b.poll(none);
     });

@@ -1,5 +1,5 @@
-"""What Python adds to a write: python3 bench/python_cost.py [build folder] [transport]. The C++ side is bench/write_cost.cc,
-run in turns with this one; medians, in microseconds. Goals: 3 more for a write of 4 KiB, 0.2 more for each of a batch of 1,000."""
+"""The overhead of Python per write: python3 bench/python_cost.py [build folder] [transport]. Runs in turns with the C++ program
+bench/write_cost.cc. Medians, in microseconds. Goals: 3 more for a 4 KiB write, 0.2 more per request of a batch of 1,000."""
 
 import pathlib
 import statistics

@@ -1,5 +1,6 @@
-// What one write and one request of a batch cost a C++ caller between two engines of this process: "one 1.234 batch
-// 0.123", in microseconds. bench/python_cost.py runs it beside the same in Python. Usage: write_cost [transport]
+// The cost of one write, and of one request of a batch, for a C++ caller between two engines of this process. Prints
+// "one 1.234 batch 0.123", in microseconds. bench/python_cost.py runs it beside the same in Python. Usage: write_cost
+// [transport]
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""NCCL over Fairway's plugin and over its own sockets, in turns, on one machine; every result compared.
+"""Compares NCCL over Fairway's plugin with NCCL over its own sockets, in turns, on one machine. Checks every result.
 
-bench/nccl/build first. Then, for instance:
+Run bench/nccl/build first. Examples:
   bench/nccl/compare.py --ranks 2 4                    sizes of 8 B to 1 GiB, the table with ratios
   bench/nccl/compare.py --ranks 4 --mode types         every data type and reduction
   bench/nccl/compare.py --ranks 4 --hosts A,A,B,B      as two hosts: NVLink inside, the plugin between
-  bench/nccl/compare.py --ranks 4 --mode killed        a rank dies: who is told, and when
+  bench/nccl/compare.py --ranks 4 --mode killed        a rank dies: which ranks are told, and when
   bench/nccl/compare.py --ranks 4 --mode soak --seed 7 --seconds 480 --state FILE
   bench/nccl/compare.py --ranks 4 --matrix             Ring, Tree, PAT x Simple, LL, LL128 x cuMem on, off
   bench/nccl/compare.py ... --set NCCL_BUFFSIZE=16777216 --only fairway
@@ -28,7 +28,7 @@ LIMIT_S = 1500
 
 
 def find_nccl():
-    """PyTorch's own NCCL, where the loader would find none."""
+    """The path of PyTorch's bundled NCCL, in case the loader finds none."""
     if "NCCL_LIBRARY" in os.environ:
         return os.environ["NCCL_LIBRARY"]
     for folder in sys.path:
@@ -38,7 +38,7 @@ def find_nccl():
 
 
 def environment(side, arguments, extra):
-    """What makes NCCL take the network between all ranks, and which one."""
+    """The environment that makes NCCL use a network between all ranks, and selects which one."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     env.update(
         NCCL_LIBRARY=find_nccl(), NCCL_IB_DISABLE="1", NCCL_NVLS_ENABLE="0", NCCL_NET_GDR_LEVEL="SYS",
@@ -59,17 +59,17 @@ def environment(side, arguments, extra):
 
 
 def check_log(log, side):
-    """Each channel's network, from NCCL's own words."""
+    """Summarizes which network each channel uses, from NCCL's log."""
     text = log.read_text(errors="replace")
     ways = re.findall(r"\[(?:send|receive)\] via (NET/\w+|P2P\S*|SHM\S*)(\S*)", text)
     wanted = "NET/Fairway" if side == "fairway" else "NET/Socket"
     other = sorted({way for way, _ in ways if way.startswith("NET/") and way != wanted})
     count = sum(way == wanted for way, _ in ways)
     if count == 0 or other:
-        sys.exit(f"{log}: {count} channels went via {wanted}, others via {other}: NCCL did not do what was asked")
+        sys.exit(f"{log}: {count} channels use {wanted}, others use {other}: NCCL did not use the requested network")
     direct = sum("GDRDMA" in rest for way, rest in ways if way == wanted)
     inside = len(ways) - count
-    return f"{count} ends of channels via {wanted}, {direct} of them GDRDMA" + (f", {inside} by P2P or SHM" if inside else "")
+    return f"{count} channel ends via {wanted}, {direct} of them GDRDMA" + (f", {inside} by P2P or SHM" if inside else "")
 
 
 def run(side, ranks, arguments, extra=(), label=""):
@@ -80,13 +80,13 @@ def run(side, ranks, arguments, extra=(), label=""):
     if arguments.mode == "soak":
         command[0] = str(arguments.programs / "soak")
         names = ("hosts", "seconds", "state")
-        # Making a communicator calls CUDA: not beside collectives whose bytes wait for calls of the driver's.
+        # Creating a communicator calls CUDA. That must not run beside collectives whose data wait for driver calls.
         command += ["--lanes", "1" if env.get("FAIRWAY_GPU_MEMORY") == "on" else "2"]
     for name in names:
         value = getattr(arguments, "from_" if name == "from" else name)
         if value is not None:
             command += [f"--{name}", str(value)]
-    with open(out.with_suffix(".log"), "w") as log:  # NCCL writes to stdout; NCCL_DEBUG_FILE keeps it apart
+    with open(out.with_suffix(".log"), "w") as log:  # NCCL_DEBUG_FILE keeps NCCL's log out of stdout
         env["NCCL_DEBUG_FILE"] = str(out) + ".nccl.%p"
         for old in glob.glob(str(out) + ".nccl.*"):
             os.remove(old)
@@ -109,7 +109,7 @@ def run(side, ranks, arguments, extra=(), label=""):
 
 
 def table(rows):
-    """Medians of both sides and their ratio: above 1 Fairway is faster."""
+    """Prints the medians of both sides and their ratio; above 1, Fairway is faster."""
     found = {}
     for row in rows:
         if "us" in row:
@@ -139,14 +139,14 @@ def main():
     parser.add_argument("--ops")
     parser.add_argument("--hosts", help="NCCL_HOSTID of each rank: A,A,B,B")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=int, help="of a soak (480), or until when all must know of a killed rank (60)")
-    parser.add_argument("--state", help="file that a soak goes on from and keeps its state in")
+    parser.add_argument("--seconds", type=int, help="length of a soak (480), or time limit for ranks to learn of a killed one (60)")
+    parser.add_argument("--state", help="file that keeps a soak's state from run to run")
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--turns", type=int, default=1, help="how often each side runs")
     parser.add_argument("--only", choices=["fairway", "socket"])
     parser.add_argument("--matrix", action="store_true")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for Fairway's side")
-    parser.add_argument("--both", action="store_true", help="--set holds for both sides")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="environment of Fairway's side")
+    parser.add_argument("--both", action="store_true", help="apply --set to both sides")
     parser.add_argument("--plugin", type=pathlib.Path, default=ROOT / "build/release/plugins/nccl_net/libnccl-net-fairway.so")
     parser.add_argument("--programs", type=pathlib.Path, default=ROOT / "build/nccl")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/nccl/results")
@@ -163,7 +163,7 @@ def main():
             for algorithm in ("Ring", "Tree", "PAT"):
                 for protocol in ("Simple", "LL", "LL128"):
                     if algorithm == "PAT" and protocol != "Simple":
-                        continue  # NCCL has it with Simple alone
+                        continue  # NCCL supports PAT with Simple only
                     arguments.ops = {"Ring": None, "Tree": "all_reduce", "PAT": "all_gather,reduce_scatter"}[algorithm]
                     extra = [f"NCCL_CUMEM_ENABLE={cumem}", f"NCCL_ALGO={algorithm}", f"NCCL_PROTO={protocol}"]
                     for ranks in arguments.ranks:

@@ -6,13 +6,15 @@
 #include "copies_answers.cuh"
 #include "copies_driver.cuh"
 
-// What moves a list of copies soonest: a call for each, on one stream or two in turn, one call for all
-// (cuMemcpyBatchAsync), or libfairway's kernel for page lists. Between two GPUs, and between a GPU and pinned memory.
+// Compares ways to copy a list of pieces: one call per piece, on one stream or alternating between two; one batch call
+// for all (cuMemcpyBatchAsync); and libfairway's kernel for page lists. Between two GPUs, and between a GPU and pinned
+// memory.
 //   copies [--rounds 25] [--least 4K] [--most 1G] [--json FILE] [--answers]
-// Each in turns with the others; medians of the time in which the calls return, of that until the word behind the last
-// copy is seen, and, of lists behind each other, each one's part. Every byte is compared, behind poison. --answers: not
-// how fast the batch call is but what it says to what is wrong. One JSON object a line of the table in FILE.
-struct Piece {  // as in copy_pieces.cu, which is linked in
+// The ways take turns. The table shows medians of the time until the calls return, the time until the word behind the
+// last copy is seen, and, for back-to-back lists, the time per list. Buffers are poisoned before and every byte is
+// compared after. --answers tests how the batch call reports bad arguments instead. FILE gets one JSON object per row
+// of the table.
+struct Piece {  // the same struct as in copy_pieces.cu, which is linked in
   unsigned char* to;
   const unsigned char* from;
   unsigned long long size;
@@ -26,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kCounts[] = {1, 2, 4, 7, 8, 16, 32, 64, 256, 1024};
 constexpr std::size_t kSizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20};
-constexpr std::size_t kListed = 4096;           // pieces of a kernel's list
-constexpr std::size_t kRow = 8;                 // lists behind each other
+constexpr std::size_t kListed = 4096;  // pieces in one list of the kernel
+constexpr std::size_t kRow = 8;  // back-to-back lists
 constexpr std::size_t kRowBytes = 64ull << 20;  // a larger list takes long enough by itself
 
 enum class Way { one, two, batch, batch_two, kernel };
@@ -47,7 +49,7 @@ const char* name_of(Way way) {
 struct Path {
   const char* name;
   unsigned char *to, *from;
-  int device;  // that copies
+  int device;  // the device that copies
 };
 
 __device__ unsigned char pattern(std::uint64_t seed, std::uint64_t at) {
@@ -60,7 +62,7 @@ __global__ void fill(unsigned char* to, std::uint64_t count, std::uint64_t seed)
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < count; i += step)
     to[i] = pattern(seed, i);
 }
-// What came from place p lies at the list's other end of p: `source` says which that is.
+// Compares the pieces at the target with their sources; `source` maps each target place to its source place.
 __global__ void compare(const unsigned char* at, std::uint64_t count, std::uint64_t size, const unsigned* source,
                         std::uint64_t seed, unsigned long long* wrong) {
   const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
@@ -146,7 +148,7 @@ class Bench {
 
   bool does(Way way) const { return driver_.has_batch() || (way != Way::batch && way != Way::batch_two); }
 
-  // Each place goes to another one, by an order of no pattern.
+  // Maps each place to another one, in an irregular order.
   void shuffle(const Path& path, std::size_t size, std::size_t count) {
     list_.resize(count);
     std::vector<unsigned> order(count), target(count);
@@ -165,7 +167,7 @@ class Bench {
     }
   }
 
-  // `lists` of them, one behind the other, until the last word is here; `calls`: until all was handed over.
+  // Time for `lists` back-to-back lists until the last word is seen; `calls`: until all of them were submitted.
   double time(Way way, std::size_t size, std::size_t count, std::size_t lists, double& calls) {
     const auto begin = Clock::now();
     for (std::size_t i = 0; i < lists; ++i) start(way, size, count, i);
@@ -233,7 +235,8 @@ class Bench {
     }
   }
 
-  // As the transport does: cut so that all warps have work, 32 blocks of 16 warps at most (queues.cc, mover.cc).
+  // As the transport does: cut into pieces so that all warps have work, at most 32 blocks of 16 warps (queues.cc,
+  // mover.cc).
   void copy_by_kernel(std::size_t size, std::size_t count, std::size_t turn) {
     Piece* const pieces = lists_ + turn % kRow * kListed;
     const std::size_t most = std::max<std::size_t>(2048, (size * count / 512 + 15) / 16 * 16);
@@ -247,7 +250,7 @@ class Bench {
                                 1, 0, streams_[turn % 2], arguments, nullptr));
   }
 
-  // One list, behind poison: every byte where it belongs.
+  // Runs one list into poisoned memory and checks every byte.
   void verify(const Path& path, Way way, std::size_t size, std::size_t count) {
     if (!does(way)) return;
     const std::size_t bytes = size * count;
@@ -295,7 +298,7 @@ class Bench {
   cudaStream_t streams_[2] = {};
   cudaFunction_t kernel_ = nullptr;
   Piece* lists_ = nullptr;
-  std::uint32_t* words_ = nullptr;  // a queue's at 16 times its number: a line of its own
+  std::uint32_t* words_ = nullptr;  // the word of queue n is at 16 n: each has its own cache line
   std::uint32_t serial_[2] = {};
   unsigned* source_ = nullptr;
   unsigned long long* wrong_ = nullptr;
@@ -316,7 +319,7 @@ std::size_t bytes_of(const char* text) {
 
 int main(int count, char** words) {
   unsigned rounds = 25;
-  std::size_t least = 0, most = std::size_t{1} << 30;  // bytes of a copy, of a list
+  std::size_t least = 0, most = std::size_t{1} << 30;  // bytes of one copy, of one list
   const char* file = nullptr;
   for (int i = 1; i < count; ++i) {
     const std::string word = words[i];

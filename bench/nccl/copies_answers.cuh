@@ -7,14 +7,14 @@
 
 #include "copies_driver.cuh"
 
-// What cuMemcpyBatchAsync says to what is wrong, each case in a process of its own: the stand-in driver of the tests
-// says the same (tests/support/cuda).
+// How cuMemcpyBatchAsync reports bad arguments, with each case in its own process. The tests' stand-in driver returns
+// the same results (tests/support/cuda).
 namespace copies {
 
-struct Asked {  // four copies of 4 KiB from pinned memory to a GPU, and what is wrong with them
+struct Asked {  // four copies of 4 KiB from pinned memory to a GPU, with the errors below
   const char* what;
   bool default_stream = false, no_attributes = false, bad_index = false, nothing = false;
-  int zero_size = -1, bad_source = -1, bad_target = -1, beyond = -1;  // of the copy with that number
+  int zero_size = -1, bad_source = -1, bad_target = -1, beyond = -1;  // index of the affected copy
   bool pageable = false, managed = false, twice_to_one_place = false;
   bool to_pageable = false, to_managed = false;
   CUmemcpySrcAccessOrder order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
@@ -115,7 +115,7 @@ inline int show_answers() {
   }
   for (const Asked& each : all) {
     std::fflush(stdout);
-    const pid_t child = ::fork();  // before any call of CUDA's here
+    const pid_t child = ::fork();  // before this process's first CUDA call
     if (child == 0) {
       answer(each);
       std::fflush(stdout);

@@ -7,7 +7,7 @@
 
 #include "cuda_check.cuh"
 
-// The driver's calls that copies.cu times, as libfairway makes them: by the driver's own interface.
+// The CUDA driver calls that copies.cu times, made as libfairway makes them.
 namespace copies {
 
 #define DRIVER_CHECK(call)                                                                            \
@@ -24,7 +24,7 @@ struct Driver {
   CUresult (*word)(CUstream, CUdeviceptr, cuuint32_t, unsigned) = nullptr;
   CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void**,
                      void**) = nullptr;
-  // CUDA 13's, and 12.8's, which says which copy it refused besides. Null: this driver has none.
+  // Of CUDA 13, and of 12.8, which also reports which copy it refused. Null when this driver has none.
   CUresult (*batch)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t, CUmemcpyAttributes*, std::size_t*,
                     std::size_t, CUstream) = nullptr;
   CUresult (*batch_12)(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t, CUmemcpyAttributes*, std::size_t*,
@@ -43,7 +43,7 @@ struct Driver {
   }
   bool has_batch() const { return batch != nullptr || batch_12 != nullptr; }
 
-  // `failed`: which copy was refused, where the driver says so; ~0 where it does not.
+  // `failed`: index of the refused copy if the driver reports it, otherwise ~0.
   CUresult copy_all(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std::size_t count, CUstream stream,
                     CUmemcpySrcAccessOrder order = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
                     std::size_t* failed = nullptr) const {

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-// A call of the CUDA runtime that must not fail: what failed is said, and the process ends.
+// Checks a call of the CUDA runtime: prints the error and exits the process.
 #define CUDA_CHECK(call)                                                                                         \
   do {                                                                                                           \
     const cudaError_t result_ = (call);                                                                          \

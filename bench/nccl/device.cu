@@ -1,16 +1,17 @@
 #include "device_flags.cuh"
 #include "device_run.cuh"
 
-// Kernels and streams that reach another process's GPU by themselves, beside NCCL in the same run (docs/cuda.md).
+// Kernels and streams that access another process's GPU directly, compared with NCCL in the same run (docs/cuda.md).
 //   device [--parts flags,shape,switch,graph,eager] [--to 1G] [--json FILE]
-// A table on standard output, one JSON object a measurement in FILE. Every byte is compared, behind poison.
+// Prints a table; FILE gets one JSON object per measurement. Buffers are poisoned before and every byte is compared
+// after.
 namespace {
 
 using namespace device;
 using Clock = std::chrono::steady_clock;
 
 struct Bench : Run {
-  // Launches of a graph, one at a time; what one hop in it takes.
+  // Time per hop in a graph that is launched `launches` times, one launch at a time.
   double time_graph(cudaGraphExec_t graph, int hops, int launches) {
     cudaEvent_t begin, end;
     CUDA_CHECK(cudaEventCreate(&begin));
@@ -50,7 +51,7 @@ struct Bench : Run {
   }
   static int turns_of(std::size_t bytes) { return bytes <= (1u << 20) ? 50 : bytes <= (16u << 20) ? 10 : 2; }
 
-  // There and back, so many times in one graph.
+  // Ping-pong: there and back `turns` times in one graph.
   double ours_in_graph(std::size_t bytes, fairway::PutBy by) {
     prepare(bytes);
     const int turns = turns_of(bytes);
@@ -67,7 +68,7 @@ struct Bench : Run {
     CUDA_CHECK(cudaGraphExecDestroy(graph));
     return us;
   }
-  // From one rank to the other, one after the other.
+  // One direction, one transfer after the other.
   double ours_in_row(std::size_t bytes, fairway::PutBy by, int from = 0) {
     prepare(bytes);
     const int turns = turns_of(bytes);
@@ -83,7 +84,7 @@ struct Bench : Run {
     CUDA_CHECK(cudaGraphExecDestroy(graph));
     return us;
   }
-  // Both at once and both wait: what NCCL's table of send/recv in a group shows.
+  // Both directions at once; each side waits for the other's bytes. NCCL's send/recv in a group does the same.
   double ours_exchanged(std::size_t bytes, fairway::PutBy by) {
     prepare(bytes);
     const int turns = turns_of(bytes);
@@ -164,9 +165,9 @@ struct Bench : Run {
     const auto heading = [](const char* what) { std::printf("   %10s %9s %5s %6s", what, "NCCL", "ratio", "GB/s"); };
     if (side.rank == 0) {
       std::printf("\nin a graph, us a transfer (GB/s of Fairway's)\n  %-8s", "size");
-      heading("one by one");  // there and back, half of it
-      heading("in a row");    // one direction
-      heading("both ways");   // each waits for the other's
+      heading("one by one");  // ping-pong; half of a round trip
+      heading("in a row");  // one direction
+      heading("both ways");  // both directions; each side waits for the other's
     }
     for (const std::size_t bytes : sizes(options.to)) {
       if (side.rank == 0) std::printf("\n  %-8s", text_of(bytes).c_str());
@@ -184,7 +185,7 @@ struct Bench : Run {
     if (side.rank == 0) std::printf("\n");
   }
 
-  // ---- from the host: each hop is started by a host that has seen the one before ----
+  // ---- started by the host: each hop starts after the host has seen the one before ----
 
   double host_turns(std::size_t bytes, int turns, auto send, auto receive) {
     std::vector<double> all;
@@ -198,7 +199,7 @@ struct Bench : Run {
     }
     return median(all);
   }
-  // So many from rank 0 to rank 1, each waited for at its start before the next, and at the end by the other.
+  // `turns` transfers from rank 0 to rank 1. The sender waits for each before the next; the receiver waits at the end.
   double host_row(int turns, auto send, auto receive) {
     std::vector<double> all;
     for (int run = 0; run < 4; ++run) {
@@ -272,7 +273,7 @@ struct Bench : Run {
   }
 
   int run() {
-    ::alarm(900);  // the raw flags wait without a deadline
+    ::alarm(900);  // the raw flags wait without a time limit
     side.open(options.to, fairway::Progress::caller);
     if (options.json != nullptr && side.rank == 0) json = std::fopen(options.json, "a");
     if (side.rank == 0) {
@@ -327,7 +328,7 @@ int main(int count, char** words) {
     std::fprintf(stderr, "device [--parts flags,shape,switch,graph,eager] [--to 4M or more] [--json FILE]\n");
     return 2;
   }
-  const pid_t asks = ::fork();  // CUDA is not started here: what follows forks
+  const pid_t asks = ::fork();  // CUDA must not start in this process, which forks later
   if (asks == 0) {
     int devices = 0;
     std::_Exit(cudaGetDeviceCount(&devices) == cudaSuccess ? std::min(devices, 100) : 0);

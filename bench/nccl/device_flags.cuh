@@ -2,7 +2,7 @@
 
 #include "device_run.cuh"
 
-// Kernels that reach the other GPU: flags, bytes with them, and how fast a grid stores there.
+// Kernels that access the other GPU: flags, data with flags, and the store rate of a grid.
 namespace device {
 
 namespace dev = fairway::device;
@@ -44,7 +44,7 @@ __global__ void flags(Flag how, bool first, dev::Word* there, const dev::Word* h
   *took = dev::now() - begin;
 }
 
-// A block puts bytes and a signal, the other's sees it and puts its own.
+// A block puts bytes and a signal; the other GPU's block waits for the signal and puts its own.
 __global__ void puts(bool first, unsigned char* to, const unsigned char* from, std::uint64_t length, dev::Word* there,
                      const dev::Word* here, unsigned rounds, std::uint64_t* took) {
   const std::uint64_t begin = dev::now();
@@ -66,7 +66,7 @@ inline void measure_flags(Run& run) {
   std::uint64_t* took;
   CUDA_CHECK(cudaHostAlloc(&took, sizeof *took, cudaHostAllocPortable | cudaHostAllocMapped));
   if (side.rank == 0) std::printf("\nGPU flag to GPU flag, and bytes with it, in kernels (one way, us)\n");
-  // `launch` is a kernel of so many rounds that says what they took.
+  // `launch(rounds)` runs a kernel of that many rounds and returns the time.
   const auto figure = [&](const char* what, const char* who, std::size_t bytes, auto launch) {
     std::vector<double> all;
     for (int i = 0; i < 11; ++i) {

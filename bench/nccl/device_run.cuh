@@ -7,7 +7,7 @@
 #include "library.h"
 #include "pair.cuh"
 
-// What the parts of device.cu share: boxes behind poison, every byte compared, medians, JSON.
+// Shared by the parts of device.cu: poisoned boxes, comparison of every byte, medians, JSON.
 namespace device {
 
 using pair::Side;
@@ -40,7 +40,7 @@ inline std::string text_of(std::size_t bytes) {
   return std::to_string(bytes) + " B";
 }
 
-// One rank, and what every part of the benchmark does.
+// One rank with what every part of the benchmark needs.
 struct Run {
   const Options& options;
   Side& side;
@@ -64,7 +64,7 @@ struct Run {
     pair::fill<<<pair::blocks_for(bytes), 256, 0, side.stream>>>(side.source, bytes, seed * 2 + side.rank, nullptr);
     side.clear_words();
   }
-  // `only`: the one rank that has received; -1: both.
+  // `only`: the only rank that received; -1: both did.
   void verify(const char* what, std::size_t bytes, int only = -1) {
     *side.wrong = 0;
     if (only < 0 || only == side.rank)

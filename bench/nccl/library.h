@@ -7,8 +7,8 @@
 
 #include <dlfcn.h>
 
-// NCCL's C interface, opened at run time, so that neither its headers nor a development package is needed. Declared
-// from the facts of nccl.h, checked against 2.28.3.
+// NCCL's C interface, loaded at run time, so that neither its headers nor a development package is needed. Declared
+// from the facts of nccl.h; checked against 2.28.3.
 struct ncclComm;
 struct CUstream_st;
 
@@ -58,7 +58,7 @@ struct Library {
   int (*ncclGroupEnd)();
 };
 
-// NCCL_LIBRARY, or libnccl.so.2 where the loader finds it. Ends the process with a sentence when there is none.
+// Loads NCCL_LIBRARY, or libnccl.so.2 from the loader's path. Prints the reason and exits when there is none.
 inline const Library& library() {
   static const Library opened = [] {
     const char* path = std::getenv("NCCL_LIBRARY");

@@ -7,12 +7,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-// What LL and LL128 rely on when a plugin writes straight into the memory that a GPU polls: whoever sees a line's flag
-// sees the line. One GPU's kernel polls lines as NCCL's do; another GPU's copy engine or kernel writes them into its
-// memory (FAIRWAY_GPU_MEMORY=on), or a CPU writes them into pinned host memory (off).
+// Tests the assumption behind LL and LL128 for a plugin that writes straight into memory that a GPU polls: whoever sees
+// a line's flag sees the whole line. One GPU's kernel polls lines as NCCL's do. Another GPU's copy engine or kernel
+// writes them into its memory (FAIRWAY_GPU_MEMORY=on), or a CPU writes them into pinned host memory (off).
 //   lines [rounds]
-// A line of LL is 8 bytes (4 of data, 4 of flag); one of LL128 is 128 bytes, the last 8 of which are the flag. Prints a
-// verdict for each way; ends with 1 when any line was torn, with 4 when one never came.
+// An LL line has 8 bytes (4 of data, 4 of flag). An LL128 line has 128 bytes, the last 8 of them the flag. Prints a
+// verdict per way of writing. Exit code 1: a line was torn; 4: a line never arrived.
 namespace {
 
 #define CHECK(call)                                                                                      \
@@ -27,9 +27,9 @@ namespace {
 constexpr unsigned kBlocks = 4;
 
 struct Seen {
-  unsigned long long torn;    // flag of this round with data of another
+  unsigned long long torn;  // the flag of this round with data of another
   unsigned long long looked;  // lines whose flag was seen
-  unsigned finished[kBlocks];  // rounds, by block: one that has no line of a small message runs ahead
+  unsigned finished[kBlocks];  // rounds finished, by block; a block without lines of a small message runs ahead
 };
 
 // This block has seen all its lines of the round.
@@ -41,7 +41,7 @@ __device__ void finish_round(Seen* seen, unsigned round) {
   }
 }
 
-// LL: two lines of eight bytes by one load of sixteen, as NCCL reads them.
+// LL: one 16-byte load reads two 8-byte lines, as in NCCL.
 __global__ void poll_ll(const uint4* lines, std::size_t pairs, unsigned rounds, Seen* seen) {
   unsigned long long torn = 0, looked = 0;
   for (unsigned round = 1; round <= rounds; ++round) {
@@ -60,8 +60,8 @@ __global__ void poll_ll(const uint4* lines, std::size_t pairs, unsigned rounds, 
   atomicAdd_system(&seen->looked, looked);
 }
 
-// LL128: eight threads of a warp read sixteen bytes each, the last one has the flag; the warp goes on when all flags are
-// there, without a fence, as NCCL does.
+// LL128: eight threads of a warp read 16 bytes each, the last of which holds the flag. The warp continues when all
+// flags are there, without a fence, as in NCCL.
 __global__ void poll_ll128(const ulonglong2* lines, std::size_t count, unsigned rounds, Seen* seen) {
   unsigned long long torn = 0, looked = 0;
   const std::size_t warps = gridDim.x * blockDim.x / 32, warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
@@ -122,7 +122,7 @@ bool to_host(By by) {
   return by == By::memcpy || by == By::writev;
 }
 
-// Everything that the driver may let wait for a running kernel is made before there is one.
+// Allocates everything before the kernel runs: the driver may make such calls wait for a running kernel.
 struct Stage {
   static constexpr std::size_t kMost = (1u << 20) + 4096;
   unsigned char *target, *host_target, *source, *host;
@@ -139,7 +139,7 @@ struct Stage {
     CHECK(cudaStreamCreateWithFlags(&writing, cudaStreamNonBlocking));
     for (unsigned char** each : {&host, &host_target}) CHECK(cudaHostAlloc(each, kMost, cudaHostAllocPortable));
     CHECK(cudaHostAlloc(&seen, sizeof *seen, cudaHostAllocPortable));
-    copy_lines<<<1, 32, 0, writing>>>(nullptr, nullptr, 0);  // loads it
+    copy_lines<<<1, 32, 0, writing>>>(nullptr, nullptr, 0);  // loads the kernel
     CHECK(cudaStreamSynchronize(writing));
   }
 

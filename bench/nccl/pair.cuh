@@ -21,7 +21,7 @@
 
 #include "cuda_check.cuh"
 
-// Two processes, each with a GPU and a box in its memory that the other's kernels and streams reach by themselves.
+// Two processes, each with a GPU and a box in its memory that the other's kernels and streams access directly.
 namespace pair {
 
 #define FAIRWAY_CHECK(status)                                                                       \
@@ -33,13 +33,13 @@ namespace pair {
     }                                                                                               \
   } while (0)
 
-inline constexpr std::size_t kWords = 64, kLine = 128;  // signals behind the bytes of a box, a line each
+inline constexpr std::size_t kWords = 64, kLine = 128;  // signals behind the bytes of a box, one per cache line
 inline constexpr std::chrono::seconds kSoon{30};
 
 struct Shared {  // between the processes
   std::atomic<std::uint64_t> arrived{0};
   char address[2][256] = {};
-  unsigned char id[128] = {};  // NCCL's
+  unsigned char id[128] = {};  // the NCCL unique id
   std::atomic<std::uint64_t> words[8] = {};
 };
 
@@ -53,8 +53,8 @@ struct Side {
   fairway::RemoteRegion remote;
   fairway::Mapping there;
   unsigned char *box = nullptr, *source = nullptr;
-  unsigned long long* wrong = nullptr;  // pinned
-  std::uint32_t* outcome = nullptr;     // pinned
+  unsigned long long* wrong = nullptr;  // in pinned memory
+  std::uint32_t* outcome = nullptr;  // in pinned memory
   cudaStream_t stream = nullptr;
 
   std::uint64_t* word(std::size_t i) const { return reinterpret_cast<std::uint64_t*>(box + bytes + i * kLine); }
@@ -73,7 +73,7 @@ struct Side {
     meet();
   }
 
-  // Own box and source, the peer's box mapped; `progress` as the caller wants to wait.
+  // Opens this rank's box and source and maps the peer's box. `progress` as in EngineOptions.
   void open(std::size_t size, fairway::Progress progress) {
     int devices = 0;
     CUDA_CHECK(cudaGetDeviceCount(&devices));
@@ -105,7 +105,7 @@ struct Side {
     FAIRWAY_CHECK(engine->publish("box", own));
     std::strncpy(shared.address[rank], engine->address().c_str(), sizeof shared.address[rank] - 1);
     meet();
-    // One connects, the other hears of it.
+    // Rank 0 connects; the other waits for its peer event.
     if (rank == 0) {
       const auto found = engine->connect(shared.address[1], kSoon);
       FAIRWAY_CHECK(found.status());
@@ -125,7 +125,7 @@ struct Side {
     there = *mapped;
     both([] {});
   }
-  // Steps the engine too, where the caller makes the progress, until the other side has come.
+  // Waits for the other process, and drives the engine meanwhile if the caller makes the progress.
   template <class Then>
   void both(Then then) {
     then();
@@ -144,7 +144,7 @@ struct Side {
   }
 };
 
-// Both processes run `body`; the result of this one, or the worse of the two. Before anything of CUDA in the caller.
+// Runs `body` in both processes and returns the worse of the two results. Call it before any CUDA call of this process.
 template <class Body>
 int run(Body body) {
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -165,14 +165,14 @@ int run(Body body) {
   return code != 0 ? code : theirs;
 }
 
-// ---- bytes that can be told apart, by seed ----
+// ---- byte patterns, by seed ----
 
 __host__ __device__ inline unsigned char pattern(std::uint64_t seed, std::uint64_t i) {
   const std::uint64_t h = (i / 8 + 1) * 0x9E3779B97F4A7C15ull ^ (seed + 1) * 0xC2B2AE3D27D4EB4Full;
   return static_cast<unsigned char>((h ^ h >> 29 ^ h >> 47) >> (i % 8 * 4));
 }
 
-// The seed is `first` + *turn, where there is one; the turn is the caller's to count on.
+// Fills with the pattern of seed `first` + *turn (turn may be null). The caller increments the turn.
 __global__ void fill(unsigned char* to, std::uint64_t length, std::uint64_t first, const std::uint64_t* turn) {
   const std::uint64_t seed = first + (turn == nullptr ? 0 : *turn);
   for (std::uint64_t i = blockIdx.x * std::uint64_t{blockDim.x} + threadIdx.x; i < length;
@@ -196,7 +196,7 @@ inline unsigned blocks_for(std::uint64_t length) {
   return static_cast<unsigned>(length / 4096 + 1 > 512 ? 512 : length / 4096 + 1);
 }
 
-// A stream's work as a graph.
+// Captures a stream's work as a graph.
 template <class Work>
 cudaGraphExec_t capture(cudaStream_t stream, Work work) {
   cudaGraph_t graph;

@@ -8,8 +8,8 @@
 
 #include "library.h"
 
-// What each rank holds at each place, in every data type, small enough that sums and products are exact in all of them;
-// and the comparison of what a collective made of it. All on the GPU.
+// The value of every element at every rank, in every data type, and the comparison of a collective's result. Values are
+// so small that sums and products are exact in all types. Everything runs on the GPU.
 namespace pattern {
 
 inline std::size_t size_of(nccl::Type type) {
@@ -22,7 +22,8 @@ inline const char* name_of(nccl::Type type) {
   return names[type];
 }
 
-// 1 or 2, so that a product of eight is 256 at most and a sum 16; where eight bits or fewer must hold it, mostly 1.
+// 1 or 2, so that a product of eight is at most 256 and a sum at most 16. `narrow`, for types of 8 bits or fewer:
+// mostly 1.
 __host__ __device__ inline int value(std::uint64_t seed, int rank, std::uint64_t i, bool narrow) {
   std::uint64_t h = (i + 1) * 0x9E3779B97F4A7C15ull ^ (seed * 1000003ull + static_cast<std::uint64_t>(rank)) * 0xC2B2AE3D27D4EB4Full;
   h ^= h >> 29;
@@ -68,10 +69,10 @@ __device__ inline double load(const void* from, nccl::Type type, std::uint64_t i
   return -1;
 }
 
-// What a place should hold: one rank's value, or all ranks' reduced. `first` is the index in that rank's data.
+// The expected content: one rank's values, or all ranks' values reduced. `first` is the index in that rank's data.
 struct Expected {
   std::uint64_t seed;
-  int rank;   // -1: all ranks, reduced
+  int rank;  // -1: all ranks, reduced
   int ranks;
   nccl::Reduction reduction;
   std::uint64_t first;

@@ -12,7 +12,8 @@
 
 #include "work.cuh"
 
-// NCCL's collectives between processes, one a GPU: every result compared, and timed. JSON, one object a line.
+// NCCL's collectives between processes, one per GPU. Every result is compared, and timed. Prints one JSON object per
+// line.
 //   nccl_ranks --ranks 4 [--mode sweep|types|killed] [--from 8] [--to 1G] [--ops all_reduce,...] [--seed 1]
 //              [--hosts A,A,B,B] [--iterations 0] [--seconds 60: until when all must know of the killed one]
 namespace {
@@ -53,7 +54,7 @@ struct Rank {
   work::Gpu gpu;
   Group world;
 
-  // One call, repeated and timed, then compared. Rank 0 prints.
+  // Repeats and times one call, then compares the result. Rank 0 prints.
   bool measure(const Call& call) {
     const int rounds = options.iterations > 0      ? options.iterations
                        : call.bytes <= (1 << 20)   ? 100
@@ -77,7 +78,7 @@ struct Rank {
     CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
     std::uint64_t wrong = first_wrong;
     if (!(call.in_place && work::reduces(call.op))) wrong += gpu.check(call, world);
-    gpu.prepare(call, world);  // and once more after so many
+    gpu.prepare(call, world);  // compared once more after the timed rounds
     gpu.start(call, world);
     CUDA_CHECK(cudaStreamSynchronize(gpu.stream));
     wrong += gpu.check(call, world);
@@ -112,7 +113,7 @@ struct Rank {
             ok &= measure({op, bytes, nccl::float32, nccl::sum, in_place, options.seed});
     return ok;
   }
-  // Every data type and reduction, at sizes that are no multiples of anything.
+  // Every data type and reduction, at sizes that are not multiples of a power of two.
   bool types() {
     bool ok = true;
     for (const Op op : options.ops)
@@ -128,7 +129,7 @@ struct Rank {
     return ok;
   }
 
-  // All-reduces without end; the parent kills the last rank. Each of the others must be told.
+  // Runs all-reduces until the parent kills the last rank. NCCL must report the loss to every other rank.
   bool killed() {
     const Call call{Op::all_reduce, 64u << 20, nccl::float32};
     gpu.prepare(call, world);
@@ -171,7 +172,7 @@ int run_rank(const Options& options, Shared& shared, int rank) {
   self.world.rank = rank;
   self.world.ranks = options.ranks;
   NCCL_CHECK(nccl::library().ncclCommInitRank(&self.world.comm, options.ranks, shared.id, rank));
-  if (options.mode == "killed") return self.killed() ? 0 : 1;  // its communicator is no more
+  if (options.mode == "killed") return self.killed() ? 0 : 1;  // its communicator is gone
   const bool ok = options.mode == "types" ? self.types() : self.sweep();
   NCCL_CHECK(nccl::library().ncclCommDestroy(self.world.comm));
   return ok ? 0 : 1;
@@ -234,7 +235,7 @@ int main(int count, char** words) {
       ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   std::vector<pid_t> children;
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const pid_t child = ::fork();  // before anything of CUDA
+    const pid_t child = ::fork();  // before any CUDA call
     if (child == 0) std::_Exit(run_rank(options, *shared, rank));
     children.push_back(child);
   }
@@ -250,7 +251,7 @@ int main(int count, char** words) {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     if (options.mode == "killed" && ended == children.back()) continue;
     outcome = 1;
-    if (options.mode != "killed")  // the others would wait for it
+    if (options.mode != "killed")  // the others would wait for it for ever
       for (const pid_t child : children)
         if (child != ended) ::kill(child, SIGKILL);
   }

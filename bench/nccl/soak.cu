@@ -15,11 +15,12 @@
 #include "work.cuh"
 
 // size: one program, from its options to its table
-// NCCL for a long time: communicators that are made, split, destroyed and aborted while others carry collectives, one
-// process a GPU, every result compared. What happens in a round follows from the seed and the round's number alone.
+// NCCL soak test: makes, splits, destroys and aborts communicators while others run collectives, one process per GPU.
+// Every result is compared. The seed and the round number alone decide what a round does.
 //   soak --ranks 2 --seed 7 --seconds 480 --state FILE [--lanes 2] [--hosts A,B]
-// FILE keeps the numbers to go on from, so that parts of it add up. Progress on stderr; at the end a table there and one
-// line of JSON. Exits with 0: all was right; 2: options; 6: a wrong value; 7: an error of NCCL's, or no end of a call.
+// FILE keeps the state, so that several runs add up to one. Progress goes to stderr; at the end a table goes there and
+// one line of JSON to stdout. Exit code 0: all correct; 2: bad options; 6: a wrong value; 7: an NCCL error, or a call
+// that did not end.
 namespace {
 
 using work::Call;
@@ -27,10 +28,10 @@ using work::Group;
 using work::Op;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSlots = 3;                           // calls that go as one group
+constexpr int kSlots = 3;  // calls that form one group
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostComms = 4;
-constexpr auto kPatience = std::chrono::seconds(60);  // with one call, of which the slowest takes some milliseconds
+constexpr auto kPatience = std::chrono::seconds(60);  // time limit of one call; the slowest takes some milliseconds
 
 struct Options {
   int ranks = 2, seconds = 480, lanes = 2;
@@ -42,7 +43,7 @@ struct Options {
 struct Lane {  // between the processes
   std::atomic<std::uint64_t> arrived;
   std::atomic<bool> over;
-  std::atomic<std::uint64_t> next;  // round
+  std::atomic<std::uint64_t> next;  // next round
   nccl::UniqueId id;
 };
 struct Shared {
@@ -52,7 +53,7 @@ struct Shared {
 
 struct Comm {
   Group group;
-  std::vector<int> members;  // ranks of the world
+  std::vector<int> members;  // its members, as ranks of the world communicator
 };
 
 class Runner {
@@ -84,7 +85,8 @@ class Runner {
   void one() {
     random_.seed(options_.seed * 1000003 + number_ * soak::kMostLanes + static_cast<std::uint64_t>(number_of_lane_));
     const int action = pick(100);
-    const std::size_t which = 1 + static_cast<std::size_t>(pick(kMostComms));  // of those beside the world's
+    // of those besides the world communicator
+    const std::size_t which = 1 + static_cast<std::size_t>(pick(kMostComms));
     if (action < 8) {
       if (comms_.size() < kMostComms) split();
     } else if (action < 12) {
@@ -106,11 +108,11 @@ class Runner {
     barrier();
     const nccl::UniqueId id = lane_.id;
     NCCL_CHECK(nccl::library().ncclCommInitRank(&comm.group.comm, options_.ranks, id, rank_));
-    barrier();  // all have read the id
+    barrier();  // until every rank has read the id
     return comm;
   }
   void split() {
-    const int parts = 1 + pick(options_.ranks > 2 ? 2 : 8) % 2;  // of two ranks seldom each alone
+    const int parts = 1 + pick(options_.ranks > 2 ? 2 : 8) % 2;  // with two ranks, parts of one rank each are rare
     Comm comm;
     for (int rank = rank_ % parts; rank < options_.ranks; rank += parts) comm.members.push_back(rank);
     comm.group.rank = rank_ / parts;
@@ -125,8 +127,8 @@ class Runner {
     count(soak::Event::destroyed);
   }
 
-  // In the middle of a call that one rank does not join: the others' cannot end by itself. Once before with everybody,
-  // since a first call connects, and waits for all inside of NCCL.
+  // Aborts a communicator during a call that one rank does not join, which therefore cannot end. Before that, one call
+  // with everybody: the first call connects, and connecting waits inside NCCL for all ranks.
   void abort(std::size_t which) {
     Comm& comm = comms_[which];
     const Call call = drawn(true);
@@ -143,7 +145,7 @@ class Runner {
     count(soak::Event::aborted);
   }
 
-  // One, or some as a group, all of them collectives or all sends and receives.
+  // Runs one call, or several as a group: all of them collectives, or all of them sends and receives.
   void calls(Comm& comm) {
     const int together = pick(4) == 0 ? 2 + pick(kSlots - 1) : 1;
     const bool collective = pick(3) != 0;
@@ -174,7 +176,7 @@ class Runner {
     return call;
   }
 
-  // A stream's end, without a wait that none would end.
+  // Waits for a stream's end by polling, with a time limit.
   void await(work::Gpu& slot, nccl::Comm comm, const char* what) {
     const auto limit = Clock::now() + kPatience;
     for (cudaError_t state; (state = cudaStreamQuery(slot.stream)) != cudaSuccess;) {
@@ -220,7 +222,7 @@ class Runner {
   std::mt19937_64 random_;
   std::uint64_t number_ = 0;
   std::vector<int> all_;
-  std::vector<Comm> comms_;  // the first is the world's
+  std::vector<Comm> comms_;  // the first one is the world communicator
   std::vector<work::Gpu> slots_;
 };
 
@@ -291,7 +293,7 @@ int main(int count, char** words) {
   const auto start = Clock::now();
   std::vector<pid_t> children;
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const pid_t child = ::fork();  // before anything of CUDA
+    const pid_t child = ::fork();  // before any CUDA call
     if (child == 0) std::_Exit(run_rank(options, *shared, rank));
     children.push_back(child);
   }
@@ -313,11 +315,11 @@ int main(int count, char** words) {
     --left;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
     if (outcome == 0) outcome = WIFEXITED(status) ? WEXITSTATUS(status) : 7;
-    for (const pid_t child : children)  // they would wait for it
+    for (const pid_t child : children)  // they would wait for it for ever
       if (child != ended) ::kill(child, SIGKILL);
   }
   const soak::State now = state_of(options, *shared, before, seconds());
-  soak::write(options.state, now);  // of a failure too: its round is run again
+  soak::write(options.state, now);  // also after a failure: the failed round is run again
   soak::print_table(now);
   soak::print_json(now, outcome);
   return outcome == 4 || outcome == 3 ? 7 : outcome;

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <string>
 
-// What a soak has done so far: counted between its processes, kept in a file from one part to the next.
+// The state of a soak test: counted in memory shared by its processes, kept in a file from one run to the next.
 namespace soak {
 
 inline constexpr int kMostLanes = 4, kOps = 8, kEvents = 5;
@@ -35,13 +35,13 @@ struct CountsOf {
 using Counts = CountsOf<std::atomic<std::uint64_t>>;  // in memory that processes share
 
 struct State {
-  std::uint64_t seed = 0, next[kMostLanes] = {};  // round of each lane
+  std::uint64_t seed = 0, next[kMostLanes] = {};  // next round of each lane
   int ranks = 0, lanes = 0;
   double seconds = 0;
   CountsOf<std::uint64_t> counts;
 };
 
-// The state of the parts before; a fresh one where there is no file. Why not, else empty.
+// Reads the state of earlier runs, or starts a new one if there is no file. Returns the error, or empty.
 inline std::string read(const std::string& path, std::uint64_t seed, int ranks, int lanes, State& state) {
   std::ifstream file(path);
   if (path.empty() || !file) return {};

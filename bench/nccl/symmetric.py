@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""PyTorch's symmetric memory between two GPUs, in turns with `fairway bench --from gpu:0 --to gpu:1`.
+"""Compares PyTorch's symmetric memory between two GPUs, in turns, with `fairway bench --from gpu:0 --to gpu:1`.
 
   bench/nccl/symmetric.py [--turns 3] [--json FILE]     needs PyTorch and two GPUs that reach each other
-A table of microseconds a transfer, medians over the turns:
-  write    Fairway: until the writer's host has its completion. PyTorch: `peer_buffer.copy_(mine)` until the host has
-           synchronised its stream. Both put their bytes there by the copy engine.
-  depth 8  each one's part of eight on their way at once
-  told     until the other side's host has seen it, one way. PyTorch: put_signal behind the copy, wait_signal there, the
-           stream synchronised; half of there and back.
-Every buffer is compared after poison.
+Prints microseconds per transfer, medians over the turns:
+  write    Fairway: until the writer's host has the completion. PyTorch: `peer_buffer.copy_(mine)` until the host has
+           synchronized the stream. Both use the copy engine.
+  depth 8  time per transfer with eight in flight
+  told     until the other side's host has seen it, one way. PyTorch: put_signal after the copy, wait_signal there,
+           then a stream synchronization; half of a round trip.
+Buffers are poisoned before and compared after.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def rank_main(rank, out):
         dist.barrier()
         torch.cuda.synchronize()
         if not torch.equal(mine, there):
-            sys.exit(f"rank {rank}: other bytes than were written, at {size} bytes")
+            sys.exit(f"rank {rank}: wrong bytes in a transfer of {size} bytes")
         rows.append(row)
         del theirs, mine, handle
     if rank == 0:
@@ -109,14 +109,14 @@ def pytorch():
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "rows")
-        # Multicast is left alone: nothing here sends to more than one.
+        # No multicast: every transfer here has one target.
         env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE="2", NCCL_NVLS_ENABLE="0",
                    TORCH_SYMM_MEM_DISABLE_MULTICAST="1")
         ranks = [subprocess.Popen([sys.executable, __file__, "--rank", str(rank), "--out", out], env=dict(env, RANK=str(rank)))
                  for rank in range(2)]
         try:
             if any([rank.wait(timeout=240) for rank in ranks]):
-                sys.exit("PyTorch's side failed: its words are above")
+                sys.exit("PyTorch's side failed: see its output above")
         finally:
             for rank in ranks:
                 rank.kill()
@@ -141,7 +141,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fairway", default=ROOT / "build/release/tools/fairway", type=pathlib.Path)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of each of Fairway's rows, at least")
+    parser.add_argument("--seconds", type=float, default=0.2, help="minimum duration of each of Fairway's rows")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", help=argparse.SUPPRESS)
@@ -149,11 +149,11 @@ def main():
     if arguments.rank is not None:
         return rank_main(arguments.rank, arguments.out)
     if not arguments.fairway.exists():
-        sys.exit(f"{arguments.fairway} is not there: bench/nccl/build makes it")
+        sys.exit(f"{arguments.fairway} does not exist: run bench/nccl/build")
     turns = []
     for turn in range(arguments.turns):
         turns.append({"fairway": fairway(arguments.fairway, arguments.seconds), "pytorch": pytorch()})
-        print(f"turn {turn + 1} of {arguments.turns} is over", file=sys.stderr)
+        print(f"turn {turn + 1} of {arguments.turns} done", file=sys.stderr)
     print(f"{'bytes':>10}  " + "  ".join(f"{what:>8} {'PyTorch':>8} {'ratio':>5}" for what in ("write", "depth 8", "told")))
     result = []
     for size in SIZES:

@@ -9,7 +9,7 @@
 #include "cuda_check.cuh"
 #include "pattern.cuh"
 
-// One rank's GPU, its buffers, and each operation with what it should leave behind.
+// One rank's GPU, its buffers, and each operation with its expected result.
 namespace work {
 
 #define NCCL_CHECK(call)                                                                                         \
@@ -36,7 +36,7 @@ inline bool can_be_in_place(Op op) {
 inline bool reduces(Op op) {
   return op == Op::all_reduce || op == Op::reduce_scatter || op == Op::reduce;
 }
-// Bytes on the busiest wire by bytes of the call, as nccl-tests has it.
+// Bytes on the busiest link per byte of the call, as nccl-tests computes it.
 inline double bus_factor(Op op, int n) {
   switch (op) {
     case Op::all_reduce: return 2.0 * (n - 1) / n;
@@ -71,7 +71,7 @@ class Gpu {
     CUDA_CHECK(cudaHostAlloc(&wrong_, sizeof *wrong_, cudaHostAllocMapped));
   }
 
-  // Everything that a call needs before: this rank's values, and in the result what is wrong everywhere.
+  // Prepares a call: fills the input with this rank's values, and the result with wrong values.
   void prepare(const Call& call, const Group& group) {
     const Shape s = shape(call, group);
     CUDA_CHECK(cudaMemsetAsync(out_, 0xA5, s.out * s.unit + 1, stream));
@@ -114,7 +114,7 @@ class Gpu {
     }
   }
 
-  // How many values of the result are not what they should be.
+  // The number of wrong values in the result.
   std::uint64_t check(const Call& call, const Group& group) {
     const Shape s = shape(call, group);
     *wrong_ = 0;

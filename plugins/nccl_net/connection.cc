@@ -6,12 +6,13 @@
 
 namespace fairway::nccl {
 
-// NCCL's sizes are ints, and an int is what one message may be long (abi::kMostBytes).
+// NCCL passes sizes as int; the longest message (abi::kMostBytes) fits.
 abi::Code Connection::test(Request& request, int* done, int* sizes) {
   *done = 0;
   if (request.state.load(std::memory_order_acquire) != Request::State::done) {
     endpoint_->pump();
-    const bool gone = failed();  // before the state: what came first counts, whichever thread pumped it
+    const bool gone = failed();  // read this before the state: a completion that came before the failure counts,
+                                 // whichever thread pumped it
     if (request.state.load(std::memory_order_acquire) != Request::State::done)
       return gone ? report("test") : abi::kSuccess;
   }
@@ -33,7 +34,7 @@ abi::Code Connection::close() {
   if (other.generation != 0) {
     Message message;
     message.kind = Message::Kind::closed;
-    endpoint_->tell(peer_, other, message);
+    endpoint_->post_until_accepted(peer_, other, message);
   }
   end();
   return abi::kSuccess;
@@ -67,14 +68,14 @@ abi::Code Connection::report(const char* doing) {
 
 namespace {
 
-// Slots of NCCL's memory as the engine names them.
+// Resolves memory that NCCL named to a slice of a registered region.
 Result<Slice> slice_of(const Memory& memory, const void* data, std::size_t size) {
   const auto* at = static_cast<const std::byte*>(data);
   const Region& region = memory.region;
   if (size == 0) return Slice{region.id, 0, 0};
   if (at < region.address || size > region.size_bytes ||
       static_cast<std::uint64_t>(at - region.address) > region.size_bytes - size)
-    return Status(ErrorCode::out_of_range, "NCCL named memory outside of what it had registered");
+    return Status(ErrorCode::out_of_range, "NCCL passed memory outside of the region that it registered");
   return Slice{region.id, static_cast<std::uint64_t>(at - region.address), size};
 }
 
@@ -95,13 +96,14 @@ abi::Code Receiver::receive(int count, void** data, const std::size_t* sizes, co
   message.count = static_cast<std::uint8_t>(count);
   Status status;
   if (count < 1 || count > abi::kMostReceives)
-    status = {ErrorCode::invalid_argument, "irecv of " + std::to_string(count) + " messages, at most 8 go together"};
+    status = {ErrorCode::invalid_argument,
+              "irecv of " + std::to_string(count) + " messages: at most 8 fit in one grouped receive"};
   for (int i = 0; i < count && status; ++i) {
     auto& each = *static_cast<Memory*>(memory[i]);
     const auto slice = slice_of(each, data[i], sizes[i]);
     status = !slice ? slice.status() : endpoint_->publish(each);
     if (sizes[i] > abi::kMostBytes)
-      status = {ErrorCode::out_of_range, "a receive of " + std::to_string(sizes[i]) + " bytes: maxP2pBytes is 1 GiB"};
+      status = {ErrorCode::out_of_range, "receive of " + std::to_string(sizes[i]) + " bytes: maxP2pBytes is 1 GiB"};
     if (status) message.places[i] = {slice->region, slice->offset, slice->length, tags[i]};
   }
   if (!status) {
@@ -111,11 +113,12 @@ abi::Code Receiver::receive(int count, void** data, const std::size_t* sizes, co
   slot.sequence = next_;
   slot.parts = static_cast<std::uint32_t>(count);
   slot.here = 0;
-  slot.state.store(Request::State::pending, std::memory_order_release);  // the answer may be here before post() returns
+  slot.state.store(Request::State::pending,
+                   std::memory_order_release);  // before post(): the answer may arrive before post() returns
   auto alive = std::make_unique<Alive>(shared_from_this());
   const auto taken = endpoint_->post(peer_, other_, message, posted, alive.get());
   if (taken && *taken) {
-    (void)alive.release();  // posted() has it
+    (void)alive.release();  // posted() owns it now
     ++next_;
     *request = &slot;
     return abi::kSuccess;
@@ -140,7 +143,7 @@ void Receiver::on_message(const Message& message, PeerId from) {
   switch (message.kind) {
     case Message::Kind::done:
       if (!fits || message.bytes > abi::kMostBytes)
-        return fail({ErrorCode::protocol_error, "the sender completed a receive that does not wait"});
+        return fail({ErrorCode::protocol_error, "the sender completed a receive that is not posted"});
       endpoint_->on_received(message.bytes);
       request.bytes[message.part] = message.bytes;
       request.here |= 1u << message.part;
@@ -149,10 +152,10 @@ void Receiver::on_message(const Message& message, PeerId from) {
       return;
     case Message::Kind::failed:
       return fail(
-          {ErrorCode::truncated, "the sender's message has " + std::to_string(message.bytes) +
+          {ErrorCode::truncated, "message truncated: the sender's message has " + std::to_string(message.bytes) +
                                      " bytes, more than this receive takes: do all ranks call with the same sizes?"});
     case Message::Kind::closed: return fail({ErrorCode::closed, "the sending rank closed this connection"});
-    default: return fail({ErrorCode::protocol_error, "the sender said what only others say"});
+    default: return fail({ErrorCode::protocol_error, "unexpected message from the sender"});
   }
 }
 
@@ -165,7 +168,7 @@ void Sender::on_message(const Message& message, PeerId from) {
     case Message::Kind::refused:
       return fail({ErrorCode::unreachable, "the receiving rank has stopped listening for this connection"});
     case Message::Kind::closed: receiver_closed_.store(true, std::memory_order_release); return;
-    default: return fail({ErrorCode::protocol_error, "the receiver said what only others say"});
+    default: return fail({ErrorCode::protocol_error, "unexpected message from the receiver"});
   }
 }
 
@@ -181,14 +184,14 @@ void Sender::on_post(const Message& message) {
       return;
     }
   }
-  fail({ErrorCode::protocol_error, "the receiver posted the same receives twice, or too many"});
+  fail({ErrorCode::protocol_error, "the receiver posted a group twice, or more groups than allowed"});
 }
 
-// In order for each tag; groups whose tags are others' do not hold up.
+// Matches a send to the first posted receive with its tag. Groups with other tags do not block it.
 Sender::Match Sender::match(int tag) {
   for (std::uint32_t sequence = head_; sequence != head_ + kGroups; ++sequence) {
     Group& group = groups_[sequence % kGroups];
-    if (!group.here) return {};  // its message may be overtaken by later ones
+    if (!group.here) return {};  // its message may still arrive, after later ones
     for (std::uint32_t part = 0; part < group.count; ++part)
       if (group.places[part].tag == tag && (group.used >> part & 1) == 0) return {&group, sequence, part};
   }
@@ -220,7 +223,7 @@ abi::Code Sender::send(void* data, std::size_t size, int tag, Memory& memory, Re
     message.sequence = found.sequence;
     message.bytes = size;
     if (size > place.size) {
-      endpoint_->tell(peer_, other_, message);
+      endpoint_->post_until_accepted(peer_, other_, message);
       status = {ErrorCode::truncated, "a message of " + std::to_string(size) + " bytes for a receive of " +
                                           std::to_string(place.size) + ": do all ranks call with the same sizes?"};
     } else {
@@ -286,34 +289,36 @@ void Sender::finished(const Completion& completion, void* user_data) {
 Sender::Import* Sender::import(RegionId region) {
   const auto found = imports_.find(region);
   if (found != imports_.end()) return found->second.state == Import::State::ready ? &found->second : nullptr;
-  make_room();
+  evict_import();
   imports_[region] = {};
   ask(region);
   return nullptr;
 }
 
 void Sender::ask(RegionId region) {
-  endpoint_->jobs().add([self = std::static_pointer_cast<Sender>(shared_from_this()), region] {
-    self->imported(region, self->endpoint_->engine().lookup(self->peer_, name_of(region), self->endpoint_->patience()));
+  endpoint_->background().add([self = std::static_pointer_cast<Sender>(shared_from_this()), region] {
+    self->imported(region,
+                   self->endpoint_->engine().lookup(self->peer_, name_of(region), self->endpoint_->connect_timeout()));
   });
 }
 
 void Sender::imported(RegionId region, const Result<RemoteRegion>& found) {
-  if (!found) return fail(found.status().with_context("the receiver's memory cannot be reached"));
+  if (!found) return fail(found.status().with_context("cannot import the receiver's memory"));
   const std::lock_guard lock(mutex_);
   const auto entry = imports_.find(region);
-  if (entry == imports_.end()) return release(*found);  // closed meanwhile
+  if (entry == imports_.end()) return release(*found);  // the connection was closed meanwhile
   entry->second.region = *found;
   entry->second.state = Import::State::ready;
 }
 
-// Not here: it waits for the engine's thread, which may wait for mutex_.
+// Runs as a task: it waits for the engine's thread, which may be waiting for mutex_.
 void Sender::release(const RemoteRegion& region) {
-  endpoint_->jobs().add([endpoint = endpoint_, region] { (void)endpoint->engine().release(region); });
+  endpoint_->background().add([endpoint = endpoint_, region] { (void)endpoint->engine().release(region); });
 }
 
-// Memory that NCCL's user registers and deregisters leaves imports behind: the one that was used longest ago goes.
-void Sender::make_room() {
+// Evicts the import that was used longest ago: NCCL registers and deregisters user memory, and unused imports would
+// pile up.
+void Sender::evict_import() {
   if (imports_.size() < kMostImports) return;
   auto oldest = imports_.end();
   for (auto each = imports_.begin(); each != imports_.end(); ++each)

@@ -8,27 +8,27 @@
 #include <mutex>
 
 #include "nccl_net/endpoint.h"
-#include "nccl_net/short_lock.h"
+#include "nccl_net/spin_lock.h"
 
 namespace fairway::nccl {
 
 class Connection;
 
-// One isend or irecv of NCCL's, until test() has told that it is done. Lives in its connection.
+// One isend or irecv, from the call until test() has reported it done. Lives in its connection.
 struct Request {
   enum class State : std::uint32_t { free, pending, done };
   std::atomic<State> state{State::free};
   Connection* owner = nullptr;
   std::uint32_t sequence = 0;  // irecv: of its group
-  std::uint32_t parts = 0;     // of the group; isend: 1
-  std::uint32_t here = 0;      // bit by part
+  std::uint32_t parts = 0;     // number in the group; isend: 1
+  std::uint32_t here = 0;      // parts that have arrived, one bit each
   std::array<std::uint64_t, abi::kMostReceives> bytes{};
-  RegionId target;                    // isend: the peer's
-  std::shared_ptr<Connection> alive;  // isend: while the engine has it
+  RegionId target;                    // isend: the peer's region
+  std::shared_ptr<Connection> alive;  // isend: keeps the connection alive while the engine has the transfer
 };
 
-// One direction between two ranks for one channel. NCCL calls one end from one thread at a time; messages come from
-// whichever thread pumps, completions from the engine's.
+// One direction between two ranks for one channel. NCCL calls one end from one thread at a time. Messages arrive on
+// whichever thread polls, completions on the thread that drives the engine.
 class Connection : public Port, public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<Endpoint> endpoint, PeerId peer, PortId other)
@@ -41,27 +41,27 @@ class Connection : public Port, public std::enable_shared_from_this<Connection> 
   void on_peer_down(PeerId peer, const Status& reason) override;
 
   Endpoint& endpoint() { return *endpoint_; }
-  [[nodiscard]] virtual Access access() const = 0;  // what peers may do with memory registered for this end
+  [[nodiscard]] virtual Access access() const = 0;  // access that peers get to memory registered for this end
 
  protected:
-  void fail(const Status& status);  // the first one counts; under no lock
+  void fail(const Status& status);  // keeps the first failure; call without holding a lock
   abi::Code report(const char* doing);
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   const std::shared_ptr<Endpoint> endpoint_;
   const PeerId peer_;
   std::array<Request, abi::kMostRequests> requests_;
-  ShortLock mutex_;  // guards what is not atomic here and in the two ends
-  PortId other_;     // the other end's
+  SpinLock mutex_;  // guards the members of this class and its two ends that are not atomic
+  PortId other_;    // id of the peer's end of the connection
 
  private:
-  virtual void end() {}  // close()'s part that is its own
+  virtual void end() {}  // close()'s part for each kind of end
   std::atomic<bool> failed_{false};
   Status failure_;
   bool reported_ = false;
 };
 
-// The end that isend is called on. It writes straight into the places that the other end has posted.
+// The end that isend is called on. It writes directly into the buffers that the receiver has posted.
 class Sender final : public Connection {
  public:
   using Connection::Connection;
@@ -70,18 +70,18 @@ class Sender final : public Connection {
   [[nodiscard]] Access access() const override { return Access::none; }
 
  private:
-  static constexpr std::uint32_t kGroups = 64;  // at least kMostRequests are posted at once
+  static constexpr std::uint32_t kGroups = 64;  // the receiver posts at most kMostRequests groups at once
   static constexpr std::size_t kMostImports = 256;
   struct Group {
     bool here = false;
-    std::uint32_t count = 0, used = 0;  // used: bit by part
+    std::uint32_t count = 0, used = 0;  // used: one bit per part
     std::array<Place, abi::kMostReceives> places;
   };
   struct Import {
     enum class State : std::uint8_t { asked, ready } state = State::asked;
     RemoteRegion region;
     std::uint32_t in_flight = 0;
-    std::uint64_t used = 0;  // when, in sends
+    std::uint64_t used = 0;  // time of last use, counted in sends
   };
   struct ByName {
     bool operator()(RegionId a, RegionId b) const {
@@ -96,16 +96,17 @@ class Sender final : public Connection {
 
   void on_post(const Message& message);
   Match match(int tag);
-  Import* import(RegionId region);  // null: asked for, not here yet
+  Import* import(RegionId region);  // null: requested, not here yet
   void ask(RegionId region);
   void imported(RegionId region, const Result<RemoteRegion>& found);
   void release(const RemoteRegion& region);
-  void make_room();
+  void evict_import();
   void tell_route(const Extent& extent);
   static void finished(const Completion& completion, void* request);
   void end() override;
 
-  // Of what is on its way then the engine says what became of it: that all of it arrived may be known only later.
+  // Once the receiver has closed, the engine's completions decide about sends in flight: that all bytes arrived may
+  // become known only later.
   std::atomic<bool> receiver_closed_{false};
   std::array<Group, kGroups> groups_;
   std::uint32_t head_ = 0;  // the oldest group that is not used up
@@ -124,7 +125,7 @@ class Receiver final : public Connection {
 
  private:
   static void posted(const Completion& completion, void* self);
-  std::uint32_t next_ = 0;  // group
+  std::uint32_t next_ = 0;  // sequence number of the next group
 };
 
 }  // namespace fairway::nccl

@@ -8,34 +8,36 @@ namespace {
 
 constexpr std::uint32_t kRoundsPerLook = 64;  // peers come and go rarely
 constexpr int kBatchesPerPump = 8;
-constexpr std::chrono::microseconds kNap{500};  // NCCL's threads poll without a pause while they have something to do
+// Sleep while NCCL's threads poll; they poll without a pause while they have work.
+constexpr std::chrono::microseconds kIdleSleep{500};
 constexpr std::chrono::milliseconds kShortestLook{1}, kLongestLook{64};
 constexpr std::chrono::milliseconds kBusyAfter{1};
-constexpr std::uint32_t kTurnsPerYield = 64;  // each turn: an all-reduce by GPU memory took a seventh longer
-constexpr std::size_t kLarge = 32 * 1024;     // bytes, some microseconds' worth
-constexpr std::uint32_t kMany = 4;            // sends on their way, of all engines of a device
+// Yielding after each turn made an all-reduce of GPU memory a seventh slower.
+constexpr std::uint32_t kTurnsPerYield = 64;
+constexpr std::size_t kLargeMessageBytes = 32 * 1024;  // bytes; takes some microseconds to send
+constexpr std::uint32_t kManySends = 4;                // sends in flight, over all engines of a device
 
-void forget(const Completion&, void*) {}
+void ignore_completion(const Completion&, void*) {}
 
 }  // namespace
 
-Result<std::shared_ptr<Endpoint>> Endpoint::open(const Settings& settings, const Log& log, Jobs& jobs,
+Result<std::shared_ptr<Endpoint>> Endpoint::open(const Settings& settings, const Log& log, BackgroundTasks& background,
                                                  std::shared_ptr<SendCount> sends) {
   auto engine = Engine::open(settings.engine);
   if (!engine) return in_variables(engine.status(), settings);
-  return std::make_shared<Endpoint>(std::move(engine).value(), settings, log, jobs, std::move(sends));
+  return std::make_shared<Endpoint>(std::move(engine).value(), settings, log, background, std::move(sends));
 }
 
-Endpoint::Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs,
+Endpoint::Endpoint(Engine engine, const Settings& settings, const Log& log, BackgroundTasks& background,
                    std::shared_ptr<SendCount> sends)
     : engine_(std::move(engine)),
       log_(log),
-      jobs_(jobs),
-      patience_(settings.connect_timeout),
+      background_(background),
+      connect_timeout_(settings.connect_timeout),
       fence_(2 * Timeout(settings.engine.peer_timeout)),
       own_threads_(settings.engine.progress == Progress::threads),
       sends_(std::move(sends)) {
-  if (!own_threads_) keeper_ = std::thread([this] { stand_in(); });
+  if (!own_threads_) progress_thread_ = std::thread([this] { progress_loop(); });
 }
 
 std::vector<std::string> Endpoint::transports() const {
@@ -57,25 +59,25 @@ void Endpoint::close() {
   free_.clear();
 }
 
-// NCCL's threads step the engine while they poll, so that a small message crosses no other thread. This one does it
-// while they are elsewhere, for what others are owed (an acknowledgement, the rest of a handshake), and instead of them
-// while there is more to move than who polls for everybody should stop for.
-void Endpoint::stand_in() {
+// NCCL's threads drive the engine's progress while they poll, so that a small message crosses no other thread. The
+// progress thread drives it in two cases: while they are elsewhere, for work that peers wait for (an acknowledgement,
+// the rest of a handshake); and while so much data is in flight that a polling thread should not stop to move it.
+void Endpoint::progress_loop() {
   auto look = kShortestLook;
   std::uint32_t seen = 0;
-  while (!ends_.load(std::memory_order_acquire)) {
+  while (!stopping_.load(std::memory_order_acquire)) {
     if (is_busy()) {
-      stands_in_.store(true, std::memory_order_relaxed);
-      for (std::uint32_t turn = 1; is_busy() && !ends_.load(std::memory_order_acquire); ++turn) {
+      progress_thread_active_.store(true, std::memory_order_relaxed);
+      for (std::uint32_t turn = 1; is_busy() && !stopping_.load(std::memory_order_acquire); ++turn) {
         dispatch_all();
         if (turn % kTurnsPerYield == 0) std::this_thread::yield();
       }
-      stands_in_.store(false, std::memory_order_relaxed);
+      progress_thread_active_.store(false, std::memory_order_relaxed);
     }
     if (const std::uint32_t now = pumps_.load(std::memory_order_relaxed); now != seen) {
       seen = now;
       look = kShortestLook;
-      std::this_thread::sleep_for(kNap);
+      std::this_thread::sleep_for(kIdleSleep);
       continue;
     }
     (void)engine_.wait_notification(look);
@@ -85,7 +87,7 @@ void Endpoint::stand_in() {
 }
 
 void Endpoint::on_send(std::size_t bytes) {
-  if (sends_->fetch_add(1, std::memory_order_relaxed) + 1 >= kMany || bytes >= kLarge) be_busy();
+  if (sends_->fetch_add(1, std::memory_order_relaxed) + 1 >= kManySends || bytes >= kLargeMessageBytes) mark_busy();
 }
 
 void Endpoint::on_sent() {
@@ -93,10 +95,10 @@ void Endpoint::on_sent() {
 }
 
 void Endpoint::on_received(std::size_t bytes) {
-  if (bytes >= kLarge) be_busy();
+  if (bytes >= kLargeMessageBytes) mark_busy();
 }
 
-void Endpoint::be_busy() {
+void Endpoint::mark_busy() {
   busy_until_.store((Clock::now() + kBusyAfter).time_since_epoch().count(), std::memory_order_relaxed);
 }
 
@@ -105,9 +107,9 @@ bool Endpoint::is_busy() const {
 }
 
 void Endpoint::stop() {
-  ends_.store(true, std::memory_order_release);
-  engine_.close();  // which ends its wait
-  if (keeper_.joinable()) keeper_.join();
+  stopping_.store(true, std::memory_order_release);
+  engine_.close();  // wakes its waiter
+  if (progress_thread_.joinable()) progress_thread_.join();
 }
 
 // ---- ports ----
@@ -127,7 +129,7 @@ void Endpoint::add(const std::shared_ptr<Port>& port) {
 }
 
 void Endpoint::remove(PortId id) {
-  std::shared_ptr<Port> last;  // ends outside the lock
+  std::shared_ptr<Port> last;  // destroyed after the lock is released
   const std::lock_guard lock(ports_mutex_);
   if (id.index >= ports_.size() || ports_[id.index].generation != id.generation) return;
   last = std::move(ports_[id.index].port);
@@ -136,14 +138,14 @@ void Endpoint::remove(PortId id) {
 
 void Endpoint::pump() {
   pumps_.store(pumps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  if (!stands_in_.load(std::memory_order_relaxed)) dispatch_all();
+  if (!progress_thread_active_.load(std::memory_order_relaxed)) dispatch_all();
 }
 
 void Endpoint::dispatch_all() {
   if (pumping_.test_and_set(std::memory_order_acquire)) return;
   for (int batch = 0; batch < kBatchesPerPump; ++batch)
     if (!dispatch_some()) break;
-  if (++rounds_ % kRoundsPerLook == 0) look_for_peers();
+  if (++rounds_ % kRoundsPerLook == 0) poll_peer_events();
   pumping_.clear(std::memory_order_release);
 }
 
@@ -156,7 +158,9 @@ bool Endpoint::dispatch_some() {
 void Endpoint::dispatch(const Notification& notification) {
   const auto message = parse(std::span(notification.message, notification.message_bytes));
   if (!message) {
-    log_.warn("a peer sent what no plugin of this version sends, and is disconnected: is it the same on every rank?");
+    log_.warn(
+        "a peer sent a message that this plugin version does not know, and is disconnected: use the same plugin on "
+        "every rank");
     (void)engine_.disconnect(notification.peer);
     return;
   }
@@ -167,24 +171,24 @@ void Endpoint::dispatch(const Notification& notification) {
       port = ports_[notification.immediate].port;
   }
   if (port != nullptr) return port->on_message(*message, notification.peer);
-  Message answer;  // whoever waits for an end that was closed is told
+  Message answer;  // a peer that waits for a closed end must be told
   if (message->kind == Message::Kind::hello)
     answer.kind = Message::Kind::refused;
   else if (message->kind == Message::Kind::post)
     answer.kind = Message::Kind::closed;
   else
     return;
-  tell(notification.peer, message->from, answer);
+  post_until_accepted(notification.peer, message->from, answer);
 }
 
-void Endpoint::look_for_peers() {
+void Endpoint::poll_peer_events() {
   std::array<PeerEvent, 8> events;
   while (const std::size_t count = engine_.poll_peer_events(events))
     for (std::size_t i = 0; i < count; ++i) {
       if (events[i].kind == PeerEvent::Kind::link_down)
         log_.info("link " + events[i].link + " to " + events[i].name + " is down: " + events[i].reason.to_string());
       if (events[i].kind != PeerEvent::Kind::down) continue;
-      while (dispatch_some()) {  // what the peer had sent before it went is all here, and counts
+      while (dispatch_some()) {  // deliver everything that the peer sent before it went down
       }
       std::vector<std::shared_ptr<Port>> all;
       {
@@ -205,7 +209,7 @@ Result<bool> Endpoint::post(PeerId peer, PortId to, const Message& message, Comp
   options.notify = notify_event(to.index, format(addressed, bytes));
   options.priority = Priority::urgent;
   options.deliver = Deliver::to_callback;
-  options.callback = callback == nullptr ? forget : callback;
+  options.callback = callback == nullptr ? ignore_completion : callback;
   options.user_data = user_data;
   const auto id = engine_.write(peer, std::span<const Extent>(), options);
   if (id) return true;
@@ -213,10 +217,10 @@ Result<bool> Endpoint::post(PeerId peer, PortId to, const Message& message, Comp
   return id.status();
 }
 
-void Endpoint::tell(PeerId peer, PortId to, const Message& message) {
+void Endpoint::post_until_accepted(PeerId peer, PortId to, const Message& message) {
   const auto taken = post(peer, to, message);
   if (!taken || *taken) return;
-  jobs_.add([self = shared_from_this(), peer, to, message] {
+  background_.add([self = shared_from_this(), peer, to, message] {
     for (auto again = self->post(peer, to, message); again && !*again; again = self->post(peer, to, message))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   });

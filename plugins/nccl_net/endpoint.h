@@ -14,14 +14,14 @@
 
 #include "fairway/engine.h"
 
-#include "nccl_net/jobs.h"
+#include "nccl_net/background_tasks.h"
 #include "nccl_net/log.h"
 #include "nccl_net/message.h"
 #include "nccl_net/settings.h"
 
 namespace fairway::nccl {
 
-// What messages are for: a listener, or one end of a connection. Called by whichever of NCCL's threads is pumping.
+// A receiver of messages: a listener, or one end of a connection. Called on whichever of NCCL's threads polls.
 class Port {
  public:
   virtual ~Port() = default;
@@ -34,48 +34,49 @@ class Port {
   PortId id_;
 };
 
-// NCCL's memory handle: memory of one endpoint, registered once however often NCCL asks.
+// NCCL's memory handle: a region of one endpoint, registered once and counted, however often NCCL registers it.
 struct Memory {
   Region region;
   std::atomic<bool> published{false};
   std::uint32_t users = 0;
 };
 
-// How many sends are on their way, of all engines of a device.
+// The number of sends in flight, over all engines of a device.
 using SendCount = std::atomic<std::uint32_t>;
 
-// One engine, and who is told what its notifications say. Any thread.
+// One engine and the ports that its notifications go to. Any thread.
 class Endpoint : public std::enable_shared_from_this<Endpoint> {
  public:
-  static Result<std::shared_ptr<Endpoint>> open(const Settings& settings, const Log& log, Jobs& jobs,
+  static Result<std::shared_ptr<Endpoint>> open(const Settings& settings, const Log& log, BackgroundTasks& background,
                                                 std::shared_ptr<SendCount> sends);
-  Endpoint(Engine engine, const Settings& settings, const Log& log, Jobs& jobs, std::shared_ptr<SendCount> sends);
+  Endpoint(Engine engine, const Settings& settings, const Log& log, BackgroundTasks& background,
+           std::shared_ptr<SendCount> sends);
   ~Endpoint() { stop(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
   Engine& engine() { return engine_; }
   const Log& log() const { return log_; }
-  Jobs& jobs() { return jobs_; }
-  [[nodiscard]] Timeout patience() const { return patience_; }  // with a peer that should answer
+  BackgroundTasks& background() { return background_; }
+  [[nodiscard]] Timeout connect_timeout() const { return connect_timeout_; }  // how long to wait for a peer's answer
   [[nodiscard]] std::vector<std::string> transports() const;
   [[nodiscard]] bool has(std::string_view transport) const;
 
   void add(const std::shared_ptr<Port>& port);
-  void remove(PortId id);  // no message reaches it afterwards, but for one that is on its way in another thread
-  void close();            // everything ends; ports are let go
+  void remove(PortId id);  // no message reaches the port afterwards, except one that another thread is delivering
+  void close();            // closes the engine and releases all ports
 
-  // Moves bytes and hands out what has come, unless another thread is at it.
+  // Drives progress and delivers what has arrived, unless another thread is doing so.
   void pump();
-  // How much there is to move, as connections see it.
+  // Connections report data in flight here; it decides when the progress thread takes over.
   void on_send(std::size_t bytes);
   void on_sent();
   void on_received(std::size_t bytes);
-  // One message, with nothing to move. False: no room now. What becomes of it is told to `callback`, if any.
+  // Posts one message without data. False: no room now. `callback`, if any, gets the completion.
   Result<bool> post(PeerId peer, PortId to, const Message& message, CompletionCallback callback = nullptr,
                     void* user_data = nullptr);
-  // The same, tried again until there is room; nobody is told what becomes of it.
-  void tell(PeerId peer, PortId to, const Message& message);
+  // Posts the message, retrying until there is room. Nobody gets the completion.
+  void post_until_accepted(PeerId peer, PortId to, const Message& message);
 
   Result<Memory*> register_memory(void* data, std::size_t size, Access access);
   Status deregister(Memory* memory);
@@ -83,46 +84,46 @@ class Endpoint : public std::enable_shared_from_this<Endpoint> {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void stand_in();
-  void be_busy();
+  void progress_loop();
+  void mark_busy();
   [[nodiscard]] bool is_busy() const;
   void stop();
   void dispatch_all();
-  bool dispatch_some();  // a batch; whether there may be more
+  bool dispatch_some();  // delivers one batch; true: there may be more
   void dispatch(const Notification& notification);
-  void look_for_peers();
+  void poll_peer_events();
 
   struct Entry {
     std::shared_ptr<Port> port;
     std::uint32_t generation = 0;
   };
-  struct Place {  // of memory
+  struct MemoryKey {  // of registered memory
     void* data;
     std::size_t size;
     Access access;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const MemoryKey&) const = default;
   };
 
   Engine engine_;
   const Log& log_;
-  Jobs& jobs_;
-  const Timeout patience_;
-  const Timeout fence_;     // how long deregister() may take
+  BackgroundTasks& background_;
+  const Timeout connect_timeout_;
+  const Timeout fence_;     // time limit of deregister()
   std::mutex ports_mutex_;  // guards ports_ and free_
   std::vector<Entry> ports_;
   std::vector<std::uint32_t> free_;
-  std::mutex memory_mutex_;  // guards memory_ and what it holds
-  std::map<Place, std::unique_ptr<Memory>> memory_;
+  std::mutex memory_mutex_;  // guards memory_ and its contents
+  std::map<MemoryKey, std::unique_ptr<Memory>> memory_;
   std::atomic_flag pumping_;  // guards the two below
   std::array<Notification, 16> batch_;
   std::uint32_t rounds_ = 0;
-  const bool own_threads_;  // the engine's; else NCCL's step it, and keeper_ while they are elsewhere
+  const bool own_threads_;  // the engine has its own threads; otherwise NCCL's threads and progress_thread_ drive it
   std::atomic<std::uint32_t> pumps_{0};
   const std::shared_ptr<SendCount> sends_;
-  std::atomic<bool> stands_in_{false};
-  std::atomic<std::int64_t> busy_until_{0};  // of Clock
-  std::atomic<bool> ends_{false};
-  std::thread keeper_;
+  std::atomic<bool> progress_thread_active_{false};
+  std::atomic<std::int64_t> busy_until_{0};  // a time of Clock
+  std::atomic<bool> stopping_{false};
+  std::thread progress_thread_;
 };
 
 }  // namespace fairway::nccl

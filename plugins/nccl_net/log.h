@@ -9,8 +9,8 @@
 
 namespace fairway::nccl {
 
-// Where the plugin speaks: NCCL's own logger, which NCCL_DEBUG turns up and down. Any thread. Before NCCL gave one, and
-// without, nothing is said.
+// Writes to NCCL's own logger, controlled by NCCL_DEBUG. Any thread. Silent until NCCL provides a logger, or if it
+// never does.
 class Log {
  public:
   void use(abi::Logger logger) { logger_.store(logger, std::memory_order_release); }
@@ -25,7 +25,7 @@ class Log {
   std::atomic<abi::Logger> logger_{nullptr};
 };
 
-// What NCCL is told of a failure; its log has the words.
+// The NCCL result code for a failure; the log has the text.
 inline abi::Code code_of(const Status& status) {
   switch (status.code()) {
     case ErrorCode::ok: return abi::kSuccess;

@@ -13,7 +13,8 @@
 namespace fairway::nccl {
 namespace {
 
-constexpr unsigned kCoresForTwo = 16;  // that this process may use: engines of some ranks beside NCCL's own threads
+// Usable by this process: the engines of several ranks run beside NCCL's own threads.
+constexpr unsigned kCoresForTwo = 16;
 
 std::string first_line(const char* file) {
   std::ifstream stream(file);
@@ -38,29 +39,29 @@ std::uint64_t host_identity() {
 
 void describe(Device& device, std::uint64_t host) {
   const bool beyond = device.settings.beyond_this_host();
-  // NCCL asks once for all peers.
+  // NCCL asks once for all peers, so GPU memory must be reachable by every path.
   device.gpu_memory = device.settings.gpu_memory && device.engines.front()->has(beyond ? "verbs" : "cuda");
-  // What it uses by name: its rails, else the interfaces.
+  // The names of what the device uses: its rails, otherwise the interfaces.
   const auto& names = device.rails.empty() ? device.settings.engine.interfaces : device.rails;
   device.name = "fairway";
   for (const std::string& name : names) {
-    const Nic nic = look_at(name);
+    const Nic nic = read_nic(name);
     device.name += (device.name == "fairway" ? ":" : "+") + name;
     device.speed_mbps += nic.speed_mbps;
     if (names.size() != 1) continue;
     device.port = nic.port;
     device.pci_path = nic.pci_path;
   }
-  // What the paths of one host reach (docs/cuda.md, docs/shm.md), in what NCCL's tuning takes: it wants a rate and a
-  // latency to choose channels and protocols by.
+  // Typical speeds of the paths within a host (docs/cuda.md, docs/shm.md) in the units of NCCL's tuning, which chooses
+  // channels and protocols by a rate and a latency.
   if (device.speed_mbps == 0) device.speed_mbps = beyond ? 10'000 : device.gpu_memory ? 3'000'000 : 80'000;
   device.latency_us = beyond ? 20.0F : device.gpu_memory ? 8.0F : 2.0F;
   device.guid = host ^ std::hash<std::string>()(device.name);
 }
 
-// One thread copies a few GB/s through sockets or shared memory, and a second one nearly as much again where it has a
-// core. A GPU's copies are its driver's, of which small ones took longer by two (docs/nccl.md); NICs move the bytes by
-// themselves; a port that was asked for is one engine's.
+// One thread copies a few GB/s through sockets or shared memory, and a second thread nearly doubles that where it has a
+// core. Not for GPU memory: the driver copies it, and two engines made small copies slower (docs/nccl.md). Not for
+// NICs, which move the bytes themselves. Not with a fixed port, which only one engine can have.
 std::uint32_t engines_of(const Device& device) {
   if (device.settings.engines != 0) return device.settings.engines;
   if (device.settings.engine.progress == Progress::threads || device.settings.has_own_port() || device.gpu_memory)
@@ -72,9 +73,9 @@ std::uint32_t engines_of(const Device& device) {
 
 std::string why_no_gpu_memory(const Device& device) {
   if (!device.settings.gpu_memory)
-    return "FAIRWAY_GPU_MEMORY is not on (it is for programs that make no calls of CUDA while collectives run)";
+    return "FAIRWAY_GPU_MEMORY is not on (use it only in programs that make no CUDA calls while collectives run)";
   if (device.settings.beyond_this_host())
-    return "beyond this host it goes by NICs alone, and the transport verbs is not in use (`fairway topo` says why)";
+    return "between hosts GPU memory needs the transport verbs, which is not in use (`fairway topo` says why)";
   return "the transport cuda is not in use (`fairway topo` says why)";
 }
 
@@ -88,7 +89,7 @@ std::string route_text(const Explanation& plan) {
     }
     text += " " + link.name;
     if (link.expected_high > 0)
-      text += ", should reach " + gigabytes(link.expected_low) + " to " + gigabytes(link.expected_high) + " GB/s,";
+      text += ", expected " + gigabytes(link.expected_low) + " to " + gigabytes(link.expected_high) + " GB/s,";
     else
       text += ", rate not known,";
   }

@@ -9,14 +9,14 @@ namespace fairway::nccl {
 
 struct Device;
 
-// The same for two processes that reach each other over this host's loopback.
+// Equal for two processes that reach each other over this host's loopback.
 std::uint64_t host_identity();
-// Fills in what NCCL wants to know of a device whose engine is open.
+// Fills in the properties that NCCL asks for. The device's first engine must be open.
 void describe(Device& device, std::uint64_t host);
-// How many engines a device has, each with a thread that stands in for NCCL's; its first one is open.
+// The number of engines of a device, each with its own progress thread. The first engine must be open.
 std::uint32_t engines_of(const Device& device);
 std::string why_no_gpu_memory(const Device& device);
-// The route of a connection's first message, on one line of NCCL's log.
+// One line for NCCL's log: the route of a connection's first message.
 std::string route_text(const Explanation& plan);
 
 }  // namespace fairway::nccl

@@ -13,33 +13,33 @@
 
 namespace fairway::nccl {
 
-// One end of a connection, or a listener, in its process; the index is the notification's immediate.
+// Names one end of a connection, or a listener, within its process. The index is the immediate of its notifications.
 struct PortId {
   std::uint32_t index = 0;
   std::uint32_t generation = 0;  // 0: none
   auto operator<=>(const PortId&) const = default;
 };
 
-// Where one receive of a group wants its bytes.
+// The destination of one receive of a group.
 struct Place {
-  RegionId region;  // of the receiver; published under name_of()
+  RegionId region;  // the receiver's region, published under name_of()
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
   std::int32_t tag = 0;
 };
 
-// What the two ends tell each other, each in one notification. docs/decisions/nccl-receives-are-posted.md.
+// A message between the two ends, sent as one notification. See docs/decisions/nccl-receives-are-posted.md.
 struct Message {
   enum class Kind : std::uint8_t {
-    hello = 1,  // sender to listener: `from` wants to send
+    hello = 1,  // sender to listener: open a connection; `from` is the sender
     refused,    // to the sender: there is no such listener
-    post,       // receiver to sender: `places` wait, as group `sequence`
-    done,       // sender to receiver, behind the bytes: `bytes` of them are in place `part` of `sequence`
-    failed,     // sender to receiver: what was sent did not fit into place `part`
-    closed,     // either to the other: this end is no more
+    post,       // receiver to sender: `places` are posted as group `sequence`
+    done,       // sender to receiver, ordered after the data: `bytes` bytes are in place `part` of group `sequence`
+    failed,     // sender to receiver: the send did not fit into place `part`
+    closed,     // either way: this end has closed
   };
   Kind kind = Kind::hello;
-  std::uint8_t count = 0;  // post: of places
+  std::uint8_t count = 0;  // post: number of places
   std::uint8_t part = 0;
   std::uint32_t to_generation = 0;
   PortId from;
@@ -49,12 +49,12 @@ struct Message {
 };
 
 using MessageBytes = std::array<std::byte, kMaxNotifyMessage>;
-// The part of `into` that the message takes.
+// Writes the message into `into` and returns the used part.
 std::span<const std::byte> format(const Message& message, MessageBytes& into);
-// None for what no end of this version sends, whatever it is.
+// Empty when no end of this version sends such bytes.
 std::optional<Message> parse(std::span<const std::byte> bytes);
 
-// Under which name a receiver publishes a region.
+// The name under which a receiver publishes a region.
 std::string name_of(RegionId region);
 
 }  // namespace fairway::nccl

@@ -43,8 +43,8 @@ bool names_ll128(std::string_view protocols) {
   return named;
 }
 
-// NCCL (to 2.28 at least, sharedNetBuffersInit) counts the buffers that all channels share for sends and receives,
-// channels x 16 x NCCL_P2P_NET_CHUNKSIZE, in an int.
+// NCCL (up to 2.28 at least, sharedNetBuffersInit) computes the size of the buffers that all channels share for sends
+// and receives, channels x 16 x NCCL_P2P_NET_CHUNKSIZE, in an int.
 std::string too_many_channels(const Environment& environment) {
   constexpr std::uint64_t kSteps = 16, kLimit = std::uint64_t{1} << 31;
   const std::uint64_t chunk = number_of(environment, "NCCL_P2P_NET_CHUNKSIZE");
@@ -54,8 +54,9 @@ std::string too_many_channels(const Environment& environment) {
   if (chunk == 0 || chunk >= kLimit || channels == 0 || channels >= kLimit || chunk * channels < kLimit / kSteps)
     return {};
   return std::to_string(channels) + " channels with NCCL_P2P_NET_CHUNKSIZE=" + std::to_string(chunk) +
-         " are more than NCCL can count: its sends and receives will end with \"out of memory\"; channels times chunk "
-         "must stay below 128 MiB";
+         " overflow a counter of NCCL: its sends and receives will fail with \"out of memory\"; keep channels times "
+         "chunk "
+         "below 128 MiB";
 }
 
 }  // namespace fairway::nccl

@@ -5,12 +5,12 @@
 
 #include "nccl_net/settings.h"
 
-// What NCCL's own variables ask for and cannot have here. Read along with the plugin's.
+// Checks NCCL's own variables for values that do not work with this plugin. Read together with the plugin's variables.
 namespace fairway::nccl {
 
-// Whether NCCL_PROTO asks for LL128 by name: "LL128", "Simple,LL128", "allreduce:LL128;broadcast:^LL", not "^LL128".
+// Whether NCCL_PROTO requests LL128 by name: "LL128", "Simple,LL128", "allreduce:LL128;broadcast:^LL", not "^LL128".
 bool names_ll128(std::string_view protocols);
-// Empty, or why NCCL will end with "out of memory" at its first send or receive, and what helps.
+// Empty, or why NCCL will fail with "out of memory" at its first send or receive, with the remedy.
 std::string too_many_channels(const Environment& environment);
 
 }  // namespace fairway::nccl

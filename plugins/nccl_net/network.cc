@@ -15,10 +15,10 @@ namespace {
 constexpr std::uint32_t kMagic = 0x324e5746;  // "FWN2"
 constexpr std::size_t kMostHellos = 4096;
 
-// A port of an RDMA device is one of those that `verbs` may use; TCP keeps the interfaces of the address then.
+// Makes the device use the rail. A port of an RDMA device goes to `verbs`, and TCP keeps the interfaces of its address.
 void use(const std::string& rail, Device& device) {
   EngineOptions& engine = device.settings.engine;
-  (look_at(rail).rdma ? engine.rdma.devices : engine.interfaces).push_back(rail);
+  (read_nic(rail).rdma ? engine.rdma.devices : engine.interfaces).push_back(rail);
   device.rails.push_back(rail);
 }
 
@@ -35,7 +35,7 @@ void Listener::on_message(const Message& message, PeerId from) {
 void Listener::on_peer_down(PeerId peer, const Status& reason) {
   const std::lock_guard lock(mutex_);
   if (std::erase_if(hellos_, [&](const Hello& hello) { return hello.peer == peer; }) != 0)
-    endpoint_->log().warn("accept: who had connected is gone: " + reason.to_string());
+    endpoint_->log().warn("accept: a peer disconnected before it was accepted: " + reason.to_string());
 }
 
 std::shared_ptr<Receiver> Listener::accept() {
@@ -51,10 +51,10 @@ std::shared_ptr<Receiver> Listener::accept() {
 
 // ---- the process ----
 
-// One connection that is being made, on a thread that may wait.
+// One connection attempt, on a thread that may block.
 struct Network::Attempt {
   std::shared_ptr<Endpoint> endpoint;
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the members below
   bool done = false;
   Status status;
   std::shared_ptr<Sender> sender;
@@ -69,7 +69,7 @@ Network::Network(Settings settings, const Log& log) : settings_(std::move(settin
 Network::~Network() {
   const std::lock_guard lock(mutex_);
   for (Device& device : devices_) {
-    if (device.mirror != nullptr) device.mirror->close();
+    if (device.loopback != nullptr) device.loopback->close();
     for (const auto& engine : device.engines) engine->close();
   }
 }
@@ -91,7 +91,7 @@ Result<std::unique_ptr<Network>> Network::open(const Environment& environment, c
   if (protocols != nullptr && names_ll128(protocols) && !(*first)->gpu_memory)
     return Status(ErrorCode::invalid_argument,
                   "NCCL_PROTO is \"" + std::string(protocols) +
-                      "\", and lines of LL128 do not arrive whole in host memory: leave LL128 out, or see "
+                      "\", but LL128 lines may tear in host memory: leave LL128 out, or see "
                       "FAIRWAY_GPU_MEMORY (" +
                       why_no_gpu_memory(**first) + ")");
   if (const std::string why = too_many_channels(environment); !why.empty()) log.warn(why);
@@ -114,21 +114,21 @@ Result<const Device*> Network::device(int number) {
 
 Status Network::open_device(Device& device) {
   if (!device.engines.empty()) return {};
-  auto opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
+  auto opened = Endpoint::open(device.settings, log_, background_, device.sends);
   if (!opened) return opened.status();
   if (device.settings.gpu_memory && device.settings.beyond_this_host() && (*opened)->has("verbs")) {
-    // Between hosts GPU memory goes by NICs or not at all: staged, it would be copied by calls of the driver's, on
-    // memory that is pinned as it is needed, and both may wait for the kernel that waits for the bytes.
+    // Between hosts GPU memory goes through NICs or not at all. Staging it would need driver calls that copy it and pin
+    // memory on demand; both may wait for the very kernel that waits for the bytes.
     auto& names = device.settings.engine.transports = (*opened)->transports();
     std::erase_if(names, [](const std::string& name) { return name == "cuda" || name == "staged"; });
     (*opened)->close();
-    opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
+    opened = Endpoint::open(device.settings, log_, background_, device.sends);
     if (!opened) return opened.status();
   }
   device.engines.push_back(std::move(*opened));
   describe(device, host_);
   for (std::uint32_t count = engines_of(device); device.engines.size() < count;) {
-    opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
+    opened = Endpoint::open(device.settings, log_, background_, device.sends);
     if (!opened) return opened.status();
     device.engines.push_back(std::move(*opened));
   }
@@ -136,7 +136,7 @@ Status Network::open_device(Device& device) {
   for (const auto& engine : device.engines)
     addresses += (addresses.empty() ? "" : " and ") + engine->engine().address();
   log_.info("device " + device.name + " listens on " + addresses + ", " +
-                (device.gpu_memory ? "GPU and host memory" : "host memory alone: " + why_no_gpu_memory(device)),
+                (device.gpu_memory ? "GPU and host memory" : "host memory only: " + why_no_gpu_memory(device)),
             abi::kInit | abi::kNet);
   return {};
 }
@@ -148,7 +148,7 @@ Result<int> Network::fuse(const int* parts, int count) {
   for (int i = 0; i < count; ++i) {
     if (parts[i] < 0 || static_cast<std::size_t>(parts[i]) >= settings_.rails.size())
       return Status(ErrorCode::invalid_argument,
-                    "device " + std::to_string(parts[i]) + " is no rail: only those of FAIRWAY_RAILS can act as one");
+                    "device " + std::to_string(parts[i]) + " is no rail: only devices of FAIRWAY_RAILS can be fused");
     fused.parts.push_back(parts[i]);
     use(settings_.rails[static_cast<std::size_t>(parts[i])], fused);
   }
@@ -157,18 +157,18 @@ Result<int> Network::fuse(const int* parts, int count) {
   return static_cast<int>(devices_.size()) - 1;
 }
 
-// The one that connects to the listener of that handle.
+// The endpoint that connects to the listener of that handle.
 Result<std::shared_ptr<Endpoint>> Network::endpoint_for(int number, const Handle& handle) {
   if (const auto found = device(number); !found) return found.status();
   const std::lock_guard lock(mutex_);
   Device& device = devices_[static_cast<std::size_t>(number)];
   if (handle.process != process_) return device.engines[handle.engine % device.engines.size()];
-  if (device.mirror == nullptr) {
-    auto opened = Endpoint::open(device.settings, log_, jobs_, device.sends);
+  if (device.loopback == nullptr) {
+    auto opened = Endpoint::open(device.settings, log_, background_, device.sends);
     if (!opened) return opened.status();
-    device.mirror = std::move(*opened);
+    device.loopback = std::move(*opened);
   }
-  return device.mirror;
+  return device.loopback;
 }
 
 Result<std::shared_ptr<Listener>> Network::listen(int number, Handle& handle) {
@@ -204,11 +204,12 @@ Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
   }
   if (attempt == nullptr) {
     if (handle.magic != kMagic || handle.address[sizeof handle.address - 1] != '\0')
-      return Status(ErrorCode::invalid_argument,
-                    "the other rank does not use this plugin, or another version: set NCCL_NET=Fairway everywhere");
+      return Status(
+          ErrorCode::invalid_argument,
+          "the other rank uses no Fairway plugin, or another version of it: set NCCL_NET=Fairway on every rank");
     if (handle.host != host_ && handle.beyond_this_host == 0)
       return Status(ErrorCode::unreachable,
-                    "the other rank, on another host or in another network namespace, can only be reached from its own "
+                    "the other rank, on another host or in another network namespace, listens only on its own "
                     "host: set FAIRWAY_LISTEN to each host's address and FAIRWAY_JOB_KEY to one key");
     auto endpoint = endpoint_for(number, handle);
     if (!endpoint) return endpoint.status();
@@ -219,7 +220,7 @@ Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
       handle.ticket = next_ticket_++;
       attempts_[handle.ticket] = attempt;
     }
-    jobs_.add([attempt, target = handle] { dial(attempt, target); });
+    background_.add([attempt, target = handle] { dial(attempt, target); });
   }
   attempt->endpoint->pump();
   {
@@ -235,7 +236,7 @@ Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
 
 void Network::dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle) {
   Endpoint& endpoint = *attempt->endpoint;
-  const auto peer = endpoint.engine().connect(handle.address, endpoint.patience());
+  const auto peer = endpoint.engine().connect(handle.address, endpoint.connect_timeout());
   std::shared_ptr<Sender> sender;
   if (peer) {
     sender = std::make_shared<Sender>(attempt->endpoint, *peer, PortId{});
@@ -243,7 +244,7 @@ void Network::dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle
     Message hello;
     hello.kind = Message::Kind::hello;
     hello.from = sender->id();
-    endpoint.tell(*peer, handle.listener, hello);
+    endpoint.post_until_accepted(*peer, handle.listener, hello);
   }
   const std::lock_guard lock(attempt->mutex);
   attempt->done = true;

@@ -13,26 +13,26 @@
 
 namespace fairway::nccl {
 
-// What the connecting end needs, within NCCL's 128 bytes. It travels through NCCL's bootstrap and comes back to
-// connect() again and again, so the ticket of a connection that is being made lies in it too.
+// What the connecting end needs, within NCCL's 128 bytes. It travels through NCCL's bootstrap, and NCCL passes the same
+// copy to every repeated call of connect(), so it also holds the ticket of the pending connection.
 struct Handle {
   std::uint32_t magic = 0;
   std::uint32_t beyond_this_host = 0;
-  std::uint64_t process = 0;  // of the listener
+  std::uint64_t process = 0;  // the listener's
   std::uint64_t host = 0;
   PortId listener;
   char address[72] = {};
-  std::uint32_t engine = 0;  // of the listener's device
+  std::uint32_t engine = 0;  // index of the listener's engine within its device
   std::uint32_t unused = 0;
-  std::uint64_t ticket = 0;  // the connecting process's own
+  std::uint64_t ticket = 0;  // set by the connecting process
 };
 static_assert(sizeof(Handle) <= abi::kHandleBytes);
 
-// Where others connect to, on one device.
+// Accepts connections on one device.
 class Listener final : public Port {
  public:
   explicit Listener(std::shared_ptr<Endpoint> endpoint) : endpoint_(std::move(endpoint)) {}
-  std::shared_ptr<Receiver> accept();  // null: nobody yet
+  std::shared_ptr<Receiver> accept();  // null: no connection waits
   void on_message(const Message& message, PeerId from) override;
   void on_peer_down(PeerId peer, const Status& reason) override;
   Endpoint& endpoint() { return *endpoint_; }
@@ -47,41 +47,41 @@ class Listener final : public Port {
   std::deque<Hello> hellos_;
 };
 
-// What NCCL calls a device: engines with its rails, to which connections are dealt in turn, and one for connections
-// within the process, since an engine does not connect to itself.
+// A device as NCCL sees it. It has several engines that use its rails, with connections assigned round-robin, and one
+// for connections within the process, because an engine does not connect to itself.
 struct Device {
   Settings settings;
-  std::vector<std::string> rails;  // of FAIRWAY_RAILS, what it is made of
-  std::vector<int> parts;          // device numbers; itself alone where nothing was fused
+  std::vector<std::string> rails;  // the entries of FAIRWAY_RAILS that make up the device
+  std::vector<int> parts;          // device numbers; only its own number unless fused
   std::string name;
-  std::string pci_path;  // empty: it is no NIC
+  std::string pci_path;  // empty: not a NIC
   int speed_mbps = 0;
   int port = 1;  // of the NIC
   float latency_us = 0;
   std::uint64_t guid = 0;
   bool gpu_memory = false;
-  std::vector<std::shared_ptr<Endpoint>> engines;  // none: not opened yet
+  std::vector<std::shared_ptr<Endpoint>> engines;  // empty: not opened yet
   std::shared_ptr<SendCount> sends = std::make_shared<SendCount>(0);
-  std::uint32_t next_engine = 0;     // of a listener
-  std::shared_ptr<Endpoint> mirror;  // for connections within the process, opened when there is one
+  std::uint32_t next_engine = 0;       // of the next listener
+  std::shared_ptr<Endpoint> loopback;  // for connections within the process; opened on demand
 
-  // Its GPU memory goes by NICs, which are given it by its descriptor.
+  // Whether GPU memory goes through NICs, which register it by its file descriptor.
   [[nodiscard]] bool by_nics() const { return gpu_memory && settings.beyond_this_host(); }
 };
 
-// All of the plugin in one process, from the first init to the last finalize. Any thread.
+// All state of the plugin in one process, from the first init to the last finalize. Any thread.
 class Network {
  public:
   static Result<std::unique_ptr<Network>> open(const Environment& environment, const Log& log);
   ~Network();
 
   [[nodiscard]] int devices();
-  // The device's properties, opened. out_of_range: no such device.
+  // The device's properties; opens the device. Error: out_of_range when there is no such device.
   Result<const Device*> device(int number);
-  // A device of those, which must be physical ones. Its number.
+  // Fuses physical devices into a virtual one and returns its number.
   Result<int> fuse(const int* parts, int count);
   Result<std::shared_ptr<Listener>> listen(int device, Handle& handle);
-  // Null: not yet. The handle keeps the ticket.
+  // Null: not connected yet. The handle keeps the ticket.
   Result<std::shared_ptr<Sender>> connect(int device, Handle& handle);
 
  private:
@@ -93,8 +93,8 @@ class Network {
 
   const Settings settings_;
   const Log& log_;
-  Jobs jobs_;
-  std::uint64_t process_ = 0, host_ = 0;  // in handles
+  BackgroundTasks background_;
+  std::uint64_t process_ = 0, host_ = 0;  // written into handles
   std::mutex mutex_;                      // guards all below
   std::deque<Device> devices_;
   std::map<std::uint64_t, std::shared_ptr<Attempt>> attempts_;

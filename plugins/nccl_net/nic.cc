@@ -24,7 +24,7 @@ std::string place_of(const std::filesystem::path& device) {
 
 }  // namespace
 
-Nic look_at(const std::string& rail, const std::string& sys) {
+Nic read_nic(const std::string& rail, const std::string& sys) {
   const std::filesystem::path classes = std::filesystem::path(sys) / "class";
   const std::size_t slash = rail.find('/');
   const auto device = classes / "infiniband" / rail.substr(0, slash);
@@ -37,12 +37,13 @@ Nic look_at(const std::string& rail, const std::string& sys) {
     return nic;
   }
   if (slash != std::string::npos)
-    std::from_chars(rail.data() + slash + 1, rail.data() + rail.size(), nic.port);  // the engine refuses what is none
+    // The engine rejects a bad port number.
+    std::from_chars(rail.data() + slash + 1, rail.data() + rail.size(), nic.port);
   // "200 Gb/sec (2X NDR)"
   const std::string rate = first_line(device / "ports" / std::to_string(nic.port) / "rate");
   nic.speed_mbps = static_cast<int>(std::strtod(rate.c_str(), nullptr) * 1000);
   nic.pci_path = place_of(device);
-  // A device in software is where its interface is.
+  // A software device (soft-RoCE) is where its interface is.
   if (nic.pci_path.empty())
     if (const std::string parent = first_line(device / "parent"); !parent.empty())
       nic.pci_path = place_of(classes / "net" / parent);

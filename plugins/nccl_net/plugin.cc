@@ -7,16 +7,16 @@
 #include "nccl_net/network.h"
 #include "nccl_net/tables.h"
 
-// What NCCL calls. Nothing is decided here: pointers become objects, statuses become NCCL's codes, no exception leaves.
+// The functions that NCCL calls. They only convert: pointers to objects, statuses to NCCL's codes. No exception leaves.
 namespace fairway::nccl {
 namespace {
 
 using abi::Code;
 
-// NCCL loads one plugin into a process and, before v11, passes no context, so this is the process's own. It is never
-// destroyed: NCCL may end without a word, with threads still in here.
+// State of the process: NCCL loads one plugin per process and, before v11, passes no context. Never destroyed, because
+// NCCL may exit without finalize while threads are still in here.
 struct Process {
-  std::mutex mutex;  // guards network's coming and going
+  std::mutex mutex;  // guards creation and destruction of network
   Log log;
   std::unique_ptr<Network> network;
   std::size_t contexts = 0;
@@ -63,9 +63,9 @@ Code open(abi::Logger logger, bool with_context) {
   });
 }
 
-int context_mark;  // NCCL's context is this one's address: what a communicator has of its own is in its connections
+int context_mark;  // its address is the context that NCCL gets; a communicator's own state is in its connections
 
-// NCCL calls it after an init that failed, too.
+// NCCL calls this after a failed init, too.
 Code finalize(void* context) {
   Process& all = process();
   const std::lock_guard lock(all.mutex);
@@ -79,7 +79,7 @@ Code devices(int* count) {
   return abi::kSuccess;
 }
 
-// What all versions have.
+// Properties of all versions.
 template <class Properties>
 Code common(int number, Properties& to) {
   const auto found = network().device(number);
@@ -128,7 +128,7 @@ Code make_virtual(int* number, abi::VirtualDevice<Most>* parts) {
   });
 }
 
-// ---- connections; NCCL's pointers are Listener* and Connection*, which their endpoint's table owns ----
+// ---- connections; NCCL's pointers are Listener* and Connection*, owned by their endpoint's table ----
 
 Code listen(int device, void* handle, void** listener) {
   return guarded("listen", [&] {
@@ -174,8 +174,8 @@ Code register_memory(void* connection, void* data, std::size_t size, int type, v
   });
 }
 
-// The descriptor is of the memory at `data`, for which the engine makes its own: of the pages that a NIC wants, for
-// each way that it tries.
+// The given descriptor is unused: the engine exports its own for the memory at `data`, with the pages that each NIC and
+// each method need.
 Code register_dmabuf(void* connection, void* data, std::size_t size, int type, std::uint64_t, int, void** memory) {
   return register_memory(connection, data, size, type, memory);
 }
@@ -199,7 +199,7 @@ Code send(void* sender, void* data, Size size, int tag, void* memory, void** req
   });
 }
 
-// kOptionalCompletion in *request is read over: docs/nccl.md says why.
+// kOptionalCompletion in *request is ignored; docs/nccl.md says why.
 template <class Size>
 Code receive(void* receiver, int count, void** data, Size* sizes, int* tags, void** memory, void** request) {
   return guarded("irecv", [&] {
@@ -221,7 +221,7 @@ Code receive_profiled(void* receiver, int count, void** data, std::size_t* sizes
   return receive<std::size_t>(receiver, count, data, sizes, tags, memory, request);
 }
 
-// A receive is done once its bytes are visible to the GPU as to everybody else: there is nothing to flush.
+// A receive completes once its bytes are visible to the GPU and to everyone else, so there is nothing to flush.
 Code flush(void*, int, void**, int*, void**, void** request) {
   *request = nullptr;
   return abi::kSuccess;
@@ -273,7 +273,7 @@ Code connect_v11(void*, int device, void* handle, void** sender, abi::DeviceHand
   return connect(device, handle, sender);
 }
 
-// No getDeviceMr, irecvConsumed and setNetAttr: NCCL calls none that is null.
+// getDeviceMr, irecvConsumed and setNetAttr stay null; NCCL does not call a null entry.
 template <class Table>
 constexpr Table table(auto init, auto listen, auto connect, auto send, auto receive) {
   Table made{};
@@ -300,7 +300,7 @@ constexpr Table table(auto init, auto listen, auto connect, auto send, auto rece
 
 }  // namespace
 
-// NOLINTBEGIN(readability-identifier-naming): NCCL looks them up by these
+// NOLINTBEGIN(readability-identifier-naming): NCCL looks these names up
 extern "C" {
 FAIRWAY_API extern const abi::TableV8 ncclNetPlugin_v8;
 FAIRWAY_API extern const abi::TableV9 ncclNetPlugin_v9;

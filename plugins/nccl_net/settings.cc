@@ -89,7 +89,7 @@ constexpr RdmaNumber kRdmaNumbers[] = {{"FAIRWAY_RDMA_QUEUE_PAIRS", &RdmaOptions
                                        {"FAIRWAY_RDMA_TIMEOUT", &RdmaOptions::timeout, 1, 31},
                                        {"FAIRWAY_RDMA_RETRIES", &RdmaOptions::retries, 1, 7}};
 
-// Fields of EngineOptions and what sets them.
+// EngineOptions fields and the variables that set them.
 constexpr std::pair<std::string_view, std::string_view> kVariables[] = {
     {"rdma.gid_index", "FAIRWAY_RDMA_GID"},
     {"rdma.queue_pairs", "FAIRWAY_RDMA_QUEUE_PAIRS"},
@@ -142,12 +142,12 @@ Result<Settings> read_settings(const Environment& environment) {
     const std::size_t bracket = engine.listen.rfind(']');
     if (engine.listen.find(':', bracket == std::string::npos ? 0 : bracket) == std::string::npos) engine.listen += ":0";
     if (engine.listen.starts_with("0.0.0.0") || engine.listen.starts_with("[::]"))
-      reader.fail(refuse("FAIRWAY_LISTEN", listen, "an address of this host that the others reach, not every one"));
+      reader.fail(refuse("FAIRWAY_LISTEN", listen, "one address of this host that other hosts reach, not a wildcard"));
   }
   if (settings.beyond_this_host() && engine.job_key.empty())
-    reader.fail(
-        {ErrorCode::invalid_argument, "FAIRWAY_LISTEN is \"" + engine.listen +
-                                          "\", which other hosts reach: set FAIRWAY_JOB_KEY, the same on every host"});
+    reader.fail({ErrorCode::invalid_argument,
+                 "FAIRWAY_LISTEN is \"" + engine.listen +
+                     "\", which other hosts can reach: set FAIRWAY_JOB_KEY to the same key on every host"});
   engine.transports = split(reader.text("FAIRWAY_TRANSPORTS"));
   engine.interfaces = split(reader.text("FAIRWAY_INTERFACES"));
   settings.rails = split(reader.text("FAIRWAY_RAILS"));
@@ -162,7 +162,8 @@ Result<Settings> read_settings(const Environment& environment) {
   reader.number("FAIRWAY_CONNECT_TIMEOUT_MS", 10, 3600000,
                 [&](std::uint64_t ms) { settings.connect_timeout = std::chrono::milliseconds(ms); });
   reader.number("FAIRWAY_SPIN_US", 0, 1000000, [&](std::uint64_t us) { engine.spin = std::chrono::microseconds(us); });
-  engine.progress = Progress::caller;  // NCCL's threads poll: one between them and the bytes costs two hand-offs
+  engine.progress =
+      Progress::caller;  // NCCL's threads poll; a thread between them and the bytes would cost two hand-offs
   reader.number("FAIRWAY_WORKERS", 0, 64, [&](std::uint64_t count) {
     if (count != 0) engine.progress = Progress::threads;
     engine.workers = static_cast<std::uint32_t>(std::max<std::uint64_t>(count, 1));
@@ -171,7 +172,7 @@ Result<Settings> read_settings(const Environment& environment) {
                 [&](std::uint64_t count) { settings.engines = static_cast<std::uint32_t>(count); });
   if (settings.engines > 1 && settings.has_own_port())
     reader.fail({ErrorCode::invalid_argument, "FAIRWAY_LISTEN is \"" + engine.listen +
-                                                  "\", a port that one engine alone can have, and FAIRWAY_ENGINES is " +
+                                                  "\", a port that only one engine can have, and FAIRWAY_ENGINES is " +
                                                   std::to_string(settings.engines) + ": leave the port out, or set 1"});
   const auto memory = reader.text("FAIRWAY_GPU_MEMORY");
   settings.gpu_memory = memory == "on";

@@ -5,8 +5,8 @@
 
 #include "nccl_net/abi.h"
 
-// The tables that NCCL looks up by name (ncclNetPlugin_v8 ... _v12) and the properties they fill. Order and types of
-// the members are the contract; the names are ours. Checked member by member against NCCL's public headers: v8 to v10
+// The tables that NCCL looks up by name (ncclNetPlugin_v8 ... _v12) and the properties they fill. The order and types
+// of members are NCCL's ABI; the names are ours. Checked member by member against NCCL's public headers: v8 to v10
 // of 2.27.7, v11 of 2.28.3, v12 of 2.30.7, where the older ones are unchanged.
 namespace fairway::nccl::abi {
 
@@ -18,14 +18,14 @@ struct PropertiesV8 {
   int registration_is_global;
   int speed;  // Mb/s
   int port;
-  float latency;  // us; 0: not said
+  float latency;  // microseconds; 0: unknown
   int most_connections;
-  int most_receives;  // in one group
+  int most_receives;  // in one grouped receive
   int device_type;
   int device_version;
 };
 
-// From v9 on, up to what later versions added behind it.
+// Properties from v9 on; later versions append members.
 template <int MostParts>
 struct PropertiesWithParts {
   char* name;
@@ -45,7 +45,7 @@ struct PropertiesWithParts {
   std::size_t most_p2p_bytes;
   std::size_t most_collective_bytes;
 };
-using PropertiesV9 = PropertiesWithParts<4>;  // and v10
+using PropertiesV9 = PropertiesWithParts<4>;  // v10 too
 
 struct PropertiesV11 : PropertiesWithParts<4> {
   int most_requests_in_one;
@@ -57,7 +57,7 @@ struct PropertiesV12 : PropertiesWithParts<8> {
   std::int16_t plane;
 };
 
-// What no version changed, from regMr to deregMr and from iflush to irecvConsumed.
+// Signatures that are the same in all versions, from regMr to deregMr and from iflush to irecvConsumed.
 using Accept = Code (*)(void* listener, void** receiver, DeviceHandle** device);
 using Register = Code (*)(void* connection, void* data, std::size_t size, int type, void** memory);
 using RegisterDmaBuf = Code (*)(void* connection, void* data, std::size_t size, int type, std::uint64_t offset, int fd,
@@ -69,7 +69,7 @@ using Close = Code (*)(void* object);
 using DeviceMemory = Code (*)(void* connection, void* memory, void** on_device);
 using Consumed = Code (*)(void* receiver, int count, void* request);
 
-// What all versions have, in this order; later ones added behind it. What they changed are the parameters.
+// The members that all versions share, in this order. Later versions append to them; types that changed are parameters.
 template <class Properties, class Init, class Listen, class Connect, class Send, class Receive>
 struct Table {
   const char* name;
@@ -103,12 +103,12 @@ using MakeVirtual = Code (*)(int* device, VirtualDevice<MostParts>* parts);
 
 using TableV8 = Table<PropertiesV8, Init, Listen, Connect, Send<int>, Receive<int>>;
 
-// Sizes are 64 bits wide, NICs fuse.
+// v9: 64-bit sizes, fused NICs.
 struct TableV9 : Table<PropertiesV9, Init, Listen, Connect, Send<std::size_t>, Receive<std::size_t>> {
   MakeVirtual<4> make_virtual;
 };
 
-// A profiler, and a configuration for each connection.
+// v10: a profiler, and a configuration per connection.
 using ProfiledInit = Code (*)(Logger logger, Profiler profiler);
 using ConfiguredConnect = Code (*)(int device, Config* config, void* handle, void** sender, DeviceHandle** on_device);
 using ProfiledSend = Code (*)(void* sender, void* data, std::size_t size, int tag, void* memory, void* profiled,
@@ -119,7 +119,7 @@ struct TableV10 : Table<PropertiesV9, ProfiledInit, Listen, ConfiguredConnect, P
   MakeVirtual<4> make_virtual;
 };
 
-// One context for each communicator, and an end.
+// v11: one context per communicator, and finalize.
 using ContextInit = Code (*)(void** context, std::uint64_t communicator, Config* config, Logger logger,
                              Profiler profiler);
 using ContextListen = Code (*)(void* context, int device, void* handle, void** listener);
@@ -128,12 +128,12 @@ template <class Properties, int MostParts>
 struct TableWithContext : Table<Properties, ContextInit, ContextListen, ContextConnect, ProfiledSend, ProfiledReceive> {
   MakeVirtual<MostParts> make_virtual;
   Code (*finalize)(void* context);
-  Code (*set_attributes)(void* context, void* attributes);  // null: not wanted
+  Code (*set_attributes)(void* context, void* attributes);  // null: not supported
 };
 using TableV11 = TableWithContext<PropertiesV11, 4>;
 using TableV12 = TableWithContext<PropertiesV12, 8>;
 
-// A base's members stand before those of what adds to it, without a gap.
+// A base's members come before the members that a derived table adds, without a gap.
 static_assert(sizeof(TableV8) == 19 * sizeof(void*) && sizeof(TableV10) == 20 * sizeof(void*));
 static_assert(sizeof(TableV9) == 20 * sizeof(void*) && sizeof(TableV12) == 22 * sizeof(void*));
 static_assert(sizeof(PropertiesV9) == 104 && sizeof(PropertiesV11) == 112 && sizeof(PropertiesV12) == 128);

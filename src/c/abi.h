@@ -11,8 +11,8 @@
 
 #include "fairway.h"
 
-// What the files of the C ABI share: its opaque types, how structs of other versions are read and written, and how a
-// Status becomes a code and words. No exception leaves a call: the one that can come, no memory, is a code too.
+// Shared by the files of the C ABI: its opaque types, conversion of structs of other versions, and conversion of a
+// Status to a code and text. No exception leaves a call; std::bad_alloc, the only possible one, becomes a code too.
 struct fairway_error {
   fairway::Status status;
   std::string text;
@@ -27,24 +27,24 @@ struct fairway_loopback {
 
 namespace fairway::c {
 
-fairway_error* make_error(const Status& status);  // null when ok, or without memory for the words
+fairway_error* make_error(const Status& status);  // null for an ok status, or when there is no memory for the text
 fairway_code answer(const Status& status, fairway_error** error);
-char* copy_text(std::string_view text);  // fairway_free; throws std::bad_alloc
+char* copy_text(std::string_view text);  // free with fairway_free; throws std::bad_alloc
 Timeout timeout_of(std::int64_t timeout_us);
 Status read_remote(const fairway_remote_region* given, RemoteRegion& out);
-// Borrows what the request points at, and its callback's own data is still the caller's.
+// Converts a request. `out` borrows what `given` points at. The caller still owns the data of its callback.
 Status read_request(const fairway_request& given, Request& out);
-// "the struct fairway_x has 12 bytes ..."; ok when a struct of that size can be taken.
+// Ok when a struct of that size can be converted; otherwise "the struct fairway_x has 12 bytes ...".
 Status check_size(std::size_t given, std::size_t known, std::size_t first);
 
-// Ids are the same two words on both sides.
+// Converts an id: the same two words in C and in C++.
 template <class To, class From>
 To id(From from) {
   return {from.slot, from.generation};
 }
 
-// A struct as its caller knows it becomes one as this version knows it; what the caller does not know stays as it is.
-// `first`: the size of the first version that had it.
+// Reads a struct of the caller's version into this version's. Members that the caller's version lacks keep their value.
+// `first` is the size of the struct in the first version that had it.
 template <class T>
 Status read_struct(const T* given, T& out, std::size_t first = sizeof(T)) {
   if (given == nullptr) return {};
@@ -57,7 +57,7 @@ Status read_struct(const T* given, T& out, std::size_t first = sizeof(T)) {
   return {};
 }
 
-// The same the other way: the caller gets the members that it knows.
+// Writes a struct for the caller: it gets the members that its version has.
 template <class T>
 Status write_struct(T value, T* out, std::size_t first = sizeof(T)) {
   const std::size_t size = out->struct_size;
@@ -73,11 +73,11 @@ fairway_code guarded(fairway_error** error, Call call) {
   try {
     return answer(call(), error);
   } catch (const std::bad_alloc&) {
-    return FAIRWAY_RESOURCE_EXHAUSTED;  // not even memory for words
+    return FAIRWAY_RESOURCE_EXHAUSTED;  // not even memory for the text
   }
 }
 
-// Runs `call(engine)`, which gives a Status, unless one of the pointers is null.
+// Runs `call(engine)`, which returns a Status, unless one of the pointers is null.
 template <class Call, class... Pointers>
 fairway_code with(fairway_engine* engine, fairway_error** error, Call call, Pointers... needed) {
   return guarded(error, [&]() -> Status {

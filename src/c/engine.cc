@@ -15,7 +15,7 @@ void set(std::string& to, const char* text) {
   if (text != nullptr) to = text;
 }
 
-// A value of an enum that the C++ side has, or an error that names the member.
+// Converts to an enum of the C++ API, or returns an error that names the member.
 template <class Enum>
 Status choose(Enum& to, std::int32_t value, Enum last, const char* member) {
   if (value < 0 || value > static_cast<std::int32_t>(last))

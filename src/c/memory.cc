@@ -32,7 +32,7 @@ Region named(fairway_region_id region) {
   return out;
 }
 
-// Before anything is registered: what could not be handed over would be lost.
+// Checks the result struct before anything is registered: a region that cannot be returned would leak.
 template <class T>
 Status has_room(const T* out) {
   return check_size(out->struct_size, sizeof *out, sizeof *out);

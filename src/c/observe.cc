@@ -5,7 +5,7 @@ using namespace fairway::c;
 
 namespace {
 
-// An answer is one object: what C sees, and behind it the C++ value that its pointers point into.
+// One allocation per answer: the struct that C sees, and behind it the C++ value that its pointers point into.
 struct HeldExplanation : fairway_explanation {
   Explanation own;
   std::string own_text;
@@ -67,7 +67,7 @@ FAIRWAY_API fairway_code fairway_explain_request(fairway_engine* engine, const f
         if (Status status = read_struct(given, in); !status) return status;
         Request request;
         if (Status status = read_request(in, request); !status) return status;
-        request.options.deliver = Deliver::to_wait;  // nothing is delivered
+        request.options.deliver = Deliver::to_wait;  // a plan delivers nothing
         return hand_over(on.explain(request), out);
       },
       given, out);

@@ -6,7 +6,7 @@
 using namespace fairway;
 using namespace fairway::c;
 
-// Lists of these are read where they lie, without a copy.
+// Arrays of these are read in place, without a copy.
 static_assert(sizeof(fairway_extent) == sizeof(Extent) &&
               offsetof(fairway_extent, remote) == offsetof(Extent, remote) &&
               offsetof(fairway_slice, length) == offsetof(Slice, length));
@@ -32,7 +32,7 @@ fairway_completion completion_of(const Completion& done, void* user_data) {
           user_data};
 }
 
-// The caller's callback and its data, from submission until it ran.
+// The caller's callback and its data, from submission until the callback ran.
 struct Callback {
   fairway_callback call;
   void* user_data;
@@ -148,7 +148,7 @@ FAIRWAY_API fairway_code fairway_submit(fairway_engine* engine, const fairway_re
           TransferId transfer;
           const Submitted submitted = on.submit({&request, 1}, {&transfer, 1});
           if (submitted.taken == 0) return submitted.status;
-          (void)callback.release();  // run_callback has it now
+          (void)callback.release();  // run_callback owns it now
           ids[(*taken)++] = id<fairway_transfer>(transfer);
         }
         return {};

@@ -6,7 +6,7 @@ namespace fairway::control {
 namespace {
 
 Status malformed(std::string_view what, std::string_view why) {
-  return {ErrorCode::protocol_error, fmt::format("a malformed {}: {}", what, why)};
+  return {ErrorCode::protocol_error, fmt::format("malformed {}: {}", what, why)};
 }
 
 std::string_view cut(std::string_view text, std::size_t most) {
@@ -29,7 +29,7 @@ Result<Body> read_reason(std::span<const std::byte> bytes, std::string_view what
     return malformed(what, "its reason");
   if (body.text.size() > kMaxReason) return malformed(what, "its text is too long");
   for (char& letter : body.text)
-    if (static_cast<unsigned char>(letter) < 0x20) letter = '?';  // it ends in logs and terminals
+    if (static_cast<unsigned char>(letter) < 0x20) letter = '?';  // the text ends up in logs and terminals
   body.reason = static_cast<Reason>(reason);
   return body;
 }
@@ -62,7 +62,7 @@ Result<Identity> Identity::read(std::span<const std::byte> body) {
   out.address = reader.get_text();
   if (!reader.done()) return malformed("identity", "its size");
   if (intent > static_cast<std::uint8_t>(Intent::directory)) return malformed("identity", "its intent");
-  if (by_caller > 1) return malformed("identity", "who makes its progress");
+  if (by_caller > 1) return malformed("identity", "its progress flag");
   if (out.incarnation == 0) return malformed("identity", "its incarnation");
   if (out.timeout_ms == 0) return malformed("identity", "its timeout");
   if (out.name.empty() || out.name.size() > kMaxName || !printable(out.name)) return malformed("identity", "its name");

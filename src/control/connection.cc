@@ -10,10 +10,10 @@ namespace {
 
 constexpr std::size_t kProofSize = sizeof(Mac);
 constexpr std::size_t kVerdictSize = 4 + sizeof(Mac);
-constexpr std::size_t kReadPerPump = 65536;  // so that one busy peer does not starve the others
-constexpr std::size_t kKeptCapacity = 1024;  // a buffer that was once larger is given back when empty
+constexpr std::size_t kReadPerPump = 65536;  // per call, so that one busy peer does not starve the others
+constexpr std::size_t kKeptCapacity = 1024;  // a larger buffer is freed once it is empty
 
-// The listener's answer to the dialer's proof, and then its own.
+// First field of the listener's answer to the dialer's proof; the listener's own proof follows.
 enum class ProofVerdict : std::uint8_t { accepted = 0, wrong_proof = 1 };
 
 void release_if_large(std::vector<std::byte>& buffer) {
@@ -44,12 +44,12 @@ void Connection::send_raw(std::span<const std::byte> bytes) {
 
 void Connection::fail(Status status) {
   if (!failure_) return;
-  flush();  // an answer that says why may be waiting; what the channel does not take now is lost
+  flush();  // the reason may still be queued; what the channel does not take now is lost
   failure_ = status.with_peer(channel_->peer_address());
-  hungry_ = false;
+  has_unread_ = false;
 }
 
-// How many bytes to read before looking: of a stranger never more than its next message.
+// How many bytes to read next. Before the peer is authenticated, never more than its next handshake message.
 std::size_t Connection::wanted() const {
   switch (phase_) {
     case Phase::hello: return kHelloSize - in_.size();
@@ -69,20 +69,20 @@ void Connection::pump() {
   flush();
   read();
   flush();
-  if (!broken_) read();
+  if (!send_failure_) read();
 }
 
 void Connection::read() {
-  hungry_ = false;
+  has_unread_ = false;
   for (std::size_t total = 0; failure_.is_ok();) {
     if (total >= kReadPerPump || in_.size() >= wire_.chunk.size() + kHeaderSize + kMaxBody + kTagSize) {
-      hungry_ = true;
+      has_unread_ = true;
       return;
     }
     auto got = channel_->receive(std::span(wire_.chunk).first(std::min(wanted(), wire_.chunk.size())));
-    if (!got) return fail(broken_ ? got.status() : broken_);
+    if (!got) return fail(send_failure_ ? got.status() : send_failure_);
     if (got.value() == 0) {
-      if (!broken_) fail(broken_);
+      if (!send_failure_) fail(send_failure_);
       return;
     }
     total += got.value();
@@ -103,12 +103,12 @@ void Connection::on_hello(std::span<const std::byte> bytes) {
   const auto theirs = decode_hello(bytes, role_ == Role::dialer ? Role::listener : Role::dialer);
   if (!theirs) return fail(theirs.status());
   if (theirs->no_room)
-    return fail({ErrorCode::resource_exhausted, "the peer's process is out of descriptors (its ulimit -n)"});
+    return fail({ErrorCode::resource_exhausted, "the peer's process is out of file descriptors: raise its ulimit -n"});
   if (role_ == Role::listener) send_hello();
   std::copy(bytes.begin(), bytes.end(), transcript_->theirs.begin());
   // Bytes 16 to 47 hold the nonce.
   if (std::memcmp(transcript_->ours.data() + 16, theirs->nonce.data(), theirs->nonce.size()) == 0)
-    return fail({ErrorCode::authentication_failed, "the peer sent this engine's own hello back"});
+    return fail({ErrorCode::authentication_failed, "the peer reflected this engine's own hello"});
   if (auto version = common_version(wire_.versions, theirs->versions); !version) return fail(version.status());
   if (theirs->keyed != wire_.key.set())
     return fail({ErrorCode::authentication_failed,
@@ -131,7 +131,7 @@ void Connection::on_proof(std::span<const std::byte> bytes) {
     verdict[0] = static_cast<std::byte>(ProofVerdict::wrong_proof);
     send_raw(verdict);
     return fail({ErrorCode::authentication_failed,
-                 "the peer could not prove that it knows this job's key: its EngineOptions::job_key is another one"});
+                 "the peer could not prove that it knows this job's key: set the same EngineOptions::job_key in both"});
   }
   std::copy(ours->begin(), ours->end(), verdict.begin() + 4);
   send_raw(verdict);
@@ -141,11 +141,11 @@ void Connection::on_proof(std::span<const std::byte> bytes) {
 void Connection::on_verdict(std::span<const std::byte> bytes) {
   if (bytes[0] != static_cast<std::byte>(ProofVerdict::accepted))
     return fail({ErrorCode::authentication_failed,
-                 "the peer refused this engine's proof: its EngineOptions::job_key is another one"});
+                 "the peer refused this engine's proof: set the same EngineOptions::job_key in both"});
   const auto expected = derive(kListenerProof, transcript_->proof);
   if (!expected || !same(*expected, bytes.subspan(4)))
     return fail({ErrorCode::authentication_failed,
-                 "the peer could not prove that it knows this job's key: its EngineOptions::job_key is another one"});
+                 "the peer could not prove that it knows this job's key: set the same EngineOptions::job_key in both"});
   if (!derive_keys()) return fail({ErrorCode::system_error, "OpenSSL cannot compute HMAC-SHA256"});
 }
 
@@ -172,7 +172,7 @@ std::optional<Frame> Connection::next() {
   std::size_t used = 0;
   auto frame = opener_->open(wire_.key.hmac(), std::span(in_).subspan(in_used_), used);
   if (!frame) {
-    in_used_ = in_.size();  // nothing behind it can be believed
+    in_used_ = in_.size();  // bytes after an invalid frame cannot be trusted
     fail(frame.status());
     return std::nullopt;
   }
@@ -181,19 +181,19 @@ std::optional<Frame> Connection::next() {
 }
 
 void Connection::put(FrameType type, std::span<const std::byte> body) {
-  if (!failure_ || !broken_ || phase_ != Phase::open) return;
+  if (!failure_ || !send_failure_ || phase_ != Phase::open) return;
   if (Status status = sealer_->seal(wire_.key.hmac(), type, body, out_); !status) fail(std::move(status));
 }
 
 void Connection::flush() {
-  while (failure_.is_ok() && broken_.is_ok() && out_sent_ < out_.size()) {
+  while (failure_.is_ok() && send_failure_.is_ok() && out_sent_ < out_.size()) {
     auto sent = channel_->send(std::span(out_).subspan(out_sent_));
     if (!sent) {
-      // A peer that refused or closed may have said why: what arrived is read before this failure counts.
+      // The peer may have sent a reason before it closed: read what arrived before reporting this failure.
       out_sent_ = 0;
       out_.clear();
-      if (broken_) broken_ = sent.status();
-      hungry_ = true;
+      if (send_failure_) send_failure_ = sent.status();
+      has_unread_ = true;
       return;
     }
     if (sent.value() == 0) return;

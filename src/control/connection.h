@@ -14,30 +14,31 @@
 
 namespace fairway::control {
 
-// What the connections of one control share. Owned by control's thread.
+// State shared by all connections of one control instance. Owned by the control thread.
 struct Wire {
   Wire(std::string_view job_key, Rng& rng_in) : key(job_key), rng(rng_in) {}
 
   JobKey key;
   Rng& rng;
   VersionRange versions;
-  std::array<std::byte, 16384> chunk{};  // where bytes land before they are a connection's
+  std::array<std::byte, 16384> chunk{};  // receive buffer; bytes move on to the connection that read them
 };
 
-// One channel from its hello to its last frame. Owned by control's thread. Idle it holds about 300 bytes.
+// One channel from the first handshake byte (hello) to the last frame. Owned by the control thread. An idle connection
+// holds about 300 bytes.
 class Connection {
  public:
   Connection(Wire& wire, std::unique_ptr<Channel> channel, Role role);
 
-  // Reads and writes what the channel gives and takes, and goes on with the handshake.
+  // Reads and writes as much as the channel allows, and advances the handshake.
   void pump();
-  bool is_open() const { return phase_ == Phase::open; }  // both sides proved that they know the key
-  // Ok while it lives. What arrived before it failed can still be had from next().
+  bool is_open() const { return phase_ == Phase::open; }  // both sides proved that they know the job's key
+  // Ok while the connection works. After a failure, next() still returns the frames that arrived before it.
   const Status& failure() const { return failure_; }
-  // The next frame, valid until the next pump(). Only once is_open().
+  // The next received frame, valid until the next pump(). Only once is_open().
   std::optional<Frame> next();
-  // More may be readable than one pump() takes: do not sleep.
-  bool hungry() const { return hungry_; }
+  // The channel may hold more than one pump() reads: call pump() again before sleeping.
+  bool has_unread() const { return has_unread_; }
 
   template <class Body>
   void put(const Body& body) {
@@ -71,19 +72,19 @@ class Connection {
   const std::unique_ptr<Channel> channel_;
   const Role role_;
   Phase phase_ = Phase::hello;
-  bool hungry_ = false;
+  bool has_unread_ = false;
   Status failure_;
-  Status broken_;  // sending failed; what arrived before is still read
+  Status send_failure_;  // sending failed; frames that arrived before are still read
   std::vector<std::byte> in_;
   std::size_t in_used_ = 0;
   std::vector<std::byte> out_;
   std::size_t out_sent_ = 0;
 
-  // Only during the handshake.
+  // Exists only during the handshake.
   struct Transcript {
     HelloBytes ours{};
     HelloBytes theirs{};
-    Mac proof{};  // the dialer's
+    Mac proof{};  // the dialer's proof
   };
   std::unique_ptr<Transcript> transcript_;
   std::optional<Sealer> sealer_;

@@ -10,7 +10,7 @@
 namespace fairway::control {
 namespace {
 
-constexpr Time kOpenBound = 30 * kSecond;  // listening on a host name asks the resolver
+constexpr Time kOpenBound = 30 * kSecond;  // listening on a host name waits for the resolver
 
 Status check(const Options& options, Runtime& runtime) {
   const auto wrong = [](std::string text) { return Status(ErrorCode::invalid_argument, std::move(text)); };
@@ -28,8 +28,8 @@ Status check(const Options& options, Runtime& runtime) {
   const bool wildcard = options.listen.starts_with("0.0.0.0:") || options.listen.starts_with("[::]:");
   if (!options.directory.empty() && wildcard && options.advertise.empty())
     return wrong(
-        "an engine that listens on every interface and is published in a directory must say by which address it "
-        "is reached: listen there (EngineOptions::listen)");
+        "an engine that listens on every interface and publishes itself in a directory needs an address that "
+        "peers can reach: listen on that address (EngineOptions::listen)");
   const auto local = runtime.network.is_loopback(options.listen);
   if (!local) return local.status().with_context("EngineOptions::listen");
   if (!local.value() && options.job_key.empty())
@@ -40,7 +40,7 @@ Status check(const Options& options, Runtime& runtime) {
   return {};
 }
 
-// The any-thread face of a ControlLoop. A resource: closes with its owner.
+// Control's interface over a ControlLoop, for any thread. Its destructor closes the loop.
 class LoopControl final : public Control {
  public:
   LoopControl(const Options& options, Runtime& runtime, Observer& observer)
@@ -50,14 +50,14 @@ class LoopControl final : public Control {
   Status open() {
     TaskOptions options;
     options.name = "fw-control";
-    options.spin_ns = 0;  // nothing here is worth a spinning core: a wake-up takes microseconds
+    options.spin_ns = 0;  // no need to spin: waking the thread takes microseconds
     auto task = runtime_.executor.start(options, loop_);
-    if (!task) return task.status().with_context("cannot start control");
+    if (!task) return task.status().with_context("cannot start the control thread");
     task_ = std::move(task).value();
     loop_.begin(*task_);
     wait_while(ControlLoop::kStarting, kOpenBound);
     if (loop_.state().load(std::memory_order_acquire) == ControlLoop::kStarting)
-      return {ErrorCode::timed_out, "control's thread did not start to listen in time"};
+      return {ErrorCode::timed_out, "the control thread did not start to listen in time"};
     return loop_.open_status();
   }
 
@@ -73,7 +73,7 @@ class LoopControl final : public Control {
   Status send(SessionId session, std::span<const std::byte> bytes) override {
     if (closing_.load(std::memory_order_acquire)) return closed();
     Status status = loop_.mailbox().send(session, bytes);
-    task_->wake();  // also when there was no room: the loop says when there is
+    task_->wake();  // also when the queue is full: the loop then reports when there is room
     return status;
   }
   void disconnect(SessionId session, const Status& why) override {
@@ -81,8 +81,8 @@ class LoopControl final : public Control {
     task_->wake();
   }
 
-  // The loop bounds how long it says goodbye, so this wait needs no bound of its own; the thread itself, which then
-  // calls nobody any more, ends with this object, since other threads may still be waking it.
+  // The loop limits how long it lingers, so this wait needs no limit of its own. The thread itself ends with this
+  // object, because other threads may still wake it until then; after this wait it calls no observer.
   void close() override {
     if (!task_) return;
     closing_.store(true, std::memory_order_release);

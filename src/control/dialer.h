@@ -9,41 +9,41 @@
 
 namespace fairway::control {
 
-// The connections that this engine opens: for connect(), and for sessions whose connection broke. Few at a time, and
-// after a failure later and later with jitter, so that engines that start together do not trample each other. Control's
-// thread.
+// Opens this engine's outgoing connections: for connect(), and for sessions whose connection broke. It limits how many
+// run at once, and backs off exponentially with jitter after a failure, so that engines that start together do not
+// overload each other. Runs on the control thread.
 class Dialer {
  public:
-  Dialer(Self& self, Sessions& sessions) : self_(self), sessions_(sessions) {}
+  Dialer(ControlContext& context, Sessions& sessions) : context_(context), sessions_(sessions) {}
 
   void connect(const std::string& address, std::uint64_t token, Time deadline, Time now);
   void cancel_all(const Status& reason);
   Time step(Time now);
 
-  // Whether this side waits for the other's answer to the same wish, and has the right of way: of two connections that
-  // cross, the one dialed by the lower incarnation stays.
-  bool crosses(const Identity& peer) const;
-  // Whether this side proposed that session to that peer and does not know yet that it was accepted.
-  bool proposed(const Identity& peer) const;
+  // Simultaneous open: both sides dialed each other. True when this side's own connection wins; the connection dialed
+  // by the lower incarnation is kept.
+  bool wins_simultaneous_open(const Identity& peer) const;
+  // Whether this side proposed that session to that peer and has not read its acceptance yet.
+  bool has_proposed(const Identity& peer) const;
 
-  static constexpr std::size_t kMostConnects = 16;
-  static constexpr std::size_t kMostResumes = 64;
-  static constexpr std::size_t kMostWaiting = 16384;  // connects; beyond it they are queue_full
-  static constexpr Time kAttempt = 2 * kSecond;       // for a handshake, while connecting
+  static constexpr std::size_t kMaxConnects = 16;
+  static constexpr std::size_t kMaxResumes = 64;
+  static constexpr std::size_t kMaxWaiting = 16384;       // calls of connect(); further ones fail with queue_full
+  static constexpr Time kHandshakeTimeout = 2 * kSecond;  // time limit of one handshake, while connecting
 
  private:
   struct Waiter {
     std::uint64_t token;
     Time deadline;
   };
-  // One address to reach, from the first try to the session. `resumes` is 0 when it is for connect().
+  // One address to reach, from the first attempt to the session. `resumes` is 0 when connect() asked for it.
   struct Dial {
     std::string address;
     SessionId resumes = 0;
     std::vector<Waiter> waiters;
     std::unique_ptr<Connection> connection;
     std::optional<Identity> peer;   // learned on this connection
-    std::uint64_t wire_id = 0;      // of the session proposed to `proposed_to`; the same for every try
+    std::uint64_t wire_id = 0;      // id of the session proposed to `proposed_to`; every attempt uses the same one
     std::uint64_t proposed_to = 0;  // an incarnation
     Time attempt_ends = kNever;
     Time retry_at = 0;
@@ -66,11 +66,11 @@ class Dialer {
   void finish(Dial& dial, const Result<SessionId>& result);
   Time wake_time(const Dial& dial, Time now) const;
 
-  Self& self_;
+  ControlContext& context_;
   Sessions& sessions_;
   std::vector<std::unique_ptr<Dial>> dials_;
-  std::size_t connecting_ = 0;  // with a connection, for connect()
-  std::size_t resuming_ = 0;    // with a connection, for a session
+  std::size_t connecting_ = 0;  // dials for connect() that hold a connection
+  std::size_t resuming_ = 0;    // dials for a broken session that hold a connection
 };
 
 }  // namespace fairway::control

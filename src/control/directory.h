@@ -8,15 +8,15 @@
 
 #include "fairway/status.h"
 
-#include "control/self.h"
+#include "control/context.h"
 #include "core/time.h"
 
 namespace fairway::control {
 
 class DirectoryTable;
 
-// Where records are kept: a store that takes requests and answers each once, in any order, without blocking. It neither
-// signs nor checks records nor tries again: Naming does. Control's thread.
+// A store of records. It takes requests without blocking and answers each exactly once, in any order. Signing, checking
+// and retrying are not its job: DirectoryClient does that. Used on the control thread.
 class Directory {
  public:
   enum class Kind : std::uint8_t { publish, withdraw, lookup };
@@ -24,17 +24,17 @@ class Directory {
     Kind kind = Kind::lookup;
     std::uint64_t id = 0;
     std::string name;
-    std::string record;   // publish: encoded
-    std::string started;  // withdraw: only the record of that start (started_text)
+    std::string record;   // publish: the encoded record
+    std::string started;  // withdraw: removes only the record with this start time (started_text)
     Time lifetime = 0;    // publish
   };
   class Answers {
    public:
     virtual ~Answers() = default;
-    // publish and withdraw: empty, or already_exists when a later engine has the name. lookup: the record, or
-    // not_found. Anything else: the store did not do it. May be called from ask().
+    // publish, withdraw: empty, or already_exists when an engine that started later has the name. lookup: the record,
+    // or not_found. Any other code: the store did not execute the request. ask() may call this before it returns.
     virtual void answered(std::uint64_t id, Result<std::string> result) = 0;
-    // The store is out of reach; by the time it is back it may have forgotten everything.
+    // The store is unreachable. When it comes back it may have lost every record.
     virtual void lost() = 0;
   };
 
@@ -43,26 +43,27 @@ class Directory {
   virtual Time step(Time now) = 0;
 };
 
-// Of a store at another address.
-struct FarDirectory {
-  static constexpr Time kAnswerBound = 2 * kSecond;  // for a handshake, and for each answer
-  static constexpr std::size_t kMostWaiting = 4096;
-  // Before connecting again, after so many failures in a row.
+// Limits for a store at another address.
+struct RemoteDirectoryLimits {
+  static constexpr Time kAnswerBound = 2 * kSecond;  // time limit of a handshake, and of each answer
+  static constexpr std::size_t kMaxWaiting = 4096;
+  // Back-off before the next connection, after this many failures in a row.
   static constexpr Time pause_after(std::uint32_t failures) {
     constexpr Time kFirst = 20 * kMillisecond, kLast = kSecond;
     return std::min(kLast, kFirst << std::min<std::uint32_t>(failures, 10));
   }
 };
 
-// Served by this engine, for itself.
+// The table that this engine serves, used by the engine itself.
 std::unique_ptr<Directory> open_local_directory(DirectoryTable& table, Directory::Answers& answers, Clock& clock);
-// Served by the engine at that address.
-std::unique_ptr<Directory> open_embedded_directory(const std::string& address, Self& self, Directory::Answers& answers);
-// redis://[:password@]host:port[/prefix]. unsupported when this build has no hiredis.
-Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, Self& self,
+// The table served by the engine at `address`.
+std::unique_ptr<Directory> open_embedded_directory(const std::string& address, ControlContext& context,
+                                                   Directory::Answers& answers);
+// A Redis server, redis://[:password@]host:port[/prefix]. Error: unsupported when this build has no hiredis.
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, ControlContext& context,
                                                         Directory::Answers& answers);
 
-// What Options::directory may be; invalid_argument otherwise.
+// Checks the value of Options::directory; invalid_argument when it is none of the allowed forms.
 Status check_directory(const std::string& directory);
 
 }  // namespace fairway::control

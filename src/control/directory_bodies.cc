@@ -9,7 +9,7 @@ namespace fairway::control {
 namespace {
 
 Status malformed(std::string_view what) {
-  return {ErrorCode::protocol_error, fmt::format("a malformed {} of the directory", what)};
+  return {ErrorCode::protocol_error, fmt::format("malformed directory {}", what)};
 }
 
 bool is_name(const std::string& name) {

@@ -7,7 +7,7 @@
 #include "control/frame.h"
 #include "core/bytes.h"
 
-// The bodies of the frames between an engine and the one that serves the directory; same rules as bodies.h.
+// The bodies of the frames between an engine and its directory server. The rules of bodies.h apply.
 namespace fairway::control {
 
 struct Publish {
@@ -38,14 +38,14 @@ struct Lookup {
   static Result<Lookup> read(std::span<const std::byte> body);
 };
 
-// Numbers of the wire.
+// Wire values.
 enum class Verdict : std::uint8_t { done = 0, absent = 1, taken = 2, refused = 3 };
 
 struct Answer {
   static constexpr FrameType kType = FrameType::answer;
   std::uint64_t id = 0;
   Verdict verdict = Verdict::done;
-  std::string bytes;  // a record, or why not
+  std::string bytes;  // the record, or the reason for refusing
 
   void write(ByteWriter& out) const;
   static Result<Answer> read(std::span<const std::byte> body);

@@ -10,12 +10,12 @@
 namespace fairway::control {
 namespace {
 
-// One connection to the engine that serves the directory, opened when there is something to ask and again when it
-// broke. Control's thread.
+// The connection to the engine that serves the directory. It is opened on the first request and reopened after it
+// broke. Used on the control thread.
 class EmbeddedDirectory final : public Directory {
  public:
-  EmbeddedDirectory(std::string address, Self& self, Answers& answers)
-      : address_(std::move(address)), self_(self), answers_(answers) {}
+  EmbeddedDirectory(std::string address, ControlContext& context, Answers& answers)
+      : address_(std::move(address)), context_(context), answers_(answers) {}
 
   void ask(Request request, Time now) override;
   Time step(Time now) override;
@@ -32,7 +32,7 @@ class EmbeddedDirectory final : public Directory {
   void lost(Status why, Time now);
 
   const std::string address_;
-  Self& self_;
+  ControlContext& context_;
   Answers& answers_;
   std::unique_ptr<Connection> connection_;
   bool identified_ = false;
@@ -42,14 +42,15 @@ class EmbeddedDirectory final : public Directory {
   std::uint32_t failures_ = 0;
   Status last_error_;
   std::vector<Request> queued_;  // until the connection is accepted
-  std::deque<Waiting> waiting_;  // asked, in the order of their time limits
+  std::deque<Waiting> waiting_;  // requests in flight, in the order of their deadlines
 };
 
 void EmbeddedDirectory::ask(Request request, Time now) {
   if (!connection_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= FarDirectory::kMostWaiting)
-    return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many questions to the directory"));
-  waiting_.push_back({request.id, after(now, FarDirectory::kAnswerBound)});
+  if (waiting_.size() >= RemoteDirectoryLimits::kMaxWaiting)
+    return answers_.answered(request.id,
+                             Status(ErrorCode::queue_full, "too many requests to the directory are pending"));
+  waiting_.push_back({request.id, after(now, RemoteDirectoryLimits::kAnswerBound)});
   accepted_ ? put(request) : queued_.push_back(std::move(request));
 }
 
@@ -62,16 +63,16 @@ void EmbeddedDirectory::put(const Request& request) {
 }
 
 void EmbeddedDirectory::dial(Time now) {
-  auto channel = self_.runtime.network.dial(address_, *self_.task);
+  auto channel = context_.runtime.network.dial(address_, *context_.task);
   if (!channel) return lost(channel.status(), now);
-  connection_ = std::make_unique<Connection>(self_.wire, std::move(channel).value(), Role::dialer);
-  accept_by_ = after(now, FarDirectory::kAnswerBound);
+  connection_ = std::make_unique<Connection>(context_.wire, std::move(channel).value(), Role::dialer);
+  accept_by_ = after(now, RemoteDirectoryLimits::kAnswerBound);
   identified_ = accepted_ = false;
 }
 
 Time EmbeddedDirectory::step(Time now) {
   if (!connection_ && !waiting_.empty() && now >= retry_at_) dial(now);
-  if (!connection_) return kNever;  // whoever asks again brings it back
+  if (!connection_) return kNever;  // the next request reconnects
   connection_->pump();
   while (connection_) {
     const auto frame = connection_->next();
@@ -86,17 +87,17 @@ Time EmbeddedDirectory::step(Time now) {
   }
   if (!connection_) return kNever;
   connection_->flush();
-  if (connection_->hungry()) return now;
+  if (connection_->has_unread()) return now;
   return std::min(accepted_ ? kNever : accept_by_, waiting_.empty() ? kNever : waiting_.front().until);
 }
 
 void EmbeddedDirectory::on_frame(const Frame& frame, Time now) {
-  Status wrong(ErrorCode::protocol_error, "it sent a frame out of turn");
+  Status wrong(ErrorCode::protocol_error, "it sent an unexpected frame");
   if (frame.type == FrameType::identity && !identified_) {
     const auto identity = Identity::read(frame.body);
     if (!identity) return lost(identity.status(), now);
     identified_ = true;
-    return connection_->put(self_.identity(Intent::directory));
+    return connection_->put(context_.identity(Intent::directory));
   }
   if (frame.type == FrameType::accept && identified_ && !accepted_) {
     accepted_ = true;
@@ -134,7 +135,7 @@ void EmbeddedDirectory::lost(Status why, Time now) {
   connection_.reset();
   accepted_ = false;
   queued_.clear();
-  retry_at_ = after(now, self_.jittered(FarDirectory::pause_after(failures_++)));
+  retry_at_ = after(now, context_.jittered(RemoteDirectoryLimits::pause_after(failures_++)));
   const bool final = why.code() == ErrorCode::authentication_failed || why.code() == ErrorCode::version_mismatch ||
                      why.code() == ErrorCode::unsupported;
   last_error_ = Status(final ? why.code() : ErrorCode::unreachable,
@@ -145,9 +146,9 @@ void EmbeddedDirectory::lost(Status why, Time now) {
 
 }  // namespace
 
-std::unique_ptr<Directory> open_embedded_directory(const std::string& address, Self& self,
+std::unique_ptr<Directory> open_embedded_directory(const std::string& address, ControlContext& context,
                                                    Directory::Answers& answers) {
-  return std::make_unique<EmbeddedDirectory>(address, self, answers);
+  return std::make_unique<EmbeddedDirectory>(address, context, answers);
 }
 
 }  // namespace fairway::control

@@ -4,7 +4,7 @@
 namespace fairway::control {
 namespace {
 
-// The table of this same engine. Control's thread.
+// Answers from the table that this engine serves. Used on the control thread.
 class LocalDirectory final : public Directory {
  public:
   LocalDirectory(DirectoryTable& table, Answers& answers, Clock& clock)

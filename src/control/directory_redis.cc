@@ -4,10 +4,10 @@
 
 namespace fairway::control {
 
-Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Self&, Directory::Answers&) {
-  return Status(
-      ErrorCode::unsupported,
-      "this build has no Redis: install libhiredis-dev and configure again, or use \"serve\" and \"host:port\"");
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, ControlContext&, Directory::Answers&) {
+  return Status(ErrorCode::unsupported,
+                "this build has no Redis support: install libhiredis-dev and configure again, or use \"serve\" and "
+                "\"host:port\"");
 }
 
 }  // namespace fairway::control
@@ -26,10 +26,10 @@ Result<std::unique_ptr<Directory>> open_redis_directory(const std::string&, Self
 namespace fairway::control {
 namespace {
 
-constexpr std::size_t kMostReply = 65536;  // bytes that may come before one whole reply
+constexpr std::size_t kMostReply = 65536;  // limit on received bytes before one whole reply is parsed
 constexpr const char* kDefaultPrefix = "fairway:";
 
-// Both compare the text that a record begins with, in the store, where no other engine comes in between.
+// Both scripts compare the start time at the beginning of a record. Redis runs a script atomically.
 constexpr const char* kPublishScript =
     "local v = redis.call('GET', KEYS[1]) "
     "if v and string.sub(v, 1, 16) > string.sub(ARGV[1], 1, 16) then return 0 end "
@@ -38,22 +38,22 @@ constexpr const char* kWithdrawScript =
     "local v = redis.call('GET', KEYS[1]) "
     "if v and string.sub(v, 1, 16) == ARGV[1] then redis.call('DEL', KEYS[1]) end return 1";
 
-// What Redis said, in the words of its protocol. A value.
+// One reply, by the types of the Redis protocol. A value.
 struct Reply {
   int type = REDIS_REPLY_NIL;
   long long number = 0;
   std::string text;
 };
 
-// Types of Redis' newer protocol, which nobody asked for; older versions of hiredis do not know them.
+// Reply types of RESP3, which this client never requests; older versions of hiredis do not define them.
 template <class Functions>
 void refuse_newer_types(Functions& functions) {
   if constexpr (requires { functions.createDouble; }) functions.createDouble = [](auto...) -> void* { return nullptr; };
   if constexpr (requires { functions.createBool; }) functions.createBool = [](auto...) -> void* { return nullptr; };
 }
 
-// hiredis builds its replies through these. Lists have no place here: refusing to make one ends the connection before
-// anything of a size that the store chose is allocated.
+// hiredis builds replies with these functions. Arrays are refused, which ends the connection before hiredis allocates a
+// size that the server chose.
 redisReplyObjectFunctions reply_functions() {
   redisReplyObjectFunctions functions{};
   functions.createString = [](const redisReadTask* task, char* text, std::size_t size) -> void* {
@@ -94,18 +94,18 @@ Result<Place> parse_url(const std::string& url) {
   return place;
 }
 
-// A Redis server, through hiredis' formatter and reader over a Channel. Control's thread.
+// A Redis server, through hiredis' formatter and parser over a Channel. Used on the control thread.
 class RedisDirectory final : public Directory {
  public:
-  RedisDirectory(Place place, Self& self, Answers& answers)
-      : place_(std::move(place)), self_(self), answers_(answers) {}
+  RedisDirectory(Place place, ControlContext& context, Answers& answers)
+      : place_(std::move(place)), context_(context), answers_(answers) {}
 
   void ask(Request request, Time now) override;
   Time step(Time now) override;
 
  private:
   struct Waiting {
-    std::optional<std::uint64_t> id;  // none: our own AUTH
+    std::optional<std::uint64_t> id;  // none: this client's own AUTH
     Kind kind;
     std::string name;
     Time until;
@@ -122,13 +122,13 @@ class RedisDirectory final : public Directory {
   void lost(Status why, Time now);
 
   const Place place_;
-  Self& self_;
+  ControlContext& context_;
   Answers& answers_;
   redisReplyObjectFunctions functions_ = reply_functions();
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<redisReader, FreeReader> reader_;
   std::string out_;
-  std::size_t fed_ = 0;  // bytes since the last whole reply
+  std::size_t fed_ = 0;  // bytes received since the last whole reply
   bool answered_ = false;
   Time retry_at_ = 0;
   std::uint32_t failures_ = 0;
@@ -152,8 +152,8 @@ void RedisDirectory::command(std::initializer_list<std::string_view> words) {
 
 void RedisDirectory::ask(Request request, Time now) {
   if (!channel_ && now < retry_at_) return answers_.answered(request.id, last_error_);
-  if (waiting_.size() >= FarDirectory::kMostWaiting)
-    return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many questions to Redis"));
+  if (waiting_.size() >= RemoteDirectoryLimits::kMaxWaiting)
+    return answers_.answered(request.id, Status(ErrorCode::queue_full, "too many requests to Redis are pending"));
   if (!channel_) dial(now);
   if (!channel_) return answers_.answered(request.id, last_error_);
   const std::string key = place_.prefix + request.name;
@@ -164,11 +164,11 @@ void RedisDirectory::ask(Request request, Time now) {
     case Kind::withdraw: command({"EVAL", kWithdrawScript, "1", key, request.started}); break;
     case Kind::lookup: command({"GET", key}); break;
   }
-  waiting_.push_back({request.id, request.kind, request.name, after(now, FarDirectory::kAnswerBound)});
+  waiting_.push_back({request.id, request.kind, request.name, after(now, RemoteDirectoryLimits::kAnswerBound)});
 }
 
 void RedisDirectory::dial(Time now) {
-  auto channel = self_.runtime.network.dial(place_.address, *self_.task);
+  auto channel = context_.runtime.network.dial(place_.address, *context_.task);
   if (!channel) return lost(channel.status(), now);
   channel_ = std::move(channel).value();
   reader_.reset(redisReaderCreateWithFunctions(&functions_));
@@ -177,11 +177,11 @@ void RedisDirectory::dial(Time now) {
   answered_ = false;
   if (place_.password.empty()) return;
   command({"AUTH", place_.password});
-  waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, FarDirectory::kAnswerBound)});
+  waiting_.push_back({std::nullopt, Kind::lookup, {}, after(now, RemoteDirectoryLimits::kAnswerBound)});
 }
 
 Time RedisDirectory::step(Time now) {
-  if (!channel_) return kNever;  // whoever asks again brings it back
+  if (!channel_) return kNever;  // the next request reconnects
   Status status = flush();
   if (const Status received = receive(); !received) status = received;
   if (status && !waiting_.empty() && now >= waiting_.front().until)
@@ -204,7 +204,7 @@ Status RedisDirectory::flush() {
 }
 
 Status RedisDirectory::receive() {
-  const Status senseless(ErrorCode::protocol_error, "what answers there is not Redis");
+  const Status senseless(ErrorCode::protocol_error, "the server there does not speak the Redis protocol");
   std::array<char, 4096> bytes;
   for (;;) {
     auto got = channel_->receive(std::as_writable_bytes(std::span(bytes)));
@@ -250,7 +250,7 @@ void RedisDirectory::on_reply(const Reply& reply) {
 void RedisDirectory::lost(Status why, Time now) {
   channel_.reset();
   reader_.reset();
-  retry_at_ = after(now, self_.jittered(FarDirectory::pause_after(failures_++)));
+  retry_at_ = after(now, context_.jittered(RemoteDirectoryLimits::pause_after(failures_++)));
   last_error_ = Status(ErrorCode::unreachable, fmt::format("Redis at {}: {}", place_.address, why.message()));
   for (const Waiting& each : std::exchange(waiting_, {}))
     if (each.id) answers_.answered(*each.id, last_error_);
@@ -259,11 +259,11 @@ void RedisDirectory::lost(Status why, Time now) {
 
 }  // namespace
 
-Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, Self& self,
+Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, ControlContext& context,
                                                         Directory::Answers& answers) {
   auto place = parse_url(url);
   if (!place) return place.status();
-  return std::unique_ptr<Directory>(new RedisDirectory(std::move(place).value(), self, answers));
+  return std::unique_ptr<Directory>(new RedisDirectory(std::move(place).value(), context, answers));
 }
 
 }  // namespace fairway::control

@@ -7,7 +7,7 @@
 namespace fairway::control {
 namespace {
 
-constexpr std::size_t kMostUnsent = 65536;  // a client that does not read its answers is closed
+constexpr std::size_t kMostUnsent = 65536;  // a client that does not read its answers is closed beyond this
 
 Answer answer_of(std::uint64_t id, const Result<std::string>& result) {
   if (result) return {id, Verdict::done, result.value()};
@@ -32,7 +32,7 @@ Time DirectoryServer::step(Time now) {
   std::erase_if(clients_, [&](Client& client) { return !step(client, now); });
   Time next = kNever;
   for (const Client& client : clients_)
-    next = std::min(next, client.connection->hungry() ? now : after(client.last_heard, kPatience));
+    next = std::min(next, client.connection->has_unread() ? now : after(client.last_heard, kIdleTimeout));
   return next;
 }
 
@@ -41,18 +41,18 @@ bool DirectoryServer::step(Client& client, Time now) {
   while (const auto frame = client.connection->next()) {
     client.last_heard = now;
     if (!on_frame(*client.connection, *frame)) {
-      self_.observer.refused(client.connection->peer_address(),
-                             {ErrorCode::protocol_error, "a frame that does not belong to a directory"});
+      context_.observer.refused(client.connection->peer_address(),
+                                {ErrorCode::protocol_error, "unexpected frame on a directory connection"});
       return false;
     }
   }
   client.connection->flush();
   return client.connection->failure().is_ok() && client.connection->unsent() <= kMostUnsent &&
-         now < after(client.last_heard, kPatience);
+         now < after(client.last_heard, kIdleTimeout);
 }
 
 bool DirectoryServer::on_frame(Connection& connection, const Frame& frame) {
-  const std::uint64_t unix_ns = self_.runtime.clock.unix_ns();
+  const std::uint64_t unix_ns = context_.runtime.clock.unix_ns();
   if (frame.type == FrameType::publish) {
     const auto publish = Publish::read(frame.body);
     if (publish) connection.put(answer_of(publish->id, empty_if(table_.publish(publish->record, unix_ns))));

@@ -4,24 +4,24 @@
 #include <vector>
 
 #include "control/connection.h"
+#include "control/context.h"
 #include "control/directory_table.h"
-#include "control/self.h"
 
 namespace fairway::control {
 
-// Answers engines that use this one as their directory. At most max_peers connections; one that says nothing for a
-// minute is closed (engines renew their record every few seconds). Control's thread.
+// Serves the directory to other engines. It holds at most max_peers connections and closes one that is silent for a
+// minute (engines renew their record every few seconds). Runs on the control thread.
 class DirectoryServer {
  public:
-  explicit DirectoryServer(Self& self) : self_(self), table_(self.wire.key) {}
+  explicit DirectoryServer(ControlContext& context) : context_(context), table_(context.wire.key) {}
 
   DirectoryTable& table() { return table_; }
-  bool full() const { return clients_.size() >= self_.options.max_peers; }
-  void add(std::unique_ptr<Connection> connection, Time now);  // proven and accepted
+  bool full() const { return clients_.size() >= context_.options.max_peers; }
+  void add(std::unique_ptr<Connection> connection, Time now);  // `connection` is authenticated and accepted
   void close() { clients_.clear(); }
   Time step(Time now);
 
-  static constexpr Time kPatience = 60 * kSecond;
+  static constexpr Time kIdleTimeout = 60 * kSecond;
 
  private:
   struct Client {
@@ -31,7 +31,7 @@ class DirectoryServer {
   bool step(Client& client, Time now);
   bool on_frame(Connection& connection, const Frame& frame);
 
-  Self& self_;
+  ControlContext& context_;
   DirectoryTable table_;
   std::vector<Client> clients_;
 };

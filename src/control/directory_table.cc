@@ -7,10 +7,8 @@
 namespace fairway::control {
 namespace {
 
-constexpr std::uint64_t kNsPerMs = 1'000'000;
-
 Status taken(const std::string& name) {
-  return {ErrorCode::already_exists, fmt::format("a later engine has the name {}", name)};
+  return {ErrorCode::already_exists, fmt::format("an engine that started later has the name {}", name)};
 }
 
 }  // namespace
@@ -19,9 +17,9 @@ Status DirectoryTable::publish(const std::string& record, std::uint64_t unix_ns)
   const auto decoded = decode_record(key_, record, unix_ns);
   if (!decoded) return decoded.status();
   const auto found = entries_.find(decoded->name);
-  if (found == entries_.end() && entries_.size() >= kMost) drop_expired(unix_ns);
-  if (found == entries_.end() && entries_.size() >= kMost)
-    return {ErrorCode::resource_exhausted, fmt::format("the directory holds {} names, its limit", kMost)};
+  if (found == entries_.end() && entries_.size() >= kMaxNames) drop_expired(unix_ns);
+  if (found == entries_.end() && entries_.size() >= kMaxNames)
+    return {ErrorCode::resource_exhausted, fmt::format("the directory is full: it holds {} names", kMaxNames)};
   if (found != entries_.end() && found->second.expires_unix_ms >= unix_ns / kNsPerMs &&
       found->second.record.compare(0, kStartedText, record, 0, kStartedText) > 0)
     return taken(decoded->name);

@@ -10,18 +10,18 @@
 
 namespace fairway::control {
 
-// The records that an engine serves, in memory and bounded. Control's thread.
+// The in-memory table of records that this engine serves, of bounded size. Used on the control thread.
 class DirectoryTable {
  public:
   explicit DirectoryTable(JobKey& key) : key_(key) {}
 
-  // Keeps a record that is signed, not expired, and not older than the one it has.
+  // Stores a record that is signed, not expired, and not older than the stored one of that name.
   Status publish(const std::string& record, std::uint64_t unix_ns);
   Status withdraw(const std::string& name, const std::string& started);
   Result<std::string> lookup(const std::string& name, std::uint64_t unix_ns);
   std::size_t size() const { return entries_.size(); }
 
-  static constexpr std::size_t kMost = 65536;
+  static constexpr std::size_t kMaxNames = 65536;
 
  private:
   struct Entry {

@@ -17,7 +17,7 @@ constexpr std::uint16_t kFlagKeyed = 1, kFlagNoRoom = 2;
 }  // namespace
 
 HelloBytes encode(const Hello& hello) {
-  HelloBytes bytes{};  // what is not written is reserved: zero when sent, ignored when read, covered by the proofs
+  HelloBytes bytes{};  // unwritten bytes are reserved: sent as zero, ignored by the receiver, covered by the proofs
   ByteWriter(bytes)
       .put_bytes(kMagic)
       .put(hello.versions.min)
@@ -31,7 +31,7 @@ HelloBytes encode(const Hello& hello) {
 
 Result<Hello> decode_hello(std::span<const std::byte> bytes, Role expected) {
   const auto wrong = [](std::string_view why) {
-    return Status(ErrorCode::protocol_error, fmt::format("what answers is not a Fairway engine: {}", why));
+    return Status(ErrorCode::protocol_error, fmt::format("the peer is not a Fairway engine: {}", why));
   };
   if (bytes.size() != kHelloSize) return wrong("its hello has the wrong size");
   ByteReader reader(bytes);
@@ -48,7 +48,7 @@ Result<Hello> decode_hello(std::span<const std::byte> bytes, Role expected) {
   const auto nonce = reader.get_bytes(hello.nonce.size());
   std::memcpy(hello.nonce.data(), nonce.data(), nonce.size());
   if (hello.versions.min == 0 || hello.versions.min > hello.versions.max) return wrong("its version range is empty");
-  if (role != static_cast<std::uint8_t>(expected)) return wrong("its hello is for the other end of a connection");
+  if (role != static_cast<std::uint8_t>(expected)) return wrong("its hello has the wrong role");
   hello.role = expected;
   return hello;
 }

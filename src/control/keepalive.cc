@@ -11,7 +11,7 @@ Keepalive::Keepalive(Time now, Time our_timeout, Time their_timeout)
   beat_sent(now);
 }
 
-void Keepalive::forgive(Time now, Time late) {
+void Keepalive::allow_for_pause(Time now, Time late) {
   last_heard_ = std::min(now, after(last_heard_, late));
 }
 
@@ -28,7 +28,7 @@ bool Keepalive::on_beat(const Beat& beat) {
   return same_beats_ >= kStuckBeats;
 }
 
-// On multiples of the interval, so that the heartbeats of all sessions share one wake-up.
+// Heartbeats fall on multiples of the interval, so that all sessions share one wake-up.
 void Keepalive::beat_sent(Time now) {
   next_beat_ = (now / interval_ + 1) * interval_;
 }

@@ -10,21 +10,21 @@ namespace fairway::control {
 inline constexpr Time kMinTimeout = 50 * kMillisecond;
 inline constexpr Time kMaxTimeout = 3600 * kSecond;
 
-// Whether one peer lives. A value; no clock of its own.
+// Failure detection for one peer. A value; it has no clock of its own.
 //
-// Each side sends a heartbeat every quarter of the shorter of both timeouts. A peer is dead when nothing valid came
-// from it for `timeout`, and when its workers stand still: four heartbeats in a row, which span three quarters of the
-// timeout, say that work is queued and show the same count of steps.
+// Each side sends a heartbeat every quarter of the shorter of the two timeouts. A peer is dead when nothing valid
+// arrives from it for `timeout`. It is also dead when its workers are stuck: four heartbeats in a row, spanning three
+// quarters of the timeout, report queued work and the same step count.
 class Keepalive {
  public:
   Keepalive(Time now, Time our_timeout, Time their_timeout);
 
   void heard(Time now) { last_heard_ = now; }
-  // This process could not run for `late`: that is not held against the peer.
-  void forgive(Time now, Time late);
-  // True when the peer's workers count as stuck.
+  // This process was stopped for `late`; that time does not count against the peer.
+  void allow_for_pause(Time now, Time late);
+  // True when the peer's workers are stuck.
   bool on_beat(const Beat& beat);
-  void restarted() { same_beats_ = 0; }  // the connection is new
+  void restarted() { same_beats_ = 0; }  // a new connection replaced the old one
 
   bool beat_due(Time now) const { return now >= next_beat_; }
   void beat_sent(Time now);

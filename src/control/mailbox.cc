@@ -14,7 +14,7 @@ constexpr std::uint32_t generation_of(std::uint64_t value) {
 }
 
 Status gone() {
-  return {ErrorCode::not_found, "that session is down or never was"};
+  return {ErrorCode::not_found, "that session is down or never existed"};
 }
 
 }  // namespace
@@ -27,7 +27,8 @@ Mailbox::Mailbox(std::uint32_t max_sessions, std::uint32_t max_queued_bytes)
 
 Status Mailbox::post(Command command) {
   if (commands_.push(std::move(command))) return {};
-  return {ErrorCode::queue_full, fmt::format("{} commands wait for control's thread", kMaxCommands)};
+  return {ErrorCode::queue_full,
+          fmt::format("the control thread's queue is full ({} commands): try again later", kMaxCommands)};
 }
 
 Mailbox::Gate* Mailbox::gate_of(SessionId session) {
@@ -37,17 +38,18 @@ Mailbox::Gate* Mailbox::gate_of(SessionId session) {
 
 Status Mailbox::send(SessionId session, std::span<const std::byte> bytes) {
   if (bytes.size() > kMaxMessage)
-    return {ErrorCode::out_of_range, fmt::format("a message of {} bytes; at most {}", bytes.size(), kMaxMessage)};
+    return {ErrorCode::out_of_range,
+            fmt::format("a message of {} bytes is too long: the limit is {}", bytes.size(), kMaxMessage)};
   Gate* gate = gate_of(session);
   if (!gate) return gone();
   const auto size = static_cast<std::uint32_t>(bytes.size()) + kMessageOverhead;
-  // Generation and count change together, so that nothing is ever counted on the slot's next session.
+  // One word holds generation and count, so that bytes are never counted on the slot's next session.
   std::uint64_t state = gate->state.load(std::memory_order_seq_cst);
   do {
     if (generation_of(state) != generation_of(session)) return gone();
     if (static_cast<std::uint32_t>(state) + std::uint64_t{size} > max_queued_bytes_) {
-      // What was released between the look and the mark would tell nobody: look again. Sequentially consistent with
-      // release(), which changes the count and then looks at the mark.
+      // A release between the load above and this store would notify nobody, so load again. Both sides are sequentially
+      // consistent: release() changes the count and then loads `full`.
       gate->full.store(true, std::memory_order_seq_cst);
       state = gate->state.load(std::memory_order_seq_cst);
       if (generation_of(state) != generation_of(session)) return gone();
@@ -70,9 +72,10 @@ Status Mailbox::send(SessionId session, std::span<const std::byte> bytes) {
 void Mailbox::disconnect(SessionId session, const Status& why) {
   Gate* gate = gate_of(session);
   if (!gate || generation_of(gate->state.load(std::memory_order_acquire)) != generation_of(session)) return;
-  if (!why) {  // ahead of the mark, so found when that is; without room for the words it ends all the same
+  if (!why) {  // queued before the flag, so the control thread finds it first; when the queue is full the session ends
+               // without a reason
     Command words;
-    words.kind = Command::Kind::part;
+    words.kind = Command::Kind::disconnect_reason;
     words.id = session;
     words.bytes = why.message();
     words.code = why.code();

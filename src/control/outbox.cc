@@ -10,7 +10,7 @@ std::optional<Outbox::Next> Outbox::next() const {
 }
 
 Result<std::uint64_t> Outbox::acknowledge(std::uint64_t sequence) {
-  // Only what was written can have arrived; an old acknowledgement says nothing new.
+  // Only a written message can be acknowledged. An acknowledgement may repeat an earlier number.
   if (sequence >= first_ + written_)
     return Status(ErrorCode::protocol_error, fmt::format("the peer acknowledged message {} of {} that were sent",
                                                          sequence, first_ + written_ - 1));
@@ -26,8 +26,9 @@ Result<std::uint64_t> Outbox::acknowledge(std::uint64_t sequence) {
 
 Result<std::uint64_t> Outbox::resume(std::uint64_t sequence) {
   if (sequence + 1 < first_)
-    return Status(ErrorCode::protocol_error,
-                  fmt::format("the peer lost messages that it had acknowledged: {} after {}", sequence, first_ - 1));
+    return Status(
+        ErrorCode::protocol_error,
+        fmt::format("the peer resumed at message {} after it had acknowledged message {}", sequence, first_ - 1));
   written_ = messages_.size();
   auto freed = acknowledge(sequence);
   written_ = 0;

@@ -10,8 +10,8 @@
 
 namespace fairway::control {
 
-// The messages of one session that the peer has not acknowledged, in order: kept so that a new connection can carry
-// what the broken one lost. A value of control's thread; its size is bounded by who adds (Mailbox).
+// The messages of one session that the peer has not acknowledged, in order. A new connection retransmits what the
+// broken one lost. A value on the control thread; the Mailbox bounds its size.
 class Outbox {
  public:
   struct Next {
@@ -20,26 +20,28 @@ class Outbox {
   };
 
   void add(std::string bytes) { messages_.push_back(std::move(bytes)); }
-  // The next one that this connection has not carried; written() moves on.
+  // The next message not yet written to this connection. written() advances.
   std::optional<Next> next() const;
   void written() { ++written_; }
 
-  // Drops what arrived; returns the bytes' accounted size. protocol_error for more than was ever sent.
+  // Drops the messages up to `sequence` and returns their accounted bytes. Error: protocol_error when `sequence` was
+  // never sent.
   Result<std::uint64_t> acknowledge(std::uint64_t sequence);
-  // A new connection, whose other end has everything up to `sequence`: what follows goes out again.
+  // Starts a new connection whose peer has received everything up to `sequence`; later messages are retransmitted.
   Result<std::uint64_t> resume(std::uint64_t sequence);
-  // The connection broke: nothing of what it carried is known to have arrived.
+  // The connection broke: what it carried may not have arrived.
   void rewind() { written_ = 0; }
 
   bool empty() const { return messages_.empty(); }
 
  private:
-  std::deque<std::string> messages_;  // the first has sequence first_
+  std::deque<std::string> messages_;  // the first has sequence number first_
   std::uint64_t first_ = 1;
-  std::size_t written_ = 0;  // how many of messages_ this connection has carried
+  std::size_t written_ = 0;  // how many of messages_ were written to this connection
 };
 
-// What one message counts for against Options::max_queued_bytes: its bytes and what keeping it costs.
+// Added to the size of each message when it is counted against Options::max_queued_bytes: the memory that keeping it
+// costs.
 inline constexpr std::uint32_t kMessageOverhead = 64;
 
 }  // namespace fairway::control

@@ -53,7 +53,7 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
 JobKey::JobKey(std::string_view key) : set_(!key.empty()), key_("fairway job key:" + std::string(key)) {}
 
 std::optional<Mac> JobKey::derive(std::string_view label, std::initializer_list<std::span<const std::byte>> parts) {
-  // The label has a field of fixed size in front, so that no label and data can be read as another label and data.
+  // The label fills a field of fixed size, so that no label and data can be parsed as another label and data.
   std::array<std::byte, 32> field{};
   std::memcpy(field.data(), label.data(), std::min(label.size(), field.size()));
   const auto key = std::as_bytes(std::span(key_.data(), key_.size()));

@@ -11,12 +11,12 @@
 
 #include "control/hello.h"
 
-// What is computed with the job's key.
+// Values computed with the job's key.
 namespace fairway::control {
 
 using Mac = std::array<std::byte, 32>;
 
-// HMAC-SHA256 by OpenSSL. A resource of one owner thread; its context is used again for every computation.
+// HMAC-SHA256 by OpenSSL. Used by one thread; one context serves every computation.
 class Hmac {
  public:
   Hmac();
@@ -24,7 +24,7 @@ class Hmac {
   Hmac(Hmac&&) noexcept;
   Hmac& operator=(Hmac&&) noexcept;
 
-  // Nothing when OpenSSL fails (out of memory, or no such algorithm in this installation): then nothing is proved.
+  // Empty when OpenSSL fails (out of memory, or the algorithm is missing): the caller must treat the proof as failed.
   std::optional<Mac> operator()(std::span<const std::byte> key,
                                 std::initializer_list<std::span<const std::byte>> parts);
 
@@ -33,11 +33,11 @@ class Hmac {
   std::unique_ptr<Context> context_;
 };
 
-// In constant time.
+// Compares in constant time.
 bool same(std::span<const std::byte> a, std::span<const std::byte> b);
 
-// The job's key and what is derived from it. Same owner as its Hmac. Each use has a label of its own, so that no value
-// made for one can stand for another.
+// The job's key and what is derived from it. Used on the thread of its Hmac. Every use has its own label, so that a
+// value derived for one purpose is useless for another.
 class JobKey {
  public:
   explicit JobKey(std::string_view key);
@@ -48,7 +48,7 @@ class JobKey {
 
  private:
   const bool set_;
-  const std::string key_;  // never empty, which HMAC implementations treat differently
+  const std::string key_;  // never empty: HMAC implementations disagree on empty keys
   Hmac hmac_;
 };
 

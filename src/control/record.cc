@@ -11,16 +11,15 @@ namespace fairway::control {
 namespace {
 
 constexpr std::uint16_t kVersion = 1;
-constexpr std::uint64_t kNsPerMs = 1'000'000;
-// Clocks of two hosts may differ by so much before a fresh record seems expired.
+// Allowed clock skew between two hosts before a fresh record counts as expired.
 constexpr std::uint64_t kSkewMs = 5'000;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-Status malformed(std::string_view why) {
-  return {ErrorCode::protocol_error, fmt::format("what the directory holds is not a record: {}", why)};
+Status malformed_record(std::string_view why) {
+  return {ErrorCode::protocol_error, fmt::format("the directory holds a malformed record: {}", why)};
 }
 
 }  // namespace
@@ -38,13 +37,13 @@ Result<std::string> encode_record(JobKey& key, const Record& record) {
   if (!mac) return Status(ErrorCode::system_error, "OpenSSL cannot compute HMAC-SHA256");
   out.put_bytes(*mac);
   if (!out.ok() || record.name.size() > kMaxName || record.address.size() > kMaxName)
-    return Status(ErrorCode::invalid_argument, fmt::format("a name or address of more than {} bytes", kMaxName));
+    return Status(ErrorCode::invalid_argument, fmt::format("the name or address is longer than {} bytes", kMaxName));
   return std::string(reinterpret_cast<const char*>(bytes.data()), out.size());
 }
 
 Result<Record> decode_record(JobKey& key, std::string_view text, std::uint64_t unix_ns) {
   const auto bytes = bytes_of(text);
-  if (bytes.size() > kMaxRecord || bytes.size() < sizeof(Mac) + kStartedText) return malformed("its size");
+  if (bytes.size() > kMaxRecord || bytes.size() < sizeof(Mac) + kStartedText) return malformed_record("its size");
   const auto content = bytes.first(bytes.size() - sizeof(Mac));
   const auto mac = key.derive(kRecordProof, {content});
   if (!mac || !same(*mac, bytes.last(sizeof(Mac))))
@@ -56,21 +55,21 @@ Result<Record> decode_record(JobKey& key, std::string_view text, std::uint64_t u
   for (const std::byte digit : reader.get_bytes(kStartedText)) {
     const auto letter = static_cast<char>(digit);
     const bool decimal = letter >= '0' && letter <= '9';
-    if (!decimal && !(letter >= 'a' && letter <= 'f')) return malformed("its time of start");
+    if (!decimal && !(letter >= 'a' && letter <= 'f')) return malformed_record("its start time");
     record.started_unix_ns =
         record.started_unix_ns << 4 | static_cast<std::uint64_t>(decimal ? letter - '0' : letter - 'a' + 10);
   }
   if (reader.get<std::uint16_t>() != kVersion)
     return Status(ErrorCode::version_mismatch,
-                  "the directory's record is of another version of Fairway: update the older");
+                  "the directory's record was written by another version of Fairway: update the older one");
   record.name = reader.get_text();
   record.address = reader.get_text();
   record.incarnation = reader.get<std::uint64_t>();
   record.expires_unix_ms = reader.get<std::uint64_t>();
-  if (!reader.done()) return malformed("its size");
+  if (!reader.done()) return malformed_record("its size");
   if (record.name.empty() || record.name.size() > kMaxName || record.address.empty() ||
       record.address.size() > kMaxName)
-    return malformed("its name or address");
+    return malformed_record("its name or address");
   if (record.expires_unix_ms + kSkewMs < unix_ns / kNsPerMs)
     return Status(ErrorCode::not_found, fmt::format("the record of {} expired: its engine is gone", record.name));
   return record;

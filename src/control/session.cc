@@ -5,13 +5,13 @@
 namespace fairway::control {
 namespace {
 
-constexpr std::size_t kWriteAhead = 16384;       // sealed bytes that may wait for the channel
-constexpr std::size_t kWritePerStep = 65536;     // so that one busy session does not starve the others
-constexpr std::uint64_t kAckEveryMessages = 16;  // else the next message or heartbeat carries it
+constexpr std::size_t kWriteAhead = 16384;       // limit on sealed bytes that wait for the channel
+constexpr std::size_t kWritePerStep = 65536;     // per step, so that one busy session does not starve the others
+constexpr std::uint64_t kAckEveryMessages = 16;  // otherwise the next message or heartbeat carries the acknowledgement
 constexpr std::uint64_t kAckEveryBytes = 16384;
 constexpr Time kFlap = 100 * kMillisecond;
 
-Session::End lie(Status status) {
+Session::End protocol_violation(Status status) {
   return {std::move(status), Reason::protocol_error};
 }
 
@@ -29,8 +29,8 @@ ErrorCode code_of(Reason reason) {
 
 }  // namespace
 
-Session::Session(Self& self, SessionId id, std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive)
-    : self_(self), id_(id), wire_id_(wire_id), peer_(std::move(peer)), keepalive_(keepalive) {}
+Session::Session(ControlContext& context, SessionId id, std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive)
+    : context_(context), id_(id), wire_id_(wire_id), peer_(std::move(peer)), keepalive_(keepalive) {}
 
 std::string Session::label() const {
   return peer_.name == peer_.address ? peer_.name : fmt::format("{} ({})", peer_.name, peer_.address);
@@ -39,7 +39,7 @@ std::string Session::label() const {
 Status Session::attach(std::unique_ptr<Connection> connection, std::uint64_t received, std::uint64_t stamp, Time now) {
   auto freed = outbox_.resume(received);
   if (!freed) return freed.status();
-  if (self_.mailbox.release(id_, freed.value())) self_.observer.session_writable(id_);
+  if (context_.mailbox.release(id_, freed.value())) context_.observer.session_writable(id_);
   connection_ = std::move(connection);
   connected_at_ = now;
   peer_stamp_ = stamp;
@@ -75,13 +75,13 @@ std::optional<Session::End> Session::on_frame(const Frame& frame, Time now) {
     case FrameType::message: return on_message(frame);
     case FrameType::ack: {
       const auto ack = Ack::read(frame.body);
-      return ack ? acknowledged(ack->ack) : lie(ack.status());
+      return ack ? acknowledged(ack->ack) : protocol_violation(ack.status());
     }
     case FrameType::beat: {
       const auto beat = Beat::read(frame.body);
-      if (!beat) return lie(beat.status());
+      if (!beat) return protocol_violation(beat.status());
       if (auto end = acknowledged(beat->ack)) return end;
-      if (peer_.by_caller) self_.observer.beat(id_, beat->steps, now);
+      if (peer_.by_caller) context_.observer.beat(id_, beat->steps, now);
       if (!keepalive_.on_beat(beat.value())) return std::nullopt;
       return End{
           {ErrorCode::peer_dead, fmt::format("its control thread answers, but its workers have queued work and made "
@@ -91,31 +91,32 @@ std::optional<Session::End> Session::on_frame(const Frame& frame, Time now) {
     }
     case FrameType::goodbye: {
       const auto goodbye = Goodbye::read(frame.body);
-      if (!goodbye) return lie(goodbye.status());
+      if (!goodbye) return protocol_violation(goodbye.status());
       return End{{code_of(goodbye->reason), goodbye->text}, std::nullopt};
     }
     default: break;
   }
-  return lie({ErrorCode::protocol_error,
-              fmt::format("a frame of type {} does not belong into a session", static_cast<int>(frame.type))});
+  return protocol_violation({ErrorCode::protocol_error,
+                             fmt::format("unexpected frame of type {} in a session", static_cast<int>(frame.type))});
 }
 
 std::optional<Session::End> Session::on_message(const Frame& frame) {
   const auto message = Message::read(frame.body);
-  if (!message) return lie(message.status());
+  if (!message) return protocol_violation(message.status());
   if (auto end = acknowledged(message->ack)) return end;
   if (message->sequence != received_ + 1)
-    return lie({ErrorCode::protocol_error, fmt::format("message {} came after {}", message->sequence, received_)});
+    return protocol_violation(
+        {ErrorCode::protocol_error, fmt::format("message {} arrived after message {}", message->sequence, received_)});
   received_ = message->sequence;
   unacknowledged_bytes_ += message->bytes.size();
-  self_.observer.message(id_, message->bytes);
+  context_.observer.message(id_, message->bytes);
   return std::nullopt;
 }
 
 std::optional<Session::End> Session::acknowledged(std::uint64_t sequence) {
   const auto freed = outbox_.acknowledge(sequence);
-  if (!freed) return lie(freed.status());
-  if (freed.value() != 0 && self_.mailbox.release(id_, freed.value())) self_.observer.session_writable(id_);
+  if (!freed) return protocol_violation(freed.status());
+  if (freed.value() != 0 && context_.mailbox.release(id_, freed.value())) context_.observer.session_writable(id_);
   return std::nullopt;
 }
 
@@ -136,7 +137,7 @@ bool Session::transmit(Time now, const Progress* progress) {
     put = true;
     if (connection_->unsent() >= kWriteAhead) connection_->flush();
   }
-  // To a peer that does not read, neither is repeated: each says all that those before it said.
+  // Each acknowledgement and heartbeat supersedes the ones before, so skip them while the peer does not read.
   const bool room = connection_->unsent() < kWriteAhead;
   if (progress && keepalive_.beat_due(now)) {
     keepalive_.beat_sent(now);

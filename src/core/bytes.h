@@ -11,7 +11,7 @@
 
 namespace fairway {
 
-// Writes little-endian fields into memory of fixed size. Past its end it writes nothing and ok() turns false.
+// Writes little-endian fields into a buffer of fixed size. A write past the end does nothing and makes ok() false.
 class ByteWriter {
  public:
   explicit ByteWriter(std::span<std::byte> out) : out_(out) {}
@@ -28,7 +28,7 @@ class ByteWriter {
       std::memcpy(out_.data() + used_ - bytes.size(), bytes.data(), bytes.size());
     return *this;
   }
-  // A 16-bit length, then the bytes.
+  // Writes a 16-bit length, then the bytes.
   ByteWriter& put_sized(std::span<const std::byte> bytes) {
     if (bytes.size() > 0xffff) {
       ok_ = false;
@@ -54,7 +54,7 @@ class ByteWriter {
   bool ok_ = true;
 };
 
-// Reads what ByteWriter wrote, from bytes that anyone may have sent. Past the end it yields zeros and ok() turns false.
+// Reads what ByteWriter wrote. Safe on untrusted bytes: a read past the end returns zeros and makes ok() false.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> in) : in_(in) {}
@@ -82,7 +82,7 @@ class ByteReader {
   std::span<const std::byte> rest() { return get_bytes(in_.size() - used_); }
 
   bool ok() const { return ok_; }
-  bool done() const { return ok_ && used_ == in_.size(); }  // everything was read, nothing was missing
+  bool done() const { return ok_ && used_ == in_.size(); }  // all bytes were read and none were missing
 
  private:
   std::span<const std::byte> in_;

@@ -13,14 +13,14 @@
 namespace fairway {
 namespace {
 
-// A polynomial is held bit-reversed: bit 31 is the coefficient of x^0. This is the remainder of x^32.
+// Polynomials are stored bit-reversed: bit 31 is the coefficient of x^0. This is the remainder of x^32.
 constexpr std::uint32_t kPolynomial = 0x82f63b78;
 
 constexpr std::uint32_t times_x(std::uint32_t value) {
   return (value >> 1) ^ ((value & 1) ? kPolynomial : 0);
 }
 
-// Slicing by 8 (M. Kounavis, F. Berry, Intel 2005): table k advances a byte past k more zero bytes.
+// Slicing by 8 (M. Kounavis, F. Berry, Intel 2005): table k advances the CRC of a byte by k more zero bytes.
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {
@@ -44,7 +44,7 @@ constexpr Tables kTables = make_tables();
   return word;
 }
 
-// The functions below work on the raw remainder; the public ones invert it before and after.
+// The functions below work on the raw remainder; the public functions invert it before and after.
 std::uint32_t update_portable(std::uint32_t crc, const std::byte* at, std::size_t size) {
   if constexpr (std::endian::native == std::endian::little) {
     for (; size >= 8; at += 8, size -= 8) {
@@ -65,8 +65,9 @@ constexpr std::uint32_t x_to_the(std::size_t exponent) {
   return value;
 }
 
-// The remainder after `kBytes` more zero bytes. The carry-less product of two reversed polynomials is one place short
-// (a factor x), and the crc32 instruction multiplies its 64-bit operand by x^32: both are taken off the constant.
+// Advances the remainder by `kBytes` zero bytes. The constant corrects for two shifts: the carry-less product of two
+// reversed polynomials is one place short (a factor x), and the crc32 instruction multiplies its 64-bit operand by
+// x^32.
 template <std::size_t kBytes>
 __attribute__((target("sse4.2,pclmul"))) std::uint32_t skip_zeros(std::uint32_t crc) {
   constexpr std::uint32_t kFactor = x_to_the(8 * kBytes - 33);
@@ -75,8 +76,9 @@ __attribute__((target("sse4.2,pclmul"))) std::uint32_t skip_zeros(std::uint32_t 
   return static_cast<std::uint32_t>(_mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(product))));
 }
 
-// The instruction takes 3 cycles and one can start in each: three neighbouring blocks at a time keep it busy
-// (V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011).
+// The crc32 instruction has a latency of 3 cycles and a throughput of one per cycle, so three adjacent blocks are
+// processed in parallel (V. Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel
+// 2011).
 template <std::size_t kBlock>
 __attribute__((target("sse4.2,pclmul"))) std::uint32_t update_blocks(std::uint32_t crc, const std::byte*& at,
                                                                      std::size_t& size) {

@@ -7,7 +7,7 @@
 namespace fairway {
 namespace {
 
-constexpr unsigned kSubBits = 2;  // four buckets to a power of two
+constexpr unsigned kSubBits = 2;  // four buckets per power of two
 constexpr std::uint64_t kSub = 1u << kSubBits;
 
 void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
@@ -16,7 +16,7 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
 
 }  // namespace
 
-// Below 4 a bucket is a value. Above, the bucket is the position of the highest bit and the two bits after it.
+// Values below 4 have a bucket each. Above, a bucket is the position of the highest bit and the two bits after it.
 std::size_t Histogram::bucket_of(std::uint64_t value_ns) {
   if (value_ns < kSub) return static_cast<std::size_t>(value_ns);
   const auto shift = static_cast<unsigned>(std::bit_width(value_ns)) - 1 - kSubBits;
@@ -70,7 +70,7 @@ std::uint64_t Histogram::Snapshot::percentile_ns(double fraction) const {
     const std::uint64_t floor = bucket_floor(bucket);
     const std::uint64_t ceiling = bucket_floor(bucket + 1);
     if (ceiling - floor == 1) return floor;
-    // The value whose distance to both ends is the same share of that end.
+    // The value with the same relative error to both ends of the bucket.
     const double low = static_cast<double>(floor);
     const double high = static_cast<double>(ceiling);
     const auto middle = static_cast<std::uint64_t>(2 * low * high / (low + high));

@@ -7,27 +7,27 @@
 
 namespace fairway {
 
-// How long things took, in 1 KiB: counts of values in buckets whose width grows with the value (log-linear, as in
-// G. Tene's HdrHistogram), four to each power of two. One thread records, any thread reads a snapshot; nothing
-// allocates. Values from 0 to 3 ns are exact, those below 2^32 ns (4.3 s) are known within kRelativeError, longer ones
-// are counted and bounded by the maximum, which is exact.
+// A histogram of durations in 1 KiB. Buckets are log-linear, four per power of two (as in G. Tene's HdrHistogram). One
+// thread records, any thread takes a snapshot, nothing allocates. Values from 0 to 3 ns are exact. Values below 2^32 ns
+// (4.3 s) are known within kRelativeError. Longer ones are counted and bounded by the maximum, which is exact.
 class Histogram {
  public:
   static constexpr std::size_t kBuckets = 125;
-  // |percentile - true value| / true value is at most this: a bucket [4u, 5u) is reported as 2 * 4u * 5u / (4u + 5u).
+  // Upper bound of |percentile - true value| / true value: a bucket [4u, 5u) is reported as 2 * 4u * 5u / (4u + 5u).
   static constexpr double kRelativeError = 1.0 / 9.0;
 
-  // A copy to compute with. Counts are read one by one while the writer goes on: a snapshot may hold a value in one
-  // field and not yet in another, never half a count.
+  // A copy for computing. Fields are copied one by one while the writer goes on, so a value may be in one field and not
+  // yet in another. No single count is torn.
   class Snapshot {
    public:
     std::uint64_t count() const;
     std::uint64_t min_ns() const { return count() == 0 ? 0 : min_ns_; }
     std::uint64_t max_ns() const { return max_ns_; }
     double mean_ns() const;  // exact; 0 when empty
-    // The value that `fraction` (0 to 1; 0.99 for p99) of all values do not exceed; 0 when empty.
+    // The smallest recorded bound that at least `fraction` of the values do not exceed (0 to 1; 0.99 for p99); 0 when
+    // empty.
     std::uint64_t percentile_ns(double fraction) const;
-    // As if all values of both had been recorded in one.
+    // Merges: the result is as if one histogram had recorded the values of both.
     Snapshot& operator+=(const Snapshot& other);
 
    private:
@@ -38,18 +38,18 @@ class Histogram {
     std::uint64_t max_ns_ = 0;
   };
 
-  // The one writer.
+  // Only one thread may call this.
   void record(std::uint64_t value_ns);
   // Any thread.
   Snapshot snapshot() const;
 
-  // For tests: where a value is counted, and the bucket's lowest value.
+  // For tests: the bucket of a value, and a bucket's lowest value.
   static std::size_t bucket_of(std::uint64_t value_ns);
   static std::uint64_t bucket_floor(std::size_t bucket);
 
  private:
   using Counter = std::atomic<std::uint64_t>;
-  // Relaxed throughout: each field is a number of its own and orders nothing else. One writer: no read-modify-write.
+  // Relaxed: each field is independent and orders nothing else. With one writer no read-modify-write is needed.
   std::array<Counter, kBuckets> counts_{};
   Counter sum_ns_{0};
   Counter min_ns_{~std::uint64_t{0}};

@@ -11,47 +11,47 @@
 
 namespace fairway {
 
-// A bounded queue from any thread to one owner: how everybody else talks to an owner thread. Never allocates after
-// construction. Values of one producer come out in the order it pushed them.
+// A bounded queue from any thread to one consumer, the owner thread. Other threads send it commands this way. It
+// allocates only in its constructor. Values from one producer come out in the order it pushed them.
 //
-// push() is lock-free. A producer stopped between claiming a cell and filling it hides what was pushed behind it until
-// it goes on: pop() then says "nothing" and the owner may sleep, since that producer wakes it after its push
+// push() is lock-free. A producer that is preempted between claiming a cell and filling it hides the values behind it.
+// Until it continues, pop() returns false and the owner may sleep; that producer wakes the owner after its push
 // (SleepGate).
 //
-// Algorithm: D. Vyukov's bounded queue with a sequence number per cell (1024cores.net, "Bounded MPMC queue"), with one
-// consumer, so that taking needs no compare-and-swap. For the cell of position p its number is p when free, p + 1 when
-// filled, and p + capacity once taken, which is "free" for the next lap.
+// Algorithm: D. Vyukov's bounded queue with a sequence number per cell (1024cores.net, "Bounded MPMC queue"), for one
+// consumer, so that pop() needs no compare-and-swap. The sequence of the cell at position p is p while free, p + 1
+// while filled, and p + capacity after the pop, which means "free" for the next lap.
 template <class T, class Atomics = StdAtomics>
 class MpscQueue {
  public:
-  // Room for at least `capacity` values: rounded up to a power of two, 2 or more (with one cell "filled" and "free for
-  // the next lap" would be the same number).
+  // Holds at least `capacity` values, rounded up to a power of two of 2 or more. With one cell, "filled" and "free for
+  // the next lap" would be the same number.
   explicit MpscQueue(std::size_t capacity)
       : mask_(std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1), cells_(new Cell[mask_ + 1]) {
     for (std::size_t i = 0; i <= mask_; ++i) cells_[i].sequence.store(i, std::memory_order_relaxed);
   }
-  // No other thread may be pushing; what was not popped is destroyed.
+  // No other thread may be pushing. Destroys the values that were not popped.
   ~MpscQueue() {
     while (Cell* cell = filled()) take(*cell);
   }
   MpscQueue(const MpscQueue&) = delete;
   MpscQueue& operator=(const MpscQueue&) = delete;
 
-  // Any thread. False when full: `value` is untouched, the caller keeps it and tries later (back-pressure). Never false
-  // when every order of what happened before leaves room: who has at most capacity() things in the queue, because it
-  // pushes a thing again only after the owner popped it and gave it back, may rely on room.
+  // Any thread. False when full: `value` is unchanged, and the caller retries later (back-pressure). Callers that keep
+  // at most capacity() values in the queue, pushing a value again only after the owner popped and returned it, never
+  // see false.
   bool push(T&& value) {
-    // Acquire here and release below, on the tail: we know of the pops that the producers before us knew of. Without,
-    // each of them can be right that there is room and we see a cell as it was a lap ago.
+    // Acquire here and release below, both on the tail: this producer sees every pop that earlier producers saw.
+    // Otherwise each of them could be right that there is room while this one reads a cell's state from the lap before.
     std::size_t position = tail_.load(std::memory_order_acquire);
     Cell* cell;
     for (;;) {
       cell = &cells_[position & mask_];
-      // Acquire: the owner's destruction of the cell's last value comes before our construction of the next.
+      // Acquire: the owner destroyed the cell's last value before this thread constructs the next.
       const std::size_t sequence = cell->sequence.load(std::memory_order_acquire);
       const auto lead = static_cast<std::ptrdiff_t>(sequence - position);
-      if (lead < 0) return false;  // still holds the value of the lap before
-      if (lead > 0) {              // another producer was faster: catch up
+      if (lead < 0) return false;  // the cell still holds the value of the lap before
+      if (lead > 0) {              // another producer claimed this position; reload the tail
         position = tail_.load(std::memory_order_acquire);
         continue;
       }
@@ -63,7 +63,7 @@ class MpscQueue {
     return true;
   }
 
-  // Owner thread. False: nothing is there, `out` is untouched.
+  // Owner thread. False when empty: `out` is unchanged.
   bool pop(T& out) {
     Cell* cell = filled();
     if (!cell) return false;
@@ -72,7 +72,7 @@ class MpscQueue {
     return true;
   }
 
-  // Owner thread. What was pushed before by another thread may show later, but never after that thread's wake-up.
+  // Owner thread. A value that another thread is still pushing may be missing, but never after that thread's wake-up.
   bool empty() const { return filled() == nullptr; }
 
   std::size_t capacity() const { return mask_ + 1; }
@@ -85,7 +85,7 @@ class MpscQueue {
     alignas(T) std::byte storage[sizeof(T)];
   };
 
-  // Acquire: the value was constructed before we look at it.
+  // Acquire: the producer constructed the value before this thread reads it.
   Cell* filled() const {
     Cell& cell = cells_[head_ & mask_];
     return cell.sequence.load(std::memory_order_acquire) == head_ + 1 ? &cell : nullptr;
@@ -93,7 +93,7 @@ class MpscQueue {
   void take(Cell& cell) {
     std::destroy_at(cell.value());
     cell.sequence.store(head_ + mask_ + 1,
-                        std::memory_order_release);  // hands the empty cell to the next lap's producer
+                        std::memory_order_release);  // frees the cell for the producer of the next lap
     ++head_;
   }
 

@@ -3,7 +3,8 @@
 namespace fairway {
 namespace {
 
-// One piece after the other, until one is not moved whole. A failure shows in the next call, as it is final.
+// Moves one piece after the other until one is moved only in part. An error is returned by the next call, as errors are
+// final.
 template <class Pieces, class Move>
 Result<std::size_t> each(const Pieces& pieces, const Move& move) {
   std::size_t total = 0;

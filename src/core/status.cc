@@ -14,7 +14,7 @@ struct Status::Detail {
 };
 
 namespace {
-const std::string kEmpty;  // what the accessors of an ok status return
+const std::string kEmpty;  // returned by the accessors of an ok status
 }
 
 std::string_view to_string(ErrorCode code) {

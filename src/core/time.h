@@ -4,7 +4,7 @@
 
 namespace fairway {
 
-// Nanoseconds on a clock that never goes back; its zero means nothing.
+// Nanoseconds on a monotonic clock with an arbitrary zero.
 using Time = std::uint64_t;
 
 inline constexpr Time kNever = ~Time{0};
@@ -12,7 +12,7 @@ inline constexpr Time kMicrosecond = 1'000;
 inline constexpr Time kMillisecond = 1'000'000;
 inline constexpr Time kSecond = 1'000'000'000;
 
-// `now + delay` without overflow past kNever.
+// `now + delay`, saturating at kNever.
 constexpr Time after(Time now, Time delay) {
   return delay > kNever - now ? kNever : now + delay;
 }

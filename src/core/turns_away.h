@@ -5,8 +5,8 @@
 
 namespace fairway {
 
-// What a Listener may be besides: one that has a word for callers whom it turns away because this process is out of
-// descriptors.
+// Implemented by a Listener that can send a message to a peer before it rejects the connection because this process is
+// out of file descriptors.
 class TurnsAway {
  public:
   virtual ~TurnsAway() = default;

@@ -82,11 +82,21 @@ std::optional<Prediction> Expectation::through(std::string_view device, Place pl
   return outwards ? ask(flow, endpoints(place), port) : ask(flow, port, endpoints(place));
 }
 
+bool Expectation::is_gpu(Place place) const {
+  return place != kAnyNode && place <= model_.machine().gpus.size();
+}
+
 std::optional<Prediction> Expectation::between(Place from, Place to, bool by_kernel) const {
-  const auto is_gpu = [this](Place place) { return place != kAnyNode && place <= model_.machine().gpus.size(); };
   if (!is_gpu(from) && !is_gpu(to)) return {};
   predict::Flow flow;
   flow.conditions.by_kernel = by_kernel;
+  return ask(flow, endpoints(from), endpoints(to));
+}
+
+std::optional<Prediction> Expectation::copied(Place from, Place to, predict::Mover mover) const {
+  if (is_gpu(from) || is_gpu(to)) return {};
+  predict::Flow flow;
+  flow.conditions.mover = mover;
   return ask(flow, endpoints(from), endpoints(to));
 }
 

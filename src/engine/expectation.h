@@ -31,8 +31,11 @@ class Expectation {
   [[nodiscard]] std::optional<predict::Prediction> through(std::string_view device, Place place, bool outwards) const;
   // Between two memories of this machine, of which one at least is a GPU's. `by_kernel`: not by a copy engine.
   [[nodiscard]] std::optional<predict::Prediction> between(Place from, Place to, bool by_kernel) const;
+  // Between two host memories of this machine, by one core's copies or by the kernel's sockets.
+  [[nodiscard]] std::optional<predict::Prediction> copied(Place from, Place to, predict::Mover mover) const;
 
  private:
+  [[nodiscard]] bool is_gpu(Place place) const;
   [[nodiscard]] std::vector<predict::Endpoint> endpoints(Place place) const;
   [[nodiscard]] std::optional<std::uint32_t> nic_of(std::string_view device) const;
   [[nodiscard]] std::optional<predict::Prediction> ask(predict::Flow flow, const std::vector<predict::Endpoint>& from,

@@ -14,16 +14,19 @@ using transport::MovedBy;
 
 namespace {
 
+constexpr const char* kOwnInterface = "lo";  // sockets within this host
+
 std::uint64_t bytes_per_second(double gbs) {
   return static_cast<std::uint64_t>(gbs * 1e9);
 }
 
 }  // namespace
 
+// Of sockets the model knows copies within this host alone.
 bool Peer::asks_for_the_machine() const {
   return std::any_of(links_.begin(), links_.end(), [this](const Link& link) {
-    const MovedBy by = worker_.device_of(link).moved_by;
-    return by == MovedBy::nic || by == MovedBy::gpu;
+    const transport::Device& device = worker_.device_of(link);
+    return device.moved_by != MovedBy::sockets || device.name == kOwnInterface;
   });
 }
 
@@ -98,14 +101,17 @@ void Peer::expect(const Link& link, const Ends& ends, ExplainedLink& out) const 
   const transport::Device& device = worker_.device_of(link);
   const Expectation* machine = worker_.services().machine.found();
   std::optional<predict::Prediction> prediction;
+  // Of host memory in this host: on which node is not always known.
+  const Place here = ends.here == kNoPlace ? kAnyNode : ends.here,
+              there = ends.there == kNoPlace ? kAnyNode : ends.there;
   switch (device.moved_by) {
     case MovedBy::cpu:
+      if (machine != nullptr) prediction = machine->copied(here, there, predict::Mover::cpu);
+      break;
     case MovedBy::sockets:
-      out.expected_high = static_cast<double>(device.bytes_per_second);
-      out.bound = device.bytes_per_second > 0       ? "the rate of its port"
-                  : device.moved_by == MovedBy::cpu ? "no model for CPU copies"
-                                                    : "the port reports no rate";
-      return;
+      if (machine != nullptr && device.name == kOwnInterface)
+        prediction = machine->copied(here, there, predict::Mover::sockets);
+      break;
     case MovedBy::nic:
       if (machine != nullptr) prediction = machine->through(device.name, ends.here, ends.outwards);
       break;

@@ -15,7 +15,7 @@ Arena::Arena(std::uint32_t size, Random& random)
 }
 
 void Arena::paint(std::uint32_t begin, std::uint32_t length, std::uint64_t seed) {
-  for (std::uint32_t i = 0; i < length; i += 8) {  // ranges are whole blocks
+  for (std::uint32_t i = 0; i < length; i += 8) {  // ranges consist of whole blocks
     std::uint64_t word = 0;
     const std::uint64_t mixed = ((begin + i) / 8 + 1) * 0x9e3779b97f4a7c15 ^ seed * 0xd6e8feb86659fd93;
     for (std::uint32_t k = 0; k < 8; ++k)
@@ -45,14 +45,14 @@ bool Arena::take(std::uint32_t length, Random& random, Range& out) {
   return false;
 }
 
-void Arena::give_back(Range& range) {
-  if (given_up) return;
+void Arena::release(Range& range) {
+  if (unusable) return;
   range.seed = next_seed_++;
   paint(range.begin, range.length, range.seed);
   std::fill_n(blocks_.begin() + range.begin / kBlock, range.length / kBlock, Block::free);
 }
 
-void Arena::adopt(const Range& range) {
+void Arena::release_as_is(const Range& range) {
   std::memcpy(shadow_.data() + kMargin + range.begin, data() + range.begin, range.length);
   std::fill_n(blocks_.begin() + range.begin / kBlock, range.length / kBlock, Block::free);
 }
@@ -62,7 +62,7 @@ void Arena::quarantine(const Range& range) {
 }
 
 void Arena::reclaim() {
-  given_up = false;
+  unusable = false;
   std::fill(blocks_.begin(), blocks_.end(), Block::free);
   paint(0, size_, next_seed_++);
 }
@@ -74,18 +74,18 @@ std::uint32_t Arena::differs(const Range& range) const {
 }
 
 std::string Arena::check() const {
-  if (given_up) return {};
+  if (unusable) return {};
   const std::size_t after = kMargin + size_;
   if (std::memcmp(bytes_.data(), shadow_.data(), kMargin) != 0 ||
       std::memcmp(bytes_.data() + after, shadow_.data() + after, kMargin) != 0)
-    return "a byte beside the region changed";
+    return "a byte next to the region changed";
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
     const std::size_t at = kMargin + block * kBlock;
     if (blocks_[block] == Block::free && std::memcmp(bytes_.data() + at, shadow_.data() + at, kBlock) != 0) {
       const auto* is = bytes_.data() + at;
       const auto byte = std::mismatch(is, is + kBlock, shadow_.data() + at).first - is;
       return "byte " + std::to_string(block * kBlock + static_cast<std::size_t>(byte)) +
-             " changed, though no transfer may touch it";
+             " changed, although no transfer may touch it";
     }
   }
   return {};

@@ -10,15 +10,15 @@
 
 namespace fairway::sim {
 
-// A byte that tells where it belongs.
+// The test pattern: a byte that depends on its position and the seed.
 constexpr std::byte pattern(std::uint64_t seed, std::uint64_t position) {
   const std::uint64_t mixed = (position / 8 + 1) * 0x9e3779b97f4a7c15 ^ seed * 0xd6e8feb86659fd93;
   return static_cast<std::byte>(mixed >> (8 * (position % 8)) ^ position);
 }
 
-// A region of a simulated application, and what every byte of it must be. Ranges are reserved for one transfer at a
-// time; all that is not reserved must stay as it was painted, for ever: that is how a byte out of bounds, or one that
-// lands after its fence, is seen. Owned by the campaign.
+// A region of a simulated application together with the expected value of every byte. A range is reserved for one
+// transfer at a time. Bytes outside reserved ranges must keep their pattern for ever: this detects writes out of bounds
+// and writes after a fence. Owned by the campaign.
 class Arena {
  public:
   static constexpr std::uint32_t kBlock = 64;
@@ -34,27 +34,27 @@ class Arena {
 
   struct Range {
     std::uint32_t begin = 0;
-    std::uint32_t length = 0;  // whole blocks
-    std::uint64_t seed = 0;    // of what it was painted with
+    std::uint32_t length = 0;  // a multiple of the block size
+    std::uint64_t seed = 0;    // seed of its pattern
   };
-  // Reserves room for `length` bytes and paints it; false: no room.
+  // Reserves a range of `length` bytes and fills it with a new pattern. False: no room.
   bool take(std::uint32_t length, Random& random, Range& out);
-  // Free again: painted anew at once, so that whatever still lands in it is seen.
-  void give_back(Range& range);
-  // Free again with whatever is in it now, which must not change any more.
-  void adopt(const Range& range);
-  // Nobody knows what may still land there: not looked at, nor used, again.
+  // Releases the range and fills it with a new pattern, so that a late write to it is detected.
+  void release(Range& range);
+  // Releases the range with its current content, which must not change any more.
+  void release_as_is(const Range& range);
+  // Late writes may still land in the range: it is neither checked nor used again.
   void quarantine(const Range& range);
-  // Nothing can touch it any more, as its engine is closed: all of it is painted anew and watched.
+  // The engine is closed and nothing can write any more: fills the whole arena with a new pattern and checks it again.
   void reclaim();
 
-  // Empty, or where a byte that belongs to no transfer has changed.
+  // Empty, or the place of a changed byte that belongs to no transfer.
   std::string check() const;
-  // Of a range: where the first byte is that is not as painted; its length when none.
+  // The offset of the first byte in the range that differs from the pattern; the range's length when none does.
   std::uint32_t differs(const Range& range) const;
 
-  Region region;          // while registered
-  bool given_up = false;  // deregistering it was not fenced: neither used nor looked at until reclaim()
+  Region region;          // valid while registered
+  bool unusable = false;  // its deregistration was not fenced: neither used nor checked until reclaim()
 
  private:
   enum class Block : std::uint8_t { free, taken, quarantined };
@@ -62,7 +62,7 @@ class Arena {
 
   const std::uint32_t size_;
   std::vector<std::byte> bytes_;
-  std::vector<std::byte> shadow_;  // of all bytes, margins included
+  std::vector<std::byte> shadow_;  // expected value of all bytes, guard margins included
   std::vector<Block> blocks_;
   std::uint64_t next_seed_;
 };

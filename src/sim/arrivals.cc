@@ -1,6 +1,7 @@
 #include "sim/fabric.h"
 
-// What follows the last frame of a slice: messages and immediates take their turns, the initiator is told.
+// What happens after a slice's last frame: messages and immediates are delivered in order, the initiator gets its
+// acknowledgement.
 namespace fairway::sim {
 
 using transport::EventKind;
@@ -12,7 +13,7 @@ bool takes_turn(Op op) {
 }
 }  // namespace
 
-// All bytes are there. A message or an immediate waits for those posted before it, on an ordered device.
+// All bytes have landed. On an ordered device, a message or an immediate waits for those posted before it.
 void Fabric::arrived(Flight& flight) {
   flight.settled = true;
   if (!takes_turn(flight.command.slice.op)) return answer(flight);
@@ -21,7 +22,7 @@ void Fabric::arrived(Flight& flight) {
   deliver(flight.link, flight.side, 0);
 }
 
-// It will never arrive: those after it need not wait.
+// This flight will never arrive, so later ones need not wait for it.
 void Fabric::skip_turn(Flight& flight) {
   if (!takes_turn(flight.command.slice.op) || flight.waits_turn) return;
   if (flight.result == ErrorCode::ok) flight.result = ErrorCode::cancelled;
@@ -45,7 +46,7 @@ void Fabric::deliver(void* object, std::uint64_t side, std::uint64_t) {
       continue;
     }
     const bool heard = flight.result == ErrorCode::ok && !to.fenced && to.open && !to.host->dead();
-    if (heard && to.inbound.size() >= room) {  // the receiver is not ready: the NIC tries again
+    if (heard && to.inbound.size() >= room) {  // receiver not ready (RNR): the NIC retries
       if (!from.retrying) fabric.simulation_.in(kMillisecond, &Fabric::deliver_again, object, side);
       from.retrying = true;
       return;
@@ -64,7 +65,7 @@ void Fabric::deliver(void* object, std::uint64_t side, std::uint64_t) {
       fabric.answer(flight);
     }
     fabric.drop(flight);
-    i = 0;  // its turn may have been what others waited for
+    i = 0;  // others may have waited for this turn
   }
 }
 
@@ -77,7 +78,7 @@ void Fabric::answer(Flight& flight) {
   send(flight, &Fabric::acknowledge, 0, 0);
 }
 
-// The initiator learns how it ended, unless the link broke on the way back.
+// The initiator gets the result, unless the link broke on the way back.
 void Fabric::acknowledge(void* object, std::uint64_t, std::uint64_t) {
   Flight& flight = *static_cast<Flight*>(object);
   Fabric& fabric = *flight.link->fabric;
@@ -86,7 +87,7 @@ void Fabric::acknowledge(void* object, std::uint64_t, std::uint64_t) {
   Random& random = fabric.simulation_.random();
   const bool gone = flight.ended || home.fenced || !home.open || home.host->dead();
   if (!gone && !(flight.link->broken && random.chance(700))) {
-    const Nature& how = fabric.nature(*flight.link, flight.side);
+    const NicBehavior& how = fabric.nature(*flight.link, flight.side);
     const LinkEnd& far = flight.link->ends[1 - flight.side];
     if (fabric.simulation_.partitioned(home.host->index(), far.host->index()) ||
         (how.lose_per_mille != 0 && random.chance(how.lose_per_mille))) {

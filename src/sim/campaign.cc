@@ -35,8 +35,8 @@ Campaign::Campaign(const SimulationRequest& request)
       scenario_(make_scenario(random_)),
       fabric_(simulation_),
       oracle_(simulation_, fabric_) {
-  if (scenario_.faulty) ++faults_struck_;
-  // Immediates that engines pass on as they are, and some that have the engines' own bits set.
+  if (scenario_.faulty) ++faults_injected_;
+  // Small immediates, and some with random high bits, which include the bits that engines use themselves.
   for (std::uint32_t i = 0; i < kCounters; ++i)
     oracle_.counter_values[i] = i + (random_.chance(400) ? 0 : static_cast<std::uint32_t>(random_.next()) & ~3u);
 }
@@ -47,10 +47,10 @@ SimulationReport Campaign::run() {
   plan_faults();
   for (std::uint32_t i = 0; i < scenario_.operations && !oracle_.failed(); ++i) {
     simulation_.run_until(simulation_.now() + random_.below(2 * scenario_.pace));
-    act();
+    random_action();
     check_all();
   }
-  wind_up();
+  finish();
   SimulationReport result;
   report(result);
   return result;
@@ -91,47 +91,47 @@ Application& Campaign::open(std::size_t place) {
   return *applications_.back();
 }
 
-Application* Campaign::living(std::size_t place) {
+Application* Campaign::live_application(std::size_t place) {
   for (const auto& app : applications_)
     if (app->place == place && app->engine && !app->dead) return app.get();
   return nullptr;
 }
 
-// Everyone to everyone that is not known yet; some pairs from both sides.
+// Connects every pair that is not connected yet; some pairs from both sides.
 void Campaign::connect_all() {
   for (std::size_t i = 0; i < scenario_.engines; ++i)
     for (std::size_t k = 0; k < scenario_.engines; ++k) {
-      Application* from = living(i);
-      Application* to = living(k);
+      Application* from = live_application(i);
+      Application* to = live_application(k);
       if (i == k || !from || !to || !from->runs()) continue;
       const auto* known = from->knows(*to);
       if (known && known->up && !random_.chance(100)) continue;
       if (!known && i > k && !random_.chance(300)) continue;
       const auto peer = from->engine->connect(to->engine->address(), std::chrono::milliseconds(500));
-      // No link comes up while its caller computes, nor at once when it stops.
+      // No link comes up while the peer's application computes, nor at once when it stops.
       const bool computed = to->computing_until + 10 * kMillisecond > simulation_.now();
       const ErrorCode code = peer.status().code();
       const bool excused = code == ErrorCode::unsupported || (code == ErrorCode::timed_out && computed);
-      if (!peer && faults_struck_ == 0 && !to->dead && !excused)
+      if (!peer && faults_injected_ == 0 && !to->dead && !excused)
         oracle_.fail("connect " + from->name + " to " + to->name + ": " + peer.status().to_string());
-      for (const auto& app : applications_) meet(*app);
+      for (const auto& app : applications_) handle_peer_events(*app);
     }
   for (const auto& app : applications_) import_regions(*app);
 }
 
-// Whom the engine says it sees.
-void Campaign::meet(Application& app) {
+// Handles the engine's peer events: updates the peers that the application knows.
+void Campaign::handle_peer_events(Application& app) {
   if (!app.engine || app.dead) return;
-  hear(app);
-  for (; !app.heard.empty(); app.heard.pop_front()) {
-    const PeerEvent& event = app.heard.front();
+  drain_peer_events(app);
+  for (; !app.unhandled_events.empty(); app.unhandled_events.pop_front()) {
+    const PeerEvent& event = app.unhandled_events.front();
     if (event.kind == PeerEvent::Kind::down)
       for (auto& known : app.known)
         if (known.peer == event.peer) known.up = false;
     if (event.kind != PeerEvent::Kind::up) continue;
     for (const auto& other : applications_) {
       if (other->name != event.name || other.get() == &app) continue;
-      Application::Acquaintance* known = app.knows(*other);
+      Application::KnownPeer* known = app.knows(*other);
       if (!known) known = &app.known.emplace_back();
       if (known->up && known->peer != event.peer) oracle_.fail(app.name + " sees " + other->name + " twice");
       *known = {other.get(), event.peer, true, {}};
@@ -142,17 +142,17 @@ void Campaign::meet(Application& app) {
 void Campaign::import_regions(Application& app) {
   if (!app.runs()) return;
   for (auto& known : app.known) {
-    if (!known.up || known.who->dead) continue;
-    known.regions.resize(known.who->arenas.size());
+    if (!known.up || known.application->dead) continue;
+    known.regions.resize(known.application->arenas.size());
     for (std::size_t i = 0; i < known.regions.size(); ++i) {
-      const Arena& arena = *known.who->arenas[i];
-      if (known.regions[i].id || !arena.region.id || arena.given_up) continue;
-      const auto description = known.who->engine->describe(arena.region);
+      const Arena& arena = *known.application->arenas[i];
+      if (known.regions[i].id || !arena.region.id || arena.unusable) continue;
+      const auto description = known.application->engine->describe(arena.region);
       if (!description) continue;
       const auto region = app.engine->import_region(known.peer, *description);
       if (region)
         known.regions[i] = *region;
-      else if (faults_struck_ == 0)
+      else if (faults_injected_ == 0)
         oracle_.fail("import_region: " + region.status().to_string());
     }
   }
@@ -164,17 +164,17 @@ void Campaign::plan_faults() {
 
 void Campaign::plan(const Scenario::Planned& planned) {
   faults_.push_back(std::make_unique<FaultEvent>(FaultEvent{this, planned}));
-  simulation_.in(planned.at, &Campaign::strike, faults_.back().get());
+  simulation_.in(planned.at, &Campaign::inject_fault, faults_.back().get());
 }
 
-void Campaign::strike(void* object, std::uint64_t, std::uint64_t) {
+void Campaign::inject_fault(void* object, std::uint64_t, std::uint64_t) {
   FaultEvent& event = *static_cast<FaultEvent*>(object);
   Campaign& self = *event.campaign;
   const Scenario::Planned& planned = event.planned;
-  Application* a = self.living(planned.a);
-  Application* b = self.living(planned.b);
+  Application* a = self.live_application(planned.a);
+  Application* b = self.live_application(planned.b);
   if (!a || !b || self.faults_over_) return;
-  ++self.faults_struck_;
+  ++self.faults_injected_;
   using Fault = Scenario::Fault;
   switch (planned.fault) {
     case Fault::break_link: return self.fabric_.break_between(*a->host, *b->host);
@@ -182,7 +182,7 @@ void Campaign::strike(void* object, std::uint64_t, std::uint64_t) {
       return self.fabric_.break_device(*a->host, planned.b % self.scenario_.devices[a->place].size(), planned.lasts);
     case Fault::partition:
       self.simulation_.set_partition(a->host->index(), b->host->index(), true);
-      self.cut_off(*a->host, *b->host);
+      self.partition_changed(*a->host, *b->host);
       break;
     case Fault::freeze:
       a->host->freeze();
@@ -207,7 +207,7 @@ void Campaign::recover(void* object, std::uint64_t, std::uint64_t) {
   Host& host = self.simulation_.host(event.planned.a);
   if (event.planned.fault == Scenario::Fault::partition) {
     self.simulation_.set_partition(event.planned.a, event.planned.b, false);
-    self.cut_off(host, self.simulation_.host(event.planned.b));
+    self.partition_changed(host, self.simulation_.host(event.planned.b));
   }
   if (event.planned.fault != Scenario::Fault::freeze) return;
   host.thaw();
@@ -223,8 +223,8 @@ void Campaign::kill(Application& app) {
   fabric_.host_killed(*app.host);
 }
 
-// What the application's own loop would do: take completions, notifications, peer events...
-void Campaign::take(Application& app) {
+// Polls the engine as an application's own loop would: completions, notifications, peer events.
+void Campaign::poll_engine(Application& app) {
   if (!app.runs()) return;
   std::array<Completion, 8> completions;
   for (;;) {
@@ -239,26 +239,26 @@ void Campaign::take(Application& app) {
     if (completion)
       oracle_.completed(job, *completion);
     else if (completion.status().code() != ErrorCode::timed_out && app.runs())
-      oracle_.fail("wait for #" + std::to_string(job.number) + ": " + completion.status().to_string());
+      oracle_.fail("wait() for #" + std::to_string(job.number) + ": " + completion.status().to_string());
   }
   oracle_.drain_notifications(app);
-  hear(app);
+  drain_peer_events(app);
 }
 
-// ... and act on what it heard.
-void Campaign::collect(Application& app) {
-  take(app);
-  if (app.runs()) meet(app);
+// Polls the engine and handles its peer events.
+void Campaign::poll_and_handle(Application& app) {
+  poll_engine(app);
+  if (app.runs()) handle_peer_events(app);
 }
 
-// Faults end, everything in flight ends, engines close, and then nothing moves any more.
-void Campaign::wind_up() {
+// Ends all faults and everything in flight, closes the engines, and checks that nothing happens any more.
+void Campaign::finish() {
   const auto waits = [](const Job& job) {
     return job.accepted && !job.completed && !job.from->dead && job.operation != Operation::receive &&
            job.operation != Operation::send;
   };
-  // The longest fault, a peer timeout, time to spare; and a second each, since a transfer that its target refuses may
-  // break its link, as it does with RDMA's reliable connections, and that is tried again within a second.
+  // Allow for the longest fault, a peer timeout and a margin. Add a second per transfer: a transfer that its target
+  // refuses may break its link, as with RDMA reliable connections, and is retried within a second.
   const auto waiting = std::count_if(oracle_.jobs().begin(), oracle_.jobs().end(), waits);
   const Time end = simulation_.now() + (8 + static_cast<Time>(waiting)) * kSecond;
   const auto all_done = [&] { return std::none_of(oracle_.jobs().begin(), oracle_.jobs().end(), waits); };
@@ -269,7 +269,7 @@ void Campaign::wind_up() {
   const bool gave_up = oracle_.failed();
   for (Job& job : oracle_.jobs())
     if (!gave_up && waits(job) && job.from->runs())
-      oracle_.fail("transfer #" + std::to_string(job.number) + " does not end");
+      oracle_.fail("transfer #" + std::to_string(job.number) + " did not complete");
   for (const auto& app : applications_) {
     if (app->dead) continue;
     app->host->thaw();
@@ -289,7 +289,7 @@ void Campaign::wind_up() {
 }
 
 void Campaign::close_all() {
-  // The dead are buried first: cut off from everyone, their objects must still come to rest.
+  // First let dead hosts run down, cut off from everyone: their objects must still come to rest.
   for (const auto& app : applications_) {
     if (app->dead) app->host->bury();
   }
@@ -311,16 +311,16 @@ void Campaign::close_all() {
           oracle_.completed(*static_cast<Job*>(completion.user_data), completion);
       }
       oracle_.check_memory(*app);
-      if (!app->dead)  // nothing touches its memory any more, whoever could not say so before
+      if (!app->dead)  // its engine is closed, so nothing can write to its memory, fenced or not
         for (const auto& arena : app->arenas) arena->reclaim();
     }
   simulation_.run_until(simulation_.now() + kSecond);
   oracle_.check_end(applications_);
-  if (fabric_.open_ends() != 0) oracle_.fail("links are open after every engine closed");
+  if (fabric_.open_ends() != 0) oracle_.fail("links are still open after every engine closed");
   simulation_.run_until(simulation_.now() + 10 * kSecond);  // longer than any fault
   const std::uint64_t before = simulation_.events_run();
   simulation_.run_until(simulation_.now() + 10 * kSecond);
-  if (simulation_.events_run() != before) oracle_.fail("the engines are closed, but things go on happening");
+  if (simulation_.events_run() != before) oracle_.fail("events still happen after all engines closed");
   for (const auto& app : applications_) app->engine.reset();
 }
 
@@ -334,7 +334,7 @@ void Campaign::report(SimulationReport& result) {
   result.engines = static_cast<std::uint32_t>(applications_.size());
   result.transfers = oracle_.accepted;
   result.succeeded = oracle_.succeeded;
-  result.faults = faults_struck_;
+  result.faults = faults_injected_;
   result.late_landed = fabric_.late_frames_landed();
   result.late_stopped = fabric_.late_frames_stopped();
   result.coverage = oracle_.coverage;

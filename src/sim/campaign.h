@@ -11,7 +11,8 @@
 
 namespace fairway::sim {
 
-// One seed: opens the engines of its scenario, submits at random, lets faults happen, and asks the oracle. One thread.
+// Runs one seed: opens the scenario's engines, submits random transfers, injects faults, and lets the oracle check
+// every promise. One thread.
 class Campaign {
  public:
   explicit Campaign(const SimulationRequest& request);
@@ -22,7 +23,7 @@ class Campaign {
     Campaign* campaign;
     Scenario::Planned planned;
   };
-  // The end of a peer that one engine must have noticed by a time.
+  // A deadline by which one engine must have noticed that a peer ended.
   struct Watch {
     Campaign* campaign;
     Scenario::Fault why;
@@ -36,46 +37,46 @@ class Campaign {
     Application* app;
   };
 
-  // campaign.cc: the run
+  // campaign.cc: the course of a run
   Application& open(std::size_t place);
   void connect_all();
-  void meet(Application& app);
+  void handle_peer_events(Application& app);
   void import_regions(Application& app);
   void plan_faults();
   void plan(const Scenario::Planned& planned);
-  static void strike(void* event, std::uint64_t, std::uint64_t);
+  static void inject_fault(void* event, std::uint64_t, std::uint64_t);
   static void recover(void* event, std::uint64_t, std::uint64_t);
   void kill(Application& app);
-  Application* living(std::size_t place);
-  void take(Application& app);
-  void collect(Application& app);
-  void wind_up();
+  Application* live_application(std::size_t place);
+  void poll_engine(Application& app);
+  void poll_and_handle(Application& app);
+  void finish();
   void close_all();
   void report(SimulationReport& report);
 
-  // workload.cc: what applications do
-  void act();
-  Application* someone();
-  void submit(Application& from, Application::Acquaintance& to, bool unexpected = false);
-  bool lay_out(Job& job, Request& request, const Application::Acquaintance& to, std::uint32_t length);
+  // workload.cc: random actions of the applications
+  void random_action();
+  Application* random_application();
+  void submit(Application& from, Application::KnownPeer& to, bool unexpected = false);
+  bool choose_layout(Job& job, Request& request, const Application::KnownPeer& to, std::uint32_t length);
   bool prepare_two_sided(Job& job, Request& request, std::uint32_t length);
-  bool prepare_atomic(Job& job, Request& request, const Application::Acquaintance& to);
+  bool prepare_atomic(Job& job, Request& request, const Application::KnownPeer& to);
   void add_options(Job& job, Request& request);
   void check_all();
 
-  // endings.cc: how transfers and regions end early
+  // endings.cc: transfers and regions that end early
   void cancel_one(Application& app);
-  void exchange_region(Application& app);
+  void reregister_region(Application& app);
   void hold(Application& app, Time lasts);
 
-  // deaths.cc: who must be known to be gone by when
-  void hear(Application& app);
+  // deaths.cc: deadlines for noticing dead peers
+  void drain_peer_events(Application& app);
   void expect_death(Application& gone, const Scenario::Planned& planned);
   static void look_for_death(void* watch, std::uint64_t, std::uint64_t);
-  void cut_off(const Host& a, const Host& b);  // or not any more
-  Time cut_off_since(const Host& a, const Host& b) const;
+  void partition_changed(const Host& a, const Host& b);  // a partition between the two began or ended
+  Time partitioned_since(const Host& a, const Host& b) const;
 
-  // programs.cc: applications that step their engine themselves
+  // programs.cc: applications that drive their engine's progress
   void begin_program(Application& app);
   void compute(Application& app);
   static void serve_soon(void* program, std::uint64_t, std::uint64_t);
@@ -87,14 +88,15 @@ class Campaign {
   Scenario scenario_;
   Fabric fabric_;
   Oracle oracle_;
-  std::vector<std::unique_ptr<Application>> applications_;  // the dead ones too
-  std::vector<std::shared_ptr<Loopback>> loopbacks_;        // by place
+  std::vector<std::unique_ptr<Application>> applications_;  // dead ones included
+  std::vector<std::shared_ptr<Loopback>> loopbacks_;        // indexed by place
   std::vector<std::unique_ptr<FaultEvent>> faults_;
   std::vector<std::unique_ptr<Watch>> watches_;
   std::vector<std::unique_ptr<Program>> programs_;
-  std::map<std::pair<std::size_t, std::size_t>, Time> cut_off_at_;  // by hosts: the last change of their partition
+  std::map<std::pair<std::size_t, std::size_t>, Time>
+      partition_changed_at_;  // per pair of hosts: when their partition last changed
   std::uint32_t watches_due_ = 0;
-  std::uint32_t faults_struck_ = 0;
+  std::uint32_t faults_injected_ = 0;
   bool faults_over_ = false;
 };
 

@@ -3,16 +3,17 @@
 
 #include "sim/campaign.h"
 
-// Promise 8: a killed process is known as such within 20 ms, a frozen or cut-off one within the peer timeout and a
-// tenth. And nobody is given up to whom nothing happened.
+// Promise 8: a killed process is detected within 20 ms; a frozen or cut-off one within the peer timeout plus a tenth.
+// And no peer is given up without a fault.
 namespace fairway::sim {
 
 namespace {
 constexpr Time kKilled = 20 * kMillisecond;
-constexpr Time kQuiet = 500 * kMillisecond;  // a connection that was cut or refused before is dialed with pauses
+// Back-off: a connection that was cut or refused before is redialed after pauses.
+constexpr Time kQuiet = 500 * kMillisecond;
 }  // namespace
 
-void Campaign::hear(Application& app) {
+void Campaign::drain_peer_events(Application& app) {
   std::array<PeerEvent, 8> events;
   for (std::size_t count = events.size(); count == events.size();) {
     count = app.engine->poll_peer_events(events);
@@ -23,30 +24,30 @@ void Campaign::hear(Application& app) {
         return std::string(kWhat[static_cast<unsigned>(event.kind)]) + ": " + event.name + " " + event.link + " " +
                (event.reason.is_ok() ? "" : event.reason.to_string());
       });
-      if (event.kind == PeerEvent::Kind::up) app.sightings.push_back({event.peer, event.name});
+      if (event.kind == PeerEvent::Kind::up) app.peer_changes.push_back({event.peer, event.name});
       if (event.kind == PeerEvent::Kind::down) {
-        for (Application::Sighting& sighting : app.sightings)
-          if (sighting.peer == event.peer) sighting.up = false;
+        for (Application::PeerChange& change : app.peer_changes)
+          if (change.peer == event.peer) change.up = false;
         oracle_.peer_went(app, event);
-        if (faults_struck_ == 0 && !faults_over_)
-          oracle_.fail(app.name + " gives up " + event.name +
-                       ", to which nothing happened: " + event.reason.to_string());
+        if (faults_injected_ == 0 && !faults_over_)
+          oracle_.fail(app.name + " gave up " + event.name + ", which had no fault: " + event.reason.to_string());
       }
-      app.heard.push_back(std::move(event));
+      app.unhandled_events.push_back(std::move(event));
     }
   }
 }
 
-void Campaign::cut_off(const Host& a, const Host& b) {
-  cut_off_at_[std::minmax(a.index(), b.index())] = simulation_.now();
+void Campaign::partition_changed(const Host& a, const Host& b) {
+  partition_changed_at_[std::minmax(a.index(), b.index())] = simulation_.now();
 }
 
-Time Campaign::cut_off_since(const Host& a, const Host& b) const {
-  const auto found = cut_off_at_.find(std::minmax(a.index(), b.index()));
-  return found == cut_off_at_.end() ? 0 : found->second;
+Time Campaign::partitioned_since(const Host& a, const Host& b) const {
+  const auto found = partition_changed_at_.find(std::minmax(a.index(), b.index()));
+  return found == partition_changed_at_.end() ? 0 : found->second;
 }
 
-// Everyone who knows it and could notice must have done so in time; of a partition, the other side.
+// Every engine that knows the peer and could notice must notice in time; for a partition, the engines on the other
+// side.
 void Campaign::expect_death(Application& gone, const Scenario::Planned& planned) {
   using Fault = Scenario::Fault;
   const Time now = simulation_.now();
@@ -59,12 +60,12 @@ void Campaign::expect_death(Application& gone, const Scenario::Planned& planned)
     if (planned.fault != Fault::kill && planned.lasts <= bound) continue;
     if (planned.fault == Fault::kill && (simulation_.partitioned(observer.host->index(), gone.host->index()) ||
                                          (observer.disturbed != 0 && observer.disturbed + kQuiet > now) ||
-                                         cut_off_since(*observer.host, *gone.host) + kQuiet > now))
+                                         partitioned_since(*observer.host, *gone.host) + kQuiet > now))
       continue;
-    hear(observer);
-    for (const Application::Sighting& sighting : observer.sightings) {
-      if (!sighting.up || sighting.name != gone.name) continue;
-      watches_.push_back(std::make_unique<Watch>(Watch{this, planned.fault, &observer, &gone, sighting.peer, now}));
+    drain_peer_events(observer);
+    for (const Application::PeerChange& change : observer.peer_changes) {
+      if (!change.up || change.name != gone.name) continue;
+      watches_.push_back(std::make_unique<Watch>(Watch{this, planned.fault, &observer, &gone, change.peer, now}));
       ++watches_due_;
       simulation_.in(planned.fault == Fault::kill ? kKilled : bound, &Campaign::look_for_death, watches_.back().get());
     }
@@ -82,17 +83,17 @@ void Campaign::look_for_death(void* object, std::uint64_t, std::uint64_t) {
       observer.computing_until > watch.since)
     return;
   const bool apart = self.simulation_.partitioned(observer.host->index(), gone.host->index());
-  const Time changed = self.cut_off_since(*observer.host, *gone.host);
-  // What was sent before the freeze and comes when a partition heals is a sign of life.
+  const Time changed = self.partitioned_since(*observer.host, *gone.host);
+  // A heartbeat sent before the freeze and delivered when a partition heals counts as life.
   if (watch.why == Fault::freeze && (!gone.host->frozen() || gone.disturbed != watch.since || changed >= watch.since))
     return;
   if (watch.why == Fault::partition && (!apart || changed != watch.since)) return;
   if (watch.why == Fault::kill && changed >= watch.since) return;
-  self.hear(observer);
+  self.drain_peer_events(observer);
   ++self.oracle_.coverage.deaths;
-  for (const Application::Sighting& sighting : observer.sightings)
-    if (sighting.peer == watch.peer && sighting.up)
-      self.oracle_.fail(observer.name + " has not noticed for " +
+  for (const Application::PeerChange& change : observer.peer_changes)
+    if (change.peer == watch.peer && change.up)
+      self.oracle_.fail(observer.name + " did not notice within " +
                         std::to_string((self.simulation_.now() - watch.since) / kMicrosecond) + " us that " +
                         gone.name +
                         (watch.why == Fault::kill     ? " was killed"

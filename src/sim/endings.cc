@@ -2,15 +2,15 @@
 
 #include "sim/campaign.h"
 
-// Transfers and regions that end before their time, also while a NIC sits on their slices: what is said to be fenced is
-// used for something else at once, and what is not is left alone.
+// Transfers and regions that end early, also while a NIC holds their slices. Fenced memory is reused at once; memory
+// that is not fenced is left alone.
 namespace fairway::sim {
 
 namespace {
 
-constexpr Timeout kClosesLinks = std::chrono::milliseconds(14);  // half of it is longer than any fence
+constexpr Timeout kClosesLinks = std::chrono::milliseconds(14);  // half of it exceeds any fence
 
-// Often shorter than a hold, so that nobody can know in time.
+// Often shorter than a hold, so that the call cannot report a fence.
 Timeout some_timeout(Random& random) {
   if (random.chance(300)) return std::chrono::seconds(3);
   return std::chrono::microseconds(random.chance(500) ? random.between(14'000, 18'000) : random.between(20, 14'000));
@@ -26,10 +26,10 @@ void Campaign::hold(Application& app, Time lasts) {
 void Campaign::cancel_one(Application& app) {
   const bool held = random_.chance(400) && !app.known.empty();
   if (held) {
-    Application::Acquaintance& to = app.known[random_.below(app.known.size())];
+    Application::KnownPeer& to = app.known[random_.below(app.known.size())];
     for (std::uint64_t burst = random_.between(1, 3); burst > 0; --burst) submit(app, to);
     simulation_.run_until(simulation_.now() + random_.below(30 * kMicrosecond));
-    hold(random_.chance(500) ? app : *to.who, random_.between(50, 40'000) * kMicrosecond);
+    hold(random_.chance(500) ? app : *to.application, random_.between(50, 40'000) * kMicrosecond);
     if (!app.runs()) return;
   }
   std::vector<Job*> mine;
@@ -42,19 +42,19 @@ void Campaign::cancel_one(Application& app) {
   const Timeout timeout = held ? some_timeout(random_) : std::chrono::seconds(3);
   const auto result = app.engine->cancel(job.id, timeout);
   const bool undisturbed = app.runs() && app.held_until < began && app.disturbed < began;
-  take(app);  // its completion, where it has one
+  poll_engine(app);  // takes its completion, if it has one
   if (!result) return;
   oracle_.cancelled(job, *result);
-  // What its own NICs do not hold is ended by closing links, if need be; of one that was moved and whose notification
-  // waits for a link the memory is free.
+  // If its own NICs hold nothing, cancel() closes links as needed and must report fenced. The memory of a transfer
+  // whose bytes have moved is free even while its notification waits for a link.
   if (!result->fenced && timeout >= kClosesLinks && undisturbed)
-    oracle_.fail("#" + std::to_string(job.number) + " is not fenced, though nothing holds it at its own end");
+    oracle_.fail("#" + std::to_string(job.number) + " is not fenced, although nothing holds it at its own end");
 }
 
-// Deregisters one of its regions under whatever traffic there is, uses the memory at once, and registers it again.
-void Campaign::exchange_region(Application& app) {
+// Deregisters a region under traffic, reuses its memory at once, and registers it again.
+void Campaign::reregister_region(Application& app) {
   Arena& arena = *app.arenas[random_.below(app.arenas.size())];
-  if (arena.given_up || !arena.region.id) return;
+  if (arena.unusable || !arena.region.id) return;
   const bool held = random_.chance(300);
   if (held) hold(app, random_.between(50, 30'000) * kMicrosecond);
   simulation_.note(app.host->index(), [] { return "deregisters a region"; });
@@ -64,28 +64,28 @@ void Campaign::exchange_region(Application& app) {
   simulation_.note(app.host->index(), [&] { return "deregistered: " + status.to_string(); });
   for (const auto& other : applications_)
     for (auto& known : other->known)
-      if (known.who == &app && !known.regions.empty())
+      if (known.application == &app && !known.regions.empty())
         for (std::size_t i = 0; i < app.arenas.size() && i < known.regions.size(); ++i)
           if (app.arenas[i].get() == &arena) known.regions[i] = {};
   if (app.dead) return;
   ++(status ? oracle_.coverage.deregisters_fenced : oracle_.coverage.deregisters_not_fenced);
   if (!status) {
-    arena.given_up = true;
+    arena.unusable = true;
     if (status.code() != ErrorCode::not_fenced) return oracle_.fail("deregister: " + status.to_string());
     const std::string_view said = status.message();
     const std::string_view who = "held by ";
     if (said.find(who) == said.npos || said.find(who) + who.size() == said.size())
-      oracle_.fail("deregister names nobody: " + status.to_string());
+      oracle_.fail("deregister does not say who holds the region: " + status.to_string());
     return;
   }
-  // Fenced: the memory is the application's alone, all of it, whatever is still in flight elsewhere.
-  collect(app);
+  // Fenced: all of the memory is the application's alone, whatever is still in flight elsewhere.
+  poll_and_handle(app);
   oracle_.region_is_free(app, arena);
   const auto again = app.engine->register_memory(arena.data(), arena.size(), Access::all);
   if (again)
     arena.region = *again;
   else
-    oracle_.fail("register_memory again: " + again.status().to_string());
+    oracle_.fail("registering the memory again failed: " + again.status().to_string());
 }
 
 }  // namespace fairway::sim

@@ -35,7 +35,7 @@ std::unique_ptr<Port> Fabric::open_end(SimLink& link, unsigned side, Nic& nic, t
   return std::make_unique<FabricPort>(*this, link, side);
 }
 
-// Both ends learn of it, each in its own time; one that fences already does not.
+// Both ends learn of it, each at its own time; an end that is already fencing does not.
 void Fabric::break_link(SimLink& link) {
   if (link.broken) return;
   link.broken = true;
@@ -70,7 +70,7 @@ void Fabric::end_flight(Flight& flight, ErrorCode code) {
   outcome.code = code;
   outcome.value = flight.old_value;
   outcome.local_handle = flight.command.slice.local_handle;
-  const bool refused = flight.settled && flight.result == code;  // the target said so
+  const bool refused = flight.settled && flight.result == code;  // the target refused it
   if (flight.left)
     outcome.effect = refused ? (flight.landed != 0 ? Effect::partial : Effect::not_applied) : Effect::unknown;
   end.outcomes.push_back(outcome);
@@ -78,12 +78,12 @@ void Fabric::end_flight(Flight& flight, ErrorCode code) {
   if (flight.frames == 0 && !flight.waits_turn) free_flights_.push_back(&flight);
 }
 
-// From now on nothing of this epoch touches that end's memory, from either direction.
+// From now on no frame of this epoch, in either direction, touches that end's memory.
 void Fabric::fence_now(SimLink& link, unsigned side) {
   LinkEnd& end = link.ends[side];
   if (end.fenced) return;
   end.fenced = true;
-  nics_[end.nic]->posted.flush();  // nothing of this epoch shows later
+  nics_[end.nic]->posted.flush();  // nothing of this epoch becomes visible later
   while (!end.flights.empty()) {
     Flight& flight = *end.flights.back();
     end_flight(flight, ErrorCode::link_failed);
@@ -102,11 +102,11 @@ void Fabric::fence_done(void* object, std::uint64_t side, std::uint64_t) {
   link.fabric->fence_now(link, static_cast<unsigned>(side));
 }
 
-// The memory of a flight was deregistered: the NIC gives up on it. What has left goes on to the target.
-void Fabric::sever(void* object, std::uint64_t, std::uint64_t) {
+// The memory of a flight was deregistered: the NIC stops reading it. Frames that already left go on to the target.
+void Fabric::abort_flight(void* object, std::uint64_t, std::uint64_t) {
   Flight& flight = *static_cast<Flight*>(object);
   Fabric& fabric = *flight.link->fabric;
-  if (fabric.holds(flight, flight.side, &Fabric::sever, 0, 0)) return;
+  if (fabric.holds(flight, flight.side, &Fabric::abort_flight, 0, 0)) return;
   if (!flight.ended) fabric.end_flight(flight, ErrorCode::cancelled);
   fabric.drop(flight);
 }
@@ -145,7 +145,8 @@ void Fabric::host_killed(const Host& host) {
 }
 
 void Fabric::hold(const Host& host, Time until) {
-  simulation_.note(host.index(), [&] { return "its NICs hold until " + std::to_string(until / kMicrosecond) + " us"; });
+  simulation_.note(host.index(),
+                   [&] { return "its NICs stall until " + std::to_string(until / kMicrosecond) + " us"; });
   for (const auto& nic : nics_)
     if (nic->host == &host) nic->held_until = std::max(nic->held_until, until);
 }
@@ -157,7 +158,7 @@ Time Fabric::held_until(const SimLink& link, unsigned side) const {
   return until > simulation_.now() ? until : 0;
 }
 
-// Whether the NIC at that side holds the frame, which then comes again.
+// Whether the NIC at that side holds back the frame. If so, the frame is scheduled again.
 bool Fabric::holds(Flight& flight, unsigned side, Simulation::Handler again, std::uint64_t a, std::uint64_t b) {
   const Time until = held_until(*flight.link, side);
   if (until == 0) return false;
@@ -167,8 +168,8 @@ bool Fabric::holds(Flight& flight, unsigned side, Simulation::Handler again, std
 
 void Fabric::garble(const Flight& flight, const std::byte* place, std::span<std::byte> bytes) {
   if (nature(*flight.link, flight.side).faulty)
-    bytes.back() =
-        static_cast<std::byte>(std::to_integer<unsigned>(bytes.back()) + 1);  // what comes back is not right again
+    // A corrupted byte must not become right again on the way back.
+    bytes.back() = static_cast<std::byte>(std::to_integer<unsigned>(bytes.back()) + 1);
   for (Garbled& one : garbled_) {
     if (one.at < place || one.at >= place + bytes.size()) continue;
     bytes[static_cast<std::size_t>(one.at - place)] ^= std::byte{0x20};
@@ -191,7 +192,7 @@ std::size_t Fabric::open_ends() const {
   return count;
 }
 
-const Nature& Fabric::nature(const SimLink& link, unsigned side) const {
+const NicBehavior& Fabric::nature(const SimLink& link, unsigned side) const {
   const LinkEnd& end = link.ends[side];
   return nics_[end.nic]->natures[end.device];
 }

@@ -13,28 +13,28 @@
 
 namespace fairway::sim {
 
-// How a simulated NIC behaves, beside what it is capable of.
-struct Nature {
+// The behavior of a simulated NIC beyond its capabilities.
+struct NicBehavior {
   Time latency_min = 1 * kMicrosecond;
   Time latency_max = 10 * kMicrosecond;
   Time retransmit = 500 * kMicrosecond;
-  Time late = 20 * kMillisecond;        // how long frames of a broken link may still wander
-  std::uint32_t storm_per_mille = 0;    // post() takes fewer slices than it could
-  std::uint32_t lose_per_mille = 0;     // of frames and of acknowledgements: sent again after `retransmit`
-  std::uint32_t give_up_per_mille = 0;  // of losses that break the link
-  bool faulty = false;                  // changes a byte of all that it writes or reads: no proof may pass
-  bool error_breaks_link = false;       // as a queue pair that goes to the error state when the target refuses access
+  Time late = 20 * kMillisecond;             // how long frames of a broken link may still travel
+  std::uint32_t partial_post_per_mille = 0;  // probability that post() takes fewer slices than it could
+  // Probability that a frame or an acknowledgement is lost and retransmitted after `retransmit`.
+  std::uint32_t lose_per_mille = 0;
+  std::uint32_t give_up_per_mille = 0;  // probability that a loss breaks the link
+  bool faulty = false;                  // corrupts a byte of everything it writes or reads: no link proof may pass
+  bool error_breaks_link = false;  // when the target refuses access, like a queue pair that goes to the error state
 };
 
 struct NicDevice {
   transport::Device device;
-  Nature nature;
+  NicBehavior nature;
 };
 
-// All NICs and what is on the wire between them. Bytes are read from the source at some time after post(), travel in
-// pieces that delay, repeat and overtake each other, land in pieces, and are acknowledged later still. Inside an epoch
-// the NICs make that reliable; frames of a broken link may still land until its target is fenced. Owned by whoever owns
-// the simulation.
+// All NICs and the network between them. Bytes are read from the source some time after post(), travel in pieces that
+// are delayed, repeated and reordered, land in pieces, and are acknowledged later still. Within an epoch the NICs make
+// this reliable. Frames of a broken link may land until its target is fenced. Owned by the owner of the simulation.
 class Fabric {
  public:
   explicit Fabric(Simulation& simulation) : simulation_(simulation) {}
@@ -42,22 +42,22 @@ class Fabric {
   Fabric& operator=(const Fabric&) = delete;
   ~Fabric();
 
-  // What EngineOptions::loopback and transports of this host get.
+  // Connects a host's NICs; the result goes into EngineOptions::loopback or the host's transports.
   std::shared_ptr<Loopback> plug_in(Host& host, std::vector<NicDevice> devices);
 
-  // Faults. A device that is down makes no new link until then.
+  // Faults. A device that is down makes no new link for `down_for`.
   void break_device(Host& host, std::size_t device, Time down_for);
-  void break_link(std::uint64_t name);  // by the name that both ends were told
+  void break_link(std::uint64_t name);  // by the name that both ends were given
   void break_between(const Host& a, const Host& b);
-  void host_killed(const Host& host);  // its queue pairs are gone; peers may learn of it, or not
-  // Until then its NICs sit on what they were given, as behind a pause frame: they read, land, fence and end nothing.
+  void host_killed(const Host& host);  // its queue pairs are gone; peers may or may not learn of it
+  // Until `until` the host's NICs stall, as behind a pause frame: they read, land, fence and complete nothing.
   void hold(const Host& host, Time until);
-  // The wire changes the byte that goes to or from this place of an initiator's memory, each time, until heal(), which
-  // says how often it did.
+  // Corrupts the byte transferred to or from this address of an initiator's memory, each time, until heal(), which
+  // returns how often it did.
   void garble(const std::byte* at) { garbled_.push_back({at, 0}); }
   std::uint32_t heal(const std::byte* at);
 
-  std::size_t open_ends() const;  // ports that exist: none once every transport is closed
+  std::size_t open_ends() const;  // existing ports: none once every transport is closed
   std::uint64_t late_frames_stopped() const { return late_stopped_; }
   std::uint64_t late_frames_landed() const { return late_landed_; }
 
@@ -68,30 +68,30 @@ class Fabric {
   struct Nic {
     Host* host = nullptr;
     std::vector<transport::Device> devices;
-    std::vector<Nature> natures;
+    std::vector<NicBehavior> natures;
     std::vector<Time> down_until;
     std::vector<Time> busy_until;
     Time held_until = 0;
-    PostedWrites posted;  // into the memory of this host
+    PostedWrites posted;  // into this host's memory
   };
   struct Garbled {
     const std::byte* at;
     std::uint32_t times;
   };
   static constexpr std::uint64_t kPieceShift =
-      56;  // an event's a: piece << 56 | first byte; b: the byte after the last
+      56;  // packs the argument a of an event: piece << 56 | first byte; b is the byte after the last
 
   // fabric.cc: links
   std::unique_ptr<transport::loopback::Port> open_end(SimLink& link, unsigned side, Nic& nic,
                                                       transport::loopback::End end);
   void break_link(SimLink& link);
   void end_flight(Flight& flight, ErrorCode code);
-  Time held_until(const SimLink& link, unsigned side) const;  // 0: it is not
+  Time held_until(const SimLink& link, unsigned side) const;  // 0: not held
   bool holds(Flight& flight, unsigned side, Simulation::Handler again, std::uint64_t a, std::uint64_t b);
   void fence_now(SimLink& link, unsigned side);
   static void tell_down(void* link, std::uint64_t side, std::uint64_t);
   static void fence_done(void* link, std::uint64_t side, std::uint64_t);
-  static void sever(void* flight, std::uint64_t, std::uint64_t);
+  static void abort_flight(void* flight, std::uint64_t, std::uint64_t);
   static void ring(void* link, std::uint64_t side, std::uint64_t);
 
   // flight.cc and arrivals.cc: frames
@@ -118,11 +118,11 @@ class Fabric {
   Time latency(const Flight& flight);
   bool only_delivers(const Flight& flight) const;
   static void show_posted(void* nic, std::uint64_t, std::uint64_t);
-  const Nature& nature(const SimLink& link, unsigned side) const;
+  const NicBehavior& nature(const SimLink& link, unsigned side) const;
 
   Simulation& simulation_;
   std::vector<std::unique_ptr<Nic>> nics_;
-  std::vector<std::unique_ptr<SimLink>> links_;  // of all epochs: late frames name them
+  std::vector<std::unique_ptr<SimLink>> links_;  // of all epochs: late frames refer to them
   std::unordered_map<std::uint64_t, SimLink*> offers_;
   std::vector<std::unique_ptr<Flight>> flights_;
   std::vector<Flight*> free_flights_;

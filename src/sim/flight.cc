@@ -8,12 +8,13 @@
 #include "transport/atomic.h"
 #include "transport/blocks.h"
 
-// What happens to the bytes of a slice between post() and its event, and to its frames after that.
+// The course of a slice's bytes between post() and its event, and of its frames after that.
 //
 //   write, message, atomic:  depart (the source is read) -> land (the target is written) ... all landed -> acknowledge
 //   read:                    depart (a request) -> serve_read (the target is read) -> land_read (the source is written)
 //
-// Each handler is one frame of one piece; `frames` counts those on their way. arrivals.cc has what follows the last.
+// Each handler handles one frame of one piece; `frames` counts the frames in flight. arrivals.cc has what follows the
+// last frame.
 namespace fairway::sim {
 
 using transport::BlockCursor;
@@ -69,7 +70,7 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
   const std::uint64_t count = simulation_.random().between(1, most);
   std::uint64_t begin = 0;
   for (std::uint64_t piece = 0; piece < count; ++piece) {
-    const std::uint64_t most_here = flight.total - begin - (count - piece - 1);  // no later piece is empty
+    const std::uint64_t most_here = flight.total - begin - (count - piece - 1);  // so that no later piece is empty
     const std::uint64_t stop = piece + 1 == count ? flight.total : begin + simulation_.random().between(1, most_here);
     busy += (stop - begin) * kSecond / rate;
     launch_piece(flight, piece, begin, stop, busy);
@@ -85,7 +86,7 @@ void Fabric::launch_piece(Flight& flight, std::uint64_t piece, std::uint64_t beg
 }
 
 Time Fabric::latency(const Flight& flight) {
-  const Nature& how = nature(*flight.link, flight.side);
+  const NicBehavior& how = nature(*flight.link, flight.side);
   return simulation_.random().between(how.latency_min, how.latency_max);
 }
 
@@ -94,12 +95,12 @@ void Fabric::send(Flight& flight, Simulation::Handler handler, std::uint64_t a, 
   simulation_.in(latency(flight), handler, &flight, a, b);
 }
 
-// One frame less. The last one frees the flight, if its event is decided.
+// A frame ended. The last one frees the flight, if its event is decided.
 void Fabric::drop(Flight& flight) {
   if (--flight.frames == 0 && flight.ended && !flight.waits_turn) free_flights_.push_back(&flight);
 }
 
-// Whether a frame passes, toward that side. Not: it was dropped, or comes again later.
+// Whether a frame passes toward that side. If not, it was dropped or is scheduled again.
 bool Fabric::may_pass(Flight& flight, unsigned toward, Simulation::Handler again, std::uint64_t a, std::uint64_t b) {
   SimLink& link = *flight.link;
   LinkEnd& to = link.ends[toward];
@@ -116,7 +117,7 @@ bool Fabric::may_pass(Flight& flight, unsigned toward, Simulation::Handler again
     return false;
   }
   if (!link.broken) return true;
-  // The epoch is over, its frames are not. Only a fence stops them.
+  // The epoch is over, but its frames are still in flight. Only a fence stops them.
   const std::uint64_t fate = random.below(10);
   if (fate < 3) return false;
   if (fate < 6) {
@@ -134,7 +135,7 @@ bool Fabric::may_pass(Flight& flight, unsigned toward, Simulation::Handler again
   return true;
 }
 
-// Walks the local side of a range of bytes; reads them (copy_out) and notes where they go.
+// Walks a byte range on the local side; reads the bytes (copy_out) and notes where they go.
 ErrorCode Fabric::gather(Flight& flight, std::uint64_t begin, std::uint64_t end, bool copy_out) {
   const transport::Slice& slice = flight.command.slice;
   BlockCursor cursor;
@@ -165,10 +166,10 @@ void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
   const Op op = flight.command.slice.op;
   LinkEnd& from = flight.link->ends[flight.side];
   Random& random = fabric.simulation_.random();
-  // A dead process's NIC reads nothing more; a broken link's may, until it is fenced.
+  // The NIC of a dead process reads nothing more; that of a broken link may, until it is fenced.
   const bool idle = flight.ended || from.fenced || from.host->dead() || flight.settled;
   if (idle || (flight.link->broken && random.chance(500))) {
-    // Given up alone, it lets those behind it pass; lost with its link, it is where the ordered arrivals end.
+    // A flight that gave up alone lets later ones pass; one that was lost with its link ends the ordered arrivals.
     if (!flight.settled && !flight.link->broken) fabric.skip_turn(flight);
     return fabric.drop(flight);
   }
@@ -180,24 +181,24 @@ void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
     }
   }
   flight.left = true;
-  const Nature& how = fabric.nature(*flight.link, flight.side);
+  const NicBehavior& how = fabric.nature(*flight.link, flight.side);
   const bool lost = how.lose_per_mille != 0 && random.chance(how.lose_per_mille);
   if (lost) {
     if (random.chance(how.give_up_per_mille)) fabric.break_link(*flight.link);
     ++flight.frames;
     fabric.simulation_.in(how.retransmit, &Fabric::depart, &flight, a, end);
   }
-  // Of what counts as lost, half arrived and only its acknowledgement did not: it lands twice.
+  // In half of the losses the frame arrived and only its acknowledgement was lost: it lands twice.
   if (!lost || random.chance(500)) fabric.send(flight, op == Op::read ? &Fabric::serve_read : &Fabric::land, a, end);
   fabric.drop(flight);
 }
 
-// Copies a range between the payload and the target's memory, part by part, each checked.
+// Copies a range between the payload and the target's memory, part by part, with access checks.
 ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, bool is_read) {
   const RegionTable& regions = *flight.link->ends[1 - flight.side].regions;
   const transport::Slice& slice = flight.command.slice;
   Nic& nic = *nics_[flight.link->ends[1 - flight.side].nic];
-  if (is_read || !only_delivers(flight)) nic.posted.flush();  // nothing passes what was posted
+  if (is_read || !only_delivers(flight)) nic.posted.flush();  // nothing overtakes posted writes
   if (nic.posted.empty() && !is_read && only_delivers(flight))
     simulation_.in(simulation_.random().below(2 * kMillisecond), &Fabric::show_posted, &nic, 0, 0);
   for (const Flight::Part& part : flight.parts) {
@@ -218,7 +219,7 @@ ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, 
   return ErrorCode::ok;
 }
 
-// The initiator's device says what a completion of its writes means.
+// Whether the initiator's device completes writes when they are delivered, and not yet visible.
 bool Fabric::only_delivers(const Flight& flight) const {
   const LinkEnd& end = flight.link->ends[flight.side];
   return nics_[end.nic]->devices[end.device].capabilities.completion == transport::CompletionLevel::delivered;
@@ -246,7 +247,7 @@ void Fabric::land(void* object, std::uint64_t a, std::uint64_t end) {
   if (fabric.holds(flight, 1 - flight.side, &Fabric::land, a, end)) return;
   const std::uint64_t begin = a & ((std::uint64_t{1} << kPieceShift) - 1);
   const Op op = flight.command.slice.op;
-  // A settled flight's frame is a repeated packet, which the target's NIC knows by its number.
+  // A frame of a settled flight is a duplicate packet, which the target's NIC recognizes by its sequence number.
   if (flight.settled || !fabric.may_pass(flight, 1 - flight.side, &Fabric::land, a, end)) return fabric.drop(flight);
   if (flight.link->ends[1 - flight.side].fenced) return fabric.drop(flight);
   ErrorCode code = ErrorCode::ok;
@@ -308,7 +309,7 @@ void Fabric::refuse(Flight& flight, ErrorCode code) {
   flight.settled = true;
   flight.result = code;
   if (flight.command.slice.op == Op::write_immediate)
-    break_link(*flight.link);  // none behind it arrives
+    break_link(*flight.link);  // none after it arrives
   else
     skip_turn(flight);
   answer(flight);

@@ -7,7 +7,7 @@ namespace fairway::sim {
 
 namespace {
 
-// No descriptor: a simulated application asks instead of sleeping on one.
+// Without a descriptor: a simulated application polls instead of sleeping on one.
 class SimSignal final : public Signal {
  public:
   explicit SimSignal(Host& host) : host_(host) {}
@@ -15,14 +15,15 @@ class SimSignal final : public Signal {
     if (!set_) host_.signalled();
     set_ = true;
   }
-  // One that steps its engine itself clears it before each step. Where it does nothing else, time goes on all the same.
+  // A caller-stepped application clears the signal before each step. Time advances even when the application does
+  // nothing else.
   void clear() override {
     set_ = false;
     if (std::exchange(cleared_at_, host_.now()) != host_.now()) spins_ = 0;
     if (++spins_ > kSpins) (void)host_.step_until(host_.now() + kMicrosecond);
   }
   int fd() override { return -1; }
-  void set_at(Time) override {}  // nobody can sleep on fd()
+  void set_at(Time) override {}  // no application can sleep on fd()
   void wait(Time deadline) override {
     while (!set_) {
       if (host_.now() >= deadline) return;
@@ -85,7 +86,7 @@ void Host::wake(SimTask& task) {
     task.woken = true;
     return;
   }
-  // Waking a sleeper takes a few microseconds; now and then the scheduler takes much longer.
+  // Waking a thread takes a few microseconds; sometimes the scheduler takes much longer.
   const bool slow = simulation_.random().chance(5);
   schedule(task, after(simulation_.now(), simulation_.random().between(100, slow ? 300'000 : 5'000)));
 }
@@ -102,7 +103,7 @@ void Host::run(void* object, std::uint64_t, std::uint64_t serial) {
   Host& host = *task.host;
   Simulation& simulation = host.simulation_;
   task.due = kNever;
-  if (task.running || host.frozen_) {  // running: it waits inside its step, and the wait brought us here
+  if (task.running || host.frozen_) {  // running: its step waits, and that wait led here
     task.woken = true;
     return;
   }
@@ -119,12 +120,12 @@ void Host::run(void* object, std::uint64_t, std::uint64_t serial) {
 }
 
 bool Host::step_until(Time deadline) {
-  if (dead_ && frozen_) bury();  // a call that was under way when the process died must still return to the simulation
+  if (dead_ && frozen_) bury();  // a call under way when the process died must still return to the simulation
   const Time limit = deadline == kNever ? kNever : std::max(deadline, skew_) - skew_;
   if (simulation_.now() >= limit) return false;
   if (simulation_.step(limit)) return true;
   if (limit == kNever)
-    simulation_.stuck("a wait without end, and nothing left to happen");
+    simulation_.stuck("deadlock: a wait without a deadline, and no event left");
   else
     simulation_.run_until(limit);
   return false;

@@ -10,22 +10,22 @@
 
 namespace fairway::sim {
 
-// A Stepper and when it runs next. Lives as long as its host; a Task names it.
+// A Stepper and the time of its next step. Lives as long as its host; a Task refers to it.
 struct SimTask {
   Host* host = nullptr;
   Stepper* stepper = nullptr;  // null: the task is gone
-  Signal* signal = nullptr;    // caller_steps: woken instead
+  Signal* signal = nullptr;    // caller_steps: set instead of running the stepper
   bool caller_steps = false;
   bool running = false;
-  bool woken = false;  // while it ran, or while its host was frozen
-  Time due = kNever;   // of the one event that counts
+  bool woken = false;  // woken while it ran or while its host was frozen
+  Time due = kNever;   // time of the one valid event
   std::uint64_t serial = 0;
 };
 
-// One machine: a clock of its own, a stream of chance, steppers, sockets. Owned by the simulation, on its thread.
+// One machine: its own clock, random stream, steppers and sockets. Owned by the simulation, on its thread.
 class Host final : public Clock, public Rng, public Executor {
  public:
-  // `place` is its address in the network; a restarted machine is a new Host at the same place.
+  // `place` is its address in the network. A restarted machine is a new Host at the same place.
   Host(Simulation& simulation, std::size_t index, std::size_t place);
   ~Host() override;
 
@@ -36,12 +36,12 @@ class Host final : public Clock, public Rng, public Executor {
   std::string address() const { return "10.0.0." + std::to_string(place_ + 1); }
   SimNetwork& network() { return network_; }
 
-  // SIGSTOP: no stepper runs, sockets and NICs go on.
+  // SIGSTOP: no stepper runs; sockets and NICs continue.
   void freeze();
   void thaw();
   bool frozen() const { return frozen_; }
-  // SIGKILL: no stepper runs any more, the kernel resets its connections. Its memory stays until the objects are
-  // destroyed, which bury() makes possible: it lets their steppers run again, cut off from everyone.
+  // SIGKILL: no stepper runs any more, and the kernel resets its connections. The objects still exist; to destroy them,
+  // bury() lets their steppers run again, cut off from everyone.
   void kill();
   void bury();
   bool dead() const { return dead_; }
@@ -54,15 +54,16 @@ class Host final : public Clock, public Rng, public Executor {
   void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) override;
   void wake_all(std::atomic<std::uint32_t>&) override {}
 
-  // Called, once at a time, when the engine here has something for a program that steps it itself.
+  // Sets the handler called when the engine here has something for a caller-stepped application; one call at a time.
   void on_signal(Simulation::Handler handler, void* object) { signal_handler_ = handler, signal_object_ = object; }
   void signalled() {
     if (signal_handler_ != nullptr) signal_handler_(signal_object_, 0, 0);
   }
 
-  // Runs the next event of the simulation, if it is due by `deadline` on this host's clock; else time moves there.
+  // Runs the next event of the simulation if it is due by `deadline` on this host's clock; otherwise advances time to
+  // `deadline`.
   bool step_until(Time deadline);
-  // For sockets: makes the task's stepper run soon.
+  // For sockets: schedules the task's stepper to run soon.
   void wake(SimTask& task);
 
  private:
@@ -72,7 +73,7 @@ class Host final : public Clock, public Rng, public Executor {
   Simulation& simulation_;
   const std::size_t index_;
   const std::size_t place_;
-  const Time skew_;  // hosts agree on no clock
+  const Time skew_;  // hosts' clocks differ
   Random random_;
   SimNetwork network_;
   Runtime runtime_;
@@ -83,7 +84,7 @@ class Host final : public Clock, public Rng, public Executor {
   bool dead_ = false;
 };
 
-// The Task that Host::start gives; sockets reach the SimTask through it.
+// The Task that Host::start returns; sockets reach the SimTask through it.
 class HostTask final : public Task {
  public:
   explicit HostTask(SimTask& task) : task_(task) {}

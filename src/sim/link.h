@@ -14,33 +14,33 @@ class Fabric;
 class FabricPort;
 struct SimLink;
 
-// A slice from post() until the last frame that knows it is gone, which may be long after its event. Pooled by the
+// A slice, from post() until the last frame that refers to it is gone, which may be long after its event. Pooled by the
 // fabric.
 struct Flight {
   SimLink* link = nullptr;
-  unsigned side = 0;  // the initiator's
+  unsigned side = 0;  // side of the initiator
   transport::loopback::Command command;
   std::uint64_t total = 0;
   std::vector<std::byte> payload;
   struct Part {
-    std::uint64_t block;   // where the block begins at the target
-    std::uint64_t offset;  // within it
+    std::uint64_t block;   // offset of the block at the target
+    std::uint64_t offset;  // offset within the block
     std::uint64_t length;
-    std::uint64_t at;  // in the payload
+    std::uint64_t at;  // offset in the payload
   };
-  std::vector<Part> parts;                             // what gather() found, of all pieces
-  std::uint64_t pieces = 0, departed = 0, landed = 0;  // bit sets
-  std::uint32_t frames = 0;                            // events that name this flight
-  bool left = false;                                   // a frame is on its way or was
-  bool settled = false;                                // the target is through with it: all landed, or refused
-  bool ended = false;                                  // its event is decided: local memory is no longer touched
+  std::vector<Part> parts;                             // the ranges that gather() found, of all pieces
+  std::uint64_t pieces = 0, departed = 0, landed = 0;  // bit sets, by piece
+  std::uint32_t frames = 0;                            // events that refer to this flight
+  bool left = false;                                   // a frame has left the NIC
+  bool settled = false;                                // the target is finished with it: all landed, or refused
+  bool ended = false;                                  // its event is decided: local memory is no longer accessed
   bool waits_turn = false;
   ErrorCode result = ErrorCode::ok;
   std::uint64_t old_value = 0;
-  std::uint64_t turn = 0;  // of messages and immediates, in order of posting
+  std::uint64_t turn = 0;  // position among messages and immediates, in posting order
 };
 
-// What a port's poll() will say.
+// An event that a port's poll() will return.
 struct Outcome {
   transport::EventKind kind = transport::EventKind::done;
   transport::SliceToken token = 0;
@@ -65,13 +65,13 @@ struct LinkEnd {
   bool open = false;  // its port exists
   bool fencing = false;
   bool fenced = false;
-  std::vector<Flight*> flights;  // posted here, not ended
-  std::uint32_t in_flight = 0;   // posted here, event not given yet
+  std::vector<Flight*> flights;  // posted here and not ended
+  std::uint32_t in_flight = 0;   // posted here, event not returned yet
   std::deque<Outcome> outcomes;
   std::deque<Inbound> inbound;
-  std::uint64_t immediates = 0;    // given to the engine
-  std::uint64_t next_turn = 0;     // of what is posted here
-  std::uint64_t current_turn = 0;  // that the other end delivers next
+  std::uint64_t immediates = 0;    // number returned to the engine
+  std::uint64_t next_turn = 0;     // turn of the next one posted here
+  std::uint64_t current_turn = 0;  // turn that the other end delivers next
   std::vector<Flight*> arrived;    // posted here, waiting for their turn
   bool retrying = false;           // the other end was not ready for one of them
 };

@@ -9,7 +9,7 @@ namespace fairway::sim {
 
 namespace {
 
-constexpr std::size_t kWindow = 64 * 1024;  // bytes on their way or unread, per direction
+constexpr std::size_t kWindow = 64 * 1024;  // bytes in flight or unread, per direction
 constexpr Time kRetransmit = 20 * kMillisecond;
 
 Time latency(Simulation& simulation) {
@@ -24,11 +24,11 @@ bool cut_off(const Connection& connection) {
 }
 
 void wake(Connection::End& end) {
-  if (end.task) end.host->wake(*end.task);  // of a frozen or dead host: once it runs again
+  if (end.task) end.host->wake(*end.task);  // a frozen or dead host runs it once it is thawed
 }
 
-// `count` more bytes of `side`'s stream arrive; 0 is its end. Order holds, because arrivals are scheduled in order and
-// a partition delays them all alike: a later one that finds the way open takes the earlier ones' bytes with it.
+// `count` more bytes of `side`'s stream arrive; 0 means the end of the stream. Arrivals are scheduled in order and a
+// partition delays all of them alike. So a later arrival may deliver the bytes of earlier ones, in order.
 void arrive(void* object, std::uint64_t side, std::uint64_t count);
 
 void schedule(Connection& connection, unsigned side, std::uint64_t count) {
@@ -52,7 +52,7 @@ void arrive(void* object, std::uint64_t side, std::uint64_t count) {
   wake(to);
 }
 
-// `side` learns that the connection is gone.
+// `side` learns that the connection was reset.
 void reset(void* object, std::uint64_t side, std::uint64_t code) {
   Connection& connection = *static_cast<Connection*>(object);
   Connection::End& end = connection.ends[side];
@@ -105,12 +105,12 @@ class SimChannel final : public Channel {
       if (take != 0) send_reset(connection_, side_);
       return take;
     }
-    for (std::size_t left = take; left > 0;) {  // re-cut as the network likes
+    for (std::size_t left = take; left > 0;) {  // the network splits the bytes into segments anew
       const std::size_t segment = random.chance(150) ? random.between(1, left) : left;
       schedule(connection_, side_, segment);
       left -= segment;
     }
-    if (take < bytes.size() && take != 0) wake(end);  // a short write leaves room: it is writable at once
+    if (take < bytes.size() && take != 0) wake(end);  // a short write leaves room: the socket is writable at once
     return take;
   }
 
@@ -124,7 +124,7 @@ class SimChannel final : public Channel {
       std::memcpy(into.data(), stream.bytes.data() + stream.read, take);
       const bool was_full = stream.bytes.size() - stream.read >= kWindow;
       stream.read += take;
-      if (stream.read < stream.arrived) wake(end);  // level: more can be read
+      if (stream.read < stream.arrived) wake(end);  // level-triggered: more can be read
       if (was_full) wake(connection_.ends[1 - side_]);
       return take;
     }
@@ -197,7 +197,7 @@ Result<std::unique_ptr<Channel>> SimNetwork::dial(const std::string& address, Ta
   return std::unique_ptr<Channel>(std::make_unique<SimChannel>(connection, 0));
 }
 
-// The dialed host answers: by its kernel, so also while its process is frozen.
+// The dialed host's kernel answers, also while its process is frozen.
 void SimNetwork::syn(void* object, std::uint64_t, std::uint64_t) {
   Connection& connection = *static_cast<Connection*>(object);
   Simulation& simulation = *connection.simulation;
@@ -262,7 +262,7 @@ void SimNetwork::reset_all() {
     if (!connection->ends[0].closed && connection->ends[1].host) send_reset(*connection, 1);
   for (Connection* connection : accepted_)
     if (!connection->ends[1].closed) send_reset(*connection, 0);
-  // The dead side learns too, so that what is buried there finds every socket broken.
+  // The dead side learns too, so that bury() finds every socket broken.
   for (const auto& connection : connections_) connection->ends[0].broken = ErrorCode::system_error;
   for (Connection* connection : accepted_) connection->ends[1].broken = ErrorCode::system_error;
 }

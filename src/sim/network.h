@@ -12,34 +12,34 @@ namespace fairway::sim {
 
 struct SimTask;
 
-// One TCP connection. Lives as long as the simulation, because segments on their way name it.
+// One TCP connection. Lives as long as the simulation, because segments in flight refer to it.
 struct Connection {
-  // One direction, named after its sender's side.
+  // One direction, identified by the sender's side.
   struct Stream {
-    std::vector<std::byte> bytes;  // sent and not read yet; [0, read) is consumed, [read, arrived) can be read
+    std::vector<std::byte> bytes;  // sent and not read yet; [0, read) is consumed, [read, arrived) is readable
     std::size_t read = 0;
     std::size_t arrived = 0;
-    Time last_arrival = 0;  // TCP keeps order
+    Time last_arrival = 0;  // TCP preserves order
     bool finished = false;  // the sender closed in order
     bool fin_arrived = false;
   };
   struct End {
     Host* host = nullptr;
-    SimTask* task = nullptr;  // null: nobody to wake (closed, or not accepted yet)
+    SimTask* task = nullptr;  // null: no task to wake (closed, or not accepted yet)
     Stream out;
-    ErrorCode broken = ErrorCode::ok;  // final, once it arrived here
-    bool closed = false;               // this side's Channel is gone
+    ErrorCode broken = ErrorCode::ok;  // permanent error, once it arrived here
+    bool closed = false;               // this side's Channel was destroyed
     bool connected = false;
   };
   Simulation* simulation = nullptr;
-  std::string address;  // the listener's
+  std::string address;  // the listener's address
   End ends[2];          // 0 dialed, 1 accepted
 };
 
 class SimListener;
 
-// A host's sockets. Segments take their time, arrive re-cut, stall while a partition lasts and are lost with a reset
-// only.
+// A host's sockets. Segments are delayed, arrive split differently, stall during a partition, and are lost only with a
+// reset.
 class SimNetwork final : public Network {
  public:
   explicit SimNetwork(Host& host) : host_(host) {}
@@ -50,9 +50,9 @@ class SimNetwork final : public Network {
   Result<bool> is_loopback(const std::string& address) override;
   Result<std::vector<InterfaceAddress>> addresses() override;
 
-  // What the kernel does when a process dies: peers see resets, later ones are refused.
+  // What the kernel does when a process dies: peers see resets, and later connections are refused.
   void reset_all();
-  // Cuts every connection with that host (both ends see a reset after a while), as a firewall or a broken switch may.
+  // Cuts every connection with that host, as a firewall or a broken switch may: both ends see a reset after a while.
   void cut(Host& other);
 
  private:
@@ -64,7 +64,7 @@ class SimNetwork final : public Network {
 
   Host& host_;
   std::vector<SimListener*> listeners_;
-  std::vector<std::unique_ptr<Connection>> connections_;  // dialed here
+  std::vector<std::unique_ptr<Connection>> connections_;  // dialed from this host
   std::vector<Connection*> accepted_;
   std::uint16_t next_port_ = 40000;
 };

@@ -19,42 +19,42 @@ namespace fairway::sim {
 class Oracle;
 struct Job;
 
-inline constexpr std::uint32_t kCounters = 4;         // different immediates of notifications that are counted
-inline constexpr std::uint32_t kMostJobs = 1u << 12;  // an event's immediate names its job in these bits
+inline constexpr std::uint32_t kCounters = 4;        // different immediates of counted notifications
+inline constexpr std::uint32_t kMaxJobs = 1u << 12;  // an event's immediate holds the job's number in these bits
 
-// One engine's life in a campaign: the engine, its memory, whom it knows.
+// One engine in a campaign: the engine, its memory, and the peers it knows.
 struct Application {
   Host* host = nullptr;
   std::size_t place = 0;
   std::string name;
   std::unique_ptr<Engine> engine;
   std::vector<std::unique_ptr<Arena>> arenas;
-  struct Acquaintance {
-    Application* who = nullptr;
+  struct KnownPeer {
+    Application* application = nullptr;
     PeerId peer;
     bool up = false;
-    std::vector<RemoteRegion> regions;  // by the peer's arena; id 0: not imported
+    std::vector<RemoteRegion> regions;  // indexed by the peer's arena; id 0: not imported
   };
-  std::vector<Acquaintance> known;
-  struct Sighting {
+  std::vector<KnownPeer> known;
+  struct PeerChange {
     PeerId peer;
     std::string name;
     bool up = true;
   };
-  std::vector<Sighting> sightings;  // what the engine has said of its peers, as it came
-  std::deque<PeerEvent> heard;      // of that, what the application has not acted upon
+  std::vector<PeerChange> peer_changes;    // peer events from the engine, in order
+  std::deque<PeerEvent> unhandled_events;  // those that the application has not handled yet
   EngineOptions options;
   bool dead = false;
-  Time disturbed = 0;        // when it was last frozen, thawed or cut off from a peer's control
-  Time held_until = 0;       // its NICs sit on what they were given
-  Time computing_until = 0;  // of Progress::caller: no call before
-  bool serve_due = false;    // its loop runs soon
-  Acquaintance* knows(const Application& other);
+  Time disturbed = 0;        // when it was last frozen, thawed or partitioned from a peer
+  Time held_until = 0;       // its NICs stall until then
+  Time computing_until = 0;  // Progress::caller: it makes no call before then
+  bool serve_due = false;    // its loop is scheduled
+  KnownPeer* knows(const Application& other);
   [[nodiscard]] bool computes() const { return computing_until > host->simulation().now(); }
   [[nodiscard]] bool runs() const { return engine && !dead && !host->frozen() && !computes(); }
 };
 
-// One transfer, and what must be true of it. Lives to the end of the campaign: late things name it.
+// One transfer and what must be true of it. Lives to the end of the campaign, because late frames refer to it.
 struct Job {
   Oracle* oracle = nullptr;
   std::uint32_t number = 0;
@@ -64,13 +64,13 @@ struct Job {
   PeerId peer;
   Arena* local = nullptr;
   Arena* remote = nullptr;
-  Arena::Range local_range, remote_range;  // of no length: no longer this job's, and used for something else
+  Arena::Range local_range, remote_range;  // length 0: released, and used for something else
   struct Piece {
-    std::uint32_t local, remote, length;  // from the beginning of the ranges
+    std::uint32_t local, remote, length;  // offsets within the ranges
   };
   std::vector<Piece> pieces;
   std::uint32_t length = 0;  // of all pieces
-  // What the request borrows until completion.
+  // Borrowed by the request until its completion.
   std::vector<Extent> extents;
   std::vector<std::uint64_t> local_index, remote_index;
   std::vector<std::byte> message;
@@ -85,14 +85,14 @@ struct Job {
   bool cancelled = false;  // cancel() was called
   Status status;
   Time submitted = 0;
-  std::uint32_t notified = 0;  // times its event was seen at the target
+  std::uint32_t notified = 0;  // number of its events seen at the target
   std::uint32_t immediate = 0;
-  const std::byte* garbled = nullptr;  // the wire changes this byte of its local memory
+  const std::byte* garbled = nullptr;  // the byte of its local memory that the wire corrupts
   bool checksum = false;
-  bool settled = false;  // its memory was looked at and is free
+  bool settled = false;  // its memory was checked and released
 };
 
-// What every promise means for the jobs of a campaign, checked as things happen. Failures are collected, not thrown.
+// Checks the promises of the engine for all jobs of a campaign as things happen. Failures are collected, not thrown.
 class Oracle {
  public:
   Oracle(Simulation& simulation, Fabric& fabric) : simulation_(simulation), fabric_(fabric) {}
@@ -101,29 +101,29 @@ class Oracle {
   Job& job(std::uint32_t number) { return jobs_[number]; }
   std::deque<Job>& jobs() { return jobs_; }
 
-  // The engine's completion, however it was delivered.
+  // Handles the engine's completion, whichever way it was delivered.
   void completed(Job& job, const Completion& completion);
-  static void on_completion(const Completion& completion, void* job);  // as a CompletionCallback
-  // Fenced: its memory is used for something else at once. Not fenced: it waits for the completion.
+  static void on_completion(const Completion& completion, void* job);  // usable as a CompletionCallback
+  // Fenced: the job's memory is reused at once. Not fenced: it waits for the completion.
   void cancelled(Job& job, const Cancelled& result);
-  // deregister() said fenced: every byte of the arena must stay as it is painted now, also where jobs are still
-  // undecided.
+  // deregister() reported fenced: every byte of the arena must keep its current value, even where jobs are undecided.
   void region_is_free(Application& app, Arena& arena);
-  // The wire garbles a byte of the job's local memory from now on; a checksum must tell, and none must tell otherwise.
+  // Corrupts a byte of the job's local memory from now on. A checksum must detect it, and must not report anything
+  // else.
   void garble(Job& job, std::uint32_t offset);
   void heal(Job& job);
-  // Takes what the engine has for its user.
+  // Takes and checks all notifications that the engine has.
   void drain_notifications(Application& app);
-  // An engine's peer went: no engine here ever breaks the protocol, so none may be blamed for that.
+  // Checks why a peer went down: no engine here breaks the protocol, so no reason may say so.
   void peer_went(const Application& app, const PeerEvent& event);
 
-  // Anything in any application's memory that nobody may have touched.
+  // Checks that no byte changed that no transfer may touch, in all memory of the application.
   void check_memory(Application& app);
-  // Of jobs that wait for another one: that they did not begin.
+  // Checks that jobs did not start before the job they follow.
   void check_order();
-  // Of a target: that it counted each notification of the jobs that are ok once, and none that cannot have come.
+  // Checks a target's counters: each notification of a successful job counted once, and none that cannot have come.
   void check_counters(Application& app);
-  // Of a peer's room for unexpected messages: what its sender handed over of it is no more than that. Ends all sends.
+  // Checks unexpected_bytes_per_peer: a sender hands over no more than its target has room for. Completes all sends.
   void check_unexpected(Application& app);
   void check_end(std::vector<std::unique_ptr<Application>>& applications);
 

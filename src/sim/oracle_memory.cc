@@ -3,7 +3,7 @@
 
 #include "sim/oracle.h"
 
-// Whose bytes are whose, and what they must be: of transfers that ended, and of memory that was said to be free.
+// Ownership and expected content of memory: for completed transfers, and for memory that was reported free.
 namespace fairway::sim {
 
 namespace {
@@ -12,7 +12,7 @@ bool one_sided(Operation operation) {
 }
 }  // namespace
 
-// The bytes of each piece are there, everything between them is as it was, and the source has not changed.
+// Checks that the bytes of each piece arrived, that all bytes between them are unchanged, and that the source is.
 void Oracle::check_moved(Job& job, Arena& source, const Arena::Range& from, Arena& target, const Arena::Range& to) {
   const bool is_read = job.operation == Operation::read;
   std::array<bool, 1 << 14> covered{};
@@ -22,17 +22,17 @@ void Oracle::check_moved(Job& job, Arena& source, const Arena::Range& from, Aren
     for (std::uint32_t i = 0; i < piece.length; ++i) {
       covered[at - to.begin + i] = true;
       if (target.data()[at + i] == pattern(from.seed, origin + i)) continue;
-      return fail(describe(job) + " is ok, but byte " + std::to_string(at + i) + " is not there");
+      return fail(describe(job) + " is ok, but byte " + std::to_string(at + i) + " did not arrive");
     }
   }
   for (std::uint32_t i = 0; i < to.length; ++i)
     if (!covered[i] && target.data()[to.begin + i] != pattern(to.seed, to.begin + i))
-      return fail(describe(job) + " touched byte " + std::to_string(to.begin + i) + ", which is not of it");
+      return fail(describe(job) + " touched byte " + std::to_string(to.begin + i) + ", which is outside its pieces");
   if (from.length != 0 && source.differs(from) != from.length) fail(describe(job) + " changed its source");
 }
 
-// Of a transfer that failed: each byte is as it was, or what the source had while it was the transfer's. So what was
-// read after a fence shows.
+// Checks a failed transfer: each byte is unchanged, or what the source held during the transfer. This detects reads
+// after a fence.
 void Oracle::check_mixed(Job& job, const Arena::Range& from, Arena& target, const Arena::Range& to) {
   const bool is_read = job.operation == Operation::read;
   for (const Job::Piece& piece : job.pieces) {
@@ -43,19 +43,19 @@ void Oracle::check_mixed(Job& job, const Arena::Range& from, Arena& target, cons
       if (is == pattern(to.seed, at + i) || is == pattern(from.seed, origin + i)) continue;
       if (job.garbled == job.local->data() + job.local_range.begin + piece.local + i) continue;
       return fail(describe(job) + " failed, and byte " + std::to_string(at + i) +
-                  " is neither what was there nor its own");
+                  " is neither the old value nor the source's");
     }
   }
 }
 
-// Who owns which bytes now. Whatever is painted anew here is what a late frame would spoil.
+// Decides who owns which bytes now. A new pattern detects late frames.
 void Oracle::settle_memory(Job& job, const Status& status) {
   if (job.settled) return;
   job.settled = true;
   Arena::Range& near = job.local_range;
   Arena::Range& far = job.remote_range;
-  const bool here = job.local != nullptr && near.length != 0 && !job.local->given_up;
-  const bool there = job.remote != nullptr && far.length != 0 && !job.remote->given_up && !job.to->dead;
+  const bool here = job.local != nullptr && near.length != 0 && !job.local->unusable;
+  const bool there = job.remote != nullptr && far.length != 0 && !job.remote->unusable && !job.to->dead;
   if (one_sided(job.operation) && job.length != 0) {
     if (job.operation == Operation::write && there)
       status ? check_moved(job, *job.local, near, *job.remote, far) : check_mixed(job, near, *job.remote, far);
@@ -66,15 +66,15 @@ void Oracle::settle_memory(Job& job, const Status& status) {
   if (!status && changes_far && job.length != 0 && there) {
     if (status.effect() == Effect::not_applied && job.remote->differs(far) != far.length)
       fail(describe(job) + " says not_applied, but byte " + std::to_string(job.remote->differs(far)) + " changed");
-    if (status.effect() == Effect::partial) job.remote->adopt(far);
+    if (status.effect() == Effect::partial) job.remote->release_as_is(far);
     if (status.effect() == Effect::unknown) job.remote->quarantine(far);
     if (status.effect() != Effect::not_applied) far.length = 0;
   }
-  if (job.local != nullptr && near.length != 0) job.local->give_back(near);
-  if (job.remote != nullptr && far.length != 0) job.remote->give_back(far);
+  if (job.local != nullptr && near.length != 0) job.local->release(near);
+  if (job.remote != nullptr && far.length != 0) job.remote->release(far);
 }
 
-// The call's own promise, which may come before the completion is seen.
+// What cancel() itself promises; it may return before the completion is seen.
 void Oracle::cancelled(Job& job, const Cancelled& result) {
   job.cancelled = true;
   simulation_.note(job.from->host->index(), [&] {
@@ -89,7 +89,7 @@ void Oracle::cancelled(Job& job, const Cancelled& result) {
   }
   if (job.settled || job.local == nullptr || job.local_range.length == 0) return;
   Arena::Range reused = job.local_range;
-  job.local->give_back(reused);
+  job.local->release(reused);
   job.local_range.length = 0;
 }
 
@@ -97,10 +97,10 @@ void Oracle::region_is_free(Application& app, Arena& arena) {
   for (Job& job : jobs_) {
     if (job.settled || !job.accepted || job.completed) continue;
     if (job.from == &app && job.local == &arena && app.runs())
-      fail(describe(job) + " goes on, though its memory was deregistered");
+      fail(describe(job) + " still runs, although its memory was deregistered");
     if (job.remote != &arena || job.remote_range.length == 0) continue;
     Arena::Range reused = job.remote_range;
-    arena.give_back(reused);
+    arena.release(reused);
     job.remote_range.length = 0;
   }
 }
@@ -110,7 +110,7 @@ void Oracle::check_memory(Application& app) {
   for (std::size_t i = 0; i < app.arenas.size(); ++i)
     if (const std::string what = app.arenas[i]->check(); !what.empty()) {
       fail(app.name + ", region " + std::to_string(i) + ": " + what);
-      app.arenas[i]->given_up = true;  // once is enough
+      app.arenas[i]->unusable = true;  // report only once
     }
 }
 

@@ -5,7 +5,7 @@
 
 #include "sim/oracle.h"
 
-// What targets are told: events, counters, messages that wait for their receive, the end of a peer.
+// Checks what targets are told: events, counters, messages that wait for a receive, peers that end.
 namespace fairway::sim {
 
 void Oracle::drain_notifications(Application& app) {
@@ -14,9 +14,9 @@ void Oracle::drain_notifications(Application& app) {
   for (;;) {
     const std::size_t count = app.engine->poll_notifications(some);
     for (const Notification& one : std::span(some).first(count)) {
-      const std::uint32_t number = one.immediate % kMostJobs;
+      const std::uint32_t number = one.immediate % kMaxJobs;
       if (number >= jobs_.size() || jobs_[number].immediate != one.immediate) {
-        fail(app.name + " was notified of " + std::to_string(one.immediate) + ", which nobody sent");
+        fail(app.name + " was notified of " + std::to_string(one.immediate) + ", which no job sent");
         continue;
       }
       Job& job = jobs_[number];
@@ -25,11 +25,11 @@ void Oracle::drain_notifications(Application& app) {
       if (++job.notified > 1) fail(describe(job) + " notified twice");
       const bool same = one.message_bytes == job.message.size() &&
                         (job.message.empty() || std::memcmp(one.message, job.message.data(), job.message.size()) == 0);
-      if (!same) fail(describe(job) + " brought a wrong message");
-      // Before its completion the memory is not reused, so the bytes can be looked at: all of them must be there.
+      if (!same) fail(describe(job) + " carried a wrong message");
+      // The memory is not reused before the completion, so all bytes must be there now.
       if (job.completed && job.status.code() == ErrorCode::checksum_mismatch)
-        fail(describe(job) + " was notified though its checksums differ");
-      if (!job.settled && !job.completed && job.remote_range.length != 0 && !job.remote->given_up && job.length != 0)
+        fail(describe(job) + " notified its target despite a checksum mismatch");
+      if (!job.settled && !job.completed && job.remote_range.length != 0 && !job.remote->unusable && job.length != 0)
         check_moved(job, *job.local, job.local_range, *job.remote, job.remote_range);
     }
     if (count < some.size()) return;
@@ -43,10 +43,10 @@ void Oracle::check_counters(Application& app) {
     for (const Job& job : jobs_) {
       if (job.to != &app || job.notify != NotifyKind::counter || job.immediate != immediate || !job.accepted) continue;
       if (job.completed && job.status) ++sure;
-      const bool never =
+      const bool impossible =
           job.completed && !job.status &&
           (job.status.effect() == Effect::not_applied || job.status.code() == ErrorCode::checksum_mismatch);
-      possible += !never;
+      possible += !impossible;
     }
     const std::uint64_t counted = app.engine->counter(immediate);
     if (counted < sure || counted > possible)
@@ -56,8 +56,9 @@ void Oracle::check_counters(Application& app) {
 }
 
 void Oracle::check_unexpected(Application& app) {
-  constexpr std::uint32_t kAnnouncement = 64;  // what each counts for beside its bytes (include/fairway/options.h)
-  constexpr std::uint32_t kTravels = 400;      // a message that any link takes along with its announcement
+  // What a message counts in addition to its bytes (include/fairway/options.h).
+  constexpr std::uint32_t kAnnouncement = 64;
+  constexpr std::uint32_t kTravels = 400;  // a message up to this size travels with its announcement on any link
   std::map<std::pair<Application*, std::uint64_t>, std::uint64_t> handed_over;
   for (Job& job : jobs_) {
     if (job.from != &app || job.operation != Operation::send || !job.accepted || job.completed || job.to->dead)
@@ -70,7 +71,7 @@ void Oracle::check_unexpected(Application& app) {
       ++coverage.sends_held_back;
       continue;
     }
-    // Where a receive waits one of them may be taken meanwhile, and its room is another's.
+    // A waiting receive may take one of them meanwhile and free its room.
     const auto takes = [&](const Job& other) {
       return other.operation == Operation::receive && other.from == job.to && other.to == &app && other.accepted &&
              !other.completed;
@@ -87,7 +88,8 @@ void Oracle::check_unexpected(Application& app) {
 void Oracle::peer_went(const Application& app, const PeerEvent& event) {
   if (event.reason.code() == ErrorCode::protocol_error &&
       event.reason.message().find("the peer sent") != std::string::npos)
-    fail(app.name + " and " + event.name + " part over what none of them may do: " + event.reason.to_string());
+    fail(app.name + " and " + event.name +
+         " disconnected over a protocol error that neither can make: " + event.reason.to_string());
 }
 
 void Oracle::garble(Job& job, std::uint32_t offset) {

@@ -22,8 +22,8 @@ std::size_t FabricPort::post(std::span<const Command> commands) {
   Random& random = fabric_.simulation_.random();
   const std::uint32_t depth = fabric_.nics_[end_.nic]->devices[end_.device].capabilities.queue_depth;
   std::size_t most = std::min<std::size_t>(commands.size(), depth - std::min(depth, end_.in_flight));
-  const Nature& nature = fabric_.nature(link_, side_);
-  if (nature.storm_per_mille != 0 && random.chance(nature.storm_per_mille)) {
+  const NicBehavior& nature = fabric_.nature(link_, side_);
+  if (nature.partial_post_per_mille != 0 && random.chance(nature.partial_post_per_mille)) {
     most = random.below(most + 1);
     fabric_.simulation_.in(random.between(kMicrosecond, 50 * kMicrosecond), &Fabric::ring, &link_, side_);
   }
@@ -35,7 +35,7 @@ std::size_t FabricPort::poll(std::span<Event> events, Time, std::uint64_t&) {
   lent_.clear();
   std::size_t stored = 0;
   while (stored < events.size()) {
-    // What was heard and what was finished come in any order; `fenced` comes last.
+    // Received messages and completions come in any order; `fenced` comes last.
     const bool hear =
         !end_.inbound.empty() && (end_.outcomes.empty() || end_.outcomes.front().kind == EventKind::fenced ||
                                   fabric_.simulation_.random().chance(500));
@@ -82,8 +82,8 @@ void FabricPort::cancel_memory(std::uint64_t local_handle) {
   for (Flight* flight : end_.flights)
     if (flight->command.slice.local_handle == local_handle) {
       ++flight->frames;
-      fabric_.simulation_.in(fabric_.simulation_.random().between(kMicrosecond, 500 * kMicrosecond), &Fabric::sever,
-                             flight);
+      fabric_.simulation_.in(fabric_.simulation_.random().between(kMicrosecond, 500 * kMicrosecond),
+                             &Fabric::abort_flight, flight);
     }
 }
 

@@ -4,8 +4,8 @@
 
 namespace fairway::sim {
 
-// One end of a simulated link, as a transport sees it. Owned by the transport; the fabric keeps what frames need after
-// it.
+// One end of a simulated link, as a transport sees it. Owned by the transport. The fabric keeps the state that late
+// frames need after it.
 class FabricPort final : public transport::loopback::Port {
  public:
   FabricPort(Fabric& fabric, SimLink& link, unsigned side)
@@ -29,10 +29,10 @@ class FabricPort final : public transport::loopback::Port {
   SimLink& link_;
   LinkEnd& end_;
   const unsigned side_;
-  std::vector<std::vector<std::byte>> lent_;  // messages of the last poll
+  std::vector<std::vector<std::byte>> lent_;  // messages returned by the last poll, valid until the next
 };
 
-// One host's plug in the fabric.
+// A host's attachment to the fabric.
 class FabricWire final : public transport::loopback::Wire {
  public:
   FabricWire(Fabric& fabric, std::size_t nic) : fabric_(fabric), nic_(nic) {}

@@ -9,13 +9,13 @@
 
 namespace fairway::sim {
 
-// Bytes that a NIC has acknowledged and that memory does not show yet, as behind a PCIe bridge: of devices whose
-// completion means delivered and not visible. They are shown in order, all at once.
+// Posted writes: bytes that a NIC has acknowledged but that memory does not show yet, as behind a PCIe bridge. For
+// devices whose completion means delivered and not visible. They become visible in order, all at once.
 class PostedWrites {
  public:
   void post(const transport::RegionTable& regions, RegionId region, std::uint64_t offset,
             std::span<const std::byte> bytes);
-  // Shows them; those of a region that has ended are gone.
+  // Makes all of them visible; drops those to regions that were deregistered.
   void flush();
   void forget() { writes_.clear(); }
   bool empty() const { return writes_.empty(); }

@@ -2,20 +2,20 @@
 
 #include "sim/campaign.h"
 
-// Applications that step their engine themselves (Progress::caller), in one loop with what they compute: while they
-// compute, nothing of their engine moves but control.
+// Applications that drive their engine's progress (Progress::caller) in the loop that also computes. While they
+// compute, nothing of their engine runs except control.
 namespace fairway::sim {
 
 namespace {
 
-constexpr Time kLook = 10 * kMillisecond;  // deadlines and the like wake no program
+constexpr Time kLook = 10 * kMillisecond;  // how often to check deadlines, which wake no application
 
 }  // namespace
 
 void Campaign::begin_program(Application& app) {
   programs_.push_back(std::make_unique<Program>(Program{this, &app}));
   app.host->on_signal(&Campaign::serve_soon, programs_.back().get());
-  (void)app.engine->fd();  // it will be told when to look
+  (void)app.engine->fd();  // enables signals: the handler is called when there is something to do
   simulation_.in(kLook, &Campaign::serve, programs_.back().get(), 1);
 }
 
@@ -32,13 +32,13 @@ void Campaign::serve(void* object, std::uint64_t regular, std::uint64_t) {
   Application& app = *program.app;
   if (regular == 0) app.serve_due = false;
   if (!app.engine || app.dead || self.faults_over_) return;
-  if (app.runs()) self.take(app);
+  if (app.runs()) self.poll_engine(app);
   const Time next = std::max(app.computing_until, self.simulation_.now() + kLook);
   if (regular != 0) self.simulation_.at(next, &Campaign::serve, object, 1);
 }
 
-// For longer than somebody's peer timeout, but not longer than three times that. Nothing may be lost to it: control
-// answers for an engine whose caller computes.
+// Computes for longer than some peer's timeout, but at most three times as long. Nothing may be lost, because control
+// sends heartbeats while the application computes.
 void Campaign::compute(Application& app) {
   Time longest = 0;
   for (const auto& other : applications_)

@@ -4,8 +4,8 @@
 
 namespace fairway::sim {
 
-// A seeded stream of numbers (SplitMix64: Steele, Lea, Flood, OOPSLA 2014). A value; the same seed gives the same
-// stream everywhere.
+// A seeded random stream (SplitMix64: Steele, Lea, Flood, OOPSLA 2014). A value; the same seed gives the same stream on
+// every machine.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -16,7 +16,7 @@ class Random {
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
   }
-  // In [0, bound); 0 for a bound of 0.
+  // A number in [0, bound); 0 when bound is 0.
   std::uint64_t below(std::uint64_t bound) { return static_cast<std::uint64_t>((Wide{next()} * bound) >> 64); }
   std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + below(high - low + 1); }
   bool chance(std::uint32_t per_mille) { return below(1000) < per_mille; }

@@ -19,7 +19,7 @@ std::uint8_t mask(Bits... bits) {
   return static_cast<std::uint8_t>((0u | ... | static_cast<unsigned>(bits)));
 }
 
-// From everything in hardware down to datagrams alone.
+// From full hardware support down to datagrams alone.
 Capabilities some_capabilities(Random& random, std::uint32_t largest) {
   Capabilities can = transport::loopback::DirectWire::default_device().capabilities;
   can.max_slice_bytes = largest;
@@ -44,12 +44,12 @@ Capabilities some_capabilities(Random& random, std::uint32_t largest) {
   return can;
 }
 
-Nature some_nature(Random& random) {
-  Nature nature;
+NicBehavior some_nature(Random& random) {
+  NicBehavior nature;
   if (random.chance(300)) nature.latency_max = random.between(20, 500) * kMicrosecond;
   if (random.chance(300)) nature.lose_per_mille = static_cast<std::uint32_t>(random.between(1, 100));
   if (random.chance(300)) nature.give_up_per_mille = static_cast<std::uint32_t>(random.between(1, 100));
-  if (random.chance(200)) nature.storm_per_mille = static_cast<std::uint32_t>(random.between(50, 700));
+  if (random.chance(200)) nature.partial_post_per_mille = static_cast<std::uint32_t>(random.between(50, 700));
   nature.error_breaks_link = random.chance(200);
   nature.late = random.between(1, 50) * kMillisecond;
   return nature;
@@ -72,7 +72,7 @@ void plan_faults(Scenario& scenario, Random& random) {
     planned.a = static_cast<std::uint32_t>(random.below(scenario.engines));
     planned.b = static_cast<std::uint32_t>((planned.a + 1 + random.below(scenario.engines - 1)) % scenario.engines);
     planned.lasts = random.chance(150) ? random.between(1, 5) * kSecond : random.between(100, 20'000) * kMicrosecond;
-    // The loopback transport looks without a pause while a region's end waits for a NIC.
+    // The loopback transport busy-polls while a region's end waits for a NIC; keep this short.
     if (planned.fault == Scenario::Fault::hold) planned.lasts = std::min(planned.lasts, 40 * kMillisecond);
     scenario.faults.push_back(planned);
   }
@@ -118,13 +118,13 @@ Scenario make_scenario(Random& random) {
     if (random.chance(30)) options.progress = Progress::caller;
     scenario.options.push_back(options);
   }
-  // The values that engines put into an immediate have bits of their own there.
+  // Values in which bits that engines use themselves are set.
   constexpr std::uint32_t kBits[] = {0, 0, 1u << 30, 1u << 31, 3u << 30, ~0u, 1u << 29};
   scenario.immediate_bits = kBits[random.below(std::size(kBits))];
   scenario.garbles = random.chance(300);
-  scenario.storms = random.chance(100);
+  scenario.unreceived_sends = random.chance(100);
   plan_faults(scenario, random);
-  // One NIC of several that is broken and does not say so. Everyone looks before they trust a path.
+  // One of several NICs corrupts data without reporting it. Every engine proves a path before it trusts it.
   scenario.faulty = scenario.devices.front().size() > 1 && random.chance(60);
   if (scenario.faulty) {
     auto& nics = scenario.devices.front();

@@ -8,26 +8,26 @@
 
 namespace fairway::sim {
 
-// What a seed chooses before anything runs. A value.
+// What a seed chooses before the run starts. A value.
 struct Scenario {
   enum class Fault : std::uint8_t { break_link, device_down, partition, freeze, kill, cut_control, hold };
   struct Planned {
     Time at = 0;
     Fault fault = Fault::break_link;
-    std::uint32_t a = 0, b = 0;  // hosts, a device
+    std::uint32_t a = 0, b = 0;  // hosts, or a host and a device
     Time lasts = 0;
   };
   std::uint32_t engines = 2;
-  std::vector<std::vector<NicDevice>> devices;  // by place
-  std::vector<EngineOptions> options;           // by place
+  std::vector<std::vector<NicDevice>> devices;  // indexed by place
+  std::vector<EngineOptions> options;           // indexed by place
   std::uint32_t operations = 30;
-  Time pace = 50 * kMicrosecond;  // between operations
-  std::uint32_t largest = 4096;   // bytes of a transfer
+  Time pace = 50 * kMicrosecond;  // average time between operations
+  std::uint32_t largest = 4096;   // largest transfer, in bytes
   std::vector<Planned> faults;
-  std::uint32_t immediate_bits = 0;  // of events, above those that name their job
-  bool garbles = false;              // the wire changes a byte of some transfers that are checked
-  bool faulty = false;               // a NIC is broken from the beginning
-  bool storms = false;               // sends that nobody receives
+  std::uint32_t immediate_bits = 0;  // set in the immediates of events, above the bits that hold the job's number
+  bool garbles = false;              // the wire corrupts a byte of some transfers with a checksum
+  bool faulty = false;               // a NIC is broken from the start
+  bool unreceived_sends = false;     // some sends have no receive
 };
 
 Scenario make_scenario(Random& random);

@@ -16,9 +16,10 @@ class Host;
 
 struct SimulationOptions {
   std::uint64_t seed = 1;
-  std::function<void(const std::string& line)> trace;  // one line per event worth reading; empty: none, at no cost
-  // Called when nothing can ever happen again although someone waits, or a limit below is passed. The simulation then
-  // wakes everyone, unfreezes every host and extends its limits, so that a test can report and wind up.
+  // Receives one line per notable event; empty: no trace, at no cost.
+  std::function<void(const std::string& line)> trace;
+  // Called when someone waits and no event is left, or when a limit below is exceeded. The simulation then wakes every
+  // task, thaws every host and extends its limits, so that a test can report the failure and finish.
   std::function<void(const std::string& why)> stuck;
   // Called when that did not help. Must not return.
   std::function<void(const std::string& why)> hopeless;
@@ -26,8 +27,8 @@ struct SimulationOptions {
   std::uint64_t most_events = 20'000'000;
 };
 
-// Virtual time and everything that happens in it: one heap of events in the order of (time, seeded tie-break). One
-// thread owns a simulation and all that lives in it; two simulations share nothing.
+// Virtual time and all events in it: one heap ordered by (time, seeded tie-break). One thread owns a simulation and
+// everything in it; two simulations share nothing.
 class Simulation {
  public:
   using Handler = void (*)(void* object, std::uint64_t a, std::uint64_t b);
@@ -40,18 +41,18 @@ class Simulation {
   Time now() const { return now_; }
   Random& random() { return random_; }
 
-  // Calls handler(object, a, b) at `when`. There is no way to take it back: handlers check whether they still apply,
+  // Calls handler(object, a, b) at `when`. An event cannot be cancelled: its handler checks whether it still applies,
   // and objects live as long as the simulation.
   void at(Time when, Handler handler, void* object, std::uint64_t a = 0, std::uint64_t b = 0);
   void in(Time delay, Handler handler, void* object, std::uint64_t a = 0, std::uint64_t b = 0) {
     at(after(now_, delay), handler, object, a, b);
   }
 
-  // Runs the next event, if it is due by `limit`. False: none was; time stays.
+  // Runs the next event if it is due by `limit`. False: none was due; time does not advance.
   bool step(Time limit = kNever);
-  // Runs what is due by `time`, which it then is.
+  // Runs all events due by `time` and advances to it.
   void run_until(Time time);
-  // Runs until `done` or `time`; whether it was done.
+  // Runs until `done` or `time`. Returns whether `done` became true.
   template <std::predicate Done>
   bool run_until(Time time, Done done) {
     while (!done())
@@ -64,22 +65,22 @@ class Simulation {
   void stuck(const std::string& why);
   bool was_stuck() const { return times_stuck_ != 0; }
 
-  // Hosts are numbered in the order of their making and live as long as the simulation.
+  // Hosts are numbered in order of creation and live as long as the simulation.
   Host& add_host() { return add_host(hosts_.size()); }
-  Host& add_host(std::size_t place);  // at the place of a host that was killed: the machine restarted
+  Host& add_host(std::size_t place);  // at the place of a killed host: the machine restarted
   std::size_t host_count() const { return hosts_.size(); }
   Host& host(std::size_t index) { return *hosts_[index]; }
 
-  // No byte passes between the two hosts, in either direction, until it is lifted.
+  // Starts or ends a partition: while it lasts, no byte passes between the two hosts in either direction.
   void set_partition(std::size_t a, std::size_t b, bool on);
   bool partitioned(std::size_t a, std::size_t b) const { return (partitions_[a] >> b & 1) != 0; }
 
-  // What happened so far, in one number: equal for two runs that did the same.
+  // A hash of everything that happened so far: equal for two runs that did the same.
   std::uint64_t hash() const { return hash_; }
   std::uint64_t events_run() const { return events_run_; }
   void mix(std::uint64_t fact) { hash_ = (hash_ ^ fact) * 0x9e3779b97f4a7c15; }
 
-  // Traces what `text()` returns; nothing is built when nobody reads.
+  // Traces what `text()` returns; does not call it when there is no trace.
   template <std::invocable Text>
   void note(std::uint64_t host, Text text) {
     if (options_.trace) write(host, text());
@@ -102,7 +103,7 @@ class Simulation {
   SimulationOptions options_;
   Random random_;
   Time now_ = kMillisecond;
-  std::vector<Event> events_;  // a heap
+  std::vector<Event> events_;  // a heap, by time
   std::uint32_t sequence_ = 0;
   std::uint64_t events_run_ = 0;
   std::uint32_t times_stuck_ = 0;

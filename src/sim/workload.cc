@@ -4,70 +4,70 @@
 
 #include "sim/campaign.h"
 
-// What the applications of a campaign do, one random act at a time.
+// The random actions of a campaign's applications.
 namespace fairway::sim {
 
 namespace {
-constexpr std::uint64_t kNobodys = 9;  // a tag without receives
+constexpr std::uint64_t kUnreceivedTag = 9;  // a tag without receives
 }
 
 void Campaign::check_all() {
   for (const auto& app : applications_) {
-    collect(*app);
+    poll_and_handle(*app);
     oracle_.check_memory(*app);
   }
   oracle_.check_order();
 }
 
-Application* Campaign::someone() {
+Application* Campaign::random_application() {
   for (int tries = 0; tries < 8; ++tries) {
-    Application* app = living(random_.below(scenario_.engines));
+    Application* app = live_application(random_.below(scenario_.engines));
     if (app && app->runs()) return app;
   }
   return nullptr;
 }
 
-void Campaign::act() {
+void Campaign::random_action() {
   const std::uint64_t what = random_.below(1000);
-  if (what < 30) {  // a machine that died comes back
+  if (what < 30) {  // restart a dead machine
     for (std::size_t place = 0; place < scenario_.engines; ++place)
-      if (!living(place)) open(place);
+      if (!live_application(place)) open(place);
     return connect_all();
   }
-  Application* app = someone();
+  Application* app = random_application();
   if (!app) return;
   if (what < 50) return connect_all();
   if (what < 110) return cancel_one(*app);
-  if (what < 140) return exchange_region(*app);
+  if (what < 140) return reregister_region(*app);
   if (app->options.progress == Progress::caller && what < 190) return compute(*app);
   if (app->known.empty()) return;
   import_regions(*app);
-  Application::Acquaintance& to = app->known[random_.below(app->known.size())];
-  if (scenario_.storms && what < 200) {
+  Application::KnownPeer& to = app->known[random_.below(app->known.size())];
+  if (scenario_.unreceived_sends && what < 200) {
     for (std::uint64_t burst = random_.between(4, 16); burst > 0; --burst) submit(*app, to, true);
     return;
   }
   for (std::uint64_t burst = random_.chance(200) ? random_.between(2, 10) : 1; burst > 0; --burst) submit(*app, to);
-  // What breaks a link while its slices are on the way finds more than what breaks an idle one.
+  // A link that breaks with slices in flight finds more bugs than one that breaks idle.
   if (!scenario_.faults.empty() && random_.chance(120)) {
     Scenario::Planned planned;
     planned.at = random_.below(random_.chance(500) ? 10 * kMicrosecond : 100 * kMicrosecond);
     const bool hits_device = random_.chance(300);
     planned.fault = hits_device ? Scenario::Fault::device_down : Scenario::Fault::break_link;
     planned.a = static_cast<std::uint32_t>(app->place);
-    planned.b = static_cast<std::uint32_t>(to.who->place);
+    planned.b = static_cast<std::uint32_t>(to.application->place);
     planned.lasts = random_.below(5 * kMillisecond);
     plan(planned);
   }
 }
 
-void Campaign::submit(Application& from, Application::Acquaintance& to, bool unexpected) {
-  if (to.who->dead && random_.chance(700)) return;
-  if (oracle_.jobs().size() == kMostJobs) return;
+void Campaign::submit(Application& from, Application::KnownPeer& to, bool unexpected) {
+  if (to.application->dead && random_.chance(700)) return;
+  if (oracle_.jobs().size() == kMaxJobs) return;
   const std::uint32_t number = static_cast<std::uint32_t>(oracle_.jobs().size());
   Job& job = oracle_.new_job();
   job.from = &from;
-  job.to = to.who;
+  job.to = to.application;
   job.peer = to.peer;
   Request request;
   request.peer = to.peer;
@@ -86,13 +86,13 @@ void Campaign::submit(Application& from, Application::Acquaintance& to, bool une
   bool ready = false;
   switch (job.operation) {
     case Operation::write:
-    case Operation::read: ready = lay_out(job, request, to, length); break;
+    case Operation::read: ready = choose_layout(job, request, to, length); break;
     case Operation::send:
     case Operation::receive: ready = prepare_two_sided(job, request, length); break;
     default: ready = prepare_atomic(job, request, to); break;
   }
   if (!ready) return;
-  if (unexpected) request.tag = job.tag = kNobodys;
+  if (unexpected) request.tag = job.tag = kUnreceivedTag;
   add_options(job, request);
   TransferId id;
   job.accepted = true;  // its completion may come before submit() returns
@@ -102,7 +102,7 @@ void Campaign::submit(Application& from, Application::Acquaintance& to, bool une
   job.id = id;
   simulation_.note(from.host->index(), [&] {
     return "#" + std::to_string(number) + " operation " + std::to_string(static_cast<int>(job.operation)) + " of " +
-           std::to_string(job.length) + " bytes to " + to.who->name + " notify " +
+           std::to_string(job.length) + " bytes to " + to.application->name + " notify " +
            std::to_string(static_cast<int>(job.notify)) + " by " +
            std::array{"wait", "poll", "callback"}[static_cast<unsigned>(job.deliver)] +
            (job.after ? " after #" + std::to_string(job.after->number) : "") +
@@ -113,21 +113,21 @@ void Campaign::submit(Application& from, Application::Acquaintance& to, bool une
     return;
   }
   if (job.completed) oracle_.fail("a refused transfer completed");
-  if (faults_struck_ == 0 && !submitted.status.is_ok() && submitted.status.code() != ErrorCode::queue_full)
+  if (faults_injected_ == 0 && !submitted.status.is_ok() && submitted.status.code() != ErrorCode::queue_full)
     oracle_.fail("transfer #" + std::to_string(number) + " refused: " + submitted.status.to_string());
   oracle_.heal(job);
   job.settled = true;
-  if (job.local_range.length != 0) job.local->give_back(job.local_range);
-  if (job.remote_range.length != 0) job.remote->give_back(job.remote_range);
+  if (job.local_range.length != 0) job.local->release(job.local_range);
+  if (job.remote_range.length != 0) job.remote->release(job.remote_range);
 }
 
-// Memory on both sides and one of the four layouts over it.
-bool Campaign::lay_out(Job& job, Request& request, const Application::Acquaintance& to, std::uint32_t length) {
+// Chooses memory on both sides and one of the four layouts over it.
+bool Campaign::choose_layout(Job& job, Request& request, const Application::KnownPeer& to, std::uint32_t length) {
   if (to.regions.empty()) return false;
   const std::size_t which = random_.below(to.regions.size());
   job.local = job.from->arenas[random_.below(job.from->arenas.size())].get();
-  job.remote = to.who->arenas[which].get();
-  if (!to.regions[which].id || job.local->given_up || job.remote->given_up || !job.local->region.id) return false;
+  job.remote = to.application->arenas[which].get();
+  if (!to.regions[which].id || job.local->unusable || job.remote->unusable || !job.local->region.id) return false;
   const RegionId near = job.local->region.id;
   const RemoteRegionId far = to.regions[which].id;
   const std::uint64_t shape = random_.below(10);
@@ -140,7 +140,7 @@ bool Campaign::lay_out(Job& job, Request& request, const Application::Acquaintan
              lead_far = static_cast<std::uint32_t>(random_.below(9));
   if (!job.local->take(lead_near + stride_near * count, random_, job.local_range)) return false;
   if (!job.remote->take(lead_far + stride_far * count, random_, job.remote_range)) {
-    job.local->give_back(job.local_range);
+    job.local->release(job.local_range);
     return false;
   }
   job.length = block * count;
@@ -173,7 +173,7 @@ bool Campaign::lay_out(Job& job, Request& request, const Application::Acquaintan
 
 bool Campaign::prepare_two_sided(Job& job, Request& request, std::uint32_t length) {
   job.local = job.from->arenas.front().get();
-  if (!job.local->region.id || job.local->given_up) return false;
+  if (!job.local->region.id || job.local->unusable) return false;
   const auto room = job.operation == Operation::receive ? std::max<std::uint32_t>(length, 256) : length;
   if (!job.local->take(room, random_, job.local_range)) return false;
   job.length = room;
@@ -186,12 +186,12 @@ bool Campaign::prepare_two_sided(Job& job, Request& request, std::uint32_t lengt
   return true;
 }
 
-// A cell of its own, so that the sum is known: its painted bytes plus the addend.
-bool Campaign::prepare_atomic(Job& job, Request& request, const Application::Acquaintance& to) {
+// Reserves a cell for this job alone, so that the sum is known: the pattern plus the operand.
+bool Campaign::prepare_atomic(Job& job, Request& request, const Application::KnownPeer& to) {
   if (to.regions.empty()) return false;
   const std::size_t which = random_.below(to.regions.size());
-  job.remote = to.who->arenas[which].get();
-  if (!to.regions[which].id || job.remote->given_up) return false;
+  job.remote = to.application->arenas[which].get();
+  if (!to.regions[which].id || job.remote->unusable) return false;
   if (!job.remote->take(8, random_, job.remote_range)) return false;
   request.target = {to.regions[which].id, job.remote_range.begin};
   request.operand = random_.between(1, 1000);
@@ -205,7 +205,7 @@ void Campaign::add_options(Job& job, Request& request) {
   if (job.operation == Operation::write && random_.chance(500)) {
     job.notify = options.notify.kind = random_.chance(700) ? NotifyKind::event : NotifyKind::counter;
     options.notify.immediate = job.notify == NotifyKind::event
-                                   ? job.number | (scenario_.immediate_bits & ~(kMostJobs - 1))
+                                   ? job.number | (scenario_.immediate_bits & ~(kMaxJobs - 1))
                                    : oracle_.counter_values[random_.below(kCounters)];
     job.immediate = options.notify.immediate;
     if (job.notify == NotifyKind::event && random_.chance(400)) {
@@ -216,7 +216,7 @@ void Campaign::add_options(Job& job, Request& request) {
   }
   if (random_.chance(150) && job.operation != Operation::receive && job.number > 0) {
     Job& before = oracle_.job(static_cast<std::uint32_t>(random_.below(job.number)));
-    // By callback, so that its end is seen when it happens.
+    // Deliver by callback, so that the end is observed when it happens.
     if (before.accepted && !before.completed && before.deliver == Deliver::to_callback && before.from == job.from &&
         before.operation != Operation::receive && before.operation != Operation::send) {
       job.after = &before;
@@ -227,7 +227,7 @@ void Campaign::add_options(Job& job, Request& request) {
   options.checksum = job.checksum = random_.chance(scenario_.garbles ? 250 : 100);
   if (scenario_.garbles && job.checksum && job.length != 0 && job.local != nullptr &&
       job.operation != Operation::receive && random_.chance(500)) {
-    // One byte of it, more often one that a careless end leaves out.
+    // Corrupts one byte of it, preferably at the edge of a piece, which careless code misses.
     const Job::Piece whole{0, 0, job.length};
     const Job::Piece& piece = job.pieces.empty() ? whole : job.pieces[random_.below(job.pieces.size())];
     const std::uint32_t last = piece.length - 1;

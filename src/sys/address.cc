@@ -54,7 +54,7 @@ Result<HostPort> parse_host_port(const std::string& address) {
   const auto colon = address.rfind(':');
   const auto wrong = [&](std::string_view why) {
     return Status(ErrorCode::invalid_argument,
-                  fmt::format("\"{}\" is not an address: {}; write host:port or [IPv6]:port", address, why));
+                  fmt::format("\"{}\" is not a valid address: {}; write host:port or [IPv6]:port", address, why));
   };
   if (colon == std::string::npos) return wrong("it has no port");
   HostPort out;
@@ -93,7 +93,7 @@ Result<SocketAddress> numeric_address(const HostPort& where) {
     out.size = sizeof(v6);
     return out;
   }
-  return Status(ErrorCode::not_found, fmt::format("\"{}\" is a name, not a numeric address", where.host));
+  return Status(ErrorCode::not_found, fmt::format("\"{}\" is a host name, not a numeric address", where.host));
 }
 
 Result<std::vector<SocketAddress>> resolve_address(const HostPort& where) {

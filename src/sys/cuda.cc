@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kOldest = 12000;
 
-// The one in use: `path`, what the environment names, or the system's.
+// The library to load: `path`, else the one named by the environment, else the system's.
 std::string library_named(const std::string& path) {
   if (!path.empty()) return path;
   const char* named = std::getenv("FAIRWAY_CUDA_DRIVER");
@@ -26,7 +26,7 @@ Status none(const std::string& why) {
 
 Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& path) {
   const std::string library = library_named(path);
-  static std::mutex mutex;  // guards both
+  static std::mutex mutex;  // guards the two below
   static std::weak_ptr<const CudaDriver> opened;
   static std::string opened_as;
   const std::lock_guard lock(mutex);
@@ -34,7 +34,7 @@ Result<std::shared_ptr<const CudaDriver>> CudaDriver::open(const std::string& pa
 
   std::shared_ptr<CudaDriver> driver(new CudaDriver);
   driver->library_ = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (driver->library_ == nullptr) return none(fmt::format("the driver's library does not load ({})", ::dlerror()));
+  if (driver->library_ == nullptr) return none(fmt::format("the driver's library cannot be loaded ({})", ::dlerror()));
   std::string missing;
   const auto find = [&](auto& entry, const char* name) {
     void* symbol = ::dlsym(driver->library_, name);
@@ -71,7 +71,7 @@ std::shared_ptr<const CudaDriver> CudaDriver::in_use() {
   return driver ? *driver : nullptr;
 }
 
-// A driver that has started threads of its own is never unloaded.
+// Never unloads the driver: it may have started threads of its own.
 CudaDriver::~CudaDriver() = default;
 
 Status CudaDriver::check(int result, const std::string& what) const {

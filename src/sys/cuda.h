@@ -7,21 +7,21 @@
 
 #include "fairway/status.h"
 
-// CUDA's driver, called through a table that is filled at run time: nothing here needs a toolkit to be built, or a
-// driver to start. Types and numbers are those of the driver's stable binary interface ("CUDA Driver API", the
-// reference manual's modules 6.4 to 6.17), by the versions of entry points that CUDA 12 introduced or kept.
+// The CUDA driver API, called through a table that is filled at run time, so that Fairway builds without a toolkit and
+// starts without a driver. Types and numbers are those of the driver's stable ABI ("CUDA Driver API", reference manual,
+// modules 6.4 to 6.17), in the versions of entry points that CUDA 12 introduced or kept.
 namespace fairway::sys {
 
 namespace cuda {
 
 using Device = int;
-using Address = unsigned long long;  // of a device
+using Address = unsigned long long;  // a device address
 using Context = struct ContextTag*;
 using Stream = struct StreamTag*;
 using Event = struct EventTag*;
 using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
-using Allocation = unsigned long long;  // of virtual memory management
+using Allocation = unsigned long long;  // a handle of virtual memory management
 
 struct Uuid {
   unsigned char bytes[16];
@@ -48,7 +48,7 @@ struct AllocationProperties {
   unsigned char reserved[4];
 };
 
-struct CopyAttributes {  // of copies that one call takes
+struct CopyAttributes {  // of a batched copy
   int source_order;      // kInStreamOrder
   Location source_hint, target_hint;
   unsigned flags;
@@ -61,18 +61,18 @@ inline constexpr int kReadWrite = 3;
 inline constexpr unsigned kStreamNonBlocking = 1, kHostPortable = 1, kHostMapped = 2, kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kEventDisableTiming = 2, kWaitAtLeast = 0;
 
-// Of pointers.
+// Attributes of pointers.
 inline constexpr int kMemoryType = 2, kBufferId = 7, kIsManaged = 8, kDeviceOrdinal = 9, kIpcCapable = 10,
                      kRangeStart = 11, kRangeSize = 12, kAllowedHandleTypes = 14;
-inline constexpr int kSyncCopies = 6;  // may be set
+inline constexpr int kSyncCopies = 6;  // the only one that can be set
 inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
-// Of devices: what other devices write to them over the bus.
+// Attributes of devices: how writes by other devices over the bus are ordered and flushed.
 inline constexpr int kBusFlushOptions = 117, kBusWritesOrdering = 118;
 inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentContext = 0;
-inline constexpr int kPeerAtomics = 3;  // of pairs of devices
-inline constexpr int kDmaBuf = 1;       // kind of handle to a range of addresses
+inline constexpr int kPeerAtomics = 3;  // attribute of a pair of devices
+inline constexpr int kDmaBuf = 1;       // handle type for an address range
 
-// name, arguments: the entry points in use; a driver without one of them is too old.
+// (name, arguments) of each entry point in use. A driver that lacks one is too old.
 #define FAIRWAY_CUDA_ENTRIES(X)                                                               \
   X(cuInit, (unsigned))                                                                       \
   X(cuDriverGetVersion, (int*))                                                               \
@@ -138,15 +138,15 @@ inline constexpr int kDmaBuf = 1;       // kind of handle to a range of addresse
   X(cuLaunchKernel,                                                                           \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
-// Those that newer drivers have; null in the table elsewhere. The batch of copies is 12.8's, which says which copy was
-// refused: 13's has another name (_v2) beside it, and does not say.
+// Entry points of newer drivers; null in the table elsewhere. The batch copy is the one of 12.8, which reports which
+// copy was refused; that of 13 has another name (_v2) and does not report it.
 #define FAIRWAY_CUDA_NEWER_ENTRIES(X) \
   X(cuMemcpyBatchAsync,               \
     (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream))
 
 }  // namespace cuda
 
-// The driver as it was found. Immutable after open(); any thread.
+// The loaded driver. Immutable after open(); any thread.
 class CudaDriver {
  public:
 #define FAIRWAY_CUDA_MEMBER(name, arguments) int(*name) arguments = nullptr;
@@ -169,10 +169,10 @@ class CudaDriver {
   };
 #undef FAIRWAY_CUDA_MEMBER
 
-  // Loads the driver once for the process: `path`, or when empty the environment's FAIRWAY_CUDA_DRIVER, or
-  // libcuda.so.1. unsupported: there is none, it is too old (12.0 is needed), or it has no device; the words say which.
+  // Loads the driver once per process: `path`, or if empty the file named by FAIRWAY_CUDA_DRIVER, or libcuda.so.1.
+  // Error: unsupported, naming the reason: no driver, older than 12.0, or no device.
   static Result<std::shared_ptr<const CudaDriver>> open(const std::string& path = {});
-  // Where this process uses it already, whoever did that; null: no memory here is a GPU's.
+  // The driver, if anything in this process has loaded it; null: then no memory here belongs to a GPU.
   static std::shared_ptr<const CudaDriver> in_use();
   ~CudaDriver();
   CudaDriver(const CudaDriver&) = delete;
@@ -186,11 +186,11 @@ class CudaDriver {
   }
   int version() const {
     return version_;
-  }  // 12040 for 12.4
+  }  // for example 12040 for 12.4
   int devices() const {
     return devices_;
   }
-  // Ok for kSuccess; else system_error with the driver's own words after `what`.
+  // Ok for kSuccess; otherwise system_error: `what` with the driver's own text.
   Status check(int result, const std::string& what) const;
 
  private:

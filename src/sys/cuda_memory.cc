@@ -9,7 +9,7 @@ using namespace cuda;
 
 namespace {
 
-constexpr std::uint64_t kGranule = 64 * 1024;  // that mappings begin and end at, at least
+constexpr std::uint64_t kGranule = 64 * 1024;  // smallest alignment of mappings
 
 unsigned long long allocation_at(const CudaDriver& driver, Address address) {
   unsigned long long allocation = 0;
@@ -18,13 +18,14 @@ unsigned long long allocation_at(const CudaDriver& driver, Address address) {
   return driver->cuPointerGetAttributes(1, &ask, &answer, address) == kSuccess ? allocation : 0;
 }
 
-// Of virtual memory mapped side by side the driver tells the range of all (docs/GOTCHAS.md): the part of `pointer`'s
-// own.
-void narrow(const CudaDriver& driver, Address address, CudaPointer& pointer) {
+// For virtual memory with several adjacent mappings, the driver reports the range of all of them (docs/GOTCHAS.md).
+// This finds the mapping that contains `pointer`.
+void narrow_to_mapping(const CudaDriver& driver, Address address, CudaPointer& pointer) {
   const auto is_own = [&](Address at) { return allocation_at(driver, at) == pointer.allocation; };
   const Address end = pointer.base + pointer.size;
   if (is_own(pointer.base) && is_own(end - 1)) return;
-  // Own throughout [own, beyond), not below `other`, and not from `last` on: each halved until they meet.
+  // Two binary searches, for the first and the last granule of the mapping. All of [own, beyond) belongs to it; nothing
+  // below `other` and nothing from `last` on does.
   Address other = pointer.base, own = address / kGranule * kGranule, beyond = own + kGranule, last = end;
   if (own < pointer.base) own = pointer.base;
   while (own > other) {
@@ -68,7 +69,7 @@ CudaPointer look_at(const CudaDriver& driver, const void* address) {
   pointer.ipc = (ipc & 0xff) != 0;
   pointer.file = (handles & kHandleFile) != 0;
   if (pointer.kind == MemoryKind::device && !pointer.ipc && size > 0)
-    narrow(driver, reinterpret_cast<Address>(address), pointer);
+    narrow_to_mapping(driver, reinterpret_cast<Address>(address), pointer);
   return pointer;
 }
 
@@ -85,7 +86,9 @@ Result<std::unique_ptr<BusGpu>> BusGpu::open(std::shared_ptr<const CudaDriver> d
   const CudaDriver& cu = *gpu->driver_;
   const std::string name = fmt::format("GPU {}", device);
   Status status = cu.check(cu->cuDeviceGet(&gpu->device_, device), name);
-  if (status) status = cu.check(cu->cuDevicePrimaryCtxRetain(&gpu->context_, gpu->device_), "the context of " + name);
+  if (status)
+    status = cu.check(cu->cuDevicePrimaryCtxRetain(&gpu->context_, gpu->device_),
+                      "cannot retain the primary context of " + name);
   if (!status) return status;
   gpu->retained_ = true;
   int ordering = 0, options = 0;
@@ -93,9 +96,9 @@ Result<std::unique_ptr<BusGpu>> BusGpu::open(std::shared_ptr<const CudaDriver> d
   if (cu->cuDeviceGetAttribute(&options, kBusFlushOptions, gpu->device_) != kSuccess) options = 0;
   gpu->needs_flush_ = ordering < kOrderedForOwner;
   if (gpu->needs_flush_ && (options & kFlushByHost) == 0)
-    return Status(ErrorCode::unsupported, name + " neither orders what other devices write to it nor can be told to");
+    return Status(ErrorCode::unsupported, name + " neither orders writes by other devices nor supports flushing them");
   const CurrentContext current(cu, gpu->context_);
-  status = cu.check(cu->cuMemAlloc_v2(&gpu->word_, kWordBytes), "eight bytes of " + name);
+  status = cu.check(cu->cuMemAlloc_v2(&gpu->word_, kWordBytes), "cannot allocate eight bytes on " + name);
   if (!status) return status;
   return gpu;
 }
@@ -109,8 +112,8 @@ BusGpu::~BusGpu() {
   (*driver_)->cuDevicePrimaryCtxRelease_v2(device_);
 }
 
-// The driver takes whole pages of the host's size; what lies beside the part in them is not reached, as who maps the
-// file names offset and length.
+// The driver exports whole pages of the host's page size. The file may hold bytes around the part, but the importer
+// maps only the given offset and length.
 Result<DmaBuf> BusGpu::export_dmabuf(const void* address, std::uint64_t size) const {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const auto begin = reinterpret_cast<std::uint64_t>(address);

@@ -15,17 +15,17 @@
 
 namespace fairway::sys {
 
-// What is known of a pointer by asking the driver: some microseconds, no context needed.
+// What the driver reports about a pointer. Takes some microseconds; needs no context.
 struct CudaPointer {
-  std::optional<MemoryKind> kind;  // nothing: not the driver's
+  std::optional<MemoryKind> kind;  // empty: not memory of the driver
   int device = -1;
-  std::uint64_t allocation = 0;  // its number, never used twice in a process
+  std::uint64_t allocation = 0;  // the allocation's id, unique within the process
   std::uint64_t base = 0, size = 0;
-  bool ipc = false, file = false;  // ways in which it may be lent to a process
+  bool ipc = false, file = false;  // how it can be shared with another process
 };
 CudaPointer look_at(const CudaDriver& driver, const void* address);
 
-// The device's context as the calling thread's, for as long as this lives; what was current before comes back.
+// Makes the device's context current on this thread for the lifetime of the object, then restores the previous one.
 class CurrentContext {
  public:
   CurrentContext(const CudaDriver& driver, cuda::Context context);
@@ -38,30 +38,31 @@ class CurrentContext {
   bool pushed_;
 };
 
-// Part of a GPU's memory as a file that a NIC's driver maps for its device.
+// A range of GPU memory exported as a file descriptor (dma-buf), which a NIC driver can register.
 struct DmaBuf {
   Fd file;
-  std::uint64_t offset = 0;  // of the part in it
+  std::uint64_t offset = 0;  // of the range within the file
 };
 
-// A GPU whose memory a NIC reads and writes over the bus. Immutable; any thread. A resource: a context, and a word.
+// A GPU whose memory NICs read and write over the bus. Immutable; any thread. Owns a reference to the device's context
+// and eight bytes of its memory.
 class BusGpu {
  public:
-  // Allocates: the driver may let that wait for kernels that run.
+  // Allocates GPU memory, which the driver may delay until running kernels end.
   static Result<std::unique_ptr<BusGpu>> open(std::shared_ptr<const CudaDriver> driver, int device);
   ~BusGpu();
   BusGpu(const BusGpu&) = delete;
   BusGpu& operator=(const BusGpu&) = delete;
 
-  // The memory's end must come after that of who maps the file.
+  // The memory must stay allocated until every importer of the file has released it.
   Result<DmaBuf> export_dmabuf(const void* address, std::uint64_t size) const;
-  // From now on the driver's copies and fills there are over when their call returns, as those that go beside it
-  // (NICs) are not ordered with them otherwise. As well as the driver can.
+  // Makes the driver's synchronous copies and fills of this memory complete before their call returns. Without this
+  // they are not ordered with transfers by other devices (NICs). Best effort: ignores errors of the driver.
   void order_copies(const void* address) const;
-  // Eight bytes of this GPU's memory, of nobody else: a read of them pushes what was written to it before.
+  // Eight bytes of this GPU's memory, used by nothing else. A read of them flushes earlier writes to the GPU.
   [[nodiscard]] std::byte* word() const { return reinterpret_cast<std::byte*>(word_); }
   static constexpr std::size_t kWordBytes = 8;
-  // Whether what a NIC wrote needs flush() before work that starts afterwards sees it.
+  // Whether data written by a NIC needs flush() before work that starts afterwards can see it.
   [[nodiscard]] bool needs_flush() const { return needs_flush_; }
   Status flush() const;
 

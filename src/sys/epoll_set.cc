@@ -54,7 +54,8 @@ int EpollSet::wait(Time duration) {
     limit.tv_nsec = static_cast<long>(duration % kSecond);
     count = ::epoll_pwait2(epoll_.get(), events.data(), static_cast<int>(events.size()),
                            duration == kNever ? nullptr : &limit, nullptr);
-    coarse_ = count < 0 && (errno == ENOSYS || errno == EPERM);  // an old kernel, or a filter that does not know it
+    // An old kernel, or a seccomp filter that does not know the call.
+    coarse_ = count < 0 && (errno == ENOSYS || errno == EPERM);
   }
   if (coarse_) {
     const Time ms = duration / kMillisecond + (duration % kMillisecond != 0 ? 1 : 0);
@@ -62,8 +63,8 @@ int EpollSet::wait(Time duration) {
     count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), limit);
   }
   if (count <= 0) return 0;
-  // By number and under the lock: a descriptor that was forgotten meanwhile has no Readiness any more, and one that
-  // took its number gets a false hint, which costs a call that finds nothing.
+  // Look it up by number under the lock: a forgotten descriptor has no Readiness any more. A new descriptor with the
+  // same number gets a spurious hint, which costs one call that finds nothing.
   const std::lock_guard lock(mutex_);
   for (int i = 0; i < count; ++i) {
     const auto found = readiness_.find(events[static_cast<std::size_t>(i)].data.fd);

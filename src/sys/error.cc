@@ -41,15 +41,16 @@ std::string remedy_of(int error) {
     case EMFILE: {
       rlimit limit{};
       ::getrlimit(RLIMIT_NOFILE, &limit);
-      return fmt::format("this process may open {} descriptors; raise the limit with `ulimit -n`", limit.rlim_cur);
+      return fmt::format("this process is limited to {} file descriptors; raise the limit with `ulimit -n`",
+                         limit.rlim_cur);
     }
-    case ENFILE: return "the whole host is out of descriptors; see sysctl fs.file-max";
-    case ENOSPC: return "a limit of the kernel is reached; see sysctl fs.epoll.max_user_watches";
+    case ENFILE: return "the whole host is out of file descriptors; see sysctl fs.file-max";
+    case ENOSPC: return "a kernel limit is reached; see sysctl fs.epoll.max_user_watches";
     case EADDRINUSE:
-      return "another socket has that port (`ss -ltnp` shows whose); choose another one, or port 0 for any free one";
+      return "the port is in use (`ss -ltnp` shows by which process); choose another port, or 0 for any free one";
     case EADDRNOTAVAIL: return "no interface of this host has that address, or all its ports are in use";
     case EACCES: return "ports below 1024 need CAP_NET_BIND_SERVICE";
-    case ECONNREFUSED: return "the host answers, but nothing listens on that port";
+    case ECONNREFUSED: return "the host is up, but nothing listens on that port";
     case EHOSTUNREACH:
     case ENETUNREACH: return "no route leads there; check the address and `ip route`";
     default: return {};

@@ -42,8 +42,8 @@ void EventSignal::clear() {
     return ::eventfd_read(event_.get(), &count) == 0 ? count : 0;
   });
   if (const Time at = alarm_at_.load(std::memory_order_relaxed); at != kNever && at <= clock_.now()) set_at(kNever);
-  // What a channel announced is told to the channel here, and the descriptor forgets it: whoever goes to sleep next
-  // would miss it, so it stays set and the caller looks once more.
+  // Deliver pending channel edges to their channels. epoll forgets an edge once reported, so the next sleeper would
+  // miss it: keep the signal set, and the caller looks once more.
   if (epoll_->has_edges() && epoll_->wait(0) > 0) set();
 }
 
@@ -52,13 +52,13 @@ int EventSignal::fd() {
   return epoll_->fd();
 }
 
-// The clock is CLOCK_MONOTONIC, as the timer's; setting the timer also takes back that it has expired.
+// Timer and `when` both use CLOCK_MONOTONIC. Setting the timer also clears an earlier expiration.
 void EventSignal::set_at(Time when) {
   if (alarm_at_.load(std::memory_order_relaxed) == when) return;
   const std::lock_guard lock(alarm_mutex_);
   if (!alarm_) {
     alarm_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-    if (!alarm_ || !epoll_->watch_level(alarm_.get())) return set();  // without it, the caller looks at once
+    if (!alarm_ || !epoll_->watch_level(alarm_.get())) return set();  // without a timer, wake the caller at once
   }
   itimerspec timer{};
   if (when != kNever) timer.it_value = spec(std::max<Time>(when, 1));
@@ -66,7 +66,7 @@ void EventSignal::set_at(Time when) {
   alarm_at_.store(when, std::memory_order_relaxed);
 }
 
-// ppoll, not the set's own wait(): several threads may sleep here at once, and none of them harvests the set.
+// Uses ppoll and not the set's wait(): several threads may sleep here at once, and none of them may consume edges.
 void EventSignal::wait(Time deadline) {
   const Time now = clock_.now();
   if (deadline <= now) return;

@@ -11,8 +11,8 @@
 
 namespace fairway::sys {
 
-// An eventfd inside an epoll set: the descriptor that a user polls is the set's, so that it also turns readable for
-// what a caller-stepped task watches. The eventfd is written only while somebody may sleep on it. Any thread.
+// An eventfd inside an epoll set. The user polls the set's descriptor, which also becomes readable for what a
+// caller-stepped task watches. The eventfd is written only while someone may be sleeping on it. Any thread.
 class EventSignal final : public Signal {
  public:
   static Result<std::unique_ptr<Signal>> make(Clock& clock);
@@ -34,10 +34,10 @@ class EventSignal final : public Signal {
   Clock& clock_;
   const std::shared_ptr<EpollSet> epoll_;
   const Fd event_;
-  SignalGate gate_;  // sleepers are threads in wait(), and one for all users of fd()
+  SignalGate gate_;  // sleepers: threads in wait(), and one that stands for all users of fd()
   std::atomic<bool> exported_{false};
   std::mutex alarm_mutex_;              // guards the next two
-  Fd alarm_;                            // a timerfd, from the first set_at() on
+  Fd alarm_;                            // a timerfd, created by the first set_at()
   std::atomic<Time> alarm_at_{kNever};  // written under the mutex
 };
 

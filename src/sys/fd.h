@@ -6,7 +6,7 @@
 
 namespace fairway::sys {
 
-// A file descriptor that is closed with its owner. A resource; moving leaves the source empty.
+// A file descriptor, closed by its destructor. A move leaves the source empty.
 class Fd {
  public:
   Fd() = default;

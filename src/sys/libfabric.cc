@@ -21,7 +21,7 @@ Result<std::shared_ptr<const Libfabric>> Libfabric::open(const std::string& path
   } else {
     candidates = {"/opt/amazon/efa/lib64/libfabric.so.1", "/opt/amazon/efa/lib/libfabric.so.1", "libfabric.so.1"};
   }
-  static std::mutex mutex;  // guards both
+  static std::mutex mutex;  // guards the two below
   static std::shared_ptr<const Libfabric> opened;
   static std::string opened_for;
   const std::lock_guard lock(mutex);
@@ -37,13 +37,15 @@ Result<std::shared_ptr<const Libfabric>> Libfabric::open(const std::string& path
     why = ::dlerror();
   }
   if (handle == nullptr)
-    return Status(ErrorCode::unsupported,
-                  fmt::format("libfabric does not load ({}): {}", why,
-                              from_environment ? "FAIRWAY_LIBFABRIC names that file: name libfabric.so.1, or unset it"
-                                               : "install libfabric1 (Debian's name), or name the file in "
-                                                 "FAIRWAY_LIBFABRIC"));
+    return Status(
+        ErrorCode::unsupported,
+        fmt::format("libfabric cannot be loaded ({}): {}", why,
+                    from_environment ? "FAIRWAY_LIBFABRIC names that file: set it to libfabric.so.1, or unset it"
+                                     : "install libfabric1 (Debian's name), or name the file in "
+                                       "FAIRWAY_LIBFABRIC"));
   std::string missing;
-  // By version: the structures of these are those that this program was built with; newer libraries keep them.
+  // Look symbols up by version: the ones with the structures that this program was built with, which newer libraries
+  // keep.
   const auto find = [&](auto*& function, const char* name, const char* since) {
     void* symbol = ::dlvsym(handle, name, since);
     if (symbol == nullptr) missing = fmt::format("{} ({})", name, since);
@@ -66,7 +68,7 @@ Result<std::shared_ptr<const Libfabric>> Libfabric::open(const std::string& path
 std::string Libfabric::filter_text() {
   const char* filter = std::getenv("FI_PROVIDER");
   if (filter == nullptr || *filter == '\0') return {};
-  return fmt::format("FI_PROVIDER={} is set, and libfabric looks at nothing else", filter);
+  return fmt::format("FI_PROVIDER={} is set, so libfabric uses no other provider", filter);
 }
 
 }  // namespace fairway::sys

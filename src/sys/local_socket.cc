@@ -21,13 +21,13 @@ socklen_t abstract_address(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
   const std::size_t size = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), size);  // a leading zero: no file
+  std::memcpy(address.sun_path + 1, name.data(), size);  // a leading zero: an abstract name, not a file
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
 }
 
 constexpr std::size_t kControlBytes = CMSG_SPACE(LocalSocket::kMaxFds * sizeof(int));
-constexpr int kBacklog = 128;
-constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, where the headers are older than the kernel
+constexpr int kLocalBacklog = 128;
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, for headers older than the kernel
 
 ucred credentials_of(int socket) {
   ucred credentials{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
@@ -40,7 +40,8 @@ Fd open_reserve() {
   return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-// Nobody sends sockets, and closing one that came could wait for as long as its sender likes (SO_LINGER).
+// Disables lingering on a received socket. Peers never send sockets; closing one could block for as long as its sender
+// chose (SO_LINGER).
 void forget_linger(int fd) {
   struct stat facts {};
   const linger none{1, 0};
@@ -58,9 +59,8 @@ Result<LocalSocket> LocalSocket::dial(const std::string& name) {
   if (::connect(socket.fd_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0) {
     if (errno == ECONNREFUSED)
       return Status(ErrorCode::unreachable,
-                    "the peer's local socket is not here: another host, or another network namespace");
-    if (errno == EAGAIN)
-      return Status(ErrorCode::queue_full, "too many others knock at the peer's local socket at this moment");
+                    "no such local socket: the peer is on another host or in another network namespace");
+    if (errno == EAGAIN) return Status(ErrorCode::queue_full, "the accept queue of the peer's local socket is full");
     return system_status(errno, "cannot reach the peer's local socket");
   }
   return socket;
@@ -138,12 +138,13 @@ Result<std::optional<LocalSocket::Message>> LocalSocket::receive() const {
     }
   }
   if ((header.msg_flags & MSG_TRUNC) != 0)
-    return Status(ErrorCode::protocol_error, "a message longer than any of ours");
+    return Status(ErrorCode::protocol_error, "malformed message: longer than any of this protocol");
   if ((header.msg_flags & MSG_CTRUNC) != 0)
     return message.fds.size() == kMaxFds
-               ? Status(ErrorCode::protocol_error, "a message with more descriptors than any of ours")
+               ? Status(ErrorCode::protocol_error, "malformed message: more file descriptors than any of this protocol")
                : Status(ErrorCode::resource_exhausted,
-                        "descriptors were lost on the local socket: this process has none left (ulimit -n)");
+                        "file descriptors were lost on the local socket: this process has none left; raise the limit "
+                        "with `ulimit -n`");
   message.bytes.assign(bytes.begin(), bytes.begin() + got);
   return std::optional<Message>(std::move(message));
 }
@@ -155,9 +156,9 @@ Result<LocalListener> LocalListener::listen(const std::string& name) {
   sockaddr_un address;
   const socklen_t size = abstract_address(name, address);
   if (::bind(listener.fd_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      ::listen(listener.fd_.get(), kBacklog) != 0)
+      ::listen(listener.fd_.get(), kLocalBacklog) != 0)
     return system_status(errno, "cannot listen on a local socket");
-  listener.reserve_ = open_reserve();
+  listener.spare_fd_ = open_reserve();
   return listener;
 }
 
@@ -165,15 +166,15 @@ Result<LocalSocket> LocalListener::accept(std::span<const std::byte> no_room) {
   LocalSocket socket;
   socket.fd_ = Fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket || (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)) {
-    if (!reserve_) reserve_ = open_reserve();
+    if (!spare_fd_) spare_fd_ = open_reserve();
     return socket;
   }
   const Status why = system_status(errno, "cannot accept on the local socket");
-  reserve_.reset();
+  spare_fd_.reset();
   socket.fd_ = Fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) static_cast<void>(socket.send(no_room, {}));
   socket.fd_.reset();
-  reserve_ = open_reserve();
+  spare_fd_ = open_reserve();
   return why;
 }
 

@@ -14,9 +14,9 @@
 
 namespace fairway::sys {
 
-// Messages between processes of one host that may carry descriptors (a Unix socket of whole messages). Never blocks and
-// raises no signal, whatever the other end does: neither end ever has a descriptor of the other's socket. Its name
-// lives in the network namespace, not in the file system, and goes with its owner. A resource.
+// A Unix socket (SOCK_SEQPACKET) between processes of one host; messages may carry file descriptors. Never blocks and
+// never raises SIGPIPE. Neither end ever holds a descriptor of the other's socket. Its name is abstract: it belongs to
+// the network namespace, not to the file system, and disappears with its owner.
 class LocalSocket {
  public:
   static constexpr std::size_t kMaxBytes = 1024;
@@ -26,22 +26,22 @@ class LocalSocket {
     std::vector<Fd> fds;
   };
 
-  // unreachable when nobody has that name here; queue_full when too many others knock there at this moment.
+  // Errors: unreachable when no socket has that name here; queue_full when its accept queue is full.
   static Result<LocalSocket> dial(const std::string& name);
 
   LocalSocket() = default;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
-  // The process at the other end as the kernel knows it, for good; 0: not visible in this PID namespace.
+  // The peer's process id as the kernel recorded it at connect; 0: not visible in this PID namespace.
   pid_t peer_pid() const;
-  Fd peer_process() const;  // the same as a descriptor, from kernels that have it (Linux 6.5); else empty
+  Fd peer_process() const;  // a pidfd of the same process (Linux 6.5 and newer); empty on older kernels
   uid_t peer_user() const;
   bool of_this_user() const;
-  // False: no room now.
+  // False: the socket's buffer is full.
   Result<bool> send(std::span<const std::byte> bytes, std::span<const int> fds) const;
   enum class Next : std::uint8_t { nothing, message, end };
-  Next next() const;  // what receive() would find
-  // Nothing: none now. ErrorCode::closed: the other end is gone.
+  Next next() const;  // what receive() would return
+  // Empty: no message yet. ErrorCode::closed: the other end closed.
   Result<std::optional<Message>> receive() const;
 
  private:
@@ -56,13 +56,13 @@ class LocalListener {
   LocalListener() = default;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
-  // An empty one when nobody waits. resource_exhausted: this process is out of descriptors; who waited longest was sent
-  // `no_room` and let go.
+  // Empty when no connection waits. resource_exhausted: this process is out of file descriptors; the oldest waiting
+  // connection was sent `no_room` and closed.
   Result<LocalSocket> accept(std::span<const std::byte> no_room);
 
  private:
   Fd fd_;
-  Fd reserve_;  // given up for a moment to tell one who waits
+  Fd spare_fd_;  // closed for a moment to reject a connection
 };
 
 }  // namespace fairway::sys

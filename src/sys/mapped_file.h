@@ -9,13 +9,12 @@
 
 namespace fairway::sys {
 
-// Part of a memory file that another process made and sent, mapped shared. A resource; moving leaves the source empty.
+// A shared mapping of part of a memory file that another process sent. A move leaves the source empty.
 class MappedFile {
  public:
-  // [offset, offset + size) of `file`, which need not stay open. access_denied when it is no memory file, or one whose
-  // owner could still take pages away, which would end who touches them with SIGBUS: one that is not sealed against
-  // shrinking, or of huge pages (a hole in it is filled from a pool that may be empty). out_of_range when it is shorter
-  // than that by now.
+  // Maps [offset, offset + size) of `file`, which need not stay open. access_denied: not a memory file, or its owner
+  // could still take pages away and kill this process with SIGBUS (not sealed against shrinking; or huge pages, where a
+  // hole is filled from a pool that may be empty). out_of_range: the file is shorter than that.
   static Result<MappedFile> map(const Fd& file, std::uint64_t offset, std::uint64_t size_bytes, bool writable);
   static Result<MappedFile> map_whole(const Fd& file, bool writable);
 
@@ -34,11 +33,12 @@ class MappedFile {
   std::uint64_t size_bytes_ = 0;
 };
 
-// Whether pages of `file` can be lent to others: a memory file that cannot shrink any more and holds that range.
+// Whether the range of `file` can be shared with other processes: a memory file that is sealed against shrinking and
+// long enough.
 Status check_lendable(int file, std::uint64_t offset, std::uint64_t size_bytes);
-// Whether a driver may have made that descriptor for memory of its device: it is no pipe, socket or folder.
+// Whether the descriptor can be a driver's handle to device memory: not a pipe, a socket, a directory or a disk.
 Status check_device_memory(int file);
-// A descriptor of the same pages that cannot be mapped for writing.
+// A read-only descriptor of the same pages: they cannot be mapped for writing through it.
 Result<Fd> open_read_only(int file);
 
 }  // namespace fairway::sys

@@ -8,23 +8,23 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "sys/available_memory.h"
 #include "sys/error.h"
-#include "sys/memory_room.h"
 
 namespace fairway::sys {
 namespace {
 
-// Reserving more than there is does not fail: the kernel kills a process, often this one. Less than this much is taken
-// as any other memory is, unasked.
+// Reserving more memory than there is does not fail: the kernel kills a process, often this one. Sizes below this are
+// reserved without asking, as any other allocation is.
 constexpr std::size_t kAskFrom = std::size_t{1} << 20;
 
 Status fits(std::size_t size_bytes) {
   if (size_bytes < kAskFrom) return {};
-  const MemoryRoom room = memory_room();
-  const std::size_t bookkeeping = size_bytes / 128 + kAskFrom;  // page tables, the file's own tree
-  if (size_bytes <= room.bytes && bookkeeping <= room.bytes - size_bytes) return {};
+  const AvailableMemory available = available_memory();
+  const std::size_t bookkeeping = size_bytes / 128 + kAskFrom;  // page tables, the file's own index
+  if (size_bytes <= available.bytes && bookkeeping <= available.bytes - size_bytes) return {};
   return {ErrorCode::resource_exhausted, fmt::format("cannot reserve {} bytes of memory: {} leaves {} bytes",
-                                                     size_bytes, room.limited_by, room.bytes)};
+                                                     size_bytes, available.limited_by, available.bytes)};
 }
 
 }  // namespace

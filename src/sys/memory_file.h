@@ -9,13 +9,13 @@
 
 namespace fairway::sys {
 
-// Anonymous memory behind a file descriptor, mapped shared: another process that gets the descriptor maps the same
-// pages. Its pages are reserved, and its size is sealed, so that neither use nor a peer's ftruncate can end in SIGBUS.
-// A resource; moving leaves the source empty.
+// Anonymous shared memory with a file descriptor (memfd); another process that gets the descriptor maps the same pages.
+// The pages are reserved and the size is sealed, so that neither use nor a peer's ftruncate can raise SIGBUS. A move
+// leaves the source empty.
 class MemoryFile {
  public:
-  enum class Writers : std::uint8_t { all, owner };  // owner: others that get the descriptor can only read
-  // resource_exhausted when the pages cannot be had: machine and control groups are asked before they are taken.
+  enum class Writers : std::uint8_t { all, owner };  // owner: other processes can only read
+  // Error: resource_exhausted when the machine or a control group has too little memory; checked before any is taken.
   static Result<MemoryFile> make(std::size_t size_bytes, Writers writers = Writers::all);
 
   MemoryFile() = default;
@@ -24,7 +24,7 @@ class MemoryFile {
   MemoryFile& operator=(MemoryFile&& other) noexcept;
 
   std::byte* address() const { return address_; }
-  std::size_t size_bytes() const { return size_bytes_; }  // as asked for; the mapping is whole pages
+  std::size_t size_bytes() const { return size_bytes_; }  // as requested; the mapping is rounded up to whole pages
   int fd() const { return fd_.get(); }
   void close_fd() { fd_.reset(); }  // the mapping stays
 

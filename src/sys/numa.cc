@@ -15,7 +15,7 @@ int numa_node_of(const void* address, std::size_t size_bytes) {
   for (std::size_t i = 0; i < pages.size(); ++i)
     pages[i] = reinterpret_cast<void*>((begin + (size_bytes - 1) / 2 * i) / page * page);
   std::array<int, 3> nodes{};
-  // With no wish for other nodes it only says where the pages are, and does not bring in those that are nowhere.
+  // Without target nodes move_pages only reports where pages are, and does not fault in missing ones.
   if (::syscall(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, nodes.data(), 0) != 0) return -1;
   int node = -1;
   for (const int each : nodes) {

@@ -4,8 +4,8 @@
 
 namespace fairway::sys {
 
-// The NUMA node whose memory the pages are, by looking at three of them; -1: none is there yet, they are of several, or
-// the kernel does not say. Touches nothing.
+// The NUMA node of the pages, by sampling three of them. -1: not present yet, on several nodes, or unknown to the
+// kernel. Touches no page.
 int numa_node_of(const void* address, std::size_t size_bytes);
 
 }  // namespace fairway::sys

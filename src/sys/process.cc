@@ -43,7 +43,7 @@ Status Process::write(std::span<const Span> spans) {
 }
 
 Status Process::move(Direction direction, std::span<const Span> spans) {
-  if (!fd_) return {ErrorCode::unsupported, "the peer's process is not visible here"};
+  if (!fd_) return {ErrorCode::unsupported, "the peer's process is not visible here (another PID namespace)"};
   if (const Time now = SystemClock().now(); now - lived_at_ >= kTrusted) {
     ++calls_;
     if (ended()) return gone();
@@ -58,7 +58,7 @@ Status Process::move(Direction direction, std::span<const Span> spans) {
       there[i] = {spans[i].there, spans[i].size};
       wanted += spans[i].size;
     }
-    std::size_t from = 0;  // the first that is not all moved
+    std::size_t from = 0;  // the first span not fully moved
     while (wanted > 0) {
       ++calls_;
       const ssize_t moved = direction == Direction::read

@@ -13,18 +13,18 @@
 
 namespace fairway::sys {
 
-// Another process of this host, held by a descriptor: once it has ended it stays ended, whoever gets its number next. A
-// resource.
+// Another process of this host, held by a pidfd: after it ends, a new process with the same number is not mistaken for
+// it.
 class Process {
  public:
-  // not_found when it has ended, or when it lives where this process cannot see it (another PID namespace: pid 0).
-  // `held`: a descriptor of it that is known to be of that very process; else one is made by its number.
+  // Error: not_found when the process has ended or is not visible (another PID namespace: pid 0). `held` is a pidfd
+  // known to belong to that process; if empty, one is opened by number.
   static Result<Process> open(pid_t pid, Fd held = {});
 
   Process() = default;
 
   explicit operator bool() const { return static_cast<bool>(fd_); }
-  int fd() const { return fd_.get(); }  // readable once it has ended; -1: none
+  int fd() const { return fd_.get(); }  // becomes readable when the process ends; -1: none
   bool ended() const;
 
   struct Span {
@@ -32,18 +32,18 @@ class Process {
     std::byte* there = nullptr;
     std::size_t size = 0;
   };
-  static constexpr std::size_t kMaxSpans = 64;  // of one call
-  // Cross-memory attach: moves all bytes of the spans, one system call for them in the usual case. Looks first that it
-  // is still that process, unless it did so less than kTrusted ago. After a failure an unknown part has been moved.
+  static constexpr std::size_t kMaxSpans = 64;  // per call
+  // Cross-memory attach: moves all bytes of the spans, usually in one system call. First checks that the process is
+  // still alive, unless it did so less than kTrusted ago. After an error an unknown part has been moved.
   Status read(std::span<const Span> spans);
   Status write(std::span<const Span> spans);
-  std::uint64_t system_calls() const { return calls_; }  // of these two so far
+  std::uint64_t system_calls() const { return calls_; }  // made by read() and write() so far
 
  private:
   enum class Direction : std::uint8_t { read, write };
   Status move(Direction direction, std::span<const Span> spans);
-  // The kernel gives numbers out in turn: one that has become free is not given again before it has come round, which
-  // takes thousands of forks.
+  // The kernel assigns process ids in turn: a freed id is reused only after the counter wraps, thousands of forks
+  // later.
   static constexpr Time kTrusted = 100 * kMicrosecond;
 
   Fd fd_;

@@ -8,7 +8,7 @@
 
 namespace fairway::sys {
 
-// The kernel reads for us, and has a word where we would have a signal.
+// Lets the kernel read: it returns EFAULT where a load in this process would raise a signal.
 bool readable(const void* address, std::size_t size) {
   if (size == 0) return true;
   for (const std::size_t at : {std::size_t{0}, size - 1}) {

@@ -4,7 +4,7 @@
 
 namespace fairway::sys {
 
-// Whether this process's CPUs can read the first and the last byte there. Where the kernel refuses to answer: true. Any
+// Whether the CPU can read the first and the last byte of the range. True where the kernel refuses to answer. Any
 // thread.
 bool readable(const void* address, std::size_t size);
 

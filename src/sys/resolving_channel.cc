@@ -44,7 +44,7 @@ ResolvingChannel::~ResolvingChannel() {
   epoll_->forget(answer_->done.get());
 }
 
-// The connection once the name is known; null with an ok status while it is not.
+// The connection, once the name is resolved; null with an ok status until then.
 Channel* ResolvingChannel::connected(Status& failure) {
   if (!channel_ && failure_) {
     const std::lock_guard lock(answer_->mutex);

@@ -9,9 +9,8 @@
 
 namespace fairway::sys {
 
-// A connection to a host name. The system's resolver blocks for seconds when a name server is away, so it runs on a
-// thread of its own that nobody waits for; until it answers, the channel takes and gives nothing. Same owner as any
-// channel.
+// A connection to a host name. The system's resolver can block for seconds when a name server is down, so it runs on a
+// detached thread. Until it answers, the channel neither sends nor receives. Ownership and thread: as any Channel.
 class ResolvingChannel final : public Channel, private Readiness {
  public:
   static Result<std::unique_ptr<Channel>> dial(const HostPort& where, std::string name,
@@ -23,7 +22,7 @@ class ResolvingChannel final : public Channel, private Readiness {
   std::string peer_address() const override { return name_; }
 
  private:
-  struct Answer;  // shared with the resolver's thread
+  struct Answer;  // shared with the resolver thread
   ResolvingChannel(std::string name, std::shared_ptr<EpollSet> epoll, std::shared_ptr<Answer> answer)
       : name_(std::move(name)), epoll_(std::move(epoll)), answer_(std::move(answer)) {}
   void on_ready(std::uint32_t) override {}

@@ -25,7 +25,7 @@ std::uint64_t SystemClock::unix_ns() {
 
 void SystemRng::fill(std::span<std::byte> out) {
   while (!out.empty()) {
-    // getrandom fails only for a bad address, or is interrupted before the kernel's pool is first seeded.
+    // getrandom fails only for a bad address, or when interrupted before the kernel's pool is first seeded.
     const ssize_t got = ::getrandom(out.data(), out.size(), 0);
     if (got > 0) out = out.subspan(static_cast<std::size_t>(got));
   }

@@ -4,14 +4,14 @@
 
 namespace fairway::sys {
 
-// CLOCK_MONOTONIC, and CLOCK_REALTIME for unix_ns(). Holds nothing; any thread.
+// CLOCK_MONOTONIC for now(), CLOCK_REALTIME for unix_ns(). Stateless; any thread.
 class SystemClock final : public Clock {
  public:
   Time now() override;
   std::uint64_t unix_ns() override;
 };
 
-// The kernel's generator (getrandom). Holds nothing; any thread.
+// The kernel's random generator (getrandom). Stateless; any thread.
 class SystemRng final : public Rng {
  public:
   void fill(std::span<std::byte> out) override;

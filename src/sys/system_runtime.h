@@ -7,8 +7,7 @@
 
 namespace fairway::sys {
 
-// The operating system as a Runtime. A resource: outlives everything that is opened on it; several may exist side by
-// side.
+// The operating system as a Runtime. Must outlive everything opened on it. A process may have several.
 class SystemRuntime {
  public:
   Runtime runtime() { return {clock_, rng_, executor_, network_}; }

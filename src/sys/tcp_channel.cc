@@ -14,7 +14,7 @@
 
 namespace fairway::sys {
 namespace {
-constexpr std::size_t kMaxPieces = 256;  // of one call; the kernel takes 1,024
+constexpr std::size_t kMaxPieces = 256;  // per call; the kernel takes up to 1,024
 }
 
 void set_tcp_options(int socket) {
@@ -28,7 +28,7 @@ Result<std::unique_ptr<Channel>> TcpChannel::connect(const SocketAddress& to, st
   if (!socket) return system_status(errno, fmt::format("cannot open a socket to {}", name));
   set_tcp_options(socket.get());
   if (::connect(socket.get(), to.data(), to.size) != 0 && errno != EINPROGRESS) {
-    if (errno == EADDRNOTAVAIL)  // here, unlike for bind(), it means a limit and not a mistake
+    if (errno == EADDRNOTAVAIL)  // for connect() this means a limit, unlike for bind(), where it is a wrong address
       return Status(
           ErrorCode::resource_exhausted,
           fmt::format("cannot connect to {}: no local port is free; see sysctl net.ipv4.ip_local_port_range", name));
@@ -74,7 +74,7 @@ Status TcpChannel::fail(int error, bool sending) {
   return system_status(error, what);
 }
 
-// What a sending call returned; `again`: it was interrupted.
+// Handles the result of a send call. Sets `again` when it was interrupted.
 Result<std::size_t> TcpChannel::sent(ssize_t result, bool& again) {
   ++system_calls_;
   again = false;

@@ -11,14 +11,14 @@
 
 namespace fairway::sys {
 
-// A nonblocking TCP connection. Owned and called by the stepper whose task it wakes. It asks the kernel only after
-// epoll said that there is something, so that a stepper may poll hundreds of idle channels for nanoseconds each.
+// A non-blocking TCP connection, owned by the stepper whose task it wakes. It calls the kernel only after epoll
+// reported readiness, so that a stepper may poll hundreds of idle channels for nanoseconds each.
 class TcpChannel final : public Channel, private Readiness {
  public:
-  // Begins to connect; a failure that the kernel knows at once is returned, a later one shows in send() or receive().
+  // Starts to connect. Returns an error that the kernel reports at once; send() or receive() return a later one.
   static Result<std::unique_ptr<Channel>> connect(const SocketAddress& to, std::string name,
                                                   std::shared_ptr<EpollSet> epoll);
-  // Takes over a connected socket.
+  // Takes ownership of a connected socket.
   static Result<std::unique_ptr<Channel>> adopt(Fd socket, std::string peer, std::shared_ptr<EpollSet> epoll);
   ~TcpChannel() override;
 
@@ -45,17 +45,18 @@ class TcpChannel final : public Channel, private Readiness {
   const std::shared_ptr<EpollSet> epoll_;
   bool watched_ = false;
   bool connected_;
-  // Hints from epoll: by the task's thread before step(), or, where callers step, by any that polls meanwhile.
+  // Readiness hints from epoll. Written by the task's thread before step(); for caller-stepped tasks by any polling
+  // thread.
   std::atomic<bool> readable_{true};
   std::atomic<bool> announced_{true};
   std::atomic<bool> writable_{true};
-  // Of each direction: what arrived before a connection broke can still be received after sending failed.
+  // One per direction: data that arrived before the connection broke can still be received after sending failed.
   Status send_failure_;
   Status receive_failure_;
   std::uint64_t system_calls_ = 0;
 };
 
-// The options every Fairway TCP socket has.
+// Sets the socket options that every Fairway TCP socket has.
 void set_tcp_options(int socket);
 
 }  // namespace fairway::sys

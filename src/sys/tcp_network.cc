@@ -23,15 +23,15 @@
 namespace fairway::sys {
 namespace {
 
-// The kernel cuts it to net.core.somaxconn (4096 by default): enough for every engine of a large job at once.
+// The kernel caps this at net.core.somaxconn (4096 by default): enough for all engines of a large job at once.
 constexpr int kBacklog = 4096;
 
 Result<EpollTask*> epoll_task(Task& task) {
   if (auto* ours = dynamic_cast<EpollTask*>(&task)) return ours;
-  return Status(ErrorCode::invalid_argument, "the task to wake is not of the executor that belongs to this network");
+  return Status(ErrorCode::invalid_argument, "the task to wake must come from this network's own executor");
 }
 
-// From the driver, in Mb/s; 0 where it does not know (loopback, most virtual ones).
+// As reported by the driver, in Mb/s; 0 when unknown (loopback, most virtual interfaces).
 std::uint64_t interface_speed(const std::string& name) {
   const Fd file(::open(("/sys/class/net/" + name + "/speed").c_str(), O_RDONLY | O_CLOEXEC));
   char text[32] = {};
@@ -40,17 +40,17 @@ std::uint64_t interface_speed(const std::string& name) {
   return mbps > 0 ? static_cast<std::uint64_t>(mbps) * 125'000 : 0;
 }
 
-// Owned and called by the stepper whose task it wakes.
+// Owned by the stepper whose task it wakes, and called on its thread.
 class TcpListener final : public Listener, public TurnsAway, private Readiness {
  public:
   TcpListener(Fd socket, std::string address, std::shared_ptr<EpollSet> epoll)
-      : socket_(std::move(socket)), address_(std::move(address)), epoll_(std::move(epoll)), reserve_(open_reserve()) {}
+      : socket_(std::move(socket)), address_(std::move(address)), epoll_(std::move(epoll)), spare_fd_(open_reserve()) {}
   ~TcpListener() override { epoll_->forget(socket_.get()); }
 
   Status start() { return epoll_->watch_edge(socket_.get(), *this); }
   Result<std::unique_ptr<Channel>> accept(Task& wakes) override;
   std::string address() const override { return address_; }
-  void turn_away_with(std::vector<std::byte> words) override { words_ = std::move(words); }
+  void turn_away_with(std::vector<std::byte> words) override { rejection_ = std::move(words); }
 
  private:
   static Fd open_reserve() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
@@ -61,9 +61,9 @@ class TcpListener final : public Listener, public TurnsAway, private Readiness {
   const Fd socket_;
   const std::string address_;
   const std::shared_ptr<EpollSet> epoll_;
-  std::vector<std::byte> words_;      // for who is turned away
-  Fd reserve_;                        // given up for a moment to turn a caller away when descriptors are out
-  std::atomic<bool> readable_{true};  // as a channel's
+  std::vector<std::byte> rejection_;  // sent to a connection that is rejected
+  Fd spare_fd_;                       // closed for a moment to reject a connection when descriptors run out
+  std::atomic<bool> readable_{true};  // as in TcpChannel
   std::atomic<bool> announced_{true};
 };
 
@@ -76,7 +76,7 @@ Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
     Fd socket(
         ::accept4(socket_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket) {
-      if (!reserve_) reserve_ = open_reserve();
+      if (!spare_fd_) spare_fd_ = open_reserve();
       return TcpChannel::adopt(std::move(socket), from.text(), task.value()->epoll());
     }
     switch (errno) {
@@ -93,18 +93,19 @@ Result<std::unique_ptr<Channel>> TcpListener::accept(Task& wakes) {
       case ENOTSOCK:
       case EOPNOTSUPP:
       case EFAULT: return system_status(errno, fmt::format("cannot accept on {}", address_));
-      default: break;  // that caller gave up, or its network failed (accept(2) lists which): the next one
+      default: break;  // that peer gave up, or its network failed (errors listed in accept(2)): try the next connection
     }
   }
   return std::unique_ptr<Channel>();
 }
 
-// Closes the connection that waits, so that its caller fails now instead of hanging, and says why.
+// Rejects the waiting connection with the message in rejection_, so that the peer fails now with the reason instead of
+// hanging.
 Status TcpListener::turn_away(int error) {
-  reserve_.reset();
+  spare_fd_.reset();
   if (const Fd victim(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)); victim)
-    static_cast<void>(::send(victim.get(), words_.data(), words_.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
-  reserve_ = open_reserve();
+    static_cast<void>(::send(victim.get(), rejection_.data(), rejection_.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  spare_fd_ = open_reserve();
   return system_status(error, fmt::format("cannot accept a connection on {}", address_));
 }
 
@@ -134,7 +135,7 @@ Result<std::unique_ptr<Listener>> TcpNetwork::listen(const std::string& address,
   if (!socket) return system_status(errno, what);
   const int one = 1;
   const int zero = 0;
-  // Only lets a port be taken whose old connections linger (TIME_WAIT); never one that another socket listens on.
+  // Only allows a port whose old connections are in TIME_WAIT, never one that another socket listens on.
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
   if (at.family() == AF_INET6) ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
   if (::bind(socket.get(), at.data(), at.size) != 0) {
@@ -174,7 +175,7 @@ Result<std::vector<InterfaceAddress>> TcpNetwork::addresses() {
     SocketAddress address;
     address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&address.storage, each->ifa_addr, address.size);
-    // A link-local address means nothing without its interface, which differs from host to host.
+    // A link-local address is meaningless without its interface, whose name differs from host to host.
     if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_addr))
       continue;
     auto parsed = parse_host_port(address.text());

@@ -4,7 +4,7 @@
 
 namespace fairway::sys {
 
-// TCP over IPv4 and IPv6. Holds nothing; any thread. The tasks it is given must be of this library's ThreadExecutor.
+// TCP over IPv4 and IPv6. Stateless; any thread. Tasks passed to it must come from this library's ThreadExecutor.
 class TcpNetwork final : public Network {
  public:
   Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) override;

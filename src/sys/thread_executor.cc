@@ -13,14 +13,15 @@
 namespace fairway::sys {
 
 Result<std::unique_ptr<Task>> ThreadExecutor::start(const TaskOptions& options, Stepper& stepper) {
-  return options.caller_steps ? CallerTask::start(options) : ThreadTask::start(options, stepper, clock_, crowd_);
+  return options.caller_steps ? CallerTask::start(options)
+                              : ThreadTask::start(options, stepper, clock_, oversubscription_);
 }
 
 Result<std::unique_ptr<Signal>> ThreadExecutor::make_signal() {
   return EventSignal::make(clock_);
 }
 
-// As many threads as processors, the caller's among them; where none can be started the caller does it all.
+// Uses at most one thread per processor, the caller's included. If no thread can be started, the caller runs every job.
 void ThreadExecutor::run_all(std::size_t count, const std::function<void(std::size_t)>& job) {
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
@@ -28,7 +29,7 @@ void ThreadExecutor::run_all(std::size_t count, const std::function<void(std::si
   };
   const std::size_t most = std::min<std::size_t>(count, std::max(1U, std::thread::hardware_concurrency()));
   std::vector<std::jthread> helpers;
-  sigset_t all, before;  // the user's signal handlers run on the user's threads
+  sigset_t all, before;  // signal handlers must run on the application's threads
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {

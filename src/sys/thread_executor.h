@@ -1,28 +1,28 @@
 #pragma once
 
 #include "core/runtime.h"
-#include "sys/crowd.h"
-#include "sys/waiting.h"
+#include "sys/futex_table.h"
+#include "sys/oversubscription.h"
 
 namespace fairway::sys {
 
-// One thread per stepper. Any thread; outlives its tasks and signals.
+// Runs each stepper on its own thread. Any thread; must outlive its tasks and signals.
 class ThreadExecutor final : public Executor {
  public:
-  explicit ThreadExecutor(Clock& clock) : clock_(clock), waiting_(clock, crowd_) {}
+  explicit ThreadExecutor(Clock& clock) : clock_(clock), futexes_(clock, oversubscription_) {}
 
   Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper) override;
   Result<std::unique_ptr<Signal>> make_signal() override;
   void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) override {
-    waiting_.wait(word, seen, deadline);
+    futexes_.wait(word, seen, deadline);
   }
-  void wake_all(std::atomic<std::uint32_t>& word) override { waiting_.wake_all(word); }
+  void wake_all(std::atomic<std::uint32_t>& word) override { futexes_.wake_all(word); }
   void run_all(std::size_t count, const std::function<void(std::size_t)>& job) override;
 
  private:
   Clock& clock_;
-  Crowd crowd_;
-  Waiting waiting_;
+  Oversubscription oversubscription_;
+  FutexTable futexes_;
 };
 
 }  // namespace fairway::sys

@@ -12,34 +12,33 @@
 
 #include "sys/error.h"
 #include "sys/event_signal.h"
-#include "sys/waiting.h"
+#include "sys/futex_table.h"
 
 namespace fairway::sys {
 
-// Why no wake-up is lost. A waker publishes its work (or, for a bare wake(), nothing), then reads the gate after a full
+// Why no wake-up is lost. A waker publishes its work (or nothing, for a bare wake()), then reads the gate after a full
 // fence. The thread announces its sleep to the gate with a full fence, then steps once more, then sleeps in epoll.
-//   - The waker's read sees "awake": its fence came before the thread's, so the step after the announcement sees the
-//   work
-//     and begins after the wake().
-//   - It sees "asleep": it takes the announcement and writes the eventfd, which is watched edge-triggered: an edge that
-//     comes before epoll_wait is kept for it. Exactly one waker per announcement writes.
+//   - The waker reads "awake": its fence came before the thread's fence. So the step after the announcement sees the
+//     work and begins after the wake().
+//   - The waker reads "asleep": it claims the announcement and writes the eventfd. The eventfd is watched
+//     edge-triggered, and epoll keeps an edge that comes before epoll_wait. Exactly one waker per announcement writes.
 // So a wake() of an awake thread costs a fence and a load, and no system call.
 
 Result<std::unique_ptr<Task>> ThreadTask::start(const TaskOptions& options, Stepper& stepper, Clock& clock,
-                                                Crowd& crowd) {
+                                                Oversubscription& oversubscription) {
   auto epoll = EpollSet::make(true);
   if (!epoll) return epoll.status();
   Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) return system_status(errno, "cannot create an eventfd");
   epoll_event interest{};
-  interest.events = EPOLLIN | EPOLLET;  // never read: each write is an edge, and the count has 64 bits
+  interest.events = EPOLLIN | EPOLLET;  // never read: each write is an edge, and 64 bits do not overflow
   interest.data.fd = event.get();
   if (::epoll_ctl(epoll.value()->fd(), EPOLL_CTL_ADD, event.get(), &interest) != 0)
     return system_status(errno, "cannot watch an eventfd");
 
   std::unique_ptr<ThreadTask> task(
-      new ThreadTask(options, stepper, clock, crowd, std::move(epoll).value(), std::move(event)));
-  // The user's signal handlers run on the user's threads.
+      new ThreadTask(options, stepper, clock, oversubscription, std::move(epoll).value(), std::move(event)));
+  // Signal handlers must run on the application's threads.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -55,13 +54,13 @@ Result<std::unique_ptr<Task>> ThreadTask::start(const TaskOptions& options, Step
   return std::unique_ptr<Task>(std::move(task));
 }
 
-ThreadTask::ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& clock, Crowd& crowd,
+ThreadTask::ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& clock, Oversubscription& oversubscription,
                        std::shared_ptr<EpollSet> epoll, Fd event)
     : EpollTask(std::move(epoll)),
       options_(options),
       stepper_(stepper),
       clock_(clock),
-      crowd_(crowd),
+      oversubscription_(oversubscription),
       event_(std::move(event)) {}
 
 ThreadTask::~ThreadTask() {
@@ -77,7 +76,8 @@ void ThreadTask::wake() {
 
 void ThreadTask::run() {
   pthread_setname_np(pthread_self(), options_.name.substr(0, 15).c_str());
-  ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // 1 us instead of 50: timers are few and meant
+  // 1 us instead of the default 50: timers are few and must be precise.
+  ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   bool idle = false;
   Time spin_until = 0;
   while (!stop_.load(std::memory_order_acquire)) {
@@ -89,7 +89,7 @@ void ThreadTask::run() {
     }
     if (!idle) {
       idle = true;
-      spin_until = options_.spin_ns == 0 || crowd_.crowded(now) ? 0 : after(clock_.now(), options_.spin_ns);
+      spin_until = options_.spin_ns == 0 || oversubscription_.detected(now) ? 0 : after(clock_.now(), options_.spin_ns);
     }
     if (clock_.now() < spin_until) {
       if (epoll_->has_edges() && epoll_->wait(0) > 0) idle = false;

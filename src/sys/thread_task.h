@@ -7,13 +7,13 @@
 
 #include "core/runtime.h"
 #include "core/sleep_gate.h"
-#include "sys/crowd.h"
 #include "sys/epoll_set.h"
 #include "sys/fd.h"
+#include "sys/oversubscription.h"
 
 namespace fairway::sys {
 
-// What a SystemNetwork needs of the task that its channels wake.
+// What TcpNetwork needs from the task that its channels wake: the epoll set.
 class EpollTask : public Task {
  public:
   explicit EpollTask(std::shared_ptr<EpollSet> epoll) : epoll_(std::move(epoll)) {}
@@ -25,33 +25,34 @@ class EpollTask : public Task {
   const std::shared_ptr<EpollSet> epoll_;
 };
 
-// A thread that steps one Stepper: it steps until there is nothing to do, spins for a while, then sleeps in epoll until
-// woken or until the time that step() asked for. wake() is for any thread; the rest belongs to the task's thread.
+// A thread for one Stepper. It steps until there is nothing to do, spins for a while, then sleeps in epoll until woken
+// or until the time that step() returned. Any thread may call wake(); the rest belongs to the task's thread.
 class ThreadTask final : public EpollTask {
  public:
-  static Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper, Clock& clock, Crowd& crowd);
-  ~ThreadTask() override;  // not from step()
+  static Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper, Clock& clock,
+                                             Oversubscription& oversubscription);
+  ~ThreadTask() override;  // must not be called from step()
 
   void wake() override;
 
  private:
-  ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& clock, Crowd& crowd, std::shared_ptr<EpollSet> epoll,
-             Fd event);
+  ThreadTask(const TaskOptions& options, Stepper& stepper, Clock& clock, Oversubscription& oversubscription,
+             std::shared_ptr<EpollSet> epoll, Fd event);
   void run();
   void sleep();
 
   const TaskOptions options_;
   Stepper& stepper_;
   Clock& clock_;
-  Crowd& crowd_;
+  Oversubscription& oversubscription_;
   const Fd event_;
   SleepGate gate_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 
-// A task without a thread: its owner calls step() from its own loop. wake() sets the signal, whose descriptor also
-// turns readable for watched descriptors and channels.
+// A task without a thread: the owner calls step() from its own loop. wake() sets the signal, whose descriptor also
+// becomes readable for watched descriptors and channels.
 class CallerTask final : public EpollTask {
  public:
   static Result<std::unique_ptr<Task>> start(const TaskOptions& options);

@@ -44,7 +44,7 @@ class DirectWorld final : public World {
   transport::loopback::DirectWire* wire_;
 };
 
-sim::NicDevice nic(std::size_t index, sim::Nature nature) {
+sim::NicDevice nic(std::size_t index, sim::NicBehavior nature) {
   sim::NicDevice made;
   made.device = transport::loopback::DirectWire::default_device();
   made.device.name = "sim" + std::to_string(index);
@@ -102,10 +102,10 @@ std::vector<Kind> loopback_kinds() {
   kinds.push_back({"loopback", 1, [](std::uint64_t) { return std::make_unique<DirectWorld>(1); }});
   kinds.push_back({"loopback_two_links", 1, [](std::uint64_t) { return std::make_unique<DirectWorld>(2); }});
 
-  sim::Nature wild;
+  sim::NicBehavior wild;
   wild.latency_max = 200 * kMicrosecond;
   wild.lose_per_mille = 100;
-  wild.storm_per_mille = 300;
+  wild.partial_post_per_mille = 300;
   kinds.push_back(simulated("calm", 10, {nic(0, {})}));
   kinds.push_back(simulated("wild", 30, {nic(0, wild), nic(1, wild)}));
 

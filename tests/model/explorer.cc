@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 1000;
 
-struct Abandoned {};  // thrown in a thread whose interleaving is given up or has failed
+struct Abandoned {};  // unwinds a thread whose interleaving was pruned or has failed
 
 Explorer*& at_work() {
   static thread_local Explorer* explorer = nullptr;
@@ -69,7 +69,7 @@ Explorer::End Explorer::run_once(const std::function<std::unique_ptr<Program>()>
   } else {
     abandon();
   }
-  // What a failed interleaving leaves behind may be in any state; its destruction proves nothing.
+  // After a failed interleaving the objects may be in any state; checks in their destructors prove nothing.
   abandoning_ = end != End::complete || !failure_.empty();
   thread_ = 0;
   program.reset();
@@ -144,7 +144,7 @@ void Explorer::abandon() {
   abandoning_ = false;
 }
 
-// To the next interleaving: the next value for the deepest decision, else its next thread, else one decision up.
+// Moves to the next interleaving: the next value for the deepest decision, else its next thread, else one decision up.
 bool Explorer::backtrack() {
   for (; !path_.empty(); path_.pop_back()) {
     Decision& decision = path_.back();

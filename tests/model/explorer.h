@@ -11,8 +11,8 @@
 
 namespace fairway::model {
 
-// A small concurrent program, made anew for each interleaving. Construction, finish() and destruction are thread 0;
-// run(1), run(2), ... are the threads, which must end (a wait is Event::wait).
+// A small concurrent program, constructed anew for each interleaving. Construction, finish() and destruction run as
+// thread 0. run(1), run(2), ... are the threads; they must end (to wait, use Event::wait).
 class Program {
  public:
   virtual ~Program() = default;
@@ -22,39 +22,40 @@ class Program {
 
 struct Options {
   unsigned threads = 2;
-  unsigned stale_reads = 3;                          // see Memory::reset
-  std::uint64_t max_executions = 20'000'000;         // more is a failure, not a silent end
-  bool reduce = true;                                // leave out equivalent interleavings
-  std::function<void(Operation&)> mutate = nullptr;  // weakens the program's operations: a bug that must be found
+  unsigned stale_reads = 3;                   // see Memory::reset
+  std::uint64_t max_executions = 20'000'000;  // exceeding it is a failure, not a silent end
+  bool reduce = true;                         // skip equivalent interleavings
+  // Weakens the program's operations: plants a bug that must be found.
+  std::function<void(Operation&)> mutate = nullptr;
 };
 
 struct Outcome {
   std::uint64_t executions = 0;  // interleavings (with the values read) run to their end; no two are equivalent
-  std::uint64_t pruned = 0;      // given up because an equivalent one had been run
+  std::uint64_t pruned = 0;      // abandoned because an equivalent interleaving was run before
   std::uint64_t operations = 0;
-  std::string failure;  // empty, or what went wrong and the interleaving that leads there
+  std::string failure;  // empty, or the error and the interleaving that leads to it
   bool ok() const { return failure.empty(); }
 };
 
-// Runs a program through every interleaving of its atomic operations and every value that each may read, by depth-first
-// search that runs the program again for each. Sleep sets (P. Godefroid, LNCS 1032, 1996) leave out interleavings that
-// differ only in the order of independent operations; what no order of independent operations can hide is therefore
-// found: failed checks, data races, threads that wait for ever. One OS thread.
+// Runs a program through every interleaving of its atomic operations and every value that each load may read: a
+// depth-first search that reruns the program for each. Sleep sets (P. Godefroid, LNCS 1032, 1996) skip interleavings
+// that differ only in the order of independent operations. The search still finds every failed check, data race and
+// deadlock, because the order of independent operations cannot hide one. One OS thread.
 class Explorer {
  public:
   explicit Explorer(Options options);
   ~Explorer();
   Outcome run(const std::function<std::unique_ptr<Program>()>& make);
 
-  // The one at work on this OS thread: the atomics' policy has no other way to find it.
+  // The explorer that runs on this OS thread: the atomics' policy has no other way to find it.
   static Explorer& current();
 
-  // For the atomics: stops the calling thread before the operation, which a mutant may change, and returns what it
-  // read.
+  // Called by the atomics. Stops the calling thread before the operation, which a mutant may change, and returns the
+  // value read.
   std::uint64_t step(Operation& operation);
   Memory& memory() { return memory_; }
   unsigned thread() const { return thread_; }
-  // Notes a failure of this interleaving; the first counts.
+  // Records a failure of this interleaving; only the first counts.
   void fail(const std::string& message);
 
  private:
@@ -94,7 +95,7 @@ class Explorer {
   Outcome outcome_;
 };
 
-// Checks an invariant of the program; a false one ends this interleaving as a failure.
+// Checks an invariant of the program. When it is false, this interleaving fails.
 void require(bool holds, const char* message);
 
 }  // namespace fairway::model

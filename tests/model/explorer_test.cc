@@ -5,7 +5,7 @@
 
 #include "model/mutants.h"
 
-// The explorer itself, on litmus tests whose outcomes are known from the C++ standard and from the literature.
+// Tests the explorer itself, on litmus tests with known outcomes from the C++ standard and the literature.
 namespace fairway::model {
 namespace {
 

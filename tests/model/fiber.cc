@@ -14,7 +14,7 @@ Fiber::Fiber() : stack_(new char[kStackBytes]) {
   first_.uc_stack.ss_sp = stack_.get();
   first_.uc_stack.ss_size = kStackBytes;
   first_.uc_link = nullptr;
-  const auto self = reinterpret_cast<std::uintptr_t>(this);  // makecontext passes ints only
+  const auto self = reinterpret_cast<std::uintptr_t>(this);  // makecontext passes only ints
   makecontext(&first_, reinterpret_cast<void (*)()>(&Fiber::enter), 2, static_cast<unsigned>(self),
               static_cast<unsigned>(self >> 32));
 }

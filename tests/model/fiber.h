@@ -8,9 +8,9 @@
 
 namespace fairway::model {
 
-// A stack of its own that runs one function after another and can stop in the middle of it. Entered by makecontext,
-// then switched by _setjmp and _longjmp, which unlike swapcontext make no system call (R. S. Engelschall, "Portable
-// Multithreading", USENIX 2000). One OS thread owns it and all its switches.
+// A coroutine: its own stack, which runs one function after another and can be suspended inside a function. Entered
+// with makecontext, then switched with _setjmp and _longjmp, which unlike swapcontext make no system call (R. S.
+// Engelschall, "Portable Multithreading", USENIX 2000). One OS thread owns it and does all its switches.
 class Fiber {
  public:
   Fiber();
@@ -18,11 +18,11 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Begins `body`, which must let no exception out; finished() must hold. Returns at its first pause() or its end.
+  // Starts `body`, which must not throw; finished() must hold. Returns at the first pause() or at the end.
   void start(std::function<void()> body);
-  // Goes on after the last pause(). Returns at the next one or at the end.
+  // Continues after the last pause(). Returns at the next pause() or at the end.
   void resume();
-  // From inside the body: back to whoever started or resumed.
+  // Called inside the body: switches back to the caller of start() or resume().
   void pause();
   bool finished() const { return finished_; }
 

@@ -93,7 +93,7 @@ std::size_t Memory::oldest(const Operation& operation) const {
   return sequential(operation) ? std::max(known, sequential_[operation.location]) : known;
 }
 
-// A read-modify-write takes the newest value; a strong compare-and-swap may only fail on a value that differs.
+// A read-modify-write reads the newest value. A strong compare-and-swap may fail only on a different value.
 bool Memory::readable(const Operation& operation, std::size_t index) const {
   const auto& history = history_[operation.location];
   if (index + 1 == history.size()) return true;
@@ -128,7 +128,7 @@ std::uint64_t Memory::perform(const Operation& operation, unsigned choice) {
         operation.kind == Kind::compare_exchange && value != operation.expected && !operation.always_succeeds;
     observe(operation, index, fails ? operation.failure_order : operation.order);
     if (operation.kind != Kind::load && !fails) {
-      const Knowledge continued = history[index].released;  // the release sequence goes on
+      const Knowledge continued = history[index].released;  // continues the release sequence
       const std::uint64_t written = operation.kind == Kind::add             ? value + operation.operand
                                     : operation.kind == Kind::await_nonzero ? 0
                                                                             : operation.operand;
@@ -161,8 +161,8 @@ void Memory::append(const Operation& operation, std::uint64_t value, const Knowl
   if (sequential(operation)) sequential_[at] = index;
 }
 
-// Sequentially consistent fences are in one total order, the order of execution: each passes on what its thread knows
-// of every location, but synchronizes nothing (the clocks stay).
+// Sequentially consistent fences have one total order, the order of execution. Each passes on its thread's view of
+// every location, but synchronizes nothing (the clocks stay).
 void Memory::fence(const Operation& operation) {
   Thread& thread = thread_[operation.thread];
   if (acquires(operation.order)) thread.now.join(thread.at_acquire_fence);

@@ -10,15 +10,16 @@
 
 namespace fairway::model {
 
-// The line of the call that it is a default argument of (std::source_location, which clang 14 lacks).
+// The source line of the call in whose default argument it is constructed (like std::source_location, which clang 14
+// lacks).
 struct Place {
   Place(const char* file_in = __builtin_FILE(), unsigned line_in = __builtin_LINE()) : file(file_in), line(line_in) {}
   const char* file;
   unsigned line;
 };
 
-// The policy that puts each atomic operation of core's containers under the explorer. Made by thread 0 only.
-// compare_exchange_weak never fails spuriously: a loop around it would have no last iteration.
+// The policy that runs every atomic operation of core's containers under the explorer. Only thread 0 may construct one.
+// compare_exchange_weak never fails spuriously, because a loop around it would never end.
 struct ModelAtomics {
   template <class T>
   class Atomic {
@@ -60,7 +61,7 @@ struct ModelAtomics {
                                Place place = {}) {
       return compare_exchange_strong(expected, desired, success, failure, place);
     }
-    // Not of std::atomic: sleeps until the value is not zero and takes it, as read() on an eventfd does.
+    // Not in std::atomic: sleeps until the value is not zero and takes it, like read() on an eventfd.
     T await_nonzero() { return from_bits(step(Kind::await_nonzero, std::memory_order_acq_rel, 0, {})); }
 
    private:
@@ -93,7 +94,7 @@ struct ModelAtomics {
   }
 };
 
-// The kernel's end of a sleep: an eventfd. It synchronizes, and a wake-up before the sleep sticks.
+// A kernel wake-up: an eventfd. It synchronizes, and a wake-up before the sleep persists.
 class Event {
  public:
   void set() { count_.fetch_add(1, std::memory_order_acq_rel); }
@@ -103,8 +104,7 @@ class Event {
   ModelAtomics::Atomic<std::uint32_t> count_{0};
 };
 
-// A value that is not atomic. Every access is checked: unordered with another thread's, or outside of the object's
-// life.
+// A non-atomic value. Checks every access for data races and for use outside of the object's lifetime.
 class Tracked {
  public:
   explicit Tracked(int value = 0) : value_(value) { note(memory().construct(thread(), this)); }

@@ -7,7 +7,7 @@
 namespace fairway::model {
 namespace {
 
-// Producers are the first threads, the owner is the last. A value is 10 * producer + its number.
+// The first threads are producers, the last one is the owner. A value is 10 * producer + its index.
 struct Traffic : Program {
   Traffic(unsigned producers_in, int each_in, int pops_in) : producers(producers_in), each(each_in), pops(pops_in) {}
 
@@ -50,8 +50,8 @@ struct Traffic : Program {
   std::vector<int> popped[3];
 };
 
-// Two things for two cells: thread 1 pushes its one again once the owner gave it back, thread 2 pushes its own once.
-// Each knows that there is room.
+// Two values for two cells: thread 1 pushes its value again after the owner returned it, thread 2 pushes its value
+// once. Neither may ever see a full queue.
 struct GiveBack : Program {
   void run(unsigned thread) override {
     if (thread == 3) {

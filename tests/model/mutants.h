@@ -22,7 +22,7 @@ std::function<std::unique_ptr<Program>()> maker(Args... args) {
   return [=] { return std::make_unique<P>(args...); };
 }
 
-// Explores and prints how much that was.
+// Explores the program and prints the number of interleavings.
 inline Outcome explore(const char* name, const Options& options,
                        const std::function<std::unique_ptr<Program>()>& make) {
   const Outcome outcome = Explorer(options).run(make);
@@ -36,14 +36,14 @@ inline std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// A deliberate bug: the operations that `applies` to are changed by `change`. It must be found.
+// A planted bug: `change` is applied to the operations that `applies` selects. The explorer must find it.
 struct Mutant {
   const char* name;
   std::function<bool(const Operation&)> applies;
   std::function<void(Operation&)> change;
 };
 
-// A bug that the program itself has.
+// A bug in the program itself.
 inline Mutant swapped(const char* name) {
   return {name, [](const Operation&) { return true; }, [](Operation&) {}};
 }
@@ -82,11 +82,11 @@ inline void expect_caught(Options options, const Mutant& mutant,
               first_line(outcome.failure).c_str());
 }
 
-// Relaxes, one at a time, each order that the programs ask for in `header`; returns those that no program needed, as
-// "kind order" in the order of the header's lines.
+// Relaxes each memory order that `header` asks for, one at a time. Returns those that no program needed, as "kind
+// order" in the order of the header's lines.
 inline std::vector<std::string> orders_not_needed(
     const char* header, const std::vector<std::pair<Options, std::function<std::unique_ptr<Program>()>>>& programs) {
-  using Site = std::tuple<unsigned, bool, std::string>;  // line, whether the order for failure, text
+  using Site = std::tuple<unsigned, bool, std::string>;  // line, whether it is the order for failure, text
   const auto is_in = [header](const Operation& op) { return std::string_view(op.file).ends_with(header); };
   std::set<Site> sites;
   for (auto [options, make] : programs) {

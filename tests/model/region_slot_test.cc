@@ -7,7 +7,7 @@ namespace {
 
 using Slot = transport::RegionSlot<ModelAtomics>;
 
-// Regions of generation 1 and 3 differ in every field; a mixture of both is what the slot must never show.
+// Regions of generation 1 and 3 differ in every field; the slot must never show a mixture of both.
 constexpr std::uint64_t kSizes[] = {0, 100, 0, 300};
 std::byte memory[4];
 
@@ -21,7 +21,7 @@ std::uint32_t publish(Slot& slot, std::uint32_t generation) {
                       generation == 1 ? Access::read : Access::write);
 }
 
-// Thread 1 registers, deregisters and registers again; thread 2 looks for the first region and then for the second.
+// Thread 1 registers, deregisters and registers again. Thread 2 looks up the first region and then the second.
 struct Reuse : Program {
   void run(unsigned thread) override {
     if (thread == 1) {
@@ -41,9 +41,9 @@ struct Reuse : Program {
   Slot slot;
 };
 
-// How an owner's memory comes back to it (promise 5): thread 1 revokes, asks the worker, waits until it has begun
-// another step and uses its memory again. Thread 2, the worker, acknowledges at the beginning of a step and resolves in
-// it.
+// How memory returns to its owner (promise 5). Thread 1 revokes the region, asks the worker, waits until it has begun
+// another step, and reuses the memory. Thread 2, the worker, acknowledges at the beginning of a step and resolves the
+// region within it.
 enum class Bug { none, asks_before_revoking, acknowledges_in_the_middle };
 
 struct Deregister : Program {
@@ -97,7 +97,7 @@ TEST(RegionSlotModel, EverySwappedStepIsCaught) {
                 maker<Deregister>(Bug::acknowledges_in_the_middle));
 }
 
-// All but the revocation's: see there.
+// All but the order of the revocation; its comment says why.
 TEST(RegionSlotModel, NeedsEachOrderThatItAsksFor) {
   EXPECT_EQ(orders_not_needed("region_slot.h", {{{}, maker<Reuse>()}, {{}, maker<Deregister>(Bug::none)}}),
             std::vector<std::string>{"store #0 seq_cst"});

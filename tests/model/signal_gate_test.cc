@@ -7,7 +7,7 @@ namespace {
 
 using Signal = BasicSignalGate<ModelAtomics>;
 
-// What to get wrong.
+// The bugs to plant.
 enum class SignalBug { none, flag_after_write, looks_then_clears, sets_then_publishes };
 
 // The kernel's counter, as a level-triggered sleeper sees it: readable until it is read.
@@ -21,10 +21,10 @@ class Counter {
 
  private:
   ModelAtomics::Atomic<std::uint64_t> count_{0};
-  std::uint64_t seen_ = 0;  // the sleeper's: it has woken for it and not read it
+  std::uint64_t seen_ = 0;  // the sleeper has woken for it and not read it yet
 };
 
-// What the gate was before: a flag that says that the counter was written, raised after the write.
+// The former design of the gate: a flag that says that the counter was written, raised after the write.
 class FlagGate {
  public:
   template <class Write>
@@ -44,7 +44,7 @@ class FlagGate {
   ModelAtomics::Atomic<bool> raised_{false};
 };
 
-// The last thread sleeps on the counter and takes what the others published, all of it on each wake-up, as the users of
+// The last thread sleeps on the counter. On each wake-up it takes everything that the others published, as users of
 // Engine::fd() do.
 struct Loop : Program {
   Loop(unsigned producers_in, SignalBug bug_in) : producers(producers_in), bug(bug_in) {
@@ -96,7 +96,7 @@ struct Loop : Program {
   Counter counter;
 };
 
-// Sleeps inside of the engine, as Engine::wait() with Progress::caller: it is counted only while it sleeps.
+// A sleeper inside the engine, as Engine::wait() with Progress::caller: it is registered only while it sleeps.
 struct Waiter : Program {
   void run(unsigned thread) override {
     if (thread == 1) {

@@ -8,11 +8,11 @@ namespace {
 
 using Gate = BasicSleepGate<ModelAtomics>;
 
-// What to get wrong.
+// The bugs to plant.
 enum class SleepBug { none, check_then_announce, no_second_look, wake_then_publish, always_clear };
 
-// The last thread takes one value from each producer and sleeps on an eventfd when there is none. Only what is
-// published by a queue cell's number tells it of work, as in production.
+// The last thread takes one value from each producer and sleeps on an eventfd when there is none. As in production,
+// only a queue cell's sequence number tells it of work.
 struct Sleeper : Program {
   Sleeper(unsigned producers_in, SleepBug bug_in) : producers(producers_in), bug(bug_in) {}
 
@@ -52,7 +52,7 @@ struct Sleeper : Program {
   Event event;
 };
 
-// A futex: sleeps only while the word holds what was seen, checked under the kernel's lock.
+// A futex: sleeps only while the word holds the expected value, which the kernel checks under its lock.
 struct FutexSleeper : Program {
   void run(unsigned thread) override {
     if (thread == 1) {
@@ -82,11 +82,11 @@ struct FutexSleeper : Program {
   ModelAtomics::Atomic<int> ready{0};
   Tracked data{0};
   Gate gate;
-  bool queued = false;  // the kernel's, changed together with the step before it
+  bool queued = false;  // in the kernel; changes together with the step before it
   Event kernel;
 };
 
-// Two producers after one announcement: how many are told to wake.
+// Two producers after one announcement: exactly one must be told to wake the consumer.
 struct Claims : Program {
   void run(unsigned thread) override {
     if (gate.claim_wake()) claimed[thread - 1] = true;

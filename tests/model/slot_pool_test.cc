@@ -8,8 +8,8 @@
 namespace fairway::model {
 namespace {
 
-// Each thread follows a script: 'a' acquires and writes to the slot, 'r' releases the slot that it has held longest. A
-// slot with two tenants shows as a data race on its content, or as another's mark in it.
+// Each thread follows a script: 'a' acquires a slot and writes to it; 'r' releases the slot it has held longest. Two
+// users of one slot show as a data race on its content, or as another user's mark in it.
 struct Tenants : Program {
   Tenants(std::uint32_t capacity, std::vector<const char*> scripts_in)
       : pool(capacity), scripts(std::move(scripts_in)) {}
@@ -71,7 +71,7 @@ TEST(SlotPoolModel, WithoutItsTagTheAbaIsCaught) {
   expect_caught({}, untagged, tenants(2, {"aa", "aar"}));
 }
 
-// All but the one for a successful acquire(): see there.
+// All but the order of a successful acquire(); its comment says why.
 TEST(SlotPoolModel, NeedsEachOrderThatItAsksFor) {
   EXPECT_EQ(orders_not_needed("slot_pool.h", {{{}, tenants(1, {"ar", "ar"})}, {{}, tenants(2, {"ara", "ar"})}}),
             std::vector<std::string>{"compare_exchange #2 acquire"});

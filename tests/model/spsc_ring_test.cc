@@ -7,7 +7,7 @@
 namespace fairway::model {
 namespace {
 
-// Thread 1 produces 1, 2, ...; thread 2 consumes, by front() and pop() in turns.
+// Thread 1 produces 1, 2, ...; thread 2 consumes, alternating between front() and pop().
 struct Stream : Program {
   Stream(std::size_t capacity, int pushes_in, int pops_in) : ring(capacity), pushes(pushes_in), pops(pops_in) {}
 

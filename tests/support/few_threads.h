@@ -7,7 +7,7 @@
 
 namespace fairway::support {
 
-// An executor of another's threads that gives none while told so. Any thread.
+// Wraps another executor and starts no thread while `none` is set. Any thread.
 class FewThreads final : public Executor {
  public:
   explicit FewThreads(Executor& of) : of_(of) {}

@@ -20,17 +20,18 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Two engines that reach each other only through bad networks.
+// Runs two engines whose only network between them corrupts bits and cuts connections.
 void talk_through(std::uint32_t flip_every, std::uint32_t cut_every, std::uint64_t seed) {
   Proxy to_a(seed);
   Proxy to_b(seed + 1);
   const auto behind = [](Proxy& proxy) {
     std::uint16_t port = 0;
-    plain_listen(port).reset();  // a port that is free
+    plain_listen(port).reset();  // reserves a free port
     Options options;
     options.listen = "127.0.0.1:" + std::to_string(port);
     options.advertise = proxy.address();
-    options.peer_timeout = 10 * kSecond;  // on busy cores several tries in a row may be garbled, with pauses between
+    // On busy cores several attempts in a row may be corrupted, with back-off between them.
+    options.peer_timeout = 10 * kSecond;
     proxy.set_target(options.listen);
     return options;
   };
@@ -105,7 +106,8 @@ TEST(ControlFault, ListeningBeyondTheHostNeedsAKey) {
   EXPECT_EQ(peer.seen().up.begin()->second.address, "127.0.0.1" + port) << "a wildcard is replaced by what was seen";
 }
 
-// Strangers that hold connections open, and send a byte now and then, neither keep peers out nor pile up.
+// Slow-loris attack: unauthenticated peers hold connections open and send a byte now and then. Peers must still
+// connect, and the connections must not pile up.
 TEST(ControlFault, ASlowLorisKeepsNobodyOut) {
   LiveEngine engine;
   const std::uint16_t port = port_of(engine.address());
@@ -155,17 +157,18 @@ TEST(ControlFault, APortScanCostsNothingAndHarmsNothing) {
   EXPECT_TRUE(peer.seen().down.empty());
 }
 
-// A child whose descriptors run out: it neither hangs nor spins, says what the limit is, and recovers.
+// A child process runs out of file descriptors. It must neither hang nor spin, name the limit, and recover.
 TEST(ControlFault, OutOfDescriptorsIsTypedBoundedAndPasses) {
   ChildProcess child([](ChildProcess::Line& line) {
     LiveEngine engine;
     {
-      LiveEngine other;  // what threads open and close only once, they have by then
+      LiveEngine other;  // by then, threads have opened and closed everything that they open and close only once
       (void)engine.connect(other.address());
     }
     line.write(engine.address());
     std::vector<sys::Fd> hoard;
-    // Until none comes free for a while: a thread may hold one for a moment, and the other engine's sockets close.
+    // Repeats until no descriptor becomes free for a while: a thread may hold one for a moment, and the other engine's
+    // sockets close.
     const auto fill = [&] {
       for (int quiet = 0; quiet < 100; ++quiet) {
         for (sys::Fd more(::dup(1)); more; more = sys::Fd(::dup(1)), quiet = 0) hoard.push_back(std::move(more));
@@ -195,7 +198,7 @@ TEST(ControlFault, OutOfDescriptorsIsTypedBoundedAndPasses) {
   const auto during = engine.connect(address, kSecond);
   EXPECT_FALSE(during.is_ok());
   EXPECT_EQ(during.status().code(), ErrorCode::resource_exhausted) << during.status().to_string();
-  EXPECT_NE(during.status().message().find("the peer's process is out of descriptors"), std::string::npos);
+  EXPECT_NE(during.status().message().find("the peer's process is out of file descriptors"), std::string::npos);
   child.write("more");
   const double cpu = std::stod(child.read());
   std::printf("without descriptors, while dialed for 1 s: %.1f ms of CPU\n", cpu * 1e3);

@@ -9,7 +9,7 @@
 
 #include "sys/fd.h"
 
-// Blocking sockets on 127.0.0.1 for tests that play a stranger, a store or a network.
+// Blocking sockets on 127.0.0.1, for tests that act as an unauthenticated peer, a store or a network.
 namespace fairway::control {
 
 inline sockaddr_in loopback(std::uint16_t port) {
@@ -31,7 +31,7 @@ inline sys::Fd plain_connect(std::uint16_t port) {
   return fd;
 }
 
-// Listens on a free port, or on the one that is asked for.
+// Listens on a free port, or on `port` if it is not 0.
 inline sys::Fd plain_listen(std::uint16_t& port) {
   sys::Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int one = 1;
@@ -45,7 +45,7 @@ inline sys::Fd plain_listen(std::uint16_t& port) {
   return fd;
 }
 
-// True once the other side closed, false when it did not within that time.
+// Whether the other side closes the connection within that time.
 inline bool closed_within(int fd, int milliseconds) {
   for (;;) {
     pollfd entry{fd, POLLIN, 0};

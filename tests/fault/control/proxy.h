@@ -12,9 +12,8 @@
 
 namespace fairway::control {
 
-// A network between two engines that can be told to be bad: it listens on a port of its own, passes everything on to
-// its target, and now and then changes a bit or cuts a connection. Its thread owns the connections; the switches are
-// for any thread.
+// A bad network between two engines. It listens on its own port, forwards everything to its target, and sometimes flips
+// a bit or cuts a connection. Its thread owns the connections; any thread may set the switches.
 class Proxy {
  public:
   explicit Proxy(std::uint64_t seed) : random_(seed), listener_(plain_listen(port_)) {
@@ -27,7 +26,7 @@ class Proxy {
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   void set_target(const std::string& address) { target_.store(port_of(address)); }
 
-  std::atomic<std::uint32_t> flip_every{0};  // bytes, on average; 0: never
+  std::atomic<std::uint32_t> flip_every{0};  // bytes between two bit flips, on average; 0: never
   std::atomic<std::uint32_t> cut_every{0};
   std::atomic<std::uint64_t> flips{0};
   std::atomic<std::uint64_t> cuts{0};

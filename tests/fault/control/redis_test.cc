@@ -14,7 +14,7 @@
 namespace fairway::control {
 namespace {
 
-// A redis-server of the system on a port of its own, with nothing on disk.
+// A process of the system's redis-server, on its own port, without persistence.
 class RedisServer {
  public:
   static bool available() {
@@ -131,12 +131,12 @@ TEST_F(Redis, AForgedRecordIsRefusedWithAReason) {
   const auto forged = a.resolve("c");
   EXPECT_EQ(forged.status().code(), ErrorCode::authentication_failed) << forged.status().to_string();
   EXPECT_NE(forged.status().message().find("not signed"), std::string::npos);
-  // A true record under another name sends nobody anywhere either.
+  // A valid record under another name must not redirect anyone.
   server->command("EVAL \"redis.call('SET','job7:d',redis.call('GET','job7:b'))\" 0\r\n");
   EXPECT_EQ(a.resolve("d").status().code(), ErrorCode::authentication_failed);
 }
 
-// What answers at the store's address, whatever it says, ends a question with a reason and nothing else.
+// Whatever the server at the store's address replies, a request must end with an error and without other effects.
 TEST(RedisLies, AreRefusedWithoutHarm) {
   LiveEngine probe(named("probe", "redis://127.0.0.1:1"));
   if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();

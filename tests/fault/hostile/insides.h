@@ -6,14 +6,14 @@
 
 #include "transport/host/segment.h"
 
-// What the library has open in this process.
+// Finds what the library has open in this process.
 namespace fairway::hostile {
 
-std::vector<int> local_pairs();             // connected Unix sockets of whole messages
-std::vector<int> lanes(std::uint16_t but);  // connected TCP sockets whose far port is not that one
+std::vector<int> local_pairs();             // connected SOCK_SEQPACKET sockets
+std::vector<int> lanes(std::uint16_t but);  // connected TCP sockets whose remote port is not `but`
 std::string local_name();                   // of the listening Unix socket; empty: none
 std::vector<std::uint16_t> listening_ports();
-transport::host::Segment* segment();  // of a link that this side dialed, mapped once more; null: none
+transport::host::Segment* segment();  // of a link that this side dialed, mapped a second time; null: none
 std::size_t descriptors();
 std::size_t resident_kib();
 

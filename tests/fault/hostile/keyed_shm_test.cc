@@ -16,7 +16,7 @@
 #include "seams.h"
 #include "transport/host/handshake.h"
 
-// Attacks of a peer of the same host that knows the job's key.
+// Attacks by a peer on the same host that knows the job's key.
 namespace fairway::hostile {
 namespace {
 
@@ -25,7 +25,7 @@ using transport::host::Note;
 using transport::host::Record;
 using transport::host::RecordType;
 
-// Once there is a link: its socket and its segment, in which this side is the one that dialed.
+// The socket and the segment of an established link that this side dialed.
 struct Link {
   explicit Link(const std::string& address) : met("shm", address, std::chrono::minutes(1)) {
     if (!met.why) return;
@@ -34,7 +34,7 @@ struct Link {
   }
   auto& out() { return segment->directions[0]; }
   auto& in() { return segment->directions[1]; }
-  // The place in the sequence that the victim reads next.
+  // The sequence number that the victim reads next.
   std::uint32_t next() {
     std::uint32_t most = 0;
     for (auto& cell : out().cells) most = std::max(most, cell.stamp.load());
@@ -68,7 +68,7 @@ Scene::Attack with_link(void (*attack)(Link&)) {
   for (;;) std::this_thread::sleep_for(milliseconds(100));
 }
 
-// ---- descriptors ----
+// ---- file descriptors ----
 
 int lingering() {
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -124,7 +124,7 @@ constexpr Wrong kWrong[] = {
 std::atomic<int> wrong_fd{-1};
 std::atomic<std::size_t> wrong_place{0};
 
-// Hellos and welcomes go with another descriptor than they should.
+// Sends hellos and welcomes with a wrong descriptor.
 ssize_t swap_descriptor(int fd, const msghdr* message, int flags) {
   cmsghdr* header = message->msg_controllen == 0 ? nullptr : CMSG_FIRSTHDR(message);
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
@@ -159,12 +159,12 @@ TEST(KeyedShm, AHelloWithDescriptorsOfAWrongKindIsRefused) {
   scene.begin();
   for (std::string told = scene.says(); told != "all" && !told.empty(); told = scene.says())
     EXPECT_TRUE(told.starts_with("refused")) << told;
-  scene.suffer("(after) descriptors of each wrong kind");
-  scene.lives_on();
+  scene.measure_bystander("(after) descriptors of each wrong kind");
+  scene.expect_alive();
 }
 
-// The one that closes it last waits for an hour: who reads the notes, as rings that lie before it give this process the
-// time to let go of its own.
+// Whoever closes this descriptor last blocks for an hour (SO_LINGER). That is meant to be the victim, which gets it
+// with the notes: the rings sent before them give this process the time to close its own copy first.
 TEST(KeyedShm, DescriptorsThatNobodyAskedForAreClosedAtOnce) {
   Scene scene("shm", with_link([](Link& link) {
                 never_reads = true;
@@ -176,15 +176,15 @@ TEST(KeyedShm, DescriptorsThatNobodyAskedForAreClosedAtOnce) {
                   for (int ring = 0; ring < 150; ++ring)
                     really_send(link.socket, transport::host::kRing.data(), 3, nullptr, 0);
                   really_send(link.socket, bytes.data(), bytes.size(), fds, 2);
-                  std::thread([fd = fds[0]] { ::close(fd); }).detach();  // it waits where it was too late
+                  std::thread([fd = fds[0]] { ::close(fd); }).detach();  // blocks if this close is the last
                   ::close(fds[1]);
                   std::this_thread::sleep_for(milliseconds(5));
                 }
                 stay();
               }));
   scene.begin();
-  scene.suffer("lingering sockets beside notes");
-  scene.lives_on();
+  scene.measure_bystander("lingering sockets beside notes");
+  scene.expect_alive();
 }
 
 // ---- the local socket ----
@@ -199,9 +199,9 @@ TEST(KeyedShm, WhoAsksForFilesAndReadsNothingIsLeft) {
                   if (really_send(link.socket, bytes.data(), bytes.size(), nullptr, 0) < 0) std::this_thread::yield();
               }));
   scene.begin();
-  scene.suffer("asks for files and never reads");
+  scene.measure_bystander("asks for files and never reads");
   EXPECT_TRUE(scene.ends_with_reason("does not read the answers", milliseconds(10'000)));
-  scene.lives_on();
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, AFloodOfNotesLeavesTheOthersTheirTurn) {
@@ -213,8 +213,8 @@ TEST(KeyedShm, AFloodOfNotesLeavesTheOthersTheirTurn) {
                 }
               }));
   scene.begin();
-  scene.suffer("a flood of notes");
-  scene.lives_on();
+  scene.measure_bystander("a flood of notes");
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, ANoteOfNoSenseEndsTheSession) {
@@ -230,8 +230,8 @@ TEST(KeyedShm, ANoteOfNoSenseEndsTheSession) {
               }));
   scene.begin();
   EXPECT_TRUE(scene.ends_with_reason("handshake", milliseconds(10'000)));
-  scene.suffer("(after) a note of no sense");
-  scene.lives_on();
+  scene.measure_bystander("(after) a note of no sense");
+  scene.expect_alive();
 }
 
 // ---- the ring ----
@@ -248,11 +248,11 @@ TEST(KeyedShm, ARingOfAllOnesEndsTheSessionWithTheReason) {
               }));
   scene.begin();
   EXPECT_TRUE(scene.ends_with_reason("record", milliseconds(10'000)));
-  scene.suffer("(after) a ring of all ones");
-  scene.lives_on();
+  scene.measure_bystander("(after) a ring of all ones");
+  scene.expect_alive();
 }
 
-// Fills the ring again while it is read.
+// Refills the ring while the victim reads it.
 void refill(Link& link, std::uint32_t at) {
   Record immediate;
   immediate.type = RecordType::nudge;
@@ -265,8 +265,8 @@ void refill(Link& link, std::uint32_t at) {
 TEST(KeyedShm, ARingThatFillsWithoutEndLeavesTheOthersTheirTurn) {
   Scene scene("shm", with_link([](Link& link) { refill(link, link.next()); }));
   scene.begin();
-  scene.suffer("a ring that fills without end");
-  scene.lives_on();
+  scene.measure_bystander("a ring that fills without end");
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, AFenceBesideARingThatFillsWithoutEndIsOver) {
@@ -279,8 +279,8 @@ TEST(KeyedShm, AFenceBesideARingThatFillsWithoutEndIsOver) {
                 refill(link, link.next());
               }));
   scene.begin();
-  scene.suffer("the same, and its end of the link is closed", 1500);
-  scene.lives_on();
+  scene.measure_bystander("the same, and its end of the link is closed", 1500);
+  scene.expect_alive();
 }
 
 double cpu_seconds() {
@@ -299,14 +299,14 @@ TEST(KeyedShm, ATouchThatDoesNotEndCostsLittleAndThenTheSession) {
                 }
               }));
   scene.begin();
-  scene.suffer("in a touch for ever, its end closed", 1000);
+  scene.measure_bystander("in a touch for ever, its end closed", 1000);
   const double before = cpu_seconds();
   std::this_thread::sleep_for(milliseconds(1000));
   const double burnt = cpu_seconds() - before;
   std::printf("the victim meanwhile: %.3f of a core\n", burnt);
-  EXPECT_LT(burnt, 0.5);  // looking at it without a pause takes 0.7
+  EXPECT_LT(burnt, 0.5);  // polling it without a pause takes 0.7
   EXPECT_TRUE(scene.ends_with_reason("in the middle of a copy", milliseconds(12'000)));
-  scene.lives_on();
+  scene.expect_alive();
 }
 
 TEST(KeyedShm, LinksThatBreakAtOnceAgainAndAgainAreTakenLaterAndLater) {
@@ -317,8 +317,8 @@ TEST(KeyedShm, LinksThatBreakAtOnceAgainAndAgainAreTakenLaterAndLater) {
                 }
               }));
   scene.begin();
-  scene.suffer("breaks its link again and again");
-  scene.lives_on();
+  scene.measure_bystander("breaks its link again and again");
+  scene.expect_alive();
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "seams.h"
 #include "transport/tcp/frame.h"
 
-// Attacks of a peer of any host that knows the job's key.
+// Attacks by a peer on any host that knows the job's key.
 namespace fairway::hostile {
 namespace {
 
@@ -56,8 +56,8 @@ TEST(KeyedTcp, BytesOfNoSenseCostTheirLaneAlone) {
                 for (const int fd : lanes.sockets) all(fd, ones.data(), ones.size());
               }));
   scene.begin();
-  scene.suffer("bytes of no sense on each lane");
-  scene.lives_on();
+  scene.measure_bystander("bytes of no sense on each lane");
+  scene.expect_alive();
 }
 
 TEST(KeyedTcp, AFrameOfUnknownTypeEndsTheSessionWithTheReason) {
@@ -69,8 +69,8 @@ TEST(KeyedTcp, AFrameOfUnknownTypeEndsTheSessionWithTheReason) {
               }));
   scene.begin();
   EXPECT_TRUE(scene.ends_with_reason("unknown type", milliseconds(10'000)));
-  scene.suffer("(after) a frame of unknown type");
-  scene.lives_on();
+  scene.measure_bystander("(after) a frame of unknown type");
+  scene.expect_alive();
 }
 
 TEST(KeyedTcp, TablesOfAllTheBlocksThatAFrameMayHaveAreBounded) {
@@ -91,9 +91,9 @@ TEST(KeyedTcp, TablesOfAllTheBlocksThatAFrameMayHaveAreBounded) {
                 }
               }));
   scene.begin();
-  scene.suffer("reads of 2^17 blocks each, never read", 1500);
+  scene.measure_bystander("reads of 2^17 blocks each, never read", 1500);
   EXPECT_TRUE(scene.ends_with_reason("more blocks at once", milliseconds(10'000)));
-  scene.lives_on();
+  scene.expect_alive();
 }
 
 TEST(KeyedTcp, WhoReadsNothingOfWhatItAskedForCostsNoMemory) {
@@ -109,8 +109,8 @@ TEST(KeyedTcp, WhoReadsNothingOfWhatItAskedForCostsNoMemory) {
                   }
               }));
   scene.begin();
-  scene.suffer("asks for 64 MiB on each lane, never reads");
-  scene.lives_on();
+  scene.measure_bystander("asks for 64 MiB on each lane, never reads");
+  scene.expect_alive();
 }
 
 TEST(KeyedTcp, AFrameThatIsBegunAndNotEndedCostsNothing) {
@@ -123,8 +123,8 @@ TEST(KeyedTcp, AFrameThatIsBegunAndNotEndedCostsNothing) {
                 for (const int fd : lanes.sockets) all(fd, bytes.data(), bytes.size());
               }));
   scene.begin();
-  scene.suffer("a frame that is begun and not ended");
-  scene.lives_on();
+  scene.measure_bystander("a frame that is begun and not ended");
+  scene.expect_alive();
 }
 
 TEST(KeyedTcp, MoreRequestsThanMayBeUnansweredEndTheSession) {
@@ -141,8 +141,8 @@ TEST(KeyedTcp, MoreRequestsThanMayBeUnansweredEndTheSession) {
               }));
   scene.begin();
   EXPECT_TRUE(scene.ends_with_reason("more at once", milliseconds(10'000)));
-  scene.suffer("(after) more requests at once than it may");
-  scene.lives_on();
+  scene.measure_bystander("(after) more requests at once than it may");
+  scene.expect_alive();
 }
 
 }  // namespace

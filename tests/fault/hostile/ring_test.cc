@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uint32_t kMessage = 8192;
 
-// The next message, in a cell that its reader may not have given back: a race that an honest peer never has. It stands
-// for another process, whose stores ThreadSanitizer would not see.
+// Writes the next message into a cell that its reader may still hold: a race that an honest peer never causes. It
+// stands for another process, whose stores ThreadSanitizer would not see.
 __attribute__((noinline, no_sanitize("thread"))) void put(Segment& segment, std::uint32_t at) {
   Cell& cell = segment.directions[1].cells[at % kCells];
   cell.record.type = RecordType::message;
@@ -18,8 +18,8 @@ __attribute__((noinline, no_sanitize("thread"))) void put(Segment& segment, std:
   cell.stamp.store(at + 1);
 }
 
-// Messages heard at the end of an epoch whose peer says that its last touch is over, and fills the ring as fast as it
-// is read.
+// Counts the messages received at the end of an epoch, when the peer has declared its last access but refills the ring
+// as fast as it is read.
 std::uint64_t heard_beside_a_peer_that_fills() {
   constexpr std::uint32_t kMost = 2000;
   RegionTable regions(8);

@@ -85,7 +85,7 @@ Scene::Scene(const std::string& transport, const Attack& attack)
         line.write(met.why.to_string());
       }),
       attacker_([attack](ChildProcess::Line& line) {
-        // It leaves the cores to others, so that what they suffer is what it makes the victim do.
+        // Runs at the lowest priority, so that any harm to the others comes from the victim's own work.
         const sched_param lowest{};
         ::sched_setscheduler(0, SCHED_IDLE, &lowest);
         const std::string address = line.read();
@@ -133,7 +133,7 @@ void Scene::begin() {
   attacker_.write(std::to_string(memory_.slot) + " " + std::to_string(memory_.generation));
 }
 
-void Scene::suffer(const char* name, int ms) {
+void Scene::measure_bystander(const char* name, int ms) {
   const Times times = measure(ms);
   const auto grown = static_cast<long>(resident_kib()) - static_cast<long>(resident_);
   const auto more = static_cast<long>(descriptors()) - static_cast<long>(descriptors_);
@@ -157,7 +157,7 @@ testing::AssertionResult Scene::ends_with_reason(const char* words, std::chrono:
   return testing::AssertionFailure() << "no session ended";
 }
 
-void Scene::lives_on() {
+void Scene::expect_alive() {
   measure(50);
   late_.write(victim_->address());
   EXPECT_EQ(late_.read(), Status().to_string()) << "another peer";

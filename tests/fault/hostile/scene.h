@@ -11,8 +11,8 @@
 #include "insides.h"
 #include "process/control/child_process.h"
 
-// An engine that is attacked, in this process; one of another process that writes to it all the while; and one that
-// attacks. What each row of docs/security.md says is printed here.
+// Three roles: the victim, an engine of this process; a bystander, an engine of another process that writes to it all
+// the time; and an attacker. Prints the figures for the rows of docs/security.md.
 namespace fairway::hostile {
 
 using control::ChildProcess;
@@ -23,7 +23,7 @@ constexpr const char* kKey = "the job's";
 EngineOptions options_of(const std::string& name, const std::string& transport);
 Status finish(Engine& engine, const Result<TransferId>& id);
 
-// An engine with the key, met with the victim by a link that has carried bytes. `why`: what kept it from that.
+// An engine that knows the key and has a working link to the victim. `why`: the error if it could not get one.
 struct Keyed {
   Keyed(const std::string& transport, const std::string& address,
         std::chrono::milliseconds timeout = std::chrono::seconds(2));
@@ -38,8 +38,8 @@ struct Keyed {
 
 class Scene {
  public:
-  // `attack` runs in its own process, which is killed at the end. It says "there" when it is ready, waits for a line
-  // (the slot and generation of the victim's region) and attacks; then it may say more (says()).
+  // `attack` runs in its own process, which is killed at the end. It prints "there" when it is ready, waits for a line
+  // (slot and generation of the victim's region) and attacks. It may print more afterwards (says()).
   using Attack = std::function<void(ChildProcess::Line&, const std::string& address)>;
   Scene(const std::string& transport, const Attack& attack);
   ~Scene();
@@ -48,12 +48,13 @@ class Scene {
   void begin();
   std::string says() { return attacker_.read(); }
   void tell(const std::string& words) { attacker_.write(words); }
-  void suffer(const char* name, int ms = 600);  // the bystander's writes meanwhile, printed beside those before
+  // Measures the bystander's writes for `ms` and prints them beside the figures from before.
+  void measure_bystander(const char* name, int ms = 600);
   void end_attack() { attacker_.kill(); }
-  // Within `most` a session ends at the victim, for a reason that says so.
+  // Within `most` a session of the victim must end with a reason that contains `words`.
   testing::AssertionResult ends_with_reason(const char* words, std::chrono::milliseconds most);
-  // The bystander still writes, and one more peer is met over that transport.
-  void lives_on();
+  // The bystander must still write, and a new peer must be able to connect over that transport.
+  void expect_alive();
 
  private:
   struct Times {

@@ -8,13 +8,13 @@
 
 #include "scene.h"
 
-// Attacks of who does not know the job's key.
+// Attacks by a peer that does not know the job's key.
 namespace fairway::hostile {
 namespace {
 
 using std::chrono::milliseconds;
 
-// So many connections that say nothing, or some nonsense, for as long as their process lives.
+// Holds `count` connections open that send nothing, or `words`, for as long as the process lives.
 void crowd(ChildProcess::Line& line, const std::function<int()>& dial, std::size_t count, const std::string& words) {
   line.write("there");
   line.read();
@@ -22,7 +22,7 @@ void crowd(ChildProcess::Line& line, const std::function<int()>& dial, std::size
   while (kept.size() < count) {
     const int fd = dial();
     if (fd < 0) std::this_thread::sleep_for(milliseconds(1));
-    if (fd < 0 && kept.size() > count / 2) break;  // its queue is full, as it should be
+    if (fd < 0 && kept.size() > count / 2) break;  // the accept queue is full, as it should be
     if (fd < 0) continue;
     if (!words.empty()) ::send(fd, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     kept.push_back(fd);
@@ -31,7 +31,7 @@ void crowd(ChildProcess::Line& line, const std::function<int()>& dial, std::size
   line.read();
 }
 
-// The victim's own doors, known once somebody has come by them.
+// The ports and socket names that the victim listens on. They are known once a peer has used them.
 std::uint16_t data_port(const Engine& victim) {
   const auto ports = listening_ports();
   const auto found =
@@ -53,10 +53,10 @@ void crowd_tcp(const std::string& name, std::size_t count, const std::string& wo
   EXPECT_EQ(scene.says(), "there");
   scene.tell(std::to_string(data_port(scene.victim())));
   scene.begin();
-  scene.suffer((name + ", coming").c_str());
+  scene.measure_bystander((name + ", coming").c_str());
   EXPECT_NE(scene.says(), "");
-  scene.suffer((name + ", there").c_str());
-  scene.lives_on();
+  scene.measure_bystander((name + ", there").c_str());
+  scene.expect_alive();
 }
 
 TEST(Strangers, IdleConnectionsToTheDataPortKeepNobodyOut) {
@@ -73,8 +73,8 @@ TEST(Strangers, NonsenseToControlKeepsNobodyOut) {
         line, [&] { return dial_tcp(port_of(address)); }, 500, std::string("FAIRWAY"));
   });
   scene.begin();
-  scene.suffer("500 half hellos to control");
-  scene.lives_on();
+  scene.measure_bystander("500 half hellos to control");
+  scene.expect_alive();
 }
 
 void crowd_local(const char* name, std::size_t count, const std::string& words, uid_t user) {
@@ -88,8 +88,8 @@ void crowd_local(const char* name, std::size_t count, const std::string& words, 
   EXPECT_EQ(scene.says(), "there");
   scene.tell(local_name());
   scene.begin();
-  scene.suffer(name);
-  scene.lives_on();
+  scene.measure_bystander(name);
+  scene.expect_alive();
 }
 
 TEST(Strangers, IdleConnectionsToTheLocalSocketKeepNobodyOut) {
@@ -120,12 +120,13 @@ TEST(Strangers, AnotherUserIsLetGoAtTheDoorOfTheLocalSocket) {
   scene.tell(local_name());
   scene.begin();
   EXPECT_EQ(scene.says(), "closed");
-  scene.suffer("another user dials the local socket without end");
-  scene.lives_on();
+  scene.measure_bystander("another user dials the local socket without end");
+  scene.expect_alive();
 }
 
-// What the same calls cost a bystander where they reach nobody: the share of the machine that is not the victim's.
-// Two tests, for a scene forks, and who forks with threads starts no more under ThreadSanitizer.
+// Control experiment: the cost of the same calls for a bystander when they reach no engine, that is, the machine's
+// share of the cost. Two separate tests, because a scene forks, and after forking with threads ThreadSanitizer allows
+// no new ones.
 TEST(Strangers, TheSameDialsThatReachNobodyForComparison) {
   Scene local("shm", [](ChildProcess::Line& line, const std::string&) {
     line.write("there");
@@ -134,7 +135,7 @@ TEST(Strangers, TheSameDialsThatReachNobodyForComparison) {
       if (const int fd = dial_local("nobody has this name"); fd >= 0) ::close(fd);
   });
   local.begin();
-  local.suffer("(for comparison) dials a name that nobody has, without end");
+  local.measure_bystander("(for comparison) dials a name that nobody has, without end");
   local.end_attack();
 }
 
@@ -146,7 +147,7 @@ TEST(Strangers, TheSameConnectionsThatReachNobodyForComparison) {
         line, [port = listening_ports().at(0)] { return dial_tcp(port); }, 2500, "");
   });
   tcp.begin();
-  tcp.suffer("(for comparison) 2500 connections to its own port, coming");
+  tcp.measure_bystander("(for comparison) 2500 connections to its own port, coming");
 }
 
 TEST(Strangers, WhoIsTurnedAwayForLackOfDescriptorsIsToldSo) {
@@ -168,9 +169,9 @@ TEST(Strangers, WhoIsTurnedAwayForLackOfDescriptorsIsToldSo) {
   const std::string told = scene.says();
   for (const int fd : taken) ::close(fd);
   ::setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_NE(told.find("out of descriptors"), std::string::npos) << told;
-  scene.suffer("victim out of descriptors");
-  scene.lives_on();
+  EXPECT_NE(told.find("out of file descriptors"), std::string::npos) << told;
+  scene.measure_bystander("victim out of descriptors");
+  scene.expect_alive();
 }
 
 }  // namespace

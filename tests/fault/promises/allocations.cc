@@ -10,7 +10,7 @@ std::atomic<std::uint64_t> all{0};
 std::atomic<std::int64_t> bytes{0};
 thread_local std::uint64_t mine = 0;
 
-// The size, and what malloc() gave, stand in front of what is handed out.
+// Stored in front of each allocation: its size, and the pointer that malloc() returned.
 struct Head {
   std::size_t size;
   void* start;
@@ -44,7 +44,7 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
   return take(size, alignof(std::max_align_t));
 }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {  // by std::stable_sort and its like
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {  // used by std::stable_sort, for example
   return take(size, alignof(std::max_align_t));
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {

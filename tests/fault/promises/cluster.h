@@ -19,7 +19,7 @@
 #include "transport/loopback/direct_wire.h"
 #include "transport/loopback/loopback.h"
 
-// Engines on simulated hosts: virtual time, and faults when a test wants them. One thread.
+// Engines on simulated hosts, in virtual time, with faults on request. One thread.
 namespace fairway::promises {
 
 using sim::NicDevice;
@@ -29,7 +29,7 @@ constexpr std::uint8_t mask(Bits... bits) {
   return static_cast<std::uint8_t>((0u | ... | static_cast<unsigned>(bits)));
 }
 
-// A NIC that can do everything, without loss.
+// A NIC with every capability and without loss.
 inline NicDevice nic(std::uint64_t bytes_per_second = 1'000'000'000) {
   NicDevice device;
   device.device = transport::loopback::DirectWire::default_device();
@@ -37,7 +37,7 @@ inline NicDevice nic(std::uint64_t bytes_per_second = 1'000'000'000) {
   return device;
 }
 
-// One that knows messages alone: every operation is then done by the peer's engine.
+// A NIC that supports only messages: the peer's engine executes every operation.
 inline NicDevice message_nic() {
   NicDevice device = nic();
   device.device.capabilities.operations = mask(transport::Op::message);
@@ -56,11 +56,11 @@ class Cluster {
     Region region;
     std::uint8_t* data() { return reinterpret_cast<std::uint8_t*>(words.data()); }
   };
-  // Stands between an engine and its transport.
+  // Wraps an engine's transport.
   using Wrap = std::function<std::unique_ptr<transport::Transport>(std::unique_ptr<transport::Transport>)>;
 
   explicit Cluster(std::uint64_t seed = 1) : simulation_(options(seed, this)), fabric_(simulation_) {}
-  // What engines opened from now on take their machine for.
+  // The machine model that engines opened from now on see.
   void set_machine(engine::MachineLook::Source machine) { machine_ = std::move(machine); }
   ~Cluster() {
     for (const auto& node : nodes_) {
@@ -69,12 +69,12 @@ class Cluster {
     for (const auto& node : nodes_) node->engine.reset();
   }
 
-  // `preferred`: another transport over the same devices, ranked before the first one.
+  // `preferred`: a second transport over the same devices, ranked before the first one.
   Node& add(std::vector<NicDevice> devices, EngineOptions given = {}, const Wrap& wrap = {},
             const Wrap& preferred = {}) {
     return open(nodes_.size(), std::move(devices), std::move(given), wrap, preferred);
   }
-  // Another life of a host that was killed.
+  // Starts a new incarnation of a killed host.
   Node& restart(const Node& dead, std::vector<NicDevice> devices, EngineOptions given = {}) {
     return open(dead.place, std::move(devices), std::move(given), {}, {});
   }

@@ -1,6 +1,6 @@
-// A request without an end, in blocks or in work: it is taken, and costs others nothing but its share. Tried here: the
-// largest counts that a layout can have, empty and not, over links with writes and without, with a checksum and a
-// notification; what is asked for later, and cancel().
+// Requests of extreme length, in blocks or in work: the engine accepts them, and they cost others only their share.
+// Cases: the largest counts of each layout, empty and not; links with and without writes; checksum and notification;
+// requests submitted later; cancel().
 #include <vector>
 
 #include "cluster.h"
@@ -14,7 +14,7 @@ class Endless : public testing::TestWithParam<bool> {
  protected:
   static NicDevice device() {
     NicDevice made = GetParam() ? message_nic() : nic();
-    made.device.capabilities.queue_depth = 4;  // room comes piece by piece
+    made.device.capabilities.queue_depth = 4;  // room becomes free piece by piece
     return made;
   }
   Strided blocks(std::uint64_t length, std::uint64_t count) const {
@@ -66,11 +66,11 @@ TEST_P(Endless, BlocksWithoutEndLeaveOthersTheirTurns) {
 INSTANTIATE_TEST_SUITE_P(Links, Endless, testing::Bool(),
                          [](const auto& each) { return each.param ? "messages" : "writes"; });
 
-// Up and down at once, again and again.
+// The link repeatedly comes up and fails at once.
 TEST(Survives, ALinkThatFailsAgainAndAgainBacksOff) {
   Cluster cluster;
   EngineOptions options;
-  options.peer_timeout = std::chrono::milliseconds(8000);  // the longest pause is a second
+  options.peer_timeout = std::chrono::milliseconds(8000);  // the longest back-off is a second
   auto& a = cluster.add({nic()}, options);
   auto& b = cluster.add({nic()}, options);
   (void)cluster.connect(a, b);
@@ -88,7 +88,7 @@ TEST(Survives, ALinkThatFailsAgainAndAgainBacksOff) {
   }
   EXPECT_GE(ups, 5) << "it does not come back";
   EXPECT_LE(ups, 25) << "it is tried again as fast as ever";
-  // Good for as long as the bound, it is trusted again.
+  // After it has worked for as long as the bound, it is trusted again.
   cluster.run(12 * kSecond);
   while (a.engine->poll_peer_events(events) > 0) {
   }

@@ -1,5 +1,6 @@
-// Events that ride on their write (src/engine/armed_events.h): one crossing where the bytes' acknowledgement and a
-// message behind them would be three, told once whatever breaks, and no credit lost where the write is.
+// Events carried by their own write (src/engine/armed_events.h): one message instead of three, where the data's
+// acknowledgement and a message after it would be needed. The target gets each event once, whatever breaks, and no
+// credit is lost with a write.
 #include <array>
 #include <map>
 #include <string>
@@ -13,10 +14,10 @@ namespace {
 
 using transport::Op;
 
-// Notes what is posted, in order. Takes no messages while they are held.
-class Noted : public Relay {
+// Records what is posted, in order. Accepts no messages while they are held.
+class RecordingRelay : public Relay {
  public:
-  Noted(std::unique_ptr<transport::Transport> below, std::vector<Op>& ops, const bool& holds)
+  RecordingRelay(std::unique_ptr<transport::Transport> below, std::vector<Op>& ops, const bool& holds)
       : Relay(std::move(below)), ops_(ops), holds_(holds) {}
   std::size_t post(std::span<const transport::Slice> slices) override {
     if (holds_ && slices.front().op == Op::message) return 0;
@@ -33,16 +34,16 @@ class Noted : public Relay {
 struct EventsRide : testing::Test {
   Cluster::Node& noted(std::vector<NicDevice> devices, EngineOptions options = {}) {
     return cluster.add(std::move(devices), std::move(options),
-                       [this](auto below) { return std::make_unique<Noted>(std::move(below), ops, holds); });
+                       [this](auto below) { return std::make_unique<RecordingRelay>(std::move(below), ops, holds); });
   }
   static RequestOptions event(std::uint32_t immediate, std::string_view message = "hello") {
     RequestOptions options;
     options.notify = notify_event(immediate, std::as_bytes(std::span(message)));
     return options;
   }
-  // How often each immediate was told to `node` since the last call.
+  // How often each immediate was delivered to `node` since the last call.
   std::map<std::uint32_t, int> told(Cluster::Node& node) {
-    cluster.run(kMillisecond);  // what has arrived at its link is looked at
+    cluster.run(kMillisecond);  // polls what has arrived at its link
     std::map<std::uint32_t, int> all;
     std::array<Notification, 8> some;
     while (const std::size_t count = node.engine->poll_notifications(some))
@@ -159,7 +160,7 @@ TEST_F(EventsRide, ACounterOfAnyImmediateIsStillACounter) {
   EXPECT_TRUE(told(b).empty());
 }
 
-// More failures than there are credits and names, refused by the target, and cancelled on their way.
+// More failures than there are credits and names: refused by the target, or cancelled in flight.
 TEST_P(EventsOfBothKinds, OneWhoseWriteFailsGivesItsCreditBack) {
   EngineOptions few;
   few.notifications_per_peer = 4;
@@ -182,13 +183,13 @@ TEST_P(EventsOfBothKinds, OneWhoseWriteFailsGivesItsCreditBack) {
     ASSERT_TRUE(id);
     (void)a.engine->cancel(*id, Cluster::kWithin);
     cancelled += cluster.finish(a, id).status ? 0 : 1;
-    told(b);  // those that were faster
+    told(b);  // drops the events that were faster
   }
   EXPECT_GT(cancelled, 0);
   all_credits_are_there(a, b, road);
 }
 
-// Whether the peer was told is known once both ends are closed: not when the transfer ends.
+// Whether the peer was notified is known only once both ends are closed, not when the transfer ends.
 TEST_P(EventsOfBothKinds, CancelledOnALinkThatBreaksLeavesNoCreditBehind) {
   EngineOptions few;
   few.notifications_per_peer = 4;

@@ -1,5 +1,5 @@
-// Memory that a NIC refuses, because it cannot pin it: the region is there all the same for whoever takes it, routes go
-// around the NIC on either side, and explain() says why.
+// A NIC refuses memory that it cannot pin. The region still exists for every other link, routes avoid the NIC on either
+// side, and explain() says why.
 #include <string>
 #include <vector>
 
@@ -9,7 +9,7 @@
 namespace fairway::promises {
 namespace {
 
-// Peers reach its regions by keys. Refuses regions of one size.
+// Peers access its regions by keys. Refuses regions of one size.
 class SmallNic : public Relay {
  public:
   struct Count {
@@ -50,7 +50,7 @@ struct MemoryRefused : testing::Test {
       return std::make_unique<SmallNic>(std::move(below), refused, count);
     });
   }
-  // What carried a transfer, by explain().
+  // The link that carried a transfer, from explain().
   std::string taken(Cluster::Node& node, TransferId id) {
     std::string names;
     const auto told = node.engine->explain(id);
@@ -85,7 +85,7 @@ TEST_F(MemoryRefused, OfThisSideGoesAnotherWay) {
   request.peer = road.peer;
   request.layout = extent;
   EXPECT_NE(why_not(a, request).find("ulimit -l"), std::string::npos) << why_not(a, request);
-  // Other memory of the same side still goes by the NIC.
+  // Other memory of the same side still uses the NIC.
   std::vector<std::uint64_t> words(100, 5);
   const auto region = a.engine->register_memory(words.data(), 800, Access::none);
   ASSERT_TRUE(region);
@@ -126,7 +126,7 @@ TEST_F(MemoryRefused, MessagesArriveInItAllTheSame) {
   EXPECT_EQ(taken(a, *sent), "loopback");
 }
 
-// Another transport takes no part in that memory, and neither do the peers that know it by its id alone.
+// A transport that takes no part in that memory, and neither do peers that know the region only by its id.
 class Refuses : public Relay {
  public:
   using Relay::Relay;

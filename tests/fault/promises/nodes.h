@@ -11,10 +11,10 @@
 
 #include "fairway/fairway.h"
 
-// Real engines of this process, for the promises that need threads and no faults.
+// Real engines in this process, for promises that need threads and no faults.
 namespace fairway::promises {
 
-inline constexpr Timeout kSoon = std::chrono::seconds(30);  // what a noisy machine may take for anything
+inline constexpr Timeout kSoon = std::chrono::seconds(30);  // time limit for anything on a busy machine
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
@@ -24,7 +24,7 @@ inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_fea
 inline constexpr bool kSanitized = false;
 #endif
 
-// An engine with one region of memory that it publishes as "memory".
+// An engine with one region, which it publishes as "memory".
 class Node {
  public:
   explicit Node(EngineOptions options, std::size_t size_bytes = 1 << 20, Access access = Access::all)
@@ -45,7 +45,7 @@ class Node {
   void close() { engine_->close(); }
 
  private:
-  std::vector<std::uint64_t> memory_;  // before the engine: outlives it
+  std::vector<std::uint64_t> memory_;  // declared before the engine, so it outlives it
   std::optional<Engine> engine_;
   Region region_;
 };
@@ -59,7 +59,7 @@ inline EngineOptions options_of(const std::shared_ptr<Loopback>& loopback, const
   return options;
 }
 
-// Two nodes that know each other; `left` has the memory of `right`.
+// Two connected nodes; `left` has imported the memory of `right`.
 struct Pair {
   explicit Pair(EngineOptions left_options = {}, EngineOptions right_options = {}, std::size_t size_bytes = 1 << 20)
       : loopback(make_loopback()),
@@ -81,7 +81,7 @@ struct Pair {
   Extent extent(std::uint64_t local, std::uint64_t far, std::uint64_t length) const {
     return {{left.region().id, local, length}, {remote.id, far}};
   }
-  // The peer by which `right` knows `left`.
+  // The peer id of `left` at `right`.
   PeerId to_left() {
     std::vector<PeerEvent> events(8);
     while (right.engine().wait_peer_event(kSoon)) {
@@ -98,7 +98,7 @@ struct Pair {
   RemoteRegion remote;
 };
 
-// The completion, which must come.
+// Waits for the completion, which must come.
 inline Completion finish(Engine& engine, const Result<TransferId>& id) {
   EXPECT_TRUE(id) << id.status().to_string();
   if (!id) return {};

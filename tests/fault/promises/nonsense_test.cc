@@ -1,5 +1,5 @@
-// What comes over a link and makes no sense, though its sender was told that it had arrived: a message may be lost with
-// it that nobody will send again. So the session ends, on both sides, with that reason; nobody waits for ever.
+// A malformed message arrives over a link, and its sender was told that it arrived. A message may be lost with it that
+// nobody will retransmit. So the session ends on both sides with that reason, and nobody waits for ever.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -10,10 +10,10 @@
 namespace fairway::promises {
 namespace {
 
-// Once armed, makes the end of a link of the next message.
-class Garbler : public Relay {
+// Once armed, replaces the next received message with the end of its link, for the armed reason.
+class LinkBreaker : public Relay {
  public:
-  Garbler(std::unique_ptr<transport::Transport> below, ErrorCode& armed) : Relay(std::move(below)), armed_(armed) {}
+  LinkBreaker(std::unique_ptr<transport::Transport> below, ErrorCode& armed) : Relay(std::move(below)), armed_(armed) {}
   std::size_t poll(std::span<transport::Event> events, Time now) override {
     const std::size_t count = Relay::poll(events, now);
     for (transport::Event& event : events.first(count)) {
@@ -38,17 +38,17 @@ std::optional<PeerEvent> down(const Cluster::Node& node) {
   return {};
 }
 
-// b's transport makes nonsense once it is armed.
-struct GarblingPair {
+// Once armed, b's transport ends the link of its next message.
+struct BreakingPair {
   ErrorCode armed = ErrorCode::ok;
   Cluster cluster;
   Cluster::Node& a = cluster.add({nic(), nic()});
   Cluster::Node& b = cluster.add({nic(), nic()}, {},
-                                 [this](auto below) { return std::make_unique<Garbler>(std::move(below), armed); });
+                                 [this](auto below) { return std::make_unique<LinkBreaker>(std::move(below), armed); });
 };
 
 TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
-  GarblingPair pair;
+  BreakingPair pair;
   auto& [armed, cluster, a, b] = pair;
   const auto road = cluster.connect(a, b);
   const auto back = b.engine->connect(a.engine->address(), Cluster::kWithin);
@@ -71,13 +71,13 @@ TEST(Nonsense, EndsTheSessionOnBothSidesAndWithItAllThatWaits) {
     ASSERT_TRUE(told);
     EXPECT_EQ(told->reason.code(), ErrorCode::protocol_error) << told->reason.to_string();
   }
-  // Another session begins with nothing of that.
+  // A new session starts without any of that state.
   const auto again = cluster.connect(a, b);
   EXPECT_TRUE(cluster.finish(a, a.engine->write(again.peer, Cluster::extent(a, again, 0, 0, 4096))).status);
 }
 
 TEST(Nonsense, IsNotWhatALinkLosesThatSaysSo) {
-  GarblingPair pair;
+  BreakingPair pair;
   auto& [armed, cluster, a, b] = pair;
   const auto road = cluster.connect(a, b);
   cluster.run(10 * kMillisecond);

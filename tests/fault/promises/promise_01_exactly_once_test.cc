@@ -1,7 +1,7 @@
-// Promise 1, exactly once: every transfer that was accepted ends once, with ok or with an error that names the peer,
-// the link and the cause; also when the peer dies, its link goes down, or an engine closes. Tried here: all three ways
-// to hear of a completion under three threads, two threads that wait for or cancel one transfer, closing either engine
-// in the middle, and killed peers and broken links in the simulator.
+// Promise 1, exactly once: every accepted transfer ends once, with ok or with an error that names the peer, the link
+// and the cause; also when the peer dies, its link fails, or an engine closes. Cases: all three ways to deliver a
+// completion, under three threads; two threads that wait for or cancel one transfer; closing either engine under
+// traffic; killed peers and broken links in the simulator.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -118,7 +118,7 @@ TEST(ExactlyOnce, BothOfTwoThreadsThatCancelATransferAreAnswered) {
   }
 }
 
-// Closing either side in the middle of a crowd of transfers.
+// Closes either side while many transfers are in flight.
 void close_under_traffic(bool near_side) {
   for (int round = 0; round < 20; ++round) {
     Pair pair;
@@ -168,7 +168,7 @@ TEST(ExactlyOnce, AWaiterIsReleasedWhenItsEngineCloses) {
   for_counter.join();
 }
 
-// Every operation in flight while the peer dies, or every link breaks and none comes back.
+// Every operation is in flight when the peer dies, or when every link breaks for good.
 void end_with_fault(std::uint64_t seed, bool kill) {
   Cluster cluster(seed);
   auto& a = cluster.add({nic(), nic()});
@@ -207,7 +207,7 @@ void end_with_fault(std::uint64_t seed, bool kill) {
       if (jobs[i].completions == 0) return false;
     return true;
   }) || !kill);
-  if (!kill) {  // sends and receives wait for their other half as long as the peer lives
+  if (!kill) {  // sends and receives wait for their counterpart as long as the peer lives
     a.engine->close();
   }
   for (std::size_t i = 0; i < accepted; ++i) {
@@ -235,7 +235,7 @@ TEST(ExactlyOnce, ARefusedTransferNamesItsLink) {
   auto& a = cluster.add({nic()});
   auto& b = cluster.add({nic()});
   const auto road = cluster.connect(a, b);
-  const std::uint64_t near_index[] = {0}, far_index[] = {Cluster::kBytes};  // checked only when it moves
+  const std::uint64_t near_index[] = {0}, far_index[] = {Cluster::kBytes};  // checked only when data moves
   const Paged pages{a.region.id, road.memory.id, 64, 64, 1, near_index, far_index};
   const Completion done = cluster.finish(a, a.engine->write(road.peer, pages));
   EXPECT_EQ(done.status.code(), ErrorCode::out_of_range);

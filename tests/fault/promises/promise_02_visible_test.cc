@@ -1,7 +1,7 @@
-// Promise 2, visible: ok means that every byte is there for whom the memory belongs to, and the notification came
-// exactly once and after all bytes, however the transfer was cut and reordered. After an error it comes at most once,
-// never early. Tried here: striped writes over NICs that reorder, lose, refuse and break; the bytes are looked at in
-// the moment when the notification is seen, and every count is compared with the completions.
+// Promise 2, visible: ok means that every byte is visible to the owner of the memory, and that the notification came
+// exactly once and after all bytes, however the transfer was striped and reordered. After an error it comes at most
+// once, and never early. Cases: striped writes over NICs that reorder, lose, refuse and break. The bytes are checked
+// the moment the notification is seen, and every count is compared with the completions.
 #include <array>
 #include <atomic>
 #include <map>
@@ -41,7 +41,7 @@ bool holds(Cluster::Node& node, std::size_t slot, std::uint8_t stamp) {
   return *at == stamp && std::memcmp(at, at + 1, kStamped - 1) == 0;
 }
 
-// Rounds of striped writes, one per part of the memory, each with an event that names it.
+// Rounds of striped writes, one per part of the memory, each with an event that identifies it.
 void notify_under_faults(std::uint64_t seed, bool breaks, bool lowered) {
   Cluster cluster(seed);
   std::vector<NicDevice> nics{rough(1'000'000'000), rough(3'000'000'000)};
@@ -109,7 +109,7 @@ void notify_under_faults(std::uint64_t seed, bool breaks, bool lowered) {
     }
     ASSERT_TRUE(all_done());
     cluster.run(10 *
-                kMillisecond);  // delivered to the peer's engine; its worker has yet to put it into the user's queue
+                kMillisecond);  // delivered to the peer's engine; its worker still has to put it into the user's queue
     look();
     for (const std::uint32_t number : mine) {
       EXPECT_TRUE(writes[number].status) << writes[number].status.to_string();
@@ -139,14 +139,14 @@ TEST(Visible, WritesByMessagesAreNoDifferent) {
   }
 }
 
-// Counters ride on the write as native immediates where the NIC has them. A NIC that takes only some of what it is
-// given, and links that break, must not change the count.
+// Counters travel with the write as native immediates where the NIC supports them. A NIC that accepts only part of a
+// post, and links that break, must not change the count.
 TEST(Visible, CountersCountEachWriteOnceThoughImmediatesAreRefusedAndLinksBreak) {
   for (std::uint64_t seed = 1; seed <= 25; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Cluster cluster(seed);
     NicDevice device = nic();
-    device.nature.storm_per_mille = 600;
+    device.nature.partial_post_per_mille = 600;
     device.nature.latency_max = 200 * kMicrosecond;
     EngineOptions options;
     options.prove_paths = false;
@@ -176,7 +176,7 @@ TEST(Visible, ACounterThatIsSeenHasItsBytesThere) {
   RequestOptions options;
   options.notify = notify_counter(3);
   for (std::uint64_t round = 1; round <= 500; ++round) {
-    const std::size_t words = round % 3 == 0 ? 65536 : 16;  // the large ones are cut
+    const std::size_t words = round % 3 == 0 ? 65536 : 16;  // the large ones are striped
     pair.left.words()[0] = pair.left.words()[words - 1] = round;
     const auto id = pair.left.engine().write(pair.to_right, pair.extent(0, 0, words * 8), options);
     ASSERT_TRUE(pair.right.engine().wait_counter(3, round, kSoon));

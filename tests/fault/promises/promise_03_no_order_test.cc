@@ -1,6 +1,6 @@
-// Promise 3, no order between transfers unless `after` asks for it, so that every link can be used.
-// Tried here: that a large transfer uses all links and holds up nobody behind it, and that `after` holds its transfer
-// back until the first one is visible, whatever the links, the peers, the workers and the outcome.
+// Promise 3, no order between transfers unless `after` requests it, so that every link can be used. Cases: a large
+// transfer uses all links and delays none behind it; `after` holds its transfer back until the first one is visible,
+// whatever the links, peers, workers and outcome.
 #include <vector>
 
 #include "cluster.h"
@@ -60,7 +60,7 @@ TEST(NoOrder, AfterStartsOnlyWhatItsFirstHasMadeVisible) {
   }
 }
 
-// A chain over many peers and workers: each link of it is another worker's.
+// A chain over many peers and workers: each transfer of it belongs to another worker.
 TEST(NoOrder, AfterReachesAcrossPeersAndWorkers) {
   const auto loopback = make_loopback();
   EngineOptions options = options_of(loopback, "hub");
@@ -79,7 +79,7 @@ TEST(NoOrder, AfterReachesAcrossPeersAndWorkers) {
     TransferId last{};
     std::vector<TransferId> ids;
     for (std::size_t step = 0; step < 6; ++step) {
-      // Write the round to one peer, then read it back into the next word: a reordering would carry an old round.
+      // Write the round to one peer, then read it back into the next word: wrong order would carry an old round.
       const Extent out{{hub.region().id, step * 8, 8}, {memory[step % 3].id, 64}};
       const Extent back{{hub.region().id, step * 8 + 8, 8}, {memory[step % 3].id, 64}};
       ids.push_back(*hub.engine().write(peers[step % 3], out, after(last)));
@@ -120,7 +120,7 @@ TEST(NoOrder, CancellingTheFirstFailsTheSecond) {
   EXPECT_EQ(finish(pair.left.engine(), second).status.code(), ErrorCode::dependency_failed);
 }
 
-// A dependent that ends while it waits leaves the others, and the next tenant of its slot, alone.
+// A dependent transfer that ends while it waits affects neither the others nor the next user of its slot.
 TEST(NoOrder, ACancelledDependentTakesNoOtherWithIt) {
   for (const bool first_ok : {true, false}) {
     Pair pair;
@@ -134,7 +134,7 @@ TEST(NoOrder, ACancelledDependentTakesNoOtherWithIt) {
       ASSERT_TRUE(left.cancel(dependents[ends], kSoon));
       EXPECT_EQ(finish(left, dependents[ends]).status.code(), ErrorCode::cancelled);
     }
-    // The next tenants of the two slots wait for something else.
+    // The next users of the two slots wait for something else.
     const auto other = left.write(pair.to_right, pair.extent(0, 8, 8), after(*gate));
     const auto another = left.write(pair.to_right, pair.extent(0, 8, 8), after(*gate));
     if (first_ok) {

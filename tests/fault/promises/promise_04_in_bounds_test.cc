@@ -1,7 +1,7 @@
-// Promise 4, in bounds: whatever arrives in a frame or a descriptor, no byte outside a region registered with that
-// permission is touched; bad input ends that peer's connection with a reason, never the process.
-// Tried here: a peer that knows the job's key and lies in every field of every record and control message, descriptors
-// that promise more than there is, and requests of our own user beyond the end.
+// Promise 4, in bounds: whatever arrives in a frame or a descriptor, no byte is touched outside a region registered
+// with that permission. Bad input ends that peer's connection with a reason, never the process. Cases: a peer that
+// knows the job's key and lies in every field of every record and control message; descriptors that promise more than
+// there is; requests of the local user beyond the end.
 #include <functional>
 #include <string>
 #include <vector>
@@ -88,10 +88,10 @@ std::vector<std::pair<std::string, Bytes>> honest_records(const Victim& victim) 
     w.put(std::uint64_t{0}).put(std::uint64_t{Victim::kRegion});
   });
   make("flush", RecordType::flush, [&](auto& w) { region(w, victim.writable()); });
-  for (const std::uint32_t token : {0u, 1u, 2u})  // one of them is a request of ours
+  for (const std::uint32_t token : {0u, 1u, 2u})  // one of them is the victim's own request
     make("reply", RecordType::reply,
          [&](auto& w) { w.put(token).put(token + 1).put(std::uint8_t{0}).put(std::uint64_t{1}).put_bytes(data); });
-  // Numbered as they stand here without `credit`: the second sets off the first, the fourth gives up the third.
+  // Numbered by position without `credit`: the second triggers the first, the fourth abandons the third.
   const auto number = [&](int back) { return static_cast<std::uint32_t>(records.size()) - 1 - back; };
   make("event_armed", RecordType::event_armed, [&](auto& w) { w.put(std::uint32_t{8}).put_bytes(data); });
   make("event_set_off", RecordType::event_set_off, [&](auto& w) { w.put(number(1)); });
@@ -270,7 +270,7 @@ TEST(InBounds, AnAbortThatSaysOkIsNoSuccess) {
   EXPECT_EQ(victim.close(), "");
 }
 
-// Many records of our own that wait for a slow link are not the peer's doing.
+// Many of our own records that wait for a slow link are not the peer's fault.
 TEST(InBounds, AnHonestPeerIsNotTakenForAFlood) {
   Cluster cluster;
   NicDevice fast = nic(), slow = message_nic();

@@ -1,12 +1,11 @@
-// Promise 5, revocable, where something is held: fenced is said only once it was let go, not fenced names who holds it,
-// and what ends meanwhile says what its owner asked for.
-// Tried here: transports that keep slices, for cancel, deregister and a deadline; memory that ends while the worker
-// posts.
+// Promise 5, revocable, when something holds the memory: fenced is reported only once it was released, not fenced names
+// who holds it, and what ends meanwhile reports what its owner asked for. Cases: transports that keep slices, for
+// cancel, deregister and a deadline; memory that is deregistered while the worker posts.
 #include <functional>
 #include <vector>
 
 #include "cluster.h"
-#include "holding.h"
+#include "stalling_relay.h"
 
 namespace fairway::promises {
 namespace {
@@ -16,11 +15,11 @@ using std::chrono::milliseconds;
 class Held : public testing::TestWithParam<Operation> {
  protected:
   Held()
-      : a(cluster.add({nic()}, patient(),
-                      [this](auto below) { return std::make_unique<Holding>(std::move(below), hold); })),
-        b(cluster.add({nic()}, patient())),
+      : a(cluster.add({nic()}, long_timeout_options(),
+                      [this](auto below) { return std::make_unique<StallingRelay>(std::move(below), hold); })),
+        b(cluster.add({nic()}, long_timeout_options())),
         road(cluster.connect(a, b)) {}
-  static EngineOptions patient() {  // longer than anything here takes
+  static EngineOptions long_timeout_options() {  // longer than anything here takes
     EngineOptions options;
     options.peer_timeout = std::chrono::seconds(60);
     return options;
@@ -29,7 +28,7 @@ class Held : public testing::TestWithParam<Operation> {
     const Extent extent = Cluster::extent(a, road, 0, 0, 16'000);
     auto id = GetParam() == Operation::write ? a.engine->write(road.peer, extent, options)
                                              : a.engine->read(road.peer, extent, options);
-    cluster.run(5 * kMillisecond);  // its bytes have moved; nobody says so
+    cluster.run(5 * kMillisecond);  // its bytes have moved; no event was reported
     return id;
   }
 
@@ -85,7 +84,7 @@ TEST_P(Held, ADeadlineEndsItOnceItIsLetGo) {
   ASSERT_TRUE(id);
   EXPECT_EQ(a.engine->wait(*id, milliseconds(500)).status().code(), ErrorCode::timed_out) << "it ended while held";
   hold = false;
-  (void)a.engine->metrics();  // asks the worker, which looks at its transport
+  (void)a.engine->metrics();  // asks the worker, which polls its transport
   EXPECT_EQ(cluster.finish(a, id).status.code(), ErrorCode::deadline_exceeded);
 }
 
@@ -111,7 +110,7 @@ TEST(Revocable, AWriteOfWhichOnlyTheNotificationIsUnderWayIsFenced) {
   bool hold = false;
   Cluster cluster;
   auto& a = cluster.add({nic()}, {}, [&](auto below) {
-    return std::make_unique<Holding>(std::move(below), hold, mask(transport::Op::message));
+    return std::make_unique<StallingRelay>(std::move(below), hold, mask(transport::Op::message));
   });
   auto& b = cluster.add({nic()});
   const auto road = cluster.connect(a, b);
@@ -132,8 +131,8 @@ TEST(Revocable, AWriteOfWhichOnlyTheNotificationIsUnderWayIsFenced) {
   EXPECT_EQ(b.engine->counter(5), 1u);
 }
 
-// Runs something in the middle of a worker's step: after it has posted, when the first answer is there, and before it
-// posts more. What another thread may do at that moment, always at that moment.
+// Runs a hook in the middle of a worker's step: after it has posted, when the first completion is there, and before it
+// posts more. The hook does what another thread might do at that moment.
 class Hooked final : public Relay {
  public:
   Hooked(std::unique_ptr<transport::Transport> below, std::function<void()>& hook)
@@ -159,7 +158,7 @@ TEST(Revocable, WhatALocalDeregisterEndsSaysCancelledWheneverItMeetsTheEnd) {
       SCOPED_TRACE(std::to_string(static_cast<int>(operation)) + ", operations " +
                    std::to_string(device.device.capabilities.operations));
       std::function<void()> hook;
-      Cluster cluster;  // gone before what its transports look at
+      Cluster cluster;  // destroyed before what its transports refer to
       NicDevice narrow = device;
       narrow.device.capabilities.queue_depth = 4;
       narrow.device.capabilities.max_slice_bytes = 512;
@@ -195,7 +194,7 @@ TEST(Revocable, WhatALocalDeregisterEndsSaysCancelledWheneverItMeetsTheEnd) {
         EXPECT_TRUE(done.status || done.status.code() == ErrorCode::cancelled) << done.status.to_string();
       }
       EXPECT_LT(ok, ids.size());
-      // A message that was not sent is none, and no message of no bytes.
+      // A message that was not sent is no message, and not an empty one.
       for (const TransferId id : receives)
         if (const auto got = b.engine->wait(id, Timeout(0)); got && got->status) {
           EXPECT_EQ(got->bytes, 1000u);

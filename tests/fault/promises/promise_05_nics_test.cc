@@ -1,6 +1,6 @@
-// Promise 5, revocable, where nobody can know in time: a NIC sits on the slices that it was given, so cancel and
-// deregister say not fenced and by whom, and the memory must wait. Once it lets go they say fenced, and from then on no
-// byte lands in the memory or is read from it.
+// Promise 5, revocable, when nobody can know in time: a NIC stalls with slices that it was given. So cancel and
+// deregister report not fenced and by whom, and the memory must not be reused. Once the NIC continues they report
+// fenced; from then on no byte lands in the memory or is read from it.
 #include <algorithm>
 #include <cstring>
 
@@ -16,7 +16,7 @@ bool are_all(const std::uint8_t* bytes, std::size_t size, std::uint8_t value) {
   return std::all_of(bytes, bytes + size, [value](std::uint8_t byte) { return byte == value; });
 }
 
-// One transfer of 16 KB whose slices are held at one end, or about to be.
+// One transfer of 16 KB whose slices are, or will be, held at one end.
 struct HeldByNic {
   HeldByNic(std::uint64_t seed, bool reads, bool at_target) : cluster(seed) {
     std::memset(a.data(), 0x11, Cluster::kBytes);
@@ -27,7 +27,7 @@ struct HeldByNic {
     cluster.fabric().hold(at_target ? *b.host : *a.host, cluster.simulation().now() + kHeld);
     cluster.run(20 * kMicrosecond);
   }
-  // The memory is another's from now on: what it shows then must stay, and must not be seen at the peer.
+  // Reuses the memory: its new content must stay, and must not appear at the peer.
   void reuse_and_watch(bool reads) {
     std::memset(a.data(), 0x99, Cluster::kBytes);
     for (int i = 0; i < 200; ++i) {
@@ -55,7 +55,7 @@ TEST(RevocableAtNics, ACancelThatCannotKnowInTimeNamesTheHolderAndALaterOneIsFen
         HeldByNic held(seed, reads, at_target);
         const auto first = held.a.engine->cancel(held.id, kShort);
         ASSERT_TRUE(first) << first.status().to_string();
-        // The initiator's end alone decides whether its memory is still in use.
+        // Only the initiator's end decides whether its memory is still in use.
         if (at_target) {
           EXPECT_TRUE(first->fenced);
           held.reuse_and_watch(reads);
@@ -82,7 +82,7 @@ TEST(RevocableAtNics, ADeregisterThatCannotKnowInTimeSaysSoAndByWhom) {
       ASSERT_EQ(first.code(), ErrorCode::not_fenced) << first.to_string();
       EXPECT_NE(first.message().find("n1"), std::string::npos) << first.to_string();
       EXPECT_EQ(held.a.engine->wait(held.id, Timeout(0)).status().code(), ErrorCode::timed_out);
-      // Its end goes on by itself: the transfer completes when nothing touches the memory any more.
+      // The transfer ends by itself: it completes when nothing accesses the memory any more.
       const auto done = held.a.engine->wait(held.id, Cluster::kWithin);
       ASSERT_TRUE(done) << done.status().to_string();
       EXPECT_EQ(done->status.code(), ErrorCode::cancelled) << done->status.to_string();

@@ -1,7 +1,7 @@
-// Promise 5, revocable: cancel and deregister say fenced only when no byte can still land in, or be read from, the
-// caller's memory; where that cannot be known in time they say not fenced and by whom.
-// Tried here: both under traffic from both sides, the memory used for something else in the same moment and watched;
-// frames that are still on the wire, peers that are frozen, transports whose peers must agree.
+// Promise 5, revocable: cancel and deregister report fenced only when no byte can still land in, or be read from, the
+// caller's memory. When that cannot be known in time, they report not fenced and by whom. Cases: both under traffic
+// from both sides, with the memory reused at once and watched; frames still in flight; frozen peers; transports whose
+// peers must agree.
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -23,7 +23,7 @@ TEST(Revocable, MemoryIsTheOwnersAloneOnceDeregisterSaysFenced) {
   std::vector<std::uint8_t> memory(256 * 1024);
   const Region source = *pair.left.engine().register_memory(pair.left.data(), 1 << 20, Access::none);
   std::atomic<std::uint64_t> moved{0};
-  std::atomic<std::uint64_t> latest{0};  // packed RemoteRegionId
+  std::atomic<std::uint64_t> latest{0};  // a packed RemoteRegionId
   const auto traffic = [&](bool writes) {
     while (!stop) {
       const std::uint64_t packed = latest.load();
@@ -36,7 +36,7 @@ TEST(Revocable, MemoryIsTheOwnersAloneOnceDeregisterSaysFenced) {
       if (done.status) {
         ++moved;
       } else {
-        const ErrorCode code = done.status.code();  // cancelled: by the release below
+        const ErrorCode code = done.status.code();  // cancelled by the release below
         EXPECT_TRUE(code == ErrorCode::revoked || code == ErrorCode::cancelled) << done.status.to_string();
       }
     }
@@ -77,7 +77,7 @@ TEST(Revocable, TheInitiatorsOwnMemoryIsNeitherReadNorWrittenAfterCancel) {
     const auto cancelled = pair.left.engine().cancel(*id, kSoon);
     ASSERT_TRUE(cancelled) << cancelled.status().to_string();
     ASSERT_TRUE(cancelled->fenced);
-    std::memset(pair.left.data(), 0x99, 1 << 20);  // used for something else
+    std::memset(pair.left.data(), 0x99, 1 << 20);  // reuse
     for (int look = 0; look < 3; ++look) ASSERT_TRUE(all_are(pair.left.data(), 1 << 20, 0x99));
     const Completion done = finish(pair.left.engine(), id);
     EXPECT_TRUE(done.status || done.status.code() == ErrorCode::cancelled) << done.status.to_string();
@@ -91,7 +91,8 @@ TEST(Revocable, TheInitiatorsOwnMemoryIsNeitherReadNorWrittenAfterCancel) {
   }
 }
 
-// What the wire still carries when the call returns must not land: the memory is painted at once and watched for long.
+// Frames still in flight when the call returns must not land: the memory gets a new pattern at once and is watched for
+// long.
 TEST(Revocable, LateFramesLandInNothingThatWasFenced) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -127,7 +128,7 @@ TEST(Revocable, LateFramesLandInNothingThatWasFenced) {
   }
 }
 
-// As a NIC whose peers hold keys that only they can drop.
+// Like a NIC whose peers hold keys that only they can drop.
 class NeedsPeers final : public Relay {
  public:
   explicit NeedsPeers(std::unique_ptr<transport::Transport> below) : Relay(std::move(below)) {
@@ -150,7 +151,7 @@ TEST(Revocable, AFrozenPeerThatMustAgreeIsNamed) {
   const Status status = a.engine->deregister(a.region, std::chrono::milliseconds(100));
   EXPECT_EQ(status.code(), ErrorCode::not_fenced);
   EXPECT_NE(status.message().find("n1"), std::string::npos) << status.to_string();
-  // Once the peer is declared dead its links are gone with it: a new region in the same memory is fenced at once.
+  // The links of a peer that was declared dead are gone: a new region in the same memory is fenced at once.
   b.host->thaw();
   cluster.run(kSecond);
   const auto again = a.engine->register_memory(a.data(), Cluster::kBytes, Access::all);
@@ -168,7 +169,7 @@ TEST(Revocable, PeersThatMustAgreeAreWaitedForUntilNoneOfTheirSlicesIsLeft) {
     const auto spare = b.engine->register_memory(b.data(), 8, Access::all);
     const auto other = a.engine->import_region(road.peer, *b.engine->describe(*spare));
     ASSERT_TRUE(other);
-    // The region that goes is not the first one of the list.
+    // The deregistered region is not the first one of the list.
     const std::vector<Extent> list{{{a.region.id, 0, 8}, {other->id, 0}},
                                    {{a.region.id, 8, 30'000}, {road.memory.id, 8}}};
     std::memset(a.data(), 0x11, Cluster::kBytes);

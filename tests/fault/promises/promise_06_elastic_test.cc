@@ -1,7 +1,7 @@
-// Promise 6, elastic: engines join, leave and restart at any time and nobody else pauses. A restarted peer is a new
-// incarnation: old handles fail fast and say so, new ones work.
-// Tried here: killed hosts that come back at their address, handles of their first life, traffic between others
-// meanwhile, and 64 engines that connect all to all in one moment, as threads and in the simulator.
+// Promise 6, elastic: engines join, leave and restart at any time, and nobody else pauses. A restarted peer is a new
+// incarnation: old handles fail fast with that reason, new ones work. Cases: killed hosts that come back at their
+// address; handles of their first incarnation; traffic between others meanwhile; 64 engines that connect all to all at
+// once, as threads and in the simulator.
 #include <atomic>
 #include <set>
 #include <thread>
@@ -20,7 +20,7 @@ TEST(Elastic, ARestartedPeerIsANewOneAndOldHandlesSaySo) {
   const auto old_road = cluster.connect(a, b);
   const auto old_description = *b.engine->describe(b.region);
   cluster.kill(b);
-  cluster.run(50 * kMillisecond);  // until then it is still taken for the old one
+  cluster.run(50 * kMillisecond);  // until then the peer still counts as the old incarnation
   auto& again = cluster.restart(b, {nic()});
   const auto new_road = cluster.connect(a, again);
   EXPECT_NE(new_road.peer, old_road.peer);
@@ -53,7 +53,7 @@ TEST(Elastic, NobodyElsePausesWhenOneDies) {
   };
   std::vector<TransferId> lost;
   for (int i = 0; i < 100; ++i) lost.push_back(*a.engine->write(to_b.peer, Cluster::extent(a, to_b, 0, 0, 4096)));
-  b.host->freeze();  // worse than dead: nobody says so
+  b.host->freeze();  // harder than a death, because no reset arrives
   Time worst = 0;
   for (int i = 0; i < 2000; ++i) worst = std::max(worst, round_trip());
   EXPECT_LT(worst, 10 * kMillisecond);

@@ -1,7 +1,7 @@
-// Promise 7, bounded: a stated few KiB of memory per connected peer, the rest with transfers in flight, nothing with
-// history. A full queue is a count and never an unbounded list. Submitting hands off: it neither touches the payload
-// nor waits nor allocates. Tried here: allocations counted by a replaced operator new, receivers that never drain,
-// payload that cannot be read when it is submitted, and a process without descriptors or memory to spare.
+// Promise 7, bounded: memory is a stated few KiB per connected peer plus what transfers in flight need, and does not
+// grow with history. Full queues are reported and never grow without limit. Submitting only hands over: it does not
+// touch the payload, wait or allocate. Cases: allocations counted by a replaced operator new; receivers that never
+// drain; payload that is unreadable when it is submitted; a process short of descriptors or memory.
 #include <array>
 #include <csignal>
 #include <cstring>
@@ -28,7 +28,7 @@ TEST(Bounded, SubmittingAllocatesNothing) {
   std::array<Notification, 64> seen;
   std::uint64_t in_submit = 0, everywhere = 0;
   for (int round = 0; round < 3000; ++round) {
-    if (round == 1000) {  // warm by now
+    if (round == 1000) {  // warmed up by now
       in_submit = 0;
       everywhere = allocations_of_all_threads();
     }
@@ -45,12 +45,12 @@ TEST(Bounded, SubmittingAllocatesNothing) {
     (void)pair.right.engine().poll_notifications(seen);
   }
   EXPECT_EQ(in_submit, 0u);
-  // All threads of both engines together: polling notifications returns credits by a posted command, loopback copies
-  // messages, control beats. 4,000 transfers were made; nothing of this grows with them.
+  // All threads of both engines together: polling notifications returns credits through a posted command, loopback
+  // copies messages, control sends heartbeats. After 4,000 transfers nothing of this has grown with them.
   EXPECT_LT(allocations_of_all_threads() - everywhere, 6000u);
 }
 
-// The figure that docs state per connected peer and side, with its session, one loopback link and its rings.
+// The documented memory per connected peer and side: its session, one loopback link and its rings.
 constexpr std::int64_t kPerPeer = 48 * 1024;
 
 TEST(Bounded, APeerCostsAFewKiBAndItsHistoryNothing) {
@@ -63,7 +63,7 @@ TEST(Bounded, APeerCostsAFewKiBAndItsHistoryNothing) {
   std::vector<RemoteRegion> memory;
   std::int64_t before = 0;
   for (std::size_t i = 0; i < others.size(); ++i) {
-    if (i == 1) before = bytes_allocated();  // the first one warmed what all share
+    if (i == 1) before = bytes_allocated();  // the first one allocated what all share
     auto peer = hub.engine().connect(others[i]->engine().address(), kSoon);
     ASSERT_TRUE(peer) << peer.status().to_string();
     peers.push_back(*peer);
@@ -137,7 +137,7 @@ TEST(Bounded, AReceiverThatNeverDrainsHoldsItsSendersBackAndGrowsNoList) {
   };
   fill();
   EXPECT_EQ(ids.size(), 512u);
-  // Others are not held up by it: a plain write passes as soon as one place is free.
+  // It does not hold up others: a plain write passes as soon as one slot is free.
   ASSERT_TRUE(pair.left.engine().cancel(ids.back(), kSoon));
   (void)finish(pair.left.engine(), ids.back());
   ids.pop_back();
@@ -146,7 +146,7 @@ TEST(Bounded, AReceiverThatNeverDrainsHoldsItsSendersBackAndGrowsNoList) {
   for (int i = 0; i < 200; ++i)
     EXPECT_TRUE(finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 64))).status);
   EXPECT_LT(bytes_allocated() - before, 64 * 1024);
-  // And once it drains, all of them arrive.
+  // Once the receiver drains, all of them arrive.
   std::array<Notification, 8> got;
   const PeerId to_left = pair.to_left();
   std::size_t events = 0;
@@ -164,7 +164,7 @@ TEST(Bounded, AReceiverThatNeverDrainsHoldsItsSendersBackAndGrowsNoList) {
 
 TEST(Bounded, SubmittingDoesNotTouchThePayload) {
   EngineOptions options;
-  options.progress = Progress::caller;  // nothing moves until this thread says so
+  options.progress = Progress::caller;  // nothing moves until this thread drives progress
   Pair pair(options);
   constexpr std::size_t kBytes = 1 << 20;
   void* memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -185,7 +185,7 @@ TEST(Bounded, SubmittingDoesNotTouchThePayload) {
 
 TEST(Bounded, EveryTableSaysWhenItIsFull) {
   EngineOptions options;
-  options.max_regions = 6;  // one for the scratch of each worker, one of the node's own
+  options.max_regions = 6;  // one for each worker's scratch memory, one of the node itself
   options.max_remote_regions = 3;
   Pair pair(options, options);
   std::vector<Region> regions;
@@ -212,7 +212,7 @@ TEST(Bounded, EveryTableSaysWhenItIsFull) {
   EXPECT_TRUE(full);
 }
 
-// In a process of its own, whose limits can be lowered. What it finds wrong it writes; nothing is good.
+// Runs `body` in a child process, whose limits can be lowered. It returns an error text; empty means success.
 void in_a_child(const std::function<std::string()>& body) {
   int pipe_ends[2];
   ASSERT_EQ(::pipe(pipe_ends), 0);
@@ -265,7 +265,7 @@ TEST(Bounded, OutOfMemoryForAllocateIsAnErrorThatNamesTheSize) {
   in_a_child([]() -> std::string {
     Pair pair;
     std::signal(SIGXFSZ, SIG_IGN);
-    rlimit limit{1 << 20, 1 << 20};  // memory files are files
+    rlimit limit{1 << 20, 1 << 20};  // memory files count as files
     ::setrlimit(RLIMIT_FSIZE, &limit);
     const auto memory = pair.left.engine().allocate(64 << 20, Access::all);
     if (memory) return "more memory than there is";

@@ -1,7 +1,7 @@
-// Promise 8, alive: a killed process on a living host is noticed at once; a frozen one, a dead host or a partition
-// within a set bound; on both sides. Every wait takes a timeout. Tried here: each of these faults with work in flight
-// and without, the time measured on the virtual clock, a thawed peer that must learn that it was declared dead, and
-// every waiting call with nothing to wait for.
+// Promise 8, alive: a killed process on a live host is detected at once; a frozen process, a dead host or a partition
+// within a set bound; on both sides. Every wait takes a timeout. Cases: each of these faults with and without work in
+// flight, timed on the virtual clock; a thawed peer that must learn that it was declared dead; every waiting call with
+// nothing to wait for.
 #include <array>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace fairway::promises {
 namespace {
 
-// The reason of `node`'s first peer that went down.
+// The reason for which `node`'s first peer went down.
 std::optional<Status> down(Cluster::Node& node) {
   std::array<PeerEvent, 8> events;
   const std::size_t count = node.engine->poll_peer_events(events);
@@ -20,7 +20,7 @@ std::optional<Status> down(Cluster::Node& node) {
   return std::nullopt;
 }
 
-// Virtual time until `node` says that its peer is down; 0: not within 20 seconds.
+// Virtual time until `node` reports its peer down; 0: not within 20 seconds.
 Time until_down(Cluster& cluster, Cluster::Node& node, Status& reason) {
   const Time start = cluster.simulation().now();
   while (cluster.simulation().now() < start + 20 * kSecond) {

@@ -1,14 +1,14 @@
-// Promise 8, alive: an engine that its caller steps (Progress::caller) and that computes is not frozen, however long:
-// what waits for it waits, and neither its links nor its session are lost. A link that is dead is found all the same
-// once that engine acts again, and a process that died is known as ever.
+// Promise 8, alive: an engine driven by its caller (Progress::caller) that computes for long is not frozen. Transfers
+// to it wait, and neither its links nor its session are lost. A dead link is still detected once that engine makes
+// progress again, and a dead process as usual.
 #include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
 
 #include "cluster.h"
-#include "holding.h"
 #include "nodes.h"
+#include "stalling_relay.h"
 
 namespace fairway::promises {
 namespace {
@@ -22,9 +22,9 @@ class Computing : public testing::Test {
     options.progress = Progress::caller;
     return options;
   }
-  // `thinker` computes for so long; everybody else goes on.
+  // `thinker` computes for so long; everyone else runs on.
   void compute(Time time) { cluster.run(time); }
-  // It looks after its engine for so long, every millisecond.
+  // `thinker` drives its engine for so long, every `every`.
   void act(Cluster::Node& thinker, Time time, Time every = kMillisecond) {
     std::vector<Completion> completions(16);
     for (Time at = 0; at < time; at += every) {
@@ -41,10 +41,10 @@ class Computing : public testing::Test {
         bad.push_back(events[i].link + " " + events[i].reason.to_string());
     return bad;
   }
-  // Connects while the thinker acts: its engine says hello in its caller's steps.
+  // Connects while the thinker drives its engine: its handshake runs in its caller's steps.
   Cluster::Road connect(Cluster::Node& thinker, Cluster::Node& other) { return cluster.connect(thinker, other); }
 
-  bool hold = false;  // of Holding, which lives as long as the cluster
+  bool hold = false;  // used by StallingRelay, which lives as long as the cluster
   Cluster cluster;
 };
 
@@ -100,11 +100,11 @@ TEST_F(Computing, ALinkThatBreaksMeanwhileComesBackWhenItActs) {
   for (const std::string& bad : bad_events(other)) EXPECT_NE(bad.substr(0, 1), " ") << "the session: " << bad;
 }
 
-// Its caller acts, and still nothing completes: that is the link.
+// Its caller drives it, and still nothing completes: the link is dead.
 TEST_F(Computing, ADeadLinkIsFoundOnceItActs) {
   auto& thinker = cluster.add({nic()}, by_caller());
-  auto& other =
-      cluster.add({nic(), nic()}, {}, [&](auto below) { return std::make_unique<Holding>(std::move(below), hold); });
+  auto& other = cluster.add({nic(), nic()}, {},
+                            [&](auto below) { return std::make_unique<StallingRelay>(std::move(below), hold); });
   const auto road = connect(thinker, other);
   act(thinker, 20 * kMillisecond);
   std::vector<PeerEvent> events(16);
@@ -136,7 +136,7 @@ TEST_F(Computing, OneThatDiedIsKnownAsEver) {
   EXPECT_TRUE(cluster.run_until(kBound + kBound / 10, [&] { return !bad_events(other).empty(); }));
 }
 
-// Where a slice is done only once the peer's engine has taken it: real engines, and time that passes.
+// Over transports where a slice completes only once the peer's engine has taken it: real engines and real time.
 TEST(Alive, APeerThatComputesLosesNothingOverSockets) {
   constexpr auto kShort = std::chrono::milliseconds(300);
   EngineOptions options;
@@ -151,7 +151,7 @@ TEST(Alive, APeerThatComputesLosesNothingOverSockets) {
   const auto target = thinker->register_memory(far.data(), far.size(), Access::all);
   ASSERT_TRUE(source && target && thinker->publish("far", *target));
   std::atomic<bool> computes{false}, over{false};
-  std::thread caller([&] {  // looks after its engine but for the time in which it computes
+  std::thread caller([&] {  // drives its engine, except while it computes
     while (!over) {
       (void)thinker->wait_notification(std::chrono::milliseconds(5));
       if (computes) std::this_thread::sleep_for(6 * kShort);

@@ -1,7 +1,7 @@
-// Promise 9, survives: a lost link's unfinished slices move to the links that remain, but only once the old link is
-// fenced for them, so nothing is lost, applied twice or applied late. What cannot be known fails as outcome unknown.
-// Tried here: links that break again and again under writes, reads, sends and atomics, with frames of the old link that
-// arrive late and after the target used the memory anew; then links that never come back.
+// Promise 9, survives: the unfinished slices of a lost link fail over to the remaining links, but only once the old
+// link is fenced for them, so that nothing is lost, applied twice or applied late. What cannot be known fails with an
+// unknown outcome. Cases: links that break repeatedly under writes, reads, sends and atomics, with late frames of the
+// old link that arrive after the target reused the memory; then links that never come back.
 #include <numeric>
 #include <vector>
 
@@ -97,7 +97,7 @@ TEST(Survives, NothingOfAnOldLinkLandsAfterTheTransferIsDone) {
     cluster.run(seed * 9 % 250 * kMicrosecond);
     cluster.fabric().break_device(*a.host, seed % 4 / 2, 500 * kMicrosecond);
     EXPECT_TRUE(cluster.finish(a, id).status);
-    // Completed: the memory is used again at once, without any deregistration.
+    // Completed: the memory is reused at once, without deregistration.
     Cluster::Node& target = reads ? a : b;
     std::memset(target.data(), 0x99, Cluster::kBytes);
     cluster.run(100 * kMillisecond);
@@ -108,7 +108,7 @@ TEST(Survives, NothingOfAnOldLinkLandsAfterTheTransferIsDone) {
   EXPECT_GT(stopped, 0u) << "no frame was late: nothing was tried";
 }
 
-// The sum says how often each addition was applied.
+// The sum tells how often each addition was applied.
 TEST(Survives, AtomicsAreAppliedOnceOrSaidToBeUnknown) {
   std::uint64_t unknown = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed)
@@ -198,12 +198,13 @@ TEST(Survives, WithoutAnyLinkLeftTransfersFailWithinTheBoundAndSayWhy) {
   EXPECT_EQ(done.status.code(), ErrorCode::link_failed) << done.status.to_string();
   EXPECT_NE(done.status.effect(), Effect::not_applied);
   EXPECT_LT(cluster.simulation().now() - start, kSecond);
-  // The link comes back, and so does the peer.
+  // The link comes back, and the peer answers again.
   cluster.run(10 * kSecond);
   EXPECT_TRUE(cluster.finish(a, a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 60'000))).status);
 }
 
-// Who only waits for a message has nothing on a link: a sender whose link is there first would find nobody.
+// A posted receive has nothing on a link. If it were given up, a sender whose link comes back first would find no
+// receive.
 TEST(Survives, AReceiveOutlivesASpellWithoutLinksThatIsLongerThanTheBound) {
   Cluster cluster;
   EngineOptions options;
@@ -247,7 +248,7 @@ TEST(Survives, WithoutLinksForGoodAReceiveEndsWithTheSessionOnBothSides) {
       << events.back().reason.to_string();
 }
 
-// The peer dies with its links: what was on the wire is in doubt, and is said to be.
+// The peer dies with its links: the outcome of what was in flight is unknown and must be reported so.
 TEST(Survives, WhatADeadPeerMayHaveSeenIsUnknownAndNotPostedAgain) {
   std::size_t doubtful = 0;
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {

@@ -1,7 +1,6 @@
 // Promise 10, calm: with more threads than cores nothing collapses: waiters spin for microseconds, then sleep in the
-// kernel. An idle engine with 64 peers uses less than half a percent of a core.
-// Tried here: the processor time of an idle hub's own threads, of many waiters that wait for nothing, and the progress
-// of many busy engines on few cores.
+// kernel. An idle engine with 64 peers uses less than half a percent of a core. Cases: CPU time of an idle hub's own
+// threads; CPU time of many waiters with nothing to wait for; progress of many busy engines on few cores.
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
@@ -23,7 +22,7 @@ std::set<std::string> threads() {
   return found;
 }
 
-// Seconds on a core, by the scheduler's own count in nanoseconds.
+// CPU seconds, from the scheduler's own counter in nanoseconds.
 double seconds_of(const std::set<std::string>& tasks) {
   double sum = 0;
   for (const std::string& task : tasks) {
@@ -58,7 +57,7 @@ TEST(Calm, AnIdleEngineWithSixtyFourPeersUsesLessThanHalfAPercentOfACore) {
     const auto peer = hub.engine().connect(others.back()->engine().address(), kSoon);
     ASSERT_TRUE(peer) << peer.status().to_string();
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // not a wait: what is measured is doing nothing
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // not a wait: this measures doing nothing
   const double start = seconds_of(own);
   constexpr double kSeconds = 2;
   std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
@@ -93,7 +92,7 @@ TEST(Calm, WaitersSleep) {
   EXPECT_LT(used, kSanitized ? 1.0 : 0.25);
 }
 
-// Far more engines and callers than cores, each pair at it: all end, and in a time that a few cores can do.
+// Far more engines and callers than cores, every pair busy: all must end, in a time that a few cores can achieve.
 TEST(Calm, ManyBusyEnginesOnFewCoresAllGoOn) {
   const auto loopback = make_loopback();
   constexpr std::size_t kEngines = 12;
@@ -114,7 +113,7 @@ TEST(Calm, ManyBusyEnginesOnFewCoresAllGoOn) {
       for (std::uint64_t round = 1; round <= 200; ++round) {
         const Extent extent{{nodes[i]->region().id, 0, 64}, {memory->id, 4096}};
         if (!finish(engine, engine.write(*peer, extent, options)).status) return;
-        if (!engine.wait_counter(1, round, kSoon)) return;  // in step with the one before
+        if (!engine.wait_counter(1, round, kSoon)) return;  // in lockstep with the round before
         ++done;
       }
     });

@@ -1,5 +1,5 @@
-// Promise 11, tells, where a machine's model is known: what each link should reach, routes that rank links by it, and
-// an event when a link stays far below. Tried on two sockets, each with a NIC, on simulated hosts whose NICs are as
+// Promise 11, tells, when the machine's model is known: the expected rate of each link, routes that rank links by it,
+// and an event when a link stays far below. Setup: two sockets with a NIC each, on simulated hosts whose NICs are as
 // slow as a test wants.
 #include <array>
 #include <string>
@@ -13,7 +13,7 @@
 namespace fairway::promises {
 namespace {
 
-// nic1 is at node 0 and nic0 at node 1, so that nothing prefers the near one but the model.
+// nic1 is at node 0 and nic0 at node 1, so that only the model prefers the near NIC.
 topology::Machine two_sockets() {
   topology::Machine machine = predict::test::server({.bridges_per_socket = 1});
   for (std::size_t i = 0; i < machine.nics.size(); ++i) {
@@ -35,7 +35,7 @@ const ExplainedLink* line_of(const Explanation& explanation, const std::string& 
   return nullptr;
 }
 
-// So many bytes of the same 64 KiB again and again.
+// Transfers that many bytes by moving the same 64 KiB repeatedly.
 Request pages(const Cluster::Node& from, const Cluster::Road& road, const std::vector<std::uint64_t>& index) {
   Request request;
   request.peer = road.peer;

@@ -1,7 +1,7 @@
-// Promise 11, tells: explain says which route a transfer takes or took, why the others were not, what it should reach
-// and what it reached. Counters per link are on by default. The library neither prints nor ends the process (symbols.py
-// looks). Tried here: every reason for which a link is not taken, plans against what then happened, and the counters
-// against what was asked for.
+// Promise 11, tells: explain() reports the route a transfer takes or took, why other links were not used, the expected
+// rate and the measured one. Counters per link are on by default. The library neither prints nor ends the process
+// (symbols.py checks that). Cases: every reason for which a link is not used; plans against what then happened;
+// counters against what was requested.
 #include <array>
 #include <vector>
 
@@ -34,7 +34,7 @@ TEST(Tells, ThePlanNamesTheLinksTheirSharesAndWhyTheOthersAreLeft) {
   auto& a = cluster.add(nics);
   auto& b = cluster.add(nics);
   const auto road = cluster.connect(a, b);
-  cluster.run(50 * kMillisecond);  // all proven
+  cluster.run(50 * kMillisecond);  // all links proven
   const std::vector<std::uint64_t> index(64, 0);
   Request large;
   large.peer = road.peer;
@@ -122,7 +122,7 @@ TEST(Tells, ATransportThatReachesNobodySaysWhy) {
   left.loopback = make_loopback();
   left.transports = {"loopback"};
   EngineOptions right = left;
-  right.loopback = make_loopback();  // another meeting place
+  right.loopback = make_loopback();  // another loopback world
   Node near_node(left, 4096), far_node(right, 4096);
   const auto peer = near_node.engine().connect(far_node.engine().address(), kSoon);
   EXPECT_EQ(peer.status().code(), ErrorCode::unsupported) << peer.status().to_string();

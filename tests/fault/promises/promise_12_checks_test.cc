@@ -1,7 +1,6 @@
-// Promise 12, checks: an end-to-end checksum can be switched on, and a path is proven by writing and reading back on
-// our own scratch memory before it is trusted. Tried here: a transport that spoils bytes on the way, in either
-// direction and of messages too, with and without the checksum; links that lie from the first byte on, or from the
-// second epoch on.
+// Promise 12, checks: an end-to-end checksum can be enabled, and a path is proven by writing to and reading back our
+// own scratch memory before it is trusted. Cases: a transport that corrupts bytes in either direction, messages
+// included, with and without the checksum; links that corrupt from the first byte on, or from the second epoch on.
 #include <functional>
 #include <unordered_map>
 #include <vector>
@@ -17,7 +16,7 @@ using transport::Event;
 using transport::EventKind;
 using transport::Op;
 
-// What it may do to the memories of a slice that is done, before the engine hears of it.
+// Corrupts the memory of a slice that is done, before the engine sees its completion.
 using Spoil = std::function<void(const transport::Slice&)>;
 
 class Faulty final : public Relay {
@@ -48,7 +47,7 @@ Cluster::Wrap faulty(Spoil spoil) {
 }
 
 TEST(Checks, AByteThatWasSpoiledOnTheWayIsFoundWhereverItIs) {
-  std::uint8_t* target = nullptr;  // spoiled when a write or read is done; outlives the cluster
+  std::uint8_t* target = nullptr;  // corrupted when a write or read is done; outlives the cluster
   Cluster cluster;
   auto& a = cluster.add({nic()}, {}, faulty([&](const transport::Slice& slice) {
                           if (target != nullptr && slice.op != Op::message && slice.length > 64) *target ^= 1;

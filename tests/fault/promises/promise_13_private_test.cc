@@ -1,7 +1,7 @@
-// Promise 13, private: a peer must prove that it knows the job's key before anything of it beyond one fixed hello is
-// parsed, and the defaults expose nothing beyond the host.
-// Tried here, on whole engines: other keys and none, bytes of strangers at the engine's door, addresses beyond
-// loopback, and what a description gives away. tests/unit/control and tests/fault/control try the handshake itself.
+// Promise 13, private: a peer must prove that it knows the job's key before anything beyond one fixed hello is parsed,
+// and the defaults expose nothing beyond the host. Cases, on whole engines: wrong keys and none; bytes from
+// unauthenticated peers at the engine's port; addresses beyond loopback; what a description reveals. tests/unit/control
+// and tests/fault/control test the handshake itself.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -54,7 +54,7 @@ TEST(Private, TheDefaultListensOnThisHostAlone) {
   EXPECT_EQ(engine->address().substr(0, 10), "127.0.0.1:") << engine->address();
 }
 
-// Whatever strangers send, they are turned away and the engine goes on with those it knows.
+// Whatever unauthenticated peers send, they are rejected, and the engine keeps serving its peers.
 TEST(Private, StrangersBytesReachNobody) {
   Pair pair;
   const std::string address = pair.right.engine().address();
@@ -83,7 +83,7 @@ TEST(Private, ADescriptionGivesNoAddressAway) {
   EXPECT_EQ(std::search(bytes.begin(), bytes.end(), looked_for.begin(), looked_for.end()), bytes.end());
 }
 
-// A description is a name, not a right: it is of use only to a connected peer, and only as the region permits.
+// A description is a name, not a capability: only a connected peer can use it, and only as the region permits.
 TEST(Private, ADescriptionOfAnotherEngineIsRefused) {
   Pair pair;
   Node third(options_of(pair.loopback, "third"), 4096);

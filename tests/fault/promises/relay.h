@@ -8,7 +8,7 @@
 
 namespace fairway::promises {
 
-// Hands everything to the transport below it. A test overrides what it wants to break. Owned by an engine's worker.
+// Forwards everything to the transport below. A test overrides what it wants to break. Owned by an engine's worker.
 class Relay : public transport::Transport {
  public:
   explicit Relay(std::unique_ptr<transport::Transport> below, std::string name = {})

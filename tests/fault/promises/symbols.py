@@ -1,4 +1,4 @@
-"""Promise 11, tells: the library neither prints nor ends the process. Looks at what libfairway.so asks others for."""
+"""Promise 11, tells: the library neither prints nor ends the process. Checks the undefined symbols of libfairway.so."""
 
 import re
 import subprocess
@@ -13,8 +13,8 @@ FORBIDDEN = [
     r"fmt::v\d+::(v?print|println).*",
     r"std::__throw_\w+_and_print",
 ]
-# __assert_fail: the checks inside nlohmann-json's headers, which a build with NDEBUG does not have.
-# std::terminate: the language's own end for an exception that leaves a function which says that it throws none.
+# Allowed: __assert_fail, from the assertions in nlohmann-json's headers, which a build with NDEBUG does not have.
+# Allowed: std::terminate, which the language calls when an exception leaves a noexcept function.
 FORBIDDEN_NAMES = re.compile("|".join(f"(?:{pattern})" for pattern in FORBIDDEN))
 
 
@@ -23,7 +23,7 @@ def forbidden(names):
 
 
 def main(library):
-    # A check that cannot fail proves nothing.
+    # Check the check: it must find what is forbidden.
     assert forbidden(["printf@GLIBC_2.2.5", "std::cout", "abort", "fmt::v9::vprint(int)"]) and not forbidden(["snprintf"])
     listing = subprocess.run(["nm", "-D", "-C", "--undefined-only", library], capture_output=True, text=True, check=True)
     names = [line.split(maxsplit=1)[1] for line in listing.stdout.splitlines() if line.strip()]

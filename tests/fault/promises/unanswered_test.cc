@@ -1,5 +1,5 @@
-// A slice whose end a device never tells, while those beside it go on. A link on which nothing moves is given up after
-// peer_timeout; so is one that has forgotten a single slice, or what waits for that one would wait for ever.
+// A device that never reports the end of one slice, while later slices complete. A link without progress is given up
+// after peer_timeout. So is a link that lost a single completion; otherwise the slice's waiters would wait for ever.
 #include <optional>
 #include <unordered_map>
 
@@ -9,10 +9,11 @@
 namespace fairway::promises {
 namespace {
 
-// Forgets to tell the next end of a slice, once; until the link is fenced, as a device does that drops a completion.
-class Forgetful : public Relay {
+// Drops the next completion, once. Fencing the link ends the slice, as with a device that lost a completion.
+class CompletionDropper : public Relay {
  public:
-  Forgetful(std::unique_ptr<transport::Transport> below, bool& armed) : Relay(std::move(below)), armed_(armed) {}
+  CompletionDropper(std::unique_ptr<transport::Transport> below, bool& armed)
+      : Relay(std::move(below)), armed_(armed) {}
   std::size_t post(std::span<const transport::Slice> slices) override {
     for (const transport::Slice& slice : slices) links_[slice.token] = slice.link;
     return Relay::post(slices);
@@ -49,8 +50,8 @@ class Forgetful : public Relay {
   std::unordered_map<transport::SliceToken, transport::LinkId> links_;
 };
 
-// a's device forgets once it is armed.
-struct ForgetfulPair {
+// Once armed, a's device drops a completion.
+struct DroppingPair {
   bool armed = false;
   Cluster cluster;
   EngineOptions options = [] {
@@ -58,14 +59,14 @@ struct ForgetfulPair {
     some.peer_timeout = std::chrono::milliseconds(300);
     return some;
   }();
-  Cluster::Node& a = cluster.add({nic()}, options,
-                                 [this](auto below) { return std::make_unique<Forgetful>(std::move(below), armed); });
+  Cluster::Node& a = cluster.add(
+      {nic()}, options, [this](auto below) { return std::make_unique<CompletionDropper>(std::move(below), armed); });
   Cluster::Node& b = cluster.add({nic()}, options);
   const decltype(cluster.connect(a, b)) road = cluster.connect(a, b);
 };
 
 TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
-  ForgetfulPair pair;
+  DroppingPair pair;
   bool& armed = pair.armed;
   Cluster& cluster = pair.cluster;
   Cluster::Node &a = pair.a, &b = pair.b;
@@ -79,7 +80,7 @@ TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
   const Time start = cluster.simulation().now();
   std::optional<Completion> done;
   while (!done && cluster.simulation().now() - start < 20 * kSecond) {
-    EXPECT_TRUE(cluster.finish(a, write(128)).status);  // the link is busy, and well
+    EXPECT_TRUE(cluster.finish(a, write(128)).status);  // the link is busy, and works
     cluster.run(10 * kMillisecond);
     if (const auto ended = a.engine->wait(*forgotten, Timeout(0))) done = *ended;
   }
@@ -91,11 +92,11 @@ TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
   EXPECT_GT(cluster.simulation().now() - start, 300 * kMillisecond) << "not at once: ends come in any order";
 }
 
-// Whatever the engine looked at last, and however long ago.
+// However long ago the engine last polled the link.
 TEST(Unanswered, TheOnlySliceEndsTheLinkHoweverLongThePeerWasIdle) {
   for (const Time idle : {Time{0}, 200 * kMillisecond, 10 * kSecond}) {
     SCOPED_TRACE(idle);
-    ForgetfulPair pair;
+    DroppingPair pair;
     pair.cluster.run(idle);
     pair.armed = true;
     const Time start = pair.cluster.simulation().now();

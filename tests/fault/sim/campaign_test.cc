@@ -7,7 +7,7 @@
 
 #include "sim/simulate.h"
 
-// The real engine and control on simulated clocks, sockets and NICs. `fairway sim --seeds A..B` runs more of the same.
+// The real engine and control on simulated clocks, sockets and NICs. `fairway sim --seeds A..B` runs more seeds.
 namespace fairway {
 namespace {
 
@@ -53,7 +53,7 @@ TEST(Simulate, FaultsHappenAndLateFramesAreStopped) {
   EXPECT_GT(failed, 50u);
 }
 
-// What no seed meets is not proven, however many pass.
+// A situation that no seed meets is not tested, however many seeds pass.
 TEST(Simulate, EveryKindOfEndOccurs) {
   SimulationCoverage met;
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {

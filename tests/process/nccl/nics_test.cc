@@ -43,7 +43,7 @@ class NcclNics : public testing::Test {
     };
     auto engine = EngineAccess::open(settings->engine, runtime_, factory);
     EXPECT_TRUE(engine) << engine.status().to_string();
-    return std::make_shared<Endpoint>(std::move(*engine), *settings, log_, jobs_, std::make_shared<SendCount>(0));
+    return std::make_shared<Endpoint>(std::move(*engine), *settings, log_, background_, std::make_shared<SendCount>(0));
   }
   template <class Done>
   static bool until(Done done) {
@@ -58,7 +58,7 @@ class NcclNics : public testing::Test {
   Runtime runtime_ = system_.runtime();
   std::shared_ptr<const transport::verbs::Library> library_;
   Log log_;
-  Jobs jobs_;
+  BackgroundTasks background_;
 };
 
 TEST_F(NcclNics, MoveGpuMemoryWithoutTheDriversCopies) {
@@ -72,7 +72,7 @@ TEST_F(NcclNics, MoveGpuMemoryWithoutTheDriversCopies) {
   Message hello;
   hello.kind = Message::Kind::hello;
   hello.from = sender->id();
-  a->tell(*peer, listener->id(), hello);
+  a->post_until_accepted(*peer, listener->id(), hello);
   std::shared_ptr<Receiver> receiver;
   ASSERT_TRUE(until([&] { return (receiver = listener->accept()) != nullptr; }));
 

@@ -10,7 +10,7 @@
 
 #include "sys/cuda.h"
 
-// GPU memory for tests and benchmarks' checks, by the driver that the transport would use.
+// GPU memory for tests and for the checks of benchmarks, through the same driver as the transport.
 namespace fairway::support {
 
 class DeviceMemory {
@@ -36,7 +36,7 @@ class DeviceMemory {
     return contexts_[static_cast<std::size_t>(device) % contexts_.size()];
   }
 
-  // With that device's context as the thread's.
+  // Calls with that device's context current on this thread.
   template <class Call>
   auto on(int device, Call call) {
     (*driver_)->cuCtxPushCurrent_v2(context(device));
@@ -52,7 +52,7 @@ class DeviceMemory {
       return reinterpret_cast<std::byte*>(address);
     });
   }
-  // Of virtual memory management, with or without a descriptor for others; `parts` of it, one behind the other. Never
+  // Memory made with virtual memory management, exportable as a descriptor or not; `parts` adjacent mappings. Never
   // freed.
   std::byte* map(std::size_t size, int device, bool lendable, std::size_t parts = 1) {
     sys::cuda::AllocationProperties wanted{};
@@ -78,7 +78,7 @@ class DeviceMemory {
   void free(std::byte* place) {
     on(0, [&] { return (*driver_)->cuMemFree_v2(reinterpret_cast<sys::cuda::Address>(place)); });
   }
-  // By that device, which must reach it.
+  // Copies on that device, which must be able to reach the memory.
   void write(std::byte* to, std::span<const std::byte> from, int device = 0) {
     copy(to, from.data(), from.size(), device);
   }
@@ -88,7 +88,7 @@ class DeviceMemory {
   void copy(std::byte* to, const std::byte* from, std::size_t size, int device) {
     on(device, [&] {
       const sys::CudaDriver& cu = *driver_;
-      sys::cuda::Stream& stream = streams_[static_cast<std::size_t>(device)];  // waits for nobody else's work
+      sys::cuda::Stream& stream = streams_[static_cast<std::size_t>(device)];  // waits for no other work
       if (stream == nullptr)
         check(cu->cuStreamCreateWithPriority(&stream, sys::cuda::kStreamNonBlocking, 0), "cuStreamCreate");
       check(cu->cuMemcpyAsync(reinterpret_cast<sys::cuda::Address>(to), reinterpret_cast<sys::cuda::Address>(from),

@@ -16,12 +16,14 @@
 #include "support/cuda/memory.h"
 #include "support/cuda/stream.h"
 
-// A CUDA driver for machines without one: the entry points that Fairway uses, with memory files for device memory and
-// threads for streams. It is stricter than the real one: it fails what is easy to get wrong (a copy without a current
-// context, on the default stream, or to memory that the device may not reach). Environment: FAIRWAY_STANDIN_DEVICES,
-// how many; FAIRWAY_STANDIN_SPOIL, a number: that copy between devices brings a wrong byte; FAIRWAY_STANDIN_NO_DMABUF,
-// if set, no memory is exported; FAIRWAY_STANDIN_UNORDERED, if set, what other devices write needs to be flushed. It is
-// one of CUDA 12.8; built with FAIRWAY_STANDIN_OLD it is 12.4's, without what came since.
+// A stand-in CUDA driver for machines without a GPU: the entry points that Fairway uses, with memory files as device
+// memory and threads as streams. It is stricter than the real driver: common mistakes fail (a copy without a current
+// context, on the default stream, or to memory that the device may not access).
+//
+// Environment variables: FAIRWAY_STANDIN_DEVICES: number of devices. FAIRWAY_STANDIN_SPOIL: a number; that copy between
+// devices has a wrong byte. FAIRWAY_STANDIN_NO_DMABUF, if set: memory cannot be exported. FAIRWAY_STANDIN_UNORDERED, if
+// set: writes by other devices need a flush. It behaves as CUDA 12.8; built with FAIRWAY_STANDIN_OLD as 12.4, without
+// newer entry points.
 namespace standin {
 namespace {
 
@@ -36,7 +38,7 @@ int device_count() {
 }
 
 struct Contexts {
-  std::array<char, 16> tags{};  // a context is the address of its device's
+  std::array<char, 16> tags{};  // a context handle is the address of its device's tags
   std::array<std::atomic<int>, 16> retained{};
   Context of(int device) { return reinterpret_cast<Context>(&tags[static_cast<std::size_t>(device)]); }
   int device_of(Context context) { return static_cast<int>(reinterpret_cast<char*>(context) - tags.data()); }
@@ -54,7 +56,7 @@ struct IpcContents {
   std::uint64_t size;
 };
 
-std::atomic<unsigned long> slow_calls{0};  // that a real driver may let wait for running kernels
+std::atomic<unsigned long> slow_calls{0};  // calls that a real driver may delay until running kernels end
 std::atomic<unsigned long> stream_copies{0}, stream_batches{0};
 std::atomic<long> refused_copy{-1};
 std::atomic<void (*)(int device)> on_flush{nullptr};
@@ -73,43 +75,43 @@ using namespace fairway::sys::cuda;
 #pragma GCC visibility push(default)
 extern "C" {
 
-// For tests: how many there were.
+// For tests: the number of slow calls.
 unsigned long fairway_standin_slow_calls() {
   return slow_calls.load();
 }
 
-// For tests: how many copies streams were given by the copy engines' call.
+// For tests: the number of copies posted to streams through copy-engine calls.
 unsigned long fairway_standin_stream_copies() {
   return stream_copies.load();
 }
 
-// For tests: how many calls took several copies at once.
+// For tests: the number of batch copy calls.
 unsigned long fairway_standin_stream_batches() {
   return stream_batches.load();
 }
 
-// For tests: calls for several copies refuse the one with this number, from 0 on; -2: they refuse all; -1: none.
+// For tests: batch calls refuse the copy with this number, counted from 0; -2: all copies; -1: none.
 void fairway_standin_refuse_in_batches(long number) {
   refused_copy = number;
 }
 
-// For tests: the next copy brings a wrong byte.
+// For tests: the next copy has a wrong byte.
 void fairway_standin_spoil_a_copy() {
   Memory::get().spoils = true;
 }
-// What a device writes to another one's memory is lost meanwhile.
+// While on, a device's writes to another device's memory are lost.
 void fairway_standin_lose_peer_writes(bool on) {
   Memory::get().loses_peer_writes = on;
 }
-// Copies of streams stand still meanwhile.
+// While on, stream copies are stalled.
 void fairway_standin_hold_copies(bool on) {
   copies_held = on;
 }
-// Who is called by a flush: a NIC that holds back what it wrote.
+// Sets a function that a flush calls: for a NIC that holds back its writes.
 void fairway_standin_on_flush(void (*call)(int device)) {
   on_flush = call;
 }
-// Where a device's memory can be touched; what a NIC with a peer-memory module is told.
+// Where the bytes of device memory are accessible, as a NIC learns from a peer-memory module.
 bool fairway_standin_where(std::uint64_t address, std::uint64_t size, Exported* out) {
   Range range;
   if (!Memory::get().find(address, range) || range.kind != Kind::device) return false;
@@ -218,7 +220,7 @@ int cuCtxEnablePeerAccess(Context, unsigned) {
   return no_context() ? kInvalidContext : kSuccess;
 }
 int cuCtxSynchronize() {
-  return no_context() ? kInvalidContext : kSuccess;  // cuMemcpy here is over when it returns
+  return no_context() ? kInvalidContext : kSuccess;  // cuMemcpy here is complete when it returns
 }
 
 // ---- memory ----
@@ -334,7 +336,7 @@ int cuIpcOpenMemHandle_v2(Address* address, IpcHandle handle, unsigned) {
   if (no_context()) return kInvalidContext;
   IpcContents contents{};
   std::memcpy(&contents, handle.bytes, sizeof contents);
-  if (contents.pid == ::getpid()) return kInvalidContext;  // as the real one
+  if (contents.pid == ::getpid()) return kInvalidContext;  // as the real driver does
   const std::string path = "/proc/" + std::to_string(contents.pid) + "/fd/" + std::to_string(contents.fd);
   auto backing = std::make_shared<Backing>();
   backing->file = fairway::sys::Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -429,9 +431,9 @@ int cuMemcpyAsync(Address to, Address from, std::size_t size, fairway::sys::cuda
   return kSuccess;
 }
 #ifndef FAIRWAY_STANDIN_OLD
-// 12.8's, as a driver of 580 answers (bench/nccl/copies.cu --answers): what is wrong with the call itself copies
-// nothing and names no copy; what is wrong with one copy ends the call there, with those before it under way. They run
-// the last one first, so that whoever relies on an order is found out.
+// Behaves as 12.8 on a driver of version 580 (bench/nccl/copies.cu --answers). A bad call copies nothing and names no
+// copy. A bad copy ends the call there, with the earlier copies already submitted. Copies run last to first, so that
+// code which relies on an order fails.
 int cuMemcpyBatchAsync(Address* to, Address* from, std::size_t* sizes, std::size_t count, CopyAttributes* attributes,
                        std::size_t* firsts, std::size_t described, std::size_t* failed,
                        fairway::sys::cuda::Stream stream) {
@@ -533,7 +535,7 @@ int cuStreamWaitEvent(fairway::sys::cuda::Stream stream, Event event, unsigned) 
   return kSuccess;
 }
 
-// ---- kernels: by name, whatever the code says ----
+// ---- kernels: found by name, whatever the code ----
 
 int cuModuleLoadData(Module* module, const void*) {
   ++slow_calls;

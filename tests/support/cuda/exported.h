@@ -4,7 +4,7 @@
 
 namespace standin {
 
-// What the stand-in driver's "dma-buf" is: a file that says where the bytes can be touched, within this process.
+// The stand-in driver's "dma-buf": a file that says where in this process the bytes are accessible.
 struct Exported {
   std::uint64_t magic = kMagic;
   unsigned char* bytes = nullptr;

@@ -17,7 +17,7 @@ Value argument(void** arguments, int index) {
   return *static_cast<Value*>(arguments[index]);
 }
 
-// Where a word can be touched. Null: nowhere, by that device.
+// The accessible address of a word; null: that device may not access it.
 template <class Value>
 Value* place_of(Address address, int device) {
   Range range;
@@ -27,13 +27,13 @@ Value* place_of(Address address, int device) {
   return reinterpret_cast<Value*>(range.shadow + (address - range.base));
 }
 
-// A kernel reaches memory of the host's where it is pinned, and ends its context elsewhere.
+// A kernel may access pinned host memory; access to other host memory ends its context.
 bool copy(Address to, Address from, std::uint64_t size, int device) {
   Range range;
   return Memory::get().find(to, range) && Memory::get().find(from, range) && Memory::get().copy(to, from, size, device);
 }
 
-struct Piece {  // of copy_pieces.cu
+struct Piece {  // as in copy_pieces.cu
   Address to, from;
   std::uint64_t size;
 };
@@ -46,7 +46,7 @@ Work copy_pieces(int device, void** arguments) {
   };
 }
 
-// Of signals.cu, whose numbers these are.
+// The numbers used in signals.cu.
 constexpr unsigned kSet = 1, kAdd = 2;
 
 Work put_part(int device, void** arguments) {

@@ -5,12 +5,13 @@
 
 namespace standin {
 
-// What a kernel of Fairway's does, by a CPU and with the stand-in's memory.
+// A kernel of Fairway, executed by a CPU on the stand-in's memory.
 struct Kernel {
   std::string_view name;
-  // Takes the arguments along, as a launch does. The work: false, it touched what it may not.
+  // Copies the arguments, as a launch does, and returns the work. The work returns false when it touched memory that it
+  // may not.
   std::function<bool()> (*bind)(int device, void** arguments);
 };
-const Kernel* find_kernel(std::string_view name);  // null: none such
+const Kernel* find_kernel(std::string_view name);  // null: no such kernel
 
 }  // namespace standin

@@ -40,7 +40,7 @@ Address Memory::map(std::shared_ptr<Backing> backing, Kind kind, Address at) {
   const auto base = reinterpret_cast<std::uint64_t>(place);
   const std::uint64_t size = backing->size;
   std::set<int> reached_by;
-  if (backing->vmm) reached_by.insert(-1);  // nobody yet
+  if (backing->vmm) reached_by.insert(-1);  // no device yet
   ranges_[base] = {std::move(backing), kind, base, size, static_cast<unsigned char*>(shadow), next_id_++, reached_by};
   return base;
 }
@@ -49,7 +49,7 @@ bool Memory::unmap(Address base) {
   const std::lock_guard lock(mutex_);
   const auto found = ranges_.find(base);
   if (found == ranges_.end() || found->second.backing == nullptr) return false;
-  // Of virtual memory management the addresses stay reserved.
+  // Addresses of virtual memory management stay reserved.
   if (found->second.backing->vmm)
     ::mmap(reinterpret_cast<void*>(found->second.base), found->second.size, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -120,7 +120,7 @@ unsigned char* Memory::touch(Address address, std::uint64_t& size, int device) {
   return range.shadow + (address - range.base);
 }
 
-// The copy between devices that brings a wrong byte, of a process whose environment asks for one.
+// The number of the copy between devices that gets a wrong byte, from the environment.
 static const std::optional<std::uint64_t>& spoils_after() {
   static const std::optional<std::uint64_t> after = [] {
     const char* set = std::getenv("FAIRWAY_STANDIN_SPOIL");

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-// The stand-in driver's streams: work in order, on a thread each, so that whoever does not wait is found out.
+// The stand-in driver's streams: work in order, on one thread each, so that code which does not wait fails.
 namespace standin {
 
 class Stream {
@@ -22,7 +22,7 @@ class Stream {
   }
 
   int device() const { return device_; }
-  void post(std::function<bool()> work) {  // false: it failed, and so does all after it
+  void post(std::function<bool()> work) {  // returns false: it failed, and so does all later work
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back(std::move(work));

@@ -56,7 +56,7 @@ void end_access(Pair& pair) {
   for (const int gpu : {0, 1}) arrive(gpu, false);
 }
 
-// The bytes of [address, address + size) by a key of that domain; null: not allowed.
+// The address of the bytes [address, address + size) for a key of that domain; null: access denied.
 unsigned char* reach(std::uint32_t key, const abi::ProtectionDomain* domain, std::uint64_t address, std::uint64_t size,
                      int needed, Region** found = nullptr) {
   const auto at = world().regions.find(key);
@@ -83,11 +83,11 @@ void look_over_the_bus(const Region& at) {
   arrive(at.gpu, true);
 }
 
-// False: a gather that is not this side's.
+// Gathers the bytes of a send. False: a part is not this side's memory.
 bool collect(const Pair& pair, const abi::SendRequest& request, std::vector<unsigned char>& out) {
   for (int i = 0; i < request.gather_count; ++i) {
     const abi::Gather& part = request.gather[i];
-    const unsigned char* from = reinterpret_cast<const unsigned char*>(part.address);  // inline: the CPU's own read
+    const unsigned char* from = reinterpret_cast<const unsigned char*>(part.address);  // inline data: read by the CPU
     if ((request.flags & abi::kInline) == 0) {
       Region* region = nullptr;
       from = reach(part.lkey, pair.pair.domain, part.address, part.length, 0, &region);
@@ -320,7 +320,7 @@ int query_paging(abi::Context*, abi::PagingLimits* paging) {
 
 // ---- memory ----
 
-// What the driver in use, a stand-in too, offers its like; null: none is in use.
+// The CUDA driver's entry points, real or stand-in; null: no driver is in use.
 template <class Call>
 Call of_driver(const char* name) {
   const char* driver = std::getenv("FAIRWAY_CUDA_DRIVER");
@@ -562,7 +562,7 @@ std::shared_ptr<const Library> library() {
   made->destroy_queue = [](abi::CompletionQueue* queue) {
     const std::lock_guard lock(world().mutex);
     std::uint64_t one = 0;
-    if (queue->channel != nullptr)  // and their count
+    if (queue->channel != nullptr)  // and the count of pending events
       for (auto left = std::erase(of<Channel>(queue->channel).events, queue); left > 0; --left)
         [[maybe_unused]] const auto taken = ::read(queue->channel->fd, &one, sizeof one);
     delete &of<Queue>(queue);

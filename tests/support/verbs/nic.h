@@ -10,55 +10,55 @@
 
 #include "transport/verbs/library.h"
 
-// NICs for claims about what no device at hand does: memory of GPUs, on-demand paging, limits. Two of them, nic0 and
-// nic1, on one wire within this process, behind the table that stands for libibverbs. What verbs mean is claimed on the
-// kernel's own (tests/rdma_vm); this knows reliable queue pairs as far as the transport uses them, and is strict about
-// keys, bounds and rights. A posted request is carried out at once.
+// Stand-in NICs for tests of what no available device does: GPU memory, on-demand paging, limits. There are two, nic0
+// and nic1, on one wire within this process, behind the table that stands for libibverbs. The kernel's own devices test
+// the semantics of verbs (tests/rdma_vm). These know reliable queue pairs as far as the transport uses them, and are
+// strict about keys, bounds and permissions. A posted request is executed at once.
 //
-// Their bus is a weak one: bytes for a GPU's memory stay on their way until that GPU's memory is read over the bus.
-// What they read themselves is there at once, or, with FAIRWAY_STANDIN_UNORDERED, once the driver was told to flush.
+// Their bus is weakly ordered: bytes for a GPU's memory stay in flight until someone reads that memory over the bus.
+// Bytes that the NICs read are visible at once, or, with FAIRWAY_STANDIN_UNORDERED, after the driver was told to flush.
 namespace fairway::support::nic {
 
 namespace abi = transport::verbs::abi;
 
-// What the NICs, their kernel and the library do. Set while nothing uses them.
+// The behavior of the NICs, their kernel and the library. Set only while nothing uses them.
 struct Settings {
   bool dmabuf_in_library = true;
-  int dmabuf_error = 0;              // errno of registering one; 0: it works
-  bool peer_memory = false;          // a GPU's memory may be registered by its address
-  abi::PagingLimits paging{};        // what is said of it
-  std::uint64_t most_pinned = ~0UL;  // bytes, as by a limit of locked memory
+  int dmabuf_error = 0;              // errno of a dma-buf registration; 0: it works
+  bool peer_memory = false;          // GPU memory can be registered by address
+  abi::PagingLimits paging{};        // the on-demand paging that the device reports
+  std::uint64_t most_pinned = ~0UL;  // bytes, like a limit on locked memory
   bool kernel_takes_on_demand = true;
-  std::string refuses_gpus;  // the name of a NIC that takes no GPU's memory
-  // A NIC that takes no memory of more bytes.
+  std::string refuses_gpus;  // the name of a NIC that registers no GPU memory
+  // The name of a NIC that refuses larger regions.
   std::string small;
   std::uint64_t small_takes = ~0UL;
-  std::uint8_t ports = 1;                                              // of each
+  std::uint8_t ports = 1;                                              // per NIC
   std::function<void(std::uint64_t size)> registering, deregistering;  // called without a lock
-  std::function<void()> destroying;                                    // a queue pair, likewise
-  std::function<void()> leading;                                       // one to its peer, likewise
+  std::function<void()> destroying;                                    // called without a lock, for each queue pair
+  std::function<void()> leading;  // called without a lock, before a queue pair is connected to its peer
 };
 Settings& settings();
 
 struct Counts {
   std::atomic<std::uint64_t> by_dmabuf{0}, by_peer_memory{0}, on_demand{0}, regions{0};
-  std::atomic<std::uint64_t> reads_of_gpus{0}, pushed{0};  // read over the bus; bytes that such reads pushed
+  std::atomic<std::uint64_t> reads_of_gpus{0}, pushed{0};  // reads over the bus; bytes that such reads made visible
 };
 Counts& counts();
 
-// Of this process, with the settings as they are.
+// The library of this process, with the current settings.
 std::shared_ptr<const transport::verbs::Library> library();
-// False: there is no queue pair whose user named it so.
+// Breaks the queue pair with that user number. False: there is none.
 bool break_pair(std::uint64_t user);
-// An asynchronous event of that NIC, at its first port, for everyone who has it open.
+// Raises an asynchronous event of that NIC, at its first port, for everyone who has it open.
 void befall(const std::string& nic, int event);
-// It has addresses of that network from now on (the second of their numbers), or none, and says so.
+// Gives the NIC addresses of that network (the second number of the address), or none, and raises the event.
 void readdress(const std::string& nic, std::optional<std::uint8_t> network);
-// It is listed no more, and tells nobody; what has it open keeps it.
+// Removes the NIC from the device list without an event. Open handles stay valid.
 void unplug(const std::string& nic);
-std::size_t users(const std::string& nic);  // who have it open
+std::size_t users(const std::string& nic);  // number of open handles
 void plug_all();
-// How often anyone has asked for such events.
+// How often anyone polled for such events.
 std::uint64_t asked_for_events(const std::string& nic);
 
 }  // namespace fairway::support::nic

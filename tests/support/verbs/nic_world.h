@@ -12,35 +12,35 @@
 
 #include "support/verbs/nic.h"
 
-// What the NICs that stand in consist of: nic.cc alone uses it.
+// The parts of the stand-in NICs; only nic.cc uses this.
 namespace fairway::support::nic {
 
 struct Nic {
   abi::Device device{};
   abi::Device* list[3]{};
-  std::optional<std::uint8_t> network = std::uint8_t{0};  // nothing: it has no address
+  std::optional<std::uint8_t> network = std::uint8_t{0};  // empty: no address
   bool plugged = true;
   std::uint64_t asked_for_events = 0;
 };
 struct Open {
-  abi::Context context{};  // first: its address is the context's
+  abi::Context context{};  // must be first: its address is the context handle
   std::size_t nic = 0;
   std::deque<int> events;
 };
 struct Region {
-  abi::MemoryRegion region{};  // first
+  abi::MemoryRegion region{};  // must be first
   unsigned char* bytes = nullptr;
   int access = 0;
   int gpu = -1;
   std::uint64_t pinned = 0;
 };
 struct Queue {
-  abi::CompletionQueue queue{};  // first
+  abi::CompletionQueue queue{};  // must be first
   std::deque<abi::WorkCompletion> done;
   bool armed = false;
 };
 struct Channel {
-  abi::CompletionChannel channel{};  // first
+  abi::CompletionChannel channel{};  // must be first
   std::deque<abi::CompletionQueue*> events;
 };
 struct Receive {
@@ -48,12 +48,12 @@ struct Receive {
   abi::Gather place{};
 };
 struct Pair {
-  abi::QueuePair pair{};  // first
+  abi::QueuePair pair{};  // must be first
   std::uint32_t peer = 0;
   unsigned access = 0;
   std::deque<Receive> receives;
 };
-struct OnItsWay {  // to a GPU
+struct OnItsWay {  // bytes for a GPU that are not visible yet
   int gpu = 0;
   unsigned char* to = nullptr;
   std::vector<unsigned char> bytes;

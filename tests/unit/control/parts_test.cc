@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include "control/context.h"
 #include "control/keepalive.h"
 #include "control/mailbox.h"
 #include "control/outbox.h"
-#include "control/self.h"
 
 namespace fairway::control {
 namespace {
@@ -16,9 +16,9 @@ TEST(Keepalive, ASilentPeerIsDeadAtTheBoundExactly) {
   EXPECT_EQ(life.dead_at(), 3 * kSecond);
   life.heard(2 * kSecond);
   EXPECT_EQ(life.dead_at(), 4 * kSecond);
-  life.forgive(3 * kSecond, 500 * kMillisecond);
+  life.allow_for_pause(3 * kSecond, 500 * kMillisecond);
   EXPECT_EQ(life.dead_at(), 4500 * kMillisecond);
-  life.forgive(3 * kSecond, 100 * kSecond);
+  life.allow_for_pause(3 * kSecond, 100 * kSecond);
   EXPECT_EQ(life.dead_at(), 5 * kSecond) << "never later than heard now";
 }
 
@@ -118,7 +118,7 @@ TEST(Mailbox, ManyThreadsNeverExceedTheBoundAndAllIsTaken) {
   EXPECT_EQ(taken, accepted.load());
 }
 
-TEST(Self, AWildcardIsReplacedByWhatWasSeen) {
+TEST(ControlContext, AWildcardIsReplacedByWhatWasSeen) {
   EXPECT_EQ(reachable_address("0.0.0.0:4000", "10.0.0.7:51234"), "10.0.0.7:4000");
   EXPECT_EQ(reachable_address("[::]:4000", "[fd00::7]:51234"), "[fd00::7]:4000");
   EXPECT_EQ(reachable_address("10.1.1.1:4000", "10.0.0.7:51234"), "10.1.1.1:4000");

@@ -62,8 +62,20 @@ TEST_F(Sockets, WhatTheModelDoesNotKnowHasNoFigure) {
   EXPECT_FALSE(machine.through(nic(0), kNoPlace, true));
   EXPECT_FALSE(machine.between(kAnyNode, 3, false));
   EXPECT_FALSE(machine.between(3, 4, false)) << "memory to memory: CPUs";
+  EXPECT_FALSE(machine.copied(1, 3, predict::Mover::cpu)) << "no CPU reads a GPU's memory";
   EXPECT_FALSE(machine.between(1, 1, false)) << "within one GPU";
   EXPECT_FALSE(machine.between(1, 99, false));
+}
+
+TEST_F(Sockets, HostMemoryIsCopiedByACoreOrBySockets) {
+  const auto core = machine.copied(3, 3, predict::Mover::cpu);
+  const auto sockets = machine.copied(3, 3, predict::Mover::sockets);
+  const auto any = machine.copied(kAnyNode, kAnyNode, predict::Mover::cpu);
+  ASSERT_TRUE(core && sockets && any);
+  EXPECT_GT(core->gbs.low, 0);
+  EXPECT_GT(core->gbs.expected, sockets->gbs.expected);
+  EXPECT_LE(any->gbs.low, core->gbs.low);
+  EXPECT_GE(any->gbs.high, core->gbs.high);
 }
 
 TEST_F(Sockets, GpusAreExpectedToReachEachOtherByNvlinkAndHostsByPcie) {

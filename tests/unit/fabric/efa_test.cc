@@ -97,7 +97,7 @@ TEST(Efa, ThirtyTwoNicsAreAFewLines) {
 }
 
 TEST(Providers, WhatTheEnvironmentLeavesOutIsSaid) {
-  const std::string filter = "FI_PROVIDER=udp is set, and libfabric looks at nothing else";
+  const std::string filter = "FI_PROVIDER=udp is set, so libfabric uses no other provider";
   const topology::Providers none{"libfabric.so.1", "1.17", {}, filter};
   EXPECT_EQ(topology::providers_text(none),
             "libfabric 1.17 (libfabric.so.1)\n" + filter + "\nno provider has anything here\n");

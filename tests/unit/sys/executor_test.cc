@@ -7,8 +7,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "sys/crowd.h"
 #include "sys/fd.h"
+#include "sys/oversubscription.h"
 #include "sys/system_runtime.h"
 
 namespace fairway::sys {
@@ -189,14 +189,14 @@ TEST_F(Executors, WaitEndsByWakeByChangeAndByDeadline) {
 }
 
 TEST_F(Executors, NobodySpinsWhenThreadsExceedCores) {
-  Crowd crowd;
+  Oversubscription oversubscription;
   std::atomic<bool> stop{false};
   std::vector<std::thread> busy;
   for (unsigned i = 0; i < std::thread::hardware_concurrency() + 2; ++i)
     busy.emplace_back([&] {
       while (!stop.load(std::memory_order_relaxed)) relax();
     });
-  EXPECT_TRUE(within(runtime.clock, 2 * kSecond, [&] { return crowd.crowded(runtime.clock.now()); }));
+  EXPECT_TRUE(within(runtime.clock, 2 * kSecond, [&] { return oversubscription.detected(runtime.clock.now()); }));
   stop.store(true);
   for (auto& thread : busy) thread.join();
 }

@@ -1,4 +1,4 @@
-#include "control/self.h"
+#include "control/context.h"
 
 #include <array>
 
@@ -13,8 +13,8 @@ std::uint64_t random_word(Rng& rng) {
   return ByteReader(bytes).get<std::uint64_t>();
 }
 
-// The second of its start above 33 random bits: two lives of one engine differ, and so do thousands that start
-// together.
+// The start time in units of 2^30 ns (1.07 s) above 33 random bits. Two incarnations of one engine differ, and so do
+// thousands of engines that start together.
 std::uint64_t new_incarnation(std::uint64_t unix_ns, Rng& rng) {
   constexpr int kRandomBits = 33;
   const std::uint64_t second = unix_ns >> 30;
@@ -28,7 +28,7 @@ std::string_view host_of(std::string_view address) {
 
 }  // namespace
 
-Self::Self(const Options& options_in, const Runtime& runtime_in, Observer& observer_in)
+ControlContext::ControlContext(const Options& options_in, const Runtime& runtime_in, Observer& observer_in)
     : options(options_in),
       runtime(runtime_in),
       observer(observer_in),
@@ -39,7 +39,7 @@ Self::Self(const Options& options_in, const Runtime& runtime_in, Observer& obser
   incarnation = new_incarnation(started_unix_ns, runtime.rng);
 }
 
-Identity Self::identity(Intent intent, std::uint64_t session, std::uint64_t received) {
+Identity ControlContext::identity(Intent intent, std::uint64_t session, std::uint64_t received) {
   Identity out;
   out.incarnation = incarnation;
   out.session = session;
@@ -53,11 +53,11 @@ Identity Self::identity(Intent intent, std::uint64_t session, std::uint64_t rece
   return out;
 }
 
-std::uint64_t Self::random_id() {
+std::uint64_t ControlContext::random_id() {
   return random_word(runtime.rng) | 1;
 }
 
-Time Self::jittered(Time delay) {
+Time ControlContext::jittered(Time delay) {
   return delay / 2 + random_word(runtime.rng) % (delay + 1);
 }
 
@@ -71,7 +71,7 @@ bool looks_loopback(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
 }
 
-bool same_life(const PeerInfo& known, const Identity& peer) {
+bool same_incarnation(const PeerInfo& known, const Identity& peer) {
   return known.incarnation == peer.incarnation && known.name == peer.name;
 }
 

@@ -8,13 +8,13 @@
 
 namespace fairway::promises {
 
-// A transport that does not let go: while `hold` is set the ends of slices of these operations stay with it, and
-// neither cancel() nor fence() reaches what is below. As a NIC whose driver hangs, or a peer that is stopped inside of
-// a copy.
-class Holding final : public Relay {
+// A transport that keeps slices: while `hold` is set, it withholds the events of slices with these operations, and
+// neither cancel() nor fence() reaches the transport below. Like a NIC with a hung driver, or a peer that is stopped
+// during a copy.
+class StallingRelay final : public Relay {
  public:
-  Holding(std::unique_ptr<transport::Transport> below, const bool& hold,
-          std::uint8_t operations = mask(transport::Op::write, transport::Op::read))
+  StallingRelay(std::unique_ptr<transport::Transport> below, const bool& hold,
+                std::uint8_t operations = mask(transport::Op::write, transport::Op::read))
       : Relay(std::move(below)), hold_(hold), operations_(operations) {}
 
   std::size_t post(std::span<const transport::Slice> slices) override {

@@ -1,4 +1,4 @@
-#include "sys/crowd.h"
+#include "sys/oversubscription.h"
 
 #include <array>
 #include <charconv>
@@ -21,22 +21,23 @@ unsigned usable_cores() {
 
 }  // namespace
 
-Crowd::Crowd() : loadavg_(::open("/proc/loadavg", O_RDONLY | O_CLOEXEC)), cores_(usable_cores()) {}
+Oversubscription::Oversubscription()
+    : loadavg_(::open("/proc/loadavg", O_RDONLY | O_CLOEXEC)), cores_(usable_cores()) {}
 
-bool Crowd::crowded(Time now) {
+bool Oversubscription::detected(Time now) {
   Time next = next_sample_.load(std::memory_order_relaxed);
-  // Whoever moves the time of the next sample takes this one; everybody else uses the last answer.
+  // The thread that advances the time of the next sample takes that sample; the others use the last result.
   if (now >= next && next_sample_.compare_exchange_strong(next, now + kSampleEvery, std::memory_order_relaxed))
-    crowded_.store(sample(), std::memory_order_relaxed);
-  return crowded_.load(std::memory_order_relaxed);
+    detected_.store(sample(), std::memory_order_relaxed);
+  return detected_.load(std::memory_order_relaxed);
 }
 
-bool Crowd::sample() const {
+bool Oversubscription::sample() const {
   if (!loadavg_) return false;
   std::array<char, 128> text;
   const ssize_t size = ::pread(loadavg_.get(), text.data(), text.size(), 0);
   if (size <= 0) return false;
-  // "0.20 0.18 0.12 3/93 12271": the fourth field is runnable/all, the asking thread included.
+  // "0.20 0.18 0.12 3/93 12271": the fourth field is runnable/total threads and includes the calling thread.
   std::string_view rest(text.data(), static_cast<std::size_t>(size));
   for (int field = 0; field < 3; ++field) {
     const auto space = rest.find(' ');

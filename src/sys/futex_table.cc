@@ -1,4 +1,4 @@
-#include "sys/waiting.h"
+#include "sys/futex_table.h"
 
 #include <climits>
 
@@ -9,16 +9,16 @@
 
 namespace fairway::sys {
 
-static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "a futex is the word itself");
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "a futex needs the plain 32-bit word");
 
-Waiting::Bucket& Waiting::bucket_of(const std::atomic<std::uint32_t>& word) {
+FutexTable::Bucket& FutexTable::bucket_of(const std::atomic<std::uint32_t>& word) {
   const auto address = reinterpret_cast<std::uintptr_t>(&word);
   return buckets_[(address >> 4 ^ address >> 12) % buckets_.size()];
 }
 
-void Waiting::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) {
+void FutexTable::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) {
   const Time start = clock_.now();
-  if (!crowd_.crowded(start)) {
+  if (!oversubscription_.detected(start)) {
     for (Time now = start; now < after(start, kSpin) && now < deadline; now = clock_.now()) {
       if (word.load(std::memory_order_acquire) != seen) return;
       relax();
@@ -26,9 +26,9 @@ void Waiting::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time de
   }
   if (word.load(std::memory_order_acquire) != seen || clock_.now() >= deadline) return;
 
-  // The sleeper counts itself, then the kernel looks at the word; the waker changes the word, then looks at the count.
-  // Both are sequentially consistent (the kernel's look is behind a full barrier), so at least one sees the other: a
-  // waker that counts no sleeper changed the word before the kernel looked.
+  // The sleeper registers, then the kernel reads the word. The waker changes the word, then reads the count of
+  // sleepers. Both are sequentially consistent (the kernel reads behind a full barrier), so at least one sees the
+  // other: a waker that counts no sleeper changed the word before the kernel read it.
   Bucket& bucket = bucket_of(word);
   bucket.sleepers.fetch_add(1, std::memory_order_seq_cst);
   timespec until{};
@@ -41,7 +41,7 @@ void Waiting::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time de
   bucket.sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void Waiting::wake_all(std::atomic<std::uint32_t>& word) {
+void FutexTable::wake_all(std::atomic<std::uint32_t>& word) {
   if (bucket_of(word).sleepers.fetch_add(0, std::memory_order_seq_cst) == 0) return;
   ::syscall(SYS_futex, &word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, nullptr, nullptr, 0);
 }

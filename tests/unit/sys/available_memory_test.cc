@@ -1,4 +1,4 @@
-#include "sys/memory_room.h"
+#include "sys/available_memory.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -33,7 +33,7 @@ class Room : public testing::Test {
     write(path + "/memory.current", used);
     write(path + "/memory.stat", stat);
   }
-  MemoryRoom room() const { return memory_room(root_); }
+  AvailableMemory room() const { return available_memory(root_); }
   std::string root_;
 };
 

@@ -7,9 +7,10 @@
 
 namespace fairway::control {
 
-// Connections that are over but whose last words are still on the way. They are kept until the peer closes, at most 200
-// ms and at most 256 of them: closing with bytes unread would make the system drop what was sent. Control's thread.
-class Farewells {
+// Connections that are finished but still have bytes to deliver. Each lingers until the peer closes, for at most 200
+// ms; at most 256 linger at once. Closing a socket with unread input makes the kernel discard what was sent. Used on
+// the control thread.
+class ClosingConnections {
  public:
   void add(std::unique_ptr<Connection> connection, Time now);
   Time step(Time now);
@@ -17,14 +18,14 @@ class Farewells {
   void clear() { leaving_.clear(); }
 
   static constexpr Time kLinger = 200 * kMillisecond;
-  static constexpr std::size_t kMost = 256;
+  static constexpr std::size_t kMaxLingering = 256;
 
  private:
   struct Leaving {
     std::unique_ptr<Connection> connection;
     Time until;
   };
-  std::vector<Leaving> leaving_;  // the oldest first
+  std::vector<Leaving> leaving_;  // oldest first
 };
 
 }  // namespace fairway::control

@@ -9,14 +9,14 @@
 
 namespace fairway::nccl {
 
-// What may wait, since NCCL's calls may not: connecting, and asking a peer for a region. Any thread adds; a few threads
-// of its own work, started when there is something to do. Jobs still waiting when it ends are dropped.
-class Jobs {
+// Runs tasks that may block, because NCCL's calls must not: connecting, and asking a peer for a region. Any thread may
+// add tasks. A few worker threads run them, started on demand. The destructor drops tasks that have not started.
+class BackgroundTasks {
  public:
-  ~Jobs() {
+  ~BackgroundTasks() {
     {
       const std::lock_guard lock(mutex_);
-      ends_ = true;
+      stopping_ = true;
       waiting_.clear();
     }
     changed_.notify_all();
@@ -25,7 +25,7 @@ class Jobs {
 
   void add(std::function<void()> job) {
     const std::lock_guard lock(mutex_);
-    if (ends_) return;
+    if (stopping_) return;
     waiting_.push_back(std::move(job));
     if (idle_ < waiting_.size() && threads_.size() < kMost) threads_.emplace_back([this] { run(); });
     changed_.notify_one();
@@ -37,7 +37,7 @@ class Jobs {
     std::unique_lock lock(mutex_);
     for (;;) {
       ++idle_;
-      changed_.wait(lock, [this] { return ends_ || !waiting_.empty(); });
+      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
       --idle_;
       if (waiting_.empty()) return;
       const auto job = std::move(waiting_.front());
@@ -53,7 +53,7 @@ class Jobs {
   std::deque<std::function<void()>> waiting_;
   std::vector<std::thread> threads_;
   std::size_t idle_ = 0;
-  bool ends_ = false;
+  bool stopping_ = false;
 };
 
 }  // namespace fairway::nccl

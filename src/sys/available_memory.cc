@@ -1,4 +1,4 @@
-#include "sys/memory_room.h"
+#include "sys/available_memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -12,10 +12,10 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t value = 0;
   if (file >> value) return value;
-  return {};  // "max", or no such file
+  return {};  // "max", or the file does not exist
 }
 
-// The sum of those lines of a file that begin with one of the words.
+// The sum of the file's lines that begin with one of the words.
 std::uint64_t sum_of(const std::string& path, std::initializer_list<const char*> words, std::uint64_t unit) {
   std::ifstream file(path);
   std::uint64_t sum = 0;
@@ -28,18 +28,18 @@ std::uint64_t sum_of(const std::string& path, std::initializer_list<const char*>
   return sum;
 }
 
-// Whether `word` is in a list with commas.
+// Whether `word` is in a comma-separated list.
 bool lists(const std::string& list, const std::string& word) {
   return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
-// One of the two hierarchies that limit memory: where it is mounted, and where in it this process is.
+// One of the two control group hierarchies that limit memory: its mount point and this process's group.
 struct Hierarchy {
-  bool second = false;  // version 2, else 1
+  bool second = false;  // cgroup v2; otherwise v1
   std::string mount, group;
 };
 
-// Of the process, as /proc/self/cgroup says it, "number:controllers:path".
+// This process's group in /proc/self/cgroup, whose lines are "number:controllers:path".
 std::optional<std::string> path_in(const std::string& root, bool second) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -63,7 +63,7 @@ std::optional<Hierarchy> find(const std::string& root, bool second) {
     before >> number >> parent >> device >> top >> mount;
     behind >> type >> source >> options;
     if (second ? type != "cgroup2" : type != "cgroup" || !lists(options, "memory")) continue;
-    // A container sees the hierarchy from its own group on, and may be told its path from the top.
+    // A container sees the hierarchy only from its own group down, but may be told the path from the top.
     if (top != "/" && path->compare(0, top.size(), top) == 0) path->erase(0, top.size());
     Hierarchy found{second, root + mount, root + mount + (*path == "/" ? "" : *path)};
     if (!std::ifstream(found.group + "/cgroup.procs")) found.group = found.mount;
@@ -72,8 +72,8 @@ std::optional<Hierarchy> find(const std::string& root, bool second) {
   return {};
 }
 
-// What a group may still have; nothing: it has no limit.
-std::optional<std::uint64_t> room_in(const std::string& group, bool second) {
+// The memory that a group may still take; empty: no limit.
+std::optional<std::uint64_t> available_in(const std::string& group, bool second) {
   const auto most = number_in(group + (second ? "/memory.max" : "/memory.limit_in_bytes"));
   const auto used = number_in(group + (second ? "/memory.current" : "/memory.usage_in_bytes"));
   if (!most || !used) return {};
@@ -88,20 +88,20 @@ std::optional<std::uint64_t> room_in(const std::string& group, bool second) {
 
 }  // namespace
 
-MemoryRoom memory_room(const std::string& root) {
-  MemoryRoom room;
+AvailableMemory available_memory(const std::string& root) {
+  AvailableMemory available;
   const std::uint64_t machine = sum_of(root + "/proc/meminfo", {"MemAvailable:", "SwapFree:"}, 1024);
-  if (machine != 0) room = {machine, "the machine"};
+  if (machine != 0) available = {machine, "the machine"};
   for (const bool second : {false, true}) {
     const auto hierarchy = find(root, second);
     if (!hierarchy) continue;
     for (std::string group = hierarchy->group; group.size() >= hierarchy->mount.size();
          group.erase(group.find_last_of('/'))) {
-      const auto left = room_in(group, second);
-      if (left && *left < room.bytes) room = {*left, "the control group " + group.substr(root.size())};
+      const auto left = available_in(group, second);
+      if (left && *left < available.bytes) available = {*left, "the control group " + group.substr(root.size())};
     }
   }
-  return room;
+  return available;
 }
 
 }  // namespace fairway::sys

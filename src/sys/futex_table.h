@@ -6,15 +6,15 @@
 
 #include "core/atomics.h"
 #include "core/runtime.h"
-#include "sys/crowd.h"
+#include "sys/oversubscription.h"
 
 namespace fairway::sys {
 
-// Executor::wait and wake_all by futex. Any thread. A wake-up costs a system call only when somebody may sleep on a
-// word of the same bucket.
-class Waiting {
+// Implements Executor::wait and wake_all with futexes. Any thread. A wake-up costs a system call only when a thread may
+// be sleeping on a word of the same bucket.
+class FutexTable {
  public:
-  Waiting(Clock& clock, Crowd& crowd) : clock_(clock), crowd_(crowd) {}
+  FutexTable(Clock& clock, Oversubscription& oversubscription) : clock_(clock), oversubscription_(oversubscription) {}
 
   void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline);
   void wake_all(std::atomic<std::uint32_t>& word);
@@ -28,11 +28,11 @@ class Waiting {
   Bucket& bucket_of(const std::atomic<std::uint32_t>& word);
 
   Clock& clock_;
-  Crowd& crowd_;
+  Oversubscription& oversubscription_;
   std::array<Bucket, 64> buckets_;
 };
 
-// Tells the core that this is a spin loop.
+// Tells the CPU that this is a spin loop (PAUSE or YIELD).
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
