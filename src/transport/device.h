@@ -26,7 +26,9 @@ struct Capabilities {
   std::uint32_t piece_blocks = 1024;                   // as a fence or a cancel waits for one piece
   std::uint32_t max_message_bytes = 0;
   std::uint32_t queue_depth = 0;  // slices that a link may have in flight
-  // Messages and immediates arrive in the order of posting; of a broken link, the first so many.
+  // Messages and immediates arrive in the order of posting; of a broken link, the first so many. An immediate whose
+  // bytes the target refuses breaks the link, unless the slice itself fails: else its initiator might not learn of the
+  // gap.
   bool ordered = false;
   CompletionLevel completion = CompletionLevel::delivered;
   Revocation revocation = Revocation::by_owner;

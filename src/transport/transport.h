@@ -124,7 +124,7 @@ class Transport {
   virtual GpuAccess* gpu() { return nullptr; }        // null: it has nothing to do with GPUs; any thread
 
   // Starts slices of any links in order; returns how many were taken: fewer when full, or a link is down. A taken one
-  // has exactly one event. Rings each doorbell once.
+  // has exactly one event. Rings each doorbell once; poll() says when there is room again.
   virtual std::size_t post(std::span<const Slice> slices) = 0;
   virtual void cancel(SliceToken token) = 0;  // a hint: end this slice soon, by its event
   virtual std::size_t poll(std::span<Event> events, Time now) = 0;

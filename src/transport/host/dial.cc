@@ -6,7 +6,8 @@
 
 #include "transport/host/transport.h"
 
-// One attempt at a link, between the dial and the lane that both sides have. A stranger gets as far as one hello.
+// One attempt at a link, between the dial and the lane that both sides have. Who is not authenticated gets as far as
+// one hello.
 //
 // The dialer's end is up once it is welcomed, and its first record says so: only then is the listener's. An attempt
 // whose dialer may not have heard the welcome is ended by closing the epoch first and then looking for that record:

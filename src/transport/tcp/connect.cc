@@ -4,8 +4,8 @@
 #include "transport/tcp/transport.h"
 
 // How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers
-// its addresses, the initiator dials each, once per lane. A stranger's connection gets as far as one hello of fixed
-// size.
+// its addresses, the initiator dials each, once per lane. A connection that is not authenticated gets as far as one
+// hello of fixed size.
 namespace fairway::transport::tcp {
 namespace {
 

@@ -60,7 +60,7 @@ std::uint16_t sum_of(std::span<const std::byte, kHeaderBytes> bytes);
 // that encode() cannot have written.
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
 
-// The first bytes of a lane, from the initiator; fixed size, so that nothing of a stranger's is parsed.
+// The first bytes of a lane, from the initiator; fixed size, so that nothing is parsed before the token was checked.
 struct Hello {
   std::array<std::byte, kTokenBytes> token{};
   std::uint16_t lane = 0;

@@ -4,9 +4,9 @@
 
 #include "transport/verbs/transport.h"
 
-// What befalls ports: the kernel tells of most of it by an event. A device that is removed waits for its users to let
-// it go; drivers of hardware say so, those of software do not, so it is looked whether theirs are still listed. And
-// whether one is listed again that was lost.
+// Events and failures of ports: the kernel tells of most of them by an asynchronous event. A device that is removed
+// waits for its users to let it go; drivers of hardware say so, those of software do not, so it is looked whether
+// theirs are still listed. And whether one is listed again that was lost.
 namespace fairway::transport::verbs {
 namespace {
 

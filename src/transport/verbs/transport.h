@@ -26,7 +26,7 @@ namespace fairway::transport::verbs {
 // memory. Belongs to one worker's thread, as the contract says.
 //   transport.cc  using lanes
 //   connect.cc    what links are made of
-//   port_events.cc       what befalls ports and devices
+//   port_events.cc       events and failures of ports and devices
 //   port_recovery.cc   devices that are there again
 class VerbsTransport final : public PlannedTransport, private GpuAccess {
  public:
