@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   const auto one = [&](std::uint64_t bytes, bool read, bool notify) {
     fairway::RequestOptions wanted;
     wanted.deliver = fairway::Deliver::to_poll;
-    if (notify) wanted.notify = {fairway::NotifyKind::counter, 7, {}, {}, 0, false};
+    if (notify) wanted.notify = fairway::notify_counter(7);
     const fairway::Extent extent{{mine.id, 0, bytes}, {remote.id, 0}};
     must(read ? a.read(peer, extent, wanted) : a.write(peer, extent, wanted));
     both_until([] { return false; });

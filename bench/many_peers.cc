@@ -27,21 +27,19 @@ using transport::EventKind;
 // One side's end of all links. Whatever is posted is done before the next poll.
 class CopyTransport final : public transport::Transport {
  public:
-  explicit CopyTransport(transport::RegionTable& regions) : regions_(regions) {
-    device_.name = "copy";
-    transport::Capabilities& can = device_.capabilities;
+  explicit CopyTransport(transport::RegionTable& regions) : Transport("copy"), regions_(regions) {
+    transport::Device& device = devices_.emplace_back();
+    device.name = "copy";
+    transport::Capabilities& can = device.capabilities;
     using transport::Op;
     can.operations = static_cast<std::uint8_t>(Op::write) | static_cast<std::uint8_t>(Op::message);
     can.max_slice_bytes = can.piece_bytes = 1 << 20;
     can.max_message_bytes = transport::kMessageBytes;
     can.queue_depth = 64;
-    can.completion = transport::Meaning::visible;
+    can.completion = transport::CompletionLevel::visible;
   }
   void pair_with(CopyTransport& far) { far_ = &far; }
 
-  std::string_view name() const override { return "copy"; }
-  Status probe() override { return {}; }
-  std::span<const transport::Device> devices() const override { return {&device_, 1}; }
   Status attach(Task&) override { return {}; }
   Status connect(transport::PeerIndex peer, transport::Role) override {
     transport::Event& up = add(EventKind::link_up);
@@ -57,7 +55,7 @@ class CopyTransport final : public transport::Transport {
   }
   void deregister(std::uint64_t handle) override { add(EventKind::deregistered).value = handle; }
   Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory& memory,
-                               std::span<const std::vector<std::byte>>) override {
+                               std::span<const transport::KeyBytes>) override {
     return transport::handle_of(memory.id);
   }
   void release(std::uint64_t) override {}
@@ -102,7 +100,6 @@ class CopyTransport final : public transport::Transport {
   }
 
   transport::RegionTable& regions_;
-  transport::Device device_;
   CopyTransport* far_ = nullptr;
   std::vector<transport::Event> events_;
   std::size_t taken_ = 0;

@@ -45,10 +45,10 @@ void warn_if_busy(const Tool& tool, const std::vector<Row>& rows) {
   const auto busy = [](const Row& row) { return !row.busy.empty(); };
   const auto count = std::count_if(rows.begin(), rows.end(), busy);
   if (count == 0) return;
-  tool.remark(
-      fmt::format("other work had the cores during {} of {} rows ({}): their times are the scheduler's; measure "
-                  "on idle cores, or with --sleep",
-                  count, rows.size(), std::find_if(rows.begin(), rows.end(), busy)->busy));
+  tool.remark(fmt::format(
+      "the cores were busy with other work during {} of {} rows ({}), so their times are not reliable; measure "
+      "on idle cores, or use --sleep",
+      count, rows.size(), std::find_if(rows.begin(), rows.end(), busy)->busy));
 }
 
 Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, const std::vector<Case>& cases,
@@ -71,7 +71,7 @@ Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, c
   // What was measured until something stopped it is told all the same.
   if (status || !rows.empty() || Interrupt::came()) {
     if (status && rows.empty())
-      return tool.fail("nothing was measured: no operation fits these options (pages: write and read)");
+      return tool.fail("nothing was measured: no operation fits these options (--pages is for write and read)");
     const Exit told = tell(tool, {{options.json, json(rows, command, status.is_ok())}, {options.csv, csv(rows)}},
                            rows.empty() ? std::string() : shown.end(rows));
     warn_if_busy(tool, rows);
@@ -176,30 +176,32 @@ Exit run_serve(Tool& tool, const BenchOptions& options) {
 
 void add_address(CLI::App& command, BenchOptions& options) {
   command.add_option("ADDRESS", options.address,
-                     "HOST:PORT of a `fairway bench --listen`; else a process is started here");
-  command.add_option("--listen", options.listen, "Serve measuring processes at HOST:PORT, until interrupted")
+                     "HOST:PORT of a running `fairway bench --listen` (default: starts a second process here)");
+  command
+      .add_option("--listen", options.listen, "Serve other `fairway bench` processes at HOST:PORT until interrupted")
       ->type_name("ADDRESS")
       ->check(host_and_port());
-  command.add_option("--directory", options.directory,
-                     "Where ADDRESS is looked up if it is a name: host:port of an engine, redis://host:port");
-  command.add_option("--key", options.job_key, "The job's key, the same at both ends; needed beyond loopback");
+  command.add_option(
+      "--directory", options.directory,
+      "Directory in which to look up ADDRESS if it is a name: host:port of an engine, redis://host:port");
+  command.add_option("--key", options.job_key, "Job key, the same at both ends; required beyond loopback");
 }
 
 constexpr const char* kWays =
-    "Force these ways, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT; of GPU memory also "
+    "Force these paths, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT; for GPU memory also "
     "nvlink,pcie,ipc,fd,staged";
 
 }  // namespace
 
 void add_bench(Tool& tool) {
-  CLI::App& command = tool.add(Group::traffic, "bench", "Measure every path of this machine, every byte verified");
+  CLI::App& command = tool.add(Group::traffic, "bench", "Measure every path of this machine and verify every byte");
   const auto options = std::make_shared<BenchOptions>();
   add_address(command, *options);
   add_via(command, options->via, kWays, Via::ways);
   add_memory_flags(command, *options);
   command.add_flag("--serve", options->serve)->group("");
   add_common_flags(command, *options);
-  command.footer("Rows are printed as they come. Ctrl-C ends it with what was measured until then (exit 130).");
+  command.footer("Rows are printed as they are measured. Ctrl-C stops it and keeps the rows so far (exit 130).");
   tool.on_run(command, [&tool, &command, options] {
     if (const Status status = check_address(options->address, options->directory, command); !status)
       return tool.misused(status.message());
@@ -207,9 +209,9 @@ void add_bench(Tool& tool) {
   });
 
   CLI::App& compare =
-      tool.add_below(command, "compare", "Put paths side by side: time, rate, CPU, copies, system calls");
+      tool.add_below(command, "compare", "Compare paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<BenchOptions>();
-  compare.add_option("WAYS", compared->via, "As --via: shm cuda verbs tcp fabric:PROVIDER ipc fd staged")
+  compare.add_option("WAYS", compared->via, "Paths, as for --via: shm cuda verbs tcp fabric:PROVIDER ipc fd staged")
       ->required()
       ->check(via_word(Via::ways));
   add_memory_flags(compare, *compared);
@@ -220,9 +222,9 @@ void add_bench(Tool& tool) {
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<BenchOptions>();
-  all.add_option("MEMORIES", pairs->memories, "Memories as for --from (default: host, shared and every GPU)")
+  all.add_option("MEMORIES", pairs->memories, "Memories, as for --from (default: host, shared and every GPU)")
       ->check(memory_name());
-  add_via(all, pairs->via, "Force these transports", Via::ways);
+  add_via(all, pairs->via, "Use only these transports", Via::ways);
   add_common_flags(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
   add_bench_load(tool, command);

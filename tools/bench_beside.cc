@@ -169,7 +169,7 @@ Exit run_peers(Tool& tool, const BenchOptions& options) {
 
 void add_bench_peers(Tool& tool, CLI::App& bench) {
   CLI::App& command = tool.add_below(
-      bench, "peers", "Measure beside what else is installed: ucx_perftest, fi_pingpong, iperf3, perftest");
+      bench, "peers", "Measure beside other tools that are installed: ucx_perftest, fi_pingpong, iperf3, perftest");
   const auto options = std::make_shared<BenchOptions>();
   add_sizes_flag(command, *options);
   command.add_option("--seconds", options->seconds, "Measure each of ours at least so long")

@@ -87,19 +87,15 @@ std::string number(double value) {
 
 }  // namespace
 
-std::string load_table(const std::vector<LoadRow>& rows) {
-  std::size_t path = 4, how = 3;
-  for (const LoadRow& row : rows) {
-    path = std::max(path, row.path.size());
-    how = std::max(how, row.how.size());
-  }
-  std::string text = fmt::format("{:<9} {:<{}} {:<{}} {:>6} {:>6} {:>7} {:>6} {}\n", "what", "path", path, "how", how,
-                                 "p50", "p99", "raw p99", "target", "unit");
-  for (const LoadRow& row : rows)
-    text += fmt::format("{:<9} {:<{}} {:<{}} {:>6} {:>6} {:>7} {:>6} {}{}\n", row.what, row.path, path, row.how, how,
-                        number(row.p50), number(row.p99), number(row.beside_p99), number(row.target), row.unit,
-                        row.reached() ? "" : "  MISSED");
-  return text;
+std::string load_head() {
+  return fmt::format("{:<9} {:<10} {:<46} {:>6} {:>6} {:>7} {:>6} {}\n", "what", "path", "how", "p50", "p99", "raw p99",
+                     "target", "unit");
+}
+
+std::string load_row(const LoadRow& row) {
+  return fmt::format("{:<9} {:<10} {:<46} {:>6} {:>6} {:>7} {:>6} {}{}\n", row.what, row.path, row.how, number(row.p50),
+                     number(row.p99), number(row.beside_p99), number(row.target), row.unit,
+                     row.reached() ? "" : "  MISSED");
 }
 
 std::string load_json(const std::vector<LoadRow>& rows, bool complete) {
@@ -152,22 +148,29 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
   plan.paths = options.via;
   plan.seconds = options.seconds;
   plan.rdma = options.rdma;
-  plan.progress = [&meter](const std::string& what) {
+  std::vector<LoadRow> rows;
+  std::size_t shown = 0;
+  const auto show = [&] {  // the rows that are new
+    meter.clear();
+    for (; shown < rows.size(); ++shown)
+      if (options.json != "-") tool.print((shown == 0 ? load_head() : std::string()) + load_row(rows[shown]));
+  };
+  plan.progress = [&](const std::string& what) {
+    show();
     meter(what);
     return Interrupt::status();
   };
   constexpr std::pair<const char*, Status (*)(const LoadPlan&, std::vector<LoadRow>&)> kParts[] = {
       {"busy", measure_busy}, {"submit", measure_submit}, {"idle", measure_idle}, {"life", measure_life}};
-  std::vector<LoadRow> rows;
   Status status;
   for (const auto& [name, measure] : kParts)
     if (status &&
         (options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end()))
       status = measure(plan, rows);
-  meter.clear();
+  show();
   // What was measured until something stopped it is told all the same.
   if (status || !rows.empty() || Interrupt::came()) {
-    const Exit told = tell(tool, {{options.json, load_json(rows, status.is_ok())}}, load_table(rows));
+    const Exit told = tell(tool, {{options.json, load_json(rows, status.is_ok())}}, "");
     if (status) return told;
   }
   if (!Interrupt::came()) return tool.fail(status);
@@ -179,15 +182,15 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
 
 void add_bench_load(Tool& tool, CLI::App& bench) {
   CLI::App& command = tool.add_below(
-      bench, "load", "Measure what submitting costs, latency beside busy threads, idle engines, peers that end");
+      bench, "load", "Measure the cost of submit, latency on busy cores, idle engines, failure detection");
   const auto options = std::make_shared<LoadOptions>();
-  add_via(command, options->via, "Over these transports, each by itself (default: shm,tcp)", Via::transports);
-  add_names(command, "--only", options->only, "These alone (default: all)", {"busy", "submit", "idle", "life"});
-  command.add_option("--seconds", options->seconds, "Measure each row at least so long")
+  add_via(command, options->via, "Transports, one after the other (default: shm,tcp)", Via::transports);
+  add_names(command, "--only", options->only, "Measure only these (default: all)", {"busy", "submit", "idle", "life"});
+  command.add_option("--seconds", options->seconds, "Least time to measure each row")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
-  command.add_option("--json", options->json, "Write the rows there; - is stdout")->type_name("FILE");
-  command.add_flag("--progress", options->progress, "Say on stderr what is measured; on a terminal always");
+  command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")->type_name("FILE");
+  command.add_flag("--progress", options->progress, "Show progress on stderr (always on a terminal)");
   command.add_option("--serve", options->serve)->group("");
   command.add_option("--bytes", options->bytes)->group("");
   command.add_option("--listen", options->listen)->group("");

@@ -52,7 +52,8 @@ struct LoadServe {
 Status serve_load(const LoadServe& serve, const std::function<void(const std::string&)>& say);
 std::vector<std::string> words_of(const LoadServe& serve);  // that start it
 
-std::string load_table(const std::vector<LoadRow>& rows);
+std::string load_head();
+std::string load_row(const LoadRow& row);
 std::string load_json(const std::vector<LoadRow>& rows, bool complete);
 
 }  // namespace fairway::tool::bench

@@ -40,35 +40,34 @@ Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> siz
 }
 
 void add_sizes_flag(CLI::App& command, BenchOptions& options) {
-  add_sizes(command, "--size", options.sizes, "Sizes: 8,4K,1MB (default: a range)", {1, kMost});
+  add_sizes(command, "--size", options.sizes, "Message sizes: 8,4K,1MB (default: a range)", {1, kMost});
 }
 
 void add_output_flags(CLI::App& command, BenchOptions& options) {
-  command.add_option("--json", options.json, "Write the rows there; - is stdout")->type_name("FILE");
-  command.add_option("--csv", options.csv, "The same as CSV")->type_name("FILE");
-  command.add_flag("--progress", options.progress, "Say on stderr what is measured; on a terminal always");
+  command.add_option("--json", options.json, "Write the rows as JSON; - is standard output")->type_name("FILE");
+  command.add_option("--csv", options.csv, "Write the rows as CSV; - is standard output")->type_name("FILE");
+  command.add_flag("--progress", options.progress, "Show progress on stderr (always on a terminal)");
 }
 
 void add_common_flags(CLI::App& command, BenchOptions& options) {
   add_sizes_flag(command, options);
   std::vector<std::string> names;
   for (const Operation each : kOperations) names.push_back(name_of(each));
-  add_names(command, "--operation", options.operations, "Which (default: all but fetch_add)", names);
-  command.add_option("--pages", options.pages, "So many pages of that size in each request, scattered")
+  add_names(command, "--operation", options.operations, "Operations (default: all but fetch_add)", names);
+  command.add_option("--pages", options.pages, "Move this many scattered pages of that size in each request")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 20));
-  command
-      .add_option("--depth", options.depth, "So many writes or reads on their way at once; the time is each one's part")
+  command.add_option("--depth", options.depth, "Writes or reads in flight at once; times are per operation")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{64}))
       ->capture_default_str();
-  command.add_option("--seconds", options.seconds, "Measure each row at least so long")
+  command.add_option("--seconds", options.seconds, "Least time to measure each row")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   command
       .add_option("--machine", options.machine,
-                  "A snapshot that says what this machine is, for what to expect; else it is looked at")
+                  "Snapshot of this machine from which expected rates are computed (default: inspect it)")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command.add_flag("--sleep", options.sleep, "Both sides wait in the kernel; else both poll");
+  command.add_flag("--sleep", options.sleep, "Wait in the kernel on both sides (default: poll)");
   add_output_flags(command, options);
   add_rdma_flags(command, options.rdma);
 }
@@ -78,7 +77,7 @@ void add_memory_flags(CLI::App& command, BenchOptions& options) {
       ->type_name("MEMORY")
       ->check(memory_name());
   command.add_option("--to", options.to, "Memory of the other process")->type_name("MEMORY")->check(memory_name());
-  add_names(command, "--memory", options.kinds, "What gpu:N of --from and --to is made of, one kind after the other",
+  add_names(command, "--memory", options.kinds, "Kinds of memory for gpu:N in --from and --to, one after the other",
             {"device", "managed", "pinned", "pageable", "shared"});
 }
 

@@ -49,8 +49,8 @@ class Path final : public Mover {
               fmt::format("the other process has {} of memory, {} are wanted: start it with --size",
                           size_text(target_.size_bytes), size_text(settings_.most))};
     // First bytes, so that what is found out once is known: where the region lies, how it is reached, and by which
-    // links once all are up.
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    // links once all are up, which takes longer where other work has the cores.
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     do {
       if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 1}, {target_.id, 0}}));
           !status)
@@ -179,7 +179,7 @@ class Path final : public Mover {
   }
 
  private:
-  // "not connected yet", "not proven yet"
+  // "not connected yet", "not verified yet"
   bool connects() const {
     const auto links = engine_.explain(peer_);
     return links && std::any_of(links->links.begin(), links->links.end(),

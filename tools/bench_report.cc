@@ -19,7 +19,7 @@ std::string ratio(const Row& row) {
 
 std::string expected(const Row& row) {
   if (row.expected.low <= 0) return "";
-  return fmt::format(", should reach {} to {} GB/s ({})", rate_text(row.expected.low), rate_text(row.expected.high),
+  return fmt::format(", expected {} to {} GB/s ({})", rate_text(row.expected.low), rate_text(row.expected.high),
                      row.expected.bound);
 }
 

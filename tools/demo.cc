@@ -3,11 +3,10 @@
 namespace fairway::tool {
 
 void add_demo(Tool& tool) {
-  CLI::App& command = tool.add(Group::traffic, "demo", "Move bytes on this machine and print what was measured");
+  CLI::App& command = tool.add(Group::traffic, "demo", "Move bytes on this machine and print the measurements");
   command.footer(
-      "Two engines of one process move blocks of 8 B to 16 MiB, every byte is checked, and memcpy of the same block "
-      "stands beside it as the roof. Then two processes meet over loopback, one is killed, and comes back. Takes a few "
-      "seconds.");
+      "Moves blocks of 8 B to 16 MiB between two engines of one process, checks every byte, and compares the time with "
+      "memcpy. Then two processes connect; one is killed and started again. Takes a few seconds.");
   tool.on_run(command, [&tool] {
     if (const Status status = demo_memory(tool); !status) return tool.fail(status);
     if (const Status status = demo_processes(tool); !status) return tool.fail(status);

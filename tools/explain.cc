@@ -52,11 +52,10 @@ Exit explain(Tool& tool, const ExplainOptions& options) {
 }  // namespace
 
 void add_explain(Tool& tool) {
-  CLI::App& command =
-      tool.add(Group::insight, "explain", "Say which way bytes would take between two memories, and why");
+  CLI::App& command = tool.add(Group::insight, "explain", "Show which path bytes take between two memories, and why");
   const auto options = std::make_shared<ExplainOptions>();
   command.add_option("ADDRESS", options->address,
-                     "HOST:PORT of a `fairway bench --listen`; else a process is started here");
+                     "HOST:PORT of a running `fairway bench --listen` (default: starts a second process here)");
   command.add_option("--from", options->from, std::string("Memory of this process: ") + kMemoryNames)
       ->type_name("MEMORY")
       ->check(memory_name())
@@ -65,16 +64,17 @@ void add_explain(Tool& tool) {
       ->type_name("MEMORY")
       ->check(memory_name())
       ->capture_default_str();
-  add_via(command, options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
+  add_via(command, options->via, "Use only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
           Via::transports);
-  command.add_option("--directory", options->directory,
-                     "Where ADDRESS is looked up if it is a name: host:port of an engine, redis://host:port");
+  command.add_option(
+      "--directory", options->directory,
+      "Directory in which to look up ADDRESS if it is a name: host:port of an engine, redis://host:port");
   command
       .add_option("--machine", options->machine,
-                  "A snapshot that says what this machine is, for what to expect; else it is looked at")
+                  "Snapshot of this machine from which expected rates are computed (default: inspect it)")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
+  command.add_option("--key", options->key, "Job key, the same at both ends; required beyond loopback");
   add_rdma_flags(command, options->rdma);
   tool.on_run(command, [&tool, &command, options] {
     const Status status = check_address(options->address, options->directory, command);

@@ -121,15 +121,13 @@ Exit env(Tool& tool, const NcclOptions& options) {
   };
   set("NCCL_NET_PLUGIN", path);
   set("NCCL_NET", "Fairway");
-  if (options.gpu_memory && !gpu_memory)
-    return tool.fail("GPU memory cannot be moved here, as the plugin says:\n" + *said);
+  if (options.gpu_memory && !gpu_memory) return tool.fail("the plugin cannot move GPU memory here:\n" + *said);
   if (gpu_memory) {
-    text +=
-        "# straight from and to GPU memory, wherever the GPU is: for programs that make no calls of CUDA meanwhile\n";
+    text += "# GPU memory directly, on any GPU: only for programs that make no CUDA calls meanwhile\n";
     set("FAIRWAY_GPU_MEMORY", "on");
     set("NCCL_NET_GDR_LEVEL", "SYS");
     text +=
-        "# pieces and channels enough to fill NVLink, as measured (docs/nccl.md); 32 MiB of GPU memory for each "
+        "# chunks and channels that fill NVLink, as measured (docs/nccl.md); 32 MiB of GPU memory for each "
         "channel\n";
     set("NCCL_P2P_NET_CHUNKSIZE", "4194304");
     set("NCCL_BUFFSIZE", "33554432");
@@ -138,18 +136,18 @@ Exit env(Tool& tool, const NcclOptions& options) {
     set("NCCL_NCHANNELS_PER_NET_PEER", "16");
     // One engine alone can have a port that is named; a choice of the user's stays.
     if (std::getenv("FAIRWAY_ENGINES") == nullptr && std::getenv("FAIRWAY_LISTEN") == nullptr) {
-      text += "# two of NCCL's threads move bytes at once\n";
+      text += "# two engines, so that two of NCCL's threads move bytes at once\n";
       set("FAIRWAY_ENGINES", "2");
     }
     text += "# kernels loaded while others run can wait for each other\n";
     set("CUDA_MODULE_LOADING", "EAGER");
   }
   if (!gpu_memory && std::getenv("NCCL_PROTO") == nullptr) {  // a choice without LL128, else it would not have started
-    text += "# a CPU's or the kernel's copy into memory that a GPU polls does not keep lines of 128 bytes whole\n";
+    text += "# LL128 needs 128-byte stores that stay whole; a copy by a CPU or the kernel does not give that\n";
     set("NCCL_PROTO", "^LL128");
   }
   if (options.everything) {
-    text += "# what NCCL would move itself within this host goes through the plugin too\n";
+    text += "# traffic that NCCL would move itself within this host goes through the plugin too\n";
     set("NCCL_P2P_DISABLE", "1");
     set("NCCL_SHM_DISABLE", "1");
     set("NCCL_NVLS_ENABLE", "0");
@@ -160,16 +158,17 @@ Exit env(Tool& tool, const NcclOptions& options) {
 }  // namespace
 
 void add_nccl(Tool& tool) {
-  CLI::App& command = tool.add(Group::insight, "nccl", "Let NCCL, and PyTorch on it, go through Fairway");
+  CLI::App& command = tool.add(Group::insight, "nccl", "Run NCCL, and PyTorch on it, over Fairway");
   CLI::App& settings = tool.add_below(command, "env", "Try the plugin and print the settings that make NCCL use it");
   settings.footer("Example:\n  eval \"$(fairway nccl env)\"");
   const auto options = std::make_shared<NcclOptions>();
-  settings.add_option("--plugin", options->plugin, "The library; else the one beside this program")
+  settings.add_option("--plugin", options->plugin, "Path of the plugin (default: the one installed with this program)")
       ->check(no_empty_name());
-  settings.add_flag("--gpu-memory", options->gpu_memory,
-                    "GPU memory too, at NVLink's rate, for programs that make no calls of CUDA while collectives run "
-                    "(NCCL's own tests, not PyTorch)");
-  settings.add_flag("--everything", options->everything, "Also what NCCL would move itself within this host");
+  settings.add_flag(
+      "--gpu-memory", options->gpu_memory,
+      "Move GPU memory directly, at NVLink's rate. Only for programs that make no CUDA calls while collectives "
+      "run (nccl-tests; not PyTorch)");
+  settings.add_flag("--everything", options->everything, "Also traffic that NCCL would move itself within this host");
   tool.on_run(settings, [&tool, options] { return env(tool, *options); });
 }
 

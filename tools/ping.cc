@@ -46,7 +46,7 @@ Exit ping(Tool& tool, const PingOptions& options) {
   const double met = us_since(start);
   const auto links = engine->explain(*peer);
   if (!links) return tool.fail(links.status());
-  std::string text = fmt::format("{} answers; met, proven and connected in {:.2f} ms\n", links->peer, met / 1000);
+  std::string text = fmt::format("{} answers; connected and verified in {:.2f} ms\n", links->peer, met / 1000);
   for (const ExplainedLink& link : links->links) text += fmt::format("  {}  {}\n", link.name, link.reason);
   tool.print(tool.in_flags(text));
 
@@ -74,17 +74,18 @@ Exit ping(Tool& tool, const PingOptions& options) {
 }  // namespace
 
 void add_ping(Tool& tool) {
-  CLI::App& command = tool.add(Group::traffic, "ping", "Ask whether an engine answers, over which links, how fast");
+  CLI::App& command = tool.add(Group::traffic, "ping", "Check that an engine answers, over which links and how fast");
   const auto options = std::make_shared<PingOptions>();
-  command.add_option("ADDRESS", options->address, "HOST:PORT of any engine, or its name in a --directory")->required();
-  add_via(command, options->via, "Only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
+  command.add_option("ADDRESS", options->address, "HOST:PORT of an engine, or its name in --directory")->required();
+  add_via(command, options->via, "Use only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
           Via::transports);
-  command.add_option("--directory", options->directory,
-                     "Where ADDRESS is looked up if it is a name: host:port of an engine, redis://host:port");
-  command.add_option("--count", options->count, "Reads of 8 bytes")
+  command.add_option(
+      "--directory", options->directory,
+      "Directory in which to look up ADDRESS if it is a name: host:port of an engine, redis://host:port");
+  command.add_option("--count", options->count, "Number of 8-byte reads")
       ->check(CLI::Range(1u, 1000000u))
       ->capture_default_str();
-  command.add_option("--key", options->key, "The job's key, the same at both ends; needed beyond loopback");
+  command.add_option("--key", options->key, "Job key, the same at both ends; required beyond loopback");
   add_rdma_flags(command, options->rdma);
   tool.on_run(command, [&tool, &command, options] {
     const Status status = check_address(options->address, options->directory, command);

@@ -27,14 +27,15 @@ struct Number {
 };
 constexpr Number kNumbers[] = {
     {"--queue-pairs", "COUNT", &RdmaOptions::queue_pairs, 1, 32,
-     "To each port of the peer (default: one, or one for each leg of a bond)"},
-    {"--traffic-class", "CLASS", &RdmaOptions::traffic_class, 0, 255, "Of RoCE's packets: DSCP and ECN bits"},
-    {"--service-level", "LEVEL", &RdmaOptions::service_level, 0, 15, "InfiniBand's; of RoCE the priority"},
-    {"--hop-limit", "HOPS", &RdmaOptions::hop_limit, 1, 255, "Routers on the way"},
-    {"--pkey", "KEY", &RdmaOptions::partition, 1, 0xffff, "InfiniBand's partition, as in 0x8001 (default: the first)"},
+     "Queue pairs to each port of the peer (default: 1, or 1 for each leg of a bond)"},
+    {"--traffic-class", "CLASS", &RdmaOptions::traffic_class, 0, 255, "RoCE traffic class: DSCP and ECN bits"},
+    {"--service-level", "LEVEL", &RdmaOptions::service_level, 0, 15, "InfiniBand service level, or RoCE priority"},
+    {"--hop-limit", "HOPS", &RdmaOptions::hop_limit, 1, 255, "IP hop limit of RoCE packets"},
+    {"--pkey", "KEY", &RdmaOptions::partition, 1, 0xffff,
+     "InfiniBand partition key, for example 0x8001 (default: the port's first)"},
     {"--ack-timeout", "EXPONENT", &RdmaOptions::timeout, 1, 31,
-     "A packet without an answer is repeated after 4.096 us << EXPONENT"},
-    {"--retries", "COUNT", &RdmaOptions::retries, 1, 7, "So many times; then the link is down"},
+     "Retransmit an unacknowledged packet after 4.096 us << EXPONENT"},
+    {"--retries", "COUNT", &RdmaOptions::retries, 1, 7, "Retransmissions before the link is declared down"},
 };
 
 // Fields of EngineOptions and the flags that commands have for them.
@@ -62,9 +63,9 @@ constexpr std::pair<const char*, const char*> kFlags[] = {
 
 void add_rdma_flags(CLI::App& command, RdmaOptions& options) {
   add_list(command, "--rdma-device", options.devices,
-           "Only these devices or ports: mlx5_0,mlx5_1/1 (default: all that are up)")
+           "Use only these devices or ports: mlx5_0,mlx5_1/1 (default: all that are up)")
       ->group(kHeading);
-  command.add_option("--gid", options.gid_index, "Index of the address of each port (default: RoCE v2, routable)")
+  command.add_option("--gid", options.gid_index, "GID index of each port (default: the first routable RoCE v2 GID)")
       ->type_name("INDEX")
       ->check(CLI::Range(0, 255))
       ->group(kHeading);
@@ -73,17 +74,17 @@ void add_rdma_flags(CLI::App& command, RdmaOptions& options) {
         ->type_name(each.type)
         ->check(CLI::Range(each.least, each.most))
         ->group(kHeading);
-  command.add_option("--mtu", options.mtu, "Bytes of a packet at most (default: what both ports take)")
+  command.add_option("--mtu", options.mtu, "Path MTU in bytes (default: the largest that both ports support)")
       ->check(CLI::IsMember(std::vector<std::uint32_t>{256, 512, 1024, 2048, 4096}))
       ->group(kHeading);
   command
-      .add_flag("--rdma-cm", options.connection_manager,
-                "RoCE's queue pairs are connected by rdma_cm too, as iWARP's always are")
+      .add_flag("--rdma-cm", options.connection_manager, "Connect RoCE queue pairs by rdma_cm, as iWARP's always are")
       ->group(kHeading);
   command
       .add_option_function<std::string>(
           "--on-demand", [&options](const std::string& word) { options.on_demand = kOnDemand.at(word); },
-          "Memory that is not pinned: what cannot be, all of it, or none (default: when-short)")
+          "On-demand paging instead of pinning: never, when the locked-memory limit is reached, or always (default: "
+          "when-short)")
       ->check(one_of({"off", "when-short", "always"}))
       ->group(kHeading);
 }

@@ -160,7 +160,8 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
     tool.print(fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed), report.failure));
   for (const Meeting& one : kMeetings)
     if (count >= kMeetsAll && sum.met.*one.count == 0)
-      return tool.fail(fmt::format("the campaign has not once met {}: it proves nothing about it", one.what));
+      return tool.fail(
+          fmt::format("the campaign never met {}, so it proves nothing about it; run more seeds", one.what));
   return sum.failed.empty() ? Exit::done : tool.fail(fmt::format("{} seeds break a promise", sum.failed.size()));
 }
 
@@ -175,14 +176,14 @@ struct SimOptions {
 
 void add_sim(Tool& tool) {
   CLI::App& command =
-      tool.add(Group::insight, "sim", "Run engines on simulated clocks, sockets and NICs, and check every promise");
+      tool.add(Group::insight, "sim", "Simulate engines, clocks, sockets and NICs, and check every promise");
   const auto options = std::make_shared<SimOptions>();
-  command.add_option("--seed", options->seed, "One run; the same seed does the same, event by event");
-  command.add_option("--seeds", options->seeds, "A campaign: 1..1000");
+  command.add_option("--seed", options->seed, "Run one seed; the same seed repeats the same events");
+  command.add_option("--seeds", options->seeds, "Run a range of seeds: 1..1000");
   command.add_option("--jobs", options->jobs, "Threads of a campaign")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
-  command.add_flag("--trace", options->trace, "With --seed: print what happens, one line each");
+  command.add_flag("--trace", options->trace, "With --seed: print every event");
   tool.on_run(command, [&tool, options] {
     if (options->seeds.empty()) return one(tool, options->seed == 0 ? 1 : options->seed, options->trace);
     Range range;

@@ -17,8 +17,8 @@ namespace fairway::tool {
 namespace {
 
 constexpr std::string_view kAbout =
-    "Fairway moves bytes between the memories of an AI cluster along the fastest path that the hardware has, and says "
-    "which path that is.";
+    "Fairway moves bytes between the memories of an AI cluster along the fastest path that the hardware has. It says "
+    "which path it took, what that path should reach, and why it is slow when it is.";
 
 constexpr std::string_view kFooter = R"(Examples:
   fairway topo                     this machine: GPUs, NICs, and what lies between them
@@ -27,10 +27,10 @@ constexpr std::string_view kFooter = R"(Examples:
   fairway topo nics --gpu 3        the NICs for a GPU, best first
 
 Exit codes:
-  0  done      1  the answer is no: it failed, differs, or was found wanting; stderr says why in one line
-  2  the command line is not understood, or a file that it names cannot be read      130  interrupted
+  0  done      1  failed, differs, or a finding; stderr gives the reason in one line
+  2  invalid command line, or a file that cannot be read      130  interrupted
 
-`fairway COMMAND --help` says more about a command.)";
+`fairway COMMAND --help` describes a command.)";
 
 // All of the bytes to a descriptor; 0 or errno.
 int write_all(int descriptor, std::string_view bytes) {
@@ -72,9 +72,9 @@ std::string_view heading(Group group) {
 
 Tool::Tool(Surroundings surroundings) : app_(std::string(kAbout), "fairway"), surroundings_(surroundings) {
   app_.formatter(std::make_shared<HelpFormatter>(std::min<std::size_t>(surroundings.columns, 110)));
-  app_.set_help_flag("-h,--help", "Say what this does and stop");
+  app_.set_help_flag("-h,--help", "Print this help");
   app_.set_version_flag("--version", fmt::format("fairway {}\nbuilt with {}", version(), features()),
-                        "Print the version and what this build can do");
+                        "Print the version and the features of this build");
   app_.footer(std::string(kFooter));
   app_.require_subcommand(0, 1);
 }

@@ -24,7 +24,7 @@ int main() {
   if (!remote) return std::puts(remote.status().to_string().c_str()), 1;
 
   fairway::RequestOptions with;
-  with.notify = {fairway::NotifyKind::event, 7, {}, {}, 0, false};
+  with.notify = fairway::notify_event(7);
   auto id = alice->write(*peer, fairway::Extent{{draft->id, 0, 4096}, {remote->id, 0}}, with);
   auto done = id ? alice->wait(*id) : id.status();
   if (!done || !done->status) return std::puts((done ? done->status : done.status()).to_string().c_str()), 1;

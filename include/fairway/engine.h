@@ -25,12 +25,12 @@ using Timeout = std::chrono::microseconds;
 inline constexpr Timeout kForever = Timeout::max();
 
 struct PeerEvent {
-  // up: of a peer whose earlier session has ended, after that one's `down`.
-  // down: by then what had arrived from the peer is notified, and every transfer to it that had succeeded has ended so;
-  // the others end with that reason.
-  // link_slow: a link was busy with large transfers for 150 ms and stayed under half of the least that it should reach.
-  // Once, until it has kept its pace again.
-  // mapping_ended: start no more kernels that use it, and unmap() it once those that run are over.
+  // up: a session with the peer began. When it follows an earlier session, it comes after that session's `down`.
+  // down: the session ended. Everything that arrived before has been notified, and every transfer that succeeded has
+  //   completed with ok; all others complete with `reason`.
+  // link_slow: for 150 ms of large transfers the link stayed below half of its lowest expected rate. Reported once,
+  //   and again only after the link has recovered in between.
+  // mapping_ended: start no more kernels that use the mapping. When those that run have ended, call unmap().
   enum class Kind : std::uint8_t { up, down, link_up, link_down, link_slow, mapping_ended } kind = Kind::up;
   PeerId peer;
   std::string name;               // the peer's name, or its address
@@ -41,91 +41,96 @@ struct PeerEvent {
   MappingId mapping = {};         // mapping_ended
 };
 
-// Taken requests and, when fewer than offered, why: ok means "full, try again when writable()", else request [taken]
-// was refused as it stands.
+// Result of Engine::submit.
 struct Submitted {
-  std::size_t taken = 0;
+  std::size_t taken = 0;  // requests accepted, from the first on
+  // If fewer were accepted than offered: ok, the queue is full (try again when writable()); else why request [taken]
+  // is invalid.
   Status status;
 };
 
-// What a cancelled transfer did, on both sides.
+// Result of Engine::cancel.
 struct Cancelled {
-  bool fenced = false;  // no byte can still land in, or be read from, the caller's memory
-  std::string held_by;  // not fenced: the peer that may still touch it
+  bool fenced = false;  // true: the transfer no longer reads or writes the caller's memory
+  std::string held_by;  // if not fenced: the peer that may still access it
+  // How many of the transfer's bytes reached the other side.
   enum class Far : std::uint8_t { nothing, all, partial, unknown } far_side = Far::unknown;
 };
 
-// One process's communication endpoint. All calls are thread-safe. Every wait takes a timeout and returns timed_out
-// when it passes. Errors name the peer, the link and the cause.
+// A communication endpoint. A process usually has one. All calls are thread-safe. Every call that waits takes a timeout
+// and returns timed_out when it expires. Errors name the peer, the link and the cause.
 class FAIRWAY_API Engine {
  public:
-  // Fails when an option makes no sense, an address cannot be bound, or no thread can be had.
+  // Errors: invalid_argument (the message names the option), system_error (an address cannot be bound, a thread cannot
+  // be started).
   static Result<Engine> open(const EngineOptions& options);
 
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
   ~Engine();  // close()
 
-  // Ends every transfer with `cancelled`, tells every peer, releases all regions. Nothing touches the caller's memory
-  // afterwards, but for kernels of a peer's that has it mapped and does not unmap() it within a second: deregister()
-  // says. Unmaps what was not: kernels that use mappings must be over. Callbacks may still run during the call, none
-  // after it.
+  // Completes every transfer with `cancelled`, tells every peer, and releases all regions and mappings. Kernels that
+  // use a mapping of this engine must have ended before. After the call nothing accesses the caller's memory, with one
+  // exception: kernels of a peer that has mapped it and does not unmap() it within a second (see deregister()).
+  // Callbacks may run during the call and not after it.
   void close();
 
   // ---- peers ----
-  // "host:port", for others' connect().
+  // "host:port" for other engines' connect().
   [[nodiscard]] std::string address() const;
-  // Connects to "host:port", or to a name in the directory when there is no colon. Returns once both sides have proven
-  // the job's key and at least one link is up, or with unreachable, authentication_failed, version_mismatch,
-  // unsupported (no common transport: the message lists why), timed_out. Connecting again to a living peer gives the
-  // same PeerId.
+  // Connects to "host:port", or, without a colon, to a name in the directory. Returns when both sides have proven that
+  // they know the job's key and at least one link is up. Connecting again to a connected peer returns the same PeerId.
+  // Errors: unreachable, authentication_failed, version_mismatch, timed_out, unsupported (no common transport; the
+  // message says why for each).
   Result<PeerId> connect(std::string_view address, Timeout timeout = std::chrono::seconds(5));
   Status disconnect(PeerId peer);
-  // Peers that came (they may have connected to us) and went, links up and down. The count stored. The oldest events
-  // are dropped, and counted in the next one's reason, when nobody polls.
+  // Stores events about peers and links and returns how many; peers that connected to this engine are reported too. If
+  // nobody polls, the oldest events are dropped; the next event's reason says how many.
   std::size_t poll_peer_events(std::span<PeerEvent> events);
   Status wait_peer_event(Timeout timeout);
 
   // ---- memory ----
-  // Registers the caller's memory; it stays the caller's and must stay mapped until deregister() says fenced.
-  // invalid_argument: no CPU can read it, and no transport in use knows it for a device's.
+  // Registers the caller's memory. The caller keeps ownership and must keep it mapped until deregister() returns ok.
+  // Errors: invalid_argument (no CPU can read it and no transport in use recognises it as device memory),
+  // resource_exhausted.
   Result<Region> register_memory(void* address, std::size_t size_bytes, Access access, const MemorySource& source = {});
-  // Memory from the engine: page-aligned, zeroed, reserved now, shareable with same-host peers by mapping where a
-  // transport can. Freed by deregister().
+  // Allocates and registers memory: page-aligned, zeroed, committed, and mappable by peers on this host, which is the
+  // fastest path for shm. Freed by deregister().
   Result<Region> allocate(std::size_t size_bytes, Access access);
-  // Stops all use. Transfers of this engine that use the region end with `cancelled`; peers' with `revoked`. ok:
-  // fenced, the memory is the caller's alone. not_fenced: it names who may still touch it; do not reuse the memory.
+  // Ends all use of the region: this engine's transfers complete with `cancelled`, peers' with `revoked`. ok: nothing
+  // accesses the memory any more. not_fenced: somebody may still access it (the message says who), so do not reuse or
+  // free it; call again.
   Status deregister(const Region& region, Timeout timeout = std::chrono::seconds(5));
-  // The bytes a peer needs to import the region; they may travel by any means and hold no secret beyond the region's
-  // name.
+  // The bytes that a peer passes to import_region(). Send them by any means; they contain no secret.
   Result<std::vector<std::byte>> describe(const Region& region);
   Result<RemoteRegion> import_region(PeerId peer, std::span<const std::byte> description);
   Status release(const RemoteRegion& region);
-  // Exchange by name between connected peers. lookup waits until the peer publishes the name, or `timeout`.
+  // Exchange by name between connected peers. lookup() waits until the peer has published the name.
   Status publish(std::string_view name, const Region& region);
   Result<RemoteRegion> lookup(PeerId peer, std::string_view name, Timeout timeout = std::chrono::seconds(5));
 
-  // ---- kernels and streams that reach peers by themselves (docs/cuda.md) ----
-  // For kernels of that GPU of this process: a peer's GPU memory, or this process's own of another GPU. Takes
-  // milliseconds the first time, and may wait for running kernels, so not where those wait for it. unsupported, with
-  // the reason, where there is no direct way: another host, host memory, memory that goes staged.
+  // ---- communication by kernels and CUDA streams (docs/cuda.md) ----
+  // Makes a region accessible to kernels of GPU `gpu` of this process: a peer's GPU memory, or this process's memory on
+  // another GPU. The first call takes milliseconds and may wait for running kernels, so do not call it while a kernel
+  // waits for its result. unsupported, with the reason: no direct path (another host, host memory, staged memory).
   Result<Mapping> map(const RemoteRegion& region, int gpu, Timeout timeout = std::chrono::seconds(5));
   Result<Mapping> map(const Region& region, int gpu, Timeout timeout = std::chrono::seconds(5));
-  // Gives it back. No kernel or stream that uses it runs any more, and no graph with it will be launched.
+  // Releases a mapping. The caller makes sure that no kernel or stream uses it and no graph that uses it is launched.
   Status unmap(MappingId mapping);
-  // Work for a CUDA stream of that GPU (cudaStream_t, not the default one), also while it is captured; the host waits
-  // for nothing. A mapping that has ended is refused with the reason. Who waits for the signal, with stream_wait_signal
-  // or in a kernel (fairway/device.cuh), sees all bytes.
+  // Enqueue work on a CUDA stream of that GPU (cudaStream_t, not the default one), also during capture. The host does
+  // not wait. A put's bytes are visible to whoever waits for its signal, by stream_wait_signal() or in a kernel
+  // (fairway/device.cuh). A mapping that has ended is refused with the reason.
   Status stream_put(MappingId to, const StreamPut& put, void* stream);
   Status stream_wait_signal(const StreamWait& wait, void* stream);
 
-  // ---- transfers: accepted ones complete exactly once ----
-  // Takes requests in order, as many as there is room for. Copies nothing but notification messages; does not wait.
+  // ---- transfers: each accepted request completes exactly once ----
+  // Accepts requests in order, as many as there is room for, and stores their ids. Does not wait. Index arrays and
+  // extent lists are borrowed until completion; notification messages are copied.
   Submitted submit(std::span<const Request> requests, std::span<TransferId> ids);
-  // True when at least one more request to any peer would be taken.
+  // True if at least one more request, to any peer, would be accepted.
   [[nodiscard]] bool writable() const;
-  // One request each; a full queue is the error queue_full and nothing was done. A write or read of no bytes to or from
-  // a GPU's memory completes once the way is open: later ones between the two regions make no call of the driver's that
+  // One request each. queue_full: not accepted; try again when writable(). A write or read of 0 bytes with GPU memory
+  // completes when the path between the two regions is set up: later transfers between them make no driver call that
   // could wait for a running kernel.
   Result<TransferId> write(PeerId peer, const Layout& layout, const RequestOptions& options = {});
   Result<TransferId> read(PeerId peer, const Layout& layout, const RequestOptions& options = {});
@@ -137,36 +142,40 @@ class FAIRWAY_API Engine {
                                   const RequestOptions& options = {});
 
   // ---- completion ----
-  // Of a transfer with Deliver::to_wait: its completion, once; not_found afterwards. timed_out: it goes on.
+  // Waits for a transfer with Deliver::to_wait. Returns its completion once; after that, not_found. timed_out: the
+  // transfer goes on.
   Result<Completion> wait(TransferId id, Timeout timeout = kForever);
-  // What is put into the CUDA stream (cudaStream_t, not the default one) from now on starts once the transfer has
-  // completed, well or not; the host waits for nothing. Somebody must still make progress and collect the completion.
-  // unsupported without the transport cuda.
+  // Work enqueued on the CUDA stream (cudaStream_t, not the default one) from now on starts after the transfer has
+  // completed, with ok or an error. The host does not wait. The caller must still make progress and collect the
+  // completion. unsupported: the transport cuda is not in use.
   Status stream_wait(TransferId id, void* stream);
-  // Completions of transfers with Deliver::to_poll; with Progress::caller also moves the bytes. The count stored.
+  // Stores completions of transfers with Deliver::to_poll and returns how many. With Progress::caller it also makes
+  // progress.
   std::size_t poll(std::span<Completion> completions);
-  // Readable when poll, poll_notifications or poll_peer_events may have something, or a counter has grown (with
-  // Progress::caller: when poll() should run). For event loops; poll until all return 0, look at the counters, then
-  // wait for it again: it wakes at most twice for each of these. -1 in a simulation.
+  // A descriptor for poll(2), epoll or an event loop. It is readable when poll(), poll_notifications() or
+  // poll_peer_events() may return something, or a counter has grown; with Progress::caller also when poll() should run,
+  // for arrived data or an expired timer. After a wake-up call all three until they return 0, read the counters, then
+  // wait again: there are at most two wake-ups for each event. -1 in a simulation.
   [[nodiscard]] int fd() const;
-  // Ends a transfer early. It still completes once, with `cancelled` or, if it was faster, its own outcome. Not fenced
-  // in time: it goes on ending; call again, or wait for it.
+  // Ends a transfer early. It still completes exactly once: with `cancelled`, or with its own outcome if that came
+  // first. If it is not fenced in time, it keeps ending; call again, or wait for the completion. A write whose bytes
+  // have all arrived is fenced at once, even if its notification is still in flight; it completes when that arrives.
   Result<Cancelled> cancel(TransferId id, Timeout timeout = std::chrono::seconds(5));
 
   // ---- at the target ----
   std::size_t poll_notifications(std::span<Notification> notifications);
   Status wait_notification(Timeout timeout);
-  // How many notifications of kind `counter` with this immediate have come, from all peers, ever.
+  // How many notifications of kind `counter` with this immediate have arrived, from all peers, since the engine opened.
   [[nodiscard]] std::uint64_t counter(std::uint32_t immediate) const;
   Status wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout = kForever);
 
-  // ---- what it does ----
-  Result<Explanation> explain(const Request& request) const;  // the route it would take now
+  // ---- introspection ----
+  Result<Explanation> explain(const Request& request) const;  // the path it would take now
   Result<Explanation> explain(PeerId peer) const;             // all links to the peer
   Result<Explanation> explain(TransferId id) const;           // in flight, or one of the last 1,024
   [[nodiscard]] Metrics metrics() const;
-  // Of the RDMA ports that this engine uses, as the system has them; also those that are zero. Reads some fifty small
-  // files of each port.
+  // Error and congestion counters of the RDMA ports that this engine uses, zeros included. Reads about fifty small
+  // files for each port.
   [[nodiscard]] std::vector<PortCounter> port_counters() const;
 
  private:

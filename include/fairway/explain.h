@@ -8,19 +8,19 @@
 
 namespace fairway {
 
-// One way that was taken, or refused, with the reason.
+// A link that is used, or is not, with the reason.
 struct ExplainedLink {
   std::string name;  // "tcp/eth0/1"
   bool taken = false;
-  std::string reason;  // why it was refused, or what it lacks and who fills in ("read by messages")
-  double share = 0;    // of the bytes, 0..1
-  // What the link should reach, bytes per second, by the machine's model; 0: no bound on that side is known.
+  std::string reason;  // why it is not used, or what is emulated on it ("read by messages")
+  double share = 0;    // of the transfer's bytes, 0 to 1
+  // Expected rate in bytes per second, by the machine's model (docs/prediction.md). 0: that bound is unknown.
   double expected_low = 0;
   double expected_high = 0;
   std::string bound;  // what limits it ("NVLink of GPU0 (out)"), or why there is no figure
 };
 
-// Which route a transfer takes or took, why not the others, what it should reach and what it reached.
+// Which links a transfer uses or used and why not the others, its expected rate and its achieved rate.
 struct Explanation {
   std::string operation;  // "write 1048576 bytes in 16 extents"
   std::string peer;

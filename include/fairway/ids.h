@@ -5,8 +5,8 @@
 
 namespace fairway {
 
-// One session with one life of a peer. A peer that restarts, or was declared dead, is reached under a new PeerId; the
-// old one answers `stale_incarnation` or `peer_dead` for ever.
+// One session with one incarnation (process life) of a peer. A peer that restarted or was declared dead gets a new
+// PeerId; the old one keeps returning `stale_incarnation` or `peer_dead`.
 struct PeerId {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;  // 0: no peer
@@ -38,7 +38,7 @@ struct RemoteRegionId {
   auto operator<=>(const RemoteRegionId&) const = default;
 };
 
-// A region that kernels of this process reach, from Engine::map. Never used again.
+// A region that kernels of this process can access, from Engine::map. Ids are never reused.
 struct MappingId {
   std::uint64_t number = 0;  // 0: none
   explicit operator bool() const { return number != 0; }

@@ -6,11 +6,11 @@
 
 namespace fairway {
 
-// Joins engines of one process: those whose EngineOptions::loopback is the same object reach each other by plain
-// copies, with no device and no system call. An opaque resource, shared by the engines that use it; any thread.
+// Joins engines of one process: engines with the same object in EngineOptions::loopback reach each other by memory
+// copies, without a device or a system call. Opaque, shared by the engines that use it, thread-safe.
 class Loopback;
 
-// A new meeting place. Engines with different ones do not see each other.
+// A new one. Engines with different ones do not see each other.
 FAIRWAY_API std::shared_ptr<Loopback> make_loopback();
 
 }  // namespace fairway

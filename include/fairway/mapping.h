@@ -10,58 +10,58 @@
 
 namespace fairway {
 
-// A region as kernels of one GPU of this process reach it, from Engine::map. A value; what it names lasts until
+// A region that kernels of one GPU of this process can access, from Engine::map. A value; the mapping lasts until
 // Engine::unmap or Engine::close.
 //
-// Kernels read and write there without asking anybody. So its owner's deregister() waits until it is given back: the
-// holder is told by `ended` and by a PeerEvent `mapping_ended`, lets its kernels come to their end, and calls unmap().
-// Keep to `access` and to `size_bytes`: the driver maps whole allocations, so nothing stops a kernel that does not.
+// No host checks what kernels access. The owner's deregister() therefore waits until the mapping is released: `ended`
+// and a PeerEvent `mapping_ended` tell the holder, who lets its kernels end and calls unmap(). Respect `access` and
+// `size_bytes`: the driver maps whole allocations, so nothing stops a kernel that goes beyond them.
 struct Mapping {
   MappingId id;
-  std::byte* address = nullptr;  // in that GPU's address space; no CPU reaches it
+  std::byte* address = nullptr;  // in that GPU's address space; not for CPUs
   std::uint64_t size_bytes = 0;
   int gpu = -1;  // as this process numbers them
   Access access = Access::none;
-  // Pinned memory that the host and kernels may read: 0; or an ErrorCode once nothing more should be started that uses
-  // it: revoked (its owner wants it back), peer_dead, link_failed, closed.
+  // A word in pinned memory, for the host and kernels to read. 0: in use. Else an ErrorCode, and no new work may use
+  // the mapping: revoked (its owner deregisters it), peer_dead, link_failed, closed.
   const std::uint32_t* ended = nullptr;
-  bool atomics = false;  // the GPU's atomics on it are atomic; without them only one side may write each signal
-  std::string way;       // how the GPU reaches it
+  bool atomics = false;  // true: the GPU's atomics work on it; false: only one side may write each signal
+  std::string way;       // description of the path from the GPU to it
 };
 
 // Who moves the bytes of a stream_put.
 enum class PutBy : std::uint8_t {
   automatic,    // by size
-  kernel,       // less time for small ones; takes part of the GPU's processors
-  copy_engine,  // takes none of them
+  kernel,       // faster for small sizes; uses some of the GPU's multiprocessors (SMs)
+  copy_engine,  // uses no SM
 };
 
-// Bytes for a mapping and a signal behind them, as work of a stream. Signals are 8-byte aligned words of GPU memory.
+// Work for a stream: copy bytes to a mapping, then signal. A signal is an 8-byte aligned word of GPU memory.
 struct StreamPut {
   std::uint64_t offset = 0;    // in the mapping
-  const void* from = nullptr;  // memory that the stream's GPU reaches
+  const void* from = nullptr;  // memory that the stream's GPU can read
   std::uint64_t length = 0;    // 0: the signal alone
   PutBy by = PutBy::automatic;
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
   std::uint64_t signal_offset = kNone;  // in the same mapping
   std::uint64_t signal_value = 1;
-  // The word grows by the value, as a graph that is launched again needs it; false: it is set to it.
+  // true: add the value to the word, as a graph that is launched repeatedly needs; false: store it.
   bool signal_add = true;
 };
 
-// A stream's wait for a signal, and for the bytes before it.
+// Work for a stream: wait for a signal, and so for the bytes that were put before it.
 struct StreamWait {
   const std::uint64_t* word = nullptr;  // memory of the stream's GPU
-  // Waits until the word has reached this one, in memory of the GPU too, plus `value`, and then adds `value` to this
-  // one: so each launch of a graph waits for the next signal. Null: until the word has reached `value`.
+  // Null: waits until *word >= value. Else, in GPU memory: waits until *word >= *count + value, then adds `value` to
+  // *count, so that each launch of a graph waits for the next signal.
   std::uint64_t* count = nullptr;
   std::uint64_t value = 1;
-  // From its start on the GPU; past it the stream goes on.
+  // Counted from the start of the wait on the GPU. When it expires the stream goes on.
   std::chrono::microseconds timeout{1'000'000};
-  // Where it says whether it came: 0, deadline_exceeded, or why the mapping `with` ended before. What stands behind it
-  // in the stream looks there. Memory of the GPU, since a word in pinned memory holds up what stands behind it.
+  // Receives the outcome: 0, deadline_exceeded, or the reason why the mapping `with` ended. Later work in the stream
+  // should read it. It must be GPU memory: a word in pinned memory would delay the work behind it.
   std::uint32_t* outcome = nullptr;
-  MappingId with;  // gives up when this one ends; none: it does not look
+  MappingId with = {};  // the wait ends early if this mapping ends; none: it does not
 };
 
 }  // namespace fairway

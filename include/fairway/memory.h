@@ -10,12 +10,12 @@
 namespace fairway {
 
 enum class MemoryKind : std::uint8_t { host, pinned, device, managed };
-// Whether a CPU can read and write it; a device's own memory is moved by the device alone.
+// Whether a CPU can read and write it. Device memory is accessed by the device only.
 constexpr bool reached_by_cpu(MemoryKind kind) {
   return kind != MemoryKind::device;
 }
 
-// What peers may do with a region. Combine with |. Local use needs no permission.
+// What peers may do with a region; combine with |. Local use needs no permission.
 enum class Access : std::uint8_t { none = 0, read = 1, write = 2, atomic = 4, all = 7 };
 constexpr Access operator|(Access a, Access b) {
   return static_cast<Access>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));
@@ -24,18 +24,18 @@ constexpr bool includes(Access granted, Access needed) {
   return (static_cast<std::uint8_t>(granted) & static_cast<std::uint8_t>(needed)) == static_cast<std::uint8_t>(needed);
 }
 
-// What is known of memory beside its address. A GPU's and pinned memory is found out by asking the driver.
+// Facts about memory besides its address. The driver is asked which memory is pinned or a GPU's.
 struct MemorySource {
   MemoryKind kind = MemoryKind::host;
-  // The file whose pages it is (memfd_create, MAP_SHARED), so that peers of this host can map it and copy once; -1:
-  // private, or not known. Borrowed for the call. It must be sealed against shrinking (F_SEAL_SHRINK), else it is
-  // treated as private: a file cut short would end its users with SIGBUS.
+  // The file that backs the memory (memfd_create, MAP_SHARED), so that peers on this host can map it: one copy instead
+  // of two. -1: private or unknown. Borrowed for the call. Seal it with F_SEAL_SHRINK, else it is treated as private:
+  // processes that use a truncated file get SIGBUS.
   int fd = -1;
   std::uint64_t fd_offset = 0;  // of the address in the file
 };
 
-// Local memory registered for transfer. A value: copying it copies the name, not the memory. It stays valid until
-// Engine::deregister returns `fenced` or the engine closes; afterwards its id is refused with `revoked`.
+// Registered local memory. A handle: copying it does not copy the memory. Valid until Engine::deregister returns ok or
+// the engine closes; after that its id is refused with `revoked`.
 struct Region {
   RegionId id;
   std::byte* address = nullptr;
@@ -44,7 +44,7 @@ struct Region {
   Access access = Access::none;
 };
 
-// A peer's region as this engine knows it, from Engine::import_region or lookup.
+// A peer's region, from Engine::import_region or Engine::lookup.
 struct RemoteRegion {
   RemoteRegionId id;
   PeerId peer;
@@ -55,14 +55,14 @@ struct RemoteRegion {
 
 // Part of a local region.
 struct Slice {
-  RegionId region;
+  RegionId region = {};
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// A place in a remote region; the length is the local slice's.
+// A position in a remote region. The length is that of the local slice.
 struct RemoteAddress {
-  RemoteRegionId region;
+  RemoteRegionId region = {};
   std::uint64_t offset = 0;
 };
 

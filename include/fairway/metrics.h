@@ -22,10 +22,10 @@ struct LinkMetrics {
   std::string name;
   PeerId peer;
   bool up = false;
-  std::uint64_t bytes_out = 0;  // payload this side asked to move: writes, reads, messages
+  std::uint64_t bytes_out = 0;  // payload that this side moved: writes, reads, messages
   std::uint64_t slices = 0;
   std::uint64_t errors = 0;
-  std::uint64_t retries = 0;   // slices of this link that had to move to another
+  std::uint64_t retries = 0;   // slices that failed over from this link to another
   std::uint64_t failures = 0;  // times the link went down
   std::uint32_t in_flight = 0;
 };
@@ -41,11 +41,11 @@ struct PeerMetrics {
   Latency latency;  // submission to completion
 };
 
-// What a transport's own work cost since the engine was opened.
+// Cost of a transport's work since the engine opened.
 struct TransportMetrics {
   std::string name;
   std::uint64_t system_calls = 0;
-  std::uint64_t copied_bytes = 0;  // by us, beside the one copy into or out of the kernel or the peer's memory
+  std::uint64_t copied_bytes = 0;  // extra copies, besides the one to or from the kernel or the peer's memory
 };
 
 struct Metrics {
@@ -57,8 +57,8 @@ struct Metrics {
   std::uint64_t back_pressure = 0;  // submissions refused because a queue was full
 };
 
-// What a NIC's port counts of errors and repetitions (packets lost, out of order, sent again; congestion), for all
-// processes of the host, since its driver was loaded.
+// A counter of a NIC port: packets lost, out of order, retransmitted, congestion. It counts for all processes of the
+// host since the driver was loaded.
 struct PortCounter {
   std::string port;  // "mlx5_0/1"
   std::string name;  // the driver's: "out_of_sequence"

@@ -228,7 +228,7 @@ abi::Code Sender::send(void* data, std::size_t size, int tag, Memory& memory, Re
       if (size != 0 && target == nullptr) return abi::kSuccess;
       MessageBytes bytes;
       RequestOptions options;
-      options.notify = {NotifyKind::event, other_.index, format(message, bytes), {}, 0, false};
+      options.notify = notify_event(other_.index, format(message, bytes));
       options.deliver = Deliver::to_callback;
       options.callback = finished;
       options.user_data = &*request;

@@ -202,7 +202,7 @@ Result<bool> Endpoint::post(PeerId peer, PortId to, const Message& message, Comp
   Message addressed = message;
   addressed.to_generation = to.generation;
   RequestOptions options;
-  options.notify = {NotifyKind::event, to.index, format(addressed, bytes), {}, 0, false};
+  options.notify = notify_event(to.index, format(addressed, bytes));
   options.priority = Priority::urgent;
   options.deliver = Deliver::to_callback;
   options.callback = callback == nullptr ? forget : callback;

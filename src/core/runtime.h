@@ -59,6 +59,8 @@ class Signal {
   // Blocks until it is set, a descriptor watched by its caller-stepped task is ready, or `deadline`. Any thread.
   virtual void wait(Time deadline) = 0;
   virtual int fd() = 0;  // readable while set, from the first call on; -1 in the simulator
+  // fd() turns readable at `when` too (kNever: not), until the first clear() from then on. Any thread.
+  virtual void set_at(Time when) = 0;
 };
 
 struct TaskOptions {

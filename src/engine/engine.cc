@@ -166,10 +166,15 @@ Result<Engine> Engine::open(const EngineOptions& options) {
   return EngineAccess::open(
       options, owned->runtime,
       [&options](transport::RegionTable& regions, Runtime& runtime) {
-        return transport::make_transports(
-            {options.transports, options.loopback, options.listen, options.strict_isolation, options.interfaces,
-             options.rdma, options.providers},
-            regions, runtime);
+        return transport::open_transports({options.transports,
+                                           options.loopback,
+                                           options.listen,
+                                           options.strict_isolation,
+                                           options.interfaces,
+                                           options.rdma,
+                                           options.providers,
+                                           {}},
+                                          regions, runtime);
       },
       [path = options.machine] { return predict::open_model(path); }, owned);
 }

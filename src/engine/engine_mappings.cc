@@ -119,8 +119,8 @@ Status Engine::stream_wait_signal(const StreamWait& wait, void* stream) {
     ended = entry->mapping.ended;
   }
   for (const auto& transport : state.workers[worker]->transports())
-    if (transport::GpuAccess* gpus = transport->gpu(); gpus != nullptr && gpus->has_views())
-      return gpus->wait(wait, ended, stream);
+    if (transport::has(*transport, transport::DeviceInitiated::address))
+      return transport->gpu()->wait(wait, ended, stream);
   return {ErrorCode::unsupported,
           "no transport in use here has streams that wait for signals: that needs the transport cuda"};
 }

@@ -11,6 +11,7 @@
 #include "sys/error.h"
 #include "sys/numa.h"
 #include "sys/readable.h"
+#include "transport/gpu_access.h"
 
 namespace fairway {
 namespace {
@@ -83,7 +84,8 @@ Result<Region> Engine::register_memory(void* address, std::size_t size_bytes, Ac
 // What the transports know of the address, else what the caller says.
 transport::MemoryPlace Engine::State::place_of(const void* address, MemoryKind said) const {
   for (const auto& transport : workers.front()->transports())
-    if (auto place = transport->place_of(address)) return std::move(*place);
+    if (const transport::GpuAccess* gpus = transport->gpu(); gpus != nullptr)
+      if (auto place = gpus->place_of(address)) return std::move(*place);
   return {said, {}};
 }
 

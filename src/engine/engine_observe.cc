@@ -34,11 +34,11 @@ std::string describe_work(Operation operation, std::uint64_t bytes, std::uint64_
 void note_method(engine::Method method, Explanation& out) {
   if (method == engine::Method::by_messages)
     out.notes.emplace_back(
-        "no link has the operation: the peer's engine does it, asked by messages, one copy on each side");
+        "emulated: no link has this operation, so the peer's engine does it on request, with one copy on each side");
   if (method == engine::Method::staged)
     out.notes.emplace_back(
-        "staged: no link takes both memories, so each engine copies between its device and pinned host memory, "
-        "512 KiB at a time, and the links move that");
+        "staged: no link reaches both memories, so each engine copies between its GPU and pinned host memory, "
+        "512 KiB at a time, and the links move the copies");
   if (method == engine::Method::none) out.notes.emplace_back("no link can do this now");
 }
 
@@ -47,26 +47,25 @@ std::string rate(double bytes_per_second) {
   return fmt::format("{:.2f} GB/s", bytes_per_second / 1e9);
 }
 
-// What it should reach, and what limits it.
+// The expected rate, and what limits it.
 std::string expected(const ExplainedLink& link) {
   const std::string bound = link.bound.empty() ? "" : " (" + link.bound + ")";
-  if (link.expected_high <= 0) return ", should reach: no figure" + bound;
-  if (link.expected_low <= 0)
-    return fmt::format(", should reach at most {:.2f} GB/s", link.expected_high / 1e9) + bound;
-  return fmt::format(", should reach {:.1f} to {:.1f} GB/s", link.expected_low / 1e9, link.expected_high / 1e9) + bound;
+  if (link.expected_high <= 0) return ", expected: unknown" + bound;
+  if (link.expected_low <= 0) return fmt::format(", expected: at most {:.2f} GB/s", link.expected_high / 1e9) + bound;
+  return fmt::format(", expected: {:.1f} to {:.1f} GB/s", link.expected_low / 1e9, link.expected_high / 1e9) + bound;
 }
 
 }  // namespace
 
-// Where the rates of a peer's links depend on the machine, that is looked at first: once, up to a second.
+// If the rates of a peer's links depend on the machine, waits up to a second for its inspection, which runs once.
 void Engine::State::look_at_machine(PeerId id, Explanation& out) {
   bool asks = false;
   if (!with_peer(id, [&](engine::Worker&, engine::Peer& peer) { asks = peer.asks_for_the_machine(); }) || !asks) return;
   machine.want();
   if (!wait_until(deadline(kLookWithin), [&] { return machine.ended(); }))
-    out.notes.emplace_back("what links should reach is not known yet: the look at the machine takes long");
+    out.notes.emplace_back("expected rates are not known yet: this machine is still being inspected");
   else if (const Status problem = machine.problem(); !problem)
-    out.notes.push_back("what links should reach is not known: " + problem.message());
+    out.notes.push_back("expected rates are unknown: " + problem.message());
   else
     machine.close();  // its thread
 }
@@ -175,7 +174,7 @@ std::vector<PortCounter> Engine::port_counters() const {
 std::string Explanation::text() const {
   std::string text = fmt::format("{} to {}: {}\n", operation, peer.empty() ? "a peer that is gone" : peer, state);
   for (const ExplainedLink& link : links) {
-    text += fmt::format("  {} {}", link.taken ? "takes " : "leaves", link.name);
+    text += fmt::format("  {} {}", link.taken ? "used:    " : "not used:", link.name);
     if (link.share > 0 && link.share < 1) text += fmt::format(", {:.0f} % of the bytes", link.share * 100);
     if (link.taken) text += expected(link);
     if (!link.reason.empty()) text += ": " + link.reason;

@@ -184,6 +184,7 @@ Status Engine::stream_wait(TransferId id, void* stream) {
     if (gpus == nullptr) continue;
     auto gate = gpus->hold_stream(stream);
     if (!gate) return gate.status();
+    if (*gate == nullptr) continue;
     if (id.slot >= state.transfers.capacity()) return {};  // none such: the gate opens as it goes
     state.worker_of(state.transfers[id.slot].peer.load(std::memory_order_relaxed))
         .post([id, held = *gate](engine::Worker& owner) { owner.when_ended(id, [held](bool) { held->open(); }); });

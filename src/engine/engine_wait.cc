@@ -58,6 +58,7 @@ void Engine::State::drive() {
   Time next = kNever;
   for (const auto& worker : workers) next = std::min(next, worker->step(now));
   work_left_ = next <= now;
+  next_timer_ = next;
 }
 
 bool Engine::State::is_polled(Time now) const {
@@ -107,12 +108,16 @@ void Engine::State::settle_signal() {
   signal->clear();
   if (!completions.empty() || !notifications.empty() || !peer_events.empty()) return signal->set();
   if (options.progress != Progress::caller || !fd_given.load(std::memory_order_relaxed)) return;
-  // The caller may sleep on the descriptor now: transports are told, as before a sleep in wait().
+  // The caller may sleep on the descriptor now: transports are told, as before a sleep in wait(), and the descriptor
+  // wakes it for the workers' timers (deadlines, bounds, retries), which no other thread looks at.
   const Turn turn(stepping);
   if (!turn || stopped_.load(std::memory_order_acquire)) return;
   bool quiet = !work_left_;
   for (const auto& worker : workers) quiet = quiet && worker->prepare_sleep();
-  if (!quiet) signal->set();
+  if (quiet)
+    signal->set_at(next_timer_);
+  else
+    signal->set();
 }
 
 }  // namespace fairway

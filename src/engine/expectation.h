@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "predict/model.h"
-#include "transport/memory.h"
+#include "transport/gpu_access.h"
 
 namespace fairway::engine {
 

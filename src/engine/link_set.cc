@@ -186,7 +186,7 @@ void LinkSet::on_link_closed(const LinkClosed& message) {
     return release(i);
   }
   for (const auto& transport : parts_.transports)
-    if (transport->name() == message.transport && transport->never(parts_.owner.index, message.name))
+    if (transport->name() == message.transport && transport->forgo(parts_.owner.index, message.name))
       return owner_.tell({message.transport, message.name, 0});
   if (closed_early_.size() >= kMaxClosedEarly) return peer_.violation("the ends of too many unknown links");
   closed_early_.emplace_back(message.transport, message.name);

@@ -71,8 +71,9 @@ class Peer final : public PeerContext, private LinkOwner {
   // ---- transfers ----
   void start(std::uint32_t slot);
   void dependency_ended(std::uint32_t slot, bool ok);
-  void stop(std::uint32_t slot,
-            const Status& why);         // cancel, deadline, revoked region: completes once nothing is touched
+  // Cancel, deadline, revoked region: completes once nothing is touched. True: nothing is any more, for all bytes have
+  // moved and only the notification is under way; that still arrives or fails.
+  bool stop(std::uint32_t slot, const Status& why);
   void force_stop(std::uint32_t slot);  // closes the links that still hold its slices
   bool pump();                          // hands to links what they take; true when it did
   [[nodiscard]] bool has_work() const;  // for pump(), now or when links have room

@@ -250,11 +250,12 @@ bool Peer::signals_a_device(std::uint32_t slot) {
 
 // ---- the end ----
 
-void Peer::stop(std::uint32_t slot, const Status& why) {
+bool Peer::stop(std::uint32_t slot, const Status& why) {
   Transfer& t = transfer(slot);
-  if (t.phase == Phase::draining || t.phase == Phase::done) return;
-  if (t.notify_record != kNoSlot || (t.phase == Phase::notifying && t.armed)) return;  // as good as done
+  if (t.phase == Phase::draining || t.phase == Phase::done) return false;
+  if (t.notify_record != kNoSlot || (t.phase == Phase::notifying && t.armed)) return true;
   fail(slot, why.with_peer(text()));
+  return false;
 }
 
 void Peer::force_stop(std::uint32_t slot) {

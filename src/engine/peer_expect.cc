@@ -103,8 +103,8 @@ void Peer::expect(const Link& link, const Ends& ends, ExplainedLink& out) const 
     case MovedBy::sockets:
       out.expected_high = static_cast<double>(device.bytes_per_second);
       out.bound = device.bytes_per_second > 0       ? "the rate of its port"
-                  : device.moved_by == MovedBy::cpu ? "CPUs copy, of which the model has no figure"
-                                                    : "its port tells no rate";
+                  : device.moved_by == MovedBy::cpu ? "no model for CPU copies"
+                                                    : "the port reports no rate";
       return;
     case MovedBy::nic:
       if (machine != nullptr) prediction = machine->through(device.name, ends.here, ends.outwards);
@@ -121,9 +121,9 @@ void Peer::expect(const Link& link, const Ends& ends, ExplainedLink& out) const 
     out.bound = prediction->bottleneck;
   } else if (device.bytes_per_second > 0) {
     out.expected_high = static_cast<double>(device.bytes_per_second);
-    out.bound = "the rate of its port; the machine's model has no figure for the way to it";
+    out.bound = "the port's rate; no model for the path to it";
   } else {
-    out.bound = "the machine's model has no figure for these two memories";
+    out.bound = "no model for these two memories";
   }
 }
 
@@ -175,7 +175,7 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
     line.taken = planned || (used >> i & 1);
     if (planned && total > 0) line.share = rate(static_cast<std::uint8_t>(i)) / total;
     if (planned && chosen->method == Method::by_messages)
-      line.reason = "lacks the operation: done by messages, with one copy on each side";
+      line.reason = "emulated by messages, with one copy on each side";
     if (planned && chosen->method == Method::staged)
       line.reason =
           (link.capabilities->memory_kinds & kDeviceBit) == 0
@@ -183,11 +183,10 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
               : why_without(*request, i) + "; staged, it moves between this side's memory and the peer's host memory";
     if (!line.taken) {
       switch (link.state) {
-        case LinkState::proving: line.reason = "not proven yet"; break;
+        case LinkState::proving: line.reason = "not verified yet"; break;
         case LinkState::ready:
           if (request != nullptr) line.reason = why_without(*request, i);
-          if (chosen != nullptr && line.reason.empty())
-            line.reason = "another link finishes sooner, or lacks nothing that this one lacks";
+          if (chosen != nullptr && line.reason.empty()) line.reason = "slower";
           break;
         case LinkState::closing: line.reason = "down, being closed: " + link.down_reason.message(); break;
         case LinkState::closed: line.reason = "down: " + link.why_down(); break;
@@ -240,10 +239,13 @@ void Peer::explain_way(Explanation& out, const Route& route, const Request& requ
     const std::uint16_t transport = links_[i].transport;
     if (std::exchange(last, transport) == transport) continue;
     const auto handle = worker_.remotes().handle(owner_, region, transport);
-    const std::string way =
-        handle ? worker_.transport_at(transport).way(*handle) : "cannot reach the region: " + handle.status().message();
+    std::string path = handle ? "" : "cannot reach the region: " + handle.status().message();
+    const std::uint64_t local = is_atomic(request.operation)
+                                    ? kNotRegistered
+                                    : worker_.locals().handle(block_at(request.layout, 0).local, transport);
+    if (handle) (void)worker_.transport_at(transport).reach(links_[i].id, local, *handle, &path);
     const std::string name(worker_.transport_at(transport).name());
-    if (!way.empty()) out.notes.push_back(name + ": " + way);
+    if (!path.empty()) out.notes.push_back(name + ": " + path);
     if (is_atomic(request.operation)) continue;
     if (const auto how = worker_.locals().how_with(block_at(request.layout, 0).local, transport); !how.empty())
       out.notes.push_back(name + ": this side's memory is registered at " + std::string(how));

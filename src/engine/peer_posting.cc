@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kLittleQueued = 16 * 1024;
 
 // Nobody waits for these: they may travel with what is sent next.
-bool is_patient(RecordType type) {
+bool may_coalesce(RecordType type) {
   return type == RecordType::send_done || type == RecordType::credit;
 }
 
@@ -60,7 +60,7 @@ void Peer::post_record(std::uint32_t index, std::uint8_t chosen) {
   slice.link = link.id;
   slice.local = record.bytes.data();
   slice.length = record.size;
-  slice.patient = is_patient(record.type());
+  slice.may_coalesce = may_coalesce(record.type());
   slice.token = worker_.slices().acquire(id().slot);
   SliceEntry& entry = worker_.slices()[slice.token];
   entry = {

@@ -108,7 +108,7 @@ std::uint64_t Peer::links_without(const Request& request, std::uint64_t transpor
       if (!block.remote) continue;  // of a send, before its receive
       const auto remote = worker_.remotes().handle(owner_, block.remote, link.transport);
       const std::uint64_t local = atomic ? kNotRegistered : worker_.locals().handle(block.local, link.transport);
-      if (!remote || !worker_.transport_at(link.transport).carries(link.id, local, *remote)) {
+      if (!remote || !links_.can_reach(link, local, *remote)) {
         out |= std::uint64_t{1} << i;
         break;
       }
@@ -125,10 +125,10 @@ transport::Reach Peer::reach(const Block& block, std::uint16_t transport, std::s
   const auto remote = worker_.remotes().handle(owner_, block.remote, transport);
   if (!remote) why = remote.status().message();
   if (!remote) return transport::Reach::no;
-  transport::GpuAccess* const gpus = worker_.transport_at(transport).gpu();
-  const transport::Reach is = gpus == nullptr
-                                  ? transport::Reach::yes
-                                  : gpus->reach(worker_.locals().handle(block.local, transport), *remote, why);
+  const std::uint64_t local = worker_.locals().handle(block.local, transport);
+  transport::Transport& by = worker_.transport_at(transport);
+  const transport::Reach is = by.reach({}, local, *remote, nullptr);
+  if (is == transport::Reach::no) (void)by.reach({}, local, *remote, &why);
   if (is == transport::Reach::yes) known = {route_version_, transport, block.local, block.remote};
   return is;
 }

@@ -201,7 +201,8 @@ bool Peer::post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t toke
   t.bytes_posted += piece.bytes();
   t.links_used |= std::uint64_t{1} << piece.link;
   if (t.paced) link.pace.posted(least_of(link, t), worker_.now());
-  t.needs_flush |= slice.op == transport::Op::write && link.capabilities->completion != transport::Meaning::visible;
+  t.needs_flush |=
+      slice.op == transport::Op::write && link.capabilities->completion != transport::CompletionLevel::visible;
   worker_.stage(link.transport, slice);
   return true;
 }
@@ -212,7 +213,7 @@ std::optional<std::uint32_t> Peer::riding_immediate(std::uint32_t slot, const Pi
   const Link& link = links_[piece.link];
   if (t.request.operation != Operation::write || t.blocks != 1 || piece.bytes() != t.total ||
       t.request.options.checksum || !link.capabilities->ordered || !link.has(transport::Op::write_immediate) ||
-      link.capabilities->completion != transport::Meaning::visible)
+      link.capabilities->completion != transport::CompletionLevel::visible)
     return std::nullopt;
   const MemoryKind target = worker_.remotes().kind_of(block_at(t.request.layout, 0).remote);
   if ((link.capabilities->immediate_kinds >> static_cast<unsigned>(target) & 1) == 0) return std::nullopt;

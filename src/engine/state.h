@@ -136,6 +136,7 @@ struct Engine::State final : control::Observer {
   std::atomic<bool> closed_{false};
   std::atomic<bool> stopped_{false};  // no worker steps any more
   bool work_left_ = false;            // by the last drive(); belongs to who has `stepping`
+  Time next_timer_ = kNever;          // as work_left_
   std::atomic<bool> sleeps_in_turn_{false};
   std::atomic<Time> polled_{0};          // the last drive()
   std::atomic<std::uint32_t> polls_{0};  // of `poller_`, one after the other without a pause

@@ -37,15 +37,16 @@ std::size_t stripe(const Layout& layout, std::uint64_t blocks, Cursor& cursor, c
                    std::span<LinkView> links, std::uint64_t max_message_payload, std::span<Piece> out) {
   std::size_t filled = 0;
   std::uint64_t looked = 0;
-  while (filled < out.size() && cursor.block < blocks) {
+  while (cursor.block < blocks) {
     const std::uint64_t length = block_at(layout, cursor.block).length;
-    if (length == 0) {  // nothing to move
+    if (length == 0) {  // nothing to move, so it needs no room
       if (looked >= kEmptyAtOnce) break;
       const std::uint64_t first = cursor.block;
       cursor.block = skip_empty(layout, first);
       looked += is_regular(layout) ? 0 : cursor.block - first;
       continue;
     }
+    if (filled == out.size()) break;
     const std::uint64_t left = length - cursor.offset;
     const int index = first_to_finish(route, links, left);
     if (index == kNoLink) break;

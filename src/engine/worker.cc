@@ -98,8 +98,9 @@ Time Worker::step(Time now) {
   deliver();
   Time next = timers_.next();
   for (const auto& transport : transports_) {
-    if (transport->must_poll()) busy_ = true;
-    next = std::min(next, transport->next_timer());
+    const Time at = transport->next_timer();
+    busy_ |= at == transport::kPollAgain;
+    next = std::min(next, at);
   }
   busy_ |= !finished_.empty() || has_commands_.load(std::memory_order_relaxed);
   if (!busy_) queued_.store(false, std::memory_order_relaxed);

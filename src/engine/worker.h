@@ -176,6 +176,7 @@ class Worker final : public Stepper {
   void shut();
   void deliver();
   void deliver(std::uint32_t slot);
+  void answer_cancels(Transfer& transfer, Cancelled::Far far_side);
   bool take_commands();
   bool take_submissions();
   bool poll_transports();

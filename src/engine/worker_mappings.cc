@@ -1,3 +1,5 @@
+#include <variant>
+
 #include "engine/worker.h"
 #include "transport/gpu_access.h"
 
@@ -5,6 +7,9 @@
 namespace fairway::engine {
 namespace {
 
+using transport::DeviceInitiated;
+
+constexpr auto kAccepted = static_cast<transport::Bits>(DeviceInitiated::address);  // what a Mapping can say
 constexpr const char* kNone = "no transport in use here lets kernels reach GPU memory: that needs the transport cuda";
 
 }  // namespace
@@ -23,8 +28,7 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
                                      ? std::string("EngineOptions::strict_isolation forbids to map a peer's memory")
                                      : kNone};
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    transport::GpuAccess* gpus = transports_[t]->gpu();
-    if (gpus == nullptr || !gpus->has_views()) continue;
+    if (!transport::has(*transports_[t], DeviceInitiated::address)) continue;
     if (const Reach linked = peer.links().linked_by(t, why); linked != Reach::yes) return linked;
     const auto handle = remotes_.handle(peer.owner(), id, t);
     if (!handle) {
@@ -32,7 +36,7 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
       return Reach::no;
     }
     transport::GpuAccess::View view;
-    const Reach reach = gpus->view(*handle, gpu, view, why);
+    const Reach reach = transports_[t]->gpu()->view(*handle, gpu, kAccepted, view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, peer.id(), peer.text());
     return reach;
   }
@@ -43,15 +47,14 @@ transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
   using transport::Reach;
   why = {ErrorCode::unsupported, kNone};
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    transport::GpuAccess* gpus = transports_[t]->gpu();
-    if (gpus == nullptr || !gpus->has_views()) continue;
+    if (!transport::has(*transports_[t], DeviceInitiated::address)) continue;
     const std::uint64_t handle = locals_.handle(id, t);
     if (handle == kNotRegistered) {
       if (const Status refused = locals_.why_without(id, t); !refused) why = refused;
       return Reach::no;
     }
     transport::GpuAccess::View view;
-    const Reach reach = gpus->view_own(handle, gpu, view, why);
+    const Reach reach = transports_[t]->gpu()->view_own(handle, gpu, kAccepted, view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, {}, "this engine");
     return reach;
   }
@@ -61,7 +64,8 @@ transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
 Mapping Worker::keep(const transport::GpuAccess::View& view, std::uint16_t transport, int gpu, PeerId peer,
                      std::string name) {
   Mappings::Entry entry;
-  entry.mapping = {{}, view.address, view.size_bytes, gpu, view.access, view.ended, view.atomics, view.way};
+  const auto& at = std::get<transport::MappedAddress>(view.by);  // the one that was accepted
+  entry.mapping = {{}, at.address, view.size_bytes, gpu, view.access, view.ended, at.atomics, view.path_description};
   entry.worker = index_;
   entry.transport = transport;
   entry.view = view.number;
@@ -89,9 +93,8 @@ void Worker::mapping_ended(std::uint16_t transport, const transport::Event& even
 void Worker::add_viewers_of(RegionId id, std::string& names) const {
   const auto& handles = locals_.handles(id);
   for (std::uint16_t t = 0; t < handles.size(); ++t) {
-    transport::GpuAccess* gpus = transports_[t]->gpu();
-    if (gpus == nullptr || !gpus->has_views() || handles[t] == kNotRegistered) continue;
-    for (const transport::PeerIndex index : gpus->holders(handles[t])) {
+    if (!transport::has(*transports_[t], DeviceInitiated::address) || handles[t] == kNotRegistered) continue;
+    for (const transport::PeerIndex index : transports_[t]->gpu()->holders(handles[t])) {
       const auto peer = peer_by_index_.find(index);
       if (!names.empty()) names += ", ";
       if (index == transport::GpuAccess::kThisSide)

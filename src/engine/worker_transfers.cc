@@ -21,7 +21,18 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
     ticket->next = std::move(services_.transfers[id.slot].ticket);
     services_.transfers[id.slot].ticket = std::move(ticket);
   }
-  owner->stop(id.slot, why);
+  if (owner->stop(id.slot, why)) answer_cancels(services_.transfers[id.slot], Cancelled::Far::all);
+}
+
+// Nothing touches the transfer's memory any more.
+void Worker::answer_cancels(Transfer& transfer, Cancelled::Far far_side) {
+  while (const std::shared_ptr<CancelTicket> ticket = std::move(transfer.ticket)) {
+    transfer.ticket = std::move(ticket->next);
+    ticket->result.fenced = true;
+    ticket->result.far_side = far_side;
+    ticket->word.store(1, std::memory_order_release);
+    services_.runtime.executor.wake_all(ticket->word);
+  }
 }
 
 void Worker::force_stop(TransferId id) {
@@ -121,17 +132,10 @@ void Worker::deliver() {
 
 void Worker::deliver(std::uint32_t slot) {
   Transfer& transfer = services_.transfers[slot];
-  while (const std::shared_ptr<CancelTicket> ticket = std::move(transfer.ticket)) {
-    transfer.ticket = std::move(ticket->next);
-    const bool ok = transfer.completion.status.is_ok();
-    ticket->result.fenced = true;
-    ticket->result.far_side = ok                           ? Cancelled::Far::all
-                              : transfer.bytes_posted == 0 ? Cancelled::Far::nothing
-                              : transfer.in_doubt          ? Cancelled::Far::unknown
-                                                           : Cancelled::Far::partial;
-    ticket->word.store(1, std::memory_order_release);
-    services_.runtime.executor.wake_all(ticket->word);
-  }
+  answer_cancels(transfer, transfer.completion.status.is_ok() ? Cancelled::Far::all
+                           : transfer.bytes_posted == 0       ? Cancelled::Far::nothing
+                           : transfer.in_doubt                ? Cancelled::Far::unknown
+                                                              : Cancelled::Far::partial);
   const RequestOptions& options = transfer.request.options;
   if (options.deliver == Deliver::to_callback) {
     const Completion completion = std::move(transfer.completion);
@@ -170,9 +174,9 @@ void Worker::collect(Metrics& out) const {
     TransportMetrics& all = same != out.transports.end()
                                 ? *same
                                 : out.transports.emplace_back(TransportMetrics{std::string(transport->name()), 0, 0});
-    const transport::Costs costs = transport->costs();
-    all.system_calls += costs.system_calls;
-    all.copied_bytes += costs.copied_bytes;
+    const transport::Counters& counters = transport->counters();
+    all.system_calls += counters.system_calls.load(std::memory_order_relaxed);
+    all.copied_bytes += counters.copied_bytes.load(std::memory_order_relaxed);
   }
 }
 

@@ -45,9 +45,9 @@ void Campaign::cancel_one(Application& app) {
   take(app);  // its completion, where it has one
   if (!result) return;
   oracle_.cancelled(job, *result);
-  // What its own NICs do not hold is ended by closing links, if need be. But one that was moved and whose notification
-  // waits for a link is no longer ended: it completes when there is one.
-  if (!result->fenced && timeout >= kClosesLinks && undisturbed && job.notify == NotifyKind::none)
+  // What its own NICs do not hold is ended by closing links, if need be; of one that was moved and whose notification
+  // waits for a link the memory is free.
+  if (!result->fenced && timeout >= kClosesLinks && undisturbed)
     oracle_.fail("#" + std::to_string(job.number) + " is not fenced, though nothing holds it at its own end");
 }
 

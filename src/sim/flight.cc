@@ -221,7 +221,7 @@ ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, 
 // The initiator's device says what a completion of its writes means.
 bool Fabric::only_delivers(const Flight& flight) const {
   const LinkEnd& end = flight.link->ends[flight.side];
-  return nics_[end.nic]->devices[end.device].capabilities.completion == transport::Meaning::delivered;
+  return nics_[end.nic]->devices[end.device].capabilities.completion == transport::CompletionLevel::delivered;
 }
 
 void Fabric::show_posted(void* nic, std::uint64_t, std::uint64_t) {

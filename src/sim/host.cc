@@ -22,6 +22,7 @@ class SimSignal final : public Signal {
     if (++spins_ > kSpins) (void)host_.step_until(host_.now() + kMicrosecond);
   }
   int fd() override { return -1; }
+  void set_at(Time) override {}  // nobody can sleep on fd()
   void wait(Time deadline) override {
     while (!set_) {
       if (host_.now() >= deadline) return;

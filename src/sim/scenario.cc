@@ -34,7 +34,7 @@ Capabilities some_capabilities(Random& random, std::uint32_t largest) {
   if (random.chance(400)) can.shapes = mask(Shape::contiguous);
   if (random.chance(150)) can.shapes = mask(Shape::contiguous, Shape::strided);
   can.ordered = random.chance(600);
-  can.completion = random.chance(300) ? transport::Meaning::delivered : transport::Meaning::visible;
+  can.completion = random.chance(300) ? transport::CompletionLevel::delivered : transport::CompletionLevel::visible;
   if (random.chance(300)) can.max_slice_bytes = random.between(64, 1024);
   if (random.chance(300)) can.queue_depth = static_cast<std::uint32_t>(random.between(1, 8));
   can.max_message_bytes = static_cast<std::uint32_t>(random.chance(300)   ? 512

@@ -1,14 +1,23 @@
 #include "sys/event_signal.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <time.h>
 
 #include "sys/error.h"
 
 namespace fairway::sys {
+namespace {
+
+timespec spec(Time time) {
+  return {static_cast<time_t>(time / kSecond), static_cast<long>(time % kSecond)};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Signal>> EventSignal::make(Clock& clock) {
   auto epoll = EpollSet::make(false);
@@ -32,6 +41,7 @@ void EventSignal::clear() {
     eventfd_t count = 0;
     return ::eventfd_read(event_.get(), &count) == 0 ? count : 0;
   });
+  if (const Time at = alarm_at_.load(std::memory_order_relaxed); at != kNever && at <= clock_.now()) set_at(kNever);
   // What a channel announced is told to the channel here, and the descriptor forgets it: whoever goes to sleep next
   // would miss it, so it stays set and the caller looks once more.
   if (epoll_->has_edges() && epoll_->wait(0) > 0) set();
@@ -42,15 +52,25 @@ int EventSignal::fd() {
   return epoll_->fd();
 }
 
+// The clock is CLOCK_MONOTONIC, as the timer's; setting the timer also takes back that it has expired.
+void EventSignal::set_at(Time when) {
+  if (alarm_at_.load(std::memory_order_relaxed) == when) return;
+  const std::lock_guard lock(alarm_mutex_);
+  if (!alarm_) {
+    alarm_ = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    if (!alarm_ || !epoll_->watch_level(alarm_.get())) return set();  // without it, the caller looks at once
+  }
+  itimerspec timer{};
+  if (when != kNever) timer.it_value = spec(std::max<Time>(when, 1));
+  if (::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &timer, nullptr) != 0) return set();
+  alarm_at_.store(when, std::memory_order_relaxed);
+}
+
 // ppoll, not the set's own wait(): several threads may sleep here at once, and none of them harvests the set.
 void EventSignal::wait(Time deadline) {
   const Time now = clock_.now();
   if (deadline <= now) return;
-  timespec duration{};
-  if (deadline != kNever) {
-    duration.tv_sec = static_cast<time_t>((deadline - now) / kSecond);
-    duration.tv_nsec = static_cast<long>((deadline - now) % kSecond);
-  }
+  const timespec duration = spec(deadline == kNever ? 0 : deadline - now);
   gate_.enter();
   if (!gate_.is_set()) {
     pollfd interest{epoll_->fd(), POLLIN, 0};

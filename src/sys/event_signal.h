@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "core/runtime.h"
 #include "core/signal_gate.h"
@@ -20,6 +21,7 @@ class EventSignal final : public Signal {
   void clear() override;
   void wait(Time deadline) override;
   int fd() override;
+  void set_at(Time when) override;
 
   const std::shared_ptr<EpollSet>& epoll() const { return epoll_; }
 
@@ -34,6 +36,9 @@ class EventSignal final : public Signal {
   const Fd event_;
   SignalGate gate_;  // sleepers are threads in wait(), and one for all users of fd()
   std::atomic<bool> exported_{false};
+  std::mutex alarm_mutex_;              // guards the next two
+  Fd alarm_;                            // a timerfd, from the first set_at() on
+  std::atomic<Time> alarm_at_{kNever};  // written under the mutex
 };
 
 }  // namespace fairway::sys

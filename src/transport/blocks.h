@@ -15,6 +15,12 @@ struct Piece {
   std::uint64_t length = 0;
 };
 
+// at += units * stride; false: the sum overflows.
+inline bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
+  std::uint64_t distance = 0;
+  return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
+}
+
 // A resumable walk over a command's blocks. A value; knows no memory but the caller's index arrays.
 struct BlockCursor {
   std::uint32_t block = 0;
@@ -43,12 +49,6 @@ struct BlockCursor {
       ++block;
     }
     return ErrorCode::ok;
-  }
-
- private:
-  static bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
-    std::uint64_t distance = 0;
-    return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
   }
 };
 

@@ -12,6 +12,26 @@ Event& EventQueue::add(EventKind kind, LinkId link, std::span<const std::byte> b
   return event;
 }
 
+Event& EventQueue::add(EventKind kind, LinkId link, Status status) {
+  Event& event = add(kind);
+  event.link = link;
+  event.status = std::move(status);
+  return event;
+}
+
+void EventQueue::no_link(PeerIndex peer, Status why) {
+  add(EventKind::link_down, {}, std::move(why)).peer = peer;
+}
+
+void EventQueue::fenced(LinkId link, std::uint64_t immediates, Status status) {
+  add(EventKind::fenced, link, std::move(status)).value = immediates;
+}
+
+void EventQueue::refuse(const Slice& slice, const std::string& transport, ErrorCode code) {
+  const Status why(code, transport + ": the slice cannot be sent");
+  add(EventKind::failed, slice.link, why.with_effect(Effect::not_applied)).token = slice.token;
+}
+
 std::span<const std::byte> EventQueue::keep(std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
   while (block_ < blocks_.size() && blocks_[block_].size - blocks_[block_].used < bytes.size()) ++block_;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "transport/transport.h"
@@ -22,6 +23,11 @@ class EventQueue {
     return event;
   }
   Event& add(EventKind kind, LinkId link, std::span<const std::byte> bytes);
+  Event& add(EventKind kind, LinkId link, Status status);
+  void no_link(PeerIndex peer, Status why);  // link_down of a connect() that failed
+  void fenced(LinkId link, std::uint64_t immediates, Status status = {});
+  // A slice that post() takes and `transport` cannot send.
+  void refuse(const Slice& slice, const std::string& transport, ErrorCode code);
   // Room for what one more look at the peers may bring; false: poll first.
   [[nodiscard]] bool has_room() const { return size() < kEnough && lent_ < kEnoughBytes; }
   [[nodiscard]] std::size_t size() const { return end_ - begin_; }

@@ -206,10 +206,7 @@ void PlannedLinks::open_failed(Link& link, const Status& why) {
 }
 
 void PlannedLinks::tell_retry_failed(const Link& link, const Status& why) {
-  if (link.id.epoch == 0) return;  // it never was up
-  Event& event = events_.add(EventKind::retry_failed);
-  event.link = link.id;
-  event.status = why;
+  if (link.id.epoch != 0) events_.add(EventKind::retry_failed, link.id, why);  // else it never was up
 }
 
 void PlannedLinks::reconnect(LinkId id) {
@@ -288,10 +285,7 @@ void PlannedLinks::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
       link.state = State::fenced;
     }
   }
-  if (a_link_tells) return;
-  Event& event = events_.add(EventKind::link_down);
-  event.peer = index;
-  event.status = std::move(status);
+  if (!a_link_tells) events_.no_link(index, std::move(status));
 }
 
 void PlannedLinks::leave(Link& link) {

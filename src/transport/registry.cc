@@ -43,11 +43,14 @@ std::string host_of(const std::string& listen) {
 
 }  // namespace
 
-Status check_names(const std::vector<std::string>& names) {
+Status check_names(const std::vector<std::string>& names, const std::vector<OtherTransport>& others) {
   for (const std::string& name : names) {
     if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) continue;
+    if (std::any_of(others.begin(), others.end(), [&](const OtherTransport& each) { return each.name == name; }))
+      continue;
     std::string known;
     for (const std::string_view each : kNames) known += (known.empty() ? "" : ", ") + std::string(each);
+    for (const OtherTransport& each : others) known += ", " + each.name;
     const auto alias =
         std::find_if(std::begin(kAliases), std::end(kAliases), [&](const Alias& a) { return a.name == name; });
     return {ErrorCode::invalid_argument,
@@ -57,21 +60,31 @@ Status check_names(const std::vector<std::string>& names) {
   return {};
 }
 
-Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOptions& options, RegionTable& regions,
+Result<std::vector<std::unique_ptr<Transport>>> open_transports(const RegistryOptions& options, RegionTable& regions,
                                                                 Runtime& runtime) {
   const auto wanted = [&](std::string_view name) {
     return options.names.empty() || std::find(options.names.begin(), options.names.end(), name) != options.names.end();
   };
   if (const Status status = check_rdma(options.rdma); !status) return status;
   std::vector<std::unique_ptr<Transport>> transports;
+  Status failed;  // of one that was asked for
+  const auto add = [&](bool asked_for, Result<std::unique_ptr<Transport>> opened) {
+    if (opened)
+      transports.push_back(std::move(*opened));
+    else if (failed && (asked_for || !options.names.empty()))
+      failed = opened.status();
+  };
+  for (const OtherTransport& each : options.others)
+    if (wanted(each.name)) add(true, each.open(regions, runtime));
   if (options.loopback != nullptr && wanted("loopback"))
-    transports.push_back(make_loopback_transport(options.loopback, regions, runtime));
+    transports.push_back(open_loopback_transport(options.loopback, regions, runtime));
   if (wanted("shm"))
-    transports.push_back(make_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
-  if (wanted("cuda")) transports.push_back(make_cuda_transport(regions, runtime, options.strict_isolation));
+    add(false, open_shm_transport(regions, runtime, {!options.strict_isolation, !options.strict_isolation}));
+  if (wanted("cuda")) add(false, open_cuda_transport(regions, runtime, options.strict_isolation));
   if (options.names.empty() ? options.strict_isolation : wanted("staged"))  // it opens nothing of a peer's
-    transports.push_back(make_staging_transport(regions, runtime));
-  if (wanted("verbs")) transports.push_back(make_verbs_transport(regions, runtime, {options.rdma, {}, {}}));
+    add(false, open_staging_transport(regions, runtime));
+  if (wanted("verbs"))
+    add(options.rdma != RdmaOptions(), open_verbs_transport(regions, runtime, {options.rdma, {}, {}}));
   if (wanted("fabric")) {
     FabricOptions fabric;
     fabric.providers = options.providers;
@@ -79,22 +92,15 @@ Result<std::vector<std::unique_ptr<Transport>>> make_transports(const RegistryOp
     if (options.strict_isolation) std::erase(fabric.providers, "shm");
     fabric.listen_host = host_of(options.listen);
     if (options.providers.empty() || !fabric.providers.empty())
-      transports.push_back(make_fabric_transport(regions, runtime, fabric));
+      add(!options.providers.empty(), open_fabric_transport(regions, runtime, fabric));
   }
   if (wanted("tcp")) {
     TcpOptions tcp;
     tcp.listen_host = host_of(options.listen);
     tcp.interfaces = options.interfaces;
-    transports.push_back(make_tcp_transport(regions, runtime, tcp));
+    add(!options.interfaces.empty(), open_tcp_transport(regions, runtime, tcp));
   }
-  for (auto at = transports.begin(); at != transports.end();) {
-    const Status works = (*at)->probe();
-    const bool asked_for = !options.names.empty() || (!options.interfaces.empty() && (*at)->name() == "tcp") ||
-                           (options.rdma != RdmaOptions() && (*at)->name() == "verbs") ||
-                           (!options.providers.empty() && (*at)->name() == "fabric");
-    if (!works && asked_for) return works;
-    at = works ? at + 1 : transports.erase(at);
-  }
+  if (!failed) return failed;
   return transports;
 }
 

@@ -10,6 +10,7 @@
 
 #include "conformance/fabric_shim.h"
 #include "engine/open.h"
+#include "support/alone.h"
 #include "sys/system_runtime.h"
 #include "transport/fabric/fabric.h"
 
@@ -34,10 +35,7 @@ class EnginesOverFabric : public testing::Test {
       transport::FabricOptions fabric;
       fabric.providers = {"tcp"};
       fabric.calls = calls_;
-      std::vector<std::unique_ptr<transport::Transport>> all;
-      all.push_back(transport::make_fabric_transport(regions, runtime, fabric));
-      const Status works = all.back()->probe();
-      return works ? Result(std::move(all)) : Result<std::vector<std::unique_ptr<transport::Transport>>>(works);
+      return support::alone(transport::open_fabric_transport(regions, runtime, fabric));
     });
     EXPECT_TRUE(made) << made.status().to_string();
     return std::move(*made);

@@ -11,6 +11,7 @@
 #include "conformance/fabric_shim.h"
 #include "engine/open.h"
 #include "process/control/child_process.h"
+#include "support/alone.h"
 #include "sys/system_runtime.h"
 #include "transport/fabric/fabric.h"
 
@@ -43,10 +44,7 @@ struct Side {
       transport::FabricOptions fabric;
       fabric.providers = {over.provider};
       fabric.calls = shim_calls(over.shim);
-      std::vector<std::unique_ptr<transport::Transport>> all;
-      all.push_back(transport::make_fabric_transport(regions, its, fabric));
-      const Status works = all.back()->probe();
-      return works ? Result(std::move(all)) : Result<std::vector<std::unique_ptr<transport::Transport>>>(works);
+      return support::alone(transport::open_fabric_transport(regions, its, fabric));
     });
     if (!made) {
       opened = made.status();

@@ -24,14 +24,15 @@ std::unique_ptr<World> make_fabric_world(const FabricSetting& setting);
 // each test is a process.
 Kind fabric_kind(const char* name, const FabricSetting& setting);
 
-inline Slice message(const UpLink& link, transport::SliceToken token, Buffer& bytes, std::size_t size, bool patient) {
+inline Slice message(const UpLink& link, transport::SliceToken token, Buffer& bytes, std::size_t size,
+                     bool may_coalesce) {
   Slice made;
   made.op = Op::message;
   made.token = token;
   made.link = link.id;
   made.local = bytes.data();
   made.length = size;
-  made.patient = patient;
+  made.may_coalesce = may_coalesce;
   return made;
 }
 

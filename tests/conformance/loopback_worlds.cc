@@ -13,7 +13,7 @@ namespace {
 
 Side::Make loopback_maker(std::shared_ptr<Loopback> loopback) {
   return [loopback](transport::RegionTable& regions, Runtime& runtime) {
-    return transport::make_loopback_transport(loopback, regions, runtime);
+    return transport::open_loopback_transport(loopback, regions, runtime);
   };
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <utility>
 
 #include <gtest/gtest.h>
@@ -9,7 +10,9 @@
 namespace fairway::conformance {
 
 OwnSide::OwnSide(Runtime& runtime, const Make& make) : Side(runtime) {
-  transport_ = make(regions_, runtime_);
+  auto made = make(regions_, runtime_);
+  if (!made) throw std::runtime_error(made.status().to_string());
+  transport_ = std::move(*made);
 }
 
 void OwnSide::start() {

@@ -51,7 +51,7 @@ struct Memory {
 // the test's thread, by verbs that say nothing of where the transport runs. Records every event.
 class Side {
  public:
-  using Make = std::function<std::unique_ptr<Transport>(transport::RegionTable&, Runtime&)>;
+  using Make = std::function<Result<std::unique_ptr<Transport>>(transport::RegionTable&, Runtime&)>;
   using Edit = std::function<void(std::vector<std::byte>&)>;
   static constexpr transport::PeerIndex kPeer = 7;
 

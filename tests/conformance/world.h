@@ -56,6 +56,7 @@ std::vector<Kind> tcp_kinds();
 std::vector<Kind> cuda_kinds();
 std::vector<Kind> fabric_kinds();
 std::vector<Kind> nic_kinds();
+std::vector<Kind> mailbox_kinds();
 
 // The base of all claims: Claim::each runs a body in every world of the kind and names the seed that failed.
 class Claim : public testing::TestWithParam<Kind> {

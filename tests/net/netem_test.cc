@@ -74,7 +74,7 @@ TEST_F(Netem, ARoundTripOfAThirdOfTheBoundKillsNobody) {
   if (!spoil("one", "delay 250ms")) return;
   all_goes_well(4096);
   RequestOptions counted;
-  counted.notify = {NotifyKind::counter, 5, {}, {}, 0, false};
+  counted.notify = notify_counter(5);
   EXPECT_TRUE(near_->finish(near_->write(64, counted)));
   EXPECT_TRUE(far_->counted(5, 1));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/open.h"
+#include "support/alone.h"
 #include "support/verbs/nic.h"
 #include "sys/system_runtime.h"
 #include "transport/verbs/verbs.h"
@@ -53,10 +54,7 @@ Engine open(Runtime& runtime, const char* device, std::uint32_t pairs) {
     verbs.library = nic::library();
     verbs.rdma.devices = {device};
     verbs.rdma.queue_pairs = pairs;
-    std::vector<std::unique_ptr<transport::Transport>> all;
-    all.push_back(transport::make_verbs_transport(regions, inner, verbs));
-    const Status works = all.back()->probe();
-    return works ? Result(std::move(all)) : Result<std::vector<std::unique_ptr<transport::Transport>>>(works);
+    return support::alone(transport::open_verbs_transport(regions, inner, verbs));
   }));
 }
 

@@ -1,5 +1,5 @@
-"""What the documents point at exists: links to files and headings, and in README.md the commands and paths too. What the plugin for
-NCCL reads of the environment is in its table, and the table has nothing else."""
+"""What the documents point at exists: links to files and headings, and in README.md the commands and paths too. Its translations have
+its commands, links and figures. What the plugin for NCCL reads of the environment is in its table, and the table has nothing else."""
 
 import re
 
@@ -30,17 +30,35 @@ def broken_links(root, path, text):
 
 
 def broken_commands(root, path, text):
-    """Commands in README's code blocks: `make VERB` needs that verb, and a program of the tree must be in it."""
+    """Commands in README's code: `make VERB` needs that verb, and a program of the tree must be in it."""
     makefile = root / "Makefile"
     verbs = set(re.findall(r"^([a-z]+):", makefile.read_text(), re.MULTILINE)) if makefile.exists() else set()
-    for language, block in FENCE.findall(text):
-        for line in block.split("\n") if language in SHELL else []:
-            words = line.removeprefix("$ ").split()
-            verb = words[1] if words[:1] == ["make"] and len(words) > 1 else ""
-            if re.fullmatch(r"[a-z]+", verb) and verb not in verbs:
-                yield f"{path}: `make {verb}`: the Makefile has no such verb"
-            if words and re.match(r"(\./)?(scripts|tools|tests|examples)/", words[0]) and not (root / words[0]).exists():
-                yield f"{path}: `{words[0]}` does not exist"
+    lines = [line for language, block in FENCE.findall(text) if language in SHELL for line in block.split("\n")]
+    for line in lines + re.findall(r"`([^`\n]+)`", FENCE.sub("", text)):
+        words = line.removeprefix("$ ").removeprefix("python3 ").split()
+        verb = words[1] if words[:1] == ["make"] and len(words) > 1 else ""
+        if re.fullmatch(r"[a-z]+", verb) and verb not in verbs:
+            yield f"{path}: `make {verb}`: the Makefile has no such verb"
+        if words and re.match(r"(\./)?(scripts|tools|tests|examples|bench)/", words[0]) and not (root / words[0]).exists():
+            yield f"{path}: `{words[0]}` does not exist"
+
+
+def untranslated(text):
+    """What a translation leaves as it is: code without its comments, links but those to other languages, figures."""
+    yield from (re.sub(r"\s*(#|//) .*", "", block) for _, block in FENCE.findall(text))
+    prose = FENCE.sub("", text)
+    yield from re.findall(r"`[^`]+`", prose)
+    yield from (link for match in LINK.finditer(prose) if not re.match(r"README[.\w-]*\.md$", link := match.group(1) or match.group(2)))
+    yield from re.findall(r"\d+\.\d+|\d+ (?:[MG]b/s|[MG]B/s|us|[KMG]iB)", prose)
+
+
+def stale_translations(root, path, text):
+    for other in sorted((root / path.parent).glob("README.*.md")):
+        theirs = other.read_text()
+        for missing in sorted(set(untranslated(text)) - set(untranslated(theirs))):
+            yield f"{other.relative_to(root)}: lacks {missing.strip()!r}, which {path} has"
+        for extra in sorted(set(untranslated(theirs)) - set(untranslated(text))):
+            yield f"{other.relative_to(root)}: has {extra.strip()!r}, which {path} lacks"
 
 
 def variables(text):
@@ -69,6 +87,7 @@ def check(root):
         yield from broken_links(root, path, text)
         if path.name == "README.md":
             yield from broken_commands(root, path, text)
+            yield from stale_translations(root, path, text)
 
 
 if __name__ == "__main__":

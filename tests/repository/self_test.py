@@ -183,7 +183,19 @@ class Documents(Checks):
         block = "```sh\nmake fly\nscripts/gone\n```\n"
         found = self.problems(documents.check, {"README.md": block, "Makefile": "demo:\n\ttrue\n"})
         self.assertEqual(len(found), 2, found)
+        self.refuses(documents.check, {"README.md": "| `python3 examples/gone.py --all`<br>`ls` |\n"}, "examples/gone.py")
         self.accepts(documents.check, {"README.md": "```sh\nmake demo\n```\n", "Makefile": "demo:\n\ttrue\n"})
+
+    def test_translations_of_the_readme_keep_up(self):
+        page = "[zh](README.zh-CN.md) [a](a.md) 1.5, 3 us `b`\n```sh\nls  # all\n```\n"
+        theirs = "[en](README.md) 甲 [甲](a.md) 1.5，3 us `b`\n```sh\nls  # 全部\n```\n"
+        files = {"a.md": "", "README.md": page, "README.zh-CN.md": theirs}
+        self.accepts(documents.check, files)
+        for word in ("1.5", "3 us", "`b`", "](a.md)"):
+            self.refuses(documents.check, files | {"README.zh-CN.md": theirs.replace(word, "")}, "lacks")
+        self.refuses(documents.check, files | {"README.zh-CN.md": theirs + "`c`\n"}, "has '`c`'")
+        changed = self.problems(documents.check, files | {"README.zh-CN.md": theirs.replace("ls", "ls -l")})
+        self.assertEqual(len(changed), 2, changed)
 
 
 class Summary(Checks):

@@ -133,20 +133,21 @@ Exit run(Tool& tool, const SoakOptions& options) {
 }
 
 void add_settings(CLI::App& command, SoakOptions& options) {
-  command.add_option("--seed", options.settings.seed, "What happens follows from it")->capture_default_str();
-  command.add_option("--engines", options.settings.engines, "Processes with an engine each")
+  command.add_option("--seed", options.settings.seed, "Seed of all random choices")->capture_default_str();
+  command.add_option("--engines", options.settings.engines, "Processes, each with one engine")
       ->check(CLI::Range(2U, 16U))
       ->capture_default_str();
   add_size(command, "--largest", options.settings.largest,
-           "Bytes of a transfer at most; each memory is four times as large", {8, std::uint64_t{4} << 30})
+           "Largest transfer in bytes; each memory is four times as large", {8, std::uint64_t{4} << 30})
       ->default_str("8M");
   add_list(command, "--memories", options.settings.memories,
-           "Of each process, as for `fairway bench --from` (default: host, shared and every GPU)")
+           "Memories of each process, as for `fairway bench --from` (default: host, shared and every GPU)")
       ->check(memory_name());
   add_via(command, options.settings.via,
-          "Only these transports, together: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT", Via::transports);
+          "Use only these transports, all at once: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
+          Via::transports);
   add_names(command, "--faults", options.faults,
-            "Which: kill,freeze (processes), revoke (memories under traffic), cancel,deadline; or none",
+            "Faults: kill,freeze (processes), revoke (memory under traffic), cancel,deadline; or none",
             {"kill", "freeze", "revoke", "cancel", "deadline", "none"})
       ->capture_default_str();
   add_rdma_flags(command, options.settings.rdma);
@@ -156,24 +157,29 @@ void add_settings(CLI::App& command, SoakOptions& options) {
 
 void add_soak(Tool& tool) {
   CLI::App& command =
-      tool.add(Group::traffic, "soak", "Move bytes between all memories for long, kill processes, check every promise");
+      tool.add(Group::traffic, "soak",
+               "Long-running stress test: all memories, processes killed and frozen, every promise checked");
   command.footer(
-      "Engines in processes of their own write, read, send, notify and count between all pairs of memories, cancelled "
-      "and with deadlines now and then; processes are killed and frozen, memories taken back. Every byte is verified, "
-      "and that nothing happens after an end. A round follows from seed and number alone: --round shows it again. "
-      "docs/soak.md says what is checked.");
+      "Engines in several processes write, read, send, notify and count between all pairs of memories. Some transfers "
+      "are cancelled or have deadlines, processes are killed and frozen, memory is deregistered. Every byte is "
+      "verified, "
+      "and that no byte moves after a completion. Seed and number alone determine a round: --round repeats it. "
+      "docs/soak.md lists the checks.");
   const auto options = std::make_shared<SoakOptions>();
   add_settings(command, *options);
-  command.add_option("--seconds", options->seconds, "Of this part")->check(CLI::Range(0.0, 1e7))->capture_default_str();
+  command.add_option("--seconds", options->seconds, "Duration of this part")
+      ->check(CLI::Range(0.0, 1e7))
+      ->capture_default_str();
   command
-      .add_option("--state", options->state, "Go on where the last part ended, and add up; written after each round")
+      .add_option("--state", options->state,
+                  "Continue from the state of the last part and add up; written after each round")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command.add_option("--round", options->round, "This round alone, to see again what failed")->type_name("NUMBER");
-  command.add_option("--rounds", options->rounds, "No more than so many in this part")
+  command.add_option("--round", options->round, "Run only this round, to reproduce a failure")->type_name("NUMBER");
+  command.add_option("--rounds", options->rounds, "Most rounds in this part")
       ->type_name("COUNT")
       ->check(CLI::Range(std::uint64_t{1}, ~std::uint64_t{0}));
-  command.add_option("--json", options->json, "Write the rows there; - is stdout")->type_name("FILE");
+  command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")->type_name("FILE");
   tool.on_run(command, [&tool, options] { return run(tool, *options); });
 
   CLI::App& peer = tool.add_below(command, "peer", "Be one of the processes");

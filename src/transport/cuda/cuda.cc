@@ -9,35 +9,32 @@ namespace fairway::transport {
 
 namespace {
 
-std::unique_ptr<Transport> make(RegionTable& regions, Runtime& runtime, host::HostOptions with) {
+Result<std::unique_ptr<Transport>> open_with_driver(RegionTable& regions, Runtime& runtime, host::HostOptions with) {
   with.device = "gpus";
   auto driver = sys::CudaDriver::open();
-  if (!driver) {
-    with.usable = driver.status();
-    return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
-  }
+  if (!driver) return driver.status();
   with.max_slice_bytes = with.piece_bytes = std::uint64_t{256} << 20;
   with.piece_blocks = 16384;
-  return std::make_unique<host::HostTransport>(regions, runtime, std::move(with),
-                                               std::make_unique<cuda::CudaMover>(runtime, std::move(*driver)));
+  return host::open(regions, runtime, std::move(with), std::make_unique<cuda::CudaMover>(runtime, std::move(*driver)));
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict) {
+Result<std::unique_ptr<Transport>> open_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict) {
+  if (strict)
+    return Status(
+        ErrorCode::unsupported,
+        "cuda: the driver opens whole allocations of a peer's, which EngineOptions::strict_isolation forbids");
   host::HostOptions with;
   with.name = "cuda";
-  if (!strict) return make(regions, runtime, std::move(with));
-  with.usable = {ErrorCode::unsupported,
-                 "cuda: the driver opens whole allocations of a peer's, which EngineOptions::strict_isolation forbids"};
-  return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
+  return open_with_driver(regions, runtime, std::move(with));
 }
 
-std::unique_ptr<Transport> make_staging_transport(RegionTable& regions, Runtime& runtime) {
+Result<std::unique_ptr<Transport>> open_staging_transport(RegionTable& regions, Runtime& runtime) {
   host::HostOptions with;
   with.name = "staged";
   with.links = false;
-  return make(regions, runtime, std::move(with));
+  return open_with_driver(regions, runtime, std::move(with));
 }
 
 }  // namespace fairway::transport

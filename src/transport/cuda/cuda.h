@@ -9,10 +9,10 @@
 namespace fairway::transport {
 
 // One worker's transport for memory of NVIDIA GPUs between processes of one host, or within one. What is not a GPU's it
-// moves as shm does. `regions` and `runtime` outlive it. probe() says why there is none; with `strict` there is none,
-// as the driver opens whole allocations, of which regions are a part.
-std::unique_ptr<Transport> make_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict = false);
+// moves as shm does. `regions` and `runtime` outlive it. With `strict` there is none, as the driver opens whole
+// allocations, of which regions are a part.
+Result<std::unique_ptr<Transport>> open_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict = false);
 // The same without links, by the name "staged": it registers memory and copies for the engine's staging.
-std::unique_ptr<Transport> make_staging_transport(RegionTable& regions, Runtime& runtime);
+Result<std::unique_ptr<Transport>> open_staging_transport(RegionTable& regions, Runtime& runtime);
 
 }  // namespace fairway::transport

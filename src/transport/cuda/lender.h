@@ -9,7 +9,7 @@
 #include "transport/cuda/devices.h"
 #include "transport/cuda/handle.h"
 #include "transport/host/mover.h"
-#include "transport/memory.h"
+#include "transport/transport.h"
 
 namespace fairway::transport::cuda {
 

@@ -249,7 +249,7 @@ void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int dev
   view.state.store(State::refused, std::memory_order_release);
 }
 
-std::string CudaMover::way(const Mover::Foreign& foreign) const {
+std::string CudaMover::path_description(const Mover::Foreign& foreign) const {
   return static_cast<const cuda::Foreign&>(foreign).text();
 }
 

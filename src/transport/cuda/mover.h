@@ -40,7 +40,7 @@ class CudaMover final : public host::Mover {
   bool wants_file(const Mover::Foreign& foreign) const override;
   void give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) override;
   Readiness path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) override;
-  std::string way(const Mover::Foreign& foreign) const override;
+  std::string path_description(const Mover::Foreign& foreign) const override;
 
   std::uint64_t part(const Path& path, std::uint64_t length, std::uint64_t count) const override;
   std::span<Copy> list(const Path& path) override { return ready_[path.device].queues->list(); }

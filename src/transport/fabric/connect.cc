@@ -20,15 +20,6 @@ std::string names_of(std::span<const DomainAddress> domains) {
 
 }  // namespace
 
-Status FabricTransport::connect(PeerIndex peer, Role role) {
-  if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
-  return links_.connect(peer, role);
-}
-
-void FabricTransport::exchange(PeerIndex peer, std::span<const std::byte> bytes) {
-  if (!closed_) links_.exchange(peer, bytes);
-}
-
 std::vector<DomainAddress> FabricTransport::addresses() const {
   std::vector<DomainAddress> all;
   for (const auto& domain : domains_) all.push_back(domain->address());

@@ -49,7 +49,7 @@ Capabilities capabilities(const Domain& domain, const Wish& wish) {
   can.queue_depth = kQueueDepth;
   // Of completions and arrivals nothing is assumed but that each comes once: EFA delivers in any order.
   can.ordered = false;
-  can.completion = wish.delivery ? Meaning::visible : Meaning::delivered;
+  can.completion = wish.delivery ? CompletionLevel::visible : CompletionLevel::delivered;
   return can;
 }
 

@@ -26,6 +26,7 @@ struct FabricOptions {
 };
 
 // One worker's transport over libfabric's reliable datagram endpoints. `regions` and `runtime` outlive it.
-std::unique_ptr<Transport> make_fabric_transport(RegionTable& regions, Runtime& runtime, const FabricOptions& options);
+Result<std::unique_ptr<Transport>> open_fabric_transport(RegionTable& regions, Runtime& runtime,
+                                                         const FabricOptions& options);
 
 }  // namespace fairway::transport

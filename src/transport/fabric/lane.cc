@@ -77,7 +77,7 @@ bool Lane::post(const Command& command, void* descriptor, const Key& remote) {
     inbox_.copied_bytes.fetch_add(slice.length, std::memory_order_relaxed);
   }
   waiting_[(waiting_head_ + waiting_count_++) % kQueueDepth] = index;
-  patient_ += slice.patient ? 1 : 0;
+  coalescible_ += slice.may_coalesce ? 1 : 0;
   return true;
 }
 
@@ -155,9 +155,7 @@ bool Lane::stop_region(RegionId remote) {
 void Lane::fail(Status why) {
   if (broken_ || closed_) return;
   broken_ = true;
-  Event& event = inbox_.add(EventKind::link_down);
-  event.link = link_;
-  event.status = std::move(why);
+  inbox_.add(EventKind::link_down, link_, std::move(why));
 }
 
 // First what has come already, with it the last immediates: the peer may have been told of them, and an empty queue may

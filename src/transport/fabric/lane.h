@@ -14,8 +14,8 @@
 #include "transport/credits.h"
 #include "transport/fabric/endpoint.h"
 #include "transport/fabric/frame.h"
-#include "transport/fabric/inbox.h"
 #include "transport/fabric/memory.h"
+#include "transport/inbox.h"
 
 namespace fairway::transport::fabric {
 
@@ -69,9 +69,9 @@ class Lane {
   Time ask(Time now);
   // Whether nothing waits but messages that others may go with. They wait for those a few polls long: a caller collects
   // one completion with each, and then posts.
-  [[nodiscard]] bool only_patient() const { return patient_ != 0 && patient_ == waiting_count_ && !broken_; }
+  [[nodiscard]] bool may_hold() const { return coalescible_ != 0 && coalescible_ == waiting_count_ && !broken_; }
   // Once a poll: whether to leave it at that for now.
-  bool hold() { return only_patient() && held_++ < kPatience; }
+  bool hold() { return may_hold() && held_++ < kHoldPolls; }
   void receive();  // takes completions, while the inbox has room
   // False: there is something to do first.
   bool prepare_sleep();
@@ -125,7 +125,7 @@ class Lane {
     std::uint16_t index = 0;  // of the flight; of the buffer
     bool receive = false;
   };
-  static constexpr std::uint32_t kPatience = 2;  // polls
+  static constexpr std::uint32_t kHoldPolls = 2;  // polls
   static constexpr std::size_t kPieces = 8;
 
   Lane(Domain& domain, LinkId link, Inbox& inbox) : domain_(domain), link_(link), inbox_(inbox) {}
@@ -180,7 +180,7 @@ class Lane {
   std::size_t free_flight_count_ = 0;
   std::array<std::uint16_t, kQueueDepth> waiting_{};  // a ring of flights with operations to post, in order
   std::size_t waiting_head_ = 0, waiting_count_ = 0;
-  std::size_t patient_ = 0;                              // of these
+  std::size_t coalescible_ = 0;                          // of these
   std::uint32_t held_ = 0;                               // polls since the last flush
   std::array<std::uint16_t, kReceives> free_buffers_{};  // of messages
   std::size_t free_buffer_count_ = 0;

@@ -33,7 +33,7 @@ void Lane::receive() {
 }
 
 bool Lane::prepare_sleep() {
-  if (only_patient() || (word_waited_ && owes_word())) return false;
+  if (may_hold() || (word_waited_ && owes_word())) return false;
   return broken_ || closed_ || end_->may_sleep();
 }
 

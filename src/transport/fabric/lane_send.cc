@@ -46,7 +46,7 @@ void Lane::next_waits() {
   Flight& flight = waiting(0);
   waiting_head_ = (waiting_head_ + 1) % kQueueDepth;
   --waiting_count_;
-  patient_ -= flight.command.slice.patient ? 1 : 0;
+  coalescible_ -= flight.command.slice.may_coalesce ? 1 : 0;
   flight.waiting = false;
 }
 

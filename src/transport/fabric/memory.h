@@ -9,7 +9,7 @@
 #include "core/runtime.h"
 #include "transport/fabric/domain.h"
 #include "transport/handles.h"
-#include "transport/memory.h"
+#include "transport/transport.h"
 
 namespace fairway::transport::fabric {
 

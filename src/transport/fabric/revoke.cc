@@ -69,27 +69,8 @@ void FabricTransport::end_memory(Time now) {
 
 void FabricTransport::end_registration(std::uint64_t handle) {
   std::shared_ptr<Registration> ends = registrations_.take(handle);
-  if (ends == nullptr || ends->memory.size_bytes < kManyPages) {
-    ends.reset();
-    inbox_.add(EventKind::deregistered).value = handle;
-    return;
-  }
-  ++unpinning_;  // milliseconds, at each domain: too long for a step
-  janitor_.end([this, ends = std::move(ends), handle]() mutable {
-    ends.reset();
-    {
-      const std::lock_guard lock(unpinned_mutex_);
-      unpinned_.push_back(handle);
-    }
-    if (task_ != nullptr) task_->wake();
-  });
-}
-
-void FabricTransport::tell_unpinned() {
-  const std::lock_guard lock(unpinned_mutex_);
-  for (const std::uint64_t handle : unpinned_) inbox_.add(EventKind::deregistered).value = handle;
-  unpinning_ -= static_cast<std::uint32_t>(unpinned_.size());
-  unpinned_.clear();
+  const bool slow = ends != nullptr && ends->memory.size_bytes >= kManyPages;  // at each domain
+  slow_ends_.end(std::move(ends), handle, slow, janitor_, task_, inbox_);
 }
 
 // ---- a peer's memory ----

@@ -10,31 +10,20 @@ constexpr std::uint16_t kVersion = 4;
 constexpr Time kFirstLook = 20 * kMicrosecond, kLastLook = 2 * kMillisecond;  // at what announces nothing
 constexpr Time kEndingLook = kMillisecond / 4;                                // at memory that is to end
 
-bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
-  std::uint64_t distance = 0;
-  return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
-}
-
 }  // namespace
 
 FabricTransport::FabricTransport(RegionTable& regions, Runtime& runtime, FabricOptions options)
-    : regions_(regions),
-      runtime_(runtime),
+    : PlannedTransport("fabric", kVersion, runtime),
+      regions_(regions),
       options_(std::move(options)),
       registrations_(regions.capacity()),
-      links_("fabric", kVersion, runtime, inbox_, *this),
       janitor_(runtime, "fairway-fabric") {}
 
-Status FabricTransport::probe() {
+Status FabricTransport::open() {
   auto domains = open_domains(options_);
   if (!domains) return domains.status();
   domains_ = std::move(*domains);
   for (const auto& domain : domains_) devices_.push_back(domain->device());
-  return {};
-}
-
-Status FabricTransport::attach(Task& task) {
-  task_ = &task;
   return {};
 }
 
@@ -43,23 +32,12 @@ Result<RegisteredMemory> FabricTransport::register_memory(const MemoryDescriptio
 }
 
 Result<std::uint64_t> FabricTransport::import(PeerIndex peer, const RemoteMemory& memory,
-                                              std::span<const std::vector<std::byte>> keys) {
+                                              std::span<const KeyBytes> keys) {
   if (!links_.knows(peer)) return Status(ErrorCode::not_found, "fabric: no such peer");
   if (keys.empty() || keys.size() > kMaxPlannedDevices)
     return Status(ErrorCode::unsupported, "fabric: the peer has not registered the region with its domains");
-  Remote remote{memory.size_bytes, memory.access, false, {}, {}};
-  for (const auto& bytes : keys) {
-    if (bytes.empty()) {
-      remote.keys.emplace_back();
-      continue;
-    }
-    const auto key = decode_key(bytes);
-    if (!key) return key.status();
-    std::uint64_t end = 0;
-    if (__builtin_add_overflow(key->address, memory.size_bytes, &end))
-      return Status(ErrorCode::protocol_error, "fabric: a region that ends beyond all addresses");
-    remote.keys.push_back(*key);
-  }
+  Remote remote;
+  if (Status status = read_keys<Key>(memory, keys, name(), &decode_key, remote); !status) return status;
   return imports_.add(peer, memory.id, std::move(remote));
 }
 
@@ -71,7 +49,7 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
   std::size_t taken = 0;
   while (taken < slices.size()) {
     Link* link = links_.find(slices[taken].link);
-    if (closed_ || link == nullptr || link->state != PlannedLinks::State::up) break;
+    if (closed_ || !is_up(link)) break;
     Lane& lane = *lane_of(*link);
     bool full = lane.broken();
     while (!full && taken < slices.size() && slices[taken].link == link->id) {
@@ -83,14 +61,11 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
       if (refused == ErrorCode::ok) {
         full = !lane.post(command, descriptor, remote);
       } else {
-        Event& event = inbox_.add(EventKind::failed);
-        event.token = slices[taken].token;
-        event.link = link->id;
-        event.status = Status(refused, "fabric: the slice cannot be sent").with_effect(Effect::not_applied);
+        inbox_.refuse(slices[taken], name(), refused);
       }
       taken += full ? 0 : 1;
     }
-    if (!lane.only_patient()) lane.flush();
+    if (!lane.may_hold()) lane.flush();
     if (full) break;
   }
   posted_ = posted_ || taken != 0;
@@ -107,10 +82,12 @@ ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& 
   if (code != ErrorCode::ok || slice.op == Op::message) return code;
   const Remote& far = import->extra;
   if (far.revoked) return ErrorCode::revoked;
-  if (link.peer_device >= far.keys.size() || !far.keys[link.peer_device]) return ErrorCode::not_found;
+  const Key* key = far.at(link.peer_device);
+  if (key == nullptr) return ErrorCode::not_found;
   if (!includes(far.access, needed_access(slice.op))) return ErrorCode::access_denied;
-  if (const ErrorCode blocks = check_blocks(out, far); blocks != ErrorCode::ok) return blocks;
-  remote = *far.keys[link.peer_device];
+  if (const ErrorCode blocks = check_blocks(out, far.size_bytes, kMaxBlocks, kMaxSliceBytes); blocks != ErrorCode::ok)
+    return blocks;
+  remote = *key;
   if (out.slice.length == 0 || out.local_begin == nullptr) return ErrorCode::ok;
   if (remote.by_link) {
     const Answer answer = key_of_link(link, *import, remote);
@@ -131,41 +108,20 @@ ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& 
   return ErrorCode::ok;
 }
 
-ErrorCode FabricTransport::check_blocks(const Command& command, const Remote& far) const {
-  const Slice& slice = command.slice;
-  if (slice.count > kMaxBlocks) return ErrorCode::invalid_argument;
-  for (std::uint32_t i = 0; i < slice.count; ++i) {
-    std::uint64_t at = slice.remote_offset;
-    if (slice.shape != Shape::contiguous &&
-        !advance(at, slice.shape == Shape::indexed ? slice.remote_index[i] : i, slice.remote_stride))
-      return ErrorCode::out_of_range;
-    if (at > far.size_bytes || slice.length > far.size_bytes - at) return ErrorCode::out_of_range;
-  }
-  if (command.local_begin == nullptr) return ErrorCode::ok;
-  BlockCursor cursor;
-  for (Piece piece; !cursor.done(slice);)
-    if (const ErrorCode block = cursor.next(command, kMaxSliceBytes, piece); block != ErrorCode::ok) return block;
-  return ErrorCode::ok;
-}
-
 std::size_t FabricTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) links_.look_at_deadlines(now);
-  const auto& up = links_.up();
-  const std::size_t count = up.size();
   bool quiet = true;
-  for (std::size_t i = 0; i < count; ++i) {
-    Link& link = links_.at(up[(next_lane_ + i) % count]);
+  poll_each([&](const Link& link) {
     Lane& lane = *lane_of(link);
     lane.receive();
     if (!lane.hold()) lane.flush();
     quiet = quiet && lane.quiet();
-    if (lane.broken() && link.state == PlannedLinks::State::up) links_.is_down(link);
-  }
-  if (count != 0) next_lane_ = (next_lane_ + 1) % count;
+    return lane.broken();
+  });
   if (!leavings_.empty()) tell_left();
   if (!endings_.empty()) end_memory(now);
-  if (unpinning_ != 0) tell_unpinned();
+  if (slow_ends_.any()) slow_ends_.tell(inbox_);
   if (std::exchange(posted_, false) || !quiet) quiet_since_ = now;
   set_timer(now);
   return inbox_.take(events);
@@ -184,11 +140,12 @@ void FabricTransport::set_timer(Time now) {
   timer_ = std::min(timer_, after(now, std::clamp(now - quiet_since_, kFirstLook, kLastLook)));
 }
 
-bool FabricTransport::must_poll() const {
+Time FabricTransport::next_timer() const {
   const auto& up = links_.up();
-  return std::any_of(up.begin(), up.end(), [&](std::uint32_t slot) {
+  const bool again = std::any_of(up.begin(), up.end(), [&](std::uint32_t slot) {
     return !lanes_[slot]->broken() && lanes_[slot]->needs_looks() && lanes_[slot]->busy();
   });
+  return again ? kPollAgain : timer_;
 }
 
 bool FabricTransport::prepare_sleep() {
@@ -197,27 +154,19 @@ bool FabricTransport::prepare_sleep() {
   return inbox_.empty();
 }
 
-void FabricTransport::fence(LinkId id) {
-  Link* link = links_.find(id);
-  if (link != nullptr && (link->state == PlannedLinks::State::up || link->state == PlannedLinks::State::down))
-    fence(*link);
-}
-
-void FabricTransport::fence(Link& link) {
+void FabricTransport::end_epoch(Link& link) {
   Lane& lane = *lane_of(link);
   close_lane(lane);
   lane.give_up();
-  Event& event = inbox_.add(EventKind::fenced);
-  event.link = link.id;
-  event.value = lane.immediates();
+  const std::uint64_t immediates = lane.immediates();
+  Status status;
   if (!lane.stopped())
-    event.status =
-        Status(ErrorCode::not_fenced, "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped());
+    status = {ErrorCode::not_fenced, "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped()};
   if (lane.end_lives())
     static_cast<void>(lanes_[link.id.slot].release());
   else
     lanes_[link.id.slot].reset();
-  links_.is_fenced(link);
+  fenced(link, immediates, std::move(status));
 }
 
 void FabricTransport::close_lane(Lane& lane) {
@@ -225,12 +174,7 @@ void FabricTransport::close_lane(Lane& lane) {
   lane.close(runtime_.clock);
 }
 
-void FabricTransport::reconnect(LinkId link) {
-  if (!closed_) links_.reconnect(link);
-}
-
-void FabricTransport::disconnect(PeerIndex peer) {
-  links_.disconnect(peer, [this](Link& link) { fence(link); });
+void FabricTransport::forget(PeerIndex peer) {
   imports_.release_all(peer);
   std::erase_if(leavings_, [peer](const Leaving& each) { return each.peer == peer; });
   for (Ending& each : endings_) std::erase(each.asked, peer);
@@ -240,31 +184,21 @@ void FabricTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : links_.up()) lanes_[slot]->cancel(token);
 }
 
-bool FabricTransport::carries(LinkId id, std::uint64_t local_handle, std::uint64_t remote_handle) {
-  if (id.slot >= links_.all().size()) return false;
+Reach FabricTransport::reach(LinkId id, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) {
+  if (path != nullptr) *path = "by libfabric's provider " + devices_.front().name;
+  if (id.epoch == 0 || id.slot >= links_.all().size()) return Reach::yes;
   const Link& link = links_.at(id.slot);
-  const Registration* local = registrations_.find(local_handle);
   const auto* import = imports_.find(remote_handle, link.peer);
-  if (local != nullptr && !local->is_at(link.device)) return false;
-  if (import == nullptr) return true;  // to be refused when it is posted
-  const auto& keys = import->extra.keys;
-  return link.peer_device < keys.size() && keys[link.peer_device];
-}
-
-std::string FabricTransport::way(std::uint64_t) const {
-  return devices_.empty() ? std::string() : "by libfabric's provider " + devices_.front().name;
-}
-
-Costs FabricTransport::costs() const {
-  return {0, inbox_.copied_bytes.load(std::memory_order_relaxed)};
+  const Remote* remote = import == nullptr ? nullptr : &import->extra;
+  return reach_by_keys<Registration, Key>(link, registrations_.find(local_handle), remote);
 }
 
 void FabricTransport::close() {
   if (closed_) return;
-  for (const PeerIndex peer : links_.peers()) disconnect(peer);
+  disconnect_all();
   end_memory(kNever);
   janitor_.finish();
-  tell_unpinned();
+  slow_ends_.tell(inbox_);
   closed_ = true;
   timer_ = kNever;
 }
@@ -273,8 +207,11 @@ void FabricTransport::close() {
 
 namespace fairway::transport {
 
-std::unique_ptr<Transport> make_fabric_transport(RegionTable& regions, Runtime& runtime, const FabricOptions& options) {
-  return std::make_unique<fabric::FabricTransport>(regions, runtime, options);
+Result<std::unique_ptr<Transport>> open_fabric_transport(RegionTable& regions, Runtime& runtime,
+                                                         const FabricOptions& options) {
+  auto made = std::make_unique<fabric::FabricTransport>(regions, runtime, options);
+  if (Status status = made->open(); !status) return status;
+  return std::unique_ptr<Transport>(std::move(made));
 }
 
 }  // namespace fairway::transport

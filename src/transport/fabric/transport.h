@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,13 +8,12 @@
 #include "core/runtime.h"
 #include "transport/fabric/domain.h"
 #include "transport/fabric/fabric.h"
-#include "transport/fabric/inbox.h"
 #include "transport/fabric/lane.h"
 #include "transport/fabric/memory.h"
 #include "transport/fabric/note.h"
 #include "transport/handles.h"
-#include "transport/janitor.h"
-#include "transport/planned_links.h"
+#include "transport/keyed_memory.h"
+#include "transport/planned_transport.h"
 
 namespace fairway::transport::fabric {
 
@@ -24,51 +22,34 @@ namespace fairway::transport::fabric {
 //   transport.cc  using lanes
 //   connect.cc    what links are made of
 //   revoke.cc     the end of memory, with the peers that use it; keys of one link
-class FabricTransport final : public Transport, private PlannedLinks::Maker {
+class FabricTransport final : public PlannedTransport {
  public:
   FabricTransport(RegionTable& regions, Runtime& runtime, FabricOptions options);
   ~FabricTransport() override { close(); }
 
-  std::string_view name() const override { return "fabric"; }
-  Status probe() override;
-  std::span<const Device> devices() const override { return devices_; }
-  Status attach(Task& task) override;
-
-  Status connect(PeerIndex peer, Role role) override;
-  void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
-  void disconnect(PeerIndex peer) override;
+  Status open();  // before all else; else a sentence why not
 
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
-  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
-                               std::span<const std::vector<std::byte>> keys) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
-  Time next_timer() const override { return timer_; }
-  void fence(LinkId link) override;
-  void reconnect(LinkId link) override;
+  Time next_timer() const override;
   void cancel(SliceToken token) override;
-  bool carries(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle) override;
-  std::string way(std::uint64_t remote_handle) const override;
-  Costs costs() const override;
+  Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
   bool prepare_sleep() override;
-  bool must_poll() const override;
   void close() override;
 
  private:
-  using Link = PlannedLinks::Link;
   struct LinkKey {  // of a region that is bound to endpoints
     std::uint64_t link_name = 0;
     bool known = false, refused = false;
     std::uint64_t key = 0;
   };
-  struct Remote {  // of an imported region
-    std::uint64_t size_bytes = 0;
-    Access access = Access::none;
+  struct Remote : KeyedMemory<Key> {  // of an imported region, by the owner's domain
     bool revoked = false;
-    std::vector<std::optional<Key>> keys;  // by the owner's domain; nothing: that one has it not
     std::vector<LinkKey> link_keys;
   };
   struct Ending {  // memory of ours that is to be nobody's
@@ -100,43 +81,33 @@ class FabricTransport final : public Transport, private PlannedLinks::Maker {
   void hear_key(PeerIndex peer, const Note& note);
   void end_memory(Time now);
   void end_registration(std::uint64_t handle);
-  void tell_unpinned();
   void tell_left();
   Answer key_of_link(const Link& link, ImportTable<Remote>::Entry& import, Key& key);
   void say(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
 
   // transport.cc
-  void fence(Link& link);
+  void end_epoch(Link& link) override;
+  void forget(PeerIndex peer) override;
   void close_lane(Lane& lane);
   [[nodiscard]] Lane* lane_of(const Link& link) const {
     return link.id.slot < lanes_.size() ? lanes_[link.id.slot].get() : nullptr;
   }
   ErrorCode check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote, bool& not_yet);
-  ErrorCode check_blocks(const Command& command, const Remote& far) const;
   void set_timer(Time now);
 
   RegionTable& regions_;
-  Runtime& runtime_;
   const FabricOptions options_;
   std::vector<std::unique_ptr<Domain>> domains_;
-  std::vector<Device> devices_;  // theirs
-  Task* task_ = nullptr;
-  Inbox inbox_;
   Registrations registrations_;
-  PlannedLinks links_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // by slot
   ImportTable<Remote> imports_;
   std::vector<Ending> endings_;
   std::vector<Leaving> leavings_;
-  std::size_t next_lane_ = 0;  // polled first, in turn
   Time timer_ = kNever;
   Time quiet_since_ = 0;  // the longer, the seldomer it is looked at what announces nothing
   bool posted_ = false;   // since the last poll
-  bool closed_ = false;
-  std::uint32_t unpinning_ = 0;          // regions that the janitor has
-  std::mutex unpinned_mutex_;            // guards unpinned_
-  std::vector<std::uint64_t> unpinned_;  // handles of regions that it is done with
-  Janitor janitor_;                      // what is left is done when it ends, before all above
+  SlowEnds slow_ends_;
+  Janitor janitor_;  // what is left is done when it ends, before all above
 };
 
 }  // namespace fairway::transport::fabric

@@ -25,10 +25,10 @@ Status HostTransport::connect(PeerIndex index, Role role) {
 }
 
 void HostTransport::offer(PeerIndex index, Peer& peer) {
-  if (Status status = strangers_.listen(*task_); !status) return fail_peer(index, peer, status, true);
+  if (Status status = pending_.listen(*task_); !status) return fail_peer(index, peer, status, true);
   runtime_.rng.fill(peer.dialer);
   runtime_.rng.fill(peer.listener);
-  peer.socket = strangers_.name();
+  peer.socket = pending_.name();
   make_link(index, peer);
   Handshake message;
   message.kind = Handshake::Kind::offer;
@@ -94,7 +94,7 @@ void HostTransport::link_is_up(Link& link) {
 }
 
 // Whoever says that was up with it, so an attempt that was welcomed here has been joined.
-bool HostTransport::never(PeerIndex index, std::uint64_t name) {
+bool HostTransport::forgo(PeerIndex index, std::uint64_t name) {
   const auto found = peers_.find(index);
   if (found == peers_.end() || found->second.slot == kNoSlot) return true;
   Link& link = links_[found->second.slot];
@@ -117,30 +117,30 @@ void HostTransport::reconnect(LinkId id) {
     link->flaps = 0;
     link->welcome_at = now;
   }
-  take_knock(*link, now);
+  take_join_request(*link, now);
 }
 
 void HostTransport::look_around(Time now) {
   timer_ = kNever;
-  if (strangers_.listening()) {
-    strangers_.look(now, [&](Knock knock) { meet(std::move(knock), now); });
+  if (pending_.listening()) {
+    pending_.look(now, [&](JoinRequest request) { meet(std::move(request), now); });
     counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
-    timer_ = strangers_.next();
+    timer_ = pending_.next();
   }
-  look_at_ = after(now, strangers_.any() ? kSettleLook : kCalmLook);
+  look_at_ = after(now, pending_.any() ? kSettleLook : kCalmLook);
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
     look_at(links_[i], now);
     timer_ = std::min(timer_, links_[i].deadline);
   }
-  std::erase_if(ghosts_, [](auto& ghost) {
-    Pair& pair = *ghost.pair;
+  std::erase_if(retired_, [](auto& retired) {
+    Pair& pair = *retired.pair;
     pair.gone = pair.gone || (pair.process && pair.process.ended());
-    return ghost.mark.over(pair) && !pair.holds_any();
+    return retired.mark.over(pair) && !pair.holds_any();
   });
 }
 
 void HostTransport::look_at(Link& link, Time now) {
-  if (link.state == LinkState::waiting && link.knock) take_knock(link, now);
+  if (link.state == LinkState::waiting && link.join_request) take_join_request(link, now);
   if (link.state == LinkState::welcomed) hear_join(link, now);
   if (link.state == LinkState::up && !link.lane->broken()) {
     read_notes(link);
@@ -155,7 +155,7 @@ void HostTransport::look_at(Link& link, Time now) {
   } else if (link.state == LinkState::dialing && link.dialed) {
     look_at_ = after(now, kSettleLook);
     if (link.dialed->socket) return hear_welcome(link, now);
-    knock(link, now);
+    ask_to_join(link, now);
     if (link.dialed && !link.dialed->socket)
       timer_ = std::min(timer_, look_at_);  // nothing wakes for a place in a queue
   }
@@ -185,9 +185,7 @@ void HostTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool t
       link.deadline = kNever;
     }
   }
-  Event& event = events_.add(EventKind::link_down);
-  event.peer = index;
-  event.status = std::move(status);
+  events_.no_link(index, std::move(status));
 }
 
 void HostTransport::unwatch(const Pair& pair) {
@@ -207,17 +205,14 @@ void HostTransport::disconnect(PeerIndex index) {
       unwatch(*link.lane->pair());
       keep_while_touched(index, link.lane->pair());
       if (link.state != LinkState::fenced && link.state != LinkState::welcomed) {
-        Event& event = events_.add(EventKind::fenced);
-        event.link = link.id;
-        event.peer = index;
-        event.value = link.lane->immediates();
+        events_.fenced(link.id, link.lane->immediates());
       }
       link.lane.reset();
       std::erase(up_, link.id.slot);
     }
     if (link.dialed) unwatch(*link.dialed);
     link.dialed.reset();
-    link.knock.reset();
+    link.join_request.reset();
     link.out = {};
     link.state = LinkState::free;
     link.deadline = kNever;

@@ -42,10 +42,10 @@ void HostTransport::dial(Link& link) {
   pair->segment = new (pair->made.address()) Segment;
   runtime_.rng.fill(pair->segment->nonce);
   link.dialed = std::move(pair);
-  knock(link, runtime_.clock.now());
+  ask_to_join(link, runtime_.clock.now());
 }
 
-void HostTransport::knock(Link& link, Time now) {
+void HostTransport::ask_to_join(Link& link, Time now) {
   const Peer& peer = peers_[link.peer];
   Pair& pair = *link.dialed;
   auto socket = sys::LocalSocket::dial(peer.socket);
@@ -96,30 +96,31 @@ void HostTransport::dial_failed(Link& link, const Status& why) {
 
 // ---- the acceptor ----
 
-void HostTransport::meet(Knock knock, Time now) {
+void HostTransport::meet(JoinRequest request, Time now) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, knock.note.token))
+    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, request.note.token))
       continue;
     Link& link = links_[peer.slot];
-    if (knock.note.attempt <= link.attempt) return;
-    link.knock = std::make_unique<Knock>(std::move(knock));  // the peer may have fenced first: reconnect() takes it
-    if (link.state == LinkState::waiting) return take_knock(link, now);
+    if (request.note.attempt <= link.attempt) return;
+    link.join_request =
+        std::make_unique<JoinRequest>(std::move(request));  // the peer may have fenced first: reconnect() takes it
+    if (link.state == LinkState::waiting) return take_join_request(link, now);
     if (link.state == LinkState::welcomed) forsake(link, {ErrorCode::link_failed, "the peer dials anew"});
     return;
   }
 }  // nobody's token: closed without a word
 
-void HostTransport::welcome(Link& link, Knock knock) {
+void HostTransport::welcome(Link& link, JoinRequest request) {
   auto pair = std::make_shared<Pair>();
   pair->side = 1;
-  pair->socket = std::move(knock.socket);
-  link.attempt = knock.note.attempt;
+  pair->socket = std::move(request.socket);
+  link.attempt = request.note.attempt;
   const auto refuse = [&](const Status& why) {
     unwatch(*pair);
     count_flap(link);
     attempt_failed(link, why);
   };
-  if (Status status = join(*pair, knock.note, knock.fds); !status) return refuse(status);
+  if (Status status = join(*pair, request.note, request.fds); !status) return refuse(status);
   if (Status status = task_->watch(pair->socket.fd()); !status) return refuse(status);
   const Note answer = introduce(Note::Kind::welcome, peers_[link.peer].listener, link.attempt, *pair);
   const std::array<int, Note::kWelcomeFds> fds{regions_.file()};
@@ -154,7 +155,7 @@ void HostTransport::forsake(Link& link, const Status& why) {
   link.state = LinkState::waiting;
   link.deadline = kNever;
   count_flap(link);
-  take_knock(link, runtime_.clock.now());
+  take_join_request(link, runtime_.clock.now());
 }
 
 // A peer that dials again and again for nothing is welcomed later and later.
@@ -163,10 +164,10 @@ void HostTransport::count_flap(Link& link) {
   link.welcome_at = after(runtime_.clock.now(), kFirstPause << link.flaps);
 }
 
-void HostTransport::take_knock(Link& link, Time now) {
+void HostTransport::take_join_request(Link& link, Time now) {
   link.deadline = kNever;
-  if (!link.knock || peers_[link.peer].failed) return;
-  if (now >= link.welcome_at) return welcome(link, std::move(*std::exchange(link.knock, nullptr)));
+  if (!link.join_request || peers_[link.peer].failed) return;
+  if (now >= link.welcome_at) return welcome(link, std::move(*std::exchange(link.join_request, nullptr)));
   link.deadline = link.welcome_at;
   timer_ = std::min(timer_, link.deadline);
 }
@@ -176,9 +177,7 @@ void HostTransport::take_knock(Link& link, Time now) {
 void HostTransport::attempt_failed(const Link& link, const Status& why) {
   Peer& peer = peers_[link.peer];
   if (!peer.was_up) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
-  Event& event = events_.add(EventKind::retry_failed);
-  event.link = link.id;
-  event.status = why;
+  events_.add(EventKind::retry_failed, link.id, why);
 }
 
 Note HostTransport::introduce(Note::Kind kind, const Token& token, std::uint32_t attempt, const Pair& pair) const {

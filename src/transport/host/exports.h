@@ -12,7 +12,7 @@
 #include "sys/fd.h"
 #include "transport/host/handshake.h"
 #include "transport/host/mover.h"
-#include "transport/memory.h"
+#include "transport/transport.h"
 
 namespace fairway::transport::host {
 

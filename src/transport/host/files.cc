@@ -37,11 +37,29 @@ void HostTransport::release(std::uint64_t remote_handle) {
 }
 
 // Of memories that a device has a part in.
-Reach HostTransport::reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) {
+Reach HostTransport::reach(LinkId, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) {
   const auto* import = imports_.find(remote_handle);
   if (import == nullptr) return Reach::yes;  // post() has the words
-  const Remote& remote = import->extra;
-  const auto peer = peers_.find(import->peer);
+  std::string why;
+  const Reach reach =
+      mover_ && !both_are_host_memory(local_handle, *import) ? reach_by_mover(local_handle, *import, why) : Reach::yes;
+  if (path != nullptr) *path = reach == Reach::no ? why : describe_path(import->extra);
+  return reach;
+}
+
+bool HostTransport::both_are_host_memory(std::uint64_t local_handle, const Imports::Entry& import) const {
+  const auto own = regions_.find(region_of(local_handle));
+  if (!own || !reached_by_cpu(own->kind)) return false;
+  const auto peer = peers_.find(import.peer);
+  if (peer == peers_.end() || peer->second.slot == kNoSlot) return false;
+  const Link& link = links_[peer->second.slot];
+  Region theirs;
+  return link.lane && link.lane->pair()->regions.read(import.region, theirs) && reached_by_cpu(theirs.kind);
+}
+
+Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why) {
+  const Remote& remote = import.extra;
+  const auto peer = peers_.find(import.peer);
   if (remote.way == Way::asking || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
   const Link& link = links_[peer->second.slot];
   const bool attached = remote.way == Way::attached && link.lane && link.lane->pair()->no_attach.empty();

@@ -110,10 +110,7 @@ void Lane::stop_memory(std::uint64_t local_handle) {
 void Lane::fail(Status why) {
   if (broken_) return;
   broken_ = true;
-  Event& event = events_.add(EventKind::link_down);
-  event.link = link_;
-  event.peer = peer_;
-  event.status = std::move(why);
+  events_.add(EventKind::link_down, link_, std::move(why)).peer = peer_;
 }
 
 void Lane::ring() {

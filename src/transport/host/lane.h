@@ -17,11 +17,6 @@
 
 namespace fairway::transport::host {
 
-struct Counters {  // anyone reads them
-  std::atomic<std::uint64_t> system_calls{0};
-  std::atomic<std::uint64_t> copied_bytes{0};
-};
-
 // One epoch of one link: what this side asks of the peer (flights), and what the peer asks of this side by records. A
 // write or read is done here, by this side, wherever its region is mapped or the kernel lends a hand; it is done when
 // it was copied, and so is a message when it lies in the ring, since the peer reads the ring to its end even after a

@@ -16,7 +16,6 @@
 #include "sys/mapped_file.h"
 #include "transport/copier.h"
 #include "transport/gpu_access.h"
-#include "transport/memory.h"
 #include "transport/stream_gate.h"
 
 namespace fairway::transport::host {
@@ -68,7 +67,7 @@ class Mover : public Copier {
   virtual std::shared_ptr<Hold> hold(std::shared_ptr<sys::MappedFile> map) = 0;
   // `foreign` null: the peer's memory is mapped here.
   virtual Readiness path(RegionId local, Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) = 0;
-  virtual std::string way(const Foreign& foreign) const = 0;  // how, and why not better
+  virtual std::string path_description(const Foreign& foreign) const = 0;  // how, and why not better
   virtual MemoryPlace place_of(const Foreign& foreign) const = 0;
 
   // For kernels of that device, as transport::GpuAccess has it. `foreign` null: this process's own region. The word at

@@ -24,6 +24,7 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   if (mover == nullptr)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
   can.stream_ordered = mover != nullptr;
+  if (mover != nullptr && options.links) can.device_initiated = static_cast<Bits>(DeviceInitiated::address);
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
@@ -34,7 +35,7 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = Lane::kQueueDepth;
   can.ordered = true;
-  can.completion = Meaning::visible;
+  can.completion = CompletionLevel::visible;
   can.atomics_by_cpu = mover == nullptr;
   return can;
 }
@@ -47,18 +48,19 @@ Time next_touch_look(Time since, Time now) {
 }  // namespace
 
 HostTransport::HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover)
-    : regions_(regions),
+    : Transport(options.name),
+      regions_(regions),
       runtime_(runtime),
       options_(std::move(options)),
       mover_(std::move(mover)),
-      strangers_(runtime) {
-  device_.name = options_.device;
-  if (mover_) device_.moved_by = MovedBy::gpu;
-  device_.capabilities = capabilities(options_, mover_.get());
+      pending_(runtime) {
+  Device& device = devices_.emplace_back();
+  device.name = options_.device;
+  if (mover_) device.moved_by = MovedBy::gpu;
+  device.capabilities = capabilities(options_, mover_.get());
 }
 
-Status HostTransport::probe() {
-  if (!options_.usable) return options_.usable;
+Status HostTransport::open() {
   if (Status status = regions_.share(); !status)
     return Status(status.code(), "the region table cannot be shared: " + status.message());
   return {};
@@ -71,7 +73,7 @@ Status HostTransport::attach(Task& task) {
 
 // A handle is the region's own id: the table that says what may be touched is the only one.
 Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription& memory) {
-  if ((device_.capabilities.memory_kinds >> static_cast<unsigned>(memory.kind) & 1) == 0)
+  if ((devices_.front().capabilities.memory_kinds >> static_cast<unsigned>(memory.kind) & 1) == 0)
     return Status(ErrorCode::unsupported, options_.name + " does not reach memory of that kind");
   const Result<Region> region = regions_.find(memory.id);
   if (!region) return region.status();
@@ -105,7 +107,8 @@ void HostTransport::deregister(std::uint64_t handle) {
     if (note.file != 0 && link.state == LinkState::up) send_note(link, note);
     next.marks.push_back({link.lane->pair(), Pair::Mark(*link.lane->pair()), link.peer});
   }
-  for (const Ghost& ghost : ghosts_) next.marks.push_back({ghost.pair, Pair::Mark(*ghost.pair), ghost.peer});
+  for (const WatchedPair& retired : retired_)
+    next.marks.push_back({retired.pair, Pair::Mark(*retired.pair), retired.peer});
   end_views(kThisSide, region_of(handle), {ErrorCode::revoked, "this engine deregisters the region"});
   deregistrations_.push_back(std::move(next));
   finish_deregistrations();
@@ -117,7 +120,7 @@ void HostTransport::finish_deregistrations() {
   std::erase_if(deregistrations_, [&](Deregistration& each) {
     const bool late = !each.accused && now >= after(each.since, kTouchWithin);
     each.accused |= late;
-    std::erase_if(each.marks, [&](Ghost& mark) {
+    std::erase_if(each.marks, [&](WatchedPair& mark) {
       if (!mark.mark.over(*mark.pair)) {
         look = std::min(look, next_touch_look(each.since, now));
         if (late) accuse(*mark.pair, mark.mark);
@@ -153,16 +156,12 @@ std::size_t HostTransport::post(std::span<const Slice> slices) {
       const Slice& slice = slices[taken];
       const auto* import = imports_.find(slice.remote_handle, link->peer);
       Command command;
-      const ErrorCode refused =
-          prepare(device_.capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, command);
+      const ErrorCode refused = prepare(devices_.front().capabilities, regions_, slice,
+                                        import == nullptr ? nullptr : &import->region, command);
       if (refused == ErrorCode::ok) {
         full = !link->lane->post(command);
       } else {
-        Event& event = events_.add(EventKind::failed);
-        event.token = slice.token;
-        event.link = link->id;
-        event.peer = link->peer;
-        event.status = Status(refused, "the slice cannot be moved").with_effect(Effect::not_applied);
+        events_.refuse(slice, name(), refused);
       }
       taken += full ? 0 : 1;
     }
@@ -224,20 +223,13 @@ void HostTransport::finish_fence(Link& link) {
     if (now >= after(link.fencing_since, kTouchWithin)) accuse(*link.lane->pair(), link.lane->last_touch());
     return;
   }
-  Event& event = events_.add(EventKind::fenced);
-  event.link = link.id;
-  event.peer = link.peer;
-  event.value = link.lane->immediates();
+  events_.fenced(link.id, link.lane->immediates());
   unwatch(*link.lane->pair());
   keep_while_touched(link.peer, link.lane->pair());
   link.lane.reset();
   link.out = {};
   link.state = LinkState::fenced;
   std::erase(up_, link.id.slot);
-}
-
-std::optional<MemoryPlace> HostTransport::place_of(const void* address) const {
-  return mover_ ? mover_->place_of(address) : std::nullopt;
 }
 
 // Of a peer whose touch does not end: what this side's memory will get from it nobody knows, so nobody goes on.
@@ -249,10 +241,7 @@ void HostTransport::accuse(const Pair& pair, const Pair::Mark& mark) {
     Link& link = links_[slot];
     if (link.lane->pair().get() != &pair || std::exchange(link.accused, true)) continue;
     if (!link.lane->broken()) return link.lane->fail(why);
-    Event& event = events_.add(EventKind::link_down);
-    event.link = link.id;
-    event.peer = link.peer;
-    event.status = why;
+    events_.add(EventKind::link_down, link.id, why).peer = link.peer;
   }
 }
 
@@ -260,17 +249,14 @@ void HostTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
 }
 
-std::string HostTransport::way(std::uint64_t remote_handle) const {
-  const auto* import = imports_.find(remote_handle);
-  if (import == nullptr) return {};
-  const Remote& remote = import->extra;
+std::string HostTransport::describe_path(const Remote& remote) const {
   switch (remote.way) {
     case Way::asking: return "its file is on the way";
     case Way::mapped: return "mapped here: copied once, by the initiator";
     case Way::attached:
       return "cross-memory attach: the kernel copies once; not mapped: " + remote.why +
              (mover_ ? "; to and from a GPU's memory through pinned memory, 1 MiB at a time" : "");
-    case Way::moved: return mover_->way(*remote.file->foreign);
+    case Way::moved: return mover_->path_description(*remote.file->foreign);
     case Way::bounced: break;
   }
   return "through shared memory: copied by both sides; nothing better: " + remote.why;
@@ -280,11 +266,6 @@ MemoryPlace HostTransport::place_of_remote(std::uint64_t remote_handle) const {
   const auto* import = imports_.find(remote_handle);
   if (import == nullptr || import->extra.way != Way::moved) return {};
   return mover_->place_of(*import->extra.file->foreign);
-}
-
-Costs HostTransport::costs() const {
-  return {counters_.system_calls.load(std::memory_order_relaxed),
-          counters_.copied_bytes.load(std::memory_order_relaxed)};
 }
 
 bool HostTransport::prepare_sleep() {
@@ -305,15 +286,22 @@ void HostTransport::close() {
   // A touch lasts some microseconds. A peer that was stopped in the middle of one may still finish it: nothing here can
   // prevent that, and waiting longer would hang with it.
   const Time until = after(runtime_.clock.now(), 10 * kMillisecond);
-  for (Ghost& ghost : ghosts_)
-    while (!ghost.mark.over(*ghost.pair) && runtime_.clock.now() < until) {
+  for (WatchedPair& retired : retired_)
+    while (!retired.mark.over(*retired.pair) && runtime_.clock.now() < until) {
     }
-  ghosts_.clear();
+  retired_.clear();
   if (mover_) mover_->close();
   finish_deregistrations();
   closed_ = true;
-  strangers_.close();
+  pending_.close();
   timer_ = kNever;
+}
+
+Result<std::unique_ptr<Transport>> open(RegionTable& regions, Runtime& runtime, HostOptions options,
+                                        std::unique_ptr<Mover> mover) {
+  auto made = std::make_unique<HostTransport>(regions, runtime, std::move(options), std::move(mover));
+  if (Status status = made->open(); !status) return status;
+  return std::unique_ptr<Transport>(std::move(made));
 }
 
 }  // namespace fairway::transport::host

@@ -12,14 +12,13 @@
 #include "transport/host/handshake.h"
 #include "transport/host/lane.h"
 #include "transport/host/mover.h"
-#include "transport/host/strangers.h"
+#include "transport/host/pending_connections.h"
 
 namespace fairway::transport::host {
 
 struct HostOptions {
   std::string name;    // the transport's
   std::string device;  // and its one device's
-  Status usable;       // else why it is not on this machine
   bool map = true;     // memory files of the peer
   bool attach = true;  // cross-memory attach
   bool links = true;   // to peers; else it only copies for this process
@@ -41,31 +40,26 @@ class HostTransport final : public Transport, private GpuAccess {
   HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);
   ~HostTransport() override { close(); }
 
-  std::string_view name() const override { return options_.name; }
-  Status probe() override;
-  std::span<const Device> devices() const override { return {&device_, 1}; }
+  Status open();  // before all else; else a sentence why not
   Status attach(Task& task) override;
 
   Status connect(PeerIndex peer, Role role) override;
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
   void disconnect(PeerIndex peer) override;
 
-  std::optional<MemoryPlace> place_of(const void* address) const override;
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
-  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
-                               std::span<const std::vector<std::byte>> keys) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override { return timer_; }
   void fence(LinkId link) override;
-  bool never(PeerIndex peer, std::uint64_t name) override;
+  bool forgo(PeerIndex peer, std::uint64_t name) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
-  std::string way(std::uint64_t remote_handle) const override;
-  Costs costs() const override;
+  Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
   bool prepare_sleep() override;
   void close() override;
 
@@ -73,13 +67,12 @@ class HostTransport final : public Transport, private GpuAccess {
 
  private:
   // GpuAccess, with a mover alone
+  std::optional<MemoryPlace> place_of(const void* address) const override { return mover_->place_of(address); }
   MemoryPlace place_of_remote(std::uint64_t remote_handle) const override;
-  Reach reach(std::uint64_t local_handle, std::uint64_t remote_handle, std::string& why) override;
   Copier* copier() override { return mover_.get(); }
   Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return mover_->hold_stream(stream); }
-  bool has_views() const override { return options_.links; }
-  Reach view(std::uint64_t remote_handle, int gpu, View& out, Status& why) override;
-  Reach view_own(std::uint64_t local_handle, int gpu, View& out, Status& why) override;
+  Reach view(std::uint64_t remote_handle, int gpu, Bits accepted, View& out, Status& why) override;
+  Reach view_own(std::uint64_t local_handle, int gpu, Bits accepted, View& out, Status& why) override;
   void give_back(std::uint64_t number) override;
   std::vector<PeerIndex> holders(std::uint64_t local_handle) const override;
   Status put(const Put& put, void* stream) override { return mover_->put(put, stream); }
@@ -103,9 +96,9 @@ class HostTransport final : public Transport, private GpuAccess {
     PeerIndex peer = 0;
     std::uint32_t attempt = 0;  // grows with each new epoch, equal at both ends
     std::unique_ptr<Lane> lane;
-    std::shared_ptr<Pair> dialed;  // while dialing
-    std::unique_ptr<Knock> knock;  // at the listener, one that came before its time
-    Notes out;                     // that found no room
+    std::shared_ptr<Pair> dialed;               // while dialing
+    std::unique_ptr<JoinRequest> join_request;  // at the listener, one that came before its time
+    Notes out;                                  // that found no room
     Time deadline = kNever;
     Time up_since = 0, welcome_at = 0;  // at the listener: the next one is not welcomed before
     std::uint32_t flaps = 0;            // epochs in a row that broke at once
@@ -122,7 +115,7 @@ class HostTransport final : public Transport, private GpuAccess {
     std::vector<std::shared_ptr<PeerFile>> files;
     std::size_t asked = 0;  // of them, not answered yet
   };
-  struct Ghost {  // a pair that is used no more, but by the peer
+  struct WatchedPair {  // a pair that is used no more, but by the peer
     std::shared_ptr<Pair> pair;
     Pair::Mark mark;
     PeerIndex peer = 0;
@@ -130,7 +123,7 @@ class HostTransport final : public Transport, private GpuAccess {
   };
   struct Deregistration {
     std::uint64_t handle = 0;
-    std::vector<Ghost> marks;  // under way when it began
+    std::vector<WatchedPair> marks;  // under way when it began
     Time since = 0;
     bool accused = false;  // those who hold it up
   };
@@ -158,13 +151,13 @@ class HostTransport final : public Transport, private GpuAccess {
 
   // dial.cc
   void dial(Link& link);
-  void knock(Link& link, Time now);  // at the peer's socket, again and again where others crowd it
+  void ask_to_join(Link& link, Time now);  // at the peer's socket, again and again where others crowd it
   void hear_welcome(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
-  void meet(Knock knock, Time now);
-  void take_knock(Link& link, Time now);  // one that waits, when it is time
+  void meet(JoinRequest request, Time now);
+  void take_join_request(Link& link, Time now);  // one that waits, when it is time
   void count_flap(Link& link);
-  void welcome(Link& link, Knock knock);
+  void welcome(Link& link, JoinRequest request);
   void hear_join(Link& link, Time now);
   void forsake(Link& link, const Status& why);  // a welcomed one: waiting again, or up and broken
   void attempt_failed(const Link& link, const Status& why);
@@ -179,6 +172,9 @@ class HostTransport final : public Transport, private GpuAccess {
   bool send_waiting(Link& link);  // false: some still wait
   std::shared_ptr<PeerFile> file_of(Peer& peer, const Key& key, bool writable);
   static void settle(Remote& remote);  // by what its file has become
+  [[nodiscard]] bool both_are_host_memory(std::uint64_t local_handle, const Imports::Entry& import) const;
+  Reach reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why);
+  [[nodiscard]] std::string describe_path(const Remote& remote) const;
   void ask_for(Link& link, PeerFile& file);
   void ask_next(Link& link);
   void answer_ask(Link& link, const Note& ask);
@@ -186,12 +182,13 @@ class HostTransport final : public Transport, private GpuAccess {
   void forget_file(Link& link, std::uint32_t number);
 
   // views.cc
-  void add_view(Seen seen, View& out);
+  static bool is_accepted(Bits accepted, Status& why);
+  void add_view(Seen seen, std::byte* address, View& out);
   void end_views(const Pair& pair, const Status& why);
   void end_views(PeerIndex peer, RegionId region, const Status& why);
   void end_view(Seen& seen, const Status& why);
   bool seen_here(std::uint64_t local_handle) const;
-  void recall(Ghost& mark, std::uint64_t handle);
+  void recall(WatchedPair& mark, std::uint64_t handle);
   void keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair);
   void await_holders(Time until);
 
@@ -205,17 +202,15 @@ class HostTransport final : public Transport, private GpuAccess {
   Runtime& runtime_;
   const HostOptions options_;
   std::unique_ptr<Mover> mover_;
-  Device device_;
   Task* task_ = nullptr;
   EventQueue events_;
-  Counters counters_;
   Exports exports_;
   Imports imports_;
-  Strangers strangers_;
+  PendingConnections pending_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
-  std::vector<std::uint32_t> up_;  // slots of links with a lane
-  std::vector<Ghost> ghosts_;      // of peers let go while they touch
+  std::vector<std::uint32_t> up_;     // slots of links with a lane
+  std::vector<WatchedPair> retired_;  // of peers let go while they touch
   std::vector<Seen> views_;
   std::uint64_t next_view_ = 1;
   std::vector<Deregistration> deregistrations_;
@@ -225,5 +220,8 @@ class HostTransport final : public Transport, private GpuAccess {
   bool slept_ = false;
   bool closed_ = false;
 };
+
+Result<std::unique_ptr<Transport>> open(RegionTable& regions, Runtime& runtime, HostOptions options,
+                                        std::unique_ptr<Mover> mover = nullptr);
 
 }  // namespace fairway::transport::host

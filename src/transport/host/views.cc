@@ -6,7 +6,8 @@
 // the owner's table after that: the owner, which revokes first and then looks, sees it, or it sees the revocation.
 namespace fairway::transport::host {
 
-Reach HostTransport::view(std::uint64_t remote_handle, int gpu, View& out, Status& why) {
+Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, View& out, Status& why) {
+  if (!is_accepted(accepted, why)) return Reach::no;
   const auto* import = imports_.find(remote_handle);
   const auto peer = import == nullptr ? peers_.end() : peers_.find(import->peer);
   if (peer == peers_.end()) {
@@ -37,8 +38,8 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, View& out, Statu
   Seen seen;
   const auto ready = mover_->view({}, remote.file->foreign.get(), gpu, seen.by, why);
   if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
-  seen.view.address = remote.place(seen.by.base, seen.by.size, 0, region.size_bytes);
-  if (seen.view.address == nullptr) {
+  std::byte* const address = remote.place(seen.by.base, seen.by.size, 0, region.size_bytes);
+  if (address == nullptr) {
     why = {ErrorCode::out_of_range, "its owner names a region outside of the allocation that it lends"};
     return Reach::no;
   }
@@ -60,16 +61,17 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, View& out, Statu
   }
   seen.view.size_bytes = region.size_bytes;
   seen.view.access = region.access;
-  seen.view.way = mover_->way(*remote.file->foreign);
+  seen.view.path_description = mover_->path_description(*remote.file->foreign);
   seen.region = import->region;
   seen.peer = import->peer;
   seen.pair = pair;
   seen.hold = static_cast<std::uint32_t>(free - holds.begin());
-  add_view(std::move(seen), out);
+  add_view(std::move(seen), address, out);
   return Reach::yes;
 }
 
-Reach HostTransport::view_own(std::uint64_t local_handle, int gpu, View& out, Status& why) {
+Reach HostTransport::view_own(std::uint64_t local_handle, int gpu, Bits accepted, View& out, Status& why) {
+  if (!is_accepted(accepted, why)) return Reach::no;
   const auto region = regions_.find(region_of(local_handle));
   if (!region) {
     why = region.status();
@@ -78,19 +80,24 @@ Reach HostTransport::view_own(std::uint64_t local_handle, int gpu, View& out, St
   Seen seen;
   const auto ready = mover_->view(region->id, nullptr, gpu, seen.by, why);
   if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
-  seen.view.address = region->address;
   seen.view.size_bytes = region->size_bytes;
   seen.view.access = Access::all;
-  seen.view.way = "peer access within the process";
+  seen.view.path_description = "peer access within the process";
   seen.region = region->id;
-  add_view(std::move(seen), out);
+  add_view(std::move(seen), region->address, out);
   return Reach::yes;
 }
 
-void HostTransport::add_view(Seen seen, View& out) {
+bool HostTransport::is_accepted(Bits accepted, Status& why) {
+  if ((accepted & static_cast<Bits>(DeviceInitiated::address)) != 0) return true;
+  why = {ErrorCode::unsupported, "kernels reach memory of this machine's GPUs by addresses alone"};
+  return false;
+}
+
+void HostTransport::add_view(Seen seen, std::byte* address, View& out) {
   seen.view.number = next_view_++;
   seen.view.ended = seen.by.ended;
-  seen.view.atomics = seen.by.atomics;
+  seen.view.by = MappedAddress{address, seen.by.atomics};
   out = seen.view;
   views_.push_back(std::move(seen));
 }
@@ -134,7 +141,7 @@ bool HostTransport::seen_here(std::uint64_t local_handle) const {
 
 // ---- this side's, there ----
 
-void HostTransport::recall(Ghost& mark, std::uint64_t handle) {
+void HostTransport::recall(WatchedPair& mark, std::uint64_t handle) {
   if (mark.recalled) return;
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
@@ -151,7 +158,7 @@ std::vector<PeerIndex> HostTransport::holders(std::uint64_t local_handle) const 
   std::vector<PeerIndex> found;
   if (seen_here(local_handle)) found.push_back(kThisSide);
   for (const Deregistration& each : deregistrations_)
-    for (const Ghost& mark : each.marks)
+    for (const WatchedPair& mark : each.marks)
       if (each.handle == local_handle && mark.pair->holds(local_handle)) found.push_back(mark.peer);
   return found;
 }
@@ -159,15 +166,15 @@ std::vector<PeerIndex> HostTransport::holders(std::uint64_t local_handle) const 
 // The pair's end at this side: kept while the peer may still touch this side's memory.
 void HostTransport::keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair) {
   Pair::Mark mark(*pair);
-  if (!mark.over(*pair) || pair->holds_any()) ghosts_.push_back({pair, mark, peer});
+  if (!mark.over(*pair) || pair->holds_any()) retired_.push_back({pair, mark, peer});
 }
 
 // Gives those whose kernels reach this side's memory the time to give it back.
 void HostTransport::await_holders(Time until) {
   const auto held = [this] {
-    return std::any_of(ghosts_.begin(), ghosts_.end(), [](Ghost& ghost) {
-      ghost.pair->gone = ghost.pair->gone || (ghost.pair->process && ghost.pair->process.ended());
-      return ghost.pair->holds_any();
+    return std::any_of(retired_.begin(), retired_.end(), [](WatchedPair& retired) {
+      retired.pair->gone = retired.pair->gone || (retired.pair->process && retired.pair->process.ended());
+      return retired.pair->holds_any();
     });
   };
   std::atomic<std::uint32_t> nothing{0};

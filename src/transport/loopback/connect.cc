@@ -145,6 +145,7 @@ void LoopbackTransport::attach_link(Link& link, std::uint64_t offer, std::uint32
 void LoopbackTransport::link_is_up(Link& link) {
   link.state = LinkState::up;
   ++link.id.epoch;
+  link.domain_epoch = domain_epochs_[link.device];
   Queued& queued = queued_.emplace_back();
   queued.event.kind = EventKind::link_up;
   queued.event.link = link.id;

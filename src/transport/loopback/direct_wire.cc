@@ -21,7 +21,7 @@ Device DirectWire::default_device() {
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   can.ordered = true;
-  can.completion = Meaning::visible;
+  can.completion = CompletionLevel::visible;
   can.revocation = Revocation::by_owner;
   can.atomics_by_cpu = true;
   return device;

@@ -23,7 +23,7 @@ class Loopback {
 namespace transport {
 
 // One worker's transport on that wire. `regions` and `runtime` outlive it.
-std::unique_ptr<Transport> make_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
+std::unique_ptr<Transport> open_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
                                                    Runtime& runtime);
 
 }  // namespace transport

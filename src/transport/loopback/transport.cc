@@ -14,11 +14,15 @@ constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of copying: what a step may
 }  // namespace
 
 LoopbackTransport::LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime)
-    : loopback_(std::move(loopback)),
+    : Transport("loopback"),
+      loopback_(std::move(loopback)),
       wire_(loopback_->wire()),
       regions_(regions),
       runtime_(runtime),
-      doorbell_(std::make_shared<Doorbell>()) {}
+      doorbell_(std::make_shared<Doorbell>()) {
+  devices_.assign(wire_.devices().begin(), wire_.devices().end());
+  domain_epochs_.resize(devices_.size());
+}
 
 Status LoopbackTransport::attach(Task& task) {
   doorbell_->attach([&task] { task.wake(); });
@@ -96,7 +100,7 @@ std::size_t LoopbackTransport::post(std::span<const Slice> slices) {
 Command LoopbackTransport::prepare(const Link& link, const Slice& slice) {
   Command command;
   const auto* import = imports_.find(slice.remote_handle, link.peer);
-  command.refusal = transport::prepare(wire_.devices()[link.device].capabilities, regions_, slice,
+  command.refusal = transport::prepare(devices_[link.device].capabilities, regions_, slice,
                                        import == nullptr ? nullptr : &import->region, command);
   return command;
 }
@@ -158,6 +162,16 @@ void LoopbackTransport::fence(LinkId id) {
   if (!link || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->state = LinkState::fencing;
   link->port->fence();
+  if (devices_[link->device].capabilities.shares_fence) end_fence_domain(*link);
+}
+
+// As if they stood on one endpoint, which is closed. Those that came up since stand on a new one.
+void LoopbackTransport::end_fence_domain(const Link& fenced) {
+  std::uint32_t& epoch = domain_epochs_[fenced.device];
+  if (fenced.domain_epoch != epoch) return;
+  ++epoch;
+  for (Link& link : links_)
+    if (link.device == fenced.device && link.state == LinkState::up && link.domain_epoch != epoch) link.port->cut();
 }
 
 void LoopbackTransport::cancel(SliceToken token) {
@@ -194,7 +208,7 @@ void LoopbackTransport::close() {
 
 namespace fairway::transport {
 
-std::unique_ptr<Transport> make_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
+std::unique_ptr<Transport> open_loopback_transport(std::shared_ptr<Loopback> loopback, RegionTable& regions,
                                                    Runtime& runtime) {
   return std::make_unique<loopback::LoopbackTransport>(std::move(loopback), regions, runtime);
 }

@@ -19,9 +19,6 @@ class LoopbackTransport final : public Transport {
   LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime);
   ~LoopbackTransport() override { close(); }
 
-  std::string_view name() const override { return "loopback"; }
-  Status probe() override { return {}; }
-  std::span<const Device> devices() const override { return wire_.devices(); }
   Status attach(Task& task) override;
 
   Status connect(PeerIndex peer, Role role) override;
@@ -30,8 +27,7 @@ class LoopbackTransport final : public Transport {
 
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
-  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
-                               std::span<const std::vector<std::byte>> keys) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
@@ -58,6 +54,7 @@ class LoopbackTransport final : public Transport {
     std::uint32_t attempt = 0;     // grows with each new offer, equal at both ends
     std::uint64_t held_offer = 0;  // came before this side was ready for it
     std::uint32_t held_attempt = 0;
+    std::uint32_t domain_epoch = 0;  // of its device's fence domain, when it came up
     std::unique_ptr<Port> port;
   };
   struct Peer {
@@ -90,6 +87,7 @@ class LoopbackTransport final : public Transport {
 
   // transport.cc: using them
   Link* find(LinkId id);
+  void end_fence_domain(const Link& fenced);
   Command prepare(const Link& link, const Slice& slice);
   std::size_t poll_link(Link& link, std::span<Event> events, Time now, std::uint64_t& budget);
   std::size_t take_queued(std::span<Event> events);
@@ -102,6 +100,7 @@ class LoopbackTransport final : public Transport {
   const std::shared_ptr<Doorbell> doorbell_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
+  std::vector<std::uint32_t> domain_epochs_;  // by device
   ImportTable<> imports_;
   std::deque<Queued> queued_;                   // rare events: what connecting, failing and deregistering say
   std::vector<std::vector<std::byte>> lent_;    // bytes of the events of the last poll

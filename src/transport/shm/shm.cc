@@ -4,13 +4,14 @@
 
 namespace fairway::transport {
 
-std::unique_ptr<Transport> make_shm_transport(RegionTable& regions, Runtime& runtime, const ShmOptions& options) {
+Result<std::unique_ptr<Transport>> open_shm_transport(RegionTable& regions, Runtime& runtime,
+                                                      const ShmOptions& options) {
   host::HostOptions with;
   with.name = "shm";
   with.device = "memory";
   with.map = options.map;
   with.attach = options.attach;
-  return std::make_unique<host::HostTransport>(regions, runtime, std::move(with));
+  return host::open(regions, runtime, std::move(with));
 }
 
 }  // namespace fairway::transport

@@ -15,6 +15,7 @@ struct ShmOptions {
 };
 
 // One worker's transport between processes of one host. `regions` and `runtime` outlive it.
-std::unique_ptr<Transport> make_shm_transport(RegionTable& regions, Runtime& runtime, const ShmOptions& options = {});
+Result<std::unique_ptr<Transport>> open_shm_transport(RegionTable& regions, Runtime& runtime,
+                                                      const ShmOptions& options = {});
 
 }  // namespace fairway::transport

@@ -56,13 +56,13 @@ Status TcpTransport::connect(PeerIndex index, Role role) {
 }
 
 void TcpTransport::offer(PeerIndex index, Peer& peer) {
-  if (Status status = strangers_.listen(with_port(lane_host(), ":0"), *task_); !status)
+  if (Status status = pending_.listen(with_port(lane_host(), ":0"), *task_); !status)
     return fail_peer(index, peer, status, true);
   runtime_.rng.fill(peer.token);
   Handshake message;
   message.kind = Handshake::Kind::offer;
   message.token = peer.token;
-  const std::string bound = strangers_.address();
+  const std::string bound = pending_.address();
   const std::string port = bound.substr(bound.rfind(':'));
   if (const std::string host = lane_host(); is_any(host)) {
     const bool v4_only = host == "0.0.0.0";
@@ -189,11 +189,7 @@ void TcpTransport::dial_failed(Link& link, const Status& why) {
   link.state = link.was_up ? LinkState::fenced : LinkState::pausing;
   link.deadline = link.was_up ? kNever : after(runtime_.clock.now(), kDialAgain);
   timer_ = std::min(timer_, link.deadline);
-  if (link.was_up) {
-    Event& event = inbox_.add(EventKind::retry_failed);
-    event.link = link.id;
-    event.status = why;
-  }
+  if (link.was_up) inbox_.add(EventKind::retry_failed, link.id, why);
   Peer& peer = peers_[link.peer];
   peer.reason = why.message();
   const bool hope = peer.was_up || std::any_of(peer.slots.begin(), peer.slots.end(), [this](std::uint32_t slot) {
@@ -259,7 +255,7 @@ void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std:
 }
 
 // The acceptor's end is up once it has answered; what became of the answer it does not know.
-bool TcpTransport::never(PeerIndex index, std::uint64_t name) {
+bool TcpTransport::forgo(PeerIndex index, std::uint64_t name) {
   const auto found = peers_.find(index);
   const auto lane = static_cast<std::uint16_t>(name);
   const auto attempt = static_cast<std::uint32_t>(name >> 16);
@@ -297,9 +293,8 @@ void TcpTransport::reconnect(LinkId id) {
 void TcpTransport::connecting(Time now) {
   const bool due = now >= timer_;
   if (due) timer_ = kNever;
-  strangers_.look(now,
-                  [this](std::unique_ptr<Channel> channel, const Hello& hello) { meet(std::move(channel), hello); });
-  timer_ = std::min(timer_, strangers_.next());
+  pending_.look(now, [this](std::unique_ptr<Channel> channel, const Hello& hello) { meet(std::move(channel), hello); });
+  timer_ = std::min(timer_, pending_.next());
   if (unsettled_ == 0 && !due) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
     if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);
@@ -336,9 +331,7 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
     }
   }
   if (a_link_tells) return;
-  Event& event = inbox_.add(EventKind::link_down);
-  event.peer = index;
-  event.status = std::move(status);
+  inbox_.no_link(index, std::move(status));
 }
 
 void TcpTransport::disconnect(PeerIndex index) {

@@ -160,7 +160,7 @@ void Lane::cancel(SliceToken token) {
     const Op op = flight.command.slice.op;
     if (bulk && (op == Op::write_immediate || op == Op::message)) --ordered_in_bulk_;
     const bool urgent = !bulk && urgent_.remove({false, i});
-    if (urgent) patient_ -= flight.command.slice.patient && patient_ > 0;
+    if (urgent) coalescible_ -= flight.command.slice.may_coalesce && coalescible_ > 0;
     if (bulk || urgent) {
       end(flight, ErrorCode::cancelled, Effect::not_applied);
       release(flight);
@@ -184,9 +184,7 @@ void Lane::stop_memory(RegionId local) {
 void Lane::fail(Status why) {
   if (broken_ || closed_) return;
   broken_ = true;
-  Event& event = inbox_.add(EventKind::link_down);
-  event.link = link_;
-  event.status = std::move(why);
+  inbox_.add(EventKind::link_down, link_, std::move(why));
 }
 
 void Lane::close() {

@@ -37,18 +37,18 @@ class Lane {
   }
   // Applies what came, at most `budget` bytes, and lowers it.
   void receive(std::uint64_t& budget);
-  // Something is left that no wake-up will announce: patient frames to send, or bytes that found no room.
-  [[nodiscard]] bool busy() const { return !broken_ && (patient_ > 0 || more_); }
-  // Nothing but patient frames since the last flush: messages that are, and acknowledgements of what the user may
-  // answer. They wait for that, a few polls long: a caller collects one completion with each, and then posts.
-  [[nodiscard]] bool only_patient() const {
-    return patient_ > 0 && wire_.empty() && bulk_.empty() && urgent_.size() == patient_;
+  // Something is left that no wake-up will announce: frames held back to coalesce, or bytes that found no room.
+  [[nodiscard]] bool busy() const { return !broken_ && (coalescible_ > 0 || more_); }
+  // Nothing but frames that may coalesce since the last flush: messages that are, and acknowledgements of what the user
+  // may answer. They wait for that, a few polls long: a caller collects one completion with each, and then posts.
+  [[nodiscard]] bool may_hold() const {
+    return coalescible_ > 0 && wire_.empty() && bulk_.empty() && urgent_.size() == coalescible_;
   }
   [[nodiscard]] bool has_output() const {
     return !(first_.empty() && wire_.empty() && urgent_.empty() && bulk_.empty());
   }
   // Once a poll: whether to leave it at that for now.
-  bool hold() { return only_patient() && held_++ < kPatience; }
+  bool hold() { return may_hold() && held_++ < kHoldPolls; }
 
   void cancel(SliceToken token);
   void stop_memory(RegionId local);  // its bytes are no longer read: slices that have not begun end
@@ -72,7 +72,7 @@ class Lane {
   };
   struct Reply {
     bool used = false;
-    bool patient = false;
+    bool may_coalesce = false;
     Header header;  // `done`, or `data` with what was asked for in `asked`
     Header asked;
     std::array<std::byte, kHeaderBytes> head{};
@@ -131,9 +131,9 @@ class Lane {
   std::uint64_t calls_counted_ = 0;
   bool broken_ = false;
   bool closed_ = false;
-  static constexpr std::uint32_t kPatience = 2;  // polls
-  std::size_t patient_ = 0;                      // frames of urgent_ that can wait, of those since the last flush
-  std::uint32_t held_ = 0;                       // polls that they have waited
+  static constexpr std::uint32_t kHoldPolls = 2;  // polls
+  std::size_t coalescible_ = 0;                   // frames of urgent_ that can wait, of those since the last flush
+  std::uint32_t held_ = 0;                        // polls that they have waited
   bool more_ = false;
   static constexpr std::uint32_t kQuiet = 16;             // polls without a byte
   static constexpr std::uint32_t kSeldom = kPollsForAll;  // asked unannounced, of so many polls

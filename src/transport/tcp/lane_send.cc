@@ -38,7 +38,8 @@ void Lane::enqueue(Entry entry) {
     if (ordered) ++ordered_in_bulk_;
   } else {
     urgent_.push(entry);
-    patient_ += entry.is_reply ? replies_[entry.index].patient : flights_[entry.index].command.slice.patient;
+    coalescible_ +=
+        entry.is_reply ? replies_[entry.index].may_coalesce : flights_[entry.index].command.slice.may_coalesce;
   }
 }
 
@@ -58,7 +59,7 @@ void Lane::reply(Header header, const Header* asked) {
   reply.header = header;
   // The frame that is answered is the one that came in last. Only of what its user hears is there an answer to wait
   // for.
-  reply.patient =
+  reply.may_coalesce =
       header.type == FrameType::done && (frame_.type == FrameType::message || frame_.has(Header::kImmediate));
   reply.table.clear();
   if (asked != nullptr) {
@@ -139,7 +140,7 @@ bool Lane::plan() {
 }
 
 void Lane::flush() {
-  patient_ = held_ = 0;
+  coalescible_ = held_ = 0;
   if (!first_.empty() && !broken_ && !closed_) {
     const auto taken = channel_->send(first_);
     if (!taken) return fail(taken.status());

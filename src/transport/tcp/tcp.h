@@ -21,6 +21,7 @@ struct TcpOptions {
 };
 
 // One worker's transport over TCP connections, the lanes. `regions` and `runtime` outlive it.
-std::unique_ptr<Transport> make_tcp_transport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
+Result<std::unique_ptr<Transport>> open_tcp_transport(RegionTable& regions, Runtime& runtime,
+                                                      const TcpOptions& options);
 
 }  // namespace fairway::transport

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/blocks.h"
+
 namespace fairway::transport::tcp {
 namespace {
 
@@ -22,7 +24,7 @@ Capabilities capabilities() {
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   can.ordered = true;
-  can.completion = Meaning::visible;
+  can.completion = CompletionLevel::visible;
   can.atomics_by_cpu = true;
   return can;
 }
@@ -30,7 +32,7 @@ Capabilities capabilities() {
 }  // namespace
 
 TcpTransport::TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options)
-    : regions_(regions), runtime_(runtime), options_(options), strangers_(runtime) {}
+    : Transport("tcp"), regions_(regions), runtime_(runtime), options_(options), pending_(runtime) {}
 
 bool TcpTransport::usable(const InterfaceAddress& address) const {
   if (options_.interfaces.empty()) return true;
@@ -38,7 +40,7 @@ bool TcpTransport::usable(const InterfaceAddress& address) const {
                      [&](const std::string& wanted) { return wanted == address.interface || wanted == address.host; });
 }
 
-Status TcpTransport::probe() {
+Status TcpTransport::open() {
   auto found = runtime_.network.addresses();
   if (!found) return found.status();
   for (InterfaceAddress& address : *found) {
@@ -69,8 +71,7 @@ Result<RegisteredMemory> TcpTransport::register_memory(const MemoryDescription& 
 // Each piece is looked up in the table, which refuses by now; what is under way was read or written by one call.
 void TcpTransport::deregister(std::uint64_t handle) {
   for (const std::uint32_t slot : up_) links_[slot].lane->stop_memory(region_of(handle));
-  Event& event = inbox_.add(EventKind::deregistered);
-  event.value = handle;
+  inbox_.add(EventKind::deregistered).value = handle;
 }
 
 Result<std::uint64_t> TcpTransport::import(PeerIndex peer, const RemoteMemory& memory,
@@ -98,17 +99,14 @@ std::size_t TcpTransport::post(std::span<const Slice> slices) {
       Command command;
       const ErrorCode refused = check(*link, slices[taken], command);
       if (refused != ErrorCode::ok) {
-        Event& event = inbox_.add(EventKind::failed);
-        event.token = slices[taken].token;
-        event.link = link->id;
-        event.status = Status(refused, "tcp: the slice cannot be sent").with_effect(Effect::not_applied);
+        inbox_.refuse(slices[taken], name(), refused);
         ++taken;
         continue;
       }
       full = !link->lane->post(command);
       taken += full ? 0 : 1;
     }
-    if (!link->lane->only_patient()) link->lane->flush();
+    if (!link->lane->may_hold()) link->lane->flush();
     if (full) break;
   }
   return taken;
@@ -124,10 +122,6 @@ ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out
   const auto first = static_cast<std::uint64_t>(slice.local - out.local_begin);
   const auto fits = [&](std::uint64_t at) { return at <= out.local_size && slice.length <= out.local_size - at; };
   if (out.slice.shape == Shape::contiguous) return fits(first) ? ErrorCode::ok : ErrorCode::out_of_range;
-  const auto advance = [](std::uint64_t& at, std::uint64_t units, std::uint64_t stride) {
-    std::uint64_t distance = 0;
-    return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
-  };
   for (std::uint32_t i = 0; i < out.slice.count; ++i) {
     const bool indexed = slice.shape == Shape::indexed;
     std::uint64_t local = first;
@@ -160,9 +154,7 @@ void TcpTransport::fence(LinkId id) {
   Link* link = find(id);
   if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->lane->close();
-  Event& event = inbox_.add(EventKind::fenced);
-  event.link = id;
-  event.value = link->lane->immediates();
+  inbox_.fenced(id, link->lane->immediates());
   link->lane.reset();
   link->state = LinkState::fenced;
   std::erase(up_, id.slot);
@@ -172,16 +164,13 @@ void TcpTransport::cancel(SliceToken token) {
   for (const std::uint32_t slot : up_) links_[slot].lane->cancel(token);
 }
 
-std::string TcpTransport::way(std::uint64_t) const {
-  return "by sockets: the kernel copies once on each side";
-}
-
-Costs TcpTransport::costs() const {
-  return {inbox_.system_calls.load(std::memory_order_relaxed), inbox_.copied_bytes.load(std::memory_order_relaxed)};
+Reach TcpTransport::reach(LinkId, std::uint64_t, std::uint64_t, std::string* path) {
+  if (path != nullptr) *path = "by sockets: the kernel copies once on each side";
+  return Reach::yes;
 }
 
 bool TcpTransport::prepare_sleep() {
-  strangers_.look_at_next();
+  pending_.look_at_next();
   return inbox_.empty() &&
          std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
 }
@@ -192,7 +181,7 @@ void TcpTransport::close() {
   for (const auto& [index, peer] : peers_) all.push_back(index);
   for (const PeerIndex index : all) disconnect(index);
   closed_ = true;
-  strangers_.close();
+  pending_.close();
   timer_ = kNever;
 }
 
@@ -200,8 +189,11 @@ void TcpTransport::close() {
 
 namespace fairway::transport {
 
-std::unique_ptr<Transport> make_tcp_transport(RegionTable& regions, Runtime& runtime, const TcpOptions& options) {
-  return std::make_unique<tcp::TcpTransport>(regions, runtime, options);
+Result<std::unique_ptr<Transport>> open_tcp_transport(RegionTable& regions, Runtime& runtime,
+                                                      const TcpOptions& options) {
+  auto made = std::make_unique<tcp::TcpTransport>(regions, runtime, options);
+  if (Status status = made->open(); !status) return status;
+  return std::unique_ptr<Transport>(std::move(made));
 }
 
 }  // namespace fairway::transport

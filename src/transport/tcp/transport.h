@@ -10,7 +10,7 @@
 #include "transport/handles.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/lane.h"
-#include "transport/tcp/strangers.h"
+#include "transport/tcp/pending_connections.h"
 #include "transport/tcp/tcp.h"
 
 namespace fairway::transport::tcp {
@@ -24,9 +24,7 @@ class TcpTransport final : public Transport {
   TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
   ~TcpTransport() override { close(); }
 
-  std::string_view name() const override { return "tcp"; }
-  Status probe() override;
-  std::span<const Device> devices() const override { return devices_; }
+  Status open();  // before all else; else a sentence why not
   Status attach(Task& task) override;
 
   Status connect(PeerIndex peer, Role role) override;
@@ -35,19 +33,17 @@ class TcpTransport final : public Transport {
 
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
-  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory,
-                               std::span<const std::vector<std::byte>> keys) override;
+  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override { return timer_; }
   void fence(LinkId link) override;
-  bool never(PeerIndex peer, std::uint64_t name) override;
+  bool forgo(PeerIndex peer, std::uint64_t name) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
-  std::string way(std::uint64_t remote_handle) const override;
-  Costs costs() const override;
+  Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
   bool prepare_sleep() override;
   void close() override;
 
@@ -107,11 +103,10 @@ class TcpTransport final : public Transport {
   RegionTable& regions_;
   Runtime& runtime_;
   const TcpOptions options_;
-  std::vector<Device> devices_;
-  std::vector<InterfaceAddress> addresses_;  // of this host, usable; devices_ has their interfaces
+  std::vector<InterfaceAddress> addresses_;  // of this host, usable; devices() has their interfaces
   Task* task_ = nullptr;
-  Inbox inbox_;
-  Strangers strangers_;
+  Inbox inbox_{counters_};
+  PendingConnections pending_;
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced

@@ -11,15 +11,6 @@ constexpr Time kCalmLook = 10 * kMillisecond, kConnectingLook = kMillisecond / 4
 
 }  // namespace
 
-Status VerbsTransport::connect(PeerIndex peer, Role role) {
-  if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
-  return links_.connect(peer, role);
-}
-
-void VerbsTransport::exchange(PeerIndex peer, std::span<const std::byte> bytes) {
-  if (!closed_) links_.exchange(peer, bytes);
-}
-
 std::vector<PortAddress> VerbsTransport::addresses() const {
   std::vector<PortAddress> all;
   for (const auto& port : ports_) all.push_back(port->address());
@@ -82,42 +73,44 @@ Status VerbsTransport::connect_end(const Link& link, std::span<const std::byte> 
   if (const PortAddress& own = lane.endpoint().port; !can_meet(own, endpoint->port))  // one of them may be a new one
     return {ErrorCode::link_failed,
             "verbs: " + lane.port().device().name + ": " + text_of(own) + " cannot reach " + text_of(endpoint->port)};
-  const auto way = lane.connect(*endpoint);
-  return way ? lead(link, lane, *way) : call(link, lane, *endpoint);
+  const auto steps = lane.connect(*endpoint);
+  return steps ? move_to_rts(link, lane, *steps) : connect_by_cm(link, lane, *endpoint);
 }
 
-// Off the worker, as other links' bytes would wait for a neighbour that does not answer.
-Status VerbsTransport::lead(const Link& link, Lane& lane, const QueuePair::Way& way) {
-  const std::uint64_t walk = ++last_walk_;
-  const Status led = guide_.post([this, held = std::shared_ptr<const Port>(lane.port().hold()), &pair = lane.pair(),
-                                  way = QueuePair::Way(way), slot = link.id.slot, walk]() mutable {
-    Arrival arrival{slot, walk, pair.go(way)};
-    held.reset();
-    {
-      const std::lock_guard lock(arrivals_mutex_);
-      arrivals_.push_back(std::move(arrival));
-    }
-    task_->wake();
-  });
+// The kernel may look for the peer's neighbour meanwhile, for a second: other links' bytes would wait, so a thread
+// of its own does it.
+Status VerbsTransport::move_to_rts(const Link& link, Lane& lane, const QueuePair::Transitions& steps) {
+  const std::uint64_t transition = ++last_transition_;
+  const Status led =
+      rts_thread_.post([this, held = std::shared_ptr<const Port>(lane.port().hold()), &pair = lane.pair(),
+                        steps = QueuePair::Transitions(steps), slot = link.id.slot, transition]() mutable {
+        RtsOutcome outcome{slot, transition, pair.apply(steps)};
+        held.reset();
+        {
+          const std::lock_guard lock(rts_mutex_);
+          rts_outcomes_.push_back(std::move(outcome));
+        }
+        task_->wake();
+      });
   if (!led) {  // no thread is to be had
-    QueuePair::Way here = way;
-    return lane.pair().go(here);
+    QueuePair::Transitions here = steps;
+    return lane.pair().apply(here);
   }
-  ends_[link.id.slot].walk = walk;
-  ++walking_;
+  ends_[link.id.slot].transition = transition;
+  ++in_transition_;
   return {};
 }
 
-void VerbsTransport::take_arrivals() {
-  std::vector<Arrival> arrivals;
+void VerbsTransport::take_rts_outcomes() {
+  std::vector<RtsOutcome> outcomes;
   {
-    const std::lock_guard lock(arrivals_mutex_);
-    arrivals.swap(arrivals_);
+    const std::lock_guard lock(rts_mutex_);
+    outcomes.swap(rts_outcomes_);
   }
-  walking_ -= static_cast<std::uint32_t>(arrivals.size());
-  for (const Arrival& each : arrivals) {
-    if (ends_[each.slot].walk != each.walk) continue;  // dropped meanwhile
-    ends_[each.slot].walk = 0;
+  in_transition_ -= static_cast<std::uint32_t>(outcomes.size());
+  for (const RtsOutcome& each : outcomes) {
+    if (ends_[each.slot].transition != each.transition) continue;  // dropped meanwhile
+    ends_[each.slot].transition = 0;
     Link& link = links_.at(each.slot);
     each.status ? links_.is_prepared(link) : links_.not_connected(link, each.status);
   }
@@ -125,8 +118,8 @@ void VerbsTransport::take_arrivals() {
 
 // ---- by rdma_cm ----
 
-Status VerbsTransport::call(const Link& link, Lane& lane, const Endpoint& theirs) {
-  const auto board = switchboard();
+Status VerbsTransport::connect_by_cm(const Link& link, Lane& lane, const Endpoint& theirs) {
+  const auto board = cm_connector();
   if (!board) return board.status();
   const Endpoint own = lane.endpoint();
   const Port& port = lane.port();
@@ -139,7 +132,7 @@ Status VerbsTransport::call(const Link& link, Lane& lane, const Endpoint& theirs
   party.retries = static_cast<std::uint8_t>(options_.rdma.retries);
   party.change = [&pair = lane.pair()](abi::QueuePairState& to, int mask) { return pair.follow(to, mask); };
   lane.greet_first(link.initiator);
-  ends_[link.id.slot].called = true;
+  ends_[link.id.slot].by_cm = true;
   if (link.initiator && theirs.port.listens_at == 0)
     return {ErrorCode::link_failed, "verbs: the peer does not listen by rdma_cm at " + text_of(theirs.port)};
   if (link.initiator) return (*board)->dial(link.id.slot, std::move(party), theirs.port, own.secret, theirs.secret);
@@ -148,26 +141,26 @@ Status VerbsTransport::call(const Link& link, Lane& lane, const Endpoint& theirs
 }
 
 bool VerbsTransport::is_connecting(const Link& link) {
-  return switchboard_ != nullptr && switchboard_->is_connecting(link.id.slot);
+  return cm_ != nullptr && cm_->is_connecting(link.id.slot);
 }
 
-Result<Switchboard*> VerbsTransport::switchboard() {
-  if (switchboard_) return switchboard_.get();
+Result<CmConnector*> VerbsTransport::cm_connector() {
+  if (cm_) return cm_.get();
   auto library = options_.cm_library;
   if (!library) {
     auto opened = CmLibrary::open();
     if (!opened) return Status(opened.status().code(), "verbs: " + opened.status().message());
     library = std::make_shared<const CmLibrary>(std::move(*opened));
   }
-  auto opened = Switchboard::open(std::move(library), runtime_, *task_);
+  auto opened = CmConnector::open(std::move(library), runtime_, *task_);
   if (!opened) return opened.status();
   if (Status status = task_->watch((*opened)->fd()); !status) return status;
-  switchboard_ = std::move(*opened);
-  return switchboard_.get();
+  cm_ = std::move(*opened);
+  return cm_.get();
 }
 
 Status VerbsTransport::listen_by_manager(Port& port) {
-  const auto board = switchboard();
+  const auto board = cm_connector();
   if (!board) return board.status();
   const auto at = (*board)->listen({port.context()->device->name, port.number(), port.address()});
   if (at) port.listens_at(*at);
@@ -175,11 +168,11 @@ Status VerbsTransport::listen_by_manager(Port& port) {
 }
 
 // A system call, so not in every poll: often while some are being connected.
-void VerbsTransport::look_at_calls(Time now, bool woken) {
-  if (!woken && now < calls_at_) return;
-  calls_at_ = after(now, switchboard_->any_connecting() ? kConnectingLook : kCalmLook);
+void VerbsTransport::look_at_cm(Time now, bool woken) {
+  if (!woken && now < cm_at_) return;
+  cm_at_ = after(now, cm_->any_connecting() ? kConnectingLook : kCalmLook);
   inbox_.system_calls.fetch_add(1, std::memory_order_relaxed);
-  for (const Switchboard::News& each : switchboard_->poll()) {
+  for (const CmConnector::Outcome& each : cm_->poll()) {
     Link& link = links_.at(each.slot);
     if (each.over)
       links_.is_connected(link);
@@ -194,10 +187,10 @@ void VerbsTransport::drop_end(const Link& link) {
   if (link.id.slot >= ends_.size()) return;
   End& end = ends_[link.id.slot];
   std::shared_ptr<Lane> lane(std::move(end.lane));
-  if (std::exchange(end.called, false)) return switchboard_->forget(link.id.slot, std::move(lane));
+  if (std::exchange(end.by_cm, false)) return cm_->forget(link.id.slot, std::move(lane));
   if (lane == nullptr) return;
-  if (std::exchange(end.walk, 0) != 0)  // its walk is stopped by nobody
-    return guide_.end(
+  if (std::exchange(end.transition, 0) != 0)  // its transition is stopped by nobody
+    return rts_thread_.end(
         [this, held = std::shared_ptr<const Port>(lane->port().hold()), lane = std::move(lane)]() mutable {
           lane->stop();
           janitor_.end([held = std::move(held), lane = std::move(lane)]() mutable {

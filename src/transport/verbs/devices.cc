@@ -7,8 +7,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "transport/verbs/cm_connector.h"
 #include "transport/verbs/port.h"
-#include "transport/verbs/switchboard.h"
 
 // Devices as libibverbs lists them, and why none can be used: no library, no device, no permission.
 namespace fairway::transport::verbs {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sys/cuda_memory.h"
-#include "transport/memory.h"
+#include "transport/gpu_access.h"
 #include "transport/verbs/port.h"
 
 namespace fairway::transport::verbs {

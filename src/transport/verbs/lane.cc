@@ -53,14 +53,14 @@ Lane::~Lane() {
     if (each != nullptr) port_.library().deregister(each);
 }
 
-std::optional<QueuePair::Way> Lane::connect(const Endpoint& theirs) {
+std::optional<QueuePair::Transitions> Lane::connect(const Endpoint& theirs) {
   theirs_ = theirs;
   plain_ = own_.port.plain || theirs.port.plain;
   credits_ = Credits(theirs.receives, kReceives);
   greets_ = silent_ = !plain_;
   std::memset(memory_.out(0), 0, mtu_bytes());  // what a greeting carries
   if (by_manager(own_.port, theirs.port)) return {};
-  return pair_->way(own_, theirs);
+  return pair_->plan(own_, theirs);
 }
 
 bool Lane::post(const Command& command, const Registration* local, const Key& remote) {
@@ -140,9 +140,7 @@ bool Lane::stop_memory(std::uint64_t local_handle) {
 void Lane::fail(Status why) {
   if (broken_ || closed_) return;
   broken_ = true;
-  Event& event = inbox_.add(EventKind::link_down);
-  event.link = link_;
-  event.status = std::move(why);
+  inbox_.add(EventKind::link_down, link_, std::move(why));
 }
 
 // The queue pair's error state keeps the NIC from beginning anything; what it had begun comes back as completions, and

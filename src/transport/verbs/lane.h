@@ -11,7 +11,7 @@
 #include "core/time.h"
 #include "transport/blocks.h"
 #include "transport/command.h"
-#include "transport/verbs/inbox.h"
+#include "transport/inbox.h"
 #include "transport/verbs/lane_memory.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/queue_pair.h"
@@ -38,7 +38,7 @@ class Lane {
   [[nodiscard]] Endpoint endpoint() const { return own_; }
   // Receives were posted before, so it listens once its queue pair has gone that way. None: rdma_cm connects it, as
   // either side wants.
-  std::optional<QueuePair::Way> connect(const Endpoint& theirs);
+  std::optional<QueuePair::Transitions> connect(const Endpoint& theirs);
   // What rdma_cm connects: with iWARP the initiator has to send first, so it alone greets, and the acceptor is silent
   // before.
   void greet_first(bool initiator) {

@@ -65,8 +65,8 @@ Result<Library> Library::open() {
   all &= find(library.create_pair, "ibv_create_qp");
   all &= find(library.modify_pair, "ibv_modify_qp");
   all &= find(library.destroy_pair, "ibv_destroy_qp");
-  all &= find(library.create_way, "ibv_create_ah");
-  all &= find(library.destroy_way, "ibv_destroy_ah");
+  all &= find(library.create_address_handle, "ibv_create_ah");
+  all &= find(library.destroy_address_handle, "ibv_destroy_ah");
   all &= find(library.status_text, "ibv_wc_status_str");
   if (!all) return Status(ErrorCode::unsupported, "verbs: libibverbs.so.1 is older than rdma-core 32: update it");
   static_cast<void>(find(library.register_optional, "ibv_reg_mr_iova2", "IBVERBS_1.8"));

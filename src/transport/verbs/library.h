@@ -46,8 +46,8 @@ struct Library {
   abi::QueuePair* (*create_pair)(abi::ProtectionDomain*, abi::QueuePairOptions*) = nullptr;
   int (*modify_pair)(abi::QueuePair*, abi::QueuePairState*, int mask) = nullptr;
   int (*destroy_pair)(abi::QueuePair*) = nullptr;
-  abi::AddressHandle* (*create_way)(abi::ProtectionDomain*, abi::Address*) = nullptr;  // for datagrams
-  int (*destroy_way)(abi::AddressHandle*) = nullptr;
+  abi::AddressHandle* (*create_address_handle)(abi::ProtectionDomain*, abi::Address*) = nullptr;  // for datagrams
+  int (*destroy_address_handle)(abi::AddressHandle*) = nullptr;
   const char* (*status_text)(int) = nullptr;
   std::shared_ptr<void> handle;  // of dlopen
 

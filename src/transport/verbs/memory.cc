@@ -38,7 +38,7 @@ Registrations::~Registrations() {
 
 namespace {
 
-// Words that CPUs watch or that atomics change keep the order of arrival; data may be in any order before its end.
+// Words that CPUs watch or that atomics change keep the order of outcome; data may be in any order before its end.
 bool may_be_relaxed(const MemoryDescription& memory) {
   return !includes(memory.access, Access::atomic);
 }
@@ -147,7 +147,7 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   for (const auto& port : ports) held.push_back(port->hold());
   auto made = std::make_unique<Registration>();
   made->memory = memory;
-  made->memory.dmabuf_fd = made->memory.memory_fd = -1;
+  made->memory.memory_fd = -1;
   std::optional<GpuPart> part;
   if (on_gpu) {
     const auto gpu = gpus_.of(memory.address, ports.size());

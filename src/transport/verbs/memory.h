@@ -12,7 +12,7 @@
 
 #include "core/runtime.h"
 #include "transport/handles.h"
-#include "transport/memory.h"
+#include "transport/transport.h"
 #include "transport/verbs/gpu.h"
 #include "transport/verbs/port.h"
 

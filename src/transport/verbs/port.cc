@@ -43,7 +43,8 @@ Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port,
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   can.ordered = true;
-  can.completion = Meaning::visible;  // by the read that follows the writes, or by a CPU that copied: docs/verbs.md
+  can.completion =
+      CompletionLevel::visible;  // by the read that follows the writes, or by a CPU that copied: docs/verbs.md
   can.revocation = Revocation::by_owner;
   can.tells_revoked = !iwarp;
   return can;

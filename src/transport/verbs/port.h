@@ -16,7 +16,7 @@
 namespace fairway::transport::verbs {
 
 // One usable port of a device, opened: its own context, protection domain and completion channel. A resource, kept by
-// the transport from probe() on; what it says is fixed, except its state and its address. Where its device goes, it is
+// the transport from when it opened; what it says is fixed, except its state and its address. Where its device goes, it is
 // let go, and becomes the port of the device that comes back.
 class Port {
  public:

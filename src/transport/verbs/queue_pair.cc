@@ -53,7 +53,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
 QueuePair::~QueuePair() {
   if (pair_ != nullptr) port_.library().destroy_pair(pair_);
   if (queue_ != nullptr) port_.library().destroy_queue(queue_);
-  if (way_ != nullptr) port_.library().destroy_way(way_);
+  if (address_handle_ != nullptr) port_.library().destroy_address_handle(address_handle_);
 }
 
 Status QueuePair::change(abi::QueuePairState& to, int mask, const char* what) {
@@ -69,27 +69,27 @@ Status QueuePair::follow(abi::QueuePairState& to, int mask) {
   return change(to, mask, "by rdma_cm");
 }
 
-abi::Address QueuePair::way_to(const PortAddress& where) const {
-  abi::Address way{};
-  way.port = port_.number();
+abi::Address QueuePair::address_of(const PortAddress& where) const {
+  abi::Address address{};
+  address.port = port_.number();
   const RdmaOptions& options = port_.options();
-  way.service_level = static_cast<std::uint8_t>(options.service_level);
+  address.service_level = static_cast<std::uint8_t>(options.service_level);
   if (where.fabric == Fabric::roce) {
-    way.is_global = 1;
-    std::memcpy(way.route.gid, where.gid.data(), where.gid.size());
-    way.route.gid_index = port_.gid_index();
-    way.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
-    way.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
+    address.is_global = 1;
+    std::memcpy(address.route.gid, where.gid.data(), where.gid.size());
+    address.route.gid_index = port_.gid_index();
+    address.route.hop_limit = static_cast<std::uint8_t>(options.hop_limit);
+    address.route.traffic_class = static_cast<std::uint8_t>(options.traffic_class);
   } else {
-    way.lid = where.lid;
+    address.lid = where.lid;
   }
-  return way;
+  return address;
 }
 
-QueuePair::Way QueuePair::way(const Endpoint& own, const Endpoint& theirs) {
+QueuePair::Transitions QueuePair::plan(const Endpoint& own, const Endpoint& theirs) {
   const RdmaOptions& options = port_.options();
   const bool reliable = type_ == abi::kReliable;
-  Way all;
+  Transitions all;
   abi::QueuePairState& state = all.receiving;
   state.state = abi::kReadyToReceive;
   state.mtu = std::min(own.mtu, theirs.mtu);
@@ -97,7 +97,7 @@ QueuePair::Way QueuePair::way(const Endpoint& own, const Endpoint& theirs) {
   state.receive_psn = theirs.first_psn;
   state.reads_in = own.reads;
   state.not_ready_timer = kNotReadyTimer;
-  state.address = way_to(theirs.port);
+  state.address = address_of(theirs.port);
   all.receiving_mask = abi::kMaskState;
   if (type_ != abi::kDatagram)
     all.receiving_mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
@@ -115,12 +115,12 @@ QueuePair::Way QueuePair::way(const Endpoint& own, const Endpoint& theirs) {
   return all;
 }
 
-Status QueuePair::go(Way& way) {
-  if (Status status = change(way.receiving, way.receiving_mask, "to RTR"); !status) return status;
-  if (Status status = change(way.sending, way.sending_mask, "to RTS"); !status || type_ != abi::kDatagram)
+Status QueuePair::apply(Transitions& steps) {
+  if (Status status = change(steps.receiving, steps.receiving_mask, "to RTR"); !status) return status;
+  if (Status status = change(steps.sending, steps.sending_mask, "to RTS"); !status || type_ != abi::kDatagram)
     return status;
-  way_ = port_.library().create_way(port_.domain(), &way.sending.address);
-  return way_ != nullptr ? Status() : port_.refusal("ibv_create_ah", errno);
+  address_handle_ = port_.library().create_address_handle(port_.domain(), &steps.sending.address);
+  return address_handle_ != nullptr ? Status() : port_.refusal("ibv_create_ah", errno);
 }
 
 std::uint8_t QueuePair::reads_out(const Endpoint& theirs) const {

@@ -40,22 +40,22 @@ class QueuePair {
 
   // One step of its states, as rdma_cm says, with the traffic classes of this side's choice.
   Status follow(abi::QueuePairState& to, int mask);
-  // Its way to taking what was given to receive, and to sending to a peer that does the same. A value.
-  struct Way {
+  // The attributes that move it to RTR and then to RTS. A value.
+  struct Transitions {
     abi::QueuePairState receiving{}, sending{};
     int receiving_mask = 0, sending_mask = 0;
   };
-  [[nodiscard]] Way way(const Endpoint& own, const Endpoint& theirs);
-  // Goes it. The kernel may look for the peer's neighbour meanwhile, for a second (docs/GOTCHAS.md); so any thread,
+  [[nodiscard]] Transitions plan(const Endpoint& own, const Endpoint& theirs);
+  // Moves it. The kernel may look for the peer's neighbour meanwhile, for a second (docs/GOTCHAS.md); so any thread,
   // while no other uses the queue pair.
-  Status go(Way& way);
+  Status apply(Transitions& steps);
   Status connect(const Endpoint& own, const Endpoint& theirs) {
-    Way all = way(own, theirs);
-    return go(all);
+    Transitions all = plan(own, theirs);
+    return apply(all);
   }
   [[nodiscard]] std::uint8_t reads_out(const Endpoint& theirs) const;  // at once
   // A datagram's destination: the peer of connect().
-  void aim(abi::SendRequest& request) const { request.remote.datagram = {way_, peer_, kDatagramKey}; }
+  void aim(abi::SendRequest& request) const { request.remote.datagram = {address_handle_, peer_, kDatagramKey}; }
   void to_error();  // nothing more is sent, and what waits is flushed
   // It touches no memory from now on, as after its end, which may take seconds longer. False: only its end is as sure.
   [[nodiscard]] bool to_reset();
@@ -79,14 +79,14 @@ class QueuePair {
   static constexpr std::uint32_t kDatagramKey = 0x66617277;  // a Q_Key that users may set
 
   QueuePair(const Port& port, int type) : port_(port), type_(type) {}
-  [[nodiscard]] abi::Address way_to(const PortAddress& where) const;
+  [[nodiscard]] abi::Address address_of(const PortAddress& where) const;
   Status change(abi::QueuePairState& to, int mask, const char* what);
 
   const Port& port_;
   const int type_;
   abi::CompletionQueue* queue_ = nullptr;
   abi::QueuePair* pair_ = nullptr;
-  abi::AddressHandle* way_ = nullptr;  // of datagrams
+  abi::AddressHandle* address_handle_ = nullptr;  // of datagrams
   std::uint32_t peer_ = 0;
   std::uint32_t inline_bytes_ = 0;
 };

@@ -32,6 +32,7 @@ Status check_rdma(const RdmaOptions& options);
 
 // One worker's transport over reliable queue pairs of RDMA NICs (RoCE v2, InfiniBand, iWARP), the lanes. `regions` and
 // `runtime` outlive it.
-std::unique_ptr<Transport> make_verbs_transport(RegionTable& regions, Runtime& runtime, const VerbsOptions& options);
+Result<std::unique_ptr<Transport>> open_verbs_transport(RegionTable& regions, Runtime& runtime,
+                                                        const VerbsOptions& options);
 
 }  // namespace fairway::transport

@@ -140,8 +140,8 @@ class Cluster {
         [&](transport::RegionTable& regions, Runtime& runtime) {
           std::vector<std::unique_ptr<transport::Transport>> transports;
           if (preferred)
-            transports.push_back(preferred(transport::make_loopback_transport(loopback, regions, runtime)));
-          transports.push_back(transport::make_loopback_transport(loopback, regions, runtime));
+            transports.push_back(preferred(transport::open_loopback_transport(loopback, regions, runtime)));
+          transports.push_back(transport::open_loopback_transport(loopback, regions, runtime));
           if (wrap) transports.back() = wrap(std::move(transports.back()));
           return transports;
         },

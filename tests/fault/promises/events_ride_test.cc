@@ -37,7 +37,7 @@ struct EventsRide : testing::Test {
   }
   static RequestOptions event(std::uint32_t immediate, std::string_view message = "hello") {
     RequestOptions options;
-    options.notify = {NotifyKind::event, immediate, std::as_bytes(std::span(message)), {}, 0, false};
+    options.notify = notify_event(immediate, std::as_bytes(std::span(message)));
     return options;
   }
   // How often each immediate was told to `node` since the last call.
@@ -136,7 +136,7 @@ TEST_F(EventsRide, NothingRidesWhereAnImmediateSaysNothingOfTheTargetsBytes) {
   auto& b = cluster.add({other});
   const auto road = cluster.connect(a, b);
   RequestOptions counted;
-  counted.notify = {NotifyKind::counter, 5, {}, {}, 0, false};
+  counted.notify = notify_counter(5);
   for (const RequestOptions& options : {event(4), event(4, ""), counted}) {
     ops.clear();
     ASSERT_TRUE(cluster.finish(a, a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64), options)).status);
@@ -152,7 +152,7 @@ TEST_F(EventsRide, ACounterOfAnyImmediateIsStillACounter) {
   const auto road = cluster.connect(a, b);
   for (const std::uint32_t immediate : {5u, 0x80000005u, 0xffffffffu}) {
     RequestOptions options;
-    options.notify = {NotifyKind::counter, immediate, {}, {}, 0, false};
+    options.notify = notify_counter(immediate);
     ASSERT_TRUE(cluster.finish(a, a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64), options)).status);
     EXPECT_EQ(b.engine->counter(immediate), 1u) << immediate;
   }

@@ -3,20 +3,24 @@
 #include <unordered_set>
 #include <vector>
 
+#include "cluster.h"
 #include "relay.h"
 
 namespace fairway::promises {
 
-// A transport that does not let go: while `hold` is set the ends of slices that move bytes stay with it, and neither
-// cancel() nor fence() reaches what is below. As a NIC whose driver hangs, or a peer that is stopped inside of a copy.
+// A transport that does not let go: while `hold` is set the ends of slices of these operations stay with it, and
+// neither cancel() nor fence() reaches what is below. As a NIC whose driver hangs, or a peer that is stopped inside of
+// a copy.
 class Holding final : public Relay {
  public:
-  Holding(std::unique_ptr<transport::Transport> below, const bool& hold) : Relay(std::move(below)), hold_(hold) {}
+  Holding(std::unique_ptr<transport::Transport> below, const bool& hold,
+          std::uint8_t operations = mask(transport::Op::write, transport::Op::read))
+      : Relay(std::move(below)), hold_(hold), operations_(operations) {}
 
   std::size_t post(std::span<const transport::Slice> slices) override {
     const std::size_t taken = below_->post(slices);
     for (const transport::Slice& slice : slices.first(taken))
-      if (slice.op == transport::Op::write || slice.op == transport::Op::read) moving_.insert(slice.token);
+      if ((operations_ & mask(slice.op)) != 0) held_tokens_.insert(slice.token);
     return taken;
   }
   std::size_t poll(std::span<transport::Event> events, Time now) override {
@@ -34,8 +38,8 @@ class Holding final : public Relay {
     for (std::size_t i = first; i < first + came; ++i) {
       transport::Event& event = events[i];
       const bool ends = event.kind == transport::EventKind::done || event.kind == transport::EventKind::failed;
-      const bool moved = ends && moving_.erase(event.token) > 0;
-      if (hold_ && moved)
+      const bool ours = ends && held_tokens_.erase(event.token) > 0;
+      if (hold_ && ours)
         held_.push_back(std::move(event));
       else if (count++ != i)
         events[count - 1] = std::move(event);
@@ -51,13 +55,14 @@ class Holding final : public Relay {
   void cancel(transport::SliceToken token) override {
     if (!hold_) below_->cancel(token);
   }
-  bool must_poll() const override {
-    return !hold_ && (!held_.empty() || !fences_.empty()) ? true : below_->must_poll();
+  Time next_timer() const override {
+    return !hold_ && (!held_.empty() || !fences_.empty()) ? transport::kPollAgain : below_->next_timer();
   }
 
  private:
   const bool& hold_;
-  std::unordered_set<transport::SliceToken> moving_;
+  const std::uint8_t operations_;
+  std::unordered_set<transport::SliceToken> held_tokens_;  // posted and not ended
   std::vector<transport::Event> held_;
   std::vector<transport::LinkId> fences_;
 };

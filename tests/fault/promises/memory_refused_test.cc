@@ -16,15 +16,12 @@ class SmallNic : public Relay {
     int registered = 0, deregistered = 0;
   };
   SmallNic(std::unique_ptr<transport::Transport> below, std::size_t refused, Count& count)
-      : Relay(std::move(below)), refused_(refused), count_(count) {
-    for (transport::Device device : below_->devices()) {
+      : Relay(std::move(below), "keyed"), refused_(refused), count_(count) {
+    for (transport::Device& device : devices_) {
       device.name = "small";
       device.capabilities.needs_keys = true;
-      devices_.push_back(device);
     }
   }
-  std::string_view name() const override { return "keyed"; }
-  std::span<const transport::Device> devices() const override { return devices_; }
   Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription& memory) override {
     if (memory.size_bytes == refused_) return Status(ErrorCode::resource_exhausted, "cannot pin it: ulimit -l");
     auto made = Relay::register_memory(memory);
@@ -43,7 +40,6 @@ class SmallNic : public Relay {
   }
 
  private:
-  std::vector<transport::Device> devices_;
   const std::size_t refused_;
   Count& count_;
 };

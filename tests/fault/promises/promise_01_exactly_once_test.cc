@@ -178,7 +178,7 @@ void end_with_fault(std::uint64_t seed, bool kill) {
   std::size_t accepted = 0;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     RequestOptions options = counting(jobs[accepted]);
-    if (i % 3 == 0) options.notify = {NotifyKind::event, 1, {}, {}, 0, false};
+    if (i % 3 == 0) options.notify = notify_event(1);
     options.checksum = i % 5 == 0;
     Result<TransferId> id = Status(ErrorCode::closed, "");
     switch (i % 6) {

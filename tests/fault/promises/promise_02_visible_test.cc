@@ -50,7 +50,7 @@ void notify_under_faults(std::uint64_t seed, bool breaks, bool lowered) {
     nics[1] = message_nic();
   }
   nics[1].device.capabilities.ordered = false;
-  nics[1].device.capabilities.completion = transport::Meaning::delivered;  // needs a flush
+  nics[1].device.capabilities.completion = transport::CompletionLevel::delivered;  // needs a flush
   auto& a = cluster.add(nics);
   auto& b = cluster.add(nics);
   const auto road = cluster.connect(a, b);
@@ -74,7 +74,7 @@ void notify_under_faults(std::uint64_t seed, bool breaks, bool lowered) {
       write.stamp = static_cast<std::uint8_t>(next);
       fill(a, slot, write.stamp);
       RequestOptions options;
-      options.notify = {NotifyKind::event, next, {}, {}, 0, false};
+      options.notify = notify_event(next);
       options.checksum = slot == 3;
       const auto id =
           a.engine->write(road.peer, Cluster::extent(a, road, slot * kStamped, slot * kStamped, kStamped), options);
@@ -154,7 +154,7 @@ TEST(Visible, CountersCountEachWriteOnceThoughImmediatesAreRefusedAndLinksBreak)
     auto& b = cluster.add({device, device}, options);
     const auto road = cluster.connect(a, b);
     RequestOptions counted;
-    counted.notify = {NotifyKind::counter, 9, {}, {}, 0, false};
+    counted.notify = notify_counter(9);
     std::uint64_t ok = 0, failed = 0;
     for (int round = 0; round < 5; ++round) {
       std::vector<TransferId> ids;
@@ -174,7 +174,7 @@ TEST(Visible, CountersCountEachWriteOnceThoughImmediatesAreRefusedAndLinksBreak)
 TEST(Visible, ACounterThatIsSeenHasItsBytesThere) {
   Pair pair;
   RequestOptions options;
-  options.notify = {NotifyKind::counter, 3, {}, {}, 0, false};
+  options.notify = notify_counter(3);
   for (std::uint64_t round = 1; round <= 500; ++round) {
     const std::size_t words = round % 3 == 0 ? 65536 : 16;  // the large ones are cut
     pair.left.words()[0] = pair.left.words()[words - 1] = round;
@@ -193,7 +193,7 @@ TEST(Visible, AFailedWriteDoesNotNotify) {
   const auto road = cluster.connect(a, b);
   const std::uint64_t near_index[] = {0, 1}, far_index[] = {0, Cluster::kBytes};
   RequestOptions options;
-  options.notify = {NotifyKind::event, 1, {}, {}, 0, false};
+  options.notify = notify_event(1);
   const Paged pages{a.region.id, road.memory.id, 64, 64, 1, near_index, far_index};
   EXPECT_FALSE(cluster.finish(a, a.engine->write(road.peer, pages, options)).status);
   options.notify.kind = NotifyKind::counter;

@@ -284,7 +284,7 @@ TEST(InBounds, AnHonestPeerIsNotTakenForAFlood) {
   const auto there = cluster.connect(a, b);
   const auto back = cluster.connect(b, a);
   RequestOptions counted, checked;
-  counted.notify = {NotifyKind::counter, 1, {}, {}, 0, false};
+  counted.notify = notify_counter(1);
   checked.checksum = true;
   std::vector<TransferId> ids;
   for (int i = 0; i < 600; ++i)

@@ -107,6 +107,31 @@ TEST_P(Held, OneThatWasNeverPostedIsFencedAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Both, Held, testing::Values(Operation::write, Operation::read),
                          [](const auto& each) { return each.param == Operation::write ? "write" : "read"; });
 
+TEST(Revocable, AWriteOfWhichOnlyTheNotificationIsUnderWayIsFenced) {
+  bool hold = false;
+  Cluster cluster;
+  auto& a = cluster.add({nic()}, {}, [&](auto below) {
+    return std::make_unique<Holding>(std::move(below), hold, mask(transport::Op::message));
+  });
+  auto& b = cluster.add({nic()});
+  const auto road = cluster.connect(a, b);
+  hold = true;
+  const std::vector<Extent> two{Cluster::extent(a, road, 0, 0, 100), Cluster::extent(a, road, 200, 200, 100)};
+  RequestOptions options;
+  options.notify = notify_counter(5);
+  const auto id = a.engine->write(road.peer, two, options);
+  cluster.run(5 * kMillisecond);
+  const auto cancelled = a.engine->cancel(*id, milliseconds(1));
+  ASSERT_TRUE(cancelled);
+  EXPECT_TRUE(cancelled->fenced);
+  EXPECT_EQ(cancelled->far_side, Cancelled::Far::all);
+  EXPECT_EQ(a.engine->wait(*id, Timeout(0)).status().code(), ErrorCode::timed_out) << "its notification has arrived";
+  hold = false;
+  (void)a.engine->metrics();
+  EXPECT_TRUE(cluster.finish(a, id).status);
+  EXPECT_EQ(b.engine->counter(5), 1u);
+}
+
 // Runs something in the middle of a worker's step: after it has posted, when the first answer is there, and before it
 // posts more. What another thread may do at that moment, always at that moment.
 class Hooked final : public Relay {

@@ -130,15 +130,10 @@ TEST(Revocable, LateFramesLandInNothingThatWasFenced) {
 // As a NIC whose peers hold keys that only they can drop.
 class NeedsPeers final : public Relay {
  public:
-  explicit NeedsPeers(std::unique_ptr<transport::Transport> below)
-      : Relay(std::move(below)), devices_(below_->devices().begin(), below_->devices().end()) {
+  explicit NeedsPeers(std::unique_ptr<transport::Transport> below) : Relay(std::move(below)) {
     for (transport::Device& device : devices_)
       device.capabilities.revocation = transport::Revocation::by_owner_and_peers;
   }
-  std::span<const transport::Device> devices() const override { return devices_; }
-
- private:
-  std::vector<transport::Device> devices_;
 };
 
 Cluster::Wrap needs_peers() {

@@ -33,8 +33,8 @@ TEST(Bounded, SubmittingAllocatesNothing) {
       everywhere = allocations_of_all_threads();
     }
     options.notify = {};
-    if (round % 3 == 0) options.notify = {NotifyKind::event, 1, std::as_bytes(std::span(text)), {}, 0, false};
-    if (round % 3 == 1) options.notify = {NotifyKind::counter, 2, {}, {}, 0, false};
+    if (round % 3 == 0) options.notify = notify_event(1, std::as_bytes(std::span(text)));
+    if (round % 3 == 1) options.notify = notify_counter(2);
     const std::uint64_t before = allocations_of_this_thread();
     const auto write = pair.left.engine().write(pair.to_right, pair.extent(0, 0, 1 + round % 100'000), options);
     const auto read = pair.left.engine().read(pair.to_right, pair.extent(0, 0, 64));
@@ -76,7 +76,7 @@ TEST(Bounded, APeerCostsAFewKiBAndItsHistoryNothing) {
     for (std::size_t i = 0; i < peers.size(); ++i)
       for (int k = 0; k < 60; ++k) {
         RequestOptions options;
-        options.notify = {NotifyKind::counter, 1, {}, {}, 0, false};
+        options.notify = notify_counter(1);
         options.checksum = k % 10 == 0;
         const Extent extent{{hub.region().id, 0, 64}, {memory[i].id, 0}};
         ASSERT_TRUE(finish(hub.engine(), hub.engine().write(peers[i], extent, options)).status);
@@ -122,7 +122,7 @@ TEST(Bounded, AReceiverThatNeverDrainsHoldsItsSendersBackAndGrowsNoList) {
   left_options.max_transfers = 512;
   Pair pair(left_options, options);
   RequestOptions event;
-  event.notify = {NotifyKind::event, 1, {}, {}, 0, false};
+  event.notify = notify_event(1);
   std::vector<TransferId> ids;
   const auto fill = [&] {
     for (;;) {

@@ -55,6 +55,33 @@ TEST(Survives, EveryByteArrivesThoughLinksBreakAgainAndAgain) {
   EXPECT_GT(moved, 20u) << "no slice had to move: nothing was tried";
 }
 
+// A fence domain of several links: one peer's trouble interrupts the others for a moment, and costs them nothing.
+TEST(Survives, LinksThatShareAFenceEndTogetherAndComeBack) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Cluster cluster(seed);
+    NicDevice shared = fragile();
+    shared.device.capabilities.shares_fence = true;
+    auto& a = cluster.add({shared});
+    auto& b = cluster.add({fragile()});
+    auto& c = cluster.add({fragile()});
+    const auto to_b = cluster.connect(a, b), to_c = cluster.connect(a, c);
+    cluster.run(10 * kMillisecond);
+    for (std::size_t i = 0; i < Cluster::kBytes; ++i) a.data()[i] = static_cast<std::uint8_t>(i * 7 + seed);
+    const auto written_b = a.engine->write(to_b.peer, Cluster::extent(a, to_b, 0, 0, Cluster::kBytes));
+    const auto written_c = a.engine->write(to_c.peer, Cluster::extent(a, to_c, 0, 0, Cluster::kBytes));
+    cluster.run((20 + seed * 11 % 60) * kMicrosecond);
+    cluster.fabric().break_between(*a.host, *b.host);
+    EXPECT_TRUE(cluster.finish(a, written_b).status);
+    EXPECT_TRUE(cluster.finish(a, written_c).status);
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), Cluster::kBytes), 0);
+    EXPECT_EQ(std::memcmp(a.data(), c.data(), Cluster::kBytes), 0);
+    const auto metrics = a.engine->metrics();
+    ASSERT_EQ(metrics.links.size(), 2U);
+    for (const LinkMetrics& link : metrics.links) EXPECT_EQ(link.failures, 1U) << link.name;
+  }
+}
+
 TEST(Survives, NothingOfAnOldLinkLandsAfterTheTransferIsDone) {
   std::uint64_t stopped = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {

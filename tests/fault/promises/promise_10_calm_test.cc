@@ -110,7 +110,7 @@ TEST(Calm, ManyBusyEnginesOnFewCoresAllGoOn) {
       auto memory = engine.lookup(*peer, "memory", kSoon);
       ASSERT_TRUE(memory) << memory.status().to_string();
       RequestOptions options;
-      options.notify = {NotifyKind::counter, 1, {}, {}, 0, false};
+      options.notify = notify_counter(1);
       for (std::uint64_t round = 1; round <= 200; ++round) {
         const Extent extent{{nodes[i]->region().id, 0, 64}, {memory->id, 4096}};
         if (!finish(engine, engine.write(*peer, extent, options)).status) return;

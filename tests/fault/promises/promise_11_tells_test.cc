@@ -79,7 +79,7 @@ TEST(Tells, AnEmulatedOperationSaysSo) {
   EXPECT_NE(plan->text().find("copy"), std::string::npos) << plan->text();
   const auto id = a.engine->read(road.peer, Cluster::extent(a, road, 0, 0, 64));
   EXPECT_TRUE(cluster.finish(a, id).status);
-  EXPECT_NE(a.engine->explain(*id)->text().find("by messages"), std::string::npos);
+  EXPECT_NE(a.engine->explain(*id)->text().find("emulated"), std::string::npos);
 }
 
 TEST(Tells, ABrokenLinkSaysWhyAndItsTransfersSayWhatMoved) {

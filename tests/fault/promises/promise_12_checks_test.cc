@@ -88,7 +88,7 @@ TEST(Checks, ASpoiledWriteDoesNotNotify) {
   target = b.data();
   RequestOptions options;
   options.checksum = true;
-  options.notify = {NotifyKind::counter, 5, {}, {}, 0, false};
+  options.notify = notify_counter(5);
   const auto id = a.engine->write(road.peer, Cluster::extent(a, road, 0, 0, 64), options);
   EXPECT_EQ(cluster.finish(a, id).status.code(), ErrorCode::checksum_mismatch);
   cluster.run(100 * kMillisecond);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "transport/transport.h"
@@ -10,11 +11,11 @@ namespace fairway::promises {
 // Hands everything to the transport below it. A test overrides what it wants to break. Owned by an engine's worker.
 class Relay : public transport::Transport {
  public:
-  explicit Relay(std::unique_ptr<transport::Transport> below) : below_(std::move(below)) {}
+  explicit Relay(std::unique_ptr<transport::Transport> below, std::string name = {})
+      : Transport(name.empty() ? below->name() : std::move(name)), below_(std::move(below)) {
+    devices_.assign(below_->devices().begin(), below_->devices().end());
+  }
 
-  std::string_view name() const override { return below_->name(); }
-  Status probe() override { return below_->probe(); }
-  std::span<const transport::Device> devices() const override { return below_->devices(); }
   Status connect(transport::PeerIndex peer, transport::Role role) override { return below_->connect(peer, role); }
   void exchange(transport::PeerIndex peer, std::span<const std::byte> bytes) override { below_->exchange(peer, bytes); }
   void disconnect(transport::PeerIndex peer) override { below_->disconnect(peer); }
@@ -36,7 +37,6 @@ class Relay : public transport::Transport {
   Status flush(std::uint64_t handle) override { return below_->flush(handle); }
   Status attach(Task& task) override { return below_->attach(task); }
   bool prepare_sleep() override { return below_->prepare_sleep(); }
-  bool must_poll() const override { return below_->must_poll(); }
   void close() override { below_->close(); }
 
  protected:

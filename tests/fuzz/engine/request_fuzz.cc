@@ -64,7 +64,7 @@ class Two {
           EngineAccess::open(options, side->host->runtime(),
                              [&](transport::RegionTable& regions, Runtime& runtime) {
                                std::vector<std::unique_ptr<transport::Transport>> transports;
-                               transports.push_back(transport::make_loopback_transport(wire, regions, runtime));
+                               transports.push_back(transport::open_loopback_transport(wire, regions, runtime));
                                return transports;
                              },
                              {});

@@ -50,20 +50,18 @@ struct Script {
 // A device whose far end is the script: what a hostile peer's NIC could deliver, this delivers. Owned by a worker.
 class ScriptedTransport final : public transport::Transport {
  public:
-  explicit ScriptedTransport(std::shared_ptr<Script> script) : script_(std::move(script)) {
-    device_.name = "script";
-    device_.bytes_per_second = 1'000'000'000;
-    auto& can = device_.capabilities;
+  explicit ScriptedTransport(std::shared_ptr<Script> script) : Transport("loopback"), script_(std::move(script)) {
+    transport::Device& device = devices_.emplace_back();
+    device.name = "script";
+    device.bytes_per_second = 1'000'000'000;
+    auto& can = device.capabilities;
     can.operations = script_->with_writes ? 1 | 2 | 4 | 32 : 4;
     can.max_slice_bytes = 1 << 20;
     can.max_message_bytes = 1024;
     can.queue_depth = 64;
     can.ordered = true;
-    can.completion = transport::Meaning::visible;
+    can.completion = transport::CompletionLevel::visible;
   }
-  std::string_view name() const override { return "loopback"; }
-  Status probe() override { return {}; }
-  std::span<const transport::Device> devices() const override { return std::span(&device_, 1); }
   Status attach(Task& task) override {
     script_->wake = [&task] { task.wake(); };
     return {};
@@ -137,7 +135,6 @@ class ScriptedTransport final : public transport::Transport {
   }
 
   std::shared_ptr<Script> script_;
-  transport::Device device_;
   std::deque<std::vector<std::byte>> lent_;
   bool closed_ = false;
 };

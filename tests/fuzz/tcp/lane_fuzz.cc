@@ -81,7 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!open || !readable || !own) std::abort();
 
   const std::vector<std::byte> says = sealed(std::as_bytes(std::span(data, size)));
-  tcp::Inbox inbox;
+  Counters counters;
+  tcp::Inbox inbox(counters);
   tcp::Lane lane(std::make_unique<Script>(says), {0, 1}, regions, inbox, {});
   const std::uint64_t index[] = {1, 0};
   SliceToken token = 0;

@@ -94,7 +94,7 @@ TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   ASSERT_TRUE(finish(*engine_, id));
   const auto past = engine_->explain(*id);
   ASSERT_TRUE(past);
-  EXPECT_NE(past->text().find("takes  cuda"), std::string::npos) << "to the peer's host memory\n" << past->text();
+  EXPECT_NE(past->text().find("used:     cuda"), std::string::npos) << "to the peer's host memory\n" << past->text();
   EXPECT_NE(past->text().find("staged"), std::string::npos) << past->text();
   Request request;
   request.peer = peer_;
@@ -103,12 +103,12 @@ TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   // shm.
   auto plan = engine_->explain(request);
   const auto end = std::chrono::steady_clock::now() + kSoon;
-  while (plan && plan->text().find("takes  cuda") == std::string::npos && std::chrono::steady_clock::now() < end) {
+  while (plan && plan->text().find("used:     cuda") == std::string::npos && std::chrono::steady_clock::now() < end) {
     ASSERT_TRUE(write(from, 4096));
     plan = engine_->explain(request);
   }
   ASSERT_TRUE(plan);
-  EXPECT_NE(plan->text().find("takes  cuda"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("used:     cuda"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("staged, it moves between"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("its owner cannot lend it"), std::string::npos) << plan->text();
 }

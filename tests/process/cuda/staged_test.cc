@@ -164,7 +164,7 @@ TEST_F(Staged, AStepWhoseLinkStaysAwayGoesByASlotHere) {
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   const auto past = engine_->explain(*written);
   ASSERT_TRUE(past);
-  EXPECT_NE(past->text().find("takes  tcp"), std::string::npos) << past->text();
+  EXPECT_NE(past->text().find("used:     tcp"), std::string::npos) << past->text();
   ASSERT_TRUE(read(into, kBytes));
   EXPECT_TRUE(content(into, kBytes) == out);
 }

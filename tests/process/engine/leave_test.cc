@@ -55,7 +55,7 @@ TEST_P(Leave, RightBehindANotificationLosesNoAcknowledgement) {
     return reader->counter(7) >= count;
   };
   RequestOptions told;
-  told.notify = {NotifyKind::counter, 7, {}, {}, 0, false};
+  told.notify = notify_counter(7);
   const Extent all{{from->id, 0, 64}, {far->id, 0}};
   const auto first = writer->write(peer, all, told);  // the way is open, and both have rested
   ASSERT_TRUE(first);
@@ -87,7 +87,7 @@ TEST_P(Leave, WithThreadsOfItsOwnLosesNoneEither) {
     const auto far = writer->import_region(*peer, *reader->describe(*into));
     ASSERT_TRUE(far);
     RequestOptions told;
-    told.notify = {NotifyKind::counter, 7, {}, {}, 0, false};
+    told.notify = notify_counter(7);
     for (std::uint64_t count = 1; count <= 8; ++count) {
       const auto written = writer->write(*peer, Extent{{from->id, 0, 64}, {far->id, 0}}, told);
       ASSERT_TRUE(written);
@@ -114,7 +114,7 @@ TEST_P(Leave, IsToldWhenWhatItHadTakenIsKnown) {
       std::atomic<int> all{0}, well{0};
     } ends;
     RequestOptions told;
-    told.notify = {NotifyKind::counter, 7, {}, {}, 0, false};
+    told.notify = notify_counter(7);
     told.deliver = Deliver::to_callback;
     told.callback = [](const Completion& completion, void* of) {
       static_cast<Ends*>(of)->well += completion.status ? 1 : 0;

@@ -7,6 +7,7 @@
 
 #include "engine/open.h"
 #include "nccl_net/network.h"
+#include "support/alone.h"
 #include "support/cuda/device_memory.h"
 #include "support/verbs/nic.h"
 #include "sys/system_runtime.h"
@@ -38,10 +39,7 @@ class NcclNics : public testing::Test {
       options.rdma.devices = {device};
       options.read_back = true;  // as on hardware
       options.library = library_;
-      std::vector<std::unique_ptr<transport::Transport>> made;
-      made.push_back(transport::make_verbs_transport(regions, runtime, options));
-      EXPECT_EQ(made.back()->probe().message(), "");
-      return Result(std::move(made));
+      return support::alone(transport::open_verbs_transport(regions, runtime, options));
     };
     auto engine = EngineAccess::open(settings->engine, runtime_, factory);
     EXPECT_TRUE(engine) << engine.status().to_string();

@@ -87,7 +87,7 @@ TEST_P(TwoEngines, ReadMovesEveryByte) {
 TEST_P(TwoEngines, NotificationComesAfterTheBytesWithItsMessage) {
   const char text[] = "page 7 is there";
   RequestOptions options;
-  options.notify = {NotifyKind::event, 7, std::as_bytes(std::span(text)), {}, 0, false};
+  options.notify = notify_event(7, std::as_bytes(std::span(text)));
   const Completion done = finish(left_->write(right_peer_, extent(0, 0, 4096), options), *left_);
   EXPECT_TRUE(done.status) << done.status.to_string();
   ASSERT_TRUE(right_->wait_notification(kSoon));
@@ -129,7 +129,7 @@ TEST_P(TwoEngines, MoreNotificationsThanCreditsWaitForTheirTurn) {
 
 TEST_P(TwoEngines, CountersCountAndWaitersSeeThem) {
   RequestOptions options;
-  options.notify = {NotifyKind::counter, 42, {}, {}, 0, false};
+  options.notify = notify_counter(42);
   std::vector<TransferId> ids;
   for (int i = 0; i < 64; ++i) ids.push_back(*left_->write(right_peer_, extent(0, 0, 64), options));
   std::thread left([&] {
@@ -152,7 +152,7 @@ TEST_P(TwoEngines, SignalsAndAtomicsChangeTheWord) {
   done = finish(left_->compare_swap(right_peer_, {remote_.id, 4096}, 15, 1), *left_);
   EXPECT_EQ(done.old_value, 100u);
   RequestOptions options;
-  options.notify = {NotifyKind::signal, 0, {}, {remote_.id, 4096}, 11, true};
+  options.notify = add_to_signal({remote_.id, 4096}, 11);
   EXPECT_TRUE(finish(left_->write(right_peer_, extent(0, 0, 100), options), *left_).status);
   EXPECT_EQ(std::atomic_ref(*word).load(), 111u);
 }
@@ -274,7 +274,7 @@ TEST_P(TwoEngines, ExplainSaysTheRouteAndWhatItReached) {
   request.layout = extent(0, 0, kBytes);
   auto planned = left_->explain(request);
   ASSERT_TRUE(planned) << planned.status().to_string();
-  EXPECT_NE(planned->text().find("takes  loopback/"), std::string::npos) << planned->text();
+  EXPECT_NE(planned->text().find("used:     loopback/"), std::string::npos) << planned->text();
   auto id = left_->write(right_peer_, extent(0, 0, kBytes));
   EXPECT_TRUE(finish(id, *left_).status);
   auto past = left_->explain(*id);

@@ -34,6 +34,7 @@ class Descriptor : public testing::TestWithParam<Progress> {
     steps.join();
     fd_ = target_->fd();
     (void)drain();
+    ASSERT_TRUE(back_) << "the target was not told of its peer";
   }
   // Everything there is. Returns how much that was, counters included.
   std::uint64_t drain() {
@@ -41,8 +42,10 @@ class Descriptor : public testing::TestWithParam<Progress> {
     std::vector<Notification> notifications(8);
     std::vector<PeerEvent> events(8);
     for (;;) {
-      const std::size_t got =
-          target_->poll(completions) + target_->poll_notifications(notifications) + target_->poll_peer_events(events);
+      const std::size_t told = target_->poll_peer_events(events);
+      for (std::size_t i = 0; i < told; ++i)
+        if (events[i].kind == PeerEvent::Kind::up) back_ = events[i].peer;
+      const std::size_t got = told + target_->poll(completions) + target_->poll_notifications(notifications);
       events_ += got;
       if (got == 0) return target_->counter(7);
     }
@@ -53,7 +56,7 @@ class Descriptor : public testing::TestWithParam<Progress> {
   }
 
   std::optional<Engine> sender_, target_;
-  PeerId peer_;
+  PeerId peer_, back_;  // the target, at the sender; and the sender, at the target
   int fd_ = -1;
   std::uint64_t events_ = 0;
 };
@@ -92,6 +95,21 @@ TEST_P(Descriptor, WakesForCountersAtMostTwiceEach) {
     (void)drain();
     EXPECT_FALSE(sleep(50)) << "it stays readable though nothing is left";
   }
+}
+
+TEST_P(Descriptor, WakesForADeadline) {
+  std::vector<std::uint64_t> memory(1);
+  const auto region = target_->register_memory(memory.data(), 8, Access::all);
+  ASSERT_TRUE(region);
+  RequestOptions options;
+  options.deadline = std::chrono::milliseconds(50);
+  options.deliver = Deliver::to_poll;
+  ASSERT_TRUE(target_->receive(back_, 1, {region->id, 0, 8}, options));
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<Completion> completions(1);
+  while (target_->poll(completions) == 0) ASSERT_TRUE(sleep(20'000)) << "nobody wakes it for its deadline";
+  EXPECT_EQ(completions[0].status.code(), ErrorCode::deadline_exceeded) << completions[0].status.to_string();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1)) << "only something else has woken it";
 }
 
 INSTANTIATE_TEST_SUITE_P(Progress, Descriptor, testing::Values(Progress::threads, Progress::caller),

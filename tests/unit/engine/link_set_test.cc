@@ -14,7 +14,8 @@ constexpr Time kPeerTimeout = kSecond;
 
 // Keeps what it is asked for. What a proof writes lies in `landed`, and its read gets that.
 struct LinkTransport final : transport::Transport {
-  LinkTransport() {
+  LinkTransport() : Transport("wire") {
+    transport::Device& device = devices_.emplace_back();
     device.name = "port";
     device.capabilities.operations = static_cast<std::uint8_t>(transport::Op::write) |
                                      static_cast<std::uint8_t>(transport::Op::read) |
@@ -22,9 +23,6 @@ struct LinkTransport final : transport::Transport {
     device.capabilities.queue_depth = 8;
     landed.resize(kProofBytes);
   }
-  std::string_view name() const override { return "wire"; }
-  Status probe() override { return {}; }
-  std::span<const transport::Device> devices() const override { return {&device, 1}; }
   Status attach(Task&) override { return {}; }
   Status connect(transport::PeerIndex, transport::Role) override { return refuses; }
   void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
@@ -34,7 +32,7 @@ struct LinkTransport final : transport::Transport {
   }
   void deregister(std::uint64_t) override {}
   Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory&,
-                               std::span<const std::vector<std::byte>>) override {
+                               std::span<const transport::KeyBytes>) override {
     return std::uint64_t{2};
   }
   void release(std::uint64_t) override {}
@@ -52,7 +50,6 @@ struct LinkTransport final : transport::Transport {
   void cancel(transport::SliceToken) override {}
   void close() override {}
 
-  transport::Device device;
   Status refuses;
   std::vector<std::byte> landed;
   std::vector<transport::SliceToken> posted;

@@ -12,10 +12,7 @@ namespace {
 
 // Regions alone: what it was asked for, and handles that count up.
 struct Registrar final : transport::Transport {
-  Registrar() { device.capabilities.needs_keys = true; }
-  std::string_view name() const override { return "registrar"; }
-  Status probe() override { return {}; }
-  std::span<const transport::Device> devices() const override { return {&device, 1}; }
+  Registrar() : Transport("registrar") { devices_.emplace_back().capabilities.needs_keys = true; }
   Status attach(Task&) override { return {}; }
   Status connect(transport::PeerIndex, transport::Role) override { return {}; }
   void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
@@ -25,7 +22,7 @@ struct Registrar final : transport::Transport {
   }
   void deregister(std::uint64_t handle) override { deregistered.push_back(handle); }
   Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory&,
-                               std::span<const std::vector<std::byte>> keys) override {
+                               std::span<const transport::KeyBytes> keys) override {
     if (keys.empty()) return Status(ErrorCode::unsupported, "no key");
     ++imports;
     return ++last;
@@ -38,7 +35,6 @@ struct Registrar final : transport::Transport {
   void cancel(transport::SliceToken) override {}
   void close() override {}
 
-  transport::Device device;
   std::uint64_t last = 0;
   int imports = 0;
   std::vector<std::uint64_t> deregistered;

@@ -171,6 +171,17 @@ TEST(Stripe, EmptyBlocksGiveNoPiece) {
   EXPECT_EQ(cursor.block, 3u);
 }
 
+TEST(Stripe, EmptyBlocksNeedNoRoom) {
+  Links links(1);
+  links.views[0].room = 0;
+  const std::vector<Extent> list{{{kNear, 0, 0}, {kFar, 0}}, {{kNear, 0, 5}, {kFar, 0}}};
+  const Layout layout = std::span<const Extent>(list);
+  const Route choice = route({Op::write, 5, 1}, links.views);
+  Cursor cursor;
+  EXPECT_EQ(stripe(layout, 2, cursor, choice, links.views, 992, {}), 0u);
+  EXPECT_EQ(cursor.block, 1u);  // else its owner would take the empty one for a turn that goes on, again and again
+}
+
 TEST(Stripe, EmptyBlocksCostNothingHoweverMany) {
   Links links(1);
   Route route;

@@ -75,7 +75,8 @@ struct Reader {
       : memory(size), region(*regions.add(memory.data(), size, MemoryKind::host, Access::all)) {}
   // Whether the lane stands after all of it.
   bool hears(const Stream& stream) {
-    Inbox inbox;
+    Counters counters;
+    Inbox inbox{counters};
     Lane lane(std::make_unique<Told>(stream.bytes), {0, 1}, regions, inbox, {});
     for (int turn = 0; turn < 100 && !lane.broken(); ++turn) {
       std::uint64_t budget = 1 << 20;
@@ -135,18 +136,19 @@ struct Waiting : testing::Test {
     stream.add(body);
     return stream;
   }
-  bool post(SliceToken token, bool patient) {
+  bool post(SliceToken token, bool may_coalesce) {
     Command command;
     command.slice.op = Op::message;
     command.slice.token = token;
-    command.slice.patient = patient;
+    command.slice.may_coalesce = may_coalesce;
     command.slice.local = words.data();
     command.slice.length = words.size();
     return lane->post(command);
   }
 
   RegionTable regions{4};
-  Inbox inbox;
+  Counters counters;
+  Inbox inbox{counters};
   std::vector<std::byte> words = std::vector<std::byte>(20);
   std::vector<std::size_t> calls;
   std::unique_ptr<Lane> lane;
@@ -157,9 +159,9 @@ TEST_F(Waiting, TheAnswerAndTheAcknowledgementAreOneCall) {
   EXPECT_TRUE(lane->hold());
   EXPECT_TRUE(lane->hold());
   ASSERT_TRUE(post(1, true));  // told beside it
-  EXPECT_TRUE(lane->only_patient());
+  EXPECT_TRUE(lane->may_hold());
   ASSERT_TRUE(post(2, false));
-  EXPECT_FALSE(lane->only_patient());
+  EXPECT_FALSE(lane->may_hold());
   lane->flush();
   EXPECT_EQ(calls, (std::vector<std::size_t>{kHeaderBytes + 2 * (kHeaderBytes + 20)}));
 }
@@ -182,7 +184,7 @@ TEST_F(Waiting, APatientMessageThatIsCancelledIsNotWaitedFor) {
   lane->cancel(1);
   EXPECT_FALSE(lane->busy());
   ASSERT_TRUE(post(2, false));
-  EXPECT_FALSE(lane->only_patient());
+  EXPECT_FALSE(lane->may_hold());
 }
 
 TEST_F(Waiting, AWriteThatNobodyIsToldOfIsAcknowledgedAtOnce) {

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/open.h"
+#include "support/alone.h"
 #include "support/verbs/nic.h"
 #include "sys/system_runtime.h"
 #include "transport/verbs/verbs.h"
@@ -42,10 +43,7 @@ class EnginesOverNics : public testing::Test {
       transport::VerbsOptions verbs;
       verbs.library = nic::library();
       verbs.rdma = options.rdma;
-      std::vector<std::unique_ptr<transport::Transport>> all;
-      all.push_back(transport::make_verbs_transport(regions, runtime, verbs));
-      const Status works = all.back()->probe();
-      return works ? Result(std::move(all)) : Result<std::vector<std::unique_ptr<transport::Transport>>>(works);
+      return support::alone(transport::open_verbs_transport(regions, runtime, verbs));
     });
     EXPECT_TRUE(made) << made.status().to_string();
     return std::move(*made);

@@ -327,7 +327,7 @@ TEST_F(Regions, TheEndOfMuchMemoryHoldsUpNobodyAndIsToldWhenItIsOver) {
   options.library = nic::library();
   options.rdma.devices = {"nic0"};
   VerbsTransport transport(table, runtime_, options);
-  ASSERT_TRUE(transport.probe());
+  ASSERT_TRUE(transport.open());
   ASSERT_TRUE(transport.attach(task));
   std::vector<std::byte> bytes(kManyPages);
   const auto id = table.add(bytes.data(), bytes.size(), MemoryKind::host, Access::all);
@@ -355,7 +355,7 @@ TEST_F(Regions, AClosedTransportAsksForNoStepAnyMore) {
   VerbsOptions options;
   options.library = nic::library();
   VerbsTransport transport(table, runtime_, options);
-  ASSERT_TRUE(transport.probe());
+  ASSERT_TRUE(transport.open());
   ASSERT_TRUE(transport.attach(task));
   std::array<Event, 4> events;
   (void)transport.poll(events, runtime_.clock.now());

@@ -1,4 +1,4 @@
-#include "transport/host/strangers.h"
+#include "transport/host/pending_connections.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,7 +17,7 @@ std::vector<std::byte> refusal(std::string reason) {
 
 }  // namespace
 
-Status Strangers::listen(Task& task) {
+Status PendingConnections::listen(Task& task) {
   if (listener_) return {};
   task_ = &task;
   Token random;
@@ -30,68 +30,68 @@ Status Strangers::listen(Task& task) {
   return task_->watch(listener_.fd());
 }
 
-void Strangers::look(Time now, const std::function<void(Knock)>& meet) {
+void PendingConnections::look(Time now, const std::function<void(JoinRequest)>& meet) {
   if (listener_ && now >= paused_until_) accept(now);
-  std::erase_if(strangers_, [&](Stranger& stranger) { return hear(stranger, now, meet); });
+  std::erase_if(all_, [&](Pending& pending) { return hear(pending, now, meet); });
 }
 
-Time Strangers::next() const {
+Time PendingConnections::next() const {
   Time next = paused_until_ != 0 ? paused_until_ : kNever;
-  if (!strangers_.empty()) next = std::min(next, after(strangers_.front().since, kPatience));
+  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloWithin));
   return next;
 }
 
-void Strangers::accept(Time now) {
+void PendingConnections::accept(Time now) {
   resume();
   for (std::size_t i = 0; i < kPerLook; ++i) {
-    if (strangers_.size() == kMost && !make_room(now)) return pause(after(strangers_.front().since, kEvictable));
+    if (all_.size() == kMost && !make_room(now)) return pause(after(all_.front().since, kEvictable));
     auto socket = listener_.accept(refusal("the peer's process is out of descriptors (its ulimit -n)"));
     if (!socket) return pause(after(now, kAfterExhaustion));
     if (!*socket) return;
     if (!socket->of_this_user()) continue;
     static_cast<void>(task_->watch(socket->fd()));
-    strangers_.push_back({std::move(*socket), now});
+    all_.push_back({std::move(*socket), now});
   }
   pause(after(now, kPause));
 }
 
 // The oldest goes if it had time enough.
-bool Strangers::make_room(Time now) {
-  if (now < after(strangers_.front().since, kEvictable)) return false;
-  task_->unwatch(strangers_.front().socket.fd());
-  strangers_.erase(strangers_.begin());
+bool PendingConnections::make_room(Time now) {
+  if (now < after(all_.front().since, kEvictable)) return false;
+  task_->unwatch(all_.front().socket.fd());
+  all_.erase(all_.begin());
   return true;
 }
 
-void Strangers::pause(Time until) {
+void PendingConnections::pause(Time until) {
   task_->unwatch(listener_.fd());
   paused_until_ = until;
 }
 
-void Strangers::resume() {
+void PendingConnections::resume() {
   if (std::exchange(paused_until_, 0) != 0) static_cast<void>(task_->watch(listener_.fd()));
 }
 
-bool Strangers::hear(Stranger& stranger, Time now, const std::function<void(Knock)>& meet) {
-  auto message = stranger.socket.receive();
-  if (message && !*message && now < after(stranger.since, kPatience)) return false;
-  task_->unwatch(stranger.socket.fd());
+bool PendingConnections::hear(Pending& pending, Time now, const std::function<void(JoinRequest)>& meet) {
+  auto message = pending.socket.receive();
+  if (message && !*message && now < after(pending.since, kHelloWithin)) return false;
+  task_->unwatch(pending.socket.fd());
   if (!message) {
     if (message.status().code() == ErrorCode::resource_exhausted)
-      static_cast<void>(stranger.socket.send(refusal(message.status().message()), {}));
+      static_cast<void>(pending.socket.send(refusal(message.status().message()), {}));
     return true;
   }
   if (!*message) return true;
   const auto note = decode_note((*message)->bytes);
   if (!note && note.status().code() == ErrorCode::version_mismatch)
-    static_cast<void>(stranger.socket.send(refusal(note.status().message()), {}));
+    static_cast<void>(pending.socket.send(refusal(note.status().message()), {}));
   if (note && note->kind == Note::Kind::hello && (*message)->fds.size() == Note::kHelloFds)
-    meet({std::move(stranger.socket), *note, std::move((*message)->fds)});
+    meet({std::move(pending.socket), *note, std::move((*message)->fds)});
   return true;
 }
 
-void Strangers::close() {
-  strangers_.clear();
+void PendingConnections::close() {
+  all_.clear();
   listener_ = {};
   paused_until_ = 0;
 }

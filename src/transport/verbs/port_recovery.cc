@@ -8,35 +8,35 @@
 // and registers, as that takes long; the worker has it from then on, and tells peers the new keys before anything else.
 namespace fairway::transport::verbs {
 
-bool VerbsTransport::Comeback::brings(std::uint64_t handle) const {
+bool VerbsTransport::PortRecovery::brings(std::uint64_t handle) const {
   return std::any_of(regions.begin(), regions.end(), [&](const Placing& each) { return each.handle == handle; });
 }
 
-void VerbsTransport::look_for_comebacks(const std::vector<std::string>& listed) {
+void VerbsTransport::look_for_recoveries(const std::vector<std::string>& listed) {
   for (const auto& port : ports_) {
     const std::string& name = port->device().name;
-    if (!comeback_ && port->gone() &&
+    if (!recovery_ && port->gone() &&
         std::find(listed.begin(), listed.end(), name.substr(0, name.rfind('/'))) != listed.end())
-      begin_comeback(*port);
+      begin_recovery(*port);
   }
 }
 
 // One was gone when add() asked for it, and has come back since, or not.
 void VerbsTransport::look_for_latecomers() {
   const std::uint64_t added = registrations_.added_without();
-  if (added == latecomers_seen_ || comeback_) return;
+  if (added == latecomers_seen_ || recovery_) return;
   latecomers_seen_ = added;
   for (const auto& port : ports_) {
     if (port->gone() || registrations_.missing_at(port->index()).empty()) continue;
-    begin_comeback(*port);
+    begin_recovery(*port);
     latecomers_seen_ = added - 1;  // another port may lack it too
     return;
   }
 }
 
-void VerbsTransport::begin_comeback(Port& port) {
-  comeback_ = std::make_unique<Comeback>();
-  Comeback& made = *comeback_;
+void VerbsTransport::begin_recovery(Port& port) {
+  recovery_ = std::make_unique<PortRecovery>();
+  PortRecovery& made = *recovery_;
   made.port = &port;
   made.held = port.hold();
   made.regions = registrations_.missing_at(port.index());
@@ -55,11 +55,11 @@ void VerbsTransport::begin_comeback(Port& port) {
     made.done.store(true, std::memory_order_release);
     task_->wake();
   });
-  if (!begun) comeback_.reset();  // no thread is to be had: at the next look
+  if (!begun) recovery_.reset();  // no thread is to be had: at the next look
 }
 
-void VerbsTransport::end_comeback() {
-  const std::shared_ptr<Comeback> made(std::move(comeback_));
+void VerbsTransport::end_recovery() {
+  const std::shared_ptr<PortRecovery> made(std::move(recovery_));
   Port& port = *made->port;
   if (made->opened) {
     if (made->status) made->status = watch(*made->opened);
@@ -77,7 +77,7 @@ void VerbsTransport::end_comeback() {
   janitor_.end([made] { made->give_back(); });
 }
 
-void VerbsTransport::Comeback::give_back() {
+void VerbsTransport::PortRecovery::give_back() {
   regions.clear();
   opened.reset();
 }

@@ -1,4 +1,4 @@
-#include "transport/verbs/switchboard.h"
+#include "transport/verbs/cm_connector.h"
 
 #include <chrono>
 #include <thread>
@@ -38,8 +38,8 @@ Secret secret(int of) {
 
 struct SwitchboardTest : testing::Test {
   SwitchboardTest() {
-    near = std::move(*Switchboard::open(standin::Cm::library(), runtime, woken));
-    far = std::move(*Switchboard::open(standin::Cm::library(), runtime, woken));
+    near = std::move(*CmConnector::open(standin::Cm::library(), runtime, woken));
+    far = std::move(*CmConnector::open(standin::Cm::library(), runtime, woken));
   }
   ~SwitchboardTest() override {
     near.reset();
@@ -74,10 +74,10 @@ struct SwitchboardTest : testing::Test {
     return near->dial(slot, party(1, 11), to, secret(hears), secret(says));
   }
   // What comes of it at `side`, while both look.
-  std::vector<Switchboard::News> news(Switchboard& side, std::size_t count = 1) {
-    std::vector<Switchboard::News> all;
+  std::vector<CmConnector::Outcome> news(CmConnector& side, std::size_t count = 1) {
+    std::vector<CmConnector::Outcome> all;
     for (int i = 0; i < 5000 && all.size() < count; ++i) {
-      for (Switchboard* each : {near.get(), far.get()})
+      for (CmConnector* each : {near.get(), far.get()})
         for (const auto& one : each->poll())
           if (each == &side) all.push_back(one);
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -91,7 +91,7 @@ struct SwitchboardTest : testing::Test {
   sys::SystemRuntime system;
   Runtime runtime = system.runtime();
   Woken woken;
-  std::unique_ptr<Switchboard> near, far;
+  std::unique_ptr<CmConnector> near, far;
 };
 
 TEST_F(SwitchboardTest, WhoSaysTheSecretIsTakenForTheQueuePairItIsOf) {
@@ -194,7 +194,7 @@ TEST_F(SwitchboardTest, WithoutAThreadToCallByTheCallIsOverWithThatReason) {
   const PortAddress to = listening();
   support::FewThreads threads(runtime.executor);
   Runtime poor{runtime.clock, runtime.rng, threads, runtime.network};
-  near = std::move(*Switchboard::open(standin::Cm::library(), poor, woken));
+  near = std::move(*CmConnector::open(standin::Cm::library(), poor, woken));
   expect(5);
   ASSERT_TRUE(dial(7, to));
   const auto heard = news(*near);
@@ -207,7 +207,7 @@ TEST_F(SwitchboardTest, WithoutAThreadToCallByTheCallIsOverWithThatReason) {
 TEST_F(SwitchboardTest, WithoutAThreadAStrangerIsTurnedAwayToo) {
   support::FewThreads threads(runtime.executor);
   Runtime poor{runtime.clock, runtime.rng, threads, runtime.network};
-  far = std::move(*Switchboard::open(standin::Cm::library(), poor, woken));
+  far = std::move(*CmConnector::open(standin::Cm::library(), poor, woken));
   ASSERT_TRUE(dial(7, listening(), 99));
   EXPECT_FALSE(news(*near)[0].over);
   far.reset();
@@ -253,7 +253,7 @@ TEST_F(SwitchboardTest, PlacesAreThoseOfRdmaDevices) {
 
 TEST_F(SwitchboardTest, WithoutItsDeviceFileTheRemedyIsSaid) {
   cm.no_channels = true;
-  const auto opened = Switchboard::open(standin::Cm::library(), runtime, woken);
+  const auto opened = CmConnector::open(standin::Cm::library(), runtime, woken);
   ASSERT_FALSE(opened);
   EXPECT_NE(opened.status().message().find("rdma_ucm"), std::string::npos) << opened.status().to_string();
   EXPECT_TRUE(find_places(*standin::Cm::library(), {}).empty());

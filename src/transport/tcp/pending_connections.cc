@@ -1,4 +1,4 @@
-#include "transport/tcp/strangers.h"
+#include "transport/tcp/pending_connections.h"
 
 #include <algorithm>
 #include <utility>
@@ -12,7 +12,7 @@ constexpr Time kCalmLook = kMillisecond;  // while nobody sleeps; a listener wak
 
 }  // namespace
 
-Status Strangers::listen(const std::string& address, Task& task) {
+Status PendingConnections::listen(const std::string& address, Task& task) {
   if (listener_) return {};
   task_ = &task;
   auto opened = runtime_.network.listen(address, task);
@@ -23,26 +23,26 @@ Status Strangers::listen(const std::string& address, Task& task) {
   return {};
 }
 
-void Strangers::look(Time now, const Meet& meet) {
+void PendingConnections::look(Time now, const Meet& meet) {
   if (!listener_) return;
   if (now >= paused_until_ && (now >= look_at_ || listener_->announced())) {
     accept(now);
     look_at_ = after(now, kCalmLook);
   }
-  std::erase_if(strangers_, [&](Stranger& stranger) { return hear(stranger, now, meet); });
+  std::erase_if(all_, [&](Pending& pending) { return hear(pending, now, meet); });
 }
 
-Time Strangers::next() const {
+Time PendingConnections::next() const {
   Time next = paused_until_ != 0 ? paused_until_ : kNever;
-  if (!strangers_.empty()) next = std::min(next, after(strangers_.front().since, kPatience));
+  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloWithin));
   return next;
 }
 
-void Strangers::accept(Time now) {
+void PendingConnections::accept(Time now) {
   paused_until_ = 0;
   for (std::size_t i = 0; i < kPerLook; ++i) {
-    if (strangers_.size() == kMost && !make_room(now)) {
-      paused_until_ = after(strangers_.front().since, kEvictable);
+    if (all_.size() == kMost && !make_room(now)) {
+      paused_until_ = after(all_.front().since, kEvictable);
       return;
     }
     auto accepted = listener_->accept(*task_);
@@ -51,30 +51,30 @@ void Strangers::accept(Time now) {
       return;
     }
     if (*accepted == nullptr) return;
-    strangers_.push_back({std::move(*accepted), now, {}, 0});
+    all_.push_back({std::move(*accepted), now, {}, 0});
   }
   paused_until_ = after(now, kPause);
 }
 
 // The oldest goes if it had time enough.
-bool Strangers::make_room(Time now) {
-  if (now < after(strangers_.front().since, kEvictable)) return false;
-  strangers_.erase(strangers_.begin());
+bool PendingConnections::make_room(Time now) {
+  if (now < after(all_.front().since, kEvictable)) return false;
+  all_.erase(all_.begin());
   return true;
 }
 
-bool Strangers::hear(Stranger& stranger, Time now, const Meet& meet) {
-  const auto got = stranger.channel->receive(std::span(stranger.bytes).subspan(stranger.heard));
+bool PendingConnections::hear(Pending& pending, Time now, const Meet& meet) {
+  const auto got = pending.channel->receive(std::span(pending.bytes).subspan(pending.heard));
   if (!got) return true;
-  stranger.heard += *got;
-  if (stranger.heard < kHelloBytes) return now >= after(stranger.since, kPatience);
-  if (const auto hello = decode_hello(stranger.bytes)) meet(std::move(stranger.channel), *hello);
+  pending.heard += *got;
+  if (pending.heard < kHelloBytes) return now >= after(pending.since, kHelloWithin);
+  if (const auto hello = decode_hello(pending.bytes)) meet(std::move(pending.channel), *hello);
   return true;
 }
 
-void Strangers::close() {
+void PendingConnections::close() {
   listener_.reset();
-  strangers_.clear();
+  all_.clear();
   paused_until_ = 0;
 }
 

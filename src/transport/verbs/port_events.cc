@@ -57,7 +57,7 @@ void VerbsTransport::look_at_devices(Time now) {
   devices_at_ = any ? after(now, any_missed ? kMissedLook : kDevicesLook) : kNever;
   std::optional<std::vector<std::string>> listed;
   {
-    const std::lock_guard lock(unpinned_mutex_);
+    const std::lock_guard lock(listing_mutex_);
     listed = std::exchange(listed_, std::nullopt);
     if (!any || std::exchange(listing_, true)) return;
   }
@@ -69,22 +69,22 @@ void VerbsTransport::look_at_devices(Time now) {
     end_links(*port, port->lost());
     losing_ = true;
   }
-  if (listed) look_for_comebacks(*listed);
+  if (listed) look_for_recoveries(*listed);
   const Library& library = ports_.front()->library();
   const Status asked = janitor_.post([this, &library] {
     auto names = names_of_devices(library);
-    const std::lock_guard lock(unpinned_mutex_);
+    const std::lock_guard lock(listing_mutex_);
     listed_ = std::move(names);
     listing_ = false;
   });
   if (asked) return;
-  const std::lock_guard lock(unpinned_mutex_);
+  const std::lock_guard lock(listing_mutex_);
   listing_ = false;  // without a thread it is looked for later
 }
 
 // Once no link is there any more. What rdma_cm connected may outlive its link, so its ports stay.
 void VerbsTransport::let_ports_go(Time now) {
-  if (switchboard_ || unpinning_ != 0) return;
+  if (cm_ || slow_ends_.any()) return;
   losing_ = false;
   for (const auto& port : ports_) {
     if (port->lost().empty() || port->gone()) continue;

@@ -1,4 +1,4 @@
-#include "transport/verbs/switchboard.h"
+#include "transport/verbs/cm_connector.h"
 
 #include <algorithm>
 #include <bit>
@@ -49,7 +49,7 @@ bool says(const abi::CmEvent& event, const Secret& secret) {  // what it says ma
 }  // namespace
 
 // Shared with the janitor, and all its own once it is forgotten.
-struct Switchboard::Call {
+struct CmConnector::Call {
   enum class State : std::uint8_t { listening, expecting, resolving, connecting, accepted, connected, over };
   State state = State::expecting;
   std::atomic<bool> forgotten{false};
@@ -61,7 +61,7 @@ struct Switchboard::Call {
   std::atomic<int> refused{0};  // what the janitor's call ended with
 };
 
-abi::CmParameters Switchboard::parameters(const Call& call) {
+abi::CmParameters CmConnector::parameters(const Call& call) {
   abi::CmParameters with{};
   with.bytes = call.theirs.data();
   with.size = static_cast<std::uint8_t>(call.theirs.size());
@@ -73,13 +73,13 @@ abi::CmParameters Switchboard::parameters(const Call& call) {
   return with;
 }
 
-Status Switchboard::refusal(const char* what) const {
+Status CmConnector::refusal(const char* what) const {
   return {ErrorCode::link_failed, std::string("verbs: ") + what + ": " + system_text(errno)};
 }
 
-Result<std::unique_ptr<Switchboard>> Switchboard::open(std::shared_ptr<const CmLibrary> library, Runtime& runtime,
+Result<std::unique_ptr<CmConnector>> CmConnector::open(std::shared_ptr<const CmLibrary> library, Runtime& runtime,
                                                        Task& task) {
-  std::unique_ptr<Switchboard> made(new Switchboard(std::move(library), runtime, task));
+  std::unique_ptr<CmConnector> made(new CmConnector(std::move(library), runtime, task));
   errno = 0;
   made->channel_ = made->library_->create_channel();
   if (made->channel_ == nullptr)
@@ -90,14 +90,14 @@ Result<std::unique_ptr<Switchboard>> Switchboard::open(std::shared_ptr<const CmL
   return made;
 }
 
-Switchboard::~Switchboard() {
+CmConnector::~CmConnector() {
   for (auto& [slot, call] : calls_) dispose(std::move(call), {});
   for (CallOf& each : listeners_) dispose(std::move(each), {});
   janitor_.finish();
   if (channel_ != nullptr) library_->destroy_channel(channel_);
 }
 
-Result<std::uint16_t> Switchboard::listen(const CmPlace& place) {
+Result<std::uint16_t> CmConnector::listen(const CmPlace& place) {
   const auto found = std::find_if(listeners_.begin(), listeners_.end(), [&](const CallOf& each) {
     return each->party.place.device == place.device && each->party.place.port == place.port;
   });
@@ -124,7 +124,7 @@ Result<std::uint16_t> Switchboard::listen(const CmPlace& place) {
   return listeners_.emplace_back(std::move(call))->port;
 }
 
-void Switchboard::expect(std::uint32_t slot, CmParty party, const Secret& ours, const Secret& theirs) {
+void CmConnector::expect(std::uint32_t slot, CmParty party, const Secret& ours, const Secret& theirs) {
   auto call = std::make_shared<Call>();
   call->slot = slot;
   call->party = std::move(party);
@@ -133,7 +133,7 @@ void Switchboard::expect(std::uint32_t slot, CmParty party, const Secret& ours, 
   calls_[slot] = std::move(call);
 }
 
-Status Switchboard::dial(std::uint32_t slot, CmParty party, const PortAddress& to, const Secret& ours,
+Status CmConnector::dial(std::uint32_t slot, CmParty party, const PortAddress& to, const Secret& ours,
                          const Secret& theirs) {
   const auto from = socket_address(party.place.address, 0), there = socket_address(to, to.listens_at);
   if (!from) return from.status();
@@ -147,16 +147,16 @@ Status Switchboard::dial(std::uint32_t slot, CmParty party, const PortAddress& t
   return {};
 }
 
-bool Switchboard::is_connecting(std::uint32_t slot) const {
+bool CmConnector::is_connecting(std::uint32_t slot) const {
   const auto found = calls_.find(slot);
   return found != calls_.end() && found->second->state < Call::State::accepted;
 }
 
-bool Switchboard::any_connecting() const {
+bool CmConnector::any_connecting() const {
   return std::any_of(calls_.begin(), calls_.end(), [this](const auto& each) { return is_connecting(each.first); });
 }
 
-void Switchboard::forget(std::uint32_t slot, std::shared_ptr<void> rest) {
+void CmConnector::forget(std::uint32_t slot, std::shared_ptr<void> rest) {
   const auto found = calls_.find(slot);
   if (found == calls_.end()) return;
   CallOf call = std::move(found->second);
@@ -164,12 +164,12 @@ void Switchboard::forget(std::uint32_t slot, std::shared_ptr<void> rest) {
   dispose(std::move(call), std::move(rest));
 }
 
-bool Switchboard::has_refusals() const {
+bool CmConnector::has_refusals() const {
   return std::any_of(calls_.begin(), calls_.end(), [](const auto& each) { return each.second->refused != 0; });
 }
 
 // By the janitor, and so behind what it does for this call: the queue pair may be in use until then.
-void Switchboard::dispose(CallOf call, std::shared_ptr<void> rest) {
+void CmConnector::dispose(CallOf call, std::shared_ptr<void> rest) {
   call->forgotten = true;
   janitor_.end([library = library_, call = std::move(call), rest = std::move(rest)]() mutable {
     rest.reset();
@@ -177,16 +177,16 @@ void Switchboard::dispose(CallOf call, std::shared_ptr<void> rest) {
   });
 }
 
-std::span<const Switchboard::News> Switchboard::poll() {
-  news_.clear();
+std::span<const CmConnector::Outcome> CmConnector::poll() {
+  outcomes_.clear();
   for (int i = 0; i < kMostEvents && take_event(); ++i) {
   }
   for (auto& [slot, call] : calls_)
     if (const int error = call->refused.exchange(0); error != 0) over(*call, "rdma_connect: " + system_text(error));
-  return news_;
+  return outcomes_;
 }
 
-bool Switchboard::take_event() {
+bool CmConnector::take_event() {
   abi::CmEvent* event = nullptr;
   if (library_->get_event(channel_, &event) != 0) return false;
   // Of one that is forgotten: it lives until its last event is acknowledged.
@@ -202,7 +202,7 @@ bool Switchboard::take_event() {
 }
 
 // What nobody here expects comes back, rejected.
-Switchboard::CallOf Switchboard::take_request(const abi::CmEvent& event) {
+CmConnector::CallOf CmConnector::take_request(const abi::CmEvent& event) {
   const CmPlace& place = static_cast<const Call*>(event.listener->user)->party.place;
   const auto found = std::find_if(calls_.begin(), calls_.end(), [&](const auto& each) {
     const Call& call = *each.second;
@@ -226,7 +226,7 @@ Switchboard::CallOf Switchboard::take_request(const abi::CmEvent& event) {
   return {};
 }
 
-void Switchboard::take(Call& call, const abi::CmEvent& event) {
+void CmConnector::take(Call& call, const abi::CmEvent& event) {
   switch (event.type) {
     case abi::kAddressResolved:
       if (!is_at(*call.id, call.party.place))
@@ -244,7 +244,7 @@ void Switchboard::take(Call& call, const abi::CmEvent& event) {
         if (library_->establish(call.id) != 0) return over(call, "rdma_establish: " + system_text(errno));
       }
       call.state = Call::State::connected;
-      news_.push_back({call.slot, {}});
+      outcomes_.push_back({call.slot, {}});
       return;
     }
     case abi::kAddressChange:
@@ -254,7 +254,7 @@ void Switchboard::take(Call& call, const abi::CmEvent& event) {
 }
 
 // Some devices only return when the other host has answered.
-void Switchboard::reach_out(Call& call) {
+void CmConnector::reach_out(Call& call) {
   call.state = Call::State::connecting;
   const Status posted = janitor_.post([library = library_, &task = task_, call = calls_[call.slot]] {
     abi::CmParameters with = parameters(*call);
@@ -266,7 +266,7 @@ void Switchboard::reach_out(Call& call) {
 }
 
 // Of RoCE: iWARP's queue pairs are changed by their driver.
-Status Switchboard::ready(Call& call) {
+Status CmConnector::ready(Call& call) {
   for (const int to : {abi::kReadyToReceive, abi::kReadyToSend}) {
     abi::QueuePairState state{};
     state.state = to;
@@ -281,9 +281,9 @@ Status Switchboard::ready(Call& call) {
   return {};
 }
 
-void Switchboard::over(Call& call, const std::string& why) {
+void CmConnector::over(Call& call, const std::string& why) {
   if (std::exchange(call.state, Call::State::over) == Call::State::over) return;
-  news_.push_back({call.slot, {ErrorCode::link_failed, "verbs: rdma_cm: " + why}});
+  outcomes_.push_back({call.slot, {ErrorCode::link_failed, "verbs: rdma_cm: " + why}});
 }
 
 std::vector<CmPlace> find_places(const CmLibrary& library, std::span<const InterfaceAddress> addresses) {

@@ -37,19 +37,19 @@ struct CmParty {
 // the secret that it told the initiator through control; the initiator takes whose answer has its own. Who says no
 // secret that is expected, or says it again, is turned away. Nothing here waits: what may is the janitor's, the calls
 // that reach for the other host and the ends of those that are over. Belongs to the transport's worker.
-class Switchboard {
+class CmConnector {
  public:
-  struct News {  // of the call of `slot`
+  struct Outcome {  // of the call of `slot`
     std::uint32_t slot = 0;
     Status over;  // ok: it is connected, as its initiator hears
   };
 
   // `task` is the worker's, to be woken.
-  static Result<std::unique_ptr<Switchboard>> open(std::shared_ptr<const CmLibrary> library, Runtime& runtime,
+  static Result<std::unique_ptr<CmConnector>> open(std::shared_ptr<const CmLibrary> library, Runtime& runtime,
                                                    Task& task);
-  ~Switchboard();
-  Switchboard(const Switchboard&) = delete;
-  Switchboard& operator=(const Switchboard&) = delete;
+  ~CmConnector();
+  CmConnector(const CmConnector&) = delete;
+  CmConnector& operator=(const CmConnector&) = delete;
 
   [[nodiscard]] int fd() const { return channel_->fd; }
 
@@ -57,7 +57,7 @@ class Switchboard {
   Result<std::uint16_t> listen(const CmPlace& place);
   // One call to that place is for this party when it says `ours`; it is answered with `theirs`.
   void expect(std::uint32_t slot, CmParty party, const Secret& ours, const Secret& theirs);
-  // Calls the other side's place, which says `ours` where it is said `theirs`. -> News
+  // Calls the other side's place, which says `ours` where it is said `theirs`. -> Outcome
   Status dial(std::uint32_t slot, CmParty party, const PortAddress& to, const Secret& ours, const Secret& theirs);
   [[nodiscard]] bool is_connecting(std::uint32_t slot) const;
   [[nodiscard]] bool any_connecting() const;
@@ -67,13 +67,13 @@ class Switchboard {
   // Of the janitor, which no descriptor announces: poll first.
   [[nodiscard]] bool has_refusals() const;
   // What has come; a system call. Valid until the next one.
-  std::span<const News> poll();
+  std::span<const Outcome> poll();
 
  private:
   struct Call;
   using CallOf = std::shared_ptr<Call>;
 
-  Switchboard(std::shared_ptr<const CmLibrary> library, Runtime& runtime, Task& task)
+  CmConnector(std::shared_ptr<const CmLibrary> library, Runtime& runtime, Task& task)
       : library_(std::move(library)), task_(task), janitor_(runtime, "fairway-rdma-cm") {}
   bool take_event();
   CallOf take_request(const abi::CmEvent& event);
@@ -90,7 +90,7 @@ class Switchboard {
   abi::CmChannel* channel_ = nullptr;
   std::vector<CallOf> listeners_;
   std::unordered_map<std::uint32_t, CallOf> calls_;  // by slot
-  std::vector<News> news_;
+  std::vector<Outcome> outcomes_;
   Janitor janitor_;
 };
 

@@ -13,9 +13,9 @@ namespace fairway::transport::tcp {
 
 // Who connects to this side's data port, until the hello is whole. Few are kept and for a short time, and so many are
 // looked at in a while: whoever knows no token costs little and keeps nobody out. Owner: the transport's worker.
-class Strangers {
+class PendingConnections {
  public:
-  explicit Strangers(Runtime& runtime) : runtime_(runtime) {}
+  explicit PendingConnections(Runtime& runtime) : runtime_(runtime) {}
 
   Status listen(const std::string& address, Task& task);  // once
   std::string address() const { return listener_->address(); }
@@ -28,13 +28,13 @@ class Strangers {
 
   static constexpr std::size_t kMost = 64;
   static constexpr std::size_t kPerLook = 4;                   // taken at once
-  static constexpr Time kPatience = kSecond;                   // for a hello
+  static constexpr Time kHelloWithin = kSecond;                // for a hello
   static constexpr Time kEvictable = 30 * kMillisecond;        // a dialer says its hello as it is connected
   static constexpr Time kPause = 2 * kMillisecond;             // where more come than are taken at once
   static constexpr Time kAfterExhaustion = 10 * kMillisecond;  // of descriptors
 
  private:
-  struct Stranger {
+  struct Pending {
     std::unique_ptr<Channel> channel;
     Time since = 0;
     std::array<std::byte, kHelloBytes> bytes{};
@@ -42,14 +42,14 @@ class Strangers {
   };
   void accept(Time now);
   bool make_room(Time now);
-  static bool hear(Stranger& stranger, Time now, const Meet& meet);  // true: it is done with
+  static bool hear(Pending& pending, Time now, const Meet& meet);  // true: it is done with
 
   Runtime& runtime_;
   Task* task_ = nullptr;
   std::unique_ptr<Listener> listener_;
-  std::vector<Stranger> strangers_;  // the oldest first
-  Time paused_until_ = 0;            // nobody is taken before
-  Time look_at_ = 0;                 // for connections that were not announced: a system call, so not in every poll
+  std::vector<Pending> all_;  // the oldest first
+  Time paused_until_ = 0;     // nobody is taken before
+  Time look_at_ = 0;          // for connections that were not announced: a system call, so not in every poll
 };
 
 }  // namespace fairway::transport::tcp

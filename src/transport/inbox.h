@@ -1,0 +1,20 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "transport/event_queue.h"
+
+namespace fairway::transport {
+
+// What all lanes of a transport share: its events, and what they cost. Owner: the transport's worker; the counters are
+// read by anyone.
+class Inbox : public EventQueue {
+ public:
+  explicit Inbox(Counters& counters) : system_calls(counters.system_calls), copied_bytes(counters.copied_bytes) {}
+
+  std::atomic<std::uint64_t>& system_calls;
+  std::atomic<std::uint64_t>& copied_bytes;
+};
+
+}  // namespace fairway::transport

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+#include "transport/blocks.h"
+#include "transport/event_queue.h"
+#include "transport/janitor.h"
+#include "transport/planned_links.h"
+
+// What transports share whose peers reach memory by keys of their devices.
+namespace fairway::transport {
+
+// A peer's region, as it was imported.
+template <class Key>
+struct KeyedMemory {
+  std::uint64_t size_bytes = 0;
+  Access access = Access::none;
+  std::vector<std::optional<Key>> keys;  // by the owner's device; none: it has it not there
+
+  [[nodiscard]] const Key* at(std::uint8_t device) const {
+    return device < keys.size() && keys[device] ? &*keys[device] : nullptr;
+  }
+};
+
+// `decode` makes a Key of the bytes of one; `name` is the transport's, for the words.
+template <class Key, class Decode>
+Status read_keys(const RemoteMemory& memory, std::span<const KeyBytes> keys, const std::string& name, Decode decode,
+                 KeyedMemory<Key>& out) {
+  out.size_bytes = memory.size_bytes;
+  out.access = memory.access;
+  for (const KeyBytes& bytes : keys) {
+    auto& key = out.keys.emplace_back();
+    if (bytes.empty()) continue;
+    auto decoded = decode(bytes);
+    if (!decoded) return decoded.status();
+    std::uint64_t end = 0;
+    if (__builtin_add_overflow(decoded->address, memory.size_bytes, &end))
+      return {ErrorCode::protocol_error, name + ": a region that ends beyond all addresses"};
+    key = std::move(*decoded);
+  }
+  return {};
+}
+
+// Whether a link's devices have both memories. Null: to be refused when it is posted.
+template <class Registration, class Key>
+Reach reach_by_keys(const PlannedLinks::Link& link, const Registration* local, const KeyedMemory<Key>* remote) {
+  const bool here = local == nullptr || local->is_at(link.device);
+  return here && (remote == nullptr || remote->at(link.peer_device) != nullptr) ? Reach::yes : Reach::no;
+}
+
+// Whether every block of a slice with a count lies in the peer's region, and in the local memory if it has any; in
+// requests of `most` bytes.
+ErrorCode check_blocks(const Command& command, std::uint64_t remote_size, std::uint32_t most_blocks,
+                       std::uint64_t most);
+
+// The ends of registrations that take milliseconds: too long for a step, so a janitor's. Owner: the transport's worker.
+class SlowEnds {
+ public:
+  // At once, or on that thread, which wakes the task; `deregistered` is told in either case, here or by tell().
+  void end(std::shared_ptr<void> registration, std::uint64_t handle, bool slow, Janitor& janitor, Task* task,
+           EventQueue& events);
+  void tell(EventQueue& events);
+  [[nodiscard]] bool any() const { return under_way_ != 0; }
+
+ private:
+  std::size_t under_way_ = 0;
+  std::mutex mutex_;                 // guards over_
+  std::vector<std::uint64_t> over_;  // handles
+};
+
+}  // namespace fairway::transport
