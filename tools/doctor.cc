@@ -1,4 +1,4 @@
-// fairway doctor: what is wrong with this machine, what it costs and what to change.
+// fairway doctor: what is wrong with this machine, what it costs and how to fix it.
 #include "doctor.h"
 
 #include <fmt/format.h>
@@ -157,7 +157,7 @@ class Doctor {
 void add_doctor(Tool& tool) {
   auto options = std::make_shared<DoctorOptions>();
   CLI::App& command =
-      tool.add(Group::machine, "doctor", "Say what is wrong with this machine, what it costs and how to mend it");
+      tool.add(Group::machine, "doctor", "Find what is wrong with this machine, what it costs and how to fix it");
   command
       .add_option(
           "--from", options->from,
@@ -187,10 +187,10 @@ void add_doctor(Tool& tool) {
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_flag("--quiet", options->quiet, "Print one line if something is wrong, else nothing: for job prologs");
-  command.add_flag("--all", options->all, "Print notes whole");
-  command.add_flag("--measure", options->measure, "Measure what decides: GPU copies, RDMA over each NIC; some seconds");
+  command.add_flag("--all", options->all, "Print notes in full");
+  command.add_flag("--measure", options->measure, "First measure GPU copies and RDMA over each NIC; a few seconds");
   command.add_flag("--confirm", options->confirm,
-                   "Prove findings by runs in turn that differ in one thing; up to a minute");
+                   "Confirm findings by A/B runs that differ in one setting; up to a minute");
   command.add_option("--with", options->with, "Measure with another host, on which `fairway bench --listen` serves")
       ->type_name("HOST:PORT")
       ->check(no_empty_name());
@@ -199,10 +199,10 @@ void add_doctor(Tool& tool) {
   command.footer(
       R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 it could not look. What needs root is listed as not looked at.
 Examples:
-  fairway doctor                                       the verdict, then findings, dearest first
+  fairway doctor                                       the verdict, then findings, costliest first
   fairway doctor --from host/ --measured write_bw.txt  a recorded host with what perftest measured on it
   fairway doctor --save good.json                      then: fairway doctor --baseline good.json
-  fairway doctor fleet node*.json --html fleet.html    which of them differs from its like, and in what)");
+  fairway doctor fleet node*.json --html fleet.html    which nodes differ from the others, and in what)");
   tool.on_run(command, [&tool, options] { return Doctor(tool, *options).run(); });
 }
 

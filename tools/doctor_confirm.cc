@@ -9,6 +9,7 @@
 #include "doctor/perftest.h"
 #include "doctor/stakes.h"
 #include "doctor_runs.h"
+#include "topology/assess.h"
 #include "topology/file.h"
 #include "topology/text.h"
 
@@ -50,7 +51,7 @@ Turns in_turns(const Rate& a, const Rate& b) {
 class Confirming {
  public:
   Confirming(const doctor::Case& found, const std::string& with, doctor::Report& report, std::vector<std::string>& told)
-      : found_(found), with_(with), report_(report), told_(told) {}
+      : found_(found), with_(with), report_(report), told_(told), rails_(doctor::rails(found.machine)) {}
 
   void run() {
     for (auto& finding : report_.findings) {
@@ -58,6 +59,7 @@ class Confirming {
       if (finding.rule == "memlock") memlock(finding);
       if (finding.rule == "gid-unroutable") gid(finding);
       if (finding.rule == "bond-leg-down") leg(finding);
+      if (finding.rule == "far-nic") far_nic(finding);
     }
     // Where nothing can be registered nothing can be run.
     const auto broken = std::any_of(report_.findings.begin(), report_.findings.end(), [](const Finding& one) {
@@ -70,6 +72,8 @@ class Confirming {
       if (found_.machine.rdma[found_.machine.nics[nic].rdma.index].software.value_or(false)) break;
       ordering(nic);
       inlining(nic);
+      nodes(nic);
+      gpu_memory(nic);
     }
   }
 
@@ -262,6 +266,81 @@ class Confirming {
     tell(what, ratio);
   }
 
+  // The rail that is nearest to a GPU.
+  [[nodiscard]] std::optional<std::uint32_t> near_nic(std::uint32_t gpu) const {
+    const auto choices = topology::nics_for_gpu(found_.machine, topology::Ref<topology::Gpu>(std::size_t{gpu}));
+    const auto best = std::find_if(choices.begin(), choices.end(), [&](const topology::NicChoice& choice) {
+      return std::find(rails_.begin(), rails_.end(), choice.nic.index) != rails_.end();
+    });
+    return best == choices.end() ? std::nullopt : std::optional(best->nic.index);
+  }
+
+  // The memory of one GPU through the NIC that it uses and through the one beside it.
+  void far_nic(Finding& finding) {
+    const auto gpu = std::find_if(finding.devices.begin(), finding.devices.end(),
+                                  [](const auto& device) { return device.kind == topology::NodeKind::gpu; });
+    if (gpu == finding.devices.end()) return;
+    const auto near = near_nic(gpu->index);
+    const auto far = far_from(gpu->index);
+    if (!near || !far || *near == *far) return;
+    const auto ordinal = found_.machine.gpus[gpu->index].ordinal;
+    const auto turns = in_turns(rate(*far, {}, {.gpu = ordinal}), rate(*near, {}, {.gpu = ordinal}));
+    if (!turns.failed)
+      return told_.push_back(fmt::format("near and far NIC of GPU{}: {}", ordinal, turns.failed.message()));
+    prove(finding, doctor::ratio_of(turns.a, turns.b),
+          fmt::format("GPU{} over {} {:.1f} Gb/s, over {} {:.1f}", ordinal, name(*far), middle(turns.a), name(*near),
+                      middle(turns.b)),
+          "A/B, 4 pairs in turn");
+  }
+
+  // A rail across sockets from this GPU.
+  [[nodiscard]] std::optional<std::uint32_t> far_from(std::uint32_t gpu) const {
+    for (const auto nic : rails_) {
+      const auto path =
+          topology::path_class(found_.machine, {topology::NodeKind::gpu, gpu}, {topology::NodeKind::nic, nic});
+      if (path && path->kind == topology::PathKind::sys) return nic;
+    }
+    return {};
+  }
+
+  // Host memory of the NIC's own NUMA node and of another one.
+  void nodes(std::uint32_t nic) {
+    const auto numa = topology::numa_of(found_.machine, {topology::NodeKind::nic, nic});
+    const topology::NumaNode* near = nullptr;
+    const topology::NumaNode* far = nullptr;
+    for (const auto& node : found_.machine.numa_nodes) {
+      if (!node.cpus || node.cpus->empty()) continue;
+      (numa && node.os_index == *numa ? near : far) = &node;
+    }
+    if (near == nullptr || far == nullptr) return;
+    const auto turns =
+        in_turns(rate(nic, {}, {.cpus = far->cpus->to_list()}), rate(nic, {}, {.cpus = near->cpus->to_list()}));
+    if (!turns.failed)
+      return told_.push_back(fmt::format("NUMA nodes beside {}: {}", name(nic), turns.failed.message()));
+    tell(fmt::format("{}: memory of NUMA node {} {:.1f} Gb/s, of its own node {} {:.1f}", name(nic), far->os_index,
+                     middle(turns.a), near->os_index, middle(turns.b)),
+         doctor::ratio_of(turns.a, turns.b));
+  }
+
+  // Host memory and that of the GPU beside the NIC. Far below the host's it is a finding: the path to the GPU costs it.
+  void gpu_memory(std::uint32_t nic) {
+    std::optional<std::uint32_t> gpu;
+    for (std::uint32_t i = 0; i < found_.machine.gpus.size() && !gpu; ++i)
+      if (near_nic(i) == nic) gpu = i;
+    if (!gpu) return;
+    const auto ordinal = found_.machine.gpus[*gpu].ordinal;
+    const auto turns = in_turns(rate(nic, {}, {.gpu = ordinal}), rate(nic, {}, {}));
+    if (!turns.failed) return told_.push_back(fmt::format("GPU memory over {}: {}", name(nic), turns.failed.message()));
+    const auto ratio = doctor::ratio_of(turns.a, turns.b);
+    auto what = fmt::format("{}: memory of GPU{} {:.1f} Gb/s, host memory {:.1f}", name(nic), ordinal, middle(turns.a),
+                            middle(turns.b));
+    for (const char* rule : {"relaxed-ordering", "acs-redirect", "iommu-translating"}) {
+      if (auto* finding = find(rule, nic); finding != nullptr && doctor::is_faster(ratio, kMatters))
+        return prove(*finding, ratio, std::move(what), "A/B, 4 pairs in turn");
+    }
+    tell(what, ratio);
+  }
+
   // Whether a small write is quicker with its bytes in the request. Programs choose that, so it is nobody's fault.
   void inlining(std::uint32_t nic) {
     constexpr std::uint32_t kBytes = 64;
@@ -298,6 +377,7 @@ class Confirming {
   const std::string& with_;
   doctor::Report& report_;
   std::vector<std::string>& told_;
+  std::vector<std::uint32_t> rails_;
 };
 
 }  // namespace

@@ -69,8 +69,7 @@ Exit run_rules(Tool& tool, const std::string& id, bool markdown) {
 }  // namespace
 
 void add_doctor_fleet(Tool& tool, CLI::App& parent) {
-  CLI::App& fleet =
-      tool.add_below(parent, "fleet", "Compare machines that should be alike: which one differs, and in what");
+  CLI::App& fleet = tool.add_below(parent, "fleet", "Compare machines that should be equal: which differ, and in what");
   auto options = std::make_shared<FleetOptions>();
   fleet.add_option("FILES", options->files, "What `fairway doctor --save` wrote on each, or other recordings")
       ->required()

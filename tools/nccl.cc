@@ -64,12 +64,12 @@ std::string comment(std::string_view text) {
 
 std::string describe(const abi::PropertiesV12& device, int number) {
   const bool gpu = (device.pointers & abi::kPointerCuda) != 0;
-  return fmt::format("device {}: {}{}{}, {} memory, said to reach {:.1f} GB/s\n", number, device.name,
+  return fmt::format("device {}: {}{}{}, {} memory, expected to reach {:.1f} GB/s\n", number, device.name,
                      device.pci_path != nullptr ? " at " : "", device.pci_path != nullptr ? device.pci_path : "",
                      gpu ? "GPU and host" : "host", device.speed / 8000.0);
 }
 
-// What the plugin says of this machine, for comments.
+// What the plugin says of this machine, in lines.
 Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
@@ -93,7 +93,7 @@ Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
     text += describe(device, number);
   }
   (void)table.finalize(context);
-  return comment(text);
+  return text;
 }
 
 // For a shell, whatever is in it.
@@ -115,7 +115,7 @@ Exit env(Tool& tool, const NcclOptions& options) {
   bool gpu_memory = false;
   const auto said = try_out(path, gpu_memory);
   if (!said) return tool.fail(said.status());
-  std::string text = *said;
+  std::string text = comment(*said);
   const auto set = [&](const char* name, std::string_view value) {
     text += fmt::format("export {}={}\n", name, quoted(value));
   };

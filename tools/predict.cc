@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "command.h"
+#include "doctor/measurement.h"
 #include "help.h"
 #include "predict/open.h"
 #include "predict/report.h"
@@ -34,6 +35,7 @@ Examples:
   fairway predict gpu4:nic0 --routes                  direct, over another GPU, through host memory
   fairway predict --from host.json --measured rows.csv --nic 0 --loop
   fairway predict --from host.json --calibrate rows.csv
+  fairway bench --via shm,tcp --size 16M --csv b.csv; fairway predict --from host.json --calibrate b.csv
   fairway predict gpu4:nic0 --what-if ordering=relaxed --what-if qps=4
 )";
 
@@ -126,7 +128,19 @@ class Predict {
     }
     const auto text = topology::read_file(path, kMaxInput);
     if (!text) return text.status();
-    return read_measured(model.machine(), *text, path, defaults);
+    if (!doctor::is_program_output(*text)) return read_measured(model.machine(), *text, path, defaults);
+    const auto measured = doctor::read_measurements(model.machine(), *text, path, {defaults});
+    if (!measured) return measured.status();
+    std::vector<MeasuredRow> rows;
+    for (const auto& one : *measured) {
+      if (one.failed || !one.flow) continue;
+      const auto line = topology::text::to_u32(one.where.substr(one.where.find_last_of(": ") + 1));
+      rows.push_back({line.value_or(static_cast<std::uint32_t>(rows.size() + 1)), *one.flow, one.gbps / 8, {}});
+    }
+    if (rows.empty())
+      return Status(ErrorCode::invalid_argument,
+                    path + ": none of its rows names both ends of a path on this machine, or is of 1 MiB or more");
+    return rows;
   }
 
   Exit measured(const Model& model) {
@@ -187,7 +201,7 @@ class Predict {
       flows.push_back(*flow);
     }
     if (options_.routes) {
-      if (flows.size() != 1) return tool_.misused("--routes compares the ways of one flow");
+      if (flows.size() != 1) return tool_.misused("--routes compares the routes of one flow");
       const auto routes = model.routes(flows.front());
       if (!routes) return tool_.fail(routes.status());
       return print(text_of(model, flows.front(), *routes), json_of(model, flows.front(), *routes));
@@ -226,32 +240,38 @@ class Predict {
 }  // namespace
 
 void add_predict(Tool& tool) {
-  auto& command = tool.add(Group::machine, "predict", "Say what a path should reach, and compare it with measurements");
+  auto& command =
+      tool.add(Group::machine, "predict", "Predict what a path should reach, and compare it with measurements");
   const auto options = std::make_shared<PredictOptions>();
   auto& o = *options;
   command.add_option("flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
   command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command.add_option("--measured", o.measured, "Measured rows (CSV or JSON) to set beside the expected")
+  command
+      .add_option("--measured", o.measured,
+                  "Measured rates to set beside the expected: rows (CSV, JSON), or what fairway bench, perftest or "
+                  "nvbandwidth print")
       ->type_name("FILE");
-  command.add_option("--calibrate", o.calibrate, "Measured rows to fit constants to; kept beside --from's file")
+  command
+      .add_option("--calibrate", o.calibrate,
+                  "Measured rates to fit constants to; the result is kept beside --from's file")
       ->type_name("FILE");
   command.add_option("--calibration", o.calibration, "Where that calibration is, if not beside the file")
       ->type_name("FILE");
-  command.add_flag("--no-calibration", o.no_calibration, "Neither use nor keep one");
+  command.add_flag("--no-calibration", o.no_calibration, "Neither read nor write a calibration");
   command.add_option("--nic", o.nic, "The NIC of rows that name none")->type_name("NIC");
-  command.add_flag("--loop", o.loop, "Out and in again through one NIC (a loopback test)");
-  command.add_flag("--receive", o.receive, "From the wire to the GPU, not out of it");
-  command.add_flag("--alone", o.alone, "Each flow as if it were the only one");
-  command.add_flag("--routes", o.routes, "Compare the ways of one flow, two hops included");
-  add_size(command, "--size", o.size_bytes, "Also say how long a message of that size takes: 4K, 1M, 2GB");
-  command.add_option("--what-if", o.what_if, "One change to imagine; see below")
+  command.add_flag("--loop", o.loop, "Loopback: out and in again through one NIC");
+  command.add_flag("--receive", o.receive, "Receive: from the wire to the GPU");
+  command.add_flag("--alone", o.alone, "Predict each flow alone");
+  command.add_flag("--routes", o.routes, "Compare the routes of one flow, two hops included");
+  add_size(command, "--size", o.size_bytes, "Also print how long a message of that size takes: 4K, 1M, 2GB");
+  command.add_option("--what-if", o.what_if, "Predict with one change; see below")
       ->type_name("NAME=VALUE")
       ->expected(1)
       ->take_all();
   command.add_flag("--constants", o.constants, "Print the model's constants with their sources");
-  command.add_option("--bond-odds", o.bond_odds, "What hashing queue pairs to a bond of so many legs costs")
+  command.add_option("--bond-odds", o.bond_odds, "What hashing queue pairs over a bond of LEGS ports costs")
       ->type_name("LEGS")
       ->check(CLI::Range(1U, kMaxLegs));
   command.add_option("--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)")->type_name("FILE");

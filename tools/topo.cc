@@ -98,7 +98,7 @@ void add_topo(Tool& tool) {
   auto input = std::make_shared<TopoInput>();
   auto options = std::make_shared<TopoOptions>();
   CLI::App& topo =
-      tool.add(Group::machine, "topo", "Show the machine: GPUs, NICs, what lies between them and what it can carry");
+      tool.add(Group::machine, "topo", "Show the machine: GPUs, NICs, the paths between them and their rates");
   add_from_option(topo, *input);
   topo.add_flag("--json", options->json, "Print everything as JSON");
   topo.add_flag("--tree", options->tree, "Print a plain-text tree, for issue reports");
@@ -119,7 +119,7 @@ void add_topo(Tool& tool) {
   fairway topo --html machine.html            the same to look at and to hover over
   fairway topo --from p5.xml --svg p5.svg     a machine recorded elsewhere
   fairway topo nics --gpu 3                   the NICs for GPU3, best first, and why
-  fairway topo diff healthy.json sick.json    what differs, dearest first)");
+  fairway topo diff healthy.json sick.json    what differs, costliest first)");
   tool.on_run(topo, [&tool, input, options] { return run(tool, *input, *options); });
 }
 

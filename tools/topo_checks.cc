@@ -78,7 +78,8 @@ void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput
   lint.footer("Exit code 1 when there is an error among the findings.");
   tool.on_run(lint, [&tool, input, lint_options] { return run_lint(tool, *input, *lint_options); });
 
-  CLI::App& diff = tool.add_below(topo, "diff", "Compare two machines that should be equal, dearest difference first");
+  CLI::App& diff =
+      tool.add_below(topo, "diff", "Compare two machines that should be equal, costliest difference first");
   auto diff_options = std::make_shared<DiffOptions>();
   diff.add_option("A", diff_options->a, "What it should be like")->required()->type_name("FILE");
   diff.add_option("B", diff_options->b, "What it is like; this machine where it is left out")->type_name("FILE");

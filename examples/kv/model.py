@@ -57,8 +57,9 @@ class Model:
         x = x + mixed @ layer["out"]
         return x + np.maximum(self._norm(x) @ layer["up"], 0) @ layer["down"]
 
-    def prefill(self, tokens, cache, on_layer=lambda number: None):
-        return self._run(self.forward(tokens, 0, cache), on_layer)
+    def prefill(self, tokens, cache, on_layer=lambda number: None, start=0):
+        """Keys and values before `start` are in the cache already."""
+        return self._run(self.forward(tokens[start:], start, cache), on_layer)
 
     def decode(self, token, place, cache):
         return self._run(self.forward([token], place, cache), lambda number: None)

@@ -48,28 +48,28 @@ class Cache:
         return both[0], both[1]
 
 
+def names_of(prompt):
+    """A name for each whole block before the last token, which is always computed: a hash of all tokens up to its end."""
+    digest = hashlib.sha256()
+    for end in range(BLOCK, len(prompt), BLOCK):
+        digest.update(bytes(prompt[end - BLOCK : end]))
+        yield digest.digest()[:24]
+
+
 class PrefixCache:
     """Which blocks of earlier prompts are still here. Blocks are shared while used, and evicted, oldest first, when not."""
 
     def __init__(self, pages):
         self.pages = pages
-        self.known = collections.OrderedDict()  # hash of all tokens up to a block's end -> block
+        self.known = collections.OrderedDict()  # name -> block
         self.names = {}
         self.users = collections.Counter()
-
-    @staticmethod
-    def _names(prompt):
-        """Of the whole blocks before the last token, which is always computed."""
-        digest = hashlib.sha256()
-        for end in range(BLOCK, len(prompt), BLOCK):
-            digest.update(bytes(prompt[end - BLOCK : end]))
-            yield digest.digest()
 
     def take(self, prompt, more):
         """(block table for the prompt and `more` tokens, how many leading blocks are here already), or None: full."""
         needed = (len(prompt) + more + BLOCK - 1) // BLOCK
         table = []
-        for name in self._names(prompt):
+        for name in names_of(prompt):
             if name not in self.known:
                 break
             self.known.move_to_end(name)
@@ -87,7 +87,7 @@ class PrefixCache:
 
     def remember(self, prompt, table):
         """The prompt's pages have arrived: later prompts may use them."""
-        for name, block in zip(self._names(prompt), table):
+        for name, block in zip(names_of(prompt), table):
             if name not in self.known and block not in self.names:
                 self.known[name] = block
                 self.names[block] = name

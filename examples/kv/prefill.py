@@ -1,4 +1,5 @@
-"""A prefill process: computes prompts, and sends each layer's pages to the decoder as soon as they are computed."""
+"""A prefill process: computes prompts, from where the pool's blocks end, and sends each layer's pages to the decoder as soon as
+they are computed."""
 
 import asyncio
 import sys
@@ -7,20 +8,26 @@ import time
 import fairway
 from model import BLOCK, HEADS, Model
 from pages import Cache, Pages, shape_of
+from prefixes import Prefixes
 from worker import say, serve
 
 
 class Prefill:
     BLOCKS = 256
 
-    def __init__(self, name, ranks):
-        self.engine = fairway.Engine(name=name, peer_timeout=1.0)
-        self.pages = Pages(self.BLOCKS, ranks, self.engine)
+    def __init__(self, name, ranks, directory):
+        self.engine = fairway.Engine(name=name, directory=directory, peer_timeout=1.0)
+        self.pages = Pages(self.BLOCKS, ranks, self.engine, "r")
+        for rank, region in enumerate(self.pages.regions):
+            self.engine.publish(f"rank {rank}", region)
+        self.pool = Prefixes(self.engine, self.pages, directory)
         self.model = Model()
+        self.returning = set()  # tasks that give pages back
         self.decoders = {}  # address -> its memory, one array for each of its ranks
 
     def decoder(self, address, ranks, blocks):
         if address not in self.decoders:
+            say(connected=address)  # from now on the decoder may hear of us
             peer = self.engine.connect(address)
             regions = [peer.lookup(f"rank {rank}") for rank in range(ranks)]
             self.decoders[address] = [region.array(shape_of(blocks, ranks), "float32") for region in regions]
@@ -50,15 +57,17 @@ class Prefill:
             await asyncio.sleep(0.002)
         table = [self.pages.free.popleft() for _ in range(needed)]
         mine, theirs = table[message["here"] :], message["table"][message["here"] : len(table)]
-        transfers, waiting = [], []
+        transfers, waiting, computed = [], [], False
         try:
             far = self.decoder(message["decoder"], message["ranks"], message["blocks"])
             cache = Cache(self.pages, table)
+            skipped = await self.pool.get(prompt, table, 0)
 
             def send(layer):
                 requests = list(self.requests_of_layer(layer, mine, theirs, far, message["attempt"]))
                 if requests:
-                    transfers.append((layer, self.engine.submit(requests)))
+                    transfers.append(self.engine.submit(requests))
+                events.append(("sent", layer, time.monotonic()))  # on their way; "arrived" is the decoder's word
 
             def on_layer(layer):
                 events.append(("computed", layer, time.monotonic()))
@@ -67,20 +76,38 @@ class Prefill:
                 else:
                     waiting.append(layer)
 
-            token = self.model.prefill(prompt, cache, on_layer)
+            token = self.model.prefill(prompt, cache, on_layer, skipped * BLOCK)
+            computed = True
             for layer in waiting:
                 send(layer)
-            for layer, transfer in transfers:
+            for transfer in transfers:
                 await transfer
-                events.append(("sent", layer, time.monotonic()))
-            say(attempt=message["attempt"], token=token, events=events)
+            say(attempt=message["attempt"], token=token, events=events, skipped=skipped)
         except fairway.Error as error:
             self.decoders.pop(message["decoder"], None)
-            await asyncio.gather(*(self.end_of(transfer) for _, transfer in transfers))  # before anybody else may write there
+            await asyncio.gather(*(self.end_of(transfer) for transfer in transfers))  # before anybody else may write there
             say(attempt=message["attempt"], failed=str(error))
         finally:
-            await asyncio.gather(*(self.end_of(transfer) for _, transfer in transfers))
-            self.pages.free.extend(table)  # no transfer reads them any more
+            await asyncio.gather(*(self.end_of(transfer) for transfer in transfers))
+            giving = asyncio.create_task(self.give_back(prompt if computed else [], table))
+            self.returning.add(giving)
+            giving.add_done_callback(self.returning.discard)
+
+    async def give_back(self, prompt, table):
+        """The pool may have them first; no transfer of ours reads them any more."""
+        try:
+            await self.pool.put(prompt, table)
+        finally:
+            self.pages.free.extend(table)
+
+    async def listen(self):
+        async for note in self.engine.notifications():
+            self.pool.told(note)
+
+    async def watch(self):
+        async for event in self.engine.peer_events():
+            if event.kind == "down":
+                self.pool.down(event.peer)
 
     async def end_of(self, transfer):
         try:
@@ -89,8 +116,9 @@ class Prefill:
             pass
 
     async def run(self):
-        say(ready=True, ranks=self.pages.ranks)
-        await serve(self.handle)
+        say(ready=True)
+        await serve(self.handle, self.listen(), self.watch())
+
 
 if __name__ == "__main__":
-    asyncio.run(Prefill(sys.argv[1], int(sys.argv[2])).run())
+    asyncio.run(Prefill(sys.argv[1], int(sys.argv[2]), sys.argv[3]).run())

@@ -2,12 +2,14 @@
 processes are killed and frozen; and a picture of when each layer was computed, sent and there.
 
 --requests N  --chaos SEED (none: -1)  --prefills 4,2  --decodes 2,4 (tensor-parallel ranks of each)  --picture FILE.svg
+--no-pool (of prefixes)  --seconds N (all requests end within; 300)
 """
 
 import argparse
 import asyncio
 import os
 import random
+import statistics
 import sys
 import time
 
@@ -39,6 +41,24 @@ def ranks(text):
     return found
 
 
+async def first_token(serving, layerwise, chance, tokens=448):
+    """Seconds from handing in a prompt that nobody has seen until the decoder has all of its pages and the first token."""
+    began = time.monotonic()
+    answer = await serving.serve(f"first token {began}", [chance.randrange(256) for _ in range(tokens)], 1, layerwise)
+    return answer["started"] - began
+
+
+async def compare_first_tokens(serving, times=6):
+    """In turns, each way on each of the processes, so that what else the machine does falls on both."""
+    chance, took = random.Random(5), {True: [], False: []}
+    for number in range(times):
+        for layerwise in (number % 2 == 0, number % 2 == 1):
+            took[layerwise].append(await first_token(serving, layerwise, chance))
+    layers, at_the_end = (statistics.median(took[layerwise]) * 1e3 for layerwise in (True, False))
+    print(f"time to first token of 448-token prompts, medians: {layers:.1f} ms layer by layer, {at_the_end:.1f} ms when all layers "
+          f"are sent at the end", flush=True)
+
+
 async def run(options):
     wanted = list(prompts(options.requests))
     began = time.monotonic()
@@ -50,9 +70,10 @@ async def run(options):
         async with limit:
             return await serving.serve(request, prompt, options.tokens)
 
-    async with Serving(options.prefills, options.decodes) as serving:
+    async with Serving(options.prefills, options.decodes, options.pool) as serving:
         quiet = await serving.serve(-1, wanted[0] + wanted[-1], options.tokens)
         draw(quiet["events"], options.picture)
+        await compare_first_tokens(serving)
         began = time.monotonic()
         enough = asyncio.Event()
         chaos = asyncio.create_task(serving.chaos(options.chaos, enough)) if options.chaos >= 0 else None
@@ -63,14 +84,24 @@ async def run(options):
             await chaos
         counts = serving.counts
     wrong = [number for number, answer in enumerate(answers) if answer["tokens"] != expected[number]]
-    saved, sent = sum(answer["saved"] for answer in answers), sum(answer["sent_blocks"] for answer in answers)
+    saved, pooled, sent, skipped = (sum(answer[key] for answer in answers) for key in ("saved", "pooled", "sent_blocks", "skipped"))
     print(f"{len(options.prefills)} prefill and {len(options.decodes)} decode processes: {len(answers)} requests in {took:.1f} s")
-    print(f"processes killed {counts['killed']}, frozen {counts['frozen']}; prefills computed again {counts['computed again']}, "
-          f"requests moved to another decoder {counts['decode died']}")
-    print(f"prefix cache: {saved} of {saved + sent} blocks were there already and not sent")
+    killed = ", ".join(f"{counts[key]} {key.split()[1]}" for key in sorted(counts) if key.startswith("killed "))
+    print(f"processes killed {counts['killed']}{f' ({killed})' if killed else ''}, frozen {counts['frozen']}; "
+          f"prefills computed again {counts['computed again']}, requests moved to another decoder {counts['decode died']}")
+    print(f"prefixes: of {saved + pooled + sent} blocks decoders had {saved}, the pool {pooled}; {sent} were sent. "
+          f"Prefills computed {skipped} fewer, which the pool had")
     print(f"timeline of one request: {options.picture}")
     print(f"tokens that differ from one process's: {len(wrong)} of {len(answers)} requests")
     return 1 if wrong or len(answers) != len(wanted) else 0
+
+
+async def run_within(options):
+    try:
+        return await asyncio.wait_for(run(options), options.seconds)
+    except asyncio.TimeoutError:
+        print(f"run.py: the requests did not end within --seconds {options.seconds:g}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":
@@ -81,7 +112,11 @@ if __name__ == "__main__":
     parser.add_argument("--prefills", type=ranks, default=[4, 2])
     parser.add_argument("--decodes", type=ranks, default=[2, 4])
     parser.add_argument("--picture", default="kv-timeline.svg")
+    parser.add_argument("--no-pool", dest="pool", action="store_false")
+    parser.add_argument("--seconds", type=float, default=300)
     given = parser.parse_args()
     if given.requests < 1 or not 1 <= given.tokens <= 64:
         parser.error("--requests is at least 1, --tokens 1 to 64")
-    sys.exit(asyncio.run(run(given)))
+    if not given.seconds > 0:
+        parser.error("--seconds is more than 0")
+    sys.exit(asyncio.run(run_within(given)))

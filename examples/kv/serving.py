@@ -1,137 +1,118 @@
-"""The part of a router: starts prefill and decode processes, hands requests to them, and gives each request again to others
-when one of its processes dies, so that none is lost."""
+"""The part of a router: keeps prefill, decode and pool processes running, hands requests to them, and gives each request
+again to others when one of its processes dies, so that none is lost."""
 
 import asyncio
 import collections
 import itertools
-import json
-import os
-import pathlib
 import random
 import signal
-import sys
 
 from model import BLOCK, LAYERS
-
-HERE = pathlib.Path(__file__).resolve().parent
-
-
-class Died(Exception):
-    pass
-
-
-class Worker:
-    """One process; answers are told apart by the first key of theirs that is one of KEYS."""
-
-    KEYS = ("request", "attempt", "dropped", "ready")
-
-    def __init__(self, kind, name, ranks):
-        self.kind, self.name, self.ranks = kind, name, ranks
-        self.waiting = {}
-        self.dead = False
-
-    async def start(self):
-        environment = dict(os.environ, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable, HERE / f"{self.kind}.py", self.name, str(self.ranks),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20, env=environment)
-        ready = self.expect("ready", True)
-        self.reader = asyncio.create_task(self.read())
-        self.about = await ready
-        return self
-
-    async def read(self):
-        while line := await self.process.stdout.readline():
-            message = json.loads(line)
-            key = next(key for key in self.KEYS if key in message)
-            future = self.waiting.pop((key, message[key]), None)
-            if future and not future.done():
-                future.set_result(message)
-        self.dead = True
-        await self.process.wait()
-        for future in self.waiting.values():
-            if not future.done():
-                future.set_exception(Died(self.name))
-        self.waiting.clear()
-
-    def expect(self, key, value):
-        future = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # one that nobody asks for any more is fine
-        if self.dead:
-            future.set_exception(Died(self.name))
-        else:
-            self.waiting[key, value] = future
-        return future
-
-    def say(self, **message):
-        if not self.dead:
-            try:
-                self.process.stdin.write((json.dumps(message) + "\n").encode())
-            except (BrokenPipeError, ConnectionResetError):
-                pass
-
-    async def stop(self):
-        if self.process.returncode is None:
-            self.process.stdin.close()
-            try:
-                await asyncio.wait_for(self.process.wait(), 5)
-            except asyncio.TimeoutError:
-                self.process.kill()
-        await self.reader
+from processes import Died, Redis, Worker, free_port
 
 
 class Serving:
-    def __init__(self, prefills, decodes, layerwise=True):
-        """prefills, decodes: for each process its number of tensor-parallel ranks."""
+    def __init__(self, prefills, decodes, pool=True):
+        """prefills, decodes: for each process its number of tensor-parallel ranks. pool: one for prefixes, which is found by
+        its name in a directory: Redis, or, where that is not installed, one that an engine of this process serves."""
         self.wanted = [("prefill", ranks) for ranks in prefills] + [("decode", ranks) for ranks in decodes]
-        self.layerwise = layerwise
-        self.workers = []
+        self.pool, self.directory, self.engine = pool, "", None
+        self.workers = []  # those that are up
+        self.keepers = []
+        self.closing = False
         self.names, self.attempts = itertools.count(1), itertools.count(1)
         self.counts = collections.Counter()
-        self.turns = itertools.count()
+        self.turns = collections.Counter()  # of each kind of process
 
-    async def start_one(self, kind, ranks):
-        return await Worker(kind, f"{kind}-{next(self.names)}", ranks).start()
+    # ---- processes ----
 
     async def __aenter__(self):
-        self.workers = list(await asyncio.gather(*(self.start_one(*wanted) for wanted in self.wanted)))
+        try:
+            if self.pool and Redis.installed():
+                port = free_port()
+                self.directory = f"redis://127.0.0.1:{port}/kv"
+                await self._keep(lambda: Redis(port))
+            elif self.pool:
+                import fairway
+
+                self.engine = fairway.Engine(name="router", directory="serve")
+                self.directory = self.engine.address
+            makers = [lambda wanted=wanted: Worker(wanted[0], f"{wanted[0]}-{next(self.names)}", wanted[1], self.directory)
+                      for wanted in self.wanted]
+            if self.pool:
+                makers.append(lambda: Worker("pool", "pool", self.directory))
+            await asyncio.gather(*(self._keep(make) for make in makers))
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
+    async def _keep(self, make):
+        """Starts a process, and from then on a new one whenever it has died."""
+        self.keepers.append(asyncio.create_task(self._restart(await self._start(make), make)))
+
+    async def _start(self, make):
+        for tries in range(3):
+            worker = make()
+            try:
+                await worker.start()
+                self.workers.append(worker)
+                return worker
+            except Died:
+                if tries == 2:
+                    raise
+
+    async def _restart(self, worker, make):
+        while True:
+            await worker.gone.wait()
+            self.workers.remove(worker)
+            if self.closing:
+                return
+            worker = await self._start(make)
+            if self.closing:
+                await worker.stop()
+
     async def __aexit__(self, *_):
-        await asyncio.gather(*(worker.stop() for worker in self.workers))
+        self.closing = True
+        await asyncio.gather(*(worker.stop() for worker in list(self.workers)))
+        await asyncio.gather(*self.keepers, return_exceptions=True)
+        if self.engine:
+            self.engine.close()
 
-    def pick(self, kind):
-        alive = [worker for worker in self.workers if worker.kind == kind and not worker.dead]
-        return alive[next(self.turns) % len(alive)] if alive else None
+    async def _pick(self, kind):
+        while True:
+            alive = [worker for worker in self.workers if worker.kind == kind and not worker.gone.is_set()]
+            if alive:
+                self.turns[kind] += 1
+                return alive[self.turns[kind] % len(alive)]
+            for keeper in self.keepers:
+                if keeper.done():
+                    keeper.result()  # raises why its process does not come back
+            await asyncio.sleep(0.01)
 
-    async def serve(self, request, prompt, count):
+    # ---- requests ----
+
+    async def serve(self, request, prompt, count, layerwise=True):
         """The tokens, whatever happens to processes on the way, and what was seen of their pages."""
         while True:
-            decode = self.pick("decode")
-            if decode is None:
-                await asyncio.sleep(0.01)
-                continue
+            decode = await self._pick("decode")
             try:
                 answer = decode.expect("request", request)
                 decode.say(do="take", request=request, prompt=prompt, count=count)
-                taken = await answer
-                return await self.attempt(decode, request, prompt, count, taken)
+                return await self._attempt(decode, request, prompt, count, await answer, layerwise)
             except Died:
                 self.counts["decode died"] += 1
 
-    async def attempt(self, decode, request, prompt, count, taken):
+    async def _attempt(self, decode, request, prompt, count, taken, layerwise):
         blocks = (len(prompt) + BLOCK - 1) // BLOCK - taken["here"]
         while True:
-            prefill = self.pick("prefill")
-            if prefill is None:
-                await asyncio.sleep(0.01)
-                continue
+            prefill = await self._pick("prefill")
             attempt = next(self.attempts)
-            pairs = max(prefill.ranks, decode.ranks)
+            pairs = max(prefill.arguments[0], decode.arguments[0])
             done, computed = decode.expect("request", request), prefill.expect("attempt", attempt)
             decode.say(do="go_on", request=request, attempt=attempt, prompt=prompt, count=count, expected=LAYERS * pairs * blocks)
-            prefill.say(attempt=attempt, prompt=prompt, decoder=decode.about["address"], ranks=decode.ranks,
-                        blocks=decode.about["blocks"], table=taken["table"], here=taken["here"], layerwise=self.layerwise)
+            prefill.say(attempt=attempt, prompt=prompt, decoder=decode.about["address"], ranks=decode.arguments[0],
+                        blocks=decode.about["blocks"], table=taken["table"], here=taken["here"], layerwise=layerwise)
             try:
                 told = await computed
             except Died:
@@ -140,26 +121,33 @@ class Serving:
             if "failed" not in told:
                 decode.say(do="token", attempt=attempt, token=told["token"])
                 answer = await done
-                return answer | {"events": told["events"] + answer["events"], "sent_blocks": blocks}
+                return answer | {"events": told["events"] + answer["events"], "sent_blocks": blocks, "skipped": told["skipped"]}
             self.counts["computed again"] += 1
             dropped = decode.expect("dropped", attempt)
-            decode.say(do="drop", attempt=attempt, prefill=prefill.name if prefill.dead else "")
+            left_open = prefill.gone.is_set() and decode.about["address"] in prefill.connected
+            decode.say(do="drop", attempt=attempt, prefill=prefill.name if left_open else "")
             await dropped
 
+    # ---- trouble ----
+
     async def chaos(self, seed, enough, pause=0.15):
-        """Kills, freezes and restarts processes at random until `enough`, an asyncio.Event, is set. Returns with all of them
-        alive; cancelling it instead would end the task that hears a worker, or leave one frozen."""
+        """Kills and freezes processes at random until `enough`, an asyncio.Event, is set. Leaves none frozen."""
         chance = random.Random(seed)
         while not enough.is_set():
             await asyncio.sleep(chance.uniform(0, 2 * pause))
-            worker = chance.choice(self.workers)
-            if worker.dead or chance.random() < 0.4:
-                worker.process.kill() if worker.process.returncode is None else None
-                await worker.reader
+            alive = [worker for worker in self.workers if not worker.gone.is_set()]
+            if not alive:
+                continue
+            worker = chance.choice(alive)
+            if chance.random() < 0.4:
+                worker.kill()
+                await worker.gone.wait()
                 self.counts["killed"] += 1
-                self.workers[self.workers.index(worker)] = await self.start_one(worker.kind, worker.ranks)
-            else:
-                worker.process.send_signal(signal.SIGSTOP)
-                self.counts["frozen"] += 1
+                self.counts[f"killed {worker.kind}"] += 1
+                continue
+            worker.signal(signal.SIGSTOP)
+            self.counts["frozen"] += 1
+            try:
                 await asyncio.sleep(chance.choice([0.05, 0.3, 1.5]))
-                worker.process.send_signal(signal.SIGCONT)
+            finally:
+                worker.signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A picture of one request: when each layer was computed, sent and seen by the decoder."""
+"""A picture of one request: when each layer was computed, handed to the engine, and seen by the decoder."""
 
 WIDTH, ROW, LEFT = 640, 26, 90
 COLOURS = {"computed": "#4c72b0", "sent": "#dd8452", "arrived": "#55a868"}
@@ -8,7 +8,7 @@ def draw(events, path):
     """events: (what, layer, seconds of one clock)."""
     first, last = min(at for _, _, at in events), max(at for _, _, at in events)
     layers = 1 + max(layer for _, layer, _ in events)
-    height = ROW * layers + 70
+    height = ROW * layers + 80
     scale = (WIDTH - LEFT - 30) / max(last - first, 1e-9)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
@@ -25,5 +25,8 @@ def draw(events, path):
             parts.append(f'<line x1="{min(places.values()):.1f}" y1="{y}" x2="{max(places.values()):.1f}" y2="{y}" stroke="#999" stroke-width="3"/>')
         for what, x in places.items():
             parts.append(f'<circle cx="{x:.1f}" cy="{y}" r="5" fill="{COLOURS[what]}"><title>{what} at {(x - LEFT) / scale * 1e3:.3f} ms</title></circle>')
+    parts.append("".join(
+        f'<text x="{LEFT + share * (WIDTH - LEFT - 30):.0f}" y="{height - 12}" text-anchor="middle" fill="#555">{share * (last - first) * 1e3:.1f} ms</text>'
+        for share in (0, 0.25, 0.5, 0.75, 1)))
     with open(path, "w") as file:
         file.write("\n".join(parts) + "\n</svg>\n")

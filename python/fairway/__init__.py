@@ -1,15 +1,24 @@
-"""Fairway moves bytes between the memories of processes, hosts and GPUs along the fastest way there is.
+"""Fairway moves bytes between the memories of processes, hosts and GPUs along the fastest path that the hardware has.
+
+One process offers memory and tells the other its address:
 
     import fairway, numpy
+    engine = fairway.Engine()
+    inbox = numpy.zeros((1024, 1024), 'float32')
+    region = engine.register(inbox, 'w')            # peers may write; keep it
+    engine.publish('inbox', region)
+    print(engine.address)
+    print(engine.wait_notification())               # once every byte is there
 
-    engine = fairway.Engine()                                   # one process: owns memory that others may write
-    inbox = engine.register(numpy.zeros((1024, 1024), 'f4'), 'w')
-    engine.publish('inbox', inbox)
+The other writes into it:
 
-    peer = fairway.Engine().connect(engine.address)             # another: writes there
-    ...
+    import fairway, numpy, sys
+    engine = fairway.Engine()
+    remote = engine.connect(sys.argv[1]).lookup('inbox')
+    engine.write(numpy.ones((1024, 1024), 'float32'), remote, notify=7).wait()
 
-help(fairway.Engine) has the verbs, docs/python.md the tour. Errors are exceptions: fairway.PeerDead and so on.
+help(fairway.Engine) lists the verbs, help(fairway.Engine.write) the options of a transfer, docs/python.md is the tour. Errors are
+exceptions: fairway.PeerDead and so on.
 """
 
 import atexit as _atexit
@@ -23,6 +32,7 @@ from ._fairway import (
     ExplainedLink,
     Explanation,
     Loopback,
+    Mapping,
     Notification,
     Notify,
     Peer,

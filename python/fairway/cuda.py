@@ -1,6 +1,7 @@
 """CUDA streams on which transfers wait, through torch's events or the driver's own; imported when first needed."""
 
 import ctypes
+import os
 import sys
 
 
@@ -17,7 +18,7 @@ class _DriverEvent:
     """By libcuda, for streams of programs without torch."""
 
     def __init__(self, stream):
-        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.driver = ctypes.CDLL(os.environ.get("FAIRWAY_CUDA_DRIVER") or "libcuda.so.1")
         self.event = ctypes.c_void_p()
         context = ctypes.c_void_p()
         self._call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
@@ -39,6 +40,9 @@ class _DriverEvent:
 
 
 def _handle(stream):
+    """cudaStream_t as a number; of None, torch's current stream."""
+    if stream is None and "torch" in sys.modules:
+        stream = sys.modules["torch"].cuda.current_stream()
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "cuda_stream"):  # torch

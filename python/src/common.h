@@ -71,11 +71,21 @@ auto wait_in_slices(const Deadline& deadline, Step step) {
   }
 }
 
-// As py::isinstance, without looking the type up by its name each time.
+// py::isinstance and py::cast look a type up by its name each time; these do so once.
+template <class T>
+PyTypeObject* type_of() {
+  static PyTypeObject* const type = reinterpret_cast<PyTypeObject*>(py::type::of<T>().release().ptr());
+  return type;
+}
 template <class T>
 bool is(py::handle object) {
-  static PyTypeObject* const type = reinterpret_cast<PyTypeObject*>(py::type::of<T>().release().ptr());
-  return Py_TYPE(object.ptr()) == type || PyType_IsSubtype(Py_TYPE(object.ptr()), type) != 0;
+  return Py_TYPE(object.ptr()) == type_of<T>() || PyType_IsSubtype(Py_TYPE(object.ptr()), type_of<T>()) != 0;
+}
+template <class T>
+T& as(py::handle object) {  // after is<T>
+  if (Py_TYPE(object.ptr()) != type_of<T>()) return py::cast<T&>(object);
+  auto* const instance = reinterpret_cast<py::detail::instance*>(object.ptr());
+  return *static_cast<T*>(instance->get_value_and_holder().value_ptr());
 }
 
 std::string bytes_for_people(std::uint64_t bytes);

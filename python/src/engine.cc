@@ -28,6 +28,13 @@ void close(PyEngine& engine) {
   engine.tracker->closed();
 }
 
+py::object submit_by(const PyEngine& engine, PyRequest request) {
+  if (request.tracker != engine.tracker)
+    raise(ErrorCode::invalid_argument,
+          "the remote region is another engine's: use the engine that connected to its peer");
+  return submit_one(std::move(request));
+}
+
 PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name) {
   return {engine.session, engine.tracker, id, std::move(name)};
 }
@@ -87,17 +94,18 @@ void bind_peers(py::module_& module) {
           "lookup",
           [](const PyPeer& p, const std::string& name, Seconds timeout) {
             Engine& engine = p.session->engine();
-            const Deadline deadline(timeout);
-            auto found = wait_in_slices(deadline, [&](Timeout slice) { return engine.lookup(p.id, name, slice); });
-            return PyRemote{std::make_shared<Imported>(p.session, p.tracker, take(std::move(found)))};
+            return PyRemote{import_until(Deadline(timeout), p.session, p.tracker,
+                                         [&](Timeout slice) { return engine.lookup(p.id, name, slice); })};
           },
           py::arg("name"), py::arg("timeout") = 5.0, "The region that the peer published as `name`; waits for it.")
       .def(
           "import_region",
           [](const PyPeer& p, const py::bytes& description) {
             const std::string bytes = description;
-            return PyRemote{std::make_shared<Imported>(
-                p.session, p.tracker, take(p.session->engine().import_region(p.id, std::as_bytes(std::span(bytes)))))};
+            Engine& engine = p.session->engine();
+            return PyRemote{import_until(Deadline(0), p.session, p.tracker, [&](Timeout) {
+              return engine.import_region(p.id, std::as_bytes(std::span(bytes)));
+            })};
           },
           py::arg("description"), "The region that Engine.describe gave these bytes for.")
       .def(
@@ -155,16 +163,16 @@ void bind_engine(py::module_& module) {
       .def(py::init([] { return PyLoopback{make_loopback()}; }));
   bind_peers(module);
   const auto move = [](Operation operation) {
-    return [operation](PyEngine&, py::handle local, py::handle remote, const py::kwargs& options) {
-      return submit_one(make_move(operation, local, remote, options));
+    return [operation](PyEngine& e, py::handle local, py::handle remote, const py::kwargs& options) {
+      return submit_by(e, make_move(operation, local, remote, options));
     };
   };
   const auto pages = [](Operation operation) {
-    return [operation](PyEngine&, py::handle local, py::handle remote, py::handle local_index, py::handle remote_index,
-                       std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
+    return [operation](PyEngine& e, py::handle local, py::handle remote, py::handle local_index,
+                       py::handle remote_index, std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
                        std::optional<std::uint64_t> remote_unit, const py::kwargs& options) {
-      return submit_one(make_pages(operation, local, remote, local_index, remote_index, page_bytes, local_unit,
-                                   remote_unit, options));
+      return submit_by(e, make_pages(operation, local, remote, local_index, remote_index, page_bytes, local_unit,
+                                     remote_unit, options));
     };
   };
   py::class_<PyEngine>(module, "Engine", py::dynamic_attr(), kEngineText)
@@ -218,15 +226,15 @@ void bind_engine(py::module_& module) {
            py::arg("remote_unit") = py::none(), "As write_pages, the other way.")
       .def(
           "fetch_add",
-          [](PyEngine&, py::handle target, std::uint64_t addend, const py::kwargs& options) {
-            return submit_one(make_atomic(Operation::fetch_add, target, addend, 0, options));
+          [](PyEngine& e, py::handle target, std::uint64_t addend, const py::kwargs& options) {
+            return submit_by(e, make_atomic(Operation::fetch_add, target, addend, 0, options));
           },
           py::arg("target"), py::arg("addend"),
           "Adds to an 8-byte word of a peer's region (remote[8:16]); wait() gives the value before.")
       .def(
           "compare_swap",
-          [](PyEngine&, py::handle target, std::uint64_t expected, std::uint64_t desired, const py::kwargs& options) {
-            return submit_one(make_atomic(Operation::compare_swap, target, desired, expected, options));
+          [](PyEngine& e, py::handle target, std::uint64_t expected, std::uint64_t desired, const py::kwargs& options) {
+            return submit_by(e, make_atomic(Operation::compare_swap, target, desired, expected, options));
           },
           py::arg("target"), py::arg("expected"), py::arg("desired"),
           "Sets an 8-byte word of a peer's region if it is `expected`; wait() gives the value before.")

@@ -152,12 +152,12 @@ Local local_of(Session& session, py::handle object, bool written) {
     registration.check_live();
   };
   if (is<PyRegion>(object)) {
-    auto& region = py::cast<PyRegion&>(object);
+    auto& region = as<PyRegion>(object);
     same_engine(*region.registration);
     return {region.registration, Shape::bytes(0, region.registration->region().size_bytes), 0, nullptr};
   }
   if (is<PySlice>(object)) {
-    auto& slice = py::cast<PySlice&>(object);
+    auto& slice = as<PySlice>(object);
     same_engine(*slice.registration);
     return {slice.registration, Shape::bytes(slice.offset, slice.length), 0, nullptr};
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "session.h"
 
 namespace fairway::python {
@@ -34,7 +36,7 @@ struct PySlice {
   std::uint64_t length = 0;
 };
 
-// A peer's region; released with its last user.
+// A peer's region, shared by all who import it; released with its last user. From import_until.
 struct Imported {
   Imported(std::shared_ptr<Session> from, std::shared_ptr<Tracker> by, const RemoteRegion& imported);
   ~Imported();
@@ -45,6 +47,10 @@ struct Imported {
   const std::shared_ptr<Tracker> tracker;
   const RemoteRegion region;
 };
+// `import(timeout)` runs without the interpreter's lock, again until the deadline while it says timed_out.
+std::shared_ptr<Imported> import_until(const Deadline& deadline, const std::shared_ptr<Session>& session,
+                                       const std::shared_ptr<Tracker>& tracker,
+                                       const std::function<Result<RemoteRegion>(Timeout)>& import);
 struct PyRemote {
   std::shared_ptr<Imported> imported;
 };

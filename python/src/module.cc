@@ -13,4 +13,5 @@ PYBIND11_MODULE(_fairway, module) {
   bind_requests(module);
   bind_transfers(module);
   bind_engine(module);
+  bind_streams(module);
 }

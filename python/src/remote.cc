@@ -103,6 +103,10 @@ PyRemoteArray index_array(const PyRemoteArray& from, const py::object& given) {
   return out;
 }
 
+std::uint64_t key_of(RemoteRegionId id) {
+  return std::uint64_t{id.slot} << 32 | id.generation;
+}
+
 py::tuple counts_of(const Shape& shape) {
   py::tuple out(shape.counts.size());
   for (std::size_t i = 0; i < shape.counts.size(); ++i) out[i] = shape.counts[i];
@@ -116,16 +120,62 @@ Imported::Imported(std::shared_ptr<Session> from, std::shared_ptr<Tracker> by, c
 
 Imported::~Imported() {
   if (session->forked() || session->closed()) return;
-  (void)session->engine().release(region);
+  session->imports().remove(region);
+  session->imports().release_all(session->engine());
+}
+
+std::shared_ptr<Imported> Imports::find(RemoteRegionId id) {
+  const auto found = live_.find(key_of(id));
+  return found == live_.end() ? nullptr : found->second.lock();
+}
+
+void Imports::add(const std::shared_ptr<Imported>& imported) {
+  live_[key_of(imported->region.id)] = imported;
+  std::erase_if(unused_, [&](const RemoteRegion& region) { return region.id == imported->region.id; });
+}
+
+void Imports::remove(const RemoteRegion& region) {
+  live_.erase(key_of(region.id));
+  unused_.push_back(region);
+}
+
+void Imports::release_all(Engine& engine) {
+  if (on_their_way_ > 0) return;
+  for (const RemoteRegion& region : std::exchange(unused_, {})) (void)engine.release(region);
+}
+
+std::shared_ptr<Imported> import_until(const Deadline& deadline, const std::shared_ptr<Session>& session,
+                                       const std::shared_ptr<Tracker>& tracker,
+                                       const std::function<Result<RemoteRegion>(Timeout)>& import) {
+  Imports& imports = session->imports();
+  for (;;) {
+    std::shared_ptr<Imported> out;
+    const Status status = [&] {
+      const Imports::OnItsWay on_its_way(imports);
+      const auto made = [&] {
+        const py::gil_scoped_release unlocked;
+        return import(deadline.slice());
+      }();
+      if (made && (out = imports.find(made->id)) == nullptr) {
+        out = std::make_shared<Imported>(session, tracker, *made);
+        imports.add(out);
+      }
+      return made.status();
+    }();
+    if (!session->closed()) imports.release_all(session->engine());
+    if (status) return out;
+    if (status.code() == ErrorCode::timed_out) handle_signals();
+    if (status.code() != ErrorCode::timed_out || deadline.passed()) raise(status);
+  }
 }
 
 Remote remote_of(py::handle object) {
   if (is<PyRemote>(object)) {
-    auto& remote = py::cast<PyRemote&>(object);
+    auto& remote = as<PyRemote>(object);
     return {remote.imported, Shape::bytes(0, remote.imported->region.size_bytes), 0};
   }
   if (is<PyRemoteArray>(object)) {
-    auto& array = py::cast<PyRemoteArray&>(object);
+    auto& array = as<PyRemoteArray>(object);
     return {array.imported, array.shape, array.kind};
   }
   raise(ErrorCode::invalid_argument,

@@ -48,7 +48,9 @@ Status Registration::end(Timeout timeout) {
   live_ = false;
   session_->remove(*this);
   hold_.reset();
-  return status.code() == ErrorCode::closed ? Status() : status;
+  // revoked: it ended since an earlier call said not_fenced.
+  const bool over = status.code() == ErrorCode::closed || status.code() == ErrorCode::revoked;
+  return over ? Status() : status;
 }
 
 void Registration::engine_closed() {

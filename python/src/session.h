@@ -10,6 +10,7 @@
 namespace fairway::python {
 
 class Session;
+struct Imported;
 
 // Memory that is registered, and what keeps it from ending before its registration does. When the last user lets go it
 // is deregistered; memory that somebody may still touch then is never freed. A resource, owned by its users.
@@ -35,6 +36,31 @@ class Registration {
   bool live_ = true;
 };
 
+// Peers' regions as Python holds them. The engine gives a region the same id however often it is imported, and one
+// release ends it for all: so all who import it share an Imported, and while an import is on its way none is released.
+class Imports {
+ public:
+  class OnItsWay {
+   public:
+    explicit OnItsWay(Imports& imports) : imports_(imports) { ++imports_.on_their_way_; }
+    ~OnItsWay() { --imports_.on_their_way_; }
+    OnItsWay(const OnItsWay&) = delete;
+    OnItsWay& operator=(const OnItsWay&) = delete;
+
+   private:
+    Imports& imports_;
+  };
+  [[nodiscard]] std::shared_ptr<Imported> find(RemoteRegionId id);  // null: nobody has it
+  void add(const std::shared_ptr<Imported>& imported);
+  void remove(const RemoteRegion& region);  // its last user is gone
+  void release_all(Engine& engine);         // that have no user, when no import is on its way
+
+ private:
+  std::unordered_map<std::uint64_t, std::weak_ptr<Imported>> live_;  // by id
+  std::vector<RemoteRegion> unused_;
+  int on_their_way_ = 0;
+};
+
 // One engine as Python holds it: the engine, what is registered where, and the transfers that nobody waits for. Shared
 // by everything that came from it; the engine is closed once, and freed with the last of them.
 class Session : public std::enable_shared_from_this<Session> {
@@ -55,11 +81,13 @@ class Session : public std::enable_shared_from_this<Session> {
   // The registration of an object's memory for local use: found, made for as long as its owner lives, or for one use.
   std::shared_ptr<Registration> of_view(py::handle object, const View& view);
   [[nodiscard]] std::size_t registrations() const { return by_address_.size(); }
+  [[nodiscard]] Imports& imports() { return imports_; }
 
  private:
   Engine engine_;
   const int opened_in_;
   bool closed_ = false;
+  Imports imports_;
   std::multimap<std::uintptr_t, std::weak_ptr<Registration>> by_address_;
   // Of owners that are alive; the weak reference's callback takes it out before the memory goes.
   std::unordered_map<PyObject*, std::pair<std::shared_ptr<Registration>, py::object>> owned_;

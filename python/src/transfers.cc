@@ -7,9 +7,21 @@
 
 namespace fairway::python {
 
+// Where nobody has imported asyncio no loop runs; importing it here would make the first transfer wait for 30 ms.
 bool in_event_loop() {
-  static const py::handle running = py::object(py::module_::import("asyncio").attr("_get_running_loop")).release();
-  return !running().is_none();
+  static PyObject* running = nullptr;
+  if (running == nullptr) {
+    PyObject* const events = PyDict_GetItemString(PyImport_GetModuleDict(), "asyncio.events");
+    if (events == nullptr) return false;
+    running = PyObject_GetAttrString(events, "_get_running_loop");
+    if (running == nullptr) {
+      PyErr_Clear();  // another thread is importing it
+      return false;
+    }
+  }
+  const auto loop = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(running));
+  if (!loop) throw py::error_already_set();
+  return !loop.is_none();
 }
 
 // ---- Work ----

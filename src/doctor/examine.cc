@@ -179,7 +179,7 @@ std::string rules_page() {
   for (std::size_t i = 0; i < rules.size(); ++i) {
     const auto& rule = *rules[i];
     if (i == 0 || rules[i - 1]->family != rule.family) out += fmt::format("\n# {}\n", to_string(rule.family));
-    out += fmt::format("\n## {}\n\n{}.\n\n- **Costs:** {}\n- **Looks at:** {}\n- **Mend:** {}\n- **Source:** {}\n",
+    out += fmt::format("\n## {}\n\n{}.\n\n- **Costs:** {}\n- **Checks:** {}\n- **Fix:** {}\n- **Source:** {}\n",
                        rule.id, rule.title, rule.effect, rule.looks, rule.mend, rule.source);
   }
   return out;

@@ -55,7 +55,7 @@ std::string Facts::why_not(const std::string& name) const {
   for (;;) {
     if (const auto found = missed_.find(at); found != missed_.end()) return found->second;
     const auto dot = at.rfind('.');
-    if (dot == std::string::npos) return "no source here has it";
+    if (dot == std::string::npos) return "not in the input";
     at.resize(dot);
   }
 }

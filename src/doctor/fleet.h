@@ -32,7 +32,7 @@ struct Deviation {
 
 struct Fleet {
   std::vector<std::vector<std::string>> groups;  // names of nodes that are alike in GPUs and NICs
-  std::vector<Deviation> deviations;             // dearest first
+  std::vector<Deviation> deviations;             // costliest first
   std::vector<std::string> undecided;            // fields in which a group has no majority, as sentences
 };
 Fleet compare_fleet(std::span<const Node> nodes);

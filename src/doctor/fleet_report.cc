@@ -27,9 +27,9 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
   std::size_t name_width = 4;
   for (const auto& node : nodes) name_width = std::max(name_width, render::columns_of(node.name));
   name_width = std::min<std::size_t>(name_width, 40);
-  out += fmt::format(
-      "{} in {}, {}\n\n", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "kind"),
-      fleet.deviations.empty() ? "none differs from its like" : render::count(fleet.deviations.size(), "difference"));
+  out +=
+      fmt::format("{} in {}, {}\n\n", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "kind"),
+                  fleet.deviations.empty() ? "no node differs" : render::count(fleet.deviations.size(), "difference"));
   for (const auto& node : nodes) {
     const auto ink = node.report.verdict.ok                       ? render::Ink::good
                      : node.report.verdict.worst == Level::broken ? render::Ink::bad
@@ -54,7 +54,7 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
                          render::pad(render::cut(c, widths[2]), widths[2]),
                          render::pad(render::cut(d, widths[3]), widths[3]), render::pad_left(e, 9), f);
     };
-    out += "\n" + style.ink(render::Ink::faint, row("node", "device", "field", "here", "costs", "its like"));
+    out += "\n" + style.ink(render::Ink::faint, row("node", "device", "field", "here", "costs", "others"));
     for (const auto& one : fleet.deviations) {
       out += row(one.node, one.subject, one.field, one.value, cost_text(one),
                  fmt::format("{} ({} of {})", render::cut(one.usual, 60), one.agree, one.of));
@@ -114,7 +114,7 @@ std::string html_of(const Fleet& fleet, std::span<const Node> nodes) {
   std::string body;
   body += fmt::format(
       "<p>{} in {}; {}.</p>\n", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "kind"),
-      fleet.deviations.empty() ? "none differs from its like" : render::count(fleet.deviations.size(), "difference"));
+      fleet.deviations.empty() ? "no node differs" : render::count(fleet.deviations.size(), "difference"));
   body += "<table><thead><tr><th>node</th><th>verdict</th></tr></thead><tbody>\n";
   for (const auto& node : nodes) {
     body += fmt::format("<tr><td>{}</td><td class=\"{}\">{}</td></tr>\n", render::escape(node.name),

@@ -37,6 +37,24 @@ std::optional<predict::Endpoint> memory_of(const topology::Machine& machine, con
   return predict::Endpoint{predict::EndpointKind::host_memory, node ? node.index : 0, {}};
 }
 
+// What CPUs copy within host memory: the bare memcpy or socket loop stands beside the engine's time.
+std::optional<Measurement> cpu_copy_of(const topology::Machine& machine, const Fields& fields, Measurement row,
+                                       double roof_us) {
+  constexpr std::uint64_t kLarge = 1U << 20U;  // smaller ones stay in caches
+  const auto roof = field(fields, "roof");
+  const bool by_sockets = roof == "socket loop";
+  if ((!by_sockets && roof != "memcpy") || !(roof_us > 0) || row.bytes < kLarge) return {};
+  // Memory is where its process ran: known where there is one node.
+  if (machine.numa_nodes.size() != 1) return {};
+  predict::Flow flow;
+  flow.from = flow.to = predict::Endpoint{predict::EndpointKind::host_memory, 0, {}};
+  flow.conditions.mover = by_sockets ? predict::Mover::sockets : predict::Mover::cpu;
+  row.program = roof + ", by fairway bench";
+  row.gbps = static_cast<double>(row.bytes) * 8e-3 / roof_us;
+  row.flow = flow;
+  return row;
+}
+
 std::optional<Measurement> row_of(const topology::Machine& machine, const Fields& fields, const std::string& where) {
   const auto rate = text::to_double(field(fields, "bytes_per_second"));
   if (!rate || *rate <= 0) return {};
@@ -59,6 +77,7 @@ std::optional<Measurement> row_of(const topology::Machine& machine, const Fields
   row.operation = Operation::copy;
   // The copy engine's own time stands beside the engine's: that is what the machine can, and what the model predicts.
   const auto roof_us = text::to_double(field(fields, "roof_p50_us"));
+  if (auto copied = cpu_copy_of(machine, fields, row, roof_us.value_or(0))) return copied;
   if (field(fields, "roof") != "copy engine" || !roof_us || *roof_us <= 0 || row.bytes == 0) return row;
   const auto a = memory_of(machine, from, to);
   const auto b = memory_of(machine, to, from);

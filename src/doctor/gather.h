@@ -43,6 +43,8 @@ bool read_gpu_query_full(std::string_view text, const std::string& name, const t
                          Facts& facts);
 // Lines of the kernel's log that tell of GPUs.
 void read_kernel_log(std::string_view text, const std::string& name, Facts& facts);
+// What drivers of NICs tell of this machine: ethtool's statistics, PFC, mlx5's bonds, devlink's parameters.
+void read_link_facts(const topology::Machine& machine, Facts& facts);
 // By NVML, opened at run time.
 void read_nvml_facts(const topology::Machine& machine, Facts& facts);
 // NCCL_* as facts, and the topology file that NCCL_TOPO_FILE names, compared with the machine.

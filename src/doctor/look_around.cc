@@ -18,6 +18,7 @@ Result<Case> look_around(const std::map<std::string, std::string>& environment) 
   read_kernel_facts("", found.machine, found.facts);
   read_pci_facts("", found.machine, found.facts);
   read_nvml_facts(found.machine, found.facts);
+  read_link_facts(found.machine, found.facts);
   // The log is a device, which needs root or an open kernel.dmesg_restrict; it is not worth a blocking read.
   const auto log = topology::read_file("/var/log/dmesg", kMaxBytes);
   if (log) {

@@ -82,6 +82,11 @@ void place(const topology::Machine& machine, std::optional<std::uint32_t> gpu_or
   row.flow = flow;
 }
 
+bool is_program_output(std::string_view text) {
+  return looks_like_perftest(text) || looks_like_nccl_tests(text) || looks_like_nvbandwidth(text) ||
+         looks_like_bench(text);
+}
+
 Result<std::vector<Measurement>> read_measurements(const topology::Machine& machine, std::string_view content,
                                                    const std::string& name, const MeasuredOptions& options) {
   std::vector<Measurement> rows;

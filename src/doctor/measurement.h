@@ -38,6 +38,8 @@ struct MeasuredOptions {
   predict::MeasuredDefaults defaults;  // of a CSV without a NIC
 };
 
+// Whether a text is the output of one of those programs, and no CSV or JSON of rows.
+bool is_program_output(std::string_view text);
 // Recognises perftest's, nccl-tests', nvbandwidth's and `fairway bench`'s outputs (text or JSON) and the CSV that
 // `fairway predict --measured` reads. invalid_argument names the file and what is understood.
 Result<std::vector<Measurement>> read_measurements(const topology::Machine& machine, std::string_view text,

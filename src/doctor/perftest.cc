@@ -44,7 +44,9 @@ Result<std::vector<std::string>> perftest_words(const topology::Machine& machine
   const auto* port = port_of(machine, nic);
   if (port == nullptr) return Status(ErrorCode::not_found, fmt::format("{} has no RDMA port", machine.nics[nic].name));
   const auto& device = machine.rdma[machine.nics[nic].rdma.index];
-  std::vector<std::string> words{perftest_program(run), "-F"};
+  std::vector<std::string> words;
+  if (!run.cpus.empty()) words = {"taskset", "--cpu-list", run.cpus};
+  words.insert(words.end(), {perftest_program(run), "-F"});
   const auto add = [&](const char* flag, auto value) { words.insert(words.end(), {flag, fmt::format("{}", value)}); };
   add("-p", tcp_port);
   add("-d", device.name);
@@ -54,6 +56,7 @@ Result<std::vector<std::string>> perftest_words(const topology::Machine& machine
   add("-n", rounds(run, device.software.value_or(false)));
   if (run.mtu) add("-m", *run.mtu);
   if (run.strict) words.emplace_back("--disable_pcie_relaxed");
+  if (run.gpu) words.push_back(fmt::format("--use_cuda={}", *run.gpu));
   if (run.inline_max) {
     add("-I", *run.inline_max);
   } else {
@@ -64,6 +67,8 @@ Result<std::vector<std::string>> perftest_words(const topology::Machine& machine
 }
 
 std::string perftest_problem(std::string_view output) {
+  if (output.find("unrecognized option") != output.npos && output.find("use_cuda") != output.npos)
+    return "this perftest was built without CUDA (configure it with CUDA_H_PATH)";
   // Its complaints, else the last line of what it prints; never headings, frames and warnings.
   constexpr std::array<std::string_view, 8> kComplaints{"ouldn't", "ailed",  "ailure", "rror",
                                                         "nable",   "nvalid", "should", "not "};

@@ -18,10 +18,12 @@ inline constexpr const char* kPerftestPackage = "perftest";  // Debian's
 struct PerftestRun {
   Operation operation = Operation::write;  // or read
   std::uint64_t bytes = 65536;
-  std::optional<std::uint32_t> qps{};         // else one
-  std::optional<std::uint32_t> mtu{};         // else the port's
-  std::optional<std::uint32_t> gid{};         // else one that is routable, where the port has any
-  bool strict = false;                        // without PCIe's relaxed ordering
+  std::optional<std::uint32_t> qps{};  // else one
+  std::optional<std::uint32_t> mtu{};  // else the port's
+  std::optional<std::uint32_t> gid{};  // else one that is routable, where the port has any
+  bool strict = false;                 // without PCIe's relaxed ordering
+  std::optional<std::uint32_t> gpu{};  // that GPU's memory, by ordinal; else host memory
+  std::string cpus{};                  // run on these ("0-7"), whose node then has the host memory; else anywhere
   std::optional<std::uint32_t> inline_max{};  // the time of a write, with at most so many bytes in the request itself
 };
 

@@ -1,4 +1,5 @@
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -59,6 +60,19 @@ void colour(const topology::Machine& machine, const Report& report, render::Scen
       fault.second += (fault.second.empty() ? "" : "\n") + finding.title;
     }
   }
+  std::set<Level> drawn;
+  for (const auto& box : scene.boxes) {
+    if (const auto found = faults.find(box.node); found != faults.end() && !box.node.empty())
+      drawn.insert(found->second.first);
+  }
+  double x = 24;
+  for (const auto level : drawn) {
+    const render::Area sample{x, scene.height - 12, 16, 10};
+    scene.boxes.push_back({sample, fmt::format("paper fault-{}", to_string(level)), "", "", 2});
+    scene.add_text({x + 22, sample.bottom() - 1}, fmt::format("finding: {}", to_string(level)), "legend");
+    x += 120;
+  }
+  if (!drawn.empty()) scene.height += 10;
   for (auto& box : scene.boxes) {
     const auto found = faults.find(box.node);
     if (found == faults.end() || box.node.empty()) continue;

@@ -89,8 +89,8 @@ std::string text_of(const topology::Machine& machine, const Report& report, cons
   const auto ink = report.verdict.ok ? Ink::good : report.verdict.worst == Level::broken ? Ink::bad : Ink::poor;
   std::string verdict = std::string(word(report.verdict));
   std::string why =
-      report.verdict.ok ? fmt::format("nothing found that costs ({} looked)", render::count(report.rules, "rule"))
-      : report.verdict.loss_gbps ? fmt::format("{}, the dearest costs {}", render::count(serious, "finding"),
+      report.verdict.ok          ? fmt::format("no problem found ({} checked)", render::count(report.rules, "rule"))
+      : report.verdict.loss_gbps ? fmt::format("{}, the worst costs {}", render::count(serious, "finding"),
                                                gbps_text(*report.verdict.loss_gbps))
                                  : fmt::format("{}, of unknown cost", render::count(serious, "finding"));
   std::string out = fmt::format("{}  {}: {}\n", style.ink(ink, verdict), report.machine, why);
@@ -100,8 +100,8 @@ std::string text_of(const topology::Machine& machine, const Report& report, cons
     out += "\n" + block(finding, ++number, style);
   }
   if (notes > 0) {
-    out += fmt::format("\n{}\n", style.ink(Ink::faint, all ? "notes: no path is known to pay for these"
-                                                           : "notes (--all shows them whole)"));
+    out += fmt::format("\n{}\n", style.ink(Ink::faint, all ? "notes: no path is known to be affected"
+                                                           : "notes (--all prints them in full)"));
     std::size_t shown = 0;
     for (const auto& finding : report.findings) {
       if (finding.level != Level::note) continue;

@@ -17,6 +17,9 @@ namespace fairway::predict {
 enum class ConstantId : std::uint8_t {
   wire_fill,
   one_qp,
+  nic_messages,
+  round_trip,
+  nic_loop,
   pcie_dma,
   pcie_copy,
   pcie_copy_old,
@@ -38,6 +41,11 @@ enum class ConstantId : std::uint8_t {
   strict_amd,
   strict_vm,
   socket_memory,
+  memory_nic,
+  memory_copy,
+  stage,
+  copy_core,
+  copy_sockets,
   nvlink_sm,
   nvlink_copy,
   nvlink_copy_old,
@@ -55,13 +63,13 @@ enum class ConstantId : std::uint8_t {
 };
 inline constexpr std::size_t kConstantCount = static_cast<std::size_t>(ConstantId::count);
 
-enum class Unit : std::uint8_t { share, gbs, gbps, us };
+enum class Unit : std::uint8_t { share, gbs, gbps, us, mega };
 std::string_view to_string(Unit unit);
 
 struct ConstantRow {
   ConstantId id;
   std::string_view name;  // "pcie.dma": stable, for files and command lines
-  Unit unit;              // share: of a nominal rate; gbs: GB/s; gbps: Gb/s; us: microseconds
+  Unit unit;              // share: of a nominal rate; gbs: GB/s; gbps: Gb/s; us: microseconds; mega: millions a second
   Range range;
   std::string_view what;
   std::string_view source;

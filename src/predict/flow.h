@@ -41,6 +41,13 @@ enum class Ordering : std::uint8_t {
 };
 std::string_view to_string(Ordering ordering);
 
+// Who moves the bytes between two host memories.
+enum class Mover : std::uint8_t {
+  device,   // a NIC or a GPU's engine: no CPU touches them
+  cpu,      // one core copies
+  sockets,  // the kernel copies, over one TCP connection
+};
+
 // How the bytes are moved.
 struct Conditions {
   std::uint32_t qps = 1;     // queue pairs, hashed to the legs of a bond
@@ -49,6 +56,10 @@ struct Conditions {
   Ordering ordering = Ordering::unknown;
   std::optional<std::uint32_t> mtu;   // bytes of payload in a packet of the wire; else the port's own
   std::optional<std::uint32_t> legs;  // of bonds that may be used; else all
+  Mover mover = Mover::device;
+  std::optional<std::uint64_t> message_bytes;  // of each message over the wire; else large enough not to matter
+  // Messages of one queue pair on the way at once; of reads at most max_rd_atomic. Else as many as the wire holds.
+  std::optional<std::uint32_t> outstanding;
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
 

@@ -1,7 +1,6 @@
 #include "predict/links.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -37,30 +36,12 @@ double gpu_gts(const topology::Gpu& gpu) {
   return 0;
 }
 
-const topology::NicGeneration* nic_generation(const Machine& machine, const topology::Nic& nic) {
-  if (nic.model) {
-    if (const auto* generation = topology::find_nic_generation(*nic.model)) return generation;
-  }
-  if (!nic.rdma) return nullptr;
-  const auto& type = machine.rdma[nic.rdma.index].hca_type;
-  return type ? topology::find_nic_generation(*type) : nullptr;
-}
-
 // The slowest x16 generation that feeds a port of so many Gb/s; GT/s per lane.
 double generation_for(double gbps) {
   for (const double gts : {8.0, 16.0, 32.0}) {
     if (topology::pcie_gbs(gts, 16) * 0.8 >= gbps / 8) return gts;
   }
   return 64;
-}
-
-bool is_pci_bridge(const Machine& machine, NodeRef node) {
-  return node.kind == NodeKind::pci && machine.pci[node.index].kind != topology::PciKind::endpoint;
-}
-
-bool is_written_by_people(topology::Source source) {
-  return source == topology::Source::nccl_xml || source == topology::Source::rccl_xml ||
-         source == topology::Source::hwloc_xml;
 }
 
 }  // namespace
@@ -81,7 +62,7 @@ Capacity assumed_pcie(const Machine& machine, NodeRef node, const Assumptions& a
     gts = gpu_gts(machine.gpus[node.index]);
     why = "its model's link";
   } else if (node.kind == NodeKind::nic) {
-    const auto* generation = nic_generation(machine, machine.nics[node.index]);
+    const auto* generation = topology::find_nic_generation(machine, machine.nics[node.index]);
     if (generation != nullptr) {
       gts = generation->pcie_gts;
       why = fmt::format("{}'s link", generation->name);
@@ -113,9 +94,9 @@ PortRate port_rate(const Machine& machine, std::uint32_t index, const Assumption
   if (one && *one > 0) {
     rate.gbps = *one;
     if (all && nic.bond) rate.legs = std::max(1U, static_cast<std::uint32_t>(*all / *one + 0.5));
-  } else if (const auto* generation = nic_generation(machine, nic)) {
+  } else if (const auto* generation = topology::find_nic_generation(machine, nic)) {
     rate.gbps = generation->port_gbps;
-    rate.assumed = fmt::format("the fastest port of a {}", generation->name);
+    rate.assumed = fmt::format("the fastest port of {}", generation->name);
   }
   if (const auto said = assumptions.port_gbps.find(index); said != assumptions.port_gbps.end()) {
     rate.gbps = said->second;
@@ -190,34 +171,6 @@ bool is_before_ampere(const topology::Gpu& gpu) {
   if (!gpu.model) return false;
   const auto* generation = topology::find_gpu_generation(*gpu.model);
   return generation != nullptr && generation->pcie_gts <= 8 && gpu.model->find("MI") == std::string::npos;
-}
-
-std::vector<bool> doubtful_edges(const Machine& machine, const std::vector<topology::Edge>& edges) {
-  // The fastest link of an end device below each bridge.
-  std::map<NodeRef, double> fastest;
-  for (const auto& edge : edges) {
-    if (edge.kind != topology::EdgeKind::pcie || !edge.gbs || is_pci_bridge(machine, edge.b)) continue;
-    if (edge.b.kind != NodeKind::gpu && edge.b.kind != NodeKind::nic) continue;
-    for (auto above = topology::pci_of(machine, edge.b); above; above = machine.pci[above.index].parent) {
-      auto& best = fastest[{NodeKind::pci, above.index}];
-      best = std::max(best, *edge.gbs);
-    }
-  }
-  const bool guest = topology::is_virtual(machine);
-  std::vector<bool> doubtful(edges.size(), false);
-  for (std::size_t i = 0; i < edges.size(); ++i) {
-    const auto& edge = edges[i];
-    if (edge.kind != topology::EdgeKind::pcie || !is_pci_bridge(machine, edge.b)) continue;
-    if (!edge.gbs) {
-      doubtful[i] = guest && topology::claims_least(machine.pci[edge.b.index]);
-      continue;
-    }
-    const bool first_generation = machine.pci[edge.b.index].link.speed_gts.value_or(8) <= 5;
-    const auto below = fastest.find(edge.b);
-    doubtful[i] = below != fastest.end() && *edge.gbs < 0.5 * below->second &&
-                  (guest || is_written_by_people(edge.gbs.source) || first_generation);
-  }
-  return doubtful;
 }
 
 }  // namespace fairway::predict

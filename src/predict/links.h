@@ -46,8 +46,6 @@ Range nvlink_gbs(const topology::Machine& machine, std::uint32_t gpu);
 std::uint32_t nvlink_generation(const topology::Machine& machine, std::uint32_t gpu);  // 0 when unknown
 // Before Ampere: such GPUs answer a NIC's reads slowly through a root complex.
 bool is_before_ampere(const topology::Gpu& gpu);
-// An edge that is written slower than the devices below it, in a file that people or hypervisors write: not believed.
-std::vector<bool> doubtful_edges(const topology::Machine& machine, const std::vector<topology::Edge>& edges);
 bool is_virtual(const topology::Machine& machine, const Assumptions& assumptions);
 
 }  // namespace fairway::predict

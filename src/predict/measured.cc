@@ -96,6 +96,10 @@ class RowReader {
     if (auto status = number("qps", 65536, [&](std::uint32_t n) { how.qps = n; }); !status) return status;
     if (auto status = number("legs", 64, [&](std::uint32_t n) { how.legs = n; }); !status) return status;
     if (auto status = number("mtu", 65536, [&](std::uint32_t n) { how.mtu = n; }); !status) return status;
+    if (auto status = number("bytes", 1U << 30U, [&](std::uint32_t n) { how.message_bytes = n; }); !status)
+      return status;
+    if (auto status = number("outstanding", 65536, [&](std::uint32_t n) { how.outstanding = n; }); !status)
+      return status;
     if (const auto* value = fields.find("ordering")) {
       const auto word = text::lower(*value);
       if (word != "relaxed" && word != "strict" && word != "unknown") {
@@ -105,8 +109,10 @@ class RowReader {
     }
     if (const auto* value = fields.find("by")) {
       const auto word = text::lower(*value);
-      if (word != "kernel" && word != "copy") return error(fields, "by is kernel or copy");
+      if (word != "kernel" && word != "copy" && word != "cpu" && word != "sockets")
+        return error(fields, "by is kernel, copy, cpu or sockets");
       how.by_kernel = word == "kernel";
+      how.mover = word == "cpu" ? Mover::cpu : word == "sockets" ? Mover::sockets : Mover::device;
     }
     return {};
   }

@@ -36,8 +36,8 @@ struct MeasuredRow {
 // Reads a CSV with a header line, or JSON: a list of objects, or an object that holds one as `rows` or `results`.
 // Fields: from and to (ends as parse_endpoint takes them), or gpu and nic (numbers or names); gbs, measured_gbs,
 // average_gbs, peak_gbs in GB/s or the same with gbps in Gb/s; and if wanted loop (a NIC), mode (send, receive, loop),
-// path, qps, legs, mtu, ordering. Lines that begin with # are remarks. Errors name the file, the line and what to do.
-// JSON is unsupported where the library was built without nlohmann-json.
+// path, qps, legs, mtu, ordering, by, bytes (of a message), outstanding. Lines that begin with # are remarks. Errors
+// name the file, the line and what to do. JSON is unsupported where the library was built without nlohmann-json.
 Result<std::vector<MeasuredRow>> read_measured(const topology::Machine& machine, std::string_view text,
                                                const std::string& name, const MeasuredDefaults& defaults);
 

@@ -193,6 +193,7 @@ void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Con
   const double leg_gbs = *rate.gbps / 8;
   plan.terms.push_back({of_port_.at(node_of(end)) + (receives ? 1U : 0U), ConstantId::wire_fill, wire.payload, {}});
   add_ceiling(plan, ConstantId::one_qp, "what its queue pairs sustain", Range::exactly(how.qps / 8.0));
+  add_messages(plan, leg_gbs, how);
   const auto legs = end.leg ? 1U : std::clamp(how.legs.value_or(rate.legs), 1U, rate.legs);
   if (legs == rate.legs && legs == 1) return;
   // Queue pairs on the legs of the bond: at worst all on one, at best dealt out evenly.
@@ -208,6 +209,17 @@ void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Con
   }
 }
 
+// Ports of 400 Gb/s and more were not seen to fill in both directions at once through one NIC.
+void Planner::add_loop(Plan& plan, std::uint32_t nic, const Conditions& how) const {
+  const auto rate = port_rate(machine_, nic, assumptions_);
+  constexpr double kFast = 400;
+  if (!rate.gbps || *rate.gbps < kFast) return;
+  Range factor;
+  const auto payload = wire_facts(machine_, nic, how).payload;
+  for (const auto level : kLevels) factor.set(level, *rate.gbps * rate.legs / 8 * payload.at(level));
+  add_ceiling(plan, ConstantId::nic_loop, "a loop through one NIC", factor);
+}
+
 void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_t nic, bool reads,
                                 const Conditions& how) const {
   const auto device = NodeRef{NodeKind::nic, nic};
@@ -217,6 +229,7 @@ void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_
   if (memory.kind == EndpointKind::host_memory) {
     add_tree(plan, from, to, ConstantId::pcie_dma, ConstantId::pcie_dma);
     add_socket_to_memory(plan, device, place);
+    add_memory(plan, place, ConstantId::memory_nic);
     if (!reads && is_amd(cpu_) && how.ordering != Ordering::relaxed) {
       add_ceiling(plan, ConstantId::strict_amd, "strict ordering in an EPYC root complex",
                   how.ordering == Ordering::strict ? Range::exactly(1) : kOnlyBelow);
@@ -309,6 +322,7 @@ void Planner::add_host_copy(Plan& plan, const Endpoint& from, const Endpoint& to
   const auto constant = raw > 40 ? ConstantId::pcie_copy : ConstantId::pcie_copy_old;
   add_tree(plan, node_of(from), node_of(to), constant, constant);
   add_socket_to_memory(plan, gpu, numa);
+  add_memory(plan, numa, ConstantId::memory_copy);
 }
 
 Result<Plan> Planner::plan(const Flow& flow) const {
@@ -332,9 +346,16 @@ Result<Plan> Planner::plan(const Flow& flow) const {
     add_memory_to_nic(back, flow.to, *flow.loop, false, how);
     plan.add(back);
     plan.path = path;
+    add_loop(plan, *flow.loop, how);
     return plan;
   }
-  if (flow.from == flow.to) return refuse("both ends are the same: name a NIC to loop through");
+  const bool hosts = flow.from.kind == EndpointKind::host_memory && flow.to.kind == EndpointKind::host_memory;
+  if (hosts && how.mover != Mover::device) {
+    add_cpu_copy(plan, flow.from, flow.to, how.mover);
+    return plan;
+  }
+  if (flow.from == flow.to)
+    return refuse("both ends are the same: name a NIC to loop through, or of host memory who copies (by=cpu)");
   const bool from_nic = flow.from.kind == EndpointKind::nic;
   const bool to_nic = flow.to.kind == EndpointKind::nic;
   if (from_nic && to_nic) {
@@ -350,7 +371,7 @@ Result<Plan> Planner::plan(const Flow& flow) const {
     add_memory_to_nic(plan, flow.to, flow.from.index, false, how);
   } else if (flow.from.kind == EndpointKind::gpu && flow.to.kind == EndpointKind::gpu) {
     add_between_gpus(plan, flow.from.index, flow.to.index, how);
-  } else if (flow.from.kind == EndpointKind::host_memory && flow.to.kind == EndpointKind::host_memory) {
+  } else if (hosts) {
     add_socket_to_memory(plan, node_of(flow.from), node_of(flow.to));
     plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
     plan.path = {is_one_socket(node_of(flow.from), node_of(flow.to)) ? PathKind::node : PathKind::sys, 0};

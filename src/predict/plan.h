@@ -27,7 +27,7 @@ struct Term {
   std::string_view what;  // of a ceiling: what it is, for people
 };
 
-enum class ResourceKind : std::uint8_t { edge, assumed_link, port, nvlink_fabric };
+enum class ResourceKind : std::uint8_t { edge, assumed_link, port, nvlink_fabric, memory };
 
 struct Resource {
   ResourceKind kind = ResourceKind::edge;
@@ -62,17 +62,23 @@ class Planner {
   // a NIC to itself.
   [[nodiscard]] Result<Plan> plan(const Flow& flow) const;
   [[nodiscard]] std::string describe(const Resource& resource) const;
+  // What is staged in host memory stays below its slowest stage, which reaches `slowest`.
+  void add_stage(Plan& plan, const Range& slowest) const;
 
  private:
   // The part between a NIC and memory; `reads`: the NIC fetches, else it writes.
   void add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_t nic, bool reads,
                          const Conditions& how) const;
   void add_port(Plan& plan, const Endpoint& nic, bool receives, const Conditions& how) const;
+  void add_loop(Plan& plan, std::uint32_t nic, const Conditions& how) const;
   void add_between_gpus(Plan& plan, std::uint32_t a, std::uint32_t b, const Conditions& how) const;
   void add_host_copy(Plan& plan, const Endpoint& from, const Endpoint& to) const;
   void add_tree(Plan& plan, topology::NodeRef from, topology::NodeRef to, ConstantId up, ConstantId down) const;
   void add_crossing(Plan& plan, topology::NodeRef a, topology::NodeRef b, Ordering ordering) const;
   void add_socket_to_memory(Plan& plan, topology::NodeRef device, topology::NodeRef numa) const;
+  void add_memory(Plan& plan, topology::NodeRef numa, ConstantId constant) const;
+  void add_messages(Plan& plan, double line_gbs, const Conditions& how) const;
+  void add_cpu_copy(Plan& plan, const Endpoint& from, const Endpoint& to, Mover mover) const;
   void add_latency(Plan& plan, topology::PathClass path) const;
   void add_ceiling(Plan& plan, ConstantId constant, std::string_view what, Range factor = Range::exactly(1)) const;
   [[nodiscard]] bool is_one_socket(topology::NodeRef a, topology::NodeRef b) const;
@@ -83,6 +89,7 @@ class Planner {
   void make_edges();
   void make_ports();
   void make_fabrics();
+  void make_memories();
 
   topology::Machine machine_;
   Constants constants_;
@@ -98,6 +105,7 @@ class Planner {
   std::map<topology::NodeRef, std::uint32_t> of_assumed_;
   std::map<topology::NodeRef, std::uint32_t> of_port_;
   std::map<topology::NodeRef, std::uint32_t> of_fabric_;
+  std::map<topology::NodeRef, std::uint32_t> of_memory_;  // one for both directions
   std::map<std::uint32_t, std::string> doubts_;  // by first resource: why its capacity is not what the machine says
 };
 

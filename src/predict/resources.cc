@@ -3,12 +3,30 @@
 #include <fmt/format.h>
 
 #include "predict/plan.h"
+#include "topology/doubt.h"
 
 namespace fairway::predict {
 
 using topology::EdgeKind;
 using topology::NodeKind;
 using topology::NodeRef;
+
+namespace {
+
+// The fastest PCIe link of a GPU or NIC below a bridge, GB/s; 0 where none is known.
+double fastest_below(const topology::Machine& machine, const std::vector<topology::Edge>& edges, NodeRef bridge) {
+  double fastest = 0;
+  for (const auto& edge : edges) {
+    if (edge.kind != EdgeKind::pcie || !edge.gbs || (edge.b.kind != NodeKind::gpu && edge.b.kind != NodeKind::nic))
+      continue;
+    for (auto above = topology::pci_of(machine, edge.b); above; above = machine.pci[above.index].parent) {
+      if (NodeRef{NodeKind::pci, above.index} == bridge) fastest = std::max(fastest, *edge.gbs);
+    }
+  }
+  return fastest;
+}
+
+}  // namespace
 
 Planner::Planner(topology::Machine machine, Constants constants, Assumptions assumptions)
     : machine_(std::move(machine)),
@@ -22,6 +40,7 @@ Planner::Planner(topology::Machine machine, Constants constants, Assumptions ass
   make_edges();
   make_ports();
   make_fabrics();
+  make_memories();
 }
 
 std::uint32_t Planner::add_resource(ResourceKind kind, std::uint32_t index, NodeRef node, const Range& gbs) {
@@ -33,7 +52,7 @@ std::uint32_t Planner::add_resource(ResourceKind kind, std::uint32_t index, Node
 
 void Planner::make_edges() {
   const auto& edges = paths_.edges();
-  const auto doubtful = doubtful_edges(machine_, edges);
+  const auto doubtful = topology::doubtful_edges(machine_, edges);
   std::map<std::uint32_t, std::uint32_t> of_physical;
   of_edge_.resize(edges.size());
   for (std::uint32_t i = 0; i < edges.size(); ++i) {
@@ -55,7 +74,9 @@ void Planner::make_edges() {
       const auto assumed = assumed_pcie(machine_, edge.b, assumptions_);
       set(assumed.gbs, fmt::format("link of {}: {}", name, assumed.assumed));
     } else if (doubtful[i]) {
-      set(Range::exactly(kUnbounded),
+      // Whatever it is, it carries what the fastest device below it can.
+      const double least = fastest_below(machine_, edges, edge.b);
+      set(least > 0 ? Range{least, least, kUnbounded} : Range::exactly(kUnbounded),
           edge.gbs ? fmt::format("the link above {} says {:.1f} GB/s, less than half of a link below it: not believed",
                                  name, *edge.gbs)
                    : fmt::format("the link above {} says 2.5 GT/s x1, as emulated bridges do: not believed", name));
@@ -67,12 +88,7 @@ void Planner::make_edges() {
           fmt::format("link of {}: {:.1f} GB/s as read, less than a quarter of its model's: read while it idled", name,
                       *edge.gbs));
     } else if (device && edge.gbs && edge.max_gbs && *edge.max_gbs > *edge.gbs * 1.01) {
-      const auto pci = topology::pci_of(machine_, edge.b);
-      const auto& link = machine_.pci[pci.index].link;
-      const bool idle =
-          edge.b.kind == NodeKind::gpu && link.speed_gts.value_or(99) <= 5 && link.width == link.max_width;
-      // GPUs drop to the slowest speed, at full width, while nothing runs.
-      if (idle) {
+      if (topology::is_idle_reading(machine_, edge)) {
         set({*edge.gbs, *edge.max_gbs, *edge.max_gbs},
             fmt::format("link of {}: read while it idled; its best is expected", name));
       } else {
@@ -124,6 +140,7 @@ std::string Planner::describe(const Resource& resource) const {
   switch (resource.kind) {
     case ResourceKind::port: return fmt::format("port of {} ({})", name, resource.down ? "in" : "out");
     case ResourceKind::assumed_link: return fmt::format("PCIe link of {}", name);
+    case ResourceKind::memory: return fmt::format("memory channels of {}", name);
     case ResourceKind::nvlink_fabric: return fmt::format("NVLink of {} ({})", name, resource.down ? "in" : "out");
     case ResourceKind::edge: {
       const auto& edge = paths_.edges()[resource.index];

@@ -42,7 +42,7 @@ class RouteFinder {
   Endpoint host(std::uint32_t i) const { return {EndpointKind::host_memory, i, {}}; }
   Flow hop(const Endpoint& from, const Endpoint& to) const { return {from, to, {}, flow_.conditions}; }
 
-  void add(std::string name, std::vector<Flow> stages) {
+  void add(std::string name, std::vector<Flow> stages, bool staged = false) {
     Plan whole;
     for (const auto& stage : stages) {
       auto plan = model_.planner().plan(stage);
@@ -51,6 +51,10 @@ class RouteFinder {
       whole.add(*plan);
     }
     auto prediction = model_.evaluate({&whole, 1}).front();
+    if (staged && prediction.known) {
+      model_.planner().add_stage(whole, prediction.gbs);
+      prediction = model_.evaluate({&whole, 1}).front();
+    }
     if (!prediction.known && name != "direct") return;
     sort_.push_back({std::move(name), std::move(stages), std::move(whole), std::move(prediction)});
   }
@@ -88,7 +92,7 @@ class RouteFinder {
     for (std::uint32_t i = 0; i < model_.machine().numa_nodes.size(); ++i) {
       if (host(i) == flow.from || host(i) == flow.to) continue;
       add(fmt::format("through the memory of NUMA node {}", model_.machine().numa_nodes[i].os_index),
-          {hop(flow.from, host(i)), hop(host(i), flow.to)});
+          {hop(flow.from, host(i)), hop(host(i), flow.to)}, true);
     }
     take_best();
   }

@@ -147,8 +147,16 @@ Status imagine(std::string_view input, WhatIf& what) {
                                : value == "strict" ? Ordering::strict
                                                    : Ordering::unknown;
   } else if (name == "by") {
-    if (value != "kernel" && value != "copy") return wrong(input, "kernel or copy");
+    if (value != "kernel" && value != "copy" && value != "cpu" && value != "sockets")
+      return wrong(input, "kernel, copy, cpu or sockets");
     what.conditions.by_kernel = value == "kernel";
+    what.conditions.mover = value == "cpu" ? Mover::cpu : value == "sockets" ? Mover::sockets : Mover::device;
+  } else if (name == "bytes") {
+    if (!number || *number == 0) return wrong(input, "bytes of a message, from 1");
+    what.conditions.message_bytes = *number;
+  } else if (name == "outstanding") {
+    if (!number || *number == 0 || *number > 65536) return wrong(input, "a number of messages from 1 to 65536");
+    what.conditions.outstanding = *number;
   } else if (name == "round-robin") {
     const auto answer = yes_or_no(value);
     if (!answer) return wrong(input, "yes or no");
@@ -169,10 +177,11 @@ Status imagine(std::string_view input, WhatIf& what) {
 }
 
 std::string_view what_if_help() {
-  return R"(What may be imagined (--what-if, several times):
+  return R"(Changes (--what-if, several times):
   qps=4  round-robin=yes  legs=1  mtu=1024       queue pairs, and the bond's legs they use
   ordering=relaxed|strict  vm=yes  cpu=spr       how memory is registered, and the host
-  by=kernel                                      GPU to GPU by loads and stores, not a copy engine
+  by=kernel|cpu|sockets                          who moves the bytes, where not a device's own engine
+  bytes=65536  outstanding=1                     size of a message, and how many are on the way
   gpu3.link=4x16  nic0.link=5x8  gpus.link=4x16  PCIe generation and width
   nic0.rate=400  nics.rate=200                   Gb/s of one port or leg
   nic0.at=gpu5                                   the NIC moves beside that GPU)";

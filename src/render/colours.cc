@@ -51,6 +51,8 @@ constexpr std::string_view kShapes =
 .gpu,.nic,.switch,.bridge,.unplaced,.netswitch{stroke-width:1.2px}
 .inferred{stroke-dasharray:4 3}
 .muted{stroke-dasharray:2 2}
+.doubted{stroke-dasharray:1 3}
+.doubt{font-style:italic}
 )";
 
 constexpr std::string_view kColoured = R"(.paper,.ground{fill:{paper}}
@@ -83,6 +85,7 @@ constexpr std::string_view kColoured = R"(.paper,.ground{fill:{paper}}
 .machine .on-nvlink-bar,.machine .on-xgmi-bar,.machine .on-c2c-bar{fill:{onbar}}
 .nvswitch{fill:{chip}}
 .machine .label{fill:{ink};stroke:{paper}}
+.machine .doubt{fill:{faint}}
 .machine .warn{fill:{warn}}
 .machine .bad{fill:{bad}}
 )";

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "render/words.h"
+#include "topology/catalog.h"
+#include "topology/doubt.h"
 
 namespace fairway::render {
 
@@ -22,8 +24,12 @@ DeviceBoxes::DeviceBoxes(const topology::Machine& machine) : machine_(machine), 
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     for (const auto function : machine.nics[i].functions) claim(function, {NodeKind::nic, i});
   }
-  for (const topology::Edge& edge : topology::edges(machine)) {
-    if (edge.kind == topology::EdgeKind::pcie) links_.emplace(edge.b, edge);
+  const auto edges = topology::edges(machine);
+  const auto doubtful = topology::doubtful_edges(machine, edges);
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    if (edges[i].kind != topology::EdgeKind::pcie) continue;
+    links_.emplace(edges[i].b, edges[i]);
+    if (doubtful[i] || topology::is_idle_reading(machine, edges[i])) doubted_.insert(edges[i].b);
   }
   has_rdma_ = std::any_of(machine.rdma.begin(), machine.rdma.end(),
                           [](const topology::RdmaDevice& device) { return !device.software.value_or(false); });
@@ -43,7 +49,8 @@ Box DeviceBoxes::box(NodeRef node) const {
     box.gbs = link->second.gbs;
     box.max_gbs = link->second.max_gbs;
     constexpr double kRounding = 0.99;
-    if (box.gbs && box.max_gbs && *box.gbs < *box.max_gbs * kRounding) box.health = Health::reduced;
+    box.doubted = doubted_.contains(node);
+    if (!box.doubted && box.gbs && box.max_gbs && *box.gbs < *box.max_gbs * kRounding) box.health = Health::reduced;
   }
   switch (node.kind) {
     case NodeKind::gpu:
@@ -66,6 +73,9 @@ Box DeviceBoxes::box(NodeRef node) const {
 void DeviceBoxes::fill_gpu(Box& box, const topology::Gpu& gpu) const {
   if (gpu.model) box.model = short_gpu_model(*gpu.model);
   if (box.model.empty() && gpu.architecture) box.model = *gpu.architecture;
+  // Names such as "H100 80GB HBM3" hold it already.
+  if (gpu.memory_bytes && box.model.find("GB") == std::string::npos)
+    box.model += fmt::format("{}{}", box.model.empty() ? "" : ", ", gibibytes(*gpu.memory_bytes));
 }
 
 void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
@@ -85,6 +95,11 @@ void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
     box.model = fmt::format("{}x{}G", box.ports.size(), rate(*one));
   } else if (whole) {
     box.model = fmt::format("{}G", rate(*whole));
+  }
+  // Clouds' files know neither its ports nor its name, but its id tells its generation.
+  if (const auto* generation = topology::find_nic_generation(machine_, nic);
+      generation != nullptr && generation->name.starts_with("EFA")) {
+    box.model = fmt::format("EFA {}", box.model.empty() ? fmt::format("{}G", rate(generation->port_gbps)) : box.model);
   }
   if (nic.functions.size() > 1) {
     const topology::BusId& last = machine_.pci[nic.functions.back().index].bus_id;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "render/outline.h"
@@ -25,6 +26,7 @@ class DeviceBoxes {
   const topology::Machine& machine_;
   std::vector<std::vector<topology::NodeRef>> owners_;
   std::map<topology::NodeRef, topology::Edge> links_;  // PCIe, by the lower end
+  std::set<topology::NodeRef> doubted_;                // lower ends of links whose rate is not believed
   bool has_rdma_ = false;
 };
 

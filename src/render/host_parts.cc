@@ -55,6 +55,7 @@ const char* band_style(BoxKind kind) {
 // The rate of a link; of a reduced one also what it could be.
 std::string rate_label(const Box& box) {
   if (!box.gbs) return "?";
+  if (box.doubted) return rate(box.gbs) + "?";
   if (box.health == Health::reduced && box.max_gbs && *box.gbs < *box.max_gbs) {
     return fmt::format("{}/{}", rate(box.gbs), rate(box.max_gbs));
   }
@@ -62,6 +63,7 @@ std::string rate_label(const Box& box) {
 }
 
 std::string label_style(const Box& box) {
+  if (box.doubted) return "label doubt";
   return box.health == Health::reduced && box.max_gbs ? "label warn" : "label";
 }
 
@@ -69,6 +71,7 @@ std::string label_style(const Box& box) {
 
 std::string line_style(const Box& box) {
   std::string out = "pcie";
+  if (box.doubted) out += " doubted";
   if (box.health == Health::reduced && box.max_gbs && box.gbs && *box.gbs < *box.max_gbs) out += " reduced";
   if (box.inferred) out += " inferred";
   return out;
@@ -80,6 +83,7 @@ std::string line_title(const Box& box) {
   out += box.gbs ? fmt::format(", {} GB/s per direction", rate(box.gbs)) : ", rate unknown";
   if (box.gbs && box.max_gbs && *box.gbs < *box.max_gbs * 0.99)
     out += fmt::format(", of {} at its best", rate(box.max_gbs));
+  if (box.doubted) out += "; not believed: slower than what is below it needs, or read while idle";
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include "render/host_parts.h"
 #include "render/layout.h"
 #include "render/layout_links.h"
+#include "render/layout_order.h"
 #include "render/outline.h"
 #include "render/words.h"
 
@@ -39,18 +40,35 @@ struct Column {
   double width = 0;
 };
 
+// A column or a hub below another, by its place in that one's list.
+struct Part {
+  bool is_hub = false;
+  std::size_t index = 0;
+};
+
 struct Hub {
   const Box* box = nullptr;
   std::vector<Column> columns;
   std::vector<Hub> hubs;
+  std::vector<Part> parts;  // both, from left to right
   double width = 0;
   bool stacked = false;  // the hubs stand below the one column, not beside it
 };
 
+// Widths of what stands beside each other.
+struct Pitch {
+  double nic = kNicWidth;
+  double stub = kStub;
+  double root_gap = kRootGap;
+};
+constexpr Pitch kRoomy;
+constexpr Pitch kTight{.nic = 106, .stub = 30, .root_gap = 40};
+constexpr double kMostWidth = 1552;  // of a machine with eight GPUs on a page of 1600 pixels
+
 class HostLayout {
  public:
-  HostLayout(const topology::Machine& machine, const LayoutOptions& options)
-      : machine_(machine), options_(options), outline_(outline(machine)) {}
+  HostLayout(const topology::Machine& machine, const LayoutOptions& options, const Pitch& pitch)
+      : machine_(machine), options_(options), pitch_(pitch), outline_(outline(machine)) {}
 
   HostPicture build() {
     std::vector<Hub> roots;
@@ -59,15 +77,15 @@ class HostLayout {
       const bool is_aside = box.kind == BoxKind::machine && outline_.roots.size() > 1;
       if (!is_aside || has_gpus_or_nics(box)) roots.push_back(measure(box));
     }
-    gpu_row_ = 0;
+    in_gpu_order(roots, [this](const Hub& root) { return first_gpu(root); });
     for (const Hub& root : roots) lowest(root, 0, true);
     double x = 0;
     for (const Hub& root : roots) {
       place(root, x, 0, true);
-      x += root.width + kRootGap;
+      x += root.width + pitch_.root_gap;
     }
     Scene& scene = picture_.scene;
-    scene.width = std::max(0.0, x - kRootGap);
+    scene.width = std::max(0.0, x - pitch_.root_gap);
     scene.height = std::max(lowest_, gpus_.empty() ? 0.0 : gpu_row_ + kGpuHeight);
     draw_socket_links(machine_, roots_, scene);
     draw_cpu_links(machine_, gpus_, roots_, scene);
@@ -100,6 +118,38 @@ class HostLayout {
     nics.erase(muted, nics.end());
     nics.push_back(&folded_.emplace_back(std::move(folded)));
     return nics;
+  }
+
+  [[nodiscard]] std::uint32_t number(const Box* gpu) const { return machine_.gpus[gpu->node.index].ordinal; }
+
+  [[nodiscard]] std::uint32_t first_gpu(const Column& column) const {
+    std::uint32_t least = kNoGpu;
+    for (const Box* gpu : column.gpus) least = std::min(least, number(gpu));
+    return least;
+  }
+  [[nodiscard]] std::uint32_t first_gpu(const Hub& hub) const {
+    std::uint32_t least = kNoGpu;
+    for (const Column& column : hub.columns) least = std::min(least, first_gpu(column));
+    for (const Hub& below : hub.hubs) least = std::min(least, first_gpu(below));
+    return least;
+  }
+
+  // GPUs that hang on a hub themselves stand on one bus, unless GPUs below other hubs belong between them.
+  void part_columns(Hub& hub) const {
+    if (hub.columns.size() != 1) return;
+    auto& column = hub.columns[0];
+    if (column.gpus.size() < 2 || !column.nics.empty() || !column.switches.empty() || !column.others.empty()) return;
+    const auto between = [&](const Hub& below) {
+      const auto at = first_gpu(below);
+      return at != kNoGpu && at > number(column.gpus.front()) && at < number(column.gpus.back());
+    };
+    if (std::none_of(hub.hubs.begin(), hub.hubs.end(), between)) return;
+    std::vector<Column> apart;
+    for (const Box* gpu : column.gpus) {
+      apart.emplace_back();
+      apart.back().gpus.push_back(gpu);
+    }
+    hub.columns = std::move(apart);
   }
 
   // NVSwitches are drawn in their fabric's bar; a hub that leads to nothing else is not drawn.
@@ -156,12 +206,16 @@ class HostLayout {
       }
       first.nics.push_back(nics[i]);
     }
+    std::stable_sort(first.gpus.begin(), first.gpus.end(),
+                     [this](const Box* a, const Box* b) { return number(a) < number(b); });
     if (!first.nics.empty() || !first.gpus.empty() || !first.others.empty() || !first.switches.empty())
       hub.columns.push_back(std::move(first));
+    in_gpu_order(hub.hubs, [this](const Hub& below) { return first_gpu(below); });
+    part_columns(hub);
     for (Column& column : hub.columns) {
-      column.width = std::max({column.nics.empty() ? 0 : kStub + kNicWidth, gpus_width(column.gpus.size()),
+      column.width = std::max({column.nics.empty() ? 0 : pitch_.stub + pitch_.nic, gpus_width(column.gpus.size()),
                                column.others.empty() ? 0 : text_width("+ " + column.others, kSmall)});
-      for (const Hub& below : column.switches) column.width = std::max(column.width, kStub + below.width);
+      for (const Hub& below : column.switches) column.width = std::max(column.width, pitch_.stub + below.width);
       if (options_.with_cables) column.width += kCablePitch * static_cast<double>(column.nics.size());
       hub.width += column.width;
     }
@@ -173,6 +227,11 @@ class HostLayout {
     for (const Hub& below : hub.hubs) hub.width += below.width;
     const std::size_t parts = (hub.stacked ? 0 : hub.columns.size()) + hub.hubs.size();
     if (parts > 1) hub.width += kGap * static_cast<double>(parts - 1);
+    for (std::size_t i = 0; i < hub.columns.size(); ++i) hub.parts.push_back({false, i});
+    for (std::size_t i = 0; i < hub.hubs.size(); ++i) hub.parts.push_back({true, i});
+    in_gpu_order(hub.parts, [&](const Part& part) {
+      return part.is_hub ? first_gpu(hub.hubs[part.index]) : first_gpu(hub.columns[part.index]);
+    });
     hub.width = std::max(hub.width, least_width(box));
     return hub;
   }
@@ -219,13 +278,15 @@ class HostLayout {
     draw_band(*hub.box, band, is_root, options_.node_prefix, picture_.scene);
     if (is_root) roots_.push_back({hub.box, band});
     double at = x;
-    for (const Column& column : hub.columns) {
-      place_column(column, at, band.bottom());
-      if (!hub.stacked) at += column.width + kGap;
-    }
-    for (const Hub& below : hub.hubs) {
+    for (const Part& part : hub.parts) {
+      if (!part.is_hub) {
+        place_column(hub.columns[part.index], at, band.bottom());
+        if (!hub.stacked) at += hub.columns[part.index].width + kGap;
+        continue;
+      }
+      const Hub& below = hub.hubs[part.index];
       const double top = top_of_hubs(hub, below, band.bottom());
-      const bool on_trunk = hub.stacked && &below == &hub.hubs[0];
+      const bool on_trunk = hub.stacked && part.index == 0;
       draw_drop(*below.box, {on_trunk ? at + kTrunk : at + below.width / 2, band.bottom()}, top, picture_.scene);
       place(below, at, top, false);
       at += below.width + kGap;
@@ -239,7 +300,7 @@ class HostLayout {
     double y = top + 14;
     double trunk_end = top;
     for (const Box* nic : column.nics) {
-      const Area area{x + kStub, y, kNicWidth, kNicHeight};
+      const Area area{x + pitch_.stub, y, pitch_.nic, kNicHeight};
       draw_nic(*nic, area, trunk, options_.node_prefix, scene);
       if (nic->node.kind == topology::NodeKind::nic)
         nic_places_.push_back({nic->node.index, {area.right(), area.center().y}, x + column.width + kGap / 2});
@@ -247,14 +308,14 @@ class HostLayout {
       y += kNicHeight + kNicGap;
     }
     for (const Hub& below : column.switches) {
-      const Point end{x + kStub, y + kBand / 2};
+      const Point end{x + pitch_.stub, y + kBand / 2};
       draw_stub(*below.box, {trunk, end.y}, end, scene);
-      place(below, x + kStub, y, false);
+      place(below, x + pitch_.stub, y, false);
       trunk_end = end.y;
       y += switch_height(below) + kNicGap;
     }
     if (!column.others.empty()) {
-      const double left = column.nics.empty() ? trunk + (column.gpus.empty() ? -kTrunk : 6) : x + kStub;
+      const double left = column.nics.empty() ? trunk + (column.gpus.empty() ? -kTrunk : 6) : x + pitch_.stub;
       scene.add_text({left, y + 8}, "+ " + column.others, "small faint");
     }
     place_gpus(column, x, trunk, trunk_end);
@@ -268,7 +329,7 @@ class HostLayout {
     Scene& scene = picture_.scene;
     const bool has_bus = column.gpus.size() > 1;
     const bool has_nics = !column.nics.empty() || !column.switches.empty();
-    const double wide = has_bus || !has_nics ? kGpuWidth : std::max(kGpuWidth, kStub + kNicWidth);
+    const double wide = has_bus || !has_nics ? kGpuWidth : std::max(kGpuWidth, pitch_.stub + pitch_.nic);
     if (has_bus) trunk_end = gpu_row_ - kGpuDrop + 4;
     double left = x;
     double bus_end = trunk;
@@ -313,6 +374,7 @@ class HostLayout {
 
   const topology::Machine& machine_;
   const LayoutOptions& options_;
+  Pitch pitch_;
   Outline outline_;
   std::deque<Box> folded_;  // stable places: hubs point at them
   HostPicture picture_;
@@ -326,7 +388,9 @@ class HostLayout {
 }  // namespace
 
 HostPicture lay_out(const topology::Machine& machine, const LayoutOptions& options) {
-  return HostLayout(machine, options).build();
+  auto out = HostLayout(machine, options, kRoomy).build();
+  if (out.scene.width <= kMostWidth) return out;
+  return HostLayout(machine, options, kTight).build();
 }
 
 }  // namespace fairway::render

@@ -80,7 +80,7 @@ void draw_bar(const Machine& machine, const LinkFabric& fabric, const std::vecto
     const std::string title = fmt::format("{} of {} {} up, {} GB/s per direction", sum.links, sum.full_links,
                                           fabric.name + " links", sum.gbs > 0 ? rate(sum.gbs) : "?");
     scene.lines.push_back({{{x, gpu->area.bottom()}, {x, top}}, style + (reduced ? " reduced" : ""), title, 4});
-    const std::string links = fmt::format("{}x", sum.links);
+    const std::string links = count(sum.links, "link");
     const std::string label = sum.gbs > 0 ? rate(sum.gbs) : links;
     scene.add_text({x + 6, top - 12}, reduced && sum.gbs > 0 ? fmt::format("{}/{}", label, rate(sum.full_gbs)) : label,
                    reduced ? "label warn" : "label");
@@ -206,7 +206,9 @@ void draw_socket_links(const Machine& machine, const std::vector<PlacedRoot>& ro
       const auto& b = machine.packages[link.b.index];
       const std::string first = fmt::format("Socket {}", std::min(a.os_index, b.os_index));
       const std::string second = fmt::format("Socket {}", std::max(a.os_index, b.os_index));
-      if (roots[i].box->name == first && roots[i + 1].box->name == second) found = &link;
+      const auto& left = roots[i].box->name;
+      const auto& right = roots[i + 1].box->name;
+      if ((left == first && right == second) || (left == second && right == first)) found = &link;
     }
     std::string label;
     std::string title = "the link between the sockets; its rate is unknown";

@@ -7,6 +7,7 @@
 #include "render/layout.h"
 #include "render/words.h"
 #include "topology/names.h"
+#include "topology/unrecorded.h"
 
 namespace fairway::render {
 namespace {
@@ -32,9 +33,14 @@ std::string subtitle(const Machine& machine) {
   if (!machine.packages.empty()) parts.push_back(count(machine.packages.size(), "socket"));
   if (!machine.numa_nodes.empty()) parts.push_back(count(machine.numa_nodes.size(), "NUMA node"));
   std::vector<std::string> gpus;
-  for (const topology::Gpu& gpu : machine.gpus) gpus.push_back(gpu.model ? *gpu.model : "GPU");
+  for (const topology::Gpu& gpu : machine.gpus)
+    gpus.push_back(!gpu.model                                  ? "GPU"
+                   : gpu.model->find('[') != std::string::npos ? short_gpu_model(*gpu.model)
+                                                               : *gpu.model);
   if (!gpus.empty()) parts.push_back(gpus.size() == 1 ? gpus[0] : tally(gpus));
   if (!machine.nics.empty()) parts.push_back(count(machine.nics.size(), "NIC"));
+  if (const auto links = topology::unrecorded_gpu_links(machine); !links.empty())
+    parts.push_back(fmt::format("{} not recorded", links));
   std::string out;
   for (const std::string& part : parts) out += (out.empty() ? "" : " · ") + part;
   return out;
@@ -55,10 +61,11 @@ void add_legend(Scene& scene, double y) {
   static constexpr Entry kEntries[] = {
       {"pcie", "PCIe, GB/s per direction", 1.4},
       {"pcie reduced", "runs below its best", 1.4},
+      {"pcie doubted", "rate not believed: emulated, or read while idle", 1.4},
       {"pcie inferred", "concluded, not seen", 1.4},
-      {"nvlink", "NVLink", 4},
-      {"xgmi", "xGMI", 4},
-      {"c2c", "C2C", 4},
+      {"nvlink", "NVLink, GB/s per direction", 4},
+      {"xgmi", "xGMI, GB/s per direction", 4},
+      {"c2c", "C2C, GB/s per direction", 4},
       {"cable", "network, Gb/s", 1.6},
   };
   double x = kMargin;

@@ -41,6 +41,7 @@ struct Box {
   topology::Fact<double> max_gbs;
   std::string link_words;  // "Gen5 x16"
   Health health = Health::good;
+  bool doubted = false;         // the rate of the link above it cannot be what it is under load
   bool inferred = false;        // concluded from a recorded matrix, not seen in a tree
   bool muted = false;           // not for bulk traffic: a management port
   std::vector<BondPort> ports;  // of a bonded NIC

@@ -134,7 +134,7 @@ std::string notes_text(std::span<const topology::Note> notes, const TextStyle& s
 std::string differences_text(const std::string& a, const std::string& b,
                              std::span<const topology::Difference> differences, const TextStyle& style) {
   if (differences.empty()) return fmt::format("{} and {} do not differ\n", a, b);
-  std::string out = style.ink(Ink::bold, fmt::format("{} of {} from {}, dearest first: what the worse may lose",
+  std::string out = style.ink(Ink::bold, fmt::format("{} of {} from {}, costliest first: what the worse may lose",
                                                      count(differences.size(), "difference"), b, a)) +
                     "\n";
   for (const topology::Difference& difference : differences) {

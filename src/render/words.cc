@@ -84,7 +84,12 @@ std::string pcie_words(const topology::PcieLink& link) {
 }
 
 std::string short_gpu_model(std::string_view model) {
-  return without(std::string(model), {"NVIDIA ", "Tesla ", "AMD ", "Corporation", "[", "]", "Instinct ", "Radeon "});
+  // "GA102GL [A10G]" of pci.ids: the name people use stands in brackets at the end.
+  const std::size_t open = model.rfind('[');
+  if (open != std::string_view::npos && model.ends_with(']') && open > 0 && model.find("AMD/ATI", open) == model.npos)
+    model = model.substr(open + 1, model.size() - open - 2);
+  return without(std::string(model),
+                 {"NVIDIA ", "Tesla ", "AMD ", "Corporation", "[", "]", "Instinct ", "GeForce ", "Radeon "});
 }
 
 std::string short_cpu_model(std::string_view model) {

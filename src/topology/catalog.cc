@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "topology/names.h"
+#include "topology/pci_ids.h"
 #include "topology/text.h"
 
 namespace fairway::topology {
@@ -136,6 +137,10 @@ constexpr auto kNics = std::to_array<NicGeneration>({
     {"BCM57608", "", 32, 16, 400, "Broadcom Thor 2 product brief"},
     {"BCM57508", "", 16, 16, 200, "Broadcom Thor product brief"},
     {"E810", "", 16, 16, 100, "Intel E810 product brief"},
+    {"EFA", "efa0", 8, 16, 100, "AWS p4d instance page: 4 x 100 Gb/s"},
+    {"EFA v2", "efa1", 8, 16, 100, "AWS p5 instance page: 32 x 100 Gb/s"},
+    {"EFA v3", "efa2", 16, 16, 200, "AWS p5en instance page: 16 x 200 Gb/s"},
+    {"EFA v4", "efa3", 32, 16, 400, "AWS p6-b200 instance page: 8 x 400 Gb/s"},
 });
 
 std::string upper(std::string_view s) {
@@ -189,6 +194,19 @@ const NicGeneration* find_nic_generation(std::string_view model_or_type) {
     if (best == nullptr || nic.name.starts_with(best->name)) best = &nic;
   }
   return best;
+}
+
+const NicGeneration* find_nic_generation(const Machine& machine, const Nic& nic) {
+  const bool placed = !nic.functions.empty();
+  // Generations of EFA share their name: only the device id tells them apart.
+  if (placed && machine.pci[nic.functions.front().index].vendor_id.value_or(0) == kVendorAmazon)
+    return find_nic_generation(fmt::format("{:x}", machine.pci[nic.functions.front().index].device_id.value_or(0)));
+  if (nic.model) {
+    if (const auto* generation = find_nic_generation(*nic.model)) return generation;
+  }
+  if (!nic.rdma) return nullptr;
+  const auto& type = machine.rdma[nic.rdma.index].hca_type;
+  return type ? find_nic_generation(*type) : nullptr;
 }
 
 std::string catalogue_text() {

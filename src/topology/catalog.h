@@ -57,6 +57,8 @@ std::span<const NicGeneration> nic_catalogue();
 // where the catalogue has none. The first word that matches in the table's order decides.
 const GpuGeneration* find_gpu_generation(std::string_view model);
 const NicGeneration* find_nic_generation(std::string_view model_or_type);
+// Of a NIC: by its model, its RDMA device's type, or its PCI id.
+const NicGeneration* find_nic_generation(const Machine& machine, const Nic& nic);
 
 // GB/s per link and direction of a link of that kind, by its generation (0 where unknown; NVLink only) and the GPU's
 // model; nothing where the catalogue has several for what is known.

@@ -10,7 +10,8 @@ from ._errors import nixlInvalidParamError, nixlMismatchError
 
 _MAGIC = b"FWNX"
 _VERSION = 1
-_HEAD = struct.Struct("<4sHHII")  # magic, version, 0, length, CRC-32 of what follows
+_HEAD = struct.Struct("<4sHHI")  # magic, version, 0, length of the body; then _SUM, then the body
+_SUM = struct.Struct("<I")  # CRC-32 of head and body
 
 
 class Memory:
@@ -39,7 +40,8 @@ def pack(name, address, bell, memories):
         separators=(",", ":"),
     ).encode()
     body = zlib.compress(body, 1)
-    return _HEAD.pack(_MAGIC, _VERSION, 0, len(body), zlib.crc32(body)) + body
+    head = _HEAD.pack(_MAGIC, _VERSION, 0, len(body))
+    return head + _SUM.pack(zlib.crc32(head + body)) + body
 
 
 def unpack(data):
@@ -47,13 +49,14 @@ def unpack(data):
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"an agent's metadata are bytes, not {type(data).__name__}")
     data = bytes(data)
-    if len(data) < _HEAD.size or data[:4] != _MAGIC:
+    if len(data) < _HEAD.size + _SUM.size or data[:4] != _MAGIC:
         raise nixlInvalidParamError("these bytes are not the metadata of an agent on Fairway (of NIXL's own? all agents of a job need fairway.nixl)")
-    _, version, _, length, checksum = _HEAD.unpack_from(data)
+    _, version, _, length = _HEAD.unpack_from(data)
+    (checksum,) = _SUM.unpack_from(data, _HEAD.size)
     if version != _VERSION:
         raise nixlMismatchError(f"the agent speaks version {version} of the metadata, this one {_VERSION}")
-    body = data[_HEAD.size :]
-    if len(body) != length or zlib.crc32(body) != checksum:
+    body = data[_HEAD.size + _SUM.size :]
+    if len(body) != length or zlib.crc32(data[: _HEAD.size] + body) != checksum:
         raise nixlInvalidParamError("an agent's metadata were cut or changed on their way")
     try:
         inflated = zlib.decompressobj()

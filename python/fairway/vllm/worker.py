@@ -14,7 +14,8 @@ from . import messages
 
 
 class Loading:
-    """connecting -> reading -> verifying -> done, moved on by WorkerSide.step()."""
+    """connecting -> claiming -> reading -> verifying -> done, moved on by WorkerSide.step(), which never waits; stopping -> done
+    when it is aborted."""
 
     def __init__(self, load):
         self.load = load
@@ -25,7 +26,7 @@ class Loading:
 
 
 class WorkerSide:
-    TOKEN_SECONDS = 2.0  # how long a prefill worker may take to open its ledger's slot after its scheduler promised it
+    CLAIM_SECONDS = 2.0  # how long a prefill worker may take to hear that its pages are being read
 
     def __init__(self, rank, unclaimed_seconds, options):
         self.rank, self.unclaimed_seconds = rank, unclaimed_seconds
@@ -77,13 +78,12 @@ class WorkerSide:
         self.step()
 
     def stop(self, requests):
-        """Aborted or preempted: their blocks are given to others as soon as nothing can land in them."""
+        """Aborted or preempted: step() gives their blocks back as soon as nothing can land in them."""
         for request in requests:
             loading = self.loading.get(request)
-            if loading is not None and loading.state in ("connecting", "reading", "verifying"):
-                if loading.transfer is None or loading.transfer.cancel():
-                    loading.failed = loading.failed or fairway.Cancelled("the request was aborted")
-                    self._end(loading)
+            if loading is not None and loading.state != "done":
+                loading.failed = loading.failed or fairway.Cancelled("the request was aborted")
+                loading.state = "stopping"
 
     def _remote(self, address):
         if address not in self.remotes:
@@ -116,15 +116,22 @@ class WorkerSide:
 
     def _advance(self, loading):
         load = loading.load
+        if loading.state == "stopping":
+            if loading.transfer is None or loading.transfer.done or loading.transfer.cancel(timeout=0):
+                self._end(loading)
+            return
         if loading.state == "connecting":
             future = self._remote(load.addresses[self.rank])
             if not future.done():
                 return
             loading.remote = future.result()
-            ledger, layers = loading.remote
-            claim = self.engine.read(loading.word, ledger[8 * load.slot : 8 * load.slot + 8],
-                                     notify=(messages.CLAIM, load.remote_request))
-            claim.wait(self.TOKEN_SECONDS)
+            ledger, _ = loading.remote
+            loading.transfer = self.engine.read(loading.word, ledger[8 * load.slot : 8 * load.slot + 8], deadline=self.CLAIM_SECONDS,
+                                                notify=(messages.CLAIM, load.remote_request))
+            loading.state = "claiming"
+        if loading.state == "claiming" and loading.transfer.done:
+            loading.transfer.result()
+            _, layers = loading.remote
             loading.transfer = self.engine.submit([fairway.Request.extents("read", self.regions, layers, self.table(load))])
             loading.state = "reading"
         if loading.state == "reading" and loading.transfer.done:

@@ -191,6 +191,12 @@ void one_leg_full(const Look& look, Saying& say) {
     finding.evidence.push_back(
         {fmt::format("heaviest leg {:.1f} GB, lightest {:.1f} GB since the baseline", heavy / 1e9, light / 1e9),
          "tx_bytes of the legs"});
+    for (const auto& nic : machine.nics) {
+      if (!nic.bond || nic.bond.index != index || nic.functions.empty()) continue;
+      const auto key = fmt::format("lag.{}.port_sel_mode", machine.pci[nic.functions.front().index].bus_id.to_string());
+      if (look.facts.find(key) != nullptr)
+        finding.evidence.push_back(evidence_of(look.facts, key, "queue pairs are spread by " + look.facts.text(key)));
+    }
     finding.fix = {"cat /sys/kernel/debug/mlx5/*/lag/port_sel_mode    # hash or queue_affinity",
                    "# in programs: lag_tx_port_affinity of queue pairs 1 and 2 in turn, or more queue pairs"};
     finding.cause = "bond balance " + name;
@@ -238,9 +244,9 @@ constexpr Rule kRules[] = {
      "queue pairs were measured faster.",
      "Four queue pairs or more, spread over the legs.", "an 8x H20 server; nccl-tests#265", one_queue_pair},
     {"bond-one-leg-full", Family::bond, "One leg of a bond is full and the other idle", "One 200 Gb/s leg saturated.",
-     "Bytes that the legs sent since the baseline differ by more than 1.5.", "lag_tx_port_affinity in turn.",
+     "Bytes that the legs sent since the baseline differ by more than 1.5.", "Set lag_tx_port_affinity alternately.",
      "nccl#2315, nccl#2150", one_leg_full},
-    {"bond-rate-misread", Family::bond, "The RDMA port and its bond name different rates",
+    {"bond-rate-misread", Family::bond, "The RDMA port and its bond report different rates",
      "Programs size themselves for one leg.", "The port's rate against the bond interface's speed.",
      "Count the sum with two queue pairs or more.", "DeepEP, pull request 705", misread_rate},
 };

@@ -53,6 +53,20 @@ bool is_ethernet(const topology::RdmaPort& port) {
   return port.link_layer.value_or("") == "Ethernet";
 }
 
+std::vector<RailPort> rail_ports(const Machine& machine) {
+  std::vector<RailPort> out;
+  for (const auto nic : rails(machine)) {
+    if (const auto* port = port_of(machine, nic)) out.push_back({nic, port});
+  }
+  return out;
+}
+
+std::vector<RailPort> roce_ports(const Machine& machine) {
+  auto out = rail_ports(machine);
+  std::erase_if(out, [](const RailPort& rail) { return !is_ethernet(*rail.port); });
+  return out;
+}
+
 std::optional<std::uint64_t> counter_of(const topology::RdmaPort& port, std::string_view name) {
   for (const auto* list : {&port.counters, &port.hw_counters}) {
     for (const auto& counter : *list) {

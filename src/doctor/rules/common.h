@@ -49,6 +49,14 @@ Evidence evidence_of(const Facts& facts, const std::string& name, std::string_vi
 Level level_on_path(const Machine& machine, NodeRef device, Level level);
 bool is_nvidia(const Machine& machine, std::uint32_t gpu);
 bool is_ethernet(const topology::RdmaPort& port);
+// A rail and its port. The port is borrowed from the machine.
+struct RailPort {
+  std::uint32_t nic = 0;
+  const topology::RdmaPort* port = nullptr;
+};
+// The rails whose port is known; of them those on Ethernet.
+std::vector<RailPort> rail_ports(const Machine& machine);
+std::vector<RailPort> roce_ports(const Machine& machine);
 // Gb/s over a counter's growth between two readings; nothing where either lacks it.
 std::optional<std::uint64_t> growth(const topology::RdmaPort* before, const topology::RdmaPort& now,
                                     std::string_view counter);

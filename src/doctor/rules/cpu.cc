@@ -139,7 +139,7 @@ constexpr Rule kRules[] = {
      "Latency and jitter. Pinning threads near the NIC alone took 355 to 1238 Gb/s in one program.",
      "No CPU of the effective affinity of a rail's interrupts is of its NUMA node.", "Pin them near the NIC.",
      "libfabric-efa-demo, steps 11 and 12", far_interrupts},
-    {"governor", Family::cpu, "CPUs save power", "Longer tails of latency; no figure found.",
+    {"governor", Family::cpu, "CPUs are in a power-saving mode", "Longer tails of latency; no figure found.",
      "scaling_governor is not performance.", "performance, and no deep idle states.",
      "no figure; ngc_multinode_perf's boot line", governor},
     {"numa-balancing", Family::cpu, "Automatic NUMA balancing is on", "Jitter; no figure found.",

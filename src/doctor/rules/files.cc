@@ -76,9 +76,10 @@ constexpr Rule kRules[] = {
      "than "
      "NCCL takes.",
      "Correct or drop the file.", "aws-ofi-nccl, pull request 1226; a published ndv5 file", topology_file},
-    {"changed", Family::files, "The machine is not what it was", "x8 in place of x16 went unnoticed between two hosts.",
+    {"changed", Family::files, "The machine differs from its baseline",
+     "x8 in place of x16 went unnoticed between two hosts.",
      "Everything that a baseline recorded, but for counts: widths, speeds, firmware, addresses, settings.",
-     "Undo, or save a new baseline.", "nccl#2397", changed},
+     "Undo the change, or save a new baseline.", "nccl#2397", changed},
 };
 
 }  // namespace

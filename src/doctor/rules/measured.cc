@@ -97,7 +97,7 @@ void small_blocks(const Look& look, Saying& say) {
     finding.path = small.device;
     if (const auto nic = nic_of(machine, small)) finding.devices = {nic_ref(*nic)};
     finding.evidence = {evidence_of(machine, small), evidence_of(machine, large)};
-    finding.advice = "Join blocks to 512 KiB or more, or keep more of them in flight.";
+    finding.advice = "Coalesce blocks to 512 KiB or more, or keep more of them in flight.";
     say.add(std::move(finding));
   }
 }
@@ -217,14 +217,14 @@ constexpr Rule kRules[] = {
     {"large-message-dip", Family::measured, "Large messages over few queue pairs are slower than smaller ones",
      "284 Gb/s at 1 MiB with one queue pair, 391 with eight.",
      "In one run of sizes, a size more than 15 % below a smaller one's rate, with fewer than four queue pairs.",
-     "Four queue pairs or more, or cut messages.", "nccl#2409", dip},
+     "Four queue pairs or more, or split messages.", "nccl#2409", dip},
     {"queue-pairs", Family::measured, "One queue pair does not fill a port",
      "284 Gb/s with one queue pair, 391 with eight.",
-     "Two measured rows that differ in queue pairs alone, by more than 1.15.", "Four queue pairs a peer.", "nccl#2409",
-     queue_pairs},
+     "Two measured rows that differ in queue pairs alone, by more than 1.15.", "Four queue pairs for each peer.",
+     "nccl#2409", queue_pairs},
     {"small-blocks", Family::measured, "Blocks are below the knee of the curve", "64 KiB 97, 1 MiB 353 GB/s on a p5en.",
      "Two measured sizes of one path, the smaller below 512 KiB and below half the rate.",
-     "Join blocks to 512 KiB or more.", "Mooncake", small_blocks},
+     "Coalesce blocks to 512 KiB or more.", "Mooncake", small_blocks},
     {"below-expectation", Family::measured, "A path is slower than it should be", "As measured.",
      "A measured row more than 10 % below the range that the predictor gives, which no other rule explains.",
      "Compare with a machine like it.", "docs/prediction.md", below_expectation},

@@ -316,11 +316,11 @@ constexpr Rule kRules[] = {
      "lower "
      "their link.",
      "Retrain the link, change riser or slot, update firmware.", "est.", speed},
-    {"pcie-slot", Family::pcie, "A card's ports together want more than its slot carries",
+    {"pcie-slot", Family::pcie, "A card's ports together need more than its slot carries",
      "Two 100 Gb/s ports behind Gen4 x8 share about 110 Gb/s.",
      "The sum of its ports' rates against what its link carries, from 3 % on.",
      "A slot with more lanes or a newer generation, or one port of the card.", "est.", slot},
-    {"pcie-max-read-request", Family::pcie, "A NIC asks for memory in small requests",
+    {"pcie-max-read-request", Family::pcie, "A NIC's read requests are small",
      "A NIC that sends reads memory; small requests leave more of them in flight than it can hold.",
      "MaxReadReq of a rail of 200 Gb/s or more below 4096 bytes.",
      "setpci, by a boot script: it is lost at each reset.",

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "doctor/rules/common.h"
+#include "topology/doubt.h"
 
 // Which NIC serves which GPU, and what they share.
 namespace fairway::doctor {
@@ -191,8 +192,8 @@ void unequal_pairs(const Look& look, Saying& say) {
       if (row->gbps >= 0.9 * median) continue;
       const auto gpu = *gpu_of(*row);
       Finding finding;
-      finding.title = fmt::format("GPU{} reaches {} with {:.0f} Gb/s, its like {:.0f}", machine.gpus[gpu].ordinal,
-                                  machine.nics[key.nic].name, row->gbps, median);
+      finding.title = fmt::format("GPU{} reaches {} with {:.0f} Gb/s, paths of its class {:.0f}",
+                                  machine.gpus[gpu].ordinal, machine.nics[key.nic].name, row->gbps, median);
       finding.devices = {gpu_ref(gpu)};
       finding.confidence = Confidence::measured;
       finding.loss_gbps = median - row->gbps;
@@ -216,11 +217,22 @@ void shared_uplink(const Look& look, Saying& say) {
     for (const auto bridge : device.above) below[bridge.index].push_back(device.node);
   }
   if (below.empty()) return say.absent();
+  const auto edges = topology::edges(machine);
+  const auto doubtful = topology::doubtful_edges(machine, edges);
+  std::set<NodeRef> doubted;
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    if (doubtful[i]) doubted.insert(edges[i].b);
+  }
   std::set<std::vector<NodeRef>> said;
   for (const auto& [bridge, nics] : below) {
     if (nics.size() < 2) continue;
     const auto& device = machine.pci[bridge];
     if (device.kind == topology::PciKind::switch_downstream) continue;  // its link is that of the card below it
+    if (doubted.contains({NodeKind::pci, bridge})) {
+      say.lacks(fmt::format("{}: its stated rate is far below a link under it, so it is not believed",
+                            device.bus_id.to_string()));
+      continue;
+    }
     const auto uplink = topology::believed_gbs(machine, device);
     double wanted = 0;
     for (const auto& nic : nics) wanted += topology::nic_capacity_gbps(machine, machine.nics[nic.index]).value_or(0);

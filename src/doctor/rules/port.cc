@@ -84,11 +84,9 @@ void port_down(const Look& look, Saying& say) {
 
 void flapping(const Look& look, Saying& say) {
   const auto& machine = look.machine();
-  bool any = false;
-  for (const auto nic : rails(machine)) {
-    const auto* port = port_of(machine, nic);
-    if (port == nullptr) continue;
-    any = true;
+  const auto ports = rail_ports(machine);
+  if (ports.empty()) return say.absent();
+  for (const auto& [nic, port] : ports) {
     const auto name = machine.nics[nic].name;
     const auto* before = port_before(look, name, port->number);
     if (port->counters.empty()) {
@@ -120,7 +118,6 @@ void flapping(const Look& look, Saying& say) {
       say.add(std::move(finding));
     }
   }
-  if (!any) say.absent();
 }
 
 void low_rate(const Look& look, Saying& say) {
@@ -145,7 +142,7 @@ void low_rate(const Look& look, Saying& say) {
       if (machine.nics[nic].bond) continue;
       const auto target = usual->first;
       Finding finding;
-      finding.title = fmt::format("{}: its port runs at {:g} Gb/s, its like at {:g}", machine.nics[nic].name,
+      finding.title = fmt::format("{}: its port runs at {:g} Gb/s, others of its kind at {:g}", machine.nics[nic].name,
                                   *port->rate_gbps, target);
       finding.devices = {nic_ref(nic)};
       finding.cause = "port " + machine.nics[nic].name;
@@ -294,25 +291,98 @@ void virtual_functions(const Look& look, Saying& say) {
   if (!any) say.absent();
 }
 
+void discards(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  const auto ports = rail_ports(machine);
+  if (ports.empty()) return say.absent();
+  for (const auto& [nic, port] : ports) {
+    const auto interface = port->interface.value_or("");
+    const auto prefix = fmt::format("net.{}.stat", interface);
+    const auto statistics = look.facts.below(prefix);
+    if (statistics.empty()) {
+      say.lacks(fmt::format("{}: ethtool's statistics: {}", machine.nics[nic].name, look.facts.why_not(prefix)));
+      continue;
+    }
+    for (const auto* counter : {"rx_discards_phy", "rx_out_of_buffer", "tx_pause_storm_error_events"}) {
+      const auto key = prefix + "." + counter;
+      const auto now = look.facts.number(key);
+      const auto then = look.before == nullptr ? std::nullopt : look.before->number(key);
+      const bool both = now && then && *now >= *then;
+      const double dropped = both ? *now - *then : now.value_or(0);
+      if (dropped <= 0) continue;
+      Finding finding;
+      finding.title = fmt::format("{}: {} {} {:.0f}{}", machine.nics[nic].name, counter, both ? "grew by" : "is",
+                                  dropped, both ? " since the baseline" : "");
+      finding.devices = {nic_ref(nic)};
+      // Without a second reading nobody knows when it happened.
+      finding.level = both ? Level::warning : Level::note;
+      finding.path = machine.nics[nic].name;
+      finding.cause = "discards " + machine.nics[nic].name;
+      finding.evidence.push_back(evidence_of(look.facts, key, fmt::format("{} = {:.0f}", counter, now.value_or(0))));
+      finding.fix = {
+          fmt::format("ethtool -S {} | grep -E 'discard|out_of_buffer|pause'    # which priority", interface),
+          fmt::format("mlnx_qos -i {}    # PFC and buffers; the same class on the switch", interface)};
+      finding.advice =
+          "The NIC dropped packets for want of buffers: PFC is off for their priority, or a peer ignores it.";
+      say.add(std::move(finding));
+    }
+  }
+}
+
+void roce_off(const Look& look, Saying& say) {
+  const auto& machine = look.machine();
+  bool any = false;
+  for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
+    const auto pci = topology::pci_of(machine, nic_ref(nic));
+    if (!pci || machine.pci[pci.index].vendor_id.value_or(0) != topology::kVendorMellanox) continue;
+    any = true;
+    const auto key = fmt::format("devlink.{}.enable_roce", machine.pci[pci.index].bus_id.to_string());
+    const auto* seen = look.facts.find(key);
+    if (seen == nullptr) {
+      say.lacks(fmt::format("{}: devlink: {}", machine.nics[nic].name, look.facts.why_not(key)));
+      continue;
+    }
+    if (seen->value != "false") continue;
+    Finding finding;
+    finding.title = fmt::format("{}: RoCE is switched off", machine.nics[nic].name);
+    finding.devices = {nic_ref(nic)};
+    // Somebody may want it so: of a NIC that no GPU is near.
+    finding.level = level_on_path(machine, nic_ref(nic), Level::warning);
+    finding.evidence.push_back(evidence_of(look.facts, key, "enable_roce false"));
+    const auto bus = machine.pci[pci.index].bus_id.to_string();
+    finding.fix = {fmt::format("devlink dev param set pci/{} name enable_roce value true cmode driverinit", bus),
+                   fmt::format("devlink dev reload pci/{}", bus)};
+    say.add(std::move(finding));
+  }
+  if (!any) say.absent();
+}
+
 constexpr Rule kRules[] = {
     {"port-down", Family::port, "A port of an RDMA device is not active", "Its whole rate.",
      "The state of each port; a warning where most devices like it are active, broken where none is.",
      "Cable, transceiver, switch, subnet manager.", "est.", port_down},
-    {"rail-slow", Family::port, "A NIC is far below its port though the link is up", "13 of 97 Gb/s.",
+    {"rail-slow", Family::port, "A NIC is far below its port's rate though the link is up", "13 of 97 Gb/s.",
      "The best measured row of a rail below a quarter of one flow's rate.", "A cold power cycle.",
      "dgx-spark-playbooks, pull request 108", slow_rail},
-    {"port-rate", Family::port, "A port runs slower than its like", "In proportion.",
+    {"port-rate", Family::port, "A port runs slower than others of its kind", "In proportion to the rate.",
      "The rate of a port against most ports of devices of the same type and board, of three or more.",
      "FEC, cable, the switch's port.", "est.", low_rate},
-    {"port-errors", Family::port, "A link goes down or repeats symbols", "Stalls and repetitions.",
-     "link_downed, symbol_error and their like: a warning where they grew since the baseline, else a note. 255 is "
-     "where "
-     "some stop.",
+    {"port-errors", Family::port, "A link flaps or has symbol errors", "Stalls and retransmissions.",
+     "link_downed, symbol_error and similar counters: a warning where they grew since the baseline, else a note. Some "
+     "counters stop at 255.",
      "Cable, transceiver.", "a recorded H100 server", flapping},
-    {"idle-nics", Family::port, "Traffic uses some of the NICs", "4 of 8 NICs idle.",
-     "Bytes sent since the baseline: less than a third of the busiest NIC's.", "A near NIC for each rank.", "ucx#11680",
-     idle_nics},
-    {"mixed-firmware", Family::port, "NICs of one board run different firmware", "Odd outliers; no figure found.",
+    {"nic-discards", Family::port, "A NIC drops packets for want of buffers",
+     "Retransmissions and timeouts of lossy RoCE.",
+     "ethtool's rx_discards_phy, rx_out_of_buffer and tx_pause_storm_error_events: a warning where they grew since the "
+     "baseline, else a note.",
+     "PFC for the traffic's priority, on hosts and switches.", "nccl#378", discards},
+    {"roce-off", Family::port, "RoCE is switched off in a NIC", "No RDMA over this NIC.",
+     "devlink's parameter enable_roce.", "devlink dev param set, then a reload.", "the kernel's devlink documentation",
+     roce_off},
+    {"idle-nics", Family::port, "Traffic uses only some of the NICs", "4 of 8 NICs idle.",
+     "Bytes sent since the baseline: less than a third of the busiest NIC's.", "Give each rank its near NIC.",
+     "ucx#11680", idle_nics},
+    {"mixed-firmware", Family::port, "NICs of one board run different firmware", "Outliers; no figure found.",
      "fw_ver of devices of one type and board.", "One version.", "no figure", mixed_firmware},
     {"virtual-functions", Family::port, "Virtual functions are left on a NIC",
      "Its queues and caches are shared; no figure found.", "sriov_numvfs of a rail above 0.",

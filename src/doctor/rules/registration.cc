@@ -207,7 +207,7 @@ constexpr Rule kRules[] = {
      "TLB misses and slow registration; no figure found.", "The counts of every NUMA node are 0.",
      "nr_hugepages for each node.", "no figure", no_huge_pages},
     {"reads-refused", Family::registration, "RDMA reads fail and writes do not", "Reads end with an error.",
-     "A measured read that failed beside a write that did not.", "Another placement, or writes alone.",
+     "A measured read that failed beside a write that did not.", "Another placement, or only writes.",
      "open-gpu-kernel-modules#1253", reads_refused},
 };
 

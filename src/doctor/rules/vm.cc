@@ -207,7 +207,7 @@ constexpr Rule kRules[] = {
      "a virtual machine with 400 Gb/s NICs; ucx#10955, ucx#8062, torchcomms#3015", relaxed_ordering},
     {"ats-off", Family::vm, "ATS of a NIC is off in a virtual machine", "27 in place of 48 GB/s; 260 in place of 350.",
      "The Enable bit of a rail's ATS capability.",
-     "ATS_ENABLED=1 and a boot of the host; direct translation on its ports.", "nccl#949, nccl-tests#256",
+     "ATS_ENABLED=1 and a reboot of the host; direct translation on its ports.", "nccl#949, nccl-tests#256",
      address_translation},
     {"numa-hidden", Family::vm, "The virtual machine hides NUMA nodes",
      "475.8 became 27.5 GB/s; 52.8 with virtual NUMA and a topology file.",

@@ -39,6 +39,34 @@ class Memory(Pair):
         gc.collect()
         self.assertEqual(self.alice.metrics()["regions"], before)
 
+    def test_a_peers_region_lasts_until_all_who_looked_it_up_have_let_go(self):
+        remote = self.offer(np.arange(4096, dtype=np.uint8), "r")
+        name = f"region {len(self.regions)}"
+        into = np.zeros(4096, np.uint8)
+        for _ in range(3):
+            del remote
+            remote, other = self.peer.lookup(name), self.peer.lookup(name)
+            described = self.peer.import_region(self.bob.describe(self.regions[-1]))
+            del other, described
+            self.alice.read(into, remote).wait()
+        failed = []
+
+        def look_up_and_let_go():
+            try:
+                for _ in range(100):
+                    mine = np.zeros(4096, np.uint8)
+                    self.alice.read(mine, self.peer.lookup(name)).wait()
+            except fairway.Error as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=look_up_and_let_go) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        self.alice.read(into, remote).wait()
+
     def test_an_array_that_is_gone_can_never_be_written(self):
         for _ in range(50):
             source = np.full(1 << 16, 7, np.uint8)

@@ -135,6 +135,11 @@ class Agents(unittest.TestCase):
                 continue
             with self.assertRaises((bind.nixlInvalidParamError, bind.nixlMismatchError)):
                 self.one.add_remote_agent(bad)
+        for bit in range(8 * len(good)):  # each one alone
+            bad = bytearray(good)
+            bad[bit // 8] ^= 1 << bit % 8
+            with self.assertRaises((bind.nixlInvalidParamError, bind.nixlMismatchError)):
+                self.one.add_remote_agent(bytes(bad))
         with self.assertRaises(TypeError):
             self.one.add_remote_agent("text")
 

@@ -2,6 +2,8 @@
 
 import pickle
 import random
+import socket
+import threading
 import unittest
 
 import fairway
@@ -147,6 +149,31 @@ class Refusals(Pair):
                 refused += 1
         self.assertGreater(refused, 1000)
 
+    def test_a_peer_of_another_version(self):
+        """A listener whose hello (docs/wire-format.md) names versions that this engine does not speak, or is none at all."""
+
+        def answer(change):
+            with listener.accept()[0] as connection:
+                hello = bytearray(connection.recv(64, socket.MSG_WAITALL))
+                hello[12] = 2  # the listener's role
+                hello[16] ^= 1  # a nonce of its own
+                change(hello)
+                connection.sendall(hello)
+                connection.recv(1)
+
+        def later(hello):
+            hello[8:12] = b"\xf0\x00\xff\x00"
+
+        def nonsense(hello):
+            hello[:8] = b"HTTP/1.1"
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for change, kind, words in ((later, fairway.VersionMismatch, "240"), (nonsense, fairway.ProtocolError, "")):
+                thread = threading.Thread(target=answer, args=(change,))
+                thread.start()
+                self.refuses(kind, words, self.alice.connect, f"127.0.0.1:{listener.getsockname()[1]}", timeout=3)
+                thread.join()
+
     def test_engines_that_are_not_there(self):
         self.refuses(fairway.Unreachable, "", self.alice.connect, "127.0.0.1:1", timeout=1)
         self.refuses(fairway.InvalidArgument, "no option 'nme'", fairway.Engine, nme="x")
@@ -177,6 +204,9 @@ class Refusals(Pair):
         self.refuses(fairway.InvalidArgument, "no requests", self.alice.submit, [])
         theirs = fairway.Request.write(b"12345678", self.offer(bytearray(8), "w"))
         self.refuses(fairway.InvalidArgument, "another engine", self.bob.submit, [theirs])
+        remote = self.offer(bytearray(64), "rwa")
+        self.refuses(fairway.InvalidArgument, "another engine's", self.bob.write, bytes(64), remote)
+        self.refuses(fairway.InvalidArgument, "another engine's", self.bob.fetch_add, remote[0:8], 1)
 
     def test_a_batch_says_which_request_was_wrong(self):
         remote = self.offer(bytearray(64), "rw")

@@ -2,6 +2,12 @@
 included. Tests name the reports of vLLM's that they hold against."""
 
 import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import time
 import types
 import unittest
@@ -198,6 +204,47 @@ class Connector(unittest.TestCase):
                 self.assertTrue(done)
                 if d is two:
                     self.assertEqual(attempt, 0)  # the other pair noticed nothing
+
+    def test_vllm_55471_a_frozen_peer_holds_up_nobody_else(self):
+        """Not even for one step of the engine: what a worker asks of a peer it does not wait for."""
+        script = """
+            import json, sys
+            from test_vllm import Engine
+            p = Engine("frozen", transports=["tcp"])
+            for name in ("first", "second"):
+                print(json.dumps(p.prefill(name, 32, 4.0)), flush=True)
+            for line in sys.stdin:
+                p.step()
+            """
+        child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            first, second = (json.loads(child.stdout.readline()) for _ in range(2))
+            p, d = self.engine("p", transports=["tcp"]), self.engine("d", transports=["tcp"])
+            d.decode("first", 32, first)
+            self.steps(lambda: "first" in d.loaded, d)
+            self.assertTrue(d.holds(d.loaded["first"], 4.0))
+            d.decode("warm", 32, p.prefill("warm", 32, 1.0))
+            self.steps(lambda: "warm" in d.loaded, p, d)
+            os.kill(child.pid, signal.SIGSTOP)
+            d.decode("second", 32, second)
+            longest = 0.0
+            for number in range(20):
+                name = f"other {number}"
+                d.decode(name, 16, p.prefill(name, 16, 2.0))
+                deadline = time.monotonic() + 10
+                while name not in d.loaded:
+                    self.assertLess(time.monotonic(), deadline, "the other pair was held up")
+                    p.step()
+                    began = time.monotonic()
+                    d.step()
+                    longest = max(longest, time.monotonic() - began)
+                d.release(name)
+            self.assertLess(longest, 0.8)  # less than any timeout
+            self.steps(lambda: "second" in d.failed, d)  # its peer counts as dead
+            d.release("second")
+        finally:
+            child.kill()
+            child.communicate()
 
     def test_nobody_is_served_from_blocks_that_were_taken_back(self):
         p, d = self.engine("p", unclaimed_seconds=0.05), self.engine("d")

@@ -53,7 +53,7 @@ TEST(DoctorFleet, NamesTheNodeTheDeviceAndTheFieldThatDiffer) {
   EXPECT_TRUE(differs("node2", "mlx5_4", "MTU"));
   EXPECT_TRUE(differs("node1", "host", "GPU kernel module"));
   EXPECT_EQ(fleet.deviations.size(), 4U) << text_of(fleet, nodes, {});
-  EXPECT_GT(fleet.deviations.front().loss_gbps.value_or(0), 0) << "the dearest first";
+  EXPECT_GT(fleet.deviations.front().loss_gbps.value_or(0), 0) << "the costliest first";
   EXPECT_EQ(exit_code(fleet, nodes), 1);
   EXPECT_NE(text_of(fleet, nodes, {}).find("x16 (3 of 4)"), std::string::npos) << text_of(fleet, nodes, {});
   EXPECT_NE(html_of(fleet, nodes).find("PCIe width"), std::string::npos);

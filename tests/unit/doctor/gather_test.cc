@@ -2,9 +2,12 @@
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <linux/dcbnl.h>
+#include <linux/devlink.h>
 #include <unistd.h>
 
 #include "doctor/compare.h"
+#include "doctor/netlink.h"
 #include "server.h"
 
 namespace fairway::doctor::testing {
@@ -168,6 +171,99 @@ TEST(DoctorCompare, TheIntervalHoldsTheRatioAndKnowsChance) {
   const double two[] = {1, 2};
   EXPECT_FALSE(is_faster(ratio_of(two, two), 0.1)) << "two pairs prove nothing";
   EXPECT_FALSE(is_faster(ratio_of({}, {}), 0.1));
+}
+
+// An attribute of netlink: length, type, bytes, filled up to four.
+std::string attribute(std::uint16_t type, const std::string& bytes) {
+  const auto length = static_cast<std::uint16_t>(4 + bytes.size());
+  std::string out;
+  out += static_cast<char>(length & 0xffU);
+  out += static_cast<char>(length >> 8U);
+  out += static_cast<char>(type & 0xffU);
+  out += static_cast<char>(type >> 8U);
+  out += bytes;
+  out.resize((out.size() + 3) / 4 * 4);
+  return out;
+}
+
+std::string with_end(const char* text) {
+  return std::string(text) + '\0';
+}
+
+TEST(DoctorGather, DevlinksParametersFromAMessage) {
+  const auto value = [](const std::string& data) {
+    return attribute(DEVLINK_ATTR_PARAM_VALUES_LIST, attribute(DEVLINK_ATTR_PARAM_VALUE, data));
+  };
+  const auto parameter = [&](const char* name, char kind, const std::string& data) {
+    return attribute(DEVLINK_ATTR_PARAM, attribute(DEVLINK_ATTR_PARAM_NAME, with_end(name)) +
+                                             attribute(DEVLINK_ATTR_PARAM_TYPE, std::string(1, kind)) + value(data));
+  };
+  const std::string head(4, '\0');
+  const auto message = head + attribute(DEVLINK_ATTR_BUS_NAME, with_end("pci")) +
+                       attribute(DEVLINK_ATTR_DEV_NAME, with_end("0000:1a:00.0")) +
+                       parameter("enable_roce", 6, attribute(DEVLINK_ATTR_PARAM_VALUE_CMODE, std::string(1, '\1')));
+  const auto read = parse_device_parameters(message);
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0], (DeviceParameter{"pci/0000:1a:00.0", "enable_roce", "false"}));
+  const auto on =
+      parse_device_parameters(head + parameter("enable_roce", 6, attribute(DEVLINK_ATTR_PARAM_VALUE_DATA, "")));
+  ASSERT_EQ(on.size(), 1U);
+  EXPECT_EQ(on[0].value, "true");
+  const auto number = parse_device_parameters(
+      head + parameter("x", 3, attribute(DEVLINK_ATTR_PARAM_VALUE_DATA, std::string("\7\0\0\0", 4))));
+  ASSERT_EQ(number.size(), 1U);
+  EXPECT_EQ(number[0].value, "7");
+  // Cut anywhere, or with lengths that lie, nothing is read beyond the end.
+  for (std::size_t size = 0; size < message.size(); ++size) parse_device_parameters(message.substr(0, size));
+  EXPECT_TRUE(parse_device_parameters(message.substr(0, message.size() - 5)).empty()) << "a part of a parameter";
+  auto lying = message;
+  lying[4] = '\xff';
+  lying[5] = '\xff';
+  EXPECT_TRUE(parse_device_parameters(lying).empty());
+}
+
+TEST(DoctorGather, PrioritiesThatPfcPausesFromAMessage) {
+  const auto pfc = attribute(DCB_ATTR_IEEE_PFC, std::string("\x08\x28", 2) + std::string(140, '\0'));
+  const auto message =
+      std::string(4, '\0') + attribute(DCB_ATTR_IFNAME, with_end("eth0")) + attribute(DCB_ATTR_IEEE, pfc);
+  const auto read = parse_lossless_priorities(message);
+  ASSERT_TRUE(read) << read.status().message();
+  EXPECT_EQ(*read, (std::array<bool, 8>{false, false, false, true, false, true, false, false}));
+  EXPECT_FALSE(parse_lossless_priorities(std::string(4, '\0') + attribute(DCB_ATTR_IFNAME, with_end("eth0"))));
+  for (std::size_t size = 0; size < message.size(); ++size) (void)parse_lossless_priorities(message.substr(0, size));
+}
+
+TEST(DoctorGather, WhatTheKernelRefusesIsSaid) {
+  for (const auto* interface : {"lo", "no-such-interface", "a-name-that-no-interface-can-have"}) {
+    const auto statistics = ethtool_statistics(interface);
+    ASSERT_FALSE(statistics) << interface;
+    EXPECT_FALSE(statistics.status().message().empty());
+  }
+  EXPECT_FALSE(lossless_priorities("lo"));
+  const auto parameters = device_parameters();
+  if (!parameters) {
+    EXPECT_FALSE(parameters.status().message().empty());
+  }
+}
+
+TEST(DoctorGather, BenchOfCpusGivesTheBareCopysRate) {
+  auto machine = healthy().now.machine;
+  machine.numa_nodes.resize(1);
+  const std::string rows =
+      "path,from,to,operation,bytes,bytes_per_second,roof,roof_p50_us\n"
+      "shm,shared,shared,write,4194304,13000000000,memcpy,262.144\n"
+      "shm,shared,shared,write,65536,12000000000,memcpy,4.6\n"
+      "tcp,shared,shared,write,4194304,900000000,socket loop,2097.152\n";
+  const auto read = read_measurements(machine, rows, "b.csv", {});
+  ASSERT_TRUE(read) << read.status().message();
+  ASSERT_EQ(read->size(), 3U);
+  ASSERT_TRUE((*read)[0].flow);
+  EXPECT_EQ((*read)[0].flow->conditions.mover, predict::Mover::cpu);
+  EXPECT_NEAR((*read)[0].gbps, 16 * 8, 0.01);
+  EXPECT_FALSE((*read)[1].flow) << "in caches";
+  EXPECT_EQ((*read)[2].flow->conditions.mover, predict::Mover::sockets);
+  EXPECT_NEAR((*read)[2].gbps, 2 * 8, 0.01);
+  EXPECT_FALSE(read_measurements(healthy().now.machine, rows, "b.csv", {})->front().flow) << "which node it ran on";
 }
 
 }  // namespace

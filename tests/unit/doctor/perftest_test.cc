@@ -47,6 +47,15 @@ TEST(Perftest, WhatIsAskedForIsInTheLine) {
             "ib_write_lat -F -p 20001 -d mlx5_0 -i 1 -x 3 -s 64 -n 5000 -I 0");
 }
 
+TEST(Perftest, MemoryIsAGpusOrThatOfANode) {
+  const auto machine = with_gids({gid(3, "RoCE v2", "IPv4")});
+  EXPECT_EQ(line_of(machine, {.gpu = 5}),
+            "ib_write_bw -F -p 20001 -d mlx5_0 -i 1 -x 3 -s 65536 -n 5000 --use_cuda=5 -q 1 --report_gbits");
+  EXPECT_EQ(line_of(machine, {.cpus = "48-95"}).find("taskset --cpu-list 48-95 ib_write_bw -F "), 0U);
+  EXPECT_NE(perftest_problem("ib_write_bw: unrecognized option '--use_cuda=0'\n Usage:\n").find("without CUDA"),
+            std::string::npos);
+}
+
 TEST(Perftest, ASoftwareDeviceRunsShort) {
   auto machine = with_gids({});
   machine.rdma[machine.nics[0].rdma.index].software.set(true, kSource);

@@ -66,6 +66,8 @@ void add_facts(Server& server) {
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     set(server, "pci." + bus_of_nic(server, i) + ".irq_cpus", i < 4 ? "0-7" : "56-63");
     set(server, fmt::format("net.eth{}.pfc", i), "00010000");
+    set(server, fmt::format("net.eth{}.stat.rx_discards_phy", i), "0");
+    set(server, "devlink." + bus_of_nic(server, i) + ".enable_roce", "true");
     set(server, fmt::format("rdma.mlx5_{}.traffic_class", i), "106");
   }
   for (const auto& gpu : machine.gpus) {
@@ -211,11 +213,11 @@ PciDevice& pci_of_gpu(Server& server, std::uint32_t gpu) {
 PciDevice& pci_of_nic(Server& server, std::uint32_t nic) {
   return server.now.machine.pci[server.now.machine.nics[nic].functions.front().index];
 }
-std::string bus_of_gpu(const Server& server, std::uint32_t gpu) {
-  return server.now.machine.pci[server.now.machine.gpus[gpu].pci.index].bus_id.to_string();
+std::string bus_of_gpu(Server& server, std::uint32_t gpu) {
+  return pci_of_gpu(server, gpu).bus_id.to_string();
 }
-std::string bus_of_nic(const Server& server, std::uint32_t nic) {
-  return server.now.machine.pci[server.now.machine.nics[nic].functions.front().index].bus_id.to_string();
+std::string bus_of_nic(Server& server, std::uint32_t nic) {
+  return pci_of_nic(server, nic).bus_id.to_string();
 }
 RdmaPort& port(Server& server, std::uint32_t nic) {
   auto& machine = server.now.machine;

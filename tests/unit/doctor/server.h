@@ -29,8 +29,8 @@ bool has(const Report& report, std::string_view rule, Level least = Level::note)
 const Finding* find(const Report& report, std::string_view rule);
 
 void set(Server& server, const std::string& fact, const std::string& value);
-std::string bus_of_gpu(const Server& server, std::uint32_t gpu);
-std::string bus_of_nic(const Server& server, std::uint32_t nic);
+std::string bus_of_gpu(Server& server, std::uint32_t gpu);
+std::string bus_of_nic(Server& server, std::uint32_t nic);
 topology::PciDevice& pci_of_gpu(Server& server, std::uint32_t gpu);
 topology::PciDevice& pci_of_nic(Server& server, std::uint32_t nic);
 topology::RdmaPort& port(Server& server, std::uint32_t nic);

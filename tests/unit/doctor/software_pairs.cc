@@ -95,6 +95,12 @@ Server split(bool moved) {
   return server;
 }
 
+Server roce_of_first(const char* value) {
+  auto server = healthy();
+  set(server, "devlink." + bus_of_nic(server, 0) + ".enable_roce", value);
+  return server;
+}
+
 const Pair kPairs[] = {
     {"mtu-small", [] { return with_mtu(1024, true); }, [] { return with_mtu(4096, true); }},
     {"mtu-differs",
@@ -114,6 +120,16 @@ const Pair kPairs[] = {
      [] {
        return with({{"rdma.mlx5_0.traffic_class", "0"}, {"net.eth0.pfc", "00000000"}});
      }},
+    {"nic-discards",
+     [] {
+       return with({{"net.eth0.stat.rx_discards_phy", "12000"}});
+     },
+     [] {  // as many as at the baseline
+       auto server = with({{"net.eth0.stat.rx_discards_phy", "12000"}});
+       keep_before(server);
+       return server;
+     }},
+    {"roce-off", [] { return roce_of_first("false"); }, [] { return roce_of_first("true"); }},
     {"wrong-device",
      [] {
        auto server = with({{"env.NCCL_IB_HCA", "mlx5"}});

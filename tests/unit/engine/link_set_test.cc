@@ -14,8 +14,7 @@ constexpr Time kPeerTimeout = kSecond;
 
 // Keeps what it is asked for. What a proof writes lies in `landed`, and its read gets that.
 struct LinkTransport final : transport::Transport {
-  LinkTransport() : Transport("wire") {
-    transport::Device& device = devices_.emplace_back();
+  LinkTransport() : Transport("wire"), device(devices_.emplace_back()) {
     device.name = "port";
     device.capabilities.operations = static_cast<std::uint8_t>(transport::Op::write) |
                                      static_cast<std::uint8_t>(transport::Op::read) |
@@ -32,7 +31,7 @@ struct LinkTransport final : transport::Transport {
   }
   void deregister(std::uint64_t) override {}
   Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory&,
-                               std::span<const transport::KeyBytes>) override {
+                               std::span<const std::vector<std::byte>>) override {
     return std::uint64_t{2};
   }
   void release(std::uint64_t) override {}
@@ -50,6 +49,7 @@ struct LinkTransport final : transport::Transport {
   void cancel(transport::SliceToken) override {}
   void close() override {}
 
+  transport::Device& device;
   Status refuses;
   std::vector<std::byte> landed;
   std::vector<transport::SliceToken> posted;

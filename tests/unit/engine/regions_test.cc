@@ -12,7 +12,7 @@ namespace {
 
 // Regions alone: what it was asked for, and handles that count up.
 struct Registrar final : transport::Transport {
-  Registrar() : Transport("registrar") { devices_.emplace_back().capabilities.needs_keys = true; }
+  Registrar() : Transport("registrar"), device(devices_.emplace_back()) { device.capabilities.needs_keys = true; }
   Status attach(Task&) override { return {}; }
   Status connect(transport::PeerIndex, transport::Role) override { return {}; }
   void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
@@ -22,7 +22,7 @@ struct Registrar final : transport::Transport {
   }
   void deregister(std::uint64_t handle) override { deregistered.push_back(handle); }
   Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory&,
-                               std::span<const transport::KeyBytes> keys) override {
+                               std::span<const std::vector<std::byte>> keys) override {
     if (keys.empty()) return Status(ErrorCode::unsupported, "no key");
     ++imports;
     return ++last;
@@ -35,6 +35,7 @@ struct Registrar final : transport::Transport {
   void cancel(transport::SliceToken) override {}
   void close() override {}
 
+  transport::Device& device;
   std::uint64_t last = 0;
   int imports = 0;
   std::vector<std::uint64_t> deregistered;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -225,6 +226,51 @@ TEST(Picture, EightGpusAndThirtyTwoNicsTakeLessThanATenthOfASecond) {
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
   EXPECT_GT(out.size(), 10000U);
   EXPECT_LT(took.count(), 100.0);
+}
+
+TEST(Picture, EightGpusFitAPageOf1600Pixels) {
+  for (const TestMachine& machine : all_machines()) {
+    const auto fabric = load_machine(machine);
+    if (fabric.machines.size() != 1 || fabric.machines[0].gpus.size() > 8) continue;
+    EXPECT_LE(picture_of(fabric).width, 1600) << machine.name;
+  }
+}
+
+TEST(Picture, GpusStandInTheOrderOfTheirNumbers) {
+  for (const TestMachine& machine : recorded_machines()) {
+    const auto fabric = load_machine(machine);
+    if (fabric.machines.size() != 1) continue;
+    const Scene scene = picture_of(fabric);
+    std::map<std::uint32_t, double> places;
+    for (std::uint32_t i = 0; i < fabric.machines[0].gpus.size(); ++i) {
+      for (const SceneBox& box : scene.boxes)
+        if (box.node == node_key({topology::NodeKind::gpu, i})) places[fabric.machines[0].gpus[i].ordinal] = box.area.x;
+    }
+    double before = -1;
+    for (const auto& [number, x] : places) {
+      EXPECT_GT(x, before) << machine.name << " GPU" << number;
+      before = x;
+    }
+  }
+}
+
+TEST(Picture, ARateReadFromAnIdleGpuIsDrawnAsDoubted) {
+  topology::Machine machine = awkward_machine();
+  const auto doubted = [&] {
+    const Scene scene = picture(machine);
+    return std::count_if(scene.texts.begin(), scene.texts.end(),
+                         [](const SceneText& text) { return text.style == "label doubt" && text.text.ends_with("?"); });
+  };
+  ASSERT_EQ(doubted(), 0);
+  auto& link = machine.pci[machine.gpus[0].pci.index].link;
+  constexpr auto kSource = topology::Source::hand_written;
+  link.max_speed_gts.set(32, kSource);
+  link.speed_gts.value = 2.5;
+  link.width.value = 16;
+  link.max_width.value = 16;
+  EXPECT_EQ(doubted(), 1);
+  link.width.value = 8;  // at half its width it is a fault, not sleep
+  EXPECT_EQ(doubted(), 0);
 }
 
 }  // namespace

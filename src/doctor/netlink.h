@@ -1,0 +1,35 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fairway/status.h"
+
+// What the kernel tells of interfaces and devices by ioctl and netlink. None of it needs root. Blocks for a system call
+// each; any thread.
+namespace fairway::doctor {
+
+// The driver's statistics of an interface, as `ethtool -S` prints them (SIOCETHTOOL, ETHTOOL_GSTATS).
+Result<std::map<std::string, std::uint64_t>> ethtool_statistics(const std::string& interface);
+
+// Which of the eight priorities PFC pauses, as `dcb pfc show` prints it (RTM_GETDCB).
+Result<std::array<bool, 8>> lossless_priorities(const std::string& interface);
+
+// A parameter of a device, as `devlink dev param show` prints it.
+struct DeviceParameter {
+  std::string device;  // "pci/0000:1a:00.0"
+  std::string name;    // "enable_roce"
+  std::string value;   // a number, "true", "false", or text
+  friend bool operator==(const DeviceParameter&, const DeviceParameter&) = default;
+};
+Result<std::vector<DeviceParameter>> device_parameters();
+
+// The parts that read what came, for tests: nothing that is cut short or nonsense is followed.
+std::vector<DeviceParameter> parse_device_parameters(std::string_view message);
+Result<std::array<bool, 8>> parse_lossless_priorities(std::string_view message);
+
+}  // namespace fairway::doctor

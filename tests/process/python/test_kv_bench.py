@@ -1,0 +1,55 @@
+"""fairway kv bench, by both of its names, as a user types it."""
+
+import os
+import subprocess
+import sys
+import unittest
+
+from fairway.kv.shapes import SHAPES
+
+QUICK = ["--model", "MLA", "--tokens", "32", "--seconds", "0", "--layer-ms", "0"]
+
+
+def run(*words):
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+class Bench(unittest.TestCase):
+    def check(self, *words):
+        code, out, err = run(*words)
+        self.assertEqual(code, 0, out + err)
+        for row in ("loop over memcpy", "socket with pickle", "a descriptor a page", "Fairway, pages", "layers", "over "):
+            self.assertIn(row, out)
+        self.assertIn("122 pages of 18432 bytes", out)
+
+    def test_as_a_module(self):
+        self.check(sys.executable, "-m", "fairway.kv", "bench", *QUICK)
+
+    @unittest.skipUnless(os.environ.get("FAIRWAY_TOOL"), "this build has no tool: FAIRWAY_TOOL does not name it")
+    def test_as_a_command_of_the_tool(self):
+        tool = os.environ["FAIRWAY_TOOL"]
+        self.check(tool, "kv", "bench", *QUICK)
+        code, _, err = run(tool, "kv", "bench", "--python", sys.executable + "-that-is-not-there")
+        self.assertEqual(code, 1)
+        self.assertIn("--python names another interpreter", err)
+        without = dict(os.environ, PYTHONPATH="")
+        done = subprocess.run([tool, "kv", "bench", "--python", sys.executable], capture_output=True, text=True, env=without)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("pip install .", done.stderr)
+
+    def test_what_makes_no_sense_is_told(self):
+        for wrong in (["bench", "--model", "8B"], ["bench", "--tokens", "0"], ["bench", "--seconds", "-1"], ["bnch"], []):
+            code, out, err = run(sys.executable, "-m", "fairway.kv", *wrong)
+            self.assertEqual((code, out), (2, ""), wrong)
+            self.assertIn("usage:", err)
+
+    def test_pages_of_real_models(self):
+        """GiB of 128 Ki tokens as the models' papers and configurations give them."""
+        for name, gib in (("7B", 64), ("70B", 40), ("70B-tp4", 10), ("MLA", 8.578125)):
+            shape = SHAPES[name]
+            self.assertEqual(shape.pages(131072) * shape.page_bytes / 2**30, gib)
+
+
+if __name__ == "__main__":
+    unittest.main()
