@@ -55,7 +55,7 @@ class CopyTransport final : public transport::Transport {
   }
   void deregister(std::uint64_t handle) override { add(EventKind::deregistered).value = handle; }
   Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory& memory,
-                               std::span<const std::vector<std::byte>>) override {
+                               std::span<const transport::KeyBytes>) override {
     return transport::handle_of(memory.id);
   }
   void release(std::uint64_t) override {}

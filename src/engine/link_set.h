@@ -69,6 +69,11 @@ class LinkSet {
   [[nodiscard]] auto begin() const { return links_.begin(); }
   [[nodiscard]] auto end() const { return links_.end(); }
   [[nodiscard]] bool any_up() const;
+  // Between memories that not all devices of the link's transport took.
+  [[nodiscard]] bool can_reach(const Link& link, std::uint64_t local_handle, std::uint64_t remote_handle) const {
+    return parts_.transports[link.transport]->reach(link.id, local_handle, remote_handle, nullptr) !=
+           transport::Reach::no;
+  }
   // opening: a link of that transport is being made, or comes back.
   [[nodiscard]] transport::Reach linked_by(std::uint16_t transport, Status& why_no) const;
   [[nodiscard]] std::string why_no_link() const;

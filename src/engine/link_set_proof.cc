@@ -52,7 +52,7 @@ void LinkSet::continue_proof(std::uint8_t index) {
     OwnMemory& scratch = parts_.scratch.of(place_);
     Status refused = parts_.locals.why_without(scratch.region, link.transport);
     const std::uint64_t local = parts_.locals.handle(scratch.region, link.transport);
-    if (refused && parts_.transports[link.transport]->reach(link.id, local, *handle, nullptr) == transport::Reach::no) {
+    if (refused && !can_reach(link, local, *handle)) {
       refused = parts_.locals.why_partly(scratch.region, link.transport, link.device);
       if (refused) refused = {ErrorCode::unsupported, "the peer's device at its other end refused the peer's memory"};
     }

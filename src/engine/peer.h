@@ -135,7 +135,6 @@ class Peer final : public PeerContext, private LinkOwner {
   void remember_route(const Transfer& t);
   // Of those transports: a bit for each link that one of the memories is not registered for.
   std::uint64_t links_without(const Request& request, std::uint64_t transports);
-  bool can_reach(const Link& link, std::uint64_t local_handle, std::uint64_t remote_handle);
   transport::Reach reach(const Block& block, std::uint16_t transport, std::string& why);
   // The two memories of a transfer, and which way its bytes go.
   struct Ends {

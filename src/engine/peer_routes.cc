@@ -87,12 +87,6 @@ Peer::Unreached Peer::unreached(const Request& request) {
   return out;
 }
 
-// Of memory that not all devices of its transport took.
-bool Peer::can_reach(const Link& link, std::uint64_t local_handle, std::uint64_t remote_handle) {
-  return worker_.transport_at(link.transport).reach(link.id, local_handle, remote_handle, nullptr) !=
-         transport::Reach::no;
-}
-
 std::uint64_t Peer::links_without(const Request& request, std::uint64_t transports) {
   std::uint64_t out = 0;
   const bool atomic = is_atomic(request.operation);
@@ -114,7 +108,7 @@ std::uint64_t Peer::links_without(const Request& request, std::uint64_t transpor
       if (!block.remote) continue;  // of a send, before its receive
       const auto remote = worker_.remotes().handle(owner_, block.remote, link.transport);
       const std::uint64_t local = atomic ? kNotRegistered : worker_.locals().handle(block.local, link.transport);
-      if (!remote || !can_reach(link, local, *remote)) {
+      if (!remote || !links_.can_reach(link, local, *remote)) {
         out |= std::uint64_t{1} << i;
         break;
       }

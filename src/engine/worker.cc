@@ -10,8 +10,9 @@ constexpr std::size_t kEventsPerPoll = 64;
 constexpr std::size_t kSubmissionsPerStep = 256;
 constexpr std::uint32_t kMaxSlices = 4096;
 constexpr int kMostDrainingPolls = 16 * transport::kPollsForAll;  // other peers may go on writing
-constexpr Time kAway = 50 * kMillisecond;       // a caller that comes back later has computed meanwhile
-constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
+constexpr Time kAway = 50 * kMillisecond;         // a caller that comes back later has computed meanwhile
+constexpr Time kTimerSlack = 250 * kMillisecond;  // timers that are due so soon run with one that is: fewer wake-ups
+constexpr Time kFullRetry = 20 * kMicrosecond;    // when a link took less than its depth and has nothing in flight
 
 }  // namespace
 
@@ -170,7 +171,7 @@ bool Worker::pump_peers() {
 bool Worker::run_timers() {
   if (timers_.next() > now_) return false;
   due_.clear();
-  for (std::uint32_t slot = 0; timers_.pop(now_, slot);) due_.push_back(slot);
+  for (std::uint32_t slot = 0; timers_.pop(after(now_, kTimerSlack), slot);) due_.push_back(slot);
   for (const std::uint32_t slot : due_) wake_at(slot, peers_[slot]->run_timers(now_));
   return true;
 }
