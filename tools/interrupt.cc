@@ -1,14 +1,28 @@
 #include "interrupt.h"
 
+#include <cstdint>
+
+#include <time.h>
 #include <unistd.h>
 
 namespace fairway::tool {
 namespace {
 
 volatile std::sig_atomic_t came_ = 0;
+volatile std::int64_t came_at_ms_ = 0;
 
+std::int64_t now_ms() {  // also in a signal handler
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// A second Ctrl-C ends the process at once. timeout(1) sends each signal twice, to the process and to its group: what
+// comes within 0.3 s is the same one.
 void take(int) {
-  if (came_ != 0) ::_exit(128 + SIGINT);
+  constexpr std::int64_t kSameMs = 300;
+  if (came_ != 0 && now_ms() - came_at_ms_ > kSameMs) ::_exit(128 + SIGINT);
+  if (came_ == 0) came_at_ms_ = now_ms();
   came_ = 1;
 }
 

@@ -228,7 +228,7 @@ TEST(Bench, BusyCoresAreToldOfEachRow) {
       "timeout 60 sh -c 'while :; do :; done' & burn=\"$burn $!\"; done; " FAIRWAY_TOOL
       " bench --via shm --size 8 --operation notify,count --seconds 0.2 2>&1; kill $burn");
   EXPECT_EQ(count(ran.out, "  cores busy\n"), 2u) << ran.out;
-  EXPECT_EQ(count(ran.out, "other work had the cores during 2 of 2 rows"), 1u) << ran.out;
+  EXPECT_EQ(count(ran.out, "the cores were busy with other work during 2 of 2 rows"), 1u) << ran.out;
 }
 
 TEST(BenchLoad, EveryQuestionHasAnAnswer) {

@@ -77,11 +77,12 @@ struct Step {
   pid_t thread;
 };
 
-// The first time that `name` was entered after `from`, with its callers out to `outermost`.
-std::optional<Step> find(const std::string& name, const std::string& outermost, std::size_t& from) {
+// The first time that `name` was entered after `from`, with its callers out to `outermost`; on that thread, if not 0.
+std::optional<Step> find(const std::string& name, const std::string& outermost, std::size_t& from, pid_t thread) {
   const std::size_t count = std::min(trace::count.load(), trace::kMost);
   for (std::size_t i = from; i < count; ++i) {
     const trace::Entered& entry = trace::entered[i];
+    if (thread != 0 && entry.thread != thread) continue;
     if (name_of(entry.stack[entry.depth - 1]) != name) continue;
     std::string path;
     for (std::size_t k = entry.depth; k > 0; --k) {
@@ -145,7 +146,9 @@ TEST(OneWrite, TakesTwelveFunctionsDownEightBackAndOneHandOff) {
   std::size_t from_here = 0;
   std::vector<pid_t> threads;
   for (const Expected& expected : kSteps) {
-    const auto step = find(expected.name, expected.outermost, from_here);
+    // The target's worker takes the same steps at the same time: from the first one on it is that worker's thread.
+    const bool handed_off = !threads.empty() && threads.back() != ::gettid();
+    const auto step = find(expected.name, expected.outermost, from_here, handed_off ? threads.back() : 0);
     ASSERT_TRUE(step) << expected.name << " was not entered, or not in this order";
     EXPECT_EQ(step->path, expected.path);
     for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 3) {
