@@ -41,7 +41,10 @@ class Serving:
                       for wanted in self.wanted]
             if self.pool:
                 makers.append(lambda: Worker("pool", "pool", self.directory))
-            await asyncio.gather(*(self._keep(make) for make in makers))
+            # All of them have ended before an error is raised: asyncio may wait for ever for a process whose start is cancelled.
+            for outcome in await asyncio.gather(*(self._keep(make) for make in makers), return_exceptions=True):
+                if outcome:
+                    raise outcome
         except BaseException:
             await self.__aexit__()
             raise
