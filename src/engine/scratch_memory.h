@@ -16,7 +16,7 @@ struct OwnMemory {
   void make(LocalRegions& regions, std::size_t size_bytes, Access access);
 
   struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
+    void operator()(std::byte* memory) const { std::free(memory); }
   };
   std::unique_ptr<std::byte[], Free> bytes;
   RegionId region;
