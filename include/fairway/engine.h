@@ -103,6 +103,7 @@ class FAIRWAY_API Engine {
   Status deregister(const Region& region, Timeout timeout = std::chrono::seconds(5));
   // The bytes that a peer passes to import_region(). Send them by any means; they contain no secret.
   Result<std::vector<std::byte>> describe(const Region& region);
+  // Importing or looking up the same region of a peer again returns the same id. One release() ends it for all of them.
   Result<RemoteRegion> import_region(PeerId peer, std::span<const std::byte> description);
   Status release(const RemoteRegion& region);
   // Exchange by name between connected peers. lookup() waits until the peer has published the name.
