@@ -119,7 +119,7 @@ void draw_drop(const Box& below, Point from, double bottom, Scene& scene) {
   scene.add_text({from.x + 5, bottom - 9.5}, rate_label(below), label_style(below));
 }
 
-void draw_stub(const Box& box, Point from, Point to, Scene& scene) {
+void draw_branch(const Box& box, Point from, Point to, Scene& scene) {
   scene.lines.push_back({{from, to}, line_style(box), line_title(box), 1.4});
   if (!box.gbs) return;
   scene.add_text({(from.x + to.x) / 2 + 0.5, to.y - 3}, rate_label(box), label_style(box) + " small", Anchor::middle);
@@ -127,7 +127,7 @@ void draw_stub(const Box& box, Point from, Point to, Scene& scene) {
 
 void draw_nic(const Box& nic, const Area& area, double trunk, const std::string& prefix, Scene& scene) {
   scene.boxes.push_back({area, "nic" + state_classes(nic), key_of(nic, prefix), title_of(nic), 4});
-  draw_stub(nic, {trunk, area.center().y}, {area.x, area.center().y}, scene);
+  draw_branch(nic, {trunk, area.center().y}, {area.x, area.center().y}, scene);
   const double right = area.right() - 10;  // the ports stand beyond
   const double left = area.x + 7;
   const bool is_down = nic.health == Health::down;

@@ -12,9 +12,9 @@ inline constexpr double kGpuWidth = 106;
 inline constexpr double kGpuHeight = 52;
 inline constexpr double kNicWidth = 126;
 inline constexpr double kNicHeight = 31;
-inline constexpr double kStub = 38;  // from a trunk to a NIC; its rate stands on it
-inline constexpr double kTrunk = 8;  // of the trunk from its column's left edge
-inline constexpr double kText = 11;  // font sizes
+inline constexpr double kBranch = 38;  // from a trunk to a NIC; its rate stands on it
+inline constexpr double kTrunk = 8;    // of the trunk from its column's left edge
+inline constexpr double kText = 11;    // font sizes
 inline constexpr double kSmall = 9;
 inline constexpr double kTiny = 8.5;
 inline constexpr double kBold = 1.1;  // how much wider bold text runs
@@ -24,7 +24,7 @@ void draw_band(const Box& box, const Area& band, bool is_root, const std::string
 // The link above a hub, from `from` straight down to `bottom`, with its rate.
 void draw_drop(const Box& below, Point from, double bottom, Scene& scene);
 // The link from a trunk sideways to a device or switch, with its rate.
-void draw_stub(const Box& box, Point from, Point to, Scene& scene);
+void draw_branch(const Box& box, Point from, Point to, Scene& scene);
 // A NIC with its ports on the right, and the short line that joins it to the trunk.
 void draw_nic(const Box& nic, const Area& area, double trunk, const std::string& prefix, Scene& scene);
 // A GPU; its rate stands beside the last bit of its line, which comes down from `from`.

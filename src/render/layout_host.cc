@@ -58,11 +58,11 @@ struct Hub {
 // Widths of what stands beside each other.
 struct Pitch {
   double nic = kNicWidth;
-  double stub = kStub;
+  double branch = kBranch;
   double root_gap = kRootGap;
 };
 constexpr Pitch kRoomy;
-constexpr Pitch kTight{.nic = 106, .stub = 30, .root_gap = 40};
+constexpr Pitch kTight{.nic = 106, .branch = 30, .root_gap = 40};
 constexpr double kMostWidth = 1552;  // of a machine with eight GPUs on a page of 1600 pixels
 
 class HostLayout {
@@ -213,9 +213,9 @@ class HostLayout {
     in_gpu_order(hub.hubs, [this](const Hub& below) { return first_gpu(below); });
     part_columns(hub);
     for (Column& column : hub.columns) {
-      column.width = std::max({column.nics.empty() ? 0 : pitch_.stub + pitch_.nic, gpus_width(column.gpus.size()),
+      column.width = std::max({column.nics.empty() ? 0 : pitch_.branch + pitch_.nic, gpus_width(column.gpus.size()),
                                column.others.empty() ? 0 : text_width("+ " + column.others, kSmall)});
-      for (const Hub& below : column.switches) column.width = std::max(column.width, pitch_.stub + below.width);
+      for (const Hub& below : column.switches) column.width = std::max(column.width, pitch_.branch + below.width);
       if (options_.with_cables) column.width += kCablePitch * static_cast<double>(column.nics.size());
       hub.width += column.width;
     }
@@ -300,7 +300,7 @@ class HostLayout {
     double y = top + 14;
     double trunk_end = top;
     for (const Box* nic : column.nics) {
-      const Area area{x + pitch_.stub, y, pitch_.nic, kNicHeight};
+      const Area area{x + pitch_.branch, y, pitch_.nic, kNicHeight};
       draw_nic(*nic, area, trunk, options_.node_prefix, scene);
       if (nic->node.kind == topology::NodeKind::nic)
         nic_places_.push_back({nic->node.index, {area.right(), area.center().y}, x + column.width + kGap / 2});
@@ -308,14 +308,14 @@ class HostLayout {
       y += kNicHeight + kNicGap;
     }
     for (const Hub& below : column.switches) {
-      const Point end{x + pitch_.stub, y + kBand / 2};
-      draw_stub(*below.box, {trunk, end.y}, end, scene);
-      place(below, x + pitch_.stub, y, false);
+      const Point end{x + pitch_.branch, y + kBand / 2};
+      draw_branch(*below.box, {trunk, end.y}, end, scene);
+      place(below, x + pitch_.branch, y, false);
       trunk_end = end.y;
       y += switch_height(below) + kNicGap;
     }
     if (!column.others.empty()) {
-      const double left = column.nics.empty() ? trunk + (column.gpus.empty() ? -kTrunk : 6) : x + pitch_.stub;
+      const double left = column.nics.empty() ? trunk + (column.gpus.empty() ? -kTrunk : 6) : x + pitch_.branch;
       scene.add_text({left, y + 8}, "+ " + column.others, "small faint");
     }
     place_gpus(column, x, trunk, trunk_end);
@@ -329,7 +329,7 @@ class HostLayout {
     Scene& scene = picture_.scene;
     const bool has_bus = column.gpus.size() > 1;
     const bool has_nics = !column.nics.empty() || !column.switches.empty();
-    const double wide = has_bus || !has_nics ? kGpuWidth : std::max(kGpuWidth, pitch_.stub + pitch_.nic);
+    const double wide = has_bus || !has_nics ? kGpuWidth : std::max(kGpuWidth, pitch_.branch + pitch_.nic);
     if (has_bus) trunk_end = gpu_row_ - kGpuDrop + 4;
     double left = x;
     double bus_end = trunk;

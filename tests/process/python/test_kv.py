@@ -147,12 +147,17 @@ class PoolProcess(unittest.IsolatedAsyncioTestCase):
 
     async def test_what_is_offered_no_more_is_not_kept(self):
         prompt = list(range(100))
-        with mock.patch.object(self.client, "told"):
+        fetch, fetched = self.pool.fetch, asyncio.Event()
+
+        async def fetch_and_tell(*given):  # looking at the pool's tasks now and then would miss one that is quick
+            await fetch(*given)
+            fetched.set()
+
+        with mock.patch.object(self.client, "told"), mock.patch.object(self.pool, "fetch", fetch_and_tell):
             putting = asyncio.create_task(self.client.put(prompt, list(range(6))))
             await self.until_lent()
             self.client.offers[:] = 0  # as when the lender has given up
-            await self.until(lambda: self.pool.tasks)
-            await self.until(lambda: not self.pool.tasks)
+            await asyncio.wait_for(fetched.wait(), 30)
         self.assertEqual(len(self.pool.index.slots), 0)
         putting.cancel()
 
