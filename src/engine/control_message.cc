@@ -6,7 +6,7 @@
 namespace fairway::engine {
 namespace {
 
-constexpr std::uint16_t kMaxTransports = 32;
+constexpr std::uint16_t kMostNamed = 32;
 
 template <class Fill>
 std::vector<std::byte> compose(MessageType type, Fill fill) {
@@ -73,7 +73,7 @@ std::optional<Hello> parse_hello(std::span<const std::byte> bytes) {
   message.unexpected_bytes = reader.get<std::uint32_t>();
   message.scratch_offset = reader.get<std::uint64_t>();
   const auto count = reader.get<std::uint16_t>();
-  if (count > kMaxTransports) return std::nullopt;
+  if (count > kMostNamed) return std::nullopt;
   for (std::uint16_t i = 0; i < count && reader.ok(); ++i) message.transports.push_back(reader.get_text());
   const auto scratch = reader.get_sized();
   message.scratch.assign(scratch.begin(), scratch.end());

@@ -37,4 +37,7 @@ class PolledQueue {
   std::mutex consumers_;                   // guards the popping end, among pollers
 };
 
+// Completions for poll(), by slot of the transfer. Never full: a slot is in it at most once.
+using CompletionQueue = PolledQueue<std::uint32_t>;
+
 }  // namespace fairway::engine

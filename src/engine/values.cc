@@ -1,7 +1,9 @@
 #include "engine/values.h"
 
+#include <cstdint>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace fairway::engine {
 namespace {
@@ -9,6 +11,9 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr microseconds kLongestSpin = std::chrono::seconds(1);
+constexpr std::uint32_t kMostWorkers = 256;
+constexpr std::uint32_t kMostEntries = 1u << 24;
+constexpr std::uint64_t kLeastUnexpected = 2048;
 constexpr std::chrono::milliseconds kShortestTimeout{10};
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(1);
 
@@ -54,6 +59,22 @@ Status check_values(Access access, MemoryKind kind) {
 }
 
 Status check_values(const EngineOptions& options) {
+  const std::pair<std::uint64_t, const char*> counts[] = {{options.workers, "workers"},
+                                                          {options.max_transfers, "max_transfers"},
+                                                          {options.max_regions, "max_regions"},
+                                                          {options.max_remote_regions, "max_remote_regions"},
+                                                          {options.max_peers, "max_peers"},
+                                                          {options.max_counters, "max_counters"},
+                                                          {options.notifications_per_peer, "notifications_per_peer"}};
+  for (const auto& [count, name] : counts)
+    if (count == 0) return refuse(std::string("EngineOptions::") + name + " is 0");
+  if (options.workers > kMostWorkers)
+    return refuse("EngineOptions::workers is " + std::to_string(options.workers) + ", at most 256");
+  if (options.max_transfers >= kMostEntries || options.max_regions >= kMostEntries ||
+      options.max_remote_regions >= kMostEntries)
+    return refuse("EngineOptions::max_transfers, max_regions and max_remote_regions are at most 2^24");
+  if (options.unexpected_bytes_per_peer < kLeastUnexpected)
+    return refuse("EngineOptions::unexpected_bytes_per_peer is at least 2048, the room of one small message");
   if (Status s = check_enum(options.progress, Progress::caller, "Progress"); !s) return s;
   if (Status s = check_enum(options.rdma.on_demand, OnDemand::always, "OnDemand"); !s) return s;
   if (options.spin < microseconds(0) || options.spin > kLongestSpin)

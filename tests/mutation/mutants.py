@@ -110,11 +110,11 @@ MUTANTS = [
            "  out_of_order_.emplace(sequence, std::move(message));",
            "  message.tag = message.tag;\n  out_of_order_.emplace(expected_send_, std::move(message));", "Survives.Messages*"),
     # Unit and promise tests saw these, while the simulator passed 20,000 seeds of each. It must see them by itself.
-    Mutant("cancel says fenced after a thousandth of its time, with pieces still out", "src/engine/engine_transfers.cc",
+    Mutant("cancel says fenced after a thousandth of its time, with pieces still out", "src/engine/submissions.cc",
            "  if (wait_for(half)) return ticket->result;\n",
            "  if (wait_for(now + (until - std::min(now, until)) / 1000)) return ticket->result;\n"
            "  if (half != 0) return Cancelled{true, {}, Cancelled::Far::unknown};\n", "seeds@5000"),
-    Mutant("deregister says fenced when its time is over", "src/engine/engine_memory.cc",
+    Mutant("deregister says fenced when its time is over", "src/engine/registered_regions.cc",
            "    return Status(ErrorCode::not_fenced, \"the region may still be touched",
            "    if (!holders.empty() || true) return Status();\n"
            "    return Status(ErrorCode::not_fenced, \"the region may still be touched", "seeds@5000"),
@@ -189,4 +189,22 @@ MUTANTS = [
     Mutant("a link that the peer closed before it was seen here is used", LINKS,
            "  if (std::erase(closed_early_, key) > 0) {", "  if (false && std::erase(closed_early_, key) > 0) {",
            "engine_test@LinksOfAPeer.*"),
+    # The parts of the engine as its callers see it.
+    Mutant("one that waits keeps the turn from one that polls", "src/engine/waiting.cc",
+           "    if (is_others(now)) {", "    if (false && is_others(now)) {", "engine_test@Waiting.*"),
+    Mutant("the descriptor does not wake for a worker's timer", "src/engine/waiting.cc",
+           "    signal_->set_at(next_timer_);", "    signal_->set_at(kNever);", "engine_test@Waiting.*"),
+    Mutant("any peer answers a lookup", "src/engine/pending_calls.h",
+           "call->second.of != from || ", "", "engine_test@PendingCalls.*"),
+    Mutant("a revoked region keeps its names", "src/engine/published_regions.cc",
+           "return entry.second == region;", "return entry.second == region && names_.size() > 1000;",
+           "engine_test@PublishedRegions.*"),
+    Mutant("the last remote block of a stride is not checked", "src/engine/request_check.cc",
+           "    return check_remote({last.remote, last.remote_offset}, last.length, needed);", "    return {};",
+           "engine_test@RequestCheck.*"),
+    Mutant("a stream's put leaves its mapping", "src/engine/mapped_regions.cc",
+           "put.length > mapping.size_bytes - put.offset", "put.length > mapping.size_bytes",
+           "engine_test@MappedRegions.*"),
+    Mutant("what is polled of a peer that is gone is its successor's", "src/engine/polled_counts.h",
+           "    while (word >> 32 == peer.generation)", "    while (word >> 32 != 0)", "engine_test@PolledCounts.*"),
 ]

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/polled_counts.h"
+
 namespace fairway::engine {
 namespace {
 
@@ -103,6 +105,24 @@ TEST(CounterTable, HasItsLastPlaceForAValueThatSeveralThreadsBringAtOnce) {
     });
   for (std::thread& thread : threads) thread.join();
   for (const auto& table : tables) EXPECT_EQ(table->read(7), kThreads);
+}
+
+TEST(PolledCounts, CountWhoIsThereAndNobodyElse) {
+  PolledCounts polled(2);
+  const PeerId first{1, 1}, next{1, 2};
+  EXPECT_FALSE(polled.add(first));
+  polled.open(first);
+  EXPECT_TRUE(polled.add(first));
+  EXPECT_TRUE(polled.add(first));
+  EXPECT_FALSE(polled.add(next));
+  EXPECT_EQ(polled.of(first), 2u);
+  EXPECT_FALSE(polled.of(next));
+  EXPECT_EQ(polled.close(first), 2u);
+  EXPECT_FALSE(polled.add(first)) << "its notifications go to nobody's account";
+  EXPECT_FALSE(polled.of(first));
+  polled.open(next);
+  EXPECT_FALSE(polled.add(first));
+  EXPECT_EQ(polled.of(next), 0u) << "a peer begins with nothing";
 }
 
 }  // namespace

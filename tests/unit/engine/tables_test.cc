@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/peer_events.h"
 #include "engine/ready_list.h"
-#include "engine/shared.h"
 #include "engine/slice_table.h"
 #include "engine/timer_heap.h"
 #include "engine/transfer.h"

@@ -128,7 +128,7 @@ TEST(OneWrite, TakesTwelveFunctionsDownEightBackAndOneHandOff) {
   // Worker::step stands in the paths only: a worker that is awake may have entered it before the write began.
   constexpr Expected kSteps[] = {
       {"Engine::write", "Engine::write", "Engine::write"},
-      {"Worker::submit", "Engine::write", "Engine::write > Engine::State::submit_one > Worker::submit"},
+      {"Worker::submit", "Engine::write", "Engine::write > Submissions::submit > Worker::submit"},
       {"route", "Worker::step",
        "Worker::step > Worker::pump_peers > Peer::pump > Peer::post_transfers > Peer::move > route"},
       {"stripe", "Worker::step",

@@ -58,6 +58,12 @@ TEST(Values, OfOptions) {
     return !check_values(options).is_ok();
   };
   EXPECT_FALSE(refused([](EngineOptions&) {}));
+  EXPECT_TRUE(refused([](EngineOptions& o) { o.workers = 0; }));
+  EXPECT_TRUE(refused([](EngineOptions& o) { o.workers = 257; }));
+  EXPECT_TRUE(refused([](EngineOptions& o) { o.max_counters = 0; }));
+  EXPECT_FALSE(refused([](EngineOptions& o) { o.max_regions = (1u << 24) - 1; }));
+  EXPECT_TRUE(refused([](EngineOptions& o) { o.max_regions = 1u << 24; }));
+  EXPECT_TRUE(refused([](EngineOptions& o) { o.unexpected_bytes_per_peer = 2047; }));
   EXPECT_TRUE(refused([](EngineOptions& o) { o.progress = Progress(2); }));
   EXPECT_TRUE(refused([](EngineOptions& o) { o.rdma.on_demand = OnDemand(3); }));
   EXPECT_TRUE(refused([](EngineOptions& o) { o.spin = std::chrono::microseconds(-1); }));

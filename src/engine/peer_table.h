@@ -8,21 +8,14 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
-#include "fairway/engine.h"
+#include "fairway/ids.h"
+#include "fairway/status.h"
 
 #include "control/control.h"
-#include "core/runtime.h"
-#include "engine/polled_queue.h"
-#include "engine/transfer.h"
-#include "transport/region_table.h"
 
 namespace fairway::engine {
-
-// What an engine's public calls, its control thread and its workers share. Every member is immutable after open(), or
-// is itself safe for any thread: see each class.
 
 // Peers as the callers of the API see them. Slots are given by the control thread, read without a lock when submitting.
 class PeerTable {
@@ -67,32 +60,6 @@ class PeerTable {
   mutable std::mutex mutex_;        // guards each Slot's info, and what follows
   std::deque<std::uint32_t> free_;  // oldest first, so that a peer's last words stay readable for long
   std::unordered_map<control::SessionId, std::uint32_t> by_session_;  // slots whose info is of that session
-};
-
-// Completions for poll(), by slot of the transfer. Never full: a slot is in it at most once.
-using CompletionQueue = PolledQueue<std::uint32_t>;
-
-// Bounded, for cold paths: what happened to peers. The oldest go when nobody polls, and are counted. Who comes back is
-// told to be up after its last session was told to be down: control's thread says the one, and a worker the other.
-class PeerEvents {
- public:
-  explicit PeerEvents(const PeerTable& peers) : peers_(peers) {}
-  void push(PeerEvent event);
-  std::size_t pop(std::span<PeerEvent> events);
-  [[nodiscard]] bool empty() const { return waiting_.load(std::memory_order_seq_cst) == 0; }
-
- private:
-  static constexpr std::size_t kCapacity = 1024;
-  [[nodiscard]] bool waits(const PeerEvent& event) const;
-  void tell(PeerEvent event);
-
-  const PeerTable& peers_;
-  std::mutex mutex_;            // guards the next four
-  std::deque<PeerEvent> held_;  // an `up` that waits, and what is said of the same peer
-  std::deque<PeerEvent> events_;
-  std::vector<std::pair<PeerId, std::string>> up_;  // told to be up, and not yet to be down
-  std::uint64_t dropped_ = 0;
-  std::atomic<std::size_t> waiting_{0};  // events_.size(), for those who only want to know whether
 };
 
 }  // namespace fairway::engine

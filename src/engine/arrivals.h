@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "fairway/engine.h"
+
+#include "engine/notify.h"
+#include "engine/polled_counts.h"
+#include "engine/waiting.h"
+#include "engine/workers.h"
+
+namespace fairway::engine {
+
+// What peers notify, as the callers of the API see it: events to poll, and counters. Any thread.
+class Arrivals {
+ public:
+  // Everything given outlives it.
+  Arrivals(const EngineOptions& options, const Workers& workers, Waiting& waiting);
+
+  // As the calls of Engine: poll_notifications, wait_notification, counter, wait_counter.
+  std::size_t poll(std::span<Notification> notifications);
+  Status wait(Timeout timeout);
+  [[nodiscard]] std::uint64_t counter(std::uint32_t immediate) const { return counters_.read(immediate); }
+  Status wait_counter(std::uint32_t immediate, std::uint64_t at_least, Timeout timeout);
+
+  // For workers, and for who gives them a peer.
+  NotificationQueue& notifications() { return notifications_; }
+  CounterTable& counters() { return counters_; }
+  PolledCounts& polled() { return polled_; }
+
+ private:
+  void return_credits(PeerId peer);
+
+  const Workers& workers_;
+  Waiting& waiting_;
+  NotificationQueue notifications_;
+  CounterTable counters_;
+  PolledCounts polled_;
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,148 @@
+#include "engine/introspection.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "engine/operation.h"
+#include "topology/port_errors.h"
+#include "topology/text.h"
+
+namespace fairway::engine {
+namespace {
+
+constexpr Timeout kLookWithin = std::chrono::seconds(5);
+
+const char* name_of(Operation operation) {
+  switch (operation) {
+    case Operation::write: return "write";
+    case Operation::read: return "read";
+    case Operation::send: return "send";
+    case Operation::receive: return "receive";
+    case Operation::fetch_add: return "fetch_add";
+    case Operation::compare_swap: return "compare_swap";
+  }
+  return "transfer";
+}
+
+std::string describe_work(Operation operation, std::uint64_t bytes, std::uint64_t blocks) {
+  if (is_atomic(operation)) return name_of(operation);
+  return fmt::format("{} {} bytes{}", name_of(operation), bytes,
+                     blocks > 1 ? fmt::format(" in {} pieces", blocks) : "");
+}
+
+void note_method(Method method, Explanation& out) {
+  if (method == Method::by_messages)
+    out.notes.emplace_back(
+        "emulated: no link has this operation, so the peer's engine does it on request, with one copy on each side");
+  if (method == Method::staged)
+    out.notes.emplace_back(
+        "staged: no link reaches both memories, so each engine copies between its GPU and pinned host memory, "
+        "512 KiB at a time, and the links move the copies");
+  if (method == Method::none) out.notes.emplace_back("no link can do this now");
+}
+
+}  // namespace
+
+Introspection::Introspection(Executor& executor, MachineLook::Source model, const PeerTable& peers,
+                             const Workers& workers, Waiting& waiting)
+    : peers_(peers), workers_(workers), waiting_(waiting), machine_(executor, std::move(model), [this] {
+        workers_.post_all([](Worker& each) { each.machine_known(); });
+        waiting_.notice();
+      }) {}
+
+// If the rates of a peer's links depend on the machine, waits up to a second for its inspection, which runs once.
+void Introspection::look_at_machine(PeerId id, Explanation& out) {
+  bool asks = false;
+  if (!workers_.with_peer(id, [&](Worker&, Peer& peer) { asks = peer.asks_for_the_machine(); }) || !asks) return;
+  machine_.want();
+  if (!waiting_.wait_until(waiting_.deadline(kLookWithin), [&] { return machine_.ended(); }))
+    out.notes.emplace_back("expected rates are not known yet: this machine is still being inspected");
+  else if (const Status problem = machine_.problem(); !problem)
+    out.notes.push_back("expected rates are unknown: " + problem.message());
+  else
+    machine_.close();  // its thread
+}
+
+Result<Explanation> Introspection::explain(const Request& request) {
+  Explanation out;
+  out.state = "planned";
+  out.operation = describe_work(request.operation, total_bytes(request.layout), block_count(request.layout));
+  look_at_machine(request.peer, out);
+  const Status reached = workers_.with_peer(request.peer, [&](Worker&, Peer& peer) {
+    Peer::Ends ends = peer.ends_of(request);
+    const Route route = peer.as_staged(request, peer.route_for(request, ends.here), ends);
+    out.peer = peer.text();
+    peer.explain_links(out, &route, 0, ends, &request);
+    peer.explain_way(out, route, request);
+    note_method(route.method, out);
+  });
+  if (!reached) return reached;
+  return out;
+}
+
+Result<Explanation> Introspection::explain(PeerId id) {
+  Explanation out;
+  out.operation = "any";
+  look_at_machine(id, out);
+  const Status reached = workers_.with_peer(id, [&](Worker&, Peer& peer) {
+    out.peer = peer.text();
+    peer.explain_links(out, nullptr, 0, {kAnyNode, kNoPlace, true, false});
+  });
+  if (!reached) return reached;
+  const auto info = peers_.find(id);
+  out.state = info && info->state == PeerTable::State::ready ? "ready" : "connecting";
+  return out;
+}
+
+Result<Explanation> Introspection::explain(TransferId id) {
+  Explanation out;
+  bool found = false;
+  workers_.call_all([&](Worker& owner) {
+    if (found) return;
+    if (const auto past = owner.history(id)) {
+      out.state = past->status.is_ok() ? "ok" : past->status.to_string();
+      explain_as_it_went(owner, *past, out);
+    } else if (const auto current = owner.in_flight(id)) {
+      out.state = "in flight";
+      explain_as_it_went(owner, *current, out);
+    } else {
+      return;
+    }
+    found = true;
+  });
+  if (!found) return Status(ErrorCode::not_found, "neither in flight nor among the last 1,024 transfers");
+  return out;
+}
+
+void Introspection::explain_as_it_went(Worker& owner, const History& entry, Explanation& out) const {
+  out.operation = describe_work(entry.operation, entry.bytes, 1);
+  out.bytes_done = entry.bytes_done;
+  out.retried_slices = entry.retried;
+  out.seconds = static_cast<double>(entry.ended - entry.submitted) / 1e9;
+  out.reached = out.seconds > 0 ? static_cast<double>(entry.bytes_done) / out.seconds : 0;
+  note_method(entry.method == Method::none && entry.bytes_done > 0 ? Method::native : entry.method, out);
+  if (Peer* peer = owner.peer_of(entry.peer)) {
+    out.peer = peer->text();
+    const bool outwards = entry.operation != Operation::read && entry.operation != Operation::receive;
+    peer->explain_links(out, nullptr, entry.links_used, {entry.place, entry.far_place, outwards, false});
+  } else if (const auto info = peers_.find(entry.peer)) {
+    out.peer = info->peer.name;
+  }
+}
+
+std::vector<PortCounter> Introspection::port_counters() const {
+  std::vector<PortCounter> out;
+  for (const auto& transport : workers_.transports())  // every worker has the same ports
+    for (const transport::Device& device : transport->devices()) {
+      const std::size_t slash = device.name.rfind('/');
+      const auto port = topology::text::to_u32(slash == std::string::npos ? "" : device.name.substr(slash + 1));
+      if (!port) continue;
+      for (auto& counter : topology::read_port_counters("/sys", device.name.substr(0, slash), *port))
+        if (topology::tells_of_an_error(counter.name))
+          out.push_back({device.name, std::move(counter.name), counter.value});
+    }
+  return out;
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <vector>
+
+#include "fairway/engine.h"
+
+#include "engine/machine_look.h"
+#include "engine/waiting.h"
+#include "engine/workers.h"
+
+namespace fairway::engine {
+
+// explain() and the counters of ports: values made by the workers that know, with the routes that transfers really
+// take. Any thread.
+class Introspection {
+ public:
+  // `model`: of this machine, for what links should reach; null: no figures. Everything given outlives it.
+  Introspection(Executor& executor, MachineLook::Source model, const PeerTable& peers, const Workers& workers,
+                Waiting& waiting);
+
+  // As the calls of Engine: explain, port_counters. The request was checked.
+  Result<Explanation> explain(const Request& request);
+  Result<Explanation> explain(PeerId id);
+  Result<Explanation> explain(TransferId id);
+  [[nodiscard]] std::vector<PortCounter> port_counters() const;
+
+  MachineLook& machine() { return machine_; }
+
+ private:
+  void look_at_machine(PeerId id, Explanation& out);
+  void explain_as_it_went(Worker& owner, const History& entry, Explanation& out) const;
+
+  const PeerTable& peers_;
+  const Workers& workers_;
+  Waiting& waiting_;
+  MachineLook machine_;
+};
+
+}  // namespace fairway::engine

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <functional>
+
+#include "fairway/engine.h"
+
+#include "engine/mappings.h"
+#include "engine/waiting.h"
+#include "engine/workers.h"
+#include "transport/gpu_access.h"
+#include "transport/region_table.h"
+
+namespace fairway::engine {
+
+// A stream_put as its transport does it, or why it cannot be: the mapping has ended, does not allow it, or is too
+// small.
+Result<transport::GpuAccess::Put> plan_put(const Mapping& mapping, const StreamPut& put);
+Status check_wait(const StreamWait& wait);
+
+// Regions that kernels and streams of the user's reach by themselves, as the callers of the API see them. Any thread.
+class MappedRegions {
+ public:
+  // Everything given outlives it.
+  MappedRegions(const transport::RegionTable& regions, const Workers& workers, Waiting& waiting)
+      : regions_(regions), workers_(workers), waiting_(waiting) {}
+
+  // As the calls of Engine with these names.
+  Result<Mapping> map(const RemoteRegion& region, int gpu, Timeout timeout);
+  Result<Mapping> map(const Region& region, int gpu, Timeout timeout);
+  Status unmap(MappingId mapping);
+  Status stream_put(MappingId to, const StreamPut& put, void* stream);
+  Status stream_wait_signal(const StreamWait& wait, void* stream);
+
+  Mappings& mappings() { return mappings_; }  // for workers
+
+ private:
+  Result<Mapping> map_by(Timeout timeout, const std::function<Status(transport::Reach&, Mapping&, Status&)>& ask);
+
+  const transport::RegionTable& regions_;
+  const Workers& workers_;
+  Waiting& waiting_;
+  Mappings mappings_;
+};
+
+}  // namespace fairway::engine

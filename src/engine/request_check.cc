@@ -1,0 +1,96 @@
+#include "engine/request_check.h"
+
+#include <string>
+#include <variant>
+
+#include "engine/layout.h"
+#include "engine/operation.h"
+#include "engine/values.h"
+
+namespace fairway::engine {
+namespace {
+
+Status refused(ErrorCode code, const char* side) {
+  if (code == ErrorCode::ok) return {};
+  switch (code) {
+    case ErrorCode::out_of_range:
+      return {code, std::string("the request reaches beyond the end of its ") + side + " region"};
+    case ErrorCode::access_denied:
+      return {code, std::string("the ") + side + " region was not registered with the permission this needs"};
+    default: return {code, std::string("the ") + side + " region is not registered any more, or never was"};
+  }
+}
+
+}  // namespace
+
+Status RequestCheck::check_local(const Slice& slice) const {
+  transport::RegionTable::Resolved out;
+  return refused(regions_.resolve(slice.region, slice.offset, slice.length, Access::none, out), "local");
+}
+
+Status RequestCheck::check_remote(const RemoteAddress& place, std::uint64_t length, Access needed) const {
+  transport::RegionTable::Resolved out;
+  return refused(remotes_.resolve({place.region.slot, place.region.generation}, place.offset, length, needed, out),
+                 "remote");
+}
+
+bool RequestCheck::is_in_device(const RemoteAddress& place) const {
+  transport::RegionTable::Resolved out;
+  return remotes_.resolve({place.region.slot, place.region.generation}, 0, 0, Access::none, out) == ErrorCode::ok &&
+         !reached_by_cpu(out.kind);
+}
+
+Status RequestCheck::check_signal(const Notify& notify) const {
+  if (notify.signal.offset % sizeof(std::uint64_t) != 0)
+    return {ErrorCode::invalid_argument, "a signal's offset is a multiple of 8 bytes"};
+  if (Status status = check_remote(notify.signal, sizeof(std::uint64_t), Access::atomic); !status) return status;
+  if (is_in_device(notify.signal) && !notify.signal_add &&
+      !check_remote(notify.signal, sizeof(std::uint64_t), Access::write))
+    return {ErrorCode::unsupported, "to set a signal in a device's memory, its region grants Access::write too"};
+  return {};
+}
+
+Status RequestCheck::check(const Request& request) const {
+  if (Status status = check_values(request); !status) return status;
+  if (!peers_.is_usable(request.peer)) return peers_.why_not(request.peer);
+  const RequestOptions& wanted = request.options;
+  if (wanted.after != TransferId{} && !transfers_.was_given(wanted.after))
+    return {ErrorCode::invalid_argument,
+            "RequestOptions::after names no transfer of this engine: give an id that it gave, or none"};
+  if (wanted.notify.kind == NotifyKind::signal)
+    if (Status status = check_signal(wanted.notify); !status) return status;
+  if (wanted.start_after != nullptr && request.operation != Operation::write && request.operation != Operation::read)
+    return {ErrorCode::invalid_argument, "start_after goes with write and read alone"};
+  if (is_atomic(request.operation)) {
+    if (request.target.offset % sizeof(std::uint64_t) != 0)
+      return {ErrorCode::invalid_argument, "an atomic's offset is a multiple of 8 bytes"};
+    return check_remote(request.target, sizeof(std::uint64_t), Access::atomic);
+  }
+  return check_blocks(request);
+}
+
+Status RequestCheck::check_blocks(const Request& request) const {
+  if (Status status = check_layout(request.layout); !status) return status;
+  const auto* extent = std::get_if<Extent>(&request.layout);
+  if (request.operation == Operation::send || request.operation == Operation::receive) {
+    if (extent == nullptr) return {ErrorCode::invalid_argument, "send and receive take one extent"};
+    if (request.options.notify.kind != NotifyKind::none)
+      return {ErrorCode::invalid_argument, "a send notifies by its receive: no other notification"};
+    return check_local(extent->local);
+  }
+  const Access needed = request.operation == Operation::read ? Access::read : Access::write;
+  if (extent != nullptr) {
+    if (Status status = check_local(extent->local); !status) return status;
+    return check_remote(extent->remote, extent->local.length, needed);
+  }
+  if (const auto* strided = std::get_if<Strided>(&request.layout)) {
+    const Block last = block_at(request.layout, strided->count - 1);
+    if (Status status = check_local(strided->first.local); !status) return status;
+    if (Status status = check_local({last.local, last.local_offset, last.length}); !status) return status;
+    if (Status status = check_remote(strided->first.remote, last.length, needed); !status) return status;
+    return check_remote({last.remote, last.remote_offset}, last.length, needed);
+  }
+  return {};
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "fairway/request.h"
+#include "fairway/status.h"
+
+#include "engine/peer_table.h"
+#include "engine/transfer.h"
+#include "transport/region_table.h"
+
+namespace fairway::engine {
+
+// Whether a request can be accepted: everything that can be said without reading the caller's arrays. Those are checked
+// block by block when they move. Any thread, without a lock; borrows the tables.
+class RequestCheck {
+ public:
+  RequestCheck(const transport::RegionTable& regions, const transport::RegionTable& remotes, const PeerTable& peers,
+               const TransferTable& transfers)
+      : regions_(regions), remotes_(remotes), peers_(peers), transfers_(transfers) {}
+
+  // Each error names the field, or the region's side.
+  [[nodiscard]] Status check(const Request& request) const;
+
+ private:
+  [[nodiscard]] Status check_signal(const Notify& notify) const;
+  [[nodiscard]] Status check_blocks(const Request& request) const;
+  [[nodiscard]] Status check_local(const Slice& slice) const;
+  [[nodiscard]] Status check_remote(const RemoteAddress& place, std::uint64_t length, Access needed) const;
+  [[nodiscard]] bool is_in_device(const RemoteAddress& place) const;
+
+  const transport::RegionTable& regions_;
+  const transport::RegionTable& remotes_;
+  const PeerTable& peers_;
+  const TransferTable& transfers_;
+};
+
+}  // namespace fairway::engine

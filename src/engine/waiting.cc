@@ -1,0 +1,132 @@
+#include "engine/waiting.h"
+
+#include <algorithm>
+
+namespace fairway::engine {
+namespace {
+
+constexpr Time kTakeOver = kMillisecond;
+constexpr Time kPause = 100 * kMicrosecond;  // between two polls
+constexpr std::uint32_t kPollsInRow = 16;
+
+// The right to step the workers, if it is free. Not a mutex: a callback that runs inside a step may ask again.
+class Turn {
+ public:
+  explicit Turn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true, std::memory_order_acquire)) {}
+  ~Turn() {
+    if (mine_) taken_.store(false, std::memory_order_release);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  explicit operator bool() const { return mine_; }
+
+ private:
+  std::atomic<bool>& taken_;
+  const bool mine_;
+};
+
+}  // namespace
+
+Waiting::Waiting(Runtime& runtime, Progress progress, CallerStepped& workers, std::function<bool()> any_left)
+    : runtime_(runtime), by_caller_(progress == Progress::caller), workers_(workers), any_left_(std::move(any_left)) {}
+
+Status Waiting::open() {
+  auto made = runtime_.executor.make_signal();
+  if (!made) return made.status();
+  signal_ = std::move(made).value();
+  return {};
+}
+
+Time Waiting::deadline(Timeout timeout) const {
+  if (timeout == kForever) return kNever;
+  if (timeout.count() <= 0) return 0;
+  const auto us = static_cast<std::uint64_t>(timeout.count());
+  return us > kNever / kMicrosecond ? kNever : after(runtime_.clock.now(), us * kMicrosecond);
+}
+
+void Waiting::notice() {
+  notices_.fetch_add(1, std::memory_order_release);
+  runtime_.executor.wake_all(notices_);
+  if (signal_ != nullptr) signal_->set();
+}
+
+void Waiting::stop() {
+  stopped_.store(true, std::memory_order_release);
+  notice();
+}
+
+void Waiting::step_once() {
+  const Time now = runtime_.clock.now();
+  const Turn turn(stepping_);
+  const auto self = std::this_thread::get_id();
+  const bool in_row =
+      now < after(polled_.load(std::memory_order_relaxed), kPause) && poller_.load(std::memory_order_relaxed) == self;
+  polled_.store(now, std::memory_order_relaxed);
+  polls_.store(in_row ? polls_.load(std::memory_order_relaxed) + 1 : 0, std::memory_order_relaxed);
+  if (!in_row) poller_.store(self, std::memory_order_relaxed);
+  if (!turn && sleeps_in_turn_.load(std::memory_order_relaxed) && is_polled(now)) signal_->set();
+  if (!turn || stopped_.load(std::memory_order_acquire)) return;
+  next_timer_ = workers_.step(now);
+  work_left_ = next_timer_ <= now;
+}
+
+bool Waiting::is_polled(Time now) const {
+  return polls_.load(std::memory_order_relaxed) >= kPollsInRow &&
+         now < after(polled_.load(std::memory_order_relaxed), kPause);
+}
+
+void Waiting::wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {
+  if (!by_caller_ || stopped_.load(std::memory_order_acquire)) return runtime_.executor.wait(word, seen, until);
+  if (!step_until(word, seen, until))
+    runtime_.executor.wait(word, seen, std::min(until, after(runtime_.clock.now(), kTakeOver)));
+}
+
+bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) {
+  const auto is_others = [this](Time now) {
+    return is_polled(now) && poller_.load(std::memory_order_relaxed) != std::this_thread::get_id();
+  };
+  if (is_others(runtime_.clock.now())) return false;
+  const Turn turn(stepping_);
+  if (!turn) return false;
+  while (word.load(std::memory_order_acquire) == seen) {
+    signal_->clear();
+    const Time now = runtime_.clock.now();
+    if (is_others(now)) {
+      signal_->set();
+      return false;
+    }
+    const Time next = workers_.step(now);
+    if (word.load(std::memory_order_acquire) != seen || now >= until) break;
+    if (next <= now) continue;
+    if (!workers_.prepare_sleep()) continue;
+    sleeps_in_turn_.store(true, std::memory_order_relaxed);
+    signal_->wait(std::min(until, next));
+    sleeps_in_turn_.store(false, std::memory_order_relaxed);
+    workers_.slept(runtime_.clock.now());
+  }
+  signal_->set();
+  return true;
+}
+
+int Waiting::fd() {
+  const int fd = signal_->fd();
+  // The first time it is readable: what was polled before was not yet told to wake anybody.
+  if (!fd_given_.exchange(true, std::memory_order_relaxed)) signal_->set();
+  return fd;
+}
+
+void Waiting::settle() {
+  signal_->clear();
+  if (any_left_()) return signal_->set();
+  if (!by_caller_ || !fd_given_.load(std::memory_order_relaxed)) return;
+  // The caller may sleep on the descriptor now: transports are told, as before a sleep in wait(), and the descriptor
+  // wakes it for the workers' timers (deadlines, bounds, retries), which no other thread looks at.
+  const Turn turn(stepping_);
+  if (!turn || stopped_.load(std::memory_order_acquire)) return;
+  if (!work_left_ && workers_.prepare_sleep())
+    signal_->set_at(next_timer_);
+  else
+    signal_->set();
+}
+
+}  // namespace fairway::engine

@@ -1,0 +1,96 @@
+#include "engine/workers.h"
+
+#include <algorithm>
+#include <string>
+
+namespace fairway::engine {
+
+Status Workers::open(Services& services, const TransportFactory& factory, Signal& signal) {
+  const EngineOptions& options = services.options;
+  for (std::uint16_t i = 0; i < options.workers; ++i) {
+    auto transports = factory(services.regions, services.runtime);
+    if (!transports) return transports.status();
+    if (transports->size() > kMaxTransports)
+      return {ErrorCode::invalid_argument,
+              std::to_string(transports->size()) +
+                  " transports are in use, at most 64 can be: name fewer in EngineOptions::transports or providers"};
+    auto worker = std::make_unique<Worker>(i, services, std::move(*transports));
+    TaskOptions task_options;
+    task_options.name = "fairway-" + std::to_string(i);
+    task_options.spin_ns = static_cast<Time>(std::chrono::nanoseconds(options.spin).count());
+    task_options.caller_steps = options.progress == Progress::caller;
+    task_options.signal = &signal;
+    auto started = services.runtime.executor.start(task_options, *worker);
+    if (!started) return started.status();
+    worker->set_task(started->get());
+    tasks_.push_back(std::move(started).value());
+    workers_.push_back(std::move(worker));
+    Status attached;
+    workers_.back()->call([&](Worker& owner) {
+      for (const auto& transport : owner.transports())
+        if (attached) attached = transport->attach(*tasks_.back()).with_context(std::string(transport->name()));
+    });
+    if (!attached) return attached;
+  }
+  return {};
+}
+
+Status Workers::with_peer(PeerId id, const std::function<void(Worker&, Peer&)>& command) const {
+  if (!peers_.is_usable(id)) return peers_.why_not(id);
+  bool found = false;
+  owner_of(id.slot).call([&](Worker& worker) {
+    if (Peer* peer = worker.peer_of(id)) {
+      found = true;
+      command(worker, *peer);
+    }
+  });
+  return found ? Status() : peers_.why_not(id);
+}
+
+void Workers::call_all(const std::function<void(Worker&)>& command) const {
+  for (const auto& worker : workers_) worker->call(command);
+}
+
+void Workers::post_all(const std::function<void(Worker&)>& command) const {
+  for (const auto& worker : workers_) worker->post(command);
+}
+
+void Workers::wake() const {
+  for (const auto& worker : workers_) worker->wake();
+}
+
+control::Progress Workers::progress() const {
+  control::Progress sum;
+  for (const auto& worker : workers_) {
+    const control::Progress one = worker->progress();
+    sum.queued |= one.queued;
+    sum.steps += one.steps;
+  }
+  return sum;
+}
+
+Time Workers::step(Time now) {
+  Time next = kNever;
+  for (const auto& worker : workers_) next = std::min(next, worker->step(now));
+  return next;
+}
+
+bool Workers::prepare_sleep() {
+  bool quiet = true;
+  for (const auto& worker : workers_) quiet = worker->prepare_sleep() && quiet;
+  return quiet;
+}
+
+void Workers::slept(Time now) {
+  for (const auto& worker : workers_) worker->slept(now);
+}
+
+void Workers::close() {
+  for (const auto& worker : workers_) worker->close();
+}
+
+void Workers::end_tasks() {
+  tasks_.clear();
+}
+
+}  // namespace fairway::engine

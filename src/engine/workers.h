@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/open.h"
+#include "engine/waiting.h"
+#include "engine/worker.h"
+
+namespace fairway::engine {
+
+// An engine's workers and the tasks that run them. A peer belongs to the worker of its slot. They are made by open();
+// from then on everything but the end is for any thread.
+class Workers final : public CallerStepped {
+ public:
+  explicit Workers(const PeerTable& peers) : peers_(peers) {}
+
+  // Each with its own transports by `factory`. Of those that it made before an error close() lets go.
+  Status open(Services& services, const TransportFactory& factory, Signal& signal);
+
+  [[nodiscard]] std::size_t count() const { return workers_.size(); }
+  [[nodiscard]] Worker& operator[](std::size_t index) const { return *workers_[index]; }
+  [[nodiscard]] std::span<const std::unique_ptr<Worker>> all() const { return workers_; }
+  [[nodiscard]] Worker& owner_of(std::uint32_t peer_slot) const { return *workers_[peer_slot % workers_.size()]; }
+  // Of one worker: all have transports of the same kinds.
+  [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const {
+    return workers_.front()->transports();
+  }
+
+  // Runs `command` on the worker that owns the peer and waits for it; peer_dead or stale_incarnation if there is none.
+  Status with_peer(PeerId id, const std::function<void(Worker&, Peer&)>& command) const;
+  // Runs `command` on each, one after the other, and waits for it.
+  void call_all(const std::function<void(Worker&)>& command) const;
+  void post_all(const std::function<void(Worker&)>& command) const;
+  void wake() const;
+  [[nodiscard]] control::Progress progress() const;
+
+  // ---- as one, by the caller whose turn it is ----
+  Time step(Time now) override;
+  bool prepare_sleep() override;
+  void slept(Time now) override;
+
+  // ---- the end, in this order; by the thread that closes the engine ----
+  void close();      // every peer down, every transport closed
+  void end_tasks();  // none runs any more
+  void destroy() { workers_.clear(); }
+
+ private:
+  const PeerTable& peers_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Task>> tasks_;
+};
+
+}  // namespace fairway::engine
