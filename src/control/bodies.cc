@@ -13,27 +13,6 @@ std::string_view cut(std::string_view text, std::size_t most) {
   return text.substr(0, most);
 }
 
-template <class Body>
-void write_reason(ByteWriter& out, const Body& body) {
-  out.put(static_cast<std::uint8_t>(body.reason)).put_text(cut(body.text, kMaxReason));
-}
-
-template <class Body>
-Result<Body> read_reason(std::span<const std::byte> bytes, std::string_view what) {
-  ByteReader reader(bytes);
-  const auto reason = reader.get<std::uint8_t>();
-  Body body;
-  body.text = reader.get_text();
-  if (!reader.done()) return malformed(what, "its size");
-  if (reason < static_cast<std::uint8_t>(Reason::closed) || reason > static_cast<std::uint8_t>(Reason::no_directory))
-    return malformed(what, "its reason");
-  if (body.text.size() > kMaxReason) return malformed(what, "its text is too long");
-  for (char& letter : body.text)
-    if (static_cast<unsigned char>(letter) < 0x20) letter = '?';  // the text ends up in logs and terminals
-  body.reason = static_cast<Reason>(reason);
-  return body;
-}
-
 bool printable(const std::string& text) {
   for (const char letter : text)
     if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f) return false;
@@ -89,18 +68,30 @@ Result<Accept> Accept::read(std::span<const std::byte> body) {
   return out;
 }
 
-void Refuse::write(ByteWriter& out) const {
-  write_reason(out, *this);
+template <FrameType kFrame>
+void Ending<kFrame>::write(ByteWriter& out) const {
+  out.put(static_cast<std::uint8_t>(reason)).put_text(cut(text, kMaxReason));
 }
-Result<Refuse> Refuse::read(std::span<const std::byte> body) {
-  return read_reason<Refuse>(body, "refusal");
+
+template <FrameType kFrame>
+Result<Ending<kFrame>> Ending<kFrame>::read(std::span<const std::byte> body) {
+  constexpr std::string_view kWhat = kFrame == FrameType::refuse ? "refusal" : "goodbye";
+  ByteReader reader(body);
+  Ending out;
+  const auto reason = reader.get<std::uint8_t>();
+  out.text = reader.get_text();
+  if (!reader.done()) return malformed(kWhat, "its size");
+  if (reason < static_cast<std::uint8_t>(Reason::closed) || reason > static_cast<std::uint8_t>(Reason::no_directory))
+    return malformed(kWhat, "its reason");
+  if (out.text.size() > kMaxReason) return malformed(kWhat, "its text is too long");
+  for (char& letter : out.text)
+    if (static_cast<unsigned char>(letter) < 0x20) letter = '?';  // the text ends up in logs and terminals
+  out.reason = static_cast<Reason>(reason);
+  return out;
 }
-void Goodbye::write(ByteWriter& out) const {
-  write_reason(out, *this);
-}
-Result<Goodbye> Goodbye::read(std::span<const std::byte> body) {
-  return read_reason<Goodbye>(body, "goodbye");
-}
+
+template struct Ending<FrameType::refuse>;
+template struct Ending<FrameType::goodbye>;
 
 void Message::write(ByteWriter& out) const {
   out.put(sequence).put(ack).put_bytes(bytes);

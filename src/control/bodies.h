@@ -57,23 +57,17 @@ enum class Reason : std::uint8_t {
   no_directory = 6,    // the sender serves no directory
 };
 
-struct Refuse {
-  static constexpr FrameType kType = FrameType::refuse;
+template <FrameType kFrame>
+struct Ending {
+  static constexpr FrameType kType = kFrame;
   Reason reason = Reason::closed;
   std::string text;
 
   void write(ByteWriter& out) const;
-  static Result<Refuse> read(std::span<const std::byte> body);
+  static Result<Ending> read(std::span<const std::byte> body);
 };
-
-struct Goodbye {
-  static constexpr FrameType kType = FrameType::goodbye;
-  Reason reason = Reason::closed;
-  std::string text;
-
-  void write(ByteWriter& out) const;
-  static Result<Goodbye> read(std::span<const std::byte> body);
-};
+using Refuse = Ending<FrameType::refuse>;    // of a connection, instead of an acceptance
+using Goodbye = Ending<FrameType::goodbye>;  // of a session
 
 // A message of the engine. `bytes` is borrowed from the frame.
 struct Message {
