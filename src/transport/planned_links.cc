@@ -32,13 +32,13 @@ void PlannedLinks::exchange(PeerIndex index, std::span<const std::byte> bytes) {
   const Result<PlannedHandshake> message = decode_planned(bytes, version_, name_);
   if (!message) return fail_peer(index, peer, message.status(), true);
   const auto out_of_turn = [&] {
-    fail_peer(index, peer, {ErrorCode::protocol_error, name_ + " handshake: out of turn"}, true);
+    fail_peer(index, peer, {ErrorCode::protocol_error, name_ + " handshake: unexpected message"}, true);
   };
   const bool acceptor = peer.role == Role::acceptor;
   if (message->kind == Kind::refused)
     return fail_peer(index, peer, {ErrorCode::unreachable, "the peer: " + message->reason}, false);
   if (message->kind == Kind::hello) return acceptor && peer.slots.empty() ? plan(index, peer, *message) : out_of_turn();
-  if (message->token != peer.token) return;  // of an earlier session, or of none: it decides nothing
+  if (message->token != peer.token) return;  // of an earlier session: ignored
   if (message->kind == Kind::note) return maker_.hear_note(index, message->bytes) ? void() : out_of_turn();
   if (message->kind == Kind::plan)
     return !acceptor && peer.slots.empty() ? accept_plan(index, peer, *message) : out_of_turn();
@@ -55,7 +55,7 @@ void PlannedLinks::exchange(PeerIndex index, std::span<const std::byte> bytes) {
   }
 }
 
-// ---- which devices meet: the acceptor decides ----
+// ---- the plan: the acceptor decides which devices to connect ----
 
 void PlannedLinks::plan(PeerIndex index, Peer& peer, const PlannedHandshake& hello) {
   peer.token = hello.token;
@@ -95,11 +95,11 @@ void PlannedLinks::add_link(PeerIndex index, Peer& peer, std::uint8_t device, st
   peer.slots.push_back(slot);
 }
 
-// ---- one link, whenever it is wanted ----
+// ---- one attempt at one link ----
 
 void PlannedLinks::open(Link& link) {
   link.again_at = kNever;
-  if (link.attempt + 1 >= kMaxPlannedAttempts) return;  // after a month of them
+  if (link.attempt + 1 >= kMaxPlannedAttempts) return;  // takes a month of attempts
   ++link.attempt;
   link.state = State::opening;
   auto end = maker_.make_end(link);
@@ -113,10 +113,10 @@ void PlannedLinks::hear_open(Link& link, const PlannedHandshake& message) {
   if (message.attempt <= std::max(link.attempt, link.held_attempt)) return;
   if (link.state == State::waiting || link.state == State::accepted)
     return accept(link, message.bytes, message.attempt);
-  link.held = message.bytes;  // the peer is done with the last one: reconnect() here takes it
+  link.held = message.bytes;  // the peer has fenced the last epoch; reconnect() takes this attempt
   link.held_attempt = message.attempt;
   if (link.state == State::up)
-    maker_.fail_end(link, {ErrorCode::link_failed, name_ + ": the peer opens the link anew"});
+    maker_.fail_end(link, {ErrorCode::link_failed, name_ + ": the peer opened the link again"});
 }
 
 void PlannedLinks::accept(Link& link, std::vector<std::byte> theirs, std::uint32_t attempt) {
@@ -134,7 +134,7 @@ void PlannedLinks::accept(Link& link, std::vector<std::byte> theirs, std::uint32
 
 void PlannedLinks::hear_accept(Link& link, const PlannedHandshake& message) {
   if (link.state != State::opening || link.attempt != message.attempt) return;
-  if (maker_.is_preparing(link) || maker_.is_connecting(link)) return;  // it was heard before
+  if (maker_.is_preparing(link) || maker_.is_connecting(link)) return;  // a repeated message
   if (const Status status = maker_.connect_end(link, message.bytes); !status) return open_failed(link, status);
   if (!maker_.is_preparing(link)) is_prepared(link);
 }
@@ -184,7 +184,7 @@ void PlannedLinks::hear_closed(Link& link, const PlannedHandshake& message) {
   }
 }
 
-// The others may still come. Without any, or after words that no peer of this version says, the peer is told why.
+// Other links of the peer may still come up. If none can, or after a protocol error, the peer fails and is told why.
 void PlannedLinks::open_failed(Link& link, const Status& why) {
   maker_.drop_end(link);
   link.deadline = kNever;
@@ -206,7 +206,7 @@ void PlannedLinks::open_failed(Link& link, const Status& why) {
 }
 
 void PlannedLinks::tell_retry_failed(const Link& link, const Status& why) {
-  if (link.id.epoch != 0) events_.add(EventKind::retry_failed, link.id, why);  // else it never was up
+  if (link.id.epoch != 0) events_.add(EventKind::retry_failed, link.id, why);  // 0: it was never up
 }
 
 void PlannedLinks::reconnect(LinkId id) {
@@ -220,7 +220,7 @@ void PlannedLinks::reconnect(LinkId id) {
 void PlannedLinks::look_at_deadlines(Time now) {
   if (now < next_deadline_) return;
   next_deadline_ = kNever;
-  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: one that fails may end its peer
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failure may change links_
     if (now >= links_[i].deadline)
       open_failed(links_[i], {ErrorCode::timed_out, name_ + ": the peer did not answer within 5 s"});
     if (now >= links_[i].again_at) open(links_[i]);
@@ -228,7 +228,7 @@ void PlannedLinks::look_at_deadlines(Time now) {
   }
 }
 
-// ---- both ----
+// ---- both roles ----
 
 void PlannedLinks::is_fenced(Link& link) {
   link.state = State::fenced;

@@ -48,7 +48,7 @@ void Foreign::open(int device) {
   view.state.store(State::ready, std::memory_order_release);
 }
 
-// Before it is opened: what is refused then was never mapped. Where there is no way at all, opening it says why.
+// Called before it is mapped, so that nothing is mapped over a broken path. If it was not exported, map() says why.
 Status Foreign::prove(int device) {
   const auto other = devices_->find(handle_.device);
   if (!other || *other == device || (!ours_ && handle_.way == Way::none)) return {};
@@ -64,15 +64,15 @@ Status Foreign::map(int device, std::byte*& base) {
   const auto other = devices_->find(handle_.device);
   if (ours_) {
     base = reinterpret_cast<std::byte*>(handle_.base);
-    if (!other) return {ErrorCode::not_found, "no such device"};
+    if (!other) return {ErrorCode::not_found, "its GPU is not visible to this process (CUDA_VISIBLE_DEVICES)"};
     if (handle_.way != Way::file || device == *other) return devices_->reach(device, *other);
-    // Peer access does not extend to mappings: each device has its own.
+    // Peer access does not include virtual memory mappings: each device needs its own access.
     const Current current(cu, *context);
     const AccessDescription access{{kLocationDevice, device}, kReadWrite};
     return cu.check(cu->cuMemSetAccess(handle_.base, handle_.size, &access, 1),
                     "access of GPU " + std::to_string(device) + " to it");
   }
-  if (handle_.way == Way::none) return {ErrorCode::unsupported, "its owner cannot lend it: " + handle_.why};
+  if (handle_.way == Way::none) return {ErrorCode::unsupported, "its owner cannot export it: " + handle_.why};
   const std::string hidden =
       other ? "" : "; its GPU is not one that this process sees (CUDA_VISIBLE_DEVICES, MIG or another container)";
   if (handle_.way == Way::file) {
@@ -87,7 +87,7 @@ Status Foreign::map(int device, std::byte*& base) {
   return status ? status : Status(status.code(), status.message() + hidden);
 }
 
-// One place for all devices; each gets access on its own.
+// Maps the files once for all devices; each device gets access separately.
 Status Foreign::map_files(int device, std::byte*& base) {
   const CudaDriver& cu = devices_->driver();
   const auto context = devices_->use(device);
@@ -101,7 +101,7 @@ Status Foreign::map_files(int device, std::byte*& base) {
                   "access of GPU " + std::to_string(device) + " to it");
 }
 
-// What was mapped before a failure is ended with this object.
+// After a failure the destructor unmaps what was mapped.
 Status Foreign::import_files() {
   const CudaDriver& cu = devices_->driver();
   if (files_.size() + allocations_.size() < handle_.mappings.size())
@@ -132,11 +132,11 @@ Status Foreign::import_files() {
   return {};
 }
 
-// Of the devices that reach it; nothing: each has tried its wire to it, or is the one that it is on.
+// Why a device's path to it was not tested; empty: all were, or it is local to the device.
 std::string Foreign::why_unproven() const {
   for (const View& view : views_)
     if (view.state.load(std::memory_order_acquire) == State::ready && !view.unproven.empty())
-      return "; its wire was not tried: " + view.unproven;
+      return "; the path was not tested: " + view.unproven;
   return {};
 }
 
@@ -157,7 +157,7 @@ std::string Foreign::text() const {
     }
     case Way::none: break;
   }
-  return "not reached: its owner cannot lend it: " + handle_.why;
+  return "not reached: its owner cannot export it: " + handle_.why;
 }
 
 }  // namespace fairway::transport::cuda

@@ -15,27 +15,27 @@
 
 namespace fairway::transport::cuda {
 
-// A peer's allocation in this process: opened once for each device here that copies from or to it, on the janitor,
-// since the driver may take milliseconds or wait for a kernel. The worker looks at what has become of it.
+// An allocation imported into this process. It is opened once for each device that copies from or to it, on the janitor,
+// since the driver may take milliseconds or wait for a kernel; the worker reads the resulting state.
 class Foreign final : public host::Mover::Foreign {
  public:
   enum class State : std::uint8_t { unopened, opening, ready, refused };
   struct View {
     std::atomic<State> state{State::unopened};
-    std::byte* base = nullptr;  // once ready
-    std::string why;            // once refused
-    std::string unproven;       // once ready: why the wire to it was not tried
+    std::byte* base = nullptr;  // if ready
+    std::string why;            // if refused
+    std::string unproven;       // if ready: why its path was not tested
   };
 
   Foreign(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours);
-  ~Foreign() override;  // where the driver may block: the janitor's
+  ~Foreign() override;  // on the janitor, since the driver may block
 
   const Handle& handle() const { return handle_; }
-  [[nodiscard]] bool ours() const { return ours_; }  // this process's own
+  [[nodiscard]] bool ours() const { return ours_; }  // an allocation of this process itself
   View& view(int device) { return views_[static_cast<std::size_t>(device)]; }
   void give(sys::Fd file, const std::string& why_none);
   [[nodiscard]] bool wants_file() const { return !ours_ && handle_.way == Way::file && !given_; }
-  void open(int device);  // the janitor
+  void open(int device);  // on the janitor
   std::string text() const;
 
  private:
@@ -49,13 +49,13 @@ class Foreign final : public host::Mover::Foreign {
   std::shared_ptr<Proofs> proofs_;
   const Handle handle_;
   const bool ours_;
-  bool given_ = false;          // all of them, or none will come; worker
-  std::vector<sys::Fd> files_;  // worker until given, then the janitor
+  bool given_ = false;          // all files have come, or none will; worker
+  std::vector<sys::Fd> files_;  // worker until given_, then the janitor
   std::string no_file_;
   Status import_failed_;
   std::vector<View> views_;                         // by device
-  std::uint64_t mapped_ = 0;                        // of files: their one place
-  std::vector<sys::cuda::Allocation> allocations_;  // mapped there, one behind the other
+  std::uint64_t mapped_ = 0;                        // of files: the address range for all of them
+  std::vector<sys::cuda::Allocation> allocations_;  // mapped there one after the other
 };
 
 }  // namespace fairway::transport::cuda

@@ -11,7 +11,7 @@ constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kMaxWhy = 300;
 constexpr std::uint32_t kMaxMappings = 65536;
 
-// Neighbours of one size as one.
+// Adjacent mappings of equal size.
 struct Run {
   std::uint32_t count = 0;
   std::uint64_t size = 0;
@@ -26,7 +26,7 @@ std::vector<Run> runs_of(const std::vector<std::uint64_t>& mappings) {
   return runs;
 }
 
-// False: they are not together what the handle says.
+// False: their sizes do not add up to the handle's size.
 bool read_mappings(ByteReader& reader, Handle& handle) {
   std::uint64_t left = handle.size;
   const auto runs = reader.get<std::uint16_t>();
@@ -76,7 +76,7 @@ Result<Handle> decode(std::span<const std::byte> bytes) {
   if (handle.way == Way::none) handle.why = reader.get_text();
   const bool mapped = handle.way != Way::file || read_mappings(reader, handle);
   if (!mapped || !reader.done() || version != kVersion || way > static_cast<std::uint8_t>(Way::file))
-    return Status(ErrorCode::protocol_error, "a handle of GPU memory of no sense");
+    return Status(ErrorCode::protocol_error, "malformed handle of GPU memory");
   return handle;
 }
 

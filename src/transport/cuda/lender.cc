@@ -21,7 +21,7 @@ Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& m
     return std::optional<host::Mover::Lent>();
   }
   if (pointer.kind != MemoryKind::device)
-    return Status(ErrorCode::invalid_argument, "cuda: that address is not in a GPU's memory");
+    return Status(ErrorCode::invalid_argument, "cuda: the address is not in GPU memory");
   auto mappings = mappings_at(devices_->driver(), pointer, memory.address, memory.size_bytes);
   if (!mappings) return mappings.status();
   Numbers numbers;
@@ -45,23 +45,23 @@ Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer
   const auto begin = reinterpret_cast<std::uint64_t>(address);
   std::vector<Pointer> found{first};
   const auto leaves = [](const char* what) {
-    return Status(ErrorCode::out_of_range, std::string("cuda: the region leaves its allocation: ") + what);
+    return Status(ErrorCode::out_of_range, std::string("cuda: the region is larger than its allocation: ") + what);
   };
   std::uint64_t end = 0;
-  if (begin < first.base || __builtin_add_overflow(begin, size, &end)) return leaves("it ends beyond all addresses");
+  if (begin < first.base || __builtin_add_overflow(begin, size, &end)) return leaves("it ends beyond the address space");
   while (found.back().base + found.back().size < end) {
     const std::uint64_t at = found.back().base + found.back().size;
     const Pointer next = look_at(driver, reinterpret_cast<const void*>(at));
-    if (next.kind != MemoryKind::device || next.base != at) return leaves("nothing is mapped behind it");
-    if (next.device != first.device) return leaves("another GPU's memory is mapped behind it; register each part");
+    if (next.kind != MemoryKind::device || next.base != at) return leaves("nothing is mapped after it");
+    if (next.device != first.device) return leaves("another GPU's memory is mapped after it: register each part");
     found.push_back(next);
-    // What cudaMalloc gives may lie side by side, and is not one memory for all that.
-    if (found.front().ipc || next.ipc) return leaves("what lies behind it is another one");
+    // Allocations of cudaMalloc may be adjacent and still are separate.
+    if (found.front().ipc || next.ipc) return leaves("another allocation follows it: register each part");
   }
   return found;
 }
 
-// Memory that cannot be lent is still reached within the process, and staged for peers elsewhere, who are told why.
+// Memory that cannot be exported is still used within the process, and staged for peers, which are told why.
 Status Lender::make(const std::vector<Pointer>& mappings, Allocation& out) {
   const CudaDriver& cu = devices_->driver();
   const Pointer& first = mappings.front();
@@ -83,14 +83,14 @@ Status Lender::make(const std::vector<Pointer>& mappings, Allocation& out) {
     handle.way = status ? Way::ipc : Way::none;
     handle.why = status.message();
   } else {
-    handle.why = "it comes from a memory pool or a mapping that was made without a handle for other processes";
+    handle.why = "it is from a memory pool or a mapping that was created without a shareable handle type";
   }
   out.handle = encode(handle);
   out.identity = next_identity_++;
   return {};
 }
 
-// One descriptor for each.
+// One descriptor for each mapping.
 Status Lender::export_files(const std::vector<Pointer>& mappings, Allocation& out) {
   const CudaDriver& cu = devices_->driver();
   for (const Pointer& each : mappings) {

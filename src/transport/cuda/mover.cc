@@ -13,21 +13,21 @@ namespace {
 
 using State = Foreign::State;
 
-// What is queued at most at once: a few milliseconds' worth, since a peer that takes its memory back waits for it.
+// Most bytes queued at once: a few milliseconds' worth, since a peer that deregisters memory waits for them.
 constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
 constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
 
-// Bytes of a copy that a kernel may do on that path.
+// Copies smaller than this may be done by a kernel on that path.
 std::uint64_t kernel_below(const host::Mover::Path& path) {
   if (!path.kernels) return 0;
   return path.most_queued == kQueuedBetweenDevices ? Queues::kKernelBelowBetweenGpus : Queues::kKernelBelow;
 }
 
-constexpr std::uint64_t kPinFrom = 64 * 1024;  // bytes: up to that the driver takes host memory along with its command
+constexpr std::uint64_t kPinFrom = 64 * 1024;  // the driver copies less host memory into the command itself
 
 constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
 
-// Of this process, for as long as it lives; one that is forked from it is another.
+// Identifies this process; a forked one has another token.
 ProcessToken own_process(Runtime& runtime) {
   static const ProcessToken random = [&] {
     ProcessToken made{};
@@ -64,8 +64,8 @@ std::uint8_t CudaMover::memory_kinds() const {
          1 << static_cast<unsigned>(MemoryKind::managed);
 }
 
-// A device's queues and the ways to its peers are opened as soon as anything is known of them: that may wait for
-// running kernels, and the kernel that runs when the first slice comes may be waiting for that slice.
+// Opens a device's queues as early as possible: that may wait for running kernels, and a kernel that runs when the first
+// slice is posted may be waiting for that slice.
 Result<std::optional<host::Mover::Lent>> CudaMover::lend(const MemoryDescription& memory) {
   auto lent = lender_.lend(memory);
   const int device = std::max(lender_.device_of(memory.id), lender_.pinned_by(memory.id));
@@ -90,7 +90,7 @@ bool CudaMover::taken_back(RegionId region) const {
 
 std::shared_ptr<host::Mover::Hold> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   const std::uint64_t key = kMaps | next_map_++;
-  auto* const hold = new Hold;  // the janitor drops it after it pinned it
+  auto* const hold = new Hold;  // deleted on the janitor, after pinning
   pins_.use(key, working_device(), map->address(), map->size_bytes(), [this, hold](bool pinned) {
     hold->pinned.store(pinned, std::memory_order_relaxed);
     hold->settled.store(true, std::memory_order_release);
@@ -117,7 +117,7 @@ std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte>
   else
     handle.why = decoded.status().message();
   const bool ours = handle.process == lender_.process();
-  // Its end may block in the driver.
+  // Deleted on the janitor, since the driver may block.
   std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, proofs_, std::move(handle), ours),
                                          [this](cuda::Foreign* ends) { janitor_.end([ends] { delete ends; }); });
   std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
@@ -153,9 +153,9 @@ bool CudaMover::works_on(int device) const {
          devices_->works_on(device);
 }
 
-// The device that copies: the local memory's own. Between host memory and a GPU's the peer's, if this process works on
-// that one too, else the one for which the memory was pinned, else one that this process works on: a second process on
-// a GPU takes turns of milliseconds with the first.
+// The device that copies. If the local memory is on a GPU: that one. For local host memory: the peer's GPU if this
+// process uses that too, else the one for which the memory was pinned, else one that this process uses. Two processes on
+// one GPU share it by time slices of milliseconds.
 int CudaMover::copier(RegionId local, const cuda::Foreign* remote) const {
   if (const int own = lender_.device_of(local); own >= 0) return own;
   const int theirs = remote == nullptr ? -1 : devices_->find(remote->handle().device).value_or(-1);
@@ -186,8 +186,8 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   return Readiness::ready;
 }
 
-// The copy engines take any memory of this process, by the driver's own buffers if need be; a kernel ends the context
-// with an illegal access at memory of the host's that is not pinned.
+// Copy engines take any memory of this process, if need be through the driver's own buffers. A kernel that accesses host
+// memory which is not pinned ends the context with an illegal access.
 bool CudaMover::reached_by_kernels(RegionId local, int device_of) const {
   return device_of >= 0 || !lender_.host(local) || pins_.pinned(handle_of(local));
 }
@@ -213,7 +213,7 @@ host::Mover::Readiness CudaMover::view_of(cuda::Foreign& memory, int device, std
   switch (view.state.load(std::memory_order_acquire)) {
     case State::unopened: open_view(held(memory), device); [[fallthrough]];
     case State::opening: return Readiness::opening;
-    case State::refused: why = "the peer's GPU memory is not reached: " + view.why; return Readiness::refused;
+    case State::refused: why = "the peer's GPU memory cannot be accessed: " + view.why; return Readiness::refused;
     case State::ready: break;
   }
   return Readiness::ready;
@@ -226,7 +226,7 @@ void CudaMover::make_queues(int device) {
   if (const auto context = devices_->use(device)) {
     const Current current(devices_->driver(), *context);
     gates_->prepare();
-    (void)end_words_->prepare();  // where none can be had, who takes one is told
+    (void)end_words_->prepare();  // if it fails, take() finds no word
   }
   auto queues = Queues::make(*devices_, device);
   if (queues)
@@ -253,7 +253,7 @@ std::string CudaMover::path_description(const Mover::Foreign& foreign) const {
   return static_cast<const cuda::Foreign&>(foreign).text();
 }
 
-// A kernel has some hundred warps, each of which takes a piece at a time.
+// A kernel has some hundred warps; each copies one piece at a time.
 std::uint64_t CudaMover::part(const Path& path, std::uint64_t length, std::uint64_t count) const {
   if (count < Queues::kKernelFrom || length >= kernel_below(path)) return ~std::uint64_t{0};
   constexpr std::uint64_t kWarps = 512, kLeast = 2048;
@@ -295,7 +295,7 @@ std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size
   return room;
 }
 
-// On which this process works already; without one, the first.
+// A device that this process uses already; else the first.
 int CudaMover::working_device() const {
   for (int device = 0; device < devices_->count(); ++device)
     if (works_on(device)) return device;
@@ -311,7 +311,7 @@ Status CudaMover::pin(std::byte* address, std::uint64_t size_bytes) {
       "pinning memory");
 }
 
-// Between a device and a room that it reaches by itself, so the kernel or one call may take them.
+// Whether the copies are between a device and a pinned staging buffer, so that a kernel or one batch call can do them.
 bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
   if (copies.size() < Queues::kBatchFrom) return false;
   for (const auto& each : rooms_) {
@@ -320,12 +320,12 @@ bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
     const auto holds = [&](const std::byte* place) {
       return place >= room->memory.address() && place < room->memory.address() + room->memory.size_bytes();
     };
-    if (holds(copies.front().to) || holds(copies.front().from)) return true;  // and so are the others
+    if (holds(copies.front().to) || holds(copies.front().from)) return true;  // then all of them are
   }
   return false;
 }
 
-// Into what the kernel takes, where there is one; as they are: there is none, or they do not fit.
+// Cuts the copies into pieces for the kernel; returns them unchanged if there is no kernel or too many pieces.
 std::span<const transport::Copier::Copy> CudaMover::cut(const Path& on, std::span<const Copy> copies) {
   std::uint64_t bytes = 0;
   for (const Copy& copy : copies) bytes += copy.size;

@@ -19,8 +19,8 @@
 namespace fairway::transport::cuda {
 
 // GPU memory for the host transport. Owner: its worker.
-//   mover.cc        for transfers
-//   mover_views.cc  for kernels and streams of the user's
+//   mover.cc        copies, for transfers and staging
+//   mover_views.cc  views for kernels, work for the user's streams
 class CudaMover final : public host::Mover {
  public:
   CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver);
@@ -58,12 +58,12 @@ class CudaMover final : public host::Mover {
                  std::string& why) override;
 
  private:
-  struct Device {  // its queues
+  struct Device {
     std::atomic<cuda::Foreign::State> state{cuda::Foreign::State::unopened};
     std::unique_ptr<Queues> queues;
     std::string why;
   };
-  // What serves streams of that one's context, with that current during `call`.
+  // Calls `call` for the device of the stream's context, with that context current.
   using StreamCall = std::function<Status(int device, const StreamKernels& kernels, sys::cuda::Stream stream)>;
   Status for_stream(void* stream, const StreamCall& call);
   std::shared_ptr<cuda::Foreign> own_memory(RegionId region, Status& why);
@@ -76,7 +76,7 @@ class CudaMover final : public host::Mover {
   bool reached_by_kernels(RegionId local, int device_of) const;
   bool in_pinned_room(std::span<const Copy> copies) const;
   std::span<const Copy> cut(const Path& on, std::span<const Copy> copies);
-  void make_queues(int device);  // any thread; once
+  void make_queues(int device);  // any thread; works once
   void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
   void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
   std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;
@@ -91,9 +91,9 @@ class CudaMover final : public host::Mover {
   std::vector<std::weak_ptr<Room>> rooms_;
   std::uint64_t next_map_ = 0;
   const std::shared_ptr<EndWords> end_words_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<cuda::Foreign>> own_;  // regions that kernels elsewhere reach
+  std::unordered_map<std::uint64_t, std::shared_ptr<cuda::Foreign>> own_;  // own regions with views on other GPUs
   Pins pins_;
-  Janitor janitor_;  // what is left is done when it ends, before all above
+  Janitor janitor_;  // last: its destructor runs the jobs that are left
 };
 
 }  // namespace fairway::transport::cuda

@@ -1,11 +1,11 @@
 #include "transport/cuda/mover.h"
 #include "transport/handles.h"
 
-// What kernels and streams of the user's reach by themselves.
+// Views for the user's kernels, and work for the user's streams.
 namespace fairway::transport::cuda {
 host::Mover::Readiness CudaMover::view(RegionId own, Mover::Foreign* foreign, int device, View& out, Status& why) {
   if (device < 0 || device >= devices_->count()) {
-    why = {ErrorCode::invalid_argument, "there is no GPU " + std::to_string(device) + " in this process, which sees " +
+    why = {ErrorCode::invalid_argument, "this process has no GPU " + std::to_string(device) + ": it sees " +
                                             std::to_string(devices_->count())};
     return Readiness::refused;
   }
@@ -14,7 +14,7 @@ host::Mover::Readiness CudaMover::view(RegionId own, Mover::Foreign* foreign, in
   const Handle& handle = memory->handle();
   const auto other = devices_->find(handle.device);
   if (memory->ours() && handle.way == Way::none && other != device) {
-    why = {ErrorCode::unsupported, "GPU " + std::to_string(device) + " is not let to it: " + handle.why};
+    why = {ErrorCode::unsupported, "GPU " + std::to_string(device) + " cannot access it: " + handle.why};
     return Readiness::refused;
   }
   std::string words;
@@ -24,7 +24,7 @@ host::Mover::Readiness CudaMover::view(RegionId own, Mover::Foreign* foreign, in
   if (ready != Readiness::ready) return ready;
   auto word = end_words_->take();
   if (word == nullptr) {
-    why = {ErrorCode::resource_exhausted, "no pinned word is left for one more mapping: unmap some"};
+    why = {ErrorCode::resource_exhausted, "the limit of mapped regions in this process is reached: unmap some"};
     return Readiness::refused;
   }
   out.base = memory->view(device).base;
@@ -43,7 +43,7 @@ std::shared_ptr<Foreign> CudaMover::own_memory(RegionId region, Status& why) {
   if (handle.empty()) {
     own_.erase(handle_of(region));
     why = {ErrorCode::unsupported,
-           "the region is host memory: kernels reach it by its own address, where it is pinned"};
+           "the region is host memory: if it is pinned, kernels use its own address"};
     return nullptr;
   }
   return memory = std::static_pointer_cast<cuda::Foreign>(open(handle));
@@ -52,7 +52,7 @@ std::shared_ptr<Foreign> CudaMover::own_memory(RegionId region, Status& why) {
 Status CudaMover::for_stream(void* stream, const StreamCall& call) {
   if (stream == nullptr)
     return {ErrorCode::invalid_argument,
-            "the default stream puts nothing and waits for no signal: give one of your own"};
+            "the default stream cannot put or wait for a signal: create a stream"};
   const CudaDriver& cu = devices_->driver();
   const auto handle = static_cast<sys::cuda::Stream>(stream);
   sys::cuda::Context context = nullptr;
@@ -65,14 +65,14 @@ Status CudaMover::for_stream(void* stream, const StreamCall& call) {
     return call(device, ready.queues->for_streams(), handle);
   }
   return {ErrorCode::invalid_argument,
-          "no memory of the stream's GPU is registered or mapped here, or its context is not the primary one"};
+          "the stream's GPU has no memory registered or mapped in this engine, or its context is not the primary one"};
 }
 
 Status CudaMover::put(const GpuAccess::Put& put, void* stream) {
   return for_stream(stream, [&](int device, const StreamKernels& kernels, sys::cuda::Stream on) {
     if (device != put.gpu)
-      return Status(ErrorCode::invalid_argument, "the stream is of GPU " + std::to_string(device) +
-                                                     ", the mapping for GPU " + std::to_string(put.gpu));
+      return Status(ErrorCode::invalid_argument, "the stream belongs to GPU " + std::to_string(device) +
+                                                     ", the mapping to GPU " + std::to_string(put.gpu));
     return kernels.put(put, on);
   });
 }

@@ -13,8 +13,8 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
-// Over sockets: who sends more at once hears of what arrived only afterwards, and a reader who is as fast as the sender
-// then waits for half of a read of 1 MiB (docs/GOTCHAS.md).
+// Over sockets: a sender of more at once sees acknowledgements late, and a fast reader then waits for half of a read of
+// 1 MiB (docs/GOTCHAS.md).
 constexpr std::uint64_t kMostSocketBytes = std::uint64_t{512} << 10;
 constexpr std::size_t kMostPieces = 8;
 
@@ -22,7 +22,7 @@ constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
 }
 
-// None of its own NICs is here: asked before libfabric loads every provider, which takes a tenth of a second.
+// Whether no NIC of libfabric's own is here. Checked before libfabric loads all providers, which takes 0.1 s.
 bool no_nics() {
   for (const char* folder :
        {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/cxi_user", "/sys/class/hfi1", "/sys/class/infinipath"}) {
@@ -47,7 +47,7 @@ Capabilities capabilities(const Domain& domain, const Wish& wish) {
   can.max_slice_bytes = wish.rma ? kMaxSliceBytes : 0;
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
-  // Of completions and arrivals nothing is assumed but that each comes once: EFA delivers in any order.
+  // Assumes no order of completions and arrivals: EFA delivers in any order.
   can.ordered = false;
   can.completion = wish.delivery ? CompletionLevel::visible : CompletionLevel::delivered;
   return can;
@@ -129,8 +129,8 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
   if (providers.empty()) {
     if (no_nics() && options.calls == nullptr)
       return Status(ErrorCode::unsupported,
-                    "fabric: this machine has no NIC of libfabric's own (EFA, Slingshot, Omni-Path): name a provider "
-                    "(EngineOptions::providers, in the tool --via fabric:PROVIDER) for others");
+                    "fabric: this machine has no NIC that only libfabric serves (EFA, Slingshot, Omni-Path): name a "
+                    "provider to use others (EngineOptions::providers; in the tool: --via fabric:PROVIDER)");
     providers.assign(sys::kNicProviders.begin(), sys::kNicProviders.end());
   }
   auto calls = options.calls;
@@ -154,14 +154,15 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
       if (result != 0) {
         why = Status(
             ErrorCode::unsupported,
-            fmt::format("fabric: the provider {} has nothing here: {}; {}", provider, calls->library->text(result),
+            fmt::format("fabric: the provider {} has no domain here: {}; {}", provider, calls->library->text(result),
                         filter.empty() ? "`fairway topo --providers` lists what libfabric has" : filter));
         continue;
       }
       const auto chosen = usable(answers.get(), options);
       if (chosen.empty())
         why = Status(ErrorCode::unsupported, "fabric: the provider " + provider +
-                                                 " has no domain of the wanted name, or that may be listened at");
+                                                 " has no domain with the wanted name and an address that "
+                                                 "EngineOptions::listen allows");
       for (const fi_info* each : chosen) {
         if (domains.size() == kMaxPlannedDevices) break;
         auto domain = Domain::open(calls, *each, wish, domains.size());

@@ -2,12 +2,11 @@
 
 #include "transport/fabric/transport.h"
 
-// The end of memory. Libfabric says that who uses a registration that has ended gets an error and that nothing else
-// happens; in fact a provider may end the connection, let the operation wait for ever, or still write what it had begun
-// to receive. So each peer is first asked to let go; who does not answer in time loses its links.
+// Deregistration. By libfabric's documentation an access to a closed registration just fails; in fact a provider may end
+// the connection, never complete the operation, or still write what it had begun to receive. So each peer is asked first
+// to stop using the region, and loses its links if it does not answer in time.
 //
-// And the keys of memory that a provider binds to endpoints: each link has one of its own, made when it is first asked
-// for.
+// Also the keys of memory bound to endpoints (FI_MR_ENDPOINT): each link has its own, made at the first request.
 namespace fairway::transport::fabric {
 namespace {
 
@@ -15,7 +14,7 @@ constexpr Time kAnswerWithin = 500 * kMillisecond;
 
 }  // namespace
 
-// The table refuses by now, so nothing new of ours begins here.
+// The region table refuses the region by now, so no new slice begins.
 void FabricTransport::deregister(std::uint64_t handle) {
   Ending ending{handle, after(runtime_.clock.now(), kAnswerWithin), {}};
   const Registration* registration = registrations_.find(handle);
@@ -48,7 +47,7 @@ void FabricTransport::end_memory(Time now) {
       const bool held_here = !lane.stop_memory(ending.handle);
       const bool held_there = waits_for(links_.at(slot).peer) && !lane.stopped();
       if ((held_here || held_there) && now >= ending.deadline) {
-        lane.fail({ErrorCode::link_failed, held_there ? "fabric: the peer did not let go of deregistered memory"
+        lane.fail({ErrorCode::link_failed, held_there ? "fabric: the peer still uses deregistered memory"
                                                       : "fabric: an operation on deregistered memory does not end"});
         close_lane(lane);
         continue;
@@ -102,7 +101,7 @@ FabricTransport::Answer FabricTransport::key_of_link(const Link& link, ImportTab
   const auto found =
       std::find_if(known.begin(), known.end(), [&](const LinkKey& each) { return each.link_name == link.name(); });
   if (found == known.end()) {
-    // Those of attempts that are gone make room.
+    // Replaces keys of earlier attempts.
     std::erase_if(known, [&](const LinkKey& each) { return (each.link_name & 0xffff) == link.index; });
     known.push_back({link.name(), false, false, 0});
     say(link.peer, {Note::Kind::ask_key, handle_of(import.region), link.index, link.attempt});

@@ -7,8 +7,8 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr std::uint16_t kVersion = 4;
-constexpr Time kFirstLook = 20 * kMicrosecond, kLastLook = 2 * kMillisecond;  // at what announces nothing
-constexpr Time kEndingLook = kMillisecond / 4;                                // at memory that is to end
+constexpr Time kFirstPoll = 20 * kMicrosecond, kLastPoll = 2 * kMillisecond;  // for lanes without a descriptor
+constexpr Time kDeregisterCheck = kMillisecond / 4;
 
 }  // namespace
 
@@ -35,7 +35,8 @@ Result<std::uint64_t> FabricTransport::import(PeerIndex peer, const RemoteMemory
                                               std::span<const KeyBytes> keys) {
   if (!links_.knows(peer)) return Status(ErrorCode::not_found, "fabric: no such peer");
   if (keys.empty() || keys.size() > kMaxPlannedDevices)
-    return Status(ErrorCode::unsupported, "fabric: the peer has not registered the region with its domains");
+    return Status(ErrorCode::unsupported,
+                  "fabric: the peer has not registered the region with its domains (`explain` on the peer says why)");
   Remote remote;
   if (Status status = read_keys<Key>(memory, keys, name(), &decode_key, remote); !status) return status;
   return imports_.add(peer, memory.id, std::move(remote));
@@ -72,8 +73,7 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
   return taken;
 }
 
-// What this side can refuse, of the far side too: what providers make of a wrong address or a key that has ended
-// differs, and for some it is the end of the link.
+// Checks bounds and permissions of the remote side too: with some providers a wrong address or key ends the link.
 ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote,
                                  bool& not_yet) {
   auto* import = imports_.find(slice.remote_handle, link.peer);
@@ -132,8 +132,8 @@ void FabricTransport::set_timer(Time now) {
   if (!endings_.empty() || !leavings_.empty()) timer_ = std::min(timer_, after(now, kEndingLook));
   const auto& up = links_.up();
   for (const std::uint32_t slot : up) timer_ = std::min(timer_, lanes_[slot]->ask(now));
-  // A provider that is driven by whoever polls may have something to do later by itself, which nothing announces: EFA
-  // sends again after a while what found no receive.
+  // A provider with manual progress may have work later that nothing announces: EFA retransmits after a while if there
+  // was no receive.
   if (std::any_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->busy(); }))
     timer_ = std::min(timer_, after(now, kLastLook));
   if (std::none_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->needs_looks(); })) return;

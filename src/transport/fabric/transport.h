@@ -17,17 +17,17 @@
 
 namespace fairway::transport::fabric {
 
-// The contract's state machine: links (planned_links.h) between domains here and there, each of them a lane (lane.h),
-// and memory. Belongs to one worker's thread, as the contract says.
+// The contract's state machine: links (planned_links.h) between domains, each a lane (lane.h), and memory. Owner: the
+// worker.
 //   transport.cc  using lanes
-//   connect.cc    what links are made of
-//   revoke.cc     the end of memory, with the peers that use it; keys of one link
+//   connect.cc    making and connecting endpoints
+//   revoke.cc     deregistration together with peers; keys per link
 class FabricTransport final : public PlannedTransport {
  public:
   FabricTransport(RegionTable& regions, Runtime& runtime, FabricOptions options);
   ~FabricTransport() override { close(); }
 
-  Status open();  // before all else; else a sentence why not
+  Status open();  // call first
 
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
@@ -43,7 +43,7 @@ class FabricTransport final : public PlannedTransport {
   void close() override;
 
  private:
-  struct LinkKey {  // of a region that is bound to endpoints
+  struct LinkKey {  // of a region with one key per link
     std::uint64_t link_name = 0;
     bool known = false, refused = false;
     std::uint64_t key = 0;
@@ -52,12 +52,12 @@ class FabricTransport final : public PlannedTransport {
     bool revoked = false;
     std::vector<LinkKey> link_keys;
   };
-  struct Ending {  // memory of ours that is to be nobody's
+  struct Deregistration {
     std::uint64_t handle = 0;
     Time deadline = kNever;
-    std::vector<PeerIndex> asked;  // and have not answered
+    std::vector<PeerIndex> asked;  // peers that have not answered yet
   };
-  struct Leaving {  // a peer's memory that our operations may still be on their way to
+  struct RevokeRequest {  // a peer's region to which this side may have operations in flight
     PeerIndex peer = 0;
     std::uint64_t region = 0;
   };
@@ -104,10 +104,10 @@ class FabricTransport final : public PlannedTransport {
   std::vector<Ending> endings_;
   std::vector<Leaving> leavings_;
   Time timer_ = kNever;
-  Time quiet_since_ = 0;  // the longer, the seldomer it is looked at what announces nothing
+  Time quiet_since_ = 0;  // the longer, the less often lanes without a descriptor are polled
   bool posted_ = false;   // since the last poll
   SlowEnds slow_ends_;
-  Janitor janitor_;  // what is left is done when it ends, before all above
+  Janitor janitor_;  // last: its destructor runs the jobs that are left
 };
 
 }  // namespace fairway::transport::fabric

@@ -3,20 +3,21 @@
 
 #include "transport/host/transport.h"
 
-// How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers a
-// local socket, the initiator dials it and sends the segment's descriptor (dial.cc).
+// Connecting and reconnecting links, disconnecting peers. The initiator sends hello through control, the acceptor offers
+// a local socket, and the initiator connects to it and sends the segment's descriptor (dial.cc).
 namespace fairway::transport::host {
 namespace {
 
-constexpr Time kFlap = kMillisecond;              // a link that breaks sooner was for nothing
-constexpr Time kSettleLook = 200 * kMicrosecond;  // how often to look at sockets while a link is being made
-constexpr Time kCalmLook = kMillisecond;          // and while nobody sleeps: what notices the end of a peer
+constexpr Time kFlap = kMillisecond;                // a link that breaks sooner counts as a flap
+constexpr Time kConnectingPoll = 200 * kMicrosecond;  // how often to poll sockets while a link is being connected
+constexpr Time kIdlePoll = kMillisecond;              // and otherwise, to notice the end of a peer
 
 }  // namespace
 
 Status HostTransport::connect(PeerIndex index, Role role) {
   if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
-  if (!options_.links) return {ErrorCode::unsupported, "it copies between this process's own memories alone"};
+  if (!options_.links)
+    return {ErrorCode::unsupported, name() + ": copies only within this process and has no links to peers"};
   const auto [at, fresh] = peers_.try_emplace(index);
   if (!fresh) return {ErrorCode::already_exists, "the peer is connected, or not forgotten yet"};
   at->second.role = role;
@@ -48,7 +49,7 @@ void HostTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) 
     return fail_peer(index, peer, {ErrorCode::unreachable, message->reason}, false);
   const bool to_acceptor = message->kind == Handshake::Kind::hello;
   if (to_acceptor != (peer.role == Role::acceptor) || peer.slot != kNoSlot)
-    return fail_peer(index, peer, {ErrorCode::protocol_error, "handshake: out of turn"}, true);
+    return fail_peer(index, peer, {ErrorCode::protocol_error, name() + " handshake: unexpected message"}, true);
   if (to_acceptor) return offer(index, peer);
   peer.socket = message->socket;
   peer.dialer = message->dialer;
@@ -93,7 +94,7 @@ void HostTransport::link_is_up(Link& link) {
   ask_next(link);
 }
 
-// Whoever says that was up with it, so an attempt that was welcomed here has been joined.
+// The peer's end of that epoch was up, so if it was welcomed here the peer has joined.
 bool HostTransport::forgo(PeerIndex index, std::uint64_t name) {
   const auto found = peers_.find(index);
   if (found == peers_.end() || found->second.slot == kNoSlot) return true;
@@ -128,7 +129,7 @@ void HostTransport::look_around(Time now) {
     timer_ = pending_.next();
   }
   look_at_ = after(now, pending_.any() ? kSettleLook : kCalmLook);
-  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failed dial may change links_
     look_at(links_[i], now);
     timer_ = std::min(timer_, links_[i].deadline);
   }
@@ -147,7 +148,7 @@ void HostTransport::look_at(Link& link, Time now) {
     Pair& pair = *link.lane->pair();
     if (!pair.gone && pair.process && pair.process.ended()) {
       pair.gone = true;
-      link.lane->fail({ErrorCode::link_failed, "the peer's process has ended"});
+      link.lane->fail({ErrorCode::link_failed, name() + ": the peer's process has ended"});
     }
   } else if (link.state == LinkState::down || link.state == LinkState::fencing) {
     Pair& pair = *link.lane->pair();
@@ -157,7 +158,7 @@ void HostTransport::look_at(Link& link, Time now) {
     if (link.dialed->socket) return hear_welcome(link, now);
     ask_to_join(link, now);
     if (link.dialed && !link.dialed->socket)
-      timer_ = std::min(timer_, look_at_);  // nothing wakes for a place in a queue
+      timer_ = std::min(timer_, look_at_);  // nothing announces room in the socket's queue
   }
 }
 
@@ -201,7 +202,7 @@ void HostTransport::disconnect(PeerIndex index) {
     Link& link = links_[found->second.slot];
     if (link.lane) {
       link.lane->close();
-      end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer is gone"});
+      end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer was disconnected"});
       unwatch(*link.lane->pair());
       keep_while_touched(index, link.lane->pair());
       if (link.state != LinkState::fenced && link.state != LinkState::welcomed) {

@@ -61,10 +61,10 @@ Result<std::shared_ptr<sys::Fd>> Exports::lend(std::uint32_t number, std::uint32
   {
     const std::lock_guard lock(mutex_);
     const auto found = files_.find(number);
-    if (found == files_.end()) return Status(ErrorCode::revoked, "it was deregistered");
+    if (found == files_.end()) return Status(ErrorCode::revoked, "its owner deregistered it");
     if (writable && found->second.writable_regions == 0)
-      return Status(ErrorCode::access_denied, "its owner lets nobody write it");
-    if (part >= found->second.fds.size()) return Status(ErrorCode::not_found, "it has no such descriptor");
+      return Status(ErrorCode::access_denied, "its owner allows no writes");
+    if (part >= found->second.fds.size()) return Status(ErrorCode::not_found, "its owner has no such descriptor");
     fd = found->second.fds[part];
     if (found->second.inode.first == kLent) return fd;
   }

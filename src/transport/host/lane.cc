@@ -33,9 +33,9 @@ Lane::Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable&
       writer_(pair_->out()),
       reader_(pair_->in()) {}
 
-// Messages and immediates keep their order, so none passes an immediate that waits among the large.
+// Messages and immediates keep their order: none passes an immediate in bulk_.
 bool Lane::post(const Command& command) {
-  if (flights_.size() - free_.size() + events_.size() >= kQueueDepth) return false;  // ended is in flight until polled
+  if (flights_.size() - free_.size() + events_.size() >= kQueueDepth) return false;  // counts events not polled yet
   if (free_.empty()) {
     free_.push_back(static_cast<std::uint32_t>(flights_.size()));
     flights_.emplace_back();
@@ -72,7 +72,7 @@ void Lane::tell(const Flight& flight, ErrorCode code, Effect effect, const std::
   if (code != ErrorCode::ok) event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
 }
 
-// What a device still copies has no end before that.
+// A flight with copies queued on a device ends after them.
 void Lane::end(Flight& flight, ErrorCode code) {
   if (flight.queued > 0) {
     if (flight.code == ErrorCode::ok) flight.code = code;
@@ -140,10 +140,10 @@ bool Lane::queued(std::uint64_t local_handle) const {
 }
 
 bool Lane::busy() const {
-  if (state_ == State::fencing) return queued();  // the peer's last touch is looked for by a timer
+  if (state_ == State::fencing) return queued();  // a timer checks for the peer's last touch
   if (broken_ || state_ == State::closed) return false;
   if (!reader_.empty() || pair_->peer_end().closed.load(std::memory_order_seq_cst) != 0) return true;
-  return more_ || queued();  // a device says in memory alone that it has copied
+  return more_ || queued();  // a device reports its copies only by a word in memory
 }
 
 void Lane::fence() {
@@ -161,7 +161,7 @@ bool Lane::fenced() {
   collect_copies();
   if (!batches_.empty() || !last_touch_.over(*pair_)) return false;
   if (state_ == State::closed) return true;
-  // No more can lie there: the peer wrote its last before its last touch was over.
+  // The peer wrote its last record before its last touch ended, so this reads all of them.
   Record record;
   std::span<const std::byte> payload;
   for (std::uint32_t i = 0; i < kCells && reader_.pop(record, payload); ++i) apply(record, payload, true);
@@ -172,7 +172,7 @@ bool Lane::fenced() {
 void Lane::close() {
   fence();
   state_ = State::closed;
-  // A device has what it copies in a few milliseconds, and stops for nothing else than its own failure.
+  // A device finishes its queued copies within milliseconds, or has failed.
   while (!batches_.empty()) collect_copies();
   for (Flight& flight : flights_)
     if (flight.place != Place::free && !flight.ended) end(flight, ErrorCode::link_failed);

@@ -6,11 +6,11 @@
 #include "transport/host/copy.h"
 #include "transport/host/lane.h"
 
-// Slices under way: by mapped memory, by the kernel, or by records that the peer serves.
+// Moves slices by the CPU: through mapped memory, by cross-memory attach, or by records that the peer serves.
 namespace fairway::transport::host {
 namespace {
 
-constexpr std::uint64_t kPieceCost = 64;  // of a piece beside its bytes, in bytes
+constexpr std::uint64_t kPieceCost = 64;  // fixed cost of a piece, in bytes
 
 std::uint64_t cost_of(std::uint64_t length) {
   return length + kPieceCost;
@@ -23,18 +23,18 @@ void Lane::work(std::uint64_t small, std::uint64_t large) {
   if (broken_ || (urgent_.empty() && bulk_.empty())) return;
   more_ = false;
   const Touch touch(*pair_);
-  if (!touch.allowed()) return fail({ErrorCode::link_failed, "the other end closed the link"});
+  if (!touch.allowed()) return fail({ErrorCode::link_failed, "the peer closed the link"});
   const std::uint64_t before = small;
   if (!drain(urgent_, small)) return;
   large -= std::min(large, before - small);
   drain(bulk_, large);
 }
 
-// False: its head waits.
+// False: the head of the queue waits.
 bool Lane::drain(std::deque<std::uint32_t>& queue, std::uint64_t& budget) {
   while (!queue.empty() && !broken_) {
     Flight& flight = flights_[queue.front()];
-    const bool stops = flight.queued > 0 && flight.code != ErrorCode::ok;  // a device still has a part of it
+    const bool stops = flight.queued > 0 && flight.code != ErrorCode::ok;  // failed, but a device still copies for it
     if (!flight.ended && !stops && advance(flight, budget) == Outcome::waits) return false;
     queue.pop_front();
     const Op op = flight.command.slice.op;
@@ -97,11 +97,11 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
   return finish(flight);
 }
 
-// An immediate that will not come is a gap: none behind it may arrive.
+// A missing immediate is a gap: no later one may arrive, so the link breaks.
 Lane::Outcome Lane::refuse(Flight& flight, ErrorCode code) {
   end(flight, code);
   if (flight.command.slice.op == Op::write_immediate)
-    fail({ErrorCode::link_failed, "a write that tells the target was refused by it"});
+    fail({ErrorCode::link_failed, "a write with immediate was refused"});
   return Outcome::ended;
 }
 
@@ -120,7 +120,7 @@ Lane::Outcome Lane::finish(Flight& flight) {
   return Outcome::ended;
 }
 
-// The next piece and where it lies in the peer's address space, looked up right before it is touched.
+// The next piece and its address in the peer's address space, resolved right before it is accessed.
 ErrorCode Lane::next(Flight& flight, std::uint64_t most, Piece& piece, std::byte*& there) {
   const ErrorCode code = flight.cursor.next(flight.command, most, piece);
   if (code != ErrorCode::ok) return code;
@@ -186,7 +186,7 @@ ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& bud
     fail(moved);
     return ErrorCode::ok;
   }
-  remote.way = Way::bounced;  // the kernel changed its mind: again, by the peer
+  remote.way = Way::bounced;  // cross-memory attach no longer works: start again through the ring
   remote.why += "; " + moved.message();
   flight.cursor = before;
   return ErrorCode::ok;
@@ -210,7 +210,7 @@ ErrorCode Lane::ask_pieces(Flight& flight, std::uint64_t& budget) {
     const bool sent = slice.op == Op::read ? send(record) : send(record, {piece.local, record.length});
     if (!sent) {
       flight.cursor = before;
-      budget = 0;  // goes on when there is room
+      budget = 0;  // continues when there is room
       return ErrorCode::ok;
     }
     requests_.push_back({static_cast<std::uint32_t>(&flight - flights_.data()),

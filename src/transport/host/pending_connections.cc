@@ -45,7 +45,7 @@ void PendingConnections::accept(Time now) {
   resume();
   for (std::size_t i = 0; i < kPerLook; ++i) {
     if (all_.size() == kMost && !make_room(now)) return pause(after(all_.front().since, kEvictable));
-    auto socket = listener_.accept(refusal("the peer's process is out of descriptors (its ulimit -n)"));
+    auto socket = listener_.accept(refusal("the peer's process is out of file descriptors: raise its ulimit -n"));
     if (!socket) return pause(after(now, kAfterExhaustion));
     if (!*socket) return;
     if (!socket->of_this_user()) continue;
@@ -55,7 +55,7 @@ void PendingConnections::accept(Time now) {
   pause(after(now, kPause));
 }
 
-// The oldest goes if it had time enough.
+// Drops the oldest connection if it had enough time.
 bool PendingConnections::make_room(Time now) {
   if (now < after(all_.front().since, kEvictable)) return false;
   task_->unwatch(all_.front().socket.fd());

@@ -6,12 +6,12 @@
 namespace fairway::transport::host {
 namespace {
 
-constexpr std::uint64_t kBytesPerPoll = 512 * 1024;  // of one lane, in each direction: 30 to 60 us
-constexpr Time kTouchLook = 20 * kMicrosecond;       // when to look again whether a touch is over, at first
-constexpr Time kLastTouchLook = 5 * kMillisecond;    // and at last
-constexpr Time kTouchWithin = 3 * kSecond;  // a touch lasts some microseconds, or as long as its process stands still
-constexpr Time kHoldLook = kMillisecond;    // and whether a process that holds a region has ended
-constexpr Time kGiveBackWithin = kSecond;   // at close
+constexpr std::uint64_t kBytesPerPoll = 512 * 1024;  // per lane and direction: 30 to 60 us
+constexpr Time kFirstTouchCheck = 20 * kMicrosecond;  // until the next check whether a touch is over, at first
+constexpr Time kLastTouchCheck = 5 * kMillisecond;    // and later
+constexpr Time kTouchTimeout = 3 * kSecond;  // a touch lasts microseconds unless its process is stopped
+constexpr Time kHoldCheck = kMillisecond;    // between checks whether a process with a view has ended
+constexpr Time kGiveBackTimeout = kSecond;   // at close
 
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
@@ -20,7 +20,7 @@ constexpr std::uint8_t bit(Op op) {
 Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   Capabilities can;
   can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
-  // On a device's memory no CPU may do them; on host memory they go beside it.
+  // The CPU cannot execute atomics on device memory; on host memory another transport does.
   if (mover == nullptr)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
   can.stream_ordered = mover != nullptr;
@@ -40,7 +40,7 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   return can;
 }
 
-// One that is not over soon will take longer.
+// Waits longer the longer it has taken already.
 Time next_touch_look(Time since, Time now) {
   return after(now, std::clamp((now - since) / 4, kTouchLook, kLastTouchLook));
 }
@@ -71,10 +71,10 @@ Status HostTransport::attach(Task& task) {
   return mover_ ? mover_->attach(task) : Status();
 }
 
-// A handle is the region's own id: the table that says what may be touched is the only one.
+// The handle is the region's id.
 Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription& memory) {
   if ((devices_.front().capabilities.memory_kinds >> static_cast<unsigned>(memory.kind) & 1) == 0)
-    return Status(ErrorCode::unsupported, options_.name + " does not reach memory of that kind");
+    return Status(ErrorCode::unsupported, options_.name + " cannot access that kind of memory");
   const Result<Region> region = regions_.find(memory.id);
   if (!region) return region.status();
   RegisteredMemory registered{handle_of(memory.id), {}};
@@ -92,7 +92,7 @@ Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription&
   return registered;
 }
 
-// The table refuses by now: what is left are the touches under way.
+// The region table refuses the region by now. Waits for touches in progress, queued copies and views.
 void HostTransport::deregister(std::uint64_t handle) {
   Deregistration next;
   next.handle = handle;
@@ -196,7 +196,7 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
       const Pair& pair = *link.lane->pair();
       const bool dead = pair.gone || (pair.left && pair.peer_end().closed.load(std::memory_order_seq_cst) == 0);
       end_views(pair, dead ? Status(ErrorCode::peer_dead, "the peer's process has ended")
-                           : Status(ErrorCode::link_failed, "the link by which it was reached broke: map it again"));
+                           : Status(ErrorCode::link_failed, "the mapping's link broke: map the region again"));
     }
   }
   if (count != 0) next_link_ = (next_link_ + 1) % count;
@@ -210,7 +210,7 @@ void HostTransport::fence(LinkId id) {
   Link* link = find(id);
   if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->lane->fence();
-  end_views(*link->lane->pair(), {ErrorCode::link_failed, "the link by which it was reached was closed: map it again"});
+  end_views(*link->lane->pair(), {ErrorCode::link_failed, "the mapping's link was closed: map the region again"});
   link->state = LinkState::fencing;
   link->fencing_since = runtime_.clock.now();
   finish_fence(*link);
@@ -232,11 +232,11 @@ void HostTransport::finish_fence(Link& link) {
   std::erase(up_, link.id.slot);
 }
 
-// Of a peer whose touch does not end: what this side's memory will get from it nobody knows, so nobody goes on.
-// Copies that it queued at a device may have to wait for a stream, for as long as its user likes.
+// The peer's touch does not end, so its effect on this side's memory is unknown: the link fails with protocol_error.
+// Copies that it queued on a device are not counted, since they may wait for a user's stream.
 void HostTransport::accuse(const Pair& pair, const Pair::Mark& mark) {
   if (mover_ && !mark.in_touch()) return;
-  const Status why(ErrorCode::protocol_error, "the peer says for 3 s that it is in the middle of a copy");
+  const Status why(ErrorCode::protocol_error, name() + ": the peer has been in the middle of one copy for 3 s");
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
     if (link.lane->pair().get() != &pair || std::exchange(link.accused, true)) continue;
@@ -251,7 +251,7 @@ void HostTransport::cancel(SliceToken token) {
 
 std::string HostTransport::describe_path(const Remote& remote) const {
   switch (remote.way) {
-    case Way::asking: return "its file is on the way";
+    case Way::asking: return "waits for the peer's memory file";
     case Way::mapped: return "mapped here: copied once, by the initiator";
     case Way::attached:
       return "cross-memory attach: the kernel copies once; not mapped: " + remote.why +
@@ -283,8 +283,8 @@ void HostTransport::close() {
   for (const auto& [index, peer] : peers_) all.push_back(index);
   for (const PeerIndex index : all) disconnect(index);
   await_holders(after(runtime_.clock.now(), kGiveBackWithin));
-  // A touch lasts some microseconds. A peer that was stopped in the middle of one may still finish it: nothing here can
-  // prevent that, and waiting longer would hang with it.
+  // A touch lasts microseconds. A peer that was stopped in the middle of one may still finish it later; that cannot be
+  // prevented, and waiting longer would hang.
   const Time until = after(runtime_.clock.now(), 10 * kMillisecond);
   for (WatchedPair& retired : retired_)
     while (!retired.mark.over(*retired.pair) && runtime_.clock.now() < until) {

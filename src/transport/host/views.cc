@@ -2,8 +2,8 @@
 
 #include "transport/host/transport.h"
 
-// Regions that kernels reach by themselves. Who has one says so in the segment, in a touch like any other, and looks at
-// the owner's table after that: the owner, which revokes first and then looks, sees it, or it sees the revocation.
+// Views: regions that kernels access directly. The holder sets a word in the segment during a touch and then reads the
+// owner's region table; the owner revokes first and then reads the word. So at least one of the two sees the other.
 namespace fairway::transport::host {
 
 Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, View& out, Status& why) {
@@ -27,12 +27,12 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
   };
   if (!live()) return Reach::no;
   if (region.access == Access::none) {
-    why = {ErrorCode::access_denied, "its owner registered it for no access by peers"};
+    why = {ErrorCode::access_denied, "its owner allows no access by peers: register it with Access::read or write"};
     return Reach::no;
   }
   if (remote.way == Way::asking) return Reach::opening;
   if (remote.way != Way::moved) {
-    why = {ErrorCode::unsupported, "the region is host memory, which kernels here do not reach: " + remote.why};
+    why = {ErrorCode::unsupported, "the region is host memory, which kernels here cannot access: " + remote.why};
     return Reach::no;
   }
   Seen seen;
@@ -40,14 +40,14 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
   if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
   std::byte* const address = remote.place(seen.by.base, seen.by.size, 0, region.size_bytes);
   if (address == nullptr) {
-    why = {ErrorCode::out_of_range, "its owner names a region outside of the allocation that it lends"};
+    why = {ErrorCode::out_of_range, "the owner's region lies outside of the allocation that it exported"};
     return Reach::no;
   }
   auto& holds = pair->out().holds;
   const auto free = std::find_if(holds.begin(), holds.end(), [](const auto& hold) { return hold.load() == 0; });
   if (free == holds.end()) {
     why = {ErrorCode::resource_exhausted,
-           std::to_string(kHolds) + " regions of this peer are mapped for kernels, no more can be: unmap some"};
+           "the limit of " + std::to_string(kHolds) + " mapped regions of one peer is reached: unmap some"};
     return Reach::no;
   }
   {
@@ -90,7 +90,7 @@ Reach HostTransport::view_own(std::uint64_t local_handle, int gpu, Bits accepted
 
 bool HostTransport::is_accepted(Bits accepted, Status& why) {
   if ((accepted & static_cast<Bits>(DeviceInitiated::address)) != 0) return true;
-  why = {ErrorCode::unsupported, "kernels reach memory of this machine's GPUs by addresses alone"};
+  why = {ErrorCode::unsupported, "kernels access this machine's GPU memory only by addresses"};
   return false;
 }
 
@@ -139,7 +139,7 @@ bool HostTransport::seen_here(std::uint64_t local_handle) const {
   });
 }
 
-// ---- this side's, there ----
+// ---- views that peers have of this side's regions ----
 
 void HostTransport::recall(WatchedPair& mark, std::uint64_t handle) {
   if (mark.recalled) return;
@@ -163,13 +163,13 @@ std::vector<PeerIndex> HostTransport::holders(std::uint64_t local_handle) const 
   return found;
 }
 
-// The pair's end at this side: kept while the peer may still touch this side's memory.
+// Keeps the pair while the peer may still access this side's memory.
 void HostTransport::keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair) {
   Pair::Mark mark(*pair);
   if (!mark.over(*pair) || pair->holds_any()) retired_.push_back({pair, mark, peer});
 }
 
-// Gives those whose kernels reach this side's memory the time to give it back.
+// Waits until peers have given back their views of this side's memory.
 void HostTransport::await_holders(Time until) {
   const auto held = [this] {
     return std::any_of(retired_.begin(), retired_.end(), [](WatchedPair& retired) {

@@ -9,7 +9,7 @@ namespace fairway::transport::loopback {
 
 namespace {
 
-constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of copying: what a step may take, about 100 us
+constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // copied in one step: about 100 us
 
 }  // namespace
 
@@ -29,7 +29,7 @@ Status LoopbackTransport::attach(Task& task) {
   return {};
 }
 
-// A handle is the region's own id: the table that says what may be touched is the only one.
+// The handle is the region's id.
 Result<RegisteredMemory> LoopbackTransport::register_memory(const MemoryDescription& memory) {
   if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
     return Status(ErrorCode::unsupported, "loopback moves host memory only");
@@ -44,7 +44,8 @@ void LoopbackTransport::deregister(std::uint64_t handle) {
   deregistering_.push_back(handle);
 }
 
-// Inbound frames need no waiting: this thread applies them, and resolves each piece in the table, which refuses by now.
+// Waits only for this side's own slices. Requests of peers are executed on this thread, which resolves each piece in the
+// region table; that refuses the region by now.
 void LoopbackTransport::finish_deregistrations() {
   std::erase_if(deregistering_, [this](std::uint64_t handle) {
     for (const Link& link : links_)
@@ -128,7 +129,7 @@ std::size_t LoopbackTransport::poll_link(Link& link, std::span<Event> events, Ti
     link_is_up(link);
   if (link.state == LinkState::offering || link.state == LinkState::offered || link.state == LinkState::fenced ||
       link.state == LinkState::wanted ||
-      !queued_.empty())  // what is queued comes first: a link is up before it says more
+      !queued_.empty())  // queued events first: link_up comes before other events of the link
     return 0;
   const std::size_t stored = link.port->poll(events, now, budget);
   for (Event& event : events.first(stored)) {
@@ -165,7 +166,7 @@ void LoopbackTransport::fence(LinkId id) {
   if (devices_[link->device].capabilities.shares_fence) end_fence_domain(*link);
 }
 
-// As if they stood on one endpoint, which is closed. Those that came up since stand on a new one.
+// As if the links shared one endpoint, which is closed now. Links that came up later use a new one.
 void LoopbackTransport::end_fence_domain(const Link& fenced) {
   std::uint32_t& epoch = domain_epochs_[fenced.device];
   if (fenced.domain_epoch != epoch) return;

@@ -8,7 +8,7 @@
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr Time kCalmLook = kMillisecond;  // while nobody sleeps; a listener wakes who does
+constexpr Time kAcceptEvery = kMillisecond;  // while the worker polls; a sleeping one is woken by the listener
 
 }  // namespace
 
@@ -56,7 +56,7 @@ void PendingConnections::accept(Time now) {
   paused_until_ = after(now, kPause);
 }
 
-// The oldest goes if it had time enough.
+// Drops the oldest connection if it had enough time.
 bool PendingConnections::make_room(Time now) {
   if (now < after(all_.front().since, kEvictable)) return false;
   all_.erase(all_.begin());

@@ -14,9 +14,9 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr int kResolveWithin_ms = 4000;  // soft-RoCE took 2 s for its first neighbor
+constexpr int kResolveTimeout_ms = 4000;  // soft-RoCE took 2 s to resolve its first neighbour
 constexpr int kBacklog = 64;
-constexpr int kMostEvents = 64;  // of one look
+constexpr int kMostEvents = 64;  // of one poll
 
 Result<sys::SocketAddress> socket_address(const PortAddress& at, std::uint16_t port) {
   return sys::numeric_address({text_of(at), port});
@@ -41,14 +41,14 @@ Gid gid_of(const sys::SocketAddress& at) {
   return gid;
 }
 
-bool says(const abi::CmEvent& event, const Secret& secret) {  // what it says may be padded
+bool carries(const abi::CmEvent& event, const Secret& secret) {  // its private data may be padded
   return event.from.bytes != nullptr && event.from.size >= secret.size() &&
          std::memcmp(event.from.bytes, secret.data(), secret.size()) == 0;
 }
 
 }  // namespace
 
-// Shared with the janitor, and all its own once it is forgotten.
+// One connection or listener. Shared with the janitor, which owns it once it is forgotten.
 struct CmConnector::Call {
   enum class State : std::uint8_t { listening, expecting, resolving, connecting, accepted, connected, over };
   State state = State::expecting;
@@ -56,9 +56,9 @@ struct CmConnector::Call {
   std::uint32_t slot = 0;
   CmParty party;
   Secret ours{}, theirs{};
-  std::uint16_t port = 0;  // of one that listens
+  std::uint16_t port = 0;  // of a listener
   abi::CmId* id = nullptr;
-  std::atomic<int> refused{0};  // what the janitor's call ended with
+  std::atomic<int> refused{0};  // errno of rdma_connect() on the janitor
 };
 
 abi::CmParameters CmConnector::parameters(const Call& call) {
@@ -113,7 +113,7 @@ Result<std::uint16_t> CmConnector::listen(const CmPlace& place) {
                       : refusal(("rdma_bind_addr " + text_of(place.address)).c_str());
   if (status && !is_at(*call->id, place))
     status = {ErrorCode::link_failed,
-              "verbs: rdma_cm has " + text_of(place.address) + " at another device than " + place.device};
+              "verbs: rdma_cm finds " + text_of(place.address) + " at another device than " + place.device};
   if (status && library_->listen(call->id, kBacklog) != 0) status = refusal("rdma_listen");
   if (!status) {
     dispose(std::move(call), {});
@@ -168,7 +168,7 @@ bool CmConnector::has_refusals() const {
   return std::any_of(calls_.begin(), calls_.end(), [](const auto& each) { return each.second->refused != 0; });
 }
 
-// By the janitor, and so behind what it does for this call: the queue pair may be in use until then.
+// Runs on the janitor, after its other jobs for this connection, which may use the queue pair.
 void CmConnector::dispose(CallOf call, std::shared_ptr<void> rest) {
   call->forgotten = true;
   janitor_.end([library = library_, call = std::move(call), rest = std::move(rest)]() mutable {
@@ -189,7 +189,7 @@ std::span<const CmConnector::Outcome> CmConnector::poll() {
 bool CmConnector::take_event() {
   abi::CmEvent* event = nullptr;
   if (library_->get_event(channel_, &event) != 0) return false;
-  // Of one that is forgotten: it lives until its last event is acknowledged.
+  // May be forgotten already: it lives until its last event is acknowledged.
   Call& call = *static_cast<Call*>(event->id->user);
   CallOf stray;
   if (event->type == abi::kConnectRequest)
@@ -197,11 +197,11 @@ bool CmConnector::take_event() {
   else if (!call.forgotten && call.state != Call::State::listening)
     take(call, *event);
   library_->acknowledge(event);
-  if (stray) dispose(std::move(stray), {});  // not before: its end waits for that
+  if (stray) dispose(std::move(stray), {});  // only now: rdma_destroy_id() waits for the acknowledgement
   return true;
 }
 
-// What nobody here expects comes back, rejected.
+// Accepts the request. A request that nobody expects is rejected and returned.
 CmConnector::CallOf CmConnector::take_request(const abi::CmEvent& event) {
   const CmPlace& place = static_cast<const Call*>(event.listener->user)->party.place;
   const auto found = std::find_if(calls_.begin(), calls_.end(), [&](const auto& each) {
@@ -230,15 +230,15 @@ void CmConnector::take(Call& call, const abi::CmEvent& event) {
   switch (event.type) {
     case abi::kAddressResolved:
       if (!is_at(*call.id, call.party.place))
-        over(call, text_of(call.party.place.address) + " is at another device than " + call.party.place.device);
+        over(call, text_of(call.party.place.address) + " belongs to another device than " + call.party.place.device);
       else if (library_->resolve_route(call.id, kResolveWithin_ms) != 0)
         over(call, "rdma_resolve_route: " + system_text(errno));
       return;
     case abi::kRouteResolved: return reach_out(call);
     case abi::kConnectResponse:
     case abi::kEstablished: {
-      if (call.state != Call::State::connecting) return;  // the acceptor's
-      if (!says(event, call.ours)) return over(call, "who answers is not the peer");
+      if (call.state != Call::State::connecting) return;  // at the acceptor
+      if (!carries(event, call.ours)) return over(call, "the answer does not carry the peer's secret");
       if (event.type == abi::kConnectResponse) {
         if (Status status = ready(call); !status) return over(call, status.message());
         if (library_->establish(call.id) != 0) return over(call, "rdma_establish: " + system_text(errno));
@@ -253,7 +253,7 @@ void CmConnector::take(Call& call, const abi::CmEvent& event) {
   }
 }
 
-// Some devices only return when the other host has answered.
+// On the janitor: with some devices rdma_connect() returns only when the other host has answered.
 void CmConnector::reach_out(Call& call) {
   call.state = Call::State::connecting;
   const Status posted = janitor_.post([library = library_, &task = task_, call = calls_[call.slot]] {
@@ -265,7 +265,7 @@ void CmConnector::reach_out(Call& call) {
   if (!posted) over(call, posted.message());
 }
 
-// Of RoCE: iWARP's queue pairs are changed by their driver.
+// RoCE: moves the queue pair to RTR and RTS. iWARP drivers do that themselves.
 Status CmConnector::ready(Call& call) {
   for (const int to : {abi::kReadyToReceive, abi::kReadyToSend}) {
     abi::QueuePairState state{};

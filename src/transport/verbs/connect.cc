@@ -3,11 +3,11 @@
 
 #include "transport/verbs/transport.h"
 
-// What planned links are made of here: ports, and queue pairs at them.
+// The ends of planned links: queue pairs on ports.
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kCalmLook = 10 * kMillisecond, kConnectingLook = kMillisecond / 4;  // at rdma_cm, while nobody sleeps
+constexpr Time kCmPoll = 10 * kMillisecond, kCmConnectingPoll = kMillisecond / 4;  // how often to poll rdma_cm's events
 
 }  // namespace
 
@@ -27,8 +27,9 @@ Result<std::vector<PlannedPair>> VerbsTransport::pair_devices(std::span<const st
   const auto ours = addresses();
   auto pairs = pair_ports(ours, *theirs);
   if (pairs.empty())
-    return Status(ErrorCode::unreachable, "verbs: no port of " + text_of(theirs->front()) +
-                                              "'s side can reach one of " + text_of(ours.front()) + "'s");
+    return Status(ErrorCode::unreachable, "verbs: no port of the initiator (" + text_of(theirs->front()) +
+                                              ") can reach one of the acceptor (" + text_of(ours.front()) +
+                                              "): they need the same fabric and address family");
   Status why;
   std::erase_if(pairs, [&](const PlannedPair& each) {
     if (!by_manager(ours[each.acceptor], (*theirs)[each.initiator])) return false;
@@ -46,7 +47,7 @@ Status VerbsTransport::check_plan(std::span<const PlannedPair> pairs, std::span<
   for (const PlannedPair& each : pairs)
     if (each.initiator >= ports_.size() || each.acceptor >= theirs->size() ||
         !can_meet(ports_[each.initiator]->address(), (*theirs)[each.acceptor]))
-      return {ErrorCode::protocol_error, "verbs handshake: a plan for ports that cannot meet"};
+      return {ErrorCode::protocol_error, "verbs handshake: the plan pairs ports that cannot connect"};
   return {};
 }
 
@@ -70,15 +71,14 @@ Status VerbsTransport::connect_end(const Link& link, std::span<const std::byte> 
   const auto endpoint = decode_endpoint(theirs);
   if (!endpoint) return endpoint.status();
   Lane& lane = *lane_of(link);
-  if (const PortAddress& own = lane.endpoint().port; !can_meet(own, endpoint->port))  // one of them may be a new one
+  if (const PortAddress& own = lane.endpoint().port; !can_meet(own, endpoint->port))  // an address may have changed
     return {ErrorCode::link_failed,
             "verbs: " + lane.port().device().name + ": " + text_of(own) + " cannot reach " + text_of(endpoint->port)};
   const auto steps = lane.connect(*endpoint);
   return steps ? move_to_rts(link, lane, *steps) : connect_by_cm(link, lane, *endpoint);
 }
 
-// The kernel may look for the peer's neighbour meanwhile, for a second: other links' bytes would wait, so a thread
-// of its own does it.
+// On the RTS thread: the kernel may resolve the peer's address for up to a second, and other links must not wait.
 Status VerbsTransport::move_to_rts(const Link& link, Lane& lane, const QueuePair::Transitions& steps) {
   const std::uint64_t transition = ++last_transition_;
   const Status led =
@@ -92,7 +92,7 @@ Status VerbsTransport::move_to_rts(const Link& link, Lane& lane, const QueuePair
         }
         task_->wake();
       });
-  if (!led) {  // no thread is to be had
+  if (!led) {  // there is no thread: does it here
     QueuePair::Transitions here = steps;
     return lane.pair().apply(here);
   }
@@ -134,7 +134,7 @@ Status VerbsTransport::connect_by_cm(const Link& link, Lane& lane, const Endpoin
   lane.greet_first(link.initiator);
   ends_[link.id.slot].by_cm = true;
   if (link.initiator && theirs.port.listens_at == 0)
-    return {ErrorCode::link_failed, "verbs: the peer does not listen by rdma_cm at " + text_of(theirs.port)};
+    return {ErrorCode::link_failed, "verbs: the peer does not listen for rdma_cm at " + text_of(theirs.port)};
   if (link.initiator) return (*board)->dial(link.id.slot, std::move(party), theirs.port, own.secret, theirs.secret);
   (*board)->expect(link.id.slot, std::move(party), own.secret, theirs.secret);
   return {};
@@ -167,7 +167,7 @@ Status VerbsTransport::listen_by_manager(Port& port) {
   return at.status();
 }
 
-// A system call, so not in every poll: often while some are being connected.
+// A system call, so not in every poll; more often while queue pairs are being connected.
 void VerbsTransport::look_at_cm(Time now, bool woken) {
   if (!woken && now < cm_at_) return;
   cm_at_ = after(now, cm_->any_connecting() ? kConnectingLook : kCalmLook);
@@ -189,7 +189,7 @@ void VerbsTransport::drop_end(const Link& link) {
   std::shared_ptr<Lane> lane(std::move(end.lane));
   if (std::exchange(end.by_cm, false)) return cm_->forget(link.id.slot, std::move(lane));
   if (lane == nullptr) return;
-  if (std::exchange(end.transition, 0) != 0)  // its transition is stopped by nobody
+  if (std::exchange(end.transition, 0) != 0)  // its move to RTS cannot be stopped: waits for it
     return rts_thread_.end(
         [this, held = std::shared_ptr<const Port>(lane->port().hold()), lane = std::move(lane)]() mutable {
           lane->stop();

@@ -4,12 +4,12 @@
 #include "core/bytes.h"
 #include "transport/verbs/lane.h"
 
-// Work requests out: slices are walked block by block into chains, each rung by one doorbell. A run of requests has one
-// completion, at its end: the NIC works through them in order.
+// Posts work requests: walks slices block by block into chains, each posted with one doorbell. A run of requests has one
+// signaled completion, at its end, since the NIC executes them in order.
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr std::uint64_t kRunBytes = 32 * 1024;  // a slice that ends after so much is told at once
+constexpr std::uint64_t kRunBytes = 32 * 1024;  // a run ends after so many bytes, so its slices complete early
 
 constexpr std::uint32_t big_endian(std::uint32_t value) {
   return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
@@ -51,11 +51,11 @@ bool Lane::build(Flight& flight) {
     if (moved || !moves) break;
   }
   if (flight.wrong != ErrorCode::ok && flight.first == 0)
-    end(flight, flight.wrong, Effect::not_applied, "a block lies outside of the local memory");
+    end(flight, flight.wrong, Effect::not_applied, "a block leaves the local memory");
   return true;
 }
 
-// One request: blocks that follow each other at the target, from up to kGathers places here.
+// One request: blocks that are contiguous at the target, from up to kGathers local places.
 void Lane::build_move(Flight& flight) {
   const Slice& slice = flight.command.slice;
   Piece piece;
@@ -90,7 +90,7 @@ void Lane::build_move(Flight& flight) {
   run_bytes_ += bytes;
 }
 
-// Says on the way how much room this side has made.
+// Carries a credit update too.
 void Lane::build_message(Flight& flight) {
   const Slice& slice = flight.command.slice;
   const bool message = slice.op == Op::message;
@@ -122,7 +122,7 @@ void Lane::tell_room() {
   gather(request, word, MessageHeader::kBytes, memory_region_->lkey);
 }
 
-// As large as the path's packets: one that does not get through ends the link before anything relies on it.
+// A credit update as large as the path MTU: if such packets do not get through, the link fails before anything uses it.
 void Lane::greet() {
   greets_ = false;
   tell_room();
@@ -179,8 +179,8 @@ void Lane::gather(abi::SendRequest& request, const std::byte* from, std::uint64_
   request.gather[request.gather_count++] = {address, static_cast<std::uint32_t>(size), lkey};
 }
 
-// The run's last request gets the completion. Where the NIC acknowledges writes that its CPU cannot see yet, that is a
-// read behind them: on its way back over the target's bus it pushes them into memory.
+// The last request of the run is signaled. If the NIC acknowledges writes before the target's CPU can see them, that is a
+// read after the writes: its response pushes them over the target's bus into memory.
 void Lane::end_run() {
   if (!window_.run_is_open()) return;
   if (run_writes_ && port_.read_back()) {
@@ -199,7 +199,7 @@ void Lane::ring() {
   if (chained_ == 0) return;
   for (std::size_t i = 0; i + 1 < chained_; ++i) chain_[i].next = &chain_[i + 1];
   chained_ = 0;
-  if (!pair_->post(chain_[0])) fail({ErrorCode::link_failed, "verbs: the NIC took no work request"});
+  if (!pair_->post(chain_[0])) fail({ErrorCode::link_failed, "verbs: ibv_post_send failed"});
 }
 
 }  // namespace fairway::transport::verbs

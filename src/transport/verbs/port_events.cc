@@ -4,19 +4,19 @@
 
 #include "transport/verbs/transport.h"
 
-// Events and failures of ports: the kernel tells of most of them by an asynchronous event. A device that is removed
-// waits for its users to let it go; drivers of hardware say so, those of software do not, so it is looked whether
-// theirs are still listed. And whether one is listed again that was lost.
+// Events and failures of ports. The kernel reports most by asynchronous events. Removing a device waits until its users
+// release it; hardware drivers send an event, software drivers do not, so for those the list of devices is checked. The
+// list also shows when a lost device returns.
 namespace fairway::transport::verbs {
 namespace {
 
-// While nobody sleeps, at ports that gave nothing back for so long: a system call. A port that has news wakes who
-// sleeps.
+// How often to read events of ports without completions while the worker polls, since it is a system call. A sleeping
+// worker is woken.
 constexpr Time kQuietLook = 25 * kMillisecond;
-constexpr Time kDevicesLook = kSecond, kMissedLook = kSecond / 4;  // whether they are there; again
-constexpr Time kHeldLook = 10 * kMillisecond;                      // at a port that somebody registers memory with
+constexpr Time kListEvery = kSecond, kListMissingEvery = kSecond / 4;  // device list; while one is missing
+constexpr Time kHeldCheck = 10 * kMillisecond;                         // for a port that another thread holds
 
-// Nothing where the library could not look: that says of no device that it is gone.
+// Nothing if the library could not list devices, which does not mean that they are gone.
 std::optional<std::vector<std::string>> names_of_devices(const Library& library) {
   int count = 0;
   abi::Device** const list = library.list(&count);
@@ -79,10 +79,10 @@ void VerbsTransport::look_at_devices(Time now) {
   });
   if (asked) return;
   const std::lock_guard lock(listing_mutex_);
-  listing_ = false;  // without a thread it is looked for later
+  listing_ = false;  // no thread: tries again later
 }
 
-// Once no link is there any more. What rdma_cm connected may outlive its link, so its ports stay.
+// Releases lost ports that have no link any more. Ports stay if rdma_cm is in use, since its ids may outlive their links.
 void VerbsTransport::let_ports_go(Time now) {
   if (cm_ || slow_ends_.any()) return;
   losing_ = false;
@@ -97,7 +97,7 @@ void VerbsTransport::let_ports_go(Time now) {
       continue;
     }
     unwatch(*port);
-    // Owned by a shared pointer, as a function is copied.
+    // A shared pointer, because std::function must be copyable.
     auto regions = std::make_shared<std::vector<OwnRegion>>(registrations_.give_up(*port));
     janitor_.end([&port = *port, regions = std::move(regions)] {
       regions->clear();

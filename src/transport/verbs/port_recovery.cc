@@ -4,8 +4,8 @@
 
 #include "transport/verbs/transport.h"
 
-// Ports whose device went and is there again, and regions that were registered while one was gone. The janitor opens
-// and registers, as that takes long; the worker has it from then on, and tells peers the new keys before anything else.
+// Recovers ports whose device was removed and has returned, and registers regions that were added meanwhile. The janitor
+// opens the device and registers, since that is slow; then the worker takes over and first sends peers the new keys.
 namespace fairway::transport::verbs {
 
 bool VerbsTransport::PortRecovery::brings(std::uint64_t handle) const {
@@ -21,7 +21,7 @@ void VerbsTransport::look_for_recoveries(const std::vector<std::string>& listed)
   }
 }
 
-// One was gone when add() asked for it, and has come back since, or not.
+// For regions that were added while a port was missing which has recovered since.
 void VerbsTransport::look_for_latecomers() {
   const std::uint64_t added = registrations_.added_without();
   if (added == latecomers_seen_ || recovery_) return;
@@ -29,7 +29,7 @@ void VerbsTransport::look_for_latecomers() {
   for (const auto& port : ports_) {
     if (port->gone() || registrations_.missing_at(port->index()).empty()) continue;
     begin_recovery(*port);
-    latecomers_seen_ = added - 1;  // another port may lack it too
+    latecomers_seen_ = added - 1;  // checks again: another port may miss it too
     return;
   }
 }
@@ -55,7 +55,7 @@ void VerbsTransport::begin_recovery(Port& port) {
     made.done.store(true, std::memory_order_release);
     task_->wake();
   });
-  if (!begun) recovery_.reset();  // no thread is to be had: at the next look
+  if (!begun) recovery_.reset();  // no thread: tries again later
 }
 
 void VerbsTransport::end_recovery() {
@@ -71,7 +71,7 @@ void VerbsTransport::end_recovery() {
       if (const auto key = registrations_.settle(port.index(), each)) keys.push_back({each.handle, *key});
     for (const PeerIndex peer : links_.peers()) tell_keys(peer, port.index(), keys);
   } else {
-    port.lose("the device was removed, or failed, and the one of its name cannot be used: " + made->status.message());
+    port.lose("the device was removed or failed, and its replacement cannot be used: " + made->status.message());
   }
   made->held.reset();
   janitor_.end([made] { made->give_back(); });
@@ -100,7 +100,7 @@ bool VerbsTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes)
   return fits;
 }
 
-// False: these cannot be keys of that region.
+// False: the keys cannot belong to that region.
 bool VerbsTransport::renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys) {
   for (const auto& [port, key] : keys) {
     std::uint64_t end = 0;

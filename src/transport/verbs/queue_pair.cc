@@ -8,9 +8,9 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
-constexpr int kMostReads = 16;               // at once; more only takes the NIC's memory
-// Soft-RoCE sends all answers at once; what is repeated besides does not fit into the receiving core's queue of packets
+constexpr std::uint8_t kMinRnrTimer = 12;  // 0.64 ms; rarely used, since credits prevent RNR
+constexpr int kMostReads = 16;             // outstanding; more only uses memory of the NIC
+// Soft-RoCE sends the responses of all reads at once; with retransmits they overflow the receiving core's packet queue
 // (docs/GOTCHAS.md).
 constexpr int kMostSoftwareReads = 4;
 
@@ -23,7 +23,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   const int entries = static_cast<int>(sizes.sends + sizes.receives);
   made->queue_ = library.create_queue(port.context(), entries, nullptr, port.channel(), 0);
   if (made->queue_ == nullptr) return port.refusal("ibv_create_cq", errno);
-  const std::array<std::uint32_t, 4> usual{256, 128, 64, 0};  // what a NIC has is told by no query
+  const std::array<std::uint32_t, 4> usual{256, 128, 64, 0};  // no query tells what the NIC supports
   const auto tries = kind.inline_bytes ? std::span(&*kind.inline_bytes, 1) : std::span<const std::uint32_t>(usual);
   for (const std::uint32_t inline_bytes : tries) {
     abi::QueuePairOptions options{};
@@ -42,7 +42,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   state.port = port.number();
   state.pkey_index = port.pkey_index();
   state.qkey = kDatagramKey;
-  state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
+  state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region restricts it
   if (kind.atomics || port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
   const int place = port.iwarp() ? 0 : abi::kMaskPkey | abi::kMaskPort;
   const int mask = abi::kMaskState | place | (kind.type == abi::kDatagram ? abi::kMaskQkey : abi::kMaskAccess);
@@ -136,7 +136,7 @@ void QueuePair::to_error() {
 }
 
 bool QueuePair::to_reset() {
-  if (port_.iwarp()) return false;  // whose queue pairs know no way back
+  if (port_.iwarp()) return false;  // iWARP queue pairs cannot be reset
   abi::QueuePairState state{};
   state.state = abi::kReset;
   return port_.library().modify_pair(pair_, &state, abi::kMaskState) == 0;

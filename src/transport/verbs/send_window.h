@@ -4,25 +4,25 @@
 
 namespace fairway::transport::verbs {
 
-// Counts the work requests of one send queue, which complete in the order of posting: those without a completion of
-// their own end with the next one that has one. So the queue can never overflow, and what was posted last can always be
-// learned of. A value; pure.
+// Counts the work requests of a send queue, which complete in the order of posting: unsignaled requests complete with
+// the next signaled one. Keeps the queue from overflowing, and room for a signaled request at the end of each run. A
+// value; pure.
 class SendWindow {
  public:
   explicit SendWindow(std::uint32_t depth) : depth_(depth), run_(depth / 8 == 0 ? 1 : depth / 8) {}
 
-  // How many more may be posted, one kept back for the request that ends a run.
+  // How many more may be posted; keeps one back for the request that ends a run.
   [[nodiscard]] std::uint32_t room() const {
     const auto out = static_cast<std::uint32_t>(posted_ - completed_);
     return out + 1 >= depth_ ? 0 : depth_ - out - 1;
   }
   std::uint64_t post() { return ++posted_; }  // the request's number
-  // A run without a completion is long enough: later ones would wait for it with the queue full.
+  // The unsignaled run is long enough: a longer one could fill the queue before it completes.
   [[nodiscard]] bool run_is_long() const { return posted_ - ended_ >= run_; }
   [[nodiscard]] bool run_is_open() const { return posted_ != ended_; }
-  void end_run() { ended_ = posted_; }  // the last one posted has a completion
+  void end_run() { ended_ = posted_; }  // the last request posted is signaled
 
-  // The completion of request `number` came; false: it cannot have.
+  // Request `number` has completed. False: impossible.
   bool complete(std::uint64_t number) {
     if (number <= completed_ || number > posted_) return false;
     completed_ = number;

@@ -7,8 +7,8 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kEndMemoryWithin = kSecond;      // then its registration ends under slices that the NIC still holds
-constexpr Time kEndingLook = kMillisecond / 4;  // while one waits
+constexpr Time kDeregisterTimeout = kSecond;  // then the registration ends even if the NIC still has slices of it
+constexpr Time kDeregisterCheck = kMillisecond / 4;
 
 }  // namespace
 
@@ -42,8 +42,8 @@ Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription
   return added;
 }
 
-// The table refuses by now, so nothing new begins here. What the NIC still works on of ours is waited for, as ending
-// the registration under it would break its link; peers' NICs are stopped by the end of the registration itself.
+// The region table refuses the region by now, so no new slice begins. Waits for slices that the NIC still executes, since
+// deregistering under them would break their link. Deregistering itself stops the peers' NICs.
 void VerbsTransport::deregister(std::uint64_t handle) {
   endings_.push_back({handle, after(runtime_.clock.now(), kEndMemoryWithin)});
   end_memory(runtime_.clock.now());
@@ -72,13 +72,12 @@ Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory&
   if (!links_.knows(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
   if (keys.empty() || keys.size() > kMaxPorts)
     return Status(ErrorCode::unsupported,
-                  "verbs: the peer has not registered the region with its NICs (a limit of locked memory that is too "
-                  "low, or memory "
-                  "of a GPU that they do not reach: its own explain says which)");
+                  "verbs: the peer has not registered the region with its NICs: its locked-memory limit is too low, or "
+                  "its NICs cannot access that GPU memory (`explain` on the peer says which)");
   Remote remote;
   if (Status status = read_keys(memory, keys, name(), &decode_key, remote); !status) return status;
   if (!renew(remote, renewed_keys_.of(peer, memory.id)))
-    return Status(ErrorCode::protocol_error, "verbs: a renewed key of a region that cannot have it");
+    return Status(ErrorCode::protocol_error, "verbs: the peer sent a renewed key that cannot belong to the region");
   return imports_.add(peer, memory.id, std::move(remote));
 }
 
@@ -86,7 +85,7 @@ void VerbsTransport::release(std::uint64_t remote_handle) {
   imports_.release(remote_handle);
 }
 
-// Every lane that got something rings once, at the end: slices of several take turns in a stripe.
+// Each lane with new slices is flushed once, at the end, since the slices of a stripe alternate between lanes.
 std::size_t VerbsTransport::post(std::span<const Slice> slices) {
   std::size_t taken = 0;
   for (; taken < slices.size(); ++taken) {
@@ -114,8 +113,8 @@ std::size_t VerbsTransport::post(std::span<const Slice> slices) {
   return taken;
 }
 
-// What this side can refuse, of the far side too: the peer's NIC would refuse by ending the queue pair. What it knows
-// better than we do is that a region has ended.
+// Checks bounds and permissions of the remote side too, since the peer's NIC would end the queue pair on a violation.
+// Only the peer knows whether the region is still registered.
 ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& out, const Registration*& local,
                                 Key& remote) {
   const auto* import = imports_.find(slice.remote_handle, link.peer);
@@ -201,7 +200,7 @@ std::string VerbsTransport::describe_path(std::uint64_t remote_handle) const {
     text += fmt::format("; {} ({}) by {} queue pair{}", port->device().name, text_of(port->address()), pairs,
                         pairs == 1 ? "" : "s");
     if (port->iwarp()) text += " of iWARP";
-    if (!port->bond().empty()) text += fmt::format(", for its {} has {} legs", port->bond(), port->legs());
+    if (!port->bond().empty()) text += fmt::format(": one per port of the bond {} ({})", port->bond(), port->legs());
   }
   return text;
 }

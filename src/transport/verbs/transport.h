@@ -22,18 +22,18 @@
 
 namespace fairway::transport::verbs {
 
-// The contract's state machine: links (planned_links.h) between ports here and there, each of them a lane (lane.h), and
-// memory. Belongs to one worker's thread, as the contract says.
-//   transport.cc  using lanes
-//   connect.cc    what links are made of
-//   port_events.cc       events and failures of ports and devices
-//   port_recovery.cc   devices that are there again
+// The contract's state machine: links (planned_links.h) between ports, each a lane (lane.h), and memory. Owner: the
+// worker.
+//   transport.cc      using lanes, ending memory
+//   connect.cc        making and connecting queue pairs
+//   port_events.cc    events and failures of ports and devices
+//   port_recovery.cc  devices that have returned
 class VerbsTransport final : public PlannedTransport, private GpuAccess {
  public:
   VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options);
   ~VerbsTransport() override { close(); }
 
-  Status open();  // before all else; else a sentence why not
+  Status open();  // call first
   Status attach(Task& task) override;
 
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
@@ -57,22 +57,22 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
 
   struct End {
     std::unique_ptr<Lane> lane;
-    bool rings = false;            // it is in ringing_
-    bool by_cm = false;            // the connector knows it
-    std::uint64_t transition = 0;  // of its queue pair to RTS, on rts_thread_; 0: none
+    bool rings = false;            // is in ringing_
+    bool by_cm = false;            // is connected by cm_
+    std::uint64_t transition = 0;  // number of its move to RTS on rts_thread_; 0: none
   };
   using Remote = KeyedMemory<Key>;  // of an imported region, by the owner's port
-  struct PortRecovery {             // of a port, or of regions to one
+  struct PortRecovery {             // reopens a port, or registers missed regions with one
     Port* port = nullptr;
-    Port::Hold held;               // none: it is gone
-    std::unique_ptr<Port> opened;  // what it is to become
+    Port::Hold held;               // none: the port is gone
+    std::unique_ptr<Port> opened;  // to become `port`
     std::vector<Placing> regions;
     Status status;
-    std::atomic<bool> done = false;  // the rest is the worker's again
-    [[nodiscard]] bool brings(std::uint64_t handle) const;
-    void give_back();  // what nobody took
+    std::atomic<bool> done = false;  // then the worker owns all of this again
+    [[nodiscard]] bool has(std::uint64_t handle) const;
+    void give_back();  // destroys what was not taken over
   };
-  struct Ending {  // memory that slices still use
+  struct Deregistration {  // waits for slices that still use the memory
     std::uint64_t handle = 0;
     Time deadline = kNever;
   };
@@ -127,34 +127,34 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   std::vector<std::unique_ptr<Port>> ports_;
   Registrations registrations_;
   std::vector<End> ends_;      // by slot of their link
-  std::vector<End*> ringing_;  // those that the slices being posted go to
+  std::vector<End*> ringing_;  // ends with newly posted slices
   std::vector<Ending> endings_;
   ImportTable<Remote> imports_;
   RenewedKeys renewed_keys_;
   std::unique_ptr<CmConnector> cm_;
-  bool armed_ = false;        // completions may have announced themselves
+  bool armed_ = false;        // notifications of completions may be pending
   Time endings_at_ = kNever;  // the next look at endings_
   Time cm_at_ = 0;            // the next look at the connector
-  Time ports_at_ = 0;         // the next look for what befell the ports: a system call, so not in every poll
-  Time devices_at_ = 0;       // the next look whether they are still there
-  bool losing_ = false;       // a port is lost and not yet let go
-  std::unique_ptr<PortRecovery> recovery_;  // the one under way
+  Time ports_at_ = 0;         // the next check_ports(): a system call, so not in every poll
+  Time devices_at_ = 0;       // the next check_devices()
+  bool losing_ = false;       // a port is lost and not released yet
+  std::unique_ptr<PortRecovery> recovery_;  // in progress
   std::uint64_t latecomers_seen_ = 0;       // of Registrations::added_without()
   SlowEnds slow_ends_;
   std::mutex listing_mutex_;                        // guards the next two
-  bool listing_ = false;                            // the janitor is to
-  std::optional<std::vector<std::string>> listed_;  // devices that are there, since it was looked at last
+  bool listing_ = false;                            // the janitor is listing devices
+  std::optional<std::vector<std::string>> listed_;  // its result, not read yet
   struct RtsOutcome {
     std::uint32_t slot = 0;
     std::uint64_t transition = 0;
     Status status;
   };
   std::uint64_t last_transition_ = 0;
-  std::uint32_t in_transition_ = 0;  // queue pairs, those that were dropped too
+  std::uint32_t in_transition_ = 0;  // queue pairs on rts_thread_, also dropped ones
   std::mutex rts_mutex_;             // guards rts_outcomes_
   std::vector<RtsOutcome> rts_outcomes_;
-  Janitor janitor_;     // what is left is done when it ends, before all above
-  Janitor rts_thread_;  // moves queue pairs to RTS: the janitor may be seconds with the end of another
+  Janitor janitor_;     // last: its destructor runs the jobs that are left
+  Janitor rts_thread_;  // moves queue pairs to RTS; separate, since destroying one may take the janitor seconds
 };
 
 }  // namespace fairway::transport::verbs
