@@ -22,4 +22,7 @@ struct Command {
 ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Slice& slice, const RegionId* remote,
                   Command& out);
 
+// The text of a slice's failure, for its event.
+const char* describe_failure(ErrorCode code);
+
 }  // namespace fairway::transport

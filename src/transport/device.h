@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-// What a transport says of its devices. Values.
+// The devices of a transport and their capabilities. Values.
 namespace fairway::transport {
 
 using Bits = std::uint8_t;

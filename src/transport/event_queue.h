@@ -11,7 +11,8 @@
 namespace fairway::transport {
 
 // A transport's events that wait to be polled, and the bytes they point to. Bytes of polled events stay valid until the
-// next poll, even when events are added in between (a fence adds what the peer had sent). Owner: the transport's worker.
+// next poll, even when events are added in between (a fence adds what the peer had sent). Owner: the transport's
+// worker.
 class EventQueue {
  public:
   Event& add(EventKind kind) {

@@ -61,13 +61,13 @@ ErrorCode check_blocks(const Command& command, std::uint64_t remote_size, std::u
                        std::uint64_t most);
 
 // Ends registrations; those that take milliseconds, too long for a step, on the janitor. Owner: the transport's worker.
-class SlowEnds {
+class SlowDeregistrations {
  public:
   // Ends it now or, if `slow`, on the janitor, which then wakes the task. Adds the event `deregistered`, here or in
-  // tell().
+  // report().
   void end(std::shared_ptr<void> registration, std::uint64_t handle, bool slow, Janitor& janitor, Task* task,
            EventQueue& events);
-  void tell(EventQueue& events);
+  void report(EventQueue& events);
   [[nodiscard]] bool any() const { return under_way_ != 0; }
 
  private:

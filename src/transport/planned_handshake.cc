@@ -89,9 +89,9 @@ Result<PlannedHandshake> decode_planned(std::span<const std::byte> bytes, std::u
   message.kind = static_cast<Kind>(reader.get<std::uint8_t>());
   if (!reader.ok()) return wrong("truncated");
   if (theirs != version)
-    return Status(ErrorCode::version_mismatch,
-                  std::string(name) + ": the peer speaks handshake version " + std::to_string(theirs) +
-                      ", this side " + std::to_string(version) + ": run the same Fairway on both sides");
+    return Status(ErrorCode::version_mismatch, std::string(name) + ": the peer speaks handshake version " +
+                                                   std::to_string(theirs) + ", this side " + std::to_string(version) +
+                                                   ": run the same Fairway on both sides");
   if (message.kind != Kind::refused) {
     const auto token = reader.get_bytes(kPlanTokenBytes);
     std::copy(token.begin(), token.end(), message.token.begin());

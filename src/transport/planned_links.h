@@ -116,17 +116,17 @@ class PlannedLinks {
   void accept_plan(PeerIndex index, Peer& peer, const PlannedHandshake& plan);
   void add_link(PeerIndex index, Peer& peer, std::uint8_t device, std::uint8_t peer_device);
   void open(Link& link);
-  void hear_open(Link& link, const PlannedHandshake& message);
+  void on_open(Link& link, const PlannedHandshake& message);
   void accept(Link& link, std::vector<std::byte> theirs, std::uint32_t attempt);
-  void hear_accept(Link& link, const PlannedHandshake& message);
-  void hear_closed(Link& link, const PlannedHandshake& message);
+  void on_accept(Link& link, const PlannedHandshake& message);
+  void on_closed(Link& link, const PlannedHandshake& message);
   void open_failed(Link& link, const Status& why);
-  void tell_retry_failed(const Link& link, const Status& why);
+  void report_retry_failed(const Link& link, const Status& why);
   void link_is_up(Link& link);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void leave(Link& link);
-  void say(PeerIndex peer, PlannedHandshake message);
-  void say(const Link& link, PlannedHandshake::Kind kind, std::vector<std::byte> bytes = {}, std::string reason = {});
+  void send(PeerIndex peer, PlannedHandshake message);
+  void send(const Link& link, PlannedHandshake::Kind kind, std::vector<std::byte> bytes = {}, std::string reason = {});
 
   const std::string name_;
   const std::uint16_t version_;

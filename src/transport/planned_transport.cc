@@ -29,7 +29,7 @@ void PlannedTransport::fence(LinkId id) {
 
 void PlannedTransport::fenced(Link& link, std::uint64_t immediates, Status status) {
   inbox_.fenced(link.id, immediates, std::move(status));
-  links_.is_fenced(link);
+  links_.on_fenced(link);
 }
 
 void PlannedTransport::reconnect(LinkId link) {

@@ -59,7 +59,7 @@ class PlannedTransport : public Transport, protected PlannedLinks::Maker {
     const std::size_t count = up.size();
     for (std::size_t i = 0; i < count; ++i) {
       Link& link = links_.at(up[(next_ + i) % count]);
-      if (broken(link) && link.state == PlannedLinks::State::up) links_.is_down(link);
+      if (broken(link) && link.state == PlannedLinks::State::up) links_.on_down(link);
     }
     if (count != 0) next_ = (next_ + 1) % count;
   }

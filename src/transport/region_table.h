@@ -14,9 +14,9 @@
 
 namespace fairway::transport {
 
-// Read access to the slots of a region table: this engine's, or a peer's that is mapped here. resolve() is lock-free and
-// may run on any thread. A hostile peer's table can give wrong answers but cannot make it hang. A value; borrows the
-// slots.
+// Read access to the slots of a region table: this engine's, or a peer's that is mapped here. resolve() is lock-free
+// and may run on any thread. A hostile peer's table can give wrong answers but cannot make it hang. A value; borrows
+// the slots.
 class RegionView {
  public:
   RegionView() = default;

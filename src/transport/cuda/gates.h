@@ -10,8 +10,8 @@
 
 namespace fairway::transport::cuda {
 
-// Words in pinned memory on which streams wait. Words are reused: each only grows, and a stream waits until its word has
-// reached a number, so a late stream whose word is in use again continues at once. Any thread.
+// Words in pinned memory on which streams wait. Words are reused: each only grows, and a stream waits until its word
+// has reached a number, so a late stream whose word is in use again continues at once. Any thread.
 class Gates : public std::enable_shared_from_this<Gates> {
  public:
   explicit Gates(std::shared_ptr<const sys::CudaDriver> driver) : driver_(std::move(driver)) {}

@@ -3,17 +3,17 @@
 
 // Views for the user's kernels, and work for the user's streams.
 namespace fairway::transport::cuda {
-host::Mover::Readiness CudaMover::view(RegionId own, Mover::Foreign* foreign, int device, View& out, Status& why) {
+host::Mover::Readiness CudaMover::view(RegionId own, Mover::Imported* imported, int device, View& out, Status& why) {
   if (device < 0 || device >= devices_->count()) {
-    why = {ErrorCode::invalid_argument, "this process has no GPU " + std::to_string(device) + ": it sees " +
-                                            std::to_string(devices_->count())};
+    why = {ErrorCode::invalid_argument,
+           "this process has no GPU " + std::to_string(device) + ": it sees " + std::to_string(devices_->count())};
     return Readiness::refused;
   }
-  const auto memory = foreign == nullptr ? own_memory(own, why) : held(*static_cast<cuda::Foreign*>(foreign));
+  const auto memory = imported == nullptr ? own_memory(own, why) : held(*static_cast<ImportedAllocation*>(imported));
   if (memory == nullptr) return Readiness::refused;
   const Handle& handle = memory->handle();
   const auto other = devices_->find(handle.device);
-  if (memory->ours() && handle.way == Way::none && other != device) {
+  if (memory->ours() && handle.by == Export::none && other != device) {
     why = {ErrorCode::unsupported, "GPU " + std::to_string(device) + " cannot access it: " + handle.why};
     return Readiness::refused;
   }
@@ -31,35 +31,33 @@ host::Mover::Readiness CudaMover::view(RegionId own, Mover::Foreign* foreign, in
   out.size = handle.size;
   out.ended = word.get();
   out.atomics = other && devices_->atomics(device, *other);
-  out.keeps = std::make_shared<std::pair<std::shared_ptr<cuda::Foreign>, std::shared_ptr<std::uint32_t>>>(
+  out.keeps = std::make_shared<std::pair<std::shared_ptr<ImportedAllocation>, std::shared_ptr<std::uint32_t>>>(
       memory, std::move(word));
   return Readiness::ready;
 }
 
-std::shared_ptr<Foreign> CudaMover::own_memory(RegionId region, Status& why) {
+std::shared_ptr<ImportedAllocation> CudaMover::own_memory(RegionId region, Status& why) {
   auto& memory = own_[handle_of(region)];
   if (memory) return memory;
-  const std::vector<std::byte> handle = lender_.handle(region);
+  const std::vector<std::byte> handle = exporter_.handle(region);
   if (handle.empty()) {
     own_.erase(handle_of(region));
-    why = {ErrorCode::unsupported,
-           "the region is host memory: if it is pinned, kernels use its own address"};
+    why = {ErrorCode::unsupported, "the region is host memory: if it is pinned, kernels use its own address"};
     return nullptr;
   }
-  return memory = std::static_pointer_cast<cuda::Foreign>(open(handle));
+  return memory = std::static_pointer_cast<ImportedAllocation>(import(handle));
 }
 
 Status CudaMover::for_stream(void* stream, const StreamCall& call) {
   if (stream == nullptr)
-    return {ErrorCode::invalid_argument,
-            "the default stream cannot put or wait for a signal: create a stream"};
+    return {ErrorCode::invalid_argument, "the default stream cannot put or wait for a signal: create a stream"};
   const CudaDriver& cu = devices_->driver();
   const auto handle = static_cast<sys::cuda::Stream>(stream);
   sys::cuda::Context context = nullptr;
   if (Status status = cu.check(cu->cuStreamGetCtx(handle, &context), "the stream's context"); !status) return status;
   for (int device = 0; device < devices_->count(); ++device) {
     const Device& ready = ready_[static_cast<std::size_t>(device)];
-    if (ready.state.load(std::memory_order_acquire) != cuda::Foreign::State::ready) continue;
+    if (ready.state.load(std::memory_order_acquire) != ImportedAllocation::State::ready) continue;
     if (const auto own = devices_->use(device); !own || *own != context) continue;
     const Current current(cu, context);
     return call(device, ready.queues->for_streams(), handle);

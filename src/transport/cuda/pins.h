@@ -11,9 +11,9 @@
 namespace fairway::transport::cuda {
 
 // Pinned host memory, which copy engines access directly rather than through the driver's buffers. Memory is pinned at
-// its first use, on the janitor, since that takes longer than a copy; until then copies go through the driver's buffers.
-// It is pinned for all contexts of the process, also later ones (CU_MEMHOSTREGISTER_PORTABLE). It is done in the context
-// of a device that copies, since making another context costs GPU memory and time. Any thread.
+// its first use, on the janitor, since that takes longer than a copy; until then copies go through the driver's
+// buffers. It is pinned for all contexts of the process, also later ones (CU_MEMHOSTREGISTER_PORTABLE). It is done in
+// the context of a device that copies, since making another context costs GPU memory and time. Any thread.
 class Pins {
  public:
   Pins(std::shared_ptr<Devices> devices, Janitor& janitor) : devices_(std::move(devices)), janitor_(janitor) {}

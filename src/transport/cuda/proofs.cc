@@ -23,11 +23,11 @@ class Scratch {
     for (const int reader : readers) access.push_back({{kLocationDevice, reader}, kReadWrite});
     status = cu_.check(cu_->cuMemCreate(&allocation_, kGranule, &wanted, 0), "allocating test memory");
     if (status) status = cu_.check(cu_->cuMemAddressReserve(&address, kGranule, 0, 0, 0), "reserving test addresses");
-    if (status)
-      status = cu_.check(cu_->cuMemMap(address, kGranule, 0, allocation_, 0), "mapping test memory");
+    if (status) status = cu_.check(cu_->cuMemMap(address, kGranule, 0, allocation_, 0), "mapping test memory");
     if (!status) return;
     mapped_ = true;
-    status = cu_.check(cu_->cuMemSetAccess(address, kGranule, access.data(), access.size()), "peer access to test memory");
+    status =
+        cu_.check(cu_->cuMemSetAccess(address, kGranule, access.data(), access.size()), "peer access to test memory");
   }
   ~Scratch() {
     if (mapped_) cu_->cuMemUnmap(address, kGranule);

@@ -11,9 +11,9 @@
 
 namespace fairway::transport::cuda {
 
-// Tests that a GPU reads back from another GPU's memory what it wrote there: an IOMMU or a bridge that redirects traffic
-// between GPUs can lose bytes without a driver error. The test uses memory that this process allocates on the other GPU;
-// a peer's memory there is reached over the same path.
+// Tests that a GPU reads back from another GPU's memory what it wrote there: an IOMMU or a bridge that redirects
+// traffic between GPUs can lose bytes without a driver error. The test uses memory that this process allocates on the
+// other GPU; a peer's memory there is reached over the same path.
 class Proofs {
  public:
   struct Verdict {

@@ -218,7 +218,7 @@ host::Mover::Readiness Queues::look(const host::Mover::Ticket& ticket, std::stri
     why = failed->why;
     return Readiness::refused;
   }
-  if (dead_.empty() && ++looks_ % kLooksPerQuestion == 0) {
+  if (dead_.empty() && ++looks_ % kLooksPerQuery == 0) {
     const CudaDriver& cu = devices_.driver();
     const Current current(cu, context_);
     const int result = cu->cuStreamQuery(queues_[ticket.queue].stream);

@@ -14,9 +14,9 @@
 
 namespace fairway::transport::cuda {
 
-// One device's copy queues: two for large copies, used in turn, one for urgent copies, and some for copies that wait for
-// a caller's event. The device reports each queue's progress in a word in host memory, which it writes after the copies
-// of a flush. Made on any thread, then owned by the worker.
+// One device's copy queues: two for large copies, used in turn, one for urgent copies, and some for copies that wait
+// for a caller's event. The device reports each queue's progress in a word in host memory, which it writes after the
+// copies of a flush. Made on any thread, then owned by the worker.
 class Queues {
  public:
   static constexpr std::uint32_t kBulk = 2, kUrgent = 2, kWaiting = 3, kWaitings = 4, kCount = kWaiting + kWaitings;

@@ -71,14 +71,14 @@ int common_bits(std::span<const std::byte> a, std::span<const std::byte> b) {
 
 // How close two domains are; -1: they cannot connect.
 int nearness(const DomainAddress& a, const DomainAddress& b) {
-  if (!can_meet(a, b)) return -1;
+  if (!can_connect(a, b)) return -1;
   const auto one = ip_of(a.format, a.address), other = ip_of(b.format, b.address);
   return 2 * (one.empty() ? 0 : common_bits(one, other)) + (a.name == b.name ? 1 : 0);
 }
 
 }  // namespace
 
-std::vector<Wish> wishes(std::string_view provider) {
+std::vector<HintSet> hint_sets(std::string_view provider) {
   const bool nics =
       std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), provider) != sys::kNicProviders.end();
   // Within a host EFA would use the provider shm, which has problems (docs/GOTCHAS.md).
@@ -93,20 +93,21 @@ std::vector<Wish> wishes(std::string_view provider) {
   return all;
 }
 
-void fill_hints(fi_info& hints, const Wish& wish) {
-  hints.caps = FI_MSG | (wish.rma ? FI_RMA : 0) | (wish.gpus ? FI_HMEM : 0) | (wish.abroad ? FI_REMOTE_COMM : 0);
+void fill_hints(fi_info& hints, const HintSet& wanted) {
+  hints.caps =
+      FI_MSG | (wanted.rma ? FI_RMA : 0) | (wanted.gpus ? FI_HMEM : 0) | (wanted.remote_only ? FI_REMOTE_COMM : 0);
   hints.mode = FI_CONTEXT | FI_CONTEXT2;
   hints.ep_attr->type = FI_EP_RDM;
-  hints.domain_attr->mr_mode =
-      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT | (wish.gpus ? FI_MR_HMEM : 0);
+  hints.domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT |
+                               (wanted.gpus ? FI_MR_HMEM : 0);
   hints.domain_attr->threading = FI_THREAD_SAFE;  // memory is registered on any thread
   // Progress by the worker's polls if possible: a provider's own thread could acknowledge what a fence drops.
   hints.domain_attr->control_progress = hints.domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
   // An endpoint serves one peer. By default EFA posts an 8 KiB buffer for each receive of its device, per endpoint.
-  hints.tx_attr->size = wish.sized ? kOperations : 0;
-  hints.rx_attr->size = wish.sized ? kPackets : 0;
-  if (wish.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  hints.tx_attr->size = wanted.sized ? kOperations : 0;
+  hints.rx_attr->size = wanted.sized ? kPackets : 0;
+  if (wanted.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 }
 
 Sizes sizes_of(const fi_info& info) {
@@ -192,12 +193,11 @@ Result<std::vector<DomainAddress>> decode_addresses(std::span<const std::byte> b
     fits = each.provider.size() <= kMaxNameBytes && each.name.size() <= kMaxNameBytes &&
            each.host.size() <= kMaxNameBytes && address.size() <= kMaxAddressBytes;
   }
-  if (!fits || !reader.done())
-    return Status(ErrorCode::protocol_error, "malformed fabric handshake: list of domains");
+  if (!fits || !reader.done()) return Status(ErrorCode::protocol_error, "malformed fabric handshake: list of domains");
   return out;
 }
 
-bool can_meet(const DomainAddress& a, const DomainAddress& b) {
+bool can_connect(const DomainAddress& a, const DomainAddress& b) {
   if (a.provider != b.provider || a.format != b.format || a.host != b.host) return false;
   // Within one process the provider shm uses pointers into a closed endpoint.
   if (!a.host.empty() && a.address == b.address) return false;

@@ -75,6 +75,6 @@ Result<std::vector<DomainAddress>> decode_addresses(std::span<const std::byte> b
 // names, so that NICs of one rail are connected.
 std::vector<PlannedPair> pair_domains(std::span<const DomainAddress> acceptors,
                                       std::span<const DomainAddress> initiators);
-bool can_meet(const DomainAddress& a, const DomainAddress& b);
+bool can_connect(const DomainAddress& a, const DomainAddress& b);
 
 }  // namespace fairway::transport::fabric

@@ -48,7 +48,7 @@ Status FabricTransport::check_plan(std::span<const PlannedPair> pairs, std::span
   if (!theirs) return theirs.status();
   for (const PlannedPair& each : pairs)
     if (each.initiator >= domains_.size() || each.acceptor >= theirs->size() ||
-        !can_meet(domains_[each.initiator]->address(), (*theirs)[each.acceptor]))
+        !can_connect(domains_[each.initiator]->address(), (*theirs)[each.acceptor]))
       return {ErrorCode::protocol_error, "fabric handshake: the plan pairs domains that cannot connect"};
   return {};
 }
@@ -86,14 +86,14 @@ void FabricTransport::fail_end(const Link& link, Status why) {
   lane_of(link)->fail(std::move(why));
 }
 
-bool FabricTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes) {
+bool FabricTransport::on_note(PeerIndex peer, std::span<const std::byte> bytes) {
   const auto note = decode_note(bytes);
   if (!note) return true;  // an unknown or malformed note is ignored
   switch (note->kind) {
-    case Note::Kind::revoke: hear_revoke(peer, note->region); break;
-    case Note::Kind::revoked: hear_revoked(peer, note->region); break;
-    case Note::Kind::ask_key: hear_ask(peer, *note); break;
-    case Note::Kind::key: hear_key(peer, *note); break;
+    case Note::Kind::revoke: on_revoke(peer, note->region); break;
+    case Note::Kind::revoked: on_revoked(peer, note->region); break;
+    case Note::Kind::ask_key: on_ask_key(peer, *note); break;
+    case Note::Kind::key: on_key(peer, *note); break;
   }
   return true;
 }

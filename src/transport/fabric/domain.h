@@ -15,8 +15,8 @@ namespace fairway::transport::fabric {
 // memory with it; the rest is for the worker.
 class Domain {
  public:
-  static Result<std::unique_ptr<Domain>> open(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish,
-                                              std::size_t index);
+  static Result<std::unique_ptr<Domain>> open(std::shared_ptr<const Calls> calls, const fi_info& info,
+                                              const HintSet& wanted, std::size_t index);
 
   [[nodiscard]] const Calls& calls() const { return *calls_; }
   [[nodiscard]] std::string text(long result) const { return calls_->library->text(result); }
@@ -28,28 +28,28 @@ class Domain {
   [[nodiscard]] DomainAddress address() const;
 
   [[nodiscard]] bool has_mode(int bit) const { return (info_->domain_attr->mr_mode & bit) != 0; }
-  [[nodiscard]] std::uint64_t operation_flags() const { return wish_.delivery ? FI_DELIVERY_COMPLETE : 0; }
-  [[nodiscard]] bool moves_gpu_memory() const { return wish_.gpus; }
+  [[nodiscard]] std::uint64_t operation_flags() const { return wanted_.delivery ? FI_DELIVERY_COMPLETE : 0; }
+  [[nodiscard]] bool moves_gpu_memory() const { return wanted_.gpus; }
   [[nodiscard]] std::uint64_t most_bytes() const;  // of one operation
   [[nodiscard]] std::size_t most_gathers() const;
   [[nodiscard]] std::size_t most_places() const;  // remote segments of one operation
-  [[nodiscard]] bool has_immediates() const { return wish_.rma && writes_carry_data(*info_) && !loses_messages(); }
+  [[nodiscard]] bool has_immediates() const { return wanted_.rma && writes_carry_data(*info_) && !loses_messages(); }
   // The provider silently replaces a broken connection below an endpoint, and messages are lost, even some that it
-  // reported as delivered (docs/GOTCHAS.md). One endpoint's messages arrive in order, so sequence numbers reveal a loss;
-  // a message is done only when the peer acknowledges it.
+  // reported as delivered (docs/GOTCHAS.md). One endpoint's messages arrive in order, so sequence numbers reveal a
+  // loss; a message is done only when the peer acknowledges it.
   [[nodiscard]] bool loses_messages() const { return loses_messages_; }
   // The peer's CPU accesses this process's memory (provider shm), so closing an endpoint does not stop it.
-  [[nodiscard]] bool peers_reach_in() const;
+  [[nodiscard]] bool peer_cpu_access() const;
 
   // A key that no peer can guess, for providers that let the user choose keys: `random`, cut to the right size.
   [[nodiscard]] std::uint64_t requested_key(std::uint64_t random) const;
 
  private:
-  Domain(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish, std::size_t index);
+  Domain(std::shared_ptr<const Calls> calls, const fi_info& info, const HintSet& wanted, std::size_t index);
   void describe();
 
   const std::shared_ptr<const Calls> calls_;
-  const Wish wish_;
+  const HintSet wanted_;
   const std::size_t index_;
   Info info_;
   bool loses_messages_ = false;

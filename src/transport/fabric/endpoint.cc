@@ -9,8 +9,8 @@
 namespace fairway::transport::fabric {
 namespace {
 
-// ofi_rxm sizes its internal queues for FI_UNIVERSE_SIZE peers, which may exceed a device's limits. Fairway does not set
-// the variable, since it affects all users of libfabric in this process.
+// ofi_rxm sizes its internal queues for FI_UNIVERSE_SIZE peers, which may exceed a device's limits. Fairway does not
+// set the variable, since it affects all users of libfabric in this process.
 std::string_view remedy(const Domain& domain) {
   const bool sized = std::string_view(domain.info().fabric_attr->prov_name) == "verbs;ofi_rxm";
   return sized ? ": its queues are sized for FI_UNIVERSE_SIZE peers, by default 1024: set it lower, for example to 64"
@@ -33,10 +33,9 @@ Result<std::unique_ptr<Endpoint>> Endpoint::make(const Domain& domain, std::uint
     }
     return Status(
         ErrorCode::resource_exhausted,
-        fmt::format("fabric: {}: {}: {} (requested: {}{}; the provider offers {} endpoints){}",
-                    domain.device().name, refusal.call, domain.text(refusal.result), text(asked),
-                    sizes == asked ? "" : ", last " + text(sizes), domain.info().domain_attr->ep_cnt,
-                    remedy(domain)));
+        fmt::format("fabric: {}: {}: {} (requested: {}{}; the provider offers {} endpoints){}", domain.device().name,
+                    refusal.call, domain.text(refusal.result), text(asked),
+                    sizes == asked ? "" : ", last " + text(sizes), domain.info().domain_attr->ep_cnt, remedy(domain)));
   }
 }
 

@@ -91,7 +91,7 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
 }
 
 void Lane::settle(Flight& flight) {
-  if (!flight.live || flight.waiting || flight.out != 0 || flight.unheard) return;
+  if (!flight.live || flight.waiting || flight.out != 0 || flight.unacked) return;
   if (!broken_) {
     const Effect effect = flight.begun ? Effect::partial : Effect::not_applied;
     if (flight.wrong != ErrorCode::ok)
@@ -167,7 +167,7 @@ void Lane::close(Clock& clock) {
   if (closed_) return;
   broken_ = closed_ = true;
   std::array<fi_cq_data_entry, 16> some;
-  const Time give_up_at = after(clock.now(), kDrainWithin);
+  const Time give_up_at = after(clock.now(), kDrainTimeout);
   for (int empty = 0;;) {
     const ssize_t count = end_->poll(some);
     for (ssize_t i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
@@ -180,10 +180,10 @@ void Lane::close(Clock& clock) {
       continue;
     }
     if (count != -FI_EAGAIN) break;
-    const bool waits = domain_.peers_reach_in() && out_ != 0 && clock.now() < give_up_at;
-    if (!waits && ++empty == kLastLooks) break;
+    const bool waits = domain_.peer_cpu_access() && out_ != 0 && clock.now() < give_up_at;
+    if (!waits && ++empty == kLastPolls) break;
   }
-  if (domain_.peers_reach_in() && out_ != 0) why_not_stopped_ = "the peer's CPU may still serve requests";
+  if (domain_.peer_cpu_access() && out_ != 0) why_not_stopped_ = "the peer's CPU may still serve requests";
   release_end();
   stopped_ = why_not_stopped_.empty();
 }
@@ -195,7 +195,7 @@ void Lane::release_end() {
   if (!end_) return;
   if (const int result = end_->close(); result != 0) {
     why_not_stopped_ = "the provider did not close its endpoint: " + domain_.text(result);
-    end_lives_ = true;
+    endpoint_leaked_ = true;
   }
   end_.reset();
 }

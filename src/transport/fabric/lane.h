@@ -44,8 +44,9 @@ class LaneMemory {
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
-// One endpoint, for one epoch of its link. Turns slices into operations, and completions into events. Operations complete
-// in any order and are counted; slices are posted in order and end in any order. Owner: the transport's worker.
+// One endpoint, for one epoch of its link. Turns slices into operations, and completions into events. Operations
+// complete in any order and are counted; slices are posted in order and end in any order. Owner: the transport's
+// worker.
 //   lane.cc          creation, posting and ending slices, closing
 //   lane_send.cc     posts operations
 //   lane_receive.cc  handles completions
@@ -76,8 +77,10 @@ class Lane {
   // False: poll first.
   bool prepare_sleep();
   // No wake-up will come: the provider has no descriptor, or it accepted none of the queued operations.
-  [[nodiscard]] bool needs_looks() const { return !closed_ && (end_->fd() < 0 || (waiting_count_ != 0 && out_ == 0)); }
-  [[nodiscard]] bool busy() const { return out_ != 0 || waiting_count_ != 0 || owes_word(); }
+  [[nodiscard]] bool needs_polling() const {
+    return !closed_ && (end_->fd() < 0 || (waiting_count_ != 0 && out_ == 0));
+  }
+  [[nodiscard]] bool busy() const { return out_ != 0 || waiting_count_ != 0 || owes_ack(); }
   [[nodiscard]] bool quiet() const { return quiet_; }  // the last receive() had no completions
 
   void cancel(SliceToken token);
@@ -92,7 +95,7 @@ class Lane {
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] bool stopped() const { return stopped_; }
   // The provider did not close the endpoint, so it may use this lane's memory until the process ends.
-  [[nodiscard]] bool end_lives() const { return end_lives_; }
+  [[nodiscard]] bool endpoint_leaked() const { return endpoint_leaked_; }
   [[nodiscard]] const std::string& why_not_stopped() const { return why_not_stopped_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
 
@@ -143,7 +146,7 @@ class Lane {
   [[nodiscard]] bool by_message(const Slice& slice) const;
 
   // lane_send.cc
-  [[nodiscard]] bool owes_ack() const { return domain_.loses_messages() && credits_.untold(); }
+  [[nodiscard]] bool owes_ack() const { return domain_.loses_messages() && credits_.has_update(); }
   bool build(Flight& flight);  // false: no room for the rest
   bool build_move(Flight& flight);
   bool build_messages(Flight& flight);
@@ -172,7 +175,7 @@ class Lane {
   Registered memory_region_;  // if the provider needs local memory to be registered
   std::unordered_map<std::uint64_t, Registered> bound_;
   std::unique_ptr<Endpoint> end_;
-  bool broken_ = false, closed_ = false, stopped_ = false, end_lives_ = false, quiet_ = false;
+  bool broken_ = false, closed_ = false, stopped_ = false, endpoint_leaked_ = false, quiet_ = false;
   std::string why_not_stopped_;
 
   std::vector<Flight> flights_ = std::vector<Flight>(kQueueDepth);

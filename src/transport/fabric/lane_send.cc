@@ -4,8 +4,8 @@
 #include "core/bytes.h"
 #include "transport/fabric/lane.h"
 
-// Posts operations: walks slices block by block. Operations that the provider refuses (EAGAIN) are posted again after the
-// next completions.
+// Posts operations: walks slices block by block. Operations that the provider refuses (EAGAIN) are posted again after
+// the next completions.
 namespace fairway::transport::fabric {
 namespace {
 
@@ -18,8 +18,8 @@ void Lane::flush() {
   while (!broken_ && !closed_ && waiting_count_ != 0) {
     Flight& flight = waiting(0);
     if (!flight.ended && !build(flight)) break;
-    next_waits();
-    for (std::uint16_t joined = flight.joined; joined != kNone; joined = flights_[joined].joined) next_waits();
+    pop_waiting();
+    for (std::uint16_t joined = flight.joined; joined != kNone; joined = flights_[joined].joined) pop_waiting();
     settle(flight);
   }
   if (broken_ || closed_) return;
@@ -29,20 +29,20 @@ void Lane::flush() {
     if (broken_ || owed_receive_count_ >= before) break;
   }
   // A pending acknowledgement is sent alone if no frame has carried it since the last flush.
-  const bool now = credits_.owes() || asked_ || (word_waited_ && credits_.untold());
-  if (now) tell_room();
-  word_waited_ = !now && owes_word();
+  const bool now = credits_.update_due() || asked_ || (ack_held_ && credits_.has_update());
+  if (now) send_credits();
+  ack_held_ = !now && owes_ack();
 }
 
-Time Lane::ask(Time now) {
-  if (unheard_count_ == 0 || broken_ || closed_) return ask_at_ = kNever;
+Time Lane::request_ack(Time now) {
+  if (unacked_count_ == 0 || broken_ || closed_) return ask_at_ = kNever;
   if (ask_at_ == kNever) ask_at_ = after(now, kAskEvery);
   if (ask_at_ > now) return ask_at_;
-  tell_room(true);
+  send_credits(true);
   return ask_at_ = after(now, kAskEvery);
 }
 
-void Lane::next_waits() {
+void Lane::pop_waiting() {
   Flight& flight = waiting(0);
   waiting_head_ = (waiting_head_ + 1) % kQueueDepth;
   --waiting_count_;
@@ -136,14 +136,14 @@ bool Lane::build_messages(Flight& flight) {
   }
   write_header(frame, FrameHeader::Kind::messages, count);
   if (!send(flight, {frame, size})) return false;
-  await_word(waiting_[waiting_head_]);
+  await_ack(waiting_[waiting_head_]);
   Flight* last = &flight;
   for (std::uint32_t i = 1; i < count; ++i) {
     last->joined = waiting_[(waiting_head_ + i) % kQueueDepth];
     last = &flights_[last->joined];
     ++last->out;
     last->begun = true;
-    await_word(static_cast<std::uint16_t>(last - flights_.data()));
+    await_ack(static_cast<std::uint16_t>(last - flights_.data()));
     credits_.give_back();
   }
   return true;
@@ -154,15 +154,15 @@ bool Lane::build_immediate(Flight& flight) {
   std::byte* const frame = memory_.out(flight.buffer);
   write_header(frame, FrameHeader::Kind::immediate, flight.command.slice.immediate);
   if (!send(flight, {frame, FrameHeader::kBytes})) return false;
-  await_word(static_cast<std::uint16_t>(&flight - flights_.data()));
+  await_ack(static_cast<std::uint16_t>(&flight - flights_.data()));
   return true;
 }
 
-void Lane::await_word(std::uint16_t index) {
+void Lane::await_ack(std::uint16_t index) {
   if (!domain_.loses_messages()) return;
-  flights_[index].unheard = true;
+  flights_[index].unacked = true;
   flights_[index].number = sent_;
-  unheard_[(unheard_head_ + unheard_count_++) % kQueueDepth] = index;
+  unacked_[(unacked_head_ + unacked_count_++) % kQueueDepth] = index;
 }
 
 bool Lane::send(Flight& flight, std::span<std::byte> frame) {
@@ -198,7 +198,7 @@ bool Lane::posted(Flight& flight, ssize_t result, const char* call) {
 }
 
 // Uses no credit, and has no completion.
-void Lane::tell_room(bool ask) {
+void Lane::send_credits(bool ask) {
   std::array<std::byte, FrameHeader::kBytes> bytes{};
   const Credits before = credits_;
   write_header(bytes.data(), FrameHeader::Kind::room, ask ? 1 : 0);
@@ -214,7 +214,7 @@ void Lane::tell_room(bool ask) {
 
 void Lane::write_header(std::byte* at, FrameHeader::Kind kind, std::uint32_t value) {
   ByteWriter(std::span(at, FrameHeader::kBytes))
-      .put(credits_.tell())
+      .put(credits_.take_update())
       .put(static_cast<std::uint32_t>(kind))
       .put(value)
       .put(sent_);

@@ -71,19 +71,19 @@ class FabricTransport final : public PlannedTransport {
   Status connect_end(const Link& link, std::span<const std::byte> theirs) override;
   void drop_end(const Link& link) override;
   void fail_end(const Link& link, Status why) override;
-  bool hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
+  bool on_note(PeerIndex peer, std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<DomainAddress> addresses() const;
 
   // revoke.cc
-  void hear_revoke(PeerIndex peer, std::uint64_t region);
-  void hear_revoked(PeerIndex peer, std::uint64_t region);
-  void hear_ask(PeerIndex peer, const Note& note);
-  void hear_key(PeerIndex peer, const Note& note);
-  void end_memory(Time now);
+  void on_revoke(PeerIndex peer, std::uint64_t region);
+  void on_revoked(PeerIndex peer, std::uint64_t region);
+  void on_ask_key(PeerIndex peer, const Note& note);
+  void on_key(PeerIndex peer, const Note& note);
+  void finish_deregistrations(Time now);
   void end_registration(std::uint64_t handle);
-  void tell_left();
+  void answer_revokes();
   Answer key_of_link(const Link& link, ImportTable<Remote>::Entry& import, Key& key);
-  void say(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
+  void send_note(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
 
   // transport.cc
   void end_epoch(Link& link) override;
@@ -101,12 +101,12 @@ class FabricTransport final : public PlannedTransport {
   Registrations registrations_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // by slot
   ImportTable<Remote> imports_;
-  std::vector<Ending> endings_;
-  std::vector<Leaving> leavings_;
+  std::vector<Deregistration> deregistrations_;
+  std::vector<RevokeRequest> revoke_requests_;
   Time timer_ = kNever;
   Time quiet_since_ = 0;  // the longer, the less often lanes without a descriptor are polled
   bool posted_ = false;   // since the last poll
-  SlowEnds slow_ends_;
+  SlowDeregistrations slow_deregistrations_;
   Janitor janitor_;  // last: its destructor runs the jobs that are left
 };
 

@@ -10,19 +10,19 @@
 // more.
 //
 // The dialer's end is up once it is welcomed. Its first record tells the listener, whose end is up from then on. To end
-// an attempt whose dialer may not have received the welcome, the listener closes the epoch first and then looks for that
-// record: either the dialer has joined, and the link is up before it breaks, or it finds the epoch closed and accesses
-// nothing.
+// an attempt whose dialer may not have received the welcome, the listener closes the epoch first and then looks for
+// that record: either the dialer has joined, and the link is up before it breaks, or it finds the epoch closed and
+// accesses nothing.
 namespace fairway::transport::host {
 namespace {
 
-constexpr Time kHelloWithin = 2 * kSecond;
+constexpr Time kHelloTimeout = 2 * kSecond;
 constexpr Time kFirstPause = kMillisecond;  // before the next attempt after a flap; doubles with each flap
 constexpr std::uint32_t kMostFlaps = 5;
 constexpr std::uint32_t kMaxRegions = 1 << 24;  // of a peer's table
 
 // In constant time.
-bool same(const Token& a, std::span<const std::byte> b) {
+bool equal_constant_time(const Token& a, std::span<const std::byte> b) {
   std::byte difference{0};
   for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};
@@ -35,8 +35,8 @@ bool same(const Token& a, std::span<const std::byte> b) {
 void HostTransport::dial(Link& link) {
   link.state = LinkState::dialing;
   ++link.attempt;
-  link.deadline = after(runtime_.clock.now(), kHelloWithin);
-  look_at_ = 0;
+  link.deadline = after(runtime_.clock.now(), kHelloTimeout);
+  connections_at_ = 0;
   auto pair = std::make_shared<Pair>();
   auto file = sys::MemoryFile::make(sizeof(Segment));
   if (!file) return dial_failed(link, file.status());
@@ -57,21 +57,21 @@ void HostTransport::ask_to_join(Link& link, Time now) {
     return;  // poll_connections() tries again
   }
   if (!socket->of_this_user())
-    return dial_failed(link, {ErrorCode::access_denied,
-                              name() + ": the peer runs as user " + std::to_string(socket->peer_user()) +
-                                  ": run both processes as one user to share memory"});
+    return dial_failed(
+        link, {ErrorCode::access_denied, name() + ": the peer runs as user " + std::to_string(socket->peer_user()) +
+                                             ": run both processes as one user to share memory"});
   pair.socket = std::move(*socket);
   const Note hello = introduce(Note::Kind::hello, peer.dialer, link.attempt, pair);
   const std::array<int, Note::kHelloFds> fds{pair.made.fd(), regions_.file()};
   const auto sent = pair.socket.send(encode(hello), fds);
   if (!sent || !*sent)
-    return dial_failed(link,
-                       sent ? Status(ErrorCode::resource_exhausted, name() + ": the local socket's buffer is full")
-                            : sent.status());
+    return dial_failed(link, sent
+                                 ? Status(ErrorCode::resource_exhausted, name() + ": the local socket's buffer is full")
+                                 : sent.status());
   if (Status status = task_->watch(pair.socket.fd()); !status) return dial_failed(link, status);
 }
 
-void HostTransport::hear_welcome(Link& link, Time now) {
+void HostTransport::receive_welcome(Link& link, Time now) {
   auto message = link.dialed->socket.receive();
   if (!message) return dial_failed(link, message.status());
   if (!*message) {
@@ -83,7 +83,7 @@ void HostTransport::hear_welcome(Link& link, Time now) {
   if (!note) return dial_failed(link, note.status());
   if (note->kind == Note::Kind::refused) return dial_failed(link, {ErrorCode::resource_exhausted, note->reason});
   if (note->kind != Note::Kind::welcome || note->attempt != link.attempt ||
-      !same(peers_[link.peer].listener, note->token))
+      !equal_constant_time(peers_[link.peer].listener, note->token))
     return dial_failed(link, {ErrorCode::protocol_error, name() + ": another process answered on the local socket"});
   if (Status status = join(*link.dialed, *note, (*message)->fds); !status) return dial_failed(link, status);
   make_lane(link, std::exchange(link.dialed, nullptr));
@@ -101,9 +101,10 @@ void HostTransport::dial_failed(Link& link, const Status& why) {
 
 // ---- the acceptor ----
 
-void HostTransport::meet(JoinRequest request, Time now) {
+void HostTransport::on_join_request(JoinRequest request, Time now) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, request.note.token))
+    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot ||
+        !equal_constant_time(peer.dialer, request.note.token))
       continue;
     Link& link = links_[peer.slot];
     if (request.note.attempt <= link.attempt) return;
@@ -130,15 +131,14 @@ void HostTransport::welcome(Link& link, JoinRequest request) {
   const Note answer = introduce(Note::Kind::welcome, peers_[link.peer].listener, link.attempt, *pair);
   const std::array<int, Note::kWelcomeFds> fds{regions_.file()};
   const auto sent = pair->socket.send(encode(answer), fds);
-  if (!sent || !*sent)
-    return refuse({ErrorCode::resource_exhausted, name() + ": the local socket's buffer is full"});
+  if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, name() + ": the local socket's buffer is full"});
   link.state = LinkState::welcomed;
-  link.deadline = after(runtime_.clock.now(), kHelloWithin);
+  link.deadline = after(runtime_.clock.now(), kHelloTimeout);
   make_lane(link, std::move(pair));
 }
 
 // The dialer writes its first record to the ring before it sends anything on the socket.
-void HostTransport::hear_join(Link& link, Time now) {
+void HostTransport::check_joined(Link& link, Time now) {
   const Pair& pair = *link.lane->pair();
   counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
   const bool silent = pair.socket.next() == sys::LocalSocket::Next::nothing;
@@ -149,7 +149,7 @@ void HostTransport::hear_join(Link& link, Time now) {
     abandon(link, {ErrorCode::timed_out, name() + ": the peer did not join the link within 2 s"});
 }
 
-void HostTransport::forsake(Link& link, const Status& why) {
+void HostTransport::abandon(Link& link, const Status& why) {
   link.lane->pair()->own_end().closed.store(1, std::memory_order_seq_cst);
   if (link.lane->joined()) {
     link_is_up(link);
@@ -212,30 +212,30 @@ Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& f
   if (!table) return table.status();
   pair.table = std::move(*table);
   pair.regions = RegionView(reinterpret_cast<const RegionSlot<>*>(pair.table.address()), note.regions);
-  prove_attach(pair, note.nonce_at);
+  probe_cma(pair, note.nonce_at);
   return {};
 }
 
 // The kernel tells the pid of the other end. Reading the nonce at the stated address by cross-memory attach proves that
 // this process shares the segment and that its memory can be read.
-void HostTransport::prove_attach(Pair& pair, std::uint64_t nonce_at) {
+void HostTransport::probe_cma(Pair& pair, std::uint64_t nonce_at) {
   auto process = sys::Process::open(pair.socket.peer_pid(), pair.socket.peer_process());
   if (!process) {
-    pair.no_attach = process.status().message();
+    pair.no_cma = process.status().message();
     return;
   }
   pair.process = std::move(*process);
   static_cast<void>(task_->watch(pair.process.fd()));
-  if (!options_.attach) {
-    pair.no_attach = "cross-memory attach is switched off";
+  if (!options_.cma) {
+    pair.no_cma = "cross-memory attach is switched off";
     return;
   }
   Token seen{};
   const sys::Process::Span span{seen.data(), reinterpret_cast<std::byte*>(nonce_at), seen.size()};
   if (const Status status = pair.process.read({&span, 1}); !status)
-    pair.no_attach = status.message() + " (another user, ptrace_scope, or a container without CAP_SYS_PTRACE)";
+    pair.no_cma = status.message() + " (another user, ptrace_scope, or a container without CAP_SYS_PTRACE)";
   else if (std::memcmp(seen.data(), pair.segment->nonce.data(), seen.size()) != 0)
-    pair.no_attach = "the process at the local socket does not share the segment";
+    pair.no_cma = "the process at the local socket does not share the segment";
 }
 
 }  // namespace fairway::transport::host

@@ -3,8 +3,8 @@
 
 #include "transport/host/transport.h"
 
-// The files behind regions: the importer asks for one, the owner sends a descriptor and tells when the last region in it
-// is gone.
+// The files behind regions: the importer asks for one, the owner sends a descriptor and tells when the last region in
+// it is gone.
 namespace fairway::transport::host {
 namespace {
 
@@ -19,7 +19,7 @@ Result<std::uint64_t> HostTransport::import(PeerIndex index, const RemoteMemory&
   const auto found = peers_.find(index);
   if (found == peers_.end()) return Status(ErrorCode::not_found, name() + ": no such peer");
   Remote remote;
-  remote.way = Way::attached;
+  remote.method = Method::cma;
   remote.why = options_.map ? "no memory file behind it (memory from allocate() has one)" : "mapping is switched off";
   if (!keys.empty() && options_.map) {
     const auto key = decode_key(keys.front());
@@ -61,18 +61,18 @@ bool HostTransport::both_are_host_memory(std::uint64_t local_handle, const Impor
 Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why) {
   const Remote& remote = import.extra;
   const auto peer = peers_.find(import.peer);
-  if (remote.way == Way::asking || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
+  if (remote.method == Method::pending || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
   const Link& link = links_[peer->second.slot];
-  const bool attached = remote.way == Way::attached && link.lane && link.lane->pair()->no_attach.empty();
-  if (remote.way == Way::bounced || (remote.way == Way::attached && link.lane && !attached)) {
+  const bool attached = remote.method == Method::cma && link.lane && link.lane->pair()->no_cma.empty();
+  if (remote.method == Method::bounced || (remote.method == Method::cma && link.lane && !attached)) {
     why = "neither the GPU nor the kernel can access the peer's memory: " + remote.why;
     return Reach::no;
   }
   Mover::Path path;
-  Mover::Foreign* foreign = remote.way == Way::moved ? remote.file->foreign.get() : nullptr;
-  switch (mover_->path(region_of(local_handle), foreign, 0, path, why)) {
+  Mover::Imported* imported = remote.method == Method::device ? remote.file->imported.get() : nullptr;
+  switch (mover_->path(region_of(local_handle), imported, 0, path, why)) {
     case Mover::Readiness::ready:
-      if (remote.way != Way::mapped) return Reach::yes;
+      if (remote.method != Method::mapped) return Reach::yes;
       if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
       return remote.file->held->settled.load(std::memory_order_acquire) ? Reach::yes : Reach::pinning;
     case Mover::Readiness::opening: return Reach::opening;
@@ -82,7 +82,7 @@ Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::E
 }
 
 void HostTransport::settle(Remote& remote) {
-  remote.way = remote.file->way;
+  remote.method = remote.file->method;
   remote.why = remote.file->why;
 }
 
@@ -95,9 +95,9 @@ std::shared_ptr<PeerFile> HostTransport::file_of(Peer& peer, const Key& key, boo
   file->writable = writable;
   peer.files.push_back(file);
   if (!key.handle.empty()) {
-    file->foreign = mover_->open(key.handle);
-    if (!mover_->wants_file(*file->foreign)) {
-      file->way = Way::moved;
+    file->imported = mover_->import(key.handle);
+    if (!mover_->wants_file(*file->imported)) {
+      file->method = Method::device;
       return file;
     }
   }
@@ -120,18 +120,18 @@ void HostTransport::ask_for(Link& link, PeerFile& file) {
 void HostTransport::ask_next(Link& link) {
   const Peer& peer = peers_[link.peer];
   for (const auto& file : peer.files)
-    if (peer.asked < kMaxAsks && file->way == Way::asking && !file->asked) ask_for(link, *file);
+    if (peer.asked < kMaxAsks && file->method == Method::pending && !file->asked) ask_for(link, *file);
 }
 
 void HostTransport::answer_ask(Link& link, const Note& ask) {
   Note note = ask;
-  const auto lent = exports_.lend(ask.file, ask.part, ask.writable);
-  if (lent) {
+  const auto exported = exports_.descriptor(ask.file, ask.part, ask.writable);
+  if (exported) {
     note.kind = Note::Kind::file;
-    return send_note(link, note, (*lent)->get());
+    return send_note(link, note, (*exported)->get());
   }
   note.kind = Note::Kind::no_file;
-  note.reason = lent.status().message();
+  note.reason = exported.status().message();
   send_note(link, note);
 }
 
@@ -177,7 +177,7 @@ bool HostTransport::send_waiting(Link& link) {
 
 void HostTransport::read_notes(Link& link) {
   static_cast<void>(send_waiting(link));
-  for (int count = 0; count < kNotesPerLook; ++count) {
+  for (int count = 0; count < kNotesPerPoll; ++count) {
     Pair& pair = *link.lane->pair();
     counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
     auto message = pair.socket.receive();
@@ -194,7 +194,7 @@ void HostTransport::read_notes(Link& link) {
     take_note(link, *note, (*message)->fds);
     if (link.lane->broken()) return;
   }
-  look_at_ = 0;  // the rest after the other peers
+  connections_at_ = 0;  // the rest after the other peers
 }
 
 void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
@@ -213,7 +213,7 @@ void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>
 void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
   const auto& files = peers_[link.peer].files;
   const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) {
-    return file->number == note.file && file->writable == note.writable && file->way == Way::asking &&
+    return file->number == note.file && file->writable == note.writable && file->method == Method::pending &&
            file->parts == note.part;
   });
   Peer& peer = peers_[link.peer];
@@ -223,20 +223,20 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
   if (found == files.end()) return ask_next(link);  // forgotten meanwhile
   PeerFile& file = **found;
   file.asked = false;
-  file.way = Way::attached;
+  file.method = Method::cma;
   file.why = note.reason;
-  if (file.foreign && fds.size() == 1)
+  if (file.imported && fds.size() == 1)
     if (const Status kind = sys::check_device_memory(fds.front().get()); !kind) return link.lane->fail(kind);
-  if (file.foreign) {
-    mover_->give_file(*file.foreign, fds.size() == 1 ? std::move(fds.front()) : sys::Fd(), note.reason);
+  if (file.imported) {
+    mover_->give_file(*file.imported, fds.size() == 1 ? std::move(fds.front()) : sys::Fd(), note.reason);
     ++file.parts;
-    file.way = mover_->wants_file(*file.foreign) ? Way::asking : Way::moved;
-    if (file.way == Way::asking) return ask_next(link);
+    file.method = mover_->wants_file(*file.imported) ? Method::pending : Method::device;
+    if (file.method == Method::pending) return ask_next(link);
   } else if (note.kind == Note::Kind::file && fds.size() == 1) {
     auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
     if (mapped) {
       *file.map = std::move(*mapped);
-      file.way = Way::mapped;
+      file.method = Method::mapped;
     } else {
       file.why = mapped.status().message();
     }
@@ -251,7 +251,7 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
 void HostTransport::forget_file(Link& link, std::uint32_t number) {
   imports_.each(link.peer, [&](auto& import) {
     if (import.extra.file == nullptr || import.extra.file->number != number) return;
-    import.extra = {Way::attached, nullptr, 0, "it was deregistered"};
+    import.extra = {Method::cma, nullptr, 0, "it was deregistered"};
   });
   std::erase_if(peers_[link.peer].files, [&](const auto& file) { return file->number == number; });
 }

@@ -22,9 +22,8 @@ Status check_version(ByteReader& reader) {
   const auto version = reader.get<std::uint16_t>();
   if (!reader.ok()) return wrong("truncated");
   if (version == kVersion) return {};
-  return {ErrorCode::version_mismatch,
-          "the peer speaks handshake version " + std::to_string(version) + ", this side " + std::to_string(kVersion) +
-              ": run the same Fairway on both sides"};
+  return {ErrorCode::version_mismatch, "the peer speaks handshake version " + std::to_string(version) + ", this side " +
+                                           std::to_string(kVersion) + ": run the same Fairway on both sides"};
 }
 
 }  // namespace

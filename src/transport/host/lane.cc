@@ -4,22 +4,6 @@
 #include <string>
 
 namespace fairway::transport::host {
-namespace {
-
-std::string words(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::access_denied: return "the target's region does not grant that access";
-    case ErrorCode::out_of_range: return "a block leaves its region";
-    case ErrorCode::revoked: return "the region is not registered (any more)";
-    case ErrorCode::cancelled: return "ended early";
-    case ErrorCode::link_failed: return "the link broke first";
-    case ErrorCode::not_found: return "no such imported region of this peer";
-    default: return "the slice is malformed";
-  }
-}
-
-}  // namespace
-
 Lane::Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable& regions, Imports& imports,
            EventQueue& events, Counters& counters, Mover* mover)
     : pair_(std::move(pair)),
@@ -63,13 +47,14 @@ bool Lane::post(const Command& command) {
   return true;
 }
 
-void Lane::tell(const Flight& flight, ErrorCode code, Effect effect, const std::string& why) {
+void Lane::report(const Flight& flight, ErrorCode code, Effect effect, const std::string& why) {
   Event& event = events_.add(code == ErrorCode::ok ? EventKind::done : EventKind::failed);
   event.token = flight.command.slice.token;
   event.link = link_;
   event.peer = peer_;
   event.value = flight.value;
-  if (code != ErrorCode::ok) event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
+  if (code != ErrorCode::ok)
+    event.status = Status(code, why.empty() ? describe_failure(code) : why).with_effect(effect);
 }
 
 // A flight with copies queued on a device ends after them.
@@ -80,11 +65,11 @@ void Lane::end(Flight& flight, ErrorCode code) {
   }
   if (!flight.ended) {
     const bool unknown = flight.asked > 0 && flight.command.slice.op != Op::read;
-    tell(flight, code,
-         unknown          ? Effect::unknown
-         : flight.touched ? Effect::partial
-                          : Effect::not_applied,
-         code == ErrorCode::system_error ? why_ : std::string());
+    report(flight, code,
+           unknown          ? Effect::unknown
+           : flight.touched ? Effect::partial
+                            : Effect::not_applied,
+           code == ErrorCode::system_error ? why_ : std::string());
   }
   flight.ended = true;
   if (flight.asked == 0 && flight.place != Place::queued) release(flight);

@@ -18,9 +18,9 @@
 namespace fairway::transport::host {
 
 // One epoch of a link: this side's requests (flights), and the peer's requests, which come as records. This side copies
-// writes and reads itself if the region is mapped or by cross-memory attach; such a slice is done once copied. A message
-// is done once it is in the ring, since the peer reads the ring to its end even after a break. Owner: the transport's
-// worker.
+// writes and reads itself if the region is mapped or by cross-memory attach; such a slice is done once copied. A
+// message is done once it is in the ring, since the peer reads the ring to its end even after a break. Owner: the
+// transport's worker.
 //   lane.cc         accepts and completes slices; ends the epoch
 //   lane_move.cc    moves bytes by the CPU
 //   lane_queue.cc   queues copies on a device
@@ -100,7 +100,7 @@ class Lane {
   // lane.cc
   void end(Flight& flight, ErrorCode code);
   void release(Flight& flight);
-  void tell(const Flight& flight, ErrorCode code, Effect effect, const std::string& why = {});
+  void report(const Flight& flight, ErrorCode code, Effect effect, const std::string& why = {});
 
   // lane_move.cc
   bool drain(std::deque<std::uint32_t>& queue, std::uint64_t& budget);
@@ -111,7 +111,7 @@ class Lane {
   ErrorCode next(Flight& flight, std::uint64_t most, Piece& piece, std::byte*& there);
   ErrorCode copy_mapped(Flight& flight, const Remote& remote, std::uint64_t& budget);
   Status reach_into(std::span<const sys::Process::Span> spans, bool read);
-  ErrorCode move_attached(Flight& flight, Remote& remote, std::uint64_t& budget);
+  ErrorCode move_by_cma(Flight& flight, Remote& remote, std::uint64_t& budget);
   ErrorCode ask_pieces(Flight& flight, std::uint64_t& budget);
   Outcome atomic(Flight& flight, const Remote& remote);
   bool send(const Record& record, std::span<const std::byte> payload = {});
@@ -124,7 +124,7 @@ class Lane {
   static ErrorCode list_pages(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
                               std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes);
   ErrorCode stage_copies(Flight& flight, const Mover::Path& path, const Region& region, bool urgent);
-  ErrorCode attach(std::byte* there, std::byte* here, std::uint64_t length, bool read);
+  ErrorCode copy_by_cma(std::byte* there, std::byte* here, std::uint64_t length, bool read);
   Status start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,
                std::uint64_t bytes, bool urgent);
   ErrorCode second_step(const Flight& flight, const Batch& batch);
@@ -135,7 +135,7 @@ class Lane {
   ErrorCode reach(const Record& record, std::uint64_t length, Access needed, RegionTable::Resolved& out) const;
   void apply(const Record& record, std::span<const std::byte> payload, bool closing);
   void serve(const Record& record, std::span<const std::byte> payload);
-  void hear(const Record& record, std::span<const std::byte> payload);
+  void on_answer(const Record& record, std::span<const std::byte> payload);
 
   const std::shared_ptr<Pair> pair_;
   const LinkId link_;

@@ -62,14 +62,14 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
   auto* import = imports_.find(slice.remote_handle, peer_);
   if (import == nullptr) return refuse(flight, ErrorCode::not_found);
   Remote& remote = import->extra;
-  if (remote.way == Way::asking) return Outcome::waits;
-  if (remote.way == Way::attached && !pair_->no_attach.empty()) {
-    remote.way = Way::bounced;
-    remote.why += "; " + pair_->no_attach;
+  if (remote.method == Method::pending) return Outcome::waits;
+  if (remote.method == Method::cma && !pair_->no_cma.empty()) {
+    remote.method = Method::bounced;
+    remote.why += "; " + pair_->no_cma;
   }
   if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) return atomic(flight, remote);
   const bool by_device =
-      remote.way == Way::moved || !reached_by_cpu(flight.command.local_kind) || slice.start_after != nullptr;
+      remote.method == Method::device || !reached_by_cpu(flight.command.local_kind) || slice.start_after != nullptr;
   while (!flight.cursor.done(slice)) {
     if (by_device) {
       const std::uint32_t before = flight.queued;
@@ -85,14 +85,14 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
     }
     const std::uint64_t before = budget;
     ErrorCode code = ErrorCode::ok;
-    switch (remote.way) {
-      case Way::mapped: code = copy_mapped(flight, remote, budget); break;
-      case Way::attached: code = move_attached(flight, remote, budget); break;
+    switch (remote.method) {
+      case Method::mapped: code = copy_mapped(flight, remote, budget); break;
+      case Method::cma: code = move_by_cma(flight, remote, budget); break;
       default: code = ask_pieces(flight, budget); break;
     }
     if (broken_) return Outcome::waits;
     if (code != ErrorCode::ok) return refuse(flight, code);
-    if (budget == before && remote.way == Way::bounced && !flight.cursor.done(slice)) return Outcome::waits;
+    if (budget == before && remote.method == Method::bounced && !flight.cursor.done(slice)) return Outcome::waits;
   }
   return finish(flight);
 }
@@ -161,7 +161,7 @@ Status Lane::reach_into(std::span<const sys::Process::Span> spans, bool read) {
   return moved;
 }
 
-ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& budget) {
+ErrorCode Lane::move_by_cma(Flight& flight, Remote& remote, std::uint64_t& budget) {
   const Slice& slice = flight.command.slice;
   const BlockCursor before = flight.cursor;
   std::array<sys::Process::Span, sys::Process::kMaxSpans> spans;
@@ -186,7 +186,7 @@ ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& bud
     fail(moved);
     return ErrorCode::ok;
   }
-  remote.way = Way::bounced;  // cross-memory attach no longer works: start again through the ring
+  remote.method = Method::bounced;  // cross-memory attach no longer works: start again through the ring
   remote.why += "; " + moved.message();
   flight.cursor = before;
   return ErrorCode::ok;
@@ -226,7 +226,7 @@ Lane::Outcome Lane::atomic(Flight& flight, const Remote& remote) {
   const ErrorCode code = pair_->regions.resolve(flight.command.region, slice.remote_offset, 8, Access::atomic, at);
   if (code != ErrorCode::ok) return refuse(flight, code);
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
-  if (remote.way == Way::mapped) {
+  if (remote.method == Method::mapped) {
     std::byte* there =
         remote.place(remote.file->map->address(), remote.file->map->size_bytes(), slice.remote_offset, 8);
     if (there == nullptr) return refuse(flight, ErrorCode::out_of_range);

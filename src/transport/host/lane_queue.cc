@@ -18,21 +18,21 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
   Region region;  // resolved once: its owner waits for copies queued in this touch
   if (!pair_->regions.read(flight.command.region, region)) return ErrorCode::revoked;
   if (!includes(region.access, needed_access(slice.op))) return ErrorCode::access_denied;
-  const bool foreign = remote.way == Way::moved, mapped = remote.way == Way::mapped;
-  if (mover_ == nullptr || (!foreign && !mapped && (remote.way != Way::attached || !pair_->no_attach.empty()))) {
+  const bool imported = remote.method == Method::device, mapped = remote.method == Method::mapped;
+  if (mover_ == nullptr || (!imported && !mapped && (remote.method != Method::cma || !pair_->no_cma.empty()))) {
     why_ = "neither the GPU nor the kernel can access the peer's memory" +
-           (pair_->no_attach.empty() ? std::string() : ": " + pair_->no_attach);
+           (pair_->no_cma.empty() ? std::string() : ": " + pair_->no_cma);
     return ErrorCode::system_error;
   }
   Mover::Path path;
-  switch (mover_->path(region_of(slice.local_handle), foreign ? remote.file->foreign.get() : nullptr,
+  switch (mover_->path(region_of(slice.local_handle), imported ? remote.file->imported.get() : nullptr,
                        slice.length * slice.count, path, why_)) {
     case Mover::Readiness::ready: break;
     case Mover::Readiness::opening: return ErrorCode::ok;
     case Mover::Readiness::refused: return ErrorCode::system_error;
   }
   if (batches_.size() >= kMaxBatches || (queued_bytes_ > 0 && queued_bytes_ >= path.most_queued)) return ErrorCode::ok;
-  if (!foreign && !mapped) return stage_copies(flight, path, region, urgent);
+  if (!imported && !mapped) return stage_copies(flight, path, region, urgent);
   if (mapped) {
     if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
     path.base = remote.file->map->address();
@@ -74,7 +74,7 @@ ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Regi
     code = ErrorCode::out_of_range;
   batch.there = piece.remote_block + piece.offset;
   if (code == ErrorCode::ok && slice.op == Op::read && piece.length != 0) {
-    code = attach(region.address + batch.there, batch.stage, piece.length, true);
+    code = copy_by_cma(region.address + batch.there, batch.stage, piece.length, true);
     flight.touched = true;
   }
   if (code != ErrorCode::ok || piece.length == 0) {
@@ -90,7 +90,7 @@ ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Regi
 }
 
 // The caller holds a touch.
-ErrorCode Lane::attach(std::byte* there, std::byte* here, std::uint64_t length, bool read) {
+ErrorCode Lane::copy_by_cma(std::byte* there, std::byte* here, std::uint64_t length, bool read) {
   const sys::Process::Span span{here, there, static_cast<std::size_t>(length)};
   const Status moved = reach_into({&span, 1}, read);
   if (moved) return ErrorCode::ok;
@@ -179,7 +179,7 @@ ErrorCode Lane::second_step(const Flight& flight, const Batch& batch) {
   if (!touch.allowed()) return ErrorCode::link_failed;
   RegionView::Resolved at;
   const ErrorCode code = pair_->regions.resolve(flight.command.region, batch.there, batch.bytes, Access::write, at);
-  return code == ErrorCode::ok ? attach(at.address, batch.stage, batch.bytes, false) : code;
+  return code == ErrorCode::ok ? copy_by_cma(at.address, batch.stage, batch.bytes, false) : code;
 }
 
 void Lane::collect_copies() {

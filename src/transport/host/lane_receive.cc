@@ -36,7 +36,7 @@ void Lane::apply(const Record& record, std::span<const std::byte> payload, bool 
       events_.add(EventKind::message, link_, payload).peer = peer_;
       counters_.copied_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
       return;
-    case RecordType::answer: return hear(record, payload);
+    case RecordType::answer: return on_answer(record, payload);
     case RecordType::nudge: nudged_ = true; return;
     case RecordType::put:
     case RecordType::get:
@@ -84,7 +84,7 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
   pushed_ = true;
 }
 
-void Lane::hear(const Record& record, std::span<const std::byte> payload) {
+void Lane::on_answer(const Record& record, std::span<const std::byte> payload) {
   if (requests_.empty() || record.code > static_cast<std::uint8_t>(ErrorCode::system_error))
     return fail({ErrorCode::protocol_error, "the peer sent an answer without a request"});
   const Request request = requests_.front();

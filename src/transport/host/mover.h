@@ -57,7 +57,7 @@ class Mover : public Copier {
   virtual void end_export(RegionId region) = 0;
   virtual bool export_ended(RegionId region) const = 0;  // the driver no longer holds its memory
 
-  virtual void close() = 0;                              // afterwards the driver holds no region's memory
+  virtual void close() = 0;  // afterwards the driver holds no region's memory
 
   virtual std::shared_ptr<Imported> import(std::span<const std::byte> handle) = 0;
   virtual bool wants_file(const Imported& imported) const = 0;  // it needs another descriptor, in order
@@ -79,7 +79,7 @@ class Mover : public Copier {
     bool atomics = false;
     std::shared_ptr<void> keeps;  // keeps the mapping alive until the view is given back
   };
-  virtual Readiness view(RegionId own, Foreign* foreign, int device, View& out, Status& why) = 0;
+  virtual Readiness view(RegionId own, Imported* imported, int device, View& out, Status& why) = 0;
   virtual Status put(const GpuAccess::Put& put, void* stream) = 0;                            // any thread
   virtual Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) = 0;  // any thread
 

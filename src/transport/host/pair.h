@@ -82,8 +82,8 @@ struct Pair {
   };
 };
 
-// The interval in which this side may access the peer's memory, marked by a word in shared memory. To close the epoch or
-// revoke a region the owner first does that, then reads the word; this side first sets the word, then checks for the
+// The interval in which this side may access the peer's memory, marked by a word in shared memory. To close the epoch
+// or revoke a region the owner first does that, then reads the word; this side first sets the word, then checks for the
 // close. So at least one of the two sees the other (Dekker's algorithm, sequentially consistent). Keep it short: the
 // owner may be waiting for its end.
 class Touch {

@@ -44,8 +44,8 @@ bool RingWriter::push(Record record, bool answer) {
   if (carries) data_ = payload_at_ + record.length;
   Cell& cell = to_.cells[next_ % kCells];
   cell.record = record;
-  // Sequentially consistent: the caller checks next whether the reader sleeps; the reader sets that before it checks for
-  // records for the last time.
+  // Sequentially consistent: the caller checks next whether the reader sleeps; the reader sets that before it checks
+  // for records for the last time.
   cell.stamp.store(++next_, std::memory_order_seq_cst);
   return true;
 }

@@ -9,8 +9,8 @@
 
 #include "core/atomics.h"
 
-// The layout of the memory that two processes share for one epoch of a link. Comments say which side writes a field. The
-// peer may be hostile and write anything at any time, so fields are copied out first and then checked.
+// The layout of the memory that two processes share for one epoch of a link. Comments say which side writes a field.
+// The peer may be hostile and write anything at any time, so fields are copied out first and then checked.
 namespace fairway::transport::host {
 
 inline constexpr std::uint16_t kVersion = 6;
@@ -56,7 +56,7 @@ struct Direction {
   std::array<Cell, kCells> cells;                           // writer
   alignas(kCacheLine) std::atomic<std::uint32_t> freed{0};  // reader: cells before this position are free
   std::atomic<std::uint32_t> freed_bytes{0};                // reader: data before this position is free
-  std::atomic<std::uint32_t> wants_room{0};                 // set by the writer (rare), cleared by the reader, who rings
+  std::atomic<std::uint32_t> wants_room{0};  // set by the writer (rare), cleared by the reader, who rings
   // Writer: odd while it may access the reader's memory (Touch in pair.h).
   alignas(kCacheLine) std::atomic<std::uint64_t> touching{0};
   // Writer: batches of copies that it queued on a device during touches, and how many of them are over, in order.

@@ -143,7 +143,7 @@ class HostTransport final : public Transport, private GpuAccess {
   void make_link(PeerIndex index, Peer& peer);
   void make_lane(Link& link, std::shared_ptr<Pair> pair);
   void link_is_up(Link& link);
-  void say(PeerIndex peer, const Handshake& message);
+  void send_handshake(PeerIndex peer, const Handshake& message);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void unwatch(const Pair& pair);
   void poll_connections(Time now);  // sockets and processes: system calls, so not in every poll
@@ -183,11 +183,11 @@ class HostTransport final : public Transport, private GpuAccess {
 
   // views.cc
   static bool is_accepted(Bits accepted, Status& why);
-  void add_view(Seen seen, std::byte* address, View& out);
+  void add_view(ActiveView active, std::byte* address, View& out);
   void end_views(const Pair& pair, const Status& why);
   void end_views(PeerIndex peer, RegionId region, const Status& why);
-  void end_view(Seen& seen, const Status& why);
-  bool seen_here(std::uint64_t local_handle) const;
+  void end_view(ActiveView& active, const Status& why);
+  bool viewed_here(std::uint64_t local_handle) const;
   void recall(WatchedPair& mark, std::uint64_t handle);
   void keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair);
   void await_holders(Time until);
@@ -211,7 +211,7 @@ class HostTransport final : public Transport, private GpuAccess {
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;     // slots of links with a lane
   std::vector<WatchedPair> retired_;  // of disconnected peers that still access memory
-  std::vector<Seen> views_;
+  std::vector<ActiveView> views_;
   std::uint64_t next_view_ = 1;
   std::vector<Deregistration> deregistrations_;
   std::size_t next_link_ = 0;  // the link to poll first

@@ -21,7 +21,7 @@ Status LoopbackTransport::connect(PeerIndex index, Role role) {
     hello.kind = Handshake::Kind::hello;
     hello.fabric = wire_.fabric();
     hello.devices = static_cast<std::uint16_t>(std::min<std::size_t>(wire_.devices().size(), kMaxLinksPerPeer));
-    say(index, hello);
+    send_handshake(index, hello);
   }
   return {};
 }
@@ -118,7 +118,7 @@ void LoopbackTransport::offer_link(Link& link) {
   offer.links = peers_[link.peer].links;
   link.port = wire_.offer(offer.offer, {regions_, doorbell_, link.device});
   link.state = LinkState::offered;
-  say(link.peer, offer);
+  send_handshake(link.peer, offer);
 }
 
 void LoopbackTransport::retry_offers(Time now) {
@@ -140,7 +140,7 @@ void LoopbackTransport::attach_link(Link& link, std::uint64_t offer, std::uint32
   attached.fabric = wire_.fabric();
   attached.attempt = attempt;
   attached.index = link.index;
-  say(link.peer, attached);
+  send_handshake(link.peer, attached);
   link_is_up(link);
 }
 
@@ -156,7 +156,7 @@ void LoopbackTransport::link_is_up(Link& link) {
   queued.event.value = link.port->name();
 }
 
-void LoopbackTransport::say(PeerIndex peer, const Handshake& message) {
+void LoopbackTransport::send_handshake(PeerIndex peer, const Handshake& message) {
   Queued& queued = queued_.emplace_back();
   queued.event.kind = EventKind::exchange;
   queued.event.peer = peer;
@@ -171,7 +171,7 @@ void LoopbackTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bo
     Handshake refused;
     refused.kind = Handshake::Kind::refused;
     refused.reason = status.code();
-    say(index, refused);
+    send_handshake(index, refused);
   }
   bool a_link_tells = false;
   for (const std::uint32_t slot : peer.slots) {
@@ -201,7 +201,7 @@ void LoopbackTransport::reconnect(LinkId id) {
 void LoopbackTransport::disconnect(PeerIndex index) {
   const auto found = peers_.find(index);
   if (found == peers_.end()) return;
-  found->second.leaving = someone_leaves_ = true;
+  found->second.leaving = peers_leaving_ = true;
   for (const std::uint32_t slot : found->second.slots) {
     if (slot == kNoSlot) continue;
     Link& link = links_[slot];
@@ -215,14 +215,14 @@ void LoopbackTransport::disconnect(PeerIndex index) {
 }
 
 void LoopbackTransport::forget_gone_peers() {
-  someone_leaves_ = false;
+  peers_leaving_ = false;
   for (auto at = peers_.begin(); at != peers_.end();) {
     const auto& slots = at->second.slots;
     const bool fencing = std::any_of(slots.begin(), slots.end(), [this](std::uint32_t slot) {
       return slot != kNoSlot && links_[slot].state == LinkState::fencing;
     });
     if (!at->second.leaving || fencing) {
-      someone_leaves_ = someone_leaves_ || at->second.leaving;
+      peers_leaving_ = peers_leaving_ || at->second.leaving;
       ++at;
       continue;
     }

@@ -1,28 +1,10 @@
 #include "transport/loopback/direct_port.h"
 
 #include <cstring>
-#include <string>
 
 #include "transport/atomic.h"
 
 namespace fairway::transport::loopback {
-
-namespace {
-
-std::string words(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::access_denied: return "the target's region does not grant that access";
-    case ErrorCode::out_of_range: return "a block leaves its region";
-    case ErrorCode::revoked: return "the region is not registered (any more)";
-    case ErrorCode::cancelled: return "ended early";
-    case ErrorCode::link_failed: return "the link broke first";
-    case ErrorCode::not_found: return "no such imported region of this peer";
-    case ErrorCode::unsupported: return "the device does not do this";
-    default: return "the slice is malformed";
-  }
-}
-
-}  // namespace
 
 DirectPort::DirectPort(std::shared_ptr<Pipe> pipe, unsigned side, RegionTable& regions)
     : pipe_(std::move(pipe)), side_(side), regions_(regions), out_(pipe_->lanes[side]), in_(pipe_->lanes[1 - side]) {
@@ -134,8 +116,8 @@ void DirectPort::report(Flight& flight, Event& event) {
     event.value = flight.old_value;
   } else {
     event.kind = EventKind::failed;
-    event.status =
-        Status(flight.result, words(flight.result)).with_effect(flight.touched ? Effect::partial : Effect::not_applied);
+    event.status = Status(flight.result, describe_failure(flight.result))
+                       .with_effect(flight.touched ? Effect::partial : Effect::not_applied);
   }
 }
 

@@ -36,10 +36,9 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
   if (reader.get<std::uint32_t>() != kMagic) return malformed("wrong magic");
   const auto version = reader.get<std::uint16_t>();
   if (reader.ok() && version != kHandshakeVersion)
-    return Status(ErrorCode::version_mismatch, "loopback: the peer speaks handshake version " +
-                                                   std::to_string(version) + ", this side " +
-                                                   std::to_string(kHandshakeVersion) +
-                                                   ": run the same Fairway on both sides");
+    return Status(ErrorCode::version_mismatch,
+                  "loopback: the peer speaks handshake version " + std::to_string(version) + ", this side " +
+                      std::to_string(kHandshakeVersion) + ": run the same Fairway on both sides");
   if (bytes.size() != kHandshakeBytes) return malformed(std::to_string(bytes.size()) + " bytes");
   Handshake message;
   const auto kind = reader.get<std::uint8_t>();

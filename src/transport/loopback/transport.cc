@@ -44,8 +44,8 @@ void LoopbackTransport::deregister(std::uint64_t handle) {
   deregistering_.push_back(handle);
 }
 
-// Waits only for this side's own slices. Requests of peers are executed on this thread, which resolves each piece in the
-// region table; that refuses the region by now.
+// Waits only for this side's own slices. Requests of peers are executed on this thread, which resolves each piece in
+// the region table; that refuses the region by now.
 void LoopbackTransport::finish_deregistrations() {
   std::erase_if(deregistering_, [this](std::uint64_t handle) {
     for (const Link& link : links_)
@@ -120,7 +120,7 @@ std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
   }
   if (count != 0) next_link_ = (next_link_ + 1) % count;
   if (!deregistering_.empty()) finish_deregistrations();
-  if (someone_leaves_) forget_gone_peers();
+  if (peers_leaving_) forget_gone_peers();
   return stored + take_queued(events.subspan(stored));
 }
 
@@ -183,7 +183,7 @@ void LoopbackTransport::cancel(SliceToken token) {
 bool LoopbackTransport::prepare_sleep() {
   doorbell_->arm();
   const bool idle =
-      queued_.empty() && deregistering_.empty() && !someone_leaves_ && retired_.empty() &&
+      queued_.empty() && deregistering_.empty() && !peers_leaving_ && retired_.empty() &&
       std::all_of(links_.begin(), links_.end(), [](const Link& link) {
         return !link.port || (link.state == LinkState::offered ? !link.port->in_use() : link.port->idle());
       });
@@ -197,7 +197,7 @@ void LoopbackTransport::close() {
   doorbell_->remove();
   queued_.clear();
   retry_at_ = kNever;
-  for (auto& [index, peer] : peers_) peer.leaving = someone_leaves_ = true;
+  for (auto& [index, peer] : peers_) peer.leaving = peers_leaving_ = true;
   for (Link& link : links_) {
     if (!link.port) continue;
     link.port->close();

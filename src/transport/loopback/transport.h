@@ -61,7 +61,7 @@ class LoopbackTransport final : public Transport {
     Role role = Role::initiator;
     bool got_hello = false;  // acceptor
     bool leaving = false;    // disconnect() was called: forgotten once its links are fenced
-    bool failed = false;   // stays known, without links, until disconnect()
+    bool failed = false;     // stays known, without links, until disconnect()
     std::uint16_t links = 0;
     std::vector<std::uint32_t> slots;  // of links_, by index; kNoSlot: not made yet
   };
@@ -80,7 +80,7 @@ class LoopbackTransport final : public Transport {
   void link_is_up(Link& link);
   void retry_offers(Time now);
   Link& make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index);
-  void say(PeerIndex peer, const Handshake& message);
+  void send_handshake(PeerIndex peer, const Handshake& message);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void forget_gone_peers();
   std::uint64_t random();
@@ -108,7 +108,7 @@ class LoopbackTransport final : public Transport {
   std::vector<std::uint64_t> deregistering_;
   std::size_t next_link_ = 0;  // the link to poll first
   Time retry_at_ = kNever;
-  bool someone_leaves_ = false;
+  bool peers_leaving_ = false;
   bool closed_ = false;
 };
 

@@ -19,8 +19,8 @@ struct Command : transport::Command {
   ErrorCode refusal = ErrorCode::ok;  // not ok: fails locally
 };
 
-// One end of one epoch of a link. Owned by a transport, called on its worker's thread. Gives each slice that it accepted
-// exactly one event.
+// One end of one epoch of a link. Owned by a transport, called on its worker's thread. Gives each slice that it
+// accepted exactly one event.
 class Port {
  public:
   virtual ~Port() = default;
@@ -28,8 +28,8 @@ class Port {
   // Accepts commands in order; returns how many (fewer: full or broken).
   virtual std::size_t post(std::span<const Command> commands) = 0;
   virtual void ring() {}  // call after one or more post()
-  // Stores done, failed, immediate and message events, and one link_down (broken) and one fenced. The transport fills in
-  // link and peer. Executes what arrived, at most `budget` bytes, and subtracts that from `budget`.
+  // Stores done, failed, immediate and message events, and one link_down (broken) and one fenced. The transport fills
+  // in link and peer. Executes what arrived, at most `budget` bytes, and subtracts that from `budget`.
   virtual std::size_t poll(std::span<Event> events, Time now, std::uint64_t& budget) = 0;
   virtual bool idle() const = 0;  // poll() has nothing to do until the doorbell rings
   // For an offered port: the other end already uses it, though its `attached` has not arrived yet. What it sent counts

@@ -3,17 +3,17 @@
 
 #include "transport/tcp/transport.h"
 
-// Connecting and reconnecting lanes, disconnecting peers. The initiator sends hello through control, the acceptor offers
-// its addresses, and the initiator connects to each of them, once per lane. An unauthenticated connection can send no
-// more than one hello of fixed size.
+// Connecting and reconnecting lanes, disconnecting peers. The initiator sends hello through control, the acceptor
+// offers its addresses, and the initiator connects to each of them, once per lane. An unauthenticated connection can
+// send no more than one hello of fixed size.
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr Time kDialWithin = 5 * kSecond;
+constexpr Time kDialTimeout = 5 * kSecond;
 constexpr Time kDialAgain = 2 * kSecond;  // for a lane that was never up
 
 // In constant time.
-bool same(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byte, kTokenBytes>& b) {
+bool equal_constant_time(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byte, kTokenBytes>& b) {
   std::byte difference{0};
   for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};
@@ -51,7 +51,7 @@ Status TcpTransport::connect(PeerIndex index, Role role) {
   if (!fresh) return {ErrorCode::already_exists, "tcp: the peer is connected, or not forgotten yet"};
   Peer& peer = at->second;
   peer.role = role;
-  if (role == Role::initiator) say(index, Handshake());
+  if (role == Role::initiator) send_handshake(index, Handshake());
   return {};
 }
 
@@ -76,15 +76,16 @@ void TcpTransport::offer(PeerIndex index, Peer& peer) {
   }
   if (message.addresses.empty())
     return fail_peer(index, peer,
-                     {ErrorCode::unreachable, "tcp: this host has no address to offer that matches "
-                                              "EngineOptions::listen and interfaces"},
+                     {ErrorCode::unreachable,
+                      "tcp: this host has no address to offer that matches "
+                      "EngineOptions::listen and interfaces"},
                      true);
   const auto most = static_cast<std::uint16_t>(kMaxLanesPerPeer / message.addresses.size());
   message.lanes = std::clamp<std::uint16_t>(options_.lanes, 1, most);
   peer.lanes = message.lanes;
   peer.addresses = message.addresses;
   peer.slots.assign(std::size_t{message.lanes} * message.addresses.size(), kNoSlot);
-  say(index, message);
+  send_handshake(index, message);
 }
 
 void TcpTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
@@ -119,7 +120,7 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
   link.state = LinkState::waiting;
   link.peer = peer_index;
   link.index = index;
-  link.attempt = link.held_attempt = link.too_late = 0;
+  link.attempt = link.held_attempt = link.refused_attempts = 0;
   link.was_up = false;
   peer.slots[index] = slot;
   return slot;
@@ -127,20 +128,25 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
 
 // ---- the initiator ----
 
+const std::string& TcpTransport::address_of(const Link& link) {
+  const Peer& peer = peers_[link.peer];
+  return peer.addresses[link.index / peer.lanes];
+}
+
 void TcpTransport::dial(Link& link) {
   Peer& peer = peers_[link.peer];
   link.state = LinkState::dialing;
-  ++unsettled_;
+  ++dialing_;
   ++link.attempt;
-  link.said = link.heard = 0;
+  link.sent = link.received = 0;
   Hello hello;
   hello.token = peer.token;
   hello.lane = link.index;
   hello.attempt = link.attempt;
   link.bytes = encode(hello);
-  link.deadline = after(runtime_.clock.now(), kDialWithin);
+  link.deadline = after(runtime_.clock.now(), kDialTimeout);
   timer_ = std::min(timer_, link.deadline);
-  const std::string& address = peer.addresses[link.index / peer.lanes];
+  const std::string& address = address_of(link);
   auto channel = runtime_.network.dial(address, *task_);
   if (!channel) return dial_failed(link, channel.status());
   // The route decides the local address, which is known before anything is sent.
@@ -153,35 +159,35 @@ void TcpTransport::dial(Link& link) {
 }
 
 void TcpTransport::continue_dial(Link& link, Time now) {
-  if (link.said < kHelloBytes) {
-    const auto sent = link.channel->send(std::span(link.bytes).subspan(link.said));
+  if (link.sent < kHelloBytes) {
+    const auto sent = link.channel->send(std::span(link.bytes).subspan(link.sent));
     if (!sent) {
-      link.heard = 0;
+      link.received = 0;
       if (!receive_welcome(link)) dial_failed(link, sent.status());  // a peer that refuses does not read the hello
       return;
     }
-    link.said += *sent;
-    if (link.said < kHelloBytes && now < link.deadline) return;
+    link.sent += *sent;
+    if (link.sent < kHelloBytes && now < link.deadline) return;
   }
-  if (link.said == kHelloBytes && hear_welcome(link)) return;
+  if (link.sent == kHelloBytes && receive_welcome(link)) return;
   if (now >= link.deadline)
-    dial_failed(link, {ErrorCode::timed_out, "tcp: no answer from " + address_of(link) +
-                                                 " within 5 s: does a firewall drop the data ports?"});
+    dial_failed(link, {ErrorCode::timed_out,
+                       "tcp: " + address_of(link) + " did not answer within 5 s: does a firewall drop its packets?"});
 }
 
-bool TcpTransport::hear_welcome(Link& link) {
-  const auto got = link.channel->receive(std::span(link.bytes).first(kWelcomeBytes).subspan(link.heard));
+bool TcpTransport::receive_welcome(Link& link) {
+  const auto got = link.channel->receive(std::span(link.bytes).first(kWelcomeBytes).subspan(link.received));
   if (!got) {
     dial_failed(link, got.status());
     return true;
   }
-  link.heard += *got;
-  if (link.heard < kWelcomeBytes) return false;
+  link.received += *got;
+  if (link.received < kWelcomeBytes) return false;
   if (const Status refused = check_welcome(std::span(link.bytes).first<kWelcomeBytes>(), link.attempt); !refused) {
     dial_failed(link, refused);
     return true;
   }
-  --unsettled_;
+  --dialing_;
   link_is_up(link, std::move(link.channel), {});
   return true;
 }
@@ -189,7 +195,7 @@ bool TcpTransport::hear_welcome(Link& link) {
 // Other lanes of the peer may still come up; if none can, the peer fails and is told why. A lane that was up waits for
 // reconnect(). The engine does not know of a lane that was never up, so that one is dialed again here.
 void TcpTransport::dial_failed(Link& link, const Status& why) {
-  --unsettled_;
+  --dialing_;
   link.channel.reset();
   link.state = link.was_up ? LinkState::fenced : LinkState::pausing;
   link.deadline = link.was_up ? kNever : after(runtime_.clock.now(), kDialAgain);
@@ -205,14 +211,14 @@ void TcpTransport::dial_failed(Link& link, const Status& why) {
 
 // ---- the acceptor ----
 
-void TcpTransport::meet(std::unique_ptr<Channel> channel, const Hello& hello) {
+void TcpTransport::on_hello(std::unique_ptr<Channel> channel, const Hello& hello) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || !same(peer.token, hello.token)) continue;
+    if (peer.role != Role::acceptor || peer.failed || !equal_constant_time(peer.token, hello.token)) continue;
     if (hello.lane >= peer.slots.size()) return;
     const std::uint32_t slot =
         peer.slots[hello.lane] == kNoSlot ? make_link(index, peer, hello.lane) : peer.slots[hello.lane];
     Link& link = links_[slot];
-    if (hello.attempt <= std::max({link.attempt, link.held_attempt, link.too_late})) return;
+    if (hello.attempt <= std::max({link.attempt, link.held_attempt, link.refused_attempts})) return;
     if (link.state == LinkState::waiting) return welcome(link, std::move(channel), hello.attempt);
     link.channel = std::move(channel);  // the peer has fenced already; reconnect() takes this connection
     link.held_attempt = hello.attempt;
@@ -295,12 +301,13 @@ void TcpTransport::reconnect(LinkId id) {
   if (link->channel) welcome(*link, std::exchange(link->channel, nullptr), link->held_attempt);
 }
 
-void TcpTransport::connecting(Time now) {
+void TcpTransport::poll_connections(Time now) {
   const bool due = now >= timer_;
   if (due) timer_ = kNever;
-  pending_.look(now, [this](std::unique_ptr<Channel> channel, const Hello& hello) { meet(std::move(channel), hello); });
+  pending_.poll(now,
+                [this](std::unique_ptr<Channel> channel, const Hello& hello) { on_hello(std::move(channel), hello); });
   timer_ = std::min(timer_, pending_.next());
-  if (unsettled_ == 0 && !due) return;
+  if (dialing_ == 0 && !due) return;
   for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failed dial may change links_
     if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);
     if (links_[i].state == LinkState::dialing) continue_dial(links_[i], now);
@@ -309,7 +316,7 @@ void TcpTransport::connecting(Time now) {
   }
 }
 
-void TcpTransport::say(PeerIndex index, const Handshake& message) {
+void TcpTransport::send_handshake(PeerIndex index, const Handshake& message) {
   inbox_.add(EventKind::exchange, {}, encode(message)).peer = index;
 }
 
@@ -320,7 +327,7 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
     Handshake refused;
     refused.kind = Handshake::Kind::refused;
     refused.reason = status.message();
-    say(index, refused);
+    send_handshake(index, refused);
   }
   bool a_link_tells = false;
   for (const std::uint32_t slot : peer.slots) {
@@ -330,7 +337,7 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
       a_link_tells = true;
       link.lane->fail(status);
     } else if (link.state == LinkState::dialing || link.state == LinkState::pausing) {
-      if (link.state == LinkState::dialing) --unsettled_;
+      if (link.state == LinkState::dialing) --dialing_;
       link.channel.reset();
       link.state = LinkState::fenced;
     }
@@ -345,7 +352,7 @@ void TcpTransport::disconnect(PeerIndex index) {
   for (const std::uint32_t slot : found->second.slots) {
     if (slot == kNoSlot) continue;
     Link& link = links_[slot];
-    if (link.state == LinkState::dialing) --unsettled_;
+    if (link.state == LinkState::dialing) --dialing_;
     fence(link.id);
     link.channel.reset();
     link.state = LinkState::free;

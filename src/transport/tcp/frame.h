@@ -55,8 +55,8 @@ struct Header {
 std::array<std::byte, kHeaderBytes> encode(const Header& header);
 // The checksum of a header, over everything but the checksum itself.
 std::uint16_t sum_of(std::span<const std::byte, kHeaderBytes> bytes);
-// Errors: link_failed if the checksum is wrong; protocol_error, naming the field, for anything that encode() cannot have
-// written.
+// Errors: link_failed if the checksum is wrong; protocol_error, naming the field, for anything that encode() cannot
+// have written.
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes);
 
 // The first bytes of a lane, from the initiator. Its size is fixed, so nothing is parsed before the token is checked.

@@ -122,7 +122,7 @@ class Lane {
   std::span<std::byte> place(std::uint64_t at);
   void serve_read();
   void serve_atomic();
-  void hear_done();
+  void on_done();
   void count_calls();
 
   const LinkId link_;
@@ -145,7 +145,7 @@ class Lane {
   std::vector<Reply> replies_;
   std::vector<std::uint16_t> free_flights_, free_replies_;
   std::uint32_t asked_blocks_ = 0,
-                lent_blocks_ = 0;  // in block tables of unanswered reads: of this side, of the peer
+                served_blocks_ = 0;  // in block tables of unanswered reads: of this side, of the peer
 
   std::vector<std::byte> first_;
   Fifo urgent_, bulk_;  // queued; small frames pass large ones

@@ -88,7 +88,7 @@ bool Lane::receive_directly(std::uint64_t& budget) {
   if (*got == wanted) return true;
   // More of the payload is likely to arrive soon, and a few more reads cost less than a turn of the worker.
   dry_ = *got == 0 ? dry_ + 1 : 0;
-  return dry_ < kDryLooks;
+  return dry_ < kDryReads;
 }
 
 void Lane::parse(std::span<const std::byte> bytes) {
@@ -152,7 +152,7 @@ std::span<std::byte> Lane::place(std::uint64_t at) {
     case FrameType::write:
     case FrameType::read: {
       if (at < frame_.table_bytes()) return std::as_writable_bytes(std::span(frame_table_)).subspan(at);
-      if (frame_code_ != ErrorCode::ok || !table_is_right()) return {};
+      if (frame_code_ != ErrorCode::ok || !check_table()) return {};
       at -= frame_.table_bytes();
       const std::uint64_t block = at / frame_.length;
       const std::uint64_t within = at % frame_.length;
@@ -179,7 +179,7 @@ std::span<std::byte> Lane::place(std::uint64_t at) {
 
 void Lane::end_frame() {
   in_payload_ = false;
-  if (!table_is_right()) return;
+  if (!check_table()) return;
   if (!frame_bytes_.empty() && crc32c(0, frame_bytes_) != frame_.immediate)
     return fail({ErrorCode::link_failed, "tcp: a message is corrupted (wrong checksum)"});
   Header answer;
@@ -211,7 +211,7 @@ void Lane::end_frame() {
     case FrameType::message: inbox_.add(EventKind::message, link_, frame_bytes_); return reply(answer);
     case FrameType::fetch_add:
     case FrameType::compare_swap: return serve_atomic();
-    case FrameType::done: return hear_done();
+    case FrameType::done: return on_done();
     case FrameType::data: {
       Flight& flight = flights_[frame_flight_];
       if (frame_code_ == ErrorCode::ok)
@@ -261,7 +261,7 @@ void Lane::serve_atomic() {
   reply(answer);
 }
 
-void Lane::hear_done() {
+void Lane::on_done() {
   Flight* flight = find(frame_.token);
   const bool read = flight != nullptr && flight->command.slice.op == Op::read;
   const auto code = static_cast<ErrorCode>(frame_.immediate);

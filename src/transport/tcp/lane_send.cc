@@ -64,8 +64,8 @@ void Lane::reply(Header header, const Header* asked) {
   reply.table.clear();
   if (asked != nullptr) {
     reply.asked = *asked;
-    lent_blocks_ += static_cast<std::uint32_t>(frame_table_.size());
-    if (lent_blocks_ > kMaxAskedBlocks)
+    served_blocks_ += static_cast<std::uint32_t>(frame_table_.size());
+    if (served_blocks_ > kMaxAskedBlocks)
       return fail({ErrorCode::protocol_error, "tcp: the peer's reads have more blocks than the protocol allows"});
     reply.table = frame_table_;
   }
@@ -172,7 +172,7 @@ void Lane::sent(std::uint64_t bytes) {
     if (entry.is_reply) {
       Reply& reply = replies_[entry.index];
       reply.used = false;
-      lent_blocks_ -= static_cast<std::uint32_t>(reply.table.size());
+      served_blocks_ -= static_cast<std::uint32_t>(reply.table.size());
       if (reply.table.size() > kKeptBlocks) reply.table = {};
       free_replies_.push_back(entry.index);
     } else {

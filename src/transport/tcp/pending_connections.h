@@ -22,7 +22,7 @@ class PendingConnections {
   // Accepts connections, and passes each complete hello with its connection to `on_hello`.
   using OnHello = std::function<void(std::unique_ptr<Channel>, const Hello&)>;
   void poll(Time now, const OnHello& on_hello);
-  Time next() const;                      // poll by then, even without a wake-up
+  Time next() const;                       // poll by then, even without a wake-up
   void poll_at_next() { accept_at_ = 0; }  // accept in the next poll in any case: called before a sleep
   void close();
 
@@ -38,7 +38,7 @@ class PendingConnections {
     std::unique_ptr<Channel> channel;
     Time since = 0;
     std::array<std::byte, kHelloBytes> bytes{};
-    std::size_t heard = 0;
+    std::size_t received = 0;
   };
   void accept(Time now);
   bool make_room(Time now);

@@ -136,7 +136,7 @@ ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out
 
 std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
-  if (!closed_) connecting(now);
+  if (!closed_) poll_connections(now);
   const std::size_t count = up_.size();
   for (std::size_t i = 0; i < count; ++i) {
     Link& link = links_[up_[(next_lane_ + i) % count]];
@@ -170,7 +170,7 @@ Reach TcpTransport::reach(LinkId, std::uint64_t, std::uint64_t, std::string* pat
 }
 
 bool TcpTransport::prepare_sleep() {
-  pending_.look_at_next();
+  pending_.poll_at_next();
   return inbox_.empty() &&
          std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
 }

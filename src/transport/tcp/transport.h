@@ -15,7 +15,8 @@
 
 namespace fairway::transport::tcp {
 
-// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h). Owner: the worker.
+// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h). Owner: the
+// worker.
 //   transport.cc  using lanes
 //   connect.cc    connecting and reconnecting lanes, disconnecting peers
 class TcpTransport final : public Transport {
@@ -81,6 +82,7 @@ class TcpTransport final : public Transport {
   [[nodiscard]] std::string lane_host() const;
   void offer(PeerIndex index, Peer& peer);
   void accept_offer(PeerIndex index, Peer& peer, const Handshake& message);
+  const std::string& address_of(const Link& link);  // where to dial
   void dial(Link& link);
   void continue_dial(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
@@ -90,7 +92,7 @@ class TcpTransport final : public Transport {
   void link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first);
   std::uint32_t make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
-  void say(PeerIndex peer, const Handshake& message);
+  void send_handshake(PeerIndex peer, const Handshake& message);
   void poll_connections(Time now);
   bool usable(const InterfaceAddress& address) const;
   [[nodiscard]] const InterfaceAddress* own_address(const std::string& local) const;

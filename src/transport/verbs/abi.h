@@ -198,11 +198,11 @@ struct QueuePairState {  // ibv_qp_attr
   std::uint8_t draining;
   std::uint8_t reads_out;  // max_rd_atomic
   std::uint8_t reads_in;   // max_dest_rd_atomic
-  std::uint8_t not_ready_timer;
+  std::uint8_t min_rnr_timer;
   std::uint8_t port;
   std::uint8_t timeout;
   std::uint8_t retries;
-  std::uint8_t not_ready_retries;
+  std::uint8_t rnr_retries;
   std::uint8_t alternate_port;
   std::uint8_t alternate_timeout;
   std::uint32_t rate_limit;
@@ -289,10 +289,10 @@ enum : int {
   kMaskMtu = 1 << 8,
   kMaskTimeout = 1 << 9,
   kMaskRetries = 1 << 10,
-  kMaskNotReadyRetries = 1 << 11,
+  kMaskRnrRetries = 1 << 11,
   kMaskReceivePsn = 1 << 12,
   kMaskReadsOut = 1 << 13,
-  kMaskNotReadyTimer = 1 << 15,
+  kMaskMinRnrTimer = 1 << 15,
   kMaskSendPsn = 1 << 16,
   kMaskReadsIn = 1 << 17,
   kMaskPeer = 1 << 20

@@ -65,7 +65,7 @@ std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entr
   return best;
 }
 
-bool can_meet(const PortAddress& a, const PortAddress& b) {
+bool can_connect(const PortAddress& a, const PortAddress& b) {
   return nearness(a, b) >= 0;
 }
 

@@ -48,11 +48,11 @@ struct PortAddress {
 std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries, const Gid& had = {});
 
 // Whether to connect by rdma_cm: if either side wants it.
-inline bool by_manager(const PortAddress& a, const PortAddress& b) {
-  return a.manager || b.manager;
+inline bool wants_cm(const PortAddress& a, const PortAddress& b) {
+  return a.uses_cm || b.uses_cm;
 }
 
-bool can_meet(const PortAddress& a, const PortAddress& b);
+bool can_connect(const PortAddress& a, const PortAddress& b);
 // Pairs ports of the same fabric, each with one port at most, longest common address prefix first, so that NICs of one
 // subnet (a rail) are connected. A pair is listed once per queue pair: the larger number of the two sides, as far as
 // kMaxPlannedLinks allows.

@@ -28,7 +28,7 @@ struct CmParameters {  // rdma_conn_param
   std::uint8_t reads_out;
   std::uint8_t flow_control;
   std::uint8_t retries;
-  std::uint8_t not_ready_retries;
+  std::uint8_t rnr_retries;
   std::uint8_t srq;
   std::uint32_t number;  // of the queue pair
 };

@@ -33,10 +33,10 @@ struct CmEndpoint {
   std::function<Status(abi::QueuePairState&, int mask)> change;
 };
 
-// Connects queue pairs by rdma_cm: required for iWARP, optional for RoCE. The acceptor listens and accepts requests that
-// carry the secret which it sent to the initiator through control; the initiator checks the acceptor's secret in the
-// same way. Requests with an unknown or used secret are rejected. Nothing blocks the worker: calls that may wait for the
-// other host, and destroying ids, run on the janitor. Owner: the transport's worker.
+// Connects queue pairs by rdma_cm: required for iWARP, optional for RoCE. The acceptor listens and accepts requests
+// that carry the secret which it sent to the initiator through control; the initiator checks the acceptor's secret in
+// the same way. Requests with an unknown or used secret are rejected. Nothing blocks the worker: calls that may wait
+// for the other host, and destroying ids, run on the janitor. Owner: the transport's worker.
 class CmConnector {
  public:
   struct Outcome {  // of the connection of `slot`
@@ -78,10 +78,10 @@ class CmConnector {
   bool take_event();
   CallOf take_request(const abi::CmEvent& event);
   void take(Call& call, const abi::CmEvent& event);
-  void reach_out(Call& call);
+  void start_connect(Call& call);
   static abi::CmParameters parameters(const Call& call);  // borrow from `call`
-  Status ready(Call& call);
-  void over(Call& call, const std::string& why);
+  Status move_to_rts(Call& call);
+  void finish(Call& call, const std::string& why);
   void dispose(CallOf call, std::shared_ptr<void> rest);
   Status refusal(const char* what) const;
 

@@ -6,8 +6,8 @@
 
 namespace fairway::transport::verbs {
 
-// The functions of librdmacm, resolved at run time. Those that return int return -1 and set errno on failure; get_event()
-// also if there is no event. Immutable once opened.
+// The functions of librdmacm, resolved at run time. Those that return int return -1 and set errno on failure;
+// get_event() also if there is no event. Immutable once opened.
 struct CmLibrary {
   abi::CmChannel* (*create_channel)() = nullptr;
   void (*destroy_channel)(abi::CmChannel*) = nullptr;

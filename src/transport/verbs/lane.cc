@@ -55,11 +55,11 @@ Lane::~Lane() {
 
 std::optional<QueuePair::Transitions> Lane::connect(const Endpoint& theirs) {
   theirs_ = theirs;
-  plain_ = own_.port.plain || theirs.port.plain;
+  no_immediates_ = own_.port.no_immediates || theirs.port.no_immediates;
   credits_ = Credits(theirs.receives, kReceives);
-  greets_ = silent_ = !plain_;
+  probe_due_ = awaits_first_ = !no_immediates_;
   std::memset(memory_.out(0), 0, mtu_bytes());  // payload of the probe
-  if (by_manager(own_.port, theirs.port)) return {};
+  if (wants_cm(own_.port, theirs.port)) return {};
   return pair_->plan(own_, theirs);
 }
 
@@ -89,7 +89,7 @@ bool Lane::post(const Command& command, const Registration* local, const Key& re
 }
 
 // Each GPU has its own path over the bus, and host memory another, so each needs its own flush.
-Word Lane::word_behind(const Flight& flight) const {
+Word Lane::flush_word_of(const Flight& flight) const {
   return flight.remote.word.address != 0 ? flight.remote.word : Word{theirs_.word, theirs_.word_key};
 }
 
@@ -148,7 +148,7 @@ void Lane::close(Clock& clock) {
   if (closed_) return;
   pair_->to_error();
   broken_ = closed_ = true;
-  const Time give_up = after(clock.now(), kDrainWithin);
+  const Time give_up = after(clock.now(), kDrainTimeout);
   std::array<abi::WorkCompletion, 16> some;
   while (receives_out_ > 0 || returned_ != window_.posted()) {
     const int count = pair_->poll(some);
@@ -164,8 +164,8 @@ void Lane::close(Clock& clock) {
   }
 }
 
-// Moving the queue pair to RESET, or destroying it, ends all access for certain. Destroying may wait for outgoing packets
-// (soft-RoCE: 3 s if the neighbour does not answer), so no fence waits for that.
+// Moving the queue pair to RESET, or destroying it, ends all access for certain. Destroying may wait for outgoing
+// packets (soft-RoCE: 3 s if the neighbour does not answer), so no fence waits for that.
 void Lane::stop() {
   closed_ = broken_ = true;
   if (!std::exchange(stopped_, true) && !pair_->to_reset()) pair_.reset();

@@ -39,8 +39,8 @@ class Lane {
   // The transitions to RTR and RTS; after them the lane receives, since receives are posted already. None: rdma_cm
   // connects the queue pair, because one side wants that.
   std::optional<QueuePair::Transitions> connect(const Endpoint& theirs);
-  // For a queue pair that rdma_cm connects: iWARP requires that the initiator sends first, so the acceptor waits for its
-  // first message.
+  // For a queue pair that rdma_cm connects: iWARP requires that the initiator sends first, so the acceptor waits for
+  // its first message.
   void send_first(bool initiator) {
     probe_due_ = initiator;
     awaits_first_ = !initiator;
@@ -104,8 +104,10 @@ class Lane {
   static void gather(abi::SendRequest& request, const std::byte* from, std::uint64_t size, std::uint32_t lkey);
   void end_run();
   void ring();
-  [[nodiscard]] bool by_message(Op op) const { return op == Op::message || (op == Op::write_immediate && plain_); }
-  [[nodiscard]] std::size_t header_bytes() const { return plain_ ? MessageHeader::kBytes : 0; }
+  [[nodiscard]] bool by_message(Op op) const {
+    return op == Op::message || (op == Op::write_immediate && no_immediates_);
+  }
+  [[nodiscard]] std::size_t header_bytes() const { return no_immediates_ ? MessageHeader::kBytes : 0; }
   static void write_header(std::byte* at, const MessageHeader& header);
 
   // lane_receive.cc
@@ -130,7 +132,7 @@ class Lane {
   std::unique_ptr<QueuePair> pair_;
   Endpoint own_, theirs_;
   bool broken_ = false, closed_ = false, stopped_ = false;
-  bool no_immediates_ = false;                      // messages have a header instead
+  bool no_immediates_ = false;                     // messages have a header instead
   bool probe_due_ = false, awaits_first_ = false;  // sends a probe first; sends nothing until the peer has sent
 
   // Slices by number: [oldest_, newest_) are live; those before building_ need no further request.

@@ -68,20 +68,20 @@ bool Lane::arrived(const Flight& flight) {
 void Lane::take_received(const abi::WorkCompletion& completion) {
   const auto buffer = static_cast<std::size_t>(completion.id & ~kReceiveId);
   --receives_out_;
-  silent_ = false;
+  awaits_first_ = false;
   if (completion.opcode == abi::kReceivedImmediate) {
     take_immediate(from_big_endian(completion.immediate));
     return give_receive(buffer);
   }
   using Kind = MessageHeader::Kind;
   MessageHeader header;
-  if (!read_header(completion, buffer, header) || !credits_.hear(header.room))
+  if (!read_header(completion, buffer, header) || !credits_.update(header.room))
     return fail({ErrorCode::protocol_error, "verbs: malformed message from the peer"});
   if (header.kind == Kind::message) {
     const std::size_t size = completion.length - header_bytes();
     inbox_.add(EventKind::message, link_, {memory_.in(buffer) + header_bytes(), size});
     inbox_.copied_bytes.fetch_add(size, std::memory_order_relaxed);
-    credits_.make_room();
+    credits_.add_freed();
   } else if (header.kind == Kind::immediate) {
     take_immediate(header.value);
   }
@@ -91,7 +91,7 @@ void Lane::take_received(const abi::WorkCompletion& completion) {
 // From the immediate data or, on links without immediates, from the first bytes.
 bool Lane::read_header(const abi::WorkCompletion& completion, std::size_t buffer, MessageHeader& header) const {
   using Kind = MessageHeader::Kind;
-  if (!plain_) {
+  if (!no_immediates_) {
     const std::uint32_t immediate = from_big_endian(completion.immediate);
     header = {immediate & Credits::kMask, (immediate & ~Credits::kMask) != 0 ? Kind::room : Kind::message, 0};
     return (completion.flags & abi::kWithImmediate) != 0;
@@ -107,7 +107,7 @@ bool Lane::read_header(const abi::WorkCompletion& completion, std::size_t buffer
 
 void Lane::take_immediate(std::uint32_t value) {
   ++immediates_;
-  credits_.make_room();
+  credits_.add_freed();
   Event& event = inbox_.add(EventKind::immediate);
   event.link = link_;
   event.value = value;
@@ -121,7 +121,7 @@ void Lane::take_failed(const abi::WorkCompletion& completion) {
     return fail({ErrorCode::link_failed, "verbs: the queue pair failed: " + text});
   }
   if (completion.id > returned_) returned_ = completion.id;
-  if (status == abi::kRemoteAccess && completion.id < refused_) refused(completion.id);
+  if (status == abi::kRemoteAccess && completion.id < refused_) on_refused(completion.id);
   fail({ErrorCode::link_failed, "verbs: " + text + (status == abi::kRetriesExceeded ? remedy() : std::string())});
 }
 
@@ -132,9 +132,9 @@ std::string Lane::remedy() const {
 }
 
 // The peer's NIC refused a request, which also ends the queue pair: earlier requests are done, later ones were not
-// executed. Bounds and permissions were checked on this side, so the memory was deregistered: all slices to it fail with
-// `revoked`. The other slices are undecided until the fence.
-void Lane::refused(std::uint64_t number) {
+// executed. Bounds and permissions were checked on this side, so the memory was deregistered: all slices to it fail
+// with `revoked`. The other slices are undecided until the fence.
+void Lane::on_refused(std::uint64_t number) {
   if (!port_.read_back() && number - 1 > window_.completed()) completed(number - 1);
   refused_ = number;
   const Flight* about = nullptr;

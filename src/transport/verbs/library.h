@@ -12,8 +12,8 @@ namespace fairway::transport::verbs {
 
 std::string system_text(int error);  // the text of an errno
 
-// The functions of libibverbs, resolved at run time. A table of plain pointers, so that tests can replace some. Immutable
-// once opened.
+// The functions of libibverbs, resolved at run time. A table of plain pointers, so that tests can replace some.
+// Immutable once opened.
 struct Library {
   abi::Device** (*list)(int*) = nullptr;
   void (*free_list)(abi::Device**) = nullptr;

@@ -26,8 +26,8 @@ constexpr std::uint8_t bit(Op op) {
 Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port, bool iwarp) {
   Capabilities can;
   can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
-  // A NIC's atomics are atomic among themselves. A region's atomics belong to its CPU, so NIC atomics are usable only if
-  // the device guarantees atomicity with the CPU.
+  // A NIC's atomics are atomic among themselves. A region's atomics belong to its CPU, so NIC atomics are usable only
+  // if the device guarantees atomicity with the CPU.
   can.atomics_by_cpu = limits.atomics == abi::kAtomicsGlobal && !iwarp;
   if (can.atomics_by_cpu)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
@@ -43,8 +43,7 @@ Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port,
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   can.ordered = true;
-  can.completion =
-      CompletionLevel::visible;  // by a read after the writes, or because a CPU copied them: docs/verbs.md
+  can.completion = CompletionLevel::visible;  // by a read after the writes, or because a CPU copied them: docs/verbs.md
   can.revocation = Revocation::by_owner;
   can.tells_revoked = !iwarp;
   return can;
@@ -208,8 +207,8 @@ void Port::describe(const VerbsOptions& options) {
   device_.capabilities = capabilities(has_.limits, has_.state, iwarp());
   const std::string port_folder = folder + "/ports/" + std::to_string(number_);
   has_.legs = legs_of(port_folder, has_.gid_index, has_.bond);
-  has_.address.manager = iwarp() || (options_.connection_manager && has_.address.fabric == Fabric::roce);
-  has_.address.plain = iwarp() || !options.immediates.value_or(true);
+  has_.address.uses_cm = iwarp() || (options_.connection_manager && has_.address.fabric == Fabric::roce);
+  has_.address.no_immediates = iwarp() || !options.immediates.value_or(true);
   has_.address.queue_pairs = options_.queue_pairs == 0 ? has_.legs : static_cast<std::uint8_t>(options_.queue_pairs);
   device_.moved_by = MovedBy::nic;
   std::error_code ignored;
@@ -233,7 +232,7 @@ std::uint8_t Port::mtu() const {
   return static_cast<std::uint8_t>(std::min(most, wanted));
 }
 
-Status Port::look_again() {
+Status Port::refresh() {
   const auto no = [&](const std::string& why) {
     return Status(ErrorCode::link_failed, "verbs: " + device_.name + ": " + why);
   };
@@ -267,7 +266,7 @@ void Port::drain_channel() {
   while (library_->get_event(has_.channel, &queue, &user) == 0) library_->acknowledge(queue, 1);
 }
 
-std::string Port::what_happened() {
+std::string Port::poll_async_events() {
   std::string happened;
   bool readdressed = false;
   abi::AsyncEvent event{};

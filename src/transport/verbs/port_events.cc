@@ -12,7 +12,7 @@ namespace {
 
 // How often to read events of ports without completions while the worker polls, since it is a system call. A sleeping
 // worker is woken.
-constexpr Time kQuietLook = 25 * kMillisecond;
+constexpr Time kEventsPoll = 25 * kMillisecond;
 constexpr Time kListEvery = kSecond, kListMissingEvery = kSecond / 4;  // device list; while one is missing
 constexpr Time kHeldCheck = 10 * kMillisecond;                         // for a port that another thread holds
 
@@ -29,15 +29,15 @@ std::optional<std::vector<std::string>> names_of_devices(const Library& library)
 
 }  // namespace
 
-void VerbsTransport::look_at_ports(Time now) {
+void VerbsTransport::check_ports(Time now) {
   const bool woken = std::exchange(armed_, false);
   if (!woken && now < ports_at_) return;
-  ports_at_ = after(now, kQuietLook);
+  ports_at_ = after(now, kEventsPoll);
   for (const auto& port : ports_) {
     if (port->gone() || (!port->was_quiet() && !woken)) continue;
     if (woken) port->drain_channel();
     inbox_.system_calls.fetch_add(woken ? 2 : 1, std::memory_order_relaxed);
-    if (const std::string happened = port->what_happened(); !happened.empty()) end_links(*port, happened);
+    if (const std::string happened = port->poll_async_events(); !happened.empty()) end_links(*port, happened);
     losing_ |= !port->lost().empty();
   }
 }
@@ -48,13 +48,13 @@ void VerbsTransport::end_links(const Port& port, const std::string& why) {
       ends_[slot].lane->fail({ErrorCode::link_failed, "verbs: " + port.device().name + ": " + why});
 }
 
-void VerbsTransport::look_at_devices(Time now) {
+void VerbsTransport::check_devices(Time now) {
   if (now < devices_at_ || task_ == nullptr) return;
   const auto there = [](const auto& port) { return port->software() && port->lost().empty(); };
   const auto missed = [](const auto& port) { return port->gone() && !port->iwarp(); };
   const bool any_missed = std::any_of(ports_.begin(), ports_.end(), missed);
   const bool any = any_missed || std::any_of(ports_.begin(), ports_.end(), there);
-  devices_at_ = any ? after(now, any_missed ? kMissedLook : kDevicesLook) : kNever;
+  devices_at_ = any ? after(now, any_missed ? kListMissingEvery : kListEvery) : kNever;
   std::optional<std::vector<std::string>> listed;
   {
     const std::lock_guard lock(listing_mutex_);
@@ -69,7 +69,7 @@ void VerbsTransport::look_at_devices(Time now) {
     end_links(*port, port->lost());
     losing_ = true;
   }
-  if (listed) look_for_recoveries(*listed);
+  if (listed) start_recoveries(*listed);
   const Library& library = ports_.front()->library();
   const Status asked = janitor_.post([this, &library] {
     auto names = names_of_devices(library);
@@ -82,9 +82,10 @@ void VerbsTransport::look_at_devices(Time now) {
   listing_ = false;  // no thread: tries again later
 }
 
-// Releases lost ports that have no link any more. Ports stay if rdma_cm is in use, since its ids may outlive their links.
-void VerbsTransport::let_ports_go(Time now) {
-  if (cm_ || slow_ends_.any()) return;
+// Releases lost ports that have no link any more. Ports stay if rdma_cm is in use, since its ids may outlive their
+// links.
+void VerbsTransport::release_lost_ports(Time now) {
+  if (cm_ || slow_deregistrations_.any()) return;
   losing_ = false;
   for (const auto& port : ports_) {
     if (port->lost().empty() || port->gone()) continue;
@@ -93,7 +94,7 @@ void VerbsTransport::let_ports_go(Time now) {
     });
     if (used || !port->let_go()) {
       losing_ = true;
-      if (!used) devices_at_ = std::min(devices_at_, after(now, kHeldLook));
+      if (!used) devices_at_ = std::min(devices_at_, after(now, kHeldCheck));
       continue;
     }
     unwatch(*port);
@@ -103,7 +104,7 @@ void VerbsTransport::let_ports_go(Time now) {
       regions->clear();
       port.close();
     });
-    devices_at_ = std::min(devices_at_, after(now, kMissedLook));
+    devices_at_ = std::min(devices_at_, after(now, kListMissingEvery));
   }
 }
 

@@ -90,36 +90,34 @@ QueuePair::Transitions QueuePair::plan(const Endpoint& own, const Endpoint& thei
   const RdmaOptions& options = port_.options();
   const bool reliable = type_ == abi::kReliable;
   Transitions all;
-  abi::QueuePairState& state = all.receiving;
+  abi::QueuePairState& state = all.rtr;
   state.state = abi::kReadyToReceive;
   state.mtu = std::min(own.mtu, theirs.mtu);
   state.peer_number = peer_ = theirs.number;
   state.receive_psn = theirs.first_psn;
   state.reads_in = own.reads;
-  state.not_ready_timer = kNotReadyTimer;
+  state.min_rnr_timer = kMinRnrTimer;
   state.address = address_of(theirs.port);
-  all.receiving_mask = abi::kMaskState;
+  all.rtr_mask = abi::kMaskState;
   if (type_ != abi::kDatagram)
-    all.receiving_mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
-  if (reliable) all.receiving_mask |= abi::kMaskReadsIn | abi::kMaskNotReadyTimer;
-  all.sending = state;
-  all.sending.state = abi::kReadyToSend;
-  all.sending.send_psn = own.first_psn;
-  all.sending.timeout = static_cast<std::uint8_t>(options.timeout);
-  all.sending.retries = static_cast<std::uint8_t>(options.retries);
-  all.sending.not_ready_retries = kNotReadyRetries;
-  all.sending.reads_out = reads_out(theirs);
-  all.sending_mask = abi::kMaskState | abi::kMaskSendPsn;
-  if (reliable)
-    all.sending_mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskReadsOut;
+    all.rtr_mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
+  if (reliable) all.rtr_mask |= abi::kMaskReadsIn | abi::kMaskMinRnrTimer;
+  all.rts = state;
+  all.rts.state = abi::kReadyToSend;
+  all.rts.send_psn = own.first_psn;
+  all.rts.timeout = static_cast<std::uint8_t>(options.timeout);
+  all.rts.retries = static_cast<std::uint8_t>(options.retries);
+  all.rts.rnr_retries = kRnrRetries;
+  all.rts.reads_out = reads_out(theirs);
+  all.rts_mask = abi::kMaskState | abi::kMaskSendPsn;
+  if (reliable) all.rts_mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskRnrRetries | abi::kMaskReadsOut;
   return all;
 }
 
 Status QueuePair::apply(Transitions& steps) {
-  if (Status status = change(steps.receiving, steps.receiving_mask, "to RTR"); !status) return status;
-  if (Status status = change(steps.sending, steps.sending_mask, "to RTS"); !status || type_ != abi::kDatagram)
-    return status;
-  address_handle_ = port_.library().create_address_handle(port_.domain(), &steps.sending.address);
+  if (Status status = change(steps.rtr, steps.rtr_mask, "to RTR"); !status) return status;
+  if (Status status = change(steps.rts, steps.rts_mask, "to RTS"); !status || type_ != abi::kDatagram) return status;
+  address_handle_ = port_.library().create_address_handle(port_.domain(), &steps.rts.address);
   return address_handle_ != nullptr ? Status() : port_.refusal("ibv_create_ah", errno);
 }
 

@@ -42,8 +42,8 @@ class QueuePair {
   Status follow(abi::QueuePairState& to, int mask);
   // The attributes for moving to RTR and then to RTS. A value.
   struct Transitions {
-    abi::QueuePairState receiving{}, sending{};
-    int receiving_mask = 0, sending_mask = 0;
+    abi::QueuePairState rtr{}, rts{};
+    int rtr_mask = 0, rts_mask = 0;
   };
   [[nodiscard]] Transitions plan(const Endpoint& own, const Endpoint& theirs);
   // Moves it to RTS. The kernel may resolve the peer's address for up to a second (docs/GOTCHAS.md), so this may run on

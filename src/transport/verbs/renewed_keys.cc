@@ -36,7 +36,8 @@ Result<std::vector<RenewedKey>> decode_renewed(std::span<const std::byte> bytes,
     if (!key) return key.status();
     each.key = *key;
   }
-  if (!reader.ok() || keys.empty() || keys.size() > kRenewedInNote) return wrong("the number of keys is out of range, or it is truncated");
+  if (!reader.ok() || keys.empty() || keys.size() > kRenewedInNote)
+    return wrong("the number of keys is out of range, or it is truncated");
   return keys;
 }
 

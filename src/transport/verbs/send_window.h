@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "transport/credits.h"
+
 namespace fairway::transport::verbs {
 
 // Counts the work requests of a send queue, which complete in the order of posting: unsignaled requests complete with
@@ -36,36 +38,7 @@ class SendWindow {
   std::uint64_t posted_ = 0, completed_ = 0, ended_ = 0;
 };
 
-// What the peer has room for: messages and immediates, each of which takes one receive there until it was polled.
-// Totals travel, so that what says them may be late or doubled. A value; pure.
-class Credits {
- public:
-  static constexpr std::uint32_t kMask = 0x7fff'ffff;  // of a total as it travels
-
-  Credits(std::uint32_t theirs, std::uint32_t ours) : left_(theirs), theirs_(theirs), ours_(ours) {}
-
-  [[nodiscard]] std::uint32_t left() const { return left_; }
-  void take() { --left_; }
-  void give_back() { ++left_; }  // it was not used
-  // The peer has made room so many times in all; false: more than was ever used.
-  bool hear(std::uint32_t total) {
-    const std::uint32_t more = (total - heard_) & kMask;
-    if (more > theirs_ - left_) return false;
-    heard_ = total;
-    left_ += more;
-    return true;
-  }
-
-  void make_room() { ++made_; }  // a receive of ours is free again
-  [[nodiscard]] bool owes() const { return made_ - told_ >= ours_ / 2; }
-  std::uint32_t tell() {  // the total to say
-    told_ = made_;
-    return made_ & kMask;
-  }
-
- private:
-  std::uint32_t left_, theirs_, ours_;
-  std::uint32_t heard_ = 0, made_ = 0, told_ = 0;
-};
+// The top bit of the immediate that carries the total marks a credit update without a message.
+using Credits = CreditsOf<31>;
 
 }  // namespace fairway::transport::verbs

@@ -42,11 +42,11 @@ Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription
   return added;
 }
 
-// The region table refuses the region by now, so no new slice begins. Waits for slices that the NIC still executes, since
-// deregistering under them would break their link. Deregistering itself stops the peers' NICs.
+// The region table refuses the region by now, so no new slice begins. Waits for slices that the NIC still executes,
+// since deregistering under them would break their link. Deregistering itself stops the peers' NICs.
 void VerbsTransport::deregister(std::uint64_t handle) {
-  endings_.push_back({handle, after(runtime_.clock.now(), kEndMemoryWithin)});
-  end_memory(runtime_.clock.now());
+  deregistrations_.push_back({handle, after(runtime_.clock.now(), kDeregisterTimeout)});
+  finish_deregistrations(runtime_.clock.now());
 }
 
 bool VerbsTransport::memory_is_free(std::uint64_t handle) {
@@ -55,16 +55,16 @@ bool VerbsTransport::memory_is_free(std::uint64_t handle) {
   return free;
 }
 
-void VerbsTransport::end_memory(Time now) {
-  std::erase_if(endings_, [&](const Ending& ending) {
-    if (recovery_ && recovery_->brings(ending.handle)) return false;
+void VerbsTransport::finish_deregistrations(Time now) {
+  std::erase_if(deregistrations_, [&](const Deregistration& ending) {
+    if (recovery_ && recovery_->has(ending.handle)) return false;
     if (!memory_is_free(ending.handle) && now < ending.deadline) return false;
     std::shared_ptr<Registration> ends = registrations_.take(ending.handle);
     const bool slow = ends != nullptr && ends->memory.size_bytes >= kManyPages;
-    slow_ends_.end(std::move(ends), ending.handle, slow, janitor_, task_, inbox_);
+    slow_deregistrations_.end(std::move(ends), ending.handle, slow, janitor_, task_, inbox_);
     return true;
   });
-  endings_at_ = endings_.empty() ? kNever : after(now, kEndingLook);
+  deregistrations_at_ = deregistrations_.empty() ? kNever : after(now, kDeregisterCheck);
 }
 
 Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory& memory,
@@ -143,14 +143,14 @@ ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& o
 std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) {
-    if (cm_) look_at_cm(now, armed_);
+    if (cm_) poll_cm(now, armed_);
     if (in_transition_ != 0) take_rts_outcomes();
-    look_at_ports(now);
-    look_at_devices(now);
+    check_ports(now);
+    check_devices(now);
     if (recovery_ && recovery_->done.load(std::memory_order_acquire)) end_recovery();
-    look_for_latecomers();
-    if (losing_) let_ports_go(now);
-    links_.look_at_deadlines(now);
+    register_missed_regions();
+    if (losing_) release_lost_ports(now);
+    links_.check_deadlines(now);
   }
   poll_each([this](const Link& link) {
     Lane& lane = *lane_of(link);
@@ -158,8 +158,8 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
     lane.flush();
     return lane.broken();
   });
-  if (!endings_.empty()) end_memory(now);
-  if (slow_ends_.any()) slow_ends_.tell(inbox_);
+  if (!deregistrations_.empty()) finish_deregistrations(now);
+  if (slow_deregistrations_.any()) slow_deregistrations_.report(inbox_);
   return inbox_.take(events);
 }
 
@@ -221,10 +221,10 @@ void VerbsTransport::close() {
     janitor_.finish();
     recovery_.reset();
   }
-  end_memory(kNever);
+  finish_deregistrations(kNever);
   rts_thread_.finish();
   janitor_.finish();
-  slow_ends_.tell(inbox_);
+  slow_deregistrations_.report(inbox_);
   closed_ = true;
   if (cm_) task_->unwatch(cm_->fd());
   cm_.reset();

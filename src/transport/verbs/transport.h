@@ -44,7 +44,7 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override {
-    return closed_ ? kNever : std::min({links_.next_deadline(), endings_at_, devices_at_});
+    return closed_ ? kNever : std::min({links_.next_deadline(), deregistrations_at_, devices_at_});
   }
   void cancel(SliceToken token) override;
   Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
@@ -92,25 +92,25 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   void take_rts_outcomes();
   Status connect_by_cm(const Link& link, Lane& lane, const Endpoint& theirs);
   Result<CmConnector*> cm_connector();  // opened when first needed
-  Status listen_by_manager(Port& port);
-  void look_at_cm(Time now, bool woken);
+  Status listen_by_cm(Port& port);
+  void poll_cm(Time now, bool woken);
 
   // port_events.cc
-  void look_at_ports(Time now);
-  void look_at_devices(Time now);
-  void let_ports_go(Time now);
+  void check_ports(Time now);
+  void check_devices(Time now);
+  void release_lost_ports(Time now);
   Status watch(const Port& port);
   void unwatch(const Port& port);
   void end_links(const Port& port, const std::string& why);
 
   // port_recovery.cc
-  void look_for_recoveries(const std::vector<std::string>& listed);
-  void look_for_latecomers();
+  void start_recoveries(const std::vector<std::string>& listed);
+  void register_missed_regions();
   void begin_recovery(Port& port);
   void end_recovery();
-  void tell_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys);
-  void is_planned(PeerIndex peer) override;
-  bool hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
+  void send_renewed_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys);
+  void on_planned(PeerIndex peer) override;
+  bool on_note(PeerIndex peer, std::span<const std::byte> bytes) override;
   static bool renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys);
 
   // transport.cc
@@ -119,7 +119,7 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   void forget(PeerIndex peer) override;
   [[nodiscard]] Lane* lane_of(const Link& link) const { return ends_[link.id.slot].lane.get(); }
   ErrorCode check(const Link& link, const Slice& slice, Command& out, const Registration*& local, Key& remote);
-  void end_memory(Time now);
+  void finish_deregistrations(Time now);
   bool memory_is_free(std::uint64_t handle);
 
   RegionTable& regions_;
@@ -128,19 +128,19 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   Registrations registrations_;
   std::vector<End> ends_;      // by slot of their link
   std::vector<End*> ringing_;  // ends with newly posted slices
-  std::vector<Ending> endings_;
+  std::vector<Deregistration> deregistrations_;
   ImportTable<Remote> imports_;
   RenewedKeys renewed_keys_;
   std::unique_ptr<CmConnector> cm_;
-  bool armed_ = false;        // notifications of completions may be pending
-  Time endings_at_ = kNever;  // the next look at endings_
-  Time cm_at_ = 0;            // the next look at the connector
-  Time ports_at_ = 0;         // the next check_ports(): a system call, so not in every poll
-  Time devices_at_ = 0;       // the next check_devices()
-  bool losing_ = false;       // a port is lost and not released yet
+  bool armed_ = false;                      // notifications of completions may be pending
+  Time deregistrations_at_ = kNever;        // the next look at deregistrations_
+  Time cm_at_ = 0;                          // the next look at the connector
+  Time ports_at_ = 0;                       // the next check_ports(): a system call, so not in every poll
+  Time devices_at_ = 0;                     // the next check_devices()
+  bool losing_ = false;                     // a port is lost and not released yet
   std::unique_ptr<PortRecovery> recovery_;  // in progress
-  std::uint64_t latecomers_seen_ = 0;       // of Registrations::added_without()
-  SlowEnds slow_ends_;
+  std::uint64_t missed_seen_ = 0;           // of Registrations::added_without()
+  SlowDeregistrations slow_deregistrations_;
   std::mutex listing_mutex_;                        // guards the next two
   bool listing_ = false;                            // the janitor is listing devices
   std::optional<std::vector<std::string>> listed_;  // its result, not read yet

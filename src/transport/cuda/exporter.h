@@ -19,15 +19,15 @@ using sys::look_at;
 Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer& first, const std::byte* address,
                                          std::uint64_t size);
 
-// This process's regions of GPU memory and the handles of their allocations. A handle is made for the first region in an
-// allocation and kept until the last one is gone. Any thread.
-class Lender {
+// This process's regions of GPU memory and the handles of their allocations. A handle is made for the first region in
+// an allocation and kept until the last one is gone. Any thread.
+class Exporter {
  public:
-  Lender(std::shared_ptr<Devices> devices, const ProcessToken& process)
+  Exporter(std::shared_ptr<Devices> devices, const ProcessToken& process)
       : devices_(std::move(devices)), process_(process) {}
 
-  Result<std::optional<host::Mover::Lent>> lend(const MemoryDescription& memory);
-  void take_back(RegionId region);
+  Result<std::optional<host::Mover::Exported>> export_memory(const MemoryDescription& memory);
+  void end_export(RegionId region);
   const ProcessToken& process() const { return process_; }
   // The region's memory if it is host memory that is not pinned.
   std::optional<std::span<std::byte>> host(RegionId region) const;

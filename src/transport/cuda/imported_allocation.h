@@ -15,9 +15,9 @@
 
 namespace fairway::transport::cuda {
 
-// An allocation imported into this process. It is opened once for each device that copies from or to it, on the janitor,
-// since the driver may take milliseconds or wait for a kernel; the worker reads the resulting state.
-class Foreign final : public host::Mover::Foreign {
+// An allocation imported into this process. It is opened once for each device that copies from or to it, on the
+// janitor, since the driver may take milliseconds or wait for a kernel; the worker reads the resulting state.
+class ImportedAllocation final : public host::Mover::Imported {
  public:
   enum class State : std::uint8_t { unopened, opening, ready, refused };
   struct View {
@@ -27,16 +27,16 @@ class Foreign final : public host::Mover::Foreign {
     std::string unproven;       // if ready: why its path was not tested
   };
 
-  Foreign(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours);
-  ~Foreign() override;  // on the janitor, since the driver may block
+  ImportedAllocation(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours);
+  ~ImportedAllocation() override;  // on the janitor, since the driver may block
 
   const Handle& handle() const { return handle_; }
   [[nodiscard]] bool ours() const { return ours_; }  // an allocation of this process itself
   View& view(int device) { return views_[static_cast<std::size_t>(device)]; }
   void give(sys::Fd file, const std::string& why_none);
-  [[nodiscard]] bool wants_file() const { return !ours_ && handle_.way == Way::file && !given_; }
+  [[nodiscard]] bool wants_file() const { return !ours_ && handle_.by == Export::file && !given_; }
   void open(int device);  // on the janitor
-  std::string text() const;
+  std::string path_description() const;
 
  private:
   Status prove(int device);
