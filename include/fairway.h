@@ -260,7 +260,7 @@ typedef struct {
   int32_t gpu, access;
   const uint32_t* ended;
   uint8_t atomics;
-  char* way; /* fairway_free */
+  char* path_description; /* how the GPU accesses it; fairway_free */
 } fairway_mapping;
 typedef struct {
   size_t struct_size;

@@ -93,7 +93,7 @@ class Mover {
   virtual Result<Cost> end(const Batch& batch) = 0;  // checksum_mismatch when a byte is not where it belongs
   [[nodiscard]] virtual Expected expected(Operation) const { return {}; }
   // How the bytes went, in explain()'s words.
-  [[nodiscard]] virtual std::string way(Operation) const { return {}; }
+  [[nodiscard]] virtual std::string path_description(Operation) const { return {}; }
   // It was stopped within a batch: its end is not to wait for the other side.
   virtual void abandon() {}
 };
@@ -118,10 +118,10 @@ struct Row {
   std::string roof;    // what it is
   Expected expected;
   std::uint64_t verified_bytes = 0;
-  std::string memory;  // the kind that was forced; empty: as named
-  std::string way;     // that the bytes went, in explain()'s words
-  CoreUse cores;       // meanwhile
-  std::string busy;    // what of that makes these times the scheduler's; empty: nothing
+  std::string memory;            // the kind that was forced; empty: as named
+  std::string path_description;  // of the bytes, in the words of explain()
+  CoreUse cores;                 // meanwhile
+  std::string busy;              // what of that makes these times the scheduler's; empty: nothing
 };
 
 struct Plan {

@@ -81,7 +81,7 @@ class Path final : public Mover {
   }
 
   // "cuda: CUDA IPC, to GPU 1", "staged over tcp", "tcp".
-  std::string way(Operation operation) const override {
+  std::string path_description(Operation operation) const override {
     const auto plan = engine_.explain(example(operation));
     if (!plan) return plan.status().message();
     std::string names;

@@ -58,7 +58,7 @@ Fields fields(const Row& row) {
           {"expected_high_bytes_per_second", known(row.expected.high, 0)},
           {"verified_bytes", fmt::format("{}", row.verified_bytes)},
           {"memory", row.memory, true},
-          {"way", row.way, true},
+          {"path_description", row.path_description, true},
           {"cores_busy", row.busy.empty() ? "false" : "true"},
           {"involuntary_switches_per_second", fmt::format("{:.1f}", row.cores.switches_per_second)},
           {"stolen_share", fmt::format("{:.3f}", row.cores.stolen)}};
@@ -86,11 +86,12 @@ std::string table_row(const std::vector<Row>& rows) {
   const bool first = rows.size() == 1;
   std::string text;
   if (first || head_of(row) != head_of(rows[rows.size() - 2]))
-    text = fmt::format("{}{}, from {} to {}{}{}{}\n{}{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n", first ? "" : "\n",
-                       row.path, row.from, row.to, row.memory.empty() ? "" : fmt::format(" ({})", row.memory),
-                       row.roof.empty() ? "" : "; roof: " + row.roof, expected(row),
-                       row.way.empty() || row.way == row.path ? "" : row.way + "\n", "", "p50 us", "p99 us", "GB/s",
-                       "CPU s/GiB", "roof us", "ratio");
+    text =
+        fmt::format("{}{}, from {} to {}{}{}{}\n{}{:>20} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}\n", first ? "" : "\n",
+                    row.path, row.from, row.to, row.memory.empty() ? "" : fmt::format(" ({})", row.memory),
+                    row.roof.empty() ? "" : "; roof: " + row.roof, expected(row),
+                    row.path_description.empty() || row.path_description == row.path ? "" : row.path_description + "\n",
+                    "", "p50 us", "p99 us", "GB/s", "CPU s/GiB", "roof us", "ratio");
   return text +
          fmt::format("{} {:>9} {:>9} {:>8} {:>10} {:>9} {:>6}{}\n", key(row), microseconds(row.p50_us),
                      microseconds(row.p99_us), rate_text(row.bytes_per_second),

@@ -183,7 +183,7 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       row.to = plan.settings.to;
       row.roof = beside != nullptr ? roof_name : "";
       row.expected = ours.expected(operation);
-      row.way = ours.way(operation);
+      row.path_description = ours.path_description(operation);
       if (Status status = on_row(row); !status) return status;
     }
   return {};

@@ -178,20 +178,20 @@ Result<std::vector<Case>> cases_of(const Wanted& wanted, const std::function<voi
 }
 
 Status check_way(const Case& one, const Row& row) {
-  const auto says = [&](const char* words) { return row.way.find(words) != std::string::npos; };
+  const auto says = [&](const char* words) { return row.path_description.find(words) != std::string::npos; };
   bool right = true;
   if (one.via == "ipc") right = says("CUDA IPC");
   if (one.via == "fd") right = says("mapped descriptor");
   if (one.via == "nvlink" || one.via == "pcie") right = says("CUDA IPC") || says("mapped descriptor");
   if (is_staged(one.transport)) {
     const std::string under = one.transport == "staged" ? "shm" : one.transport.substr(7);
-    right = row.way == "staged over " + under.substr(0, under.find(':'));
+    right = row.path_description == "staged over " + under.substr(0, under.find(':'));
   }
   if (right) return {};
   return {ErrorCode::unsupported,
           fmt::format("--via {} was asked for, and {} of {} went another way (\"{}\"), so its figures are not told: "
                       "`fairway explain` says why, and --to names the other process's memory",
-                      one.via, name_of(row.operation), size_text(row.size), row.way)};
+                      one.via, name_of(row.operation), size_text(row.size), row.path_description)};
 }
 
 }  // namespace fairway::tool::bench

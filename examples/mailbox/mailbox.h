@@ -104,7 +104,7 @@ class Mailbox final : public PlannedTransport {
   }
   std::size_t poll(std::span<Event> events, Time now) override {
     inbox_.begin_poll();
-    if (!closed_) links_.look_at_deadlines(now);
+    if (!closed_) links_.check_deadlines(now);
     poll_each([&](Link& link) {
       const End& end = ends_[link.id.slot];
       const std::scoped_lock lock(end.own->mutex, end.theirs->mutex);

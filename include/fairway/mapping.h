@@ -25,8 +25,8 @@ struct Mapping {
   // A word in pinned memory, for the host and kernels to read. 0: in use. Else an ErrorCode, and no new work may use
   // the mapping: revoked (its owner deregisters it), peer_dead, link_failed, closed.
   const std::uint32_t* ended = nullptr;
-  bool atomics = false;  // true: the GPU's atomics work on it; false: only one side may write each signal
-  std::string way;       // description of the path from the GPU to it
+  bool atomics = false;          // true: the GPU's atomics work on it; false: only one side may write each signal
+  std::string path_description;  // how the GPU accesses it, for people
 };
 
 // Who moves the bytes of a stream_put.

@@ -155,7 +155,7 @@ void bind_streams(py::module_& module) {
           "atomics", [](const PyMapping& m) { return m.mapping.atomics; },
           "whether the GPU's atomics on it are atomic; else only one side may write each signal")
       .def_property_readonly(
-          "path", [](const PyMapping& m) { return m.mapping.way; }, "how the GPU reaches it")
+          "path_description", [](const PyMapping& m) { return m.mapping.path_description; }, "how the GPU accesses it")
       .def_property_readonly(
           "ended",
           [](const PyMapping& m) -> py::object {
@@ -181,7 +181,7 @@ void bind_streams(py::module_& module) {
                              })
       .def("__repr__", [](const PyMapping& m) {
         return "<fairway.Mapping of " + bytes_for_people(m.mapping.size_bytes) + " for GPU " +
-               std::to_string(m.mapping.gpu) + " by " + m.mapping.way + (m.live ? ">" : ", unmapped>");
+               std::to_string(m.mapping.gpu) + " by " + m.mapping.path_description + (m.live ? ">" : ", unmapped>");
       });
   auto engine = static_cast<py::class_<PyEngine>>(module.attr("Engine"));
   engine.def("map", &map, py::arg("region"), py::arg("gpu"), py::arg("timeout") = 5.0, kMapText)

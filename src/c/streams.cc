@@ -9,7 +9,7 @@ Status hand_over(const Result<Mapping>& mapping, fairway_mapping* out) {
   if (!mapping) return mapping.status();
   return write_struct<fairway_mapping>({0, mapping->id.number, mapping->address, mapping->size_bytes, mapping->gpu,
                                         static_cast<int32_t>(mapping->access), mapping->ended,
-                                        static_cast<uint8_t>(mapping->atomics), copy_text(mapping->way)},
+                                        static_cast<uint8_t>(mapping->atomics), copy_text(mapping->path_description)},
                                        out);
 }
 

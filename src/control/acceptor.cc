@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "control/directory_server.h"
-#include "core/turns_away.h"
+#include "core/rejection_sender.h"
 
 namespace fairway::control {
 namespace {
@@ -25,8 +25,8 @@ Status Acceptor::listen(const std::string& address) {
   no_room.keyed = context_.wire.key.set();
   no_room.no_room = true;
   const HelloBytes words = encode(no_room);
-  if (auto* rejecting = dynamic_cast<TurnsAway*>(listener_.get()))
-    rejecting->turn_away_with({words.begin(), words.end()});
+  if (auto* rejecting = dynamic_cast<RejectionSender*>(listener_.get()))
+    rejecting->set_rejection({words.begin(), words.end()});
   return {};
 }
 

@@ -164,7 +164,7 @@ class SimListener final : public Listener {
     return std::unique_ptr<Channel>(std::make_unique<SimChannel>(*connection, 1));
   }
   std::string address() const override { return address_; }
-  void knock(Connection& connection) {
+  void announce(Connection& connection) {
     backlog_.push_back(&connection);
     task_->host->wake(*task_);
   }
@@ -215,7 +215,7 @@ void SimNetwork::syn(void* object, std::uint64_t, std::uint64_t) {
       connection.ends[1].host = &host;
       connection.ends[1].connected = true;
       host.network().accepted_.push_back(&connection);
-      listener->knock(connection);
+      listener->announce(connection);
       return simulation.in(latency(simulation), &SimNetwork::answer, object, 0);
     }
     break;

@@ -13,7 +13,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "core/turns_away.h"
+#include "core/rejection_sender.h"
 #include "sys/address.h"
 #include "sys/error.h"
 #include "sys/resolving_channel.h"
@@ -41,7 +41,7 @@ std::uint64_t interface_speed(const std::string& name) {
 }
 
 // Owned by the stepper whose task it wakes, and called on its thread.
-class TcpListener final : public Listener, public TurnsAway, private Readiness {
+class TcpListener final : public Listener, public RejectionSender, private Readiness {
  public:
   TcpListener(Fd socket, std::string address, std::shared_ptr<EpollSet> epoll)
       : socket_(std::move(socket)), address_(std::move(address)), epoll_(std::move(epoll)), spare_fd_(open_reserve()) {}
@@ -50,7 +50,7 @@ class TcpListener final : public Listener, public TurnsAway, private Readiness {
   Status start() { return epoll_->watch_edge(socket_.get(), *this); }
   Result<std::unique_ptr<Channel>> accept(Task& wakes) override;
   std::string address() const override { return address_; }
-  void turn_away_with(std::vector<std::byte> words) override { rejection_ = std::move(words); }
+  void set_rejection(std::vector<std::byte> words) override { rejection_ = std::move(words); }
 
  private:
   static Fd open_reserve() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }

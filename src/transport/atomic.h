@@ -8,7 +8,7 @@
 
 namespace fairway::transport {
 
-// fetch_add or compare_swap on the eight aligned bytes at `at`, by this CPU; returns the old value.
+// fetch_add or compare_swap by the CPU on the eight aligned bytes at `at`. Returns the old value.
 inline std::uint64_t apply_atomic(Op op, std::byte* at, std::uint64_t operand, std::uint64_t expected) {
   std::atomic_ref<std::uint64_t> target(*reinterpret_cast<std::uint64_t*>(at));
   if (op == Op::fetch_add) return target.fetch_add(operand);

@@ -21,15 +21,15 @@ inline bool advance(std::uint64_t& at, std::uint64_t units, std::uint64_t stride
   return !__builtin_mul_overflow(units, stride, &distance) && !__builtin_add_overflow(at, distance, &at);
 }
 
-// A resumable walk over a command's blocks. A value; knows no memory but the caller's index arrays.
+// A resumable walk over a command's blocks. A value; it borrows only the caller's index arrays.
 struct BlockCursor {
   std::uint32_t block = 0;
   std::uint64_t offset = 0;  // within the block
 
   bool done(const Slice& slice) const { return block >= slice.count; }
 
-  // The next piece, `most` bytes at most, within one block; out_of_range when the block leaves the local memory or the
-  // sums overflow. The remote side is the target's to check. A block of no bytes is one piece of no bytes.
+  // The next piece, at most `most` bytes, within one block. out_of_range: the block leaves the local memory, or an
+  // offset overflows. The target checks the remote side. An empty block is one empty piece.
   ErrorCode next(const Command& command, std::uint64_t most, Piece& out) {
     const Slice& slice = command.slice;
     std::uint64_t local = static_cast<std::uint64_t>(slice.local - command.local_begin);

@@ -35,4 +35,18 @@ ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Sli
                                                                                             : ErrorCode::out_of_range;
 }
 
+const char* describe_failure(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::access_denied: return "the region does not grant that access";
+    case ErrorCode::out_of_range: return "a block leaves its region";
+    case ErrorCode::revoked: return "the region was deregistered";
+    case ErrorCode::cancelled: return "cancelled before it was complete";
+    case ErrorCode::link_failed: return "the link broke first";
+    case ErrorCode::not_found: return "the remote handle is not an imported region of this peer";
+    case ErrorCode::unsupported: return "the device does not support this operation on this memory";
+    case ErrorCode::resource_exhausted: return "no resources left to start it";
+    default: return "the slice is malformed";
+  }
+}
+
 }  // namespace fairway::transport

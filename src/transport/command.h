@@ -17,10 +17,12 @@ struct Command {
   MemoryKind local_kind = MemoryKind::host;
 };
 
-// Fills `out` with `slice`, whose remote handle names `remote`, made regular (a count of one where there is one block).
-// Refuses what this side can refuse: bounds and permissions of the far side are its own to check, and whether each
-// block lies in the local memory is found out as it is walked.
+// Fills `out` with `slice`, whose remote handle names `remote`; a slice of one block gets a count of one. Checks what
+// this side can: the target checks its own bounds and permissions, and BlockCursor checks each block's local bounds.
 ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Slice& slice, const RegionId* remote,
                   Command& out);
+
+// The text of a slice's failure, for its event.
+const char* describe_failure(ErrorCode code);
 
 }  // namespace fairway::transport

@@ -13,8 +13,8 @@
 
 namespace fairway::transport {
 
-// What copies between memory that no CPU reaches and this process's own: a device's driver. One per worker; owner: its
-// thread.
+// Copies between device memory, which the CPU cannot access, and host memory of this process, by the device's driver.
+// One per worker, used on its thread.
 class Copier {
  public:
   enum class Readiness : std::uint8_t { ready, opening, refused };
@@ -26,22 +26,23 @@ class Copier {
   struct Ticket {
     std::uint32_t queue = 0, serial = 0;
   };
-  // Shared memory that devices copy to and from at full speed. Made, and ended behind its last owner, by a thread of
-  // its own, since the driver may take long over either. The worker is woken when `state` changes.
+  // Pinned shared memory that devices copy to and from at full speed. The janitor creates it and frees it after its
+  // last owner, since the driver may be slow at both. The worker wakes when `state` changes.
   struct Room {
     std::atomic<Readiness> state{Readiness::opening};
     sys::MemoryFile memory;  // once ready
-    std::string why;         // once refused; or once ready: why copies are slower than they could be
+    std::string why;         // refused: the reason; ready: why copies are slower than they could be, if they are
   };
 
   virtual ~Copier() = default;
   virtual std::shared_ptr<Room> make_room(std::uint64_t size_bytes) = 0;
-  // Queues copies between the region's memory and this process's own, not before the event `after`, when there is one;
-  // `urgent` ones pass others. opening: not yet, the worker will be woken. Without copies: says whether it could.
+  // Queues copies between the region's memory and host memory of this process, to start after the event `after` if
+  // there is one; `urgent` copies pass others. opening: not yet, the worker will be woken. With no copies it only says
+  // whether it could copy.
   virtual Readiness copy(RegionId region, std::span<const Copy> copies, bool urgent, void* after, Ticket& out,
                          std::string& why) = 0;
-  virtual void flush() = 0;  // after some copy(): from now on the device will tell of all of them
-  // ready: they are over; refused: the device failed.
+  virtual void flush() = 0;  // call after copy(): makes the device report the copies queued so far
+  // ready: the copies are complete; refused: the device failed.
   virtual Readiness look(const Ticket& ticket, std::string& why) = 0;
 };
 

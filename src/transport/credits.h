@@ -4,36 +4,43 @@
 
 namespace fairway::transport {
 
-// What a peer has room for: messages and immediates, each of which takes one receive there until it was polled. Totals
-// travel, so what says them may be late, doubled, or overtaken by a newer one. A value; pure.
-class Credits {
+// Credits of a link: receive buffers posted at the peer. Each message or immediate uses one until the peer has polled
+// it. A credit update carries a running total of kBits bits, so it may come late, twice or out of order. A value; pure.
+template <unsigned kBits>
+class CreditsOf {
  public:
-  Credits(std::uint32_t theirs, std::uint32_t ours) : left_(theirs), theirs_(theirs), ours_(ours) {}
+  static constexpr std::uint32_t kMask = ~std::uint32_t{0} >> (32 - kBits);
+
+  CreditsOf(std::uint32_t theirs, std::uint32_t ours) : left_(theirs), theirs_(theirs), ours_(ours) {}
 
   [[nodiscard]] std::uint32_t left() const { return left_; }
   void take() { --left_; }
-  void give_back() { ++left_; }  // it was not used
-  // The peer has made room so many times in all; false: more than was ever used. An overtaken total says nothing.
-  bool hear(std::uint32_t total) {
-    const std::uint32_t more = total - heard_;
-    if (more > kOld) return true;
+  void give_back() { ++left_; }  // the credit was not used
+  // A credit update: the peer has freed `total` receives in all. False: more than were ever used. Ignores an old total.
+  bool update(std::uint32_t total) {
+    const std::uint32_t more = (total - peer_total_) & kMask;
+    if (more > kMask / 2) return true;  // an older total
     if (more > theirs_ - left_) return false;
-    heard_ = total;
+    peer_total_ = total;
     left_ += more;
     return true;
   }
 
-  [[nodiscard]] std::uint32_t heard() const { return heard_; }  // the newest total that the peer said
+  [[nodiscard]] std::uint32_t peer_total() const { return peer_total_; }  // the newest total from the peer
 
-  void make_room() { ++made_; }  // a receive of ours is free again
-  [[nodiscard]] bool untold() const { return made_ != told_; }
-  [[nodiscard]] bool owes() const { return made_ - told_ >= (ours_ + 1) / 2; }
-  std::uint32_t tell() { return told_ = made_; }  // the total to say
+  void add_freed() { ++freed_; }  // a receive of ours is free again
+  [[nodiscard]] bool has_update() const { return freed_ != sent_; }
+  [[nodiscard]] bool update_due() const { return freed_ - sent_ >= (ours_ + 1) / 2; }
+  std::uint32_t take_update() {  // the total to send
+    sent_ = freed_;
+    return freed_ & kMask;
+  }
 
  private:
-  static constexpr std::uint32_t kOld = 1u << 31;  // a difference beyond it is one below zero
   std::uint32_t left_, theirs_, ours_;
-  std::uint32_t heard_ = 0, made_ = 0, told_ = 0;
+  std::uint32_t peer_total_ = 0, freed_ = 0, sent_ = 0;
 };
+
+using Credits = CreditsOf<32>;
 
 }  // namespace fairway::transport

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-// What a transport says of its devices. Values.
+// The devices of a transport and their capabilities. Values.
 namespace fairway::transport {
 
 using Bits = std::uint8_t;
@@ -19,28 +19,27 @@ struct Capabilities {
   Bits operations = 0;  // of Op, native
   Bits shapes = static_cast<Bits>(Shape::contiguous);
   Bits memory_kinds = 1;              // bit per MemoryKind, both ends
-  Bits immediate_kinds = 0xff;        // of the target's: where a write is visible at its immediate
+  Bits immediate_kinds = 0xff;        // bit per target MemoryKind in which a write is visible before its immediate
   Bits device_initiated = 0;          // of DeviceInitiated (gpu_access.h): how kernels reach a peer by themselves
   std::uint64_t max_slice_bytes = 0;  // of write and read
-  std::uint64_t piece_bytes = std::uint64_t{1} << 20;  // of larger transfers: what some tens of microseconds move,
-  std::uint32_t piece_blocks = 1024;                   // as a fence or a cancel waits for one piece
+  std::uint64_t piece_bytes = std::uint64_t{1} << 20;  // larger transfers are cut into pieces of tens of
+  std::uint32_t piece_blocks = 1024;                   // microseconds, since a fence or cancel waits for one piece
   std::uint32_t max_message_bytes = 0;
   std::uint32_t queue_depth = 0;  // slices that a link may have in flight
-  // Messages and immediates arrive in the order of posting; of a broken link, the first so many. An immediate whose
-  // bytes the target refuses breaks the link, unless the slice itself fails: else its initiator might not learn of the
-  // gap.
+  // Messages and immediates arrive in the order of posting; if the link breaks, a prefix of them has arrived. If the
+  // target refuses the bytes of an immediate, the slice fails or the link breaks: no later one may arrive instead.
   bool ordered = false;
   CompletionLevel completion = CompletionLevel::delivered;
   Revocation revocation = Revocation::by_owner;
   bool atomics_by_cpu = false;  // native atomics are atomic against the target's CPU
   bool stream_ordered = false;  // takes Slice::start_after
-  bool tells_revoked = true;    // a slice to a region that ended fails; else its link breaks
+  bool tells_revoked = true;    // a slice to a deregistered region fails; else its link breaks
   bool needs_keys = false;      // peers reach a region by its keys; register_memory() may refuse
   bool shares_fence = false;    // the device's links are one fence domain: see Transport::fence()
   bool operator==(const Capabilities&) const = default;
 };
 
-// Who moves the bytes: this host's CPU, the kernel's sockets or RDMA (by the port of the device's name), or a GPU.
+// What moves the bytes: the CPU, the kernel's sockets, the NIC named by the device, or a GPU.
 enum class MovedBy : Bits { cpu, sockets, nic, gpu };
 
 struct Device {                        // a NIC port, an interface of sockets, the paths of a machine's GPUs

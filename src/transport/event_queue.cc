@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/command.h"
+
 namespace fairway::transport {
 
 Event& EventQueue::add(EventKind kind, LinkId link, std::span<const std::byte> bytes) {
@@ -28,7 +30,7 @@ void EventQueue::fenced(LinkId link, std::uint64_t immediates, Status status) {
 }
 
 void EventQueue::refuse(const Slice& slice, const std::string& transport, ErrorCode code) {
-  const Status why(code, transport + ": the slice cannot be sent");
+  const Status why(code, transport + ": " + describe_failure(code));
   add(EventKind::failed, slice.link, why.with_effect(Effect::not_applied)).token = slice.token;
 }
 

@@ -10,8 +10,8 @@
 
 namespace fairway::transport {
 
-// The events of a transport that wait to be polled, with the bytes they lend: those of polled events stay where they
-// are until the next poll, whatever is added in between (a fence adds what a peer had sent). Owner: the transport's
+// A transport's events that wait to be polled, and the bytes they point to. Bytes of polled events stay valid until the
+// next poll, even when events are added in between (a fence adds what the peer had sent). Owner: the transport's
 // worker.
 class EventQueue {
  public:
@@ -26,14 +26,14 @@ class EventQueue {
   Event& add(EventKind kind, LinkId link, Status status);
   void no_link(PeerIndex peer, Status why);  // link_down of a connect() that failed
   void fenced(LinkId link, std::uint64_t immediates, Status status = {});
-  // A slice that post() takes and `transport` cannot send.
+  // Fails a slice that post() accepted but `transport` cannot send.
   void refuse(const Slice& slice, const std::string& transport, ErrorCode code);
-  // Room for what one more look at the peers may bring; false: poll first.
+  // Whether there is room for the events of one more receive(). False: poll first.
   [[nodiscard]] bool has_room() const { return size() < kEnough && lent_ < kEnoughBytes; }
   [[nodiscard]] std::size_t size() const { return end_ - begin_; }
   [[nodiscard]] bool empty() const { return end_ == begin_; }
 
-  void begin_poll();  // what the last poll lent is free again
+  void begin_poll();  // frees the bytes of the last poll's events
   std::size_t take(std::span<Event> events);
 
  private:

@@ -17,10 +17,10 @@ namespace fairway::transport {
 
 class Copier;  // transport/copier.h
 
-// Whose memory an address lies in, as a machine's model names it.
+// The memory that an address lies in, as the machine model names it.
 struct MemoryPlace {
   MemoryKind kind = MemoryKind::host;
-  std::string gpu;  // the PCI address of the GPU that has it; empty: none has, or which is unknown
+  std::string gpu;  // PCI address of its GPU; empty: not GPU memory, or unknown
 };
 
 // How a kernel reaches a region by itself: a bit each in Capabilities::device_initiated, an alternative of View::by.
@@ -29,13 +29,13 @@ struct MappedAddress {  // by loads and stores
   std::byte* address = nullptr;
   bool atomics = false;
 };
-struct ProxyRing {  // by commands that this host's CPU posts for it
+struct ProxyRing {  // by commands that a proxy thread on the host posts
   void* commands = nullptr;
   std::uint32_t slots = 0, slot_bytes = 0;
-  std::uint64_t* posted = nullptr;           // the kernel counts what it wrote
-  const std::uint64_t* completed = nullptr;  // this signal counts what is over, in order
+  std::uint64_t* posted = nullptr;           // commands written, counted by the kernel
+  const std::uint64_t* completed = nullptr;  // commands completed in order, counted by the proxy
 };
-struct NicQueue {  // by work requests of the NIC's own format, with no CPU on the way
+struct NicQueue {  // by work requests in the NIC's own format, without the CPU
   void* requests = nullptr;
   const void* completions = nullptr;
   std::uint32_t slots = 0, queue_number = 0;
@@ -48,25 +48,25 @@ struct MulticastGroup {  // by stores that land in every member, and loads that 
   std::uint32_t members = 0;
 };
 
-// What a transport offers beyond the contract where it has to do with GPUs: where memory lies, copies for the engine's
-// staging, gates for streams, and regions that kernels reach by themselves. Each may be missing. Owner: the transport's
-// worker, but where "any thread" is said.
+// What a transport offers for GPUs beyond the contract: where memory lies, copies for the engine's staging, gates for
+// streams, and views of regions for kernels. Each is optional. Owner: the transport's worker, except where a comment
+// says "any thread".
 class GpuAccess {
  public:
   virtual ~GpuAccess() = default;
 
-  // Whose memory that is; nothing: not that it knows. Any thread.
+  // The memory that an address lies in; nothing: unknown to the driver. Any thread.
   virtual std::optional<MemoryPlace> place_of(const void* /*address*/) const { return {}; }
   virtual MemoryPlace place_of_remote(std::uint64_t /*remote_handle*/) const { return {}; }  // if in this machine
-  virtual Copier* copier() { return nullptr; }  // for the engine's staging; any thread asks, the worker's uses it
-  // Makes a stream of the caller's stand until the gate opens; null: it has no streams. Any thread.
+  virtual Copier* copier() { return nullptr; }  // for the engine's staging; any thread may ask, the worker uses it
+  // Makes the caller's stream wait until the gate opens; null: this transport has no streams. Any thread.
   virtual Result<std::shared_ptr<StreamGate>> hold_stream(void* /*stream*/) { return std::shared_ptr<StreamGate>(); }
 
-  // ---- with Capabilities::device_initiated: a peer's region, or one of this process that is another GPU's ----
-  // Who lends memory so is told no end by slices, so its deregister() waits until each view is given back, or the
-  // process with it has ended.
+  // ---- with Capabilities::device_initiated: views of a peer's region, or of one of this process on another GPU ----
+  // Kernels post no slices that a fence could end, so the owner's deregister() waits until each view is given back or
+  // the process that holds it has ended.
   struct View {
-    std::uint64_t number = 0;  // not used again
+    std::uint64_t number = 0;  // never reused
     std::uint64_t size_bytes = 0;
     Access access = Access::none;
     const std::uint32_t* ended = nullptr;  // as in Mapping
@@ -75,9 +75,9 @@ class GpuAccess {
   };
   static constexpr PeerIndex kThisSide = 0;  // among holders()
 
-  // For kernels of that GPU of this process, by one of `accepted` (of DeviceInitiated). opening: ask again. From `yes`
-  // on its owner waits for give_back(), and an event `invalidated` says when it is asked for, or there is nothing left
-  // to reach.
+  // A view for kernels on this process's GPU `gpu`, of a kind in `accepted` (bits of DeviceInitiated). opening: ask
+  // again. After `yes` the region's owner waits for give_back(); the event `invalidated` asks for it, or says that the
+  // view no longer works.
   virtual Reach view(std::uint64_t /*remote_handle*/, int /*gpu*/, Bits /*accepted*/, View& /*out*/, Status& /*why*/) {
     return Reach::no;
   }
@@ -85,10 +85,11 @@ class GpuAccess {
                          Status& /*why*/) {
     return Reach::no;
   }
-  virtual void give_back(std::uint64_t /*number*/) {}  // no kernel uses it any more
-  virtual std::vector<PeerIndex> holders(std::uint64_t /*local_handle*/) const { return {}; }  // of views that keep it
+  virtual void give_back(std::uint64_t /*number*/) {}  // no kernel uses the view any more
+  // Peers with a view of the region, for which its deregister() waits.
+  virtual std::vector<PeerIndex> holders(std::uint64_t /*local_handle*/) const { return {}; }
 
-  // Work for a stream of the caller's, also one that is captured. Any thread. Addresses were checked.
+  // Work for the caller's stream, which may be capturing. Any thread. The caller has checked the addresses.
   struct Put {
     int gpu = -1;  // whose stream it must be
     std::byte* to = nullptr;
@@ -105,9 +106,9 @@ class GpuAccess {
   }
 };
 
-inline bool has(const Transport& transport, DeviceInitiated way) {
+inline bool has(const Transport& transport, DeviceInitiated kind) {
   for (const Device& device : transport.devices())
-    if ((device.capabilities.device_initiated & static_cast<Bits>(way)) != 0) return true;
+    if ((device.capabilities.device_initiated & static_cast<Bits>(kind)) != 0) return true;
   return false;
 }
 

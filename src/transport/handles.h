@@ -10,7 +10,7 @@
 // How transports name memory in a Slice.
 namespace fairway::transport {
 
-// Of local memory: its region's id, so that the table that says what may be touched is the only one.
+// The handle of local memory is its region's id, so the region table is the only table of local memory.
 constexpr std::uint64_t handle_of(RegionId id) {
   return static_cast<std::uint64_t>(id.generation) << 32 | id.slot;
 }
@@ -18,7 +18,7 @@ constexpr RegionId region_of(std::uint64_t handle) {
   return {static_cast<std::uint32_t>(handle), static_cast<std::uint32_t>(handle >> 32)};
 }
 
-// What import() gave handles for, and what a transport keeps beside each. Owner: the transport's worker.
+// The imported regions by handle, with a transport's own data for each. Owner: the transport's worker.
 template <class Extra = std::monostate>
 class ImportTable {
  public:
@@ -42,7 +42,7 @@ class ImportTable {
     entry = {entry.generation + 1, true, peer, region, std::move(extra)};
     return handle_of({slot, entry.generation});
   }
-  // Null: never given, released, or another peer's.
+  // Null: no such handle, released, or of another peer.
   Entry* find(std::uint64_t handle, PeerIndex peer) {
     const RegionId id = region_of(handle);
     if (id.slot >= entries_.size()) return nullptr;

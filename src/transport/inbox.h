@@ -7,8 +7,8 @@
 
 namespace fairway::transport {
 
-// What all lanes of a transport share: its events, and what they cost. Owner: the transport's worker; the counters are
-// read by anyone.
+// What all lanes of a transport share: its events and its cost counters. Owner: the transport's worker; any thread may
+// read the counters.
 class Inbox : public EventQueue {
  public:
   explicit Inbox(Counters& counters) : system_calls(counters.system_calls), copied_bytes(counters.copied_bytes) {}

@@ -11,17 +11,16 @@
 
 namespace fairway::transport {
 
-// A thread for calls of drivers and the kernel that may take long. Any thread hands it work, which is done in order;
-// destroying it does what is left first. The thread starts with the first work: where none is to be had, post() says so
-// and has not taken it.
+// A thread for slow calls of drivers and the kernel. Any thread may post jobs; they run in order, and the destructor
+// runs those that are left. The thread starts with the first job; if it cannot start, post() fails and takes no job.
 class Janitor final : public Stepper {
  public:
   Janitor(Runtime& runtime, std::string name) : runtime_(runtime), name_(std::move(name)) {}
   ~Janitor() override;
   [[nodiscard]] Status post(std::function<void()> job);
-  // What has to happen, as the end of something has: by the caller itself where there is no thread.
+  // For a job that must run, such as freeing something: the caller runs it itself if there is no thread.
   void end(std::function<void()> job);
-  void finish();  // does what is left, and returns once it is done
+  void finish();  // runs the jobs that are left, then returns
 
  private:
   Time step(Time now) override;

@@ -22,8 +22,8 @@ ErrorCode check_blocks(const Command& command, std::uint64_t remote_size, std::u
   return ErrorCode::ok;
 }
 
-void SlowEnds::end(std::shared_ptr<void> registration, std::uint64_t handle, bool slow, Janitor& janitor, Task* task,
-                   EventQueue& events) {
+void SlowDeregistrations::end(std::shared_ptr<void> registration, std::uint64_t handle, bool slow, Janitor& janitor,
+                              Task* task, EventQueue& events) {
   if (!slow) {
     registration.reset();
     events.add(EventKind::deregistered).value = handle;
@@ -40,7 +40,7 @@ void SlowEnds::end(std::shared_ptr<void> registration, std::uint64_t handle, boo
   });
 }
 
-void SlowEnds::tell(EventQueue& events) {
+void SlowDeregistrations::report(EventQueue& events) {
   const std::lock_guard lock(mutex_);
   for (const std::uint64_t handle : over_) events.add(EventKind::deregistered).value = handle;
   under_way_ -= over_.size();

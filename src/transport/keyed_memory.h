@@ -14,7 +14,7 @@
 #include "transport/janitor.h"
 #include "transport/planned_links.h"
 
-// What transports share whose peers reach memory by keys of their devices.
+// For transports whose peers reach memory by one key per device (rkey, fi_mr key).
 namespace fairway::transport {
 
 // A peer's region, as it was imported.
@@ -22,14 +22,14 @@ template <class Key>
 struct KeyedMemory {
   std::uint64_t size_bytes = 0;
   Access access = Access::none;
-  std::vector<std::optional<Key>> keys;  // by the owner's device; none: it has it not there
+  std::vector<std::optional<Key>> keys;  // by the owner's device; none: not registered with that device
 
   [[nodiscard]] const Key* at(std::uint8_t device) const {
     return device < keys.size() && keys[device] ? &*keys[device] : nullptr;
   }
 };
 
-// `decode` makes a Key of the bytes of one; `name` is the transport's, for the words.
+// `decode` parses one key; `name` is the transport's, for error texts.
 template <class Key, class Decode>
 Status read_keys(const RemoteMemory& memory, std::span<const KeyBytes> keys, const std::string& name, Decode decode,
                  KeyedMemory<Key>& out) {
@@ -42,31 +42,32 @@ Status read_keys(const RemoteMemory& memory, std::span<const KeyBytes> keys, con
     if (!decoded) return decoded.status();
     std::uint64_t end = 0;
     if (__builtin_add_overflow(decoded->address, memory.size_bytes, &end))
-      return {ErrorCode::protocol_error, name + ": a region that ends beyond all addresses"};
+      return {ErrorCode::protocol_error, name + ": malformed key: the region ends beyond the address space"};
     key = std::move(*decoded);
   }
   return {};
 }
 
-// Whether a link's devices have both memories. Null: to be refused when it is posted.
+// Whether both regions are registered with the link's devices. Null: unknown; post() will refuse it.
 template <class Registration, class Key>
 Reach reach_by_keys(const PlannedLinks::Link& link, const Registration* local, const KeyedMemory<Key>* remote) {
   const bool here = local == nullptr || local->is_at(link.device);
   return here && (remote == nullptr || remote->at(link.peer_device) != nullptr) ? Reach::yes : Reach::no;
 }
 
-// Whether every block of a slice with a count lies in the peer's region, and in the local memory if it has any; in
-// requests of `most` bytes.
+// Whether every block of the slice lies in the peer's region and, if it has local memory, in that. Requests have at
+// most `most` bytes.
 ErrorCode check_blocks(const Command& command, std::uint64_t remote_size, std::uint32_t most_blocks,
                        std::uint64_t most);
 
-// The ends of registrations that take milliseconds: too long for a step, so a janitor's. Owner: the transport's worker.
-class SlowEnds {
+// Ends registrations; those that take milliseconds, too long for a step, on the janitor. Owner: the transport's worker.
+class SlowDeregistrations {
  public:
-  // At once, or on that thread, which wakes the task; `deregistered` is told in either case, here or by tell().
+  // Ends it now or, if `slow`, on the janitor, which then wakes the task. Adds the event `deregistered`, here or in
+  // report().
   void end(std::shared_ptr<void> registration, std::uint64_t handle, bool slow, Janitor& janitor, Task* task,
            EventQueue& events);
-  void tell(EventQueue& events);
+  void report(EventQueue& events);
   [[nodiscard]] bool any() const { return under_way_ != 0; }
 
  private:

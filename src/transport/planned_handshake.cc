@@ -18,19 +18,19 @@ bool carries_reason(Kind kind) {
   return kind == Kind::closed || kind == Kind::refused;
 }
 
-// What is wrong with it; null: nothing.
+// The error, or null.
 const char* get_rest(ByteReader& reader, PlannedHandshake& message) {
   switch (message.kind) {
     case Kind::hello:
     case Kind::note: break;
     case Kind::plan: {
       const auto count = reader.get<std::uint8_t>();
-      if (count == 0 || count > kMaxPlannedLinks) return "no links, or too many";
+      if (count == 0 || count > kMaxPlannedLinks) return "the number of links is out of range";
       for (std::uint8_t i = 0; i < count && reader.ok(); ++i) {
         const auto initiator = reader.get<std::uint8_t>();
         message.pairs.push_back({initiator, reader.get<std::uint8_t>()});
         if (initiator >= kMaxPlannedDevices || message.pairs.back().acceptor >= kMaxPlannedDevices)
-          return "a device beyond the last";
+          return "a device index is out of range";
       }
       break;
     }
@@ -42,19 +42,19 @@ const char* get_rest(ByteReader& reader, PlannedHandshake& message) {
       message.attempt = reader.get<std::uint32_t>();
       if (!reader.ok()) return nullptr;
       if (message.link >= kMaxPlannedLinks || message.attempt == 0 || message.attempt >= kMaxPlannedAttempts)
-        return "a link or an attempt beyond the last";
+        return "a link or attempt number is out of range";
       break;
     case Kind::refused: break;
-    default: return "a message of unknown kind";
+    default: return "unknown kind of message";
   }
   if (carries_reason(message.kind)) {
     message.reason = reader.get_text();
-    return message.reason.size() > kMaxText ? "a reason that is too long" : nullptr;
+    return message.reason.size() > kMaxText ? "the reason is too long" : nullptr;
   }
   if (!carries_bytes(message.kind)) return nullptr;
   const auto bytes = reader.get_sized();
   message.bytes.assign(bytes.begin(), bytes.end());
-  return bytes.size() > kMaxPlannedBytes ? "more bytes than any device or end has" : nullptr;
+  return bytes.size() > kMaxPlannedBytes ? "the payload is too long" : nullptr;
 }
 
 }  // namespace
@@ -81,22 +81,23 @@ std::vector<std::byte> encode(const PlannedHandshake& message, std::uint16_t ver
 Result<PlannedHandshake> decode_planned(std::span<const std::byte> bytes, std::uint16_t version,
                                         std::string_view name) {
   const auto wrong = [&](const char* what) {
-    return Status(ErrorCode::protocol_error, std::string(name) + " handshake: " + what);
+    return Status(ErrorCode::protocol_error, "malformed " + std::string(name) + " handshake: " + what);
   };
   ByteReader reader(bytes);
   PlannedHandshake message;
   const auto theirs = reader.get<std::uint16_t>();
   message.kind = static_cast<Kind>(reader.get<std::uint8_t>());
-  if (!reader.ok()) return wrong("cut short");
+  if (!reader.ok()) return wrong("truncated");
   if (theirs != version)
-    return Status(ErrorCode::version_mismatch, std::string(name) + " handshake: the peer speaks version " +
-                                                   std::to_string(theirs) + ", this side " + std::to_string(version));
+    return Status(ErrorCode::version_mismatch, std::string(name) + ": the peer speaks handshake version " +
+                                                   std::to_string(theirs) + ", this side " + std::to_string(version) +
+                                                   ": run the same Fairway on both sides");
   if (message.kind != Kind::refused) {
     const auto token = reader.get_bytes(kPlanTokenBytes);
     std::copy(token.begin(), token.end(), message.token.begin());
   }
   if (const char* what = get_rest(reader, message)) return wrong(what);
-  if (!reader.done()) return wrong("cut short, or with more than it should have");
+  if (!reader.done()) return wrong("wrong length");
   return message;
 }
 

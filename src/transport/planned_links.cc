@@ -21,7 +21,7 @@ Status PlannedLinks::connect(PeerIndex index, Role role) {
   runtime_.rng.fill(peer.token);
   PlannedHandshake hello;
   hello.bytes = maker_.describe_devices();
-  say(index, std::move(hello));
+  send(index, std::move(hello));
   return {};
 }
 
@@ -32,30 +32,30 @@ void PlannedLinks::exchange(PeerIndex index, std::span<const std::byte> bytes) {
   const Result<PlannedHandshake> message = decode_planned(bytes, version_, name_);
   if (!message) return fail_peer(index, peer, message.status(), true);
   const auto out_of_turn = [&] {
-    fail_peer(index, peer, {ErrorCode::protocol_error, name_ + " handshake: out of turn"}, true);
+    fail_peer(index, peer, {ErrorCode::protocol_error, name_ + " handshake: unexpected message"}, true);
   };
   const bool acceptor = peer.role == Role::acceptor;
   if (message->kind == Kind::refused)
     return fail_peer(index, peer, {ErrorCode::unreachable, "the peer: " + message->reason}, false);
   if (message->kind == Kind::hello) return acceptor && peer.slots.empty() ? plan(index, peer, *message) : out_of_turn();
-  if (message->token != peer.token) return;  // of an earlier session, or of none: it decides nothing
-  if (message->kind == Kind::note) return maker_.hear_note(index, message->bytes) ? void() : out_of_turn();
+  if (message->token != peer.token) return;  // of an earlier session: ignored
+  if (message->kind == Kind::note) return maker_.on_note(index, message->bytes) ? void() : out_of_turn();
   if (message->kind == Kind::plan)
     return !acceptor && peer.slots.empty() ? accept_plan(index, peer, *message) : out_of_turn();
   if (message->link >= peer.slots.size()) return out_of_turn();
   Link& link = links_[peer.slots[message->link]];
   switch (message->kind) {
-    case Kind::open: return acceptor ? hear_open(link, *message) : out_of_turn();
-    case Kind::accept: return acceptor ? out_of_turn() : hear_accept(link, *message);
+    case Kind::open: return acceptor ? on_open(link, *message) : out_of_turn();
+    case Kind::accept: return acceptor ? out_of_turn() : on_accept(link, *message);
     case Kind::ready:
       if (!acceptor) return out_of_turn();
       if (link.state != State::accepted || link.attempt != message->attempt) return;
       return maker_.is_preparing(link) || maker_.is_connecting(link) ? out_of_turn() : link_is_up(link);
-    default: return hear_closed(link, *message);
+    default: return on_closed(link, *message);
   }
 }
 
-// ---- which devices meet: the acceptor decides ----
+// ---- the plan: the acceptor decides which devices to connect ----
 
 void PlannedLinks::plan(PeerIndex index, Peer& peer, const PlannedHandshake& hello) {
   peer.token = hello.token;
@@ -66,15 +66,15 @@ void PlannedLinks::plan(PeerIndex index, Peer& peer, const PlannedHandshake& hel
   message.pairs = std::move(*pairs);
   message.bytes = maker_.describe_devices();
   for (const PlannedPair& each : message.pairs) add_link(index, peer, each.acceptor, each.initiator);
-  say(index, std::move(message));
-  maker_.is_planned(index);
+  send(index, std::move(message));
+  maker_.on_planned(index);
 }
 
 void PlannedLinks::accept_plan(PeerIndex index, Peer& peer, const PlannedHandshake& plan) {
   if (Status status = maker_.check_plan(plan.pairs, plan.bytes); !status)
     return fail_peer(index, peer, std::move(status), true);
   for (const PlannedPair& each : plan.pairs) add_link(index, peer, each.initiator, each.acceptor);
-  maker_.is_planned(index);
+  maker_.on_planned(index);
   for (const std::uint32_t slot : peer.slots) open(links_[slot]);
 }
 
@@ -95,28 +95,28 @@ void PlannedLinks::add_link(PeerIndex index, Peer& peer, std::uint8_t device, st
   peer.slots.push_back(slot);
 }
 
-// ---- one link, whenever it is wanted ----
+// ---- one attempt at one link ----
 
 void PlannedLinks::open(Link& link) {
   link.again_at = kNever;
-  if (link.attempt + 1 >= kMaxPlannedAttempts) return;  // after a month of them
+  if (link.attempt + 1 >= kMaxPlannedAttempts) return;  // takes a month of attempts
   ++link.attempt;
   link.state = State::opening;
   auto end = maker_.make_end(link);
   if (!end) return open_failed(link, end.status());
   link.deadline = after(runtime_.clock.now(), kOpenWithin);
   next_deadline_ = std::min(next_deadline_, link.deadline);
-  say(link, Kind::open, std::move(*end));
+  send(link, Kind::open, std::move(*end));
 }
 
-void PlannedLinks::hear_open(Link& link, const PlannedHandshake& message) {
+void PlannedLinks::on_open(Link& link, const PlannedHandshake& message) {
   if (message.attempt <= std::max(link.attempt, link.held_attempt)) return;
   if (link.state == State::waiting || link.state == State::accepted)
     return accept(link, message.bytes, message.attempt);
-  link.held = message.bytes;  // the peer is done with the last one: reconnect() here takes it
+  link.held = message.bytes;  // the peer has fenced the last epoch; reconnect() takes this attempt
   link.held_attempt = message.attempt;
   if (link.state == State::up)
-    maker_.fail_end(link, {ErrorCode::link_failed, name_ + ": the peer opens the link anew"});
+    maker_.fail_end(link, {ErrorCode::link_failed, name_ + ": the peer opened the link again"});
 }
 
 void PlannedLinks::accept(Link& link, std::vector<std::byte> theirs, std::uint32_t attempt) {
@@ -129,28 +129,28 @@ void PlannedLinks::accept(Link& link, std::vector<std::byte> theirs, std::uint32
   if (status) status = maker_.connect_end(link, theirs);
   if (!status) return open_failed(link, status);
   link.answer = std::move(*end);
-  if (!maker_.is_preparing(link)) is_prepared(link);
+  if (!maker_.is_preparing(link)) on_prepared(link);
 }
 
-void PlannedLinks::hear_accept(Link& link, const PlannedHandshake& message) {
+void PlannedLinks::on_accept(Link& link, const PlannedHandshake& message) {
   if (link.state != State::opening || link.attempt != message.attempt) return;
-  if (maker_.is_preparing(link) || maker_.is_connecting(link)) return;  // it was heard before
+  if (maker_.is_preparing(link) || maker_.is_connecting(link)) return;  // a repeated message
   if (const Status status = maker_.connect_end(link, message.bytes); !status) return open_failed(link, status);
-  if (!maker_.is_preparing(link)) is_prepared(link);
+  if (!maker_.is_preparing(link)) on_prepared(link);
 }
 
-void PlannedLinks::is_prepared(Link& link) {
-  if (link.state == State::accepted) return say(link, Kind::accept, std::exchange(link.answer, {}));
-  if (!maker_.is_connecting(link)) is_connected(link);
+void PlannedLinks::on_prepared(Link& link) {
+  if (link.state == State::accepted) return send(link, Kind::accept, std::exchange(link.answer, {}));
+  if (!maker_.is_connecting(link)) on_connected(link);
 }
 
-void PlannedLinks::is_connected(Link& link) {
+void PlannedLinks::on_connected(Link& link) {
   if (link.state != State::opening) return;
-  say(link, Kind::ready);
+  send(link, Kind::ready);
   link_is_up(link);
 }
 
-void PlannedLinks::not_connected(Link& link, const Status& why) {
+void PlannedLinks::on_connect_failed(Link& link, const Status& why) {
   if (link.state == State::opening || link.state == State::accepted) open_failed(link, why);
 }
 
@@ -168,7 +168,7 @@ void PlannedLinks::link_is_up(Link& link) {
   event.value = link.name();
 }
 
-void PlannedLinks::hear_closed(Link& link, const PlannedHandshake& message) {
+void PlannedLinks::on_closed(Link& link, const PlannedHandshake& message) {
   if (link.held_attempt == message.attempt) link.held_attempt = 0;
   if (link.attempt != message.attempt) return;
   const Status why(ErrorCode::link_failed,
@@ -178,13 +178,13 @@ void PlannedLinks::hear_closed(Link& link, const PlannedHandshake& message) {
   } else if (link.state == State::accepted) {
     maker_.drop_end(link);
     link.state = State::waiting;  // for the next attempt
-    tell_retry_failed(link, why);
+    report_retry_failed(link, why);
   } else if (link.state == State::opening) {
     open_failed(link, why);
   }
 }
 
-// The others may still come. Without any, or after words that no peer of this version says, the peer is told why.
+// Other links of the peer may still come up. If none can, or after a protocol error, the peer fails and is told why.
 void PlannedLinks::open_failed(Link& link, const Status& why) {
   maker_.drop_end(link);
   link.deadline = kNever;
@@ -197,16 +197,16 @@ void PlannedLinks::open_failed(Link& link, const Status& why) {
                              (other.state != State::free && other.attempt == 0);
                     });
   if (!hope) return fail_peer(link.peer, peer, Status(ErrorCode::unreachable, why.message()), true);
-  say(link, Kind::closed, {}, why.message());
-  tell_retry_failed(link, why);
+  send(link, Kind::closed, {}, why.message());
+  report_retry_failed(link, why);
   if (!link.initiator) return;
   link.pause = std::clamp(2 * link.pause, kFirstPause, kLastPause);
   link.again_at = after(runtime_.clock.now(), link.pause);
   next_deadline_ = std::min(next_deadline_, link.again_at);
 }
 
-void PlannedLinks::tell_retry_failed(const Link& link, const Status& why) {
-  if (link.id.epoch != 0) events_.add(EventKind::retry_failed, link.id, why);  // else it never was up
+void PlannedLinks::report_retry_failed(const Link& link, const Status& why) {
+  if (link.id.epoch != 0) events_.add(EventKind::retry_failed, link.id, why);  // 0: it was never up
 }
 
 void PlannedLinks::reconnect(LinkId id) {
@@ -217,10 +217,10 @@ void PlannedLinks::reconnect(LinkId id) {
   if (link->held_attempt != 0) accept(*link, std::exchange(link->held, {}), link->held_attempt);
 }
 
-void PlannedLinks::look_at_deadlines(Time now) {
+void PlannedLinks::check_deadlines(Time now) {
   if (now < next_deadline_) return;
   next_deadline_ = kNever;
-  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: one that fails may end its peer
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failure may change links_
     if (now >= links_[i].deadline)
       open_failed(links_[i], {ErrorCode::timed_out, name_ + ": the peer did not answer within 5 s"});
     if (now >= links_[i].again_at) open(links_[i]);
@@ -228,12 +228,12 @@ void PlannedLinks::look_at_deadlines(Time now) {
   }
 }
 
-// ---- both ----
+// ---- both roles ----
 
-void PlannedLinks::is_fenced(Link& link) {
+void PlannedLinks::on_fenced(Link& link) {
   link.state = State::fenced;
   std::erase(up_, link.id.slot);
-  say(link, Kind::closed);
+  send(link, Kind::closed);
 }
 
 std::vector<PeerIndex> PlannedLinks::peers() const {
@@ -247,22 +247,22 @@ void PlannedLinks::note(PeerIndex peer, std::span<const std::byte> bytes) {
   PlannedHandshake message;
   message.kind = Kind::note;
   message.bytes.assign(bytes.begin(), bytes.end());
-  say(peer, std::move(message));
+  send(peer, std::move(message));
 }
 
-void PlannedLinks::say(PeerIndex index, PlannedHandshake message) {
+void PlannedLinks::send(PeerIndex index, PlannedHandshake message) {
   message.token = peers_[index].token;
   events_.add(EventKind::exchange, {}, encode(message, version_)).peer = index;
 }
 
-void PlannedLinks::say(const Link& link, Kind kind, std::vector<std::byte> bytes, std::string reason) {
+void PlannedLinks::send(const Link& link, Kind kind, std::vector<std::byte> bytes, std::string reason) {
   PlannedHandshake message;
   message.kind = kind;
   message.link = link.index;
   message.attempt = link.attempt;
   message.bytes = std::move(bytes);
   message.reason = std::move(reason);
-  say(link.peer, std::move(message));
+  send(link.peer, std::move(message));
 }
 
 void PlannedLinks::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
@@ -271,7 +271,7 @@ void PlannedLinks::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
     PlannedHandshake refused;
     refused.kind = Kind::refused;
     refused.reason = status.message();
-    say(index, std::move(refused));
+    send(index, std::move(refused));
   }
   bool a_link_tells = false;
   for (const std::uint32_t slot : peer.slots) {
@@ -290,7 +290,7 @@ void PlannedLinks::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
 
 void PlannedLinks::leave(Link& link) {
   if (link.state == State::opening || link.state == State::accepted) {
-    say(link, Kind::closed);
+    send(link, Kind::closed);
     maker_.drop_end(link);
   }
   link.state = State::free;

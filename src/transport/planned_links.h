@@ -14,17 +14,18 @@
 
 namespace fairway::transport {
 
-// The links of a transport that connects its ends by what control carries: which of the two sides' devices meet, each
-// link's attempts, deadlines and epochs, who is told what when one fails. What a link is made of is the maker's.
-// Belongs to the transport's worker.
+// The links of a transport that connects its ends through control: which devices of the two sides are connected, and
+// each link's attempts, deadlines, epochs and failures. A Maker makes the ends (queue pairs, endpoints). Owner: the
+// transport's worker.
 //
-// The acceptor decides the plan; for each link the initiator makes an end whenever both sides want the link. An attempt
-// that the initiator begins before the acceptor has fenced the last one is held until reconnect() takes it. While any
-// link of the peer is up, was up or may come, an attempt that failed is followed by another: a device that is down says
-// nothing to the peer when it is up again.
+// The acceptor chooses the plan. For each link the initiator makes an end whenever both sides want the link. If the
+// initiator begins an attempt before the acceptor has fenced the last epoch, the acceptor holds it until reconnect().
+// A failed attempt is followed by another as long as any link of the peer is up, was up or may still come up: a device
+// that recovers does not tell the peer.
 class PlannedLinks {
  public:
-  // opening and accepted: the end exists; accepted: it takes from the initiator, which may not know. down: fence() it.
+  // opening and accepted: the end exists; accepted: it already receives, though the initiator may not know yet. down:
+  // broken, waits for fence().
   enum class State : std::uint8_t { free, opening, waiting, accepted, up, down, fenced };
   struct Link {
     LinkId id;
@@ -32,59 +33,58 @@ class PlannedLinks {
     PeerIndex peer = 0;
     bool initiator = false;
     std::uint16_t index = 0;    // within the session, equal at both ends
-    std::uint32_t attempt = 0;  // grows with each new end, equal at both ends
+    std::uint32_t attempt = 0;  // counts the ends made, equal on both sides
     std::uint8_t device = 0, peer_device = 0;
-    std::vector<std::byte> held;  // at the acceptor: the end of an attempt that came before reconnect()
+    std::vector<std::byte> held;  // acceptor: the initiator's end, if its `open` came before reconnect()
     std::uint32_t held_attempt = 0;
-    std::vector<std::byte> answer;  // at the acceptor: its end, to be said once that is prepared
-    Time deadline = kNever;         // of an attempt
-    Time again_at = kNever;         // at the initiator, the next one
-    Time pause = 0;                 // before that
-    // Of this link and attempt, equal at both ends and unique in the session.
+    std::vector<std::byte> answer;  // acceptor: its own end, to be sent once it is prepared
+    Time deadline = kNever;         // of the attempt
+    Time again_at = kNever;         // initiator: when to try again
+    Time pause = 0;                 // initiator: backoff before that
+    // Of this link and attempt, equal on both sides and unique in the session.
     [[nodiscard]] std::uint64_t name() const { return std::uint64_t{attempt} << 16 | index; }
-    // The same of one of its ends: tells it to who looks at the system's objects.
+    // Names this side's end of it, for people who look at the system's objects (rdma res, ibv user context).
     [[nodiscard]] std::uint64_t end_name() const { return name() << 1 | (initiator ? 1 : 0); }
-    [[nodiscard]] LinkId next_id() const { return {id.slot, id.epoch + 1}; }  // of the end that is being made
+    [[nodiscard]] LinkId next_id() const { return {id.slot, id.epoch + 1}; }  // once this attempt is up
   };
-  // What links are made of. Called on the worker, from within calls of PlannedLinks.
+  // Makes and connects the ends of links. Called on the worker, from within calls of PlannedLinks.
   class Maker {
    public:
     virtual std::vector<std::byte> describe_devices() = 0;
-    // Acceptor: pairs {initiator's device, ours}; why not, when it is none. The initiator checks a plan with it too.
+    // Acceptor: pairs of {initiator's device, own device}; an error if none can be connected.
     virtual Result<std::vector<PlannedPair>> pair_devices(std::span<const std::byte> initiators) = 0;
     virtual Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) = 0;
-    virtual void is_planned(PeerIndex) {}  // the peer takes notes by now, before it hears of any end
-    // Makes this side's end; the bytes are for the peer.
+    virtual void on_planned(PeerIndex) {}  // notes may be sent from now on, before any end is announced
+    // Makes this side's end; the result is sent to the peer.
     virtual Result<std::vector<std::byte>> make_end(const Link& link) = 0;
-    // protocol_error: these are no bytes of an end, and the peer is done with; else another attempt may do.
+    // protocol_error: malformed, and the peer fails. After any other error another attempt may work.
     virtual Status connect_end(const Link& link, std::span<const std::byte> theirs) = 0;
-    // After a connect_end() that has only begun with what comes before all else: is_prepared() or not_connected()
-    // follows, unless the end is dropped. The initiator is told of the acceptor's end afterwards.
+    // connect_end() has only begun (a queue pair on its way to RTS): on_prepared() or on_connect_failed() follows,
+    // unless the end is dropped. The acceptor sends its end to the initiator after that.
     virtual bool is_preparing(const Link&) { return false; }
-    // After a connect_end() that has only begun: is_connected() or not_connected() follows, the former at the
-    // initiator.
+    // connect_end() has only begun (rdma_cm): on_connected(), at the initiator only, or on_connect_failed() follows.
     virtual bool is_connecting(const Link&) { return false; }
-    virtual void drop_end(const Link& link) = 0;              // one that never was up, or is fenced
-    virtual void fail_end(const Link& link, Status why) = 0;  // one that is up: -> its link_down
-    virtual bool hear_note(PeerIndex, std::span<const std::byte>) { return false; }  // false: it has none
+    virtual void drop_end(const Link& link) = 0;              // an end that was never up, or is fenced
+    virtual void fail_end(const Link& link, Status why) = 0;  // an end that is up -> link_down
+    virtual bool on_note(PeerIndex, std::span<const std::byte>) { return false; }  // false: malformed or unexpected
 
    protected:
     ~Maker() = default;
   };
 
-  // `name` is the transport's; `version` that of what it says. All of it outlives this object.
+  // `name`: the transport's. `version`: of its handshake. The references outlive this object.
   PlannedLinks(std::string name, std::uint16_t version, Runtime& runtime, EventQueue& events, Maker& maker)
       : name_(std::move(name)), version_(version), runtime_(runtime), events_(events), maker_(maker) {}
 
   Status connect(PeerIndex peer, Role role);
   void exchange(PeerIndex peer, std::span<const std::byte> bytes);
-  // The peer is forgotten; each of its links goes through `leave` first (fence it if it is up or down).
+  // Forgets the peer; calls `leave` first for each of its links that is up or down, to fence it.
   template <class Leave>
   void disconnect(PeerIndex peer, Leave leave);
   void reconnect(LinkId id);
   void note(PeerIndex peer, std::span<const std::byte> bytes);
 
-  [[nodiscard]] Link* find(LinkId id) {  // null: no such link, or of another epoch
+  [[nodiscard]] Link* find(LinkId id) {  // null: no such link, or another epoch
     if (id.epoch == 0 || id.slot >= links_.size() || links_[id.slot].id != id) return nullptr;
     return links_[id.slot].state == State::free ? nullptr : &links_[id.slot];
   }
@@ -92,16 +92,16 @@ class PlannedLinks {
   [[nodiscard]] std::span<const Link> all() const { return links_; }  // by slot, free ones too
   // Up or down, not yet fenced; by slot.
   [[nodiscard]] const std::vector<std::uint32_t>& up() const { return up_; }
-  void is_prepared(Link& link);
-  void is_connected(Link& link);
-  void not_connected(Link& link, const Status& why);
-  void is_down(Link& link) { link.state = State::down; }
-  void is_fenced(Link& link);  // the end is gone: says so to the peer
+  void on_prepared(Link& link);
+  void on_connected(Link& link);
+  void on_connect_failed(Link& link, const Status& why);
+  void on_down(Link& link) { link.state = State::down; }
+  void on_fenced(Link& link);  // the end is gone: tells the peer
   [[nodiscard]] bool knows(PeerIndex peer) const { return peers_.contains(peer); }
   [[nodiscard]] std::vector<PeerIndex> peers() const;
 
   [[nodiscard]] Time next_deadline() const { return next_deadline_; }
-  void look_at_deadlines(Time now);
+  void check_deadlines(Time now);
 
  private:
   struct Peer {
@@ -116,17 +116,17 @@ class PlannedLinks {
   void accept_plan(PeerIndex index, Peer& peer, const PlannedHandshake& plan);
   void add_link(PeerIndex index, Peer& peer, std::uint8_t device, std::uint8_t peer_device);
   void open(Link& link);
-  void hear_open(Link& link, const PlannedHandshake& message);
+  void on_open(Link& link, const PlannedHandshake& message);
   void accept(Link& link, std::vector<std::byte> theirs, std::uint32_t attempt);
-  void hear_accept(Link& link, const PlannedHandshake& message);
-  void hear_closed(Link& link, const PlannedHandshake& message);
+  void on_accept(Link& link, const PlannedHandshake& message);
+  void on_closed(Link& link, const PlannedHandshake& message);
   void open_failed(Link& link, const Status& why);
-  void tell_retry_failed(const Link& link, const Status& why);
+  void report_retry_failed(const Link& link, const Status& why);
   void link_is_up(Link& link);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void leave(Link& link);
-  void say(PeerIndex peer, PlannedHandshake message);
-  void say(const Link& link, PlannedHandshake::Kind kind, std::vector<std::byte> bytes = {}, std::string reason = {});
+  void send(PeerIndex peer, PlannedHandshake message);
+  void send(const Link& link, PlannedHandshake::Kind kind, std::vector<std::byte> bytes = {}, std::string reason = {});
 
   const std::string name_;
   const std::uint16_t version_;

@@ -29,7 +29,7 @@ void PlannedTransport::fence(LinkId id) {
 
 void PlannedTransport::fenced(Link& link, std::uint64_t immediates, Status status) {
   inbox_.fenced(link.id, immediates, std::move(status));
-  links_.is_fenced(link);
+  links_.on_fenced(link);
 }
 
 void PlannedTransport::reconnect(LinkId link) {
@@ -62,7 +62,7 @@ Result<std::vector<PlannedPair>> PlannedTransport::pair_devices(std::span<const 
 
 Status PlannedTransport::check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte>) {
   if (pairs.size() == 1 && pairs.front() == PlannedPair()) return {};
-  return {ErrorCode::protocol_error, name() + " handshake: a plan for devices that cannot meet"};
+  return {ErrorCode::protocol_error, name() + " handshake: the plan pairs devices that cannot connect"};
 }
 
 }  // namespace fairway::transport

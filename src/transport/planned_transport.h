@@ -12,9 +12,9 @@
 
 namespace fairway::transport {
 
-// The part of the contract that is the same for all transports whose links are planned (planned_links.h): peers, and
-// links with their epochs. What a link moves bytes by is the derived class's. Of what one device at each end has, which
-// carries messages, there is a default. Belongs to the worker.
+// The part of the contract that all transports with planned links (planned_links.h) share: peers, and links with their
+// epochs. The derived class moves the bytes. Functions about memory and devices have a default for transports with one
+// device and no keys. Owner: the transport's worker.
 class PlannedTransport : public Transport, protected PlannedLinks::Maker {
  public:
   Status attach(Task& task) override {
@@ -38,13 +38,13 @@ class PlannedTransport : public Transport, protected PlannedLinks::Maker {
  protected:
   using Link = PlannedLinks::Link;
 
-  // `version`: of what it says to its peers.
+  // `version`: of its handshake.
   PlannedTransport(std::string name, std::uint16_t version, Runtime& runtime)
       : Transport(std::move(name)), runtime_(runtime), links_(this->name(), version, runtime, inbox_, *this) {}
 
-  // Ends what a link that is up or down does: its slices have their events, and fenced() was called.
+  // Ends the epoch of a link that is up or down: gives each slice its event, then calls fenced().
   virtual void end_epoch(Link& link) = 0;
-  virtual void forget(PeerIndex /*peer*/) {}  // whose links are gone
+  virtual void forget(PeerIndex /*peer*/) {}  // called after the peer's links have ended
   std::vector<std::byte> describe_devices() override { return {}; }
   Result<std::vector<PlannedPair>> pair_devices(std::span<const std::byte> initiators) override;
   Status check_plan(std::span<const PlannedPair> pairs, std::span<const std::byte> acceptors) override;
@@ -52,14 +52,14 @@ class PlannedTransport : public Transport, protected PlannedLinks::Maker {
   void fenced(Link& link, std::uint64_t immediates, Status status = {});
   void disconnect_all();
   [[nodiscard]] bool is_up(const Link* link) const { return link != nullptr && link->state == PlannedLinks::State::up; }
-  // For each link that is up or down, in turn: it is down when `broken` says so.
+  // Calls `broken` for each link that is up or down, starting at another one each time; true marks the link as down.
   template <class Poll>
   void poll_each(Poll broken) {
     const auto& up = links_.up();
     const std::size_t count = up.size();
     for (std::size_t i = 0; i < count; ++i) {
       Link& link = links_.at(up[(next_ + i) % count]);
-      if (broken(link) && link.state == PlannedLinks::State::up) links_.is_down(link);
+      if (broken(link) && link.state == PlannedLinks::State::up) links_.on_down(link);
     }
     if (count != 0) next_ = (next_ + 1) % count;
   }
@@ -71,7 +71,7 @@ class PlannedTransport : public Transport, protected PlannedLinks::Maker {
   bool closed_ = false;
 
  private:
-  std::size_t next_ = 0;  // polled first, in turn
+  std::size_t next_ = 0;  // the link to poll first
 };
 
 }  // namespace fairway::transport

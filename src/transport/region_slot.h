@@ -10,16 +10,16 @@
 namespace fairway::transport {
 
 // One entry of the RegionTable: a region's fields behind its generation, odd while the region is live and even while
-// the slot is free or revoked. Writers hold the table's lock; readers are on any thread and wait for nobody.
+// the slot is free or revoked. Writers hold the table's lock; readers are on any thread and never wait.
 //
 // A seqlock (H.-J. Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012) whose reader
-// does not retry: it looks for one generation, and another one is its answer. tests/model explores it.
+// does not retry: it asks for one generation and fails if it finds another. tests/model explores it.
 template <class Atomics = StdAtomics>
 class RegionSlot {
  public:
   // Writer, on a slot that is not live. Returns the live generation.
   std::uint32_t publish(std::byte* address, std::uint64_t size_bytes, MemoryKind kind, Access access) {
-    // Release fence: a reader that sees a field below also sees the revocation before it, when it looks again.
+    // Release fence: a reader that sees a field below also sees the revocation before it when it reads again.
     Atomics::fence(std::memory_order_release);
     address_.store(address, std::memory_order_relaxed);
     size_bytes_.store(size_bytes, std::memory_order_relaxed);
@@ -30,15 +30,15 @@ class RegionSlot {
     return generation;
   }
 
-  // Writer. read() of this generation fails from now on in every thread that the writer synchronizes with afterwards: a
-  // worker that is asked to pass a step (tests/model explores this). The order alone tells nothing of reads under way;
-  // it is stronger than that protocol needs, on a cold path.
+  // Writer. read() of this generation then fails in every thread that the writer synchronizes with afterwards: each
+  // worker, once it has passed a step (tests/model explores this). A read in progress may still succeed. The memory
+  // order is stronger than the protocol needs; this is a cold path.
   void revoke() { generation_.store(generation_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
   // Writer: the generation now.
   std::uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }
 
-  // Any thread. False, and `out` is of no meaning, unless `generation` was live during the whole call.
+  // Any thread. True if `generation` was live during the whole call; otherwise `out` is unspecified.
   bool read(std::uint32_t generation, Region& out) const {
     if (generation_.load(std::memory_order_acquire) != generation) return false;  // acquire: its fields or newer ones
     out.address = address_.load(std::memory_order_relaxed);

@@ -14,8 +14,9 @@
 
 namespace fairway::transport {
 
-// The slots of a table, this engine's or a peer's that is mapped here, as they are read. resolve() is lock-free and may
-// run on any thread; a hostile peer's table yields any answer, but no endless one. A value; borrows the slots.
+// Read access to the slots of a region table: this engine's, or a peer's that is mapped here. resolve() is lock-free
+// and may run on any thread. A hostile peer's table can give wrong answers but cannot make it hang. A value; borrows
+// the slots.
 class RegionView {
  public:
   RegionView() = default;
@@ -25,8 +26,8 @@ class RegionView {
     std::byte* address = nullptr;
     MemoryKind kind = MemoryKind::host;
   };
-  // ok and the address, or revoked / access_denied / out_of_range without touching memory. Overflow of offset + length
-  // is out_of_range. Access::none asks for local use, which needs no permission.
+  // ok and the address, or revoked, access_denied or out_of_range, without touching memory. If offset + length
+  // overflows: out_of_range. Access::none is for local use, which needs no permission.
   ErrorCode resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed, Resolved& out) const;
   // False when that region is not live.
   bool read(RegionId id, Region& out) const;
@@ -36,18 +37,17 @@ class RegionView {
   std::uint32_t capacity_ = 0;
 };
 
-// The regions of one engine: the one place that says whether bytes may be touched (promise 4). Transports whose
-// software applies what a peer asks for resolve every frame here; those whose hardware does, register beside it.
-// resolve() is lock-free and may run on any thread; add, revoke and remove take a lock and are for the callers of the
-// API.
+// The regions of one engine: the only place that decides whether memory may be accessed (promise 4). Software
+// transports resolve every request of a peer here; for RDMA transports the NIC checks its own registration as well.
+// resolve() is lock-free and may run on any thread; add, revoke and remove take a lock and serve API calls.
 class RegionTable {
  public:
   explicit RegionTable(std::uint32_t capacity);
 
   // resource_exhausted when `capacity` regions are live.
   Result<RegionId> add(std::byte* address, std::uint64_t size_bytes, MemoryKind kind, Access access);
-  // From now on resolve() refuses the region. What resolved before may still be in use: the caller waits until every
-  // worker has passed a step, then calls remove().
+  // Makes resolve() refuse the region. Memory that was resolved before may still be in use: the caller waits until
+  // every worker has passed a step, then calls remove().
   Status revoke(RegionId id);
   // Frees the slot for a new generation.
   void remove(RegionId id);
@@ -57,22 +57,22 @@ class RegionTable {
     return view_.resolve(id, offset, length, needed, out);
   }
 
-  // The same of memory that this process's CPU is going to touch: unsupported where only a device can.
+  // The same for access by this process's CPU: unsupported if only a device reaches the memory.
   ErrorCode resolve_for_cpu(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed,
                             Resolved& out) const {
     const ErrorCode code = view_.resolve(id, offset, length, needed, out);
     return code == ErrorCode::ok && !reached_by_cpu(out.kind) ? ErrorCode::unsupported : code;
   }
 
-  // Puts the slots where other processes of this host can read them, and only read. Before the first add(); once it
-  // has worked, again is nothing.
+  // Moves the slots to shared memory that other processes of this host can only read. Call it before the first add();
+  // a second call does nothing.
   Status share();
   int file() const { return shared_.fd(); }  // of capacity() slots; -1: not shared
   std::uint32_t capacity() const { return capacity_; }
 
   // The region as registered; revoked when it is not live.
   Result<Region> find(RegionId id) const;
-  // Whether it was registered here and is not any more.
+  // Whether it was registered here and has been deregistered.
   bool has_ended(RegionId id) const;
   std::uint32_t live() const;
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kNames{"loopback", "shm", "cuda", "staged", "verbs", "fabric", "tcp"};
 
-// What others call a path, and what to name here.
+// Common names for paths that are not transports here, and what to use instead.
 struct Alias {
   std::string_view name, instead;
 };
@@ -54,7 +54,7 @@ Status check_names(const std::vector<std::string>& names, const std::vector<Othe
     const auto alias =
         std::find_if(std::begin(kAliases), std::end(kAliases), [&](const Alias& a) { return a.name == name; });
     return {ErrorCode::invalid_argument,
-            "EngineOptions::transports names \"" + name + "\", which is none of this build; it has: " + known +
+            "EngineOptions::transports names \"" + name + "\", which this build does not have; it has: " + known +
                 (alias == std::end(kAliases) ? std::string() : ". " + std::string(alias->instead))};
   }
   return {};
@@ -88,7 +88,7 @@ Result<std::vector<std::unique_ptr<Transport>>> open_transports(const RegistryOp
   if (wanted("fabric")) {
     FabricOptions fabric;
     fabric.providers = options.providers;
-    // Its provider for one host has the peer's CPU reach into all of this process.
+    // With libfabric's provider shm the peer's CPU can reach all memory of this process.
     if (options.strict_isolation) std::erase(fabric.providers, "shm");
     fabric.listen_host = host_of(options.listen);
     if (options.providers.empty() || !fabric.providers.empty())

@@ -14,28 +14,28 @@
 
 namespace fairway::transport {
 
-// A transport that is none of this library's. A value; `open` is called once for each worker.
+// A transport from outside this library. A value; `open` is called once for each worker.
 struct OtherTransport {
-  std::string name;  // as the transport itself says, and EngineOptions::transports
+  std::string name;  // Transport::name(), also for EngineOptions::transports
   std::function<Result<std::unique_ptr<Transport>>(RegionTable& regions, Runtime& runtime)> open;
 };
 
 struct RegistryOptions {
   std::vector<std::string> names;  // which may be used; empty: all
   std::shared_ptr<Loopback> loopback;
-  std::string listen = "127.0.0.1:0";   // of the engine's control: lanes are accepted at the same host
-  bool strict_isolation = false;        // no more of a peer's memory than its regions is reachable here
+  std::string listen = "127.0.0.1:0";   // control's address: transports listen on the same host
+  bool strict_isolation = false;        // never map more of a peer's memory than its regions
   std::vector<std::string> interfaces;  // that sockets may use; empty: all
   RdmaOptions rdma;
-  std::vector<std::string> providers;  // of libfabric, that may be used; empty: those of NICs of its own
-  std::vector<OtherTransport> others;  // faster than ours: what is put in is meant to be used
+  std::vector<std::string> providers;  // of libfabric that may be used; empty: those for NICs that only it serves
+  std::vector<OtherTransport> others;  // ranked before this library's own
 };
 
-// invalid_argument that names what is not a transport, and those that are.
+// invalid_argument for an unknown name; the message lists the known ones.
 Status check_names(const std::vector<std::string>& names, const std::vector<OtherTransport>& others = {});
 
-// One worker's transports: those that work on this machine, fastest first. The status of a transport that was asked
-// for by name and does not work.
+// One worker's transports: those that work on this machine, fastest first. Fails with the status of a transport that
+// was asked for by name and does not work.
 Result<std::vector<std::unique_ptr<Transport>>> open_transports(const RegistryOptions& options, RegionTable& regions,
                                                                 Runtime& runtime);
 

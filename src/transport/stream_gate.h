@@ -2,8 +2,8 @@
 
 namespace fairway::transport {
 
-// What a stream of the caller's stands at. It goes on once open() was called, on any thread, or the last owner is gone:
-// a stream is never left standing.
+// Makes a stream of the caller wait. It continues once open() is called, on any thread, or the last owner of the gate
+// is gone, so a stream never waits for ever.
 class StreamGate {
  public:
   virtual ~StreamGate() = default;

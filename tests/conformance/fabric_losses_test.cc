@@ -24,7 +24,7 @@ TEST(FabricLosses, EndTheLinkWithTheNextFrame) {
   ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
     return std::any_of(log.begin(), log.end(), [](const Seen& seen) {
       return seen.event.kind == EventKind::link_down &&
-             seen.event.status.message().find("the provider has lost messages") != std::string::npos;
+             seen.event.status.message().find("the provider lost messages") != std::string::npos;
     });
   }));
   EXPECT_EQ(world->b().count(EventKind::message), 1u) << "none after the one that is missing";

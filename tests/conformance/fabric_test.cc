@@ -275,8 +275,8 @@ TEST(Fabric, AQueueThatTheProviderHasInNoSizeIsRefusedWithTheSizes) {
   ASSERT_TRUE(domains);
   const auto end = transport::fabric::Endpoint::make(*domains->front(), 1);
   ASSERT_FALSE(end);
-  EXPECT_NE(end.status().message().find("fi_cq_open: Invalid argument (it was asked for 256 operations, 256 receives "
-                                        "and 312 completions, at last for 16 operations, 20 receives and 72 "
+  EXPECT_NE(end.status().message().find("fi_cq_open: Invalid argument (requested: 256 operations, 256 receives "
+                                        "and 312 completions, last 16 operations, 20 receives and 72 "
                                         "completions"),
             std::string::npos)
       << end.status().message();

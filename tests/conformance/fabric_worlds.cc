@@ -39,7 +39,7 @@ class FabricWorld final : public World {
     b_->start();
   }
   ~FabricWorld() override {
-    b_->carry_no_more();  // leaving is said to the other side too
+    b_->carry_no_more();  // request is said to the other side too
     a_.reset();
     b_.reset();
   }

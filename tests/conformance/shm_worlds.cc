@@ -46,7 +46,7 @@ std::vector<Kind> shm_kinds() {
   const auto kind = [](const char* name, transport::ShmOptions options, bool files) {
     return Kind{name, 1, [options, files](std::uint64_t) { return std::make_unique<ShmWorld>(options, files); }};
   };
-  constexpr transport::ShmOptions kBounced{.map = false, .attach = false};
+  constexpr transport::ShmOptions kBounced{.map = false, .cma = false};
   std::vector<Kind> kinds{kind("shm_mapped", {}, true),
                           HostProcessesWorld::kind("shm_mapped_processes", shm_maker({}), true),
                           HostProcessesWorld::kind("shm_attached_processes", shm_maker({}), false),

@@ -30,7 +30,7 @@ TEST_F(BenchOverVerbs, OptionsOfNicsReachBothEnginesAndErrorsNameThem) {
   };
   refused("--rdma-device mlx5_9", "--rdma-device names mlx5_9, and this host has rxe0/1, rxe1/1");
   refused("--gid 77", "no GID of index 77 (--gid); it has: 0 fe80");
-  refused("--pkey 0x8123", "in no partition 0x8123 (--pkey), only in 0xffff");
+  refused("--pkey 0x8123", "not in partition 0x8123 (--pkey), only in 0xffff");
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ TEST_F(Limits, WhatNoPortHasIsRefusedWithWhatThereIs) {
   has(refusal([](RdmaOptions& rdma) { rdma.gid_index = 77; }),
       "no GID of index 77 (EngineOptions::rdma.gid_index); it has: 0 fe80");
   has(refusal([](RdmaOptions& rdma) { rdma.partition = 0x8123; }),
-      "in no partition 0x8123 (EngineOptions::rdma.partition), only in 0xffff");
-  has(refusal([](RdmaOptions& rdma) { rdma.timeout = 32; }), "timeout is 32: it is 1 to 31");
+      "not in partition 0x8123 (EngineOptions::rdma.partition), only in 0xffff");
+  has(refusal([](RdmaOptions& rdma) { rdma.timeout = 32; }), "timeout is 32: it must be 1 to 31");
 }
 
 TEST_F(Limits, AnotherAddressAndOtherClassesOfTrafficWork) {
@@ -122,7 +122,7 @@ TEST_F(Limits, APortWithoutAnAddressOrALinkIsSaidWithItsRemedy) {
       "netdev d7");
   const auto seven = [](RdmaOptions& rdma) { rdma.devices = {"rxe7"}; };
   const std::string nowhere = refusal(seven);
-  EXPECT_NE(nowhere.find("rxe7/1: it has no RoCE v2 address beyond its own wire: give its interface an IP address"),
+  EXPECT_NE(nowhere.find("rxe7/1: it has no RoCE v2 address that is not link-local: give its interface an IP address"),
             std::string::npos)
       << nowhere;
   must("ip link set d7 down");

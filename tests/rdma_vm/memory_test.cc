@@ -91,7 +91,7 @@ TEST_F(Memory, IsPinnedWhereTheDeviceHasNoOnDemandPaging) {
   request.layout = Extent{{from->id, 0, 4096}, {remote->id, 0}};
   const auto told = a->explain(request);
   ASSERT_TRUE(told);
-  EXPECT_NE(told->text().find("rxe0/1 pinned, for on demand it cannot be: the device has no on-demand paging"),
+  EXPECT_NE(told->text().find("rxe0/1 pinned; no on-demand paging: the device has no on-demand paging"),
             std::string::npos)
       << told->text();
 }

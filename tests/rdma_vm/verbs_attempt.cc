@@ -20,7 +20,7 @@ struct Kind {
   const char* name;
   ibv_wr_opcode code;
   bool received;  // ends a receive of the peer
-  bool pulls;     // brings the peer's bytes here
+  bool pulls;     // has the peer's bytes here
 };
 
 const Kind& kind_of(Operation operation) {

@@ -1,4 +1,4 @@
-// Copies a list of pieces that lie anywhere, as the driver's copy engines do one by one.
+// Copies a list of pieces that lie anywhere.
 
 struct Piece {
   unsigned char* to;
@@ -36,7 +36,7 @@ __device__ void copy_piece(unsigned char* to, const unsigned char* from, unsigne
 
 }  // namespace
 
-// Any grid; blocks of whole warps. `pieces` may lie in pinned host memory. A warp a piece.
+// One warp per piece. Any grid, blocks of whole warps. `pieces` may lie in pinned host memory.
 extern "C" __global__ void fairway_copy_pieces(const Piece* pieces, unsigned count) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, warps = gridDim.x * blockDim.x / 32;

@@ -8,11 +8,11 @@
 
 namespace fairway::transport {
 
-// One worker's transport for memory of NVIDIA GPUs between processes of one host, or within one. What is not a GPU's it
-// moves as shm does. `regions` and `runtime` outlive it. With `strict` there is none, as the driver opens whole
-// allocations, of which regions are a part.
+// One worker's transport for memory of NVIDIA GPUs, between processes of one host or within one. It moves host memory
+// like shm. `regions` and `runtime` outlive it. Unsupported with `strict`, since the driver imports whole allocations,
+// not only the regions in them.
 Result<std::unique_ptr<Transport>> open_cuda_transport(RegionTable& regions, Runtime& runtime, bool strict = false);
-// The same without links, by the name "staged": it registers memory and copies for the engine's staging.
+// The same without links, named "staged": it registers memory and copies for the engine's staging.
 Result<std::unique_ptr<Transport>> open_staging_transport(RegionTable& regions, Runtime& runtime);
 
 }  // namespace fairway::transport

@@ -62,7 +62,8 @@ Status Devices::reach(int device, int other) {
   Status status = cu.check(cu->cuDeviceCanAccessPeer(&can, device, other), "asking for peer access");
   if (!status) return status;
   if (can == 0)
-    return {ErrorCode::unsupported, "GPU " + std::to_string(device) + " does not reach GPU " + std::to_string(other)};
+    return {ErrorCode::unsupported, "GPU " + std::to_string(device) + " has no peer access to GPU " +
+                                        std::to_string(other) + " on this machine (see `nvidia-smi topo -p2p r`)"};
   const Current current(cu, *from);
   const int result = cu->cuCtxEnablePeerAccess(*to, 0);
   if (result == sys::cuda::kErrorPeerAccessAlreadyEnabled) return {};

@@ -15,8 +15,8 @@ namespace fairway::transport::cuda {
 
 using sys::CudaDriver;
 
-// The devices that this process sees, each with its primary context once that is in use: the one that the CUDA runtime
-// and every framework on it share. Any thread.
+// The GPUs that this process sees, each with its primary context once used. The CUDA runtime and all frameworks on it
+// share that context. Any thread.
 class Devices {
  public:
   explicit Devices(std::shared_ptr<const CudaDriver> driver);
@@ -29,13 +29,13 @@ class Devices {
   const sys::cuda::Uuid& uuid(int device) const { return all_[static_cast<std::size_t>(device)].uuid; }
   const std::string& name(int device) const { return all_[static_cast<std::size_t>(device)].name; }
   const std::string& bus_id(int device) const { return all_[static_cast<std::size_t>(device)].bus_id; }
-  std::optional<int> find(const sys::cuda::Uuid& uuid) const;  // nothing: hidden from this process, or another host's
-  bool works_on(int device) const;                             // this process has a context there, ours or its own
-  // Its context; the first use may take a second, so not on a data path.
+  std::optional<int> find(const sys::cuda::Uuid& uuid) const;  // nothing: hidden from this process, or on another host
+  bool works_on(int device) const;                             // whether its primary context is active in this process
+  // The primary context. The first use may take a second, so not on a data path.
   Result<sys::cuda::Context> use(int device);
-  // From `device`'s engines to `other`'s memory. Ok also when it was so before.
+  // Enables access of `device` to `other`'s memory. Ok if it is enabled already.
   Status reach(int device, int other);
-  bool atomics(int device, int other) const;  // of `device` on `other`'s memory
+  bool atomics(int device, int other) const;  // whether `device` supports atomics on `other`'s memory
 
  private:
   struct One {

@@ -9,15 +9,15 @@
 
 namespace fairway::transport::cuda {
 
-// Words in pinned memory that say to kernels, and to the host, that a view of some memory has ended. Any thread.
+// Words in pinned memory that tell kernels and the host that a view has ended. Any thread.
 class EndWords : public std::enable_shared_from_this<EndWords> {
  public:
   explicit EndWords(std::shared_ptr<const sys::CudaDriver> driver) : driver_(std::move(driver)) {}
   ~EndWords();
 
-  // Makes them, with a context current: pinning memory may wait for what streams do. Once; again is nothing.
+  // Allocates them; needs a current context. Pinning memory may wait for running streams. A second call does nothing.
   Status prepare();
-  // One that is 0, its taker's until the last owner lets go. Null: none is left.
+  // A word of value 0, the caller's until its last owner is gone. Null: none is left.
   std::shared_ptr<std::uint32_t> take();
 
  private:

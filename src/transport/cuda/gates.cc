@@ -30,7 +30,7 @@ Gates::~Gates() {
 
 Result<std::shared_ptr<StreamGate>> Gates::hold(void* stream) {
   if (stream == nullptr)
-    return Status(ErrorCode::invalid_argument, "the default stream cannot wait for a transfer: give one of your own");
+    return Status(ErrorCode::invalid_argument, "the default stream cannot wait for a transfer: create a stream");
   const auto handle = static_cast<Stream>(stream);
   Context context = nullptr;
   if (Status status = driver_->check((*driver_)->cuStreamGetCtx(handle, &context), "the stream's context"); !status)
@@ -40,7 +40,7 @@ Result<std::shared_ptr<StreamGate>> Gates::hold(void* stream) {
   {
     const std::lock_guard lock(mutex_);
     if (free_.empty())
-      if (Status status = more(); !status) return status;
+      if (Status status = add_words(); !status) return status;
     word = free_.back();
     free_.pop_back();
   }
@@ -55,10 +55,10 @@ Result<std::shared_ptr<StreamGate>> Gates::hold(void* stream) {
 
 void Gates::prepare() {
   const std::lock_guard lock(mutex_);
-  if (blocks_.empty()) (void)more();
+  if (blocks_.empty()) (void)add_words();
 }
 
-Status Gates::more() {
+Status Gates::add_words() {
   constexpr std::size_t kLine = 64;
   void* block = nullptr;
   if (Status status = driver_->check((*driver_)->cuMemHostAlloc(&block, kWords * kLine, kHostPortable | kHostMapped),

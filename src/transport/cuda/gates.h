@@ -10,27 +10,27 @@
 
 namespace fairway::transport::cuda {
 
-// Words in pinned memory that streams wait for, each used again and again: it only grows, and a stream waits until it
-// has reached a number, so one that comes late to a word that others use by now goes on at once. Any thread.
+// Words in pinned memory on which streams wait. Words are reused: each only grows, and a stream waits until its word
+// has reached a number, so a late stream whose word is in use again continues at once. Any thread.
 class Gates : public std::enable_shared_from_this<Gates> {
  public:
   explicit Gates(std::shared_ptr<const sys::CudaDriver> driver) : driver_(std::move(driver)) {}
   ~Gates();
 
-  // Makes words beforehand, with a context current: pinning memory may wait for what streams do.
+  // Allocates words in advance; needs a current context. Pinning memory may wait for running streams.
   void prepare();
-  // From here on `stream` stands until the gate opens; the host goes on.
+  // Makes `stream` wait until the gate opens; does not block the host.
   Result<std::shared_ptr<StreamGate>> hold(void* stream);
 
  private:
   struct Word {
     std::uint32_t* at = nullptr;  // pinned
-    std::uint32_t last = 0;       // number of the gate that it is or was
+    std::uint32_t last = 0;       // number of its latest gate
   };
   class Gate;
-  Status more();  // words
+  Status add_words();
 
-  static constexpr std::size_t kWords = 1024;  // made at once, a cache line each
+  static constexpr std::size_t kWords = 1024;  // added at once, a cache line each
   std::shared_ptr<const sys::CudaDriver> driver_;
   std::mutex mutex_;  // guards both
   std::vector<Word> free_;

@@ -11,7 +11,7 @@ constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kMaxWhy = 300;
 constexpr std::uint32_t kMaxMappings = 65536;
 
-// Neighbours of one size as one.
+// Adjacent mappings of equal size.
 struct Run {
   std::uint32_t count = 0;
   std::uint64_t size = 0;
@@ -26,7 +26,7 @@ std::vector<Run> runs_of(const std::vector<std::uint64_t>& mappings) {
   return runs;
 }
 
-// False: they are not together what the handle says.
+// False: their sizes do not add up to the handle's size.
 bool read_mappings(ByteReader& reader, Handle& handle) {
   std::uint64_t left = handle.size;
   const auto runs = reader.get<std::uint16_t>();
@@ -46,14 +46,14 @@ std::vector<std::byte> encode(const Handle& handle) {
   const std::vector<Run> runs = runs_of(handle.mappings);
   std::vector<std::byte> bytes(160 + kMaxWhy + runs.size() * sizeof(Run));
   ByteWriter writer(bytes);
-  writer.put(kVersion).put(static_cast<std::uint8_t>(handle.way)).put_bytes(handle.process);
+  writer.put(kVersion).put(static_cast<std::uint8_t>(handle.by)).put_bytes(handle.process);
   writer.put_bytes(std::as_bytes(std::span(handle.device.bytes))).put(handle.base).put(handle.size);
-  if (handle.way == Way::ipc) writer.put_bytes(std::as_bytes(std::span(handle.ipc.bytes)));
-  if (handle.way == Way::file) {
+  if (handle.by == Export::ipc) writer.put_bytes(std::as_bytes(std::span(handle.ipc.bytes)));
+  if (handle.by == Export::file) {
     writer.put(static_cast<std::uint16_t>(runs.size()));
     for (const Run& run : runs) writer.put(run.count).put(run.size);
   }
-  if (handle.way == Way::none) writer.put_text(std::string_view(handle.why).substr(0, kMaxWhy));
+  if (handle.by == Export::none) writer.put_text(std::string_view(handle.why).substr(0, kMaxWhy));
   bytes.resize(writer.size());
   return bytes;
 }
@@ -66,17 +66,17 @@ Result<Handle> decode(std::span<const std::byte> bytes) {
     if (from.size() == size) std::memcpy(into, from.data(), size);
   };
   const auto version = reader.get<std::uint8_t>();
-  const auto way = reader.get<std::uint8_t>();
+  const auto by = reader.get<std::uint8_t>();
   take(handle.process.data(), handle.process.size());
   take(handle.device.bytes, sizeof handle.device.bytes);
   handle.base = reader.get<std::uint64_t>();
   handle.size = reader.get<std::uint64_t>();
-  handle.way = static_cast<Way>(way);
-  if (handle.way == Way::ipc) take(handle.ipc.bytes, sizeof handle.ipc.bytes);
-  if (handle.way == Way::none) handle.why = reader.get_text();
-  const bool mapped = handle.way != Way::file || read_mappings(reader, handle);
-  if (!mapped || !reader.done() || version != kVersion || way > static_cast<std::uint8_t>(Way::file))
-    return Status(ErrorCode::protocol_error, "a handle of GPU memory of no sense");
+  handle.by = static_cast<Export>(by);
+  if (handle.by == Export::ipc) take(handle.ipc.bytes, sizeof handle.ipc.bytes);
+  if (handle.by == Export::none) handle.why = reader.get_text();
+  const bool mapped = handle.by != Export::file || read_mappings(reader, handle);
+  if (!mapped || !reader.done() || version != kVersion || by > static_cast<std::uint8_t>(Export::file))
+    return Status(ErrorCode::protocol_error, "malformed handle of GPU memory");
   return handle;
 }
 

@@ -11,23 +11,23 @@
 
 namespace fairway::transport::cuda {
 
-// How another process gets at an allocation.
-enum class Way : std::uint8_t {
-  none,  // not at all: `why`
-  ipc,   // CUDA's IPC handle
-  file,  // descriptors, of virtual memory management
+// How another process imports an allocation.
+enum class Export : std::uint8_t {
+  none,  // it cannot: `why`
+  ipc,   // by a CUDA IPC handle
+  file,  // by file descriptors of virtual memory management
 };
 
 using ProcessToken = std::array<std::byte, 16>;
 
-// What a process tells of an allocation of its own.
+// How a process describes its own allocation to another.
 struct Handle {
-  ProcessToken process{};  // of its owner: within it the address itself serves
+  ProcessToken process{};  // of its owner, which uses the address itself
   sys::cuda::Uuid device{};
   std::uint64_t base = 0, size = 0;
-  // Of a file: what each descriptor maps, one behind the other. Together they are `size`.
+  // Export::file: the sizes that the descriptors map one after the other; `size` in total.
   std::vector<std::uint64_t> mappings;
-  Way way = Way::none;
+  Export by = Export::none;
   sys::cuda::IpcHandle ipc{};
   std::string why;
 };

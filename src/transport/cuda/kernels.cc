@@ -1,6 +1,6 @@
 #include "transport/cuda/kernels.h"
 
-// Where this build had no nvcc; else these are made of copy_pieces.cu and signals.cu.
+// For builds without nvcc; otherwise these functions are generated from copy_pieces.cu and signals.cu.
 namespace fairway::transport::cuda {
 
 const char* copy_kernel() {

@@ -11,23 +11,23 @@
 namespace fairway::transport::cuda {
 namespace {
 
-using State = Foreign::State;
+using State = ImportedAllocation::State;
 
-// What is queued at most at once: a few milliseconds' worth, since a peer that takes its memory back waits for it.
+// Most bytes queued at once: a few milliseconds' worth, since a peer that deregisters memory waits for them.
 constexpr std::uint64_t kQueuedBetweenDevices = std::uint64_t{1} << 30;
 constexpr std::uint64_t kQueuedWithHost = std::uint64_t{192} << 20;
 
-// Bytes of a copy that a kernel may do on that path.
+// Copies smaller than this may be done by a kernel on that path.
 std::uint64_t kernel_below(const host::Mover::Path& path) {
   if (!path.kernels) return 0;
   return path.most_queued == kQueuedBetweenDevices ? Queues::kKernelBelowBetweenGpus : Queues::kKernelBelow;
 }
 
-constexpr std::uint64_t kPinFrom = 64 * 1024;  // bytes: up to that the driver takes host memory along with its command
+constexpr std::uint64_t kPinFrom = 64 * 1024;  // the driver copies less host memory into the command itself
 
 constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
 
-// Of this process, for as long as it lives; one that is forked from it is another.
+// Identifies this process; a forked one has another token.
 ProcessToken own_process(Runtime& runtime) {
   static const ProcessToken random = [&] {
     ProcessToken made{};
@@ -45,7 +45,7 @@ ProcessToken own_process(Runtime& runtime) {
 CudaMover::CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver)
     : devices_(std::make_shared<Devices>(driver)),
       proofs_(std::make_shared<Proofs>(devices_)),
-      lender_(devices_, own_process(runtime)),
+      exporter_(devices_, own_process(runtime)),
       gates_(std::make_shared<Gates>(driver)),
       ready_(static_cast<std::size_t>(devices_->count())),
       end_words_(std::make_shared<EndWords>(driver)),
@@ -64,17 +64,17 @@ std::uint8_t CudaMover::memory_kinds() const {
          1 << static_cast<unsigned>(MemoryKind::managed);
 }
 
-// A device's queues and the ways to its peers are opened as soon as anything is known of them: that may wait for
-// running kernels, and the kernel that runs when the first slice comes may be waiting for that slice.
-Result<std::optional<host::Mover::Lent>> CudaMover::lend(const MemoryDescription& memory) {
-  auto lent = lender_.lend(memory);
-  const int device = std::max(lender_.device_of(memory.id), lender_.pinned_by(memory.id));
-  if (lent && device >= 0) make_queues(device);
-  return lent;
+// Opens a device's queues as early as possible: that may wait for running kernels, and a kernel that runs when the
+// first slice is posted may be waiting for that slice.
+Result<std::optional<host::Mover::Exported>> CudaMover::export_memory(const MemoryDescription& memory) {
+  auto exported = exporter_.export_memory(memory);
+  const int device = std::max(exporter_.device_of(memory.id), exporter_.pinned_by(memory.id));
+  if (exported && device >= 0) make_queues(device);
+  return exported;
 }
 
-void CudaMover::take_back(RegionId region) {
-  lender_.take_back(region);
+void CudaMover::end_export(RegionId region) {
+  exporter_.end_export(region);
   own_.erase(handle_of(region));
   if (pins_.knows(handle_of(region))) pins_.drop(handle_of(region), [this] { task_->wake(); });
 }
@@ -84,13 +84,13 @@ void CudaMover::close() {
   janitor_.finish();
 }
 
-bool CudaMover::taken_back(RegionId region) const {
+bool CudaMover::export_ended(RegionId region) const {
   return !pins_.knows(handle_of(region));
 }
 
 std::shared_ptr<host::Mover::Hold> CudaMover::hold(std::shared_ptr<sys::MappedFile> map) {
   const std::uint64_t key = kMaps | next_map_++;
-  auto* const hold = new Hold;  // the janitor drops it after it pinned it
+  auto* const hold = new Hold;  // deleted on the janitor, after pinning
   pins_.use(key, working_device(), map->address(), map->size_bytes(), [this, hold](bool pinned) {
     hold->pinned.store(pinned, std::memory_order_relaxed);
     hold->settled.store(true, std::memory_order_release);
@@ -105,47 +105,48 @@ std::optional<MemoryPlace> CudaMover::place_of(const void* address) const {
   return MemoryPlace{*pointer.kind, *pointer.kind == MemoryKind::device ? devices_->bus_id(pointer.device) : ""};
 }
 
-MemoryPlace CudaMover::place_of(const Mover::Foreign& foreign) const {
-  const auto device = devices_->find(static_cast<const cuda::Foreign&>(foreign).handle().device);
+MemoryPlace CudaMover::place_of(const Mover::Imported& imported) const {
+  const auto device = devices_->find(static_cast<const ImportedAllocation&>(imported).handle().device);
   return {MemoryKind::device, device ? devices_->bus_id(*device) : ""};
 }
 
-std::shared_ptr<host::Mover::Foreign> CudaMover::open(std::span<const std::byte> bytes) {
+std::shared_ptr<host::Mover::Imported> CudaMover::import(std::span<const std::byte> bytes) {
   Handle handle;
   if (auto decoded = decode(bytes))
     handle = std::move(*decoded);
   else
     handle.why = decoded.status().message();
-  const bool ours = handle.process == lender_.process();
-  // Its end may block in the driver.
-  std::shared_ptr<cuda::Foreign> foreign(new cuda::Foreign(devices_, proofs_, std::move(handle), ours),
-                                         [this](cuda::Foreign* ends) { janitor_.end([ends] { delete ends; }); });
-  std::erase_if(foreigns_, [](const auto& each) { return each.expired(); });
-  foreigns_.push_back(foreign);
-  open_views(foreign);
-  return foreign;
+  const bool ours = handle.process == exporter_.process();
+  // Deleted on the janitor, since the driver may block.
+  std::shared_ptr<ImportedAllocation> imported(
+      new ImportedAllocation(devices_, proofs_, std::move(handle), ours),
+      [this](ImportedAllocation* ends) { janitor_.end([ends] { delete ends; }); });
+  std::erase_if(imports_, [](const auto& each) { return each.expired(); });
+  imports_.push_back(imported);
+  open_views(imported);
+  return imported;
 }
 
-std::shared_ptr<Foreign> CudaMover::held(const Mover::Foreign& foreign) const {
-  for (const auto& each : foreigns_)
-    if (auto found = each.lock(); found.get() == &foreign) return found;
+std::shared_ptr<ImportedAllocation> CudaMover::held(const Mover::Imported& imported) const {
+  for (const auto& each : imports_)
+    if (auto found = each.lock(); found.get() == &imported) return found;
   return nullptr;
 }
 
-void CudaMover::open_views(const std::shared_ptr<cuda::Foreign>& foreign) {
-  if (foreign->wants_file()) return;
+void CudaMover::open_views(const std::shared_ptr<ImportedAllocation>& imported) {
+  if (imported->wants_file()) return;
   for (int device = 0; device < devices_->count(); ++device)
     if (ready_[static_cast<std::size_t>(device)].state.load(std::memory_order_acquire) == State::ready)
-      open_view(foreign, device);
+      open_view(imported, device);
 }
 
-bool CudaMover::wants_file(const Mover::Foreign& foreign) const {
-  return static_cast<const cuda::Foreign&>(foreign).wants_file();
+bool CudaMover::wants_file(const Mover::Imported& imported) const {
+  return static_cast<const ImportedAllocation&>(imported).wants_file();
 }
 
-void CudaMover::give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) {
-  static_cast<cuda::Foreign&>(foreign).give(std::move(file), why_none);
-  if (const auto mine = held(foreign)) open_views(mine);
+void CudaMover::give_file(Mover::Imported& imported, sys::Fd file, const std::string& why_none) {
+  static_cast<ImportedAllocation&>(imported).give(std::move(file), why_none);
+  if (const auto mine = held(imported)) open_views(mine);
 }
 
 bool CudaMover::works_on(int device) const {
@@ -153,25 +154,25 @@ bool CudaMover::works_on(int device) const {
          devices_->works_on(device);
 }
 
-// The device that copies: the local memory's own. Between host memory and a GPU's the peer's, if this process works on
-// that one too, else the one for which the memory was pinned, else one that this process works on: a second process on
-// a GPU takes turns of milliseconds with the first.
-int CudaMover::copier(RegionId local, const cuda::Foreign* remote) const {
-  if (const int own = lender_.device_of(local); own >= 0) return own;
+// The device that copies. If the local memory is on a GPU: that one. For local host memory: the peer's GPU if this
+// process uses that too, else the one for which the memory was pinned, else one that this process uses. Two processes
+// on one GPU share it by time slices of milliseconds.
+int CudaMover::copier(RegionId local, const ImportedAllocation* remote) const {
+  if (const int own = exporter_.device_of(local); own >= 0) return own;
   const int theirs = remote == nullptr ? -1 : devices_->find(remote->handle().device).value_or(-1);
   if (theirs >= 0 && works_on(theirs)) return theirs;
-  if (const int pinned = lender_.pinned_by(local); pinned >= 0) return pinned;
+  if (const int pinned = exporter_.pinned_by(local); pinned >= 0) return pinned;
   const int working = working_device();
   return works_on(working) ? working : std::max(theirs, 0);
 }
 
-host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out,
+host::Mover::Readiness CudaMover::path(RegionId local, Mover::Imported* imported, std::uint64_t bytes, Path& out,
                                        std::string& why) {
-  auto* remote = static_cast<cuda::Foreign*>(foreign);
-  const int own = lender_.device_of(local);
+  auto* remote = static_cast<ImportedAllocation*>(imported);
+  const int own = exporter_.device_of(local);
   const int device = copier(local, remote);
   if (own < 0 && bytes >= kPinFrom)
-    if (const auto host = lender_.host(local))
+    if (const auto host = exporter_.host(local))
       pins_.use(handle_of(local), device, host->data(), host->size(), [](bool) {});
   out.device = static_cast<std::uint32_t>(device);
   out.most_queued = own >= 0 && remote != nullptr ? kQueuedBetweenDevices : kQueuedWithHost;
@@ -186,10 +187,10 @@ host::Mover::Readiness CudaMover::path(RegionId local, Mover::Foreign* foreign, 
   return Readiness::ready;
 }
 
-// The copy engines take any memory of this process, by the driver's own buffers if need be; a kernel ends the context
-// with an illegal access at memory of the host's that is not pinned.
+// Copy engines take any memory of this process, if need be through the driver's own buffers. A kernel that accesses
+// host memory which is not pinned ends the context with an illegal access.
 bool CudaMover::reached_by_kernels(RegionId local, int device_of) const {
-  return device_of >= 0 || !lender_.host(local) || pins_.pinned(handle_of(local));
+  return device_of >= 0 || !exporter_.host(local) || pins_.pinned(handle_of(local));
 }
 
 host::Mover::Readiness CudaMover::queues_of(int device, std::string& why) {
@@ -208,12 +209,12 @@ host::Mover::Readiness CudaMover::queues_of(int device, std::string& why) {
   return Readiness::ready;
 }
 
-host::Mover::Readiness CudaMover::view_of(cuda::Foreign& memory, int device, std::string& why) {
-  cuda::Foreign::View& view = memory.view(device);
+host::Mover::Readiness CudaMover::view_of(ImportedAllocation& memory, int device, std::string& why) {
+  ImportedAllocation::View& view = memory.view(device);
   switch (view.state.load(std::memory_order_acquire)) {
     case State::unopened: open_view(held(memory), device); [[fallthrough]];
     case State::opening: return Readiness::opening;
-    case State::refused: why = "the peer's GPU memory is not reached: " + view.why; return Readiness::refused;
+    case State::refused: why = "the peer's GPU memory cannot be accessed: " + view.why; return Readiness::refused;
     case State::ready: break;
   }
   return Readiness::ready;
@@ -226,7 +227,7 @@ void CudaMover::make_queues(int device) {
   if (const auto context = devices_->use(device)) {
     const Current current(devices_->driver(), *context);
     gates_->prepare();
-    (void)end_words_->prepare();  // where none can be had, who takes one is told
+    (void)end_words_->prepare();  // if it fails, take() finds no word
   }
   auto queues = Queues::make(*devices_, device);
   if (queues)
@@ -237,11 +238,11 @@ void CudaMover::make_queues(int device) {
   task_->wake();
 }
 
-void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device) {
-  cuda::Foreign::View& view = foreign->view(device);
+void CudaMover::open_view(const std::shared_ptr<ImportedAllocation>& imported, int device) {
+  ImportedAllocation::View& view = imported->view(device);
   view.state.store(State::opening, std::memory_order_relaxed);
-  const Status posted = janitor_.post([this, foreign, device] {
-    foreign->open(device);
+  const Status posted = janitor_.post([this, imported, device] {
+    imported->open(device);
     task_->wake();
   });
   if (posted) return;
@@ -249,11 +250,11 @@ void CudaMover::open_view(const std::shared_ptr<cuda::Foreign>& foreign, int dev
   view.state.store(State::refused, std::memory_order_release);
 }
 
-std::string CudaMover::path_description(const Mover::Foreign& foreign) const {
-  return static_cast<const cuda::Foreign&>(foreign).text();
+std::string CudaMover::path_description(const Mover::Imported& imported) const {
+  return static_cast<const ImportedAllocation&>(imported).path_description();
 }
 
-// A kernel has some hundred warps, each of which takes a piece at a time.
+// A kernel has some hundred warps; each copies one piece at a time.
 std::uint64_t CudaMover::part(const Path& path, std::uint64_t length, std::uint64_t count) const {
   if (count < Queues::kKernelFrom || length >= kernel_below(path)) return ~std::uint64_t{0};
   constexpr std::uint64_t kWarps = 512, kLeast = 2048;
@@ -295,7 +296,7 @@ std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size
   return room;
 }
 
-// On which this process works already; without one, the first.
+// A device that this process uses already; else the first.
 int CudaMover::working_device() const {
   for (int device = 0; device < devices_->count(); ++device)
     if (works_on(device)) return device;
@@ -311,7 +312,7 @@ Status CudaMover::pin(std::byte* address, std::uint64_t size_bytes) {
       "pinning memory");
 }
 
-// Between a device and a room that it reaches by itself, so the kernel or one call may take them.
+// Whether the copies are between a device and a pinned staging buffer, so that a kernel or one batch call can do them.
 bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
   if (copies.size() < Queues::kBatchFrom) return false;
   for (const auto& each : rooms_) {
@@ -320,12 +321,12 @@ bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
     const auto holds = [&](const std::byte* place) {
       return place >= room->memory.address() && place < room->memory.address() + room->memory.size_bytes();
     };
-    if (holds(copies.front().to) || holds(copies.front().from)) return true;  // and so are the others
+    if (holds(copies.front().to) || holds(copies.front().from)) return true;  // then all of them are
   }
   return false;
 }
 
-// Into what the kernel takes, where there is one; as they are: there is none, or they do not fit.
+// Cuts the copies into pieces for the kernel; returns them unchanged if there is no kernel or too many pieces.
 std::span<const transport::Copier::Copy> CudaMover::cut(const Path& on, std::span<const Copy> copies) {
   std::uint64_t bytes = 0;
   for (const Copy& copy : copies) bytes += copy.size;

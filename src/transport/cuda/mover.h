@@ -7,9 +7,9 @@
 
 #include "transport/cuda/devices.h"
 #include "transport/cuda/end_words.h"
-#include "transport/cuda/foreign.h"
+#include "transport/cuda/exporter.h"
 #include "transport/cuda/gates.h"
-#include "transport/cuda/lender.h"
+#include "transport/cuda/imported_allocation.h"
 #include "transport/cuda/pins.h"
 #include "transport/cuda/proofs.h"
 #include "transport/cuda/queues.h"
@@ -19,8 +19,8 @@
 namespace fairway::transport::cuda {
 
 // GPU memory for the host transport. Owner: its worker.
-//   mover.cc        for transfers
-//   mover_views.cc  for kernels and streams of the user's
+//   mover.cc        copies, for transfers and staging
+//   mover_views.cc  views for kernels, work for the user's streams
 class CudaMover final : public host::Mover {
  public:
   CudaMover(Runtime& runtime, std::shared_ptr<const CudaDriver> driver);
@@ -29,18 +29,18 @@ class CudaMover final : public host::Mover {
   Status attach(Task& task) override;
   std::uint8_t memory_kinds() const override;
   std::optional<MemoryPlace> place_of(const void* address) const override;
-  MemoryPlace place_of(const Mover::Foreign& foreign) const override;
-  Result<std::optional<Lent>> lend(const MemoryDescription& memory) override;
-  void take_back(RegionId region) override;
+  MemoryPlace place_of(const Mover::Imported& imported) const override;
+  Result<std::optional<Exported>> export_memory(const MemoryDescription& memory) override;
+  void end_export(RegionId region) override;
   void close() override;
-  bool taken_back(RegionId region) const override;
+  bool export_ended(RegionId region) const override;
   std::shared_ptr<Hold> hold(std::shared_ptr<sys::MappedFile> map) override;
 
-  std::shared_ptr<Mover::Foreign> open(std::span<const std::byte> handle) override;
-  bool wants_file(const Mover::Foreign& foreign) const override;
-  void give_file(Mover::Foreign& foreign, sys::Fd file, const std::string& why_none) override;
-  Readiness path(RegionId local, Mover::Foreign* foreign, std::uint64_t bytes, Path& out, std::string& why) override;
-  std::string path_description(const Mover::Foreign& foreign) const override;
+  std::shared_ptr<Mover::Imported> import(std::span<const std::byte> handle) override;
+  bool wants_file(const Mover::Imported& imported) const override;
+  void give_file(Mover::Imported& imported, sys::Fd file, const std::string& why_none) override;
+  Readiness path(RegionId local, Mover::Imported* imported, std::uint64_t bytes, Path& out, std::string& why) override;
+  std::string path_description(const Mover::Imported& imported) const override;
 
   std::uint64_t part(const Path& path, std::uint64_t length, std::uint64_t count) const override;
   std::span<Copy> list(const Path& path) override { return ready_[path.device].queues->list(); }
@@ -48,7 +48,7 @@ class CudaMover final : public host::Mover {
   void give_stage(const Path& path, std::byte* stage) override { ready_[path.device].queues->give_stage(stage); }
   Status start(const Path& path, std::span<const Copy> copies, bool urgent, void* after, Ticket& out) override;
   Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return gates_->hold(stream); }
-  Readiness view(RegionId own, Mover::Foreign* foreign, int device, View& out, Status& why) override;
+  Readiness view(RegionId own, Mover::Imported* imported, int device, View& out, Status& why) override;
   Status put(const GpuAccess::Put& put, void* stream) override;
   Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) override;
   void flush() override;
@@ -58,42 +58,42 @@ class CudaMover final : public host::Mover {
                  std::string& why) override;
 
  private:
-  struct Device {  // its queues
-    std::atomic<cuda::Foreign::State> state{cuda::Foreign::State::unopened};
+  struct Device {
+    std::atomic<ImportedAllocation::State> state{ImportedAllocation::State::unopened};
     std::unique_ptr<Queues> queues;
     std::string why;
   };
-  // What serves streams of that one's context, with that current during `call`.
+  // Calls `call` for the device of the stream's context, with that context current.
   using StreamCall = std::function<Status(int device, const StreamKernels& kernels, sys::cuda::Stream stream)>;
   Status for_stream(void* stream, const StreamCall& call);
-  std::shared_ptr<cuda::Foreign> own_memory(RegionId region, Status& why);
+  std::shared_ptr<ImportedAllocation> own_memory(RegionId region, Status& why);
   Readiness queues_of(int device, std::string& why);
-  Readiness view_of(cuda::Foreign& memory, int device, std::string& why);
+  Readiness view_of(ImportedAllocation& memory, int device, std::string& why);
   bool works_on(int device) const;
-  int copier(RegionId local, const cuda::Foreign* remote) const;
+  int copier(RegionId local, const ImportedAllocation* remote) const;
   int working_device() const;                                // any thread
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
   bool reached_by_kernels(RegionId local, int device_of) const;
   bool in_pinned_room(std::span<const Copy> copies) const;
   std::span<const Copy> cut(const Path& on, std::span<const Copy> copies);
-  void make_queues(int device);  // any thread; once
-  void open_views(const std::shared_ptr<cuda::Foreign>& foreign);
-  void open_view(const std::shared_ptr<cuda::Foreign>& foreign, int device);
-  std::shared_ptr<cuda::Foreign> held(const Mover::Foreign& foreign) const;
+  void make_queues(int device);  // any thread; works once
+  void open_views(const std::shared_ptr<ImportedAllocation>& imported);
+  void open_view(const std::shared_ptr<ImportedAllocation>& imported, int device);
+  std::shared_ptr<ImportedAllocation> held(const Mover::Imported& imported) const;
 
   std::shared_ptr<Devices> devices_;
   std::shared_ptr<Proofs> proofs_;
-  Lender lender_;
+  Exporter exporter_;
   const std::shared_ptr<Gates> gates_;
   Task* task_ = nullptr;
   std::vector<Device> ready_;  // by device
-  std::vector<std::weak_ptr<cuda::Foreign>> foreigns_;
+  std::vector<std::weak_ptr<ImportedAllocation>> imports_;
   std::vector<std::weak_ptr<Room>> rooms_;
   std::uint64_t next_map_ = 0;
   const std::shared_ptr<EndWords> end_words_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<cuda::Foreign>> own_;  // regions that kernels elsewhere reach
+  std::unordered_map<std::uint64_t, std::shared_ptr<ImportedAllocation>> own_;  // own regions with views on other GPUs
   Pins pins_;
-  Janitor janitor_;  // what is left is done when it ends, before all above
+  Janitor janitor_;  // last: its destructor runs the jobs that are left
 };
 
 }  // namespace fairway::transport::cuda

@@ -15,14 +15,14 @@ void Pins::use(std::uint64_t key, int device, void* address, std::uint64_t size,
     bool pinned = false;
     if (const auto context = devices_->use(device)) {
       const Current current(cu, *context);
-      // Refused: pinned by the user before, or more than the process may lock. Both work, the second slowly.
+      // Refused: the user has pinned it already, or it is more than the process may lock, which is slower.
       pinned = cu->cuMemHostRegister_v2(address, size, kHostPortable | kHostMapped) == kSuccess;
       const std::lock_guard lock(mutex_);
       pins_[key].ours = pinned;
     }
     then(pinned);
   });
-  if (!posted) then(false);  // it stays as it is, as when the driver refuses
+  if (!posted) then(false);  // stays unpinned, as when the driver refuses
 }
 
 void Pins::drop(std::uint64_t key, std::function<void()> then) {

@@ -10,27 +10,26 @@
 
 namespace fairway::transport::cuda {
 
-// Host memory that the GPUs' copy engines read and write without a detour through the driver's own buffers: pinned from
-// its first use on, by the janitor, since that takes longer than a copy. Until then copies take the detour. Pinned for
-// all contexts of the process (CU_MEMHOSTREGISTER_PORTABLE), also those made later, so it does not matter in which one:
-// but making one takes memory of its GPU and time of whoever works there, so it is that of a device that copies. Any
-// thread.
+// Pinned host memory, which copy engines access directly rather than through the driver's buffers. Memory is pinned at
+// its first use, on the janitor, since that takes longer than a copy; until then copies go through the driver's
+// buffers. It is pinned for all contexts of the process, also later ones (CU_MEMHOSTREGISTER_PORTABLE). It is done in
+// the context of a device that copies, since making another context costs GPU memory and time. Any thread.
 class Pins {
  public:
   Pins(std::shared_ptr<Devices> devices, Janitor& janitor) : devices_(std::move(devices)), janitor_(janitor) {}
 
-  // The first use pins, by `device`, and `then` runs on the janitor once it has, or cannot.
+  // The first use pins the memory in the context of `device`; `then` runs on the janitor after success or failure.
   void use(std::uint64_t key, int device, void* address, std::uint64_t size, std::function<void(bool pinned)> then);
-  // `then` runs on the janitor once it is pinned no more: from then on the memory may be unmapped.
+  // Unpins the memory; `then` runs on the janitor afterwards, when the memory may be unmapped.
   void drop(std::uint64_t key, std::function<void()> then);
   void drop_all();
-  bool knows(std::uint64_t key) const;   // also while it is being dropped
-  bool pinned(std::uint64_t key) const;  // by this, so kernels reach it
+  bool knows(std::uint64_t key) const;   // also true while it is being unpinned
+  bool pinned(std::uint64_t key) const;  // pinned by this object, so kernels can access it
 
  private:
   struct Pin {
     void* address = nullptr;
-    bool ours = false;  // pinned by this
+    bool ours = false;  // pinned by this object
   };
   std::shared_ptr<Devices> devices_;
   Janitor& janitor_;

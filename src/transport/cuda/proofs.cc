@@ -9,10 +9,10 @@ namespace {
 
 using namespace sys::cuda;
 
-constexpr std::size_t kGranule = std::size_t{2} << 20;  // bytes: the least that devices allocate
-constexpr std::size_t kTried = 256 * 1024;              // bytes: more than the driver puts into a command itself
+constexpr std::size_t kGranule = std::size_t{2} << 20;  // bytes: the smallest allocation of a device
+constexpr std::size_t kTried = 256 * 1024;              // bytes: more than the driver puts into a command
 
-// Memory on `other` that the engines of `readers` reach.
+// Memory on `other` that `readers` can access.
 class Scratch {
  public:
   Scratch(const CudaDriver& driver, int other, const std::vector<int>& readers) : cu_(driver) {
@@ -21,13 +21,13 @@ class Scratch {
     wanted.location = {kLocationDevice, other};
     std::vector<AccessDescription> access;
     for (const int reader : readers) access.push_back({{kLocationDevice, reader}, kReadWrite});
-    status = cu_.check(cu_->cuMemCreate(&allocation_, kGranule, &wanted, 0), "memory to try it with");
-    if (status) status = cu_.check(cu_->cuMemAddressReserve(&address, kGranule, 0, 0, 0), "addresses to try it with");
-    if (status)
-      status = cu_.check(cu_->cuMemMap(address, kGranule, 0, allocation_, 0), "mapping memory to try it with");
+    status = cu_.check(cu_->cuMemCreate(&allocation_, kGranule, &wanted, 0), "allocating test memory");
+    if (status) status = cu_.check(cu_->cuMemAddressReserve(&address, kGranule, 0, 0, 0), "reserving test addresses");
+    if (status) status = cu_.check(cu_->cuMemMap(address, kGranule, 0, allocation_, 0), "mapping test memory");
     if (!status) return;
     mapped_ = true;
-    status = cu_.check(cu_->cuMemSetAccess(address, kGranule, access.data(), access.size()), "peer access");
+    status =
+        cu_.check(cu_->cuMemSetAccess(address, kGranule, access.data(), access.size()), "peer access to test memory");
   }
   ~Scratch() {
     if (mapped_) cu_->cuMemUnmap(address, kGranule);
@@ -46,13 +46,13 @@ class Scratch {
   bool mapped_ = false;
 };
 
-// A stream of that device's, whose context is the thread's.
+// On a stream of the current context.
 Status copy(const CudaDriver& cu, Address to, Address from) {
   Stream stream = nullptr;
-  Status status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "a stream to try it with");
+  Status status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "creating a test stream");
   if (!status) return status;
-  status = cu.check(cu->cuMemcpyAsync(to, from, kTried, stream), "a copy to try it with");
-  if (status) status = cu.check(cu->cuStreamSynchronize(stream), "a copy to try it with");
+  status = cu.check(cu->cuMemcpyAsync(to, from, kTried, stream), "a test copy");
+  if (status) status = cu.check(cu->cuStreamSynchronize(stream), "a test copy");
   cu->cuStreamDestroy_v2(stream);
   return status;
 }
@@ -79,7 +79,7 @@ Proofs::Verdict Proofs::attempt(int device, int other) {
   const Scratch scratch(cu, other, readers);
   if (!scratch.status) return {{}, scratch.status.message()};
   std::vector<std::uint32_t> out(kTried / sizeof(std::uint32_t)), back(out.size());
-  // Then the complement: what an earlier trial left there passes for one of them at most.
+  // A pattern and then its complement, so that old contents match at most one of them.
   for (const std::uint32_t flip : {0u, ~0u}) {
     for (std::size_t i = 0; i < out.size(); ++i) out[i] = (static_cast<std::uint32_t>(i) * 2654435761u) ^ flip;
     const auto differs = [&](int reader) {

@@ -11,25 +11,25 @@
 
 namespace fairway::transport::cuda {
 
-// Whether one GPU reads from another's memory what it has written there: an IOMMU or a bridge that redirects what GPUs
-// say to each other loses bytes without an error of the driver's. Tried with memory of this process's own on the other
-// GPU, since in a user's nothing is ours to write to; a peer's memory there is reached over the same wire.
+// Tests that a GPU reads back from another GPU's memory what it wrote there: an IOMMU or a bridge that redirects
+// traffic between GPUs can lose bytes without a driver error. The test uses memory that this process allocates on the
+// other GPU; a peer's memory there is reached over the same path.
 class Proofs {
  public:
   struct Verdict {
-    Status spoilt;    // not ok: other bytes came back
-    std::string why;  // it could not be tried; empty: it was
+    Status broken;    // not ok: other bytes came back
+    std::string why;  // why it could not be tested; empty: it was
   };
   explicit Proofs(std::shared_ptr<Devices> devices) : devices_(std::move(devices)) {}
-  // Any thread but a worker's: the first call for a pair takes milliseconds. Asks for no context on `other`, which
-  // would cost hundreds of MiB of its memory.
+  // Not on a worker: the first call for a pair takes milliseconds. Creates no context on `other`, which would cost
+  // hundreds of MiB of its memory.
   Verdict between(int device, int other);
 
  private:
   Verdict attempt(int device, int other);
 
   std::shared_ptr<Devices> devices_;
-  std::mutex mutex_;  // guards what was found, and is held while it is being found
+  std::mutex mutex_;  // guards found_; held during a test
   std::map<std::pair<int, int>, Verdict> found_;
 };
 

@@ -12,8 +12,8 @@ namespace {
 using namespace sys::cuda;
 
 constexpr std::uint32_t kStages = 8;
-constexpr unsigned kBlocks = 32, kWarps = 16;         // of the kernel: enough for a link, few for the user's own work
-constexpr std::uint32_t kLooksPerQuestion = 1 << 16;  // at a word, before the driver is asked whether it failed
+constexpr unsigned kBlocks = 32, kWarps = 16;      // of the kernel: enough to fill a link, few SMs taken from the user
+constexpr std::uint32_t kLooksPerQuery = 1 << 16;  // looks at a word before the driver is asked for errors
 
 }  // namespace
 
@@ -75,7 +75,7 @@ Queues::~Queues() {
   if (stages_ != nullptr) cu->cuMemFreeHost(stages_);
 }
 
-// What was queued before a failure is still waited for: its ticket is good, and look() tells of the failure then.
+// If some copies were queued before a failure, the ticket is valid and look() reports the failure after they are over.
 Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                      host::Mover::Ticket& out) {
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
@@ -94,7 +94,7 @@ Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t ke
     status = copy_by_kernel(queue, list, static_cast<std::uint32_t>(copies.size()));
     queued = status.is_ok();
     if (index < kBulk)
-      next_bulk_ = (index + 1) % kBulk;  // the next list's kernel need not wait for this one's last page
+      next_bulk_ = (index + 1) % kBulk;  // so that the next kernel need not wait for the last page of this one
   } else if (kernel_below != 0 && cu->cuMemcpyBatchAsync != nullptr && copies.size() >= kBatchFrom) {
     for (std::size_t first = 0; first < copies.size() && status; first += kListed)
       status = copy_as_one(queue, copies.subspan(first, std::min(kListed, copies.size() - first)), queued);
@@ -119,7 +119,7 @@ void Queues::flush() {
         cu->cuStreamWriteValue32_v2(queue.stream, reinterpret_cast<Address>(&words_[index].serial), ++queue.serial, 0),
         "the word after a copy");
     if (status) continue;
-    cu->cuStreamSynchronize(queue.stream);  // never seen; the copies must be over before anybody is told
+    cu->cuStreamSynchronize(queue.stream);  // the copies must be over before the failure is reported
     dead_ = status.message();
     failures_.push_back({{index, queue.serial}, dead_});
     std::atomic_ref(words_[index].serial).store(queue.serial, std::memory_order_release);
@@ -140,20 +140,20 @@ Status Queues::copy_each(Queue& queue, std::span<const host::Mover::Copy> copies
   return {};
 }
 
-// In no order among each other, behind all that the stream has and before all that it gets. What the driver does not
-// take so, it may take by itself: it is given that copy and those behind it again, one by one.
+// One batch call: its copies are in order with the rest of the stream but not among each other. If the driver refuses
+// one, that copy and those after it are tried again one by one.
 Status Queues::copy_as_one(Queue& queue, std::span<const host::Mover::Copy> copies, bool& queued) {
   to_.clear();
   from_.clear();
   sizes_.clear();
   for (const auto& copy : copies) {
-    if (copy.size == 0) return copy_each(queue, copies, 0, queued);  // the call refuses it
+    if (copy.size == 0) return copy_each(queue, copies, 0, queued);  // the batch call refuses empty copies
     to_.push_back(reinterpret_cast<Address>(copy.to));
     from_.push_back(reinterpret_cast<Address>(copy.from));
     sizes_.push_back(copy.size);
   }
   CopyAttributes attributes{kInStreamOrder, {}, {}, 0};
-  std::size_t first = 0, refused = 0;  // the first that is not under way; ~0: the call was wrong as a whole
+  std::size_t first = 0, refused = 0;  // refused: the first copy that was not queued; ~0: the whole call failed
   const int result = devices_.driver()->cuMemcpyBatchAsync(to_.data(), from_.data(), sizes_.data(), sizes_.size(),
                                                            &attributes, &first, 1, &refused, queue.stream);
   queued = true;
@@ -218,7 +218,7 @@ host::Mover::Readiness Queues::look(const host::Mover::Ticket& ticket, std::stri
     why = failed->why;
     return Readiness::refused;
   }
-  if (dead_.empty() && ++looks_ % kLooksPerQuestion == 0) {
+  if (dead_.empty() && ++looks_ % kLooksPerQuery == 0) {
     const CudaDriver& cu = devices_.driver();
     const Current current(cu, context_);
     const int result = cu->cuStreamQuery(queues_[ticket.queue].stream);

@@ -1,6 +1,6 @@
 #include "fairway/device.cuh"
 
-// What a stream does for stream_put and stream_wait_signal.
+// The kernels of stream_put and stream_wait_signal.
 namespace dev = fairway::device;
 
 namespace {
@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(1024) fairway_put(void* to, const v
   signal(word, value, how);
 }
 
-// Any grid of one dimension; the signal is another kernel's.
+// Any one-dimensional grid; the signal follows in another kernel.
 extern "C" __global__ void __launch_bounds__(512) fairway_put_part(void* to, const void* from, unsigned long long length) {
   dev::put_by_grid(to, from, length);
 }

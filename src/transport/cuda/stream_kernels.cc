@@ -9,8 +9,8 @@ namespace {
 
 using namespace sys::cuda;
 
-// By bench/nccl/device on H200s (docs/cuda.md): up to so many bytes one block takes least, then several, and the signal
-// is a kernel's behind them.
+// Measured by bench/nccl/device on H200s (docs/cuda.md): up to this size one block is fastest; above it several blocks,
+// and a second kernel for the signal.
 constexpr std::uint64_t kOneBlock = 32 * 1024;
 constexpr unsigned kOneBlocksThreads = 1024, kThreads = 512, kBytesPerThread = 32, kMostBlocks = 128;
 
@@ -31,7 +31,7 @@ void StreamKernels::load(const CudaDriver& driver, Stream beside, std::byte* zer
   driver_ = &driver;
   const char* code = signal_kernels();
   if (code == nullptr) {
-    missing_ = {ErrorCode::unsupported, "this build has no kernels for streams: nvcc was not found when it was made"};
+    missing_ = {ErrorCode::unsupported, "this build has no kernels for streams: build it with nvcc"};
     return;
   }
   const auto find = [&](Function& kernel, const char* name) {
@@ -76,7 +76,7 @@ Status StreamKernels::launch_put(std::byte* to, const void* from, std::uint64_t 
 
 Status StreamKernels::put(const GpuAccess::Put& put, Stream stream) const {
   if (!missing_) return missing_;
-  const bool by_engine = put.by == PutBy::copy_engine;  // never the faster one in a graph
+  const bool by_engine = put.by == PutBy::copy_engine;  // in a graph a kernel is always faster
   if (!by_engine && put.length <= kOneBlock) return launch_put(put.to, put.from, put.length, put, stream);
   Status status;
   if (by_engine && put.length > 0) {
@@ -92,7 +92,7 @@ Status StreamKernels::put(const GpuAccess::Put& put, Stream stream) const {
     status = launch(put_part_, static_cast<unsigned>(std::min<std::uint64_t>(blocks, kMostBlocks)), kThreads, stream,
                     arguments);
   }
-  // A kernel behind another one, or behind a copy, in one stream begins once that is over and seen.
+  // The signal's kernel starts after the copy in the same stream is complete and visible.
   return status && put.signal != nullptr ? launch_put(nullptr, nullptr, 0, put, stream) : status;
 }
 
@@ -101,7 +101,7 @@ Status StreamKernels::wait(const StreamWait& wait, const std::uint32_t* ended, S
   const std::uint64_t* word = wait.word;
   std::uint64_t* count = wait.count;
   std::uint64_t value = wait.value;
-  constexpr std::int64_t kMostUs = std::int64_t{1} << 50;  // as nanoseconds it still fits
+  constexpr std::int64_t kMostUs = std::int64_t{1} << 50;  // fits as nanoseconds too
   std::uint64_t nanoseconds =
       static_cast<std::uint64_t>(std::clamp<std::int64_t>(wait.timeout.count(), 0, kMostUs)) * 1000;
   auto past_deadline = static_cast<unsigned>(ErrorCode::deadline_exceeded);

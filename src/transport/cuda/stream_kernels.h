@@ -7,8 +7,8 @@
 
 namespace fairway::transport::cuda {
 
-// The kernels of signals.cu on one device, loaded and run once, so that no later launch loads anything: the driver may
-// let that wait for kernels that run. Immutable after load(); launches on any thread.
+// The kernels of signals.cu on one device. load() runs each once, so that no later launch has to load code, for which
+// the driver may wait for running kernels. Immutable after load(); launches on any thread.
 class StreamKernels {
  public:
   StreamKernels() = default;
@@ -16,8 +16,8 @@ class StreamKernels {
   StreamKernels(const StreamKernels&) = delete;
   StreamKernels& operator=(const StreamKernels&) = delete;
 
-  // With the device's context current, as for all that follows. `beside`: a stream to try them on; `zeros`: 16 bytes
-  // that the device reaches.
+  // All calls need the device's context to be current. `beside`: a stream to run them on; `zeros`: 16 zero bytes that
+  // the device can access.
   void load(const CudaDriver& driver, sys::cuda::Stream beside, std::byte* zeros);
   Status put(const GpuAccess::Put& put, sys::cuda::Stream stream) const;
   Status wait(const StreamWait& wait, const std::uint32_t* ended, sys::cuda::Stream stream) const;
@@ -29,7 +29,7 @@ class StreamKernels {
                     sys::cuda::Stream stream) const;
 
   const CudaDriver* driver_ = nullptr;
-  Status missing_{ErrorCode::unsupported, "streams put nothing here: this GPU's kernels are not loaded yet"};
+  Status missing_{ErrorCode::unsupported, "the kernels for streams are not loaded on this GPU yet: try again"};
   sys::cuda::Module module_ = nullptr;
   sys::cuda::Function put_ = nullptr, put_part_ = nullptr, wait_ = nullptr;
 };

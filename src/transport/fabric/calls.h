@@ -17,8 +17,8 @@
 
 namespace fairway::transport::fabric {
 
-// What the transport calls of libfabric where a test may stand between: which providers there are, and the data path.
-// Plain pointers to what libfabric's header calls through its objects. Immutable once made.
+// The libfabric calls that tests may replace: fi_getinfo and the data path. Plain pointers to what libfabric's headers
+// call through its objects. Immutable.
 struct Calls {
   std::shared_ptr<const sys::Libfabric> library;
   int (*getinfo)(const sys::Libfabric&, const fi_info* hints, fi_info** info) = nullptr;
@@ -32,12 +32,12 @@ struct Calls {
   int (*open_end)(fid_domain*, fi_info*, fid_ep**, void* context) = nullptr;
   int (*register_memory)(fid_domain*, const fi_mr_attr*, fid_mr**) = nullptr;
   int (*bind)(fid_mr*, fid_ep*) = nullptr;           // and enables it
-  int (*may_sleep)(fid_fabric*, fid_cq*) = nullptr;  // on the queue's descriptor; -FI_EAGAIN: something is there
+  int (*may_sleep)(fid_fabric*, fid_cq*) = nullptr;  // fi_trywait on the queue's descriptor; -FI_EAGAIN: poll first
 
   static Calls of(std::shared_ptr<const sys::Libfabric> library);
 };
 
-// Closed by its destructor. T is one of libfabric's objects, which begin with their `fid`.
+// Closes one of libfabric's objects, which begin with their `fid`.
 template <class T>
 struct Closer {
   void operator()(T* object) const { static_cast<void>(::fi_close(&object->fid)); }

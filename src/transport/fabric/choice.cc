@@ -12,8 +12,8 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr std::size_t kMaxNameBytes = 128;
-// An end's receives. ofi_rxd takes each packet with one of them and sends 128 before it waits for an acknowledgement:
-// what finds none is lost, and comes again after a timeout.
+// An endpoint's receives. ofi_rxd uses one per packet and sends 128 packets before it waits for an acknowledgement; a
+// packet without a receive is dropped and retransmitted after a timeout.
 constexpr std::size_t kPackets = 256;
 constexpr std::size_t kLeastOperations = 16;
 
@@ -21,7 +21,7 @@ std::string text(const char* words) {
   return words == nullptr ? std::string() : std::string(words);
 }
 
-// The bytes of an IP address in a socket address of that format; empty: it is none.
+// The bytes of the IP address in a socket address of that format; empty: it has none.
 std::span<const std::byte> ip_of(std::uint32_t format, std::span<const std::byte> address) {
   if (format == FI_SOCKADDR_IN && address.size() >= 8) return address.subspan(4, 4);
   if (format == FI_SOCKADDR_IN6 && address.size() >= 24) return address.subspan(8, 16);
@@ -42,7 +42,7 @@ bool is_link_local(std::span<const std::byte> ip) {
   return at(ip, 0) == 0xfe && (at(ip, 1) & 0xc0) == 0x80;
 }
 
-// Of IPv4; empty: another one.
+// The text of an IPv4 address; empty for others.
 std::string host_text(std::span<const std::byte> ip) {
   if (ip.size() != 4) return {};
   std::string text;
@@ -50,7 +50,7 @@ std::string host_text(std::span<const std::byte> ip) {
   return text;
 }
 
-// What the engine's own listening allows, of an address that strangers could reach: never more than that.
+// Whether an endpoint may listen at that address: no wider than EngineOptions::listen.
 bool may_listen(std::span<const std::byte> ip, const std::string& host) {
   if (ip.empty()) return true;
   if (is_link_local(ip)) return false;
@@ -69,44 +69,45 @@ int common_bits(std::span<const std::byte> a, std::span<const std::byte> b) {
   return bits;
 }
 
-// How near two domains are; -1: they cannot reach each other.
+// How close two domains are; -1: they cannot connect.
 int nearness(const DomainAddress& a, const DomainAddress& b) {
-  if (!can_meet(a, b)) return -1;
+  if (!can_connect(a, b)) return -1;
   const auto one = ip_of(a.format, a.address), other = ip_of(b.format, b.address);
   return 2 * (one.empty() ? 0 : common_bits(one, other)) + (a.name == b.name ? 1 : 0);
 }
 
 }  // namespace
 
-std::vector<Wish> wishes(std::string_view provider) {
+std::vector<HintSet> hint_sets(std::string_view provider) {
   const bool nics =
       std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), provider) != sys::kNicProviders.end();
-  // EFA would take its provider shm inside of a host, with what comes with it (docs/GOTCHAS.md).
-  const bool abroad = provider == "efa";
-  std::vector<Wish> all;
+  // Within a host EFA would use the provider shm, which has problems (docs/GOTCHAS.md).
+  const bool remote_only = provider == "efa";
+  std::vector<HintSet> all;
   const auto add = [&](bool rma, bool delivery, bool gpus) {
-    for (const bool sized : {true, false}) all.push_back({rma, delivery, gpus, sized, abroad});
+    for (const bool sized : {true, false}) all.push_back({rma, delivery, gpus, sized, remote_only});
   };
-  if (nics) add(true, true, true);  // a software provider with it is slower, and has our own ways beside it
+  if (nics) add(true, true, true);  // GPU support makes software providers slower, and cuda or staging serves there
   for (const bool rma : {true, false})
     for (const bool delivery : {true, false}) add(rma, delivery, false);
   return all;
 }
 
-void fill_hints(fi_info& hints, const Wish& wish) {
-  hints.caps = FI_MSG | (wish.rma ? FI_RMA : 0) | (wish.gpus ? FI_HMEM : 0) | (wish.abroad ? FI_REMOTE_COMM : 0);
+void fill_hints(fi_info& hints, const HintSet& wanted) {
+  hints.caps =
+      FI_MSG | (wanted.rma ? FI_RMA : 0) | (wanted.gpus ? FI_HMEM : 0) | (wanted.remote_only ? FI_REMOTE_COMM : 0);
   hints.mode = FI_CONTEXT | FI_CONTEXT2;
   hints.ep_attr->type = FI_EP_RDM;
-  hints.domain_attr->mr_mode =
-      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT | (wish.gpus ? FI_MR_HMEM : 0);
+  hints.domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT |
+                               (wanted.gpus ? FI_MR_HMEM : 0);
   hints.domain_attr->threading = FI_THREAD_SAFE;  // memory is registered on any thread
-  // By the worker that polls, where there is a choice: a provider's own thread could acknowledge what a fence drops.
+  // Progress by the worker's polls if possible: a provider's own thread could acknowledge what a fence drops.
   hints.domain_attr->control_progress = hints.domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints.domain_attr->resource_mgmt = FI_RM_ENABLED;
-  // An end serves one peer. Unasked, EFA posts as many buffers of 8 KiB as its device has receives, for each end.
-  hints.tx_attr->size = wish.sized ? kOperations : 0;
-  hints.rx_attr->size = wish.sized ? kPackets : 0;
-  if (wish.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  // An endpoint serves one peer. By default EFA posts an 8 KiB buffer for each receive of its device, per endpoint.
+  hints.tx_attr->size = wanted.sized ? kOperations : 0;
+  hints.rx_attr->size = wanted.sized ? kPackets : 0;
+  if (wanted.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 }
 
 Sizes sizes_of(const fi_info& info) {
@@ -131,7 +132,7 @@ std::string text(const Sizes& sizes) {
 }
 
 bool writes_carry_data(const fi_info& info) {
-  // cxi's are of messages: its fi_writemsg refuses them (FI_EBADFLAGS, libfabric 2.6).
+  // cxi supports it only for messages: its fi_writemsg refuses it (FI_EBADFLAGS, libfabric 2.6).
   return info.domain_attr->cq_data_size >= 4 && text(info.fabric_attr->prov_name) != "cxi";
 }
 
@@ -192,14 +193,13 @@ Result<std::vector<DomainAddress>> decode_addresses(std::span<const std::byte> b
     fits = each.provider.size() <= kMaxNameBytes && each.name.size() <= kMaxNameBytes &&
            each.host.size() <= kMaxNameBytes && address.size() <= kMaxAddressBytes;
   }
-  if (!fits || !reader.done())
-    return Status(ErrorCode::protocol_error, "fabric handshake: a list of domains that no peer of this version sends");
+  if (!fits || !reader.done()) return Status(ErrorCode::protocol_error, "malformed fabric handshake: list of domains");
   return out;
 }
 
-bool can_meet(const DomainAddress& a, const DomainAddress& b) {
+bool can_connect(const DomainAddress& a, const DomainAddress& b) {
   if (a.provider != b.provider || a.format != b.format || a.host != b.host) return false;
-  // Within one process the provider shm follows pointers into an end that was closed.
+  // Within one process the provider shm uses pointers into a closed endpoint.
   if (!a.host.empty() && a.address == b.address) return false;
   const auto one = ip_of(a.format, a.address), other = ip_of(b.format, b.address);
   if (one.empty() || other.empty()) return one.empty() == other.empty();

@@ -5,7 +5,7 @@
 #include "core/bytes.h"
 #include "transport/fabric/transport.h"
 
-// What planned links are made of here: domains, and ends in them.
+// The ends of planned links: endpoints of domains.
 namespace fairway::transport::fabric {
 namespace {
 
@@ -37,8 +37,9 @@ Result<std::vector<PlannedPair>> FabricTransport::pair_devices(std::span<const s
   auto pairs = pair_domains(ours, *theirs);
   if (pairs.empty())
     return Status(ErrorCode::unreachable,
-                  fmt::format("fabric: no domain of one side ({}) can meet one of the other ({})", names_of(*theirs),
-                              names_of(ours)));
+                  fmt::format("fabric: no domain of the initiator ({}) can reach one of the acceptor ({}): they need "
+                              "the same provider (EngineOptions::providers)",
+                              names_of(*theirs), names_of(ours)));
   return pairs;
 }
 
@@ -47,8 +48,8 @@ Status FabricTransport::check_plan(std::span<const PlannedPair> pairs, std::span
   if (!theirs) return theirs.status();
   for (const PlannedPair& each : pairs)
     if (each.initiator >= domains_.size() || each.acceptor >= theirs->size() ||
-        !can_meet(domains_[each.initiator]->address(), (*theirs)[each.acceptor]))
-      return {ErrorCode::protocol_error, "fabric handshake: a plan for domains that cannot meet"};
+        !can_connect(domains_[each.initiator]->address(), (*theirs)[each.acceptor]))
+      return {ErrorCode::protocol_error, "fabric handshake: the plan pairs domains that cannot connect"};
   return {};
 }
 
@@ -70,7 +71,7 @@ Status FabricTransport::connect_end(const Link& link, std::span<const std::byte>
   const auto receives = reader.get<std::uint16_t>();
   const auto address = reader.get_sized();
   if (!reader.done() || receives < kLeastReceives || receives > kMostReceives)
-    return {ErrorCode::protocol_error, "fabric handshake: an end that is none"};
+    return {ErrorCode::protocol_error, "malformed fabric handshake: endpoint"};
   return lane_of(link)->connect(address, receives);
 }
 
@@ -85,14 +86,14 @@ void FabricTransport::fail_end(const Link& link, Status why) {
   lane_of(link)->fail(std::move(why));
 }
 
-bool FabricTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes) {
+bool FabricTransport::on_note(PeerIndex peer, std::span<const std::byte> bytes) {
   const auto note = decode_note(bytes);
-  if (!note) return true;  // of no kind of this version: it asks for nothing
+  if (!note) return true;  // an unknown or malformed note is ignored
   switch (note->kind) {
-    case Note::Kind::revoke: hear_revoke(peer, note->region); break;
-    case Note::Kind::revoked: hear_revoked(peer, note->region); break;
-    case Note::Kind::ask_key: hear_ask(peer, *note); break;
-    case Note::Kind::key: hear_key(peer, *note); break;
+    case Note::Kind::revoke: on_revoke(peer, note->region); break;
+    case Note::Kind::revoked: on_revoked(peer, note->region); break;
+    case Note::Kind::ask_key: on_ask_key(peer, *note); break;
+    case Note::Kind::key: on_key(peer, *note); break;
   }
   return true;
 }

@@ -13,8 +13,8 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
-// Over sockets: who sends more at once hears of what arrived only afterwards, and a reader who is as fast as the sender
-// then waits for half of a read of 1 MiB (docs/GOTCHAS.md).
+// Over sockets: a sender of more at once sees acknowledgements late, and a fast reader then waits for half of a read of
+// 1 MiB (docs/GOTCHAS.md).
 constexpr std::uint64_t kMostSocketBytes = std::uint64_t{512} << 10;
 constexpr std::size_t kMostPieces = 8;
 
@@ -22,7 +22,7 @@ constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
 }
 
-// None of its own NICs is here: asked before libfabric loads every provider, which takes a tenth of a second.
+// Whether no NIC of libfabric's own is here. Checked before libfabric loads all providers, which takes 0.1 s.
 bool no_nics() {
   for (const char* folder :
        {"/sys/class/infiniband", "/sys/class/cxi", "/sys/class/cxi_user", "/sys/class/hfi1", "/sys/class/infinipath"}) {
@@ -32,10 +32,10 @@ bool no_nics() {
   return true;
 }
 
-Capabilities capabilities(const Domain& domain, const Wish& wish) {
+Capabilities capabilities(const Domain& domain, const HintSet& wanted) {
   Capabilities can;
   can.operations = bit(Op::message);
-  if (wish.rma)
+  if (wanted.rma)
     can.operations =
         static_cast<std::uint8_t>(can.operations | bit(Op::write) | bit(Op::read) | bit(Op::write_immediate));
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
@@ -44,26 +44,26 @@ Capabilities capabilities(const Domain& domain, const Wish& wish) {
   can.needs_keys = true;
   if (domain.moves_gpu_memory())
     can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | 1 << static_cast<unsigned>(MemoryKind::device));
-  can.max_slice_bytes = wish.rma ? kMaxSliceBytes : 0;
+  can.max_slice_bytes = wanted.rma ? kMaxSliceBytes : 0;
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
-  // Of completions and arrivals nothing is assumed but that each comes once: EFA delivers in any order.
+  // Assumes no order of completions and arrivals: EFA delivers in any order.
   can.ordered = false;
-  can.completion = wish.delivery ? CompletionLevel::visible : CompletionLevel::delivered;
+  can.completion = wanted.delivery ? CompletionLevel::visible : CompletionLevel::delivered;
   return can;
 }
 
 }  // namespace
 
-Domain::Domain(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish, std::size_t index)
+Domain::Domain(std::shared_ptr<const Calls> calls, const fi_info& info, const HintSet& wanted, std::size_t index)
     : calls_(std::move(calls)),
-      wish_(wish),
+      wanted_(wanted),
       index_(index),
       info_(calls_->library->dupinfo(&info), InfoCloser{calls_->library}) {}
 
-Result<std::unique_ptr<Domain>> Domain::open(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish,
-                                             std::size_t index) {
-  std::unique_ptr<Domain> made(new Domain(std::move(calls), info, wish, index));
+Result<std::unique_ptr<Domain>> Domain::open(std::shared_ptr<const Calls> calls, const fi_info& info,
+                                             const HintSet& wanted, std::size_t index) {
+  std::unique_ptr<Domain> made(new Domain(std::move(calls), info, wanted, index));
   if (!made->info_) return Status(ErrorCode::resource_exhausted, "fabric: fi_dupinfo: no memory");
   const auto no = [&](const char* call, int result) {
     return Status(ErrorCode::unsupported, fmt::format("fabric: {}/{}: {}: {}", info.fabric_attr->prov_name,
@@ -84,7 +84,7 @@ Result<std::unique_ptr<Domain>> Domain::open(std::shared_ptr<const Calls> calls,
 void Domain::describe() {
   loses_messages_ = loses_silently(*info_);
   device_.name = fmt::format("{}/{}", info_->fabric_attr->prov_name, info_->domain_attr->name);
-  device_.capabilities = capabilities(*this, wish_);
+  device_.capabilities = capabilities(*this, wanted_);
   const fid_nic* nic = info_->nic;
   if (nic == nullptr) return;
   if (nic->link_attr != nullptr) device_.bytes_per_second = nic->link_attr->speed / 8;
@@ -97,7 +97,7 @@ void Domain::describe() {
 
 DomainAddress Domain::address() const {
   DomainAddress own = address_of(*info_);
-  if (!peers_reach_in()) return own;
+  if (!peer_cpu_access()) return own;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> own.host;
   return own;
 }
@@ -115,7 +115,7 @@ std::size_t Domain::most_places() const {
   return std::clamp<std::size_t>(info_->tx_attr->rma_iov_limit, 1, kMostPieces);
 }
 
-bool Domain::peers_reach_in() const {
+bool Domain::peer_cpu_access() const {
   return std::string_view(info_->fabric_attr->prov_name) == "shm";
 }
 
@@ -129,8 +129,8 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
   if (providers.empty()) {
     if (no_nics() && options.calls == nullptr)
       return Status(ErrorCode::unsupported,
-                    "fabric: this machine has no NIC of libfabric's own (EFA, Slingshot, Omni-Path): name a provider "
-                    "(EngineOptions::providers, in the tool --via fabric:PROVIDER) for others");
+                    "fabric: this machine has no NIC that only libfabric serves (EFA, Slingshot, Omni-Path): name a "
+                    "provider to use others (EngineOptions::providers; in the tool: --via fabric:PROVIDER)");
     providers.assign(sys::kNicProviders.begin(), sys::kNicProviders.end());
   }
   auto calls = options.calls;
@@ -143,10 +143,10 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
   Status why;
   std::vector<std::unique_ptr<Domain>> domains;
   for (const std::string& provider : providers) {
-    for (const Wish& wish : wishes(provider)) {
+    for (const HintSet& wanted : hint_sets(provider)) {
       const Info hints(calls->library->dupinfo(nullptr), InfoCloser{calls->library});
       if (!hints) break;
-      fill_hints(*hints, wish);
+      fill_hints(*hints, wanted);
       hints->fabric_attr->prov_name = ::strdup(provider.c_str());
       fi_info* found = nullptr;
       const int result = calls->getinfo(*calls->library, hints.get(), &found);
@@ -154,17 +154,18 @@ Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& o
       if (result != 0) {
         why = Status(
             ErrorCode::unsupported,
-            fmt::format("fabric: the provider {} has nothing here: {}; {}", provider, calls->library->text(result),
+            fmt::format("fabric: the provider {} has no domain here: {}; {}", provider, calls->library->text(result),
                         filter.empty() ? "`fairway topo --providers` lists what libfabric has" : filter));
         continue;
       }
       const auto chosen = usable(answers.get(), options);
       if (chosen.empty())
         why = Status(ErrorCode::unsupported, "fabric: the provider " + provider +
-                                                 " has no domain of the wanted name, or that may be listened at");
+                                                 " has no domain with the wanted name and an address that "
+                                                 "EngineOptions::listen allows");
       for (const fi_info* each : chosen) {
         if (domains.size() == kMaxPlannedDevices) break;
-        auto domain = Domain::open(calls, *each, wish, domains.size());
+        auto domain = Domain::open(calls, *each, wanted, domains.size());
         if (domain)
           domains.push_back(std::move(*domain));
         else

@@ -11,12 +11,12 @@
 
 namespace fairway::transport::fabric {
 
-// One of libfabric's domains, a NIC or what a provider takes for one, as one worker uses it. A resource; immutable once
-// opened. Registering memory with it is for any thread, all else for the worker.
+// One of libfabric's domains (a NIC), as one worker uses it. A resource; immutable once opened. Any thread may register
+// memory with it; the rest is for the worker.
 class Domain {
  public:
-  static Result<std::unique_ptr<Domain>> open(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish,
-                                              std::size_t index);
+  static Result<std::unique_ptr<Domain>> open(std::shared_ptr<const Calls> calls, const fi_info& info,
+                                              const HintSet& wanted, std::size_t index);
 
   [[nodiscard]] const Calls& calls() const { return *calls_; }
   [[nodiscard]] std::string text(long result) const { return calls_->library->text(result); }
@@ -28,28 +28,28 @@ class Domain {
   [[nodiscard]] DomainAddress address() const;
 
   [[nodiscard]] bool has_mode(int bit) const { return (info_->domain_attr->mr_mode & bit) != 0; }
-  [[nodiscard]] std::uint64_t operation_flags() const { return wish_.delivery ? FI_DELIVERY_COMPLETE : 0; }
-  [[nodiscard]] bool moves_gpu_memory() const { return wish_.gpus; }
+  [[nodiscard]] std::uint64_t operation_flags() const { return wanted_.delivery ? FI_DELIVERY_COMPLETE : 0; }
+  [[nodiscard]] bool moves_gpu_memory() const { return wanted_.gpus; }
   [[nodiscard]] std::uint64_t most_bytes() const;  // of one operation
   [[nodiscard]] std::size_t most_gathers() const;
-  [[nodiscard]] std::size_t most_places() const;  // at the target, of one operation
-  [[nodiscard]] bool has_immediates() const { return wish_.rma && writes_carry_data(*info_) && !loses_messages(); }
-  // The provider has a connection below each end, makes another where one broke, and says nothing of the messages that
-  // went with it, not even where they are said to be delivered (docs/GOTCHAS.md). What one end sends arrives in order,
-  // so numbers show what is missing; and what is not heard of by the peer's own word is not done.
+  [[nodiscard]] std::size_t most_places() const;  // remote segments of one operation
+  [[nodiscard]] bool has_immediates() const { return wanted_.rma && writes_carry_data(*info_) && !loses_messages(); }
+  // The provider silently replaces a broken connection below an endpoint, and messages are lost, even some that it
+  // reported as delivered (docs/GOTCHAS.md). One endpoint's messages arrive in order, so sequence numbers reveal a
+  // loss; a message is done only when the peer acknowledges it.
   [[nodiscard]] bool loses_messages() const { return loses_messages_; }
-  // The provider has the peer's CPU reach into this process (shm), so that closing an end does not stop it.
-  [[nodiscard]] bool peers_reach_in() const;
+  // The peer's CPU accesses this process's memory (provider shm), so closing an endpoint does not stop it.
+  [[nodiscard]] bool peer_cpu_access() const;
 
-  // A key that no peer can guess, where keys are ours to choose; random bits in, bits of the right size out.
+  // A key that no peer can guess, for providers that let the user choose keys: `random`, cut to the right size.
   [[nodiscard]] std::uint64_t requested_key(std::uint64_t random) const;
 
  private:
-  Domain(std::shared_ptr<const Calls> calls, const fi_info& info, const Wish& wish, std::size_t index);
+  Domain(std::shared_ptr<const Calls> calls, const fi_info& info, const HintSet& wanted, std::size_t index);
   void describe();
 
   const std::shared_ptr<const Calls> calls_;
-  const Wish wish_;
+  const HintSet wanted_;
   const std::size_t index_;
   Info info_;
   bool loses_messages_ = false;
@@ -58,7 +58,7 @@ class Domain {
   Device device_;
 };
 
-// The domains that the options allow and that open; why there is none.
+// Opens the domains that the options allow; the error says why there is none.
 Result<std::vector<std::unique_ptr<Domain>>> open_domains(const FabricOptions& options);
 
 }  // namespace fairway::transport::fabric

@@ -9,11 +9,12 @@
 namespace fairway::transport::fabric {
 namespace {
 
-// ofi_rxm opens queues below ours, for each of so many peers as the environment says when libfabric is first used, and
-// no device has any number. Not set by us: it holds for whoever else uses libfabric in this process.
+// ofi_rxm sizes its internal queues for FI_UNIVERSE_SIZE peers, which may exceed a device's limits. Fairway does not
+// set the variable, since it affects all users of libfabric in this process.
 std::string_view remedy(const Domain& domain) {
   const bool sized = std::string_view(domain.info().fabric_attr->prov_name) == "verbs;ofi_rxm";
-  return sized ? ": its queues are made for FI_UNIVERSE_SIZE peers, 1024 if that is not set: set it, to 64 say" : "";
+  return sized ? ": its queues are sized for FI_UNIVERSE_SIZE peers, by default 1024: set it lower, for example to 64"
+               : "";
 }
 
 }  // namespace
@@ -32,16 +33,15 @@ Result<std::unique_ptr<Endpoint>> Endpoint::make(const Domain& domain, std::uint
     }
     return Status(
         ErrorCode::resource_exhausted,
-        fmt::format("fabric: {}: {}: {} (it was asked for {}{}; the provider says that it has {} endpoints){}",
-                    domain.device().name, refusal.call, domain.text(refusal.result), text(asked),
-                    sizes == asked ? "" : ", at last for " + text(sizes), domain.info().domain_attr->ep_cnt,
-                    remedy(domain)));
+        fmt::format("fabric: {}: {}: {} (requested: {}{}; the provider offers {} endpoints){}", domain.device().name,
+                    refusal.call, domain.text(refusal.result), text(asked),
+                    sizes == asked ? "" : ", last " + text(sizes), domain.info().domain_attr->ep_cnt, remedy(domain)));
   }
 }
 
 Endpoint::Refusal Endpoint::open(std::uint64_t name) {
   if (const Refusal refusal = open_queue(name); refusal.result != 0) return refusal;
-  // The count is one, whatever FI_UNIVERSE_SIZE says: providers size tables by it.
+  // A count of one, whatever FI_UNIVERSE_SIZE says, since providers size tables by it.
   fi_av_attr table{};
   table.type = domain_.info().domain_attr->av_type;
   table.count = 1;
@@ -63,7 +63,7 @@ Endpoint::Refusal Endpoint::open(std::uint64_t name) {
   return {};
 }
 
-// With a descriptor to sleep on, where the provider has one.
+// Opens the completion queue, with a descriptor to sleep on if the provider has one.
 Endpoint::Refusal Endpoint::open_queue(std::uint64_t name) {
   fi_cq_attr attributes{};
   attributes.format = FI_CQ_FORMAT_DATA;
@@ -79,7 +79,7 @@ Endpoint::Refusal Endpoint::open_queue(std::uint64_t name) {
     }
     queue_.reset(queue);
     if (wait == FI_WAIT_NONE || ::fi_control(&queue->fid, FI_GETWAIT, &fd_) == 0) return {};
-    fd_ = -1;  // it took the wish and does not fulfil it
+    fd_ = -1;  // it accepted FI_WAIT_FD but has no descriptor
     queue_.reset();
   }
   return {};
@@ -101,14 +101,14 @@ Endpoint::Refusal Endpoint::open_end(std::uint64_t name) {
   return {"fi_endpoint", result};
 }
 
-// The provider reads as many bytes as its format has; of text (shm's, with a process's number in it) up to its end.
+// Providers read a fixed number of bytes for their address format; for text (shm), up to the terminating zero.
 Status Endpoint::connect(std::span<const std::byte> theirs) {
   if (domain_.info().addr_format != FI_ADDR_STR && theirs.size() != address_.size())
-    return {ErrorCode::protocol_error, "fabric: an address of another size than this side's"};
+    return {ErrorCode::protocol_error, "malformed fabric handshake: the address has the wrong size"};
   const std::string ended(reinterpret_cast<const char*>(theirs.data()), theirs.size());
   if (const int result = ::fi_av_insert(addresses_.get(), ended.c_str(), 1, &peer_, 0, nullptr); result != 1)
     return {ErrorCode::unreachable, fmt::format("fabric: {}: fi_av_insert: {}", domain_.device().name,
-                                                result < 0 ? domain_.text(result) : "the address is none")};
+                                                result < 0 ? domain_.text(result) : "invalid address")};
   return {};
 }
 
@@ -129,7 +129,7 @@ Endpoint::Error Endpoint::take_error() const {
 }
 
 bool Endpoint::may_sleep() const {
-  if (fd_ < 0) return true;  // a timer looks again
+  if (fd_ < 0) return true;  // a timer polls it
   return domain_.calls().may_sleep(domain_.fabric(), queue_.get()) == 0;
 }
 

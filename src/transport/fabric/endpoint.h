@@ -9,27 +9,26 @@
 
 namespace fairway::transport::fabric {
 
-// One end for one peer and one epoch: an endpoint with a completion queue and an address vector of its own, so that
-// closing it is the end of all that the epoch could still do here
-// (docs/decisions/fabric-an-endpoint-for-each-epoch.md). A resource. Owner: the transport's worker.
+// An endpoint for one peer and one epoch, with its own completion queue and address vector, so that closing it ends all
+// access of the epoch (docs/decisions/fabric-an-endpoint-for-each-epoch.md). A resource. Owner: the transport's worker.
 class Endpoint {
  public:
-  // `name` tells the end to who looks at its objects (their `context`).
+  // `name` identifies the endpoint to people who inspect its objects (their `context`).
   static Result<std::unique_ptr<Endpoint>> make(const Domain& domain, std::uint64_t name);
 
   [[nodiscard]] std::span<const std::byte> address() const { return address_; }
   Status connect(std::span<const std::byte> theirs);  // into the address vector
   [[nodiscard]] fi_addr_t peer() const { return peer_; }
-  // Ends it. Not 0: the provider did not, for that reason, and may still use its memory.
+  // Closes it. Not 0: the provider's error; it did not close and may still use its memory.
   [[nodiscard]] int close();
   [[nodiscard]] fid_ep* get() const { return end_.get(); }
-  [[nodiscard]] std::size_t operations() const { return sizes_.operations; }  // that there is room for at once
+  [[nodiscard]] std::size_t operations() const { return sizes_.operations; }  // the most in flight
 
-  // How many were stored; -FI_EAGAIN: none, -FI_EAVAIL: an error waits.
+  // Returns how many were stored; -FI_EAGAIN: none; -FI_EAVAIL: call take_error().
   ssize_t poll(std::span<fi_cq_data_entry> into) const {
     return domain_.calls().read_queue(queue_.get(), into.data(), into.size());
   }
-  // The error that waits, and what the provider says of it.
+  // The pending error, with the provider's text.
   struct Error {
     void* context = nullptr;
     std::string text;
@@ -51,7 +50,7 @@ class Endpoint {
 
   const Domain& domain_;
   const Sizes sizes_;
-  Owned<fid_cq> queue_;  // the endpoint, declared last, goes first
+  Owned<fid_cq> queue_;  // destroyed after the endpoint, which is declared last
   Owned<fid_av> addresses_;
   Owned<fid_ep> end_;
   std::vector<std::byte> address_;

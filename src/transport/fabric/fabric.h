@@ -15,14 +15,14 @@ struct Calls;
 }
 
 struct FabricOptions {
-  // libfabric's providers that may be used: "efa", "tcp", "verbs;ofi_rxm". Empty: those of NICs that Fairway reaches by
-  // nothing else (sys::kNicProviders).
+  // libfabric providers that may be used: "efa", "tcp", "verbs;ofi_rxm". Empty: those for NICs that no other transport
+  // serves (sys::kNicProviders).
   std::vector<std::string> providers;
-  // Domains of them, as `fairway topo --providers` names them: "rdmap16s27-rdm", "eth0". Empty: all.
+  // Their domains, as `fairway topo --providers` lists them: "rdmap16s27-rdm", "eth0". Empty: all.
   std::vector<std::string> domains;
-  // Of providers over IP: where ends listen, a host without a port. "0.0.0.0" and "::" mean every interface.
+  // For providers over IP: where endpoints listen, a host without a port. "0.0.0.0" and "::" mean every interface.
   std::string listen_host = "127.0.0.1";
-  std::shared_ptr<const fabric::Calls> calls;  // null: the library that is found
+  std::shared_ptr<const fabric::Calls> calls;  // null: the system's libfabric
 };
 
 // One worker's transport over libfabric's reliable datagram endpoints. `regions` and `runtime` outlive it.

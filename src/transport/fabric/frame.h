@@ -7,27 +7,28 @@
 #include "core/bytes.h"
 #include "transport/device.h"
 
-// What goes between two ends beside libfabric's writes and reads: docs/wire-format-fabric.md. Pure.
+// The frames between two endpoints, besides libfabric's writes and reads: docs/wire-format-fabric.md. Pure.
 namespace fairway::transport::fabric {
 
 struct FrameHeader {
   enum class Kind : std::uint32_t { messages, room, immediate };
   static constexpr std::size_t kBytes = 16;
-  std::uint32_t room = 0;  // Credits' total
+  std::uint32_t room = 0;  // credit update: the total
   Kind kind = Kind::messages;
-  std::uint32_t value = 0;  // of an immediate; how many messages follow, each behind its length (u16); 1: say your room
-  std::uint32_t before = 0;  // frames of messages and immediates that this end has sent until now
+  std::uint32_t value = 0;   // immediate: its value; messages: their number, each after its length (u16); room: 1 asks
+                             // for a credit update
+  std::uint32_t before = 0;  // frames of messages and immediates that this end has sent before
 };
 inline constexpr std::size_t kLengthBytes = 2;
 inline constexpr std::size_t kFrameBytes = FrameHeader::kBytes + kLengthBytes + kMessageBytes;
 inline constexpr std::uint32_t kMostJoined = 16;  // messages of one frame
 
-// With its length before it.
+// Writes a message with its length before it.
 inline void put_message(std::byte* at, std::span<const std::byte> message) {
   ByteWriter({at, kLengthBytes + message.size()}).put_sized(message);
 }
 
-// Calls `take` with each of so many messages. False: they are not these bytes; none was taken then.
+// Calls `take` for each of `count` messages. False: malformed; then `take` was not called.
 template <class Take>
 bool take_messages(std::span<const std::byte> bytes, std::uint32_t count, Take take) {
   if (count == 0 || count > kMostJoined) return false;

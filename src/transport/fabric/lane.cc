@@ -6,8 +6,8 @@
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr Time kDrainWithin = 100 * kMillisecond;  // of what the peer's CPU may still do here
-constexpr int kLastLooks = 16;                     // in vain, one after the other
+constexpr Time kDrainTimeout = 100 * kMillisecond;  // for requests that the peer's CPU still serves
+constexpr int kLastPolls = 16;                      // without a completion, one after the other
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Result<std::unique_ptr<Lane>> Lane::make(Domain& domain, LinkId link, Inbox& inb
     attributes.mr_iov = &place;
     attributes.iov_count = 1;
     attributes.access = FI_SEND | FI_RECV;
-    // A key that no other lane has; no peer may use it.
+    // Unique among lanes; no peer uses it.
     attributes.requested_key = domain.requested_key(reinterpret_cast<std::uintptr_t>(made->memory_.in(0)) >> 12);
     fid_mr* region = nullptr;
     int result = domain.calls().register_memory(domain.get(), &attributes, &region);
@@ -32,7 +32,7 @@ Result<std::unique_ptr<Lane>> Lane::make(Domain& domain, LinkId link, Inbox& inb
     if (result == 0 && domain.has_mode(FI_MR_ENDPOINT)) result = domain.calls().bind(region, made->end_->get());
     if (result != 0)
       return Status(ErrorCode::resource_exhausted,
-                    "fabric: the memory of a link cannot be registered (" + domain.text(result) +
+                    "fabric: the buffers of a link cannot be registered (" + domain.text(result) +
                         "): raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)");
   }
   for (std::uint16_t i = kQueueDepth; i > 0; --i) made->free_flights_[made->free_flight_count_++] = i - 1;
@@ -59,7 +59,7 @@ bool Lane::by_message(const Slice& slice) const {
 
 bool Lane::post(const Command& command, void* descriptor, const Key& remote) {
   const Slice& slice = command.slice;
-  const bool received = slice.op == Op::message || slice.op == Op::write_immediate;  // takes a receive of the peer's
+  const bool received = slice.op == Op::message || slice.op == Op::write_immediate;  // uses a credit
   const bool buffered = slice.op == Op::message || by_message(slice);
   if (broken_ || closed_ || free_flight_count_ == 0) return false;
   if ((received && credits_.left() == 0) || (buffered && free_buffer_count_ == 0)) return false;
@@ -91,17 +91,17 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
 }
 
 void Lane::settle(Flight& flight) {
-  if (!flight.live || flight.waiting || flight.out != 0 || flight.unheard) return;
+  if (!flight.live || flight.waiting || flight.out != 0 || flight.unacked) return;
   if (!broken_) {
     const Effect effect = flight.begun ? Effect::partial : Effect::not_applied;
     if (flight.wrong != ErrorCode::ok)
-      end(flight, flight.wrong, effect, "a block lies outside of the local memory");
+      end(flight, flight.wrong, effect, "a block leaves the local memory");
     else if (flight.cancelled)
-      end(flight, ErrorCode::cancelled, effect, "ended before all of it was sent");
+      end(flight, ErrorCode::cancelled, effect, "cancelled before all of it was sent");
     else
       end(flight, ErrorCode::ok, Effect::not_applied, nullptr);
   }
-  if (!flight.ended) return;  // undecided: until give_up()
+  if (!flight.ended) return;  // undecided until give_up()
   flight.live = false;
   if (flight.buffer != kNone) free_buffers_[free_buffer_count_++] = flight.buffer;
   free_flights_[free_flight_count_++] = static_cast<std::uint16_t>(&flight - flights_.data());
@@ -113,7 +113,8 @@ void Lane::cancel(SliceToken token) {
     const Op op = flight.command.slice.op;
     if (!flight.cancelled && (op == Op::message || op == Op::write_immediate)) credits_.give_back();
     flight.cancelled = true;
-    if (!flight.begun && !broken_) end(flight, ErrorCode::cancelled, Effect::not_applied, "ended before it was sent");
+    if (!flight.begun && !broken_)
+      end(flight, ErrorCode::cancelled, Effect::not_applied, "cancelled before it was sent");
     return;
   }
 }
@@ -158,15 +159,15 @@ void Lane::fail(Status why) {
   inbox_.add(EventKind::link_down, link_, std::move(why));
 }
 
-// First what has come already, with it the last immediates: the peer may have been told of them, and an empty queue may
-// have been asked too early, as providers move in steps. Then the end is closed, and with it all that the epoch can
-// do here: what this side had begun is discarded, what the peer still sends finds nobody. Where the peer's CPU reaches
-// in by itself, it must first have done with what it was asked for.
+// First takes completions that have arrived, with the last immediates, which the peer may see as delivered; polls an
+// empty queue several times, since providers progress in steps. Then closes the endpoint, which ends all access of the
+// epoch: this side's operations are discarded, and the peer's find no endpoint. If the peer's CPU accesses this memory
+// itself, waits for this side's requests to it first.
 void Lane::close(Clock& clock) {
   if (closed_) return;
   broken_ = closed_ = true;
   std::array<fi_cq_data_entry, 16> some;
-  const Time give_up_at = after(clock.now(), kDrainWithin);
+  const Time give_up_at = after(clock.now(), kDrainTimeout);
   for (int empty = 0;;) {
     const ssize_t count = end_->poll(some);
     for (ssize_t i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
@@ -179,22 +180,22 @@ void Lane::close(Clock& clock) {
       continue;
     }
     if (count != -FI_EAGAIN) break;
-    const bool waits = domain_.peers_reach_in() && out_ != 0 && clock.now() < give_up_at;
-    if (!waits && ++empty == kLastLooks) break;
+    const bool waits = domain_.peer_cpu_access() && out_ != 0 && clock.now() < give_up_at;
+    if (!waits && ++empty == kLastPolls) break;
   }
-  if (domain_.peers_reach_in() && out_ != 0) why_not_stopped_ = "the peer's CPU may still serve what was asked";
+  if (domain_.peer_cpu_access() && out_ != 0) why_not_stopped_ = "the peer's CPU may still serve requests";
   release_end();
   stopped_ = why_not_stopped_.empty();
 }
 
-// Memory that is bound to the end goes first: with it the provider would keep the end.
+// Closes bound memory first: otherwise the provider refuses to close the endpoint.
 void Lane::release_end() {
   bound_.clear();
   if (domain_.has_mode(FI_MR_ENDPOINT)) memory_region_.region.reset();
   if (!end_) return;
   if (const int result = end_->close(); result != 0) {
-    why_not_stopped_ = "the provider did not close its end: " + domain_.text(result);
-    end_lives_ = true;
+    why_not_stopped_ = "the provider did not close its endpoint: " + domain_.text(result);
+    endpoint_leaked_ = true;
   }
   end_.reset();
 }

@@ -23,7 +23,7 @@ inline constexpr std::uint32_t kQueueDepth = 64;  // slices of a lane
 inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 
-// Where a lane's messages come in and go out. A resource; not in any region.
+// Buffers for a lane's messages. A resource; not in any region.
 class LaneMemory {
  public:
   static constexpr std::size_t kBytes = (kIn + kReceives) * kFrameBytes;
@@ -44,11 +44,12 @@ class LaneMemory {
   std::unique_ptr<std::byte, Free> bytes_;
 };
 
-// One end, for one epoch of its link: slices in, which become operations, and what the provider announces. Operations
-// complete in any order and are counted; slices are posted in order and end in any. Owner: the transport's worker.
-//   lane.cc          making, slices in, their ends, closing
-//   lane_send.cc     operations out
-//   lane_receive.cc  completions in
+// One endpoint, for one epoch of its link. Turns slices into operations, and completions into events. Operations
+// complete in any order and are counted; slices are posted in order and end in any order. Owner: the transport's
+// worker.
+//   lane.cc          creation, posting and ending slices, closing
+//   lane_send.cc     posts operations
+//   lane_receive.cc  handles completions
 class Lane {
  public:
   static Result<std::unique_ptr<Lane>> make(Domain& domain, LinkId link, Inbox& inbox, std::uint64_t end_name);
@@ -62,41 +63,43 @@ class Lane {
     return end_->connect(theirs);
   }
 
-  // False: full. `descriptor` is of the local memory, where the provider wants one.
+  // False: full. `descriptor`: of the local memory, if the provider needs one.
   bool post(const Command& command, void* descriptor, const Key& remote);
-  void flush();  // what there is room for
-  // Asks what the peer has taken, where it should have said so long ago; when to call that again.
-  Time ask(Time now);
-  // Whether nothing waits but messages that others may go with. They wait for those a few polls long: a caller collects
-  // one completion with each, and then posts.
+  void flush();  // posts as many operations as there is room for
+  // Asks the peer for an acknowledgement that is overdue. Returns when to call it again.
+  Time request_ack(Time now);
+  // Whether only messages that may coalesce are queued. They wait a few polls for others: a caller polls once for each
+  // completion before it posts.
   [[nodiscard]] bool may_hold() const { return coalescible_ != 0 && coalescible_ == waiting_count_ && !broken_; }
-  // Once a poll: whether to leave it at that for now.
+  // Call once per poll: whether to hold the queued messages back for now.
   bool hold() { return may_hold() && held_++ < kHoldPolls; }
-  void receive();  // takes completions, while the inbox has room
-  // False: there is something to do first.
+  void receive();  // polls completions while the inbox has room
+  // False: poll first.
   bool prepare_sleep();
-  // Nothing announces what it waits for: the provider has no descriptor, or has taken nothing of what is to be sent.
-  [[nodiscard]] bool needs_looks() const { return !closed_ && (end_->fd() < 0 || (waiting_count_ != 0 && out_ == 0)); }
-  [[nodiscard]] bool busy() const { return out_ != 0 || waiting_count_ != 0 || owes_word(); }
-  [[nodiscard]] bool quiet() const { return quiet_; }  // the last look brought nothing
+  // No wake-up will come: the provider has no descriptor, or it accepted none of the queued operations.
+  [[nodiscard]] bool needs_polling() const {
+    return !closed_ && (end_->fd() < 0 || (waiting_count_ != 0 && out_ == 0));
+  }
+  [[nodiscard]] bool busy() const { return out_ != 0 || waiting_count_ != 0 || owes_ack(); }
+  [[nodiscard]] bool quiet() const { return quiet_; }  // the last receive() had no completions
 
   void cancel(SliceToken token);
-  // Slices on that memory that have not begun end; true: none that has is left.
+  // Ends slices of that memory that have not begun. True: no other is left.
   bool stop_memory(std::uint64_t local_handle);
   bool stop_region(RegionId remote);
-  // Nothing of this epoch touches this side's memory from now on, if `stopped()`; slices without an event are undecided
+  // Ends the epoch. If `stopped()`, it touches no memory of this side any more. Slices without an event stay undecided
   // until give_up().
   void close(Clock& clock);
-  void give_up();         // each fails
+  void give_up();         // fails slices without an event
   void fail(Status why);  // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] bool stopped() const { return stopped_; }
-  // The provider did not close the end: it may use this lane's memory for as long as the process lives.
-  [[nodiscard]] bool end_lives() const { return end_lives_; }
+  // The provider did not close the endpoint, so it may use this lane's memory until the process ends.
+  [[nodiscard]] bool endpoint_leaked() const { return endpoint_leaked_; }
   [[nodiscard]] const std::string& why_not_stopped() const { return why_not_stopped_; }
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
 
-  // Memory bound to this end, for providers that want that; by the region's handle.
+  // Memory bound to this endpoint, for providers that require that (FI_MR_ENDPOINT); by the region's handle.
   [[nodiscard]] const Registered* bound(std::uint64_t handle) const;
   Result<const Registered*> bind(std::uint64_t handle, const MemoryDescription& memory, Rng& random);
   void unbind(std::uint64_t handle) { bound_.erase(handle); }
@@ -105,22 +108,22 @@ class Lane {
   static constexpr std::uint16_t kNone = 0xffff;
   struct Flight {
     bool live = false;
-    bool ended = false;               // has had its event; kept until none of its operations is on its way
+    bool ended = false;               // had its event; kept until its operations have completed
     bool waiting = false;             // has operations to post
-    bool begun = false;               // some were
+    bool begun = false;               // some were posted
     bool cancelled = false;           // the rest is not posted
-    bool unheard = false;             // the peer has not said that it took its frame
-    ErrorCode wrong = ErrorCode::ok;  // with a block: the rest is not posted
-    std::uint32_t out = 0;            // operations on their way
+    bool unacked = false;             // the peer has not acknowledged its frame
+    ErrorCode wrong = ErrorCode::ok;  // error of a block: the rest is not posted
+    std::uint32_t out = 0;            // operations in flight
     Command command;
     BlockCursor cursor;
     Key remote;
     void* descriptor = nullptr;
     std::uint16_t buffer = kNone;  // of a message
-    std::uint32_t number = 0;      // of its frame, if unheard
-    std::uint16_t joined = kNone;  // a message that went with this one
+    std::uint32_t number = 0;      // of its frame, if unacked
+    std::uint16_t joined = kNone;  // the next message in the same frame
   };
-  struct Context {  // of an operation or a receive: what libfabric gives back, and may use while it is under way
+  struct Context {  // of an operation or a receive; libfabric may use it while that is in flight, and returns it
     fi_context2 space{};
     std::uint16_t index = 0;  // of the flight; of the buffer
     bool receive = false;
@@ -133,34 +136,34 @@ class Lane {
   // lane.cc
   void release_end();
   void end(Flight& flight, ErrorCode code, Effect effect, const char* why);
-  void settle(Flight& flight);  // ends what is complete, frees what has ended
+  void settle(Flight& flight);  // ends the flight if it is complete, and frees it if it has ended
   template <class Uses>
   bool stop(Uses uses, ErrorCode code, const char* why);
   static bool moves(const Slice& slice) {
     return slice.op == Op::write || slice.op == Op::read || slice.op == Op::write_immediate;
   }
-  // Its immediate travels as a message: of no bytes, or where the provider has none.
+  // Whether its immediate is sent as a message: it has no bytes, or the provider has no remote CQ data.
   [[nodiscard]] bool by_message(const Slice& slice) const;
 
   // lane_send.cc
-  [[nodiscard]] bool owes_word() const { return domain_.loses_messages() && credits_.untold(); }
+  [[nodiscard]] bool owes_ack() const { return domain_.loses_messages() && credits_.has_update(); }
   bool build(Flight& flight);  // false: no room for the rest
   bool build_move(Flight& flight);
   bool build_messages(Flight& flight);
   bool build_immediate(Flight& flight);
   bool send(Flight& flight, std::span<std::byte> frame);
   Flight& waiting(std::size_t place) { return flights_[waiting_[(waiting_head_ + place) % kQueueDepth]]; }
-  void next_waits();  // the first of those that wait does no more
+  void pop_waiting();
   bool posted(Flight& flight, ssize_t result, const char* call);
-  void tell_room(bool ask = false);
-  void await_word(std::uint16_t flight);
+  void send_credits(bool ask = false);
+  void await_ack(std::uint16_t flight);
   void write_header(std::byte* at, FrameHeader::Kind kind, std::uint32_t value);
 
   // lane_receive.cc
   void take(const fi_cq_data_entry& completion);
   void take_frame(std::size_t buffer, std::size_t size);
   void take_immediate(std::uint32_t value);
-  void settle_heard();
+  void settle_acked();
   void take_error();
   void operation_ended(Context& context);
   void give_receive(std::size_t buffer);
@@ -169,16 +172,16 @@ class Lane {
   const LinkId link_;
   Inbox& inbox_;
   LaneMemory memory_;
-  Registered memory_region_;  // where the provider wants local memory registered
+  Registered memory_region_;  // if the provider needs local memory to be registered
   std::unordered_map<std::uint64_t, Registered> bound_;
   std::unique_ptr<Endpoint> end_;
-  bool broken_ = false, closed_ = false, stopped_ = false, end_lives_ = false, quiet_ = false;
+  bool broken_ = false, closed_ = false, stopped_ = false, endpoint_leaked_ = false, quiet_ = false;
   std::string why_not_stopped_;
 
   std::vector<Flight> flights_ = std::vector<Flight>(kQueueDepth);
   std::array<std::uint16_t, kQueueDepth> free_flights_{};
   std::size_t free_flight_count_ = 0;
-  std::array<std::uint16_t, kQueueDepth> waiting_{};  // a ring of flights with operations to post, in order
+  std::array<std::uint16_t, kQueueDepth> waiting_{};  // ring of flights with operations to post, in order
   std::size_t waiting_head_ = 0, waiting_count_ = 0;
   std::size_t coalescible_ = 0;                          // of these
   std::uint32_t held_ = 0;                               // polls since the last flush
@@ -186,19 +189,19 @@ class Lane {
   std::size_t free_buffer_count_ = 0;
   std::vector<Context> operations_;
   std::vector<std::uint16_t> free_operations_;
-  std::uint32_t out_ = 0;  // operations on their way
+  std::uint32_t out_ = 0;  // operations in flight
 
   std::array<Context, kIn> receives_{};
-  std::array<std::uint16_t, kIn> owed_receives_{};  // that the provider had no room for
+  std::array<std::uint16_t, kIn> owed_receives_{};  // to be posted when the provider has room
   std::size_t owed_receive_count_ = 0;
   Credits credits_{0, kReceives};
-  std::uint32_t sent_ = 0, taken_ = 0;  // frames that take a receive
-  // Where the provider loses messages: a ring of flights whose frames the peer has not said that it took, in order.
-  std::array<std::uint16_t, kQueueDepth> unheard_{};
-  std::size_t unheard_head_ = 0, unheard_count_ = 0;
+  std::uint32_t sent_ = 0, taken_ = 0;  // frames that use a credit: sent, received
+  // If the provider loses messages: ring of flights whose frames the peer has not acknowledged, in order.
+  std::array<std::uint16_t, kQueueDepth> unacked_{};
+  std::size_t unacked_head_ = 0, unacked_count_ = 0;
   Time ask_at_ = kNever;
-  bool asked_ = false;        // by the peer, what was taken
-  bool word_waited_ = false;  // of what was taken, for a frame that goes that way
+  bool asked_ = false;     // the peer asked for a credit update
+  bool ack_held_ = false;  // an acknowledgement waits for a frame to carry it
   std::uint64_t immediates_ = 0;
 };
 

@@ -5,11 +5,11 @@
 #include "core/bytes.h"
 #include "transport/fabric/lane.h"
 
-// Completions in: operations that are done, messages, immediates, words about room, errors with the provider's text.
+// Handles completions: of operations, messages, immediates, credit updates, and errors.
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr int kMostTurns = 16;  // of one look
+constexpr int kMostTurns = 16;  // of one receive()
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void Lane::receive() {
 }
 
 bool Lane::prepare_sleep() {
-  if (may_hold() || (word_waited_ && owes_word())) return false;
+  if (may_hold() || (ack_held_ && owes_ack())) return false;
   return broken_ || closed_ || end_->may_sleep();
 }
 
@@ -68,9 +68,9 @@ void Lane::take_frame(std::size_t buffer, std::size_t size) {
   if (domain_.loses_messages() && reader.ok() && before != taken_)
     return fail({ErrorCode::link_failed,
                  "fabric: " + domain_.device().name +
-                     ": the provider has lost messages, as it does when one of its connections is cut; the transport "
-                     "tcp survives that"});
-  bool known = reader.ok() && kind <= static_cast<std::uint32_t>(Kind::immediate) && credits_.hear(room);
+                     ": the provider lost messages, as it does when one of its connections breaks; use the transport "
+                     "tcp if that happens often"});
+  bool known = reader.ok() && kind <= static_cast<std::uint32_t>(Kind::immediate) && credits_.update(room);
   if (known && static_cast<Kind>(kind) == Kind::messages)
     known = take_messages(reader.rest(), value, [&](std::span<const std::byte> message) {
       inbox_.add(EventKind::message, link_, message);
@@ -80,38 +80,37 @@ void Lane::take_frame(std::size_t buffer, std::size_t size) {
     known = known && reader.done();
   if (!known && domain_.loses_messages())
     return fail({ErrorCode::link_failed,
-                 "fabric: " + domain_.device().name + ": the provider has delivered other bytes than any peer sends"});
-  if (!known) return fail({ErrorCode::protocol_error, "fabric: the peer sent what no peer of this version sends"});
-  settle_heard();
+                 "fabric: " + domain_.device().name + ": malformed frame: the provider corrupted a message"});
+  if (!known) return fail({ErrorCode::protocol_error, "fabric: malformed frame from the peer"});
+  settle_acked();
   taken_ += static_cast<Kind>(kind) == Kind::room ? 0 : 1;
-  if (static_cast<Kind>(kind) == Kind::messages) credits_.make_room();
+  if (static_cast<Kind>(kind) == Kind::messages) credits_.add_freed();
   if (static_cast<Kind>(kind) == Kind::immediate) take_immediate(value);
   if (static_cast<Kind>(kind) == Kind::room && value != 0) asked_ = true;
   give_receive(buffer);
 }
 
-void Lane::settle_heard() {
-  while (unheard_count_ != 0) {
-    Flight& flight = flights_[unheard_[unheard_head_]];
-    if (static_cast<std::int32_t>(credits_.heard() - flight.number) < 0) return;
-    unheard_head_ = (unheard_head_ + 1) % kQueueDepth;
-    --unheard_count_;
-    ask_at_ = kNever;  // the next has its own time
-    flight.unheard = false;
+void Lane::settle_acked() {
+  while (unacked_count_ != 0) {
+    Flight& flight = flights_[unacked_[unacked_head_]];
+    if (static_cast<std::int32_t>(credits_.peer_total() - flight.number) < 0) return;
+    unacked_head_ = (unacked_head_ + 1) % kQueueDepth;
+    --unacked_count_;
+    ask_at_ = kNever;  // starts again for the next one
+    flight.unacked = false;
     settle(flight);
   }
 }
 
 void Lane::take_immediate(std::uint32_t value) {
   ++immediates_;
-  credits_.make_room();
+  credits_.add_freed();
   Event& event = inbox_.add(EventKind::immediate);
   event.link = link_;
   event.value = value;
 }
 
-// One operation's error is the link's: whether its bytes are there is not known, and what comes back over another
-// epoch is decided there.
+// An error of one operation breaks the link: its effect is unknown, and the engine decides about another attempt.
 void Lane::take_error() {
   const Endpoint::Error error = end_->take_error();
   auto* context = static_cast<Context*>(error.context);

@@ -4,8 +4,8 @@
 #include "core/bytes.h"
 #include "transport/fabric/lane.h"
 
-// Operations out: slices are walked block by block. What the provider takes no more of (EAGAIN) stays where it is and
-// is offered again after the next completions.
+// Posts operations: walks slices block by block. Operations that the provider refuses (EAGAIN) are posted again after
+// the next completions.
 namespace fairway::transport::fabric {
 namespace {
 
@@ -18,8 +18,8 @@ void Lane::flush() {
   while (!broken_ && !closed_ && waiting_count_ != 0) {
     Flight& flight = waiting(0);
     if (!flight.ended && !build(flight)) break;
-    next_waits();
-    for (std::uint16_t joined = flight.joined; joined != kNone; joined = flights_[joined].joined) next_waits();
+    pop_waiting();
+    for (std::uint16_t joined = flight.joined; joined != kNone; joined = flights_[joined].joined) pop_waiting();
     settle(flight);
   }
   if (broken_ || closed_) return;
@@ -28,21 +28,21 @@ void Lane::flush() {
     give_receive(owed_receives_[--owed_receive_count_]);
     if (broken_ || owed_receive_count_ >= before) break;
   }
-  // A word that the peer waits for goes alone where nothing has taken it along since the last flush.
-  const bool now = credits_.owes() || asked_ || (word_waited_ && credits_.untold());
-  if (now) tell_room();
-  word_waited_ = !now && owes_word();
+  // A pending acknowledgement is sent alone if no frame has carried it since the last flush.
+  const bool now = credits_.update_due() || asked_ || (ack_held_ && credits_.has_update());
+  if (now) send_credits();
+  ack_held_ = !now && owes_ack();
 }
 
-Time Lane::ask(Time now) {
-  if (unheard_count_ == 0 || broken_ || closed_) return ask_at_ = kNever;
+Time Lane::request_ack(Time now) {
+  if (unacked_count_ == 0 || broken_ || closed_) return ask_at_ = kNever;
   if (ask_at_ == kNever) ask_at_ = after(now, kAskEvery);
   if (ask_at_ > now) return ask_at_;
-  tell_room(true);
+  send_credits(true);
   return ask_at_ = after(now, kAskEvery);
 }
 
-void Lane::next_waits() {
+void Lane::pop_waiting() {
   Flight& flight = waiting(0);
   waiting_head_ = (waiting_head_ + 1) % kQueueDepth;
   --waiting_count_;
@@ -56,12 +56,12 @@ bool Lane::build(Flight& flight) {
     while (!flight.cursor.done(slice) && !flight.cancelled && flight.wrong == ErrorCode::ok)
       if (!build_move(flight)) return false;
   if (flight.buffer == kNone || flight.cancelled || flight.wrong != ErrorCode::ok) return true;
-  // The bytes are there first, or arrive in order.
+  // Sends the message only after the bytes are there, unless the provider keeps the order.
   if (free_operations_.empty() || (flight.out != 0 && !domain_.loses_messages())) return false;
   return slice.op == Op::message ? build_messages(flight) : build_immediate(flight);
 }
 
-// One operation: blocks that the provider takes at once, from several places here to several there.
+// One operation: as many blocks as the provider takes, from several local to several remote segments.
 bool Lane::build_move(Flight& flight) {
   const Slice& slice = flight.command.slice;
   if (free_operations_.empty()) return false;
@@ -100,7 +100,7 @@ bool Lane::build_move(Flight& flight) {
   }
   std::uint64_t flags = FI_COMPLETION | domain_.operation_flags();
   const bool told = slice.op == Op::write_immediate && !by_message(slice) && ahead.done(slice);
-  if (told && flight.out != 0) return false;  // the others may arrive behind it
+  if (told && flight.out != 0) return false;  // waits: earlier writes may arrive later than this one
   if (told) flags |= FI_REMOTE_CQ_DATA;
   descriptors.fill(flight.descriptor);
   Context& context = operations_[free_operations_.back()];
@@ -122,7 +122,7 @@ bool Lane::build_move(Flight& flight) {
   return true;
 }
 
-// A message, and with it those that wait behind it, as far as one frame has room: it takes one of the peer's receives.
+// Sends a message, with as many of the next ones as fit in one frame, which uses one credit.
 bool Lane::build_messages(Flight& flight) {
   std::byte* const frame = memory_.out(flight.buffer);
   std::size_t size = FrameHeader::kBytes + kLengthBytes + flight.command.slice.length;
@@ -136,33 +136,33 @@ bool Lane::build_messages(Flight& flight) {
   }
   write_header(frame, FrameHeader::Kind::messages, count);
   if (!send(flight, {frame, size})) return false;
-  await_word(waiting_[waiting_head_]);
+  await_ack(waiting_[waiting_head_]);
   Flight* last = &flight;
   for (std::uint32_t i = 1; i < count; ++i) {
     last->joined = waiting_[(waiting_head_ + i) % kQueueDepth];
     last = &flights_[last->joined];
     ++last->out;
     last->begun = true;
-    await_word(static_cast<std::uint16_t>(last - flights_.data()));
+    await_ack(static_cast<std::uint16_t>(last - flights_.data()));
     credits_.give_back();
   }
   return true;
 }
 
-// The immediate of a slice whose bytes are there before it.
+// The immediate of a slice whose bytes arrive before it.
 bool Lane::build_immediate(Flight& flight) {
   std::byte* const frame = memory_.out(flight.buffer);
   write_header(frame, FrameHeader::Kind::immediate, flight.command.slice.immediate);
   if (!send(flight, {frame, FrameHeader::kBytes})) return false;
-  await_word(static_cast<std::uint16_t>(&flight - flights_.data()));
+  await_ack(static_cast<std::uint16_t>(&flight - flights_.data()));
   return true;
 }
 
-void Lane::await_word(std::uint16_t index) {
+void Lane::await_ack(std::uint16_t index) {
   if (!domain_.loses_messages()) return;
-  flights_[index].unheard = true;
+  flights_[index].unacked = true;
   flights_[index].number = sent_;
-  unheard_[(unheard_head_ + unheard_count_++) % kQueueDepth] = index;
+  unacked_[(unacked_head_ + unacked_count_++) % kQueueDepth] = index;
 }
 
 bool Lane::send(Flight& flight, std::span<std::byte> frame) {
@@ -176,14 +176,14 @@ bool Lane::send(Flight& flight, std::span<std::byte> frame) {
   sent.iov_count = 1;
   sent.addr = end_->peer();
   sent.context = &context.space;
-  // Where the peer itself says what came, the provider need not.
+  // If the peer acknowledges frames itself, delivery completion is not needed.
   const std::uint64_t flags = FI_COMPLETION | (domain_.loses_messages() ? 0 : domain_.operation_flags());
   const ssize_t result = domain_.calls().send(end_->get(), &sent, flags);
   sent_ += result == 0 ? 1 : 0;
   return posted(flight, result, "fi_sendmsg: ");
 }
 
-// What the provider said of the operation that was offered with the next free context; false: it did not take it.
+// Handles the result of posting an operation with the next free context. False: the provider did not accept it.
 bool Lane::posted(Flight& flight, ssize_t result, const char* call) {
   if (result == 0) {
     free_operations_.pop_back();
@@ -197,8 +197,8 @@ bool Lane::posted(Flight& flight, ssize_t result, const char* call) {
   return false;
 }
 
-// Takes none of the peer's announced receives, and nobody waits for its completion.
-void Lane::tell_room(bool ask) {
+// Uses no credit, and has no completion.
+void Lane::send_credits(bool ask) {
   std::array<std::byte, FrameHeader::kBytes> bytes{};
   const Credits before = credits_;
   write_header(bytes.data(), FrameHeader::Kind::room, ask ? 1 : 0);
@@ -214,7 +214,7 @@ void Lane::tell_room(bool ask) {
 
 void Lane::write_header(std::byte* at, FrameHeader::Kind kind, std::uint32_t value) {
   ByteWriter(std::span(at, FrameHeader::kBytes))
-      .put(credits_.tell())
+      .put(credits_.take_update())
       .put(static_cast<std::uint32_t>(kind))
       .put(value)
       .put(sent_);

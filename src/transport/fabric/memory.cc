@@ -8,22 +8,22 @@
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr int kKeyTries = 8;  // until one is free
+constexpr int kKeyTries = 8;  // to find a free key
 constexpr std::uint8_t kByLink = 1;
 
 std::uint64_t access_of(Access access, bool writable) {
-  std::uint64_t flags = FI_WRITE | (writable ? FI_READ : 0);  // as the local memory of a write, of a read
+  std::uint64_t flags = FI_WRITE | (writable ? FI_READ : 0);  // local memory of writes and, if writable, reads
   if (includes(access, Access::write)) flags |= FI_REMOTE_WRITE;
   if (includes(access, Access::read)) flags |= FI_REMOTE_READ;
   return flags;
 }
 
-// Which GPU, as its driver counts.
+// The GPU's index in the driver.
 Result<int> gpu_of(const std::byte* address) {
   auto driver = sys::CudaDriver::open();
   if (!driver) return driver.status();
   const sys::CudaPointer pointer = sys::look_at(**driver, address);
-  if (pointer.device < 0) return Status(ErrorCode::invalid_argument, "that address is not in a GPU's memory");
+  if (pointer.device < 0) return Status(ErrorCode::invalid_argument, "the address is not in GPU memory");
   return pointer.device;
 }
 
@@ -42,7 +42,7 @@ Result<Key> decode_key(std::span<const std::byte> bytes) {
   key.key = reader.get<std::uint64_t>();
   const auto flags = reader.get<std::uint8_t>();
   key.by_link = flags == kByLink;
-  if (!reader.done() || flags > kByLink) return Status(ErrorCode::protocol_error, "fabric: a key that is none");
+  if (!reader.done() || flags > kByLink) return Status(ErrorCode::protocol_error, "fabric: malformed key");
   return key;
 }
 
@@ -61,7 +61,7 @@ Result<Registered> register_with(const Domain& domain, const MemoryDescription& 
   Registered made;
   int result = 0;
   for (const bool writable : {true, false}) {
-    if (!writable && written) break;  // else maybe pages that nobody may write
+    if (!writable && written) break;  // otherwise the pages may be read-only
     attributes.access = access_of(memory.access, writable);
     for (int i = 0; i < kKeyTries; ++i) {
       std::uint64_t chance = 0;

@@ -37,7 +37,7 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
     note.present = present == 1;
     note.key = reader.get<std::uint64_t>();
   }
-  if (!known || !reader.done()) return Status(ErrorCode::protocol_error, "fabric handshake: a note that is none");
+  if (!known || !reader.done()) return Status(ErrorCode::protocol_error, "malformed fabric note");
   return note;
 }
 

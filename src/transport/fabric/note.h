@@ -9,13 +9,13 @@
 
 namespace fairway::transport::fabric {
 
-// What two fabric transports say to each other besides the making of links. A value.
+// The notes (planned_handshake.h) of two fabric transports. A value.
 struct Note {
   enum class Kind : std::uint8_t {
-    revoke = 1,  // the sender ends that region of its own: post nothing more to it, and say when nothing is on its way
-    revoked,     // nothing is
-    ask_key,     // of the receiver's region, for that link: the provider binds memory to endpoints
-    key          // the answer; present: there is one
+    revoke = 1,  // the sender deregisters its region: post nothing more to it, and answer when nothing is in flight
+    revoked,     // the answer
+    ask_key,     // asks for the key of the receiver's region for that link (FI_MR_ENDPOINT)
+    key          // the answer; present: whether there is one
   } kind = Kind::revoke;
   std::uint64_t region = 0;  // handle_of() its id
   std::uint16_t link = 0;    // ask_key, key: its index in the session, and the attempt

@@ -2,22 +2,21 @@
 
 #include "transport/fabric/transport.h"
 
-// The end of memory. Libfabric says that who uses a registration that has ended gets an error and that nothing else
-// happens; in fact a provider may end the connection, let the operation wait for ever, or still write what it had begun
-// to receive. So each peer is first asked to let go; who does not answer in time loses its links.
+// Deregistration. By libfabric's documentation an access to a closed registration just fails; in fact a provider may
+// end the connection, never complete the operation, or still write what it had begun to receive. So each peer is asked
+// first to stop using the region, and loses its links if it does not answer in time.
 //
-// And the keys of memory that a provider binds to endpoints: each link has one of its own, made when it is first asked
-// for.
+// Also the keys of memory bound to endpoints (FI_MR_ENDPOINT): each link has its own, made at the first request.
 namespace fairway::transport::fabric {
 namespace {
 
-constexpr Time kAnswerWithin = 500 * kMillisecond;
+constexpr Time kAnswerTimeout = 500 * kMillisecond;
 
 }  // namespace
 
-// The table refuses by now, so nothing new of ours begins here.
+// The region table refuses the region by now, so no new slice begins.
 void FabricTransport::deregister(std::uint64_t handle) {
-  Ending ending{handle, after(runtime_.clock.now(), kAnswerWithin), {}};
+  Deregistration ending{handle, after(runtime_.clock.now(), kAnswerTimeout), {}};
   const Registration* registration = registrations_.find(handle);
   const bool shared = registration != nullptr && (includes(registration->memory.access, Access::read) ||
                                                   includes(registration->memory.access, Access::write));
@@ -25,20 +24,20 @@ void FabricTransport::deregister(std::uint64_t handle) {
     const PeerIndex peer = links_.at(slot).peer;
     if (!shared || std::find(ending.asked.begin(), ending.asked.end(), peer) != ending.asked.end()) continue;
     ending.asked.push_back(peer);
-    say(peer, {Note::Kind::revoke, handle});
+    send_note(peer, {Note::Kind::revoke, handle});
   }
-  endings_.push_back(std::move(ending));
-  end_memory(runtime_.clock.now());
+  deregistrations_.push_back(std::move(ending));
+  finish_deregistrations(runtime_.clock.now());
 }
 
-void FabricTransport::hear_revoked(PeerIndex peer, std::uint64_t region) {
-  for (Ending& each : endings_)
+void FabricTransport::on_revoked(PeerIndex peer, std::uint64_t region) {
+  for (Deregistration& each : deregistrations_)
     if (each.handle == region) std::erase(each.asked, peer);
 }
 
-void FabricTransport::end_memory(Time now) {
-  for (std::size_t i = 0; i < endings_.size();) {
-    Ending& ending = endings_[i];
+void FabricTransport::finish_deregistrations(Time now) {
+  for (std::size_t i = 0; i < deregistrations_.size();) {
+    Deregistration& ending = deregistrations_[i];
     const auto waits_for = [&](PeerIndex peer) {
       return std::find(ending.asked.begin(), ending.asked.end(), peer) != ending.asked.end();
     };
@@ -48,7 +47,7 @@ void FabricTransport::end_memory(Time now) {
       const bool held_here = !lane.stop_memory(ending.handle);
       const bool held_there = waits_for(links_.at(slot).peer) && !lane.stopped();
       if ((held_here || held_there) && now >= ending.deadline) {
-        lane.fail({ErrorCode::link_failed, held_there ? "fabric: the peer did not let go of deregistered memory"
+        lane.fail({ErrorCode::link_failed, held_there ? "fabric: the peer still uses deregistered memory"
                                                       : "fabric: an operation on deregistered memory does not end"});
         close_lane(lane);
         continue;
@@ -63,34 +62,34 @@ void FabricTransport::end_memory(Time now) {
     for (const auto& lane : lanes_)
       if (lane) lane->unbind(ending.handle);
     end_registration(ending.handle);
-    endings_.erase(endings_.begin() + static_cast<std::ptrdiff_t>(i));
+    deregistrations_.erase(deregistrations_.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 
 void FabricTransport::end_registration(std::uint64_t handle) {
   std::shared_ptr<Registration> ends = registrations_.take(handle);
   const bool slow = ends != nullptr && ends->memory.size_bytes >= kManyPages;  // at each domain
-  slow_ends_.end(std::move(ends), handle, slow, janitor_, task_, inbox_);
+  slow_deregistrations_.end(std::move(ends), handle, slow, janitor_, task_, inbox_);
 }
 
 // ---- a peer's memory ----
 
-void FabricTransport::hear_revoke(PeerIndex peer, std::uint64_t region) {
+void FabricTransport::on_revoke(PeerIndex peer, std::uint64_t region) {
   imports_.each(peer, [&](ImportTable<Remote>::Entry& entry) {
     if (handle_of(entry.region) == region) entry.extra.revoked = true;
   });
-  const bool known = std::any_of(leavings_.begin(), leavings_.end(),
-                                 [&](const Leaving& each) { return each.peer == peer && each.region == region; });
-  if (!known) leavings_.push_back({peer, region});
-  tell_left();
+  const bool known = std::any_of(revoke_requests_.begin(), revoke_requests_.end(),
+                                 [&](const RevokeRequest& each) { return each.peer == peer && each.region == region; });
+  if (!known) revoke_requests_.push_back({peer, region});
+  answer_revokes();
 }
 
-void FabricTransport::tell_left() {
-  std::erase_if(leavings_, [&](const Leaving& leaving) {
+void FabricTransport::answer_revokes() {
+  std::erase_if(revoke_requests_, [&](const RevokeRequest& request) {
     bool left = true;
     for (const std::uint32_t slot : links_.up())
-      if (links_.at(slot).peer == leaving.peer) left = lanes_[slot]->stop_region(region_of(leaving.region)) && left;
-    if (left) say(leaving.peer, {Note::Kind::revoked, leaving.region});
+      if (links_.at(slot).peer == request.peer) left = lanes_[slot]->stop_region(region_of(request.region)) && left;
+    if (left) send_note(request.peer, {Note::Kind::revoked, request.region});
     return left;
   });
 }
@@ -102,23 +101,23 @@ FabricTransport::Answer FabricTransport::key_of_link(const Link& link, ImportTab
   const auto found =
       std::find_if(known.begin(), known.end(), [&](const LinkKey& each) { return each.link_name == link.name(); });
   if (found == known.end()) {
-    // Those of attempts that are gone make room.
+    // Replaces keys of earlier attempts.
     std::erase_if(known, [&](const LinkKey& each) { return (each.link_name & 0xffff) == link.index; });
     known.push_back({link.name(), false, false, 0});
-    say(link.peer, {Note::Kind::ask_key, handle_of(import.region), link.index, link.attempt});
+    send_note(link.peer, {Note::Kind::ask_key, handle_of(import.region), link.index, link.attempt});
     return Answer::not_yet;
   }
   key.key = found->key;
   return found->known ? Answer::yes : found->refused ? Answer::no : Answer::not_yet;
 }
 
-void FabricTransport::hear_ask(PeerIndex peer, const Note& note) {
+void FabricTransport::on_ask_key(PeerIndex peer, const Note& note) {
   Note answer = note;
   answer.kind = Note::Kind::key;
   answer.present = false;
   const Registration* registration = registrations_.find(note.region);
-  const bool ends =
-      std::any_of(endings_.begin(), endings_.end(), [&](const Ending& each) { return each.handle == note.region; });
+  const bool ends = std::any_of(deregistrations_.begin(), deregistrations_.end(),
+                                [&](const Deregistration& each) { return each.handle == note.region; });
   for (const std::uint32_t slot : links_.up()) {
     const Link& link = links_.at(slot);
     if (link.peer != peer || link.index != note.link || link.attempt != note.attempt) continue;
@@ -127,10 +126,10 @@ void FabricTransport::hear_ask(PeerIndex peer, const Note& note) {
     answer.present = bound.status().is_ok();
     if (bound) answer.key = (*bound)->key();
   }
-  say(peer, answer);
+  send_note(peer, answer);
 }
 
-void FabricTransport::hear_key(PeerIndex peer, const Note& note) {
+void FabricTransport::on_key(PeerIndex peer, const Note& note) {
   const std::uint64_t name = std::uint64_t{note.attempt} << 16 | note.link;
   imports_.each(peer, [&](ImportTable<Remote>::Entry& entry) {
     if (handle_of(entry.region) != note.region) return;

@@ -7,8 +7,8 @@ namespace fairway::transport::fabric {
 namespace {
 
 constexpr std::uint16_t kVersion = 4;
-constexpr Time kFirstLook = 20 * kMicrosecond, kLastLook = 2 * kMillisecond;  // at what announces nothing
-constexpr Time kEndingLook = kMillisecond / 4;                                // at memory that is to end
+constexpr Time kFirstPoll = 20 * kMicrosecond, kLastPoll = 2 * kMillisecond;  // for lanes without a descriptor
+constexpr Time kDeregisterCheck = kMillisecond / 4;
 
 }  // namespace
 
@@ -35,7 +35,8 @@ Result<std::uint64_t> FabricTransport::import(PeerIndex peer, const RemoteMemory
                                               std::span<const KeyBytes> keys) {
   if (!links_.knows(peer)) return Status(ErrorCode::not_found, "fabric: no such peer");
   if (keys.empty() || keys.size() > kMaxPlannedDevices)
-    return Status(ErrorCode::unsupported, "fabric: the peer has not registered the region with its domains");
+    return Status(ErrorCode::unsupported,
+                  "fabric: the peer has not registered the region with its domains (`explain` on the peer says why)");
   Remote remote;
   if (Status status = read_keys<Key>(memory, keys, name(), &decode_key, remote); !status) return status;
   return imports_.add(peer, memory.id, std::move(remote));
@@ -72,8 +73,7 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
   return taken;
 }
 
-// What this side can refuse, of the far side too: what providers make of a wrong address or a key that has ended
-// differs, and for some it is the end of the link.
+// Checks bounds and permissions of the remote side too: with some providers a wrong address or key ends the link.
 ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote,
                                  bool& not_yet) {
   auto* import = imports_.find(slice.remote_handle, link.peer);
@@ -110,7 +110,7 @@ ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& 
 
 std::size_t FabricTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
-  if (!closed_) links_.look_at_deadlines(now);
+  if (!closed_) links_.check_deadlines(now);
   bool quiet = true;
   poll_each([&](const Link& link) {
     Lane& lane = *lane_of(link);
@@ -119,9 +119,9 @@ std::size_t FabricTransport::poll(std::span<Event> events, Time now) {
     quiet = quiet && lane.quiet();
     return lane.broken();
   });
-  if (!leavings_.empty()) tell_left();
-  if (!endings_.empty()) end_memory(now);
-  if (slow_ends_.any()) slow_ends_.tell(inbox_);
+  if (!revoke_requests_.empty()) answer_revokes();
+  if (!deregistrations_.empty()) finish_deregistrations(now);
+  if (slow_deregistrations_.any()) slow_deregistrations_.report(inbox_);
   if (std::exchange(posted_, false) || !quiet) quiet_since_ = now;
   set_timer(now);
   return inbox_.take(events);
@@ -129,21 +129,21 @@ std::size_t FabricTransport::poll(std::span<Event> events, Time now) {
 
 void FabricTransport::set_timer(Time now) {
   timer_ = links_.next_deadline();
-  if (!endings_.empty() || !leavings_.empty()) timer_ = std::min(timer_, after(now, kEndingLook));
+  if (!deregistrations_.empty() || !revoke_requests_.empty()) timer_ = std::min(timer_, after(now, kDeregisterCheck));
   const auto& up = links_.up();
-  for (const std::uint32_t slot : up) timer_ = std::min(timer_, lanes_[slot]->ask(now));
-  // A provider that is driven by whoever polls may have something to do later by itself, which nothing announces: EFA
-  // sends again after a while what found no receive.
+  for (const std::uint32_t slot : up) timer_ = std::min(timer_, lanes_[slot]->request_ack(now));
+  // A provider with manual progress may have work later that nothing announces: EFA retransmits after a while if there
+  // was no receive.
   if (std::any_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->busy(); }))
-    timer_ = std::min(timer_, after(now, kLastLook));
-  if (std::none_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->needs_looks(); })) return;
-  timer_ = std::min(timer_, after(now, std::clamp(now - quiet_since_, kFirstLook, kLastLook)));
+    timer_ = std::min(timer_, after(now, kLastPoll));
+  if (std::none_of(up.begin(), up.end(), [&](std::uint32_t slot) { return lanes_[slot]->needs_polling(); })) return;
+  timer_ = std::min(timer_, after(now, std::clamp(now - quiet_since_, kFirstPoll, kLastPoll)));
 }
 
 Time FabricTransport::next_timer() const {
   const auto& up = links_.up();
   const bool again = std::any_of(up.begin(), up.end(), [&](std::uint32_t slot) {
-    return !lanes_[slot]->broken() && lanes_[slot]->needs_looks() && lanes_[slot]->busy();
+    return !lanes_[slot]->broken() && lanes_[slot]->needs_polling() && lanes_[slot]->busy();
   });
   return again ? kPollAgain : timer_;
 }
@@ -162,7 +162,7 @@ void FabricTransport::end_epoch(Link& link) {
   Status status;
   if (!lane.stopped())
     status = {ErrorCode::not_fenced, "fabric: " + devices_[link.device].name + ": " + lane.why_not_stopped()};
-  if (lane.end_lives())
+  if (lane.endpoint_leaked())
     static_cast<void>(lanes_[link.id.slot].release());
   else
     lanes_[link.id.slot].reset();
@@ -176,8 +176,8 @@ void FabricTransport::close_lane(Lane& lane) {
 
 void FabricTransport::forget(PeerIndex peer) {
   imports_.release_all(peer);
-  std::erase_if(leavings_, [peer](const Leaving& each) { return each.peer == peer; });
-  for (Ending& each : endings_) std::erase(each.asked, peer);
+  std::erase_if(revoke_requests_, [peer](const RevokeRequest& each) { return each.peer == peer; });
+  for (Deregistration& each : deregistrations_) std::erase(each.asked, peer);
 }
 
 void FabricTransport::cancel(SliceToken token) {
@@ -196,9 +196,9 @@ Reach FabricTransport::reach(LinkId id, std::uint64_t local_handle, std::uint64_
 void FabricTransport::close() {
   if (closed_) return;
   disconnect_all();
-  end_memory(kNever);
+  finish_deregistrations(kNever);
   janitor_.finish();
-  slow_ends_.tell(inbox_);
+  slow_deregistrations_.report(inbox_);
   closed_ = true;
   timer_ = kNever;
 }

@@ -17,17 +17,17 @@
 
 namespace fairway::transport::fabric {
 
-// The contract's state machine: links (planned_links.h) between domains here and there, each of them a lane (lane.h),
-// and memory. Belongs to one worker's thread, as the contract says.
+// The contract's state machine: links (planned_links.h) between domains, each a lane (lane.h), and memory. Owner: the
+// worker.
 //   transport.cc  using lanes
-//   connect.cc    what links are made of
-//   revoke.cc     the end of memory, with the peers that use it; keys of one link
+//   connect.cc    making and connecting endpoints
+//   revoke.cc     deregistration together with peers; keys per link
 class FabricTransport final : public PlannedTransport {
  public:
   FabricTransport(RegionTable& regions, Runtime& runtime, FabricOptions options);
   ~FabricTransport() override { close(); }
 
-  Status open();  // before all else; else a sentence why not
+  Status open();  // call first
 
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
   void deregister(std::uint64_t handle) override;
@@ -43,7 +43,7 @@ class FabricTransport final : public PlannedTransport {
   void close() override;
 
  private:
-  struct LinkKey {  // of a region that is bound to endpoints
+  struct LinkKey {  // of a region with one key per link
     std::uint64_t link_name = 0;
     bool known = false, refused = false;
     std::uint64_t key = 0;
@@ -52,12 +52,12 @@ class FabricTransport final : public PlannedTransport {
     bool revoked = false;
     std::vector<LinkKey> link_keys;
   };
-  struct Ending {  // memory of ours that is to be nobody's
+  struct Deregistration {
     std::uint64_t handle = 0;
     Time deadline = kNever;
-    std::vector<PeerIndex> asked;  // and have not answered
+    std::vector<PeerIndex> asked;  // peers that have not answered yet
   };
-  struct Leaving {  // a peer's memory that our operations may still be on their way to
+  struct RevokeRequest {  // a peer's region to which this side may have operations in flight
     PeerIndex peer = 0;
     std::uint64_t region = 0;
   };
@@ -71,19 +71,19 @@ class FabricTransport final : public PlannedTransport {
   Status connect_end(const Link& link, std::span<const std::byte> theirs) override;
   void drop_end(const Link& link) override;
   void fail_end(const Link& link, Status why) override;
-  bool hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
+  bool on_note(PeerIndex peer, std::span<const std::byte> bytes) override;
   [[nodiscard]] std::vector<DomainAddress> addresses() const;
 
   // revoke.cc
-  void hear_revoke(PeerIndex peer, std::uint64_t region);
-  void hear_revoked(PeerIndex peer, std::uint64_t region);
-  void hear_ask(PeerIndex peer, const Note& note);
-  void hear_key(PeerIndex peer, const Note& note);
-  void end_memory(Time now);
+  void on_revoke(PeerIndex peer, std::uint64_t region);
+  void on_revoked(PeerIndex peer, std::uint64_t region);
+  void on_ask_key(PeerIndex peer, const Note& note);
+  void on_key(PeerIndex peer, const Note& note);
+  void finish_deregistrations(Time now);
   void end_registration(std::uint64_t handle);
-  void tell_left();
+  void answer_revokes();
   Answer key_of_link(const Link& link, ImportTable<Remote>::Entry& import, Key& key);
-  void say(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
+  void send_note(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
 
   // transport.cc
   void end_epoch(Link& link) override;
@@ -101,13 +101,13 @@ class FabricTransport final : public PlannedTransport {
   Registrations registrations_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // by slot
   ImportTable<Remote> imports_;
-  std::vector<Ending> endings_;
-  std::vector<Leaving> leavings_;
+  std::vector<Deregistration> deregistrations_;
+  std::vector<RevokeRequest> revoke_requests_;
   Time timer_ = kNever;
-  Time quiet_since_ = 0;  // the longer, the seldomer it is looked at what announces nothing
+  Time quiet_since_ = 0;  // the longer, the less often lanes without a descriptor are polled
   bool posted_ = false;   // since the last poll
-  SlowEnds slow_ends_;
-  Janitor janitor_;  // what is left is done when it ends, before all above
+  SlowDeregistrations slow_deregistrations_;
+  Janitor janitor_;  // last: its destructor runs the jobs that are left
 };
 
 }  // namespace fairway::transport::fabric

@@ -3,24 +3,25 @@
 
 #include "transport/host/transport.h"
 
-// How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers a
-// local socket, the initiator dials it and sends the segment's descriptor (dial.cc).
+// Connecting and reconnecting links, disconnecting peers. The initiator sends hello through control, the acceptor
+// offers a local socket, and the initiator connects to it and sends the segment's descriptor (dial.cc).
 namespace fairway::transport::host {
 namespace {
 
-constexpr Time kFlap = kMillisecond;              // a link that breaks sooner was for nothing
-constexpr Time kSettleLook = 200 * kMicrosecond;  // how often to look at sockets while a link is being made
-constexpr Time kCalmLook = kMillisecond;          // and while nobody sleeps: what notices the end of a peer
+constexpr Time kFlap = kMillisecond;                  // a link that breaks sooner counts as a flap
+constexpr Time kConnectingPoll = 200 * kMicrosecond;  // how often to poll sockets while a link is being connected
+constexpr Time kIdlePoll = kMillisecond;              // and otherwise, to notice the end of a peer
 
 }  // namespace
 
 Status HostTransport::connect(PeerIndex index, Role role) {
   if (closed_ || task_ == nullptr) return {ErrorCode::closed, "the transport is closed"};
-  if (!options_.links) return {ErrorCode::unsupported, "it copies between this process's own memories alone"};
+  if (!options_.links)
+    return {ErrorCode::unsupported, name() + ": copies only within this process and has no links to peers"};
   const auto [at, fresh] = peers_.try_emplace(index);
   if (!fresh) return {ErrorCode::already_exists, "the peer is connected, or not forgotten yet"};
   at->second.role = role;
-  if (role == Role::initiator) say(index, Handshake());
+  if (role == Role::initiator) send_handshake(index, Handshake());
   return {};
 }
 
@@ -35,7 +36,7 @@ void HostTransport::offer(PeerIndex index, Peer& peer) {
   message.socket = peer.socket;
   message.dialer = peer.dialer;
   message.listener = peer.listener;
-  say(index, message);
+  send_handshake(index, message);
 }
 
 void HostTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
@@ -48,7 +49,7 @@ void HostTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) 
     return fail_peer(index, peer, {ErrorCode::unreachable, message->reason}, false);
   const bool to_acceptor = message->kind == Handshake::Kind::hello;
   if (to_acceptor != (peer.role == Role::acceptor) || peer.slot != kNoSlot)
-    return fail_peer(index, peer, {ErrorCode::protocol_error, "handshake: out of turn"}, true);
+    return fail_peer(index, peer, {ErrorCode::protocol_error, name() + " handshake: unexpected message"}, true);
   if (to_acceptor) return offer(index, peer);
   peer.socket = message->socket;
   peer.dialer = message->dialer;
@@ -82,7 +83,7 @@ void HostTransport::link_is_up(Link& link) {
   link.state = LinkState::up;
   link.deadline = kNever;
   link.up_since = runtime_.clock.now();
-  link.accused = false;
+  link.stuck_reported = false;
   peers_[link.peer].was_up = true;
   Event& event = events_.add(EventKind::link_up);
   event.link = link.id;
@@ -93,13 +94,13 @@ void HostTransport::link_is_up(Link& link) {
   ask_next(link);
 }
 
-// Whoever says that was up with it, so an attempt that was welcomed here has been joined.
+// The peer's end of that epoch was up, so if it was welcomed here the peer has joined.
 bool HostTransport::forgo(PeerIndex index, std::uint64_t name) {
   const auto found = peers_.find(index);
   if (found == peers_.end() || found->second.slot == kNoSlot) return true;
   Link& link = links_[found->second.slot];
   if (name != link.attempt) return true;
-  if (link.state == LinkState::welcomed) forsake(link, {ErrorCode::link_failed, "the peer closed its end"});
+  if (link.state == LinkState::welcomed) abandon(link, {ErrorCode::link_failed, "the peer closed its end"});
   return link.state != LinkState::up && link.state != LinkState::down;
 }
 
@@ -120,16 +121,16 @@ void HostTransport::reconnect(LinkId id) {
   take_join_request(*link, now);
 }
 
-void HostTransport::look_around(Time now) {
+void HostTransport::poll_connections(Time now) {
   timer_ = kNever;
   if (pending_.listening()) {
-    pending_.look(now, [&](JoinRequest request) { meet(std::move(request), now); });
+    pending_.poll(now, [&](JoinRequest request) { on_join_request(std::move(request), now); });
     counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
     timer_ = pending_.next();
   }
-  look_at_ = after(now, pending_.any() ? kSettleLook : kCalmLook);
-  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
-    look_at(links_[i], now);
+  connections_at_ = after(now, pending_.any() ? kConnectingPoll : kIdlePoll);
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failed dial may change links_
+    poll_connection(links_[i], now);
     timer_ = std::min(timer_, links_[i].deadline);
   }
   std::erase_if(retired_, [](auto& retired) {
@@ -139,29 +140,29 @@ void HostTransport::look_around(Time now) {
   });
 }
 
-void HostTransport::look_at(Link& link, Time now) {
+void HostTransport::poll_connection(Link& link, Time now) {
   if (link.state == LinkState::waiting && link.join_request) take_join_request(link, now);
-  if (link.state == LinkState::welcomed) hear_join(link, now);
+  if (link.state == LinkState::welcomed) check_joined(link, now);
   if (link.state == LinkState::up && !link.lane->broken()) {
     read_notes(link);
     Pair& pair = *link.lane->pair();
     if (!pair.gone && pair.process && pair.process.ended()) {
       pair.gone = true;
-      link.lane->fail({ErrorCode::link_failed, "the peer's process has ended"});
+      link.lane->fail({ErrorCode::link_failed, name() + ": the peer's process has ended"});
     }
   } else if (link.state == LinkState::down || link.state == LinkState::fencing) {
     Pair& pair = *link.lane->pair();
     pair.gone = pair.gone || (pair.process && pair.process.ended());
   } else if (link.state == LinkState::dialing && link.dialed) {
-    look_at_ = after(now, kSettleLook);
-    if (link.dialed->socket) return hear_welcome(link, now);
+    connections_at_ = after(now, kConnectingPoll);
+    if (link.dialed->socket) return receive_welcome(link, now);
     ask_to_join(link, now);
     if (link.dialed && !link.dialed->socket)
-      timer_ = std::min(timer_, look_at_);  // nothing wakes for a place in a queue
+      timer_ = std::min(timer_, connections_at_);  // nothing announces room in the socket's queue
   }
 }
 
-void HostTransport::say(PeerIndex index, const Handshake& message) {
+void HostTransport::send_handshake(PeerIndex index, const Handshake& message) {
   events_.add(EventKind::exchange, {}, encode(message)).peer = index;
 }
 
@@ -172,11 +173,11 @@ void HostTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool t
     Handshake refused;
     refused.kind = Handshake::Kind::refused;
     refused.reason = status.message();
-    say(index, refused);
+    send_handshake(index, refused);
   }
   if (peer.slot != kNoSlot) {
     Link& link = links_[peer.slot];
-    if (link.state == LinkState::welcomed) forsake(link, status);
+    if (link.state == LinkState::welcomed) abandon(link, status);
     if (link.state == LinkState::up) return link.lane->fail(status);
     if (link.state == LinkState::dialing) {
       if (link.dialed) unwatch(*link.dialed);
@@ -201,7 +202,7 @@ void HostTransport::disconnect(PeerIndex index) {
     Link& link = links_[found->second.slot];
     if (link.lane) {
       link.lane->close();
-      end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer is gone"});
+      end_views(*link.lane->pair(), {ErrorCode::peer_dead, "the peer was disconnected"});
       unwatch(*link.lane->pair());
       keep_while_touched(index, link.lane->pair());
       if (link.state != LinkState::fenced && link.state != LinkState::welcomed) {

@@ -6,22 +6,23 @@
 
 #include "transport/host/transport.h"
 
-// One attempt at a link, between the dial and the lane that both sides have. Who is not authenticated gets as far as
-// one hello.
+// One attempt at a link, from the dial until both sides have a lane. An unauthenticated process can send one hello, no
+// more.
 //
-// The dialer's end is up once it is welcomed, and its first record says so: only then is the listener's. An attempt
-// whose dialer may not have heard the welcome is ended by closing the epoch first and then looking for that record:
-// either the dialer has joined, and the link is up before it breaks, or it finds the epoch closed and touches nothing.
+// The dialer's end is up once it is welcomed. Its first record tells the listener, whose end is up from then on. To end
+// an attempt whose dialer may not have received the welcome, the listener closes the epoch first and then looks for
+// that record: either the dialer has joined, and the link is up before it breaks, or it finds the epoch closed and
+// accesses nothing.
 namespace fairway::transport::host {
 namespace {
 
-constexpr Time kHelloWithin = 2 * kSecond;
-constexpr Time kFirstPause = kMillisecond;  // before a link is taken again that came to nothing, twice that and so on
+constexpr Time kHelloTimeout = 2 * kSecond;
+constexpr Time kFirstPause = kMillisecond;  // before the next attempt after a flap; doubles with each flap
 constexpr std::uint32_t kMostFlaps = 5;
 constexpr std::uint32_t kMaxRegions = 1 << 24;  // of a peer's table
 
-// Takes as long for every wrong token.
-bool same(const Token& a, std::span<const std::byte> b) {
+// In constant time.
+bool equal_constant_time(const Token& a, std::span<const std::byte> b) {
   std::byte difference{0};
   for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};
@@ -34,8 +35,8 @@ bool same(const Token& a, std::span<const std::byte> b) {
 void HostTransport::dial(Link& link) {
   link.state = LinkState::dialing;
   ++link.attempt;
-  link.deadline = after(runtime_.clock.now(), kHelloWithin);
-  look_at_ = 0;
+  link.deadline = after(runtime_.clock.now(), kHelloTimeout);
+  connections_at_ = 0;
   auto pair = std::make_shared<Pair>();
   auto file = sys::MemoryFile::make(sizeof(Segment));
   if (!file) return dial_failed(link, file.status());
@@ -53,34 +54,37 @@ void HostTransport::ask_to_join(Link& link, Time now) {
   if (!socket) {
     if (socket.status().code() != ErrorCode::queue_full || now >= link.deadline)
       return dial_failed(link, socket.status());
-    return;  // look_around() comes again
+    return;  // poll_connections() tries again
   }
   if (!socket->of_this_user())
-    return dial_failed(link, {ErrorCode::access_denied, "the peer runs as user " + std::to_string(socket->peer_user()) +
-                                                            ", and memory is shared within one user alone"});
+    return dial_failed(
+        link, {ErrorCode::access_denied, name() + ": the peer runs as user " + std::to_string(socket->peer_user()) +
+                                             ": run both processes as one user to share memory"});
   pair.socket = std::move(*socket);
   const Note hello = introduce(Note::Kind::hello, peer.dialer, link.attempt, pair);
   const std::array<int, Note::kHelloFds> fds{pair.made.fd(), regions_.file()};
   const auto sent = pair.socket.send(encode(hello), fds);
   if (!sent || !*sent)
-    return dial_failed(link,
-                       sent ? Status(ErrorCode::resource_exhausted, "no room on the local socket") : sent.status());
+    return dial_failed(link, sent
+                                 ? Status(ErrorCode::resource_exhausted, name() + ": the local socket's buffer is full")
+                                 : sent.status());
   if (Status status = task_->watch(pair.socket.fd()); !status) return dial_failed(link, status);
 }
 
-void HostTransport::hear_welcome(Link& link, Time now) {
+void HostTransport::receive_welcome(Link& link, Time now) {
   auto message = link.dialed->socket.receive();
   if (!message) return dial_failed(link, message.status());
   if (!*message) {
-    if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "no answer on the local socket within 2 s"});
+    if (now >= link.deadline)
+      dial_failed(link, {ErrorCode::timed_out, name() + ": no answer on the local socket within 2 s"});
     return;
   }
   const auto note = decode_note((*message)->bytes);
   if (!note) return dial_failed(link, note.status());
   if (note->kind == Note::Kind::refused) return dial_failed(link, {ErrorCode::resource_exhausted, note->reason});
   if (note->kind != Note::Kind::welcome || note->attempt != link.attempt ||
-      !same(peers_[link.peer].listener, note->token))
-    return dial_failed(link, {ErrorCode::protocol_error, "somebody else answers on the local socket"});
+      !equal_constant_time(peers_[link.peer].listener, note->token))
+    return dial_failed(link, {ErrorCode::protocol_error, name() + ": another process answered on the local socket"});
   if (Status status = join(*link.dialed, *note, (*message)->fds); !status) return dial_failed(link, status);
   make_lane(link, std::exchange(link.dialed, nullptr));
   link.lane->nudge();
@@ -97,19 +101,20 @@ void HostTransport::dial_failed(Link& link, const Status& why) {
 
 // ---- the acceptor ----
 
-void HostTransport::meet(JoinRequest request, Time now) {
+void HostTransport::on_join_request(JoinRequest request, Time now) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot || !same(peer.dialer, request.note.token))
+    if (peer.role != Role::acceptor || peer.failed || peer.slot == kNoSlot ||
+        !equal_constant_time(peer.dialer, request.note.token))
       continue;
     Link& link = links_[peer.slot];
     if (request.note.attempt <= link.attempt) return;
     link.join_request =
-        std::make_unique<JoinRequest>(std::move(request));  // the peer may have fenced first: reconnect() takes it
+        std::make_unique<JoinRequest>(std::move(request));  // if this side has not fenced yet, reconnect() takes it
     if (link.state == LinkState::waiting) return take_join_request(link, now);
-    if (link.state == LinkState::welcomed) forsake(link, {ErrorCode::link_failed, "the peer dials anew"});
+    if (link.state == LinkState::welcomed) abandon(link, {ErrorCode::link_failed, name() + ": the peer dialed again"});
     return;
   }
-}  // nobody's token: closed without a word
+}  // an unknown token: closed without an answer
 
 void HostTransport::welcome(Link& link, JoinRequest request) {
   auto pair = std::make_shared<Pair>();
@@ -126,24 +131,25 @@ void HostTransport::welcome(Link& link, JoinRequest request) {
   const Note answer = introduce(Note::Kind::welcome, peers_[link.peer].listener, link.attempt, *pair);
   const std::array<int, Note::kWelcomeFds> fds{regions_.file()};
   const auto sent = pair->socket.send(encode(answer), fds);
-  if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, "no room on the local socket"});
+  if (!sent || !*sent) return refuse({ErrorCode::resource_exhausted, name() + ": the local socket's buffer is full"});
   link.state = LinkState::welcomed;
-  link.deadline = after(runtime_.clock.now(), kHelloWithin);
+  link.deadline = after(runtime_.clock.now(), kHelloTimeout);
   make_lane(link, std::move(pair));
 }
 
-// Its first record lies in the ring before it says anything on the socket.
-void HostTransport::hear_join(Link& link, Time now) {
+// The dialer writes its first record to the ring before it sends anything on the socket.
+void HostTransport::check_joined(Link& link, Time now) {
   const Pair& pair = *link.lane->pair();
   counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
   const bool silent = pair.socket.next() == sys::LocalSocket::Next::nothing;
   if (link.lane->joined()) return link_is_up(link);
   if (!silent || (pair.process && pair.process.ended()))
-    return forsake(link, {ErrorCode::link_failed, "the peer gave up the link"});
-  if (now >= link.deadline) forsake(link, {ErrorCode::timed_out, "the peer did not join within 2 s"});
+    return abandon(link, {ErrorCode::link_failed, name() + ": the peer gave up the link"});
+  if (now >= link.deadline)
+    abandon(link, {ErrorCode::timed_out, name() + ": the peer did not join the link within 2 s"});
 }
 
-void HostTransport::forsake(Link& link, const Status& why) {
+void HostTransport::abandon(Link& link, const Status& why) {
   link.lane->pair()->own_end().closed.store(1, std::memory_order_seq_cst);
   if (link.lane->joined()) {
     link_is_up(link);
@@ -159,7 +165,7 @@ void HostTransport::forsake(Link& link, const Status& why) {
   take_join_request(link, runtime_.clock.now());
 }
 
-// A peer that dials again and again for nothing is welcomed later and later.
+// Backoff for a peer whose links keep breaking at once.
 void HostTransport::count_flap(Link& link) {
   link.flaps = std::min(link.flaps + 1, kMostFlaps);
   link.welcome_at = after(runtime_.clock.now(), kFirstPause << link.flaps);
@@ -173,7 +179,7 @@ void HostTransport::take_join_request(Link& link, Time now) {
   timer_ = std::min(timer_, link.deadline);
 }
 
-// ---- both ----
+// ---- both roles ----
 
 void HostTransport::attempt_failed(const Link& link, const Status& why) {
   Peer& peer = peers_[link.peer];
@@ -191,11 +197,11 @@ Note HostTransport::introduce(Note::Kind kind, const Token& token, std::uint32_t
   return note;
 }
 
-// What the other side sent: everything is looked at before it is used.
+// Everything the peer sent is checked before it is used.
 Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds) {
   const bool dialer = pair.side == 0;
   if (fds.size() != (dialer ? Note::kWelcomeFds : Note::kHelloFds) || note.regions == 0 || note.regions > kMaxRegions)
-    return {ErrorCode::protocol_error, "descriptors or sizes of no sense came on the local socket"};
+    return {ErrorCode::protocol_error, "malformed " + name() + " handshake: unexpected fd count or size"};
   if (!dialer) {
     auto segment = sys::MappedFile::map(fds.front(), 0, sizeof(Segment), true);
     if (!segment) return segment.status();
@@ -206,30 +212,30 @@ Status HostTransport::join(Pair& pair, const Note& note, std::vector<sys::Fd>& f
   if (!table) return table.status();
   pair.table = std::move(*table);
   pair.regions = RegionView(reinterpret_cast<const RegionSlot<>*>(pair.table.address()), note.regions);
-  prove_attach(pair, note.nonce_at);
+  probe_cma(pair, note.nonce_at);
   return {};
 }
 
-// The kernel says who is at the other end; that this is the process that shares the segment, and that its memory can be
-// reached, is shown by reading the nonce at the address it states.
-void HostTransport::prove_attach(Pair& pair, std::uint64_t nonce_at) {
+// The kernel tells the pid of the other end. Reading the nonce at the stated address by cross-memory attach proves that
+// this process shares the segment and that its memory can be read.
+void HostTransport::probe_cma(Pair& pair, std::uint64_t nonce_at) {
   auto process = sys::Process::open(pair.socket.peer_pid(), pair.socket.peer_process());
   if (!process) {
-    pair.no_attach = process.status().message();
+    pair.no_cma = process.status().message();
     return;
   }
   pair.process = std::move(*process);
   static_cast<void>(task_->watch(pair.process.fd()));
-  if (!options_.attach) {
-    pair.no_attach = "cross-memory attach is switched off";
+  if (!options_.cma) {
+    pair.no_cma = "cross-memory attach is switched off";
     return;
   }
   Token seen{};
   const sys::Process::Span span{seen.data(), reinterpret_cast<std::byte*>(nonce_at), seen.size()};
   if (const Status status = pair.process.read({&span, 1}); !status)
-    pair.no_attach = status.message() + " (another user, ptrace_scope, or a container without CAP_SYS_PTRACE)";
+    pair.no_cma = status.message() + " (another user, ptrace_scope, or a container without CAP_SYS_PTRACE)";
   else if (std::memcmp(seen.data(), pair.segment->nonce.data(), seen.size()) != 0)
-    pair.no_attach = "the process at the local socket is not the one that shares the memory";
+    pair.no_cma = "the process at the local socket does not share the segment";
 }
 
 }  // namespace fairway::transport::host

@@ -24,12 +24,12 @@ std::optional<Key> Exports::add(const MemoryDescription& memory) {
   return place(memory, known->second, memory.memory_offset);
 }
 
-Key Exports::add(const MemoryDescription& memory, const Mover::Lent& lent) {
+Key Exports::add(const MemoryDescription& memory, const Mover::Exported& exported) {
   const std::lock_guard lock(mutex_);
-  const auto [known, fresh] = numbers_.try_emplace(Inode(kLent, lent.identity), next_);
-  if (fresh) files_[next_++] = {lent.files, known->first, 0, 0};
-  Key key = place(memory, known->second, lent.offset);
-  key.handle = lent.handle;
+  const auto [known, fresh] = numbers_.try_emplace(Inode(kDevice, exported.identity), next_);
+  if (fresh) files_[next_++] = {exported.files, known->first, 0, 0};
+  Key key = place(memory, known->second, exported.offset);
+  key.handle = exported.handle;
   return key;
 }
 
@@ -56,17 +56,17 @@ std::uint32_t Exports::remove(RegionId id) {
   return place.file;
 }
 
-Result<std::shared_ptr<sys::Fd>> Exports::lend(std::uint32_t number, std::uint32_t part, bool writable) const {
+Result<std::shared_ptr<sys::Fd>> Exports::descriptor(std::uint32_t number, std::uint32_t part, bool writable) const {
   std::shared_ptr<sys::Fd> fd;
   {
     const std::lock_guard lock(mutex_);
     const auto found = files_.find(number);
-    if (found == files_.end()) return Status(ErrorCode::revoked, "it was deregistered");
+    if (found == files_.end()) return Status(ErrorCode::revoked, "its owner deregistered it");
     if (writable && found->second.writable_regions == 0)
-      return Status(ErrorCode::access_denied, "its owner lets nobody write it");
-    if (part >= found->second.fds.size()) return Status(ErrorCode::not_found, "it has no such descriptor");
+      return Status(ErrorCode::access_denied, "its owner allows no writes");
+    if (part >= found->second.fds.size()) return Status(ErrorCode::not_found, "its owner has no such descriptor");
     fd = found->second.fds[part];
-    if (found->second.inode.first == kLent) return fd;
+    if (found->second.inode.first == kDevice) return fd;
   }
   if (writable) return fd;
   auto read_only = sys::open_read_only(fd->get());

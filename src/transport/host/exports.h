@@ -16,21 +16,21 @@
 
 namespace fairway::transport::host {
 
-// The files behind this side's regions, as peers may have them. Any thread.
+// The files behind this side's regions, which peers may map. Any thread.
 class Exports {
  public:
-  // Keeps a descriptor of the memory's file. Nothing: it has none that can be lent.
+  // Keeps a descriptor of the memory's file. Nothing: it has no file that can be exported.
   std::optional<Key> add(const MemoryDescription& memory);
-  Key add(const MemoryDescription& memory, const Mover::Lent& lent);  // of a device's
-  // The number of its file when that was the last region in it, else 0.
+  Key add(const MemoryDescription& memory, const Mover::Exported& exported);  // of device memory
+  // The number of the region's file if that was the last region in it, else 0.
   std::uint32_t remove(RegionId id);
-  // A descriptor to lend; for writing only while a region in it may be written by peers. `part`: of memory that has
-  // several.
-  Result<std::shared_ptr<sys::Fd>> lend(std::uint32_t number, std::uint32_t part, bool writable) const;
+  // A descriptor for a peer; a writable one only while a region in the file may be written by peers. `part`: which
+  // descriptor, for memory with several.
+  Result<std::shared_ptr<sys::Fd>> descriptor(std::uint32_t number, std::uint32_t part, bool writable) const;
 
  private:
-  using Inode = std::pair<std::uint64_t, std::uint64_t>;  // kLent and its identity, of what a device lends
-  static constexpr std::uint64_t kLent = ~std::uint64_t{0};
+  using Inode = std::pair<std::uint64_t, std::uint64_t>;  // of device memory: kDevice and its identity
+  static constexpr std::uint64_t kDevice = ~std::uint64_t{0};
   struct File {
     std::vector<std::shared_ptr<sys::Fd>> fds;
     Inode inode;

@@ -3,27 +3,29 @@
 
 #include "transport/host/transport.h"
 
-// The files behind regions: the importer asks, the owner lends a descriptor, and says when the region has ended.
+// The files behind regions: the importer asks for one, the owner sends a descriptor and tells when the last region in
+// it is gone.
 namespace fairway::transport::host {
 namespace {
 
 constexpr std::size_t kMaxAsks = 64;         // unanswered, in each direction
-constexpr std::size_t kMaxWaiting = 16'384;  // notes that find no room
-constexpr int kNotesPerLook = 64;            // of one peer
+constexpr std::size_t kMaxWaiting = 16'384;  // notes that wait for room on the socket
+constexpr int kNotesPerPoll = 64;            // of one peer
 
 }  // namespace
 
 Result<std::uint64_t> HostTransport::import(PeerIndex index, const RemoteMemory& memory,
                                             std::span<const std::vector<std::byte>> keys) {
   const auto found = peers_.find(index);
-  if (found == peers_.end()) return Status(ErrorCode::not_found, "no such peer");
+  if (found == peers_.end()) return Status(ErrorCode::not_found, name() + ": no such peer");
   Remote remote;
-  remote.way = Way::attached;
-  remote.why = options_.map ? "its owner lends no file behind it (memory from allocate() has one)" : "switched off";
+  remote.method = Method::cma;
+  remote.why = options_.map ? "no memory file behind it (memory from allocate() has one)" : "mapping is switched off";
   if (!keys.empty() && options_.map) {
     const auto key = decode_key(keys.front());
     if (!key) return key.status();
-    if (!key->handle.empty() && !mover_) return Status(ErrorCode::protocol_error, "a key of a device's memory");
+    if (!key->handle.empty() && !mover_)
+      return Status(ErrorCode::protocol_error, name() + ": malformed key: it is of device memory");
     remote.file =
         file_of(found->second, *key, includes(memory.access, Access::write) || includes(memory.access, Access::atomic));
     remote.offset = key->offset;
@@ -36,10 +38,9 @@ void HostTransport::release(std::uint64_t remote_handle) {
   imports_.release(remote_handle);
 }
 
-// Of memories that a device has a part in.
 Reach HostTransport::reach(LinkId, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) {
   const auto* import = imports_.find(remote_handle);
-  if (import == nullptr) return Reach::yes;  // post() has the words
+  if (import == nullptr) return Reach::yes;  // post() fails with the reason
   std::string why;
   const Reach reach =
       mover_ && !both_are_host_memory(local_handle, *import) ? reach_by_mover(local_handle, *import, why) : Reach::yes;
@@ -60,18 +61,18 @@ bool HostTransport::both_are_host_memory(std::uint64_t local_handle, const Impor
 Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why) {
   const Remote& remote = import.extra;
   const auto peer = peers_.find(import.peer);
-  if (remote.way == Way::asking || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
+  if (remote.method == Method::pending || peer == peers_.end() || peer->second.slot == kNoSlot) return Reach::opening;
   const Link& link = links_[peer->second.slot];
-  const bool attached = remote.way == Way::attached && link.lane && link.lane->pair()->no_attach.empty();
-  if (remote.way == Way::bounced || (remote.way == Way::attached && link.lane && !attached)) {
-    why = "neither the device nor the kernel reaches that memory of the peer's: " + remote.why;
+  const bool attached = remote.method == Method::cma && link.lane && link.lane->pair()->no_cma.empty();
+  if (remote.method == Method::bounced || (remote.method == Method::cma && link.lane && !attached)) {
+    why = "neither the GPU nor the kernel can access the peer's memory: " + remote.why;
     return Reach::no;
   }
   Mover::Path path;
-  Mover::Foreign* foreign = remote.way == Way::moved ? remote.file->foreign.get() : nullptr;
-  switch (mover_->path(region_of(local_handle), foreign, 0, path, why)) {
+  Mover::Imported* imported = remote.method == Method::device ? remote.file->imported.get() : nullptr;
+  switch (mover_->path(region_of(local_handle), imported, 0, path, why)) {
     case Mover::Readiness::ready:
-      if (remote.way != Way::mapped) return Reach::yes;
+      if (remote.method != Method::mapped) return Reach::yes;
       if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
       return remote.file->held->settled.load(std::memory_order_acquire) ? Reach::yes : Reach::pinning;
     case Mover::Readiness::opening: return Reach::opening;
@@ -81,11 +82,11 @@ Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::E
 }
 
 void HostTransport::settle(Remote& remote) {
-  remote.way = remote.file->way;
+  remote.method = remote.file->method;
   remote.why = remote.file->why;
 }
 
-// Known, or asked for now, or once the link is up.
+// A known file, or a new one that is requested now or once the link is up.
 std::shared_ptr<PeerFile> HostTransport::file_of(Peer& peer, const Key& key, bool writable) {
   for (const auto& file : peer.files)
     if (file->number == key.file && file->writable == writable) return file;
@@ -94,9 +95,9 @@ std::shared_ptr<PeerFile> HostTransport::file_of(Peer& peer, const Key& key, boo
   file->writable = writable;
   peer.files.push_back(file);
   if (!key.handle.empty()) {
-    file->foreign = mover_->open(key.handle);
-    if (!mover_->wants_file(*file->foreign)) {
-      file->way = Way::moved;
+    file->imported = mover_->import(key.handle);
+    if (!mover_->wants_file(*file->imported)) {
+      file->method = Method::device;
       return file;
     }
   }
@@ -115,27 +116,27 @@ void HostTransport::ask_for(Link& link, PeerFile& file) {
   send_note(link, note);
 }
 
-// As many as may be unanswered.
+// Requests pending files, as many as may be unanswered.
 void HostTransport::ask_next(Link& link) {
   const Peer& peer = peers_[link.peer];
   for (const auto& file : peer.files)
-    if (peer.asked < kMaxAsks && file->way == Way::asking && !file->asked) ask_for(link, *file);
+    if (peer.asked < kMaxAsks && file->method == Method::pending && !file->asked) ask_for(link, *file);
 }
 
 void HostTransport::answer_ask(Link& link, const Note& ask) {
   Note note = ask;
-  const auto lent = exports_.lend(ask.file, ask.part, ask.writable);
-  if (lent) {
+  const auto exported = exports_.descriptor(ask.file, ask.part, ask.writable);
+  if (exported) {
     note.kind = Note::Kind::file;
-    return send_note(link, note, (*lent)->get());
+    return send_note(link, note, (*exported)->get());
   }
   note.kind = Note::Kind::no_file;
-  note.reason = lent.status().message();
+  note.reason = exported.status().message();
   send_note(link, note);
 }
 
-// A note that finds no room waits; one with a descriptor is asked for again instead. What waits has an end: a peer that
-// asks and does not read is left, and so is one that reads nothing while this side's regions come and go.
+// Sends a note, or queues it until the socket has room; a note with a descriptor becomes no_file instead. The queue is
+// limited: the link fails if the peer does not read.
 void HostTransport::send_note(Link& link, const Note& note, int fd) {
   const std::vector<std::byte> bytes = encode(note);
   const auto& pair = link.lane->pair();
@@ -148,15 +149,16 @@ void HostTransport::send_note(Link& link, const Note& note, int fd) {
     Note rest = note;
     if (fd >= 0) {
       rest.kind = Note::Kind::no_file;
-      rest.reason = "its owner could not send the file: too many descriptors are on their way";
+      rest.reason = "its owner could not send the file: too many descriptors are in flight";
     }
     const bool answer = rest.kind == Note::Kind::no_file;
     link.out.waiting.push_back({fd >= 0 ? encode(rest) : bytes, answer});
     link.out.answers += answer ? 1 : 0;
     if (link.out.answers > kMaxAsks)
-      return link.lane->fail({ErrorCode::protocol_error, "the peer asks for files and does not read the answers"});
+      return link.lane->fail(
+          {ErrorCode::protocol_error, name() + ": the peer asks for files but does not read the answers"});
     if (link.out.waiting.size() > kMaxWaiting)
-      return link.lane->fail({ErrorCode::link_failed, "the peer does not read what it is told of regions"});
+      return link.lane->fail({ErrorCode::link_failed, name() + ": the peer does not read its local socket"});
   }
   link.lane->nudge();
 }
@@ -175,16 +177,16 @@ bool HostTransport::send_waiting(Link& link) {
 
 void HostTransport::read_notes(Link& link) {
   static_cast<void>(send_waiting(link));
-  for (int count = 0; count < kNotesPerLook; ++count) {
+  for (int count = 0; count < kNotesPerPoll; ++count) {
     Pair& pair = *link.lane->pair();
     counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
     auto message = pair.socket.receive();
     if (!message) {
       if (message.status().code() == ErrorCode::protocol_error) return link.lane->fail(message.status());
-      // A socket can be closed while its process lives on, so that says less where the process can be asked.
+      // A closed socket does not mean that the process has ended: asks the process if it is visible.
       pair.left = message.status().code() == ErrorCode::closed;
       pair.gone = pair.process ? pair.process.ended() : message.status().code() == ErrorCode::closed;
-      return link.lane->fail({ErrorCode::link_failed, "the peer's process ended or let go of the link"});
+      return link.lane->fail({ErrorCode::link_failed, name() + ": the peer's process ended or closed the link"});
     }
     if (!*message) return;
     const auto note = decode_note((*message)->bytes);
@@ -192,7 +194,7 @@ void HostTransport::read_notes(Link& link) {
     take_note(link, *note, (*message)->fds);
     if (link.lane->broken()) return;
   }
-  look_at_ = 0;  // the others first
+  connections_at_ = 0;  // the rest after the other peers
 }
 
 void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
@@ -204,36 +206,37 @@ void HostTransport::take_note(Link& link, const Note& note, std::vector<sys::Fd>
     case Note::Kind::ring: return;  // it has woken this side
     case Note::Kind::recall:
       return end_views(link.peer, note.region, {ErrorCode::revoked, "its owner deregisters the region"});
-    default: return link.lane->fail({ErrorCode::protocol_error, "a note out of turn"});
+    default: return link.lane->fail({ErrorCode::protocol_error, name() + ": unexpected note"});
   }
 }
 
 void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>& fds) {
   const auto& files = peers_[link.peer].files;
   const auto found = std::find_if(files.begin(), files.end(), [&](const auto& file) {
-    return file->number == note.file && file->writable == note.writable && file->way == Way::asking &&
+    return file->number == note.file && file->writable == note.writable && file->method == Method::pending &&
            file->parts == note.part;
   });
   Peer& peer = peers_[link.peer];
-  if (peer.asked == 0) return link.lane->fail({ErrorCode::protocol_error, "a file that was not asked for"});
+  if (peer.asked == 0)
+    return link.lane->fail({ErrorCode::protocol_error, name() + ": the peer sent a file without a request"});
   --peer.asked;
   if (found == files.end()) return ask_next(link);  // forgotten meanwhile
   PeerFile& file = **found;
   file.asked = false;
-  file.way = Way::attached;
+  file.method = Method::cma;
   file.why = note.reason;
-  if (file.foreign && fds.size() == 1)
+  if (file.imported && fds.size() == 1)
     if (const Status kind = sys::check_device_memory(fds.front().get()); !kind) return link.lane->fail(kind);
-  if (file.foreign) {
-    mover_->give_file(*file.foreign, fds.size() == 1 ? std::move(fds.front()) : sys::Fd(), note.reason);
+  if (file.imported) {
+    mover_->give_file(*file.imported, fds.size() == 1 ? std::move(fds.front()) : sys::Fd(), note.reason);
     ++file.parts;
-    file.way = mover_->wants_file(*file.foreign) ? Way::asking : Way::moved;
-    if (file.way == Way::asking) return ask_next(link);
+    file.method = mover_->wants_file(*file.imported) ? Method::pending : Method::device;
+    if (file.method == Method::pending) return ask_next(link);
   } else if (note.kind == Note::Kind::file && fds.size() == 1) {
     auto mapped = sys::MappedFile::map_whole(fds.front(), note.writable);
     if (mapped) {
       *file.map = std::move(*mapped);
-      file.way = Way::mapped;
+      file.method = Method::mapped;
     } else {
       file.why = mapped.status().message();
     }
@@ -244,11 +247,11 @@ void HostTransport::take_file(Link& link, const Note& note, std::vector<sys::Fd>
   ask_next(link);
 }
 
-// No region lies in it any more, so the table refuses whatever would go there: its pages need not stay here.
+// The file has no region any more, so the region table refuses all access to it; it can be unmapped.
 void HostTransport::forget_file(Link& link, std::uint32_t number) {
   imports_.each(link.peer, [&](auto& import) {
     if (import.extra.file == nullptr || import.extra.file->number != number) return;
-    import.extra = {Way::attached, nullptr, 0, "it was deregistered"};
+    import.extra = {Method::cma, nullptr, 0, "it was deregistered"};
   });
   std::erase_if(peers_[link.peer].files, [&](const auto& file) { return file->number == number; });
 }

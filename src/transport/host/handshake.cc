@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kMaxText = 256;
 
 Status wrong(const char* what) {
-  return {ErrorCode::protocol_error, std::string("handshake: ") + what};
+  return {ErrorCode::protocol_error, std::string("malformed handshake: ") + what};
 }
 
 void read_token(ByteReader& reader, Token& token) {
@@ -20,10 +20,10 @@ void read_token(ByteReader& reader, Token& token) {
 
 Status check_version(ByteReader& reader) {
   const auto version = reader.get<std::uint16_t>();
-  if (!reader.ok()) return wrong("cut short");
+  if (!reader.ok()) return wrong("truncated");
   if (version == kVersion) return {};
-  return {ErrorCode::version_mismatch,
-          "handshake: the peer speaks version " + std::to_string(version) + ", this side " + std::to_string(kVersion)};
+  return {ErrorCode::version_mismatch, "the peer speaks handshake version " + std::to_string(version) + ", this side " +
+                                           std::to_string(kVersion) + ": run the same Fairway on both sides"};
 }
 
 }  // namespace
@@ -47,16 +47,16 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
   message.kind = static_cast<Handshake::Kind>(kind);
   if (kind == static_cast<std::uint8_t>(Handshake::Kind::offer)) {
     message.socket = reader.get_text();
-    if (message.socket.empty() || message.socket.size() > 100) return wrong("a socket's name of no sense");
+    if (message.socket.empty() || message.socket.size() > 100) return wrong("the socket name has a wrong length");
     read_token(reader, message.dialer);
     read_token(reader, message.listener);
   } else if (kind == static_cast<std::uint8_t>(Handshake::Kind::refused)) {
     message.reason = reader.get_text();
-    if (message.reason.size() > kMaxText) return wrong("a reason that is too long");
+    if (message.reason.size() > kMaxText) return wrong("the reason is too long");
   } else if (kind != static_cast<std::uint8_t>(Handshake::Kind::hello)) {
-    return wrong("a message of unknown kind");
+    return wrong("unknown kind of message");
   }
-  if (!reader.done()) return wrong("cut short, or with more than it should have");
+  if (!reader.done()) return wrong("wrong length");
   return message;
 }
 
@@ -84,7 +84,7 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
   Note note;
   const auto kind = reader.get<std::uint8_t>();
   if (kind < static_cast<std::uint8_t>(Note::Kind::hello) || kind > static_cast<std::uint8_t>(Note::Kind::refused))
-    return wrong("a note of unknown kind");
+    return wrong("unknown kind of note");
   note.kind = static_cast<Note::Kind>(kind);
   if (note.kind == Note::Kind::hello || note.kind == Note::Kind::welcome) {
     read_token(reader, note.token);
@@ -102,7 +102,7 @@ Result<Note> decode_note(std::span<const std::byte> bytes) {
     note.part = reader.get<std::uint32_t>();
     if (note.kind == Note::Kind::no_file) note.reason = reader.get_text();
   }
-  if (!reader.done()) return wrong("a note cut short, or with more than it should have");
+  if (!reader.done()) return wrong("a note of the wrong length");
   return note;
 }
 
@@ -118,7 +118,7 @@ Result<Key> decode_key(std::span<const std::byte> bytes) {
   key.file = reader.get<std::uint32_t>();
   key.offset = reader.get<std::uint64_t>();
   const auto handle = reader.rest();
-  if (!reader.ok()) return wrong("a key of no sense");
+  if (!reader.ok()) return wrong("a truncated key");
   key.handle.assign(handle.begin(), handle.end());
   return key;
 }

@@ -11,15 +11,15 @@
 
 #include "transport/host/segment.h"
 
-// What two shm transports say to each other before and beside the ring.
+// The messages of two shm or cuda transports outside the ring.
 namespace fairway::transport::host {
 
 using Token = std::array<std::byte, kNonceBytes>;
 
 // Through control, authenticated:
 //   initiator -> acceptor   hello
-//   acceptor -> initiator   offer: the name of a local socket, and what each will say there to show who it is
-//   either way              refused: why there will be no link
+//   acceptor -> initiator   offer: the name of a local socket, and the token by which each side proves itself there
+//   both directions         refused: why there will be no link
 struct Handshake {
   enum class Kind : std::uint8_t { hello = 1, offer, refused } kind = Kind::hello;
   std::string socket;
@@ -27,14 +27,14 @@ struct Handshake {
   std::string reason;
 };
 std::vector<std::byte> encode(const Handshake& message);
-// version_mismatch, or protocol_error for anything that encode() of this version cannot have written.
+// Errors: version_mismatch; protocol_error for anything that encode() of this version cannot have written.
 Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 
 // On the local socket, with descriptors:
 //   dialer -> listener    hello: the segment, its region table
 //   listener -> dialer    welcome: its region table; or refused: why not
-//   either way            ask: for a file of the other's; file, no_file: the answer; forget: no region is in it any
-//   more; recall: give back what your kernels reach it by; ring: look at the ring, where you sleep
+//   both directions       ask: for a file of the other side; file, no_file: the answer; forget: the file has no region
+//                         any more; recall: give back your views of that region; ring: wakes a sleeping worker
 struct Note {
   enum class Kind : std::uint8_t {
     hello = 1,
@@ -47,13 +47,13 @@ struct Note {
     ring,
     refused
   } kind = Kind::ask;
-  Token token{};               // hello, welcome: who speaks
+  Token token{};               // hello, welcome: proves the sender
   std::uint32_t attempt = 0;   // hello, welcome
   std::uint32_t regions = 0;   // hello, welcome: slots of its table
-  std::uint64_t nonce_at = 0;  // hello, welcome: where the segment's nonce lies in its memory
-  std::uint32_t file = 0;      // ask and its answers, forget: the owner's number of it
+  std::uint64_t nonce_at = 0;  // hello, welcome: address of the segment's nonce in the sender's memory
+  std::uint32_t file = 0;      // ask and its answers, forget: the owner's number of the file
   bool writable = false;       // ask and its answers
-  std::uint32_t part = 0;      // the same: which descriptor, of memory that has several
+  std::uint32_t part = 0;      // ask and its answers: which descriptor, for memory with several
   std::string reason;          // no_file, refused
   RegionId region;             // recall
 
@@ -64,11 +64,11 @@ inline constexpr std::array<std::byte, 3> kRing{std::byte{kVersion & 0xff}, std:
 std::vector<std::byte> encode(const Note& note);
 Result<Note> decode_note(std::span<const std::byte> bytes);
 
-// The key of a region that lies in a file, or in a device's allocation; others have none.
+// The key of a region in a memory file or a device allocation; other regions have none.
 struct Key {
-  std::uint32_t file = 0;         // the owner's number of it, not used again
+  std::uint32_t file = 0;         // the owner's number of the file or allocation, never reused
   std::uint64_t offset = 0;       // of the region in it
-  std::vector<std::byte> handle;  // of a device's allocation, for its driver; empty: a memory file
+  std::vector<std::byte> handle;  // of a device allocation, for the driver; empty: a memory file
 };
 std::vector<std::byte> encode(const Key& key);
 Result<Key> decode_key(std::span<const std::byte> bytes);

@@ -4,22 +4,6 @@
 #include <string>
 
 namespace fairway::transport::host {
-namespace {
-
-std::string words(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::access_denied: return "the target's region does not grant that access";
-    case ErrorCode::out_of_range: return "a block leaves its region";
-    case ErrorCode::revoked: return "the region is not registered (any more)";
-    case ErrorCode::cancelled: return "ended early";
-    case ErrorCode::link_failed: return "the link broke first";
-    case ErrorCode::not_found: return "no such imported region of this peer";
-    default: return "the slice is malformed";
-  }
-}
-
-}  // namespace
-
 Lane::Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable& regions, Imports& imports,
            EventQueue& events, Counters& counters, Mover* mover)
     : pair_(std::move(pair)),
@@ -33,9 +17,9 @@ Lane::Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable&
       writer_(pair_->out()),
       reader_(pair_->in()) {}
 
-// Messages and immediates keep their order, so none passes an immediate that waits among the large.
+// Messages and immediates keep their order: none passes an immediate in bulk_.
 bool Lane::post(const Command& command) {
-  if (flights_.size() - free_.size() + events_.size() >= kQueueDepth) return false;  // ended is in flight until polled
+  if (flights_.size() - free_.size() + events_.size() >= kQueueDepth) return false;  // counts events not polled yet
   if (free_.empty()) {
     free_.push_back(static_cast<std::uint32_t>(flights_.size()));
     flights_.emplace_back();
@@ -63,16 +47,17 @@ bool Lane::post(const Command& command) {
   return true;
 }
 
-void Lane::tell(const Flight& flight, ErrorCode code, Effect effect, const std::string& why) {
+void Lane::report(const Flight& flight, ErrorCode code, Effect effect, const std::string& why) {
   Event& event = events_.add(code == ErrorCode::ok ? EventKind::done : EventKind::failed);
   event.token = flight.command.slice.token;
   event.link = link_;
   event.peer = peer_;
   event.value = flight.value;
-  if (code != ErrorCode::ok) event.status = Status(code, (why.empty() ? words(code) : why)).with_effect(effect);
+  if (code != ErrorCode::ok)
+    event.status = Status(code, why.empty() ? describe_failure(code) : why).with_effect(effect);
 }
 
-// What a device still copies has no end before that.
+// A flight with copies queued on a device ends after them.
 void Lane::end(Flight& flight, ErrorCode code) {
   if (flight.queued > 0) {
     if (flight.code == ErrorCode::ok) flight.code = code;
@@ -80,11 +65,11 @@ void Lane::end(Flight& flight, ErrorCode code) {
   }
   if (!flight.ended) {
     const bool unknown = flight.asked > 0 && flight.command.slice.op != Op::read;
-    tell(flight, code,
-         unknown          ? Effect::unknown
-         : flight.touched ? Effect::partial
-                          : Effect::not_applied,
-         code == ErrorCode::system_error ? why_ : std::string());
+    report(flight, code,
+           unknown          ? Effect::unknown
+           : flight.touched ? Effect::partial
+                            : Effect::not_applied,
+           code == ErrorCode::system_error ? why_ : std::string());
   }
   flight.ended = true;
   if (flight.asked == 0 && flight.place != Place::queued) release(flight);
@@ -140,10 +125,10 @@ bool Lane::queued(std::uint64_t local_handle) const {
 }
 
 bool Lane::busy() const {
-  if (state_ == State::fencing) return queued();  // the peer's last touch is looked for by a timer
+  if (state_ == State::fencing) return queued();  // a timer checks for the peer's last touch
   if (broken_ || state_ == State::closed) return false;
   if (!reader_.empty() || pair_->peer_end().closed.load(std::memory_order_seq_cst) != 0) return true;
-  return more_ || queued();  // a device says in memory alone that it has copied
+  return more_ || queued();  // a device reports its copies only by a word in memory
 }
 
 void Lane::fence() {
@@ -161,7 +146,7 @@ bool Lane::fenced() {
   collect_copies();
   if (!batches_.empty() || !last_touch_.over(*pair_)) return false;
   if (state_ == State::closed) return true;
-  // No more can lie there: the peer wrote its last before its last touch was over.
+  // The peer wrote its last record before its last touch ended, so this reads all of them.
   Record record;
   std::span<const std::byte> payload;
   for (std::uint32_t i = 0; i < kCells && reader_.pop(record, payload); ++i) apply(record, payload, true);
@@ -172,7 +157,7 @@ bool Lane::fenced() {
 void Lane::close() {
   fence();
   state_ = State::closed;
-  // A device has what it copies in a few milliseconds, and stops for nothing else than its own failure.
+  // A device finishes its queued copies within milliseconds, or has failed.
   while (!batches_.empty()) collect_copies();
   for (Flight& flight : flights_)
     if (flight.place != Place::free && !flight.ended) end(flight, ErrorCode::link_failed);

@@ -17,49 +17,50 @@
 
 namespace fairway::transport::host {
 
-// One epoch of one link: what this side asks of the peer (flights), and what the peer asks of this side by records. A
-// write or read is done here, by this side, wherever its region is mapped or the kernel lends a hand; it is done when
-// it was copied, and so is a message when it lies in the ring, since the peer reads the ring to its end even after a
-// break. Owner: the transport's worker.
-//   lane.cc         slices in, their ends, the epoch's end
-//   lane_move.cc    slices under way
-//   lane_queue.cc   and those that a device moves
-//   lane_receive.cc records in
+// One epoch of a link: this side's requests (flights), and the peer's requests, which come as records. This side copies
+// writes and reads itself if the region is mapped or by cross-memory attach; such a slice is done once copied. A
+// message is done once it is in the ring, since the peer reads the ring to its end even after a break. Owner: the
+// transport's worker.
+//   lane.cc         accepts and completes slices; ends the epoch
+//   lane_move.cc    moves bytes by the CPU
+//   lane_queue.cc   queues copies on a device
+//   lane_receive.cc executes incoming records
 class Lane {
  public:
   static constexpr std::uint32_t kQueueDepth = 128;
-  static constexpr std::uint64_t kSmall = 16 * 1024;  // a slice up to this passes larger ones
+  static constexpr std::uint64_t kSmall = 16 * 1024;  // slices up to this size pass larger ones
 
-  // `mover`: of devices' memory, or null.
+  // `mover`: for device memory, or null.
   Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable& regions, Imports& imports,
        EventQueue& events, Counters& counters, Mover* mover);
 
   bool post(const Command& command);  // false: full
-  // Moves what waits, the small first; of each at most so many bytes, and of both together no more than the greater.
+  // Moves queued slices, small ones first: at most `small` and `large` bytes of each kind, and no more than the greater
+  // of the two in total.
   void work(std::uint64_t small, std::uint64_t large);
-  void receive(std::uint64_t budget);  // applies what came, so many bytes at most
-  void ring();                         // once after any of these, when the peer sleeps
-  void nudge();                        // makes the peer look at the local socket
-  // Before the first receive(): the peer has this lane.
+  void receive(std::uint64_t budget);  // executes at most `budget` bytes of records
+  void ring();                         // call once after any of these: wakes the peer if it sleeps
+  void nudge();                        // makes the peer read its local socket
+  // Before the first receive(): whether the peer uses this lane.
   [[nodiscard]] bool joined() const { return !reader_.empty(); }
   [[nodiscard]] bool nudged();
 
   void begin_sleep() { pair_->own_end().asleep.store(1, std::memory_order_seq_cst); }
   void end_sleep() { pair_->own_end().asleep.store(0, std::memory_order_relaxed); }
-  [[nodiscard]] bool busy() const;                                 // something to do that no ring will announce
-  [[nodiscard]] bool queued() const { return !batches_.empty(); }  // a device copies
+  [[nodiscard]] bool busy() const;                                 // there is work that no wake-up announces
+  [[nodiscard]] bool queued() const { return !batches_.empty(); }  // a device has copies queued
   [[nodiscard]] bool queued(std::uint64_t local_handle) const;
 
   void cancel(SliceToken token);
-  void stop_memory(std::uint64_t local_handle);  // its bytes are not touched any more: slices of it end
+  void stop_memory(std::uint64_t local_handle);  // stops using that memory: its slices end
   void fail(Status why);                         // link_down, once
   [[nodiscard]] bool broken() const { return broken_; }
 
-  // Closes the epoch here; fenced() finishes it once the peer's last touch is over: what the ring still holds is told,
-  // slices without an event fail. close() is both at once, of a peer that is let go.
+  // Closes the epoch on this side. fenced() finishes it once the peer's last touch is over: it delivers what the ring
+  // still holds, and slices without an event fail. close() does both at once, for a peer that is disconnected.
   void fence();
   [[nodiscard]] bool fenced();
-  [[nodiscard]] const Pair::Mark& last_touch() const { return last_touch_; }  // the peer's; once fence() was called
+  [[nodiscard]] const Pair::Mark& last_touch() const { return last_touch_; }  // the peer's; valid after fence()
   void close();
   [[nodiscard]] std::uint64_t immediates() const { return immediates_; }
   const std::shared_ptr<Pair>& pair() const { return pair_; }
@@ -68,42 +69,38 @@ class Lane {
   enum class Place : std::uint8_t { free, queued, asked };
   struct Flight {
     Place place = Place::free;
-    bool ended = false;              // has had its event
+    bool ended = false;              // had its event
     bool touched = false;            // some byte was moved
-    std::uint32_t asked = 0;         // of the peer, or of a device
-    std::uint32_t queued = 0;        // of these, of a device
-    ErrorCode code = ErrorCode::ok;  // of what was asked
+    std::uint32_t asked = 0;         // requests in flight, to the peer or a device
+    std::uint32_t queued = 0;        // of these, to a device
+    ErrorCode code = ErrorCode::ok;  // the first error of a request
     Command command;
     BlockCursor cursor;
     std::uint64_t value = 0;       // an atomic's old value
     std::vector<std::byte> bytes;  // of a message that waits
   };
-  struct Request {  // what was asked by a record, in order
+  struct Request {  // sent by a record; answers come in order
     std::uint32_t flight = 0;
     std::byte* local = nullptr;  // of a get
     std::uint32_t length = 0;
   };
-  struct Batch {  // copies that a device was given at once
+  struct Batch {  // copies queued on a device together
     std::uint32_t flight = 0;
     Mover::Ticket ticket;
     std::uint64_t bytes = 0;
     bool over = false;
-    std::shared_ptr<PeerFile> file;  // stays mapped until then, though its owner lets go of it
-    // In two steps, through memory that both the device and the kernel reach:
+    std::shared_ptr<PeerFile> file;  // keeps it mapped until the copies are over
+    // Copies in two steps, through a pinned buffer that both the device and the kernel reach:
     Mover::Path path;
     std::byte* stage = nullptr;
-    std::uint64_t there = 0;  // in the region
+    std::uint64_t there = 0;  // offset in the region
   };
-  enum class Outcome : std::uint8_t {
-    ended,
-    asked,
-    waits
-  };  // of an advance: it leaves its queue, or stays at its head
+  enum class Outcome : std::uint8_t { ended, asked, waits };  // of advance(); waits: stays at the head of its queue
 
   // lane.cc
   void end(Flight& flight, ErrorCode code);
   void release(Flight& flight);
-  void tell(const Flight& flight, ErrorCode code, Effect effect, const std::string& why = {});
+  void report(const Flight& flight, ErrorCode code, Effect effect, const std::string& why = {});
 
   // lane_move.cc
   bool drain(std::deque<std::uint32_t>& queue, std::uint64_t& budget);
@@ -114,7 +111,7 @@ class Lane {
   ErrorCode next(Flight& flight, std::uint64_t most, Piece& piece, std::byte*& there);
   ErrorCode copy_mapped(Flight& flight, const Remote& remote, std::uint64_t& budget);
   Status reach_into(std::span<const sys::Process::Span> spans, bool read);
-  ErrorCode move_attached(Flight& flight, Remote& remote, std::uint64_t& budget);
+  ErrorCode move_by_cma(Flight& flight, Remote& remote, std::uint64_t& budget);
   ErrorCode ask_pieces(Flight& flight, std::uint64_t& budget);
   Outcome atomic(Flight& flight, const Remote& remote);
   bool send(const Record& record, std::span<const std::byte> payload = {});
@@ -127,7 +124,7 @@ class Lane {
   static ErrorCode list_pages(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
                               std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes);
   ErrorCode stage_copies(Flight& flight, const Mover::Path& path, const Region& region, bool urgent);
-  ErrorCode attach(std::byte* there, std::byte* here, std::uint64_t length, bool read);
+  ErrorCode copy_by_cma(std::byte* there, std::byte* here, std::uint64_t length, bool read);
   Status start(Flight& flight, Batch batch, const Mover::Path& path, std::span<const Mover::Copy> copies,
                std::uint64_t bytes, bool urgent);
   ErrorCode second_step(const Flight& flight, const Batch& batch);
@@ -138,7 +135,7 @@ class Lane {
   ErrorCode reach(const Record& record, std::uint64_t length, Access needed, RegionTable::Resolved& out) const;
   void apply(const Record& record, std::span<const std::byte> payload, bool closing);
   void serve(const Record& record, std::span<const std::byte> payload);
-  void hear(const Record& record, std::span<const std::byte> payload);
+  void on_answer(const Record& record, std::span<const std::byte> payload);
 
   const std::shared_ptr<Pair> pair_;
   const LinkId link_;
@@ -150,18 +147,18 @@ class Lane {
   Mover* const mover_;
   RingWriter writer_;
   RingReader reader_;
-  std::vector<Flight> flights_;  // they grow with use, to kQueueDepth
+  std::vector<Flight> flights_;  // grows with use, to kQueueDepth at most
   std::vector<std::uint32_t> free_;
   std::deque<std::uint32_t> urgent_, bulk_;  // small ones pass large ones
   std::uint32_t ordered_in_bulk_ = 0;
   std::deque<Request> requests_;
   std::deque<Batch> batches_;  // in the order of queueing
   std::uint64_t queued_bytes_ = 0;
-  std::string why_;  // of the last refusal, when there are words for it
+  std::string why_;  // text of the last system_error
   std::uint64_t immediates_ = 0;
   Pair::Mark last_touch_;
-  bool more_ = false;    // waits for its turn alone; room, an answer, a file are rung for
-  bool pushed_ = false;  // something the peer should wake for
+  bool more_ = false;    // waits only for its next turn: nothing will wake this side for it
+  bool pushed_ = false;  // the peer should be woken
   bool nudged_ = false;
   bool owes_nudge_ = false;
   bool broken_ = false;

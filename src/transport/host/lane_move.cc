@@ -6,11 +6,11 @@
 #include "transport/host/copy.h"
 #include "transport/host/lane.h"
 
-// Slices under way: by mapped memory, by the kernel, or by records that the peer serves.
+// Moves slices by the CPU: through mapped memory, by cross-memory attach, or by records that the peer serves.
 namespace fairway::transport::host {
 namespace {
 
-constexpr std::uint64_t kPieceCost = 64;  // of a piece beside its bytes, in bytes
+constexpr std::uint64_t kPieceCost = 64;  // fixed cost of a piece, in bytes
 
 std::uint64_t cost_of(std::uint64_t length) {
   return length + kPieceCost;
@@ -23,18 +23,18 @@ void Lane::work(std::uint64_t small, std::uint64_t large) {
   if (broken_ || (urgent_.empty() && bulk_.empty())) return;
   more_ = false;
   const Touch touch(*pair_);
-  if (!touch.allowed()) return fail({ErrorCode::link_failed, "the other end closed the link"});
+  if (!touch.allowed()) return fail({ErrorCode::link_failed, "the peer closed the link"});
   const std::uint64_t before = small;
   if (!drain(urgent_, small)) return;
   large -= std::min(large, before - small);
   drain(bulk_, large);
 }
 
-// False: its head waits.
+// False: the head of the queue waits.
 bool Lane::drain(std::deque<std::uint32_t>& queue, std::uint64_t& budget) {
   while (!queue.empty() && !broken_) {
     Flight& flight = flights_[queue.front()];
-    const bool stops = flight.queued > 0 && flight.code != ErrorCode::ok;  // a device still has a part of it
+    const bool stops = flight.queued > 0 && flight.code != ErrorCode::ok;  // failed, but a device still copies for it
     if (!flight.ended && !stops && advance(flight, budget) == Outcome::waits) return false;
     queue.pop_front();
     const Op op = flight.command.slice.op;
@@ -62,14 +62,14 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
   auto* import = imports_.find(slice.remote_handle, peer_);
   if (import == nullptr) return refuse(flight, ErrorCode::not_found);
   Remote& remote = import->extra;
-  if (remote.way == Way::asking) return Outcome::waits;
-  if (remote.way == Way::attached && !pair_->no_attach.empty()) {
-    remote.way = Way::bounced;
-    remote.why += "; " + pair_->no_attach;
+  if (remote.method == Method::pending) return Outcome::waits;
+  if (remote.method == Method::cma && !pair_->no_cma.empty()) {
+    remote.method = Method::bounced;
+    remote.why += "; " + pair_->no_cma;
   }
   if (slice.op == Op::fetch_add || slice.op == Op::compare_swap) return atomic(flight, remote);
   const bool by_device =
-      remote.way == Way::moved || !reached_by_cpu(flight.command.local_kind) || slice.start_after != nullptr;
+      remote.method == Method::device || !reached_by_cpu(flight.command.local_kind) || slice.start_after != nullptr;
   while (!flight.cursor.done(slice)) {
     if (by_device) {
       const std::uint32_t before = flight.queued;
@@ -85,23 +85,23 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
     }
     const std::uint64_t before = budget;
     ErrorCode code = ErrorCode::ok;
-    switch (remote.way) {
-      case Way::mapped: code = copy_mapped(flight, remote, budget); break;
-      case Way::attached: code = move_attached(flight, remote, budget); break;
+    switch (remote.method) {
+      case Method::mapped: code = copy_mapped(flight, remote, budget); break;
+      case Method::cma: code = move_by_cma(flight, remote, budget); break;
       default: code = ask_pieces(flight, budget); break;
     }
     if (broken_) return Outcome::waits;
     if (code != ErrorCode::ok) return refuse(flight, code);
-    if (budget == before && remote.way == Way::bounced && !flight.cursor.done(slice)) return Outcome::waits;
+    if (budget == before && remote.method == Method::bounced && !flight.cursor.done(slice)) return Outcome::waits;
   }
   return finish(flight);
 }
 
-// An immediate that will not come is a gap: none behind it may arrive.
+// A missing immediate is a gap: no later one may arrive, so the link breaks.
 Lane::Outcome Lane::refuse(Flight& flight, ErrorCode code) {
   end(flight, code);
   if (flight.command.slice.op == Op::write_immediate)
-    fail({ErrorCode::link_failed, "a write that tells the target was refused by it"});
+    fail({ErrorCode::link_failed, "a write with immediate was refused"});
   return Outcome::ended;
 }
 
@@ -120,7 +120,7 @@ Lane::Outcome Lane::finish(Flight& flight) {
   return Outcome::ended;
 }
 
-// The next piece and where it lies in the peer's address space, looked up right before it is touched.
+// The next piece and its address in the peer's address space, resolved right before it is accessed.
 ErrorCode Lane::next(Flight& flight, std::uint64_t most, Piece& piece, std::byte*& there) {
   const ErrorCode code = flight.cursor.next(flight.command, most, piece);
   if (code != ErrorCode::ok) return code;
@@ -161,7 +161,7 @@ Status Lane::reach_into(std::span<const sys::Process::Span> spans, bool read) {
   return moved;
 }
 
-ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& budget) {
+ErrorCode Lane::move_by_cma(Flight& flight, Remote& remote, std::uint64_t& budget) {
   const Slice& slice = flight.command.slice;
   const BlockCursor before = flight.cursor;
   std::array<sys::Process::Span, sys::Process::kMaxSpans> spans;
@@ -186,7 +186,7 @@ ErrorCode Lane::move_attached(Flight& flight, Remote& remote, std::uint64_t& bud
     fail(moved);
     return ErrorCode::ok;
   }
-  remote.way = Way::bounced;  // the kernel changed its mind: again, by the peer
+  remote.method = Method::bounced;  // cross-memory attach no longer works: start again through the ring
   remote.why += "; " + moved.message();
   flight.cursor = before;
   return ErrorCode::ok;
@@ -210,7 +210,7 @@ ErrorCode Lane::ask_pieces(Flight& flight, std::uint64_t& budget) {
     const bool sent = slice.op == Op::read ? send(record) : send(record, {piece.local, record.length});
     if (!sent) {
       flight.cursor = before;
-      budget = 0;  // goes on when there is room
+      budget = 0;  // continues when there is room
       return ErrorCode::ok;
     }
     requests_.push_back({static_cast<std::uint32_t>(&flight - flights_.data()),
@@ -226,7 +226,7 @@ Lane::Outcome Lane::atomic(Flight& flight, const Remote& remote) {
   const ErrorCode code = pair_->regions.resolve(flight.command.region, slice.remote_offset, 8, Access::atomic, at);
   if (code != ErrorCode::ok) return refuse(flight, code);
   if (reinterpret_cast<std::uintptr_t>(at.address) % 8 != 0) return refuse(flight, ErrorCode::invalid_argument);
-  if (remote.way == Way::mapped) {
+  if (remote.method == Method::mapped) {
     std::byte* there =
         remote.place(remote.file->map->address(), remote.file->map->size_bytes(), slice.remote_offset, 8);
     if (there == nullptr) return refuse(flight, ErrorCode::out_of_range);

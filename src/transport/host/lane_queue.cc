@@ -2,37 +2,37 @@
 
 #include "transport/host/lane.h"
 
-// Slices whose bytes a device copies: queued under a touch, announced to the memory's owner before that and after their
-// end, so that it knows what may still land.
+// Slices that a device copies. Copies are queued during a touch and counted in shared memory before they are queued and
+// after they end, so the owner of the memory knows what may still arrive.
 namespace fairway::transport::host {
 namespace {
 
-constexpr std::size_t kFirstCopies = 512;  // so that the device soon begins
+constexpr std::size_t kFirstCopies = 512;  // a small first batch, so that the device starts early
 constexpr std::size_t kMaxBatches = 256;
 
 }  // namespace
 
-// The next batch of the flight; nothing, when as much is queued as the path moves in a few milliseconds.
+// Queues the next batch of the flight, unless enough for a few milliseconds is queued already.
 ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) {
   const Slice& slice = flight.command.slice;
-  Region region;  // looked up once: copies queued under this touch are waited for
+  Region region;  // resolved once: its owner waits for copies queued in this touch
   if (!pair_->regions.read(flight.command.region, region)) return ErrorCode::revoked;
   if (!includes(region.access, needed_access(slice.op))) return ErrorCode::access_denied;
-  const bool foreign = remote.way == Way::moved, mapped = remote.way == Way::mapped;
-  if (mover_ == nullptr || (!foreign && !mapped && (remote.way != Way::attached || !pair_->no_attach.empty()))) {
-    why_ = "neither the device nor the kernel reaches that memory of the peer's" +
-           (pair_->no_attach.empty() ? std::string() : ": " + pair_->no_attach);
+  const bool imported = remote.method == Method::device, mapped = remote.method == Method::mapped;
+  if (mover_ == nullptr || (!imported && !mapped && (remote.method != Method::cma || !pair_->no_cma.empty()))) {
+    why_ = "neither the GPU nor the kernel can access the peer's memory" +
+           (pair_->no_cma.empty() ? std::string() : ": " + pair_->no_cma);
     return ErrorCode::system_error;
   }
   Mover::Path path;
-  switch (mover_->path(region_of(slice.local_handle), foreign ? remote.file->foreign.get() : nullptr,
+  switch (mover_->path(region_of(slice.local_handle), imported ? remote.file->imported.get() : nullptr,
                        slice.length * slice.count, path, why_)) {
     case Mover::Readiness::ready: break;
     case Mover::Readiness::opening: return ErrorCode::ok;
     case Mover::Readiness::refused: return ErrorCode::system_error;
   }
   if (batches_.size() >= kMaxBatches || (queued_bytes_ > 0 && queued_bytes_ >= path.most_queued)) return ErrorCode::ok;
-  if (!foreign && !mapped) return stage_copies(flight, path, region, urgent);
+  if (!imported && !mapped) return stage_copies(flight, path, region, urgent);
   if (mapped) {
     if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);
     path.base = remote.file->map->address();
@@ -55,11 +55,12 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
   return started ? ErrorCode::ok : ErrorCode::system_error;
 }
 
-// Memory that only the kernel reaches: a device copies to or from a stage, the kernel between that and the peer.
+// For peer memory that only the kernel reaches: the device copies to or from a pinned stage, and cross-memory attach
+// between the stage and the peer.
 ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Region& region, bool urgent) {
   const Slice& slice = flight.command.slice;
   if (slice.op == Op::read && slice.start_after != nullptr) {
-    why_ = "the kernel reads that memory of the peer's, and waits for no stream: memory from allocate() is mapped";
+    why_ = "the peer's memory is read by the kernel, which cannot wait for a stream: use memory from allocate()";
     return ErrorCode::system_error;
   }
   Batch batch;
@@ -73,7 +74,7 @@ ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Regi
     code = ErrorCode::out_of_range;
   batch.there = piece.remote_block + piece.offset;
   if (code == ErrorCode::ok && slice.op == Op::read && piece.length != 0) {
-    code = attach(region.address + batch.there, batch.stage, piece.length, true);
+    code = copy_by_cma(region.address + batch.there, batch.stage, piece.length, true);
     flight.touched = true;
   }
   if (code != ErrorCode::ok || piece.length == 0) {
@@ -88,14 +89,14 @@ ErrorCode Lane::stage_copies(Flight& flight, const Mover::Path& path, const Regi
   return started ? ErrorCode::ok : ErrorCode::system_error;
 }
 
-// By the kernel; the caller holds a touch.
-ErrorCode Lane::attach(std::byte* there, std::byte* here, std::uint64_t length, bool read) {
+// The caller holds a touch.
+ErrorCode Lane::copy_by_cma(std::byte* there, std::byte* here, std::uint64_t length, bool read) {
   const sys::Process::Span span{here, there, static_cast<std::size_t>(length)};
   const Status moved = reach_into({&span, 1}, read);
   if (moved) return ErrorCode::ok;
   why_ = moved.message();
   if (moved.code() != ErrorCode::link_failed) return ErrorCode::system_error;
-  pair_->gone = true;  // with its process: what the peer's end means for the transfer is the engine's to say
+  pair_->gone = true;  // the peer's process has ended; the engine decides what that means for the transfer
   fail(moved);
   return ErrorCode::link_failed;
 }
@@ -142,7 +143,7 @@ ErrorCode Lane::list_parts(Flight& flight, const Remote& remote, const Mover::Pa
   return ErrorCode::ok;
 }
 
-// The same of whole pages, some nanoseconds each: what the largest index may be is found once.
+// list_parts() for whole pages at a few nanoseconds each: computes the largest allowed index once.
 ErrorCode Lane::list_pages(Flight& flight, const Remote& remote, const Mover::Path& path, std::uint64_t region_size,
                            std::span<Mover::Copy> list, std::size_t& count, std::uint64_t& bytes) {
   const Command& command = flight.command;
@@ -171,14 +172,14 @@ ErrorCode Lane::list_pages(Flight& flight, const Remote& remote, const Mover::Pa
   return ErrorCode::ok;
 }
 
-// What a device has brought to a stage goes on to the peer, if that still lets it.
+// Copies from the stage to the peer, if the region still allows it.
 ErrorCode Lane::second_step(const Flight& flight, const Batch& batch) {
   if (flight.command.slice.op == Op::read || flight.code != ErrorCode::ok) return ErrorCode::ok;
   const Touch touch(*pair_);
   if (!touch.allowed()) return ErrorCode::link_failed;
   RegionView::Resolved at;
   const ErrorCode code = pair_->regions.resolve(flight.command.region, batch.there, batch.bytes, Access::write, at);
-  return code == ErrorCode::ok ? attach(at.address, batch.stage, batch.bytes, false) : code;
+  return code == ErrorCode::ok ? copy_by_cma(at.address, batch.stage, batch.bytes, false) : code;
 }
 
 void Lane::collect_copies() {

@@ -4,7 +4,7 @@
 #include "transport/atomic.h"
 #include "transport/host/lane.h"
 
-// Records in. Everything in one may be a hostile peer's; it was copied out of the shared memory before it comes here.
+// Incoming records. They were copied out of shared memory first; every field may come from a hostile peer.
 namespace fairway::transport::host {
 
 void Lane::receive(std::uint64_t budget) {
@@ -15,13 +15,13 @@ void Lane::receive(std::uint64_t budget) {
     apply(record, payload, false);
     budget -= std::min<std::uint64_t>(budget, sizeof record + payload.size());
   }
-  if (reader_.malformed()) fail({ErrorCode::protocol_error, "the peer's ring holds a record of no sense"});
+  if (reader_.malformed()) fail({ErrorCode::protocol_error, "malformed record in the peer's ring"});
   if (reader_.free()) pushed_ = true;
   if (pair_->peer_end().closed.load(std::memory_order_seq_cst) != 0 && reader_.empty())
-    fail({ErrorCode::link_failed, "the other end closed the link"});
+    fail({ErrorCode::link_failed, "the peer closed the link"});
 }
 
-// While closing, what was told is still heard, and nothing is served.
+// `closing`: still delivers messages, immediates and answers, but serves no requests.
 void Lane::apply(const Record& record, std::span<const std::byte> payload, bool closing) {
   switch (record.type) {
     case RecordType::immediate: {
@@ -36,7 +36,7 @@ void Lane::apply(const Record& record, std::span<const std::byte> payload, bool 
       events_.add(EventKind::message, link_, payload).peer = peer_;
       counters_.copied_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
       return;
-    case RecordType::answer: return hear(record, payload);
+    case RecordType::answer: return on_answer(record, payload);
     case RecordType::nudge: nudged_ = true; return;
     case RecordType::put:
     case RecordType::get:
@@ -45,7 +45,7 @@ void Lane::apply(const Record& record, std::span<const std::byte> payload, bool 
       if (!closing) serve(record, payload);
       return;
   }
-  fail({ErrorCode::protocol_error, "a record of unknown type"});
+  fail({ErrorCode::protocol_error, "malformed record in the peer's ring: unknown type"});
 }
 
 ErrorCode Lane::reach(const Record& record, std::uint64_t length, Access needed, RegionTable::Resolved& out) const {
@@ -62,11 +62,11 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
     code = reach(record, payload.size(), Access::write, at);
     if (code == ErrorCode::ok && !payload.empty()) std::memcpy(at.address, payload.data(), payload.size());
   } else if (record.type == RecordType::get) {
-    if (record.length > kMaxPiece) return fail({ErrorCode::protocol_error, "the peer asks for too much at once"});
+    if (record.length > kMaxPiece) return fail({ErrorCode::protocol_error, "the peer's read request is too long"});
     code = reach(record, record.length, Access::read, at);
     if (code == ErrorCode::ok && record.length != 0) {
       std::byte* to = writer_.payload(record.length, true);
-      if (to == nullptr) return fail({ErrorCode::protocol_error, "the peer asks without reading the answers"});
+      if (to == nullptr) return fail({ErrorCode::protocol_error, "the peer sends requests but reads no answers"});
       std::memcpy(to, at.address, record.length);
       answer.length = record.length;
     }
@@ -80,17 +80,17 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
   counters_.copied_bytes.fetch_add(payload.size() + answer.length, std::memory_order_relaxed);
   answer.code = static_cast<std::uint8_t>(code);
   if (!writer_.push(answer, true))
-    return fail({ErrorCode::protocol_error, "the peer asks without reading the answers"});
+    return fail({ErrorCode::protocol_error, "the peer sends requests but reads no answers"});
   pushed_ = true;
 }
 
-void Lane::hear(const Record& record, std::span<const std::byte> payload) {
+void Lane::on_answer(const Record& record, std::span<const std::byte> payload) {
   if (requests_.empty() || record.code > static_cast<std::uint8_t>(ErrorCode::system_error))
-    return fail({ErrorCode::protocol_error, "an answer to nothing that was asked"});
+    return fail({ErrorCode::protocol_error, "the peer sent an answer without a request"});
   const Request request = requests_.front();
   const auto code = static_cast<ErrorCode>(record.code);
   if (code == ErrorCode::ok && request.local != nullptr && payload.size() != request.length)
-    return fail({ErrorCode::protocol_error, "an answer of another length than was asked for"});
+    return fail({ErrorCode::protocol_error, "the peer's answer has the wrong length"});
   requests_.pop_front();
   Flight& flight = flights_[request.flight];
   if (code == ErrorCode::ok) {

@@ -14,28 +14,28 @@
 
 namespace fairway::transport::host {
 
-// What two processes share for one epoch of a link, as one of them holds it. Outlives the lane while the peer may still
-// touch memory of this side. Owner: the transport's worker.
+// One process's side of what two processes share for one epoch of a link. Outlives the lane while the peer may still
+// access memory of this side. Owner: the transport's worker.
 struct Pair {
-  sys::MemoryFile made;    // the segment, by the one who made it
-  sys::MappedFile joined;  // by the other
+  sys::MemoryFile made;    // the segment, on the side that made it
+  sys::MappedFile joined;  // the segment, on the other side
   Segment* segment = nullptr;
   unsigned side = 0;  // ours
   sys::MappedFile table;
   RegionView regions;  // the peer's, in `table`
   sys::LocalSocket socket;
-  sys::Process process;   // the peer's, when it can be seen
-  std::string no_attach;  // why cross-memory attach is not used; empty: it is
-  bool gone = false;      // the peer's process ended, or let go of the epoch altogether
-  bool left = false;      // its end of the socket is closed
+  sys::Process process;  // the peer's, if visible from here
+  std::string no_cma;    // why cross-memory attach is not used; empty: it is
+  bool gone = false;     // the peer's process has ended, or has closed everything of the epoch
+  bool left = false;     // the peer's end of the socket is closed
 
   Direction& out() const { return segment->directions[side]; }
   Direction& in() const { return segment->directions[1 - side]; }
   Segment::End& own_end() const { return segment->ends[side]; }
   Segment::End& peer_end() const { return segment->ends[1 - side]; }
 
-  // After something was written for the peer, by a sequentially consistent store. True: it cost a system call. A peer
-  // whose socket is full has not read it, so it is awake.
+  // Wakes the peer if it sleeps; call it after writing for it with a sequentially consistent store. True: it took a
+  // system call. A full socket means that a wake-up is already pending.
   bool ring() const {
     if (peer_end().asleep.load(std::memory_order_seq_cst) == 0 ||
         peer_end().asleep.exchange(0, std::memory_order_seq_cst) == 0)
@@ -43,7 +43,7 @@ struct Pair {
     static_cast<void>(socket.send(kRing, {}));
     return true;
   }
-  // Whether kernels of the peer's reach that region of this side, or any.
+  // Whether the peer's kernels have a view of that region of this side, or of any.
   bool holds(std::uint64_t region) const {
     if (gone) return false;
     return std::any_of(in().holds.begin(), in().holds.end(), [region](const std::atomic<std::uint64_t>& hold) {
@@ -56,13 +56,13 @@ struct Pair {
       return hold.load(std::memory_order_seq_cst) != 0;
     });
   }
-  // What the peer does with this side's memory at one moment: the touch under way, then the copies that it had queued
-  // by the end of that.
+  // What the peer is doing with this side's memory at one moment: its current touch, then the copies that it had queued
+  // by the end of that touch.
   class Mark {
    public:
     Mark() = default;
     explicit Mark(const Pair& pair) : touches_(pair.in().touching.load(std::memory_order_seq_cst)) {}
-    // All of it is over.
+    // Whether all of it is over.
     bool over(const Pair& pair) {
       if (pair.gone) return true;
       if (!touched_ && touches_ % 2 != 0 && pair.in().touching.load(std::memory_order_seq_cst) == touches_)
@@ -72,19 +72,20 @@ struct Pair {
       return pair.in().over.load(std::memory_order_acquire) - queued_ < kHalf;
     }
 
-    [[nodiscard]] bool in_touch() const { return !touched_; }  // after the last over(): the first of the two lasts
+    [[nodiscard]] bool in_touch() const { return !touched_; }  // at the last over(): still in the touch
 
    private:
     static constexpr std::uint64_t kHalf = std::uint64_t{1}
-                                           << 63;  // a peer's nonsense ends nothing but its own session
+                                           << 63;  // wrong values from a hostile peer harm only its own session
     std::uint64_t touches_ = 0, queued_ = 0;
     bool touched_ = false;
   };
 };
 
-// The time in which this side may touch the peer's memory and tell it of that. Who closes the epoch, or revokes a
-// region, does so first and then looks at the word; this side sets the word first and then looks: one of the two sees
-// the other (Dekker's way, sequentially consistent). Short, since the peer may be waiting for its end.
+// The interval in which this side may access the peer's memory, marked by a word in shared memory. To close the epoch
+// or revoke a region the owner first does that, then reads the word; this side first sets the word, then checks for the
+// close. So at least one of the two sees the other (Dekker's algorithm, sequentially consistent). Keep it short: the
+// owner may be waiting for its end.
 class Touch {
  public:
   explicit Touch(const Pair& pair) : word_(pair.out().touching) {

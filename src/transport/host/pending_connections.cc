@@ -30,22 +30,22 @@ Status PendingConnections::listen(Task& task) {
   return task_->watch(listener_.fd());
 }
 
-void PendingConnections::look(Time now, const std::function<void(JoinRequest)>& meet) {
+void PendingConnections::poll(Time now, const OnRequest& on_request) {
   if (listener_ && now >= paused_until_) accept(now);
-  std::erase_if(all_, [&](Pending& pending) { return hear(pending, now, meet); });
+  std::erase_if(all_, [&](Pending& pending) { return receive(pending, now, on_request); });
 }
 
 Time PendingConnections::next() const {
   Time next = paused_until_ != 0 ? paused_until_ : kNever;
-  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloWithin));
+  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloTimeout));
   return next;
 }
 
 void PendingConnections::accept(Time now) {
   resume();
-  for (std::size_t i = 0; i < kPerLook; ++i) {
+  for (std::size_t i = 0; i < kPerPoll; ++i) {
     if (all_.size() == kMost && !make_room(now)) return pause(after(all_.front().since, kEvictable));
-    auto socket = listener_.accept(refusal("the peer's process is out of descriptors (its ulimit -n)"));
+    auto socket = listener_.accept(refusal("the peer's process is out of file descriptors: raise its ulimit -n"));
     if (!socket) return pause(after(now, kAfterExhaustion));
     if (!*socket) return;
     if (!socket->of_this_user()) continue;
@@ -55,7 +55,7 @@ void PendingConnections::accept(Time now) {
   pause(after(now, kPause));
 }
 
-// The oldest goes if it had time enough.
+// Drops the oldest connection if it had enough time.
 bool PendingConnections::make_room(Time now) {
   if (now < after(all_.front().since, kEvictable)) return false;
   task_->unwatch(all_.front().socket.fd());
@@ -72,9 +72,9 @@ void PendingConnections::resume() {
   if (std::exchange(paused_until_, 0) != 0) static_cast<void>(task_->watch(listener_.fd()));
 }
 
-bool PendingConnections::hear(Pending& pending, Time now, const std::function<void(JoinRequest)>& meet) {
+bool PendingConnections::receive(Pending& pending, Time now, const OnRequest& on_request) {
   auto message = pending.socket.receive();
-  if (message && !*message && now < after(pending.since, kHelloWithin)) return false;
+  if (message && !*message && now < after(pending.since, kHelloTimeout)) return false;
   task_->unwatch(pending.socket.fd());
   if (!message) {
     if (message.status().code() == ErrorCode::resource_exhausted)
@@ -86,7 +86,7 @@ bool PendingConnections::hear(Pending& pending, Time now, const std::function<vo
   if (!note && note.status().code() == ErrorCode::version_mismatch)
     static_cast<void>(pending.socket.send(refusal(note.status().message()), {}));
   if (note && note->kind == Note::Kind::hello && (*message)->fds.size() == Note::kHelloFds)
-    meet({std::move(pending.socket), *note, std::move((*message)->fds)});
+    on_request({std::move(pending.socket), *note, std::move((*message)->fds)});
   return true;
 }
 

@@ -16,9 +16,9 @@ struct JoinRequest {  // a dialer's hello
   std::vector<sys::Fd> fds;
 };
 
-// Who connects to this side's local socket, until its hello is read. Another user gets no further than the door. Few
-// are kept and for a short time, and so many are looked at in a while: whoever knows no token costs little and keeps
-// nobody out. Owner: the transport's worker.
+// Incoming connections at the local socket, until their hello is read. Connections of other users are refused. Their
+// number, time and rate are limited, so a peer without a token costs little and does not keep others out. Owner: the
+// transport's worker.
 class PendingConnections {
  public:
   explicit PendingConnections(Runtime& runtime) : runtime_(runtime) {}
@@ -27,17 +27,18 @@ class PendingConnections {
   const std::string& name() const { return name_; }
   bool listening() const { return static_cast<bool>(listener_); }
   bool any() const { return !all_.empty(); }
-  // Takes who waits, and gives each whole hello to `meet`.
-  void look(Time now, const std::function<void(JoinRequest)>& meet);
-  Time next() const;  // look at that time even when nothing wakes
+  // Accepts connections, and passes each hello to `on_request`.
+  using OnRequest = std::function<void(JoinRequest)>;
+  void poll(Time now, const OnRequest& on_request);
+  Time next() const;  // poll by then, even without a wake-up
   void close();
 
   static constexpr std::size_t kMost = 64;
-  static constexpr std::size_t kPerLook = 16;                  // taken at once
-  static constexpr Time kHelloWithin = kSecond;                // for a hello
-  static constexpr Time kEvictable = 100 * kMillisecond;       // a dialer says its hello at once
-  static constexpr Time kPause = 5 * kMillisecond;             // where more come than are taken at once
-  static constexpr Time kAfterExhaustion = 10 * kMillisecond;  // of descriptors
+  static constexpr std::size_t kPerPoll = 16;                  // accepted at once
+  static constexpr Time kHelloTimeout = kSecond;               // time limit of the hello
+  static constexpr Time kEvictable = 100 * kMillisecond;       // older ones make room: a peer sends its hello at once
+  static constexpr Time kPause = 5 * kMillisecond;             // after accepting kPerPoll
+  static constexpr Time kAfterExhaustion = 10 * kMillisecond;  // out of descriptors
 
  private:
   struct Pending {
@@ -48,14 +49,14 @@ class PendingConnections {
   bool make_room(Time now);
   void pause(Time until);
   void resume();
-  bool hear(Pending& pending, Time now, const std::function<void(JoinRequest)>& meet);  // true: it is done with
+  bool receive(Pending& pending, Time now, const OnRequest& on_request);  // true: done with it
 
   Runtime& runtime_;
   Task* task_ = nullptr;
   sys::LocalListener listener_;
   std::string name_;
-  std::vector<Pending> all_;  // the oldest first
-  Time paused_until_ = 0;     // meanwhile the listener does not wake the worker
+  std::vector<Pending> all_;  // oldest first
+  Time paused_until_ = 0;     // until then the listener does not wake the worker
 };
 
 }  // namespace fairway::transport::host

@@ -5,11 +5,11 @@
 namespace fairway::transport::host {
 namespace {
 
-// What only answers may use.
+// Space that only answers may use.
 constexpr std::uint32_t kKeptCells = kMaxRequests;
 constexpr std::uint32_t kKeptBytes = (kMaxRequests + 1) * kMaxPiece;  // one more: a payload never wraps
 
-// Bytes from `at` on to a place where `size` lie in one piece.
+// Bytes to skip from `at` so that `size` bytes are contiguous.
 constexpr std::uint32_t skip(std::uint32_t at, std::uint32_t size) {
   const std::uint32_t place = at % kDataBytes;
   return place + size > kDataBytes ? kDataBytes - place : 0;
@@ -21,7 +21,7 @@ bool RingWriter::room(std::uint32_t cells, std::uint32_t bytes) {
   const auto enough = [&] { return next_ - freed_ <= kCells - cells && data_ - freed_bytes_ <= kDataBytes - bytes; };
   for (const bool asked : {false, true}) {
     if (enough()) return true;
-    if (asked) to_.wants_room.store(1, std::memory_order_seq_cst);  // then look again: free() looks after it freed
+    if (asked) to_.wants_room.store(1, std::memory_order_seq_cst);  // then read again: free() reads it after freeing
     freed_ = to_.freed.load(std::memory_order_seq_cst);
     freed_bytes_ = to_.freed_bytes.load(std::memory_order_seq_cst);
   }
@@ -44,7 +44,8 @@ bool RingWriter::push(Record record, bool answer) {
   if (carries) data_ = payload_at_ + record.length;
   Cell& cell = to_.cells[next_ % kCells];
   cell.record = record;
-  // Sequentially consistent: the caller looks next whether the reader sleeps, which says so before its last look.
+  // Sequentially consistent: the caller checks next whether the reader sleeps; the reader sets that before it checks
+  // for records for the last time.
   cell.stamp.store(++next_, std::memory_order_seq_cst);
   return true;
 }

@@ -7,14 +7,14 @@
 
 namespace fairway::transport::host {
 
-// The writing end of a Direction. Owner: its side's worker.
+// The writing end of a Direction. Owner: the worker.
 class RingWriter {
  public:
   explicit RingWriter(Direction& to) : to_(to) {}
 
-  // Where a record's payload goes, contiguous, before push() publishes both; null: no room now.
+  // Contiguous space for a record's payload; push() publishes both. Null: no room now.
   std::byte* payload(std::uint32_t size, bool answer);
-  // False: no room now; the reader rings once there is.
+  // False: no room now; the reader rings once there is room.
   bool push(Record record, bool answer = false);
 
  private:
@@ -22,26 +22,25 @@ class RingWriter {
   Direction& to_;
   std::uint32_t next_ = 0, data_ = 0;          // free-running
   std::uint32_t payload_at_ = 0;               // of the payload that waits for push()
-  std::uint32_t freed_ = 0, freed_bytes_ = 0;  // as last seen
+  std::uint32_t freed_ = 0, freed_bytes_ = 0;  // as last read
 };
 
-// The reading end. Owner: its side's worker.
+// The reading end of a Direction. Owner: the worker.
 class RingReader {
  public:
   explicit RingReader(Direction& from) : from_(from) {}
 
   bool empty() const;
-  // Copies the next record out. False: none. `payload` stays readable until free(), and may change meanwhile when the
-  // peer is hostile.
+  // Copies the next record out. False: none. `payload` is readable until free(); a hostile peer may still change it.
   bool pop(Record& record, std::span<const std::byte>& payload);
-  // Gives back what was popped; true: the writer waits for it, ring.
+  // Frees the popped records. True: the writer waits for that, so ring.
   bool free();
   [[nodiscard]] bool malformed() const { return malformed_; }
 
  private:
   Direction& from_;
   std::uint32_t next_ = 0;
-  std::uint32_t data_ = 0;  // of what was popped
+  std::uint32_t data_ = 0;  // end of the popped payloads
   bool popped_ = false;
   bool malformed_ = false;  // a record that no RingWriter writes
 };

@@ -6,12 +6,12 @@
 namespace fairway::transport::host {
 namespace {
 
-constexpr std::uint64_t kBytesPerPoll = 512 * 1024;  // of one lane, in each direction: 30 to 60 us
-constexpr Time kTouchLook = 20 * kMicrosecond;       // when to look again whether a touch is over, at first
-constexpr Time kLastTouchLook = 5 * kMillisecond;    // and at last
-constexpr Time kTouchWithin = 3 * kSecond;  // a touch lasts some microseconds, or as long as its process stands still
-constexpr Time kHoldLook = kMillisecond;    // and whether a process that holds a region has ended
-constexpr Time kGiveBackWithin = kSecond;   // at close
+constexpr std::uint64_t kBytesPerPoll = 512 * 1024;   // per lane and direction: 30 to 60 us
+constexpr Time kFirstTouchCheck = 20 * kMicrosecond;  // until the next check whether a touch is over, at first
+constexpr Time kLastTouchCheck = 5 * kMillisecond;    // and later
+constexpr Time kTouchTimeout = 3 * kSecond;           // a touch lasts microseconds unless its process is stopped
+constexpr Time kHoldCheck = kMillisecond;             // between checks whether a process with a view has ended
+constexpr Time kGiveBackTimeout = kSecond;            // at close
 
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
@@ -20,7 +20,7 @@ constexpr std::uint8_t bit(Op op) {
 Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   Capabilities can;
   can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
-  // On a device's memory no CPU may do them; on host memory they go beside it.
+  // The CPU cannot execute atomics on device memory; on host memory another transport does.
   if (mover == nullptr)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
   can.stream_ordered = mover != nullptr;
@@ -40,9 +40,9 @@ Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   return can;
 }
 
-// One that is not over soon will take longer.
-Time next_touch_look(Time since, Time now) {
-  return after(now, std::clamp((now - since) / 4, kTouchLook, kLastTouchLook));
+// Waits longer the longer it has taken already.
+Time next_touch_check(Time since, Time now) {
+  return after(now, std::clamp((now - since) / 4, kFirstTouchCheck, kLastTouchCheck));
 }
 
 }  // namespace
@@ -71,19 +71,19 @@ Status HostTransport::attach(Task& task) {
   return mover_ ? mover_->attach(task) : Status();
 }
 
-// A handle is the region's own id: the table that says what may be touched is the only one.
+// The handle is the region's id.
 Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription& memory) {
   if ((devices_.front().capabilities.memory_kinds >> static_cast<unsigned>(memory.kind) & 1) == 0)
-    return Status(ErrorCode::unsupported, options_.name + " does not reach memory of that kind");
+    return Status(ErrorCode::unsupported, options_.name + " cannot access that kind of memory");
   const Result<Region> region = regions_.find(memory.id);
   if (!region) return region.status();
   RegisteredMemory registered{handle_of(memory.id), {}};
   if (mover_) {
-    const auto lent = mover_->lend(memory);
-    if (!lent) return lent.status();
-    if (*lent) {
+    const auto exported = mover_->export_memory(memory);
+    if (!exported) return exported.status();
+    if (*exported) {
       if (memory.access != Access::none && options_.links)
-        registered.keys.push_back(encode(exports_.add(memory, **lent)));
+        registered.keys.push_back(encode(exports_.add(memory, **exported)));
       return registered;
     }
   }
@@ -92,7 +92,7 @@ Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription&
   return registered;
 }
 
-// The table refuses by now: what is left are the touches under way.
+// The region table refuses the region by now. Waits for touches in progress, queued copies and views.
 void HostTransport::deregister(std::uint64_t handle) {
   Deregistration next;
   next.handle = handle;
@@ -100,7 +100,7 @@ void HostTransport::deregister(std::uint64_t handle) {
   Note note;
   note.kind = Note::Kind::forget;
   note.file = exports_.remove(region_of(handle));
-  if (mover_) mover_->take_back(region_of(handle));
+  if (mover_) mover_->end_export(region_of(handle));
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
     link.lane->stop_memory(handle);
@@ -116,14 +116,14 @@ void HostTransport::deregister(std::uint64_t handle) {
 
 void HostTransport::finish_deregistrations() {
   const Time now = runtime_.clock.now();
-  Time look = after(now, kHoldLook);
+  Time look = after(now, kHoldCheck);
   std::erase_if(deregistrations_, [&](Deregistration& each) {
-    const bool late = !each.accused && now >= after(each.since, kTouchWithin);
-    each.accused |= late;
+    const bool late = !each.stuck_reported && now >= after(each.since, kTouchTimeout);
+    each.stuck_reported |= late;
     std::erase_if(each.marks, [&](WatchedPair& mark) {
       if (!mark.mark.over(*mark.pair)) {
-        look = std::min(look, next_touch_look(each.since, now));
-        if (late) accuse(*mark.pair, mark.mark);
+        look = std::min(look, next_touch_check(each.since, now));
+        if (late) report_stuck(*mark.pair, mark.mark);
         return false;
       }
       if (!mark.pair->holds(each.handle)) return true;
@@ -132,9 +132,9 @@ void HostTransport::finish_deregistrations() {
     });
     const bool copied =
         std::any_of(up_.begin(), up_.end(), [&](std::uint32_t slot) { return links_[slot].lane->queued(each.handle); });
-    const bool kept = mover_ && !mover_->taken_back(region_of(each.handle));
-    if (copied || kept) look = std::min(look, next_touch_look(each.since, now));
-    if (copied || kept || !each.marks.empty() || seen_here(each.handle)) return false;
+    const bool kept = mover_ && !mover_->export_ended(region_of(each.handle));
+    if (copied || kept) look = std::min(look, next_touch_check(each.since, now));
+    if (copied || kept || !each.marks.empty() || viewed_here(each.handle)) return false;
     events_.add(EventKind::deregistered).value = each.handle;
     return true;
   });
@@ -176,9 +176,9 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
   if (slept_) {
     slept_ = false;
     for (const std::uint32_t slot : up_) links_[slot].lane->end_sleep();
-    look_at_ = now;
+    connections_at_ = now;
   }
-  if (!closed_ && now >= look_at_) look_around(now);
+  if (!closed_ && now >= connections_at_) poll_connections(now);
   const std::size_t count = up_.size();
   for (std::size_t i = 0; i < count; ++i) {
     Link& link = links_[up_[(next_link_ + i) % count]];
@@ -190,13 +190,13 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
     link.lane->receive(kBytesPerPoll);
     link.lane->work(kBytesPerPoll, kBytesPerPoll);
     link.lane->ring();
-    if (link.lane->nudged()) look_at_ = now;
+    if (link.lane->nudged()) connections_at_ = now;
     if (link.lane->broken() && link.state == LinkState::up) {
       link.state = LinkState::down;
       const Pair& pair = *link.lane->pair();
       const bool dead = pair.gone || (pair.left && pair.peer_end().closed.load(std::memory_order_seq_cst) == 0);
       end_views(pair, dead ? Status(ErrorCode::peer_dead, "the peer's process has ended")
-                           : Status(ErrorCode::link_failed, "the link by which it was reached broke: map it again"));
+                           : Status(ErrorCode::link_failed, "the mapping's link broke: map the region again"));
     }
   }
   if (count != 0) next_link_ = (next_link_ + 1) % count;
@@ -210,7 +210,7 @@ void HostTransport::fence(LinkId id) {
   Link* link = find(id);
   if (link == nullptr || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->lane->fence();
-  end_views(*link->lane->pair(), {ErrorCode::link_failed, "the link by which it was reached was closed: map it again"});
+  end_views(*link->lane->pair(), {ErrorCode::link_failed, "the mapping's link was closed: map the region again"});
   link->state = LinkState::fencing;
   link->fencing_since = runtime_.clock.now();
   finish_fence(*link);
@@ -219,8 +219,8 @@ void HostTransport::fence(LinkId id) {
 void HostTransport::finish_fence(Link& link) {
   if (!link.lane->fenced()) {
     const Time now = runtime_.clock.now();
-    timer_ = std::min(timer_, next_touch_look(link.fencing_since, now));
-    if (now >= after(link.fencing_since, kTouchWithin)) accuse(*link.lane->pair(), link.lane->last_touch());
+    timer_ = std::min(timer_, next_touch_check(link.fencing_since, now));
+    if (now >= after(link.fencing_since, kTouchTimeout)) report_stuck(*link.lane->pair(), link.lane->last_touch());
     return;
   }
   events_.fenced(link.id, link.lane->immediates());
@@ -232,14 +232,14 @@ void HostTransport::finish_fence(Link& link) {
   std::erase(up_, link.id.slot);
 }
 
-// Of a peer whose touch does not end: what this side's memory will get from it nobody knows, so nobody goes on.
-// Copies that it queued at a device may have to wait for a stream, for as long as its user likes.
-void HostTransport::accuse(const Pair& pair, const Pair::Mark& mark) {
+// The peer's touch does not end, so its effect on this side's memory is unknown: the link fails with protocol_error.
+// Copies that it queued on a device are not counted, since they may wait for a user's stream.
+void HostTransport::report_stuck(const Pair& pair, const Pair::Mark& mark) {
   if (mover_ && !mark.in_touch()) return;
-  const Status why(ErrorCode::protocol_error, "the peer says for 3 s that it is in the middle of a copy");
+  const Status why(ErrorCode::protocol_error, name() + ": the peer has been in the middle of one copy for 3 s");
   for (const std::uint32_t slot : up_) {
     Link& link = links_[slot];
-    if (link.lane->pair().get() != &pair || std::exchange(link.accused, true)) continue;
+    if (link.lane->pair().get() != &pair || std::exchange(link.stuck_reported, true)) continue;
     if (!link.lane->broken()) return link.lane->fail(why);
     events_.add(EventKind::link_down, link.id, why).peer = link.peer;
   }
@@ -250,22 +250,22 @@ void HostTransport::cancel(SliceToken token) {
 }
 
 std::string HostTransport::describe_path(const Remote& remote) const {
-  switch (remote.way) {
-    case Way::asking: return "its file is on the way";
-    case Way::mapped: return "mapped here: copied once, by the initiator";
-    case Way::attached:
+  switch (remote.method) {
+    case Method::pending: return "waits for the peer's memory file";
+    case Method::mapped: return "mapped here: copied once, by the initiator";
+    case Method::cma:
       return "cross-memory attach: the kernel copies once; not mapped: " + remote.why +
              (mover_ ? "; to and from a GPU's memory through pinned memory, 1 MiB at a time" : "");
-    case Way::moved: return mover_->path_description(*remote.file->foreign);
-    case Way::bounced: break;
+    case Method::device: return mover_->path_description(*remote.file->imported);
+    case Method::bounced: break;
   }
   return "through shared memory: copied by both sides; nothing better: " + remote.why;
 }
 
 MemoryPlace HostTransport::place_of_remote(std::uint64_t remote_handle) const {
   const auto* import = imports_.find(remote_handle);
-  if (import == nullptr || import->extra.way != Way::moved) return {};
-  return mover_->place_of(*import->extra.file->foreign);
+  if (import == nullptr || import->extra.method != Method::device) return {};
+  return mover_->place_of(*import->extra.file->imported);
 }
 
 bool HostTransport::prepare_sleep() {
@@ -277,14 +277,14 @@ bool HostTransport::prepare_sleep() {
 
 void HostTransport::close() {
   if (closed_) return;
-  for (Seen& seen : views_) end_view(seen, {ErrorCode::closed, "the engine is closing"});
+  for (ActiveView& active : views_) end_view(active, {ErrorCode::closed, "the engine is closing"});
   while (!views_.empty()) give_back(views_.back().view.number);
   std::vector<PeerIndex> all;
   for (const auto& [index, peer] : peers_) all.push_back(index);
   for (const PeerIndex index : all) disconnect(index);
-  await_holders(after(runtime_.clock.now(), kGiveBackWithin));
-  // A touch lasts some microseconds. A peer that was stopped in the middle of one may still finish it: nothing here can
-  // prevent that, and waiting longer would hang with it.
+  await_holders(after(runtime_.clock.now(), kGiveBackTimeout));
+  // A touch lasts microseconds. A peer that was stopped in the middle of one may still finish it later; that cannot be
+  // prevented, and waiting longer would hang.
   const Time until = after(runtime_.clock.now(), 10 * kMillisecond);
   for (WatchedPair& retired : retired_)
     while (!retired.mark.over(*retired.pair) && runtime_.clock.now() < until) {

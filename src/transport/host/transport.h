@@ -17,30 +17,30 @@
 namespace fairway::transport::host {
 
 struct HostOptions {
-  std::string name;    // the transport's
-  std::string device;  // and its one device's
-  bool map = true;     // memory files of the peer
-  bool attach = true;  // cross-memory attach
-  bool links = true;   // to peers; else it only copies for this process
+  std::string name;    // of the transport
+  std::string device;  // name of its only device
+  bool map = true;     // map the peer's memory files
+  bool cma = true;     // use cross-memory attach
+  bool links = true;   // false: no links to peers, only copies within this process
   std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
   std::uint64_t piece_bytes = transport::Capabilities().piece_bytes;
   std::uint32_t piece_blocks = transport::Capabilities().piece_blocks;
 };
 
-// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h), one to a peer.
-// Belongs to one worker's thread, as the contract says.
-//   transport.cc  using lanes
-//   connect.cc    making them, bringing them back, letting peers go
-//   dial.cc       one attempt at one
-//   files.cc      asking for the files behind regions, and lending them
-//   views.cc      regions that kernels reach by themselves
+// The contract's state machine: peers, links and their epochs, handles. Each peer has one link, a lane (lane.h). Owner:
+// the worker.
+//   transport.cc  using lanes, ending memory
+//   connect.cc    connecting and reconnecting links, disconnecting peers
+//   dial.cc       one attempt at a link
+//   files.cc      requesting and sending the files behind regions
+//   views.cc      views of regions for kernels
 class HostTransport final : public Transport, private GpuAccess {
  public:
-  // `mover`: of devices' memory, or null.
+  // `mover`: for device memory, or null.
   HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);
   ~HostTransport() override { close(); }
 
-  Status open();  // before all else; else a sentence why not
+  Status open();  // call first
   Status attach(Task& task) override;
 
   Status connect(PeerIndex peer, Role role) override;
@@ -66,7 +66,7 @@ class HostTransport final : public Transport, private GpuAccess {
   GpuAccess* gpu() override { return mover_ ? this : nullptr; }
 
  private:
-  // GpuAccess, with a mover alone
+  // GpuAccess; used only with a mover
   std::optional<MemoryPlace> place_of(const void* address) const override { return mover_->place_of(address); }
   MemoryPlace place_of_remote(std::uint64_t remote_handle) const override;
   Copier* copier() override { return mover_.get(); }
@@ -80,7 +80,7 @@ class HostTransport final : public Transport, private GpuAccess {
     return mover_->wait(wait, ended, stream);
   }
 
-  // At the initiator dialing, at the acceptor waiting and welcomed: it has a lane, and the dialer may not know yet.
+  // Initiator: dialing. Acceptor: waiting; welcomed: it has a lane, but the dialer may not know yet.
   enum class LinkState : std::uint8_t { free, dialing, waiting, welcomed, up, down, fencing, fenced };
   struct Notes {
     struct One {
@@ -94,16 +94,16 @@ class HostTransport final : public Transport, private GpuAccess {
     LinkId id;
     LinkState state = LinkState::free;
     PeerIndex peer = 0;
-    std::uint32_t attempt = 0;  // grows with each new epoch, equal at both ends
+    std::uint32_t attempt = 0;  // counts the epochs, equal at both ends
     std::unique_ptr<Lane> lane;
     std::shared_ptr<Pair> dialed;               // while dialing
-    std::unique_ptr<JoinRequest> join_request;  // at the listener, one that came before its time
-    Notes out;                                  // that found no room
+    std::unique_ptr<JoinRequest> join_request;  // acceptor: one that came too early
+    Notes out;                                  // notes that wait for room on the socket
     Time deadline = kNever;
-    Time up_since = 0, welcome_at = 0;  // at the listener: the next one is not welcomed before
+    Time up_since = 0, welcome_at = 0;  // acceptor: welcomes no join request before welcome_at
     std::uint32_t flaps = 0;            // epochs in a row that broke at once
     Time fencing_since = 0;
-    bool accused = false;  // of holding up its fence
+    bool stuck_reported = false;  // that the peer holds up the fence
   };
   struct Peer {
     Role role = Role::initiator;
@@ -113,27 +113,27 @@ class HostTransport final : public Transport, private GpuAccess {
     Token dialer{}, listener{};
     std::uint32_t slot = kNoSlot;  // of links_
     std::vector<std::shared_ptr<PeerFile>> files;
-    std::size_t asked = 0;  // of them, not answered yet
+    std::size_t asked = 0;  // files requested and not answered yet
   };
-  struct WatchedPair {  // a pair that is used no more, but by the peer
+  struct WatchedPair {  // a pair through which the peer may still access memory
     std::shared_ptr<Pair> pair;
     Pair::Mark mark;
     PeerIndex peer = 0;
-    bool recalled = false;  // asked to give back what it holds
+    bool recalled = false;  // the peer was asked to give its views back
   };
   struct Deregistration {
     std::uint64_t handle = 0;
-    std::vector<WatchedPair> marks;  // under way when it began
+    std::vector<WatchedPair> marks;  // accesses in progress when it began
     Time since = 0;
-    bool accused = false;  // those who hold it up
+    bool stuck_reported = false;  // the peers that hold it up
   };
-  struct Seen {  // by kernels here
+  struct ActiveView {  // used by kernels of this process
     View view;
     Mover::View by;
     RegionId region;
-    PeerIndex peer = kThisSide;  // else whose region it is
-    std::shared_ptr<Pair> pair;  // of a peer's: where it is told of
-    std::uint32_t hold = 0;
+    PeerIndex peer = kThisSide;  // the owner of the region
+    std::shared_ptr<Pair> pair;  // of a peer's region: has its hold
+    std::uint32_t hold = 0;      // index in Direction::holds
     bool ended = false;
   };
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
@@ -143,35 +143,35 @@ class HostTransport final : public Transport, private GpuAccess {
   void make_link(PeerIndex index, Peer& peer);
   void make_lane(Link& link, std::shared_ptr<Pair> pair);
   void link_is_up(Link& link);
-  void say(PeerIndex peer, const Handshake& message);
+  void send_handshake(PeerIndex peer, const Handshake& message);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void unwatch(const Pair& pair);
-  void look_around(Time now);  // at sockets and processes: system calls, so not in every poll
-  void look_at(Link& link, Time now);
+  void poll_connections(Time now);  // sockets and processes: system calls, so not in every poll
+  void poll_connection(Link& link, Time now);
 
   // dial.cc
   void dial(Link& link);
-  void ask_to_join(Link& link, Time now);  // at the peer's socket, again and again where others crowd it
-  void hear_welcome(Link& link, Time now);
+  void ask_to_join(Link& link, Time now);  // on the peer's socket; repeated while its queue is full
+  void receive_welcome(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
-  void meet(JoinRequest request, Time now);
-  void take_join_request(Link& link, Time now);  // one that waits, when it is time
+  void on_join_request(JoinRequest request, Time now);
+  void take_join_request(Link& link, Time now);  // a waiting one, if it is time
   void count_flap(Link& link);
   void welcome(Link& link, JoinRequest request);
-  void hear_join(Link& link, Time now);
-  void forsake(Link& link, const Status& why);  // a welcomed one: waiting again, or up and broken
+  void check_joined(Link& link, Time now);
+  void abandon(Link& link, const Status& why);  // a welcomed link: it waits again, or is up and broken
   void attempt_failed(const Link& link, const Status& why);
   Note introduce(Note::Kind kind, const Token& token, std::uint32_t attempt, const Pair& pair) const;
   Status join(Pair& pair, const Note& note, std::vector<sys::Fd>& fds);
-  void prove_attach(Pair& pair, std::uint64_t nonce_at);
+  void probe_cma(Pair& pair, std::uint64_t nonce_at);
 
   // files.cc
   void read_notes(Link& link);
   void take_note(Link& link, const Note& note, std::vector<sys::Fd>& fds);
   void send_note(Link& link, const Note& note, int fd = -1);
-  bool send_waiting(Link& link);  // false: some still wait
+  bool send_waiting(Link& link);  // false: some notes still wait
   std::shared_ptr<PeerFile> file_of(Peer& peer, const Key& key, bool writable);
-  static void settle(Remote& remote);  // by what its file has become
+  static void settle(Remote& remote);  // takes the method over from its file
   [[nodiscard]] bool both_are_host_memory(std::uint64_t local_handle, const Imports::Entry& import) const;
   Reach reach_by_mover(std::uint64_t local_handle, const Imports::Entry& import, std::string& why);
   [[nodiscard]] std::string describe_path(const Remote& remote) const;
@@ -183,11 +183,11 @@ class HostTransport final : public Transport, private GpuAccess {
 
   // views.cc
   static bool is_accepted(Bits accepted, Status& why);
-  void add_view(Seen seen, std::byte* address, View& out);
+  void add_view(ActiveView active, std::byte* address, View& out);
   void end_views(const Pair& pair, const Status& why);
   void end_views(PeerIndex peer, RegionId region, const Status& why);
-  void end_view(Seen& seen, const Status& why);
-  bool seen_here(std::uint64_t local_handle) const;
+  void end_view(ActiveView& active, const Status& why);
+  bool viewed_here(std::uint64_t local_handle) const;
   void recall(WatchedPair& mark, std::uint64_t handle);
   void keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair);
   void await_holders(Time until);
@@ -196,7 +196,7 @@ class HostTransport final : public Transport, private GpuAccess {
   Link* find(LinkId id);
   void finish_fence(Link& link);
   void finish_deregistrations();
-  void accuse(const Pair& pair, const Pair::Mark& mark);
+  void report_stuck(const Pair& pair, const Pair::Mark& mark);
 
   RegionTable& regions_;
   Runtime& runtime_;
@@ -210,12 +210,12 @@ class HostTransport final : public Transport, private GpuAccess {
   std::unordered_map<PeerIndex, Peer> peers_;
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;     // slots of links with a lane
-  std::vector<WatchedPair> retired_;  // of peers let go while they touch
-  std::vector<Seen> views_;
+  std::vector<WatchedPair> retired_;  // of disconnected peers that still access memory
+  std::vector<ActiveView> views_;
   std::uint64_t next_view_ = 1;
   std::vector<Deregistration> deregistrations_;
-  std::size_t next_link_ = 0;  // polled first, in turn
-  Time look_at_ = 0;           // the next look around
+  std::size_t next_link_ = 0;  // the link to poll first
+  Time connections_at_ = 0;    // the next poll_connections()
   Time timer_ = kNever;
   bool slept_ = false;
   bool closed_ = false;

@@ -2,8 +2,8 @@
 
 #include "transport/host/transport.h"
 
-// Regions that kernels reach by themselves. Who has one says so in the segment, in a touch like any other, and looks at
-// the owner's table after that: the owner, which revokes first and then looks, sees it, or it sees the revocation.
+// Views: regions that kernels access directly. The holder sets a word in the segment during a touch and then reads the
+// owner's region table; the owner revokes first and then reads the word. So at least one of the two sees the other.
 namespace fairway::transport::host {
 
 Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, View& out, Status& why) {
@@ -27,27 +27,27 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
   };
   if (!live()) return Reach::no;
   if (region.access == Access::none) {
-    why = {ErrorCode::access_denied, "its owner registered it for no access by peers"};
+    why = {ErrorCode::access_denied, "its owner allows no access by peers: register it with Access::read or write"};
     return Reach::no;
   }
-  if (remote.way == Way::asking) return Reach::opening;
-  if (remote.way != Way::moved) {
-    why = {ErrorCode::unsupported, "the region is host memory, which kernels here do not reach: " + remote.why};
+  if (remote.method == Method::pending) return Reach::opening;
+  if (remote.method != Method::device) {
+    why = {ErrorCode::unsupported, "the region is host memory, which kernels here cannot access: " + remote.why};
     return Reach::no;
   }
-  Seen seen;
-  const auto ready = mover_->view({}, remote.file->foreign.get(), gpu, seen.by, why);
+  ActiveView active;
+  const auto ready = mover_->view({}, remote.file->imported.get(), gpu, active.by, why);
   if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
-  std::byte* const address = remote.place(seen.by.base, seen.by.size, 0, region.size_bytes);
+  std::byte* const address = remote.place(active.by.base, active.by.size, 0, region.size_bytes);
   if (address == nullptr) {
-    why = {ErrorCode::out_of_range, "its owner names a region outside of the allocation that it lends"};
+    why = {ErrorCode::out_of_range, "the owner's region lies outside of the allocation that it exported"};
     return Reach::no;
   }
   auto& holds = pair->out().holds;
   const auto free = std::find_if(holds.begin(), holds.end(), [](const auto& hold) { return hold.load() == 0; });
   if (free == holds.end()) {
     why = {ErrorCode::resource_exhausted,
-           std::to_string(kHolds) + " regions of this peer are mapped for kernels, no more can be: unmap some"};
+           "the limit of " + std::to_string(kHolds) + " mapped regions of one peer is reached: unmap some"};
     return Reach::no;
   }
   {
@@ -59,14 +59,14 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
       return Reach::no;
     }
   }
-  seen.view.size_bytes = region.size_bytes;
-  seen.view.access = region.access;
-  seen.view.path_description = mover_->path_description(*remote.file->foreign);
-  seen.region = import->region;
-  seen.peer = import->peer;
-  seen.pair = pair;
-  seen.hold = static_cast<std::uint32_t>(free - holds.begin());
-  add_view(std::move(seen), address, out);
+  active.view.size_bytes = region.size_bytes;
+  active.view.access = region.access;
+  active.view.path_description = mover_->path_description(*remote.file->imported);
+  active.region = import->region;
+  active.peer = import->peer;
+  active.pair = pair;
+  active.hold = static_cast<std::uint32_t>(free - holds.begin());
+  add_view(std::move(active), address, out);
   return Reach::yes;
 }
 
@@ -77,69 +77,69 @@ Reach HostTransport::view_own(std::uint64_t local_handle, int gpu, Bits accepted
     why = region.status();
     return Reach::no;
   }
-  Seen seen;
-  const auto ready = mover_->view(region->id, nullptr, gpu, seen.by, why);
+  ActiveView active;
+  const auto ready = mover_->view(region->id, nullptr, gpu, active.by, why);
   if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
-  seen.view.size_bytes = region->size_bytes;
-  seen.view.access = Access::all;
-  seen.view.path_description = "peer access within the process";
-  seen.region = region->id;
-  add_view(std::move(seen), region->address, out);
+  active.view.size_bytes = region->size_bytes;
+  active.view.access = Access::all;
+  active.view.path_description = "peer access within the process";
+  active.region = region->id;
+  add_view(std::move(active), region->address, out);
   return Reach::yes;
 }
 
 bool HostTransport::is_accepted(Bits accepted, Status& why) {
   if ((accepted & static_cast<Bits>(DeviceInitiated::address)) != 0) return true;
-  why = {ErrorCode::unsupported, "kernels reach memory of this machine's GPUs by addresses alone"};
+  why = {ErrorCode::unsupported, "kernels access this machine's GPU memory only by addresses"};
   return false;
 }
 
-void HostTransport::add_view(Seen seen, std::byte* address, View& out) {
-  seen.view.number = next_view_++;
-  seen.view.ended = seen.by.ended;
-  seen.view.by = MappedAddress{address, seen.by.atomics};
-  out = seen.view;
-  views_.push_back(std::move(seen));
+void HostTransport::add_view(ActiveView active, std::byte* address, View& out) {
+  active.view.number = next_view_++;
+  active.view.ended = active.by.ended;
+  active.view.by = MappedAddress{address, active.by.atomics};
+  out = active.view;
+  views_.push_back(std::move(active));
 }
 
 void HostTransport::give_back(std::uint64_t number) {
-  std::erase_if(views_, [&](const Seen& seen) {
-    if (seen.view.number != number) return false;
-    if (seen.pair) {
-      seen.pair->out().holds[seen.hold].store(0, std::memory_order_seq_cst);
-      if (seen.pair->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
+  std::erase_if(views_, [&](const ActiveView& active) {
+    if (active.view.number != number) return false;
+    if (active.pair) {
+      active.pair->out().holds[active.hold].store(0, std::memory_order_seq_cst);
+      if (active.pair->ring()) counters_.system_calls.fetch_add(1, std::memory_order_relaxed);
     }
     return true;
   });
 }
 
-void HostTransport::end_view(Seen& seen, const Status& why) {
-  if (seen.ended) return;
-  seen.ended = true;
-  std::atomic_ref(*seen.by.ended).store(static_cast<std::uint32_t>(why.code()), std::memory_order_release);
+void HostTransport::end_view(ActiveView& active, const Status& why) {
+  if (active.ended) return;
+  active.ended = true;
+  std::atomic_ref(*active.by.ended).store(static_cast<std::uint32_t>(why.code()), std::memory_order_release);
   Event& event = events_.add(EventKind::invalidated);
-  event.value = seen.view.number;
-  event.peer = seen.peer;
+  event.value = active.view.number;
+  event.peer = active.peer;
   event.status = why;
 }
 
 void HostTransport::end_views(const Pair& pair, const Status& why) {
-  for (Seen& seen : views_)
-    if (seen.pair.get() == &pair) end_view(seen, why);
+  for (ActiveView& active : views_)
+    if (active.pair.get() == &pair) end_view(active, why);
 }
 
 void HostTransport::end_views(PeerIndex peer, RegionId region, const Status& why) {
-  for (Seen& seen : views_)
-    if (seen.peer == peer && seen.region == region) end_view(seen, why);
+  for (ActiveView& active : views_)
+    if (active.peer == peer && active.region == region) end_view(active, why);
 }
 
-bool HostTransport::seen_here(std::uint64_t local_handle) const {
-  return std::any_of(views_.begin(), views_.end(), [&](const Seen& seen) {
-    return seen.peer == kThisSide && seen.region == region_of(local_handle);
+bool HostTransport::viewed_here(std::uint64_t local_handle) const {
+  return std::any_of(views_.begin(), views_.end(), [&](const ActiveView& active) {
+    return active.peer == kThisSide && active.region == region_of(local_handle);
   });
 }
 
-// ---- this side's, there ----
+// ---- views that peers have of this side's regions ----
 
 void HostTransport::recall(WatchedPair& mark, std::uint64_t handle) {
   if (mark.recalled) return;
@@ -156,20 +156,20 @@ void HostTransport::recall(WatchedPair& mark, std::uint64_t handle) {
 
 std::vector<PeerIndex> HostTransport::holders(std::uint64_t local_handle) const {
   std::vector<PeerIndex> found;
-  if (seen_here(local_handle)) found.push_back(kThisSide);
+  if (viewed_here(local_handle)) found.push_back(kThisSide);
   for (const Deregistration& each : deregistrations_)
     for (const WatchedPair& mark : each.marks)
       if (each.handle == local_handle && mark.pair->holds(local_handle)) found.push_back(mark.peer);
   return found;
 }
 
-// The pair's end at this side: kept while the peer may still touch this side's memory.
+// Keeps the pair while the peer may still access this side's memory.
 void HostTransport::keep_while_touched(PeerIndex peer, const std::shared_ptr<Pair>& pair) {
   Pair::Mark mark(*pair);
   if (!mark.over(*pair) || pair->holds_any()) retired_.push_back({pair, mark, peer});
 }
 
-// Gives those whose kernels reach this side's memory the time to give it back.
+// Waits until peers have given back their views of this side's memory.
 void HostTransport::await_holders(Time until) {
   const auto held = [this] {
     return std::any_of(retired_.begin(), retired_.end(), [](WatchedPair& retired) {

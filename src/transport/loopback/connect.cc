@@ -4,11 +4,11 @@
 
 #include "transport/loopback/transport.h"
 
-// How links of a LoopbackTransport are made, come back, and how peers leave.
+// LoopbackTransport: connecting and reconnecting links, disconnecting peers.
 namespace fairway::transport::loopback {
 
 namespace {
-constexpr Time kRetry = 5 * kMillisecond;  // between looks at a device that cannot make a link now
+constexpr Time kRetry = 5 * kMillisecond;  // while a device cannot make a link
 }
 
 Status LoopbackTransport::connect(PeerIndex index, Role role) {
@@ -21,7 +21,7 @@ Status LoopbackTransport::connect(PeerIndex index, Role role) {
     hello.kind = Handshake::Kind::hello;
     hello.fabric = wire_.fabric();
     hello.devices = static_cast<std::uint16_t>(std::min<std::size_t>(wire_.devices().size(), kMaxLinksPerPeer));
-    say(index, hello);
+    send_handshake(index, hello);
   }
   return {};
 }
@@ -34,7 +34,7 @@ void LoopbackTransport::exchange(PeerIndex index, std::span<const std::byte> byt
   if (!message) return fail_peer(index, peer, message.status(), true);
   const bool to_acceptor = message->kind == Handshake::Kind::hello || message->kind == Handshake::Kind::attached;
   if (message->kind != Handshake::Kind::refused && to_acceptor != (peer.role == Role::acceptor))
-    return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: out of turn"}, true);
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: unexpected message"}, true);
   switch (message->kind) {
     case Handshake::Kind::hello: return accept_hello(index, peer, *message);
     case Handshake::Kind::offer: return accept_offer(index, peer, *message);
@@ -48,8 +48,9 @@ void LoopbackTransport::exchange(PeerIndex index, std::span<const std::byte> byt
 }
 
 void LoopbackTransport::accept_hello(PeerIndex index, Peer& peer, const Handshake& hello) {
-  if (peer.met) return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: a second hello"}, true);
-  peer.met = true;
+  if (peer.got_hello)
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: a second hello"}, true);
+  peer.got_hello = true;
   if (hello.fabric != wire_.fabric())
     return fail_peer(index, peer,
                      {ErrorCode::unreachable, "loopback: the peer does not share this engine's Loopback object"}, true);
@@ -65,13 +66,13 @@ void LoopbackTransport::accept_offer(PeerIndex index, Peer& peer, const Handshak
     peer.slots.assign(peer.links, kNoSlot);
   }
   if (offer.links != peer.links)
-    return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: the count of links changed"}, true);
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: the number of links changed"}, true);
   if (peer.slots[offer.index] == kNoSlot) make_link(index, peer, offer.index).state = LinkState::wanted;
   Link& link = links_[peer.slots[offer.index]];
   if (offer.attempt <= std::max(link.attempt, link.held_attempt))
-    return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: an old offer"}, true);
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: an outdated offer"}, true);
   if (link.state == LinkState::wanted) return attach_link(link, offer.offer, offer.attempt);
-  link.held_offer = offer.offer;  // the peer fenced and reconnects first; reconnect() here takes it
+  link.held_offer = offer.offer;  // the peer has fenced already; reconnect() takes this offer
   link.held_attempt = offer.attempt;
 }
 
@@ -79,10 +80,11 @@ void LoopbackTransport::accept_attached(PeerIndex index, Peer& peer, const Hands
   if (attached.index < peer.links) {
     Link& link = links_[peer.slots[attached.index]];
     if (link.state == LinkState::offered && link.attempt == attached.attempt) return link_is_up(link);
-    // Up already, because its peer used it at once; or fenced meanwhile.
+    // Up already, because the peer used it at once, or fenced meanwhile.
     if (attached.attempt <= link.attempt && link.attempt != 0 && link.state != LinkState::free) return;
   }
-  fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: attached to what was not offered"}, true);
+  fail_peer(index, peer, {ErrorCode::protocol_error, "loopback handshake: attached to a link that was not offered"},
+            true);
 }
 
 LoopbackTransport::Link& LoopbackTransport::make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index) {
@@ -100,7 +102,7 @@ LoopbackTransport::Link& LoopbackTransport::make_link(PeerIndex peer_index, Peer
   return link;
 }
 
-// Acceptor: the next attempt at a link, now or when its device can.
+// Acceptor: makes the next attempt at a link, now or once its device is ready.
 void LoopbackTransport::offer_link(Link& link) {
   link.state = LinkState::offering;
   if (!wire_.ready(link.device)) {
@@ -116,7 +118,7 @@ void LoopbackTransport::offer_link(Link& link) {
   offer.links = peers_[link.peer].links;
   link.port = wire_.offer(offer.offer, {regions_, doorbell_, link.device});
   link.state = LinkState::offered;
-  say(link.peer, offer);
+  send_handshake(link.peer, offer);
 }
 
 void LoopbackTransport::retry_offers(Time now) {
@@ -132,13 +134,13 @@ void LoopbackTransport::attach_link(Link& link, std::uint64_t offer, std::uint32
   link.port = wire_.attach(offer, {regions_, doorbell_, link.device});
   if (!link.port)
     return fail_peer(link.peer, peers_[link.peer],
-                     {ErrorCode::unreachable, "loopback: the offered link does not exist on this side"}, true);
+                     {ErrorCode::unreachable, "loopback: the offered link does not exist"}, true);
   Handshake attached;
   attached.kind = Handshake::Kind::attached;
   attached.fabric = wire_.fabric();
   attached.attempt = attempt;
   attached.index = link.index;
-  say(link.peer, attached);
+  send_handshake(link.peer, attached);
   link_is_up(link);
 }
 
@@ -154,7 +156,7 @@ void LoopbackTransport::link_is_up(Link& link) {
   queued.event.value = link.port->name();
 }
 
-void LoopbackTransport::say(PeerIndex peer, const Handshake& message) {
+void LoopbackTransport::send_handshake(PeerIndex peer, const Handshake& message) {
   Queued& queued = queued_.emplace_back();
   queued.event.kind = EventKind::exchange;
   queued.event.peer = peer;
@@ -162,14 +164,14 @@ void LoopbackTransport::say(PeerIndex peer, const Handshake& message) {
   queued.bytes.assign(bytes.begin(), bytes.end());
 }
 
-// Nothing more will be tried with this peer: its links break, or, when it has none, connect() failed.
+// Gives the peer up: its links break; if it has none, connect() has failed.
 void LoopbackTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool tell) {
   peer.failed = true;
   if (tell) {
     Handshake refused;
     refused.kind = Handshake::Kind::refused;
     refused.reason = status.code();
-    say(index, refused);
+    send_handshake(index, refused);
   }
   bool a_link_tells = false;
   for (const std::uint32_t slot : peer.slots) {
@@ -199,7 +201,7 @@ void LoopbackTransport::reconnect(LinkId id) {
 void LoopbackTransport::disconnect(PeerIndex index) {
   const auto found = peers_.find(index);
   if (found == peers_.end()) return;
-  found->second.leaving = someone_leaves_ = true;
+  found->second.leaving = peers_leaving_ = true;
   for (const std::uint32_t slot : found->second.slots) {
     if (slot == kNoSlot) continue;
     Link& link = links_[slot];
@@ -213,14 +215,14 @@ void LoopbackTransport::disconnect(PeerIndex index) {
 }
 
 void LoopbackTransport::forget_gone_peers() {
-  someone_leaves_ = false;
+  peers_leaving_ = false;
   for (auto at = peers_.begin(); at != peers_.end();) {
     const auto& slots = at->second.slots;
     const bool fencing = std::any_of(slots.begin(), slots.end(), [this](std::uint32_t slot) {
       return slot != kNoSlot && links_[slot].state == LinkState::fencing;
     });
     if (!at->second.leaving || fencing) {
-      someone_leaves_ = someone_leaves_ || at->second.leaving;
+      peers_leaving_ = peers_leaving_ || at->second.leaving;
       ++at;
       continue;
     }

@@ -1,28 +1,10 @@
 #include "transport/loopback/direct_port.h"
 
 #include <cstring>
-#include <string>
 
 #include "transport/atomic.h"
 
 namespace fairway::transport::loopback {
-
-namespace {
-
-std::string words(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::access_denied: return "the target's region does not grant that access";
-    case ErrorCode::out_of_range: return "a block leaves its region";
-    case ErrorCode::revoked: return "the region is not registered (any more)";
-    case ErrorCode::cancelled: return "ended early";
-    case ErrorCode::link_failed: return "the link broke first";
-    case ErrorCode::not_found: return "no such imported region of this peer";
-    case ErrorCode::unsupported: return "the device does not do this";
-    default: return "the slice is malformed";
-  }
-}
-
-}  // namespace
 
 DirectPort::DirectPort(std::shared_ptr<Pipe> pipe, unsigned side, RegionTable& regions)
     : pipe_(std::move(pipe)), side_(side), regions_(regions), out_(pipe_->lanes[side]), in_(pipe_->lanes[1 - side]) {
@@ -60,13 +42,13 @@ std::size_t DirectPort::post(std::span<const Command> commands) {
   return taken;
 }
 
-// Copies the message, so that its bytes are the caller's again. False: the arena is full for now.
+// Copies the message, so that the caller may reuse its bytes. False: the arena is full for now.
 bool DirectPort::place_message(Flight& flight) {
   if (!out_.arena) out_.arena = std::make_unique<std::byte[]>(kArenaBytes);
   const Slice& slice = flight.command.slice;
   const auto length = static_cast<std::uint32_t>(slice.length);
   std::uint32_t begin = arena_tail_;
-  if (begin % kArenaBytes + length > kArenaBytes) begin += kArenaBytes - begin % kArenaBytes;  // never wraps inside
+  if (begin % kArenaBytes + length > kArenaBytes) begin += kArenaBytes - begin % kArenaBytes;  // no wrap in a message
   if (begin + length - out_.arena_head.load(std::memory_order_acquire) > kArenaBytes) return false;
   if (length != 0) std::memcpy(out_.arena.get() + begin % kArenaBytes, slice.local, length);
   flight.arena_begin = begin;
@@ -90,7 +72,7 @@ std::size_t DirectPort::poll(std::span<Event> events, Time, std::uint64_t& budge
     state_ = State::down;
     Event& event = events[stored++] = {};
     event.kind = EventKind::link_down;
-    event.status = Status(ErrorCode::link_failed, "the other end closed the link, or it was cut");
+    event.status = Status(ErrorCode::link_failed, "loopback: the peer closed the link, or a test cut it");
     return stored;
   }
   serve(events, stored, budget);
@@ -104,7 +86,7 @@ bool DirectPort::idle() const {
          !pipe_->broken.load(std::memory_order_acquire);
 }
 
-// Events of slices that ended: refused and cancelled ones, then those that the target finished.
+// Events of slices that ended: first refused and cancelled ones, then those that the target finished.
 void DirectPort::collect(std::span<Event> events, std::size_t& stored) {
   while (stored < events.size() && !early_.empty()) {
     const std::uint32_t index = early_.back();
@@ -134,12 +116,12 @@ void DirectPort::report(Flight& flight, Event& event) {
     event.value = flight.old_value;
   } else {
     event.kind = EventKind::failed;
-    event.status =
-        Status(flight.result, words(flight.result)).with_effect(flight.touched ? Effect::partial : Effect::not_applied);
+    event.status = Status(flight.result, describe_failure(flight.result))
+                       .with_effect(flight.touched ? Effect::partial : Effect::not_applied);
   }
 }
 
-// A flight is free again once its event was given and the target is through with it.
+// A flight is free again once its event was delivered and the target is done with it.
 void DirectPort::recycle(std::uint32_t index) {
   Flight& flight = out_.flights[index];
   if (!flight.reported || !flight.returned) return;
@@ -186,8 +168,8 @@ void DirectPort::cut() {
   ring();
 }
 
-// The rings no longer matter: every flight without an event is settled by its own word. A piece that the peer's thread
-// is copying at this moment is waited for by polling, or, when `fence` came with close(), on the word.
+// The rings no longer matter: the `hold` of each flight without an event decides it. If the peer's thread is copying a
+// piece right now, the next poll() looks again; close() waits for it instead.
 std::size_t DirectPort::finish_fence(std::span<Event> events, std::size_t stored) {
   collect(events, stored);
   bool busy = false;
@@ -215,7 +197,7 @@ void DirectPort::close() {
   for (Flight& flight : out_.flights) {
     if (!flight.in_use || flight.reported) continue;
     end_early(flight);
-    // At most one piece; the target notifies after it saw give_up (both are sequentially consistent).
+    // Waits for one piece at most: the target notifies once it sees give_up (both are sequentially consistent).
     while (flight.hold.load(std::memory_order_seq_cst) == Hold::copying)
       flight.hold.wait(Hold::copying, std::memory_order_seq_cst);
     end_early(flight);
@@ -256,13 +238,13 @@ void DirectPort::serve(std::span<Event> events, std::size_t& stored, std::uint64
       }
       const bool gap = slice.op == Op::write_immediate && flight.result != ErrorCode::ok;
       settle(flight, Hold::finished);
-      if (gap) {  // none behind it arrives
+      if (gap) {  // no later one may arrive
         cut();
         completed = in_.completed.push(current_) || completed;
         serving_ = false;
         break;
       }
-    } else if (flight.command.slice.op == Op::message) {  // cancelled; its bytes are free with the next poll's
+    } else if (flight.command.slice.op == Op::message) {  // cancelled: frees its bytes at the next poll
       arena_due_ = flight.arena_end;
       arena_held_ = true;
     }
@@ -274,7 +256,7 @@ void DirectPort::serve(std::span<Event> events, std::size_t& stored, std::uint64
 
 void DirectPort::advance(Flight& flight, std::uint64_t& budget) {
   const Slice& slice = flight.command.slice;
-  constexpr std::uint64_t kPerFrame = 256;  // what a frame costs beside its bytes, in bytes
+  constexpr std::uint64_t kPerFrame = 256;  // fixed cost of a frame, in bytes
   if (flight.give_up.load(std::memory_order_relaxed)) {
     flight.result = ErrorCode::cancelled;
     return;

@@ -7,8 +7,8 @@
 
 namespace fairway::transport::loopback {
 
-// One end of a Pipe: as initiator it queues slices, as target it applies the peer's with one copy, straight between the
-// two memories. Owned by a transport, called on its worker's thread.
+// One end of a Pipe. As initiator it queues slices; as target it executes the peer's, with one copy directly between
+// the two memories. Owned by a transport, called on its worker's thread.
 class DirectPort final : public Port {
  public:
   DirectPort(std::shared_ptr<Pipe> pipe, unsigned side, RegionTable& regions);
@@ -33,11 +33,11 @@ class DirectPort final : public Port {
   void collect(std::span<Event> events, std::size_t& stored);
   void report(Flight& flight, Event& event);
   void recycle(std::uint32_t index);
-  void end_early(Flight& flight);  // cancelled now, or after the piece that is being copied
+  void end_early(Flight& flight);  // cancels it now, or after the piece that is being copied
   std::size_t finish_fence(std::span<Event> events, std::size_t stored);
   // As target.
   void serve(std::span<Event> events, std::size_t& stored, std::uint64_t& budget);
-  void advance(Flight& flight, std::uint64_t& budget);  // one piece; decides result when it ends
+  void advance(Flight& flight, std::uint64_t& budget);  // copies one piece; sets `result` at the end
   ErrorCode execute_atomic(Flight& flight);
   void settle(Flight& flight, Hold to);
 
@@ -47,11 +47,11 @@ class DirectPort final : public Port {
   Lane& out_;
   Lane& in_;
   std::vector<std::uint32_t> free_;   // flights of out_
-  std::vector<std::uint32_t> early_;  // ended here: refused or cancelled, their events are due
+  std::vector<std::uint32_t> early_;  // refused or cancelled on this side; their events are due
   std::uint32_t arena_tail_ = 0;      // of out_, free-running
-  std::uint32_t arena_due_ = 0;       // of in_: to give back at the next poll
+  std::uint32_t arena_due_ = 0;       // of in_: freed at the next poll
   bool arena_held_ = false;
-  bool serving_ = false;  // current_ is a flight of in_ that is not finished
+  bool serving_ = false;  // current_ is an unfinished flight of in_
   std::uint32_t current_ = 0;
   std::uint64_t immediates_ = 0;  // received
   enum class State : std::uint8_t { up, down, fencing, fenced } state_ = State::up;

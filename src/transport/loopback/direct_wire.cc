@@ -17,7 +17,7 @@ Device DirectWire::default_device() {
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
-  can.max_slice_bytes = 8 << 20;  // its pieces are bounded anyway; this bounds what one failure leaves undecided
+  can.max_slice_bytes = 8 << 20;  // bounds what one failure leaves undecided
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   can.ordered = true;

@@ -12,7 +12,7 @@ namespace fairway::transport::loopback {
 
 class Pipe;
 
-// Where the ends of direct links find each other. Any thread; locks while links are made, never on the data path.
+// Matches the two ends of a direct link. Any thread; locks only while links are made, not on the data path.
 class DirectWire final : public Wire {
  public:
   explicit DirectWire(std::vector<Device> devices = {default_device()});
@@ -24,7 +24,7 @@ class DirectWire final : public Wire {
   std::unique_ptr<Port> offer(std::uint64_t id, End end) override;
   std::unique_ptr<Port> attach(std::uint64_t id, End end) override;
 
-  // Breaks the link of that name for both ends, as a pulled cable would: for tests of failover. False: no such link.
+  // Breaks the link of that name for both ends, like a pulled cable: for tests of failover. False: no such link.
   bool cut(std::uint64_t name);
 
  private:

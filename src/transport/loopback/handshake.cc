@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint32_t kMagic = 0x424c5746;  // "FWLB"
 
 Status malformed(const std::string& what) {
-  return {ErrorCode::protocol_error, "loopback handshake: " + what};
+  return {ErrorCode::protocol_error, "malformed loopback handshake: " + what};
 }
 }  // namespace
 
@@ -33,12 +33,12 @@ std::array<std::byte, kHandshakeBytes> encode(const Handshake& message) {
 
 Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  if (reader.get<std::uint32_t>() != kMagic) return malformed("no magic");
+  if (reader.get<std::uint32_t>() != kMagic) return malformed("wrong magic");
   const auto version = reader.get<std::uint16_t>();
   if (reader.ok() && version != kHandshakeVersion)
-    return Status(ErrorCode::version_mismatch, "loopback handshake: the peer speaks version " +
-                                                   std::to_string(version) + ", this side " +
-                                                   std::to_string(kHandshakeVersion));
+    return Status(ErrorCode::version_mismatch,
+                  "loopback: the peer speaks handshake version " + std::to_string(version) + ", this side " +
+                      std::to_string(kHandshakeVersion) + ": run the same Fairway on both sides");
   if (bytes.size() != kHandshakeBytes) return malformed(std::to_string(bytes.size()) + " bytes");
   Handshake message;
   const auto kind = reader.get<std::uint8_t>();
@@ -57,14 +57,15 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
   switch (message.kind) {
     case Handshake::Kind::hello:
       if (message.devices == 0 || message.devices > kMaxLinksPerPeer)
-        return malformed("a count of devices out of range");
+        return malformed("the number of devices is out of range");
       break;
     case Handshake::Kind::offer:
       if (message.links == 0 || message.links > kMaxLinksPerPeer || message.index >= message.links)
-        return malformed("a link out of range");
+        return malformed("the link number is out of range");
       [[fallthrough]];
     case Handshake::Kind::attached:
-      if (message.attempt == 0 || message.index >= kMaxLinksPerPeer) return malformed("a link out of range");
+      if (message.attempt == 0 || message.index >= kMaxLinksPerPeer)
+        return malformed("the link or attempt number is out of range");
       break;
     case Handshake::Kind::refused: break;
   }

@@ -7,14 +7,14 @@
 
 #include "fairway/status.h"
 
-// What two loopback transports say to each other through control while links are made:
+// The handshake of two loopback transports, carried by control:
 //
-//   initiator -> acceptor   hello: my fabric, my devices
-//   acceptor -> initiator   offer: link `index` of `links`, attempt n, waits under `offer`   (one per link)
-//   initiator -> acceptor   attached: link `index`, attempt n is in use
-//   either way              refused: why there will be no link
+//   initiator -> acceptor   hello: its fabric, its number of devices
+//   acceptor -> initiator   offer: link `index` of `links`, attempt n, to be attached under the id `offer`; one per
+//   link initiator -> acceptor   attached: link `index`, attempt n is in use both directions         refused: why there
+//   will be no link
 //
-// A broken link comes back by a new offer, once both sides have fenced it and want it again.
+// A broken link is reconnected by a new offer, once both sides have fenced it and want it again.
 namespace fairway::transport::loopback {
 
 inline constexpr std::uint16_t kHandshakeVersion = 1;
@@ -33,7 +33,7 @@ struct Handshake {
 };
 
 std::array<std::byte, kHandshakeBytes> encode(const Handshake& message);
-// version_mismatch, or protocol_error for anything that encode() of this version cannot have written.
+// Errors: version_mismatch; protocol_error for anything that encode() of this version cannot have written.
 Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 
 }  // namespace fairway::transport::loopback

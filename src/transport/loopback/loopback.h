@@ -10,7 +10,7 @@
 
 namespace fairway {
 
-// Holds the wire that the transports of some engines share. Immutable.
+// Holds the wire that connects the engines of one process. Immutable.
 class Loopback {
  public:
   explicit Loopback(std::unique_ptr<transport::loopback::Wire> wire) : wire_(std::move(wire)) {}

@@ -11,22 +11,22 @@
 
 namespace fairway::transport::loopback {
 
-// Who may touch the initiator's memory for a slice. The two threads move it by compare-exchange alone:
+// Which thread may access the initiator's memory for a slice. Both threads change it by compare-exchange only:
 //
 //              claim (target)
 //   waiting  ------------------> copying     the target copies at most one piece (kPieceBytes), then
-//      ^   <------------------      |          puts it back, or ends it
-//      |      not all copied        v
+//      |   <------------------      |          sets it to waiting or finished
+//      v      not all copied        v
 //   cancelled (initiator)         finished
 //
-// `cancelled` can only replace `waiting`, so once it is stored the target never touches the memory again.
+// Only `waiting` can become `cancelled`, so once it is cancelled the target does not touch the memory again.
 enum class Hold : std::uint32_t { waiting, copying, finished, cancelled };
 
 inline constexpr std::uint64_t kPieceBytes = 1 << 20;
 inline constexpr std::uint32_t kQueueDepth = 32;
 inline constexpr std::uint32_t kArenaBytes = 32 * 1024;
 
-// A slice in flight. The initiator writes it before it enters `submitted`; then it belongs to whom `hold` says.
+// A slice in flight. The initiator fills it before it enters `submitted`; then `hold` says who owns it.
 struct Flight {
   Command command;
   std::atomic<Hold> hold{Hold::waiting};
@@ -38,17 +38,17 @@ struct Flight {
   std::uint32_t arena_begin = 0, arena_end = 0;  // a message's bytes, free-running
   // The initiator's own.
   bool in_use = false;
-  bool reported = false;  // its event was given
-  bool returned = false;  // the target is through with it
+  bool reported = false;  // its event was delivered
+  bool returned = false;  // the target is done with it
 };
 
-// What one side asks of the other. About 9 KiB, plus kArenaBytes once a message is sent.
+// The slices of one side. About 9 KiB, plus kArenaBytes once a message is sent.
 struct Lane {
   std::array<Flight, kQueueDepth> flights;
   SpscRing<std::uint32_t> submitted{kQueueDepth};  // initiator -> target
-  SpscRing<std::uint32_t> completed{kQueueDepth};  // target -> initiator; never full: a flight is in it once
+  SpscRing<std::uint32_t> completed{kQueueDepth};  // target -> initiator; never full: holds each flight once at most
   std::unique_ptr<std::byte[]> arena;              // made by the initiator before the first message is submitted
-  std::atomic<std::uint32_t> arena_head{0};        // free-running; the target gives back up to here
+  std::atomic<std::uint32_t> arena_head{0};        // free-running; the target has freed the arena up to here
 };
 
 // One epoch of one link between two threads; shared by its two ports. Side 0 offered it, side 1 attached.
@@ -60,7 +60,7 @@ class Pipe {
   std::array<Lane, 2> lanes;  // by initiator
   std::array<std::shared_ptr<Doorbell>, 2> bells;
   std::atomic<bool> attached{false};  // publishes bells[1]
-  std::atomic<bool> broken{false};    // cut, or an end has fenced it
+  std::atomic<bool> broken{false};    // cut, or fenced by an end
 
   void ring(unsigned side) {
     if (side == 0 || attached.load(std::memory_order_acquire)) bells[side]->ring();

@@ -9,7 +9,7 @@ namespace fairway::transport::loopback {
 
 namespace {
 
-constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of copying: what a step may take, about 100 us
+constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // copied in one step: about 100 us
 
 }  // namespace
 
@@ -29,7 +29,7 @@ Status LoopbackTransport::attach(Task& task) {
   return {};
 }
 
-// A handle is the region's own id: the table that says what may be touched is the only one.
+// The handle is the region's id.
 Result<RegisteredMemory> LoopbackTransport::register_memory(const MemoryDescription& memory) {
   if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
     return Status(ErrorCode::unsupported, "loopback moves host memory only");
@@ -44,7 +44,8 @@ void LoopbackTransport::deregister(std::uint64_t handle) {
   deregistering_.push_back(handle);
 }
 
-// Inbound frames need no waiting: this thread applies them, and resolves each piece in the table, which refuses by now.
+// Waits only for this side's own slices. Requests of peers are executed on this thread, which resolves each piece in
+// the region table; that refuses the region by now.
 void LoopbackTransport::finish_deregistrations() {
   std::erase_if(deregistering_, [this](std::uint64_t handle) {
     for (const Link& link : links_)
@@ -119,7 +120,7 @@ std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
   }
   if (count != 0) next_link_ = (next_link_ + 1) % count;
   if (!deregistering_.empty()) finish_deregistrations();
-  if (someone_leaves_) forget_gone_peers();
+  if (peers_leaving_) forget_gone_peers();
   return stored + take_queued(events.subspan(stored));
 }
 
@@ -128,7 +129,7 @@ std::size_t LoopbackTransport::poll_link(Link& link, std::span<Event> events, Ti
     link_is_up(link);
   if (link.state == LinkState::offering || link.state == LinkState::offered || link.state == LinkState::fenced ||
       link.state == LinkState::wanted ||
-      !queued_.empty())  // what is queued comes first: a link is up before it says more
+      !queued_.empty())  // queued events first: link_up comes before other events of the link
     return 0;
   const std::size_t stored = link.port->poll(events, now, budget);
   for (Event& event : events.first(stored)) {
@@ -165,7 +166,7 @@ void LoopbackTransport::fence(LinkId id) {
   if (devices_[link->device].capabilities.shares_fence) end_fence_domain(*link);
 }
 
-// As if they stood on one endpoint, which is closed. Those that came up since stand on a new one.
+// As if the links shared one endpoint, which is closed now. Links that came up later use a new one.
 void LoopbackTransport::end_fence_domain(const Link& fenced) {
   std::uint32_t& epoch = domain_epochs_[fenced.device];
   if (fenced.domain_epoch != epoch) return;
@@ -182,7 +183,7 @@ void LoopbackTransport::cancel(SliceToken token) {
 bool LoopbackTransport::prepare_sleep() {
   doorbell_->arm();
   const bool idle =
-      queued_.empty() && deregistering_.empty() && !someone_leaves_ && retired_.empty() &&
+      queued_.empty() && deregistering_.empty() && !peers_leaving_ && retired_.empty() &&
       std::all_of(links_.begin(), links_.end(), [](const Link& link) {
         return !link.port || (link.state == LinkState::offered ? !link.port->in_use() : link.port->idle());
       });
@@ -196,7 +197,7 @@ void LoopbackTransport::close() {
   doorbell_->remove();
   queued_.clear();
   retry_at_ = kNever;
-  for (auto& [index, peer] : peers_) peer.leaving = someone_leaves_ = true;
+  for (auto& [index, peer] : peers_) peer.leaving = peers_leaving_ = true;
   for (Link& link : links_) {
     if (!link.port) continue;
     link.port->close();

@@ -12,8 +12,8 @@
 
 namespace fairway::transport::loopback {
 
-// The contract's state machine: peers, links and their epochs, handles, events. What carries bytes is the wire's.
-// Belongs to one worker's thread, as the contract says.
+// The contract's state machine: peers, links and their epochs, handles, events. The wire moves the bytes. Owner: the
+// worker.
 class LoopbackTransport final : public Transport {
  public:
   LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime);
@@ -51,17 +51,17 @@ class LoopbackTransport final : public Transport {
     PeerIndex peer = 0;
     DeviceIndex device = 0;
     std::uint16_t index = 0;       // within the session, equal at both ends
-    std::uint32_t attempt = 0;     // grows with each new offer, equal at both ends
-    std::uint64_t held_offer = 0;  // came before this side was ready for it
+    std::uint32_t attempt = 0;     // counts the offers, equal at both ends
+    std::uint64_t held_offer = 0;  // an offer that came before reconnect()
     std::uint32_t held_attempt = 0;
     std::uint32_t domain_epoch = 0;  // of its device's fence domain, when it came up
     std::unique_ptr<Port> port;
   };
   struct Peer {
     Role role = Role::initiator;
-    bool met = false;      // acceptor: the hello came
-    bool leaving = false;  // disconnect() or failed: forgotten once its links are fenced
-    bool failed = false;   // stays known, without links, until disconnect()
+    bool got_hello = false;  // acceptor
+    bool leaving = false;    // disconnect() was called: forgotten once its links are fenced
+    bool failed = false;     // stays known, without links, until disconnect()
     std::uint16_t links = 0;
     std::vector<std::uint32_t> slots;  // of links_, by index; kNoSlot: not made yet
   };
@@ -80,7 +80,7 @@ class LoopbackTransport final : public Transport {
   void link_is_up(Link& link);
   void retry_offers(Time now);
   Link& make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index);
-  void say(PeerIndex peer, const Handshake& message);
+  void send_handshake(PeerIndex peer, const Handshake& message);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
   void forget_gone_peers();
   std::uint64_t random();
@@ -102,13 +102,13 @@ class LoopbackTransport final : public Transport {
   std::vector<Link> links_;
   std::vector<std::uint32_t> domain_epochs_;  // by device
   ImportTable<> imports_;
-  std::deque<Queued> queued_;                   // rare events: what connecting, failing and deregistering say
-  std::vector<std::vector<std::byte>> lent_;    // bytes of the events of the last poll
-  std::vector<std::unique_ptr<Port>> retired_;  // their messages may be in the last poll's events
+  std::deque<Queued> queued_;                   // rare events: of connecting, failing and deregistering
+  std::vector<std::vector<std::byte>> lent_;    // bytes of the last poll's events
+  std::vector<std::unique_ptr<Port>> retired_;  // kept for messages in the last poll's events
   std::vector<std::uint64_t> deregistering_;
-  std::size_t next_link_ = 0;  // polled first, in turn
+  std::size_t next_link_ = 0;  // the link to poll first
   Time retry_at_ = kNever;
-  bool someone_leaves_ = false;
+  bool peers_leaving_ = false;
   bool closed_ = false;
 };
 

@@ -10,7 +10,7 @@ Result<std::unique_ptr<Transport>> open_shm_transport(RegionTable& regions, Runt
   with.name = "shm";
   with.device = "memory";
   with.map = options.map;
-  with.attach = options.attach;
+  with.cma = options.cma;
   return host::open(regions, runtime, std::move(with));
 }
 

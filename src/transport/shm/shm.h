@@ -8,10 +8,10 @@
 
 namespace fairway::transport {
 
-// What may be used; for tests and comparisons, each slower way is what remains without the one before it.
+// Which methods may be used. Tests and comparisons switch faster ones off to get the next slower one.
 struct ShmOptions {
-  bool map = true;     // memory files of the peer
-  bool attach = true;  // cross-memory attach
+  bool map = true;  // map the peer's memory files
+  bool cma = true;  // cross-memory attach
 };
 
 // One worker's transport between processes of one host. `regions` and `runtime` outlive it.

@@ -3,17 +3,17 @@
 
 #include "transport/tcp/transport.h"
 
-// How lanes are made, come back, and how peers leave. The initiator says hello through control, the acceptor offers
-// its addresses, the initiator dials each, once per lane. A connection that is not authenticated gets as far as one
-// hello of fixed size.
+// Connecting and reconnecting lanes, disconnecting peers. The initiator sends hello through control, the acceptor
+// offers its addresses, and the initiator connects to each of them, once per lane. An unauthenticated connection can
+// send no more than one hello of fixed size.
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr Time kDialWithin = 5 * kSecond;
-constexpr Time kDialAgain = 2 * kSecond;  // a lane that nobody has had yet
+constexpr Time kDialTimeout = 5 * kSecond;
+constexpr Time kDialAgain = 2 * kSecond;  // for a lane that was never up
 
-// Takes as long for every wrong token.
-bool same(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byte, kTokenBytes>& b) {
+// In constant time.
+bool equal_constant_time(const std::array<std::byte, kTokenBytes>& a, const std::array<std::byte, kTokenBytes>& b) {
   std::byte difference{0};
   for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};
@@ -34,7 +34,7 @@ Status TcpTransport::attach(Task& task) {
   return {};
 }
 
-// Where lanes are accepted: where control is, unless only other addresses of this host may be used.
+// Where to accept lanes: on control's host, unless the options allow only other addresses.
 std::string TcpTransport::lane_host() const {
   const auto usable_there = [this](const InterfaceAddress& own) { return own.host == options_.listen_host; };
   if (options_.interfaces.empty() || is_any(options_.listen_host) ||
@@ -51,7 +51,7 @@ Status TcpTransport::connect(PeerIndex index, Role role) {
   if (!fresh) return {ErrorCode::already_exists, "tcp: the peer is connected, or not forgotten yet"};
   Peer& peer = at->second;
   peer.role = role;
-  if (role == Role::initiator) say(index, Handshake());
+  if (role == Role::initiator) send_handshake(index, Handshake());
   return {};
 }
 
@@ -66,7 +66,7 @@ void TcpTransport::offer(PeerIndex index, Peer& peer) {
   const std::string port = bound.substr(bound.rfind(':'));
   if (const std::string host = lane_host(); is_any(host)) {
     const bool v4_only = host == "0.0.0.0";
-    for (const bool loopback : {false, true})  // loopback only where there is nothing else
+    for (const bool loopback : {false, true})  // loopback only if there is nothing else
       for (const InterfaceAddress& address : addresses_)
         if (address.loopback == loopback && (!loopback || message.addresses.empty()) &&
             !(v4_only && address.host.find(':') != std::string::npos) && message.addresses.size() < kMaxAddresses)
@@ -75,13 +75,17 @@ void TcpTransport::offer(PeerIndex index, Peer& peer) {
     message.addresses.push_back(bound);
   }
   if (message.addresses.empty())
-    return fail_peer(index, peer, {ErrorCode::unreachable, "tcp: no address of this host can be offered"}, true);
+    return fail_peer(index, peer,
+                     {ErrorCode::unreachable,
+                      "tcp: this host has no address to offer that matches "
+                      "EngineOptions::listen and interfaces"},
+                     true);
   const auto most = static_cast<std::uint16_t>(kMaxLanesPerPeer / message.addresses.size());
   message.lanes = std::clamp<std::uint16_t>(options_.lanes, 1, most);
   peer.lanes = message.lanes;
   peer.addresses = message.addresses;
   peer.slots.assign(std::size_t{message.lanes} * message.addresses.size(), kNoSlot);
-  say(index, message);
+  send_handshake(index, message);
 }
 
 void TcpTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
@@ -94,7 +98,7 @@ void TcpTransport::exchange(PeerIndex index, std::span<const std::byte> bytes) {
     return fail_peer(index, peer, {ErrorCode::unreachable, "tcp: " + message->reason}, false);
   const bool to_acceptor = message->kind == Handshake::Kind::hello;
   if (to_acceptor != (peer.role == Role::acceptor) || !peer.slots.empty())
-    return fail_peer(index, peer, {ErrorCode::protocol_error, "tcp handshake: out of turn"}, true);
+    return fail_peer(index, peer, {ErrorCode::protocol_error, "tcp handshake: unexpected message"}, true);
   if (to_acceptor) return offer(index, peer);
   accept_offer(index, peer, *message);
 }
@@ -116,7 +120,7 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
   link.state = LinkState::waiting;
   link.peer = peer_index;
   link.index = index;
-  link.attempt = link.held_attempt = link.too_late = 0;
+  link.attempt = link.held_attempt = link.refused_attempts = 0;
   link.was_up = false;
   peer.slots[index] = slot;
   return slot;
@@ -124,67 +128,74 @@ std::uint32_t TcpTransport::make_link(PeerIndex peer_index, Peer& peer, std::uin
 
 // ---- the initiator ----
 
+const std::string& TcpTransport::address_of(const Link& link) {
+  const Peer& peer = peers_[link.peer];
+  return peer.addresses[link.index / peer.lanes];
+}
+
 void TcpTransport::dial(Link& link) {
   Peer& peer = peers_[link.peer];
   link.state = LinkState::dialing;
-  ++unsettled_;
+  ++dialing_;
   ++link.attempt;
-  link.said = link.heard = 0;
+  link.sent = link.received = 0;
   Hello hello;
   hello.token = peer.token;
   hello.lane = link.index;
   hello.attempt = link.attempt;
   link.bytes = encode(hello);
-  link.deadline = after(runtime_.clock.now(), kDialWithin);
+  link.deadline = after(runtime_.clock.now(), kDialTimeout);
   timer_ = std::min(timer_, link.deadline);
-  const std::string& address = peer.addresses[link.index / peer.lanes];
+  const std::string& address = address_of(link);
   auto channel = runtime_.network.dial(address, *task_);
   if (!channel) return dial_failed(link, channel.status());
-  // The route there decides which address of ours it leaves from, before a byte of ours is sent.
+  // The route decides the local address, which is known before anything is sent.
   if (const std::string local = (*channel)->local_address();
       !options_.interfaces.empty() && !local.empty() && own_address(local) == nullptr)
     return dial_failed(link, {ErrorCode::unreachable, "tcp: the route to " + address + " leaves from " + local +
-                                                          ", which is none of the interfaces to be used"});
+                                                          ", which EngineOptions::interfaces does not allow"});
   link.channel = std::move(*channel);
   continue_dial(link, runtime_.clock.now());
 }
 
 void TcpTransport::continue_dial(Link& link, Time now) {
-  if (link.said < kHelloBytes) {
-    const auto sent = link.channel->send(std::span(link.bytes).subspan(link.said));
+  if (link.sent < kHelloBytes) {
+    const auto sent = link.channel->send(std::span(link.bytes).subspan(link.sent));
     if (!sent) {
-      link.heard = 0;
-      if (!hear_welcome(link)) dial_failed(link, sent.status());  // who refuses does not read
+      link.received = 0;
+      if (!receive_welcome(link)) dial_failed(link, sent.status());  // a peer that refuses does not read the hello
       return;
     }
-    link.said += *sent;
-    if (link.said < kHelloBytes && now < link.deadline) return;
+    link.sent += *sent;
+    if (link.sent < kHelloBytes && now < link.deadline) return;
   }
-  if (link.said == kHelloBytes && hear_welcome(link)) return;
-  if (now >= link.deadline) dial_failed(link, {ErrorCode::timed_out, "tcp: no answer within 5 s"});
+  if (link.sent == kHelloBytes && receive_welcome(link)) return;
+  if (now >= link.deadline)
+    dial_failed(link, {ErrorCode::timed_out,
+                       "tcp: " + address_of(link) + " did not answer within 5 s: does a firewall drop its packets?"});
 }
 
-bool TcpTransport::hear_welcome(Link& link) {
-  const auto got = link.channel->receive(std::span(link.bytes).first(kWelcomeBytes).subspan(link.heard));
+bool TcpTransport::receive_welcome(Link& link) {
+  const auto got = link.channel->receive(std::span(link.bytes).first(kWelcomeBytes).subspan(link.received));
   if (!got) {
     dial_failed(link, got.status());
     return true;
   }
-  link.heard += *got;
-  if (link.heard < kWelcomeBytes) return false;
+  link.received += *got;
+  if (link.received < kWelcomeBytes) return false;
   if (const Status refused = check_welcome(std::span(link.bytes).first<kWelcomeBytes>(), link.attempt); !refused) {
     dial_failed(link, refused);
     return true;
   }
-  --unsettled_;
+  --dialing_;
   link_is_up(link, std::move(link.channel), {});
   return true;
 }
 
-// The others may still come. Without any, the peer is told why. A lane that was lost waits for the next reconnect();
-// one that never was is known to nobody who would ask for it, so it is dialed again here.
+// Other lanes of the peer may still come up; if none can, the peer fails and is told why. A lane that was up waits for
+// reconnect(). The engine does not know of a lane that was never up, so that one is dialed again here.
 void TcpTransport::dial_failed(Link& link, const Status& why) {
-  --unsettled_;
+  --dialing_;
   link.channel.reset();
   link.state = link.was_up ? LinkState::fenced : LinkState::pausing;
   link.deadline = link.was_up ? kNever : after(runtime_.clock.now(), kDialAgain);
@@ -200,29 +211,29 @@ void TcpTransport::dial_failed(Link& link, const Status& why) {
 
 // ---- the acceptor ----
 
-void TcpTransport::meet(std::unique_ptr<Channel> channel, const Hello& hello) {
+void TcpTransport::on_hello(std::unique_ptr<Channel> channel, const Hello& hello) {
   for (auto& [index, peer] : peers_) {
-    if (peer.role != Role::acceptor || peer.failed || !same(peer.token, hello.token)) continue;
+    if (peer.role != Role::acceptor || peer.failed || !equal_constant_time(peer.token, hello.token)) continue;
     if (hello.lane >= peer.slots.size()) return;
     const std::uint32_t slot =
         peer.slots[hello.lane] == kNoSlot ? make_link(index, peer, hello.lane) : peer.slots[hello.lane];
     Link& link = links_[slot];
-    if (hello.attempt <= std::max({link.attempt, link.held_attempt, link.too_late})) return;
+    if (hello.attempt <= std::max({link.attempt, link.held_attempt, link.refused_attempts})) return;
     if (link.state == LinkState::waiting) return welcome(link, std::move(channel), hello.attempt);
-    link.channel = std::move(channel);  // the peer fenced and dials first: reconnect() here takes it
+    link.channel = std::move(channel);  // the peer has fenced already; reconnect() takes this connection
     link.held_attempt = hello.attempt;
     return;
   }
-}  // nobody's token: closed without a word
+}  // an unknown token: closed without an answer
 
 void TcpTransport::welcome(Link& link, std::unique_ptr<Channel> channel, std::uint32_t attempt) {
   link.attempt = attempt;
   link_is_up(link, std::move(channel), encode_welcome(attempt));
 }
 
-// ---- both ----
+// ---- both roles ----
 
-// Whose "host:port" that is, among what may be used.
+// The usable interface address of a local "host:port".
 const InterfaceAddress* TcpTransport::own_address(const std::string& local) const {
   const auto found = std::find_if(addresses_.begin(), addresses_.end(), [&](const InterfaceAddress& own) {
     return local.starts_with(with_port(own.host, ":"));
@@ -254,7 +265,7 @@ void TcpTransport::link_is_up(Link& link, std::unique_ptr<Channel> channel, std:
   event.value = static_cast<std::uint64_t>(link.attempt) << 16 | link.index;
 }
 
-// The acceptor's end is up once it has answered; what became of the answer it does not know.
+// The acceptor's end is up once it has sent its welcome, which the initiator may not have received.
 bool TcpTransport::forgo(PeerIndex index, std::uint64_t name) {
   const auto found = peers_.find(index);
   const auto lane = static_cast<std::uint16_t>(name);
@@ -268,7 +279,7 @@ bool TcpTransport::forgo(PeerIndex index, std::uint64_t name) {
   Link& link = links_[peer.slots[lane]];
   if (peer.role == Role::acceptor) {
     if (attempt == link.attempt) return false;
-    link.too_late = std::max(link.too_late, attempt);  // should it still come
+    link.refused_attempts = std::max(link.refused_attempts, attempt);  // in case it still comes
     if (link.held_attempt != 0 && link.held_attempt <= attempt) {
       link.held_attempt = 0;
       link.channel.reset();
@@ -276,7 +287,7 @@ bool TcpTransport::forgo(PeerIndex index, std::uint64_t name) {
     return true;
   }
   if (attempt != link.attempt) return true;
-  if (link.state == LinkState::dialing) dial_failed(link, {ErrorCode::link_failed, "the peer closed its end"});
+  if (link.state == LinkState::dialing) dial_failed(link, {ErrorCode::link_failed, "tcp: the peer closed its end"});
   return link.state == LinkState::pausing || link.state == LinkState::fenced;
 }
 
@@ -290,13 +301,14 @@ void TcpTransport::reconnect(LinkId id) {
   if (link->channel) welcome(*link, std::exchange(link->channel, nullptr), link->held_attempt);
 }
 
-void TcpTransport::connecting(Time now) {
+void TcpTransport::poll_connections(Time now) {
   const bool due = now >= timer_;
   if (due) timer_ = kNever;
-  pending_.look(now, [this](std::unique_ptr<Channel> channel, const Hello& hello) { meet(std::move(channel), hello); });
+  pending_.poll(now,
+                [this](std::unique_ptr<Channel> channel, const Hello& hello) { on_hello(std::move(channel), hello); });
   timer_ = std::min(timer_, pending_.next());
-  if (unsettled_ == 0 && !due) return;
-  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a dial that fails may end its peer
+  if (dialing_ == 0 && !due) return;
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // by index: a failed dial may change links_
     if (links_[i].state == LinkState::pausing && now >= links_[i].deadline) dial(links_[i]);
     if (links_[i].state == LinkState::dialing) continue_dial(links_[i], now);
     if (links_[i].state == LinkState::dialing || links_[i].state == LinkState::pausing)
@@ -304,7 +316,7 @@ void TcpTransport::connecting(Time now) {
   }
 }
 
-void TcpTransport::say(PeerIndex index, const Handshake& message) {
+void TcpTransport::send_handshake(PeerIndex index, const Handshake& message) {
   inbox_.add(EventKind::exchange, {}, encode(message)).peer = index;
 }
 
@@ -315,7 +327,7 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
     Handshake refused;
     refused.kind = Handshake::Kind::refused;
     refused.reason = status.message();
-    say(index, refused);
+    send_handshake(index, refused);
   }
   bool a_link_tells = false;
   for (const std::uint32_t slot : peer.slots) {
@@ -325,7 +337,7 @@ void TcpTransport::fail_peer(PeerIndex index, Peer& peer, Status status, bool te
       a_link_tells = true;
       link.lane->fail(status);
     } else if (link.state == LinkState::dialing || link.state == LinkState::pausing) {
-      if (link.state == LinkState::dialing) --unsettled_;
+      if (link.state == LinkState::dialing) --dialing_;
       link.channel.reset();
       link.state = LinkState::fenced;
     }
@@ -340,7 +352,7 @@ void TcpTransport::disconnect(PeerIndex index) {
   for (const std::uint32_t slot : found->second.slots) {
     if (slot == kNoSlot) continue;
     Link& link = links_[slot];
-    if (link.state == LinkState::dialing) --unsettled_;
+    if (link.state == LinkState::dialing) --dialing_;
     fence(link.id);
     link.channel.reset();
     link.state = LinkState::free;

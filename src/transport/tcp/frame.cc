@@ -12,8 +12,7 @@ constexpr std::uint32_t kHelloMagic = 0x31'50'54'46;    // "FTP1"
 constexpr std::size_t kSumAt = 2;                       // in a header
 constexpr std::uint32_t kWelcomeMagic = 0x31'57'54'46;  // "FTW1"
 
-// CRC-16 with the polynomial of ITU-T V.41: of so few bytes it notices any three changed bits, which a part of CRC-32C
-// does not.
+// CRC-16 with the polynomial of ITU-T V.41. In a header it detects any three changed bits; 16 bits of CRC-32C do not.
 constexpr auto kCrc16 = [] {
   std::array<std::uint16_t, 256> table{};
   for (std::uint32_t i = 0; i < table.size(); ++i) {
@@ -25,7 +24,7 @@ constexpr auto kCrc16 = [] {
 }();
 
 Status wrong(const char* what) {
-  return {ErrorCode::protocol_error, std::string("tcp: the peer sent ") + what};
+  return {ErrorCode::protocol_error, std::string("tcp: malformed frame from the peer: ") + what};
 }
 
 }  // namespace
@@ -82,21 +81,21 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   header.length = reader.get<std::uint64_t>();
   header.immediate = reader.get<std::uint32_t>();
   header.count = reader.get<std::uint32_t>();
-  if (sum != sum_of(bytes)) return Status(ErrorCode::link_failed, "tcp: a frame's header was changed on the way");
+  if (sum != sum_of(bytes)) return Status(ErrorCode::link_failed, "tcp: a frame header is corrupted (wrong checksum)");
   if (type < static_cast<std::uint8_t>(FrameType::write) || type > static_cast<std::uint8_t>(FrameType::data))
-    return wrong("a frame of unknown type");
-  if ((header.flags & ~(Header::kImmediate | Header::kTable)) != 0) return wrong("a frame with unknown flags");
+    return wrong("unknown type");
+  if ((header.flags & ~(Header::kImmediate | Header::kTable)) != 0) return wrong("unknown flags");
   const bool moves = header.type == FrameType::write || header.type == FrameType::read;
   if ((header.has(Header::kImmediate) && header.type != FrameType::write) || (header.has(Header::kTable) && !moves))
-    return wrong("a frame with flags of another type");
+    return wrong("flags that its type does not allow");
   if (header.count == 0 || (!header.has(Header::kTable) && header.count != 1) || header.count > kMaxBlocks)
-    return wrong("a frame of too many blocks, or of none");
+    return wrong("the number of blocks is out of range");
   std::uint64_t total = 0;
   if (__builtin_mul_overflow(header.length, std::uint64_t{header.count}, &total) || total > kMaxSliceBytes)
-    return wrong("a frame that is too long");
-  if (header.type == FrameType::message && header.length > kMessageBytes) return wrong("a message that is too long");
+    return wrong("too long");
+  if (header.type == FrameType::message && header.length > kMessageBytes) return wrong("the message is too long");
   if (header.type == FrameType::done && header.immediate > static_cast<std::uint32_t>(ErrorCode::system_error))
-    return wrong("an unknown result");
+    return wrong("unknown result code");
   return header;
 }
 
@@ -117,7 +116,7 @@ Result<Hello> decode_hello(std::span<const std::byte, kHelloBytes> bytes) {
   std::copy(token.begin(), token.end(), hello.token.begin());
   const auto rest = reader.get_bytes(kHelloBytes - 12 - kTokenBytes);
   const bool zero = std::all_of(rest.begin(), rest.end(), [](std::byte each) { return each == std::byte{0}; });
-  if (magic != kHelloMagic || version != kVersion || !zero) return wrong("no hello of a lane of this version");
+  if (magic != kHelloMagic || version != kVersion || !zero) return wrong("not a hello of this version");
   return hello;
 }
 
@@ -133,8 +132,8 @@ Status check_welcome(std::span<const std::byte, kWelcomeBytes> bytes, std::uint3
   };
   if (is(encode_welcome(attempt))) return {};
   if (is(encode_welcome(0, Answer::out_of_descriptors)))
-    return {ErrorCode::resource_exhausted, "tcp: the peer's process is out of descriptors (its ulimit -n)"};
-  return {ErrorCode::protocol_error, "tcp: something else than a lane answers there"};
+    return {ErrorCode::resource_exhausted, "tcp: the peer's process is out of file descriptors: raise its ulimit -n"};
+  return {ErrorCode::protocol_error, "tcp: the server at that address is not a Fairway engine of this version"};
 }
 
 }  // namespace fairway::transport::tcp

@@ -25,15 +25,16 @@ std::vector<std::byte> encode(const Handshake& message) {
 
 Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
   const auto wrong = [](const char* what) {
-    return Status(ErrorCode::protocol_error, std::string("tcp handshake: ") + what);
+    return Status(ErrorCode::protocol_error, std::string("malformed tcp handshake: ") + what);
   };
   ByteReader reader(bytes);
   Handshake message;
   const auto version = reader.get<std::uint16_t>();
-  if (!reader.ok()) return wrong("cut short");
+  if (!reader.ok()) return wrong("truncated");
   if (version != kVersion)
-    return Status(ErrorCode::version_mismatch, "tcp handshake: the peer speaks version " + std::to_string(version) +
-                                                   ", this side " + std::to_string(kVersion));
+    return Status(ErrorCode::version_mismatch, "tcp: the peer speaks handshake version " + std::to_string(version) +
+                                                   ", this side " + std::to_string(kVersion) +
+                                                   ": run the same Fairway on both sides");
   const auto kind = reader.get<std::uint8_t>();
   message.kind = static_cast<Handshake::Kind>(kind);
   if (kind == static_cast<std::uint8_t>(Handshake::Kind::offer)) {
@@ -41,19 +42,20 @@ Result<Handshake> decode_handshake(std::span<const std::byte> bytes) {
     std::copy(token.begin(), token.end(), message.token.begin());
     message.lanes = reader.get<std::uint16_t>();
     const auto count = reader.get<std::uint8_t>();
-    if (count == 0 || count > kMaxAddresses) return wrong("no addresses, or too many");
+    if (count == 0 || count > kMaxAddresses) return wrong("the number of addresses is out of range");
     for (std::uint8_t i = 0; i < count && reader.ok(); ++i) {
       message.addresses.push_back(reader.get_text());
-      if (message.addresses.back().size() > kMaxText) return wrong("an address that is too long");
+      if (message.addresses.back().size() > kMaxText) return wrong("an address is too long");
     }
-    if (message.lanes == 0 || message.lanes * count > kMaxLanesPerPeer) return wrong("no lanes, or too many");
+    if (message.lanes == 0 || message.lanes * count > kMaxLanesPerPeer)
+      return wrong("the number of lanes is out of range");
   } else if (kind == static_cast<std::uint8_t>(Handshake::Kind::refused)) {
     message.reason = reader.get_text();
-    if (message.reason.size() > kMaxText) return wrong("a reason that is too long");
+    if (message.reason.size() > kMaxText) return wrong("the reason is too long");
   } else if (kind != static_cast<std::uint8_t>(Handshake::Kind::hello)) {
-    return wrong("a message of unknown kind");
+    return wrong("unknown kind of message");
   }
-  if (!reader.done()) return wrong("cut short, or with more than it should have");
+  if (!reader.done()) return wrong("wrong length");
   return message;
 }
 

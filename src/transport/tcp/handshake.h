@@ -11,13 +11,13 @@
 
 #include "transport/tcp/frame.h"
 
-// What two tcp transports say to each other through control before there is a lane:
+// The handshake of two tcp transports, carried by control:
 //
 //   initiator -> acceptor   hello
-//   acceptor -> initiator   offer: where to dial, the session's token, how many lanes to each address
-//   either way              refused: why there will be no lane
+//   acceptor -> initiator   offer: addresses to connect to, the session's token, the number of lanes per address
+//   both directions         refused: why there will be no lane
 //
-// Everything else is said on the lanes: the initiator dials, says its hello with the token, and is welcomed.
+// The rest goes over the lanes: the initiator connects, sends a hello with the token and gets a welcome.
 namespace fairway::transport::tcp {
 
 inline constexpr std::size_t kMaxAddresses = 16;
@@ -32,7 +32,7 @@ struct Handshake {
 };
 
 std::vector<std::byte> encode(const Handshake& message);
-// version_mismatch, or protocol_error for anything that encode() of this version cannot have written.
+// Errors: version_mismatch; protocol_error for anything that encode() of this version cannot have written.
 Result<Handshake> decode_handshake(std::span<const std::byte> bytes);
 
 }  // namespace fairway::transport::tcp

@@ -8,7 +8,7 @@
 
 namespace fairway::transport::tcp {
 
-// With the buffers that frames are read into.
+// An Inbox with the buffers that frames are read into.
 class Inbox : public transport::Inbox {
  public:
   static constexpr std::size_t kStagingBytes = 64 * 1024;
@@ -16,7 +16,7 @@ class Inbox : public transport::Inbox {
   using transport::Inbox::Inbox;
 
   std::span<std::byte> staging() { return staging_; }
-  std::span<std::byte> sink() { return sink_; }  // where bytes go that nobody wants
+  std::span<std::byte> sink() { return sink_; }  // for bytes to be discarded
 
  private:
   std::vector<std::byte> staging_ = std::vector<std::byte>(kStagingBytes);

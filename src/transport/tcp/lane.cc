@@ -7,7 +7,7 @@
 #include "core/bytes.h"
 #include "core/crc32c.h"
 
-// Slices come in by post(), are flights until the peer has answered, and end in one event each.
+// Slices: post() makes each a flight, which gets one event once the peer has answered.
 namespace fairway::transport::tcp {
 namespace {
 
@@ -62,7 +62,7 @@ bool Lane::post(const Command& command) {
   return true;
 }
 
-// The frame of a slice: everything of it that does not stay the caller's until it is sent.
+// Builds the frame of a slice: everything but the payload, which stays in the caller's memory until it is sent.
 void Lane::build(Flight& flight, std::uint16_t index) {
   const Slice& slice = flight.command.slice;
   Header& header = flight.header;
@@ -95,13 +95,13 @@ void Lane::build(Flight& flight, std::uint16_t index) {
     flight.bytes.resize(16);
     ByteWriter(flight.bytes).put(slice.operand).put(slice.expected);
   }
-  // What decides about other bytes has a sum.
+  // Block tables, messages and operands have a checksum.
   if (header.has(Header::kTable)) header.offset = crc32c(0, std::as_bytes(std::span(flight.table)));
   if (!flight.bytes.empty()) header.immediate = crc32c(0, flight.bytes);
   flight.head = encode(header);
 }
 
-// The local memory at byte `at` of a slice, to the end of its block. Looked up each time: it may have been revoked.
+// The local memory at byte `at` of a slice, to the end of its block. Resolved each time, since it may be revoked.
 std::span<std::byte> Lane::local_piece(const Flight& flight, std::uint64_t at, ErrorCode& code) {
   const Slice& slice = flight.command.slice;
   const std::uint64_t block = slice.length == 0 ? 0 : at / slice.length;
@@ -133,9 +133,8 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, std::uint64_t valu
   event.link = link_;
   event.value = value;
   if (code != ErrorCode::ok)
-    event.status = Status(code, code == ErrorCode::link_failed ? "the lane broke before the peer answered"
-                                : code == ErrorCode::cancelled ? "ended before it was sent"
-                                                               : "the memory cannot be used for this")
+    event.status = Status(code, code == ErrorCode::link_failed ? "the connection broke before the peer answered"
+                                                               : describe_failure(code))
                        .with_effect(effect);
 }
 
@@ -165,7 +164,7 @@ void Lane::cancel(SliceToken token) {
       end(flight, ErrorCode::cancelled, Effect::not_applied);
       release(flight);
     } else if (flight.command.slice.op == Op::read && flight.place == Place::sent) {
-      end(flight, ErrorCode::cancelled, Effect::not_applied);  // what comes is dropped
+      end(flight, ErrorCode::cancelled, Effect::not_applied);  // its data will be discarded
     }
     return;
   }
@@ -176,7 +175,7 @@ void Lane::stop_memory(RegionId local) {
     Flight& flight = flights_[i];
     if (flight.place == Place::free || flight.ended || region_of(flight.command.slice.local_handle) != local) continue;
     if (flight.place == Place::sending && flight.command.slice.op != Op::read)
-      return fail({ErrorCode::link_failed, "its memory was deregistered in the middle of a frame"});
+      return fail({ErrorCode::link_failed, "tcp: memory was deregistered while a frame of it was being sent"});
     cancel(flight.command.slice.token);
   }
 }

@@ -8,16 +8,16 @@
 #include "transport/atomic.h"
 #include "transport/tcp/lane.h"
 
-// Frames in: a header, then its payload to where it belongs, then what the frame means. All of it is the peer's word
-// and is believed only as far as the region table goes.
+// Incoming frames: parses the header, reads the payload to its place, then executes the frame. The peer may be hostile:
+// every access is resolved in the region table.
 namespace fairway::transport::tcp {
 namespace {
 
 constexpr std::uint64_t kDirect =
-    16 * 1024;                         // this much payload to come: straight into the memory, by a call of its own
-constexpr std::size_t kLittle = 2048;  // read with the header of what is likely a large frame
+    16 * 1024;                         // payload of this size is read directly into memory, by its own system call
+constexpr std::size_t kLittle = 2048;  // read at once with the header of a frame that is likely large
 constexpr std::size_t kPiecesPerRead = 64;
-constexpr std::uint32_t kDryLooks = 4;  // for the rest of a payload, before others have their turn
+constexpr std::uint32_t kDryReads = 4;  // reads without bytes in the middle of a payload, before other lanes' turn
 
 bool is_done_code(std::uint32_t code) {
   switch (static_cast<ErrorCode>(code)) {
@@ -45,7 +45,7 @@ void Lane::receive(std::uint64_t& budget) {
       if (!receive_directly(budget)) break;
       continue;
     }
-    // After a large frame another is likely: little is read with its header, so that little is copied once more.
+    // After a large frame another one is likely: reads little with its header, so that little is copied once more.
     const auto staging = expects_large_ ? inbox_.staging().first(kLittle) : inbox_.staging();
     const auto got = channel_->receive(staging);
     if (!got) {
@@ -66,7 +66,7 @@ bool Lane::receive_directly(std::uint64_t& budget) {
   std::array<std::span<std::byte>, kPiecesPerRead> pieces;
   std::size_t count = 0;
   std::uint64_t wanted = 0;
-  // Where the blocks lie is known once the whole table is here.
+  // The places of blocks are known only once the whole table is here.
   const std::uint64_t end = payload_at_ < frame_.table_bytes() ? frame_.table_bytes() : payload_;
   const std::uint64_t left = std::min(end - payload_at_, budget);
   while (wanted < left && count < pieces.size()) {
@@ -86,9 +86,9 @@ bool Lane::receive_directly(std::uint64_t& budget) {
   budget -= std::min<std::uint64_t>(budget, *got);
   if (payload_at_ == payload_) end_frame();
   if (*got == wanted) return true;
-  // The rest of a payload that flows is likely on its way: worth a few looks, of which each is less than a turn.
+  // More of the payload is likely to arrive soon, and a few more reads cost less than a turn of the worker.
   dry_ = *got == 0 ? dry_ + 1 : 0;
-  return dry_ < kDryLooks;
+  return dry_ < kDryReads;
 }
 
 void Lane::parse(std::span<const std::byte> bytes) {
@@ -132,17 +132,16 @@ void Lane::begin_frame() {
   if (frame_.type == FrameType::data) {
     const Flight* flight = find(frame_.token);
     if (flight == nullptr || flight->command.slice.op != Op::read || frame_.length != flight->header.block_bytes())
-      return fail({ErrorCode::protocol_error, "tcp: the peer sent data that was not asked for"});
+      return fail({ErrorCode::protocol_error, "tcp: the peer sent data without a read request"});
     frame_flight_ = static_cast<std::uint16_t>(flight - flights_.data());
   }
   if (payload_ == 0) end_frame();
 }
 
-// Once all of it is here. False: it was changed on the way, and the lane is broken.
-bool Lane::table_is_right() {
+bool Lane::check_table() {
   if (table_checked_) return true;
   if (crc32c(0, std::as_bytes(std::span(frame_table_))) != frame_.offset) {
-    fail({ErrorCode::link_failed, "tcp: a block table was changed on the way"});
+    fail({ErrorCode::link_failed, "tcp: a block table is corrupted (wrong checksum)"});
     return false;
   }
   return table_checked_ = true;
@@ -153,7 +152,7 @@ std::span<std::byte> Lane::place(std::uint64_t at) {
     case FrameType::write:
     case FrameType::read: {
       if (at < frame_.table_bytes()) return std::as_writable_bytes(std::span(frame_table_)).subspan(at);
-      if (frame_code_ != ErrorCode::ok || !table_is_right()) return {};
+      if (frame_code_ != ErrorCode::ok || !check_table()) return {};
       at -= frame_.table_bytes();
       const std::uint64_t block = at / frame_.length;
       const std::uint64_t within = at % frame_.length;
@@ -180,15 +179,15 @@ std::span<std::byte> Lane::place(std::uint64_t at) {
 
 void Lane::end_frame() {
   in_payload_ = false;
-  if (!table_is_right()) return;
+  if (!check_table()) return;
   if (!frame_bytes_.empty() && crc32c(0, frame_bytes_) != frame_.immediate)
-    return fail({ErrorCode::link_failed, "tcp: a message was changed on the way"});
+    return fail({ErrorCode::link_failed, "tcp: a message is corrupted (wrong checksum)"});
   Header answer;
   answer.type = FrameType::done;
   answer.token = frame_.token;
   switch (frame_.type) {
     case FrameType::write: {
-      if (frame_.block_bytes() == 0 && frame_.region) {  // touches nothing, and yet must be allowed
+      if (frame_.block_bytes() == 0 && frame_.region) {  // moves no bytes but still needs permission
         RegionTable::Resolved found;
         for (std::uint32_t i = 0; i < frame_.count && frame_code_ == ErrorCode::ok; ++i)
           frame_code_ = regions_.resolve_for_cpu(
@@ -198,9 +197,9 @@ void Lane::end_frame() {
       if (frame_code_ != ErrorCode::ok) answer.length = frame_applied_;
       reply(answer);
       if (!frame_.has(Header::kImmediate)) return;
-      if (frame_code_ != ErrorCode::ok) {  // none behind it arrives
+      if (frame_code_ != ErrorCode::ok) {  // no later immediate may arrive
         flush();
-        return fail({ErrorCode::link_failed, "an immediate's bytes were refused"});
+        return fail({ErrorCode::link_failed, "tcp: a write with immediate was refused"});
       }
       ++immediates_;
       Event& event = inbox_.add(EventKind::immediate);
@@ -212,7 +211,7 @@ void Lane::end_frame() {
     case FrameType::message: inbox_.add(EventKind::message, link_, frame_bytes_); return reply(answer);
     case FrameType::fetch_add:
     case FrameType::compare_swap: return serve_atomic();
-    case FrameType::done: return hear_done();
+    case FrameType::done: return on_done();
     case FrameType::data: {
       Flight& flight = flights_[frame_flight_];
       if (frame_code_ == ErrorCode::ok)
@@ -224,7 +223,7 @@ void Lane::end_frame() {
   }
 }
 
-// Refused here where it can be; what is revoked later breaks the lane.
+// Checks the whole read first; memory that is revoked later breaks the lane.
 void Lane::serve_read() {
   RegionTable::Resolved found;
   ErrorCode code = ErrorCode::ok;
@@ -262,13 +261,13 @@ void Lane::serve_atomic() {
   reply(answer);
 }
 
-void Lane::hear_done() {
+void Lane::on_done() {
   Flight* flight = find(frame_.token);
   const bool read = flight != nullptr && flight->command.slice.op == Op::read;
   const auto code = static_cast<ErrorCode>(frame_.immediate);
   if (flight == nullptr || !is_done_code(frame_.immediate) ||
       (read && code == ErrorCode::ok && flight->header.block_bytes() > 0))
-    return fail({ErrorCode::protocol_error, "tcp: the peer answered what was not asked"});
+    return fail({ErrorCode::protocol_error, "tcp: the peer sent an answer without a request"});
   end(*flight, code, frame_.length > 0 ? Effect::partial : Effect::not_applied, frame_.offset);
   release(*flight);
 }

@@ -5,17 +5,18 @@
 #include "core/bytes.h"
 #include "transport/tcp/lane.h"
 
-// Frames out: waiting in two queues, then in the order of the stream, gathered into as few system calls as they fit.
+// Outgoing frames: they wait in two queues, then get their order in the stream, and go out in as few system calls as
+// possible.
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr std::uint64_t kSmall = 16 * 1024;     // a frame up to this passes larger ones
-constexpr std::uint64_t kPlanned = 256 * 1024;  // committed to the stream's order at a time
-// Of one system call: while it runs, acknowledgements wait in the socket's backlog, and a reader that keeps up then
-// waits for the end of the call (docs/GOTCHAS.md).
+constexpr std::uint64_t kSmall = 16 * 1024;     // frames up to this size pass larger ones
+constexpr std::uint64_t kPlanned = 256 * 1024;  // bytes with a fixed order in the stream
+// Per system call: while it runs, acknowledgements wait in the socket's backlog, and a fast reader waits for the end of
+// the call (docs/GOTCHAS.md).
 constexpr std::uint64_t kBytesPerWrite = 512 * 1024;
 constexpr std::size_t kPiecesPerWrite = 120;  // of one system call
-constexpr std::size_t kKeptBlocks = 4096;     // room for a table that stays for the next
+constexpr std::size_t kKeptBlocks = 4096;     // a larger block table is freed after use
 
 }  // namespace
 
@@ -24,7 +25,7 @@ std::uint64_t Lane::frame_bytes(const Entry& entry) const {
   return kHeaderBytes + header.payload_bytes();
 }
 
-// Messages and immediates keep their order, so none passes an immediate that waits among the large.
+// Messages and immediates keep their order: none passes an immediate in bulk_.
 void Lane::enqueue(Entry entry) {
   bool ordered = false;
   bool immediate = false;
@@ -52,34 +53,33 @@ void Lane::reply(Header header, const Header* asked) {
     index = static_cast<std::uint16_t>(replies_.size());
     replies_.emplace_back();
   } else {
-    return fail({ErrorCode::protocol_error, "tcp: the peer asks for more at once than it may"});
+    return fail({ErrorCode::protocol_error, "tcp: the peer has more requests in flight than the protocol allows"});
   }
   Reply& reply = replies_[index];
   reply.used = true;
   reply.header = header;
-  // The frame that is answered is the one that came in last. Only of what its user hears is there an answer to wait
-  // for.
+  // Answers the last frame received. It may wait only if the user sees that frame and may answer it.
   reply.may_coalesce =
       header.type == FrameType::done && (frame_.type == FrameType::message || frame_.has(Header::kImmediate));
   reply.table.clear();
   if (asked != nullptr) {
     reply.asked = *asked;
-    lent_blocks_ += static_cast<std::uint32_t>(frame_table_.size());
-    if (lent_blocks_ > kMaxAskedBlocks)
-      return fail({ErrorCode::protocol_error, "tcp: the peer asks for more blocks at once than it may"});
+    served_blocks_ += static_cast<std::uint32_t>(frame_table_.size());
+    if (served_blocks_ > kMaxAskedBlocks)
+      return fail({ErrorCode::protocol_error, "tcp: the peer's reads have more blocks than the protocol allows"});
     reply.table = frame_table_;
   }
   reply.head = encode(reply.header);
   enqueue({true, index});
 }
 
-// What lies at byte `at` of a frame, to the end of what is contiguous there.
+// The contiguous bytes at byte `at` of a frame.
 std::span<const std::byte> Lane::source(const Entry& entry, std::uint64_t at, ErrorCode& code) {
   code = ErrorCode::ok;
   if (entry.is_reply) {
     const Reply& reply = replies_[entry.index];
     if (at < kHeaderBytes) return std::span<const std::byte>(reply.head).subspan(at);
-    at -= kHeaderBytes;  // data: the blocks of our memory that were asked for
+    at -= kHeaderBytes;  // data: the blocks of the read
     const std::uint64_t block = at / reply.asked.length;
     const std::uint64_t within = at % reply.asked.length;
     RegionTable::Resolved found;
@@ -127,8 +127,8 @@ bool Lane::plan() {
     while (at < whole && room > 0 && pieces_.size() < kPiecesPerWrite) {
       ErrorCode code = ErrorCode::ok;
       const auto piece = source(wire_[i], at, code);
-      if (code != ErrorCode::ok) {  // announced, and not to be had any more
-        fail({ErrorCode::link_failed, "memory was revoked in the middle of its frame"});
+      if (code != ErrorCode::ok) {  // its header is sent already
+        fail({ErrorCode::link_failed, "tcp: memory was deregistered while a frame of it was being sent"});
         return false;
       }
       pieces_.push_back(piece.first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), room))));
@@ -172,7 +172,7 @@ void Lane::sent(std::uint64_t bytes) {
     if (entry.is_reply) {
       Reply& reply = replies_[entry.index];
       reply.used = false;
-      lent_blocks_ -= static_cast<std::uint32_t>(reply.table.size());
+      served_blocks_ -= static_cast<std::uint32_t>(reply.table.size());
       if (reply.table.size() > kKeptBlocks) reply.table = {};
       free_replies_.push_back(entry.index);
     } else {

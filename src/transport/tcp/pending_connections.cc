@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/turns_away.h"
+#include "core/rejection_sender.h"
 
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr Time kCalmLook = kMillisecond;  // while nobody sleeps; a listener wakes who does
+constexpr Time kAcceptEvery = kMillisecond;  // while the worker polls; a sleeping one is woken by the listener
 
 }  // namespace
 
@@ -18,29 +18,30 @@ Status PendingConnections::listen(const std::string& address, Task& task) {
   auto opened = runtime_.network.listen(address, task);
   if (!opened) return opened.status();
   listener_ = std::move(*opened);
-  const auto words = encode_welcome(0, Answer::out_of_descriptors);
-  if (auto* door = dynamic_cast<TurnsAway*>(listener_.get())) door->turn_away_with({words.begin(), words.end()});
+  const auto rejection = encode_welcome(0, Answer::out_of_descriptors);
+  if (auto* sender = dynamic_cast<RejectionSender*>(listener_.get()))
+    sender->set_rejection({rejection.begin(), rejection.end()});
   return {};
 }
 
-void PendingConnections::look(Time now, const Meet& meet) {
+void PendingConnections::poll(Time now, const OnHello& on_hello) {
   if (!listener_) return;
-  if (now >= paused_until_ && (now >= look_at_ || listener_->announced())) {
+  if (now >= paused_until_ && (now >= accept_at_ || listener_->announced())) {
     accept(now);
-    look_at_ = after(now, kCalmLook);
+    accept_at_ = after(now, kAcceptEvery);
   }
-  std::erase_if(all_, [&](Pending& pending) { return hear(pending, now, meet); });
+  std::erase_if(all_, [&](Pending& pending) { return receive(pending, now, on_hello); });
 }
 
 Time PendingConnections::next() const {
   Time next = paused_until_ != 0 ? paused_until_ : kNever;
-  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloWithin));
+  if (!all_.empty()) next = std::min(next, after(all_.front().since, kHelloTimeout));
   return next;
 }
 
 void PendingConnections::accept(Time now) {
   paused_until_ = 0;
-  for (std::size_t i = 0; i < kPerLook; ++i) {
+  for (std::size_t i = 0; i < kPerPoll; ++i) {
     if (all_.size() == kMost && !make_room(now)) {
       paused_until_ = after(all_.front().since, kEvictable);
       return;
@@ -56,19 +57,19 @@ void PendingConnections::accept(Time now) {
   paused_until_ = after(now, kPause);
 }
 
-// The oldest goes if it had time enough.
+// Drops the oldest connection if it had enough time.
 bool PendingConnections::make_room(Time now) {
   if (now < after(all_.front().since, kEvictable)) return false;
   all_.erase(all_.begin());
   return true;
 }
 
-bool PendingConnections::hear(Pending& pending, Time now, const Meet& meet) {
-  const auto got = pending.channel->receive(std::span(pending.bytes).subspan(pending.heard));
+bool PendingConnections::receive(Pending& pending, Time now, const OnHello& on_hello) {
+  const auto got = pending.channel->receive(std::span(pending.bytes).subspan(pending.received));
   if (!got) return true;
-  pending.heard += *got;
-  if (pending.heard < kHelloBytes) return now >= after(pending.since, kHelloWithin);
-  if (const auto hello = decode_hello(pending.bytes)) meet(std::move(pending.channel), *hello);
+  pending.received += *got;
+  if (pending.received < kHelloBytes) return now >= after(pending.since, kHelloTimeout);
+  if (const auto hello = decode_hello(pending.bytes)) on_hello(std::move(pending.channel), *hello);
   return true;
 }
 

@@ -11,12 +11,12 @@
 namespace fairway::transport {
 
 struct TcpOptions {
-  // Where lanes are accepted: a host without a port. "0.0.0.0" and "::" mean every interface.
+  // Where to accept lanes: a host without a port. "0.0.0.0" and "::" mean every interface.
   std::string listen_host = "127.0.0.1";
   // Interfaces or addresses of this host that may be used: "eth0", "10.0.0.7". Empty: all.
   std::vector<std::string> interfaces;
-  // Connections to each of a peer's addresses. One thread serves them all, so on one host a second one only lets small
-  // frames pass large ones; over a network it is also a second flow for its switches to balance.
+  // Connections to each address of a peer. One thread serves them all, so within a host a second one only lets small
+  // frames pass large ones; over a network it is also a second flow that switches can balance.
   std::uint16_t lanes = 2;
 };
 

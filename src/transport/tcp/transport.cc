@@ -7,7 +7,7 @@
 namespace fairway::transport::tcp {
 namespace {
 
-constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // of one lane: about 100 us
+constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // per lane: about 100 us
 
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
@@ -54,12 +54,12 @@ Status TcpTransport::open() {
   if (!devices_.empty()) return {};
   std::string wanted;
   for (const std::string& each : options_.interfaces) wanted += (wanted.empty() ? "" : ", ") + each;
-  return {ErrorCode::unsupported, wanted.empty() ? "tcp: this host has no network address"
+  return {ErrorCode::unsupported, wanted.empty() ? "tcp: this host has no network address: bring an interface up"
                                                  : "tcp: EngineOptions::interfaces names " + wanted +
                                                        ", and this host has no such interface or address"};
 }
 
-// A handle is the region's own id: the table that says what may be touched is the only one.
+// The handle is the region's id.
 Result<RegisteredMemory> TcpTransport::register_memory(const MemoryDescription& memory) {
   if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
     return Status(ErrorCode::unsupported, "tcp moves host memory only");
@@ -68,7 +68,7 @@ Result<RegisteredMemory> TcpTransport::register_memory(const MemoryDescription& 
   return RegisteredMemory{handle_of(memory.id), {}};
 }
 
-// Each piece is looked up in the table, which refuses by now; what is under way was read or written by one call.
+// Nothing to wait for: each piece is resolved in the region table, which refuses by now, and moved by one system call.
 void TcpTransport::deregister(std::uint64_t handle) {
   for (const std::uint32_t slot : up_) links_[slot].lane->stop_memory(region_of(handle));
   inbox_.add(EventKind::deregistered).value = handle;
@@ -112,7 +112,7 @@ std::size_t TcpTransport::post(std::span<const Slice> slices) {
   return taken;
 }
 
-// What this side can refuse. Bounds and permissions of the far side are its own to check.
+// Checks what this side can; the target checks its own bounds and permissions.
 ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out) {
   const auto* import = imports_.find(slice.remote_handle, link.peer);
   const ErrorCode code =
@@ -136,7 +136,7 @@ ErrorCode TcpTransport::check(const Link& link, const Slice& slice, Command& out
 
 std::size_t TcpTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
-  if (!closed_) connecting(now);
+  if (!closed_) poll_connections(now);
   const std::size_t count = up_.size();
   for (std::size_t i = 0; i < count; ++i) {
     Link& link = links_[up_[(next_lane_ + i) % count]];
@@ -170,7 +170,7 @@ Reach TcpTransport::reach(LinkId, std::uint64_t, std::uint64_t, std::string* pat
 }
 
 bool TcpTransport::prepare_sleep() {
-  pending_.look_at_next();
+  pending_.poll_at_next();
   return inbox_.empty() &&
          std::none_of(up_.begin(), up_.end(), [this](std::uint32_t slot) { return links_[slot].lane->busy(); });
 }

@@ -15,16 +15,16 @@
 
 namespace fairway::transport::tcp {
 
-// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h). Belongs to one
-// worker's thread, as the contract says.
+// The contract's state machine: peers, links and their epochs, handles. Each link is a lane (lane.h). Owner: the
+// worker.
 //   transport.cc  using lanes
-//   connect.cc    making them, bringing them back, letting peers go
+//   connect.cc    connecting and reconnecting lanes, disconnecting peers
 class TcpTransport final : public Transport {
  public:
   TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
   ~TcpTransport() override { close(); }
 
-  Status open();  // before all else; else a sentence why not
+  Status open();  // call first
   Status attach(Task& task) override;
 
   Status connect(PeerIndex peer, Role role) override;
@@ -55,14 +55,14 @@ class TcpTransport final : public Transport {
     PeerIndex peer = 0;
     DeviceIndex device = 0;
     std::uint16_t index = 0;    // of the lane within the session, equal at both ends
-    std::uint32_t attempt = 0;  // grows with each new connection, equal at both ends
+    std::uint32_t attempt = 0;  // counts the connections, equal at both ends
     std::unique_ptr<Lane> lane;
-    // While dialing, and at the acceptor a connection that came before reconnect().
+    // Initiator: while dialing. Acceptor: a connection that came before reconnect().
     std::unique_ptr<Channel> channel;
-    std::array<std::byte, kHelloBytes> bytes{};  // said or heard, of the hello or the welcome
-    std::size_t said = 0, heard = 0;
+    std::array<std::byte, kHelloBytes> bytes{};  // of the hello that is sent or the welcome that is received
+    std::size_t sent = 0, received = 0;
     std::uint32_t held_attempt = 0;
-    std::uint32_t too_late = 0;  // at the acceptor: up to this attempt, none is taken
+    std::uint32_t refused_attempts = 0;  // acceptor: refuses attempts up to this one
     bool was_up = false;
     Time deadline = kNever;
   };
@@ -74,7 +74,7 @@ class TcpTransport final : public Transport {
     std::vector<std::string> addresses;
     std::vector<std::uint32_t> slots;  // of links_, by index; kNoSlot: not made yet
     bool was_up = false;
-    std::string reason;  // of the last lane that could not be had
+    std::string reason;  // why the last attempt at a lane failed
   };
   static constexpr std::uint32_t kNoSlot = ~std::uint32_t{0};
 
@@ -82,17 +82,18 @@ class TcpTransport final : public Transport {
   [[nodiscard]] std::string lane_host() const;
   void offer(PeerIndex index, Peer& peer);
   void accept_offer(PeerIndex index, Peer& peer, const Handshake& message);
+  const std::string& address_of(const Link& link);  // where to dial
   void dial(Link& link);
   void continue_dial(Link& link, Time now);
   void dial_failed(Link& link, const Status& why);
-  bool hear_welcome(Link& link);  // true: it is told
-  void meet(std::unique_ptr<Channel> channel, const Hello& hello);
+  bool receive_welcome(Link& link);  // true: the attempt has succeeded or failed
+  void on_hello(std::unique_ptr<Channel> channel, const Hello& hello);
   void welcome(Link& link, std::unique_ptr<Channel> channel, std::uint32_t attempt);
   void link_is_up(Link& link, std::unique_ptr<Channel> channel, std::span<const std::byte> first);
   std::uint32_t make_link(PeerIndex peer_index, Peer& peer, std::uint16_t index);
   void fail_peer(PeerIndex index, Peer& peer, Status status, bool tell);
-  void say(PeerIndex peer, const Handshake& message);
-  void connecting(Time now);
+  void send_handshake(PeerIndex peer, const Handshake& message);
+  void poll_connections(Time now);
   bool usable(const InterfaceAddress& address) const;
   [[nodiscard]] const InterfaceAddress* own_address(const std::string& local) const;
 
@@ -111,9 +112,9 @@ class TcpTransport final : public Transport {
   std::vector<Link> links_;
   std::vector<std::uint32_t> up_;  // slots of links that are up or down, not yet fenced
   ImportTable<> imports_;
-  std::size_t next_lane_ = 0;    // polled first, in turn
-  std::uint64_t turn_ = 0;       // polls so far
-  std::uint32_t unsettled_ = 0;  // links that are being dialed
+  std::size_t next_lane_ = 0;  // the lane to poll first
+  std::uint64_t turn_ = 0;     // polls so far
+  std::uint32_t dialing_ = 0;  // links in that state
   Time timer_ = kNever;
   bool closed_ = false;
 };

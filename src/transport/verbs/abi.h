@@ -6,15 +6,15 @@
 #include <pthread.h>
 
 // The part of libibverbs' stable ABI (rdma-core's libibverbs/verbs.h, symbol versions IBVERBS_1.1 and later) that this
-// transport uses. The library is opened at run time, so that one program serves machines with and without it, and its
-// headers are not needed to build; a test compares these with the headers where they are installed.
+// transport uses. The library is loaded at run time, so the same binary runs with and without it, and its headers are
+// not needed to build. A test compares these structures with the headers if they are installed.
 namespace fairway::transport::verbs::abi {
 
 struct Context;
 struct Srq;
 struct AddressHandle;  // ibv_ah
 
-struct Device {  // ibv_device, as far as it is read
+struct Device {  // ibv_device, the fields that are read
   void* operations[2];
   int node_type;
   int transport_type;
@@ -99,7 +99,7 @@ struct SendRequest {  // ibv_send_wr
       std::uint32_t rkey;
     } atomic;
     struct {
-      AddressHandle* way;
+      AddressHandle* ah;
       std::uint32_t number;  // of the queue pair there
       std::uint32_t key;
     } datagram;
@@ -198,11 +198,11 @@ struct QueuePairState {  // ibv_qp_attr
   std::uint8_t draining;
   std::uint8_t reads_out;  // max_rd_atomic
   std::uint8_t reads_in;   // max_dest_rd_atomic
-  std::uint8_t not_ready_timer;
+  std::uint8_t min_rnr_timer;
   std::uint8_t port;
   std::uint8_t timeout;
   std::uint8_t retries;
-  std::uint8_t not_ready_retries;
+  std::uint8_t rnr_retries;
   std::uint8_t alternate_port;
   std::uint8_t alternate_timeout;
   std::uint32_t rate_limit;
@@ -289,10 +289,10 @@ enum : int {
   kMaskMtu = 1 << 8,
   kMaskTimeout = 1 << 9,
   kMaskRetries = 1 << 10,
-  kMaskNotReadyRetries = 1 << 11,
+  kMaskRnrRetries = 1 << 11,
   kMaskReceivePsn = 1 << 12,
   kMaskReadsOut = 1 << 13,
-  kMaskNotReadyTimer = 1 << 15,
+  kMaskMinRnrTimer = 1 << 15,
   kMaskSendPsn = 1 << 16,
   kMaskReadsIn = 1 << 17,
   kMaskPeer = 1 << 20

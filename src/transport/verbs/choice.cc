@@ -22,7 +22,7 @@ bool is_ipv4(const Gid& gid) {
          at(gid, 10) == 0xff && at(gid, 11) == 0xff;
 }
 
-// How far an address carries; 0: not beyond its own wire, or it is none.
+// Preference of an address: 3 IPv4, 2 global IPv6, 1 unique local IPv6, 0 not routable.
 int reach(const Gid& gid) {
   if (is_ipv4(gid)) {
     const bool nothing = at(gid, 12) == 0 || at(gid, 12) == 127 || at(gid, 12) >= 224;
@@ -34,7 +34,7 @@ int reach(const Gid& gid) {
   return 0;
 }
 
-// Leading bits that agree; -1: they cannot reach each other.
+// Common leading bits; -1: they cannot connect.
 int nearness(const PortAddress& a, const PortAddress& b) {
   if (a.fabric != b.fabric) return -1;
   if (a.fabric != Fabric::infiniband && is_ipv4(a.gid) != is_ipv4(b.gid)) return -1;
@@ -44,7 +44,7 @@ int nearness(const PortAddress& a, const PortAddress& b) {
     bits += std::countl_zero(differs);
     if (differs != 0) break;
   }
-  return a.fabric == Fabric::infiniband && bits < 64 ? -1 : bits;  // another subnet
+  return a.fabric == Fabric::infiniband && bits < 64 ? -1 : bits;  // below 64: different subnets
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entr
   return best;
 }
 
-bool can_meet(const PortAddress& a, const PortAddress& b) {
+bool can_connect(const PortAddress& a, const PortAddress& b) {
   return nearness(a, b) >= 0;
 }
 
@@ -150,7 +150,7 @@ Status check_rdma(const RdmaOptions& options) {
     return value >= least && value <= most
                ? Status()
                : Status(ErrorCode::invalid_argument,
-                        fmt::format("EngineOptions::rdma.{} is {}: it is {} to {}", name, value, least, most));
+                        fmt::format("EngineOptions::rdma.{} is {}: it must be {} to {}", name, value, least, most));
   };
   for (const std::string& name : options.devices)
     if (name.empty()) return {ErrorCode::invalid_argument, "EngineOptions::rdma.devices has an empty name"};
@@ -163,7 +163,7 @@ Status check_rdma(const RdmaOptions& options) {
     if (!status) return status;
   if (options.mtu != 0 && (!std::has_single_bit(options.mtu) || options.mtu < 256 || options.mtu > 4096))
     return {ErrorCode::invalid_argument,
-            fmt::format("EngineOptions::rdma.mtu is {}: it is 256, 512, 1024, 2048, 4096 or 0", options.mtu)};
+            fmt::format("EngineOptions::rdma.mtu is {}: it must be 256, 512, 1024, 2048, 4096 or 0", options.mtu)};
   return within("on_demand", static_cast<std::int64_t>(options.on_demand), 0, 2);
 }
 

@@ -10,8 +10,7 @@
 
 #include "transport/planned_handshake.h"
 
-// What is decided about ports before anything is opened: which address one uses, which two belong together, how fast
-// one is. Pure.
+// Decisions about ports that need no open device: a port's address, which ports to connect, a port's rate. Pure.
 namespace fairway::transport::verbs {
 
 inline constexpr std::size_t kMaxPorts = 16;                       // of one side
@@ -28,42 +27,41 @@ struct GidEntry {
   std::uint32_t type = 0;  // as abi::Gid has it, or kIwarpGid
 };
 
-// "0 fe80:..., 1 10.0.0.1", for people.
+// For people: "0 fe80:..., 1 10.0.0.1".
 std::string text_of(std::span<const GidEntry> entries);
 
-// Where a port can be reached; what the two sides tell each other.
+// The address of a port and how it connects, as the two sides exchange it.
 struct PortAddress {
   Fabric fabric = Fabric::roce;
   Gid gid{};
   std::uint16_t lid = 0;         // InfiniBand
-  std::uint8_t queue_pairs = 1;  // that this side wants to each port of a peer
-  bool manager = false;          // its queue pairs are connected by rdma_cm: iWARP's always
-  bool plain = false;            // sends and writes carry no immediates: iWARP's
-  std::uint16_t listens_at = 0;  // for rdma_cm; 0: it does not
+  std::uint8_t queue_pairs = 1;  // wanted to each port of a peer
+  bool uses_cm = false;          // connects queue pairs by rdma_cm; always for iWARP
+  bool no_immediates = false;    // sends and writes carry no immediate data; always for iWARP
+  std::uint16_t cm_port = 0;     // TCP port at which rdma_cm listens; 0: none
   bool operator==(const PortAddress&) const = default;
 };
 
-// The entry that others shall reach this port by. InfiniBand: the first. RoCE: version 2 (which routers forward) and an
-// address that has a meaning beyond its own wire: IPv4, then global IPv6, then a site's own (fd00::/8). Nothing where
-// only link-local ones are.
-// iWARP: likewise, of the addresses of its interface. Of equals, the one that it had before.
+// Chooses the GID for this port. InfiniBand: the first. RoCE: a RoCE v2 entry (which routers forward) with a routable
+// address: IPv4, then global IPv6, then unique local (fd00::/8); nothing if all are link-local. iWARP: the same among
+// its interface's addresses. Among equals it keeps `had`.
 std::optional<GidEntry> choose_gid(Fabric fabric, std::span<const GidEntry> entries, const Gid& had = {});
 
-// Either side may want rdma_cm.
-inline bool by_manager(const PortAddress& a, const PortAddress& b) {
-  return a.manager || b.manager;
+// Whether to connect by rdma_cm: if either side wants it.
+inline bool wants_cm(const PortAddress& a, const PortAddress& b) {
+  return a.uses_cm || b.uses_cm;
 }
 
-bool can_meet(const PortAddress& a, const PortAddress& b);
-// Each port meets one at most: ports of one fabric and, of those, those whose addresses agree in more leading bits
-// first, so that NICs of one subnet (a rail) meet. A pair is there once for each of its queue pairs: as many as the
-// side wants that wants more, while there is room for all pairs.
+bool can_connect(const PortAddress& a, const PortAddress& b);
+// Pairs ports of the same fabric, each with one port at most, longest common address prefix first, so that NICs of one
+// subnet (a rail) are connected. A pair is listed once per queue pair: the larger number of the two sides, as far as
+// kMaxPlannedLinks allows.
 std::vector<PlannedPair> pair_ports(std::span<const PortAddress> acceptors, std::span<const PortAddress> initiators);
 
-// Of data, as the port's active speed and width say; 0: not known.
+// The data rate of a port's active speed and width; 0: unknown.
 std::uint64_t bytes_per_second(std::uint8_t speed, std::uint8_t width);
 
-// "10.0.0.1", "fd00::1" written out, or an InfiniBand GID.
+// For people: an IPv4 address, or an IPv6 address or InfiniBand GID in full.
 std::string text_of(const PortAddress& address);
 
 }  // namespace fairway::transport::verbs

@@ -11,11 +11,11 @@ struct CmChannel {  // rdma_event_channel
   int fd;
 };
 
-struct CmId {        // rdma_cm_id, as far as it is read
-  Context* context;  // of a device, opened by librdmacm itself; null: not of one yet
+struct CmId {        // rdma_cm_id, the fields that are read
+  Context* context;  // of a device, opened by librdmacm itself; null: not bound to one yet
   CmChannel* channel;
   void* user;
-  QueuePair* pair;  // null: the user connects one of its own
+  QueuePair* pair;  // null: the user moves its own queue pair
   std::uint64_t route[39];
   int space;
   std::uint8_t port;
@@ -28,17 +28,17 @@ struct CmParameters {  // rdma_conn_param
   std::uint8_t reads_out;
   std::uint8_t flow_control;
   std::uint8_t retries;
-  std::uint8_t not_ready_retries;
+  std::uint8_t rnr_retries;
   std::uint8_t srq;
   std::uint32_t number;  // of the queue pair
 };
 
-struct CmEvent {  // rdma_cm_event, as far as it is read
+struct CmEvent {  // rdma_cm_event, the fields that are read
   CmId* id;
   CmId* listener;  // of a request
   int type;
   int status;
-  CmParameters from;  // of a request, a response and what is established
+  CmParameters from;  // of a request, a response or an established connection
 };
 
 enum : int { kSpaceTcp = 0x0106 };

@@ -14,9 +14,9 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr int kResolveWithin_ms = 4000;  // soft-RoCE took 2 s for its first neighbor
+constexpr int kResolveTimeout_ms = 4000;  // soft-RoCE took 2 s to resolve its first neighbour
 constexpr int kBacklog = 64;
-constexpr int kMostEvents = 64;  // of one look
+constexpr int kMostEvents = 64;  // of one poll
 
 Result<sys::SocketAddress> socket_address(const PortAddress& at, std::uint16_t port) {
   return sys::numeric_address({text_of(at), port});
@@ -41,35 +41,35 @@ Gid gid_of(const sys::SocketAddress& at) {
   return gid;
 }
 
-bool says(const abi::CmEvent& event, const Secret& secret) {  // what it says may be padded
+bool carries(const abi::CmEvent& event, const Secret& secret) {  // its private data may be padded
   return event.from.bytes != nullptr && event.from.size >= secret.size() &&
          std::memcmp(event.from.bytes, secret.data(), secret.size()) == 0;
 }
 
 }  // namespace
 
-// Shared with the janitor, and all its own once it is forgotten.
+// One connection or listener. Shared with the janitor, which owns it once it is forgotten.
 struct CmConnector::Call {
   enum class State : std::uint8_t { listening, expecting, resolving, connecting, accepted, connected, over };
   State state = State::expecting;
   std::atomic<bool> forgotten{false};
   std::uint32_t slot = 0;
-  CmParty party;
+  CmEndpoint endpoint;
   Secret ours{}, theirs{};
-  std::uint16_t port = 0;  // of one that listens
+  std::uint16_t port = 0;  // of a listener
   abi::CmId* id = nullptr;
-  std::atomic<int> refused{0};  // what the janitor's call ended with
+  std::atomic<int> refused{0};  // errno of rdma_connect() on the janitor
 };
 
 abi::CmParameters CmConnector::parameters(const Call& call) {
   abi::CmParameters with{};
   with.bytes = call.theirs.data();
   with.size = static_cast<std::uint8_t>(call.theirs.size());
-  with.reads_in = call.party.reads_in;
-  with.reads_out = call.party.reads_out;
-  with.retries = call.party.retries;
-  with.not_ready_retries = QueuePair::kNotReadyRetries;
-  with.number = call.party.number;
+  with.reads_in = call.endpoint.reads_in;
+  with.reads_out = call.endpoint.reads_out;
+  with.retries = call.endpoint.retries;
+  with.rnr_retries = QueuePair::kRnrRetries;
+  with.number = call.endpoint.number;
   return with;
 }
 
@@ -99,21 +99,21 @@ CmConnector::~CmConnector() {
 
 Result<std::uint16_t> CmConnector::listen(const CmPlace& place) {
   const auto found = std::find_if(listeners_.begin(), listeners_.end(), [&](const CallOf& each) {
-    return each->party.place.device == place.device && each->party.place.port == place.port;
+    return each->endpoint.place.device == place.device && each->endpoint.place.port == place.port;
   });
   if (found != listeners_.end()) return (*found)->port;
   const auto at = socket_address(place.address, 0);
   if (!at) return at.status();
   auto call = std::make_shared<Call>();
   call->state = Call::State::listening;
-  call->party.place = place;
+  call->endpoint.place = place;
   Status status = library_->create_id(channel_, &call->id, call.get(), abi::kSpaceTcp) == 0 &&
                           library_->bind(call->id, at->data()) == 0
                       ? Status()
                       : refusal(("rdma_bind_addr " + text_of(place.address)).c_str());
   if (status && !is_at(*call->id, place))
     status = {ErrorCode::link_failed,
-              "verbs: rdma_cm has " + text_of(place.address) + " at another device than " + place.device};
+              "verbs: rdma_cm finds " + text_of(place.address) + " at another device than " + place.device};
   if (status && library_->listen(call->id, kBacklog) != 0) status = refusal("rdma_listen");
   if (!status) {
     dispose(std::move(call), {});
@@ -124,25 +124,25 @@ Result<std::uint16_t> CmConnector::listen(const CmPlace& place) {
   return listeners_.emplace_back(std::move(call))->port;
 }
 
-void CmConnector::expect(std::uint32_t slot, CmParty party, const Secret& ours, const Secret& theirs) {
+void CmConnector::expect(std::uint32_t slot, CmEndpoint endpoint, const Secret& ours, const Secret& theirs) {
   auto call = std::make_shared<Call>();
   call->slot = slot;
-  call->party = std::move(party);
+  call->endpoint = std::move(endpoint);
   call->ours = ours;
   call->theirs = theirs;
   calls_[slot] = std::move(call);
 }
 
-Status CmConnector::dial(std::uint32_t slot, CmParty party, const PortAddress& to, const Secret& ours,
+Status CmConnector::dial(std::uint32_t slot, CmEndpoint endpoint, const PortAddress& to, const Secret& ours,
                          const Secret& theirs) {
-  const auto from = socket_address(party.place.address, 0), there = socket_address(to, to.listens_at);
+  const auto from = socket_address(endpoint.place.address, 0), there = socket_address(to, to.cm_port);
   if (!from) return from.status();
   if (!there) return there.status();
-  expect(slot, std::move(party), ours, theirs);
+  expect(slot, std::move(endpoint), ours, theirs);
   Call& call = *calls_[slot];
   call.state = Call::State::resolving;
   if (library_->create_id(channel_, &call.id, &call, abi::kSpaceTcp) != 0) return refusal("rdma_create_id");
-  if (library_->resolve_address(call.id, from->data(), there->data(), kResolveWithin_ms) != 0)
+  if (library_->resolve_address(call.id, from->data(), there->data(), kResolveTimeout_ms) != 0)
     return refusal("rdma_resolve_addr");
   return {};
 }
@@ -168,7 +168,7 @@ bool CmConnector::has_refusals() const {
   return std::any_of(calls_.begin(), calls_.end(), [](const auto& each) { return each.second->refused != 0; });
 }
 
-// By the janitor, and so behind what it does for this call: the queue pair may be in use until then.
+// Runs on the janitor, after its other jobs for this connection, which may use the queue pair.
 void CmConnector::dispose(CallOf call, std::shared_ptr<void> rest) {
   call->forgotten = true;
   janitor_.end([library = library_, call = std::move(call), rest = std::move(rest)]() mutable {
@@ -182,66 +182,67 @@ std::span<const CmConnector::Outcome> CmConnector::poll() {
   for (int i = 0; i < kMostEvents && take_event(); ++i) {
   }
   for (auto& [slot, call] : calls_)
-    if (const int error = call->refused.exchange(0); error != 0) over(*call, "rdma_connect: " + system_text(error));
+    if (const int error = call->refused.exchange(0); error != 0) finish(*call, "rdma_connect: " + system_text(error));
   return outcomes_;
 }
 
 bool CmConnector::take_event() {
   abi::CmEvent* event = nullptr;
   if (library_->get_event(channel_, &event) != 0) return false;
-  // Of one that is forgotten: it lives until its last event is acknowledged.
+  // May be forgotten already: it lives until its last event is acknowledged.
   Call& call = *static_cast<Call*>(event->id->user);
-  CallOf stray;
+  CallOf unexpected;
   if (event->type == abi::kConnectRequest)
-    stray = take_request(*event);
+    unexpected = take_request(*event);
   else if (!call.forgotten && call.state != Call::State::listening)
     take(call, *event);
   library_->acknowledge(event);
-  if (stray) dispose(std::move(stray), {});  // not before: its end waits for that
+  if (unexpected) dispose(std::move(unexpected), {});  // only now: rdma_destroy_id() waits for the acknowledgement
   return true;
 }
 
-// What nobody here expects comes back, rejected.
+// Accepts the request. A request that nobody expects is rejected and returned.
 CmConnector::CallOf CmConnector::take_request(const abi::CmEvent& event) {
-  const CmPlace& place = static_cast<const Call*>(event.listener->user)->party.place;
+  const CmPlace& place = static_cast<const Call*>(event.listener->user)->endpoint.place;
   const auto found = std::find_if(calls_.begin(), calls_.end(), [&](const auto& each) {
     const Call& call = *each.second;
-    return call.state == Call::State::expecting && call.party.place.device == place.device &&
-           call.party.place.port == place.port && is_at(*event.id, place) && says(event, call.ours);
+    return call.state == Call::State::expecting && call.endpoint.place.device == place.device &&
+           call.endpoint.place.port == place.port && is_at(*event.id, place) && carries(event, call.ours);
   });
   if (found == calls_.end()) {
     library_->reject(event.id, nullptr, 0);
-    const auto stray = std::make_shared<Call>();
-    stray->id = event.id;
-    return stray;
+    const auto unexpected = std::make_shared<Call>();
+    unexpected->id = event.id;
+    return unexpected;
   }
   Call& call = *found->second;
   call.id = event.id;
   call.id->user = &call;
   call.state = Call::State::accepted;
-  Status status = is_iwarp(*call.id) ? Status() : ready(call);
+  Status status = is_iwarp(*call.id) ? Status() : move_to_rts(call);
   abi::CmParameters with = parameters(call);
   if (status && library_->accept(call.id, &with) != 0) status = refusal("rdma_accept");
-  if (!status) over(call, status.message());
+  if (!status) finish(call, status.message());
   return {};
 }
 
 void CmConnector::take(Call& call, const abi::CmEvent& event) {
   switch (event.type) {
     case abi::kAddressResolved:
-      if (!is_at(*call.id, call.party.place))
-        over(call, text_of(call.party.place.address) + " is at another device than " + call.party.place.device);
-      else if (library_->resolve_route(call.id, kResolveWithin_ms) != 0)
-        over(call, "rdma_resolve_route: " + system_text(errno));
+      if (!is_at(*call.id, call.endpoint.place))
+        finish(call,
+               text_of(call.endpoint.place.address) + " belongs to another device than " + call.endpoint.place.device);
+      else if (library_->resolve_route(call.id, kResolveTimeout_ms) != 0)
+        finish(call, "rdma_resolve_route: " + system_text(errno));
       return;
-    case abi::kRouteResolved: return reach_out(call);
+    case abi::kRouteResolved: return start_connect(call);
     case abi::kConnectResponse:
     case abi::kEstablished: {
-      if (call.state != Call::State::connecting) return;  // the acceptor's
-      if (!says(event, call.ours)) return over(call, "who answers is not the peer");
+      if (call.state != Call::State::connecting) return;  // at the acceptor
+      if (!carries(event, call.ours)) return finish(call, "the answer does not carry the peer's secret");
       if (event.type == abi::kConnectResponse) {
-        if (Status status = ready(call); !status) return over(call, status.message());
-        if (library_->establish(call.id) != 0) return over(call, "rdma_establish: " + system_text(errno));
+        if (Status status = move_to_rts(call); !status) return finish(call, status.message());
+        if (library_->establish(call.id) != 0) return finish(call, "rdma_establish: " + system_text(errno));
       }
       call.state = Call::State::connected;
       outcomes_.push_back({call.slot, {}});
@@ -249,12 +250,12 @@ void CmConnector::take(Call& call, const abi::CmEvent& event) {
     }
     case abi::kAddressChange:
     case abi::kTimeWaitExit: return;
-    default: over(call, std::string(library_->event_text(event.type)) + ", " + std::to_string(event.status));
+    default: finish(call, std::string(library_->event_text(event.type)) + ", " + std::to_string(event.status));
   }
 }
 
-// Some devices only return when the other host has answered.
-void CmConnector::reach_out(Call& call) {
+// On the janitor: with some devices rdma_connect() returns only when the other host has answered.
+void CmConnector::start_connect(Call& call) {
   call.state = Call::State::connecting;
   const Status posted = janitor_.post([library = library_, &task = task_, call = calls_[call.slot]] {
     abi::CmParameters with = parameters(*call);
@@ -262,26 +263,26 @@ void CmConnector::reach_out(Call& call) {
     call->refused = errno;
     task.wake();
   });
-  if (!posted) over(call, posted.message());
+  if (!posted) finish(call, posted.message());
 }
 
-// Of RoCE: iWARP's queue pairs are changed by their driver.
-Status CmConnector::ready(Call& call) {
+// RoCE: moves the queue pair to RTR and RTS. iWARP drivers do that themselves.
+Status CmConnector::move_to_rts(Call& call) {
   for (const int to : {abi::kReadyToReceive, abi::kReadyToSend}) {
     abi::QueuePairState state{};
     state.state = to;
     int mask = 0;
     if (library_->attributes(call.id, &state, &mask) != 0) return refusal("rdma_init_qp_attr");
-    state.reads_in = call.party.reads_in;
-    state.reads_out = call.party.reads_out;
-    state.timeout = call.party.timeout;
-    state.retries = call.party.retries;
-    if (Status status = call.party.change(state, mask); !status) return status;
+    state.reads_in = call.endpoint.reads_in;
+    state.reads_out = call.endpoint.reads_out;
+    state.timeout = call.endpoint.timeout;
+    state.retries = call.endpoint.retries;
+    if (Status status = call.endpoint.change(state, mask); !status) return status;
   }
   return {};
 }
 
-void CmConnector::over(Call& call, const std::string& why) {
+void CmConnector::finish(Call& call, const std::string& why) {
   if (std::exchange(call.state, Call::State::over) == Call::State::over) return;
   outcomes_.push_back({call.slot, {ErrorCode::link_failed, "verbs: rdma_cm: " + why}});
 }

@@ -16,35 +16,35 @@
 
 namespace fairway::transport::verbs {
 
-// One of this side's ports, as rdma_cm knows it.
+// One of this side's ports, as rdma_cm identifies it.
 struct CmPlace {
   std::string device;
   std::uint8_t port = 1;
   PortAddress address;
 };
 
-// What rdma_cm has to know of a queue pair that it connects.
-struct CmParty {
+// A queue pair to be connected by rdma_cm.
+struct CmEndpoint {
   CmPlace place;
   std::uint32_t number = 0;
   std::uint8_t reads_in = 1, reads_out = 1;
   std::uint8_t timeout = 14, retries = 6;
-  // Changes it as rdma_cm says, where the device leaves that to its user.
+  // Modifies the queue pair as rdma_cm asks (RoCE; iWARP drivers do it themselves).
   std::function<Status(abi::QueuePairState&, int mask)> change;
 };
 
-// Connects queue pairs by rdma_cm: iWARP has no other way, RoCE may. An acceptor listens at its port and takes who says
-// the secret that it told the initiator through control; the initiator takes whose answer has its own. Who says no
-// secret that is expected, or says it again, is turned away. Nothing here waits: what may is the janitor's, the calls
-// that reach for the other host and the ends of those that are over. Belongs to the transport's worker.
+// Connects queue pairs by rdma_cm: required for iWARP, optional for RoCE. The acceptor listens and accepts requests
+// that carry the secret which it sent to the initiator through control; the initiator checks the acceptor's secret in
+// the same way. Requests with an unknown or used secret are rejected. Nothing blocks the worker: calls that may wait
+// for the other host, and destroying ids, run on the janitor. Owner: the transport's worker.
 class CmConnector {
  public:
-  struct Outcome {  // of the call of `slot`
+  struct Outcome {  // of the connection of `slot`
     std::uint32_t slot = 0;
-    Status over;  // ok: it is connected, as its initiator hears
+    Status status;  // ok: connected; reported at the initiator only
   };
 
-  // `task` is the worker's, to be woken.
+  // Wakes `task`, the worker's.
   static Result<std::unique_ptr<CmConnector>> open(std::shared_ptr<const CmLibrary> library, Runtime& runtime,
                                                    Task& task);
   ~CmConnector();
@@ -53,20 +53,20 @@ class CmConnector {
 
   [[nodiscard]] int fd() const { return channel_->fd; }
 
-  // The TCP port (of RoCE, one of rdma_cm's own) that callers of that place come to. Listens from the first time on.
+  // Listens at that place, from the first call on. Returns the TCP port (RoCE: a port of rdma_cm's own space).
   Result<std::uint16_t> listen(const CmPlace& place);
-  // One call to that place is for this party when it says `ours`; it is answered with `theirs`.
-  void expect(std::uint32_t slot, CmParty party, const Secret& ours, const Secret& theirs);
-  // Calls the other side's place, which says `ours` where it is said `theirs`. -> Outcome
-  Status dial(std::uint32_t slot, CmParty party, const PortAddress& to, const Secret& ours, const Secret& theirs);
+  // Acceptor: accepts one request with the secret `ours` for this endpoint, and answers with `theirs`.
+  void expect(std::uint32_t slot, CmEndpoint endpoint, const Secret& ours, const Secret& theirs);
+  // Initiator: connects to the other side with the secret `theirs`; its answer must carry `ours`. -> Outcome
+  Status dial(std::uint32_t slot, CmEndpoint endpoint, const PortAddress& to, const Secret& ours, const Secret& theirs);
   [[nodiscard]] bool is_connecting(std::uint32_t slot) const;
   [[nodiscard]] bool any_connecting() const;
-  // The call is over; `rest`, its queue pair among it, is destroyed before rdma_cm's end of it, once nothing uses it.
+  // Ends the connection. Destroys `rest`, which has its queue pair, and then the rdma_cm id, once nothing uses them.
   void forget(std::uint32_t slot, std::shared_ptr<void> rest);
 
-  // Of the janitor, which no descriptor announces: poll first.
+  // Errors from the janitor, which no descriptor announces: poll first.
   [[nodiscard]] bool has_refusals() const;
-  // What has come; a system call. Valid until the next one.
+  // New outcomes, valid until the next call. A system call.
   std::span<const Outcome> poll();
 
  private:
@@ -78,10 +78,10 @@ class CmConnector {
   bool take_event();
   CallOf take_request(const abi::CmEvent& event);
   void take(Call& call, const abi::CmEvent& event);
-  void reach_out(Call& call);
-  static abi::CmParameters parameters(const Call& call);  // they point into it
-  Status ready(Call& call);
-  void over(Call& call, const std::string& why);
+  void start_connect(Call& call);
+  static abi::CmParameters parameters(const Call& call);  // borrow from `call`
+  Status move_to_rts(Call& call);
+  void finish(Call& call, const std::string& why);
   void dispose(CallOf call, std::shared_ptr<void> rest);
   Status refusal(const char* what) const;
 
@@ -94,7 +94,7 @@ class CmConnector {
   Janitor janitor_;
 };
 
-// Which of this host's addresses lead to which port, as rdma_cm has it: an iWARP port's own tell no more than its MAC.
+// The port of each of this host's addresses, by rdma_cm: the GIDs of an iWARP port contain only its MAC address.
 std::vector<CmPlace> find_places(const CmLibrary& library, std::span<const InterfaceAddress> addresses);
 
 }  // namespace fairway::transport::verbs

@@ -8,7 +8,7 @@ namespace fairway::transport::verbs {
 
 Result<CmLibrary> CmLibrary::open() {
   CmLibrary library;
-  // It stays: devices that it opened would stay open when it goes, and be opened again when it comes back.
+  // Never unloaded: unloading leaves its devices open, and loading it again would open them twice.
   void* const handle = ::dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr)
     return Status(ErrorCode::unsupported, "librdmacm.so.1 cannot be opened: install librdmacm1 (Debian's name)");

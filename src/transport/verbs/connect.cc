@@ -3,11 +3,11 @@
 
 #include "transport/verbs/transport.h"
 
-// What planned links are made of here: ports, and queue pairs at them.
+// The ends of planned links: queue pairs on ports.
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kCalmLook = 10 * kMillisecond, kConnectingLook = kMillisecond / 4;  // at rdma_cm, while nobody sleeps
+constexpr Time kCmPoll = 10 * kMillisecond, kCmConnectingPoll = kMillisecond / 4;  // how often to poll rdma_cm's events
 
 }  // namespace
 
@@ -27,12 +27,13 @@ Result<std::vector<PlannedPair>> VerbsTransport::pair_devices(std::span<const st
   const auto ours = addresses();
   auto pairs = pair_ports(ours, *theirs);
   if (pairs.empty())
-    return Status(ErrorCode::unreachable, "verbs: no port of " + text_of(theirs->front()) +
-                                              "'s side can reach one of " + text_of(ours.front()) + "'s");
+    return Status(ErrorCode::unreachable, "verbs: no port of the initiator (" + text_of(theirs->front()) +
+                                              ") can reach one of the acceptor (" + text_of(ours.front()) +
+                                              "): they need the same fabric and address family");
   Status why;
   std::erase_if(pairs, [&](const PlannedPair& each) {
-    if (!by_manager(ours[each.acceptor], (*theirs)[each.initiator])) return false;
-    const Status listens = listen_by_manager(*ports_[each.acceptor]);
+    if (!wants_cm(ours[each.acceptor], (*theirs)[each.initiator])) return false;
+    const Status listens = listen_by_cm(*ports_[each.acceptor]);
     if (!listens) why = listens;
     return !listens;
   });
@@ -45,14 +46,14 @@ Status VerbsTransport::check_plan(std::span<const PlannedPair> pairs, std::span<
   if (!theirs) return theirs.status();
   for (const PlannedPair& each : pairs)
     if (each.initiator >= ports_.size() || each.acceptor >= theirs->size() ||
-        !can_meet(ports_[each.initiator]->address(), (*theirs)[each.acceptor]))
-      return {ErrorCode::protocol_error, "verbs handshake: a plan for ports that cannot meet"};
+        !can_connect(ports_[each.initiator]->address(), (*theirs)[each.acceptor]))
+      return {ErrorCode::protocol_error, "verbs handshake: the plan pairs ports that cannot connect"};
   return {};
 }
 
 Result<std::vector<std::byte>> VerbsTransport::make_end(const Link& link) {
   Port& port = *ports_[link.device];
-  if (Status status = port.look_again(); !status) return status;
+  if (Status status = port.refresh(); !status) return status;
   std::array<std::byte, 4> chance{};
   runtime_.rng.fill(chance);
   std::uint32_t first_psn = 0;
@@ -70,15 +71,14 @@ Status VerbsTransport::connect_end(const Link& link, std::span<const std::byte> 
   const auto endpoint = decode_endpoint(theirs);
   if (!endpoint) return endpoint.status();
   Lane& lane = *lane_of(link);
-  if (const PortAddress& own = lane.endpoint().port; !can_meet(own, endpoint->port))  // one of them may be a new one
+  if (const PortAddress& own = lane.endpoint().port; !can_connect(own, endpoint->port))  // an address may have changed
     return {ErrorCode::link_failed,
             "verbs: " + lane.port().device().name + ": " + text_of(own) + " cannot reach " + text_of(endpoint->port)};
   const auto steps = lane.connect(*endpoint);
   return steps ? move_to_rts(link, lane, *steps) : connect_by_cm(link, lane, *endpoint);
 }
 
-// The kernel may look for the peer's neighbour meanwhile, for a second: other links' bytes would wait, so a thread
-// of its own does it.
+// On the RTS thread: the kernel may resolve the peer's address for up to a second, and other links must not wait.
 Status VerbsTransport::move_to_rts(const Link& link, Lane& lane, const QueuePair::Transitions& steps) {
   const std::uint64_t transition = ++last_transition_;
   const Status led =
@@ -92,7 +92,7 @@ Status VerbsTransport::move_to_rts(const Link& link, Lane& lane, const QueuePair
         }
         task_->wake();
       });
-  if (!led) {  // no thread is to be had
+  if (!led) {  // there is no thread: does it here
     QueuePair::Transitions here = steps;
     return lane.pair().apply(here);
   }
@@ -112,31 +112,31 @@ void VerbsTransport::take_rts_outcomes() {
     if (ends_[each.slot].transition != each.transition) continue;  // dropped meanwhile
     ends_[each.slot].transition = 0;
     Link& link = links_.at(each.slot);
-    each.status ? links_.is_prepared(link) : links_.not_connected(link, each.status);
+    each.status ? links_.on_prepared(link) : links_.on_connect_failed(link, each.status);
   }
 }
 
 // ---- by rdma_cm ----
 
 Status VerbsTransport::connect_by_cm(const Link& link, Lane& lane, const Endpoint& theirs) {
-  const auto board = cm_connector();
-  if (!board) return board.status();
+  const auto connector = cm_connector();
+  if (!connector) return connector.status();
   const Endpoint own = lane.endpoint();
   const Port& port = lane.port();
-  CmParty party;
-  party.place = {port.context()->device->name, port.number(), own.port};
-  party.number = own.number;
-  party.reads_in = own.reads;
-  party.reads_out = lane.pair().reads_out(theirs);
-  party.timeout = static_cast<std::uint8_t>(options_.rdma.timeout);
-  party.retries = static_cast<std::uint8_t>(options_.rdma.retries);
-  party.change = [&pair = lane.pair()](abi::QueuePairState& to, int mask) { return pair.follow(to, mask); };
-  lane.greet_first(link.initiator);
+  CmEndpoint local;
+  local.place = {port.context()->device->name, port.number(), own.port};
+  local.number = own.number;
+  local.reads_in = own.reads;
+  local.reads_out = lane.pair().reads_out(theirs);
+  local.timeout = static_cast<std::uint8_t>(options_.rdma.timeout);
+  local.retries = static_cast<std::uint8_t>(options_.rdma.retries);
+  local.change = [&pair = lane.pair()](abi::QueuePairState& to, int mask) { return pair.follow(to, mask); };
+  lane.send_first(link.initiator);
   ends_[link.id.slot].by_cm = true;
-  if (link.initiator && theirs.port.listens_at == 0)
-    return {ErrorCode::link_failed, "verbs: the peer does not listen by rdma_cm at " + text_of(theirs.port)};
-  if (link.initiator) return (*board)->dial(link.id.slot, std::move(party), theirs.port, own.secret, theirs.secret);
-  (*board)->expect(link.id.slot, std::move(party), own.secret, theirs.secret);
+  if (link.initiator && theirs.port.cm_port == 0)
+    return {ErrorCode::link_failed, "verbs: the peer does not listen for rdma_cm at " + text_of(theirs.port)};
+  if (link.initiator) return (*connector)->dial(link.id.slot, std::move(local), theirs.port, own.secret, theirs.secret);
+  (*connector)->expect(link.id.slot, std::move(local), own.secret, theirs.secret);
   return {};
 }
 
@@ -159,27 +159,27 @@ Result<CmConnector*> VerbsTransport::cm_connector() {
   return cm_.get();
 }
 
-Status VerbsTransport::listen_by_manager(Port& port) {
-  const auto board = cm_connector();
-  if (!board) return board.status();
-  const auto at = (*board)->listen({port.context()->device->name, port.number(), port.address()});
-  if (at) port.listens_at(*at);
+Status VerbsTransport::listen_by_cm(Port& port) {
+  const auto connector = cm_connector();
+  if (!connector) return connector.status();
+  const auto at = (*connector)->listen({port.context()->device->name, port.number(), port.address()});
+  if (at) port.set_cm_port(*at);
   return at.status();
 }
 
-// A system call, so not in every poll: often while some are being connected.
-void VerbsTransport::look_at_cm(Time now, bool woken) {
+// A system call, so not in every poll; more often while queue pairs are being connected.
+void VerbsTransport::poll_cm(Time now, bool woken) {
   if (!woken && now < cm_at_) return;
-  cm_at_ = after(now, cm_->any_connecting() ? kConnectingLook : kCalmLook);
+  cm_at_ = after(now, cm_->any_connecting() ? kCmConnectingPoll : kCmPoll);
   inbox_.system_calls.fetch_add(1, std::memory_order_relaxed);
   for (const CmConnector::Outcome& each : cm_->poll()) {
     Link& link = links_.at(each.slot);
-    if (each.over)
-      links_.is_connected(link);
+    if (each.status)
+      links_.on_connected(link);
     else if (link.state == PlannedLinks::State::up)
-      lane_of(link)->fail(each.over);
+      lane_of(link)->fail(each.status);
     else
-      links_.not_connected(link, each.over);
+      links_.on_connect_failed(link, each.status);
   }
 }
 
@@ -189,7 +189,7 @@ void VerbsTransport::drop_end(const Link& link) {
   std::shared_ptr<Lane> lane(std::move(end.lane));
   if (std::exchange(end.by_cm, false)) return cm_->forget(link.id.slot, std::move(lane));
   if (lane == nullptr) return;
-  if (std::exchange(end.transition, 0) != 0)  // its transition is stopped by nobody
+  if (std::exchange(end.transition, 0) != 0)  // its move to RTS cannot be stopped: waits for it
     return rts_thread_.end(
         [this, held = std::shared_ptr<const Port>(lane->port().hold()), lane = std::move(lane)]() mutable {
           lane->stop();

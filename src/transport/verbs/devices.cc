@@ -10,13 +10,13 @@
 #include "transport/verbs/cm_connector.h"
 #include "transport/verbs/port.h"
 
-// Devices as libibverbs lists them, and why none can be used: no library, no device, no permission.
+// Opens the devices that libibverbs lists, or says why none can be used: no library, no device, no permission.
 namespace fairway::transport::verbs {
 namespace {
 
 using DeviceList = std::unique_ptr<abi::Device*, void (*)(abi::Device**)>;
 
-// What rdma_cm says of iWARP's ports: asked once, when the first is met.
+// The addresses of iWARP ports, from rdma_cm; asked for once, at the first iWARP device.
 struct Iwarp {
   Network* network = nullptr;
   std::shared_ptr<const CmLibrary> library;
@@ -27,7 +27,7 @@ struct Iwarp {
   void ask() {
     if (std::exchange(asked, true)) return;
     why_not = {ErrorCode::unsupported,
-               "its queue pairs are connected by rdma_cm alone (iWARP), which is not used here"};
+               "its queue pairs can be connected only by rdma_cm (iWARP), which is not used here"};
     if (network == nullptr) return;
     if (!library) {
       auto opened = CmLibrary::open();
@@ -47,7 +47,7 @@ struct Iwarp {
   }
 };
 
-// Whether a port, "mlx5_0/1", is the one of that name, or of the device of that name.
+// Whether `name` is the port's ("mlx5_0/1") or its device's ("mlx5_0").
 bool is_of(const std::string& port, const std::string& name) {
   return port == name || port.substr(0, port.find('/')) == name;
 }
@@ -86,7 +86,7 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
   Status why(ErrorCode::unsupported, "verbs: libibverbs lists no device: load ib_uverbs and install ibverbs-providers");
   bool told = false;
   Iwarp iwarp{network, options.cm_library, false, {}, {}};
-  std::vector<std::string> names;  // of what is here
+  std::vector<std::string> names;  // of all ports of this host
   std::vector<std::unique_ptr<Port>> ports;
   for (int i = 0; i < count && ports.size() < kMaxPorts; ++i) {
     const std::string device = list.get()[i]->name;
@@ -116,7 +116,7 @@ Result<std::vector<std::unique_ptr<Port>>> open_ports(const VerbsOptions& option
         why = std::move(opened);
     }
   }
-  std::sort(names.begin(), names.end());  // the kernel lists them as they came
+  std::sort(names.begin(), names.end());  // the kernel lists them in order of appearance
   for (const std::string& each : options.rdma.devices)
     if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return is_of(name, each); }))
       return Status(ErrorCode::not_found,
@@ -135,7 +135,7 @@ Result<std::unique_ptr<Port>> open_again(const Port& gone, const VerbsOptions& o
   const std::span<abi::Device*> all(list.get(), list ? static_cast<std::size_t>(count) : 0);
   const auto device =
       std::find_if(all.begin(), all.end(), [&](const abi::Device* each) { return is_of(name, each->name); });
-  if (device == all.end()) return no("it is not there");
+  if (device == all.end()) return no("the device is missing");
   errno = 0;
   abi::Context* const context = library->open_device(*device);
   if (context == nullptr) return no("it cannot be opened: " + system_text(errno == 0 ? EIO : errno));

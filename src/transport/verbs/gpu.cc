@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-// Memory of NVIDIA's GPUs at ports: what the kernel offers for it, in order, and the reason where it offers nothing.
+// Registers NVIDIA GPU memory with ports by the methods that the kernel offers, in order of preference.
 namespace fairway::transport::verbs {
 
 Gpu::Gpu(std::unique_ptr<sys::BusGpu> bus, std::size_t ports) : bus_(std::move(bus)), words_(ports) {}
@@ -54,7 +54,7 @@ Result<OwnRegion> GpuPart::register_at(const Port& port, int access, bool relaxe
     if (auto* region = attempt(access)) return OwnRegion(region, end);
     why = "ibv_reg_dmabuf_mr: " + std::generic_category().message(errno);
   }
-  how = "by nvidia_peermem, for by dma-buf it cannot be: " + why;
+  how = "by nvidia_peermem; not by dma-buf: " + why;
   if (auto* region = port.register_memory(address_, size_, access, relaxed)) return OwnRegion(region, end);
   return Status(ErrorCode::unsupported,
                 fmt::format("verbs: {}: GPU memory cannot be registered: by dma-buf: {}; by address: {} (is the kernel "
@@ -67,7 +67,7 @@ Result<Gpu*> Gpus::of(const void* address, std::size_t ports) {
   if (!driver) return Status(driver.status()).with_context("verbs");
   const sys::CudaPointer pointer = sys::look_at(**driver, address);
   if (pointer.kind != MemoryKind::device)
-    return Status(ErrorCode::invalid_argument, "verbs: that address is not in a GPU's memory");
+    return Status(ErrorCode::invalid_argument, "verbs: the address is not in GPU memory");
   const std::lock_guard lock(mutex_);
   auto known = all_.find(pointer.device);
   if (known == all_.end()) {

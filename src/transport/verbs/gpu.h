@@ -13,21 +13,21 @@
 
 namespace fairway::transport::verbs {
 
-// Eight bytes at a port's owner that peers may read, to learn that what they wrote before is in place. In host memory
-// each link has one; memory of a GPU lies at the end of another way, so it has one of its own.
+// Eight bytes at a port's owner that peers read to flush their earlier writes: when the read completes, those are
+// visible. Each link has one in host memory; each GPU has its own, since the path over the bus to its memory differs.
 struct Word {
   std::uint64_t address = 0;  // 0: none
   std::uint32_t rkey = 0;
   bool operator==(const Word&) const = default;
 };
 
-// A GPU that regions lie in, for the ports of one transport. Any thread.
+// A GPU with registered regions, for the ports of one transport. Any thread.
 class Gpu {
  public:
   Gpu(std::unique_ptr<sys::BusGpu> bus, std::size_t ports);
 
   [[nodiscard]] const sys::BusGpu& bus() const { return *bus_; }
-  // Its word at that port, which the caller holds: registered there when it is first asked for. Else why it cannot be.
+  // Its word at that port, registered at the first call. The caller holds the port.
   Result<Word> word_at(const Port& port);
   OwnRegion give_up(std::size_t port);  // null: it had none there
 
@@ -42,13 +42,12 @@ class Gpu {
   std::vector<AtPort> words_;  // by port
 };
 
-// Part of a GPU's memory, on its way to being registered: exported once for all ports.
+// A part of GPU memory that is to be registered: exported once for all ports.
 class GpuPart {
  public:
   GpuPart(const sys::BusGpu& gpu, void* address, std::size_t size);
 
-  // By its dma-buf; where that cannot be had, by its address, which NVIDIA's nvidia_peermem makes known to the kernel.
-  // `how` says which.
+  // Registers it by dma-buf or, if that fails, by its address with the kernel module nvidia_peermem. `how` says which.
   Result<OwnRegion> register_at(const Port& port, int access, bool relaxed, std::string& how) const;
 
  private:
@@ -57,8 +56,7 @@ class GpuPart {
   Result<sys::DmaBuf> exported_;
 };
 
-// The GPUs in whose memory this transport has had regions. Any thread; they stay until the transport goes, as regions
-// come and go.
+// The GPUs in which this transport has had regions; kept until the transport is destroyed. Any thread.
 class Gpus {
  public:
   Result<Gpu*> of(const void* address, std::size_t ports);
@@ -66,11 +64,11 @@ class Gpus {
 
  private:
   std::mutex mutex_;  // guards all_
-  // A GPU that cannot be used is not tried again: its driver may let an end, too, wait for kernels that run.
+  // A GPU that failed is not tried again: cleaning up after a failure may wait for running kernels too.
   std::map<int, Result<std::unique_ptr<Gpu>>> all_;
 };
 
-// What the driver, where this process uses it, knows of the address; nothing: it is none of its.
+// Where the address lies if this process uses the CUDA driver and the driver knows the address.
 std::optional<MemoryPlace> place_of_gpu_memory(const void* address);
 
 }  // namespace fairway::transport::verbs

@@ -10,10 +10,10 @@ namespace {
 
 constexpr std::uint32_t kNumbers = 1 << 24;  // of queue pairs and packets
 constexpr std::size_t kPortBytes = 23, kEndpointBytes = kPortBytes + 40;
-constexpr std::uint8_t kManager = 1, kPlain = 2;  // of a port's flags
+constexpr std::uint8_t kUsesCm = 1, kNoImmediates = 2;  // of a port's flags
 
 Status wrong(const char* what) {
-  return {ErrorCode::protocol_error, std::string("verbs handshake: ") + what};
+  return {ErrorCode::protocol_error, std::string("malformed verbs handshake: ") + what};
 }
 
 void put(ByteWriter& writer, const PortAddress& address) {
@@ -21,11 +21,11 @@ void put(ByteWriter& writer, const PortAddress& address) {
       .put(address.queue_pairs)
       .put(address.lid)
       .put_bytes(address.gid)
-      .put(static_cast<std::uint8_t>((address.manager ? kManager : 0) | (address.plain ? kPlain : 0)))
-      .put(address.listens_at);
+      .put(static_cast<std::uint8_t>((address.uses_cm ? kUsesCm : 0) | (address.no_immediates ? kNoImmediates : 0)))
+      .put(address.cm_port);
 }
 
-// What is wrong with it; null: nothing.
+// The error, or null.
 const char* get(ByteReader& reader, PortAddress& address) {
   address.fabric = static_cast<Fabric>(reader.get<std::uint8_t>());
   address.queue_pairs = reader.get<std::uint8_t>();
@@ -33,16 +33,17 @@ const char* get(ByteReader& reader, PortAddress& address) {
   const auto gid = reader.get_bytes(address.gid.size());
   std::copy(gid.begin(), gid.end(), address.gid.begin());
   const auto flags = reader.get<std::uint8_t>();
-  address.manager = (flags & kManager) != 0;
-  address.plain = (flags & kPlain) != 0;
-  address.listens_at = reader.get<std::uint16_t>();
+  address.uses_cm = (flags & kUsesCm) != 0;
+  address.no_immediates = (flags & kNoImmediates) != 0;
+  address.cm_port = reader.get<std::uint16_t>();
   const bool known = address.fabric >= Fabric::infiniband && address.fabric <= Fabric::iwarp;
-  if (!reader.ok()) return "cut short";
-  if (address.queue_pairs == 0 || address.queue_pairs > kMaxQueuePairs) return "no queue pairs, or too many";
-  if ((flags & ~(kManager | kPlain)) != 0) return "unknown flags of a port";
-  if (address.fabric == Fabric::iwarp && !address.manager) return "iWARP without rdma_cm";
-  if (address.fabric == Fabric::infiniband && address.manager) return "InfiniBand by rdma_cm";
-  return known ? nullptr : "a port of an unknown fabric";
+  if (!reader.ok()) return "truncated";
+  if (address.queue_pairs == 0 || address.queue_pairs > kMaxQueuePairs)
+    return "the number of queue pairs is out of range";
+  if ((flags & ~(kUsesCm | kNoImmediates)) != 0) return "unknown flags of a port";
+  if (address.fabric == Fabric::iwarp && !address.uses_cm) return "iWARP without rdma_cm";
+  if (address.fabric == Fabric::infiniband && address.uses_cm) return "InfiniBand by rdma_cm";
+  return known ? nullptr : "unknown kind of fabric";
 }
 
 }  // namespace
@@ -58,11 +59,11 @@ std::vector<std::byte> encode(std::span<const PortAddress> ports) {
 Result<std::vector<PortAddress>> decode_ports(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   const auto count = reader.get<std::uint8_t>();
-  if (count == 0 || count > kMaxPorts) return wrong("no ports, or too many");
+  if (count == 0 || count > kMaxPorts) return wrong("the number of ports is out of range");
   std::vector<PortAddress> ports(count);
   for (PortAddress& each : ports)
     if (const char* what = get(reader, each)) return wrong(what);
-  if (!reader.done()) return wrong("more than its ports");
+  if (!reader.done()) return wrong("wrong length");
   return ports;
 }
 
@@ -94,13 +95,13 @@ Result<Endpoint> decode_endpoint(std::span<const std::byte> bytes) {
   endpoint.word_key = reader.get<std::uint32_t>();
   const auto secret = reader.get_bytes(endpoint.secret.size());
   std::copy(secret.begin(), secret.end(), endpoint.secret.begin());
-  if (!reader.done()) return wrong("an endpoint that is cut short, or more than one");
+  if (!reader.done()) return wrong("wrong length");
   if (endpoint.number == 0 || endpoint.number >= kNumbers || endpoint.first_psn >= kNumbers)
-    return wrong("numbers of more than 24 bits");
-  if (endpoint.mtu < 1 || endpoint.mtu > 5) return wrong("an MTU that does not exist");
-  if (endpoint.reads == 0) return wrong("no reads at all");
+    return wrong("a QPN or PSN is out of range");
+  if (endpoint.mtu < 1 || endpoint.mtu > 5) return wrong("unknown MTU");
+  if (endpoint.reads == 0) return wrong("no reads allowed (max_dest_rd_atomic)");
   if (endpoint.receives < kLeastReceives || endpoint.receives > kMostReceives)
-    return wrong("too few or too many receives");
+    return wrong("the number of receives is out of range");
   return endpoint;
 }
 

@@ -10,31 +10,31 @@
 
 #include "transport/verbs/choice.h"
 
-// What verbs puts into the messages of planned_handshake.h: its ports, as devices, and queue pairs, as ends.
-// docs/wire-format-verbs.md has the bytes.
+// The payloads of verbs in the messages of planned_handshake.h: ports (devices) and queue pairs (ends). See
+// docs/wire-format-verbs.md.
 namespace fairway::transport::verbs {
 
 inline constexpr std::uint16_t kVersion = 7;
 inline constexpr std::uint16_t kLeastReceives = 4, kMostReceives = 4096;
 
-// What who connects by rdma_cm says of itself: random, of one end of one attempt.
+// A random value that authenticates one end of one attempt to the other through rdma_cm.
 using Secret = std::array<std::byte, 16>;
 
-// One end's queue pair of one attempt.
+// The queue pair of one end of one attempt.
 struct Endpoint {
   PortAddress port;
   std::uint32_t number = 0;  // of the queue pair
   std::uint32_t first_psn = 0;
-  std::uint8_t mtu = 1;        // as the ABI counts: 1 is 256 bytes, 5 is 4096
-  std::uint8_t reads = 1;      // that it answers at once
-  std::uint16_t receives = 0;  // messages and immediates that it takes before it says that there is room again
-  std::uint64_t word = 0;      // eight bytes that may be read, to learn that what was written before is in place
+  std::uint8_t mtu = 1;        // ibv_mtu: 1 is 256 bytes, 5 is 4096
+  std::uint8_t reads = 1;      // that it answers at once (max_dest_rd_atomic)
+  std::uint16_t receives = 0;  // initial credits: messages and immediates that it can receive
+  std::uint64_t word = 0;      // eight bytes that the peer reads to flush its earlier writes
   std::uint32_t word_key = 0;
-  Secret secret{};  // by which rdma_cm's caller, or its answer, is known to be the peer
+  Secret secret{};  // what the peer must send to this end through rdma_cm
   bool operator==(const Endpoint&) const = default;
 };
 
-// Decoding ends in protocol_error for anything that encode() of this version cannot have written.
+// Decoding fails with protocol_error for anything that encode() of this version cannot have written.
 std::vector<std::byte> encode(std::span<const PortAddress> ports);
 Result<std::vector<PortAddress>> decode_ports(std::span<const std::byte> bytes);
 std::vector<std::byte> encode(const Endpoint& endpoint);

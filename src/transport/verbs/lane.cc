@@ -8,7 +8,7 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kDrainWithin = 100 * kMillisecond;  // it takes microseconds; a NIC that failed must not hold us
+constexpr Time kDrainTimeout = 100 * kMillisecond;  // it takes microseconds unless the NIC has failed
 constexpr int kMostReads = 16;
 
 }  // namespace
@@ -26,7 +26,7 @@ Result<std::unique_ptr<Lane>> Lane::make(Port& port, LinkId link, Inbox& inbox, 
   if (made->memory_)
     made->memory_region_ = port.register_memory(made->memory_.get(), LaneMemory::kBytes, abi::kLocalWrite, false);
   if (made->memory_region_ == nullptr) return port.refusal("the memory of a link cannot be registered", errno);
-  if (port.iwarp()) {  // an answer to a read is a write there
+  if (port.iwarp()) {  // iWARP answers a read with an RDMA write
     made->sink_region_ = port.register_memory(made->memory_.sink(), 8, abi::kLocalWrite | abi::kRemoteWrite, false);
     if (made->sink_region_ == nullptr) return port.refusal("the memory of a link cannot be registered", errno);
   }
@@ -55,18 +55,18 @@ Lane::~Lane() {
 
 std::optional<QueuePair::Transitions> Lane::connect(const Endpoint& theirs) {
   theirs_ = theirs;
-  plain_ = own_.port.plain || theirs.port.plain;
+  no_immediates_ = own_.port.no_immediates || theirs.port.no_immediates;
   credits_ = Credits(theirs.receives, kReceives);
-  greets_ = silent_ = !plain_;
-  std::memset(memory_.out(0), 0, mtu_bytes());  // what a greeting carries
-  if (by_manager(own_.port, theirs.port)) return {};
+  probe_due_ = awaits_first_ = !no_immediates_;
+  std::memset(memory_.out(0), 0, mtu_bytes());  // payload of the probe
+  if (wants_cm(own_.port, theirs.port)) return {};
   return pair_->plan(own_, theirs);
 }
 
 bool Lane::post(const Command& command, const Registration* local, const Key& remote) {
   const Slice& slice = command.slice;
   const bool message = slice.op == Op::message, as_message = by_message(slice.op);
-  const bool received = message || slice.op == Op::write_immediate;  // takes a receive of the peer's
+  const bool received = message || slice.op == Op::write_immediate;  // uses a credit
   if (broken_ || closed_ || newest_ - oldest_ == kQueueDepth) return false;
   if ((received && credits_.left() == 0) || (as_message && free_outs_ == 0)) return false;
   Flight& flight = at(newest_++);
@@ -88,8 +88,8 @@ bool Lane::post(const Command& command, const Registration* local, const Key& re
   return true;
 }
 
-// Memory of one GPU lies at the end of one way through the bus, all host memory at the end of another.
-Word Lane::word_behind(const Flight& flight) const {
+// Each GPU has its own path over the bus, and host memory another, so each needs its own flush.
+Word Lane::flush_word_of(const Flight& flight) const {
   return flight.remote.word.address != 0 ? flight.remote.word : Word{theirs_.word, theirs_.word_key};
 }
 
@@ -106,7 +106,7 @@ void Lane::end(Flight& flight, ErrorCode code, Effect effect, const char* why) {
     std::memcpy(&event.value, memory_.result(static_cast<std::size_t>(&flight - flights_.data())), sizeof event.value);
 }
 
-// Frees what has ended and whose requests have all completed, in order.
+// Frees flights that have ended and whose requests have completed, in order.
 void Lane::pop_ended() {
   while (oldest_ != building_ && at(oldest_).ended && at(oldest_).last <= window_.completed()) {
     Flight& flight = at(oldest_++);
@@ -121,7 +121,7 @@ void Lane::cancel(SliceToken token) {
     const Op op = flight.command.slice.op;
     if (op == Op::message || op == Op::write_immediate) credits_.give_back();
     flight.cancelled = true;  // the rest of it is not sent
-    if (flight.first == 0) end(flight, ErrorCode::cancelled, Effect::not_applied, "ended before it was sent");
+    if (flight.first == 0) end(flight, ErrorCode::cancelled, Effect::not_applied, "cancelled before it was sent");
     return;
   }
 }
@@ -143,13 +143,12 @@ void Lane::fail(Status why) {
   inbox_.add(EventKind::link_down, link_, std::move(why));
 }
 
-// The queue pair's error state keeps the NIC from beginning anything; what it had begun comes back as completions, and
-// among them are the last immediates.
+// In the error state the NIC starts nothing new and flushes what it had; the completions include the last immediates.
 void Lane::close(Clock& clock) {
   if (closed_) return;
   pair_->to_error();
   broken_ = closed_ = true;
-  const Time give_up = after(clock.now(), kDrainWithin);
+  const Time give_up = after(clock.now(), kDrainTimeout);
   std::array<abi::WorkCompletion, 16> some;
   while (receives_out_ > 0 || returned_ != window_.posted()) {
     const int count = pair_->poll(some);
@@ -161,12 +160,12 @@ void Lane::close(Clock& clock) {
     Flight& flight = at(i);
     const bool harmless = flight.first == 0 || flight.first > refused_ || flight.command.slice.op == Op::read;
     end(flight, ErrorCode::link_failed, harmless ? Effect::not_applied : Effect::unknown,
-        "the link broke before the peer's NIC had answered");
+        "the link broke before the peer's NIC acknowledged it");
   }
 }
 
-// What ends all access for certain is the reset of the queue pair, or its end. The end may wait for packets that are on
-// their way out (soft-RoCE: for 3 s, where the neighbour that they go to does not answer), so no fence waits for it.
+// Moving the queue pair to RESET, or destroying it, ends all access for certain. Destroying may wait for outgoing
+// packets (soft-RoCE: 3 s if the neighbour does not answer), so no fence waits for that.
 void Lane::stop() {
   closed_ = broken_ = true;
   if (!std::exchange(stopped_, true) && !pair_->to_reset()) pair_.reset();

@@ -11,19 +11,19 @@ namespace fairway::transport::verbs {
 
 inline constexpr std::uint32_t kQueueDepth = 64;    // slices of a lane
 inline constexpr std::uint32_t kSends = 512;        // requests of its send queue
-inline constexpr std::uint32_t kReceives = 32;      // messages and immediates that may wait
-inline constexpr std::uint32_t kSpareReceives = 4;  // for words about room, which take none: two at most
+inline constexpr std::uint32_t kReceives = 32;      // credits of the peer: messages and immediates
+inline constexpr std::uint32_t kSpareReceives = 4;  // for credit updates, which use no credit: two at most
 
-// Comes before each message on links whose sends carry no immediates.
+// Precedes each message on links without immediate data.
 struct MessageHeader {
   enum class Kind : std::uint32_t { message, room, immediate };
   static constexpr std::size_t kBytes = 16;
-  std::uint32_t room = 0;  // as an immediate would say
+  std::uint32_t room = 0;  // credit update: the total, as in an immediate
   Kind kind = Kind::message;
   std::uint32_t value = 0;  // of an immediate
 };
 
-// Where a lane's messages come in and go out, and atomics' old values. A resource; not in any region.
+// Buffers for a lane's messages, and for old values of atomics. A resource; not in any region.
 class LaneMemory {
  public:
   static constexpr std::size_t kIn = kReceives + kSpareReceives;
@@ -40,7 +40,7 @@ class LaneMemory {
   [[nodiscard]] std::byte* get() const { return bytes_.get(); }
   [[nodiscard]] std::byte* in(std::size_t i) const { return get() + i * kBuffer; }
   [[nodiscard]] std::byte* out(std::size_t i) const { return get() + (kIn + i) * kBuffer; }
-  // Of a word about room. No more of them than kSpareReceives are on their way.
+  // For credit updates, of which at most kSpareReceives are in flight.
   [[nodiscard]] std::byte* word(std::size_t i) const { return out(kReceives) + i * MessageHeader::kBytes; }
   [[nodiscard]] std::byte* result(std::size_t i) const { return word(kSpareReceives) + i * 8; }
   [[nodiscard]] std::byte* sink() const { return result(kQueueDepth); }

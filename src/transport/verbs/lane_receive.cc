@@ -4,11 +4,11 @@
 #include "core/bytes.h"
 #include "transport/verbs/lane.h"
 
-// Completions in: slices that are done, messages, immediates, words about room, and the end of the queue pair.
+// Handles completions: of slices, messages, immediates, credit updates, and errors of the queue pair.
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr int kMostTurns = 16;  // of one look
+constexpr int kMostTurns = 16;  // of one receive()
 
 constexpr std::uint32_t from_big_endian(std::uint32_t value) {
   return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
@@ -20,7 +20,7 @@ void Lane::receive() {
   std::array<abi::WorkCompletion, 16> some;
   for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_room(); ++turn) {
     const int count = pair_->poll(some);
-    if (count < 0) return fail({ErrorCode::link_failed, "verbs: the completion queue broke"});
+    if (count < 0) return fail({ErrorCode::link_failed, "verbs: polling the completion queue failed"});
     if (count > 0) port_.works();
     for (int i = 0; i < count; ++i) take(some[static_cast<std::size_t>(i)]);
     if (count < static_cast<int>(some.size())) break;
@@ -31,7 +31,7 @@ void Lane::receive() {
 bool Lane::prepare_sleep() {
   if (broken_ || closed_) return true;
   if (!pair_->arm()) return false;
-  receive();  // what came before it was armed announces nothing
+  receive();  // completions from before arming cause no notification
   flush();
   return true;
 }
@@ -44,23 +44,22 @@ void Lane::take(const abi::WorkCompletion& completion) {
 }
 
 void Lane::completed(std::uint64_t number) {
-  if (!window_.complete(number)) return fail({ErrorCode::link_failed, "verbs: a completion of no request"});
+  if (!window_.complete(number)) return fail({ErrorCode::link_failed, "verbs: the NIC completed an unknown request"});
   for (std::uint64_t i = oldest_; i != building_ && at(i).last <= number; ++i) {
     Flight& flight = at(i);
     if (flight.cancelled)
-      end(flight, ErrorCode::cancelled, Effect::partial, "ended before all of it was sent");
+      end(flight, ErrorCode::cancelled, Effect::partial, "cancelled before all of it was sent");
     else if (flight.wrong != ErrorCode::ok)
-      end(flight, flight.wrong, Effect::partial, "a block lies outside of the local memory");
+      end(flight, flight.wrong, Effect::partial, "a block leaves the local memory");
     else if (!arrived(flight))
-      end(flight, ErrorCode::system_error, Effect::unknown, "the GPU's driver cannot make visible what was read");
+      end(flight, ErrorCode::system_error, Effect::unknown, "the GPU driver failed to flush the bytes that were read");
     else
       end(flight, ErrorCode::ok, Effect::not_applied, nullptr);
   }
   pop_ended();
 }
 
-// What was read into a GPU's memory is visible to work that starts there from now on. On GPUs of the last years,
-// always.
+// Makes bytes that were read into GPU memory visible to work that starts there later. Recent GPUs need no flush.
 bool Lane::arrived(const Flight& flight) {
   const bool waits = flight.gpu != nullptr && flight.command.slice.op == Op::read && flight.gpu->bus().needs_flush();
   return !waits || flight.gpu->bus().flush().is_ok();
@@ -69,30 +68,30 @@ bool Lane::arrived(const Flight& flight) {
 void Lane::take_received(const abi::WorkCompletion& completion) {
   const auto buffer = static_cast<std::size_t>(completion.id & ~kReceiveId);
   --receives_out_;
-  silent_ = false;
+  awaits_first_ = false;
   if (completion.opcode == abi::kReceivedImmediate) {
     take_immediate(from_big_endian(completion.immediate));
     return give_receive(buffer);
   }
   using Kind = MessageHeader::Kind;
   MessageHeader header;
-  if (!read_header(completion, buffer, header) || !credits_.hear(header.room))
-    return fail({ErrorCode::protocol_error, "verbs: the peer sent what no peer of this version sends"});
+  if (!read_header(completion, buffer, header) || !credits_.update(header.room))
+    return fail({ErrorCode::protocol_error, "verbs: malformed message from the peer"});
   if (header.kind == Kind::message) {
     const std::size_t size = completion.length - header_bytes();
     inbox_.add(EventKind::message, link_, {memory_.in(buffer) + header_bytes(), size});
     inbox_.copied_bytes.fetch_add(size, std::memory_order_relaxed);
-    credits_.make_room();
+    credits_.add_freed();
   } else if (header.kind == Kind::immediate) {
     take_immediate(header.value);
   }
   give_receive(buffer);
 }
 
-// Of a message, as its immediate or its first bytes say it.
+// From the immediate data or, on links without immediates, from the first bytes.
 bool Lane::read_header(const abi::WorkCompletion& completion, std::size_t buffer, MessageHeader& header) const {
   using Kind = MessageHeader::Kind;
-  if (!plain_) {
+  if (!no_immediates_) {
     const std::uint32_t immediate = from_big_endian(completion.immediate);
     header = {immediate & Credits::kMask, (immediate & ~Credits::kMask) != 0 ? Kind::room : Kind::message, 0};
     return (completion.flags & abi::kWithImmediate) != 0;
@@ -108,7 +107,7 @@ bool Lane::read_header(const abi::WorkCompletion& completion, std::size_t buffer
 
 void Lane::take_immediate(std::uint32_t value) {
   ++immediates_;
-  credits_.make_room();
+  credits_.add_freed();
   Event& event = inbox_.add(EventKind::immediate);
   event.link = link_;
   event.value = value;
@@ -119,24 +118,23 @@ void Lane::take_failed(const abi::WorkCompletion& completion) {
   const std::string text = port_.library().status_text(status);
   if ((completion.id & kReceiveId) != 0) {
     --receives_out_;
-    return fail({ErrorCode::link_failed, "verbs: the queue pair ended: " + text});
+    return fail({ErrorCode::link_failed, "verbs: the queue pair failed: " + text});
   }
   if (completion.id > returned_) returned_ = completion.id;
-  if (status == abi::kRemoteAccess && completion.id < refused_) refused(completion.id);
+  if (status == abi::kRemoteAccess && completion.id < refused_) on_refused(completion.id);
   fail({ErrorCode::link_failed, "verbs: " + text + (status == abi::kRetriesExceeded ? remedy() : std::string())});
 }
 
 std::string Lane::remedy() const {
-  return ": no answer came to what was sent again and again; where small transfers pass and large ones do not, "
-         "something "
-         "on the way drops packets of " +
-         std::to_string(mtu_bytes()) + " bytes (let it carry them, or set EngineOptions::rdma.mtu)";
+  return ": the peer acknowledged no retransmit; if small transfers pass and large ones do not, the network drops "
+         "packets of " +
+         std::to_string(mtu_bytes()) + " bytes: raise its MTU or lower EngineOptions::rdma.mtu";
 }
 
-// The peer's NIC refused a request, and with it the queue pair: those before it are done, those behind it were never
-// executed. Bounds and permissions were checked here, so the memory's registration has ended; whatever else goes there
-// has the same answer. The other slices stay undecided until the fence.
-void Lane::refused(std::uint64_t number) {
+// The peer's NIC refused a request, which also ends the queue pair: earlier requests are done, later ones were not
+// executed. Bounds and permissions were checked on this side, so the memory was deregistered: all slices to it fail
+// with `revoked`. The other slices are undecided until the fence.
+void Lane::on_refused(std::uint64_t number) {
   if (!port_.read_back() && number - 1 > window_.completed()) completed(number - 1);
   refused_ = number;
   const Flight* about = nullptr;
@@ -152,7 +150,7 @@ void Lane::refused(std::uint64_t number) {
     if (flight.remote.rkey != rkey || flight.remote.address != address) continue;
     const bool begun = flight.first != 0 && flight.first < number && flight.command.slice.op != Op::read;
     end(flight, ErrorCode::revoked, begun ? Effect::partial : Effect::not_applied,
-        "the peer's NIC does not know the memory any more");
+        "the peer has deregistered the memory");
   }
 }
 
@@ -169,7 +167,7 @@ void Lane::ring_receives() {
   if (receives_chained_ == 0 || closed_) return;
   for (std::size_t i = 0; i + 1 < receives_chained_; ++i) receives_[i].next = &receives_[i + 1];
   receives_chained_ = 0;
-  if (!pair_->post(receives_[0])) fail({ErrorCode::link_failed, "verbs: the NIC took no receive request"});
+  if (!pair_->post(receives_[0])) fail({ErrorCode::link_failed, "verbs: ibv_post_recv failed"});
 }
 
 }  // namespace fairway::transport::verbs

@@ -4,12 +4,12 @@
 #include "core/bytes.h"
 #include "transport/verbs/lane.h"
 
-// Work requests out: slices are walked block by block into chains, each rung by one doorbell. A run of requests has one
-// completion, at its end: the NIC works through them in order.
+// Posts work requests: walks slices block by block into chains, each posted with one doorbell. A run of requests has
+// one signaled completion, at its end, since the NIC executes them in order.
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr std::uint64_t kRunBytes = 32 * 1024;  // a slice that ends after so much is told at once
+constexpr std::uint64_t kRunBytes = 32 * 1024;  // a run ends after so many bytes, so its slices complete early
 
 constexpr std::uint32_t big_endian(std::uint32_t value) {
   return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
@@ -18,8 +18,8 @@ constexpr std::uint32_t big_endian(std::uint32_t value) {
 }  // namespace
 
 void Lane::flush() {
-  if (greets_ && !broken_ && !closed_ && window_.room() > 0) greet();
-  if (silent_ && !closed_) return;
+  if (probe_due_ && !broken_ && !closed_ && window_.room() > 0) send_probe();
+  if (awaits_first_ && !closed_) return;
   while (!broken_ && !closed_ && building_ != newest_) {
     Flight& flight = at(building_);
     if (!flight.ended && !build(flight)) break;
@@ -27,7 +27,7 @@ void Lane::flush() {
     if (run_bytes_ >= kRunBytes) end_run();
   }
   if (broken_ || closed_) return;
-  if (credits_.owes() && window_.room() > 0) tell_room();
+  if (credits_.update_due() && window_.room() > 0) send_credits();
   if (window_.run_is_open()) end_run();
   ring();
   pop_ended();
@@ -39,7 +39,7 @@ bool Lane::build(Flight& flight) {
   while (!flight.cancelled && flight.wrong == ErrorCode::ok && !broken_) {
     const bool moved = moves && flight.cursor.done(flight.command.slice);
     if (moved && !by_message(op)) break;
-    if (moves && !moved && run_writes_ && op != Op::read && run_word_ != word_behind(flight)) end_run();
+    if (moves && !moved && run_writes_ && op != Op::read && run_word_ != flush_word_of(flight)) end_run();
     if (window_.room() == 0) return false;
     if (moves && !moved)
       build_move(flight);
@@ -51,11 +51,11 @@ bool Lane::build(Flight& flight) {
     if (moved || !moves) break;
   }
   if (flight.wrong != ErrorCode::ok && flight.first == 0)
-    end(flight, flight.wrong, Effect::not_applied, "a block lies outside of the local memory");
+    end(flight, flight.wrong, Effect::not_applied, "a block leaves the local memory");
   return true;
 }
 
-// One request: blocks that follow each other at the target, from up to kGathers places here.
+// One request: blocks that are contiguous at the target, from up to kGathers local places.
 void Lane::build_move(Flight& flight) {
   const Slice& slice = flight.command.slice;
   Piece piece;
@@ -79,26 +79,26 @@ void Lane::build_move(Flight& flight) {
     flight.cursor = ahead;
   }
   if (slice.op != Op::read && bytes <= pair_->inline_bytes() && flight.gpu == nullptr) request.flags |= abi::kInline;
-  if (slice.op == Op::write_immediate && !plain_ && flight.cursor.done(slice)) {
+  if (slice.op == Op::write_immediate && !no_immediates_ && flight.cursor.done(slice)) {
     request.opcode = abi::kWriteImmediate;
     request.immediate = big_endian(slice.immediate);
   }
   if (slice.op != Op::read) {
     run_writes_ = true;
-    run_word_ = word_behind(flight);
+    run_word_ = flush_word_of(flight);
   }
   run_bytes_ += bytes;
 }
 
-// Says on the way how much room this side has made.
+// Carries a credit update too.
 void Lane::build_message(Flight& flight) {
   const Slice& slice = flight.command.slice;
   const bool message = slice.op == Op::message;
   const std::uint64_t length = header_bytes() + (message ? slice.length : 0);
-  abi::SendRequest& request = next_request(&flight, plain_ ? abi::kSend : abi::kSendImmediate);
-  const std::uint32_t room = credits_.tell();
+  abi::SendRequest& request = next_request(&flight, no_immediates_ ? abi::kSend : abi::kSendImmediate);
+  const std::uint32_t room = credits_.take_update();
   using Kind = MessageHeader::Kind;
-  if (plain_)
+  if (no_immediates_)
     write_header(memory_.out(flight.out), {room, message ? Kind::message : Kind::immediate, slice.immediate});
   else
     request.immediate = big_endian(room);
@@ -110,10 +110,10 @@ void Lane::build_message(Flight& flight) {
   }
 }
 
-void Lane::tell_room() {
-  abi::SendRequest& request = next_request(nullptr, plain_ ? abi::kSend : abi::kSendImmediate);
-  const std::uint32_t room = credits_.tell();
-  if (!plain_) {
+void Lane::send_credits() {
+  abi::SendRequest& request = next_request(nullptr, no_immediates_ ? abi::kSend : abi::kSendImmediate);
+  const std::uint32_t room = credits_.take_update();
+  if (!no_immediates_) {
     request.immediate = big_endian(room | ~Credits::kMask);
     return;
   }
@@ -122,11 +122,11 @@ void Lane::tell_room() {
   gather(request, word, MessageHeader::kBytes, memory_region_->lkey);
 }
 
-// As large as the path's packets: one that does not get through ends the link before anything relies on it.
-void Lane::greet() {
-  greets_ = false;
-  tell_room();
-  if (!plain_) gather(chain_[chained_ - 1], memory_.out(0), mtu_bytes(), memory_region_->lkey);
+// A credit update as large as the path MTU: if such packets do not get through, the link fails before anything uses it.
+void Lane::send_probe() {
+  probe_due_ = false;
+  send_credits();
+  if (!no_immediates_) gather(chain_[chained_ - 1], memory_.out(0), mtu_bytes(), memory_region_->lkey);
   end_run();
   ring();
 }
@@ -179,8 +179,8 @@ void Lane::gather(abi::SendRequest& request, const std::byte* from, std::uint64_
   request.gather[request.gather_count++] = {address, static_cast<std::uint32_t>(size), lkey};
 }
 
-// The run's last request gets the completion. Where the NIC acknowledges writes that its CPU cannot see yet, that is a
-// read behind them: on its way back over the target's bus it pushes them into memory.
+// The last request of the run is signaled. If the NIC acknowledges writes before the target's CPU can see them, that is
+// a read after the writes: its response pushes them over the target's bus into memory.
 void Lane::end_run() {
   if (!window_.run_is_open()) return;
   if (run_writes_ && port_.read_back()) {
@@ -199,7 +199,7 @@ void Lane::ring() {
   if (chained_ == 0) return;
   for (std::size_t i = 0; i + 1 < chained_; ++i) chain_[i].next = &chain_[i + 1];
   chained_ = 0;
-  if (!pair_->post(chain_[0])) fail({ErrorCode::link_failed, "verbs: the NIC took no work request"});
+  if (!pair_->post(chain_[0])) fail({ErrorCode::link_failed, "verbs: ibv_post_send failed"});
 }
 
 }  // namespace fairway::transport::verbs

@@ -9,7 +9,7 @@
 namespace fairway::transport::verbs {
 namespace {
 
-// The header's ibv_query_device_ex: the library puts the call before the context that it hands out.
+// ibv_query_device_ex, which is inline in the header: the library stores the call before the context that it returns.
 int ask_for_paging(abi::Context* context, abi::PagingLimits* out) {
   constexpr auto kExtended = ~std::uintptr_t{0};  // of Context::abi_compat
   *out = {};

@@ -10,10 +10,10 @@
 
 namespace fairway::transport::verbs {
 
-std::string system_text(int error);  // what the system calls an errno
+std::string system_text(int error);  // the text of an errno
 
-// libibverbs' functions, found at run time. A table of plain pointers, so that a test can stand between the transport
-// and the library. Immutable once opened.
+// The functions of libibverbs, resolved at run time. A table of plain pointers, so that tests can replace some.
+// Immutable once opened.
 struct Library {
   abi::Device** (*list)(int*) = nullptr;
   void (*free_list)(abi::Device**) = nullptr;
@@ -26,13 +26,13 @@ struct Library {
   abi::ProtectionDomain* (*alloc_domain)(abi::Context*) = nullptr;
   int (*free_domain)(abi::ProtectionDomain*) = nullptr;
   abi::MemoryRegion* (*register_region)(abi::ProtectionDomain*, void*, std::size_t, int access) = nullptr;
-  // The same with an address of the peers' choice, and with optional access flags; null in older libraries.
+  // ibv_reg_mr_iova2: takes optional access flags; null in older libraries.
   abi::MemoryRegion* (*register_optional)(abi::ProtectionDomain*, void*, std::size_t, std::uint64_t,
                                           unsigned access) = nullptr;
-  // Of a file of another device's memory (dma-buf); null in libraries before rdma-core 34.
+  // ibv_reg_dmabuf_mr: memory of another device; null before rdma-core 34.
   abi::MemoryRegion* (*register_dmabuf)(abi::ProtectionDomain*, std::uint64_t offset, std::size_t,
                                         std::uint64_t address, int fd, int access) = nullptr;
-  // 0, or errno. What a device says of on-demand paging; nothing of it where the library or the driver is older.
+  // A device's support of on-demand paging: 0, or an errno if the library or driver is too old.
   int (*query_paging)(abi::Context*, abi::PagingLimits*) = nullptr;
   int (*deregister)(abi::MemoryRegion*) = nullptr;
   abi::CompletionChannel* (*create_channel)(abi::Context*) = nullptr;
@@ -54,7 +54,7 @@ struct Library {
   static Result<Library> open();
 };
 
-// Registered memory: its end ends all access. The library outlives it.
+// Owns a registration; destroying it ends all access. The library outlives it.
 struct EndRegion {
   const Library* library = nullptr;
   void operator()(abi::MemoryRegion* region) const { library->deregister(region); }

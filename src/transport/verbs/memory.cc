@@ -26,9 +26,9 @@ Result<Key> decode_key(std::span<const std::byte> bytes) {
   if (bytes.size() == kGpuKeyBytes) {
     key.word.address = reader.get<std::uint64_t>();
     key.word.rkey = reader.get<std::uint32_t>();
-    if (key.word.address == 0) return Status(ErrorCode::protocol_error, "verbs: a key without its word");
+    if (key.word.address == 0) return Status(ErrorCode::protocol_error, "verbs: malformed key: no flush word");
   }
-  if (!reader.done()) return Status(ErrorCode::protocol_error, "verbs: a key of the wrong size");
+  if (!reader.done()) return Status(ErrorCode::protocol_error, "verbs: malformed key: wrong length");
   return key;
 }
 
@@ -38,7 +38,7 @@ Registrations::~Registrations() {
 
 namespace {
 
-// Words that CPUs watch or that atomics change keep the order of outcome; data may be in any order before its end.
+// Relaxed ordering is only for data. Words that CPUs poll, or that atomics change, need strict ordering.
 bool may_be_relaxed(const MemoryDescription& memory) {
   return !includes(memory.access, Access::atomic);
 }
@@ -71,29 +71,30 @@ void register_host(const Port& port, Placing& made) {
     made.writable = true;
     made.region = registered(access | abi::kLocalWrite | more);
     if (made.region || written) return;
-    made.writable = false;  // pages that nobody may write
+    made.writable = false;  // read-only pages
     made.region = registered(access | more);
   };
   const OnDemand wanted = port.options().on_demand;
   const bool pages = wanted != OnDemand::off && port.pages(atomics);
   if (wanted == OnDemand::always && pages) {
     attempt(abi::kOnDemand);
-    if (made.region) made.how = "on demand: its pages come as they are used";
+    if (made.region) made.how = "on-demand paging";
   }
   if (!made.region) {
     attempt(0);
     if (made.region && wanted == OnDemand::always)
-      made.how = "pinned, for on demand it cannot be: " + port.why_no_pages(atomics);
+      made.how = "pinned; no on-demand paging: " + port.why_no_pages(atomics);
   }
   if (!made.region && wanted == OnDemand::when_short && pages && (errno == ENOMEM || errno == EAGAIN)) {
     const int error = errno;
     attempt(abi::kOnDemand);
-    if (made.region) made.how = "on demand, for it cannot be pinned: " + port.refusal("its pages", error).message();
+    if (made.region) made.how = "on-demand paging; pinning failed: " + port.refusal("its pages", error).message();
   }
   made.status = made.region ? Status() : port.refusal("the memory cannot be registered", errno);
 }
 
-// With iWARP the answer to a read is a write by the peer. That right is of a key of its own, which nobody is told.
+// iWARP answers a read with an RDMA write, so the local memory of reads needs remote write access. It gets a key of its
+// own, which is not told to anyone.
 void register_for_reads(const Port& port, const GpuPart* part, Placing& made) {
   const MemoryDescription& memory = made.memory;
   if (!made.region || !port.iwarp() || !made.writable || includes(memory.access, Access::write)) return;
@@ -118,7 +119,7 @@ void place(const Port& port, const GpuPart* part, Placing& made) {
   register_for_reads(port, part, made);
 }
 
-// What was placed is at that port from now on.
+// Takes over the result of place().
 Key settle_at(std::size_t port, Placing& placed, Registration& at) {
   at.ports |= 1U << port;
   at.writable = at.writable && placed.writable;
@@ -141,7 +142,7 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
                                             const MemoryDescription& memory, Executor& executor) {
   const bool on_gpu = memory.kind == MemoryKind::device;
   if (memory.kind == MemoryKind::managed)
-    return Status(ErrorCode::unsupported, "verbs: the driver moves managed memory about: no NIC can hold on to it");
+    return Status(ErrorCode::unsupported, "verbs: managed memory cannot be registered, since the driver migrates it");
   if (memory.id.slot >= slots_.size()) return Status(ErrorCode::invalid_argument, "verbs: no such region");
   std::vector<Port::Hold> held;
   for (const auto& port : ports) held.push_back(port->hold());
@@ -156,7 +157,7 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
     part.emplace((*gpu)->bus(), memory.address, memory.size_bytes);
     (*gpu)->bus().order_copies(memory.address);
   }
-  std::vector<Placing> each(ports.size());  // ends what is not settled
+  std::vector<Placing> each(ports.size());  // its destructor ends registrations that were not taken over
   const auto work = [&](std::size_t i) {
     each[i].memory = made->memory;
     each[i].gpu = made->gpu;

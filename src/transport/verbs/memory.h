@@ -18,11 +18,11 @@
 
 namespace fairway::transport::verbs {
 
-// What a peer's NIC needs to know of a region, for one port of its owner.
+// What a peer's NIC needs to access a region through one port of its owner.
 struct Key {
   std::uint64_t address = 0;
   std::uint32_t rkey = 0;
-  Word word;  // of memory of a GPU: what to read after writing there
+  Word word;  // for GPU memory: what to read after a write, to flush it
 };
 inline constexpr std::size_t kMaxKeyBytes = 24;
 struct RenewedKey {
@@ -32,65 +32,66 @@ struct RenewedKey {
 std::vector<std::byte> encode(const Key& key);
 Result<Key> decode_key(std::span<const std::byte> bytes);
 
-// A region's registrations, one for each port that took it. The worker's, once it can be found.
+// A region's registrations, one for each port that accepted it. Owner: the worker, once find() returns it.
 struct Registration {
   struct AtPort {
     std::size_t port = 0;
-    OwnRegion region, for_reads;  // null: the same
+    OwnRegion region, for_reads;  // for_reads null: use `region`
   };
   MemoryDescription memory;  // without its files
-  bool writable = true;      // by the NIC, as a read's local memory
-  Gpu* gpu = nullptr;        // whose memory it is: no CPU reaches it
-  // A bit for each port that took it; that had it and went; that was gone when it was registered.
+  bool writable = true;      // by the NIC, as the local memory of reads
+  Gpu* gpu = nullptr;        // of its memory, which the CPU cannot access; null: host memory
+  // One bit per port: that has it; that had it and was removed; that was missing when it was registered.
   std::uint32_t ports = 0, lost = 0, missed = 0;
   [[nodiscard]] bool is_at(std::size_t port) const { return (ports >> port & 1) != 0; }
   std::array<std::uint32_t, kMaxPorts> lkeys{};
-  std::array<std::uint32_t, kMaxPorts> read_lkeys{};  // where what is read goes to
+  std::array<std::uint32_t, kMaxPorts> read_lkeys{};  // for the local memory of reads
   std::vector<AtPort> regions;
-  std::vector<std::pair<std::size_t, Key>> renewed;  // of ports that came back: not the keys that peers were told first
+  std::vector<std::pair<std::size_t, Key>> renewed;  // of recovered ports: keys that replace those in the description
 };
 
-// A region on its way to one more port.
+// A region that is being registered with one port.
 struct Placing {
   std::uint64_t handle = 0;
   MemoryDescription memory;
   Gpu* gpu = nullptr;
-  bool had = false;  // the port, before it went: without this region it is of no use
-  // What place() made of it.
-  OwnRegion region, for_reads;  // null: the same
+  bool had = false;  // the port had it before it was removed, so it must get it again
+  // The result of place().
+  OwnRegion region, for_reads;  // for_reads null: use `region`
   bool writable = true;
-  std::string how;  // where there was a choice
+  std::string how;  // for people: how it was registered, where there was a choice
   Word word;
   Status status;
 };
-// Registers it at a port that the caller holds, or has alone. Any thread.
+// Registers it with a port that the caller holds or owns. Any thread.
 void place(const Port& port, Placing& placing);
 
-// From so many bytes on what pins or unpins a region's pages takes longer than handing it to another thread.
+// From this size on, pinning or unpinning pages takes longer than handing it to another thread.
 inline constexpr std::uint64_t kManyPages = std::uint64_t{16} << 20;
 
-// The registrations by their region's slot. add() on any thread; find() and take() are the worker's. A slot gets a
-// new one only after its last was taken, as the contract has it.
+// The registrations by their region's slot. add() runs on any thread; find() and take() on the worker. A slot is reused
+// only after take(), by the contract.
 class Registrations {
  public:
   explicit Registrations(std::uint32_t capacity) : slots_(capacity) {}
   ~Registrations();
 
-  // Registers the memory at each port that is there, at all of them at once where there is much of it; the keys are in
-  // their order. Refused where no port takes it, and none is gone.
+  // Registers the memory with each port that is present, in parallel if it is large; keys are in the order of ports.
+  // Fails if no port accepts it and none is missing.
   Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const MemoryDescription& memory,
                                Executor& executor);
   [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered
-  // The end of what is given ends all access.
+  // Destroying the result ends all access.
   std::unique_ptr<Registration> take(std::uint64_t handle);
-  // What is registered at a port that nobody holds any more: none of it is from now on, and its end is the caller's.
+  // Removes and returns all that is registered with a port that nobody holds any more; the caller destroys it.
   std::vector<OwnRegion> give_up(const Port& port);
-  // What that port, which was gone, has not yet; and a count that grows when something was added without a port.
+  // The regions that a port which was missing does not have yet; and a count of regions added while a port was missing.
   [[nodiscard]] std::vector<Placing> missing_at(std::size_t port) const;
   [[nodiscard]] std::uint64_t added_without() const { return added_without_.load(std::memory_order_acquire); }
-  // It is registered there, and the key is peers' from now on; nothing: place() was refused, or the region has ended.
+  // Takes over the result of place() and returns the new key for peers. Nothing: place() failed, or the region was
+  // deregistered.
   std::optional<Key> settle(std::size_t port, Placing& placing);
-  // Whatever peers have to be told of that port, besides what add() gave.
+  // The keys of that port that differ from those of add().
   [[nodiscard]] std::vector<RenewedKey> renewed_at(std::size_t port) const;
 
  private:

@@ -13,11 +13,11 @@
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/lane.h"
 
-// Why a port cannot be used: no address, no such partition, too little memory that may be locked.
+// Opens a port and checks that it can be used: its address, partition and locked-memory limit.
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr std::size_t kProofsBytes = 400 * 1024;  // that an engine registers to prove links
+constexpr std::size_t kProofsBytes = 400 * 1024;  // an engine registers this much to prove links
 
 constexpr std::uint8_t bit(Op op) {
   return static_cast<std::uint8_t>(op);
@@ -26,31 +26,30 @@ constexpr std::uint8_t bit(Op op) {
 Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port, bool iwarp) {
   Capabilities can;
   can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
-  // A NIC's atomics are atomic among themselves. The agent of a region's atomics is its CPU, so they are of use only
-  // where the device promises that the two agree.
+  // A NIC's atomics are atomic among themselves. A region's atomics belong to its CPU, so NIC atomics are usable only
+  // if the device guarantees atomicity with the CPU.
   can.atomics_by_cpu = limits.atomics == abi::kAtomicsGlobal && !iwarp;
   if (can.atomics_by_cpu)
     can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
   can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
                static_cast<std::uint8_t>(Shape::indexed);
-  // A GPU's only where kernel and NIC make it so: each region is tried, and refused with the reason.
+  // GPU memory depends on kernel and NIC: each registration is tried, and fails with the reason.
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned) |
                      1 << static_cast<unsigned>(MemoryKind::device);
-  // The completion of a receive goes to host memory, and may overtake bytes that go to a GPU's.
+  // A receive completion is written to host memory and may overtake bytes written to GPU memory.
   can.immediate_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
   can.needs_keys = true;
   can.max_slice_bytes = std::min<std::uint64_t>(kMaxSliceBytes, port.max_message);
   can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   can.ordered = true;
-  can.completion =
-      CompletionLevel::visible;  // by the read that follows the writes, or by a CPU that copied: docs/verbs.md
+  can.completion = CompletionLevel::visible;  // by a read after the writes, or because a CPU copied them: docs/verbs.md
   can.revocation = Revocation::by_owner;
   can.tells_revoked = !iwarp;
   return can;
 }
 
-// How many ports stand behind one: the legs of the bond that its interface is, or is a VLAN of.
+// How many ports the bond has that this port's interface is, or is a VLAN of; else 1.
 std::uint8_t legs_of(const std::string& port_folder, std::uint32_t gid_index, std::string& bond) {
   std::ifstream named(port_folder + "/gid_attrs/ndevs/" + std::to_string(gid_index));
   std::string interface;
@@ -106,8 +105,8 @@ bool Port::let_go() {
 Status Port::can_become(const Port& again) const {
   if (again.has_.address.fabric == has_.address.fabric && again.device_.capabilities == device_.capabilities) return {};
   return {ErrorCode::unsupported, "verbs: " + device_.name +
-                                      ": it can do other things than the one before it: only an "
-                                      "engine that is opened anew can use it"};
+                                      ": the new device has other capabilities than the old one: restart the engine "
+                                      "to use it"};
 }
 
 void Port::become(Port& again) {
@@ -133,7 +132,7 @@ Status Port::open(const VerbsOptions& options, std::span<const GidEntry> iwarp_a
   if (has_.domain == nullptr) return no("ibv_alloc_pd: " + system_text(errno));
   has_.word_region = register_memory(has_.word->bytes, sizeof *has_.word, abi::kRemoteRead, false);
   abi::MemoryRegion* trial = nullptr;
-  // What a link and its proof need, so that the limit is known before there is one.
+  // Registers as much as a link and its proof need, to find the limit before there is a link.
   std::vector<std::byte> memory(LaneMemory::kBytes + kProofsBytes);
   if (has_.word_region != nullptr) trial = register_memory(memory.data(), memory.size(), abi::kLocalWrite, false);
   if (trial == nullptr) return refusal("1 MiB of memory cannot be registered", errno);
@@ -164,7 +163,7 @@ Status Port::choose_address(std::span<const GidEntry> iwarp_addresses) {
   }
   if (!chosen)
     return {ErrorCode::unsupported, std::string("it has no ") + (is_iwarp ? "iWARP" : "RoCE v2") +
-                                        " address beyond its own wire: give its interface an IP address"};
+                                        " address that is not link-local: give its interface an IP address"};
   has_.address.gid = chosen->gid;
   has_.address.lid = has_.state.lid;
   has_.gid_index = static_cast<std::uint8_t>(chosen->index);
@@ -192,13 +191,13 @@ Status Port::choose_partition() {
   for (int i = 0; i < has_.state.pkeys; ++i) {
     std::uint16_t key = 0;
     if (library_->query_partition(has_.context, number_, i, &key) != 0) break;
-    key = static_cast<std::uint16_t>(key << 8 | key >> 8);  // it comes big-endian
+    key = static_cast<std::uint16_t>(key << 8 | key >> 8);  // big-endian
     has_.pkey_index = static_cast<std::uint16_t>(i);
     if (key == options_.partition) return {};
     if (key != 0) found += fmt::format("{}{:#06x}", found.empty() ? "" : ", ", key);
   }
   return {ErrorCode::invalid_argument,
-          fmt::format("it is in no partition {:#06x} (EngineOptions::rdma.partition), only in {}", options_.partition,
+          fmt::format("it is not in partition {:#06x} (EngineOptions::rdma.partition), only in {}", options_.partition,
                       found)};
 }
 
@@ -208,13 +207,13 @@ void Port::describe(const VerbsOptions& options) {
   device_.capabilities = capabilities(has_.limits, has_.state, iwarp());
   const std::string port_folder = folder + "/ports/" + std::to_string(number_);
   has_.legs = legs_of(port_folder, has_.gid_index, has_.bond);
-  has_.address.manager = iwarp() || (options_.connection_manager && has_.address.fabric == Fabric::roce);
-  has_.address.plain = iwarp() || !options.immediates.value_or(true);
+  has_.address.uses_cm = iwarp() || (options_.connection_manager && has_.address.fabric == Fabric::roce);
+  has_.address.no_immediates = iwarp() || !options.immediates.value_or(true);
   has_.address.queue_pairs = options_.queue_pairs == 0 ? has_.legs : static_cast<std::uint8_t>(options_.queue_pairs);
   device_.moved_by = MovedBy::nic;
   std::error_code ignored;
   has_.hardware = std::filesystem::exists(folder + "/device", ignored);
-  // iWARP's requests are done when TCP has them, in hardware and in software.
+  // iWARP completes a request once TCP has it, in hardware and in software.
   has_.read_back = iwarp() || options.read_back.value_or(has_.hardware);
   std::ifstream node(folder + "/device/numa_node");
   if (int number = -1; node >> number) device_.numa_node = number;
@@ -233,7 +232,7 @@ std::uint8_t Port::mtu() const {
   return static_cast<std::uint8_t>(std::min(most, wanted));
 }
 
-Status Port::look_again() {
+Status Port::refresh() {
   const auto no = [&](const std::string& why) {
     return Status(ErrorCode::link_failed, "verbs: " + device_.name + ": " + why);
   };
@@ -242,7 +241,7 @@ Status Port::look_again() {
   if (library_->query_port(has_.context, number_, &now) != 0 || now.state != abi::kPortActive)
     return no("the port is not active");
   has_.state = now;
-  if (iwarp()) return {};  // its addresses are rdma_cm's, which says so itself
+  if (iwarp()) return {};  // rdma_cm reports changes of iWARP addresses
   const std::string was = text_of(has_.address);
   const Status status = choose_address({});
   return status ? Status() : no("its address " + was + " is gone, and " + status.message());
@@ -251,7 +250,7 @@ Status Port::look_again() {
 bool Port::has_address() const {
   if (iwarp()) return true;
   if (has_.address.fabric == Fabric::infiniband) {
-    // Not of RoCE's: soft-RoCE asks its network card under the lock that whoever takes that card down holds.
+    // Not for RoCE: soft-RoCE's query takes a lock that is held while its interface is being taken down.
     abi::PortState now{};
     if (library_->query_port(has_.context, number_, &now) != 0 || now.lid != has_.address.lid) return false;
   }
@@ -267,23 +266,23 @@ void Port::drain_channel() {
   while (library_->get_event(has_.channel, &queue, &user) == 0) library_->acknowledge(queue, 1);
 }
 
-std::string Port::what_happened() {
+std::string Port::poll_async_events() {
   std::string happened;
   bool readdressed = false;
   abi::AsyncEvent event{};
   while (library_->get_async_event(has_.context, &event) == 0) {
-    const bool here = event.element.port == number_;  // of those events that name a port
+    const bool here = event.element.port == number_;  // valid for port events
     if (event.type == abi::kEventDeviceFatal) lose(happened = "the device failed or was removed");
-    if (event.type == abi::kEventQueueError) happened = "one of its completion queues broke";
+    if (event.type == abi::kEventQueueError) happened = "one of its completion queues failed";
     if (event.type == abi::kEventPortError && here) happened = "the port went down";
     readdressed |= (event.type == abi::kEventGidChange || event.type == abi::kEventLidChange) && here;
-    library_->acknowledge_async(&event);  // what befell one queue pair shows in its completions
+    library_->acknowledge_async(&event);  // queue pair events are ignored: completions show them too
   }
   if (happened.empty() && readdressed && !has_address()) happened = "its address " + text_of(has_.address) + " is gone";
   return happened;
 }
 
-// What regions are used by: writes and reads, on both sides, and atomics where the NIC does them.
+// Regions need paging for writes and reads, and for atomics if the NIC executes them.
 unsigned Port::missing_paging(bool atomics) const {
   const unsigned needed = abi::kPagesWrites | abi::kPagesReads | (atomics ? unsigned{abi::kPagesAtomics} : 0);
   return (has_.paging.general & abi::kPages) == 0 ? needed : needed & ~has_.paging.reliable;

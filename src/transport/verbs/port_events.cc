@@ -4,19 +4,19 @@
 
 #include "transport/verbs/transport.h"
 
-// Events and failures of ports: the kernel tells of most of them by an asynchronous event. A device that is removed
-// waits for its users to let it go; drivers of hardware say so, those of software do not, so it is looked whether
-// theirs are still listed. And whether one is listed again that was lost.
+// Events and failures of ports. The kernel reports most by asynchronous events. Removing a device waits until its users
+// release it; hardware drivers send an event, software drivers do not, so for those the list of devices is checked. The
+// list also shows when a lost device returns.
 namespace fairway::transport::verbs {
 namespace {
 
-// While nobody sleeps, at ports that gave nothing back for so long: a system call. A port that has news wakes who
-// sleeps.
-constexpr Time kQuietLook = 25 * kMillisecond;
-constexpr Time kDevicesLook = kSecond, kMissedLook = kSecond / 4;  // whether they are there; again
-constexpr Time kHeldLook = 10 * kMillisecond;                      // at a port that somebody registers memory with
+// How often to read events of ports without completions while the worker polls, since it is a system call. A sleeping
+// worker is woken.
+constexpr Time kEventsPoll = 25 * kMillisecond;
+constexpr Time kListEvery = kSecond, kListMissingEvery = kSecond / 4;  // device list; while one is missing
+constexpr Time kHeldCheck = 10 * kMillisecond;                         // for a port that another thread holds
 
-// Nothing where the library could not look: that says of no device that it is gone.
+// Nothing if the library could not list devices, which does not mean that they are gone.
 std::optional<std::vector<std::string>> names_of_devices(const Library& library) {
   int count = 0;
   abi::Device** const list = library.list(&count);
@@ -29,15 +29,15 @@ std::optional<std::vector<std::string>> names_of_devices(const Library& library)
 
 }  // namespace
 
-void VerbsTransport::look_at_ports(Time now) {
+void VerbsTransport::check_ports(Time now) {
   const bool woken = std::exchange(armed_, false);
   if (!woken && now < ports_at_) return;
-  ports_at_ = after(now, kQuietLook);
+  ports_at_ = after(now, kEventsPoll);
   for (const auto& port : ports_) {
     if (port->gone() || (!port->was_quiet() && !woken)) continue;
     if (woken) port->drain_channel();
     inbox_.system_calls.fetch_add(woken ? 2 : 1, std::memory_order_relaxed);
-    if (const std::string happened = port->what_happened(); !happened.empty()) end_links(*port, happened);
+    if (const std::string happened = port->poll_async_events(); !happened.empty()) end_links(*port, happened);
     losing_ |= !port->lost().empty();
   }
 }
@@ -48,13 +48,13 @@ void VerbsTransport::end_links(const Port& port, const std::string& why) {
       ends_[slot].lane->fail({ErrorCode::link_failed, "verbs: " + port.device().name + ": " + why});
 }
 
-void VerbsTransport::look_at_devices(Time now) {
+void VerbsTransport::check_devices(Time now) {
   if (now < devices_at_ || task_ == nullptr) return;
   const auto there = [](const auto& port) { return port->software() && port->lost().empty(); };
   const auto missed = [](const auto& port) { return port->gone() && !port->iwarp(); };
   const bool any_missed = std::any_of(ports_.begin(), ports_.end(), missed);
   const bool any = any_missed || std::any_of(ports_.begin(), ports_.end(), there);
-  devices_at_ = any ? after(now, any_missed ? kMissedLook : kDevicesLook) : kNever;
+  devices_at_ = any ? after(now, any_missed ? kListMissingEvery : kListEvery) : kNever;
   std::optional<std::vector<std::string>> listed;
   {
     const std::lock_guard lock(listing_mutex_);
@@ -69,7 +69,7 @@ void VerbsTransport::look_at_devices(Time now) {
     end_links(*port, port->lost());
     losing_ = true;
   }
-  if (listed) look_for_recoveries(*listed);
+  if (listed) start_recoveries(*listed);
   const Library& library = ports_.front()->library();
   const Status asked = janitor_.post([this, &library] {
     auto names = names_of_devices(library);
@@ -79,12 +79,13 @@ void VerbsTransport::look_at_devices(Time now) {
   });
   if (asked) return;
   const std::lock_guard lock(listing_mutex_);
-  listing_ = false;  // without a thread it is looked for later
+  listing_ = false;  // no thread: tries again later
 }
 
-// Once no link is there any more. What rdma_cm connected may outlive its link, so its ports stay.
-void VerbsTransport::let_ports_go(Time now) {
-  if (cm_ || slow_ends_.any()) return;
+// Releases lost ports that have no link any more. Ports stay if rdma_cm is in use, since its ids may outlive their
+// links.
+void VerbsTransport::release_lost_ports(Time now) {
+  if (cm_ || slow_deregistrations_.any()) return;
   losing_ = false;
   for (const auto& port : ports_) {
     if (port->lost().empty() || port->gone()) continue;
@@ -93,17 +94,17 @@ void VerbsTransport::let_ports_go(Time now) {
     });
     if (used || !port->let_go()) {
       losing_ = true;
-      if (!used) devices_at_ = std::min(devices_at_, after(now, kHeldLook));
+      if (!used) devices_at_ = std::min(devices_at_, after(now, kHeldCheck));
       continue;
     }
     unwatch(*port);
-    // Owned by a shared pointer, as a function is copied.
+    // A shared pointer, because std::function must be copyable.
     auto regions = std::make_shared<std::vector<OwnRegion>>(registrations_.give_up(*port));
     janitor_.end([&port = *port, regions = std::move(regions)] {
       regions->clear();
       port.close();
     });
-    devices_at_ = std::min(devices_at_, after(now, kMissedLook));
+    devices_at_ = std::min(devices_at_, after(now, kListMissingEvery));
   }
 }
 

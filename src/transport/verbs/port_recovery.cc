@@ -4,15 +4,16 @@
 
 #include "transport/verbs/transport.h"
 
-// Ports whose device went and is there again, and regions that were registered while one was gone. The janitor opens
-// and registers, as that takes long; the worker has it from then on, and tells peers the new keys before anything else.
+// Recovers ports whose device was removed and has returned, and registers regions that were added meanwhile. The
+// janitor opens the device and registers, since that is slow; then the worker takes over and first sends peers the new
+// keys.
 namespace fairway::transport::verbs {
 
-bool VerbsTransport::PortRecovery::brings(std::uint64_t handle) const {
+bool VerbsTransport::PortRecovery::has(std::uint64_t handle) const {
   return std::any_of(regions.begin(), regions.end(), [&](const Placing& each) { return each.handle == handle; });
 }
 
-void VerbsTransport::look_for_recoveries(const std::vector<std::string>& listed) {
+void VerbsTransport::start_recoveries(const std::vector<std::string>& listed) {
   for (const auto& port : ports_) {
     const std::string& name = port->device().name;
     if (!recovery_ && port->gone() &&
@@ -21,15 +22,15 @@ void VerbsTransport::look_for_recoveries(const std::vector<std::string>& listed)
   }
 }
 
-// One was gone when add() asked for it, and has come back since, or not.
-void VerbsTransport::look_for_latecomers() {
+// For regions that were added while a port was missing which has recovered since.
+void VerbsTransport::register_missed_regions() {
   const std::uint64_t added = registrations_.added_without();
-  if (added == latecomers_seen_ || recovery_) return;
-  latecomers_seen_ = added;
+  if (added == missed_seen_ || recovery_) return;
+  missed_seen_ = added;
   for (const auto& port : ports_) {
     if (port->gone() || registrations_.missing_at(port->index()).empty()) continue;
     begin_recovery(*port);
-    latecomers_seen_ = added - 1;  // another port may lack it too
+    missed_seen_ = added - 1;  // checks again: another port may miss it too
     return;
   }
 }
@@ -55,7 +56,7 @@ void VerbsTransport::begin_recovery(Port& port) {
     made.done.store(true, std::memory_order_release);
     task_->wake();
   });
-  if (!begun) recovery_.reset();  // no thread is to be had: at the next look
+  if (!begun) recovery_.reset();  // no thread: tries again later
 }
 
 void VerbsTransport::end_recovery() {
@@ -69,9 +70,9 @@ void VerbsTransport::end_recovery() {
     std::vector<RenewedKey> keys;
     for (Placing& each : made->regions)
       if (const auto key = registrations_.settle(port.index(), each)) keys.push_back({each.handle, *key});
-    for (const PeerIndex peer : links_.peers()) tell_keys(peer, port.index(), keys);
+    for (const PeerIndex peer : links_.peers()) send_renewed_keys(peer, port.index(), keys);
   } else {
-    port.lose("the device was removed, or failed, and the one of its name cannot be used: " + made->status.message());
+    port.lose("the device was removed or failed, and its replacement cannot be used: " + made->status.message());
   }
   made->held.reset();
   janitor_.end([made] { made->give_back(); });
@@ -82,16 +83,16 @@ void VerbsTransport::PortRecovery::give_back() {
   opened.reset();
 }
 
-void VerbsTransport::tell_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys) {
+void VerbsTransport::send_renewed_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys) {
   for (; !keys.empty(); keys = keys.subspan(std::min(keys.size(), kRenewedInNote)))
     links_.note(peer, encode_renewed(port, keys.first(std::min(keys.size(), kRenewedInNote))));
 }
 
-void VerbsTransport::is_planned(PeerIndex peer) {
-  for (const auto& port : ports_) tell_keys(peer, port->index(), registrations_.renewed_at(port->index()));
+void VerbsTransport::on_planned(PeerIndex peer) {
+  for (const auto& port : ports_) send_renewed_keys(peer, port->index(), registrations_.renewed_at(port->index()));
 }
 
-bool VerbsTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes) {
+bool VerbsTransport::on_note(PeerIndex peer, std::span<const std::byte> bytes) {
   std::size_t port = 0;
   const auto keys = decode_renewed(bytes, port);
   if (!keys || !renewed_keys_.keep(peer, port, *keys)) return false;
@@ -100,7 +101,7 @@ bool VerbsTransport::hear_note(PeerIndex peer, std::span<const std::byte> bytes)
   return fits;
 }
 
-// False: these cannot be keys of that region.
+// False: the keys cannot belong to that region.
 bool VerbsTransport::renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys) {
   for (const auto& [port, key] : keys) {
     std::uint64_t end = 0;

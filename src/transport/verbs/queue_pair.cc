@@ -8,9 +8,9 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr std::uint8_t kNotReadyTimer = 12;  // 0.64 ms; credits keep it from being needed
-constexpr int kMostReads = 16;               // at once; more only takes the NIC's memory
-// Soft-RoCE sends all answers at once; what is repeated besides does not fit into the receiving core's queue of packets
+constexpr std::uint8_t kMinRnrTimer = 12;  // 0.64 ms; rarely used, since credits prevent RNR
+constexpr int kMostReads = 16;             // outstanding; more only uses memory of the NIC
+// Soft-RoCE sends the responses of all reads at once; with retransmits they overflow the receiving core's packet queue
 // (docs/GOTCHAS.md).
 constexpr int kMostSoftwareReads = 4;
 
@@ -23,7 +23,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   const int entries = static_cast<int>(sizes.sends + sizes.receives);
   made->queue_ = library.create_queue(port.context(), entries, nullptr, port.channel(), 0);
   if (made->queue_ == nullptr) return port.refusal("ibv_create_cq", errno);
-  const std::array<std::uint32_t, 4> usual{256, 128, 64, 0};  // what a NIC has is told by no query
+  const std::array<std::uint32_t, 4> usual{256, 128, 64, 0};  // no query tells what the NIC supports
   const auto tries = kind.inline_bytes ? std::span(&*kind.inline_bytes, 1) : std::span<const std::uint32_t>(usual);
   for (const std::uint32_t inline_bytes : tries) {
     abi::QueuePairOptions options{};
@@ -42,7 +42,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   state.port = port.number();
   state.pkey_index = port.pkey_index();
   state.qkey = kDatagramKey;
-  state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region says what of it is allowed
+  state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region restricts it
   if (kind.atomics || port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
   const int place = port.iwarp() ? 0 : abi::kMaskPkey | abi::kMaskPort;
   const int mask = abi::kMaskState | place | (kind.type == abi::kDatagram ? abi::kMaskQkey : abi::kMaskAccess);
@@ -90,36 +90,34 @@ QueuePair::Transitions QueuePair::plan(const Endpoint& own, const Endpoint& thei
   const RdmaOptions& options = port_.options();
   const bool reliable = type_ == abi::kReliable;
   Transitions all;
-  abi::QueuePairState& state = all.receiving;
+  abi::QueuePairState& state = all.rtr;
   state.state = abi::kReadyToReceive;
   state.mtu = std::min(own.mtu, theirs.mtu);
   state.peer_number = peer_ = theirs.number;
   state.receive_psn = theirs.first_psn;
   state.reads_in = own.reads;
-  state.not_ready_timer = kNotReadyTimer;
+  state.min_rnr_timer = kMinRnrTimer;
   state.address = address_of(theirs.port);
-  all.receiving_mask = abi::kMaskState;
+  all.rtr_mask = abi::kMaskState;
   if (type_ != abi::kDatagram)
-    all.receiving_mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
-  if (reliable) all.receiving_mask |= abi::kMaskReadsIn | abi::kMaskNotReadyTimer;
-  all.sending = state;
-  all.sending.state = abi::kReadyToSend;
-  all.sending.send_psn = own.first_psn;
-  all.sending.timeout = static_cast<std::uint8_t>(options.timeout);
-  all.sending.retries = static_cast<std::uint8_t>(options.retries);
-  all.sending.not_ready_retries = kNotReadyRetries;
-  all.sending.reads_out = reads_out(theirs);
-  all.sending_mask = abi::kMaskState | abi::kMaskSendPsn;
-  if (reliable)
-    all.sending_mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskNotReadyRetries | abi::kMaskReadsOut;
+    all.rtr_mask |= abi::kMaskAddress | abi::kMaskMtu | abi::kMaskPeer | abi::kMaskReceivePsn;
+  if (reliable) all.rtr_mask |= abi::kMaskReadsIn | abi::kMaskMinRnrTimer;
+  all.rts = state;
+  all.rts.state = abi::kReadyToSend;
+  all.rts.send_psn = own.first_psn;
+  all.rts.timeout = static_cast<std::uint8_t>(options.timeout);
+  all.rts.retries = static_cast<std::uint8_t>(options.retries);
+  all.rts.rnr_retries = kRnrRetries;
+  all.rts.reads_out = reads_out(theirs);
+  all.rts_mask = abi::kMaskState | abi::kMaskSendPsn;
+  if (reliable) all.rts_mask |= abi::kMaskTimeout | abi::kMaskRetries | abi::kMaskRnrRetries | abi::kMaskReadsOut;
   return all;
 }
 
 Status QueuePair::apply(Transitions& steps) {
-  if (Status status = change(steps.receiving, steps.receiving_mask, "to RTR"); !status) return status;
-  if (Status status = change(steps.sending, steps.sending_mask, "to RTS"); !status || type_ != abi::kDatagram)
-    return status;
-  address_handle_ = port_.library().create_address_handle(port_.domain(), &steps.sending.address);
+  if (Status status = change(steps.rtr, steps.rtr_mask, "to RTR"); !status) return status;
+  if (Status status = change(steps.rts, steps.rts_mask, "to RTS"); !status || type_ != abi::kDatagram) return status;
+  address_handle_ = port_.library().create_address_handle(port_.domain(), &steps.rts.address);
   return address_handle_ != nullptr ? Status() : port_.refusal("ibv_create_ah", errno);
 }
 
@@ -136,7 +134,7 @@ void QueuePair::to_error() {
 }
 
 bool QueuePair::to_reset() {
-  if (port_.iwarp()) return false;  // whose queue pairs know no way back
+  if (port_.iwarp()) return false;  // iWARP queue pairs cannot be reset
   abi::QueuePairState state{};
   state.state = abi::kReset;
   return port_.library().modify_pair(pair_, &state, abi::kMaskState) == 0;

@@ -10,21 +10,21 @@
 
 namespace fairway::transport::verbs {
 
-// One queue pair with a completion queue of its own, so large that it cannot overflow. A resource. Owner: the
-// transport's worker.
+// A queue pair with its own completion queue, which is large enough not to overflow. A resource. Owner: the transport's
+// worker.
 class QueuePair {
  public:
-  static constexpr std::uint8_t kNotReadyRetries = 6;  // 7 would be for ever
+  static constexpr std::uint8_t kRnrRetries = 6;  // 7 would retry for ever
 
   struct Sizes {
     std::uint32_t sends = 0, receives = 0, gathers = 0;
   };
-  // What links do not ask for and measurements do.
+  // Options that only measurements use.
   struct Kind {
     int type = abi::kReliable;
     std::uint32_t receive_gathers = 1;
-    std::optional<std::uint32_t> inline_bytes;  // unset: as much as the NIC has, up to 256
-    bool atomics = false;                       // peers may, also where they do not agree with the CPU
+    std::optional<std::uint32_t> inline_bytes;  // unset: as much as the NIC supports, up to 256
+    bool atomics = false;                       // allow atomics even if they are not atomic with the CPU
   };
   static Result<std::unique_ptr<QueuePair>> make(const Port& port, const Sizes& sizes, std::uint64_t name,
                                                  const Kind& kind);
@@ -38,29 +38,29 @@ class QueuePair {
   [[nodiscard]] std::uint32_t number() const { return pair_->number; }
   [[nodiscard]] std::uint32_t inline_bytes() const { return inline_bytes_; }
 
-  // One step of its states, as rdma_cm says, with the traffic classes of this side's choice.
+  // Modifies the state as rdma_cm asks, with the service level and traffic class of this side's options.
   Status follow(abi::QueuePairState& to, int mask);
-  // The attributes that move it to RTR and then to RTS. A value.
+  // The attributes for moving to RTR and then to RTS. A value.
   struct Transitions {
-    abi::QueuePairState receiving{}, sending{};
-    int receiving_mask = 0, sending_mask = 0;
+    abi::QueuePairState rtr{}, rts{};
+    int rtr_mask = 0, rts_mask = 0;
   };
   [[nodiscard]] Transitions plan(const Endpoint& own, const Endpoint& theirs);
-  // Moves it. The kernel may look for the peer's neighbour meanwhile, for a second (docs/GOTCHAS.md); so any thread,
-  // while no other uses the queue pair.
+  // Moves it to RTS. The kernel may resolve the peer's address for up to a second (docs/GOTCHAS.md), so this may run on
+  // any thread while no other uses the queue pair.
   Status apply(Transitions& steps);
   Status connect(const Endpoint& own, const Endpoint& theirs) {
     Transitions all = plan(own, theirs);
     return apply(all);
   }
-  [[nodiscard]] std::uint8_t reads_out(const Endpoint& theirs) const;  // at once
-  // A datagram's destination: the peer of connect().
+  [[nodiscard]] std::uint8_t reads_out(const Endpoint& theirs) const;  // max_rd_atomic
+  // Addresses a datagram to the peer of connect().
   void aim(abi::SendRequest& request) const { request.remote.datagram = {address_handle_, peer_, kDatagramKey}; }
-  void to_error();  // nothing more is sent, and what waits is flushed
-  // It touches no memory from now on, as after its end, which may take seconds longer. False: only its end is as sure.
+  void to_error();  // sends nothing more, and flushes queued requests
+  // Afterwards it touches no memory, as if destroyed, but faster. False: it must be destroyed instead.
   [[nodiscard]] bool to_reset();
 
-  // A chain of requests by one doorbell. False: the NIC took not all of them.
+  // Posts a chain of requests with one doorbell. False: the NIC did not accept all of them.
   bool post(abi::SendRequest& first) {
     abi::SendRequest* bad = nullptr;
     return pair_->context->post_send(pair_, &first, &bad) == 0;
@@ -69,11 +69,11 @@ class QueuePair {
     abi::ReceiveRequest* bad = nullptr;
     return pair_->context->post_receive(pair_, &first, &bad) == 0;
   }
-  // How many completions were stored; less than 0: the queue broke.
+  // Returns how many completions were stored; less than 0: an error.
   int poll(std::span<abi::WorkCompletion> into) {
     return queue_->context->poll(queue_, static_cast<int>(into.size()), into.data());
   }
-  bool arm() { return queue_->context->request_notification(queue_, 0) == 0; }  // announce the next completion
+  bool arm() { return queue_->context->request_notification(queue_, 0) == 0; }  // notify of the next completion
 
  private:
   static constexpr std::uint32_t kDatagramKey = 0x66617277;  // a Q_Key that users may set

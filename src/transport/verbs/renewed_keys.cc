@@ -9,7 +9,7 @@ namespace fairway::transport::verbs {
 namespace {
 
 Status wrong(const char* what) {
-  return {ErrorCode::protocol_error, std::string("verbs handshake: ") + what};
+  return {ErrorCode::protocol_error, std::string("malformed verbs note: ") + what};
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ std::vector<std::byte> encode_renewed(std::size_t port, std::span<const RenewedK
 Result<std::vector<RenewedKey>> decode_renewed(std::span<const std::byte> bytes, std::size_t& port) {
   ByteReader reader(bytes);
   port = reader.get<std::uint8_t>();
-  if (port >= kMaxPorts) return wrong("keys of a port that cannot be");
+  if (port >= kMaxPorts) return wrong("the port number is out of range");
   std::vector<RenewedKey> keys;
   while (reader.ok() && !reader.done()) {
     RenewedKey& each = keys.emplace_back();
@@ -36,7 +36,8 @@ Result<std::vector<RenewedKey>> decode_renewed(std::span<const std::byte> bytes,
     if (!key) return key.status();
     each.key = *key;
   }
-  if (!reader.ok() || keys.empty() || keys.size() > kRenewedInNote) return wrong("no keys, too many, or cut short");
+  if (!reader.ok() || keys.empty() || keys.size() > kRenewedInNote)
+    return wrong("the number of keys is out of range, or it is truncated");
   return keys;
 }
 

@@ -7,8 +7,8 @@
 namespace fairway::transport::verbs {
 namespace {
 
-constexpr Time kEndMemoryWithin = kSecond;      // then its registration ends under slices that the NIC still holds
-constexpr Time kEndingLook = kMillisecond / 4;  // while one waits
+constexpr Time kDeregisterTimeout = kSecond;  // then the registration ends even if the NIC still has slices of it
+constexpr Time kDeregisterCheck = kMillisecond / 4;
 
 }  // namespace
 
@@ -42,11 +42,11 @@ Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription
   return added;
 }
 
-// The table refuses by now, so nothing new begins here. What the NIC still works on of ours is waited for, as ending
-// the registration under it would break its link; peers' NICs are stopped by the end of the registration itself.
+// The region table refuses the region by now, so no new slice begins. Waits for slices that the NIC still executes,
+// since deregistering under them would break their link. Deregistering itself stops the peers' NICs.
 void VerbsTransport::deregister(std::uint64_t handle) {
-  endings_.push_back({handle, after(runtime_.clock.now(), kEndMemoryWithin)});
-  end_memory(runtime_.clock.now());
+  deregistrations_.push_back({handle, after(runtime_.clock.now(), kDeregisterTimeout)});
+  finish_deregistrations(runtime_.clock.now());
 }
 
 bool VerbsTransport::memory_is_free(std::uint64_t handle) {
@@ -55,16 +55,16 @@ bool VerbsTransport::memory_is_free(std::uint64_t handle) {
   return free;
 }
 
-void VerbsTransport::end_memory(Time now) {
-  std::erase_if(endings_, [&](const Ending& ending) {
-    if (recovery_ && recovery_->brings(ending.handle)) return false;
+void VerbsTransport::finish_deregistrations(Time now) {
+  std::erase_if(deregistrations_, [&](const Deregistration& ending) {
+    if (recovery_ && recovery_->has(ending.handle)) return false;
     if (!memory_is_free(ending.handle) && now < ending.deadline) return false;
     std::shared_ptr<Registration> ends = registrations_.take(ending.handle);
     const bool slow = ends != nullptr && ends->memory.size_bytes >= kManyPages;
-    slow_ends_.end(std::move(ends), ending.handle, slow, janitor_, task_, inbox_);
+    slow_deregistrations_.end(std::move(ends), ending.handle, slow, janitor_, task_, inbox_);
     return true;
   });
-  endings_at_ = endings_.empty() ? kNever : after(now, kEndingLook);
+  deregistrations_at_ = deregistrations_.empty() ? kNever : after(now, kDeregisterCheck);
 }
 
 Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory& memory,
@@ -72,13 +72,12 @@ Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory&
   if (!links_.knows(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
   if (keys.empty() || keys.size() > kMaxPorts)
     return Status(ErrorCode::unsupported,
-                  "verbs: the peer has not registered the region with its NICs (a limit of locked memory that is too "
-                  "low, or memory "
-                  "of a GPU that they do not reach: its own explain says which)");
+                  "verbs: the peer has not registered the region with its NICs: its locked-memory limit is too low, or "
+                  "its NICs cannot access that GPU memory (`explain` on the peer says which)");
   Remote remote;
   if (Status status = read_keys(memory, keys, name(), &decode_key, remote); !status) return status;
   if (!renew(remote, renewed_keys_.of(peer, memory.id)))
-    return Status(ErrorCode::protocol_error, "verbs: a renewed key of a region that cannot have it");
+    return Status(ErrorCode::protocol_error, "verbs: the peer sent a renewed key that cannot belong to the region");
   return imports_.add(peer, memory.id, std::move(remote));
 }
 
@@ -86,7 +85,7 @@ void VerbsTransport::release(std::uint64_t remote_handle) {
   imports_.release(remote_handle);
 }
 
-// Every lane that got something rings once, at the end: slices of several take turns in a stripe.
+// Each lane with new slices is flushed once, at the end, since the slices of a stripe alternate between lanes.
 std::size_t VerbsTransport::post(std::span<const Slice> slices) {
   std::size_t taken = 0;
   for (; taken < slices.size(); ++taken) {
@@ -114,8 +113,8 @@ std::size_t VerbsTransport::post(std::span<const Slice> slices) {
   return taken;
 }
 
-// What this side can refuse, of the far side too: the peer's NIC would refuse by ending the queue pair. What it knows
-// better than we do is that a region has ended.
+// Checks bounds and permissions of the remote side too, since the peer's NIC would end the queue pair on a violation.
+// Only the peer knows whether the region is still registered.
 ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& out, const Registration*& local,
                                 Key& remote) {
   const auto* import = imports_.find(slice.remote_handle, link.peer);
@@ -144,14 +143,14 @@ ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& o
 std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
   inbox_.begin_poll();
   if (!closed_) {
-    if (cm_) look_at_cm(now, armed_);
+    if (cm_) poll_cm(now, armed_);
     if (in_transition_ != 0) take_rts_outcomes();
-    look_at_ports(now);
-    look_at_devices(now);
+    check_ports(now);
+    check_devices(now);
     if (recovery_ && recovery_->done.load(std::memory_order_acquire)) end_recovery();
-    look_for_latecomers();
-    if (losing_) let_ports_go(now);
-    links_.look_at_deadlines(now);
+    register_missed_regions();
+    if (losing_) release_lost_ports(now);
+    links_.check_deadlines(now);
   }
   poll_each([this](const Link& link) {
     Lane& lane = *lane_of(link);
@@ -159,8 +158,8 @@ std::size_t VerbsTransport::poll(std::span<Event> events, Time now) {
     lane.flush();
     return lane.broken();
   });
-  if (!endings_.empty()) end_memory(now);
-  if (slow_ends_.any()) slow_ends_.tell(inbox_);
+  if (!deregistrations_.empty()) finish_deregistrations(now);
+  if (slow_deregistrations_.any()) slow_deregistrations_.report(inbox_);
   return inbox_.take(events);
 }
 
@@ -201,7 +200,7 @@ std::string VerbsTransport::describe_path(std::uint64_t remote_handle) const {
     text += fmt::format("; {} ({}) by {} queue pair{}", port->device().name, text_of(port->address()), pairs,
                         pairs == 1 ? "" : "s");
     if (port->iwarp()) text += " of iWARP";
-    if (!port->bond().empty()) text += fmt::format(", for its {} has {} legs", port->bond(), port->legs());
+    if (!port->bond().empty()) text += fmt::format(": one per port of the bond {} ({})", port->bond(), port->legs());
   }
   return text;
 }
@@ -222,10 +221,10 @@ void VerbsTransport::close() {
     janitor_.finish();
     recovery_.reset();
   }
-  end_memory(kNever);
+  finish_deregistrations(kNever);
   rts_thread_.finish();
   janitor_.finish();
-  slow_ends_.tell(inbox_);
+  slow_deregistrations_.report(inbox_);
   closed_ = true;
   if (cm_) task_->unwatch(cm_->fd());
   cm_.reset();

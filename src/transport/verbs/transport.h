@@ -22,18 +22,18 @@
 
 namespace fairway::transport::verbs {
 
-// The contract's state machine: links (planned_links.h) between ports here and there, each of them a lane (lane.h), and
-// memory. Belongs to one worker's thread, as the contract says.
-//   transport.cc  using lanes
-//   connect.cc    what links are made of
-//   port_events.cc       events and failures of ports and devices
-//   port_recovery.cc   devices that are there again
+// The contract's state machine: links (planned_links.h) between ports, each a lane (lane.h), and memory. Owner: the
+// worker.
+//   transport.cc      using lanes, ending memory
+//   connect.cc        making and connecting queue pairs
+//   port_events.cc    events and failures of ports and devices
+//   port_recovery.cc  devices that have returned
 class VerbsTransport final : public PlannedTransport, private GpuAccess {
  public:
   VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options);
   ~VerbsTransport() override { close(); }
 
-  Status open();  // before all else; else a sentence why not
+  Status open();  // call first
   Status attach(Task& task) override;
 
   Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
@@ -44,7 +44,7 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override {
-    return closed_ ? kNever : std::min({links_.next_deadline(), endings_at_, devices_at_});
+    return closed_ ? kNever : std::min({links_.next_deadline(), deregistrations_at_, devices_at_});
   }
   void cancel(SliceToken token) override;
   Reach reach(LinkId link, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) override;
@@ -57,22 +57,22 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
 
   struct End {
     std::unique_ptr<Lane> lane;
-    bool rings = false;            // it is in ringing_
-    bool by_cm = false;            // the connector knows it
-    std::uint64_t transition = 0;  // of its queue pair to RTS, on rts_thread_; 0: none
+    bool rings = false;            // is in ringing_
+    bool by_cm = false;            // is connected by cm_
+    std::uint64_t transition = 0;  // number of its move to RTS on rts_thread_; 0: none
   };
   using Remote = KeyedMemory<Key>;  // of an imported region, by the owner's port
-  struct PortRecovery {             // of a port, or of regions to one
+  struct PortRecovery {             // reopens a port, or registers missed regions with one
     Port* port = nullptr;
-    Port::Hold held;               // none: it is gone
-    std::unique_ptr<Port> opened;  // what it is to become
+    Port::Hold held;               // none: the port is gone
+    std::unique_ptr<Port> opened;  // to become `port`
     std::vector<Placing> regions;
     Status status;
-    std::atomic<bool> done = false;  // the rest is the worker's again
-    [[nodiscard]] bool brings(std::uint64_t handle) const;
-    void give_back();  // what nobody took
+    std::atomic<bool> done = false;  // then the worker owns all of this again
+    [[nodiscard]] bool has(std::uint64_t handle) const;
+    void give_back();  // destroys what was not taken over
   };
-  struct Ending {  // memory that slices still use
+  struct Deregistration {  // waits for slices that still use the memory
     std::uint64_t handle = 0;
     Time deadline = kNever;
   };
@@ -92,25 +92,25 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   void take_rts_outcomes();
   Status connect_by_cm(const Link& link, Lane& lane, const Endpoint& theirs);
   Result<CmConnector*> cm_connector();  // opened when first needed
-  Status listen_by_manager(Port& port);
-  void look_at_cm(Time now, bool woken);
+  Status listen_by_cm(Port& port);
+  void poll_cm(Time now, bool woken);
 
   // port_events.cc
-  void look_at_ports(Time now);
-  void look_at_devices(Time now);
-  void let_ports_go(Time now);
+  void check_ports(Time now);
+  void check_devices(Time now);
+  void release_lost_ports(Time now);
   Status watch(const Port& port);
   void unwatch(const Port& port);
   void end_links(const Port& port, const std::string& why);
 
   // port_recovery.cc
-  void look_for_recoveries(const std::vector<std::string>& listed);
-  void look_for_latecomers();
+  void start_recoveries(const std::vector<std::string>& listed);
+  void register_missed_regions();
   void begin_recovery(Port& port);
   void end_recovery();
-  void tell_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys);
-  void is_planned(PeerIndex peer) override;
-  bool hear_note(PeerIndex peer, std::span<const std::byte> bytes) override;
+  void send_renewed_keys(PeerIndex peer, std::size_t port, std::span<const RenewedKey> keys);
+  void on_planned(PeerIndex peer) override;
+  bool on_note(PeerIndex peer, std::span<const std::byte> bytes) override;
   static bool renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys);
 
   // transport.cc
@@ -119,7 +119,7 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   void forget(PeerIndex peer) override;
   [[nodiscard]] Lane* lane_of(const Link& link) const { return ends_[link.id.slot].lane.get(); }
   ErrorCode check(const Link& link, const Slice& slice, Command& out, const Registration*& local, Key& remote);
-  void end_memory(Time now);
+  void finish_deregistrations(Time now);
   bool memory_is_free(std::uint64_t handle);
 
   RegionTable& regions_;
@@ -127,34 +127,34 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   std::vector<std::unique_ptr<Port>> ports_;
   Registrations registrations_;
   std::vector<End> ends_;      // by slot of their link
-  std::vector<End*> ringing_;  // those that the slices being posted go to
-  std::vector<Ending> endings_;
+  std::vector<End*> ringing_;  // ends with newly posted slices
+  std::vector<Deregistration> deregistrations_;
   ImportTable<Remote> imports_;
   RenewedKeys renewed_keys_;
   std::unique_ptr<CmConnector> cm_;
-  bool armed_ = false;        // completions may have announced themselves
-  Time endings_at_ = kNever;  // the next look at endings_
-  Time cm_at_ = 0;            // the next look at the connector
-  Time ports_at_ = 0;         // the next look for what befell the ports: a system call, so not in every poll
-  Time devices_at_ = 0;       // the next look whether they are still there
-  bool losing_ = false;       // a port is lost and not yet let go
-  std::unique_ptr<PortRecovery> recovery_;  // the one under way
-  std::uint64_t latecomers_seen_ = 0;       // of Registrations::added_without()
-  SlowEnds slow_ends_;
+  bool armed_ = false;                      // notifications of completions may be pending
+  Time deregistrations_at_ = kNever;        // the next look at deregistrations_
+  Time cm_at_ = 0;                          // the next look at the connector
+  Time ports_at_ = 0;                       // the next check_ports(): a system call, so not in every poll
+  Time devices_at_ = 0;                     // the next check_devices()
+  bool losing_ = false;                     // a port is lost and not released yet
+  std::unique_ptr<PortRecovery> recovery_;  // in progress
+  std::uint64_t missed_seen_ = 0;           // of Registrations::added_without()
+  SlowDeregistrations slow_deregistrations_;
   std::mutex listing_mutex_;                        // guards the next two
-  bool listing_ = false;                            // the janitor is to
-  std::optional<std::vector<std::string>> listed_;  // devices that are there, since it was looked at last
+  bool listing_ = false;                            // the janitor is listing devices
+  std::optional<std::vector<std::string>> listed_;  // its result, not read yet
   struct RtsOutcome {
     std::uint32_t slot = 0;
     std::uint64_t transition = 0;
     Status status;
   };
   std::uint64_t last_transition_ = 0;
-  std::uint32_t in_transition_ = 0;  // queue pairs, those that were dropped too
+  std::uint32_t in_transition_ = 0;  // queue pairs on rts_thread_, also dropped ones
   std::mutex rts_mutex_;             // guards rts_outcomes_
   std::vector<RtsOutcome> rts_outcomes_;
-  Janitor janitor_;     // what is left is done when it ends, before all above
-  Janitor rts_thread_;  // moves queue pairs to RTS: the janitor may be seconds with the end of another
+  Janitor janitor_;     // last: its destructor runs the jobs that are left
+  Janitor rts_thread_;  // moves queue pairs to RTS; separate, since destroying one may take the janitor seconds
 };
 
 }  // namespace fairway::transport::verbs

@@ -18,20 +18,21 @@ struct Library;
 
 struct VerbsOptions {
   RdmaOptions rdma;
-  // Whether a small read follows writes before they count as done, so that a NIC's bytes are visible to the target's
-  // CPU and not only underway to it. Unset: on hardware, where it is needed; a software device copies by CPU.
+  // Whether a small read follows writes before they are done, so that the bytes are visible to the target's CPU. Unset:
+  // only on hardware, since software devices copy by the CPU.
   std::optional<bool> read_back;
-  // Whether sends and writes may carry immediates. Unset: all but iWARP's. Without, messages carry them behind a write.
+  // Whether sends and writes carry immediate data. Unset: yes, except with iWARP. Otherwise a message after the write
+  // carries the immediate.
   std::optional<bool> immediates = {};
   std::shared_ptr<const verbs::Library> library = {};  // null: the system's
   std::shared_ptr<const verbs::CmLibrary> cm_library = {};
 };
 
-// invalid_argument, with the option's name, for what no port of any host can have.
+// invalid_argument, naming the option, for values that are never valid.
 Status check_rdma(const RdmaOptions& options);
 
-// One worker's transport over reliable queue pairs of RDMA NICs (RoCE v2, InfiniBand, iWARP), the lanes. `regions` and
-// `runtime` outlive it.
+// One worker's transport over RC queue pairs of RDMA NICs (RoCE v2, InfiniBand, iWARP). `regions` and `runtime` outlive
+// it.
 Result<std::unique_ptr<Transport>> open_verbs_transport(RegionTable& regions, Runtime& runtime,
                                                         const VerbsOptions& options);
 

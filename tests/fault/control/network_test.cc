@@ -111,12 +111,12 @@ TEST(ControlFault, ListeningBeyondTheHostNeedsAKey) {
 TEST(ControlFault, ASlowLorisKeepsNobodyOut) {
   LiveEngine engine;
   const std::uint16_t port = port_of(engine.address());
-  std::vector<sys::Fd> strangers;
-  for (int i = 0; i < 300; ++i) strangers.push_back(plain_connect(port));
+  std::vector<sys::Fd> connections;
+  for (int i = 0; i < 300; ++i) connections.push_back(plain_connect(port));
   std::atomic<bool> stop{false};
   std::thread drip([&] {
     while (!stop.load()) {
-      for (auto& stranger : strangers) ::send(stranger.get(), "F", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+      for (auto& connection : connections) ::send(connection.get(), "F", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   });
@@ -125,14 +125,14 @@ TEST(ControlFault, ASlowLorisKeepsNobodyOut) {
   const Time start = peer.clock().now();
   const auto session = peer.connect(engine.address());
   EXPECT_TRUE(session.is_ok()) << session.status().to_string();
-  std::printf("connected past 300 strangers in %.0f ms, %.1f ms of CPU\n",
+  std::printf("connected past 300 unauthenticated connections in %.0f ms, %.1f ms of CPU\n",
               static_cast<double>(peer.clock().now() - start) / 1e6, (cpu_seconds() - before) * 1e3);
   EXPECT_LT(peer.clock().now() - start, 2 * kSecond);
   stop.store(true);
   drip.join();
   int open = 0;
-  for (auto& stranger : strangers) open += closed_within(stranger.get(), 3000) ? 0 : 1;
-  EXPECT_EQ(open, 0) << "strangers are still connected";
+  for (auto& connection : connections) open += closed_within(connection.get(), 3000) ? 0 : 1;
+  EXPECT_EQ(open, 0) << "unauthenticated connections are still open";
 }
 
 TEST(ControlFault, APortScanCostsNothingAndHarmsNothing) {

@@ -92,7 +92,7 @@ TEST(KeyedTcp, TablesOfAllTheBlocksThatAFrameMayHaveAreBounded) {
               }));
   scene.begin();
   scene.measure_bystander("reads of 2^17 blocks each, never read", 1500);
-  EXPECT_TRUE(scene.ends_with_reason("more blocks at once", milliseconds(10'000)));
+  EXPECT_TRUE(scene.ends_with_reason("more blocks than the protocol allows", milliseconds(10'000)));
   scene.expect_alive();
 }
 
@@ -140,7 +140,7 @@ TEST(KeyedTcp, MoreRequestsThanMayBeUnansweredEndTheSession) {
                 }
               }));
   scene.begin();
-  EXPECT_TRUE(scene.ends_with_reason("more at once", milliseconds(10'000)));
+  EXPECT_TRUE(scene.ends_with_reason("more requests in flight than the protocol allows", milliseconds(10'000)));
   scene.measure_bystander("(after) more requests at once than it may");
   scene.expect_alive();
 }

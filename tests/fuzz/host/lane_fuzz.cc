@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   auto pair = std::make_shared<host::Pair>();
   const auto segment = std::make_unique<host::Segment>();
   pair->segment = segment.get();
-  pair->no_attach = "the peer is an input";
+  pair->no_cma = "the peer is an input";
   // The peer's region table: two slots, the first of them usually such that slices go on.
   std::array<RegionSlot<>, 2> table;
   const auto lies = input.take<std::uint64_t>();

@@ -42,8 +42,8 @@ TEST_F(CStreams, PutIntoAMappingAndUnmap) {
   EXPECT_NE(mapping.address, nullptr);
   EXPECT_EQ(mapping.size_bytes, kBytes);
   EXPECT_EQ(*mapping.ended, 0u);
-  EXPECT_STRNE(mapping.way, "");
-  fairway_free(mapping.way);
+  EXPECT_STRNE(mapping.path_description, "");
+  fairway_free(mapping.path_description);
   fairway_stream_put put;
   fairway_stream_put_init(&put);
   put.from = from.address;

@@ -110,7 +110,7 @@ TEST_F(CudaLife, MemoryThatCannotBeLentIsStagedAndExplainSaysWhy) {
   ASSERT_TRUE(plan);
   EXPECT_NE(plan->text().find("used:     cuda"), std::string::npos) << plan->text();
   EXPECT_NE(plan->text().find("staged, it moves between"), std::string::npos) << plan->text();
-  EXPECT_NE(plan->text().find("its owner cannot lend it"), std::string::npos) << plan->text();
+  EXPECT_NE(plan->text().find("its owner cannot export it"), std::string::npos) << plan->text();
 }
 
 TEST_F(CudaLife, AnAddressUsedAgainIsAnotherAllocation) {
@@ -145,7 +145,7 @@ TEST_F(CudaLife, WhatLeavesItsAllocationIsRefusedAndExplainNamesTheWay) {
   const auto plan = engine_->explain(request);
   ASSERT_TRUE(plan);
   EXPECT_NE(plan->text().find("CUDA IPC"), std::string::npos) << plan->text();
-  EXPECT_EQ(plan->text().find("its wire was not tried"), std::string::npos) << plan->text();
+  EXPECT_EQ(plan->text().find("the path was not tested"), std::string::npos) << plan->text();
 }
 
 // The kernel copies between a stage here and memory of a process that has none any more, while the rest of that is

@@ -18,7 +18,7 @@ TEST_P(CudaMappingOf, ItsOwnerGetsItBackOnceTheHolderLetsGo) {
   EXPECT_EQ(mapping->gpu, 0);
   EXPECT_EQ(mapping->access, Access::all);
   EXPECT_TRUE(mapping->atomics);
-  EXPECT_FALSE(mapping->way.empty());
+  EXPECT_FALSE(mapping->path_description.empty());
   EXPECT_EQ(said(*mapping), ErrorCode::ok);
   gpus_->write(mapping->address, patterns(1, kBytes));  // what a kernel would do
   EXPECT_EQ(ask("back " + std::to_string(kBytes)), "as sent");
@@ -162,7 +162,7 @@ TEST_F(CudaMapping, MemoryThatItsOwnerCannotLendIsRefusedWithTheReason) {
   ASSERT_NO_FATAL_FAILURE(meet("locked"));
   const auto none = engine_->map(remote_, 0);
   EXPECT_EQ(none.status().code(), ErrorCode::unsupported);
-  EXPECT_NE(none.status().message().find("cannot lend it"), std::string::npos) << none.status().to_string();
+  EXPECT_NE(none.status().message().find("cannot export it"), std::string::npos) << none.status().to_string();
 }
 
 TEST_F(CudaMapping, WithoutTheTransportThereIsNone) {

@@ -7,12 +7,12 @@
 namespace fairway::transport::cuda {
 namespace {
 
-Handle some(Way way) {
+Handle some(Export by) {
   Handle handle;
-  handle.way = way;
+  handle.by = by;
   handle.base = 0x7f0000000000;
   handle.size = 22 << 20;
-  if (way == Way::file) handle.mappings = {2 << 20, 2 << 20, 2 << 20, 16 << 20};
+  if (by == Export::file) handle.mappings = {2 << 20, 2 << 20, 2 << 20, 16 << 20};
   for (std::size_t i = 0; i < 16; ++i) {
     handle.process[i] = static_cast<std::byte>(i);
     handle.device.bytes[i] = static_cast<unsigned char>(100 + i);
@@ -23,26 +23,26 @@ Handle some(Way way) {
 }
 
 TEST(CudaHandle, SaysTheSameOnTheOtherSide) {
-  for (const Way way : {Way::none, Way::ipc, Way::file}) {
-    const Handle sent = some(way);
+  for (const Export by : {Export::none, Export::ipc, Export::file}) {
+    const Handle sent = some(by);
     const auto got = decode(encode(sent));
     ASSERT_TRUE(got);
-    EXPECT_EQ(got->way, way);
+    EXPECT_EQ(got->by, by);
     EXPECT_EQ(got->process, sent.process);
     EXPECT_EQ(got->device, sent.device);
     EXPECT_EQ(got->base, sent.base);
     EXPECT_EQ(got->size, sent.size);
     EXPECT_EQ(got->mappings, sent.mappings);
-    EXPECT_EQ(got->why, way == Way::none ? sent.why : "");
-    if (way == Way::ipc) {
+    EXPECT_EQ(got->why, by == Export::none ? sent.why : "");
+    if (by == Export::ipc) {
       EXPECT_EQ(std::memcmp(got->ipc.bytes, sent.ipc.bytes, sizeof sent.ipc.bytes), 0);
     }
   }
 }
 
 TEST(CudaHandle, CutShortOrOfAnotherVersionIsRefused) {
-  for (const Way way : {Way::none, Way::ipc, Way::file}) {
-    auto bytes = encode(some(way));
+  for (const Export by : {Export::none, Export::ipc, Export::file}) {
+    auto bytes = encode(some(by));
     for (std::size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(decode(std::span(bytes).first(size))) << size;
     bytes.push_back(std::byte{0});
     EXPECT_FALSE(decode(bytes));
@@ -53,7 +53,7 @@ TEST(CudaHandle, CutShortOrOfAnotherVersionIsRefused) {
 }
 
 TEST(CudaHandle, MappingsThatAreNotTogetherTheWholeAreRefused) {
-  Handle handle = some(Way::file);
+  Handle handle = some(Export::file);
   handle.mappings = {2 << 20};
   EXPECT_FALSE(decode(encode(handle)));
   handle.mappings = {};

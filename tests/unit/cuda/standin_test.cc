@@ -5,7 +5,7 @@
 #include "support/cuda/device_memory.h"
 #include "sys/system_runtime.h"
 #include "transport/cuda/cuda.h"
-#include "transport/cuda/lender.h"
+#include "transport/cuda/exporter.h"
 #include "transport/gpu_access.h"
 
 // What is found out about pointers, and how allocations are lent, on the driver that stands in for CUDA's.
@@ -44,51 +44,52 @@ TEST_F(Lending, APointerSaysWhatItIs) {
 TEST_F(Lending, RegionsOfOneAllocationShareItsHandleUntilTheLastIsGone) {
   support::DeviceMemory gpus;
   const auto devices = std::make_shared<Devices>(sys::CudaDriver::open().value());
-  Lender lender(devices, {});
+  Exporter exporter(devices, {});
   std::byte* bytes = gpus.allocate(1 << 20, 0);
-  const auto first = lender.lend(region(1, bytes, 4096));
-  const auto second = lender.lend(region(2, bytes + 8192, 4096));
+  const auto first = exporter.export_memory(region(1, bytes, 4096));
+  const auto second = exporter.export_memory(region(2, bytes + 8192, 4096));
   ASSERT_TRUE(first && *first && second && *second);
   EXPECT_EQ((*first)->identity, (*second)->identity);
   EXPECT_EQ((*first)->handle, (*second)->handle);
   EXPECT_EQ((*second)->offset, 8192u);
-  EXPECT_EQ(lender.device_of({2, 1}), 0);
-  lender.take_back({1, 1});
-  lender.take_back({2, 1});
-  EXPECT_EQ(lender.device_of({2, 1}), -1);
+  EXPECT_EQ(exporter.device_of({2, 1}), 0);
+  exporter.end_export({1, 1});
+  exporter.end_export({2, 1});
+  EXPECT_EQ(exporter.device_of({2, 1}), -1);
   gpus.free(bytes);
   std::byte* again = gpus.allocate(1 << 20, 0);  // perhaps at the same address
-  const auto third = lender.lend(region(3, again, 4096));
+  const auto third = exporter.export_memory(region(3, again, 4096));
   ASSERT_TRUE(third && *third);
   EXPECT_NE((*third)->identity, (*first)->identity);
-  lender.take_back({3, 1});
+  exporter.end_export({3, 1});
   gpus.free(again);
 }
 
 TEST_F(Lending, WhatLeavesItsAllocationOrIsNoGpusIsRefused) {
   support::DeviceMemory gpus;
-  Lender lender(std::make_shared<Devices>(sys::CudaDriver::open().value()), {});
+  Exporter exporter(std::make_shared<Devices>(sys::CudaDriver::open().value()), {});
   std::byte* bytes = gpus.allocate(1 << 20, 0);
-  EXPECT_EQ(lender.lend(region(1, bytes, (1 << 20) + 1)).status().code(), ErrorCode::out_of_range);
+  EXPECT_EQ(exporter.export_memory(region(1, bytes, (1 << 20) + 1)).status().code(), ErrorCode::out_of_range);
   std::byte ordinary{};
-  EXPECT_EQ(lender.lend(region(1, &ordinary, 1)).status().code(), ErrorCode::invalid_argument);
-  const auto locked = lender.lend(region(2, gpus.map(2 << 20, 1, false), 4096));
+  EXPECT_EQ(exporter.export_memory(region(1, &ordinary, 1)).status().code(), ErrorCode::invalid_argument);
+  const auto locked = exporter.export_memory(region(2, gpus.map(2 << 20, 1, false), 4096));
   ASSERT_TRUE(locked && *locked);
   const auto handle = decode((*locked)->handle);
   ASSERT_TRUE(handle);
-  EXPECT_EQ(handle->way, Way::none);
+  EXPECT_EQ(handle->by, Export::none);
   EXPECT_NE(handle->why, "");
-  lender.take_back({2, 1});
+  exporter.end_export({2, 1});
   gpus.free(bytes);
 }
 
 // PyTorch's expandable segments.
 TEST_F(Lending, ARegionOverSeveralMappingsIsLentWithADescriptorForEach) {
   support::DeviceMemory gpus;
-  Lender lender(std::make_shared<Devices>(sys::CudaDriver::open().value()), {});
+  Exporter exporter(std::make_shared<Devices>(sys::CudaDriver::open().value()), {});
   constexpr std::uint64_t kPart = 2 << 20;
   std::byte* bytes = gpus.map(4 * kPart, 0, true, 4);
-  const auto middle = lender.lend(region(1, bytes + kPart + 5000, 2 * kPart));  // of the second to the fourth
+  const auto middle =
+      exporter.export_memory(region(1, bytes + kPart + 5000, 2 * kPart));  // of the second to the fourth
   ASSERT_TRUE(middle && *middle) << middle.status().to_string();
   EXPECT_EQ((*middle)->offset, 5000u);
   EXPECT_EQ((*middle)->files.size(), 3u);
@@ -96,16 +97,16 @@ TEST_F(Lending, ARegionOverSeveralMappingsIsLentWithADescriptorForEach) {
   ASSERT_TRUE(handle);
   EXPECT_EQ(handle->base, reinterpret_cast<std::uint64_t>(bytes) + kPart);
   EXPECT_EQ(handle->mappings, (std::vector<std::uint64_t>{kPart, kPart, kPart}));
-  const auto same = lender.lend(region(2, bytes + kPart, 3 * kPart));
-  const auto other = lender.lend(region(3, bytes, 2 * kPart));
+  const auto same = exporter.export_memory(region(2, bytes + kPart, 3 * kPart));
+  const auto other = exporter.export_memory(region(3, bytes, 2 * kPart));
   ASSERT_TRUE(same && *same && other && *other);
   EXPECT_EQ((*same)->identity, (*middle)->identity);
   EXPECT_NE((*other)->identity, (*middle)->identity);
-  EXPECT_EQ(lender.lend(region(4, bytes, 4 * kPart + 1)).status().code(), ErrorCode::out_of_range);
-  const auto locked = lender.lend(region(5, gpus.map(2 * kPart, 0, false, 2), 2 * kPart));
+  EXPECT_EQ(exporter.export_memory(region(4, bytes, 4 * kPart + 1)).status().code(), ErrorCode::out_of_range);
+  const auto locked = exporter.export_memory(region(5, gpus.map(2 * kPart, 0, false, 2), 2 * kPart));
   ASSERT_TRUE(locked && *locked);
-  EXPECT_EQ(decode((*locked)->handle)->way, Way::none);
-  for (std::uint32_t slot = 1; slot <= 5; ++slot) lender.take_back({slot, 1});
+  EXPECT_EQ(decode((*locked)->handle)->by, Export::none);
+  for (std::uint32_t slot = 1; slot <= 5; ++slot) exporter.end_export({slot, 1});
 }
 
 TEST_F(Lending, WithoutADriverTheReasonIsSaid) {

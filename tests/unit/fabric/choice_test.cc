@@ -28,25 +28,25 @@ TEST(PairDomains, SubnetsMeetBeforeNames) {
 }
 
 TEST(PairDomains, LoopbackMeetsLoopbackAlone) {
-  EXPECT_TRUE(can_meet(ip("lo", kLoopback), ip("lo", kLoopback)));
-  EXPECT_FALSE(can_meet(ip("lo", kLoopback), ip("eth0", 0x0a000001)));
+  EXPECT_TRUE(can_connect(ip("lo", kLoopback), ip("lo", kLoopback)));
+  EXPECT_FALSE(can_connect(ip("lo", kLoopback), ip("eth0", 0x0a000001)));
 }
 
 TEST(PairDomains, AProviderMeetsItself) {
   DomainAddress efa{"efa", "rdmap79s0-rdm", FI_ADDR_EFA, {}, {}};
   DomainAddress cxi{"cxi", "cxi0", FI_ADDR_CXI, {}, {}};
-  EXPECT_TRUE(can_meet(efa, efa));
-  EXPECT_FALSE(can_meet(efa, cxi));
+  EXPECT_TRUE(can_connect(efa, efa));
+  EXPECT_FALSE(can_connect(efa, cxi));
 }
 
 TEST(PairDomains, SharedMemoryMeetsOnItsHostAndNotInOneProcess) {
   const DomainAddress one{"shm", "shm", FI_ADDR_STR, {std::byte{1}}, "a-boot"};
   DomainAddress other = one;
-  EXPECT_FALSE(can_meet(one, other)) << "one process";
+  EXPECT_FALSE(can_connect(one, other)) << "one process";
   other.address = {std::byte{2}};
-  EXPECT_TRUE(can_meet(one, other));
+  EXPECT_TRUE(can_connect(one, other));
   other.host = "another-boot";
-  EXPECT_FALSE(can_meet(one, other));
+  EXPECT_FALSE(can_connect(one, other));
 }
 
 struct Answer {
@@ -93,14 +93,14 @@ TEST(Usable, ADomainIsOneThoughItHasSeveralAddresses) {
 }
 
 TEST(Wishes, EndWithMessagesAlone) {
-  EXPECT_FALSE(wishes("tcp").back().rma);
-  for (const Wish& each : wishes("tcp")) EXPECT_FALSE(each.gpus);
+  EXPECT_FALSE(hint_sets("tcp").back().rma);
+  for (const HintSet& each : hint_sets("tcp")) EXPECT_FALSE(each.gpus);
 }
 
 // A provider that has less than is asked for has nothing at all, to fi_getinfo.
 TEST(Wishes, EachIsTriedWithoutSizesToo) {
   for (const std::string provider : {"tcp", "efa"}) {
-    const auto all = wishes(provider);
+    const auto all = hint_sets(provider);
     for (std::size_t i = 0; i < all.size(); i += 2) {
       EXPECT_TRUE(all[i].sized);
       EXPECT_FALSE(all[i + 1].sized);

@@ -18,7 +18,7 @@ namespace {
 using testing::EfaMachine;
 
 struct Hints : testing::Info {
-  explicit Hints(const Wish& wish) { fill_hints(info, wish); }
+  explicit Hints(const HintSet& wanted) { fill_hints(info, wanted); }
 };
 
 TEST(Efa, ItIsUsedWithoutBeingToldTo) {
@@ -49,11 +49,11 @@ TEST(Efa, OfItsTwoFabricsTheOneThatEveryVersionHasIsUsed) {
 // Inside of a host it would take libfabric's shm, in which a killed peer may leave a lock behind; and with it, its
 // queues have no descriptor to sleep on. Both end with FI_REMOTE_COMM alone (efa_user_info.c, from 1.17 to 2.6).
 TEST(Efa, NothingButTheNicIsAskedFor) {
-  for (const Wish& wish : wishes("efa")) {
-    const Hints hints(wish);
+  for (const HintSet& wanted : hint_sets("efa")) {
+    const Hints hints(wanted);
     EXPECT_EQ(hints.info.caps & (FI_REMOTE_COMM | FI_LOCAL_COMM), FI_REMOTE_COMM);
   }
-  for (const Wish& wish : wishes("cxi")) EXPECT_EQ(Hints(wish).info.caps & FI_REMOTE_COMM, 0u);
+  for (const HintSet& wanted : hint_sets("cxi")) EXPECT_EQ(Hints(wanted).info.caps & FI_REMOTE_COMM, 0u);
 }
 
 TEST(Efa, TheListOfItsDomainsFitsAHandshake) {
@@ -68,20 +68,20 @@ TEST(Efa, TheListOfItsDomainsFitsAHandshake) {
 TEST(Efa, NothingIsAskedForThatItHasNot) {
   const EfaMachine machine;
   const fi_info& efa = *machine.infos();
-  for (const Wish& wish : wishes("efa")) {
-    const Hints hints(wish);
+  for (const HintSet& wanted : hint_sets("efa")) {
+    const Hints hints(wanted);
     EXPECT_EQ(hints.info.caps & ~efa.caps, 0u);
     EXPECT_EQ(hints.info.mode & (FI_MSG_PREFIX | FI_RX_CQ_DATA), 0u);
     // What it wants of memory is offered. FI_MR_HMEM is wanted with FI_HMEM alone.
-    const int wanted = efa.domain_attr->mr_mode & ~(wish.gpus ? 0 : FI_MR_HMEM);
-    EXPECT_EQ(wanted & ~hints.domain.mr_mode, 0);
+    const int offered = efa.domain_attr->mr_mode & ~(wanted.gpus ? 0 : FI_MR_HMEM);
+    EXPECT_EQ(offered & ~hints.domain.mr_mode, 0);
     EXPECT_LE(hints.tx.size, efa.tx_attr->size);
     EXPECT_LE(hints.rx.size, efa.rx_attr->size);
     EXPECT_EQ(hints.domain.threading, FI_THREAD_SAFE);
     EXPECT_EQ(hints.domain.data_progress, FI_PROGRESS_MANUAL) << "it claims more and has not";
     EXPECT_EQ(hints.tx.msg_order | hints.rx.comp_order, 0u) << "no order is asked for";
   }
-  EXPECT_TRUE(wishes("efa").front().gpus);
+  EXPECT_TRUE(hint_sets("efa").front().gpus);
   EXPECT_GE(efa.tx_attr->inject_size, FrameHeader::kBytes) << "words about room are injected";
   EXPECT_LE(efa.src_addrlen, kMaxAddressBytes);
 }
@@ -116,7 +116,7 @@ TEST(Fabric, AProviderThatIsNotThereIsNamedWithWhatLeavesItOut) {
   const auto unfiltered = open_domains(options);
   ASSERT_FALSE(filtered);
   ASSERT_FALSE(unfiltered);
-  EXPECT_NE(filtered.status().message().find("provider tpc has nothing here"), std::string::npos);
+  EXPECT_NE(filtered.status().message().find("provider tpc has no domain here"), std::string::npos);
   EXPECT_NE(filtered.status().message().find("FI_PROVIDER=udp"), std::string::npos) << filtered.status().message();
   EXPECT_NE(unfiltered.status().message().find("topo --providers"), std::string::npos);
 }

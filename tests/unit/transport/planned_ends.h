@@ -26,7 +26,7 @@ class Ends final : public PlannedLinks::Maker {
   std::set<std::uint32_t> connecting;      // by slot: those that take their time
   std::set<std::uint32_t> preparing;       // by slot: before that
   std::set<PeerIndex> planned;             // those of whom it was said that they take notes
-  std::function<void(PeerIndex)> on_planned = [](PeerIndex) {};
+  std::function<void(PeerIndex)> when_planned = [](PeerIndex) {};
   std::function<void()> on_connect = [] {};
   bool takes_notes = false;
   std::vector<Bytes> notes;
@@ -41,9 +41,9 @@ class Ends final : public PlannedLinks::Maker {
     EXPECT_EQ(theirs.size(), 3u);
     return plan_is;
   }
-  void is_planned(PeerIndex peer) override {
+  void on_planned(PeerIndex peer) override {
     planned.insert(peer);
-    on_planned(peer);
+    when_planned(peer);
   }
   Result<Bytes> make_end(const PlannedLinks::Link& link) override {
     EXPECT_TRUE(planned.contains(link.peer)) << "too early";
@@ -72,7 +72,7 @@ class Ends final : public PlannedLinks::Maker {
     event.link = link.id;
     event.status = std::move(why);
   }
-  bool hear_note(PeerIndex, std::span<const std::byte> bytes) override {
+  bool on_note(PeerIndex, std::span<const std::byte> bytes) override {
     if (takes_notes) notes.emplace_back(bytes.begin(), bytes.end());
     return takes_notes;
   }

@@ -52,7 +52,7 @@ TEST(PlannedHandshake, CutShortOrLengthenedIsRefusedWithWords) {
       const auto heard = decode(std::span(whole).first(size));
       ASSERT_FALSE(heard) << size;
       EXPECT_EQ(heard.status().code(), ErrorCode::protocol_error);
-      EXPECT_TRUE(heard.status().message().starts_with("planned handshake: ")) << heard.status().message();
+      EXPECT_TRUE(heard.status().message().starts_with("malformed planned handshake: ")) << heard.status().message();
     }
     auto longer = whole;
     longer.push_back(std::byte{0});
@@ -63,7 +63,8 @@ TEST(PlannedHandshake, CutShortOrLengthenedIsRefusedWithWords) {
 TEST(PlannedHandshake, AnotherVersionIsSaidToBeOne) {
   const auto heard = decode(encode(sample(SaidKind::hello), kTriedVersion - 1));
   EXPECT_EQ(heard.status().code(), ErrorCode::version_mismatch);
-  EXPECT_EQ(heard.status().message(), "planned handshake: the peer speaks version 6, this side 7");
+  EXPECT_EQ(heard.status().message(),
+            "planned: the peer speaks handshake version 6, this side 7: run the same Fairway on both sides");
 }
 
 TEST(PlannedHandshake, WhatIsBeyondTheLimitsIsRefused) {

@@ -67,7 +67,7 @@ TEST_F(PlannedLinksTest, BothSidesLearnWhyOneOfThemCannotComeBack) {
   carry(a_, b_);
   ASSERT_EQ(a_.state(), State::opening);
   ASSERT_EQ(b_.state(), State::accepted);
-  a_.links.not_connected(a_.link(), {ErrorCode::link_failed, "ends: no way there"});
+  a_.links.on_connect_failed(a_.link(), {ErrorCode::link_failed, "ends: no way there"});
   carry_all();
   learns(a_, "ends: no way there");
   learns(b_, "ends: the peer closed its end: ends: no way there");

@@ -65,7 +65,7 @@ TEST_F(PlannedPeers, WhatTheInitiatorMayNotHearFailsThePeer) {
     bring_up();
     a_.hear(say(wrong.kind, wrong.link));
     EXPECT_EQ(a_.state(), State::down);
-    expect_failed(a_, ErrorCode::protocol_error, "ends handshake: out of turn");
+    expect_failed(a_, ErrorCode::protocol_error, "ends handshake: unexpected message");
     for (Side* side : {&a_, &b_}) side->links.disconnect(kPeer, [&](PlannedLinks::Link&) { side->fence(); });
     a_.says.clear();
     b_.says.clear();
@@ -76,10 +76,10 @@ TEST_F(PlannedPeers, WhatTheInitiatorMayNotHearFailsThePeer) {
 TEST_F(PlannedPeers, RolesAreNotExchangedBeforeThereIsAPlan) {
   begin();
   a_.hear(say(Kind::hello));
-  expect_failed(a_, ErrorCode::protocol_error, "ends handshake: out of turn");
+  expect_failed(a_, ErrorCode::protocol_error, "ends handshake: unexpected message");
   token_ = {};  // of none
   b_.hear(say(Kind::plan));
-  expect_failed(b_, ErrorCode::protocol_error, "ends handshake: out of turn");
+  expect_failed(b_, ErrorCode::protocol_error, "ends handshake: unexpected message");
   EXPECT_TRUE(a_.links.all().empty() && b_.links.all().empty());
 }
 
@@ -93,7 +93,7 @@ TEST_F(PlannedPeers, WhatTheAcceptorMayNotHearFailsThePeer) {
     bring_up();
     b_.hear(say(wrong.kind, wrong.link, 2));
     EXPECT_EQ(b_.state(), State::down);
-    expect_failed(b_, ErrorCode::protocol_error, "ends handshake: out of turn");
+    expect_failed(b_, ErrorCode::protocol_error, "ends handshake: unexpected message");
     for (Side* side : {&a_, &b_}) side->links.disconnect(kPeer, [&](PlannedLinks::Link&) { side->fence(); });
     a_.says.clear();
     b_.says.clear();
@@ -108,9 +108,10 @@ TEST_F(PlannedPeers, BytesThatAreNoMessageFailThePeer) {
   ASSERT_EQ(b_.state(), State::accepted);
   b_.hear(Bytes(40, std::byte{0xff}));
   EXPECT_TRUE(b_.ends.live.empty());
-  expect_failed(b_, ErrorCode::version_mismatch, "ends handshake: the peer speaks version 65535, this side 3");
+  expect_failed(b_, ErrorCode::version_mismatch,
+                "ends: the peer speaks handshake version 65535, this side 3: run the same Fairway on both sides");
   a_.hear(Bytes{});
-  expect_failed(a_, ErrorCode::protocol_error, "ends handshake: cut short");
+  expect_failed(a_, ErrorCode::protocol_error, "malformed ends handshake: truncated");
 }
 
 TEST_F(PlannedPeers, AnEndThatIsNoneFailsThePeerThoughItWasUp) {

@@ -15,7 +15,7 @@ struct PlannedLinksSlowlyTest : PlannedLinksTest {
   }
   void arrive() {
     a_.ends.connecting.erase(0);
-    a_.links.is_connected(a_.link());
+    a_.links.on_connected(a_.link());
     carry_all();
   }
 };
@@ -26,7 +26,7 @@ TEST_F(PlannedLinksSlowlyTest, ALinkIsUpOnceItsInitiatorIsConnected) {
   arrive();
   a_.next_is(EventKind::link_up);
   b_.next_is(EventKind::link_up);
-  a_.links.is_connected(a_.link());  // told twice
+  a_.links.on_connected(a_.link());  // told twice
   EXPECT_EQ(a_.links.up().size(), 1u);
 }
 
@@ -43,7 +43,7 @@ TEST_F(PlannedLinksSlowlyTest, OneThatFailsIsTriedAgain) {
   ASSERT_NO_FATAL_FAILURE(set_out());
   ASSERT_EQ(a_.state(1), State::up);
   a_.ends.connecting.clear();
-  a_.links.not_connected(a_.link(), {ErrorCode::link_failed, "ends: turned away"});
+  a_.links.on_connect_failed(a_.link(), {ErrorCode::link_failed, "ends: turned away"});
   carry_all();
   EXPECT_EQ(a_.state(), State::fenced);
   EXPECT_EQ(b_.state(), State::waiting);
@@ -51,7 +51,7 @@ TEST_F(PlannedLinksSlowlyTest, OneThatFailsIsTriedAgain) {
   carry_all();
   EXPECT_EQ(a_.state(), State::up);
   EXPECT_EQ(a_.link().attempt, 2u);
-  a_.links.not_connected(a_.link(), {ErrorCode::link_failed, "ends: of an attempt before"});
+  a_.links.on_connect_failed(a_.link(), {ErrorCode::link_failed, "ends: of an attempt before"});
   EXPECT_EQ(a_.state(), State::up);
 }
 
@@ -70,7 +70,7 @@ TEST_F(PlannedLinksSlowlyTest, TheInitiatorHearsOfAnEndThatIsPrepared) {
   ASSERT_EQ(b_.state(), State::accepted);
   EXPECT_EQ(a_.state(), State::opening);
   b_.ends.preparing.clear();
-  b_.links.is_prepared(b_.link());
+  b_.links.on_prepared(b_.link());
   carry_all();
   EXPECT_EQ(a_.state(), State::up);
   EXPECT_EQ(b_.state(), State::up);
@@ -85,7 +85,7 @@ TEST_F(PlannedLinksSlowlyTest, ThePreparedEndOfTheLastAttemptIsTold) {
   b_.hear(say(Kind::open, 0, 6));
   b_.says.clear();
   b_.ends.preparing.clear();
-  b_.links.is_prepared(b_.link());
+  b_.links.on_prepared(b_.link());
   b_.poll();
   ASSERT_EQ(b_.says.size(), 1u);
   EXPECT_EQ(read(b_.says.front()).kind, Kind::accept);
@@ -100,8 +100,8 @@ TEST_F(PlannedLinksSlowlyTest, AnInitiatorThatPreparesIsUpAfterwardsOrTriesAgain
   ASSERT_EQ(a_.state(), State::opening);
   ASSERT_EQ(a_.state(1), State::opening);
   a_.ends.preparing.clear();
-  a_.links.is_prepared(a_.link());
-  a_.links.not_connected(a_.link(1), {ErrorCode::system_error, "ends: no neighbour"});
+  a_.links.on_prepared(a_.link());
+  a_.links.on_connect_failed(a_.link(1), {ErrorCode::system_error, "ends: no neighbour"});
   carry_all();
   EXPECT_EQ(a_.state(), State::up);
   EXPECT_EQ(a_.state(1), State::fenced);

@@ -48,7 +48,7 @@ TEST_F(PlannedLinksTest, WordsAndEventsAreQueuedInTheOrderTheyHappen) {
 
   a_.fail();
   a_.ends.drop_end(a_.link());
-  a_.links.is_fenced(a_.link());
+  a_.links.on_fenced(a_.link());
   a_.links.reconnect({0, 1});
   Event events[8];
   ASSERT_EQ(a_.events.take(events), 2u);
@@ -75,7 +75,8 @@ TEST_F(PlannedLinksTest, AnAttemptBeforeTheAcceptorFencedIsHeldUntilReconnect) {
     carry_all();
     EXPECT_EQ(b_.state(), State::down);
     EXPECT_EQ(b_.next_is(EventKind::link_down).link, was);
-    EXPECT_EQ(b_.ends.failed.message(), told ? "ends: the peer closed its end" : "ends: the peer opens the link anew");
+    EXPECT_EQ(b_.ends.failed.message(),
+              told ? "ends: the peer closed its end" : "ends: the peer opened the link again");
     EXPECT_EQ(a_.state(), State::opening) << "no answer yet";
     b_.links.reconnect(was);
     EXPECT_EQ(b_.state(), State::down) << "it is not fenced";
@@ -262,8 +263,8 @@ TEST_F(PlannedLinksTest, APeerIsConnectedOnce) {
 
 TEST_F(PlannedLinksTest, NotesOfWhoKnowsThePlanComeBeforeAnyEnd) {
   a_.ends.takes_notes = b_.ends.takes_notes = true;
-  a_.ends.on_planned = [&](PeerIndex peer) { a_.links.note(peer, Bytes(3, std::byte{1})); };
-  b_.ends.on_planned = [&](PeerIndex peer) { b_.links.note(peer, Bytes(4, std::byte{2})); };
+  a_.ends.when_planned = [&](PeerIndex peer) { a_.links.note(peer, Bytes(3, std::byte{1})); };
+  b_.ends.when_planned = [&](PeerIndex peer) { b_.links.note(peer, Bytes(4, std::byte{2})); };
   for (Ends* each : {&a_.ends, &b_.ends})
     each->on_connect = [each] { EXPECT_EQ(each->notes.size(), 1U) << "an end came first"; };
   connect();

@@ -31,7 +31,7 @@ struct Side {
 
   // As a transport's poll: what failed is down, what happened is told.
   void poll() {
-    links.look_at_deadlines(host.now());
+    links.check_deadlines(host.now());
     Event event;
     while (events.take(std::span(&event, 1)) == 1) {
       if (event.kind == EventKind::exchange) {
@@ -39,7 +39,7 @@ struct Side {
         continue;
       }
       if (event.kind == EventKind::link_down && event.link.epoch != 0)
-        if (auto* link = links.find(event.link); link != nullptr && link->state == State::up) links.is_down(*link);
+        if (auto* link = links.find(event.link); link != nullptr && link->state == State::up) links.on_down(*link);
       happened.push_back(event);
     }
     events.begin_poll();
@@ -52,7 +52,7 @@ struct Side {
   }
   void fence(std::uint32_t slot = 0) {
     ends.drop_end(link(slot));
-    links.is_fenced(link(slot));
+    links.on_fenced(link(slot));
     poll();
   }
   void hear(const PlannedHandshake& message) { hear(encode(message, kVersion)); }

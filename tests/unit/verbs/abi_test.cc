@@ -39,7 +39,7 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   SAME_PLACE(SendRequest, remote.rdma.rkey, ibv_send_wr, wr.rdma.rkey);
   SAME_PLACE(SendRequest, remote.atomic.swap, ibv_send_wr, wr.atomic.swap);
   SAME_PLACE(SendRequest, remote.atomic.rkey, ibv_send_wr, wr.atomic.rkey);
-  SAME_PLACE(SendRequest, remote.datagram.way, ibv_send_wr, wr.ud.ah);
+  SAME_PLACE(SendRequest, remote.datagram.ah, ibv_send_wr, wr.ud.ah);
   SAME_PLACE(SendRequest, remote.datagram.number, ibv_send_wr, wr.ud.remote_qpn);
   SAME_PLACE(SendRequest, remote.datagram.key, ibv_send_wr, wr.ud.remote_qkey);
   SAME_SIZE(ReceiveRequest, ibv_recv_wr);
@@ -64,7 +64,7 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   SAME_PLACE(QueuePairState, access, ibv_qp_attr, qp_access_flags);
   SAME_PLACE(QueuePairState, address, ibv_qp_attr, ah_attr);
   SAME_PLACE(QueuePairState, reads_out, ibv_qp_attr, max_rd_atomic);
-  SAME_PLACE(QueuePairState, not_ready_retries, ibv_qp_attr, rnr_retry);
+  SAME_PLACE(QueuePairState, rnr_retries, ibv_qp_attr, rnr_retry);
   SAME_PLACE(PortState, max_message, ibv_port_attr, max_msg_sz);
   SAME_PLACE(PortState, lid, ibv_port_attr, lid);
   SAME_PLACE(PortState, width, ibv_port_attr, active_width);
@@ -99,7 +99,7 @@ TEST(VerbsAbi, WhatIsDeclaredIsTheHeaders) {
   EXPECT_EQ(int{abi::kMaskPeer}, int{IBV_QP_DEST_QPN});
   EXPECT_EQ(int{abi::kMaskReadsIn}, int{IBV_QP_MAX_DEST_RD_ATOMIC});
   EXPECT_EQ(int{abi::kMaskReadsOut}, int{IBV_QP_MAX_QP_RD_ATOMIC});
-  EXPECT_EQ(int{abi::kMaskNotReadyTimer}, int{IBV_QP_MIN_RNR_TIMER});
+  EXPECT_EQ(int{abi::kMaskMinRnrTimer}, int{IBV_QP_MIN_RNR_TIMER});
   EXPECT_EQ(int{abi::kSendImmediate}, int{IBV_WR_SEND_WITH_IMM});
   EXPECT_EQ(int{abi::kCompareSwap}, int{IBV_WR_ATOMIC_CMP_AND_SWP});
   EXPECT_EQ(unsigned{abi::kSignaled}, unsigned{IBV_SEND_SIGNALED});

@@ -116,13 +116,15 @@ TEST(VerbsChoice, OptionsThatNoPortCanHaveAreNamedWithWhatTheyMayBe) {
     const Status status = check_rdma(options);
     return status.code() == ErrorCode::invalid_argument ? status.message() : status.to_string();
   };
-  EXPECT_EQ(wrong([](RdmaOptions& o) { o.retries = 0; }), "EngineOptions::rdma.retries is 0: it is 1 to 7");
-  EXPECT_EQ(wrong([](RdmaOptions& o) { o.timeout = 32; }), "EngineOptions::rdma.timeout is 32: it is 1 to 31");
-  EXPECT_EQ(wrong([](RdmaOptions& o) { o.gid_index = -2; }), "EngineOptions::rdma.gid_index is -2: it is -1 to 255");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.retries = 0; }), "EngineOptions::rdma.retries is 0: it must be 1 to 7");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.timeout = 32; }), "EngineOptions::rdma.timeout is 32: it must be 1 to 31");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.gid_index = -2; }),
+            "EngineOptions::rdma.gid_index is -2: it must be -1 to 255");
   EXPECT_EQ(wrong([](RdmaOptions& o) { o.service_level = 16; }),
-            "EngineOptions::rdma.service_level is 16: it is 0 to 15");
-  EXPECT_EQ(wrong([](RdmaOptions& o) { o.hop_limit = 0; }), "EngineOptions::rdma.hop_limit is 0: it is 1 to 255");
-  EXPECT_EQ(wrong([](RdmaOptions& o) { o.queue_pairs = 33; }), "EngineOptions::rdma.queue_pairs is 33: it is 0 to 32");
+            "EngineOptions::rdma.service_level is 16: it must be 0 to 15");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.hop_limit = 0; }), "EngineOptions::rdma.hop_limit is 0: it must be 1 to 255");
+  EXPECT_EQ(wrong([](RdmaOptions& o) { o.queue_pairs = 33; }),
+            "EngineOptions::rdma.queue_pairs is 33: it must be 0 to 32");
   EXPECT_EQ(wrong([](RdmaOptions& o) { o.devices = {""}; }), "EngineOptions::rdma.devices has an empty name");
 }
 

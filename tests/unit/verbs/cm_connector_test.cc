@@ -9,7 +9,7 @@
 #include "sys/system_runtime.h"
 #include "unit/verbs/standin_cm.h"
 
-// Two switchboards over a stand-in for librdmacm: who is let in, who is turned away, and what is left.
+// Two connectors over a stand-in for librdmacm: which requests are accepted, which are rejected, and what is left.
 namespace fairway::transport::verbs {
 namespace {
 
@@ -36,20 +36,20 @@ Secret secret(int of) {
   return made;
 }
 
-struct SwitchboardTest : testing::Test {
-  SwitchboardTest() {
+struct CmConnectorTest : testing::Test {
+  CmConnectorTest() {
     near = std::move(*CmConnector::open(standin::Cm::library(), runtime, woken));
     far = std::move(*CmConnector::open(standin::Cm::library(), runtime, woken));
   }
-  ~SwitchboardTest() override {
+  ~CmConnectorTest() override {
     near.reset();
     far.reset();
     EXPECT_EQ(cm.live_ids(), 0u);
     EXPECT_EQ(cm.unacknowledged(), 0u);
   }
 
-  CmParty party(std::uint8_t last, std::uint32_t number) {
-    CmParty made;
+  CmEndpoint party(std::uint8_t last, std::uint32_t number) {
+    CmEndpoint made;
     made.place = place(last);
     made.number = number;
     made.reads_in = 3;
@@ -65,7 +65,7 @@ struct SwitchboardTest : testing::Test {
     PortAddress at = place(2).address;
     const auto port = far->listen(place(2));
     EXPECT_TRUE(port) << port.status().to_string();
-    at.listens_at = *port;
+    at.cm_port = *port;
     return at;
   }
   // The far side waits for secret(1) and answers with secret(2).
@@ -94,7 +94,7 @@ struct SwitchboardTest : testing::Test {
   std::unique_ptr<CmConnector> near, far;
 };
 
-TEST_F(SwitchboardTest, WhoSaysTheSecretIsTakenForTheQueuePairItIsOf) {
+TEST_F(CmConnectorTest, WhoSaysTheSecretIsTakenForTheQueuePairItIsOf) {
   const PortAddress to = listening();
   far->expect(4, party(2, 44), secret(9), secret(2));
   expect(5);
@@ -102,95 +102,95 @@ TEST_F(SwitchboardTest, WhoSaysTheSecretIsTakenForTheQueuePairItIsOf) {
   EXPECT_TRUE(near->is_connecting(7));
   const auto heard = news(*near);
   EXPECT_EQ(heard[0].slot, 7u);
-  EXPECT_TRUE(heard[0].over) << heard[0].over.to_string();
+  EXPECT_TRUE(heard[0].status) << heard[0].status.to_string();
   EXPECT_FALSE(near->is_connecting(7));
   EXPECT_FALSE(far->is_connecting(5));
   EXPECT_TRUE(far->is_connecting(4));
   EXPECT_EQ(cm.steps, std::vector<std::string>{"accepted for 22"}) << "iWARP's queue pairs are not changed by hand";
 }
 
-TEST_F(SwitchboardTest, RocesQueuePairsAreChangedBeforeEachAnswer) {
+TEST_F(CmConnectorTest, RocesQueuePairsAreChangedBeforeEachAnswer) {
   cm.iwarp = false;
   const PortAddress to = listening();
   expect(5);
   ASSERT_TRUE(dial(7, to));
-  EXPECT_TRUE(news(*near)[0].over);
+  EXPECT_TRUE(news(*near)[0].status);
   const std::vector<std::string> steps{"22 to 2 with reads 3 2", "22 to 3 with reads 3 2", "accepted for 22",
                                        "11 to 2 with reads 3 2", "11 to 3 with reads 3 2", "established"};
   EXPECT_EQ(cm.steps, steps);
 }
 
-TEST_F(SwitchboardTest, AStrangerIsTurnedAwayAndThePeerStillComes) {
+TEST_F(CmConnectorTest, ARequestWithAnUnknownSecretIsRejectedAndThePeerStillConnects) {
   const PortAddress to = listening();
   expect(5);
   ASSERT_TRUE(dial(7, to, 99));
   const auto turned_away = news(*near);
-  EXPECT_NE(turned_away[0].over.message().find("RDMA_CM_EVENT_REJECTED"), std::string::npos)
-      << turned_away[0].over.to_string();
+  EXPECT_NE(turned_away[0].status.message().find("RDMA_CM_EVENT_REJECTED"), std::string::npos)
+      << turned_away[0].status.to_string();
   EXPECT_TRUE(far->is_connecting(5));
   ASSERT_TRUE(dial(8, to));
-  EXPECT_TRUE(news(*near)[0].over);
+  EXPECT_TRUE(news(*near)[0].status);
 }
 
-TEST_F(SwitchboardTest, ASecretLetsInOnce) {
+TEST_F(CmConnectorTest, ASecretLetsInOnce) {
   const PortAddress to = listening();
   expect(5);
   ASSERT_TRUE(dial(7, to));
-  EXPECT_TRUE(news(*near)[0].over);
+  EXPECT_TRUE(news(*near)[0].status);
   ASSERT_TRUE(dial(8, to));
-  EXPECT_FALSE(news(*near)[0].over);
+  EXPECT_FALSE(news(*near)[0].status);
   EXPECT_FALSE(far->is_connecting(5));
 }
 
-TEST_F(SwitchboardTest, WhoComesAfterItIsOverIsTurnedAway) {
+TEST_F(CmConnectorTest, ARequestAfterTheEndIsRejected) {
   const PortAddress to = listening();
   expect(5);
   far->forget(5, {});
   ASSERT_TRUE(dial(7, to));
-  EXPECT_FALSE(news(*near)[0].over);
+  EXPECT_FALSE(news(*near)[0].status);
 }
 
-TEST_F(SwitchboardTest, WhoAnswersWithoutTheOtherSecretIsNotThePeer) {
+TEST_F(CmConnectorTest, WhoAnswersWithoutTheOtherSecretIsNotThePeer) {
   const PortAddress to = listening();
   expect(5);
   ASSERT_TRUE(dial(7, to, 1, 3));
   const auto heard = news(*near);
-  EXPECT_NE(heard[0].over.message().find("not the peer"), std::string::npos) << heard[0].over.to_string();
+  EXPECT_NE(heard[0].status.message().find("secret"), std::string::npos) << heard[0].status.to_string();
 }
 
-TEST_F(SwitchboardTest, AnAddressThatMovedToAnotherDeviceIsNotUsed) {
+TEST_F(CmConnectorTest, AnAddressThatMovedToAnotherDeviceIsNotUsed) {
   const PortAddress to = listening();
   expect(5);
   cm.device_of["10.0.0.1"] = 1;
   ASSERT_TRUE(dial(7, to));
   const auto heard = news(*near);
-  EXPECT_NE(heard[0].over.message().find("10.0.0.1 is at another device than first"), std::string::npos)
-      << heard[0].over.to_string();
+  EXPECT_NE(heard[0].status.message().find("10.0.0.1 belongs to another device than first"), std::string::npos)
+      << heard[0].status.to_string();
   cm.device_of["10.0.0.2"] = 0;
   CmPlace moved = place(2);
   moved.port = 2;  // not listened at yet
   EXPECT_FALSE(far->listen(moved));
 }
 
-TEST_F(SwitchboardTest, WhereNobodyListensItSaysSo) {
+TEST_F(CmConnectorTest, WhereNobodyListensItSaysSo) {
   PortAddress to = place(2).address;
-  to.listens_at = 9;
+  to.cm_port = 9;
   ASSERT_TRUE(dial(7, to));
-  EXPECT_FALSE(news(*near)[0].over);
+  EXPECT_FALSE(news(*near)[0].status);
 }
 
-TEST_F(SwitchboardTest, AnEndThatGoesIsHeardAtTheOther) {
+TEST_F(CmConnectorTest, AnEndThatGoesIsHeardAtTheOther) {
   const PortAddress to = listening();
   expect(5);
   ASSERT_TRUE(dial(7, to));
-  EXPECT_TRUE(news(*near)[0].over);
+  EXPECT_TRUE(news(*near)[0].status);
   near->forget(7, {});
   const auto heard = news(*far);
   EXPECT_EQ(heard[0].slot, 5u);
-  EXPECT_FALSE(heard[0].over);
+  EXPECT_FALSE(heard[0].status);
 }
 
-TEST_F(SwitchboardTest, WithoutAThreadToCallByTheCallIsOverWithThatReason) {
+TEST_F(CmConnectorTest, WithoutAThreadToCallByTheCallIsOverWithThatReason) {
   const PortAddress to = listening();
   support::FewThreads threads(runtime.executor);
   Runtime poor{runtime.clock, runtime.rng, threads, runtime.network};
@@ -198,31 +198,31 @@ TEST_F(SwitchboardTest, WithoutAThreadToCallByTheCallIsOverWithThatReason) {
   expect(5);
   ASSERT_TRUE(dial(7, to));
   const auto heard = news(*near);
-  EXPECT_NE(heard[0].over.message().find("cannot start the thread fairway-rdma-cm"), std::string::npos)
-      << heard[0].over.to_string();
+  EXPECT_NE(heard[0].status.message().find("cannot start the thread fairway-rdma-cm"), std::string::npos)
+      << heard[0].status.to_string();
   near.reset();
 }
 
 // Its own end waits for the event that told of it.
-TEST_F(SwitchboardTest, WithoutAThreadAStrangerIsTurnedAwayToo) {
+TEST_F(CmConnectorTest, WithoutAThreadARequestWithAnUnknownSecretIsRejectedToo) {
   support::FewThreads threads(runtime.executor);
   Runtime poor{runtime.clock, runtime.rng, threads, runtime.network};
   far = std::move(*CmConnector::open(standin::Cm::library(), poor, woken));
   ASSERT_TRUE(dial(7, listening(), 99));
-  EXPECT_FALSE(news(*near)[0].over);
+  EXPECT_FALSE(news(*near)[0].status);
   far.reset();
 }
 
-TEST_F(SwitchboardTest, ACallThatTheSystemRefusesIsToldAndWakesTheWorker) {
+TEST_F(CmConnectorTest, ACallThatTheSystemRefusesIsToldAndWakesTheWorker) {
   const PortAddress to = listening();
   cm.connect_fails = ENETUNREACH;
   ASSERT_TRUE(dial(7, to));
   const auto heard = news(*near);
-  EXPECT_NE(heard[0].over.message().find("Network is unreachable"), std::string::npos) << heard[0].over.to_string();
+  EXPECT_NE(heard[0].status.message().find("Network is unreachable"), std::string::npos) << heard[0].status.to_string();
   EXPECT_GE(woken.times, 1);
 }
 
-TEST_F(SwitchboardTest, ACallThatHangsHoldsNobodyUpAndKeepsItsQueuePairUntilItReturns) {
+TEST_F(CmConnectorTest, ACallThatHangsHoldsNobodyUpAndKeepsItsQueuePairUntilItReturns) {
   const PortAddress to = listening();
   cm.hold_connect(true);
   ASSERT_TRUE(dial(7, to));
@@ -238,7 +238,7 @@ TEST_F(SwitchboardTest, ACallThatHangsHoldsNobodyUpAndKeepsItsQueuePairUntilItRe
   EXPECT_TRUE(watched.expired());
 }
 
-TEST_F(SwitchboardTest, PlacesAreThoseOfRdmaDevices) {
+TEST_F(CmConnectorTest, PlacesAreThoseOfRdmaDevices) {
   const std::vector<InterfaceAddress> own{{"lo", "127.0.0.1", true, 0},
                                           {"v0", "10.0.0.1", false, 0},
                                           {"eth0", "192.168.0.1", false, 0},
@@ -251,7 +251,7 @@ TEST_F(SwitchboardTest, PlacesAreThoseOfRdmaDevices) {
   EXPECT_EQ(found[1].device, "second");
 }
 
-TEST_F(SwitchboardTest, WithoutItsDeviceFileTheRemedyIsSaid) {
+TEST_F(CmConnectorTest, WithoutItsDeviceFileTheRemedyIsSaid) {
   cm.no_channels = true;
   const auto opened = CmConnector::open(standin::Cm::library(), runtime, woken);
   ASSERT_FALSE(opened);

@@ -83,7 +83,7 @@ TEST_F(EnginesOverNics, ADeviceThatComesBackAndTakesLessMemoryStaysOutUntilItTak
     return told ? told->text() : told.status().to_string();
   };
   EXPECT_TRUE(until([&] {
-    return reason().find("the one of its name cannot be used: verbs: nic1/1: the memory cannot be registered") !=
+    return reason().find("its replacement cannot be used: verbs: nic1/1: the memory cannot be registered") !=
            std::string::npos;
   })) << reason();
   moves();

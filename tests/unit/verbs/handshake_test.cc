@@ -25,7 +25,7 @@ void expect_exact(const std::vector<std::byte>& whole, Decode decode) {
     const auto heard = decode(std::span(whole).first(size));
     ASSERT_FALSE(heard) << size;
     EXPECT_EQ(heard.status().code(), ErrorCode::protocol_error);
-    EXPECT_TRUE(heard.status().message().starts_with("verbs handshake: ")) << heard.status().message();
+    EXPECT_TRUE(heard.status().message().starts_with("malformed verbs handshake: ")) << heard.status().message();
   }
   auto longer = whole;
   longer.push_back(std::byte{0});
@@ -63,8 +63,8 @@ TEST(VerbsHandshake, PortsThatNoSideHasAreRefused) {
   EXPECT_TRUE(refused([](auto& ports) { ports.resize(kMaxPorts + 1); }));
   EXPECT_FALSE(refused([](auto& ports) { ports.resize(kMaxPorts); }));
   EXPECT_TRUE(refused([](auto& ports) { ports[0].fabric = static_cast<Fabric>(4); }));
-  EXPECT_TRUE(refused([](auto& ports) { ports[1].manager = true; })) << "InfiniBand has its own";
-  EXPECT_TRUE(refused([](auto& ports) { ports[2].manager = false; })) << "iWARP has nothing else";
+  EXPECT_TRUE(refused([](auto& ports) { ports[1].uses_cm = true; })) << "InfiniBand has its own";
+  EXPECT_TRUE(refused([](auto& ports) { ports[2].uses_cm = false; })) << "iWARP has nothing else";
   EXPECT_TRUE(refused([](auto& ports) { ports[0].queue_pairs = 0; }));
   EXPECT_TRUE(refused([](auto& ports) { ports[0].queue_pairs = kMaxQueuePairs + 1; }));
 }

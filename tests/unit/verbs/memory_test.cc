@@ -229,7 +229,7 @@ TEST_F(OnDemandRegions, AreWhatCannotBePinnedWhereTheDeviceHasIt) {
   registrations_ = std::make_unique<Registrations>(64);
   const auto large = add_host(Access::read | Access::write, 6 << 20);
   ASSERT_TRUE(large) << large.status().message();
-  EXPECT_TRUE(has(large->how, "nic0/1 on demand") && has(large->how, "limit of locked memory")) << large->how;
+  EXPECT_TRUE(has(large->how, "nic0/1 on-demand paging") && has(large->how, "limit of locked memory")) << large->how;
   EXPECT_EQ(nic::counts().on_demand - before, 1U);
 }
 
@@ -248,7 +248,7 @@ TEST_F(OnDemandRegions, AreNoneWhereTheyAreOffOrTheDeviceLacksThem) {
 TEST_F(OnDemandRegions, AreAllWhenAskedForElseTheReasonIsSaid) {
   nic::settings().paging = {abi::kPages, abi::kPagesWrites | abi::kPagesReads, 0, 0};
   open(OnDemand::always);
-  EXPECT_TRUE(has(add_host()->how, "nic0/1 on demand"));
+  EXPECT_TRUE(has(add_host()->how, "nic0/1 on-demand paging"));
   registrations_ = std::make_unique<Registrations>(64);
   const auto tried = [&](const char* why) {
     open(OnDemand::always);

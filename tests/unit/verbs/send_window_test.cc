@@ -70,25 +70,25 @@ TEST(Credits, AreWhatThePeerHasRoomFor) {
   Credits credits(4, 4);
   for (int i = 0; i < 4; ++i) credits.take();
   EXPECT_EQ(credits.left(), 0u);
-  EXPECT_TRUE(credits.hear(2));
+  EXPECT_TRUE(credits.update(2));
   EXPECT_EQ(credits.left(), 2u);
-  EXPECT_TRUE(credits.hear(2)) << "said again";
+  EXPECT_TRUE(credits.update(2)) << "said again";
   EXPECT_EQ(credits.left(), 2u);
-  EXPECT_FALSE(credits.hear(5)) << "more than was used";
-  EXPECT_TRUE(credits.hear(4));
+  EXPECT_FALSE(credits.update(5)) << "more than was used";
+  EXPECT_TRUE(credits.update(4));
   EXPECT_EQ(credits.left(), 4u);
 }
 
 TEST(Credits, AreOwedFromHalfOnAndToldAsATotal) {
   Credits credits(8, 8);
-  for (int i = 0; i < 3; ++i) credits.make_room();
-  EXPECT_FALSE(credits.owes());
-  credits.make_room();
-  EXPECT_TRUE(credits.owes());
-  EXPECT_EQ(credits.tell(), 4u);
-  EXPECT_FALSE(credits.owes());
-  credits.make_room();
-  EXPECT_EQ(credits.tell(), 5u);
+  for (int i = 0; i < 3; ++i) credits.add_freed();
+  EXPECT_FALSE(credits.update_due());
+  credits.add_freed();
+  EXPECT_TRUE(credits.update_due());
+  EXPECT_EQ(credits.take_update(), 4u);
+  EXPECT_FALSE(credits.update_due());
+  credits.add_freed();
+  EXPECT_EQ(credits.take_update(), 5u);
 }
 
 // Two ends, words about room that travel late: never more on the way than receives, and words that take none of them
@@ -112,13 +112,13 @@ TEST(Credits, TwoEndsNeverOverrunEachOther) {
       case 1:
         if (waiting > 0) {
           --waiting;
-          receiver.make_room();
+          receiver.add_freed();
         }
-        if (receiver.owes()) words.push_back(receiver.tell());
+        if (receiver.update_due()) words.push_back(receiver.take_update());
         break;
       default:
         if (!words.empty()) {
-          ASSERT_TRUE(sender.hear(words.front()));
+          ASSERT_TRUE(sender.update(words.front()));
           words.pop_front();
         }
     }

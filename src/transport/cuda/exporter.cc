@@ -1,4 +1,4 @@
-#include "transport/cuda/lender.h"
+#include "transport/cuda/exporter.h"
 
 #include <algorithm>
 
@@ -8,20 +8,21 @@ namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& memory) {
+Result<std::optional<host::Mover::Exported>> Exporter::export_memory(const MemoryDescription& memory) {
   if (memory.kind == MemoryKind::host) {
     const std::lock_guard lock(mutex_);
     hosts_[handle_of(memory.id)] = {memory.address, memory.size_bytes};
   }
-  if (memory.kind == MemoryKind::host || memory.kind == MemoryKind::managed) return std::optional<host::Mover::Lent>();
+  if (memory.kind == MemoryKind::host || memory.kind == MemoryKind::managed)
+    return std::optional<host::Mover::Exported>();
   const Pointer pointer = look_at(devices_->driver(), memory.address);
   if (memory.kind == MemoryKind::pinned) {
     const std::lock_guard lock(mutex_);
     pinned_[handle_of(memory.id)] = pointer.device;
-    return std::optional<host::Mover::Lent>();
+    return std::optional<host::Mover::Exported>();
   }
   if (pointer.kind != MemoryKind::device)
-    return Status(ErrorCode::invalid_argument, "cuda: that address is not in a GPU's memory");
+    return Status(ErrorCode::invalid_argument, "cuda: the address is not in GPU memory");
   auto mappings = mappings_at(devices_->driver(), pointer, memory.address, memory.size_bytes);
   if (!mappings) return mappings.status();
   Numbers numbers;
@@ -35,9 +36,9 @@ Result<std::optional<host::Mover::Lent>> Lender::lend(const MemoryDescription& m
     }
   ++allocation.regions;
   regions_[handle_of(memory.id)] = {std::move(numbers), pointer.device};
-  return std::optional<host::Mover::Lent>(
-      host::Mover::Lent{allocation.identity, reinterpret_cast<std::uint64_t>(memory.address) - pointer.base,
-                        allocation.handle, allocation.files});
+  return std::optional<host::Mover::Exported>(
+      host::Mover::Exported{allocation.identity, reinterpret_cast<std::uint64_t>(memory.address) - pointer.base,
+                            allocation.handle, allocation.files});
 }
 
 Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer& first, const std::byte* address,
@@ -45,24 +46,25 @@ Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer
   const auto begin = reinterpret_cast<std::uint64_t>(address);
   std::vector<Pointer> found{first};
   const auto leaves = [](const char* what) {
-    return Status(ErrorCode::out_of_range, std::string("cuda: the region leaves its allocation: ") + what);
+    return Status(ErrorCode::out_of_range, std::string("cuda: the region is larger than its allocation: ") + what);
   };
   std::uint64_t end = 0;
-  if (begin < first.base || __builtin_add_overflow(begin, size, &end)) return leaves("it ends beyond all addresses");
+  if (begin < first.base || __builtin_add_overflow(begin, size, &end))
+    return leaves("it ends beyond the address space");
   while (found.back().base + found.back().size < end) {
     const std::uint64_t at = found.back().base + found.back().size;
     const Pointer next = look_at(driver, reinterpret_cast<const void*>(at));
-    if (next.kind != MemoryKind::device || next.base != at) return leaves("nothing is mapped behind it");
-    if (next.device != first.device) return leaves("another GPU's memory is mapped behind it; register each part");
+    if (next.kind != MemoryKind::device || next.base != at) return leaves("nothing is mapped after it");
+    if (next.device != first.device) return leaves("another GPU's memory is mapped after it: register each part");
     found.push_back(next);
-    // What cudaMalloc gives may lie side by side, and is not one memory for all that.
-    if (found.front().ipc || next.ipc) return leaves("what lies behind it is another one");
+    // Allocations of cudaMalloc may be adjacent and still are separate.
+    if (found.front().ipc || next.ipc) return leaves("another allocation follows it: register each part");
   }
   return found;
 }
 
-// Memory that cannot be lent is still reached within the process, and staged for peers elsewhere, who are told why.
-Status Lender::make(const std::vector<Pointer>& mappings, Allocation& out) {
+// Memory that cannot be exported is still used within the process, and staged for peers, which are told why.
+Status Exporter::make(const std::vector<Pointer>& mappings, Allocation& out) {
   const CudaDriver& cu = devices_->driver();
   const Pointer& first = mappings.front();
   const auto context = devices_->use(first.device);
@@ -75,23 +77,23 @@ Status Lender::make(const std::vector<Pointer>& mappings, Allocation& out) {
   handle.size = mappings.back().base + mappings.back().size - first.base;
   if (std::all_of(mappings.begin(), mappings.end(), [](const Pointer& each) { return each.file; })) {
     const Status status = export_files(mappings, out);
-    handle.way = status ? Way::file : Way::none;
+    handle.by = status ? Export::file : Export::none;
     handle.why = status.message();
     for (const Pointer& each : mappings) handle.mappings.push_back(each.size);
   } else if (first.ipc) {
     const Status status = cu.check(cu->cuIpcGetMemHandle(&handle.ipc, first.base), "cuIpcGetMemHandle");
-    handle.way = status ? Way::ipc : Way::none;
+    handle.by = status ? Export::ipc : Export::none;
     handle.why = status.message();
   } else {
-    handle.why = "it comes from a memory pool or a mapping that was made without a handle for other processes";
+    handle.why = "it is from a memory pool or a mapping that was created without a shareable handle type";
   }
   out.handle = encode(handle);
   out.identity = next_identity_++;
   return {};
 }
 
-// One descriptor for each.
-Status Lender::export_files(const std::vector<Pointer>& mappings, Allocation& out) {
+// One descriptor for each mapping.
+Status Exporter::export_files(const std::vector<Pointer>& mappings, Allocation& out) {
   const CudaDriver& cu = devices_->driver();
   for (const Pointer& each : mappings) {
     sys::cuda::Allocation allocation = 0;
@@ -112,7 +114,7 @@ Status Lender::export_files(const std::vector<Pointer>& mappings, Allocation& ou
   return {};
 }
 
-void Lender::take_back(RegionId region) {
+void Exporter::end_export(RegionId region) {
   const std::lock_guard lock(mutex_);
   hosts_.erase(handle_of(region));
   pinned_.erase(handle_of(region));
@@ -123,25 +125,25 @@ void Lender::take_back(RegionId region) {
   regions_.erase(found);
 }
 
-std::optional<std::span<std::byte>> Lender::host(RegionId region) const {
+std::optional<std::span<std::byte>> Exporter::host(RegionId region) const {
   const std::lock_guard lock(mutex_);
   const auto found = hosts_.find(handle_of(region));
   return found == hosts_.end() ? std::nullopt : std::optional(found->second);
 }
 
-int Lender::device_of(RegionId region) const {
+int Exporter::device_of(RegionId region) const {
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(handle_of(region));
   return found == regions_.end() ? -1 : found->second.device;
 }
 
-std::vector<std::byte> Lender::handle(RegionId region) const {
+std::vector<std::byte> Exporter::handle(RegionId region) const {
   const std::lock_guard lock(mutex_);
   const auto found = regions_.find(handle_of(region));
   return found == regions_.end() ? std::vector<std::byte>() : allocations_.at(found->second.allocation).handle;
 }
 
-int Lender::pinned_by(RegionId region) const {
+int Exporter::pinned_by(RegionId region) const {
   const std::lock_guard lock(mutex_);
   const auto found = pinned_.find(handle_of(region));
   return found == pinned_.end() ? -1 : found->second;

@@ -7,10 +7,10 @@ namespace fairway {
 
 // Implemented by a Listener that can send a message to a peer before it rejects the connection because this process is
 // out of file descriptors.
-class TurnsAway {
+class RejectionSender {
  public:
-  virtual ~TurnsAway() = default;
-  virtual void turn_away_with(std::vector<std::byte> words) = 0;
+  virtual ~RejectionSender() = default;
+  virtual void set_rejection(std::vector<std::byte> message) = 0;
 };
 
 }  // namespace fairway

@@ -59,15 +59,15 @@ void crowd_tcp(const std::string& name, std::size_t count, const std::string& wo
   scene.expect_alive();
 }
 
-TEST(Strangers, IdleConnectionsToTheDataPortKeepNobodyOut) {
+TEST(Unauthenticated, IdleConnectionsToTheDataPortKeepNobodyOut) {
   crowd_tcp("2500 idle connections to the data port", 2500, "");
 }
 
-TEST(Strangers, HalfHellosToTheDataPortKeepNobodyOut) {
+TEST(Unauthenticated, HalfHellosToTheDataPortKeepNobodyOut) {
   crowd_tcp("2500 half hellos to the data port", 2500, std::string("FTP1 and not much more"));
 }
 
-TEST(Strangers, NonsenseToControlKeepsNobodyOut) {
+TEST(Unauthenticated, NonsenseToControlKeepsNobodyOut) {
   Scene scene("tcp", [](ChildProcess::Line& line, const std::string& address) {
     crowd(
         line, [&] { return dial_tcp(port_of(address)); }, 500, std::string("FAIRWAY"));
@@ -92,15 +92,15 @@ void crowd_local(const char* name, std::size_t count, const std::string& words, 
   scene.expect_alive();
 }
 
-TEST(Strangers, IdleConnectionsToTheLocalSocketKeepNobodyOut) {
+TEST(Unauthenticated, IdleConnectionsToTheLocalSocketKeepNobodyOut) {
   crowd_local("193 idle connections to the local socket", 193, "", 0);
 }
 
-TEST(Strangers, NonsenseToTheLocalSocketKeepsNobodyOut) {
+TEST(Unauthenticated, NonsenseToTheLocalSocketKeepsNobodyOut) {
   crowd_local("193 connections with nonsense to the local socket", 193, std::string(700, '\xff'), 0);
 }
 
-TEST(Strangers, AnotherUserIsLetGoAtTheDoorOfTheLocalSocket) {
+TEST(Unauthenticated, AnotherUserIsRefusedAtTheLocalSocket) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be another user";
   Scene scene("shm", [](ChildProcess::Line& line, const std::string&) {
     line.write("there");
@@ -127,7 +127,7 @@ TEST(Strangers, AnotherUserIsLetGoAtTheDoorOfTheLocalSocket) {
 // Control experiment: the cost of the same calls for a bystander when they reach no engine, that is, the machine's
 // share of the cost. Two separate tests, because a scene forks, and after forking with threads ThreadSanitizer allows
 // no new ones.
-TEST(Strangers, TheSameDialsThatReachNobodyForComparison) {
+TEST(Unauthenticated, TheSameDialsThatReachNobodyForComparison) {
   Scene local("shm", [](ChildProcess::Line& line, const std::string&) {
     line.write("there");
     line.read();
@@ -139,7 +139,7 @@ TEST(Strangers, TheSameDialsThatReachNobodyForComparison) {
   local.end_attack();
 }
 
-TEST(Strangers, TheSameConnectionsThatReachNobodyForComparison) {
+TEST(Unauthenticated, TheSameConnectionsThatReachNobodyForComparison) {
   Scene tcp("tcp", [](ChildProcess::Line& line, const std::string&) {
     const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ::listen(listener, 4096);
@@ -150,7 +150,7 @@ TEST(Strangers, TheSameConnectionsThatReachNobodyForComparison) {
   tcp.measure_bystander("(for comparison) 2500 connections to its own port, coming");
 }
 
-TEST(Strangers, WhoIsTurnedAwayForLackOfDescriptorsIsToldSo) {
+TEST(Unauthenticated, ARefusalForLackOfDescriptorsSaysSo) {
   Scene scene("tcp", [](ChildProcess::Line& line, const std::string& address) {
     auto engine = Engine::open(options_of("late", "tcp"));
     line.write("there");

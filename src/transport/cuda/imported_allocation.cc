@@ -1,20 +1,21 @@
-#include "transport/cuda/foreign.h"
+#include "transport/cuda/imported_allocation.h"
 
 namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-Foreign::Foreign(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours)
+ImportedAllocation::ImportedAllocation(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle,
+                                       bool ours)
     : devices_(std::move(devices)),
       proofs_(std::move(proofs)),
       handle_(std::move(handle)),
       ours_(ours),
       views_(static_cast<std::size_t>(devices_->count())) {}
 
-Foreign::~Foreign() {
+ImportedAllocation::~ImportedAllocation() {
   const CudaDriver& cu = devices_->driver();
   for (int device = 0; device < devices_->count(); ++device) {
-    if (views_[static_cast<std::size_t>(device)].state != State::ready || ours_ || handle_.way != Way::ipc) continue;
+    if (views_[static_cast<std::size_t>(device)].state != State::ready || ours_ || handle_.by != Export::ipc) continue;
     if (const auto context = devices_->use(device)) {
       const Current current(cu, *context);
       cu->cuIpcCloseMemHandle(reinterpret_cast<Address>(views_[static_cast<std::size_t>(device)].base));
@@ -28,13 +29,13 @@ Foreign::~Foreign() {
   if (mapped_ != 0) cu->cuMemAddressFree(mapped_, handle_.size);
 }
 
-void Foreign::give(sys::Fd file, const std::string& why_none) {
+void ImportedAllocation::give(sys::Fd file, const std::string& why_none) {
   if (!file) no_file_ = why_none.empty() ? "it did not arrive" : why_none;
   if (file) files_.push_back(std::move(file));
   given_ = !no_file_.empty() || files_.size() == handle_.mappings.size();
 }
 
-void Foreign::open(int device) {
+void ImportedAllocation::open(int device) {
   View& view = this->view(device);
   std::byte* base = nullptr;
   Status status = prove(device);
@@ -48,34 +49,34 @@ void Foreign::open(int device) {
   view.state.store(State::ready, std::memory_order_release);
 }
 
-// Before it is opened: what is refused then was never mapped. Where there is no way at all, opening it says why.
-Status Foreign::prove(int device) {
+// Called before it is mapped, so that nothing is mapped over a broken path. If it was not exported, map() says why.
+Status ImportedAllocation::prove(int device) {
   const auto other = devices_->find(handle_.device);
-  if (!other || *other == device || (!ours_ && handle_.way == Way::none)) return {};
+  if (!other || *other == device || (!ours_ && handle_.by == Export::none)) return {};
   const Proofs::Verdict verdict = proofs_->between(device, *other);
   view(device).unproven = verdict.why;
-  return verdict.spoilt;
+  return verdict.broken;
 }
 
-Status Foreign::map(int device, std::byte*& base) {
+Status ImportedAllocation::map(int device, std::byte*& base) {
   const CudaDriver& cu = devices_->driver();
   const auto context = devices_->use(device);
   if (!context) return context.status();
   const auto other = devices_->find(handle_.device);
   if (ours_) {
     base = reinterpret_cast<std::byte*>(handle_.base);
-    if (!other) return {ErrorCode::not_found, "no such device"};
-    if (handle_.way != Way::file || device == *other) return devices_->reach(device, *other);
-    // Peer access does not extend to mappings: each device has its own.
+    if (!other) return {ErrorCode::not_found, "its GPU is not visible to this process (CUDA_VISIBLE_DEVICES)"};
+    if (handle_.by != Export::file || device == *other) return devices_->reach(device, *other);
+    // Peer access does not include virtual memory mappings: each device needs its own access.
     const Current current(cu, *context);
     const AccessDescription access{{kLocationDevice, device}, kReadWrite};
     return cu.check(cu->cuMemSetAccess(handle_.base, handle_.size, &access, 1),
                     "access of GPU " + std::to_string(device) + " to it");
   }
-  if (handle_.way == Way::none) return {ErrorCode::unsupported, "its owner cannot lend it: " + handle_.why};
+  if (handle_.by == Export::none) return {ErrorCode::unsupported, "its owner cannot export it: " + handle_.why};
   const std::string hidden =
       other ? "" : "; its GPU is not one that this process sees (CUDA_VISIBLE_DEVICES, MIG or another container)";
-  if (handle_.way == Way::file) {
+  if (handle_.by == Export::file) {
     const Status status = map_files(device, base);
     return status ? status : Status(status.code(), status.message() + hidden);
   }
@@ -87,8 +88,8 @@ Status Foreign::map(int device, std::byte*& base) {
   return status ? status : Status(status.code(), status.message() + hidden);
 }
 
-// One place for all devices; each gets access on its own.
-Status Foreign::map_files(int device, std::byte*& base) {
+// Maps the files once for all devices; each device gets access separately.
+Status ImportedAllocation::map_files(int device, std::byte*& base) {
   const CudaDriver& cu = devices_->driver();
   const auto context = devices_->use(device);
   if (!context) return context.status();
@@ -101,8 +102,8 @@ Status Foreign::map_files(int device, std::byte*& base) {
                   "access of GPU " + std::to_string(device) + " to it");
 }
 
-// What was mapped before a failure is ended with this object.
-Status Foreign::import_files() {
+// After a failure the destructor unmaps what was mapped.
+Status ImportedAllocation::import_files() {
   const CudaDriver& cu = devices_->driver();
   if (files_.size() + allocations_.size() < handle_.mappings.size())
     return {ErrorCode::unsupported, "its owner sent no descriptor: " + no_file_};
@@ -132,32 +133,32 @@ Status Foreign::import_files() {
   return {};
 }
 
-// Of the devices that reach it; nothing: each has tried its wire to it, or is the one that it is on.
-std::string Foreign::why_unproven() const {
+// Why a device's path to it was not tested; empty: all were, or it is local to the device.
+std::string ImportedAllocation::why_unproven() const {
   for (const View& view : views_)
     if (view.state.load(std::memory_order_acquire) == State::ready && !view.unproven.empty())
-      return "; its wire was not tried: " + view.unproven;
+      return "; the path was not tested: " + view.unproven;
   return {};
 }
 
-std::string Foreign::text() const {
+std::string ImportedAllocation::path_description() const {
   const auto other = devices_->find(handle_.device);
   const std::string where = other ? "GPU " + std::to_string(*other) : "a GPU that this process does not see";
   for (const View& view : views_)
     if (view.state.load(std::memory_order_acquire) == State::refused) return "not reached: " + view.why;
   const std::string unproven = why_unproven();
   if (ours_) return "peer access within the process, to " + where + unproven;
-  switch (handle_.way) {
-    case Way::ipc: return "CUDA IPC, to " + where + "; not within one process" + unproven;
-    case Way::file: {
+  switch (handle_.by) {
+    case Export::ipc: return "CUDA IPC, to " + where + "; not within one process" + unproven;
+    case Export::file: {
       const std::string what = handle_.mappings.size() == 1
                                    ? "a mapped descriptor"
                                    : std::to_string(handle_.mappings.size()) + " mapped descriptors";
       return what + " of virtual memory management, to " + where + "; no IPC handle for such memory" + unproven;
     }
-    case Way::none: break;
+    case Export::none: break;
   }
-  return "not reached: its owner cannot lend it: " + handle_.why;
+  return "not reached: its owner cannot export it: " + handle_.why;
 }
 
 }  // namespace fairway::transport::cuda

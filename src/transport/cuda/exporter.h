@@ -15,35 +15,35 @@ namespace fairway::transport::cuda {
 
 using Pointer = sys::CudaPointer;
 using sys::look_at;
-// The allocation that the bytes lie in, or all mappings of virtual memory management that they take parts of.
+// The allocation that contains the bytes, or all virtual memory mappings that they overlap.
 Result<std::vector<Pointer>> mappings_at(const CudaDriver& driver, const Pointer& first, const std::byte* address,
                                          std::uint64_t size);
 
-// This process's regions in the driver's memory, and the handles of the allocations that they lie in: each is made
-// once, by the first region, and kept until the last is gone. Any thread.
-class Lender {
+// This process's regions of GPU memory and the handles of their allocations. A handle is made for the first region in
+// an allocation and kept until the last one is gone. Any thread.
+class Exporter {
  public:
-  Lender(std::shared_ptr<Devices> devices, const ProcessToken& process)
+  Exporter(std::shared_ptr<Devices> devices, const ProcessToken& process)
       : devices_(std::move(devices)), process_(process) {}
 
-  Result<std::optional<host::Mover::Lent>> lend(const MemoryDescription& memory);
-  void take_back(RegionId region);
+  Result<std::optional<host::Mover::Exported>> export_memory(const MemoryDescription& memory);
+  void end_export(RegionId region);
   const ProcessToken& process() const { return process_; }
-  // Of host memory that is not pinned; nothing: it is, or is no region's.
+  // The region's memory if it is host memory that is not pinned.
   std::optional<std::span<std::byte>> host(RegionId region) const;
-  int device_of(RegionId region) const;                  // -1: not in a device's memory
-  std::vector<std::byte> handle(RegionId region) const;  // of what it lies in; empty: not in a device's memory
-  int pinned_by(RegionId region) const;  // the device in whose context that was done; -1: not pinned by the user
+  int device_of(RegionId region) const;                  // -1: not device memory
+  std::vector<std::byte> handle(RegionId region) const;  // of its allocation; empty: not device memory
+  int pinned_by(RegionId region) const;  // the device in whose context the user pinned it; -1: not pinned by the user
 
  private:
-  // What is lent as one: an allocation, or mappings one behind the other of which a region takes parts.
+  // Memory that is exported together: an allocation, or adjacent mappings that a region overlaps.
   struct Allocation {
     std::uint32_t regions = 0;
     std::uint64_t identity = 0;
     std::vector<std::byte> handle;
     std::vector<std::shared_ptr<sys::Fd>> files;
   };
-  using Numbers = std::vector<std::uint64_t>;  // of the driver's, of each mapping
+  using Numbers = std::vector<std::uint64_t>;  // the driver's id of each mapping
   struct Place {
     Numbers allocation;
     int device = -1;

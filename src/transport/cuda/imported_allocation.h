@@ -1,0 +1,61 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "sys/fd.h"
+#include "transport/cuda/devices.h"
+#include "transport/cuda/handle.h"
+#include "transport/cuda/proofs.h"
+#include "transport/host/mover.h"
+
+namespace fairway::transport::cuda {
+
+// An allocation imported into this process. It is opened once for each device that copies from or to it, on the
+// janitor, since the driver may take milliseconds or wait for a kernel; the worker reads the resulting state.
+class ImportedAllocation final : public host::Mover::Imported {
+ public:
+  enum class State : std::uint8_t { unopened, opening, ready, refused };
+  struct View {
+    std::atomic<State> state{State::unopened};
+    std::byte* base = nullptr;  // if ready
+    std::string why;            // if refused
+    std::string unproven;       // if ready: why its path was not tested
+  };
+
+  ImportedAllocation(std::shared_ptr<Devices> devices, std::shared_ptr<Proofs> proofs, Handle handle, bool ours);
+  ~ImportedAllocation() override;  // on the janitor, since the driver may block
+
+  const Handle& handle() const { return handle_; }
+  [[nodiscard]] bool ours() const { return ours_; }  // an allocation of this process itself
+  View& view(int device) { return views_[static_cast<std::size_t>(device)]; }
+  void give(sys::Fd file, const std::string& why_none);
+  [[nodiscard]] bool wants_file() const { return !ours_ && handle_.by == Export::file && !given_; }
+  void open(int device);  // on the janitor
+  std::string path_description() const;
+
+ private:
+  Status prove(int device);
+  std::string why_unproven() const;
+  Status map(int device, std::byte*& base);
+  Status map_files(int device, std::byte*& base);
+  Status import_files();
+
+  std::shared_ptr<Devices> devices_;
+  std::shared_ptr<Proofs> proofs_;
+  const Handle handle_;
+  const bool ours_;
+  bool given_ = false;          // all files have come, or none will; worker
+  std::vector<sys::Fd> files_;  // worker until given_, then the janitor
+  std::string no_file_;
+  Status import_failed_;
+  std::vector<View> views_;                         // by device
+  std::uint64_t mapped_ = 0;                        // of files: the address range for all of them
+  std::vector<sys::cuda::Allocation> allocations_;  // mapped there one after the other
+};
+
+}  // namespace fairway::transport::cuda
