@@ -168,6 +168,7 @@ fairway_code fairway_register(fairway_engine*, void* address, uint64_t size_byte
 fairway_code fairway_allocate(fairway_engine*, uint64_t size_bytes, int32_t access, fairway_region*, fairway_error**);
 fairway_code fairway_deregister(fairway_engine*, fairway_region_id, int64_t timeout_us, fairway_error**);
 fairway_code fairway_describe(fairway_engine*, fairway_region_id, uint8_t** bytes, size_t* count, fairway_error**);
+/* Importing or looking up the same region of a peer again gives the same id; one release ends it for all of them. */
 fairway_code fairway_import(fairway_engine*, fairway_peer, const uint8_t* bytes, size_t count, fairway_remote_region*,
                             fairway_error**);
 fairway_code fairway_release(fairway_engine*, const fairway_remote_region*, fairway_error**);

@@ -64,8 +64,8 @@ class Index:
 
 
 class Pool:
-    def __init__(self, directory):
-        self.engine = fairway.Engine(name=NAME, directory=directory, peer_timeout=1.0)
+    def __init__(self, directory, peer_timeout=1.0):
+        self.engine = fairway.Engine(name=NAME, directory=directory, peer_timeout=peer_timeout)
         index = self.engine.allocate(8 * SLOTS * ENTRY_WORDS, "r")
         slots = self.engine.allocate(4 * int(np.prod(SLOT_SHAPE)), "r")
         self.index = Index(np.frombuffer(memoryview(index), np.uint64).reshape(SLOTS, ENTRY_WORDS))

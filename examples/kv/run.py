@@ -104,7 +104,7 @@ async def run_within(options):
         return 1
 
 
-if __name__ == "__main__":
+def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--tokens", type=int, default=8)
@@ -114,9 +114,13 @@ if __name__ == "__main__":
     parser.add_argument("--picture", default="kv-timeline.svg")
     parser.add_argument("--no-pool", dest="pool", action="store_false")
     parser.add_argument("--seconds", type=float, default=300)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.requests < 1 or not 1 <= given.tokens <= 64:
         parser.error("--requests is at least 1, --tokens 1 to 64")
     if not given.seconds > 0:
         parser.error("--seconds is more than 0")
-    sys.exit(asyncio.run(run_within(given)))
+    return given
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(run_within(parse(sys.argv[1:]))))

@@ -4,6 +4,8 @@ import ctypes
 import os
 import sys
 
+from .errors import SystemError_, Unsupported
+
 
 class _Recorded:
     """An event recorded on a stream. Kept until the transfer that starts after it has completed."""
@@ -18,8 +20,11 @@ class _DriverEvent:
     """By libcuda, for streams of programs without torch."""
 
     def __init__(self, stream):
-        self.driver = ctypes.CDLL(os.environ.get("FAIRWAY_CUDA_DRIVER") or "libcuda.so.1")
         self.event = ctypes.c_void_p()
+        try:
+            self.driver = ctypes.CDLL(os.environ.get("FAIRWAY_CUDA_DRIVER") or "libcuda.so.1")
+        except OSError as error:
+            raise Unsupported(f"stream= needs NVIDIA's driver, and this machine has none: {error}") from None
         context = ctypes.c_void_p()
         self._call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
         self._call("cuCtxPushCurrent_v2", context)
@@ -32,7 +37,7 @@ class _DriverEvent:
     def _call(self, name, *arguments):
         result = getattr(self.driver, name)(*arguments)
         if result != 0:
-            raise RuntimeError(f"{name} says {result}: is the stream alive, and of this process?")
+            raise SystemError_(f"{name} says {result}: is the stream alive, and of this process?")
 
     def __del__(self):
         if self.event.value:

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -88,6 +90,52 @@ T& as(py::handle object) {  // after is<T>
   return *static_cast<T*>(instance->get_value_and_holder().value_ptr());
 }
 
+// What is given as `name`, as a T; raises InvalidArgument, which names it, when it is none.
+template <class T>
+T value_of(py::handle given, const char* name) {
+  try {
+    return py::cast<T>(given);
+  } catch (const py::cast_error&) {
+    raise(ErrorCode::invalid_argument, std::string(name) + " cannot be " + py::cast<std::string>(py::repr(given)));
+  }
+}
+
+// One of a few words; raises InvalidArgument, which lists them, for any other.
+template <class T, std::size_t kCount>
+T choice(const std::string& given, const char* name, const std::pair<const char*, T> (&words)[kCount]) {
+  std::string all;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    if (given == words[i].first) return words[i].second;
+    all += std::string(i == 0 ? "'" : i + 1 == kCount ? " or '" : ", '") + words[i].first + "'";
+  }
+  raise(ErrorCode::invalid_argument, std::string(name) + " is " + all + ", not '" + given + "'");
+}
+
+// A whole number from 0 to `most`; raises InvalidArgument, which names it, for anything else.
+std::uint64_t whole_number(py::handle given, const char* name, std::uint64_t most);
+
+// An argument that is one, up to the largest T; pybind11's own refusal would list the call's signatures.
+template <std::size_t kSize>
+struct Name {
+  char text[kSize];
+  constexpr Name(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
+};
+template <class T, Name kName>
+struct Whole {
+  T value = 0;
+  operator T() const { return value; }
+};
+
 std::string bytes_for_people(std::uint64_t bytes);
 
 }  // namespace fairway::python
+
+template <class T, fairway::python::Name kName>
+struct pybind11::detail::type_caster<fairway::python::Whole<T, kName>> {
+  using Argument = fairway::python::Whole<T, kName>;
+  PYBIND11_TYPE_CASTER(Argument, const_name("int"));
+  bool load(handle source, bool) {
+    value.value = static_cast<T>(fairway::python::whole_number(source, kName.text, std::numeric_limits<T>::max()));
+    return true;
+  }
+};

@@ -8,6 +8,8 @@ namespace fairway::python {
 namespace {
 
 using Seconds = std::optional<double>;
+using Counter = Whole<std::uint32_t, "a counter's number">;
+using Tag = Whole<std::uint64_t, "tag">;
 
 struct PyNotification {
   PyPeer peer;
@@ -39,6 +41,14 @@ PyPeer peer_of(const PyEngine& engine, PeerId id, std::string name) {
   return {engine.session, engine.tracker, id, std::move(name)};
 }
 
+// A region of this engine's that is still registered.
+const Region& own(const PyEngine& engine, const PyRegion& region) {
+  if (region.registration->session() != engine.session)
+    raise(ErrorCode::invalid_argument, "the region was registered with another engine");
+  region.registration->check_live();
+  return region.registration->region();
+}
+
 PyPeer connect(PyEngine& self, const std::string& address, Seconds timeout) {
   const Deadline deadline(timeout);
   const Timeout whole = timeout_of(timeout);
@@ -51,7 +61,9 @@ PyPeer connect(PyEngine& self, const std::string& address, Seconds timeout) {
   return peer_of(self, take(std::move(peer)), address);
 }
 
-py::list poll_notifications(PyEngine& self, std::size_t most) {
+using Most = Whole<std::size_t, "most">;
+
+py::list poll_notifications(PyEngine& self, Most most) {
   Engine& engine = self.session->engine();
   std::vector<Notification> notes(std::min<std::size_t>(most, 256));
   const std::size_t count = engine.poll_notifications(notes);
@@ -62,7 +74,7 @@ py::list poll_notifications(PyEngine& self, std::size_t most) {
   return out;
 }
 
-py::list poll_peer_events(PyEngine& self, std::size_t most) {
+py::list poll_peer_events(PyEngine& self, Most most) {
   static constexpr const char* kKinds[] = {"up", "down", "link_up", "link_down", "link_slow", "mapping_ended"};
   std::vector<PeerEvent> events(std::min<std::size_t>(most, 256));
   const std::size_t count = self.session->engine().poll_peer_events(events);
@@ -80,7 +92,7 @@ template <class Wait, class Poll>
 py::object wait_for_one(PyEngine& self, Seconds timeout, Wait wait, Poll poll) {
   const Deadline deadline(timeout);
   for (;;) {
-    if (py::list found = poll(self, 1); !found.empty()) return found[0];
+    if (py::list found = poll(self, Most{1}); !found.empty()) return found[0];
     Engine& engine = self.session->engine();
     check(wait_in_slices(deadline, [&](Timeout slice) { return wait(engine, slice); }));
   }
@@ -110,13 +122,13 @@ void bind_peers(py::module_& module) {
           py::arg("description"), "The region that Engine.describe gave these bytes for.")
       .def(
           "send",
-          [](const PyPeer& p, std::uint64_t tag, py::handle from, const py::kwargs& o) {
+          [](const PyPeer& p, Tag tag, py::handle from, const py::kwargs& o) {
             return submit_one(make_message(Operation::send, p, tag, from, o));
           },
           py::arg("tag"), py::arg("local"), "Sends a contiguous array to the peer's receive of the same tag.")
       .def(
           "receive",
-          [](const PyPeer& p, std::uint64_t tag, py::handle into, const py::kwargs& o) {
+          [](const PyPeer& p, Tag tag, py::handle into, const py::kwargs& o) {
             return submit_one(make_message(Operation::receive, p, tag, into, o));
           },
           py::arg("tag"), py::arg("local"),
@@ -169,8 +181,8 @@ void bind_engine(py::module_& module) {
   };
   const auto pages = [](Operation operation) {
     return [operation](PyEngine& e, py::handle local, py::handle remote, py::handle local_index,
-                       py::handle remote_index, std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
-                       std::optional<std::uint64_t> remote_unit, const py::kwargs& options) {
+                       py::handle remote_index, PageUnit page_bytes, std::optional<PageUnit> local_unit,
+                       std::optional<PageUnit> remote_unit, const py::kwargs& options) {
       return submit_by(e, make_pages(operation, local, remote, local_index, remote_index, page_bytes, local_unit,
                                      remote_unit, options));
     };
@@ -197,21 +209,21 @@ void bind_engine(py::module_& module) {
           "Arrays that only this process names in transfers need no registration: it happens by itself.")
       .def(
           "allocate",
-          [](PyEngine& e, std::uint64_t size, py::handle access) { return allocate(e, size, access_of(access)); },
+          [](PyEngine& e, Whole<std::uint64_t, "nbytes"> size, py::handle access) {
+            return allocate(e, size, access_of(access));
+          },
           py::arg("nbytes"), py::arg("access") = "",
           "Zeroed memory that peers of this host reach by mapping it; the fastest between processes.")
       .def(
           "publish",
           [](PyEngine& e, const std::string& name, const PyRegion& r) {
-            r.registration->check_live();
-            check(e.session->engine().publish(name, r.registration->region()));
+            check(e.session->engine().publish(name, own(e, r)));
           },
           py::arg("name"), py::arg("region"), "Peers' lookup(name) gives them the region.")
       .def(
           "describe",
           [](PyEngine& e, const PyRegion& r) {
-            r.registration->check_live();
-            const auto bytes = take(e.session->engine().describe(r.registration->region()));
+            const auto bytes = take(e.session->engine().describe(own(e, r)));
             return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
           },
           py::arg("region"), "Bytes that Peer.import_region takes; they may travel by any means.")
@@ -226,14 +238,15 @@ void bind_engine(py::module_& module) {
            py::arg("remote_unit") = py::none(), "As write_pages, the other way.")
       .def(
           "fetch_add",
-          [](PyEngine& e, py::handle target, std::uint64_t addend, const py::kwargs& options) {
+          [](PyEngine& e, py::handle target, Whole<std::uint64_t, "addend"> addend, const py::kwargs& options) {
             return submit_by(e, make_atomic(Operation::fetch_add, target, addend, 0, options));
           },
           py::arg("target"), py::arg("addend"),
           "Adds to an 8-byte word of a peer's region (remote[8:16]); wait() gives the value before.")
       .def(
           "compare_swap",
-          [](PyEngine& e, py::handle target, std::uint64_t expected, std::uint64_t desired, const py::kwargs& options) {
+          [](PyEngine& e, py::handle target, Whole<std::uint64_t, "expected"> expected,
+             Whole<std::uint64_t, "desired"> desired, const py::kwargs& options) {
             return submit_by(e, make_atomic(Operation::compare_swap, target, desired, expected, options));
           },
           py::arg("target"), py::arg("expected"), py::arg("desired"),
@@ -295,11 +308,11 @@ void bind_engine(py::module_& module) {
           "peer_events", [](py::object self) { return py::module_::import("fairway.aio").attr("PeerEvents")(self); },
           "For `async for`: every peer event from now on, under asyncio.")
       .def(
-          "counter", [](PyEngine& e, std::uint32_t immediate) { return e.session->engine().counter(immediate); },
+          "counter", [](PyEngine& e, Counter immediate) { return e.session->engine().counter(immediate); },
           py::arg("immediate"), "How many counter notifications of this number have come, ever.")
       .def(
           "wait_counter",
-          [](PyEngine& e, std::uint32_t immediate, std::uint64_t at_least, Seconds timeout) {
+          [](PyEngine& e, Counter immediate, Whole<std::uint64_t, "at_least"> at_least, Seconds timeout) {
             Engine& engine = e.session->engine();
             check(wait_in_slices(Deadline(timeout),
                                  [&](Timeout t) { return engine.wait_counter(immediate, at_least, t); }));
@@ -318,7 +331,7 @@ void bind_engine(py::module_& module) {
             }
             if (py::isinstance<PyPeer>(what)) return py::cast(take(engine.explain(py::cast<PyPeer&>(what).id)));
             if (py::isinstance<Transfer>(what))
-              return py::cast(take(engine.explain(py::cast<Transfer&>(what).work->ids[0])));
+              return py::cast(take(engine.explain(py::cast<Transfer&>(what).work->first())));
             raise(ErrorCode::invalid_argument, "explain takes a Request, a Transfer or a Peer");
           },
           py::arg("what"), "Which way the bytes of a Request, a Transfer or to a Peer take, why not others, how fast.")

@@ -21,6 +21,16 @@ void raise(ErrorCode code, const std::string& message) {
   raise(Status(code, message));
 }
 
+std::uint64_t whole_number(py::handle given, const char* name, std::uint64_t most) {
+  if (const auto index = py::reinterpret_steal<py::object>(PyNumber_Index(given.ptr()))) {
+    const std::uint64_t value = PyLong_AsUnsignedLongLong(index.ptr());
+    if (PyErr_Occurred() == nullptr && value <= most) return value;
+  }
+  PyErr_Clear();
+  raise(ErrorCode::invalid_argument, std::string(name) + " is a whole number from 0 to " + std::to_string(most) +
+                                         ", not " + py::cast<std::string>(py::repr(given)));
+}
+
 namespace {
 constexpr double kMostSeconds = 1e9;
 

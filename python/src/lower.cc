@@ -41,6 +41,26 @@ std::vector<std::uint64_t> offsets(const Runs& runs, std::uint64_t block, std::u
 
 }  // namespace
 
+bool Shape::makes_sense() const {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // bytes; more than any address space
+  if (counts.size() != strides.size() || counts.size() > 64 || item_bytes > kMost || offset > kMost) return false;
+  auto total = std::max<std::int64_t>(static_cast<std::int64_t>(item_bytes), 1);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] < 0 || counts[i] > kMost || strides[i] < -kMost || strides[i] > kMost) return false;
+    const std::int64_t count = std::max<std::int64_t>(counts[i], 1);
+    if (total > kMost / count || std::llabs(strides[i]) > kMost / count) return false;
+    total *= count;
+  }
+  return true;
+}
+
+void Shape::set_contiguous() {
+  strides.resize(counts.size());
+  std::uint64_t step = item_bytes;  // of a shape that makes no sense it may wrap around
+  for (std::size_t i = counts.size(); i-- > 0; step *= static_cast<std::uint64_t>(counts[i]))
+    strides[i] = static_cast<std::int64_t>(step);
+}
+
 std::uint64_t Shape::total_bytes() const {
   std::uint64_t total = item_bytes;
   for (const std::int64_t count : counts) total *= static_cast<std::uint64_t>(count);

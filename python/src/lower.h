@@ -21,6 +21,9 @@ struct Shape {
   static Shape bytes(std::uint64_t offset, std::uint64_t length) {
     return {offset, 1, {static_cast<std::int64_t>(length)}, {1}};
   }
+  // A stride for each dimension, no count below 0, and all of it small enough that what follows cannot overflow.
+  [[nodiscard]] bool makes_sense() const;
+  void set_contiguous();  // the strides of C order
   [[nodiscard]] std::uint64_t total_bytes() const;
   // The bytes it touches, as [first, last) from the region's start; what lies before it is negative.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> reach() const;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "dlpack.h"
+#include "sys/available_memory.h"
 
 namespace fairway::python {
 namespace {
@@ -37,6 +38,10 @@ std::shared_ptr<Pages> make_pages(std::uint64_t size_bytes) {
   if (size_bytes == 0) raise(ErrorCode::invalid_argument, "a region of 0 bytes");
   if (size_bytes > std::uint64_t{1} << 46)
     raise(ErrorCode::resource_exhausted, "no machine has " + bytes_for_people(size_bytes));
+  const sys::AvailableMemory available = sys::available_memory();
+  if (size_bytes > available.bytes)  // to reserve that would be no error: the kernel kills a process
+    raise(ErrorCode::resource_exhausted, "cannot reserve " + bytes_for_people(size_bytes) + ": " +
+                                             available.limited_by + " leaves " + bytes_for_people(available.bytes));
   pages->size_bytes = (size_bytes + page - 1) / page * page;
   pages->fd = ::memfd_create("fairway", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   const auto length = static_cast<off_t>(pages->size_bytes);

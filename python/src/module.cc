@@ -1,5 +1,6 @@
 #include "module.h"
 
+#include "notify.h"
 #include "transfers.h"
 
 PYBIND11_MODULE(_fairway, module) {
@@ -10,6 +11,7 @@ PYBIND11_MODULE(_fairway, module) {
   bind_observe(module);
   bind_memory(module);
   bind_remote(module);
+  bind_notify(module);
   bind_requests(module);
   bind_transfers(module);
   bind_engine(module);

@@ -5,10 +5,10 @@
 namespace fairway::python {
 namespace {
 
-std::vector<std::string> words(const py::object& given) {
+std::vector<std::string> words(const py::object& given, const char* name) {
   if (given.is_none()) return {};
-  if (py::isinstance<py::str>(given)) return {py::cast<std::string>(given)};
-  return py::cast<std::vector<std::string>>(given);
+  if (py::isinstance<py::str>(given)) return {value_of<std::string>(given, name)};
+  return value_of<std::vector<std::string>>(given, name);
 }
 
 // Takes options[name], when it is there, as a T.
@@ -17,15 +17,10 @@ void option(py::dict& options, const char* name, T& to) {
   if (!options.contains(name)) return;
   const py::object value = options[name];
   options.attr("pop")(name);
-  try {
-    if constexpr (std::is_same_v<T, std::vector<std::string>>)
-      to = words(value);
-    else if (!value.is_none())
-      to = py::cast<T>(value);
-  } catch (const py::cast_error&) {
-    raise(ErrorCode::invalid_argument,
-          std::string("option '") + name + "' has no value " + py::cast<std::string>(py::repr(value)));
-  }
+  if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    to = words(value, name);
+  else if (!value.is_none())
+    to = value_of<T>(value, name);
 }
 
 template <class Duration>
@@ -43,7 +38,10 @@ void refuse_rest(const py::dict& options, const char* of) {
           std::string(of) + " has no option '" + py::cast<std::string>(py::str(key)) + "'");
 }
 
-void read_rdma(const py::dict& given, RdmaOptions& to) {
+void read_rdma(const py::object& given, RdmaOptions& to) {
+  if (given.is_none()) return;
+  if (!py::isinstance<py::dict>(given))
+    raise(ErrorCode::invalid_argument, std::string("rdma is a dict of options, not ") + Py_TYPE(given.ptr())->tp_name);
   py::dict options(given.attr("copy")());
   option(options, "devices", to.devices);
   option(options, "gid_index", to.gid_index);
@@ -58,9 +56,9 @@ void read_rdma(const py::dict& given, RdmaOptions& to) {
   option(options, "connection_manager", to.connection_manager);
   std::string on_demand = "when_short";
   option(options, "on_demand", on_demand);
-  if (on_demand != "off" && on_demand != "when_short" && on_demand != "always")
-    raise(ErrorCode::invalid_argument, "on_demand is 'off', 'when_short' or 'always', not '" + on_demand + "'");
-  to.on_demand = on_demand == "off" ? OnDemand::off : on_demand == "always" ? OnDemand::always : OnDemand::when_short;
+  to.on_demand =
+      choice<OnDemand>(on_demand, "on_demand",
+                       {{"off", OnDemand::off}, {"when_short", OnDemand::when_short}, {"always", OnDemand::always}});
   refuse_rest(options, "rdma");
 }
 
@@ -91,12 +89,10 @@ PyEngine open_engine(const py::kwargs& given) {
   seconds(options, "peer_timeout", to.peer_timeout);
   std::string progress = "threads";
   option(options, "progress", progress);
-  if (progress != "threads" && progress != "caller")
-    raise(ErrorCode::invalid_argument, "progress is 'threads' or 'caller', not '" + progress + "'");
-  to.progress = progress == "caller" ? Progress::caller : Progress::threads;
+  to.progress = choice<Progress>(progress, "progress", {{"threads", Progress::threads}, {"caller", Progress::caller}});
   if (options.contains("loopback")) {
     const py::object value = options.attr("pop")("loopback");
-    if (!value.is_none()) to.loopback = py::cast<PyLoopback&>(value).meeting_place;
+    if (!value.is_none()) to.loopback = value_of<PyLoopback>(value, "loopback").meeting_place;
   }
   if (options.contains("rdma")) read_rdma(options.attr("pop")("rdma"), to.rdma);
   refuse_rest(options, "Engine");

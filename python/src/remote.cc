@@ -3,8 +3,12 @@
 namespace fairway::python {
 namespace {
 
+using Offset = Whole<std::uint64_t, "offset">;
+
 // "float32" and so on to the kind and size that a RemoteArray checks.
 void read_dtype(const py::object& given, char& kind, std::uint64_t& item_bytes) {
+  if (py::hasattr(given, "byteorder") && py::cast<std::string>(py::str(given.attr("byteorder"))) == ">")
+    raise(ErrorCode::invalid_argument, "the dtype's byte order is not this machine's: name the bytes, by 'uint8'");
   std::string name = py::str(py::hasattr(given, "name") ? given.attr("name") : given);
   if (py::isinstance<py::type>(given) && py::hasattr(given, "__name__")) name = py::str(given.attr("__name__"));
   if (const auto dot = name.rfind('.'); dot != std::string::npos) name = name.substr(dot + 1);  // "torch.float16"
@@ -27,27 +31,22 @@ void read_dtype(const py::object& given, char& kind, std::uint64_t& item_bytes) 
   raise(ErrorCode::invalid_argument, "no dtype '" + name + "'; say float32, bfloat16, int8, uint8 (bytes) and so on");
 }
 
-PyRemoteArray array_of(const PyRemote& remote, const std::vector<std::int64_t>& counts, const py::object& dtype,
-                       std::uint64_t offset, const std::optional<std::vector<std::int64_t>>& strides) {
+PyRemoteArray array_of(const PyRemote& remote, const py::object& shape, const py::object& dtype, Offset offset,
+                       const py::object& strides) {
   PyRemoteArray out{remote.imported, {}, 0};
   read_dtype(dtype, out.kind, out.shape.item_bytes);
   out.shape.offset = offset;
-  out.shape.counts = counts;
-  for (const std::int64_t count : counts)
+  const bool one = PyIndex_Check(shape.ptr()) != 0;
+  out.shape.counts = value_of<std::vector<std::int64_t>>(one ? py::object(py::make_tuple(shape)) : shape, "shape");
+  for (const std::int64_t count : out.shape.counts)
     if (count < 0) raise(ErrorCode::invalid_argument, "a shape has a negative count");
-  if (strides && strides->size() != counts.size())
+  if (strides.is_none())
+    out.shape.set_contiguous();
+  else
+    out.shape.strides = value_of<std::vector<std::int64_t>>(strides, "strides");
+  if (out.shape.strides.size() != out.shape.counts.size())
     raise(ErrorCode::invalid_argument, "shape and strides have different lengths");
-  if (strides) {
-    out.shape.strides = *strides;
-  } else {
-    auto step = static_cast<std::int64_t>(out.shape.item_bytes);
-    out.shape.strides.resize(counts.size());
-    for (std::size_t i = counts.size(); i-- > 0; step *= counts[i]) {
-      out.shape.strides[i] = step;
-      if (counts[i] > 0 && step > (std::int64_t{1} << 56) / counts[i])
-        raise(ErrorCode::out_of_range, "the shape has more bytes than any region");
-    }
-  }
+  if (!out.shape.makes_sense()) raise(ErrorCode::out_of_range, "the array reaches further than any region");
   const auto [first, last] = out.shape.reach();
   if (out.shape.total_bytes() != 0 &&
       (first < 0 || last > static_cast<std::int64_t>(remote.imported->region.size_bytes)))
@@ -91,7 +90,12 @@ PyRemoteArray index_array(const PyRemoteArray& from, const py::object& given) {
       out.shape.counts.push_back(length);
       out.shape.strides.push_back(step * stride);
     } else {
-      auto index = py::cast<std::int64_t>(py::reinterpret_borrow<py::object>(part).attr("__index__")());
+      const std::int64_t index = PyNumber_AsSsize_t(part.ptr(), nullptr);  // cuts off what is too large anyway
+      if (PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        raise(ErrorCode::invalid_argument,
+              std::string("an index is a whole number, a slice or ..., not ") + py::cast<std::string>(py::repr(part)));
+      }
       if (index < -count || index >= count)
         raise(ErrorCode::out_of_range, "index " + std::to_string(index) + " of " + std::to_string(count));
       offset += (index < 0 ? index + count : index) * stride;

@@ -1,44 +1,22 @@
 #include <algorithm>
 #include <array>
 
+#include "notify.h"
 #include "transfers.h"
 
 namespace fairway::python {
 namespace {
 
-struct PyNotify {
-  NotifyKind kind = NotifyKind::none;
-  std::uint32_t immediate = 0;
-  std::string message = {};
-  std::shared_ptr<Imported> remote = nullptr;
-  std::uint64_t offset = 0;
-  std::uint64_t value = 0;
-  bool add = false;
-};
-
-std::string message_of(const py::object& given) {
-  if (py::isinstance<py::str>(given)) return py::cast<std::string>(given);
-  const py::bytes bytes(given);
-  return std::string(bytes);
-}
-
-PyNotify make_event(std::uint32_t immediate, const py::object& message) {
-  PyNotify out{NotifyKind::event, immediate, message_of(message)};
-  if (out.message.size() > kMaxNotifyMessage)
-    raise(ErrorCode::invalid_argument,
-          "a notification's message has at most 256 bytes, this one " + std::to_string(out.message.size()));
-  return out;
-}
-
-PyNotify notify_of(const py::handle& given) {
-  if (py::isinstance<PyNotify>(given)) return py::cast<PyNotify>(given);
-  if (py::isinstance<py::int_>(given)) return make_event(py::cast<std::uint32_t>(given), py::bytes());
-  if (py::isinstance<py::tuple>(given) && py::len(given) == 2) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(given);
-    return make_event(py::cast<std::uint32_t>(parts[0]), parts[1]);
-  }
-  raise(ErrorCode::invalid_argument,
-        "notify is a number, (number, message) or what event(), counter() and signal() give");
+// The transfer that another one waits for: one request of the same engine.
+TransferId earlier(py::handle given, const Tracker& tracker) {
+  if (!is<Transfer>(given))
+    raise(ErrorCode::invalid_argument, std::string("after is a Transfer, not ") + Py_TYPE(given.ptr())->tp_name);
+  const Work& work = *as<Transfer>(given).work;
+  if (work.tracker.get() != &tracker) raise(ErrorCode::invalid_argument, "after names another engine's transfer");
+  if (work.ids.size() != 1)
+    raise(ErrorCode::invalid_argument, "after names a transfer of " + std::to_string(work.ids.size()) +
+                                           " requests, and may name one of one: wait for this one");
+  return work.ids[0];
 }
 
 // What every request may carry (RequestOptions), by name.
@@ -58,22 +36,21 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
         out.pins.imported.push_back(std::move(notify.remote));
       }
     } else if (name == "after") {
-      to.after = py::cast<Transfer&>(value).work->ids.back();
+      to.after = earlier(value, *out.tracker);
       out.pins.objects.push_back(py::reinterpret_borrow<py::object>(value));
     } else if (name == "deadline") {
-      const Timeout deadline = timeout_of(py::cast<double>(value));
+      const Timeout deadline = timeout_of(value_of<double>(value, "deadline"));
       to.deadline = std::max(deadline, Timeout(1));
     } else if (name == "checksum") {
-      to.checksum = py::cast<bool>(value);
+      to.checksum = value_of<bool>(value, "checksum");
     } else if (name == "priority") {
-      const auto text = py::cast<std::string>(value);
-      to.priority = text == "bulk" ? Priority::bulk : text == "urgent" ? Priority::urgent : Priority::normal;
-      if (text != "bulk" && text != "normal" && text != "urgent")
-        raise(ErrorCode::invalid_argument, "priority is 'bulk', 'normal' or 'urgent', not '" + text + "'");
+      to.priority =
+          choice<Priority>(value_of<std::string>(value, "priority"), "priority",
+                           {{"bulk", Priority::bulk}, {"normal", Priority::normal}, {"urgent", Priority::urgent}});
     } else if (name == "stream") {
       stream = py::reinterpret_borrow<py::object>(value);
     } else if (name == "callback") {
-      if (PyCallable_Check(value.ptr()) == 0) raise(ErrorCode::invalid_argument, "the callback cannot be called");
+      check_callable(value);
       out.callback = py::reinterpret_borrow<py::object>(value);
     } else {
       raise(ErrorCode::invalid_argument, "no option '" + name +
@@ -126,15 +103,23 @@ std::span<const std::uint64_t> index_of(py::handle given, Pins& pins, const char
       raise(ErrorCode::invalid_argument,
             std::string(side) + " has " + std::to_string(view.shape.counts.size()) + " dimensions, not one");
     if (view.kind != 'i' && view.kind != 'u')
-      raise(ErrorCode::invalid_argument, std::string(side) + " does not hold integers");
+      raise(ErrorCode::invalid_argument, std::string(side) + " does not hold integers in this machine's byte order");
     if (view.shape.item_bytes == 8 && view.shape.strides[0] == 8 && view.address % 8 == 0) {
       pins.holds.push_back(view.hold);
       return {reinterpret_cast<const std::uint64_t*>(view.address), static_cast<std::size_t>(view.shape.counts[0])};
     }
   }
+  if (!py::isinstance<py::iterable>(given))
+    raise(ErrorCode::invalid_argument,
+          std::string(side) + " is an array or a list of page numbers, not " + Py_TYPE(given.ptr())->tp_name);
   std::vector<std::uint64_t> copy;
   for (const py::handle item : py::reinterpret_borrow<py::iterable>(given)) {
-    const auto value = py::cast<std::int64_t>(py::reinterpret_borrow<py::object>(item).attr("__index__")());
+    const py::ssize_t value = PyNumber_AsSsize_t(item.ptr(), nullptr);  // cuts off what is too large for any region
+    if (value == -1 && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      raise(ErrorCode::invalid_argument, std::string(side) + "[" + std::to_string(copy.size()) +
+                                             "] is no whole number but " + py::cast<std::string>(py::repr(item)));
+    }
     copy.push_back(static_cast<std::uint64_t>(value));
   }
   return pins.indexes.emplace_back(std::move(copy));
@@ -146,7 +131,7 @@ void check_indexes(std::span<const std::uint64_t> index, std::uint64_t unit, std
   const std::uint64_t last = size < page ? 0 : (size - page) / unit;
   for (std::size_t i = 0; i < index.size(); ++i) {
     if (index[i] <= last && size >= page) continue;
-    const auto value = static_cast<std::int64_t>(index[i]);
+    const auto value = static_cast<std::int64_t>(index[i]);  // of unsigned ones: those beyond 2^63 read as negative
     raise(ErrorCode::out_of_range,
           std::string(side) + "[" + std::to_string(i) + "] is " + std::to_string(value) +
               (value < 0 ? ", which is negative"
@@ -194,8 +179,8 @@ PyRequest make_move(Operation operation, py::handle given_local, py::handle give
 }
 
 PyRequest make_pages(Operation operation, py::handle given_local, py::handle given_remote, py::handle local_index,
-                     py::handle remote_index, std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
-                     std::optional<std::uint64_t> remote_unit, const py::kwargs& options) {
+                     py::handle remote_index, std::uint64_t page_bytes, std::optional<PageUnit> local_unit,
+                     std::optional<PageUnit> remote_unit, const py::kwargs& options) {
   const bool written = operation == Operation::read;
   Remote remote = remote_of(given_remote);
   Local local = local_of(*remote.imported->session, given_local, written);
@@ -211,8 +196,8 @@ PyRequest make_pages(Operation operation, py::handle given_local, py::handle giv
   Paged pages{local.registration->region().id,
               remote.imported->region.id,
               page_bytes,
-              local_unit.value_or(page_bytes),
-              remote_unit.value_or(page_bytes),
+              local_unit.value_or(PageUnit{page_bytes}),
+              remote_unit.value_or(PageUnit{page_bytes}),
               {},
               {}};
   out.pins.indexes.reserve(2);
@@ -236,9 +221,9 @@ PyRequest make_pages(Operation operation, py::handle given_local, py::handle giv
 // Rows of (local, offset there, remote, offset there, bytes): the NIXL shape of use, a descriptor for each piece.
 PyRequest make_extents(const std::string& operation, const py::sequence& locals, const py::sequence& remotes,
                        py::handle table, const py::kwargs& options) {
-  if (operation != "write" && operation != "read")
-    raise(ErrorCode::invalid_argument, "the operation is 'write' or 'read', not '" + operation + "'");
-  const bool written = operation == "read";
+  const auto kind =
+      choice<Operation>(operation, "the operation", {{"write", Operation::write}, {"read", Operation::read}});
+  const bool written = kind == Operation::read;
   if (py::len(locals) == 0 || py::len(remotes) == 0)
     raise(ErrorCode::invalid_argument, "there are no local or no remote regions");
   const View rows = view_of(table);
@@ -247,8 +232,7 @@ PyRequest make_extents(const std::string& operation, const py::sequence& locals,
   if (!is_table) raise(ErrorCode::invalid_argument, "the table is a contiguous N x 5 array of 64-bit integers");
   std::vector<Remote> far;
   for (const py::handle item : remotes) far.push_back(remote_of(item));
-  PyRequest out =
-      begin(written ? Operation::read : Operation::write, far[0].imported->tracker, far[0].imported->region.peer);
+  PyRequest out = begin(kind, far[0].imported->tracker, far[0].imported->region.peer);
   std::vector<Local> here;
   for (const py::handle item : locals) {
     here.push_back(local_of(*far[0].imported->session, item, written));
@@ -293,9 +277,7 @@ PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t ta
 
 PyRequest make_atomic(Operation operation, py::handle target, std::uint64_t operand, std::uint64_t expected,
                       const py::kwargs& options) {
-  Remote remote = remote_of(target);
-  if (remote.shape.total_bytes() < 8)
-    raise(ErrorCode::invalid_argument, "an atomic's target is 8 bytes, as in remote[16:24]");
+  Remote remote = eight_bytes_of(target);
   PyRequest out = begin(operation, remote.imported->tracker, remote.imported->region.peer);
   out.request.target = {remote.imported->region.id, remote.shape.offset};
   out.request.operand = operand;
@@ -305,6 +287,12 @@ PyRequest make_atomic(Operation operation, py::handle target, std::uint64_t oper
   return out;
 }
 
+void check_callable(py::handle callback) {
+  if (PyCallable_Check(callback.ptr()) == 0)
+    raise(ErrorCode::invalid_argument,
+          std::string("a callback is called with the Transfer; ") + Py_TYPE(callback.ptr())->tp_name + " cannot be");
+}
+
 py::object submit_one(PyRequest request) {
   PyRequest* const one = &request;
   const auto tracker = request.tracker;
@@ -312,30 +300,6 @@ py::object submit_one(PyRequest request) {
 }
 
 void bind_requests(py::module_& module) {
-  py::class_<PyNotify>(module, "Notify",
-                       "What the target sees after, and only after, all bytes. From event(), counter() or signal().")
-      .def("__repr__", [](const PyNotify& n) {
-        static constexpr const char* kNames[] = {"none", "event", "counter", "signal"};
-        return std::string("<fairway.Notify ") + kNames[static_cast<int>(n.kind)] + " " + std::to_string(n.immediate) +
-               ">";
-      });
-  module.def("event", &make_event, py::arg("immediate"), py::arg("message") = py::bytes(),
-             "The target's notifications get (peer, immediate, message); up to 256 bytes.");
-  module.def(
-      "counter",
-      [](std::uint32_t immediate) {
-        return PyNotify{NotifyKind::counter, immediate};
-      },
-      py::arg("immediate"), "The target's counter of `immediate` grows by one.");
-  module.def(
-      "signal",
-      [](py::handle target, std::uint64_t value, bool add) {
-        Remote remote = remote_of(target);
-        return PyNotify{NotifyKind::signal, 0, "", remote.imported, remote.shape.offset, value, add};
-      },
-      py::arg("target"), py::arg("value") = 1, py::arg("add") = false,
-      "An 8-byte word of a peer's region (remote[8:16]) is set to, or grows by, `value`; its region grants 'a'.");
-
   const auto request = [](const char* text) { return text; };
   py::class_<PyRequest>(module, "Request",
                         "A transfer to start with Engine.submit, together with others and as often as wanted.")
@@ -353,7 +317,7 @@ void bind_requests(py::module_& module) {
           py::arg("local"), py::arg("remote"), request("As Engine.read, to be submitted."))
       .def_static(
           "fetch_add",
-          [](py::handle target, std::uint64_t addend, const py::kwargs& o) {
+          [](py::handle target, Whole<std::uint64_t, "addend"> addend, const py::kwargs& o) {
             return make_atomic(Operation::fetch_add, target, addend, 0, o);
           },
           py::arg("target"), py::arg("addend"), request("As Engine.fetch_add, to be submitted."))

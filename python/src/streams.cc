@@ -20,7 +20,7 @@ struct PyMapping {
   }
 };
 
-PyMapping map(PyEngine& self, py::handle region, int gpu, std::optional<double> timeout) {
+PyMapping map(PyEngine& self, py::handle region, Whole<int, "gpu"> gpu, std::optional<double> timeout) {
   Engine& engine = self.session->engine();
   const Timeout whole = timeout_of(timeout);
   std::shared_ptr<void> keep;
@@ -65,25 +65,32 @@ void* stream_of(py::handle stream) {
 template <class Word>
 Word* word_of(py::handle given, const char* what) {
   if (given.is_none()) return nullptr;
-  if (is<PyRegion>(given)) return reinterpret_cast<Word*>(as<PyRegion>(given).registration->region().address);
-  const View view = view_of(given);
-  if (view.shape.total_bytes() < sizeof(Word) || view.address % sizeof(Word) != 0)
+  std::uintptr_t address = 0;
+  std::uint64_t bytes = 0;
+  if (is<PyRegion>(given)) {
+    as<PyRegion>(given).registration->check_live();
+    const Region& region = as<PyRegion>(given).registration->region();
+    address = reinterpret_cast<std::uintptr_t>(region.address), bytes = region.size_bytes;
+  } else {
+    const View view = view_of(given);
+    address = view.address, bytes = view.shape.total_bytes();
+  }
+  if (bytes < sizeof(Word) || address % sizeof(Word) != 0)
     raise(ErrorCode::invalid_argument,
           std::string(what) + " is an aligned word of " + std::to_string(sizeof(Word)) + " bytes");
-  return reinterpret_cast<Word*>(view.address);
+  return reinterpret_cast<Word*>(address);
 }
 
-void stream_put(PyEngine& self, const PyMapping& to, py::handle local, py::handle stream, std::uint64_t offset,
-                const std::string& by, std::optional<std::uint64_t> signal_offset, std::uint64_t signal_value,
+using PutOffset = Whole<std::uint64_t, "an offset">;
+using SignalValue = Whole<std::uint64_t, "a signal's value">;
+
+void stream_put(PyEngine& self, const PyMapping& to, py::handle local, py::handle stream, PutOffset offset,
+                const std::string& by, std::optional<PutOffset> signal_offset, SignalValue signal_value,
                 bool signal_add) {
   StreamPut put;
   put.offset = offset;
-  if (by == "kernel")
-    put.by = PutBy::kernel;
-  else if (by == "copy_engine")
-    put.by = PutBy::copy_engine;
-  else if (by != "automatic")
-    raise(ErrorCode::invalid_argument, "by is 'automatic', 'kernel' or 'copy_engine', not '" + by + "'");
+  put.by = choice<PutBy>(
+      by, "by", {{"automatic", PutBy::automatic}, {"kernel", PutBy::kernel}, {"copy_engine", PutBy::copy_engine}});
   if (!local.is_none()) {
     const Local from = local_of(*self.session, local, false);
     const Runs runs = runs_of(from.shape);
@@ -92,13 +99,13 @@ void stream_put(PyEngine& self, const PyMapping& to, py::handle local, py::handl
     put.from = from.registration->region().address + runs.offset;
     put.length = runs.run;
   }
-  put.signal_offset = signal_offset.value_or(StreamPut::kNone);
+  put.signal_offset = signal_offset.value_or(PutOffset{StreamPut::kNone});
   put.signal_value = signal_value;
   put.signal_add = signal_add;
   check(self.session->engine().stream_put(to.checked().id, put, stream_of(stream)));
 }
 
-void stream_wait_signal(PyEngine& self, py::handle word, py::handle stream, py::handle outcome, std::uint64_t value,
+void stream_wait_signal(PyEngine& self, py::handle word, py::handle stream, py::handle outcome, SignalValue value,
                         py::handle count, double timeout, const PyMapping* mapping) {
   StreamWait wait;
   wait.word = word_of<std::uint64_t>(word, "word");

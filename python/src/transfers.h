@@ -51,6 +51,7 @@ struct Work {
 
   void completed(std::size_t index, const Completion& completion);
   void collect(const std::vector<Completion>& completions);  // those from `next` on
+  [[nodiscard]] TransferId first() const;                    // raises where none was taken
 };
 
 struct Transfer {
@@ -86,14 +87,16 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
 };
 
 bool in_event_loop();  // this thread runs an asyncio loop
+void check_callable(py::handle callback);
 
 PyEngine open_engine(const py::kwargs& options);
 void bind_requests(py::module_& module);
 void bind_transfers(py::module_& module);
 PyRequest make_move(Operation operation, py::handle local, py::handle remote, const py::kwargs& options);
+using PageUnit = Whole<std::uint64_t, "page_bytes and the units">;
 PyRequest make_pages(Operation operation, py::handle local, py::handle remote, py::handle local_index,
-                     py::handle remote_index, std::uint64_t page_bytes, std::optional<std::uint64_t> local_unit,
-                     std::optional<std::uint64_t> remote_unit, const py::kwargs& options);
+                     py::handle remote_index, std::uint64_t page_bytes, std::optional<PageUnit> local_unit,
+                     std::optional<PageUnit> remote_unit, const py::kwargs& options);
 PyRequest make_extents(const std::string& operation, const py::sequence& locals, const py::sequence& remotes,
                        py::handle table, const py::kwargs& options);
 PyRequest make_message(Operation operation, const PyPeer& peer, std::uint64_t tag, py::handle local,

@@ -1,5 +1,6 @@
 #include "views.h"
 
+#include <charconv>
 #include <cstring>
 
 #include "dlpack.h"
@@ -32,10 +33,20 @@ class TensorHold final : public Hold {
   dlpack::ManagedTensor* tensor_;
 };
 
+// Elements of the other byte order are of a kind of their own.
+char other_order(char kind) {
+  return kind == 0 ? kind : static_cast<char>(kind - 'a' + 'A');
+}
+
 // The kind of a struct-module format: one letter behind an optional byte order.
 char kind_of_format(const char* format, bool& plain) {
   plain = true;
   if (format == nullptr) return 0;
+  if ((*format == '>' || *format == '!') && std::strlen(format) > 1) {
+    const char kind = kind_of_format(format + 1, plain);
+    const bool order_matters = std::strchr("bB?c", format[1]) == nullptr;
+    return order_matters ? other_order(kind) : kind;
+  }
   while (*format != 0 && std::strchr("@=<>!", *format) != nullptr) ++format;
   if (std::strlen(format) == 1) {
     if (std::strchr("bhilqn", *format)) return 'i';
@@ -51,13 +62,6 @@ char kind_of_format(const char* format, bool& plain) {
 void refuse_objects(bool plain) {
   if (!plain)
     raise(ErrorCode::invalid_argument, "the array holds Python objects or pointers, which mean nothing to a peer");
-}
-
-// C order, as all three protocols mean it where they say no strides.
-void set_contiguous(Shape& shape) {
-  shape.strides.resize(shape.counts.size());
-  auto step = static_cast<std::int64_t>(shape.item_bytes);
-  for (std::size_t i = shape.counts.size(); i-- > 0; step *= shape.counts[i]) shape.strides[i] = step;
 }
 
 View from_buffer(py::handle object) {
@@ -78,14 +82,14 @@ View from_buffer(py::handle object) {
   if (buffer.strides != nullptr)  // ctypes leaves them out, though asked
     out.shape.strides.assign(buffer.strides, buffer.strides + buffer.ndim);
   else
-    set_contiguous(out.shape);
+    out.shape.set_contiguous();
   out.read_only = buffer.readonly != 0;
   out.hold = std::move(hold);
   return out;
 }
 
 View from_dlpack(py::handle object) {
-  const auto device = py::cast<std::pair<int, int>>(object.attr("__dlpack_device__")());
+  const auto device = value_of<std::pair<int, int>>(object.attr("__dlpack_device__")(), "__dlpack_device__");
   py::object capsule;
   if (device.first == dlpack::kCuda)
     capsule = object.attr("__dlpack__")(py::arg("stream") = -1);  // order is by stream= of the transfer
@@ -94,8 +98,9 @@ View from_dlpack(py::handle object) {
   else
     raise(ErrorCode::unsupported, "the tensor is on a device of DLPack's kind " + std::to_string(device.first) +
                                       "; Fairway knows CPUs (1) and NVIDIA GPUs (2, 3, 13)");
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor") == 0)
+    raise(ErrorCode::invalid_argument, "__dlpack__ gave no tensor that is still to be taken");
   auto* tensor = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
-  if (tensor == nullptr) throw py::error_already_set();
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
   auto hold = std::make_shared<TensorHold>(tensor);
   const dlpack::Tensor& in = tensor->tensor;
@@ -108,7 +113,7 @@ View from_dlpack(py::handle object) {
   out.address = reinterpret_cast<std::uintptr_t>(in.data) + in.byte_offset;
   out.shape.counts.assign(in.shape, in.shape + in.dimensions);
   if (in.strides == nullptr)
-    set_contiguous(out.shape);
+    out.shape.set_contiguous();
   else
     for (std::int32_t i = 0; i < in.dimensions; ++i)
       out.shape.strides.push_back(in.strides[i] * static_cast<std::int64_t>(out.shape.item_bytes));
@@ -119,21 +124,30 @@ View from_dlpack(py::handle object) {
 }
 
 View from_cuda_interface(py::handle object) {
-  const py::dict said = object.attr("__cuda_array_interface__");
-  const auto data = py::cast<std::pair<std::uintptr_t, bool>>(said["data"]);
-  const auto type = py::cast<std::string>(said["typestr"]);  // "<f4"
+  const py::object said = object.attr("__cuda_array_interface__");
+  const auto entry = [&](const char* name) {
+    if (!py::isinstance<py::dict>(said) || !said.contains(name))
+      raise(ErrorCode::invalid_argument, std::string("__cuda_array_interface__ has no '") + name + "'");
+    return py::object(said[name]);
+  };
+  const auto data = value_of<std::pair<std::uintptr_t, bool>>(entry("data"), "data");
+  const auto type = value_of<std::string>(entry("typestr"), "typestr");  // "<f4"
   View out;
-  if (type.size() < 3) raise(ErrorCode::invalid_argument, "__cuda_array_interface__ has the typestr '" + type + "'");
+  const char* const end = type.data() + type.size();
+  const auto read = type.size() < 3 ? std::from_chars_result{type.data(), std::errc::invalid_argument}
+                                    : std::from_chars(type.data() + 2, end, out.shape.item_bytes);
+  if (read.ec != std::errc() || read.ptr != end)
+    raise(ErrorCode::invalid_argument, "__cuda_array_interface__ has the typestr '" + type + "'");
   refuse_objects(type[1] != 'O');
   out.kind = type[1] == 'V' || type.substr(1) == "u1" ? '\0' : type[1];
+  if (type[0] == '>' && std::strchr("iufc", type[1]) != nullptr) out.kind = other_order(out.kind);
   out.address = data.first;
   out.read_only = data.second;
-  out.shape.item_bytes = std::stoul(type.substr(2));
-  out.shape.counts = py::cast<std::vector<std::int64_t>>(said["shape"]);
-  if (said.contains("strides") && !said["strides"].is_none())
-    out.shape.strides = py::cast<std::vector<std::int64_t>>(said["strides"]);
+  out.shape.counts = value_of<std::vector<std::int64_t>>(entry("shape"), "shape");
+  if (said.contains("strides") && !entry("strides").is_none())
+    out.shape.strides = value_of<std::vector<std::int64_t>>(entry("strides"), "strides");
   else
-    set_contiguous(out.shape);
+    out.shape.set_contiguous();
   out.on_gpu = true;
   out.hold = std::make_shared<ObjectHold>(py::reinterpret_borrow<py::object>(object));
   return out;
@@ -163,6 +177,9 @@ View view_of(py::handle object) {
     raise(ErrorCode::invalid_argument,
           std::string(Py_TYPE(object.ptr())->tp_name) +
               " shows no memory: it has neither the buffer protocol nor __dlpack__ nor __cuda_array_interface__");
+  if (!out.shape.makes_sense())
+    raise(ErrorCode::invalid_argument,
+          std::string(Py_TYPE(object.ptr())->tp_name) + " shows a shape and strides that make no sense");
   if (out.shape.total_bytes() == 0) raise(ErrorCode::invalid_argument, "the array has 0 bytes");
   if (out.address == 0) raise(ErrorCode::invalid_argument, "the array's memory was freed: its address is 0");
   return out;

@@ -20,7 +20,8 @@ struct View {
   bool read_only = false;
   bool on_gpu = false;
   int gpu = -1;
-  char kind = 0;  // of its elements: 'i' 'u' 'f' 'c' 'b', 'E' bfloat16, 0: bytes of no kind
+  // Of its elements: 'i' 'u' 'f' 'c' 'b', 'I' 'U' 'F' 'C' in the other byte order, 'E' bfloat16, 0: bytes of no kind
+  char kind = 0;
   std::shared_ptr<Hold> hold;
 
   [[nodiscard]] std::pair<std::uintptr_t, std::uint64_t> range() const;  // the bytes it touches

@@ -26,6 +26,8 @@ class _Vram:
 
 class nixlAgent:
     def __init__(self, name, config):
+        if not isinstance(name, str):
+            raise TypeError(f"an agent's name is a str, not {type(name).__name__}")
         if not name or len(name.encode()) > 200:
             raise ValueError("an agent's name has 1 to 200 bytes")
         self.name = name
@@ -81,7 +83,7 @@ class nixlAgent:
     def registerMem(self, descs, backends=()):
         made = []
         try:
-            for address, length, device in descs.as_array().tolist():
+            for address, length, device in self._rows(descs):
                 key = (int(descs.getType()), address, length, device)
                 if key in self.regions:
                     self.regions[key][1] += 1
@@ -95,6 +97,20 @@ class nixlAgent:
         return nixl_status_t.NIXL_SUCCESS
 
     @staticmethod
+    def _rows(descs):
+        if descs is None:
+            raise TypeError("no descriptor list: the log says why the descriptors that were given are none")
+        return descs.as_array().tolist()
+
+    def _registered(self, descs):
+        rows = self._rows(descs)
+        keys = [(int(descs.getType()), *row) for row in rows]
+        for key in keys:
+            if key not in self.regions:
+                raise nixlNotFoundError(f"{key[2]} bytes at {key[1]:#x} are not registered")
+        return keys
+
+    @staticmethod
     def _memory(type, address, length, device):
         if address == 0 or length == 0:
             raise nixlInvalidParamError(f"a descriptor names {length} bytes at {address:#x}")
@@ -106,11 +122,7 @@ class nixlAgent:
 
     @in_nixls_words
     def deregisterMem(self, descs, backends=()):
-        keys = [(int(descs.getType()), *row) for row in descs.as_array().tolist()]
-        for key in keys:
-            if key not in self.regions:
-                raise nixlNotFoundError(f"{key[2]} bytes at {key[1]:#x} are not registered")
-        for key in keys:
+        for key in self._registered(descs):
             self._deregister(key)
         return nixl_status_t.NIXL_SUCCESS
 
@@ -136,10 +148,7 @@ class nixlAgent:
 
     @in_nixls_words
     def getLocalPartialMD(self, descs, inc_conn_info, backends=()):
-        keys = [(int(descs.getType()), *row) for row in descs.as_array().tolist()]
-        for key in keys:
-            if key not in self.regions:
-                raise nixlNotFoundError(f"{key[2]} bytes at {key[1]:#x} are not registered")
+        keys = self._registered(descs)
         address = self.engine.address if inc_conn_info else ""
         return _metadata.pack(self.name, address, self.engine.describe(self.bell), self._memories(keys))
 
@@ -297,14 +306,15 @@ class nixlAgent:
     @in_nixls_words
     def genNotif(self, name, message, backend=None):
         remote = self._remote(name)
-        message = message.encode() if isinstance(message, str) else bytes(message)
+        message = _notes.to_bytes(message)
         remote.heal(lambda: remote.notify_soon(message))
 
     @in_nixls_words
     def getNotifs(self, found=None, backends=()):
-        found = dict(found or {})
+        found, gone = dict(found or {}), []
         for event in self.engine.poll_peer_events():
             if event.kind == "down":
+                gone.append(event.peer.id)
                 for remote in self.remotes.values():
                     if remote.peer == event.peer:
                         remote.disconnected()
@@ -315,7 +325,10 @@ class nixlAgent:
                 if whole:
                     found.setdefault(whole[0], []).append(whole[1])
             if not notes:
-                return found
+                break
+        for peer in gone:  # its last words have been read
+            self.inbox.forget(peer)
+        return found
 
     def prepMemView(self, descs, backends=()):
         raise nixlNotSupportedError("views for kernels are Engine.map's in Fairway (docs/cuda.md), not of this API")

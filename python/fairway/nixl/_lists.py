@@ -1,6 +1,7 @@
 """NIXL's descriptor lists: (address, length, device) of a memory type, with a string or an agent's name behind it in two kinds."""
 
 import enum
+import operator
 
 import numpy as np
 
@@ -47,8 +48,8 @@ class _List:
         desc = tuple(desc)
         if len(desc) != self.WIDTH:
             raise TypeError(f"a descriptor has {self.WIDTH} members, this one {len(desc)}")
-        if any(int(member) < 0 for member in desc[:3]):
-            raise TypeError(f"a descriptor has a negative member: {desc[:3]}")
+        if any(not 0 <= operator.index(member) < 1 << 64 for member in desc[:3]):
+            raise TypeError(f"a descriptor's address, length and device are 64-bit numbers, not {desc[:3]}")
         return desc
 
     def as_array(self):

@@ -9,6 +9,13 @@ _ROOM = MOST - _PIECE.size
 IMMEDIATE = 24
 
 
+def to_bytes(message):
+    """What a program gives as a notification: bytes, a str, or nothing."""
+    if isinstance(message, str):
+        return message.encode()
+    return bytes(memoryview(message)) if message is not None else b""
+
+
 def hello(name):
     return bytes([_HELLO]) + name.encode()
 
@@ -39,13 +46,17 @@ class Inbox:
         if kind == _WHOLE:
             message = data[1:]
         else:
+            if kind != _PART or len(data) < _PIECE.size:
+                return None  # no agent says that
             _, number, index, count = _PIECE.unpack_from(data)
+            if index >= count:
+                return None
             parts = self._parts.setdefault((peer, number), {})
             parts[index] = data[_PIECE.size :]
             if len(parts) < count:
                 return None
             del self._parts[peer, number]
-            message = b"".join(parts[i] for i in range(count))
+            message = b"".join(parts.get(i, b"") for i in range(count))
         return self.names.get(peer, ""), message
 
     def forget(self, peer):

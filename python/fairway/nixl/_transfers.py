@@ -22,7 +22,8 @@ class Prepared:
         ends = np.array([memories[i][0] + memories[i][1] for i in order], np.uint64)
         found = np.searchsorted(starts, rows[:, 0], side="right").astype(np.int64) - 1 if len(order) else np.full(len(rows), -1)
         inside = found >= 0
-        inside[inside] = rows[inside, 0] + rows[inside, 1] <= ends[found[inside]]
+        room = ends[found[inside]] - rows[inside, 0]  # wraps around where it starts behind the end
+        inside[inside] = (rows[inside, 0] <= ends[found[inside]]) & (rows[inside, 1] <= room)
         for i in np.flatnonzero(~inside):  # regions may lie in each other: then the nearest start is not the one
             address, length, _ = (int(value) for value in rows[i])
             around = [k for k in range(len(order)) if starts[k] <= address and address + length <= ends[k]]
@@ -74,15 +75,11 @@ class Request:
         self.locals, self.memories = here.regions, there.regions
         self.table = np.ascontiguousarray(np.stack([here.region[mine], here.offset[mine], there.region[far], there.offset[far], lengths], axis=1))
         self.used = np.unique(self.table[:, 2]).tolist()
-        self.notif = self._bytes(notif)
+        self.notif = _notes.to_bytes(notif)
         self.count, self.bytes = len(lengths), int(lengths.sum())
         self.transfer = self.request = self.peer = None
         self.tail = None  # the last piece of a notification that is longer than one
         self.started = self.posting = self.ended = 0.0
-
-    @staticmethod
-    def _bytes(message):
-        return message.encode() if isinstance(message, str) else bytes(message or b"")
 
     def made(self, pieces=()):
         """The Fairway request, on the remote agent's present connection."""
@@ -101,7 +98,7 @@ class Request:
         return self.request
 
     def post(self, notif=b""):
-        message = self._bytes(notif) or self.notif
+        message = _notes.to_bytes(notif) or self.notif
         self.started, self.ended, self.tail = time.time(), 0.0, None
         pieces = []
         if message:

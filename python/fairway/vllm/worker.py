@@ -26,6 +26,7 @@ class Loading:
 
 
 class WorkerSide:
+    CONNECT_SECONDS = 5.0  # how long a prefill engine may take to answer
     CLAIM_SECONDS = 2.0  # how long a prefill worker may take to hear that its pages are being read
 
     def __init__(self, rank, unclaimed_seconds, options):
@@ -91,7 +92,7 @@ class WorkerSide:
         return self.remotes[address]
 
     def _connect(self, address):
-        peer = self.engine.connect(address)
+        peer = self.engine.connect(address, self.CONNECT_SECONDS)
         return peer.lookup(messages.LEDGER), [peer.lookup(messages.layer_name(index)) for index in range(len(self.regions))]
 
     # ---- moving on ----

@@ -12,7 +12,7 @@ from support import Pair
 
 class Asyncio(Pair):
     def run_async(self, coroutine):
-        return asyncio.run(asyncio.wait_for(coroutine, 30))
+        return asyncio.run(asyncio.wait_for(coroutine, 120))
 
     def test_await_a_transfer(self):
         remote = self.offer(np.zeros(1 << 20, np.uint8), "rw")

@@ -138,7 +138,7 @@ class Moves(Pair):
             for _ in range(1000):
                 small.fetch_add(remote, 1)  # nobody waits for them
             deadline = 2000
-            small.fetch_add(remote, 1).wait(10)
+            small.fetch_add(remote, 1).wait(60)
             self.assertLessEqual(counts[0], deadline + 1)
 
     def test_notifications_counters_signals_atomics(self):
@@ -146,10 +146,10 @@ class Moves(Pair):
         remote = self.offer(words, "rwa")
         note_from = self.alice.write(b"12345678", remote[0:8], notify=(7, b"hello"))
         note_from.wait()
-        note = self.bob.wait_notification(5)
+        note = self.bob.wait_notification(60)
         self.assertEqual((note.immediate, note.message), (7, b"hello"))
         self.alice.write(b"12345678", remote[0:8], notify=fairway.counter(3)).wait()
-        self.assertEqual(self.bob.wait_counter(3, 1, timeout=5), 1)
+        self.assertEqual(self.bob.wait_counter(3, 1, timeout=60), 1)
         self.alice.write(b"12345678", remote[0:8], notify=fairway.signal(remote[16:24], 5, add=True)).wait()
         self.assertEqual(words[2], 5)
         self.assertEqual(self.alice.fetch_add(remote[16:24], 2).wait(), 5)

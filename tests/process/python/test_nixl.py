@@ -3,16 +3,20 @@
 import gc
 import pickle
 import random
+import struct
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
 import unittest
+from unittest import mock
 
 import fairway.nixl as nixl
 import numpy as np
 from fairway.nixl import _bindings as bind
+from fairway.nixl import _notes
+from fairway.nixl._remote import RemoteAgent
 
 
 def rows(array, count):
@@ -37,13 +41,13 @@ class Agents(unittest.TestCase):
 
     def run_to_end(self, agent, handle):
         state = agent.transfer(handle)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while state == "PROC" and time.monotonic() < deadline:
             state = agent.check_xfer_state(handle)
         self.assertEqual(state, "DONE")
 
     def notif(self, agent, name, tag):
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             if agent.check_remote_xfer_done(name, tag):
                 return
@@ -74,7 +78,7 @@ class Agents(unittest.TestCase):
         for size in (0, 1, 254, 255, 256, 1000, 100_000):
             message = bytes(random.Random(size).randbytes(size)) or b""
             self.one.send_notif("two", message)
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 60
             found = {}
             while not found and time.monotonic() < deadline:
                 found = self.two.get_new_notifs()
@@ -143,6 +147,28 @@ class Agents(unittest.TestCase):
         with self.assertRaises(TypeError):
             self.one.add_remote_agent("text")
 
+    def test_arguments_that_make_no_sense(self):
+        here = self.source.ctypes.data
+        for wrong in ([(-5, 10, 0, "")], [(1 << 70, 10, 0, "")], [("5", 10, 0, "")], [], [(here, 10, 0)], np.array([here, 10, 0])):
+            with self.subTest(wrong=wrong), self.assertRaises(TypeError):
+                self.one.register_memory(wrong, "DRAM")
+        for call in (self.one.deregister_memory, self.one.get_partial_agent_metadata, lambda name: nixl.nixl_agent(5)):
+            with self.assertRaises(TypeError):
+                call(None)
+        for wrong in (5, 1.5, ["x"]):
+            with self.assertRaises(TypeError):
+                self.one.send_notif("two", wrong)
+        with self.assertRaises(bind.nixlNotFoundError):  # it would wrap around
+            self.one.prep_xfer_dlist("", np.array([(here + 10, (1 << 64) - 5, 0)], np.uint64), "DRAM")
+
+    def test_notifications_of_a_peer_that_is_no_agent(self):
+        bell = self.one.agent.remotes["two"]
+        bell.connect()
+        for words in (b"", b"\1", b"\1" * 9, b"\7nonsense", struct.pack("<BIHH", 1, 7, 5, 2), struct.pack("<BIHH", 1, 8, 0, 0)):
+            self.one.agent.engine.write(b"\0", bell.bell[0:1], notify=(_notes.IMMEDIATE, words)).wait(60)
+        self.one.send_notif("two", b"still here")
+        self.notif(self.two, "one", b"still here")
+
     def test_descriptors_of_peers_are_not_code(self):
         descs = self.one.get_xfer_descs(rows(self.source, 4), "DRAM")
         self.assertEqual(self.one.deserialize_descs(self.one.get_serialized_descs(descs)), descs)
@@ -194,7 +220,7 @@ class Agents(unittest.TestCase):
         handle = self.one.initialize_xfer("WRITE", *descs, "two")
         self.run_to_end(self.one, handle)
         self.two.agent.engine.close()
-        with self.assertRaises(bind.nixlRemoteDisconnectError):
+        with self.assertRaises(bind.nixlRemoteDisconnectError), mock.patch.object(RemoteAgent, "CONNECT_SECONDS", 0.5):
             for _ in range(100):
                 self.run_to_end(self.one, handle)
         again = self.agent("two")

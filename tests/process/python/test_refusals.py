@@ -1,10 +1,13 @@
 """Bad input is an exception of its kind, which names what is wrong; never a crash and never a wrong byte."""
 
+import os
 import pickle
 import random
+import resource
 import socket
 import threading
 import unittest
+from unittest import mock
 
 import fairway
 import numpy as np
@@ -144,7 +147,7 @@ class Refusals(Pair):
                 bad = bad[: chance.randrange(len(bad))]
             try:
                 remote = self.peer.import_region(bytes(bad))
-                self.alice.write(b"y" * 8, remote[0:8]).wait(10)
+                self.alice.write(b"y" * 8, remote[0:8]).wait(60)
             except (fairway.Error, ValueError):
                 refused += 1
         self.assertGreater(refused, 1000)
@@ -171,7 +174,7 @@ class Refusals(Pair):
             for change, kind, words in ((later, fairway.VersionMismatch, "240"), (nonsense, fairway.ProtocolError, "")):
                 thread = threading.Thread(target=answer, args=(change,))
                 thread.start()
-                self.refuses(kind, words, self.alice.connect, f"127.0.0.1:{listener.getsockname()[1]}", timeout=3)
+                self.refuses(kind, words, self.alice.connect, f"127.0.0.1:{listener.getsockname()[1]}", timeout=60)
                 thread.join()
 
     def test_engines_that_are_not_there(self):
@@ -207,6 +210,132 @@ class Refusals(Pair):
         remote = self.offer(bytearray(64), "rwa")
         self.refuses(fairway.InvalidArgument, "another engine's", self.bob.write, bytes(64), remote)
         self.refuses(fairway.InvalidArgument, "another engine's", self.bob.fetch_add, remote[0:8], 1)
+
+    def test_numbers_that_are_none(self):
+        remote = self.offer(np.zeros(8, np.uint64), "rwa")
+        word = remote[0:8]
+        for call, name, wrong in (
+            (self.alice.allocate, "nbytes", (-1, 1.5, "1", 1 << 70, None)),
+            (lambda n: self.alice.fetch_add(word, n), "addend", (-1, 1 << 64, 1.0, "1")),
+            (lambda n: self.alice.compare_swap(word, 0, n), "desired", (-1,)),
+            (lambda n: self.peer.send(n, b"x"), "tag", (-1, 1 << 64, "tag")),
+            (lambda n: self.alice.write(bytes(64), remote, notify=n), "number", (-1, 1 << 32)),
+            (lambda n: self.alice.write(bytes(64), remote, notify=(n, b"x")), "number", (-1, "x")),
+            (fairway.counter, "number", (-1, 1 << 40)),
+            (lambda n: fairway.signal(word, n), "value", (-1,)),
+            (self.alice.counter, "counter's number", (-1,)),
+            (lambda n: self.alice.wait_counter(1, n), "at_least", (-1,)),
+            (self.alice.poll_notifications, "most", (-1,)),
+            (lambda n: remote.array((4,), "uint8", n), "offset", (-1, 0.5)),
+            (lambda n: self.alice.write_pages(bytes(64), remote, [0], [0], n), "page_bytes", (-64, 0.5)),
+        ):
+            for one in wrong:
+                with self.subTest(name=name, wrong=one):
+                    self.refuses(fairway.InvalidArgument, f"{name}.* whole number from 0 to .*, not", call, one)
+
+    def test_options_of_the_wrong_kind(self):
+        remote = self.offer(np.zeros(8, np.uint64), "rwa")
+        theirs = self.bob.connect(self.alice.address).receive(1, bytearray(8))
+        two = self.alice.submit([fairway.Request.fetch_add(remote[0:8], 1)] * 2)
+        for option, wrong, words in (
+            ("after", 3, "is a Transfer, not int"), ("after", theirs, "another engine"), ("after", two, "of 2 requests"),
+            ("deadline", "1", "deadline cannot be '1'"), ("deadline", float("nan"), "timeout"), ("checksum", "no", "checksum"),
+            ("priority", 3, "priority"), ("callback", 3, "int cannot be"), ("notify", (1, 2), "bytes or a str, not int"), ("notify", 1.5, "notify is"),
+        ):
+            with self.subTest(option=option, wrong=wrong):
+                self.refuses(fairway.InvalidArgument, words, self.alice.write, bytes(64), remote, **{option: wrong})
+        two.wait()
+        self.refuses(fairway.InvalidArgument, "cannot be", theirs.add_done_callback, 3)
+        self.refuses(fairway.InvalidArgument, "at least 0", theirs.cancel, -1)
+        self.refuses(fairway.InvalidArgument, "at least 0", theirs.wait, float("nan"))
+        for options, words in (({"loopback": 3}, "loopback cannot be 3"), ({"rdma": 3}, "dict"), ({"transports": [1]}, "transports")):
+            self.refuses(fairway.InvalidArgument, words, fairway.Engine, **options)
+        with mock.patch.dict(os.environ, FAIRWAY_CUDA_DRIVER="/nowhere/libcuda.so"):
+            self.refuses(fairway.Unsupported, "driver", self.alice.write, bytes(64), remote, stream=1)
+
+    def test_words_that_are_not_eight_bytes(self):
+        remote = self.offer(np.zeros(8, np.uint64), "rwa")
+        for target in (remote, remote[0:4], remote[0:16], remote.array((4,), "uint16", strides=(16,))):
+            self.refuses(fairway.InvalidArgument, "8 bytes in a row", self.alice.fetch_add, target, 1)
+            self.refuses(fairway.InvalidArgument, "8 bytes in a row", fairway.signal, target)
+        self.refuses(fairway.InvalidArgument, "multiple of 8", self.alice.fetch_add, remote[4:12], 1)
+
+    def test_more_memory_than_there_is(self):
+        """A file size limit stands behind it: without the refusal the kernel would kill a process."""
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, before[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, before)
+        self.refuses(fairway.ResourceExhausted, "32 TiB: .* leaves", self.alice.allocate, 1 << 45)
+
+    def test_shapes_that_make_no_sense(self):
+        remote = self.offer(np.zeros(64, np.uint8), "rw")
+        for shape, strides in (((1 << 40, 1 << 40), (1 << 40, 1 << 40)), ((1 << 62, 1 << 62), (0, 0)), ((3,), ((1 << 63) - 1,)), ((1 << 62, 4), None)):
+            self.refuses(fairway.OutOfRange, "further than any region", remote.array, shape, "uint8", 0, strides)
+        self.refuses(fairway.InvalidArgument, "different lengths", remote.array, (4,), "uint8", 0, (1, 2))
+        self.refuses(fairway.InvalidArgument, "shape cannot be", remote.array, "abc")
+        self.refuses(fairway.InvalidArgument, "negative", remote.array, -1)
+        self.assertEqual(remote.array(16, "float32").shape, (16,))
+        for index in (1.5, None, "a", [1, 2]):
+            self.refuses(fairway.InvalidArgument, "an index is", remote.array((8, 8)).__getitem__, index)
+
+    def test_protocols_that_lie(self):
+        class Shown:
+            def __init__(self, said):
+                self.__cuda_array_interface__ = said
+
+        good = {"shape": (4, 4), "typestr": "<f4", "data": (64, False), "version": 3}
+        for change, words in (
+            ({"typestr": "f"}, "typestr"), ({"typestr": "<fx"}, "typestr"), ({"typestr": "<f" + "9" * 30}, "typestr"), ({"typestr": 4}, "typestr"),
+            ({"data": 64}, "data"), ({"shape": 4}, "shape"), ({"shape": (-4, 4)}, "no sense"), ({"shape": (1 << 62, 1 << 62)}, "no sense"),
+            ({"strides": (4,)}, "no sense"),
+        ):
+            with self.subTest(change=change):
+                self.refuses(fairway.InvalidArgument, words, self.alice.register, Shown(good | change), "r")
+        for said in (3, {}, {"data": (64, False)}):
+            self.refuses(fairway.InvalidArgument, "has no '", self.alice.register, Shown(said), "r")
+
+        class Tensor:
+            device = (1, 0)
+
+            def __dlpack_device__(self):
+                return self.device
+
+            def __dlpack__(self):
+                return 5
+
+        self.refuses(fairway.InvalidArgument, "no tensor", self.alice.register, Tensor(), "r")
+        Tensor.device = 1
+        self.refuses(fairway.InvalidArgument, "__dlpack_device__ cannot be 1", self.alice.register, Tensor(), "r")
+
+    def test_the_other_byte_order(self):
+        remote = self.offer(np.zeros((4, 64), np.float32), "rw")
+        foreign = np.zeros((4, 64), np.dtype(np.float32).newbyteorder("S"))
+        self.refuses(fairway.InvalidArgument, "converts nothing", self.alice.write, foreign, remote.array((4, 64), "float32"))
+        self.refuses(fairway.InvalidArgument, "byte order", remote.array, (4, 64), foreign.dtype)
+        index = np.arange(4).astype(np.dtype(np.int64).newbyteorder("S"))
+        self.refuses(fairway.InvalidArgument, "byte order", self.alice.write_pages, np.zeros((4, 64), np.float32), remote, index, [0, 1, 2, 3], 256)
+        self.alice.write(foreign, remote).wait()  # as bytes
+
+    def test_page_numbers_that_are_none(self):
+        pages = np.zeros((4, 64), np.uint8)
+        remote = self.offer(np.zeros((4, 64), np.uint8), "w")
+        for index, words in ((None, "list of page numbers, not None"), (3, "not int"), ([0.5], "0.5"), ("ab", "'a'"), ([[0]], r"\[0\]")):
+            self.refuses(fairway.InvalidArgument, words, self.alice.write_pages, pages, remote, index, [0], 64)
+        self.refuses(fairway.OutOfRange, "ends beyond", self.alice.write_pages, pages, remote, [1 << 70], [0], 64)
+        self.refuses(fairway.OutOfRange, "negative", self.alice.write_pages, pages, remote, [-(1 << 70)], [0], 64)
+
+    def test_regions_of_another_engine(self):
+        region = self.bob.register(bytearray(64), "r")
+        self.alice.register(bytearray(64), "r")
+        for call in (lambda: self.alice.publish("bob's", region), lambda: self.alice.describe(region)):
+            self.refuses(fairway.InvalidArgument, "another engine", call)
+
+    def test_a_batch_of_which_nothing_was_taken(self):
+        remote = self.offer(bytearray(64), "rw")
+        with self.assertRaises(fairway.AccessDenied) as caught:
+            self.alice.submit([fairway.Request.fetch_add(remote[0:8], 1)] * 2)
+        self.refuses(fairway.InvalidArgument, "none of", caught.exception.transfer.explain)
+        self.refuses(fairway.InvalidArgument, "none of", self.alice.explain, caught.exception.transfer)
 
     def test_a_batch_says_which_request_was_wrong(self):
         remote = self.offer(bytearray(64), "rw")

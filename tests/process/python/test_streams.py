@@ -20,7 +20,7 @@ import sys, fairway
 from standin_gpu import Gpu
 gpu = Gpu(1)
 memory = gpu.allocate(1 << 20)
-engine = fairway.Engine(name="owner", transports=["shm", "cuda", "tcp"], peer_timeout=1.0)
+engine = fairway.Engine(name="owner", transports=["shm", "cuda", "tcp"], peer_timeout=10.0)
 region = engine.register(memory, "rwa")
 engine.publish("memory", region)
 print(engine.address, flush=True)
@@ -43,7 +43,7 @@ class Streams(unittest.TestCase):
         self.owner = subprocess.Popen([sys.executable, "-c", textwrap.dedent(OWNER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(self.end)
         self.gpu = Gpu(0)
-        self.engine = fairway.Engine(name="holder", transports=TRANSPORTS, peer_timeout=1.0)
+        self.engine = fairway.Engine(name="holder", transports=TRANSPORTS, peer_timeout=10.0)
         self.addCleanup(self.engine.close)
         self.peer = self.engine.connect(self.owner.stdout.readline().strip())
         self.remote = self.peer.lookup("memory")
@@ -52,7 +52,7 @@ class Streams(unittest.TestCase):
 
     def end(self):
         self.owner.stdin.close()
-        self.owner.wait(10)
+        self.owner.wait(60)
         self.owner.stdout.close()
 
     def ask(self, words):
@@ -65,10 +65,10 @@ class Streams(unittest.TestCase):
 
     def test_gpu_memory_moves_by_itself(self):
         self.assertEqual(self.remote.kind, "device")
-        self.engine.write(self.source, self.remote).wait(20)
+        self.engine.write(self.source, self.remote).wait(60)
         self.assertEqual(self.ask("read 0 512"), (bytes(range(256)) * 2).hex())
         back = self.gpu.allocate(4096)
-        self.engine.read(back, self.remote[256 : 256 + 4096]).wait(20)
+        self.engine.read(back, self.remote[256 : 256 + 4096]).wait(60)
         self.assertEqual(self.gpu.read(back)[:256], bytes(range(256)))
 
     def test_a_transfer_starts_after_its_stream_and_the_stream_waits_for_it(self):
@@ -82,7 +82,7 @@ class Streams(unittest.TestCase):
         gate.value = 1
         self.gpu.synchronize(self.stream)  # behind the transfer
         self.assertEqual(self.ask("read 0 256"), bytes(range(256)).hex())
-        self.assertEqual(transfer.wait(20), 4096)
+        self.assertEqual(transfer.wait(60), 4096)
 
     def test_stream_wait_holds_back_what_comes_later(self):
         other = self.gpu.stream()
@@ -96,7 +96,7 @@ class Streams(unittest.TestCase):
         gate.value = 1
         self.gpu.synchronize(other)
         self.assertEqual(self.gpu.read(copied), bytes(range(8, 16)))
-        transfer.wait(20)
+        transfer.wait(60)
         transfer.stream_wait(other)  # of one that is over: nothing to wait for
 
     def put_or_skip(self, *given, **options):
@@ -129,7 +129,7 @@ class Streams(unittest.TestCase):
         outcome = other.part(words, 128, 4, "<u4", 4)
         with self.engine.map(region, 0) as mapping:
             try:
-                self.engine.stream_wait_signal(other.part(words, 0, 8, "<u8", 8), waits, outcome, count=other.part(words, 64, 8, "<u8", 8), timeout=20)
+                self.engine.stream_wait_signal(other.part(words, 0, 8, "<u8", 8), waits, outcome, count=other.part(words, 64, 8, "<u8", 8), timeout=60)
             except fairway.Unsupported as error:
                 self.skipTest(str(error))
             self.engine.stream_put(mapping, None, self.stream, signal_offset=0)
@@ -142,9 +142,9 @@ class Streams(unittest.TestCase):
     def test_a_mapping_says_that_its_owner_wants_it_back(self):
         mapping = self.engine.map(self.remote, 0)
         self.assertEqual(self.ask("deregister"), "not_fenced")
-        event = self.engine.wait_peer_event(10)
+        event = self.engine.wait_peer_event(60)
         while event.kind != "mapping_ended":
-            event = self.engine.wait_peer_event(10)
+            event = self.engine.wait_peer_event(60)
         self.assertIsInstance(mapping.ended, fairway.Revoked)
         with self.assertRaises(fairway.Revoked):
             self.engine.stream_put(mapping, self.part(64), self.stream)

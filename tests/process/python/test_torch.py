@@ -71,7 +71,7 @@ class Uvloop(Pair):
 
             reader = asyncio.create_task(read())
             self.assertEqual(await self.alice.write(b"12345678", remote, notify=5), 8)
-            return await asyncio.wait_for(reader, 10)
+            return await asyncio.wait_for(reader, 60)
 
         loop = uvloop.new_event_loop()
         self.addCleanup(loop.close)
