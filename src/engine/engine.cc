@@ -51,7 +51,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
       runtime(on),
       regions(given.max_regions),
       remotes(given.max_remote_regions),
-      transfers(given.max_transfers, given.workers * engine::kAllSteps),
+      transfers(given.max_transfers, given.workers * engine::kAllChunks),
       peers(given.max_peers),
       completions(given.max_transfers),
       notifications(given.max_peers,
