@@ -31,14 +31,30 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
                 {records_, worker.services().notifications, worker.services().counters, worker.services().notice,
                  [this](std::uint32_t slot) { signal(slot); }},
                 worker.services().notifications.grant(worker.services().options.notifications_per_peer)),
-      requests_(*this,
-                {worker.slices(), worker.remotes(),
-                 [this](std::uint32_t token, std::uint64_t value) { piece_done(token, value); },
-                 [this](std::uint32_t slot) { advance(slot); }, [this](const Errand& work) { begin_errand(work); }}),
+      requests_(*this, {worker.slices(), worker.remotes(),
+                        [this](std::uint32_t token, std::uint64_t value) { piece_done(token, value); },
+                        [this](std::uint32_t slot) { advance(slot); },
+                        [this](const DeviceOperation& operation) { staging_client_.checksum(operation); }}),
       service_(*this, {[this](RegionId region) { return flush(region); },
-                       [this](const Errand& work) { begin_errand(work); }, worker.services().notice}),
+                       [this](const DeviceOperation& operation) { staging_server_.begin(operation); },
+                       worker.services().notice}),
       windows_(worker, *this),
-      matcher_(*this, windows_, worker.services().options.unexpected_bytes_per_peer) {}
+      matcher_(*this, windows_, worker.services().options.unexpected_bytes_per_peer),
+      staging_client_(*this,
+                      {worker.staging(), worker.remotes(), owner_,
+                       [this](RegionId local, RemoteRegionId remote) { return reach_by_any(local, remote); },
+                       [this](std::uint32_t slot) { activate(slot); }, [this](std::uint32_t slot) { advance(slot); },
+                       [this](std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) {
+                         requests_.compare(slot, piece, ours, theirs);
+                       }}),
+      staging_server_(*this, {worker.staging(), worker.locals(),
+                              [this](RegionId region, std::function<void(Status)> done) {
+                                worker_.remove_region(region, this, std::move(done));
+                              },
+                              [this](const DeviceOperation& operation, ErrorCode code) {
+                                service_.reply(operation.token, operation.serial, code, operation.value);
+                              },
+                              worker.services().notice}) {}
 
 std::string Peer::text() const {
   return info_.name.empty() || info_.name == info_.address ? info_.address : info_.name + " (" + info_.address + ")";
@@ -138,6 +154,8 @@ void Peer::on_hello(const Hello& hello) {
   record_bytes_ = std::min(hello.record_bytes, worker_.record_bytes());
   service_.greeted(record_limit());
   matcher_.greeted(hello.unexpected_bytes, record_limit());
+  staging_client_.greeted(record_bytes_);
+  staging_server_.greeted(record_limit());
   Status error;
   const RemoteRegionId scratch_there = worker_.remotes().import(owner_, *scratch, error);
   if (!error) links_.refused(error.message());
@@ -208,8 +226,8 @@ void Peer::on_down(const Status& reason) {
   requests_.clear();
   records_.clear();
   fail_all(down_reason_);
-  forget_lent();
-  end_landing();
+  staging_client_.peer_gone();
+  staging_server_.peer_gone();
   for (const RegionId region : revoking_) worker_.removals().agreed(region, id().slot);
   revoking_.clear();
   worker_.again();
@@ -278,7 +296,7 @@ Time Peer::run_timers(Time now) {
       slot = following;
     }
   }
-  next = std::min({next, next_deadline_, staging_timer(now)});
+  next = std::min({next, next_deadline_, staging_client_.lease().run_timer(now)});
   // Imports that the user released: gone once no slice of ours uses them.
   std::erase_if(released_, [&](RemoteRegionId id) {
     for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {

@@ -24,7 +24,8 @@
 #include "engine/remote_requests.h"
 #include "engine/remote_service.h"
 #include "engine/slice_table.h"
-#include "engine/staging.h"
+#include "engine/staging_client.h"
+#include "engine/staging_server.h"
 #include "engine/transfer.h"
 #include "engine/turns.h"
 #include "transport/gpu_access.h"
@@ -37,7 +38,8 @@ class Worker;
 // A worker's side of one session with one life of a peer: its links, its records, its transfers. Owner: the worker; no
 // other thread touches it. Its parts: LinkSet (proof, closing, reconnection), MessageMatcher (send and receive),
 // Notifier (events, counts, signals, credits), RemoteRequests (what the peer does for us where links cannot),
-// RemoteService (the other side of that). What is not parted yet, by what it does:
+// RemoteService (the other side of that), StagingClient (transfers of a device's memory that no link takes),
+// StagingServer (the other side of that). What is not parted yet, by what it does:
 //   peer.cc            opening, hello, the end
 //   peer_expect.cc     what links should reach, and whether they do
 //   peer_transfers.cc  a transfer from its queue to the wire
@@ -45,10 +47,6 @@ class Worker;
 //   peer_posting.cc    records, and pieces that must be posted again
 //   peer_completion.cc and back: its completion, or its early end
 //   peer_serve.cc      records as they come in and go out
-//   peer_staged.cc     transfers of a device's memory that no link takes
-//   peer_lent.cc       the room that the peer lends for them
-//   peer_landing.cc    the other side of that
-//   peer_errands.cc    checksums of a device's memory, and atomics on it
 class Peer final : public PeerContext, private LinkOwner {
  public:
   Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::SessionId session,
@@ -88,19 +86,9 @@ class Peer final : public PeerContext, private LinkOwner {
   void window_closed(std::uint32_t slot) { matcher_.window_closed(slot); }  // of a receive that ended early
   [[nodiscard]] Notifier& notifier() { return notifier_; }
 
-  // ---- staging ----
-  bool turn_copy(Step& step);
-  bool turn_landing();
-  void turn_errand(Errand& errand);
-  void make_landing();
-  void recall_landing();
-  [[nodiscard]] bool serves(RegionId region) const;
-  [[nodiscard]] bool has_landing() const { return landing_ != nullptr && landing_->state != Landing::State::none; }
-  [[nodiscard]] const Landing* landing() const { return landing_.get(); }  // null: it never asked for one
-
   [[nodiscard]] bool is_down() const override { return down_; }
   [[nodiscard]] bool gone() const {
-    return down_ && links_.out() == 0 && active_count_ == 0 && !has_landing() && errands_ == 0;
+    return down_ && links_.out() == 0 && active_count_ == 0 && staging_server_.has_ended();
   }
   [[nodiscard]] transport::PeerIndex index() const { return owner_.index; }
   [[nodiscard]] const RegionOwner& owner() const { return owner_; }  // of its regions
@@ -136,6 +124,7 @@ class Peer final : public PeerContext, private LinkOwner {
   // Of those transports: a bit for each link that one of the memories is not registered for.
   std::uint64_t links_without(const Request& request, std::uint64_t transports);
   transport::Reach reach(const Block& block, std::uint16_t transport, std::string& why);
+  transport::Reach reach_by_any(RegionId local, RemoteRegionId remote);  // of the links that are up
   // The two memories of a transfer, and which way its bytes go.
   struct Ends {
     Place here = kNoPlace, there = kNoPlace;
@@ -148,7 +137,6 @@ class Peer final : public PeerContext, private LinkOwner {
                      const Request* request = nullptr);
   void explain_way(Explanation& out, const Route& route, const Request& request);  // through each transport taken
   Route as_staged(const Request& request, const Route& route, Ends& ends);
-  transport::Reach linked_by(std::uint16_t transport, Status& why_no) const;
   void collect(Metrics& out) const;
   void learn_rates();                               // the machine's model is known
   [[nodiscard]] bool asks_for_the_machine() const;  // a link is there whose rate its model may tell
@@ -190,7 +178,6 @@ class Peer final : public PeerContext, private LinkOwner {
   void keep_pace(Link& link, std::uint64_t bytes);
 
   // peer_transfers.cc, peer_completion.cc
-  enum class Turn : std::uint8_t { posted_all, more, no_room, no_credit, failed };
   void enqueue(std::uint32_t slot);
   void take_turns(std::uint32_t slot) override;
   void retry_later(std::uint32_t token);
@@ -203,8 +190,6 @@ class Peer final : public PeerContext, private LinkOwner {
   bool waits_for_link(const Transfer& t, Method now);
   [[nodiscard]] bool opens_a_way(const Transfer& t) const;
   RouteRequest wanted(const Request& request, std::uint64_t bytes, bool* opening = nullptr);
-  Status resolve(const Transfer& t, std::uint64_t index, const Block& block, std::uint64_t offset, std::uint64_t length,
-                 std::byte*& local);
   void refresh_views();
   bool post_piece(std::uint32_t slot, const Piece& piece, std::uint32_t token);
   std::optional<std::uint32_t> riding_immediate(std::uint32_t slot, const Piece& piece);
@@ -224,52 +209,6 @@ class Peer final : public PeerContext, private LinkOwner {
   void activate(std::uint32_t slot);
   void retire(std::uint32_t slot);
   void leave_link(const SliceEntry& entry, std::uint64_t moved_bytes);
-
-  // peer_staged.cc
-  Turn move_staged(std::uint32_t slot);
-  bool stage_piece(std::uint32_t token);
-  Step* take_step(std::uint32_t slot, std::uint64_t block, bool gate);
-  transport::Reach reach_room(RegionId local);
-  Status cut_step(Step& step, Cursor& cursor, std::size_t most_parts, std::uint64_t most = kSlotBytes);
-  void begin_step(Step& step);
-  void begin_copy(Step& step);
-  void queue_copy(Step& step);
-  void begin_inner(Step& step);
-  void inner_ended(std::uint32_t slot, const Status& status);
-  void ask_peer(Step& step);
-  void give_back_here(Step& step);
-  void give_back_there(Step& step);
-  void free_step(Step& step);
-  void step_over(Step& step, const Status& status);
-  void stop_steps(std::uint32_t slot);
-
-  // peer_lent.cc
-  std::uint8_t lent_slot(Status& why);
-  void on_stage_grant(const record::StageGrant& grant);
-  void on_stage_recall(std::uint32_t number);
-  void on_stage_done(const record::StageDone& done);
-  void end_lent();
-  void forget_lent();
-  Time staging_timer(Time now);
-
-  // peer_landing.cc
-  void on_stage_ask(std::uint32_t number);
-  void on_stage_end(std::uint32_t number);
-  void on_stage_copy(const StageCopy& copy, bool put);
-  void begin_landing(std::uint32_t number);
-  void grant(ErrorCode code);
-  void open_landing();
-  void drop_landing();
-  void close_landing();
-  void end_landing();
-  void queue_job(std::uint8_t slot);
-  void end_job(std::uint8_t slot, ErrorCode code);
-  [[nodiscard]] bool copies_for_peer() const;
-
-  // peer_errands.cc
-  void begin_errand(Errand errand);
-  void end_errand(Errand& errand, ErrorCode code);
-  ErrorCode find_errand(const Errand& errand, transport::RegionTable::Resolved& out) const;
 
   // peer_serve.cc
   void serve(const RecordHeader& record);
@@ -311,6 +250,8 @@ class Peer final : public PeerContext, private LinkOwner {
   RemoteService service_;
   MessageWindows windows_;
   MessageMatcher matcher_;
+  StagingClient staging_client_;
+  StagingServer staging_server_;
 
   struct Reached {  // two memories of which a transport has said so, under that version of routes
     std::uint64_t version = 0;
@@ -320,9 +261,6 @@ class Peer final : public PeerContext, private LinkOwner {
   };
   std::array<Reached, 16> reached_;
   std::array<KnownRoute, 16> known_routes_;
-  std::unique_ptr<Lent> lent_;        // by the peer, where this side stages
-  std::unique_ptr<Landing> landing_;  // lent to it
-  std::uint32_t errands_ = 0;
 
   std::vector<RemoteRegionId> released_;  // by the user, still used by slices
   std::vector<RegionId> revoking_;        // ours, asked to be left alone

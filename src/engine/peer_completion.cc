@@ -227,12 +227,7 @@ bool Peer::signals_a_device(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   const Notify wanted = t.request.options.notify;
   if (wanted.signal_add) return false;  // by its owner's engine, as other atomics there
-  transport::RegionTable::Resolved target;
-  const RemoteRegionId region = wanted.signal.region;
-  if (worker_.services().remotes.resolve({region.slot, region.generation}, 0, 0, Access::none, target) !=
-          ErrorCode::ok ||
-      reached_by_cpu(target.kind))
-    return false;
+  if (!worker_.remotes().in_device(wanted.signal.region)) return false;
   t.request.operation = Operation::write;
   t.request.layout = Extent{worker_.signal_word(slot, wanted.signal_value), wanted.signal};
   t.request.options.notify.kind = NotifyKind::none;
@@ -259,8 +254,7 @@ bool Peer::stop(std::uint32_t slot, const Status& why) {
 }
 
 void Peer::force_stop(std::uint32_t slot) {
-  for (Step& step : worker_.staging().steps)
-    if (step.state == Step::State::moving && step.transfer == slot && step.peer == id().slot) force_stop(step.inner);
+  staging_client_.for_each_inner(slot, [this](std::uint32_t inner) { force_stop(inner); });
   worker_.slices().for_each(id().slot, [&](std::uint32_t, const SliceEntry& entry) {
     if (entry.use == SliceUse::data && entry.owner == slot && !entry.parked && !entry.retry)
       links_.close(entry.link, {ErrorCode::link_failed, "closed to end a transfer that did not stop in time"});
@@ -295,7 +289,7 @@ void Peer::fail(std::uint32_t slot, const Status& given) {
   }
   ++t.pieces_out;  // so that the last drop below does not end the transfer while we look at it
   if (t.rendezvous.announced || t.request.operation == Operation::receive) matcher_.stop(slot);
-  stop_steps(slot);
+  staging_client_.stop(slot);
   worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
     if (entry.owner != slot) return;
     if (entry.use == SliceUse::request) {
@@ -328,9 +322,9 @@ void Peer::drained(std::uint32_t slot) {
 
 void Peer::finish(std::uint32_t slot, const Status& status) {
   Transfer& t = transfer(slot);
-  if (t.step != kNoSlot) return inner_ended(slot, status);
   retire(slot);
   t.phase = Phase::done;
+  if (t.chunk != kNoSlot) return staging_client_.inner_ended(slot, status);
   notifier_.ended(t);
   matcher_.ended(t);
   const bool ok = status.is_ok();

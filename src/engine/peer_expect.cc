@@ -214,28 +214,24 @@ void Peer::explain_links(Explanation& out, const Route* chosen, std::uint64_t us
 
 // Of what is staged: the links by which its bytes come to the peer's host memory, straight from a device's here if so.
 Route Peer::as_staged(const Request& request, const Route& route, Ends& ends) {
-  if (route.method != Method::staged || lent_ == nullptr || lent_->state != Lent::State::open) return route;
+  if (route.method != Method::staged) return route;
   const RegionId local = block_at(request.layout, 0).local;
-  transport::RegionTable::Resolved found;
-  if (worker_.services().regions.resolve(local, 0, 0, Access::none, found) != ErrorCode::ok ||
-      reached_by_cpu(found.kind) || reach_room(local) != transport::Reach::yes)
-    return route;
+  const auto leased = staging_client_.reached_from(local);
+  if (!leased) return route;
   Request inner;
   inner.operation = op_of(request.operation) == transport::Op::write ? Operation::write : Operation::read;
   inner.peer = id();
-  inner.layout = Extent{{local, 0, 1}, {lent_->region, 0}};
+  inner.layout = Extent{{local, 0, 1}, {*leased, 0}};
   Route direct = route_for(inner, worker_.place_of(local));
   if (direct.method != Method::native) return route;
   direct.method = Method::staged;
-  ends.there = worker_.place_of(lent_->region);
+  ends.there = worker_.place_of(*leased);
   return direct;
 }
 
 void Peer::explain_way(Explanation& out, const Route& route, const Request& request) {
-  const auto& room = worker_.staging().room;
-  if (route.method == Method::staged && room != nullptr &&
-      room->state.load(std::memory_order_acquire) == transport::Copier::Readiness::ready && !room->why.empty())
-    out.notes.push_back("the host memory to stage in is not pinned, which is slow: " + room->why);
+  if (const std::string why = worker_.staging().pool.why_slow(); route.method == Method::staged && !why.empty())
+    out.notes.push_back("the host memory to stage in is not pinned, which is slow: " + why);
   if (route.method != Method::native || request.operation == Operation::send || request.operation == Operation::receive)
     return;
   const RemoteRegionId region =

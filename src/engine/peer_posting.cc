@@ -133,7 +133,12 @@ bool Peer::post_retries() {
       continue;
     }
     if (small_enough && choice.method == Method::staged) {
-      if (!stage_piece(token)) break;
+      const Piece piece = entry.piece;
+      StagedChunk* const chunk = staging_client_.take_chunk(entry.owner, piece.block);
+      if (chunk == nullptr) break;
+      std::erase(retries_, token);
+      worker_.slices().release(token);  // its part in pieces_out is the chunk's now
+      staging_client_.stage(*chunk, piece);
       any = true;
       i = 0;
       continue;

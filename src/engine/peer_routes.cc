@@ -133,6 +133,18 @@ transport::Reach Peer::reach(const Block& block, std::uint16_t transport, std::s
   return is;
 }
 
+transport::Reach Peer::reach_by_any(RegionId local, RemoteRegionId remote) {
+  Block block;
+  block.local = local;
+  block.remote = remote;
+  transport::Reach best = transport::Reach::no;
+  std::string why;
+  for (const Link& link : links_)
+    if (link.is_up() && (link.capabilities->memory_kinds & kDeviceBit) != 0)
+      best = std::min(best, reach(block, link.transport, why));
+  return best;
+}
+
 Route Peer::route_for(const Request& request, Place place) {
   std::array<LinkView, kMaxLinks> views;
   for (std::size_t i = 0; i < links_.size(); ++i) {

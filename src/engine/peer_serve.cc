@@ -51,14 +51,17 @@ void Peer::serve(const RecordHeader& r) {
       return take<EventSetOff>(r, [&](const auto& event) { notifier_.on_event_sign(event.value, true); });
     case RecordType::event_given_up:
       return take<EventGivenUp>(r, [&](const auto& event) { notifier_.on_event_sign(event.value, false); });
-    case RecordType::stage_ask: return take<StageAsk>(r, [&](const auto& ask) { on_stage_ask(ask.value); });
-    case RecordType::stage_grant: return take<StageGrant>(r, [&](const auto& grant) { on_stage_grant(grant); });
+    case RecordType::stage_ask: return take<StageAsk>(r, [&](const auto& ask) { staging_server_.on_ask(ask.value); });
+    case RecordType::stage_grant:
+      return take<StageGrant>(r, [&](const auto& grant) { staging_client_.lease().on_grant(grant); });
     case RecordType::stage_recall:
-      return take<StageRecall>(r, [&](const auto& recall) { on_stage_recall(recall.value); });
-    case RecordType::stage_end: return take<StageEnd>(r, [&](const auto& end) { on_stage_end(end.value); });
-    case RecordType::stage_put: return take<StagePut>(r, [&](const auto& put) { on_stage_copy(put.copy, true); });
-    case RecordType::stage_get: return take<StageGet>(r, [&](const auto& get) { on_stage_copy(get.copy, false); });
-    case RecordType::stage_done: return take<StageDone>(r, [&](const auto& done) { on_stage_done(done); });
+      return take<StageRecall>(r, [&](const auto& recall) { staging_client_.lease().on_recall(recall.value); });
+    case RecordType::stage_end: return take<StageEnd>(r, [&](const auto& end) { staging_server_.on_end(end.value); });
+    case RecordType::stage_put:
+      return take<StagePut>(r, [&](const auto& put) { staging_server_.on_copy(put.copy, true); });
+    case RecordType::stage_get:
+      return take<StageGet>(r, [&](const auto& get) { staging_server_.on_copy(get.copy, false); });
+    case RecordType::stage_done: return take<StageDone>(r, [&](const auto& done) { staging_client_.on_done(done); });
     case RecordType::echo:
     case RecordType::echo_reply: return;
   }

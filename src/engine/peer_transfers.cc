@@ -3,6 +3,7 @@
 
 #include "engine/operation.h"
 #include "engine/peer.h"
+#include "engine/region_bounds.h"
 #include "engine/worker.h"
 
 // A transfer from its queue to the wire: start -> (queue) -> move: route, stripe, post. peer_completion.cc has the way
@@ -111,7 +112,7 @@ bool Peer::post_transfers() {
   return any;
 }
 
-Peer::Turn Peer::move(std::uint32_t slot) {
+Turn Peer::move(std::uint32_t slot) {
   Transfer& t = transfer(slot);
   if (!notifier_.take_credit(t)) return Turn::no_credit;
   const bool known = recall_route(t);
@@ -138,7 +139,7 @@ Peer::Turn Peer::move(std::uint32_t slot) {
     }
     remember_route(t);
   }
-  if (t.route.method == Method::staged) return move_staged(slot);
+  if (t.route.method == Method::staged) return staging_client_.move(slot);
   t.phase = Phase::moving;
   if (t.total == 0 && opens_a_way(t)) {
     if (worker_.slices().room_for_pieces() == 0 || views[t.route.links[0]].room == 0) return Turn::no_room;
@@ -227,22 +228,6 @@ std::optional<std::uint32_t> Peer::riding_immediate(std::uint32_t slot, const Pi
   return notify.immediate;
 }
 
-// Part of a block, on both sides.
-Status Peer::resolve(const Transfer& t, std::uint64_t index, const Block& block, std::uint64_t offset,
-                     std::uint64_t length, std::byte*& local) {
-  const Services& services = worker_.services();
-  const Access needed = t.request.operation == Operation::read ? Access::read : Access::write;
-  transport::RegionTable::Resolved found;
-  ErrorCode code = services.regions.resolve(block.local, block.local_offset + offset, length, Access::none, found);
-  if (code != ErrorCode::ok) return {code, "block " + std::to_string(index) + " lies outside its local region"};
-  local = found.address;
-  code = services.remotes.resolve({block.remote.slot, block.remote.generation}, block.remote_offset + offset, length,
-                                  needed, found);
-  if (code == ErrorCode::access_denied) return {code, "the peer did not register the region for this"};
-  if (code != ErrorCode::ok) return {code, "block " + std::to_string(index) + " lies outside the peer's region"};
-  return {};
-}
-
 Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice, std::uint16_t transport) {
   Services& services = worker_.services();
   if (is_atomic(t.request.operation)) {
@@ -256,7 +241,10 @@ Status Peer::fill_slice(Transfer& t, const Piece& piece, transport::Slice& slice
     return {};
   }
   const Block first = block_at(t.request.layout, piece.block);
-  if (Status status = resolve(t, piece.block, first, piece.offset, piece.length, slice.local); !status) return status;
+  if (Status status =
+          resolve(services.regions, worker_.remotes(), t, piece.block, first, piece.offset, piece.length, slice.local);
+      !status)
+    return status;
   if (piece.count > 1) {  // of one pair of regions, whose access the first has shown
     const auto local = services.regions.find(first.local);
     const auto remote = services.remotes.find({first.remote.slot, first.remote.generation});

@@ -28,7 +28,7 @@ using Counter = Number<RecordType::counter>;              // the immediate
 using Credit = Number<RecordType::credit>;                // events consumed, in all
 using EventSetOff = Number<RecordType::event_set_off>;    // the record that armed it
 using EventGivenUp = Number<RecordType::event_given_up>;  // likewise
-using StageAsk = Number<RecordType::stage_ask>;           // a room's number among those of the session
+using StageAsk = Number<RecordType::stage_ask>;           // a lease's number among those of the session
 using StageRecall = Number<RecordType::stage_recall>;
 using StageEnd = Number<RecordType::stage_end>;
 

@@ -32,7 +32,7 @@ enum class RecordType : std::uint8_t {
   event_armed,  // armed_events.h
   event_set_off,
   event_given_up,
-  stage_ask,     // staging.h: lend me a room
+  stage_ask,     // staging_lease.h: lend me a staging buffer
   stage_grant,   // here it is, or why not
   stage_recall,  // another wants it
   stage_end,     // I use it no more
@@ -47,7 +47,7 @@ constexpr bool is_answer(RecordType type) {
          type == RecordType::stage_done;
 }
 
-inline constexpr std::size_t kMostParts = 256;  // blocks of a layout in one slot of a staging room
+inline constexpr std::size_t kMostParts = 256;  // blocks of a layout in one slot of a staging buffer
 
 // ---- fields that are more than a number ----
 

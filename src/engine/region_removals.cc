@@ -25,7 +25,7 @@ void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle,
 bool RegionRemovals::has_ended(TransferId user, RegionId region) const {
   const Transfer& t = transfers_[user.slot];
   if (t.phase == Phase::done || transfers_.id(user.slot) != user) return true;
-  return !user && !touches(t.request.layout, region);  // an inner slot that another step has by now
+  return !user && !touches(t.request.layout, region);  // an inner slot that another chunk has by now
 }
 
 void RegionRemovals::post(Removal& removal) {

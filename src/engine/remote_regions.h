@@ -45,6 +45,11 @@ class RemoteRegions {
     transport::RegionTable::Resolved found;
     return bounds_.resolve({at.region.slot, at.region.generation}, at.offset, length, needed, found);
   }
+  [[nodiscard]] bool in_device(RemoteRegionId id) const {  // not reached by a CPU; false also once it has ended
+    transport::RegionTable::Resolved found;
+    return bounds_.resolve({id.slot, id.generation}, 0, 0, Access::none, found) == ErrorCode::ok &&
+           !reached_by_cpu(found.kind);
+  }
   [[nodiscard]] MemoryKind kind_of(RemoteRegionId id) const {
     return id.slot < regions_.size() ? regions_[id.slot].description.kind : MemoryKind::host;
   }

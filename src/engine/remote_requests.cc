@@ -175,8 +175,8 @@ void RemoteRequests::on_reply(const record::Reply& reply) {
       ErrorCode::ok)
     return peer_.fail(slot, {ErrorCode::revoked, "the local region was deregistered before its checksum was taken"});
   if (reached_by_cpu(local.kind)) return compare(slot, piece, crc32c(0, std::span(local.address, piece.length)), value);
-  Errand work;
-  work.kind = Errand::Kind::own_sum;
+  DeviceOperation work;
+  work.kind = DeviceOperation::Kind::own_checksum;
   work.token = slot;
   work.region = block.local;
   work.offset = block.local_offset + piece.offset;

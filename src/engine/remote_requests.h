@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include "engine/device_operations.h"
 #include "engine/peer_context.h"
 #include "engine/remote_regions.h"
 #include "engine/slice_table.h"
-#include "engine/staging.h"
 
 namespace fairway::engine {
 
@@ -23,7 +23,8 @@ class RemoteRequests {
     RemoteRegions& remotes;
     std::function<void(std::uint32_t token, std::uint64_t value)> piece_done;
     std::function<void(std::uint32_t slot)> advance;  // flushed, or as far verified as it goes for now
-    std::function<void(const Errand&)> on_device;     // takes the checksum of a device's memory: compare() follows
+    std::function<void(const DeviceOperation&)>
+        on_device;  // takes the checksum of a device's memory: compare() follows
   };
   RemoteRequests(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
 

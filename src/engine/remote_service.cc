@@ -10,8 +10,9 @@ namespace {
 
 constexpr std::uint64_t kLongestSum = 1024 * 1024;
 
-Errand device_work(Errand::Kind kind, const RequestHead& head, std::uint64_t offset, std::uint64_t length) {
-  Errand work;
+DeviceOperation device_work(DeviceOperation::Kind kind, const RequestHead& head, std::uint64_t offset,
+                            std::uint64_t length) {
+  DeviceOperation work;
   work.kind = kind;
   work.token = head.token;
   work.serial = head.serial;
@@ -55,7 +56,7 @@ void RemoteService::on_atomic(const record::Atomic& atomic) {
     code = ErrorCode::invalid_argument;
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
   if (!reached_by_cpu(target.kind)) {
-    Errand work = device_work(Errand::Kind::atomic, head, offset, sizeof(std::uint64_t));
+    DeviceOperation work = device_work(DeviceOperation::Kind::atomic, head, offset, sizeof(std::uint64_t));
     work.operation = operation;
     work.operand = operand;
     work.expected = expected;
@@ -80,7 +81,7 @@ void RemoteService::on_sum(const record::Sum& sum) {
     code = peer_.regions().resolve(head.region, offset, length, Access::write, memory);
   if (code != ErrorCode::ok) return reply(head.token, head.serial, code, 0);
   if (!reached_by_cpu(memory.kind) && length > 0)
-    return parts_.on_device(device_work(Errand::Kind::peers_sum, head, offset, length));
+    return parts_.on_device(device_work(DeviceOperation::Kind::peers_checksum, head, offset, length));
   reply(head.token, head.serial, code, crc32c(0, std::span<const std::byte>(memory.address, length)));
 }
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <span>
 
+#include "engine/device_operations.h"
 #include "engine/peer_context.h"
-#include "engine/staging.h"
 
 namespace fairway::engine {
 
@@ -15,9 +15,9 @@ namespace fairway::engine {
 class RemoteService {
  public:
   struct Parts {
-    std::function<Status(RegionId)> flush;         // makes what arrived there visible, at every transport
-    std::function<void(const Errand&)> on_device;  // goes on with it, and replies
-    std::function<void()> notice;                  // something is there for the user
+    std::function<Status(RegionId)> flush;                  // makes what arrived there visible, at every transport
+    std::function<void(const DeviceOperation&)> on_device;  // goes on with it, and replies
+    std::function<void()> notice;                           // something is there for the user
   };
   RemoteService(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
   void greeted(std::size_t record_payload) { record_payload_ = record_payload; }  // the peer's hello

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "engine/staging_pool.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {
@@ -14,7 +15,7 @@ Submissions::Submissions(const EngineOptions& options, const transport::RegionTa
     : peers_(peers),
       workers_(workers),
       waiting_(waiting),
-      transfers_(options.max_transfers, options.workers * kAllSteps),
+      transfers_(options.max_transfers, options.workers * kAllChunks),
       completions_(options.max_transfers),
       check_(regions, remotes, peers, transfers_) {}
 

@@ -32,7 +32,7 @@ void Transfer::begin(const Request& given, Time now) {
   rendezvous = {};
   notify_record = arming = next = first_dependent = next_dependent = previous_active = next_active = kNoSlot;
   queued = needs_flush = in_doubt = armed = gated = false;
-  step = kNoSlot;
+  chunk = kNoSlot;
   ticket.reset();
   completion = {};
 }

@@ -97,8 +97,8 @@ struct Transfer {
   std::uint32_t next_active = kNoSlot;
   std::uint32_t first_dependent = kNoSlot;  // transfers whose `after` names this one
   std::uint32_t next_dependent = kNoSlot;
-  std::uint32_t step = kNoSlot;  // that it moves, when it is the engine's own
-  bool gated = false;            // staged: its event has been waited for
+  std::uint32_t chunk = kNoSlot;  // that it moves, when it is the engine's own
+  bool gated = false;             // staged: its event has been waited for
   std::shared_ptr<CancelTicket> ticket;
 
   Completion completion;

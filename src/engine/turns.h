@@ -9,6 +9,15 @@
 
 namespace fairway::engine {
 
+// How a turn ended.
+enum class Turn : std::uint8_t {
+  posted_all,
+  more,       // to post, once others had theirs
+  no_room,    // on links
+  no_credit,  // or something else that it waits for
+  failed,     // and so the transfer
+};
+
 // Whose turn it is among one peer's transfers that wait for room on its links: the highest priority first, and within
 // it one after the other. A turn is so many pieces and so many bytes. It goes on when links have room again, so that
 // room which comes piece by piece is shared as well; who has used its turn up goes to the end of the queue, however

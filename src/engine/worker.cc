@@ -14,6 +14,12 @@ constexpr Time kAway = 50 * kMillisecond;         // a caller that comes back la
 constexpr Time kTimerSlack = 250 * kMillisecond;  // timers that are due so soon run with one that is: fewer wake-ups
 constexpr Time kFullRetry = 20 * kMicrosecond;    // when a link took less than its depth and has nothing in flight
 
+transport::Copier* copier_of(std::span<const std::unique_ptr<transport::Transport>> transports) {
+  for (const auto& transport : transports)
+    if (transport->gpu() != nullptr && transport->gpu()->copier() != nullptr) return transport->gpu()->copier();
+  return nullptr;
+}
+
 }  // namespace
 
 Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_ptr<transport::Transport>> transports)
@@ -31,9 +37,10 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       locals_(transports_, index, services.regions),
       remotes_(transports_, services.remotes),
       removals_(transports_, locals_, services.transfers),
-      scratch_(locals_, services.peers.capacity(), kMaxLinks * kScratchBytes) {
-  for (const auto& transport : transports_)
-    if (copier_ == nullptr && transport->gpu() != nullptr) copier_ = transport->gpu()->copier();
+      scratch_(locals_, services.peers.capacity(), kMaxLinks * kScratchBytes),
+      staging_(
+          {copier_of(transports_), locals_, services.transfers.capacity() + index * kAllChunks, [this] { again(); }},
+          services.regions, services.device_atomics) {
   history_.reserve(History::kSize);
   signals_.make(locals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
 }
@@ -90,11 +97,11 @@ Time Worker::step(Time now) {
   if (take_submissions()) busy_ |= pump_peers();
   if (poll_transports()) busy_ = true;
   busy_ |= pump_peers();
-  if (staging_.watched > 0) (void)turn_staging();
+  if (staging_.has_work()) (void)staging_.proceed(now_);
   if (run_timers()) busy_ |= pump_peers();
   deliver();
   // After deliver(): who is told that a region is fenced finds its transfers completed.
-  if (!removals_.empty() && removals_.proceed([this](RegionId id) { return serves(id); })) again();
+  if (!removals_.empty() && removals_.proceed([this](RegionId id) { return staging_.copies(id); })) again();
   reap_peers();
   deliver();
   Time next = timers_.next();
@@ -342,7 +349,7 @@ void Worker::shut() {
   drain_transports();
   for (const std::uint32_t slot : std::vector(live_))
     end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});
-  while (staging_.watched > 0 && turn_staging()) {  // a device has what it copies in a few milliseconds
+  while (staging_.has_work() && staging_.proceed(now_)) {  // a device has what it copies in a few milliseconds
   }
   for (std::uint16_t i = 0; i < transports_.size(); ++i) {
     transports_[i]->close();

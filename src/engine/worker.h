@@ -24,6 +24,7 @@
 #include "engine/region_removals.h"
 #include "engine/remote_regions.h"
 #include "engine/scratch_memory.h"
+#include "engine/staging.h"
 #include "engine/timer_heap.h"
 #include "transport/gpu_access.h"
 #include "transport/region_table.h"
@@ -142,15 +143,7 @@ class Worker final : public Stepper {
   [[nodiscard]] Place place_of(RemoteRegionId id) { return remotes_.place_of(id, services_.machine.found()); }
   void machine_known();                        // the look at it has ended
   double least_between(Place from, Place to);  // by a GPU's engines, bytes per second; 0: no figure
-  // ---- staging (worker_staging.cc) ----
-  [[nodiscard]] transport::Copier* copier() const { return copier_; }  // null: no transport copies a device's memory
   Staging& staging() { return staging_; }
-  Step* free_step(bool for_step);
-  std::uint8_t own_slot(Status& why);
-  [[nodiscard]] std::byte* own_place(std::uint8_t slot) const;
-  RegionId register_room(const transport::Copier::Room& room, Access access, Status& why);
-  void keep_room(std::shared_ptr<transport::Copier::Room> room);  // it may still be touched: until the engine closes
-  void share_landings();
   [[nodiscard]] std::uint32_t record_bytes() const;            // that every device carrying records takes in a message
   Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
@@ -193,8 +186,6 @@ class Worker final : public Stepper {
   Mapping keep(const transport::GpuAccess::View& view, std::uint16_t transport, int gpu, PeerId peer, std::string name);
   void mapping_ended(std::uint16_t transport, const transport::Event& event);
   void add_viewers_of(RegionId id, std::string& names) const;
-  bool turn_staging();
-  [[nodiscard]] bool serves(RegionId id) const;
 
   const std::uint16_t index_;
   Services& services_;
@@ -236,9 +227,7 @@ class Worker final : public Stepper {
   std::vector<std::pair<std::pair<Place, Place>, double>> leasts_;  // least_between(), of pairs asked for so far
   OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory
 
-  transport::Copier* copier_ = nullptr;
   Staging staging_;
-  std::vector<std::shared_ptr<transport::Copier::Room>> kept_rooms_;
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;

@@ -15,6 +15,7 @@ class FakePeer final : public PeerContext {
  public:
   static constexpr PeerId kId{3, 1};
   FakePeer() : PeerContext(kId, table, local, pool) {}
+  explicit FakePeer(transport::RegionTable& regions) : PeerContext(kId, table, regions, pool) {}  // of several peers
 
   std::string text() const override { return "the peer"; }
   bool is_down() const override { return down; }
@@ -76,7 +77,7 @@ class FakePeer final : public PeerContext {
     return *decode_header(std::span<const std::byte>(pool[record].bytes).first(pool[record].size));
   }
 
-  TransferTable table{64};
+  TransferTable table{64, 64};  // the second half: of the engine's own
   transport::RegionTable local{64};
   RecordPool pool;
   RecordStream stream{pool};

@@ -24,14 +24,14 @@ struct Asking {
                           done.push_back(slot);
                         },
                         [this](std::uint32_t slot) { advanced.push_back(slot); },
-                        [this](const Errand& work) { on_device.push_back(work); }}) {}
+                        [this](const DeviceOperation& work) { on_device.push_back(work); }}) {}
 
   transport::RegionTable bounds{8};
   RemoteRegions remotes{{}, bounds};
   FakePeer peer;
   SliceTable slices{64, 8};
   std::vector<std::uint32_t> done, advanced;
-  std::vector<Errand> on_device;
+  std::vector<DeviceOperation> on_device;
   RemoteRequests requests;
 };
 
@@ -41,7 +41,7 @@ struct Serving {
                          ++flushes;
                          return Status();
                        },
-                       [this](const Errand& work) { on_device.push_back(work); }, [this] { ++noticed; }}) {
+                       [this](const DeviceOperation& work) { on_device.push_back(work); }, [this] { ++noticed; }}) {
     service.greeted(kRecordPayload);
   }
   void take(const RecordHeader& r) {
@@ -57,7 +57,7 @@ struct Serving {
   }
   FakePeer peer;
   int flushes = 0, noticed = 0;
-  std::vector<Errand> on_device;
+  std::vector<DeviceOperation> on_device;
   RemoteService service;
 };
 
@@ -200,7 +200,7 @@ TEST_F(Remote, WhatIsInADevicesMemoryIsHandedOn) {
   there.service.on_sum({{1, 2, target}, 8, 16});
   there.service.on_atomic({{3, 4, target}, 8, record::Atomic::kAdd, 5, 0});
   ASSERT_EQ(there.on_device.size(), 2u);
-  EXPECT_EQ(there.on_device[0].kind, Errand::Kind::peers_sum);
+  EXPECT_EQ(there.on_device[0].kind, DeviceOperation::Kind::peers_checksum);
   EXPECT_EQ(there.on_device[0].length, 16u);
   EXPECT_EQ(there.on_device[1].operand, 5u);
   there.service.on_put({{5, 6, target}, 0, {mine}});  // no CPU writes there

@@ -11,7 +11,7 @@ namespace {
 
 using namespace gpu_pair;
 
-class CudaErrands : public GpuPair, public testing::WithParamInterface<bool> {  // true: staged
+class CudaDeviceOperations : public GpuPair, public testing::WithParamInterface<bool> {  // true: staged
  protected:
   std::vector<std::string> transports() const { return GetParam() ? std::vector<std::string>{"staged", "tcp"} : kAll; }
   std::uint64_t word_at(std::uint64_t offset) {
@@ -23,7 +23,7 @@ class CudaErrands : public GpuPair, public testing::WithParamInterface<bool> {  
   }
 };
 
-TEST_P(CudaErrands, AChecksumSeesAWrongByteAndNothingElse) {
+TEST_P(CudaDeviceOperations, AChecksumSeesAWrongByteAndNothingElse) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", transports()));
   void* const driver = ::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_NOLOAD);
   const auto spoil =
@@ -43,7 +43,7 @@ TEST_P(CudaErrands, AChecksumSeesAWrongByteAndNothingElse) {
   EXPECT_EQ(wrong.code(), ErrorCode::checksum_mismatch) << wrong.to_string();
 }
 
-TEST_P(CudaErrands, AtomicsOfSeveralEnginesAreAllCounted) {
+TEST_P(CudaDeviceOperations, AtomicsOfSeveralEnginesAreAllCounted) {
   ASSERT_NO_FATAL_FAILURE(meet("malloc", transports()));
   const Region zeros = on_gpu();
   gpus_->write(zeros.address, std::vector<std::byte>(kBytes));
@@ -84,7 +84,7 @@ TEST_P(CudaErrands, AtomicsOfSeveralEnginesAreAllCounted) {
   EXPECT_EQ(engine_->fetch_add(peer_, {remote_.id, kBytes}, 1).status().code(), ErrorCode::out_of_range);
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, CudaErrands, testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(Of, CudaDeviceOperations, testing::Bool(),
                          [](const auto& row) { return row.param ? "staged" : "by_links"; });
 
 }  // namespace
