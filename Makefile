@@ -30,7 +30,8 @@ build: setup
 	@cmake --preset dev >/dev/null
 	@cmake --build --preset dev
 
-demo: setup
+demo:
+	@scripts/setup users
 	@scripts/demo
 
 test: setup

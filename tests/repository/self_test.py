@@ -253,8 +253,8 @@ class Setup(unittest.TestCase):
     TOOLS = ("bash", "cat", "dirname", "env", "grep", "mktemp", "rm", "sort", "tail")
     PACKAGES = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "packages.txt"
 
-    def setup_on(self, missing=(), stubs=("dpkg-query", "apt-get", "sudo"), apt_status=0):
-        names = [line.split()[0] for line in self.PACKAGES.read_text().split("\n") if line and line[0] != "#"]
+    def setup_on(self, *arguments, missing=(), stubs=("dpkg-query", "apt-get", "sudo"), apt_status=0):
+        names = [line.split()[0] for line in self.PACKAGES.read_text().split("\n") if line and line[0] not in "#["]
         with tempfile.TemporaryDirectory() as folder:
             bin, calls = pathlib.Path(folder) / "bin", pathlib.Path(folder) / "calls"
             bin.mkdir()
@@ -269,7 +269,7 @@ class Setup(unittest.TestCase):
             for stub in stubs:
                 (bin / stub).write_text("#!/usr/bin/env bash\n" + text[stub])
                 (bin / stub).chmod(0o755)
-            run = subprocess.run([self.PACKAGES.parent / "setup"], env={"PATH": str(bin)}, capture_output=True, text=True)
+            run = subprocess.run([self.PACKAGES.parent / "setup", *arguments], env={"PATH": str(bin)}, capture_output=True, text=True)
             return run, calls.read_text() if calls.exists() else ""
 
     def test_a_complete_machine_is_left_alone(self):
@@ -281,6 +281,16 @@ class Setup(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stderr)
         self.assertRegex(calls, r"(?s)^update .*\ninstall .* lld redis-server\n$")
         self.assertIn("redis-server", run.stdout)
+
+    def test_for_users_nothing_of_the_tests_is_installed(self):
+        run, calls = self.setup_on("users", missing=("libgtest-dev", "qemu-system-x86"))
+        self.assertEqual((run.returncode, run.stdout, calls), (0, "", ""), run.stderr)
+        _, calls = self.setup_on("users", missing=("libgtest-dev", "python3-numpy"))
+        self.assertRegex(calls, r"(?s)^update .*\ninstall .*--no-install-recommends -o Dpkg::Use-Pty=0 python3-numpy\n$")
+
+    def test_a_word_that_it_does_not_know_is_refused(self):
+        run, calls = self.setup_on("user", missing=("lld",))
+        self.assertEqual((run.returncode, run.stderr, calls), (2, "setup: takes nothing, or 'users'\n", ""))
 
     def test_a_failing_apt_is_an_error(self):
         run, _ = self.setup_on(missing=("lld",), apt_status=100)

@@ -25,10 +25,10 @@ TEST(Bench, SleepingPagesCompareAndMatrixToo) {
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "path,from,to,"), 1u) << ran.out;
   EXPECT_EQ(count(ran.out, "\ntcp,"), 10u) << ran.out;  // five operations, two sizes
-  ran = fairway("bench --size 4K --pages 64 --seconds 0");
+  ran = fairway("bench --size 4K --pages 64 --seconds 0 --sleep");
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "64 x 4 KiB"), 6u) << ran.out;
-  ran = fairway("bench compare shm,tcp --size 1K --operation write --seconds 0");
+  ran = fairway("bench compare shm,tcp --size 1K --operation write --seconds 0 --sleep");
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "1 KiB"), 1u) << ran.out;
   ran = fairway("bench matrix --size 1M --seconds 0");
@@ -40,14 +40,14 @@ TEST(Bench, MovesGpuMemoryByWhateverDriverThereIs) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
   for (const char* memories : {"--from gpu:0 --to gpu:1", "--from gpu:0 --to gpu:1:mapped", "--from host --to gpu:0",
                                "--from gpu:0 --to pinned"}) {
-    const Ran ran = fairway(std::string("bench --size 1M --operation read,send --seconds 0 --csv - ") + memories);
+    const Ran ran = fairway(std::string("bench --size 1M --operation read --seconds 0 --csv - ") + memories);
     EXPECT_EQ(ran.exit, 0) << memories << ": " << ran.out;
     EXPECT_EQ(count(ran.out, "copy engine"), 1u) << memories << ": " << ran.out;
   }
   const Ran pages =
-      fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --csv -");
+      fairway("bench --from gpu:0 --to gpu:1 --size 4K --pages 200 --operation write --seconds 0 --sleep --csv -");
   EXPECT_EQ(pages.exit, 0) << pages.out;
-  const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --operation write --seconds 0");
+  const Ran locked = fairway("bench --from gpu:0 --to gpu:1:locked --size 4K --operation write --seconds 0 --sleep");
   EXPECT_EQ(locked.exit, 0) << locked.out;
   const Ran why = fairway("explain --from gpu:0 --to gpu:1:locked");
   EXPECT_EQ(why.exit, 0) << why.out;

@@ -22,7 +22,7 @@ class BenchWays : public testing::Test {
   }
   // Of one write between two GPUs.
   static std::string bench(const std::string& more) {
-    return "bench --from gpu:0 --size 64K --operation write --seconds 0 " + more;
+    return "bench --from gpu:0 --size 64K --operation write --seconds 0 --sleep " + more;
   }
   static Ran between(const std::string& more) { return fairway(bench("--to gpu:1 --csv - " + more)); }
   bool named_ = false;
@@ -44,7 +44,7 @@ TEST_F(BenchWays, EachOfThemIsTakenAndNamedAsExplainNamesIt) {
 
 TEST_F(BenchWays, AReadIsCheckedLikeAWriteAndOneEndMayBeTheHosts) {
   const Ran read =
-      fairway("bench --from host --to gpu:1 --size 64K --operation read,send --seconds 0 --via ipc,staged");
+      fairway("bench --from host --to gpu:1 --size 64K --operation read,send --seconds 0 --sleep --via ipc,staged");
   EXPECT_EQ(read.exit, 0) << read.out;
   EXPECT_EQ(count(read.out, "\ncuda: CUDA IPC, to GPU 1"), 1u) << read.out;
   EXPECT_EQ(count(read.out, "\nstaged over shm\n"), 1u) << read.out;
