@@ -29,12 +29,12 @@ std::vector<std::uint64_t> usual_sizes() {
   return {8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
 }
 
-// What is wrong with the command line, what it names, or what was tried.
+// Ends the command with the exit code of its error: bad options, unreadable input, or a failure.
 Exit refuse(Tool& tool, const Status& status) {
   return status.code() == ErrorCode::invalid_argument ? tool.misused(status.message()) : tool.fail(status);
 }
 
-// How rows are printed: each as it comes, or all at the end.
+// How rows are printed: each at once, or all at the end.
 struct Shown {
   std::string (*row)(const std::vector<Row>&) = nullptr;
   std::string (*end)(const std::vector<Row>&) = nullptr;
@@ -65,10 +65,11 @@ Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, c
       rows.push_back(row);
       if (quiet || shown.row == nullptr) return Status();
       meter.clear();
-      return tool.print(shown.row(rows)) == Exit::done ? Status() : Status(ErrorCode::closed, "nobody reads");
+      return tool.print(shown.row(rows)) == Exit::done ? Status()
+                                                       : Status(ErrorCode::closed, "standard output is closed");
     });
   }
-  // What was measured until something stopped it is told all the same.
+  // Print what was measured, even if something stopped it.
   if (status || !rows.empty() || Interrupt::came()) {
     if (status && rows.empty())
       return tool.fail("nothing was measured: no operation fits these options (--pages is for write and read)");
@@ -92,7 +93,7 @@ Result<std::vector<Case>> force(Tool& tool, const BenchOptions& options) {
                   [&tool](const std::string& why) { tool.remark(why); });
 }
 
-// The machine that --machine names can be read.
+// Whether the file of --machine can be read.
 Status check_machine(const std::string& file) {
   if (file.empty()) return {};
   const auto model = predict::open_model(file);
@@ -129,8 +130,8 @@ Exit run_matrix(Tool& tool, const BenchOptions& options) {
   for (const std::string& via : options.via)
     if (is_rung(via))
       return tool.misused(
-          fmt::format("--via {} is between two memories: `fairway bench --from gpu:0 --to gpu:1 --via "
-                      "{}`; a matrix takes transports, here cuda",
+          fmt::format("--via {} needs two memories: `fairway bench --from gpu:0 --to gpu:1 --via {}`; a matrix takes "
+                      "transports, here cuda",
                       via, via));
   std::vector<std::string> memories = options.memories;
   if (memories.empty()) memories = {"host", "shared"};
@@ -160,7 +161,7 @@ Exit run_serve(Tool& tool, const BenchOptions& options) {
   }
   serving.rdma = options.rdma;
   if (!options.sizes.empty()) serving.most = options.sizes.front();
-  if (serving.once)  // its starter lets go of it by closing its input, or by ending
+  if (serving.once)  // its starter closes its input, or ends
     std::thread([] {
       wait_for_end_of_input();
       ::_exit(0);
@@ -211,7 +212,8 @@ void add_bench(Tool& tool) {
   CLI::App& compare =
       tool.add_below(command, "compare", "Compare paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<BenchOptions>();
-  compare.add_option("WAYS", compared->via, "Paths, as for --via: shm cuda verbs tcp fabric:PROVIDER ipc fd staged")
+  add_arguments(compare, "PATHS", compared->via,
+                "Paths, as for --via: shm,cuda,verbs,tcp,fabric:PROVIDER,nvlink,pcie,ipc,fd,staged")
       ->required()
       ->check(via_word(Via::ways));
   add_memory_flags(compare, *compared);
@@ -222,7 +224,8 @@ void add_bench(Tool& tool) {
 
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<BenchOptions>();
-  all.add_option("MEMORIES", pairs->memories, "Memories, as for --from (default: host, shared and every GPU)")
+  add_arguments(all, "MEMORIES", pairs->memories,
+                "Memories, as for --from: host,gpu:0 (default: host, shared and every GPU)")
       ->check(memory_name());
   add_via(all, pairs->via, "Use only these transports", Via::ways);
   add_common_flags(all, *pairs);

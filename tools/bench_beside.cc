@@ -1,4 +1,4 @@
-// fairway bench peers: other people's tools in turns with ours.
+// fairway bench peers: other tools and ours, in turn.
 #include <algorithm>
 #include <memory>
 #include <set>
@@ -17,12 +17,12 @@
 namespace fairway::tool::bench {
 namespace {
 
-// Each tool that is run, and the paths that something is compared on.
+// The tools, and the paths on which they are compared.
 const std::vector<std::string> kTools{"ucx_perftest", "fi_pingpong", "iperf3",      "ib_write_lat",  "ib_write_bw",
                                       "ib_read_lat",  "ib_read_bw",  "ib_send_lat", "ib_atomic_lat", "ib_atomic_bw"};
 const std::vector<std::string> kPaths{"shm", "tcp", "verbs", "fabric:tcp", "fabric:shm"};
 
-// Our own part of a comparison, measured without a word.
+// Our part of a comparison, without output.
 Result<std::vector<Row>> measure_ours(const Plan& plan, const Case& one) {
   Meter silent;
   std::vector<Row> rows;
@@ -33,7 +33,7 @@ Result<std::vector<Row>> measure_ours(const Plan& plan, const Case& one) {
   return status ? Result<std::vector<Row>>(std::move(rows)) : status;
 }
 
-// Of one run: the rows so far, and where they go.
+// The rows of one run, and where they go.
 class PeersRun {
  public:
   PeersRun(Tool& tool, const BenchOptions& options, const Plan& plan)
@@ -68,7 +68,7 @@ class PeersRun {
       tool_.print((rows_.size() == 1 ? peer_head() : std::string()) + peer_row(rows_.back()));
   }
 
-  // Those tools that are installed, in turns with ours.
+  // The installed tools, in turn with ours.
   Status with_tools() {
     std::vector<Rival> chosen;
     for (const Rival& rival : rivals()) {
@@ -92,7 +92,7 @@ class PeersRun {
     return {};
   }
 
-  // Medians of the turns. False, with a remark: the tool told no figure.
+  // Medians of the turns. False, with a remark: the tool printed no figure.
   Result<bool> in_turns(const Rival& rival, std::uint64_t size) {
     Plan mine = plan_;
     mine.operations = {rival.operation};
@@ -124,7 +124,7 @@ class PeersRun {
     return true;
   }
 
-  // libfabric has no such tool that is packaged: a loop over its bare interface, batch by batch in turns with ours.
+  // No such libfabric tool is packaged: a loop over its API, in turn with ours batch by batch.
   Status with_bare_libfabric() {
     if (!options_.tools.empty()) return {};
     for (const char* provider : {"tcp", "shm"}) {
@@ -172,15 +172,15 @@ void add_bench_peers(Tool& tool, CLI::App& bench) {
       bench, "peers", "Measure beside other tools that are installed: ucx_perftest, fi_pingpong, iperf3, perftest");
   const auto options = std::make_shared<BenchOptions>();
   add_sizes_flag(command, *options);
-  command.add_option("--seconds", options->seconds, "Measure each of ours at least so long")
+  command.add_option("--seconds", options->seconds, "Least time to measure each row of ours")
       ->check(CLI::Range(0.0, 3600.0));
-  command.add_option("--turns", options->turns, "So many times each of both; the more, the narrower the interval")
+  command.add_option("--turns", options->turns, "How often each tool runs; more turns give a narrower interval")
       ->check(CLI::Range(1U, 1000U))
       ->capture_default_str();
-  add_list(command, "--tool", options->tools, "These tools alone: ib_write_bw,ucx_perftest")->check(one_of(kTools));
-  add_list(command, "--via", options->via, "These paths alone: shm,tcp,verbs,fabric:tcp,fabric:shm")
+  add_list(command, "--tool", options->tools, "Only these tools: ib_write_bw,ucx_perftest")->check(one_of(kTools));
+  add_list(command, "--via", options->via, "Only these paths: shm,tcp,verbs,fabric:tcp,fabric:shm")
       ->check(one_of(kPaths));
-  command.add_flag("--sleep", options->sleep, "Both sides of ours wait in the kernel; else both poll");
+  command.add_flag("--sleep", options->sleep, "Wait in the kernel on both sides of ours (default: poll)");
   add_output_flags(command, *options);
   add_rdma_flags(command, options->rdma);
   tool.on_run(command, [&tool, options] { return run_peers(tool, *options); });

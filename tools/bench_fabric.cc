@@ -19,15 +19,15 @@
 #include "bench_pattern.h"
 #include "sys/libfabric.h"
 
-// Writes and reads end when the bytes are in the other's memory (FI_DELIVERY_COMPLETE), as ours do; the rest are
-// messages there and back.
+// Writes and reads complete when the bytes are in the target's memory (FI_DELIVERY_COMPLETE), as ours do; other
+// operations are messages there and back.
 namespace fairway::tool::bench {
 namespace {
 
-constexpr std::size_t kWindow = 64;  // operations on their way
+constexpr std::size_t kWindow = 64;  // operations in flight
 
 struct Shared {                        // between the two processes
-  std::atomic<std::uint64_t> over{0};  // batches that the measuring process is through with
+  std::atomic<std::uint64_t> over{0};  // batches that the measuring process has finished
 };
 struct Job {
   std::uint64_t operation = 0, size = 0, rounds = 0, places = 1, pages = 1;
@@ -38,7 +38,7 @@ struct FabricAddress {
   std::uint64_t base = 0, key = 0;
 };
 
-// One endpoint and one memory. Ends with its process: nothing is closed.
+// One endpoint and one memory. Closed only by the end of the process.
 class End {
  public:
   bool open(const std::string& provider, std::byte* memory, std::uint64_t size) {
@@ -88,7 +88,7 @@ class End {
     return ::fi_av_insert(addresses_, theirs.name.data(), 1, &peer_, 0, nullptr) == 1;
   }
 
-  // Waits for room first. False: it broke.
+  // Waits for room first. False: the endpoint failed.
   bool move(bool read, std::uint64_t at, std::uint64_t size) {
     while (sent_ - done_ >= kWindow)
       if (!progress()) return false;

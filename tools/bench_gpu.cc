@@ -158,7 +158,7 @@ class CopyRoof final : public Mover {
   Status once(const Batch& batch, std::uint64_t round) override {
     const sys::CudaDriver& cu = gpu_->driver();
     const bool read = batch.operation == Operation::read;
-    // Several on their way are two parts with a word behind each: one is queued while the other moves.
+    // Several in flight are two halves with a flag behind each: one is queued while the other moves.
     const std::uint64_t parts = batch.depth == 1 ? 1 : 2;
     const bool last = batch.depth == 1 || round + 1 == batch.rounds;
     return gpu_->on(device_, [&] {

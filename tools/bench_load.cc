@@ -138,7 +138,7 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
     const auto say = [&](const std::string& line) { tool.print(line + "\n"); };
     const Status status =
         serve_load({options.via.front(), options.serve, options.bytes, options.listen, options.rdma}, say);
-    if (!status) say(std::string(kCannot) + status.message());  // it fails before it says an address
+    if (!status) say(std::string(kCannot) + status.message());  // it failed before it had an address
     return Exit::done;
   }
   if (Status status = can_write(options.json); !status) return tool.fail(status);
@@ -168,7 +168,7 @@ Exit run_load(Tool& tool, const LoadOptions& options) {
         (options.only.empty() || std::find(options.only.begin(), options.only.end(), name) != options.only.end()))
       status = measure(plan, rows);
   show();
-  // What was measured until something stopped it is told all the same.
+  // Print what was measured, even if something stopped it.
   if (status || !rows.empty() || Interrupt::came()) {
     const Exit told = tell(tool, {{options.json, load_json(rows, status.is_ok())}}, "");
     if (status) return told;

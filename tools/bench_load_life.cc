@@ -11,7 +11,7 @@
 
 #include "bench_load_target.h"
 
-// What an engine costs that does nothing, and how soon the end of a process is known and a new one usable.
+// The cost of an idle engine, and how soon a process's end is detected and a new one is usable.
 namespace fairway::tool::bench {
 namespace {
 
@@ -42,7 +42,7 @@ Status idle_over(const LoadPlan& plan, const std::string& path, std::vector<Load
   std::istringstream words(*addresses);
   for (std::string address; words >> address;)
     if (const auto peer = from->engine.connect(address, std::chrono::seconds(20)); !peer) return peer.status();
-  std::this_thread::sleep_for(milliseconds(1500));  // proofs, and the look at this machine
+  std::this_thread::sleep_for(milliseconds(1500));  // link proofs and the discovery of this machine
   std::vector<double> parts;
   for (int i = 0; i < 5; ++i) {
     const double before = cpu_seconds();
@@ -57,7 +57,7 @@ Status idle_over(const LoadPlan& plan, const std::string& path, std::vector<Load
   return {};
 }
 
-// When that peer is given up; negative: not within the patience.
+// When that peer is declared down; negative: not within the bound.
 double ms_until_down(Engine& engine, PeerId peer, Clock::time_point start) {
   std::array<PeerEvent, 1> events;
   while (ms_since(start) < 20'000) {
@@ -68,7 +68,7 @@ double ms_until_down(Engine& engine, PeerId peer, Clock::time_point start) {
   return -1;
 }
 
-// Writes to a peer that nothing happens to, all the time, and the longest that one took.
+// Writes to an undisturbed peer all the time; the longest write.
 class Neighbour {
  public:
   Neighbour(LoadEngine& from, const LoadTarget& to)
@@ -100,7 +100,7 @@ struct Life {
 };
 enum class LifeEnd : std::uint8_t { killed, killed_large, frozen };  // large: with kLoadBytes of memory
 
-// Started, met, killed; started again at the same address, met, written to; frozen at last.
+// A peer is started, connected and killed; started again at the same address, connected and written to; frozen.
 Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& path, LifeEnd end, Life& life) {
   OtherProcess other;
   const auto address =

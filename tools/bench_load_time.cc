@@ -15,7 +15,7 @@
 #include "bench.h"
 #include "bench_load_target.h"
 
-// What submit() costs its caller, and what busy threads cost a sleeping pair.
+// The cost of submit(), and the latency of a sleeping pair on busy cores.
 namespace fairway::tool::bench {
 namespace {
 
@@ -83,7 +83,7 @@ class SleepingLoop {
   bool open_ = false;
 };
 
-// Threads that do nothing, as fast as they can, while it lives.
+// Keeps threads busy while it lives.
 class BusyThreads {
  public:
   explicit BusyThreads(unsigned count) {
@@ -102,7 +102,7 @@ class BusyThreads {
   std::vector<std::thread> threads_;
 };
 
-// The call alone is timed, of one write at a time.
+// Times only the call, for one write at a time.
 Status submit_over(const LoadPlan& plan, const std::string& path, bool awake, std::vector<LoadRow>& rows) {
   OtherProcess other;
   const auto address = other.start(words_of({path, 1, kLoadBytes, {}, plan.rdma}));
@@ -150,7 +150,7 @@ namespace {
 
 constexpr std::uint64_t kBusySize = 4 << 10;
 
-// Both ends asleep until something comes; ours and the raw loop in turns.
+// Both ends sleep until something arrives; ours and the raw loop in turn.
 Status busy_over(const LoadPlan& plan, const std::string& path, fairway::Progress progress, unsigned busy,
                  SleepingLoop& loop, std::vector<LoadRow>& rows) {
   const bool caller = progress == fairway::Progress::caller;

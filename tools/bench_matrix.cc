@@ -4,7 +4,7 @@
 
 #include "bench.h"
 
-// Every memory against every other, what is expected below what was measured.
+// Every pair of memories: the measured rate, and the expected one below it.
 namespace fairway::tool::bench {
 namespace {
 

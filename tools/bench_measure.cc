@@ -26,7 +26,7 @@ std::vector<std::string> words_of_peer(const Settings& settings, const Case& one
 
 Status measure(Meter& meter, const std::string& address, const Plan& plan, const std::vector<Case>& cases,
                const OnRow& on_row) {
-  std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads: they fork
+  std::vector<std::unique_ptr<Mover>> roofs;  // before any engine has threads, since they fork
   for (const Case& one : cases)
     roofs.push_back(address.empty() && !plan.settings.sleeping
                         ? one.roof == Roof::fabric ? open_fabric_roof(provider_of(one.via), plan.settings.most)

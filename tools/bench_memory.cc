@@ -98,7 +98,7 @@ Result<NamedMemory> open_memory(Engine& engine, const std::string& name, std::ui
     if (::syscall(SYS_mbind, bytes, size, kBind, mask.data(), 1024UL, 0U) != 0)
       return Status(ErrorCode::invalid_argument, fmt::format("this machine has no NUMA node {} with memory", node));
   }
-  std::memset(bytes, 1, size);  // its pages exist before anything is measured
+  std::memset(bytes, 1, size);  // touches its pages before anything is measured
   auto region = engine.register_memory(bytes, size, access);
   if (!region) return region.status();
   return NamedMemory{*region, held, nullptr, 0};

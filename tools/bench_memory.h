@@ -12,8 +12,8 @@ namespace fairway::tool::bench {
 // without a descriptor for others, "gpu:1:managed" managed.
 struct NamedMemory {
   Region region;
-  std::shared_ptr<void> bytes;  // of what is not the engine's
-  std::shared_ptr<Gpu> gpu;     // of what no CPU reaches
+  std::shared_ptr<void> bytes;  // memory that the engine did not allocate
+  std::shared_ptr<Gpu> gpu;     // for memory that no CPU reaches
   int device = 0;               // its
 
   // The pattern of `seed` in its first bytes, zeros, and how many bytes are not that pattern.

@@ -12,7 +12,7 @@ namespace fairway::tool {
 class Tool;
 }
 
-// What the commands of `fairway bench` take on their command lines.
+// The options of the commands of `fairway bench`.
 namespace fairway::tool::bench {
 
 struct BenchOptions {
@@ -30,14 +30,14 @@ struct BenchOptions {
   RdmaOptions rdma;
 };
 
-// `sizes` where none were named; invalid_argument where the options make no sense together.
+// `sizes`: the default. invalid_argument: the options contradict each other.
 Result<Plan> plan_of(const BenchOptions& options, std::vector<std::uint64_t> sizes);
 
 void add_sizes_flag(CLI::App& command, BenchOptions& options);
 void add_output_flags(CLI::App& command, BenchOptions& options);  // --json, --csv, --progress
 void add_common_flags(CLI::App& command, BenchOptions& options);  // those, and what is measured
 void add_memory_flags(CLI::App& command, BenchOptions& options);  // --from, --to, --memory
-// Where the rows shall go: each somewhere else, and writable.
+// Whether the output files are distinct and writable.
 Status check_outputs(const BenchOptions& options);
 
 void add_bench_peers(Tool& tool, CLI::App& bench);  // `fairway bench peers`

@@ -36,7 +36,7 @@ Status finish_hot(Engine& engine, const Result<TransferId>& id) {
   if (!id) return id.status();
   std::array<Completion, 1> done;
   for (;;) {
-    if (engine.poll(done) == 0) continue;  // the engine ends it when the peer goes away
+    if (engine.poll(done) == 0) continue;  // the engine completes it when the peer goes away
     if (!done[0].status || done[0].id == *id) return done[0].status;
   }
 }
@@ -44,7 +44,7 @@ Status finish_hot(Engine& engine, const Result<TransferId>& id) {
 EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via, const RdmaOptions& rdma) {
   EngineOptions options;
   options.progress = sleeping ? fairway::Progress::threads : fairway::Progress::caller;
-  // Nobody steps the engines of one case while the next is opened. A process that ends is known at once all the same.
+  // The engines of one case are not stepped while the next is opened. The end of a process is still detected at once.
   options.peer_timeout = std::chrono::seconds(30);
   use_only(options, via);
   options.rdma = rdma;

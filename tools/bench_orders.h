@@ -10,7 +10,7 @@ inline constexpr std::uint64_t kOrderTag = 1, kAnswerTag = 2, kThereTag = 3, kBa
 inline constexpr std::uint32_t kTold = 77;  // the immediate of notifications
 inline constexpr Timeout kPatience = std::chrono::seconds(30);
 
-// What the measuring process asks of the other one, and the answer, each one message.
+// An order of the measuring process to the other one, and the answer; one message each.
 struct Order {
   enum class Kind : std::uint64_t { begin, end, leave } kind = Kind::begin;
   std::uint64_t operation = 0, size = 0, rounds = 0, places = 1, seed = 0;
@@ -21,10 +21,10 @@ struct Answer {
   double cpu_seconds = 0;
 };
 
-// CPU time of this process, and what its transports did, so far.
+// CPU time of this process and the counters of its transports so far.
 Answer spent(const Engine& engine);
 
-// Waits for one transfer: in the kernel, or (hot) by polling without a pause, past the completions of earlier ones.
+// Waits for one transfer: in the kernel, or (hot) by polling without a pause; drops completions of earlier ones.
 Status finish(Engine& engine, const Result<TransferId>& id);
 Status finish_hot(Engine& engine, const Result<TransferId>& id);
 RequestOptions to_poll();

@@ -10,7 +10,7 @@
 #include "bench_orders.h"
 #include "bench_pattern.h"
 
-// The work done by Fairway, driven from this process.
+// The measured work over Fairway, driven from this process.
 namespace fairway::tool::bench {
 namespace {
 
@@ -39,7 +39,7 @@ class Path final : public Mover {
     if (Status status = engine_.publish("bench-back", back_.region); !status) return status;
     const auto peer = engine_.connect(address);
     if (!peer) return peer.status();
-    // It may have been started a moment ago, and pins its memory first.
+    // It may have started just now, and pins its memory first.
     const auto target = engine_.lookup(*peer, "bench-target", std::chrono::seconds(30));
     if (!target) return Status(target.status()).with_context("is that `fairway bench --listen`?");
     target_ = *target;
@@ -48,15 +48,15 @@ class Path final : public Mover {
       return {ErrorCode::out_of_range,
               fmt::format("the other process has {} of memory, {} are wanted: start it with --size",
                           size_text(target_.size_bytes), size_text(settings_.most))};
-    // First bytes, so that what is found out once is known: where the region lies, how it is reached, and by which
-    // links once all are up, which takes longer where other work has the cores.
+    // Warm up: find out where the region is and how to reach it, and wait for all links, which takes longer on busy
+    // cores.
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     do {
       if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 1}, {target_.id, 0}}));
           !status)
         return status;
     } while (connects() && std::chrono::steady_clock::now() < until);
-    // One of no bytes: it ends once all is open that others need.
+    // A transfer of no bytes: it completes once all that others need is open.
     if (Status status = finish(engine_, engine_.write(peer_, Extent{{from_.region.id, 0, 0}, {target_.id, 0}}));
         !status)
       return status;
@@ -206,7 +206,7 @@ class Path final : public Mover {
   }
   RequestOptions options() const { return settings_.sleeping ? RequestOptions() : to_poll(); }
 
-  // The next `depth` of them end, and as many are always on their way, each at the next place.
+  // Completes the next `depth` operations; as many are always in flight, each at the next place.
   Status move(const Batch& batch, std::uint64_t round) {
     if (round == 0) started_ = 0;
     under_way_.resize(batch.depth);
@@ -235,7 +235,7 @@ class Path final : public Mover {
 
   Result<TransferId> start(const Batch& batch, std::uint64_t visit) {
     const std::uint64_t at = batch.place(visit);
-    if (batch.operation == Operation::fetch_add)  // the first makes of the zero there what belongs there
+    if (batch.operation == Operation::fetch_add)  // the first one sets the expected value
       return engine_.fetch_add(peer_, {target_.id, at * kWord}, visit == at ? pattern(batch.seed, at) : 0, options());
     const bool write = batch.operation == Operation::write;
     const RegionId local = write ? from_.region.id : back_.region.id;
@@ -245,14 +245,14 @@ class Path final : public Mover {
     return write ? engine_.write(peer_, layout, options()) : engine_.read(peer_, layout, options());
   }
 
-  // Each page to the place that it came from, so that what arrives can be checked.
+  // Each page to the offset that it came from, so that the arrival can be checked.
   Paged pages(const Batch& batch, std::uint64_t place, RegionId local) {
     moved_.resize(index_.size());
     for (std::size_t i = 0; i < index_.size(); ++i) moved_[i] = index_[i] + place * batch.pages;
     return Paged{local, target_.id, batch.size, batch.size, batch.size, moved_, moved_};
   }
 
-  // Until our write has completed and the answer to it has come.
+  // Until our write has completed and its answer has arrived.
   Status sleep_for_both(TransferId id, bool counts, std::uint64_t round) {
     std::array<Notification, 1> told;
     if (counts) {
@@ -325,7 +325,7 @@ Result<std::unique_ptr<Mover>> open_path(const std::string& address, const Setti
   wanted.machine = settings.machine;
   wanted.job_key = settings.job_key;
   wanted.directory = settings.directory;
-  if (!settings.job_key.empty()) wanted.listen = "0.0.0.0:0";  // the peer may be elsewhere, and dials back
+  if (!settings.job_key.empty()) wanted.listen = "0.0.0.0:0";  // the peer may be on another host, and connects back
   auto engine = Engine::open(wanted);
   if (!engine) return engine.status();
   auto path = std::make_unique<Path>(std::move(*engine), settings);

@@ -9,7 +9,7 @@
 
 namespace fairway::tool::bench {
 
-// Eight bytes that no other position and no other seed have.
+// Eight bytes that differ for every position and seed.
 inline std::uint64_t pattern(std::uint64_t seed, std::uint64_t word) {
   std::uint64_t x = (word + 1) * 0x9e3779b97f4a7c15 ^ seed * 0xd6e8feb86659fd93;
   x ^= x >> 29;
@@ -26,7 +26,7 @@ inline void fill(std::byte* bytes, std::uint64_t size, std::uint64_t seed) {
   std::memcpy(bytes + i, &last, size - i);
 }
 
-// How many bytes are not as fill() left them.
+// How many bytes differ from fill()'s.
 inline std::uint64_t wrong_bytes(const std::byte* bytes, std::uint64_t size, std::uint64_t seed) {
   std::uint64_t wrong = 0;
   for (std::uint64_t i = 0; i < size; i += 8) {
@@ -38,7 +38,7 @@ inline std::uint64_t wrong_bytes(const std::byte* bytes, std::uint64_t size, std
   return wrong;
 }
 
-// 0 .. count - 1 in an order of no pattern, always the same.
+// 0 .. count - 1 in a shuffled order, always the same.
 inline std::vector<std::uint64_t> shuffled(std::uint64_t count) {
   std::vector<std::uint64_t> index(count);
   std::iota(index.begin(), index.end(), 0);

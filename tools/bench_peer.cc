@@ -6,7 +6,7 @@
 #include "bench_orders.h"
 #include "bench_pattern.h"
 
-// The process that is measured against. It obeys one measuring process at a time; only while a batch runs does it poll.
+// The other process of a measurement. It serves one measuring process at a time, and polls only during a batch.
 namespace fairway::tool::bench {
 namespace {
 
@@ -69,7 +69,7 @@ class Server {
     return finish(engine_, engine_.send(peer_, kAnswerTag, {letters_.id, 512, sizeof answer}));
   }
 
-  // Gets ready, says so, and takes part in the rounds.
+  // Gets ready, reports it, and takes part in the rounds.
   Status begin(const Order& order) {
     const auto operation = static_cast<Operation>(order.operation);
     const std::uint64_t bytes = order.size * order.places;
@@ -93,8 +93,7 @@ class Server {
     return {};
   }
 
-  // Answers the round's notification by one of our own, whose completion is not waited for: the next round's comes
-  // later.
+  // Answers the round's notification with one of its own, without waiting for its completion.
   Status answer_notification(const Order& order, std::uint64_t round) {
     std::array<Notification, 1> told;
     std::array<Completion, 1> done;

@@ -21,13 +21,13 @@ std::vector<std::string> split(const std::string& command) {
   return {std::istream_iterator<std::string>(words), {}};
 }
 
-// What it prints, its complaints first. None of these commands has a word with a blank in it.
+// Its output, errors first. No argument of these commands contains a blank.
 std::string output_of(const std::string& command) {
   const auto ran = run_program(split(command), 30);
   return ran ? ran->err + ran->out : ran.status().message();
 }
 
-// A command that serves, and waits to be asked at that port. Whether it does, the asking side tells.
+// A server command that listens at that port; the client reports if it does not.
 class PeerServer : public ServerProgram {
  public:
   PeerServer(const std::string& command, int port) : ServerProgram(split(command)) { (void)await(port); }
@@ -104,8 +104,8 @@ std::string for_ucx(const PortName& port) {
   return fmt::format("UCX_NET_DEVICES={}:{} UCX_IB_GID_INDEX={}", port.device, port.number, port.gid_index);
 }
 
-// Columns: bytes, iterations, and of a time: least, most, typical (the median); of a rate: peak MiB/s, average, million
-// messages a second, of few digits where the other has many.
+// Columns: bytes, iterations; of a time: minimum, maximum, typical (the median); of a rate: peak MiB/s, average,
+// million messages a second (the last with fewer digits).
 Result<double> run_perftest(const Rival& rival, std::uint64_t size, int port) {
   const bool atomic = rival.operation == Operation::fetch_add;
   const int rounds = size >= 1 << 20 ? 100 : size >= 1 << 16 ? 500 : 3000;
@@ -210,7 +210,7 @@ Fields fields(const PeerRow& row) {
           {"ratio_high", known(row.ratio.high, 4)}};
 }
 
-// Student's t of the logarithms, since ratios are multiplied: twice as fast is as far from 1 as half.
+// Student's t of the logarithms: twice as fast is as far from 1 as half as fast.
 Ratio ratio_of(const std::vector<double>& theirs, const std::vector<double>& ours) {
   constexpr std::array<double, 11> kT{0, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23};
   std::vector<double> logs;

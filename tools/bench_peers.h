@@ -7,40 +7,39 @@
 #include "bench.h"
 #include "bench_rows.h"
 
-// Other people's tools that measure the same paths, where they are installed.
+// Other tools that measure the same paths, if they are installed.
 namespace fairway::tool::bench {
 
 struct Rival {
   std::string tool;              // as on PATH: "ucx_perftest"
-  std::string package;           // of Debian, that has it
+  std::string package;           // Debian's package
   std::string path;              // "shm", "tcp", "verbs"
   std::string what;              // "tag_lat", for the table
-  Operation operation;           // ours that does the same
-  bool rate = false;             // it tells a rate of large writes, and not a time
-  std::uint64_t depth = 1;       // so many at once, and the time is each one's part
-  std::string ours{}, theirs{};  // verbs: words that choose the port of each side, of UCX in its environment
-  std::string at = "127.0.0.1";  // where the measuring side finds the other
+  Operation operation;           // our equivalent
+  bool rate = false;             // it measures the rate of large writes, not a time
+  std::uint64_t depth = 1;       // operations in flight; the time is per operation
+  std::string ours{}, theirs{};  // verbs: arguments that choose the port of each side; for UCX its environment
+  std::string at = "127.0.0.1";  // the server's address
   [[nodiscard]] bool does(std::uint64_t size) const;
 };
 std::vector<Rival> rivals();
 
-// A port of an RDMA device, by the words that other people's tools take.
+// A port of an RDMA device, as other tools name it.
 struct PortName {
   std::string device;  // "mlx5_0"
   int number = 1;
   int gid_index = 0;
-  std::string address;  // "10.0.0.1"; empty: its interface has none of IPv4
+  std::string address;  // "10.0.0.1"; empty: its interface has no IPv4 address
 };
-// The first two that are up, the measuring side's first; twice the same where there is one; empty: there is none.
+// The first two ports that are up, the client's first; the same twice if there is only one; empty if there is none.
 std::vector<PortName> two_ports();
 
-std::string version_of(const Rival& rival);  // of its package; empty: not known
+std::string version_of(const Rival& rival);  // of its package; empty: unknown
 // Runs it between two processes of this machine: microseconds one way, or of a read; for `rate`, of `size` bytes at the
 // rate that it reached.
 Result<double> run_rival(const Rival& rival, std::uint64_t size);
 
-// The median of what each turn came to, theirs by ours, and between which two the ratio is with 19 chances in 20; 0: of
-// one turn nobody knows.
+// The median over turns of the ratio theirs / ours, and its 95 % confidence interval (0: unknown, after one turn).
 struct Ratio {
   double median = 0, low = 0, high = 0;
 };

@@ -6,7 +6,7 @@
 namespace fairway::tool::bench {
 namespace {
 
-// The address that tools connect by: InfiniBand's own, else RoCE v2's that is routable, IPv4 before IPv6.
+// The GID that tools use: InfiniBand's, else a routable one of RoCE v2, IPv4 before IPv6.
 const topology::Gid* usable(const topology::RdmaPort& port) {
   const topology::Gid* best = nullptr;
   for (const topology::Gid& gid : port.gids) {

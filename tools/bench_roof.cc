@@ -16,14 +16,13 @@
 #include "bench_gpu.h"
 #include "bench_pattern.h"
 
-// The same work by the least that this machine needs for it, with a helper process of its own: memcpy and a flag in
-// shared memory, process_vm_readv and writev and the same flag, or a loop over one socket. The helper sleeps unless a
-// batch runs.
+// The same work without Fairway, with a helper process: memcpy and a flag in shared memory, process_vm_readv and writev
+// with that flag, or a loop over one socket. The helper sleeps between batches.
 namespace fairway::tool::bench {
 namespace {
 
 struct Shared {                                     // between the two processes
-  alignas(64) std::atomic<std::uint64_t> there{0};  // rounds told by the measuring process
+  alignas(64) std::atomic<std::uint64_t> there{0};  // rounds started by the measuring process
   alignas(64) std::atomic<std::uint64_t> back{0};   // and answered
 };
 struct Job {
@@ -35,7 +34,7 @@ std::byte* map(std::uint64_t size, int flags) {
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
-// Nonblocking calls in a loop, as a polling worker makes them. False when the other end is gone.
+// Nonblocking calls in a loop, as of a polling worker. False if the other end is gone.
 bool move_all(int socket, std::byte* at, std::uint64_t length, bool out) {
   while (length > 0) {
     const ssize_t moved =
@@ -115,7 +114,7 @@ class RoofPath final : public Mover {
   }
 
   Status begin(const Batch& batch) override {
-    // As the measured path's memory was: written just now, each side's by itself.
+    // As on the measured path: each side has just written its memory.
     fill(here_, batch.size * batch.places * std::max<std::uint64_t>(1, batch.pages), batch.seed);
     shared_->there.store(0);
     shared_->back.store(0);

@@ -8,7 +8,7 @@
 
 #include "fairway/status.h"
 
-// What every kind of bench shares: rows as JSON and CSV, what is being done.
+// What all bench commands share: rows as JSON and CSV, and progress.
 namespace fairway::tool {
 class Tool;
 enum class Exit : std::uint8_t;
@@ -18,24 +18,24 @@ namespace fairway::tool::bench {
 
 struct Field {
   const char* name;
-  std::string value;  // empty: not known, which is null in JSON
+  std::string value;  // empty: unknown, null in JSON
   bool text = false;
 };
 using Fields = std::vector<Field>;  // of one row
 
 // A document of that format, version 1, with the command, the date and the machine.
-// `complete`: nothing that was asked for is missing, as it is after Ctrl-C.
+// `complete`: no requested row is missing, as after Ctrl-C.
 std::string json_of(const std::string& format, const std::string& command, const std::vector<Fields>& rows,
                     bool complete = true);
-// A figure for a Field; a zero that stands for "not known" is empty.
+// A figure for a Field; 0 (unknown) is empty.
 std::string known(double value, int digits);
 std::string csv_of(const std::vector<Fields>& rows);
 
-// Writes the files that are wanted, {name, content}; then, where none of them is stdout, prints the text.
+// Writes the requested files, {name, content}; prints the text unless one of them is stdout.
 Exit tell(Tool& tool, const std::vector<std::pair<std::string, std::string>>& files, const std::string& text);
 
-// What is being done, how much of it, and for how long still: one line on stderr that is written over on a terminal, a
-// line each with --progress elsewhere. Otherwise silent.
+// Progress: the current step, how many are done, and the time left. One line on stderr, updated in place on a terminal;
+// elsewhere a line for each step with --progress, else silent.
 class Meter {
  public:
   Meter() = default;  // silent

@@ -8,12 +8,12 @@
 #include "bench_rows.h"
 #include "interrupt.h"
 
-// Ours and the roof, in turns, batch by batch.
+// Measures ours and the roof, in turn, batch by batch.
 namespace fairway::tool::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::uint64_t kFootprint = 4 << 20;  // that a batch walks over, where its size leaves room for more than one
+constexpr std::uint64_t kFootprint = 4 << 20;  // memory that a batch walks over, if more than one message fits
 
 constexpr std::uint64_t kFewRounds = 16;
 
@@ -22,12 +22,12 @@ struct Sampled {
   Cost cost;
 };
 
-// Half of it is one way, of what goes there and back; of several on their way, each one's part.
+// Of a round trip half is one way; of several in flight the share of each.
 double ways(const Batch& batch) {
   return one_sided(batch.operation) ? static_cast<double>(batch.depth) : 2;
 }
 
-// Where a batch takes long, as on a machine whose cores have other work, fewer rounds make one.
+// Fewer rounds in a batch if it takes long, as on busy cores.
 void shorten(Batch& batch, Clock::duration took) {
   constexpr std::chrono::milliseconds kLong(500);
   if (took <= kLong || batch.rounds == 0) return;
@@ -99,8 +99,8 @@ std::string name_of(Operation operation) {
 
 namespace {
 
-// Empty, or what took the cores, where it shows in the figures: a median far from the fastest round, or beyond what any
-// machine takes. Both sample lists are sorted.
+// What else used the cores, if the figures show it: a median far from the fastest round, or longer than on any machine.
+// Else empty. Both sample lists are sorted.
 std::string why_slow(const Plan& plan, const Batch& batch, const Sampled& ours, const Sampled& roof,
                      const CoreUse& use) {
   constexpr double kFar = 3;
@@ -116,11 +116,11 @@ std::string why_slow(const Plan& plan, const Batch& batch, const Sampled& ours, 
   return why;
 }
 
-// One row's samples: ours and the roof's in turns.
+// One row's samples: ours and the roof's, in turn.
 Status measure_row(const Plan& plan, Batch batch, Mover& ours, Mover* roof, Row& row) {
   Sampled it, least, warm;
   const CoreWatch watch;
-  // A few rounds tell how long all of them would take.
+  // A few rounds to estimate how long all would take.
   Batch probe = batch;
   probe.places = std::min(batch.places, kFewRounds);
   probe.rounds = std::min(batch.rounds, kFewRounds);
@@ -163,7 +163,7 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       if (batch.depth > 1 && !one_sided(operation)) continue;
       if (!ours.does(batch) || round_bytes > plan.settings.most) continue;
       batch.places = std::clamp<std::uint64_t>(kFootprint / round_bytes, 1, 1000);
-      // A GPU that waits for the check of what arrived lowers its clocks: it gets something to do first.
+      // A GPU lowers its clocks while the arrival is checked: warm it up.
       const bool gpu = plan.settings.from.starts_with("gpu:") || plan.settings.to.starts_with("gpu:");
       const std::uint64_t all = (batch.places + batch.depth - 1) / batch.depth;  // rounds that see every place
       batch.rounds = gpu || batch.depth > 1 ? std::max(all, kFewRounds) : all;
@@ -171,7 +171,7 @@ Status run(const Plan& plan, const std::string& path, Mover& ours, Mover* roof, 
       Mover* beside = roof != nullptr && operation != Operation::fetch_add && roof->does(batch) ? roof : nullptr;
       Row row;
       if (Status status = measure_row(plan, batch, ours, beside, row); !status) return status;
-      constexpr int kGivenUp = 2;  // then the cores are busy for good, and another try takes time alone
+      constexpr int kGivenUp = 2;  // the cores stay busy, and more attempts only take time
       if (!row.busy.empty() && busy_twice < kGivenUp) {
         Row again;
         if (Status status = measure_row(plan, batch, ours, beside, again); !status) return status;

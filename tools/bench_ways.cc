@@ -29,7 +29,7 @@ MemoryEnd end_of(const std::string& memory) {
   return end;
 }
 
-// "gpu:N" made of what --memory says.
+// "gpu:N" with the kind of --memory.
 std::string made_of(const std::string& kind, const std::string& memory) {
   if (!end_of(memory).is(Gpu::Kind::device) || kind.empty() || kind == "device") return memory;
   if (kind == "managed") return memory + ":managed";
@@ -44,7 +44,7 @@ Status contradicts(const std::string& words) {
   return {ErrorCode::invalid_argument, words};
 }
 
-// Ok, or why that way is none between such memories.
+// Ok, or why there is no such path between these memories.
 Status fits(const Case& one) {
   const MemoryEnd from = end_of(one.from), to = end_of(one.to);
   const std::string named = fmt::format("{} to {}", one.from, one.to);
@@ -88,7 +88,7 @@ Result<std::string> bus_id_of(int device) {
   return std::string(id);
 }
 
-// Ok, or what joins the two GPUs in place of NVLink, or of PCIe.
+// Ok, or what links the two GPUs instead of NVLink or PCIe.
 Status joined(const Case& one, const std::string& file) {
   const auto model = predict::open_model(file);
   if (!model) return model.status();

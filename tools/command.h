@@ -18,25 +18,25 @@ namespace fairway::tool {
 
 enum class Exit : std::uint8_t {
   done = 0,
-  failed = 1,         // the answer is no: it failed, they differ, a check found an error; stderr says why
-  usage = 2,          // the command line is not understood, or what it names cannot be read
-  not_looked = 3,     // of `doctor`, whose 0, 1 and 2 are its verdict: it could not look, or not print what it saw
-  interrupted = 130,  // by Ctrl-C, after what was measured until then is printed
+  failed = 1,         // it failed, machines differ, or a check found an error; stderr says why
+  usage = 2,          // bad command line, or unreadable input
+  not_looked = 3,     // of `doctor`, whose 0, 1 and 2 are its verdict: it failed
+  interrupted = 130,  // by Ctrl-C; what was measured is printed
 };
 
 // The headings of `fairway --help`, in their order there.
 enum class Group : std::uint8_t { machine, traffic, insight, tool };
 std::string_view heading(Group group);
 
-// What the environment says, read once by main.
+// The environment, read once by main.
 struct Surroundings {
-  bool colour = false;          // stdout is a terminal that wants colour
+  bool colour = false;          // stdout is a terminal with colours
   bool stdout_is_tty = false;   // a person reads
   bool stderr_is_tty = false;   // a person watches
   std::uint32_t columns = 100;  // of the terminal
 };
 
-// The command line while its commands register, then what the chosen command prints with. Lives in main, on its thread.
+// The command line: commands register in it, and the chosen one prints with it. Lives in main, on its thread.
 class Tool {
  public:
   using Run = std::function<Exit()>;
@@ -45,29 +45,28 @@ class Tool {
   Tool(const Tool&) = delete;
   Tool& operator=(const Tool&) = delete;
 
-  // Adds `fairway <name>`. `sentence` stands beside it in --help: a verb first, no full stop.
+  // Adds `fairway <name>`. `sentence` is its text in --help: a verb first, no full stop.
   CLI::App& add(Group group, const std::string& name, const std::string& sentence);
   // Adds `fairway <parent> <name>`.
   CLI::App& add_below(CLI::App& parent, const std::string& name, const std::string& sentence);
-  // What happens when `command` is the last one named on the command line and its options are read.
+  // Sets what runs if `command` is the last one on the command line.
   void on_run(CLI::App& command, Run run);
 
-  // Parses, runs the chosen command, and says in one line on stderr what went wrong.
+  // Parses the command line and runs the chosen command; an error is one line on stderr.
   Exit main(int argc, char** argv);
 
-  // Writes all of the text to stdout. A reader that went away is no failure: the rest is dropped and the exit is
-  // `done`.
+  // Writes the text to stdout. If the reader went away the rest is dropped, and the exit is `done`.
   Exit print(std::string_view text);
-  // "fairway topo: <message>" on stderr. What an engine says of its options is said of the command's flags.
+  // "fairway topo: <message>" on stderr, with the command's flags in place of engine options.
   Exit fail(const Status& status) const;
   Exit fail(std::string_view message) const;
-  // The same for input that cannot be read or makes no sense.
+  // The same for input that cannot be read or is invalid.
   Exit unreadable(const Status& status) const;
-  // The same with "try fairway topo --help"; for what only the command can see is wrong with its options.
+  // The same with "try fairway topo --help", for bad options that only the command can detect.
   Exit misused(std::string_view message) const;
-  // A remark on stderr that changes nothing.
+  // A remark on stderr.
   void remark(std::string_view message) const;
-  // A text in which options of engines are the command's flags.
+  // The text with the command's flags in place of engine options.
   [[nodiscard]] std::string in_flags(std::string_view text) const;
 
   [[nodiscard]] const Surroundings& surroundings() const { return surroundings_; }
@@ -83,12 +82,12 @@ class Tool {
   std::map<const CLI::App*, Run> runs_;
 };
 
-// Writes a file whole; "-" is stdout. The message of a failure names the file and carries the system's own text.
+// Writes a whole file; "-" is stdout. An error names the file and has the system's text.
 Status write_file(const std::string& path, std::string_view bytes);
-// Whether write_file() could, before there is anything to write; touches nothing. An empty path is no file: ok.
+// Whether write_file() could write it; touches nothing. An empty path is ok.
 Status can_write(const std::string& path);
-// Of the outputs that are wanted, {flag, path}: an error where two go to standard output, or into one file. A flag that
-// prints there by itself has "-"; an empty path is not wanted.
+// For outputs {flag, path}: an error if two go to standard output or to one file. A flag that prints to standard output
+// has "-"; an empty path is not requested.
 Status one_output_each(std::span<const std::pair<const char*, std::string>> outputs);
 
 using AddCommand = void (*)(Tool&);

@@ -1,4 +1,4 @@
-// fairway completion SHELL: the shell's script, generated from the commands and options that this build has.
+// fairway completion SHELL: the shell's script, generated from the commands and options of this build.
 #include "completion.h"
 
 #include <memory>

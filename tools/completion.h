@@ -7,7 +7,7 @@
 
 namespace fairway::tool {
 
-// What a shell needs to know of one command, read from the command line's own description of itself.
+// One command for a shell's completion, read from CLI11's description of it.
 struct CompletionWord {
   std::vector<std::string> spellings;  // "--from", or "-h" and "--help"; of a command its name
   std::string sentence;

@@ -21,7 +21,7 @@ std::string quoted(const std::string& text, bool fish = false) {
   return out + "'";
 }
 
-// The walk over the words typed so far that bash and zsh share: `at` becomes the deepest command named.
+// Shared by bash and zsh: walks over the words typed so far; `at` becomes the deepest command.
 std::string walk(const std::vector<CompletionNode>& nodes) {
   std::string known;
   for (std::size_t i = 1; i < nodes.size(); ++i) known += (i > 1 ? "|" : "") + quoted(nodes[i].path);

@@ -78,17 +78,18 @@ class Doctor {
  private:
   [[nodiscard]] std::string contradiction() const {
     if ((options_.measure || options_.confirm) && !options_.from.empty())
-      return "--measure and --confirm look at this machine; --from names another";
+      return "--measure and --confirm need this machine, and --from names a recording";
     if (!options_.with.empty() && !options_.measure && !options_.confirm)
       return "--with goes with --measure or --confirm";
     if (options_.json && options_.quiet) return "--json and --quiet exclude each other";
     if (options_.measured.empty() && (options_.loop || !options_.nic.empty()))
-      return "--nic and --loop say how to read --measured";
-    if (!options_.save.empty() && !options_.from.empty()) return "--save records this machine; --from names another";
+      return "--nic and --loop go with --measured";
+    if (!options_.save.empty() && !options_.from.empty())
+      return "--save records this machine, and --from names a recording";
     return {};
   }
 
-  // The doctor could not look: neither ok nor degraded.
+  // The doctor itself failed: neither ok nor degraded.
   [[nodiscard]] Exit unable(const Status& status) const {
     tool_.fail(status);
     return Exit::not_looked;
@@ -101,7 +102,7 @@ class Doctor {
       auto name = options_.nic;
       if (topology::text::to_u32(name)) name = "nic" + name;
       const auto end = predict::parse_endpoint(found.machine, name);
-      if (!end) return end.status();
+      if (!end) return end.status().with_context("--nic");
       if (end->kind != predict::EndpointKind::nic)
         return Status(ErrorCode::invalid_argument, fmt::format("--nic {} is no NIC", options_.nic));
       how.defaults.nic = end->index;
@@ -136,13 +137,13 @@ class Doctor {
       if (!text) return unable(text.status());
       printed = tool_.print(*text);
     } else if (options_.quiet) {
-      // A prolog's log wants a line where there is something to say, and none else.
+      // A prolog prints one line if something is wrong, else none.
       if (!report.verdict.ok) printed = tool_.print(doctor::line_of(report) + "\n");
     } else {
       const auto& surroundings = tool_.surroundings();
       const render::TextStyle style{.colour = surroundings.colour,
                                     .columns = surroundings.stdout_is_tty ? surroundings.columns : 120};
-      printed = tool_.print(doctor::text_of(machine, report, style, options_.all));
+      printed = tool_.print(doctor::text_of(report, style, options_.all));
     }
     return printed == Exit::done ? code : Exit::not_looked;
   }
@@ -159,28 +160,25 @@ void add_doctor(Tool& tool) {
   CLI::App& command =
       tool.add(Group::machine, "doctor", "Find what is wrong with this machine, what it costs and how to fix it");
   command
-      .add_option(
-          "--from", options->from,
-          "A recorded machine instead of this one: what --save wrote, or anything that `fairway topo --from` reads")
+      .add_option("--from", options->from,
+                  "A recorded machine instead of this one: a file of --save, or whatever `fairway topo --from` reads")
       ->type_name("FILE")
       ->check(no_empty_name());
   command
       .add_option("--measured", options->measured,
-                  "Measured rates: outputs of perftest, nccl-tests, nvbandwidth or `fairway bench`, or a CSV of rows")
+                  "Measured rates: output of perftest, nccl-tests, nvbandwidth or `fairway bench`, or a CSV of rows")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command.add_option("--nic", options->nic, "The NIC of rows of a CSV that name none")->type_name("NIC");
-  command.add_flag("--loop", options->loop, "Rows of a CSV went out and in again through that NIC");
-  command.add_option("--baseline", options->baseline, "Compare with what --save wrote when all was well")
+  command.add_option("--nic", options->nic, "The NIC of CSV rows that name none")->type_name("NIC");
+  command.add_flag("--loop", options->loop, "CSV rows are loops: out and in again through one NIC");
+  command.add_option("--baseline", options->baseline, "Compare with a file that --save wrote while all was well")
       ->type_name("FILE")
       ->check(no_empty_name());
-  command
-      .add_option("--save", options->save,
-                  "Write the machine and all that was read of it, for --from, --baseline and fleet")
+  command.add_option("--save", options->save, "Record this machine in a file, for --from, --baseline and fleet")
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_flag("--json", options->json, "Print the report as JSON (docs/schemas/fairway-doctor.json)");
-  command.add_option("--html", options->html, "Also write one page with the picture, faults in colour")
+  command.add_option("--html", options->html, "Also write a page with the picture, faults in colour")
       ->type_name("FILE")
       ->check(no_empty_name());
   command.add_option("--prom", options->prom, "Also write metrics for node-exporter's textfile collector")
@@ -188,16 +186,17 @@ void add_doctor(Tool& tool) {
       ->check(no_empty_name());
   command.add_flag("--quiet", options->quiet, "Print one line if something is wrong, else nothing: for job prologs");
   command.add_flag("--all", options->all, "Print notes in full");
-  command.add_flag("--measure", options->measure, "First measure GPU copies and RDMA over each NIC; a few seconds");
+  command.add_flag("--measure", options->measure,
+                   "First measure GPU copies and RDMA over each NIC; takes a few seconds");
   command.add_flag("--confirm", options->confirm,
-                   "Confirm findings by A/B runs that differ in one setting; up to a minute");
+                   "Confirm findings by A/B runs that differ in one setting; takes up to a minute");
   command.add_option("--with", options->with, "Measure with another host, on which `fairway bench --listen` serves")
       ->type_name("HOST:PORT")
       ->check(no_empty_name());
   add_doctor_fleet(tool, command);
   add_doctor_rules(tool, command);
   command.footer(
-      R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 it could not look. What needs root is listed as not looked at.
+      R"(Exit code: 0 ok, 1 degraded, 2 broken, 3 the doctor failed. What needs root is listed as not checked.
 Examples:
   fairway doctor                                       the verdict, then findings, costliest first
   fairway doctor --from host/ --measured write_bw.txt  a recorded host with what perftest measured on it

@@ -30,18 +30,18 @@ struct DoctorOptions {
   std::string with;
 };
 
-// What this process was told of its job: NCCL_* of the environment.
+// The job's settings: NCCL_* of this process's environment.
 std::map<std::string, std::string> job_environment();
 
-// A case examined with nothing but itself.
+// Examines a case without measurements or baseline.
 doctor::Report examine_alone(const doctor::Case& found);
 
-// --measure: the smallest runs that decide, each a child process of this program; with another host where one is named.
-// What could not be measured goes to `left_out`, as sentences.
+// --measure: short runs, each a child process; to another host if `with` names one. `left_out` gets a sentence about
+// each one that could not run.
 std::vector<doctor::Measurement> measure_here(const doctor::Case& found, const std::string& with,
                                               std::vector<std::string>& left_out);
-// --confirm: pairs of runs in turn that differ in one thing. Findings that they prove or refute are changed; what they
-// could not decide goes to `told`.
+// --confirm: pairs of runs, in turn, that differ in one setting. Changes the findings that they confirm or refute;
+// `told` gets a sentence about each one that they could not decide.
 void confirm(const doctor::Case& found, const std::string& with, doctor::Report& report,
              std::vector<std::string>& told);
 

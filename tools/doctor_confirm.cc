@@ -1,4 +1,4 @@
-// fairway doctor --confirm: pairs of runs in turn that differ in one thing.
+// fairway doctor --confirm: pairs of runs, in turn, that differ in one setting.
 #include <algorithm>
 #include <functional>
 
@@ -6,8 +6,8 @@
 
 #include "doctor.h"
 #include "doctor/compare.h"
+#include "doctor/cost.h"
 #include "doctor/perftest.h"
-#include "doctor/stakes.h"
 #include "doctor_runs.h"
 #include "topology/assess.h"
 #include "topology/file.h"
@@ -21,12 +21,12 @@ using doctor::Finding;
 using doctor::PerftestRun;
 
 constexpr int kPairs = 4;          // of an A/B
-constexpr double kMatters = 1.15;  // as of the rules
+constexpr double kMatters = 1.15;  // the rules' threshold
 
-// Rates of two ways to run, in turns, so that what else the machine does falls on both.
+// Rates of A and B, measured in turn so that other load on the machine affects both.
 struct Turns {
   std::vector<double> a, b;
-  Status failed;  // ok, or why one of either failed
+  Status failed;  // ok, or why a run failed
 };
 double middle(std::vector<double> rates) {
   std::sort(rates.begin(), rates.end());
@@ -61,14 +61,14 @@ class Confirming {
       if (finding.rule == "bond-leg-down") leg(finding);
       if (finding.rule == "far-nic") far_nic(finding);
     }
-    // Where nothing can be registered nothing can be run.
+    // Without registered memory nothing can run.
     const auto broken = std::any_of(report_.findings.begin(), report_.findings.end(), [](const Finding& one) {
       return one.rule == "memlock" && one.level == doctor::Level::broken;
     });
     if (broken) return;
     for (const auto nic : doctor::rails(found_.machine)) {
       queue_pairs(nic);
-      // Software devices share one processor's time: one tells of all. They have no PCIe to tell of.
+      // Software devices all behave alike and have no PCIe link: the first one is enough.
       if (found_.machine.rdma[found_.machine.nics[nic].rdma.index].software.value_or(false)) break;
       ordering(nic);
       inlining(nic);
@@ -94,11 +94,11 @@ class Confirming {
     if (doctor::is_faster(ratio, 1.0)) {
       finding.confidence = Confidence::confirmed;
     } else {
-      finding.advice += (finding.advice.empty() ? "" : " ") + std::string("The A/B runs show no difference here.");
+      finding.advice += (finding.advice.empty() ? "" : " ") + std::string("The A/B runs show no difference.");
     }
   }
 
-  // The larger packets need a port that has them: a NIC beside, which is run with both sizes.
+  // A and B run over another NIC, whose port has the larger MTU.
   void mtu(Finding& finding) {
     if (finding.devices.empty()) return;
     const auto* slow = doctor::port_of(found_.machine, finding.devices.front().index);
@@ -114,7 +114,7 @@ class Confirming {
       return prove(finding, doctor::ratio_of(turns.a, turns.b),
                    fmt::format("{} with MTU {} and {}", name(nic), few, many), "A/B, 4 pairs in turn");
     }
-    told_.push_back("MTU: no port here has a larger one to compare with");
+    told_.push_back("MTU: no other port has a larger one to compare with");
   }
 
   void memlock(Finding& finding) {
@@ -124,12 +124,12 @@ class Confirming {
     const auto large = run_rdma(found_.machine, nics.front(), {}, {.bytes = 128U << 20U});
     if (large) {
       finding.level = doctor::Level::note;
-      finding.advice = "This process may lock more all the same (CAP_IPC_LOCK): a job without that right may not.";
+      finding.advice = "This process may lock more because it has CAP_IPC_LOCK; a job without it may not.";
       return;
     }
-    // The run's own words name the limit, or a smaller run works where the larger fails.
+    // Either the error names the limit, or a smaller run works and the larger fails.
     const bool by_words = doctor::lacks_memory(large.status().message());
-    // A program that is absent, or a run that takes too long, says nothing of memory.
+    // A missing program or a timeout says nothing about memory.
     const auto code = large.status().code();
     if ((!small && !by_words) || code == ErrorCode::not_found || code == ErrorCode::timed_out)
       return told_.push_back(fmt::format("locked memory: {}", (small ? large : small).status().message()));
@@ -166,10 +166,11 @@ class Confirming {
         return;
       }
     }
-    told_.push_back(fmt::format("GID of {}: within this host any works; --with another host decides", name(nic)));
+    told_.push_back(
+        fmt::format("GID of {}: within one host every GID works; use --with HOST:PORT to decide", name(nic)));
   }
 
-  // Bytes that each leg sends during a run.
+  // How much each leg sends during a run.
   void leg(Finding& finding) {
     if (finding.devices.empty()) return;
     const auto& bond = found_.machine.bonds[finding.devices.front().index];
@@ -198,15 +199,15 @@ class Confirming {
       }
       if (most < 1e6)
         return told_.push_back(
-            fmt::format("legs of {}: the run did not leave the card; --with another host decides", nic.name));
+            fmt::format("legs of {}: the traffic did not leave the NIC; use --with HOST:PORT to decide", nic.name));
       finding.evidence.push_back({words, "a run with 8 queue pairs"});
       if (idle) finding.confidence = Confidence::confirmed;
       return;
     }
-    told_.push_back("bond legs: no RDMA device stands on this bond, so nothing was run over it");
+    told_.push_back("bond legs: no RDMA device uses this bond, so nothing could run over it");
   }
 
-  // One against two, four and eight.
+  // 1 and 4 queue pairs; also 2 and 8 if it matters.
   void queue_pairs(std::uint32_t nic) {
     const auto turns = in_turns(rate(nic, with_, {.qps = 1}), rate(nic, with_, {.qps = 4}));
     if (!turns.failed) return told_.push_back(fmt::format("queue pairs of {}: {}", name(nic), turns.failed.message()));
@@ -223,10 +224,10 @@ class Confirming {
     if (matters && finding == nullptr) {
       Finding one;
       one.rule = "queue-pairs";
-      one.title =
-          fmt::format("{}: one queue pair moves {:.1f} Gb/s, four {:.1f}", name(nic), middle(turns.a), middle(turns.b));
+      one.title = fmt::format("{}: one queue pair reaches {:.1f} Gb/s, four reach {:.1f}", name(nic), middle(turns.a),
+                              middle(turns.b));
       one.devices = {{topology::NodeKind::nic, nic}};
-      // What jobs use nobody said: it matters to those with one queue pair a peer.
+      // A note: it matters only to jobs with one queue pair for each peer.
       one.level = doctor::Level::note;
       one.path = name(nic);
       one.now_gbps = middle(turns.a);
@@ -243,7 +244,7 @@ class Confirming {
     prove(*finding, ratio, all, "A/B, 4 pairs in turn");
   }
 
-  // Writes from and to host memory. A setting that GPU memory needs may make no difference here.
+  // Writes from and to host memory; GPU memory may need the setting even if this shows no difference.
   void ordering(std::uint32_t nic) {
     bool relaxed = true;
     const auto turns = in_turns(rate(nic, {}, {.strict = true}), [&]() -> Result<double> {
@@ -256,7 +257,7 @@ class Confirming {
       return told_.push_back(fmt::format("relaxed ordering of {}: {}", name(nic), turns.failed.message()));
     if (!relaxed)
       return told_.push_back(
-          fmt::format("relaxed ordering of {}: perftest says that this machine's RDMA does not offer it", name(nic)));
+          fmt::format("relaxed ordering of {}: perftest reports that the RDMA stack does not support it", name(nic)));
     const auto ratio = doctor::ratio_of(turns.a, turns.b);
     auto what = fmt::format("{}: strict ordering {:.1f} Gb/s, relaxed {:.1f}, host memory", name(nic), middle(turns.a),
                             middle(turns.b));
@@ -266,7 +267,7 @@ class Confirming {
     tell(what, ratio);
   }
 
-  // The rail that is nearest to a GPU.
+  // The rail nearest to a GPU.
   [[nodiscard]] std::optional<std::uint32_t> near_nic(std::uint32_t gpu) const {
     const auto choices = topology::nics_for_gpu(found_.machine, topology::Ref<topology::Gpu>(std::size_t{gpu}));
     const auto best = std::find_if(choices.begin(), choices.end(), [&](const topology::NicChoice& choice) {
@@ -275,7 +276,7 @@ class Confirming {
     return best == choices.end() ? std::nullopt : std::optional(best->nic.index);
   }
 
-  // The memory of one GPU through the NIC that it uses and through the one beside it.
+  // The memory of one GPU over the NIC that it uses and over the near one.
   void far_nic(Finding& finding) {
     const auto gpu = std::find_if(finding.devices.begin(), finding.devices.end(),
                                   [](const auto& device) { return device.kind == topology::NodeKind::gpu; });
@@ -303,7 +304,7 @@ class Confirming {
     return {};
   }
 
-  // Host memory of the NIC's own NUMA node and of another one.
+  // Host memory of the NIC's NUMA node and of another node.
   void nodes(std::uint32_t nic) {
     const auto numa = topology::numa_of(found_.machine, {topology::NodeKind::nic, nic});
     const topology::NumaNode* near = nullptr;
@@ -315,14 +316,13 @@ class Confirming {
     if (near == nullptr || far == nullptr) return;
     const auto turns =
         in_turns(rate(nic, {}, {.cpus = far->cpus->to_list()}), rate(nic, {}, {.cpus = near->cpus->to_list()}));
-    if (!turns.failed)
-      return told_.push_back(fmt::format("NUMA nodes beside {}: {}", name(nic), turns.failed.message()));
+    if (!turns.failed) return told_.push_back(fmt::format("NUMA nodes and {}: {}", name(nic), turns.failed.message()));
     tell(fmt::format("{}: memory of NUMA node {} {:.1f} Gb/s, of its own node {} {:.1f}", name(nic), far->os_index,
                      middle(turns.a), near->os_index, middle(turns.b)),
          doctor::ratio_of(turns.a, turns.b));
   }
 
-  // Host memory and that of the GPU beside the NIC. Far below the host's it is a finding: the path to the GPU costs it.
+  // Host memory and memory of the GPU beside the NIC. If the GPU's is far slower it confirms a finding about that path.
   void gpu_memory(std::uint32_t nic) {
     std::optional<std::uint32_t> gpu;
     for (std::uint32_t i = 0; i < found_.machine.gpus.size() && !gpu; ++i)
@@ -341,7 +341,7 @@ class Confirming {
     tell(what, ratio);
   }
 
-  // Whether a small write is quicker with its bytes in the request. Programs choose that, so it is nobody's fault.
+  // Whether small inline writes are faster. Programs choose that, so it is no finding.
   void inlining(std::uint32_t nic) {
     constexpr std::uint32_t kBytes = 64;
     const auto speed = [&](std::uint32_t most) -> Rate {
@@ -360,8 +360,8 @@ class Confirming {
   }
 
   void tell(const std::string& what, const doctor::Ratio& ratio) {
-    told_.push_back(
-        fmt::format("{} ({:.2f} times, {:.2f} to {:.2f}): no finding", what, ratio.middle, ratio.low, ratio.high));
+    told_.push_back(fmt::format("{} (ratio {:.2f}, 95 % confidence interval {:.2f} to {:.2f}): no finding", what,
+                                ratio.middle, ratio.low, ratio.high));
   }
 
   Finding* find(std::string_view rule, std::uint32_t nic) {

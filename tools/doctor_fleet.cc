@@ -1,4 +1,6 @@
 // fairway doctor fleet, fairway doctor rules.
+#include <set>
+
 #include <fmt/format.h>
 
 #include "doctor.h"
@@ -21,14 +23,18 @@ Exit run_fleet(Tool& tool, const FleetOptions& options) {
     tool.fail(status);
     return static_cast<Exit>(3);
   };
-  if (options.files.size() < 2) return tool.misused("needs two recorded machines or more");
+  if (options.files.size() < 2) return tool.misused("FILE: needs two or more recorded machines");
   if (auto status = can_write(options.html); !status) return unable(status);
+  // Files of one name in several folders go by their paths.
+  std::set<std::string_view> names;
+  for (const auto& path : options.files) names.insert(topology::file_name(path));
+  const bool by_path = names.size() < options.files.size();
   std::vector<doctor::Node> nodes;
   for (const auto& path : options.files) {
     auto found = doctor::read_case(path);
     if (!found) return unable(found.status());
     auto report = examine_alone(*found);
-    nodes.push_back({std::string(topology::file_name(path)), std::move(*found), std::move(report)});
+    nodes.push_back({by_path ? path : std::string(topology::file_name(path)), std::move(*found), std::move(report)});
   }
   const auto fleet = doctor::compare_fleet(nodes);
   const auto code = static_cast<Exit>(doctor::exit_code(fleet, nodes));
@@ -56,8 +62,8 @@ Exit run_rules(Tool& tool, const std::string& id, bool markdown) {
     if (id.empty()) {
       out += fmt::format("{:<24} {}\n", rule->id, rule->title);
     } else if (rule->id == id) {
-      out += fmt::format("{}\n  {}.\n  costs  {}\n  looks  {}\n  mend   {}\n  source {}\n", rule->id, rule->title,
-                         rule->effect, rule->looks, rule->mend, rule->source);
+      out += fmt::format("{}\n  {}.\n  costs  {}\n  checks {}\n  fix    {}\n  source {}\n", rule->id, rule->title,
+                         rule->effect, rule->checks, rule->fix, rule->source);
     }
   }
   if (!out.empty()) return tool.print(out);
@@ -71,21 +77,23 @@ Exit run_rules(Tool& tool, const std::string& id, bool markdown) {
 void add_doctor_fleet(Tool& tool, CLI::App& parent) {
   CLI::App& fleet = tool.add_below(parent, "fleet", "Compare machines that should be equal: which differ, and in what");
   auto options = std::make_shared<FleetOptions>();
-  fleet.add_option("FILES", options->files, "What `fairway doctor --save` wrote on each, or other recordings")
+  fleet
+      .add_option("FILES", options->files,
+                  "Files of `fairway doctor --save`, one for each machine, or other recordings")
       ->required()
       ->type_name("FILE");
   fleet.add_flag("--json", options->json, "Print it as JSON");
-  fleet.add_option("--html", options->html, "Also write one page")->type_name("FILE")->check(no_empty_name());
+  fleet.add_option("--html", options->html, "Also write a page")->type_name("FILE")->check(no_empty_name());
   fleet.footer(
-      "Exit code: 0 alike and each ok, 1 they differ or one is degraded, 2 one is broken, 3 a file cannot be read.");
+      "Exit code: 0 equal and all ok, 1 they differ or one is degraded, 2 one is broken, 3 the doctor failed.");
   tool.on_run(fleet, [&tool, options] { return run_fleet(tool, *options); });
 }
 
 void add_doctor_rules(Tool& tool, CLI::App& parent) {
-  CLI::App& rules = tool.add_below(parent, "rules", "List what the doctor looks for");
+  CLI::App& rules = tool.add_below(parent, "rules", "List what the doctor checks");
   auto id = std::make_shared<std::string>();
   auto markdown = std::make_shared<bool>(false);
-  rules.add_option("RULE", *id, "One rule, whole")->type_name("RULE");
+  rules.add_option("RULE", *id, "Print all of this rule")->type_name("RULE");
   rules.add_flag("--markdown", *markdown, "Print docs/doctor-rules.md");
   tool.on_run(rules, [&tool, id, markdown] { return run_rules(tool, *id, *markdown); });
 }

@@ -1,8 +1,8 @@
-// fairway doctor --measure: the smallest runs that decide.
+// fairway doctor --measure: short runs, just long enough to decide.
 #include <fmt/format.h>
 
 #include "doctor.h"
-#include "doctor/stakes.h"
+#include "doctor/cost.h"
 #include "doctor_runs.h"
 
 namespace fairway::tool {

@@ -18,14 +18,13 @@ struct Said {
   std::string out;
 };
 
-// Both sides on this machine. The serving side's complaint comes first: the other's is that it found nobody.
+// Both sides on this machine. The server's error comes first: the client's only says that nobody answered.
 Result<Said> run_perftest(const topology::Machine& machine, std::uint32_t nic, const PerftestRun& run) {
   const auto program = doctor::perftest_program(run);
   if (!on_path(program))
     return Status(ErrorCode::not_found,
-                  fmt::format("{0} is not installed: it is of Debian's package {1} (apt install {1}); --with HOST:PORT "
-                              "measures without it",
-                              program, doctor::kPerftestPackage));
+                  fmt::format("{0} is not installed (apt install {1}); --with HOST:PORT measures without it", program,
+                              doctor::kPerftestPackage));
   const int port = free_port();
   auto words = doctor::perftest_words(machine, nic, run, port);
   if (!words) return words.status();
@@ -69,7 +68,7 @@ Result<std::string> run_self(const std::vector<std::string>& words, int seconds)
   if (!ran) return ran.status();
   if (ran->well) return std::move(ran->out);
   const auto said = ran->err.substr(0, ran->err.find('\n'));
-  return Status(ErrorCode::system_error, said.empty() ? std::string("ended without a word") : said);
+  return Status(ErrorCode::system_error, said.empty() ? std::string("it failed without a message") : said);
 }
 
 Result<Measurement> run_rdma(const topology::Machine& machine, std::uint32_t nic, const std::string& with,
@@ -85,7 +84,7 @@ Result<Measurement> run_rdma(const topology::Machine& machine, std::uint32_t nic
   row.device = name;
   row.qps = run.qps.value_or(row.qps);
   doctor::place(machine, {}, row);
-  // The flow of a run to another host is that of this side; one of a device with itself goes out and in again.
+  // To another host the flow is that of this side; to itself it goes out of the device and in again.
   if (!row.flow || !with.empty()) return row;
   const auto memory = row.flow->to.kind == predict::EndpointKind::nic ? row.flow->from : row.flow->to;
   row.flow->from = row.flow->to = memory;

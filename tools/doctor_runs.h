@@ -7,18 +7,18 @@
 
 #include "doctor/perftest.h"
 
-// The runs of `fairway doctor`: programs that measure, read by what they print.
+// The runs of `fairway doctor`: it starts programs that measure, and reads what they print.
 namespace fairway::tool {
 
-// This program once more with these words, and what it prints. timed_out where it took longer; a failure carries its
-// own line.
+// Runs this program with these arguments; returns what it prints. timed_out if it takes longer; else an error carries
+// the program's own line.
 Result<std::string> run_self(const std::vector<std::string>& words, int seconds);
 
-// One run over that NIC's RDMA device: perftest's over the device with itself, or `fairway bench HOST:PORT` where
-// `with` names that. not_found names the program that is not installed, and its package.
+// One run over that NIC's RDMA device: perftest from the device to itself, or `fairway bench HOST:PORT` if `with` names
+// a host. not_found: a program is not installed; the message names its package.
 Result<doctor::Measurement> run_rdma(const topology::Machine& machine, std::uint32_t nic, const std::string& with,
                                      const doctor::PerftestRun& run);
-// One over the device with itself whose figure is a time: `inline_max` is set. Microseconds.
+// One run from the device to itself that measures a latency, in microseconds; sets `inline_max`.
 Result<double> time_rdma(const topology::Machine& machine, std::uint32_t nic, const doctor::PerftestRun& run);
 
 }  // namespace fairway::tool

@@ -10,7 +10,7 @@
 #include "rdma_flags.h"
 #include "words.h"
 
-// `fairway explain`: which way bytes would take between two memories, and why not another.
+// `fairway explain`: which path bytes would take between two memories, and why not another.
 namespace fairway::tool {
 namespace {
 

@@ -36,7 +36,7 @@ std::string left_side(const CLI::Option& option) {
     left.insert(comma + 1, " ");
   }
   if (option.get_items_expected_max() != 0 && option.nonpositional()) {
-    // "TEXT:{auto,light,dark}" where the values are few, "LEGS:UINT in [1 - 64]" where they have limits.
+    // "TEXT:{auto,light,dark}" for a closed set, "LEGS:UINT in [1 - 64]" for limits.
     const std::string type = option.get_type_name();
     const std::size_t choices = type.find(":{");
     left += " " + (choices == std::string::npos ? type.substr(0, type.find(':')) : type.substr(choices + 1));
@@ -53,7 +53,7 @@ std::string description(const CLI::Option& option) {
                      type.substr(dash + 3, type.size() - dash - 4));
 }
 
-// "1.000000" as "1", "1048576" as it is; what is no number stays.
+// "1.000000" as "1"; other text stays.
 std::string short_number(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
@@ -61,7 +61,7 @@ std::string short_number(const std::string& text) {
   return fmt::format("{:.{}g}", value, std::abs(value) < 1e9 ? 9 : 6);
 }
 
-// The text of `message` before and after `part`; nothing where it is not there.
+// The text of `message` before and after `part`; none if it has no such part.
 std::optional<std::pair<std::string, std::string>> around(const std::string& message, std::string_view part) {
   const std::size_t at = message.find(part);
   if (at == std::string::npos) return {};
@@ -105,7 +105,7 @@ std::string plain_words(const std::string& message) {
 
 std::string nearest(const std::string& word, const std::vector<std::string>& names) {
   std::string best;
-  std::size_t best_distance = word.size() / 2 + 1;  // beyond, it is another word, not a slip
+  std::size_t best_distance = word.size() / 2 + 1;  // beyond this it is another word, not a typing error
   for (const std::string& name : names) {
     // Levenshtein's distance, one row at a time.
     std::vector<std::size_t> row(name.size() + 1);
@@ -182,12 +182,12 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name, CLI:
   const auto arguments =
       app->get_options([](const CLI::Option* o) { return o->get_positional() && !o->get_group().empty(); });
   if (!arguments.empty()) out += make_group("Arguments", true, arguments);
-  std::string groups = make_groups(app, mode);  // which CLI11 parts by an empty line, as make_group does
+  std::string groups = make_groups(app, mode);  // CLI11 separates them by an empty line, as make_group does
   for (std::size_t at = groups.find("\n\n\n"); at != std::string::npos; at = groups.find("\n\n\n")) groups.erase(at, 1);
   out += groups;
   const std::string footer = app->get_footer();
   if (!footer.empty()) out += "\n";
-  // Prose is broken where this help ends, columns stay as they are.
+  // Wrap prose, leave columns alone.
   for (std::size_t at = 0, end = 0; at < footer.size(); at = end + 1) {
     end = std::min(footer.find('\n', at), footer.size());
     const std::string text = footer.substr(at, end - at);

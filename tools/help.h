@@ -6,7 +6,7 @@
 
 namespace fairway::tool {
 
-// How --help looks: what it is for, how it is called, commands and options in aligned columns, examples.
+// The layout of --help: purpose, usage, commands and options in columns, examples.
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::size_t width) : width_(width) {}
@@ -26,13 +26,13 @@ class HelpFormatter : public CLI::Formatter {
 // "fairway topo nics": the command as it is typed.
 std::string typed(const CLI::App& app);
 
-// Refuses an empty name, as an unset variable gives one: it would pass for an option that is not there.
+// Refuses an empty name, as of an unset variable, which would look as if the option were missing.
 CLI::Validator no_empty_name();
 
-// What the parser of the command line says, in the tool's words: "--svg needs a FILE".
+// CLI11's error in the tool's words: "--svg needs a FILE".
 std::string plain_words(const std::string& message);
 
-// The one of `names` that a mistyped word most likely meant; empty when none is near.
+// The nearest of `names` to a mistyped word; empty if none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 
 }  // namespace fairway::tool

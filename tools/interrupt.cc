@@ -17,8 +17,8 @@ std::int64_t now_ms() {  // also in a signal handler
   return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-// A second Ctrl-C ends the process at once. timeout(1) sends each signal twice, to the process and to its group: what
-// comes within 0.3 s is the same one.
+// A second Ctrl-C ends the process at once. timeout(1) sends each signal twice, to the process and to its group:
+// signals within 0.3 s count as one.
 void take(int) {
   constexpr std::int64_t kSameMs = 300;
   if (came_ != 0 && now_ms() - came_at_ms_ > kSameMs) ::_exit(128 + SIGINT);

@@ -6,8 +6,8 @@
 
 namespace fairway::tool {
 
-// While it lives, the first Ctrl-C is remembered and the second ends the process. Other processes of the tool do not
-// hear it: they end with the one that started them. One at a time.
+// While it lives, the first Ctrl-C is remembered and the second ends the process. Other processes of the tool ignore
+// it: they end with the one that started them. Only one may exist.
 class Interrupt {
  public:
   Interrupt();
@@ -16,7 +16,7 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
 
   [[nodiscard]] static bool came();
-  // ok, or cancelled once it came.
+  // ok, or cancelled after Ctrl-C.
   static Status status();
 
  private:

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "words.h"
 
 // `fairway kv bench`: the Python module's benchmark of KV caches, under the tool's name.
 namespace fairway::tool {
@@ -70,17 +71,16 @@ void add_kv(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "kv", "Measure what moving a KV cache costs");
   CLI::App& measured = tool.add_below(
       command, "bench",
-      "Move KV caches of real models between two processes, beside memcpy, sockets and NIXL's shape of use");
+      "Move KV caches of real models between two processes; compare with memcpy, sockets and NIXL's API");
   measured.footer(
-      "It is `python -m fairway.kv bench` and needs the Python module. docs/kv.md says what its columns "
-      "mean.\n\nExample:\n"
+      "Runs `python -m fairway.kv bench`, so it needs the Python module. docs/kv.md explains the columns.\n\nExample:\n"
       "  fairway kv bench --model 70B --tokens 1024");
   const auto options = std::make_shared<KvOptions>();
-  measured.add_option("--model", options->models, "7B, 70B, 70B-tp4 or MLA; may be given again; all without");
-  measured.add_option("--tokens", options->tokens, "Of the prompt (256)");
-  measured.add_option("--seconds", options->seconds, "To measure each way (1)");
-  measured.add_option("--layer-ms", options->layer_ms, "What computing a layer takes (1)");
-  measured.add_option("--python", options->python, "The interpreter that has the module (python3)");
+  add_list(measured, "--model", options->models, "Models (default: all): 7B,70B,70B-tp4,MLA");
+  measured.add_option("--tokens", options->tokens, "Tokens of the prompt (default: 256)");
+  measured.add_option("--seconds", options->seconds, "Time to measure each path (default: 1)");
+  measured.add_option("--layer-ms", options->layer_ms, "Time to compute one layer (default: 1)");
+  measured.add_option("--python", options->python, "Interpreter that has the module (default: python3)");
   tool.on_run(measured, [&tool, options] { return bench(tool, *options); });
 }
 

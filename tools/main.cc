@@ -1,4 +1,4 @@
-// The tool: it reads its surroundings once, lets every command register, and runs the one that was asked for.
+// The tool: reads its surroundings once, registers every command, and runs the chosen one.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -31,7 +31,7 @@ fairway::tool::Surroundings look_around() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A reader that goes away (`| head`) shows as a failed write, not as a death.
+  // A reader that goes away (`| head`) is a failed write, not a fatal signal.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     fairway::tool::Tool tool(look_around());

@@ -27,7 +27,7 @@ struct NcclOptions {
   bool gpu_memory = false;
 };
 
-// Beside the program, as installed or as built; empty: neither is there.
+// The plugin beside the program, installed or built; empty if there is none.
 std::string find_plugin() {
   std::error_code none;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
@@ -52,7 +52,7 @@ void take_down(abi::LogLevel, unsigned long, const char*, int, const char* forma
   words() += std::string(line) + "\n";
 }
 
-// A comment for a shell, whatever its lines say.
+// A shell comment of any text.
 std::string comment(std::string_view text) {
   std::string out;
   for (std::size_t at = 0, end = 0; at < text.size(); at = end + 1) {
@@ -69,7 +69,7 @@ std::string describe(const abi::PropertiesV12& device, int number) {
                      gpu ? "GPU and host" : "host", device.speed / 8000.0);
 }
 
-// What the plugin says of this machine, in lines.
+// The plugin's report on this machine, in lines.
 Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
@@ -96,7 +96,7 @@ Result<std::string> try_out(const std::string& path, bool& gpu_memory) {
   return text;
 }
 
-// For a shell, whatever is in it.
+// Quotes any text for a shell.
 std::string quoted(std::string_view value) {
   std::string text = "'";
   for (const char letter : value) {
@@ -134,7 +134,7 @@ Exit env(Tool& tool, const NcclOptions& options) {
     set("NCCL_MIN_NCHANNELS", "16");
     set("NCCL_MIN_P2P_NCHANNELS", "16");
     set("NCCL_NCHANNELS_PER_NET_PEER", "16");
-    // One engine alone can have a port that is named; a choice of the user's stays.
+    // Only one engine can have a fixed port. The user's choice stays.
     if (std::getenv("FAIRWAY_ENGINES") == nullptr && std::getenv("FAIRWAY_LISTEN") == nullptr) {
       text += "# two engines, so that two of NCCL's threads move bytes at once\n";
       set("FAIRWAY_ENGINES", "2");
@@ -142,7 +142,7 @@ Exit env(Tool& tool, const NcclOptions& options) {
     text += "# kernels loaded while others run can wait for each other\n";
     set("CUDA_MODULE_LOADING", "EAGER");
   }
-  if (!gpu_memory && std::getenv("NCCL_PROTO") == nullptr) {  // a choice without LL128, else it would not have started
+  if (!gpu_memory && std::getenv("NCCL_PROTO") == nullptr) {  // one without LL128, or it would not have started
     text += "# LL128 needs 128-byte stores that stay whole; a copy by a CPU or the kernel does not give that\n";
     set("NCCL_PROTO", "^LL128");
   }

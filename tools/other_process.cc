@@ -40,7 +40,7 @@ Result<std::string> OtherProcess::start(const std::vector<std::string>& argument
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  // Ctrl-C goes to all processes of a terminal; this one ends with its starter, which has to print first.
+  // Ctrl-C reaches all processes of a terminal; this one ends with its starter, which prints first.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   ::sigset_t deaf;

@@ -11,12 +11,11 @@
 
 namespace fairway::tool {
 
-// What such a process says first in place of what it was asked for, with the reason behind it: so its starter is the
-// one who tells, in one line.
+// The first line of such a process if it failed, with the reason behind it: its starter then prints the error.
 inline constexpr std::string_view kCannot = "cannot: ";
 
-// This program once more, as another process that ends when its standard input does, and at the latest with this
-// object. A resource.
+// This program as another process, which ends when its standard input closes, and at the latest with this object. A
+// resource.
 class OtherProcess {
  public:
   OtherProcess() = default;
@@ -24,10 +23,10 @@ class OtherProcess {
   OtherProcess(const OtherProcess&) = delete;
   OtherProcess& operator=(const OtherProcess&) = delete;
 
-  // Runs `fairway <arguments>` and reads the first line that it prints; an error when that begins with kCannot.
+  // Runs `fairway <arguments>` and reads its first line; an error if that begins with kCannot.
   Result<std::string> start(const std::vector<std::string>& arguments);
-  // Words for its standard input, and the next line of its standard output. Its end is an error that says how it ended;
-  // timed_out: it said nothing for so long.
+  // Writes to its standard input, and reads the next line of its standard output. If it ended the error says how;
+  // timed_out: no line in that time.
   Status say(std::string_view words) const;
   Result<std::string> hear(std::chrono::milliseconds patience);
   [[nodiscard]] pid_t id() const { return pid_; }
@@ -38,10 +37,10 @@ class OtherProcess {
  private:
   pid_t pid_ = -1;
   int stdin_ = -1, stdout_ = -1;
-  std::string heard_;  // and not yet asked for
+  std::string heard_;  // read, but not returned yet
 };
 
-// What such a process does last: returns when its starter lets go of it.
+// In such a process: returns when its standard input closes.
 void wait_for_end_of_input();
 
 }  // namespace fairway::tool

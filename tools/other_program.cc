@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// In a process group of its own: it is ended with all that it starts, and Ctrl-C is not for it but for its starter.
+// In its own process group: it is ended with its children, and Ctrl-C reaches only its starter.
 Result<pid_t> start(const std::vector<std::string>& words, const Kept& out, const Kept& err) {
   if (out.number() < 0 || err.number() < 0)
     return Status(ErrorCode::system_error, fmt::format("cannot keep what {} prints", words.front()));
@@ -111,7 +111,7 @@ Result<Ran> run_program(const std::vector<std::string>& words, int seconds) {
 }
 
 ServerProgram::ServerProgram(std::vector<std::string> words) {
-  // Should this process be killed, nobody else ends what waits for a client.
+  // If this process is killed, the server still ends after a minute.
   words.insert(words.begin(), {"timeout", "--signal=KILL", "60"});
   if (const auto pid = start(words, kept_, kept_)) pid_ = *pid;
 }

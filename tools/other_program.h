@@ -7,17 +7,17 @@
 
 #include "fairway/status.h"
 
-// Programs of other packages, and this one once more, run to measure: their words, their end and what they print.
+// Runs programs of other packages, and this one, to measure: arguments, exit and output.
 namespace fairway::tool {
 
-// A file without a name, which a program writes into and which is read when that has ended. A resource.
+// An unnamed file for a program's output, read when the program has ended. A resource.
 class Kept {
  public:
   Kept();
   ~Kept();
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
-  [[nodiscard]] int number() const { return number_; }  // of its descriptor; below 0: the system has none
+  [[nodiscard]] int number() const { return number_; }  // of its descriptor; below 0: it could not be opened
   [[nodiscard]] std::string text() const;
 
  private:
@@ -25,14 +25,14 @@ class Kept {
 };
 
 struct Ran {
-  bool well = false;  // it ended by itself, with 0
+  bool well = false;  // it exited with 0
   std::string out, err;
 };
-// Runs it to its end. `words`: the program, by a path or as found on PATH, and its arguments. timed_out: it took longer
+// Runs a program to its end. `words`: the program, by path or from PATH, and its arguments. timed_out: it took longer
 // and was ended.
 Result<Ran> run_program(const std::vector<std::string>& words, int seconds);
 
-// A program that serves until this object ends, and no longer than a minute, should that not come to it. A resource.
+// A server that runs until this object ends, at most a minute. A resource.
 class ServerProgram {
  public:
   explicit ServerProgram(std::vector<std::string> words);
@@ -40,10 +40,9 @@ class ServerProgram {
   ServerProgram(const ServerProgram&) = delete;
   ServerProgram& operator=(const ServerProgram&) = delete;
 
-  // Until something listens at that TCP port of this machine. An error: the program ended before, or ten seconds went
-  // by.
+  // Waits until something listens at that TCP port of this machine. An error: the program ended, or ten seconds passed.
   Status await(int port);
-  [[nodiscard]] std::string said() const { return kept_.text(); }  // on both of its outputs
+  [[nodiscard]] std::string said() const { return kept_.text(); }  // standard output and error
 
  private:
   Kept kept_;
@@ -51,7 +50,7 @@ class ServerProgram {
 };
 
 bool on_path(const std::string& program);
-// A TCP port of this machine at which nothing listened just now.
+// A free TCP port of this machine, for the moment.
 int free_port();
 
 }  // namespace fairway::tool

@@ -50,7 +50,7 @@ Exit ping(Tool& tool, const PingOptions& options) {
   for (const ExplainedLink& link : links->links) text += fmt::format("  {}  {}\n", link.name, link.reason);
   tool.print(tool.in_flags(text));
 
-  // Any engine can be met; bytes need memory that it publishes, as `fairway bench --listen` does.
+  // Any engine answers; bytes need memory that it publishes, as `fairway bench --listen` does.
   const auto target = engine->lookup(*peer, "bench-target", std::chrono::milliseconds(300));
   if (!target) return tool.print("it publishes no \"bench-target\", so no bytes were moved\n");
   std::array<std::uint64_t, 1> word{};

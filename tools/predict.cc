@@ -1,4 +1,4 @@
-// fairway predict: what a path should reach, beside what was measured, and what would change it.
+// fairway predict: expected rates, compared with measured ones, and with changes.
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,8 +26,8 @@ using namespace fairway::predict;
 constexpr std::size_t kMaxInput = 16U << 20U;  // bytes of a file of rows
 
 constexpr std::string_view kExamples = R"(
-Flows are FROM:TO, or FROM:NIC:TO for a loop through one NIC; several share what they meet.
-Ends: gpu3, nic0 or a NIC's name, nic0/leg1, numa1, remote (the NIC that suits best).
+Flows are FROM:TO, or FROM:NIC:TO for a loop through one NIC; several run at the same time.
+Ends: gpu3, nic0 or a NIC's name, nic0/leg1, numa1, remote (over the best NIC).
 
 Examples:
   fairway predict                                     GPUs with NICs, each pair alone
@@ -36,7 +36,7 @@ Examples:
   fairway predict --from host.json --measured rows.csv --nic 0 --loop
   fairway predict --from host.json --calibrate rows.csv
   fairway bench --via shm,tcp --size 16M --csv b.csv; fairway predict --from host.json --calibrate b.csv
-  fairway predict gpu4:nic0 --what-if ordering=relaxed --what-if qps=4
+  fairway predict gpu4:nic0 --what-if ordering=relaxed,qps=4
 )";
 
 struct PredictOptions {
@@ -61,7 +61,7 @@ struct PredictOptions {
   bool json = false;
 };
 
-// One run of the command: what is the same for each of its jobs.
+// One run of the command.
 class Predict {
  public:
   Predict(Tool& tool, const PredictOptions& options) : tool_(tool), options_(options) {}
@@ -99,7 +99,7 @@ class Predict {
     return options_.loop ? RowMode::loop : options_.receive ? RowMode::receive : RowMode::send;
   }
 
-  // Where the calibration is: as said, else beside the machine's file.
+  // The calibration file: --calibration, else beside the machine's file.
   [[nodiscard]] std::string calibration_file() const {
     if (!options_.calibration.empty()) return options_.calibration;
     return options_.from.empty() ? std::string() : calibration_path(options_.from);
@@ -244,7 +244,7 @@ void add_predict(Tool& tool) {
       tool.add(Group::machine, "predict", "Predict what a path should reach, and compare it with measurements");
   const auto options = std::make_shared<PredictOptions>();
   auto& o = *options;
-  command.add_option("flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
+  add_arguments(command, "flow", o.flows, "Flows; without any, the matrix of GPUs and NICs")->type_name("FROM:TO");
   command.add_option("--from", o.from, "A recorded machine: whatever fairway topo reads")
       ->type_name("FILE")
       ->check(no_empty_name());
@@ -266,10 +266,7 @@ void add_predict(Tool& tool) {
   command.add_flag("--alone", o.alone, "Predict each flow alone");
   command.add_flag("--routes", o.routes, "Compare the routes of one flow, two hops included");
   add_size(command, "--size", o.size_bytes, "Also print how long a message of that size takes: 4K, 1M, 2GB");
-  command.add_option("--what-if", o.what_if, "Predict with one change; see below")
-      ->type_name("NAME=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_list(command, "--what-if", o.what_if, "Predict with these changes; see below")->type_name("NAME=VALUE");
   command.add_flag("--constants", o.constants, "Print the model's constants with their sources");
   command.add_option("--bond-odds", o.bond_odds, "What hashing queue pairs over a bond of LEGS ports costs")
       ->type_name("LEGS")

@@ -11,10 +11,9 @@ namespace fairway::tool {
 
 // A group of options, one for each field of RdmaOptions. `options` outlives the command.
 void add_rdma_flags(CLI::App& command, RdmaOptions& options);
-// The same as words of a command line, for another process of this tool.
+// The same as arguments, for another process of this tool.
 std::vector<std::string> words_of(const RdmaOptions& options);
-// What an engine says of its options ("EngineOptions::rdma.devices"), said of the command's own where it has them
-// ("--rdma-device").
+// An engine's message about its options ("EngineOptions::rdma.devices") with the command's own ("--rdma-device").
 std::string in_flags(std::string message, const CLI::App& command);
 
 }  // namespace fairway::tool

@@ -49,8 +49,14 @@ Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
   if (!read) return cannot_read(tool, input, read.status());
   const topology::Fabric& fabric = read.value();
   const bool is_one = fabric.machines.size() == 1;
+  render::ExpectRate expect;
+  if (is_one) {
+    auto rates = expect_rates(fabric.machines[0], input);
+    if (!rates) return tool.unreadable(rates.status());
+    expect = std::move(*rates);
+  }
   if (options.pictures.any()) {
-    const Status written = write_pictures(fabric, options.pictures);
+    const Status written = write_pictures(fabric, expect, options.pictures);
     if (!written) return tool.fail(written);
     if (!options.json && !options.tree && !options.matrix) return Exit::done;
   }
@@ -66,13 +72,12 @@ Exit run(Tool& tool, const TopoInput& input, const TopoOptions& options) {
     return tool.print(out);
   }
   if (options.json) {
-    const Result<std::string> report = is_one
-                                           ? render::json_report(fabric.machines[0], expect_rates(fabric.machines[0]))
-                                           : render::json_report(fabric);
+    const Result<std::string> report =
+        is_one ? render::json_report(fabric.machines[0], expect) : render::json_report(fabric);
     return report ? tool.print(report.value()) : tool.fail(report.status());
   }
   if (!is_one) return tool.print(render::overview(fabric, style));
-  return tool.print(render::overview(fabric.machines[0], expect_rates(fabric.machines[0]), style) +
+  return tool.print(render::overview(fabric.machines[0], expect, style) +
                     (input.from.empty() ? "\n" + cuda_line() : ""));
 }
 

@@ -11,7 +11,7 @@
 // What the files of `fairway topo` share.
 namespace fairway::tool {
 
-// Where the machine comes from. `fairway topo` and the commands below it fill in the same one.
+// The source of the machine. `fairway topo` and its subcommands share one.
 struct TopoInput {
   std::string from;  // a file or folder; empty: the machine this runs on
 };
@@ -21,17 +21,18 @@ void add_from_option(CLI::App& command, TopoInput& input);
 
 // What --from names, or this machine.
 Result<topology::Fabric> read_fabric(const TopoInput& input, bool keep_identities = false);
-// The same where only one machine makes sense.
+// The same, for commands that need exactly one machine.
 Result<topology::Machine> read_machine(const TopoInput& input, bool keep_identities = false);
-// Why it could not be read: exit 2 where --from names something, 1 of this machine.
+// Reports why it could not be read: exit 2 for a file of --from, 1 for this machine.
 Exit cannot_read(const Tool& tool, const TopoInput& input, const Status& status);
 // One machine from a file.
 Result<topology::Machine> read_machine_file(const std::string& path);
 
 render::TextStyle text_style(const Tool& tool);
 
-// Expected rates of the machine's paths, by src/predict. Keeps its own copy.
-render::ExpectRate expect_rates(const topology::Machine& machine);
+// What `fairway predict` expects of the machine's paths, with the calibration beside the file where there is one. Keeps
+// its own copy of the machine. Fails if that calibration cannot be read.
+Result<render::ExpectRate> expect_rates(const topology::Machine& machine, const TopoInput& input);
 
 struct PictureFiles {
   std::string svg;
@@ -40,8 +41,9 @@ struct PictureFiles {
   std::string theme = "auto";
   [[nodiscard]] bool any() const { return !svg.empty() || !html.empty() || !png.empty(); }
 };
-Status write_pictures(const topology::Fabric& fabric, const PictureFiles& files);
-// By rsvg-convert, which is looked for when it is needed.
+// `expect` serves the page of a single machine.
+Status write_pictures(const topology::Fabric& fabric, const render::ExpectRate& expect, const PictureFiles& files);
+// By rsvg-convert.
 Status write_png(const std::string& svg, const std::string& path);
 
 // The commands below `fairway topo`.

@@ -31,21 +31,26 @@ Exit run_nics(Tool& tool, const TopoInput& input, const NicOptions& options) {
   Result<topology::Machine> machine = read_machine(input);
   if (!machine) return cannot_read(tool, input, machine.status());
   const render::TextStyle style = text_style(tool);
+  const auto expect = expect_rates(*machine, input);
+  if (!expect) return tool.unreadable(expect.status());
   if (by_gpu) {
     const auto gpu = topology::find_gpu(*machine, *ordinal);
     if (!gpu) return tool.fail(fmt::format("there is no GPU{}: {}", *ordinal, known_gpus(*machine)));
     std::string name = fmt::format("GPU{}", *ordinal);
     if (machine->gpus[gpu.index].model) name += fmt::format(" ({})", *machine->gpus[gpu.index].model);
-    return tool.print(render::nic_choices_text(*machine, name, topology::nics_for_gpu(*machine, gpu), style));
+    return tool.print(render::nic_choices_text(*machine, {topology::NodeKind::gpu, gpu.index}, name,
+                                               topology::nics_for_gpu(*machine, gpu), *expect, style));
   }
   if (options.numa >= 0) {
     const auto numa = static_cast<std::uint32_t>(options.numa);
-    if (!topology::find_numa(*machine, numa)) {
+    const auto node = topology::find_numa(*machine, numa);
+    if (!node) {
       return tool.fail(fmt::format("there is no NUMA node {}: this machine has {}", numa,
                                    render::count(machine->numa_nodes.size(), "NUMA node")));
     }
-    const auto choices = topology::nics_for_numa(*machine, numa);
-    return tool.print(render::nic_choices_text(*machine, fmt::format("NUMA node {}", numa), choices, style));
+    return tool.print(render::nic_choices_text(*machine, {topology::NodeKind::numa_node, node.index},
+                                               fmt::format("NUMA node {}", numa),
+                                               topology::nics_for_numa(*machine, numa), *expect, style));
   }
   const std::string errors = render::port_errors_text(*machine, style);
   return tool.print(render::rails_text(*machine, style) + (errors.empty() ? "" : "\n" + errors));

@@ -1,6 +1,6 @@
 #include <memory>
 
-#include "predict/model.h"
+#include "predict/open.h"
 #include "topo.h"
 
 namespace fairway::tool {
@@ -13,6 +13,8 @@ std::optional<predict::Endpoint> endpoint_of(topology::NodeRef node) {
     endpoint.kind = predict::EndpointKind::gpu;
   } else if (node.kind == topology::NodeKind::nic) {
     endpoint.kind = predict::EndpointKind::nic;
+  } else if (node.kind == topology::NodeKind::numa_node) {
+    endpoint.kind = predict::EndpointKind::host_memory;
   } else {
     return {};
   }
@@ -21,9 +23,11 @@ std::optional<predict::Endpoint> endpoint_of(topology::NodeRef node) {
 
 }  // namespace
 
-render::ExpectRate expect_rates(const topology::Machine& machine) {
-  auto model = std::make_shared<const predict::Model>(machine);
-  return [model](topology::NodeRef a, topology::NodeRef b) -> std::optional<render::Expected> {
+Result<render::ExpectRate> expect_rates(const topology::Machine& machine, const TopoInput& input) {
+  const auto constants = predict::constants_beside(input.from);
+  if (!constants) return constants.status();
+  auto model = std::make_shared<const predict::Model>(machine, *constants);
+  return render::ExpectRate([model](topology::NodeRef a, topology::NodeRef b) -> std::optional<render::Expected> {
     const auto from = endpoint_of(a);
     const auto to = endpoint_of(b);
     // Between two NICs nothing flows but over the network.
@@ -39,7 +43,7 @@ render::ExpectRate expect_rates(const topology::Machine& machine) {
     expected.high_gbs = prediction->gbs.high;
     expected.bottleneck = prediction->bottleneck;
     return expected;
-  };
+  });
 }
 
 }  // namespace fairway::tool

@@ -119,7 +119,7 @@ Status write_png(const std::string& svg, const std::string& path) {
   return png ? write_file(path, png.value()) : png.status();
 }
 
-Status write_pictures(const topology::Fabric& fabric, const PictureFiles& files) {
+Status write_pictures(const topology::Fabric& fabric, const render::ExpectRate& expect, const PictureFiles& files) {
   const bool is_one = fabric.machines.size() == 1;
   const topology::Machine* only = is_one ? &fabric.machines[0] : nullptr;
   if (!files.svg.empty() || !files.png.empty()) {
@@ -139,7 +139,7 @@ Status write_pictures(const topology::Fabric& fabric, const PictureFiles& files)
     }
   }
   if (files.html.empty()) return Status::ok();
-  return write_file(files.html, is_one ? render::page(*only, expect_rates(*only)) : render::page(fabric));
+  return write_file(files.html, is_one ? render::page(*only, expect) : render::page(fabric));
 }
 
 }  // namespace fairway::tool

@@ -7,10 +7,11 @@
 
 namespace fairway::tool {
 
-// What --via names: transports, with "fabric:PROVIDER" one of libfabric's providers besides, and with "staged" or
-// "staged:TRANSPORT" that (or shm) under device memory that every engine copies to and from host memory.
+// Restricts the engine to the paths of --via: transports; "fabric:PROVIDER", with that provider of libfabric; "staged"
+// and "staged:TRANSPORT", where engines copy device memory to and from host memory and use that transport (default:
+// shm).
 void use_only(EngineOptions& options, const std::vector<std::string>& via);
-// The provider that it names; empty: none.
+// The provider in "fabric:PROVIDER"; empty if there is none.
 std::string provider_of(const std::string& via);
 
 }  // namespace fairway::tool

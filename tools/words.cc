@@ -24,7 +24,7 @@ Status no_size(std::string_view text) {
                       text)};
 }
 
-// What a unit multiplies by; nothing where it is none.
+// The factor of a unit; none if it is not a unit.
 std::optional<double> scale_of(std::string unit) {
   std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return std::toupper(c); });
   if (unit.empty() || unit == "B") return 1.0;
@@ -56,7 +56,7 @@ std::string not_one_of(const std::string& word, const std::vector<std::string>& 
                      meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
 }
 
-// "" or what is wrong with a way.
+// Empty, or why --via does not take this word.
 std::string wrong_via(const std::string& word, Via what) {
   static const std::vector<std::string> kTransports{"shm", "cuda", "verbs", "tcp", "fabric", "staged"};
   static const std::vector<std::string> kWays{"nvlink", "pcie", "ipc", "fd"};
@@ -71,10 +71,10 @@ std::string wrong_via(const std::string& word, Via what) {
   } else if (colon == std::string::npos) {
     if (among(kTransports, word) || (what == Via::ways && among(kWays, word))) return {};
     if (among(kWays, word))
-      return fmt::format("'{}' is a way of the transport cuda, which only `fairway bench --via` forces; take cuda",
+      return fmt::format("'{}' is a path of the transport cuda that only `fairway bench --via` can force; use cuda",
                          word);
   }
-  // What people call them elsewhere.
+  // Names in other libraries.
   static const std::map<std::string, std::string> kElsewhere{
       {"rdma", "verbs"}, {"ib", "verbs"}, {"roce", "verbs"},     {"sm", "shm"},     {"cma", "shm"},
       {"sysv", "shm"},   {"p2p", "cuda"}, {"efa", "fabric:efa"}, {"sockets", "tcp"}};
@@ -101,7 +101,7 @@ std::string wrong_memory(const std::string& name) {
   constexpr std::string_view kNuma = "host:numa", kGpu = "gpu:";
   if (name.starts_with(kNuma)) {
     if (is_number(std::string_view(name).substr(kNuma.size()), 1024)) return {};
-    return fmt::format("'{}' needs a node, a number below 1024, as in host:numa0", name);
+    return fmt::format("'{}' needs a node number below 1024, as in host:numa0", name);
   }
   if (name.starts_with(kGpu)) {
     const std::string_view rest = std::string_view(name).substr(kGpu.size());
@@ -166,6 +166,11 @@ CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<st
       ->allow_extra_args(false)
       ->take_all()
       ->type_name("LIST");
+}
+
+CLI::Option* add_arguments(CLI::App& command, const std::string& name, std::vector<std::string>& words,
+                           const std::string& sentence) {
+  return command.add_option(name, words, sentence)->delimiter(',');
 }
 
 CLI::Option* add_names(CLI::App& command, const std::string& name, std::vector<std::string>& names,

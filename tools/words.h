@@ -9,8 +9,8 @@
 
 #include "fairway/status.h"
 
-// What people type behind options, read the same way by every command: sizes, names of a closed set, lists of either,
-// ways (--via) and memories (--from, --to).
+// Arguments that every command reads the same way: sizes, names of a closed set, lists of either, paths (--via) and
+// memories (--from, --to).
 namespace fairway::tool {
 
 // Bytes: "8", "4K", "4KiB" (both 4096), "4KB" (4000), "1.5M", "1T"; upper or lower case. K, M, G, T and P are powers of
@@ -27,16 +27,19 @@ CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t&
 CLI::Option* add_sizes(CLI::App& command, const std::string& name, std::vector<std::uint64_t>& sizes,
                        const std::string& sentence, SizeLimits limits = {});
 
-// A list of any words: "a,b", or the option several times. It takes no word behind its own.
+// A list of any words: "a,b", or the option several times. It takes one argument.
 CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<std::string>& words,
                       const std::string& sentence);
+// A list without an option: "a,b" or "a b".
+CLI::Option* add_arguments(CLI::App& command, const std::string& name, std::vector<std::string>& words,
+                           const std::string& sentence);
 // A list of words of a closed set.
 CLI::Option* add_names(CLI::App& command, const std::string& name, std::vector<std::string>& names,
                        const std::string& sentence, const std::vector<std::string>& known);
-// One of these; the error lists them and says which was probably meant.
+// One of these; the error lists them and suggests the nearest.
 CLI::Validator one_of(const std::vector<std::string>& known);
 
-// --via: transports, each also as staged:TRANSPORT and fabric as fabric:PROVIDER. With `ways` also the ways of GPU
+// --via: transports, each also as staged:TRANSPORT, and fabric as fabric:PROVIDER. With `ways` also the paths of GPU
 // memory that bench can force: nvlink, pcie, ipc, fd.
 enum class Via : std::uint8_t { transports, ways };
 CLI::Option* add_via(CLI::App& command, std::vector<std::string>& via, const std::string& sentence, Via what);
@@ -49,8 +52,8 @@ inline constexpr const char* kMemoryNames =
 
 // HOST:PORT.
 CLI::Validator host_and_port();
-// A peer's address; with a directory a name is one too. Empty is none: ok. Where it is a mistyped command below
-// `command` the error says so.
+// A peer's address, or a name if there is a directory. Empty is ok. The error suggests a command below `command` if the
+// word is near one.
 Status check_address(const std::string& address, const std::string& directory, const CLI::App& command);
 
 }  // namespace fairway::tool

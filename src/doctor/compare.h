@@ -6,11 +6,10 @@
 
 namespace fairway::doctor {
 
-// The ratio b/a of pairs of runs made in turn, with its 95 % interval: the mean of the logarithms of each pair's ratio
-// and Student's t of their spread. Wants three pairs or more; with fewer, or rates that are none, the interval is all
-// there is.
+// The ratio b/a of pairs of runs made in turn, with its 95 % confidence interval: the mean of the logarithms of the
+// pairs' ratios, and Student's t. Rates must be above 0. With fewer than three pairs the interval is 0 to infinity.
 Ratio ratio_of(std::span<const double> a, std::span<const double> b);
-// Whether the interval says that b is faster by this factor at least.
+// Whether all of the interval lies above this factor: b is faster.
 bool is_faster(const Ratio& ratio, double factor);
 
 }  // namespace fairway::doctor

@@ -55,7 +55,7 @@ std::string_view word(const Verdict& verdict) {
 
 std::vector<const Rule*> all_rules() {
   std::vector<const Rule*> out;
-  // Where several see one cause the earlier speaks: the dead port before what follows from it.
+  // Causes before their effects: the port that is down before what follows from it.
   for (const auto family :
        {port_rules(), bond_rules(), pcie_rules(), iommu_rules(), registration_rules(), vm_rules(), placement_rules(),
         roce_rules(), gpu_rules(), cpu_rules(), file_rules(), measured_rules()}) {
@@ -75,7 +75,7 @@ namespace {
 
 constexpr std::size_t kMaxOfOneRule = 64;
 
-// Of findings that share a cause the first stays and takes the others' evidence.
+// Of findings with one cause the first stays and takes over the others' evidence.
 void merge(std::vector<Finding>& findings) {
   std::map<std::string, std::size_t> first;
   std::vector<Finding> kept;
@@ -97,7 +97,10 @@ void merge(std::vector<Finding>& findings) {
       if (std::find(stays.fix.begin(), stays.fix.end(), fix) == stays.fix.end()) stays.fix.push_back(std::move(fix));
     }
     if (finding.level < stays.level) stays.level = finding.level;
-    if (!stays.loss_gbps) stays.loss_gbps = finding.loss_gbps;
+    if (!stays.loss_gbps) {
+      stays.loss_gbps = finding.loss_gbps;
+      stays.paths = finding.paths;
+    }
     if (!stays.now_gbps) stays.now_gbps = finding.now_gbps;
     if (!stays.mended_gbps) stays.mended_gbps = finding.mended_gbps;
     if (finding.confidence > stays.confidence) stays.confidence = finding.confidence;
@@ -141,24 +144,24 @@ void conclude(Report& report) {
   }
 }
 
-Report examine(const Look& look) {
+Report examine(const RuleInput& input) {
   Report report;
-  report.machine = look.machine().name;
+  report.machine = input.machine().name;
   for (const auto* rule : all_rules()) {
-    Saying say;
-    rule->check(look, say);
-    if (say.nothing_there && say.findings.empty()) {
+    RuleResult result;
+    rule->check(input, result);
+    if (result.is_not_applicable && result.findings.empty()) {
       ++report.absent;
       continue;
     }
-    if (say.findings.empty() && !say.missing.empty()) {
-      report.not_looked.push_back({std::string(rule->id), say.missing});
+    if (result.findings.empty() && !result.missing.empty()) {
+      report.not_looked.push_back({std::string(rule->id), result.missing});
       continue;
     }
     ++report.rules;
-    if (!say.missing.empty()) report.not_looked.push_back({std::string(rule->id), "in part: " + say.missing});
-    if (say.findings.size() > kMaxOfOneRule) say.findings.resize(kMaxOfOneRule);
-    for (auto& finding : say.findings) {
+    if (!result.missing.empty()) report.not_looked.push_back({std::string(rule->id), "partly: " + result.missing});
+    if (result.findings.size() > kMaxOfOneRule) result.findings.resize(kMaxOfOneRule);
+    for (auto& finding : result.findings) {
       finding.rule = rule->id;
       report.findings.push_back(std::move(finding));
     }
@@ -171,16 +174,16 @@ Report examine(const Look& look) {
 
 std::string rules_page() {
   std::string out =
-      "# What the doctor looks for\n\n"
-      "Each rule of `fairway doctor` ([doctor.md](doctor.md)) by the name that its findings carry. Figures are of the "
-      "machines "
-      "that the sources name; \"est.\" is computed. Written by `fairway doctor rules --markdown`; a test compares.\n";
+      "# What the doctor checks\n\n"
+      "The rules of `fairway doctor` ([doctor.md](doctor.md)), by the names that findings carry. Figures are those of "
+      "the machines in the sources; \"est.\" is computed. Written by `fairway doctor rules --markdown`; a test "
+      "compares.\n";
   const auto rules = all_rules();
   for (std::size_t i = 0; i < rules.size(); ++i) {
     const auto& rule = *rules[i];
     if (i == 0 || rules[i - 1]->family != rule.family) out += fmt::format("\n# {}\n", to_string(rule.family));
     out += fmt::format("\n## {}\n\n{}.\n\n- **Costs:** {}\n- **Checks:** {}\n- **Fix:** {}\n- **Source:** {}\n",
-                       rule.id, rule.title, rule.effect, rule.looks, rule.mend, rule.source);
+                       rule.id, rule.title, rule.effect, rule.checks, rule.fix, rule.source);
   }
   return out;
 }

@@ -6,7 +6,7 @@ namespace fairway::doctor {
 
 namespace text = topology::text;
 
-// More than any machine has; a recording must stay bounded.
+// More than any machine has; it bounds what a recording can make us keep.
 constexpr std::size_t kMaxFacts = 200000;
 
 void Facts::set(std::string name, std::string value, std::string where) {

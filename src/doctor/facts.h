@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-// What is known of a machine beyond its topology: the kernel's settings, capability registers, limits, the states of
-// GPUs. Each fact has a name, its text, and the line it was read from.
+// What is known of a machine beyond its topology: kernel settings, capability registers, limits, GPU states. Each fact
+// has a name, a value, and the line it was read from.
 namespace fairway::doctor {
 
 struct Seen {
@@ -17,12 +17,12 @@ struct Seen {
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
-// A value. Names are words joined by dots: "kernel.cmdline", "pci.0000:1a:00.0.acs"; docs/doctor.md lists them.
+// Facts by name. Names are words joined by dots: "kernel.cmdline", "pci.0000:1a:00.0.acs".
 class Facts {
  public:
-  // The first who says it is believed.
+  // The first source of a fact wins.
   void set(std::string name, std::string value, std::string where);
-  // Why a name, or all below one ("pci.0000:1a:00.0"), could not be read.
+  // Why a fact, or all below a name ("pci.0000:1a:00.0"), could not be read.
   void miss(std::string name, std::string why);
   void forget(const std::string& name);
 
@@ -30,9 +30,9 @@ class Facts {
   [[nodiscard]] std::optional<double> number(const std::string& name) const;  // decimal
   [[nodiscard]] std::optional<std::uint64_t> hex(const std::string& name) const;
   [[nodiscard]] std::string text(const std::string& name) const;  // empty where unknown
-  // All below a name, by the rest of theirs: of "gpu.3" the entries "xid", "persistence".
+  // All facts below a name, each with the rest of its name: below "gpu.3" there are "xid" and "persistence".
   [[nodiscard]] std::vector<std::pair<std::string, const Seen*>> below(const std::string& name) const;
-  // Why it is not known: said of it or of what it is below; else that no source has it.
+  // Why it is unknown: the reason for it or for a name above it; else that it is not in the input.
   [[nodiscard]] std::string why_not(const std::string& name) const;
 
   [[nodiscard]] const std::map<std::string, Seen>& all() const { return facts_; }

@@ -8,30 +8,30 @@
 
 #include "topology/ids.h"
 
-// What the doctor says: findings, what it could not look at, and one verdict.
+// The doctor's report: findings, rules that lacked their input, and one verdict.
 namespace fairway::doctor {
 
 enum class Level : std::uint8_t {
-  broken,   // something that is there cannot be used
+  broken,   // something cannot be used
   warning,  // it costs rate, or will
-  note,     // worth knowing; no path of this machine pays for it, or nobody can say what it costs
+  note,     // worth knowing; it slows no known path, or its cost is unknown
 };
 std::string_view to_string(Level level);
 
 enum class Confidence : std::uint8_t {
-  suspected,  // concluded from what the machine says of itself
+  suspected,  // concluded from configuration and state
   measured,   // a measurement agrees
-  confirmed,  // two runs that differ in this alone differ in rate
+  confirmed,  // two runs that differ in this setting alone differ in rate
 };
 std::string_view to_string(Confidence confidence);
 
 struct Evidence {
   std::string text;   // "LnkSta: x8, and x16 is possible"
-  std::string where;  // the file and line, or the call, that said it
+  std::string where;  // the file and line, or the call, it was read from
   friend bool operator==(const Evidence&, const Evidence&) = default;
 };
 
-// The ratio of two rates with the interval that holds it in 19 of 20 repetitions.
+// The ratio of two rates with its 95 % confidence interval.
 struct Ratio {
   double low = 0;
   double middle = 0;
@@ -44,16 +44,16 @@ struct Finding {
   Level level = Level::warning;
   Confidence confidence = Confidence::suspected;
   std::vector<topology::NodeRef> devices;  // what it is about
-  std::string path;  // "GPU3 - NIC3 and 2 others": whose traffic pays; empty: nobody's in particular
+  std::string path;                        // the slower paths, "GPU3 - NIC3 and 2 others"; empty: none in particular
   std::vector<Evidence> evidence;
-  // Gb/s of the affected paths together; nothing where nobody can say.
-  std::optional<double> loss_gbps;
-  std::optional<double> now_gbps;     // of one path, as it is
-  std::optional<double> mended_gbps;  // of the same path without the fault
+  std::optional<double> loss_gbps;    // Gb/s that all affected paths lose together; none: unknown
+  std::size_t paths = 1;              // how many paths loss_gbps sums
+  std::optional<double> now_gbps;     // of one path as it is; of several the mean
+  std::optional<double> mended_gbps;  // the same without the fault
   std::optional<Ratio> ratio;         // of a confirming pair of runs
   std::vector<std::string> fix;       // commands or settings, to copy
   std::string advice;                 // one sentence, where the fix needs one
-  // Findings with one cause are one: of those that share a cause the first rule in the table stays.
+  // Findings with the same cause are merged into that of the first rule.
   std::string cause;
 };
 
@@ -65,7 +65,7 @@ struct NotLooked {
 struct Verdict {
   Level worst = Level::note;
   bool ok = true;                   // no finding of warning or worse
-  std::optional<double> loss_gbps;  // of the dearest finding: causes overlap, so their losses do not add up
+  std::optional<double> loss_gbps;  // of the costliest finding: causes overlap, so losses do not add up
 };
 
 struct Report {
@@ -73,8 +73,8 @@ struct Report {
   Verdict verdict;
   std::vector<Finding> findings;  // broken first, then by loss
   std::vector<NotLooked> not_looked;
-  std::size_t rules = 0;   // that looked
-  std::size_t absent = 0;  // that this machine has nothing for
+  std::size_t rules = 0;   // rules that checked something
+  std::size_t absent = 0;  // rules with nothing to check on this machine
 };
 
 // 0 ok, 1 degraded, 2 broken.

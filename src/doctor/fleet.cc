@@ -7,8 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "doctor/cost.h"
+#include "doctor/gid.h"
 #include "doctor/rule.h"
-#include "doctor/stakes.h"
 #include "topology/assess.h"
 #include "topology/text.h"
 
@@ -24,7 +25,7 @@ std::string value_text(const topology::Fact<T>& fact) {
   return fact ? fmt::format("{}", *fact) : std::string();
 }
 
-// What makes machines comparable: the same GPUs and as many, the same kinds of NICs.
+// What nodes of one group share: models of GPUs and types of NICs.
 std::string shape_of(const Machine& machine) {
   std::map<std::string, std::size_t> parts;
   for (const auto& gpu : machine.gpus) ++parts["gpu " + gpu.model.value_or("")];
@@ -33,7 +34,7 @@ std::string shape_of(const Machine& machine) {
   }
   std::string out = machine.architecture.value_or("");
   for (const auto& [what, count] : parts) {
-    // One device that is missing is a deviation, not another kind of machine: a machine is its commonest parts.
+    // Only common parts count: a node that lacks one device stays in its group and deviates.
     if (count * 2 >= parts.size()) out += " " + what;
   }
   return out;
@@ -55,7 +56,7 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
   add("machine", "kernel", value_text(machine.kernel));
   add("machine", "GPU driver", value_text(machine.gpu_driver));
   for (const auto& node : machine.numa_nodes) {
-    // Firmware takes a little, never the same: whole GiB, rounded to 1 %.
+    // Firmware reserves a varying amount: rounded to 2 %, at least 1 GiB.
     if (node.memory_bytes) {
       const auto gib = static_cast<double>(*node.memory_bytes) / (1ULL << 30U);
       const double step = std::max(1.0, gib / 50);
@@ -67,7 +68,7 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
     if (!pci) return;
     const auto& device = machine.pci[pci.index];
     add(name, "PCIe width", device.link.width ? fmt::format("x{}", *device.link.width) : "");
-    // Idle GPUs lower their link: what they could is compared instead.
+    // Idle GPUs lower their link speed: compare the highest.
     const auto& speed = gpu ? device.link.max_speed_gts : device.link.speed_gts;
     add(name, "PCIe speed", speed ? fmt::format("{:g} GT/s", *speed) : "");
     add(name, "NUMA node", value_text(device.numa_node));
@@ -111,9 +112,7 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
       add(nic.name, "rate", port.rate_gbps ? fmt::format("{:g} Gb/s", *port.rate_gbps) : "");
       add(nic.name, "link layer", value_text(port.link_layer));
       add(nic.name, "MTU", value_text(port.active_mtu));
-      const auto gid = std::find_if(port.gids.begin(), port.gids.end(), [](const auto& g) {
-        return g.type.value_or("") == "RoCE v2" && (g.scope.value_or("") == "IPv4" || g.scope.value_or("") == "IPv6");
-      });
+      const auto gid = std::find_if(port.gids.begin(), port.gids.end(), is_routable);
       if (gid != port.gids.end()) add(nic.name, "routable GID", std::to_string(gid->index));
     }
     if (nic.bond) {
@@ -130,7 +129,7 @@ std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const
                                     {"kernel.module.nvidia_peermem", "nvidia_peermem"},
                                     {"gpu.kernel_module", "GPU kernel module"}}) {
     auto value = one.facts.text(fact);
-    // The image and the root differ from node to node and change nothing.
+    // Image, root and address differ on every node and do not matter.
     if (std::string_view(fact) == "kernel.cmdline") {
       std::string kept;
       for (const auto word : topology::text::words(value)) {
@@ -166,11 +165,11 @@ Fleet compare_fleet(std::span<const Node> nodes) {
       for (const auto i : members) {
         if (!having.contains(i))
           fleet.deviations.push_back(
-              {nodes[i].name, subject, "presence", "missing", "there", having.size(), members.size(), {}});
+              {nodes[i].name, subject, "presence", "missing", "present", having.size(), members.size(), {}});
       }
     }
     for (const auto& entry : values) {
-      const auto& what = entry.first;  // no binding: clang 14 captures none
+      const auto& what = entry.first;  // no structured binding: clang 14 cannot capture one
       const auto& by_value = entry.second;
       if (by_value.size() < 2) continue;
       std::size_t said = 0;
@@ -192,7 +191,7 @@ Fleet compare_fleet(std::span<const Node> nodes) {
         if (value == most->first) continue;
         for (const auto i : who) {
           Deviation one{nodes[i].name, what.first, what.second, value, most->first, most->second.size(), said, {}};
-          // What it costs the doctor of that node has found, if anything.
+          // The cost, if the node's own report has a finding about this device.
           for (const auto& finding : nodes[i].report.findings) {
             if (finding.level == Level::note) continue;
             const bool named = std::any_of(finding.devices.begin(), finding.devices.end(), [&](const auto& device) {

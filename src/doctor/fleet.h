@@ -10,39 +10,39 @@
 #include "doctor/gather.h"
 #include "render/words.h"
 
-// Machines that should be alike, and where one is not.
+// Compares machines that should be equal.
 namespace fairway::doctor {
 
 struct Node {
   std::string name;
   Case found;
-  Report report;  // of it alone
+  Report report;  // without measurements or baseline
 };
 
 struct Deviation {
   std::string node;
   std::string subject;    // "GPU3", "mlx5_0", "kernel"
   std::string field;      // "PCIe width", "firmware", "MTU"
-  std::string value;      // its own; "missing" where it lacks the device
-  std::string usual;      // of most of its like
+  std::string value;      // of this node; "missing" if it lacks the device
+  std::string usual;      // of most nodes in its group
   std::size_t agree = 0;  // nodes with the usual value
-  std::size_t of = 0;     // nodes that say it
+  std::size_t of = 0;     // nodes that have the field
   std::optional<double> loss_gbps;
 };
 
 struct Fleet {
-  std::vector<std::vector<std::string>> groups;  // names of nodes that are alike in GPUs and NICs
+  std::vector<std::vector<std::string>> groups;  // names of nodes with the same GPUs and NICs
   std::vector<Deviation> deviations;             // costliest first
-  std::vector<std::string> undecided;            // fields in which a group has no majority, as sentences
+  std::vector<std::string> undecided;            // a sentence for each field without a majority
 };
 Fleet compare_fleet(std::span<const Node> nodes);
-// 0: alike and each ok; 1: they differ, or one is degraded; 2: one is broken.
+// 0: equal and all ok; 1: they differ, or one is degraded; 2: one is broken.
 int exit_code(const Fleet& fleet, std::span<const Node> nodes);
 
 std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const render::TextStyle& style);
 Result<std::string> json_of(const Fleet& fleet, std::span<const Node> nodes);
 std::string html_of(const Fleet& fleet, std::span<const Node> nodes);
-// Names and values of everything that is compared, of one node; for tests.
+// All that is compared of one node: subject, field, value. For tests.
 std::vector<std::tuple<std::string, std::string, std::string>> compared_of(const Case& one);
 
 }  // namespace fairway::doctor

@@ -20,6 +20,12 @@ std::string cost_text(const Deviation& one) {
   return one.loss_gbps ? gbps_text(*one.loss_gbps) : "-";
 }
 
+std::string heading_of(const Fleet& fleet, std::span<const Node> nodes) {
+  return fmt::format(
+      "{} in {}: {}", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "group"),
+      fleet.deviations.empty() ? "no differences" : render::count(fleet.deviations.size(), "difference"));
+}
+
 }  // namespace
 
 std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const render::TextStyle& style) {
@@ -27,9 +33,7 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
   std::size_t name_width = 4;
   for (const auto& node : nodes) name_width = std::max(name_width, render::columns_of(node.name));
   name_width = std::min<std::size_t>(name_width, 40);
-  out +=
-      fmt::format("{} in {}, {}\n\n", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "kind"),
-                  fleet.deviations.empty() ? "no node differs" : render::count(fleet.deviations.size(), "difference"));
+  out += heading_of(fleet, nodes) + "\n\n";
   for (const auto& node : nodes) {
     const auto ink = node.report.verdict.ok                       ? render::Ink::good
                      : node.report.verdict.worst == Level::broken ? render::Ink::bad
@@ -54,7 +58,7 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
                          render::pad(render::cut(c, widths[2]), widths[2]),
                          render::pad(render::cut(d, widths[3]), widths[3]), render::pad_left(e, 9), f);
     };
-    out += "\n" + style.ink(render::Ink::faint, row("node", "device", "field", "here", "costs", "others"));
+    out += "\n" + style.ink(render::Ink::faint, row("node", "device", "field", "here", "costs", "most others"));
     for (const auto& one : fleet.deviations) {
       out += row(one.node, one.subject, one.field, one.value, cost_text(one),
                  fmt::format("{} ({} of {})", render::cut(one.usual, 60), one.agree, one.of));
@@ -64,7 +68,7 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
   for (const auto& one : fleet.undecided) out += fmt::format("  {}\n", one);
   for (const auto& group : fleet.groups) {
     if (group.size() == 1 && nodes.size() > 1)
-      out += fmt::format("\n{}: nothing here is like it, so it is compared with nobody\n", group.front());
+      out += fmt::format("\n{}: no other node has the same GPUs and NICs, so it was not compared\n", group.front());
   }
   return out;
 }
@@ -112,9 +116,7 @@ Result<std::string> json_of(const Fleet&, std::span<const Node>) {
 
 std::string html_of(const Fleet& fleet, std::span<const Node> nodes) {
   std::string body;
-  body += fmt::format(
-      "<p>{} in {}; {}.</p>\n", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "kind"),
-      fleet.deviations.empty() ? "no node differs" : render::count(fleet.deviations.size(), "difference"));
+  body += fmt::format("<p>{}</p>\n", heading_of(fleet, nodes));
   body += "<table><thead><tr><th>node</th><th>verdict</th></tr></thead><tbody>\n";
   for (const auto& node : nodes) {
     body += fmt::format("<tr><td>{}</td><td class=\"{}\">{}</td></tr>\n", render::escape(node.name),
@@ -123,8 +125,8 @@ std::string html_of(const Fleet& fleet, std::span<const Node> nodes) {
   body += "</tbody></table>\n";
   if (!fleet.deviations.empty()) {
     body +=
-        "<h2>Differences</h2>\n<table><thead><tr><th>node</th><th>device</th><th>field</th><th>here</th><th>its "
-        "like</th><th>costs</th></tr></thead><tbody>\n";
+        "<h2>Differences</h2>\n<table><thead><tr><th>node</th><th>device</th><th>field</th><th>here</th><th>most "
+        "others</th><th>costs</th></tr></thead><tbody>\n";
     for (const auto& one : fleet.deviations) {
       body += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{} ({} of {})</td><td>{}</td></tr>\n",
                           render::escape(one.node), render::escape(one.subject), render::escape(one.field),

@@ -7,7 +7,7 @@
 
 #include "doctor/measurement.h"
 
-// The native outputs of programs that measure.
+// The output formats of programs that measure.
 namespace fairway::doctor {
 
 bool looks_like_perftest(std::string_view text);
@@ -23,7 +23,7 @@ std::vector<Measurement> read_nvbandwidth(const topology::Machine& machine, std:
 Result<std::vector<Measurement>> read_bench(const topology::Machine& machine, std::string_view text,
                                             const std::string& name);
 
-// Finds the row's flow by its device, and the GPU's number where it is of GPU memory.
+// Sets the row's flow by its device, and by the GPU's number if it moved GPU memory.
 void place(const topology::Machine& machine, std::optional<std::uint32_t> gpu_ordinal, Measurement& row);
 
 }  // namespace fairway::doctor

@@ -9,41 +9,41 @@
 #include "doctor/facts.h"
 #include "topology/machine.h"
 
-// Where facts come from. Every reader takes what it understands and says of the rest why not; none needs root.
+// Where facts come from. A reader records why it could not read what it could not; none needs root.
 namespace fairway::doctor {
 
-// A machine with what is known of it.
+// A machine and the facts about it.
 struct Case {
   topology::Machine machine;
   Facts facts;
 };
 
-// This machine. `environment`: the variables of the job that are of interest (NCCL_*), read by the caller.
+// This machine. `environment`: the job's NCCL_* variables, read by the caller.
 Result<Case> look_around(const std::map<std::string, std::string>& environment);
-// A recording: what `fairway doctor --save` wrote, or anything that `fairway topo --from` reads; a folder's further
-// files (lspci -vvv, /proc/cmdline, limits, dmesg, mlxconfig, nvidia-smi -q, environment) give facts.
+// A recording: what `fairway doctor --save` wrote, or anything that `fairway topo --from` reads. Other files in a
+// folder (lspci -vvv, /proc/cmdline, limits, dmesg, mlxconfig, nvidia-smi -q, environment) give facts.
 Result<Case> read_case(const std::string& path);
 
-// What --save writes: the machine's snapshot and the facts, as JSON. unsupported where the build has no JSON.
+// What --save writes: the machine's snapshot and the facts, as JSON. unsupported if the build has no JSON.
 Result<std::string> write_case(const Case& one);
 bool is_case(std::string_view text);
 Result<Case> parse_case(std::string_view text, const std::string& name);
 
-// The parts. `root` has sys/ and proc/ below it; "" is the living machine's.
+// The readers. `root` has sys/ and proc/ below it; "" is this machine.
 void read_kernel_facts(const std::string& root, const topology::Machine& machine, Facts& facts);
 void read_pci_facts(const std::string& root, const topology::Machine& machine, Facts& facts);
-// The registers of one function, as its config file has them.
+// The registers of one PCI function, from the bytes of its config file.
 void read_config_space(std::string_view bytes, const std::string& prefix, const std::string& where, Facts& facts);
-// The same from `lspci -vvv`, for all functions in it; false where the text has no capabilities.
+// The same from `lspci -vvv`, for all its functions; false if the text has no capabilities.
 bool read_lspci_capabilities(std::string_view text, const std::string& name, Facts& facts);
-// One of the other outputs, by content; false where it is none.
+// One of the other outputs, recognised by content; false if it is none of them.
 bool read_pasted(std::string_view text, const std::string& name, const topology::Machine& machine, Facts& facts);
 // nvidia-smi -q.
 bool read_gpu_query_full(std::string_view text, const std::string& name, const topology::Machine& machine,
                          Facts& facts);
-// Lines of the kernel's log that tell of GPUs.
+// The kernel's log: its lines about GPUs.
 void read_kernel_log(std::string_view text, const std::string& name, Facts& facts);
-// What drivers of NICs tell of this machine: ethtool's statistics, PFC, mlx5's bonds, devlink's parameters.
+// What this machine's NIC drivers report: ethtool statistics, PFC, mlx5 bonds, devlink parameters.
 void read_link_facts(const topology::Machine& machine, Facts& facts);
 // By NVML, opened at run time.
 void read_nvml_facts(const topology::Machine& machine, Facts& facts);

@@ -55,7 +55,7 @@ Result<std::vector<Measurement>> read_rows(const topology::Machine& machine, std
 
 }  // namespace
 
-// A GPU's or host's memory to a NIC, where the machine has both by those names.
+// Memory of a GPU or of the host to a NIC, if the machine has both.
 void place(const topology::Machine& machine, std::optional<std::uint32_t> gpu_ordinal, Measurement& row) {
   std::optional<std::uint32_t> nic;
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
@@ -77,7 +77,7 @@ void place(const topology::Machine& machine, std::optional<std::uint32_t> gpu_or
     const auto node = numa ? topology::find_numa(machine, *numa) : topology::Ref<topology::NumaNode>{};
     flow.from = {predict::EndpointKind::host_memory, node ? node.index : 0, {}};
   }
-  // A read comes the other way.
+  // Reads move data from the NIC.
   if (row.operation == Operation::read) std::swap(flow.from, flow.to);
   row.flow = flow;
 }
@@ -104,9 +104,9 @@ Result<std::vector<Measurement>> read_measurements(const topology::Machine& mach
     auto read = read_rows(machine, content, name, options);
     if (read) return read;
     return read.status().with_context(
-        name + " is no output of perftest, nccl-tests, nvbandwidth or `fairway bench`, and no CSV of measured rows");
+        name + " is neither output of perftest, nccl-tests, nvbandwidth or `fairway bench` nor a CSV of measured rows");
   }
-  if (rows.empty()) return Status(ErrorCode::invalid_argument, fmt::format("{}: holds no measured row", name));
+  if (rows.empty()) return Status(ErrorCode::invalid_argument, fmt::format("{}: has no measured row", name));
   return rows;
 }
 

@@ -11,7 +11,7 @@
 #include "predict/flow.h"
 #include "predict/measured.h"
 
-// Rates that were measured, in whatever program's own format.
+// Measured rates, read from the output of several programs.
 namespace fairway::doctor {
 
 enum class Operation : std::uint8_t { unknown, write, read, send, copy, collective };
@@ -22,15 +22,15 @@ struct Measurement {
   std::string where;    // "gpu.txt:17"
   Operation operation = Operation::unknown;
   std::string device;                 // the RDMA device it went through, as the program calls it
-  std::optional<predict::Flow> flow;  // where the ends are known on this machine
+  std::optional<predict::Flow> flow;  // if both ends are known on this machine
   bool gpu_memory = false;
-  std::optional<bool> relaxed;  // relaxed ordering, where the program says it
-  std::uint64_t bytes = 0;      // of a message; 0: not said
+  std::optional<bool> relaxed;  // relaxed ordering, if the program prints it
+  std::uint64_t bytes = 0;      // of a message; 0: unknown
   std::uint32_t qps = 1;
   std::uint32_t mtu = 0;
   double gbps = 0;             // Gb/s of payload
-  std::uint32_t max_read = 0;  // outstanding reads of a queue pair; 0: not said
-  bool failed = false;         // the run ended with an error: `problem` says which
+  std::uint32_t max_read = 0;  // outstanding reads of a queue pair; 0: unknown
+  bool failed = false;         // the run ended with the error in `problem`
   std::string problem;
 };
 
@@ -38,7 +38,7 @@ struct MeasuredOptions {
   predict::MeasuredDefaults defaults;  // of a CSV without a NIC
 };
 
-// Whether a text is the output of one of those programs, and no CSV or JSON of rows.
+// Whether a text is the output of one of those programs, not a CSV or JSON of rows.
 bool is_program_output(std::string_view text);
 // Recognises perftest's, nccl-tests', nvbandwidth's and `fairway bench`'s outputs (text or JSON) and the CSV that
 // `fairway predict --measured` reads. invalid_argument names the file and what is understood.

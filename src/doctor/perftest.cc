@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/stakes.h"
+#include "doctor/cost.h"
 #include "topology/text.h"
 
 namespace fairway::doctor {

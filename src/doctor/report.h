@@ -15,18 +15,21 @@
 // A report for people and for programs. Pure functions.
 namespace fairway::doctor {
 
-// The verdict first, then findings, then what was not looked at.
-std::string text_of(const topology::Machine& machine, const Report& report, const render::TextStyle& style, bool all);
-// One line: "degraded: 3 findings, up to 284 Gb/s: GPU4-7 cross sockets ...".
+// The verdict first, then findings, then what was not checked and why.
+std::string text_of(const Report& report, const render::TextStyle& style, bool all);
+// One line: "degraded: 3 findings, the costliest 288 Gb/s over 4 GPUs: GPU4-7 cross sockets ...".
 std::string line_of(const Report& report);
 // docs/schemas/fairway-doctor.json; unknown is null.
 Result<std::string> json_of(const topology::Machine& machine, const Report& report);
-// One page of its own: verdict, picture with the faults in colour, findings.
+// One self-contained page: verdict, picture with the faults in colour, findings.
 std::string html_of(const topology::Machine& machine, const Report& report);
 // For node-exporter's textfile collector.
 std::string prom_of(const Report& report);
 
 // "195 Gb/s", "1.2 Gb/s".
 std::string gbps_text(double gbps);
+// What a finding costs: "288 Gb/s over 4 GPUs, 72 Gb/s each: 123 Gb/s now, 195 Gb/s without it". Empty for a note of
+// unknown cost.
+std::string cost_text(const Finding& finding);
 
 }  // namespace fairway::doctor

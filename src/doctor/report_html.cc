@@ -32,15 +32,7 @@ svg .fault-warning{stroke:#e07b00 !important;stroke-width:4 !important}
 svg .fault-note{stroke:#3b82c4 !important;stroke-width:2.5 !important;stroke-dasharray:5 3}
 )";
 
-std::string rate_row(const Finding& finding) {
-  if (!finding.loss_gbps) return finding.level == Level::note ? "" : "<dt>costs</dt><dd>how much is unknown</dd>";
-  std::string out = fmt::format("<dt>costs</dt><dd><b>{}</b>", gbps_text(*finding.loss_gbps));
-  if (finding.now_gbps && finding.mended_gbps)
-    out += fmt::format(": {} now, {} without it", gbps_text(*finding.now_gbps), gbps_text(*finding.mended_gbps));
-  return out + "</dd>";
-}
-
-// The devices of findings by their key in the picture, each with its worst level and what is said of it.
+// Frames the devices of findings in the colour of their worst level; the findings' titles become their tooltips.
 void colour(const topology::Machine& machine, const Report& report, render::Scene& scene) {
   std::map<std::string, std::pair<Level, std::string>> faults;
   for (const auto& finding : report.findings) {
@@ -95,12 +87,14 @@ std::string page_of(const std::string& title, const std::string& picture, const 
 std::string findings_of(const Report& report) {
   std::string out;
   for (const auto& finding : report.findings) {
-    out += fmt::format("<section class=\"{}\"><h3>{}</h3><dl>{}", to_string(finding.level),
-                       render::escape(finding.title), rate_row(finding));
+    out +=
+        fmt::format("<section class=\"{}\"><h3>{}</h3><dl>", to_string(finding.level), render::escape(finding.title));
+    if (const auto costs = cost_text(finding); !costs.empty())
+      out += fmt::format("<dt>costs</dt><dd>{}</dd>", render::escape(costs));
     if (!finding.path.empty()) out += fmt::format("<dt>path</dt><dd>{}</dd>", render::escape(finding.path));
     if (finding.ratio)
-      out += fmt::format("<dt>A/B</dt><dd>{:.2f} times ({:.2f} to {:.2f})</dd>", finding.ratio->middle,
-                         finding.ratio->low, finding.ratio->high);
+      out += fmt::format("<dt>A/B</dt><dd>ratio {:.2f}, 95 % confidence interval {:.2f} to {:.2f}</dd>",
+                         finding.ratio->middle, finding.ratio->low, finding.ratio->high);
     for (const auto& seen : finding.evidence)
       out += fmt::format("<dt>seen</dt><dd>{} <small>{}</small></dd>", render::escape(seen.text),
                          render::escape(seen.where));
@@ -111,7 +105,7 @@ std::string findings_of(const Report& report) {
       out += "</pre>";
     }
     if (!finding.advice.empty()) out += fmt::format("<p>{}</p>", render::escape(finding.advice));
-    // The page stands alone, so it says what the rule's page would.
+    // The page has no links, so it repeats the rule.
     if (const auto* rule = find_rule(finding.rule))
       out += fmt::format("<p><small>{}: {}. {}</small></p>", render::escape(rule->id), render::escape(rule->title),
                          render::escape(rule->effect));
@@ -129,7 +123,7 @@ std::string html_of(const topology::Machine& machine, const Report& report) {
   const auto picture = render::svg(scene, {.inside_page = true});
   body += fmt::format("<figure>\n{}</figure>\n", picture);
   body += findings_of(report);
-  if (!report.not_looked.empty()) body += "<h2>Not looked at</h2>\n<table><tbody>\n";
+  if (!report.not_looked.empty()) body += "<h2>Not checked</h2>\n<table><tbody>\n";
   for (const auto& one : report.not_looked)
     body += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", render::escape(one.rule), render::escape(one.why));
   if (!report.not_looked.empty()) body += "</tbody></table>\n";

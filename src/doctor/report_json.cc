@@ -40,6 +40,7 @@ Result<std::string> json_of(const topology::Machine& machine, const Report& repo
     for (const auto& device : finding.devices) devices.push_back(topology::node_name(machine, device));
     one["path"] = finding.path.empty() ? Json(nullptr) : Json(finding.path);
     one["loss_bits_per_second"] = number(finding.loss_gbps);
+    one["paths"] = finding.paths;
     one["now_bits_per_second"] = number(finding.now_gbps);
     one["mended_bits_per_second"] = number(finding.mended_gbps);
     one["ratio"] =

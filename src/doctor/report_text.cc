@@ -11,12 +11,37 @@ namespace fairway::doctor {
 using render::Ink;
 
 std::string gbps_text(double gbps) {
-  return gbps >= 10    ? fmt::format("{:.0f} Gb/s", gbps)
-         : gbps >= 0.1 ? fmt::format("{:.1f} Gb/s", gbps)
-                       : fmt::format("{:.3f} Gb/s", gbps);
+  return gbps >= 10 || gbps == 0 ? fmt::format("{:.0f} Gb/s", gbps)
+         : gbps >= 0.1           ? fmt::format("{:.1f} Gb/s", gbps)
+                                 : fmt::format("{:.3f} Gb/s", gbps);
 }
 
 namespace {
+
+// "288 Gb/s over 4 GPUs": the sum, and over how many paths.
+std::string loss_text(const Finding& finding) {
+  const auto sum = gbps_text(*finding.loss_gbps);
+  if (finding.paths < 2) return sum;
+  const bool one_each = finding.devices.size() == finding.paths;
+  const auto all_are = [&](topology::NodeKind kind) {
+    return one_each && std::all_of(finding.devices.begin(), finding.devices.end(),
+                                   [&](const auto& device) { return device.kind == kind; });
+  };
+  return fmt::format("{} over {} {}", sum, finding.paths,
+                     all_are(topology::NodeKind::gpu)   ? "GPUs"
+                     : all_are(topology::NodeKind::nic) ? "NICs"
+                                                        : "paths");
+}
+
+// The costliest finding that is no note, if its cost is known.
+const Finding* costliest(const Report& report) {
+  const Finding* out = nullptr;
+  for (const auto& finding : report.findings) {
+    if (finding.level == Level::note || !finding.loss_gbps) continue;
+    if (out == nullptr || *finding.loss_gbps > *out->loss_gbps) out = &finding;
+  }
+  return out != nullptr && *out->loss_gbps > 0 ? out : nullptr;
+}
 
 Ink ink_of(Level level) {
   return level == Level::broken ? Ink::bad : level == Level::warning ? Ink::poor : Ink::faint;
@@ -37,17 +62,10 @@ std::string block(const Finding& finding, std::size_t number, const render::Text
   std::string head = fmt::format("{}. {}", number, finding.title);
   std::string out = fmt::format("{} {}\n", style.ink(ink_of(finding.level), render::pad(to_string(finding.level), 7)),
                                 style.ink(Ink::bold, head));
-  if (finding.loss_gbps && *finding.loss_gbps >= 0.05) {
-    std::string costs = gbps_text(*finding.loss_gbps);
-    if (finding.now_gbps && finding.mended_gbps)
-      costs += fmt::format(": {} now, {} without it", gbps_text(*finding.now_gbps), gbps_text(*finding.mended_gbps));
-    out += indent(costs, "costs", style);
-  } else if (finding.level != Level::note) {
-    out += indent("how much is unknown", "costs", style);
-  }
+  if (const auto costs = cost_text(finding); !costs.empty()) out += indent(costs, "costs", style);
   if (!finding.path.empty()) out += indent(finding.path, "path", style);
   if (finding.ratio) {
-    out += indent(fmt::format("{:.2f} times, between {:.2f} and {:.2f} (95 %)", finding.ratio->middle,
+    out += indent(fmt::format("ratio {:.2f}, 95 % confidence interval {:.2f} to {:.2f}", finding.ratio->middle,
                               finding.ratio->low, finding.ratio->high),
                   "A/B", style);
   }
@@ -70,29 +88,41 @@ std::string block(const Finding& finding, std::size_t number, const render::Text
 
 }  // namespace
 
+std::string cost_text(const Finding& finding) {
+  if (!finding.loss_gbps || *finding.loss_gbps < 0.05) return finding.level == Level::note ? "" : "unknown";
+  auto out = loss_text(finding);
+  if (finding.paths > 1)
+    out += fmt::format(", {} each", gbps_text(*finding.loss_gbps / static_cast<double>(finding.paths)));
+  if (finding.now_gbps && finding.mended_gbps)
+    out += fmt::format(": {} now, {} without it", gbps_text(*finding.now_gbps), gbps_text(*finding.mended_gbps));
+  return out;
+}
+
 std::string line_of(const Report& report) {
   const auto count = std::count_if(report.findings.begin(), report.findings.end(),
                                    [](const auto& f) { return f.level != Level::note; });
   if (report.verdict.ok) {
-    return fmt::format("ok: {} looked, {} could not", render::count(report.rules, "rule"), report.not_looked.size());
+    return fmt::format("ok: {} checked, {} not checked", render::count(report.rules, "rule"), report.not_looked.size());
   }
-  std::string cost = report.verdict.loss_gbps ? fmt::format(", up to {}", gbps_text(*report.verdict.loss_gbps)) : "";
+  const auto* worst = costliest(report);
+  const auto cost = worst != nullptr ? ", the costliest " + loss_text(*worst) : std::string();
   return fmt::format("{}: {}{}: {}", word(report.verdict), render::count(static_cast<std::size_t>(count), "finding"),
                      cost, report.findings.front().title);
 }
 
-std::string text_of(const topology::Machine& machine, const Report& report, const render::TextStyle& style, bool all) {
-  (void)machine;
+std::string text_of(const Report& report, const render::TextStyle& style, bool all) {
   const auto serious = static_cast<std::size_t>(std::count_if(report.findings.begin(), report.findings.end(),
                                                               [](const auto& f) { return f.level != Level::note; }));
   const auto notes = report.findings.size() - serious;
   const auto ink = report.verdict.ok ? Ink::good : report.verdict.worst == Level::broken ? Ink::bad : Ink::poor;
+  const auto* worst = costliest(report);
   std::string verdict = std::string(word(report.verdict));
-  std::string why =
-      report.verdict.ok          ? fmt::format("no problem found ({} checked)", render::count(report.rules, "rule"))
-      : report.verdict.loss_gbps ? fmt::format("{}, the worst costs {}", render::count(serious, "finding"),
-                                               gbps_text(*report.verdict.loss_gbps))
-                                 : fmt::format("{}, of unknown cost", render::count(serious, "finding"));
+  std::string why = report.verdict.ok ? fmt::format("no problem found ({} checked, {} lack their input)",
+                                                    render::count(report.rules, "rule"), report.not_looked.size())
+                    : worst != nullptr
+                        ? fmt::format("{}, {} {}", render::count(serious, "finding"),
+                                      serious == 1 ? "it costs" : "the costliest costs", loss_text(*worst))
+                        : fmt::format("{}, of unknown cost", render::count(serious, "finding"));
   std::string out = fmt::format("{}  {}: {}\n", style.ink(ink, verdict), report.machine, why);
   std::size_t number = 0;
   for (const auto& finding : report.findings) {
@@ -100,7 +130,7 @@ std::string text_of(const topology::Machine& machine, const Report& report, cons
     out += "\n" + block(finding, ++number, style);
   }
   if (notes > 0) {
-    out += fmt::format("\n{}\n", style.ink(Ink::faint, all ? "notes: no path is known to be affected"
+    out += fmt::format("\n{}\n", style.ink(Ink::faint, all ? "notes: no known path is slower for them"
                                                            : "notes (--all prints them in full)"));
     std::size_t shown = 0;
     for (const auto& finding : report.findings) {
@@ -114,7 +144,7 @@ std::string text_of(const topology::Machine& machine, const Report& report, cons
     if (!all && notes > 12) out += fmt::format("  and {} more\n", notes - 12);
   }
   if (!report.not_looked.empty()) {
-    // Rules that lack the same thing stand together.
+    // Rules that lack the same input share a line.
     std::vector<std::pair<std::string, std::vector<std::string>>> by_why;
     for (const auto& one : report.not_looked) {
       const auto found =
@@ -125,7 +155,7 @@ std::string text_of(const topology::Machine& machine, const Report& report, cons
         found->second.push_back(one.rule);
       }
     }
-    out += fmt::format("\n{}\n", style.ink(Ink::faint, fmt::format("not looked at ({})",
+    out += fmt::format("\n{}\n", style.ink(Ink::faint, fmt::format("not checked ({})",
                                                                    render::count(report.not_looked.size(), "rule"))));
     for (const auto& [reason, rules] : by_why) {
       std::string names;
@@ -159,11 +189,11 @@ std::string prom_of(const Report& report) {
         std::count_if(report.findings.begin(), report.findings.end(), [&](const auto& f) { return f.level == level; }));
   }
   out +=
-      "# HELP fairway_doctor_rules_not_looked Rules that lacked what they need\n# TYPE fairway_doctor_rules_not_looked "
+      "# HELP fairway_doctor_rules_not_looked Rules that lacked their input\n# TYPE fairway_doctor_rules_not_looked "
       "gauge\n";
   out += fmt::format("fairway_doctor_rules_not_looked {}\n", report.not_looked.size());
   if (report.findings.empty()) return out;
-  // Several findings of one rule are told apart by a number.
+  // `number` tells findings of one rule apart.
   out +=
       "# HELP fairway_doctor_finding 1 for each finding of level warning or broken\n# TYPE fairway_doctor_finding "
       "gauge\n";
@@ -180,7 +210,8 @@ std::string prom_of(const Report& report) {
   }
   if (!losses.empty())
     out +=
-        "# HELP fairway_doctor_loss_bits_per_second What a finding costs\n# TYPE fairway_doctor_loss_bits_per_second "
+        "# HELP fairway_doctor_loss_bits_per_second What a finding costs, all its paths together\n# TYPE "
+        "fairway_doctor_loss_bits_per_second "
         "gauge\n" +
         losses;
   return out;

@@ -13,33 +13,34 @@
 #include "predict/model.h"
 #include "topology/machine.h"
 
-// A rule is a pure function of what is known: it adds findings, or says why it could not look.
+// A rule is a pure function of its input: it adds findings, or says which input it lacks.
 namespace fairway::doctor {
 
-// Everything a rule may look at. Borrows for one call.
-struct Look {
+// What is known of one machine. Borrows for one call.
+struct RuleInput {
   const predict::Model& model;
   const Facts& facts;
   std::span<const Measurement> measured;
-  const Facts* before = nullptr;  // what it was, where a baseline is at hand
+  // The baseline's, where there is one.
+  const Facts* before = nullptr;
   const topology::Machine* before_machine = nullptr;
   [[nodiscard]] const topology::Machine& machine() const { return model.machine(); }
 };
 
-// What one rule has to say.
-class Saying {
+// What one rule found, or why it could not check.
+class RuleResult {
  public:
   Finding& add(Finding finding) { return findings.emplace_back(std::move(finding)); }
-  // It lacks what it needs, for some or all of what it is about. Said once, by the first.
+  // Input is missing for a device or for all of them. Only the first reason is kept.
   void lacks(std::string why) {
     if (missing.empty()) missing = std::move(why);
   }
-  // This machine has nothing that the rule is about.
-  void absent() { nothing_there = true; }
+  // This machine has nothing that the rule checks.
+  void not_applicable() { is_not_applicable = true; }
 
   std::vector<Finding> findings;
   std::string missing;
-  bool nothing_there = false;
+  bool is_not_applicable = false;
 };
 
 enum class Family : std::uint8_t {
@@ -62,14 +63,14 @@ struct Rule {
   std::string_view id;
   Family family;
   std::string_view title;   // what is wrong where it finds something
-  std::string_view effect;  // what it does, with figures
-  std::string_view looks;   // at what, and from when on it says something
-  std::string_view mend;    // what to change
+  std::string_view effect;  // what it costs, with figures
+  std::string_view checks;  // what it checks, and its threshold
+  std::string_view fix;     // what to change
   std::string_view source;  // where the figures were reported; "est." where they are computed
-  void (*check)(const Look&, Saying&);
+  void (*check)(const RuleInput&, RuleResult&);
 };
 
-// Of each family, then all; the order is that in which causes are taken.
+// The rules of each family, and of all: of findings with one cause the rule that stands first here keeps its own.
 std::span<const Rule> placement_rules();
 std::span<const Rule> pcie_rules();
 std::span<const Rule> iommu_rules();
@@ -85,10 +86,10 @@ std::span<const Rule> measured_rules();
 std::vector<const Rule*> all_rules();
 const Rule* find_rule(std::string_view id);
 
-// Every rule on what is known: causes merged, findings sorted, the verdict drawn.
-Report examine(const Look& look);
+// Runs every rule, merges findings with one cause, sorts them and sets the verdict.
+Report examine(const RuleInput& input);
 
-// Sorts the findings and draws the verdict anew, after some were changed.
+// Sorts the findings and sets the verdict again, after some were changed.
 void conclude(Report& report);
 
 // docs/doctor-rules.md, whole.

@@ -13,7 +13,7 @@ namespace {
 
 namespace text = topology::text;
 
-constexpr double kRowNoise = 0.02;  // a measurement wavers by so much, as a logarithm
+constexpr double kRowNoise = 0.02;  // noise of a measurement, of its logarithm
 
 double most_of(ConstantId id) {
   const auto& row = row_of(id);
@@ -58,7 +58,7 @@ class Misfit {
       constants.set(id, Range::exactly(std::exp(x)));
       return of(constants, free);
     };
-    constexpr int kGrid = 60;  // the misfit has a kink wherever another constant takes over: look everywhere first
+    constexpr int kGrid = 60;  // the misfit has kinks where another constant takes over: scan the whole range first
     double best = std::log(constants[id].expected);
     double least = at(best);
     for (int i = 0; i <= kGrid; ++i) {
@@ -86,8 +86,8 @@ class Misfit {
   std::vector<Plan> plans_;
 };
 
-// Changes the one constant that helps most, again and again: the cause of a shortfall is the constant that explains it
-// with the least strain, not the first in the table.
+// Changes the one constant that helps most, and repeats: a shortfall is put down to the constant that needs the
+// smallest change, not to the first in the table.
 Constants minimise(const Misfit& misfit, Constants constants, const std::set<ConstantId>& free) {
   double least = misfit.of(constants, free);
   for (std::size_t round = 0; round < 4 * free.size() + 4; ++round) {
@@ -149,7 +149,7 @@ Fit judge(ConstantId id, const Misfit& misfit, std::span<const MeasuredRow> rows
     if (row_of(id).unit == Unit::gbs) fit.why += fmt::format(", so it is at least {:.1f} GB/s there", least_seen);
     return fit;
   }
-  // One row says nothing of how equal paths differ: crossings of one machine were seen to differ by a tenth.
+  // One row does not show how much equal paths differ; crossings of one machine differed by a tenth.
   const double least_spread = row_of(id).unit == Unit::share ? 0.03 : 0.10;
   spread = std::max(spread, least_spread);
   fit.after = {value * (1 - spread), value,

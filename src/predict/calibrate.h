@@ -15,13 +15,13 @@ namespace fairway::predict {
 
 inline constexpr std::size_t kMaxCalibrationRows = 2000;
 
-// What measured rows said about one constant that lies on their ways.
+// One constant after a calibration by measured rows.
 struct Fit {
   ConstantId id = ConstantId::wire_fill;
   Range before;
-  Range after;  // as before where it stays undetermined
+  Range after;  // as before if it stays undetermined
   bool determined = false;
-  std::vector<std::uint32_t> rows;  // lines of those that it decides; where undetermined, those that it lies on
+  std::vector<std::uint32_t> rows;  // lines of the rows that it decides; if undetermined, of the rows whose path has it
   std::string why;                  // one sentence
 };
 
@@ -32,16 +32,16 @@ struct Calibration {
   double error_after = 0;
 };
 
-// Finds the constants that explain the rows best while staying where their ranges allow: least squares of the
-// logarithms, each constant held to its range's middle as loosely as the range is wide. A constant that decides no row
-// is left as it was and listed as undetermined. Needs rows of which at least one has a known prediction.
+// Fits constants to the rows: least squares of the logarithms, with a penalty for leaving the middle of a constant's
+// range, weaker the wider the range is. A constant that decides no row keeps its value and is listed as undetermined.
+// At least one row needs a known prediction.
 Result<Calibration> calibrate(const Model& model, std::span<const MeasuredRow> rows);
 
-// What is kept beside a machine's file: a line for each determined constant. `machine` is the machine's name.
+// The calibration file: a line for each determined constant. `machine` is the machine's name.
 std::string write_calibration(const Calibration& calibration, std::string_view machine);
 // Errors name the file and the line.
 Result<Constants> read_calibration(std::string_view text, const std::string& name);
-// Where the calibration of a machine's file is kept: beside it.
+// The path of the calibration that belongs to a machine's file: beside it.
 std::string calibration_path(std::string_view machine_path);
 
 }  // namespace fairway::predict

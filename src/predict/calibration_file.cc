@@ -3,7 +3,7 @@
 #include "predict/calibrate.h"
 #include "topology/text.h"
 
-// What a calibration found, as a file beside the machine's.
+// The file of a calibration.
 namespace fairway::predict {
 
 namespace text = topology::text;

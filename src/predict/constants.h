@@ -9,9 +9,8 @@
 
 #include "predict/range.h"
 
-// The few numbers that the model cannot take from the machine's own facts. One table (constants.cc) says what each is,
-// between which values it lies, and where they come from. None was fitted on the measurements that the tests compare
-// the model with.
+// The few numbers that the model cannot take from the machine's facts. The table in constants.cc has the meaning, range
+// and source of each. None was fitted to the measurements that the tests compare the model with.
 namespace fairway::predict {
 
 enum class ConstantId : std::uint8_t {
@@ -78,7 +77,7 @@ std::span<const ConstantRow> constant_table();
 const ConstantRow& row_of(ConstantId id);
 std::optional<ConstantId> constant_from(std::string_view name);
 
-// The table's values, or those that a calibration put in their place. A value.
+// The values of the table or of a calibration. A value.
 class Constants {
  public:
   Constants();

@@ -9,7 +9,7 @@
 
 namespace fairway::predict {
 
-// Processors by how they carry traffic between PCIe devices.
+// CPUs by how they forward traffic between PCIe devices.
 enum class CpuKind : std::uint8_t {
   unknown,
   intel_old,       // up to Broadwell
@@ -26,12 +26,12 @@ enum class CpuKind : std::uint8_t {
 
 // By vendor, family and model number, else by the model's name, else by the machine's architecture.
 CpuKind cpu_kind(const topology::Machine& machine);
-// "spr", "emr", "milan", ...: what a person may type in a what-if.
+// "spr", "emr", "milan", ...: the names that --what-if takes.
 std::optional<CpuKind> cpu_kind_from(std::string_view word);
 std::string_view to_string(CpuKind kind);
 
 bool is_amd(CpuKind kind);
-// What one flow between peers reaches across sockets of this make, with relaxed ordering.
+// The rate of one flow between devices across sockets of this kind, with relaxed ordering.
 ConstantId across_sockets(CpuKind kind);
 
 }  // namespace fairway::predict

@@ -18,7 +18,7 @@ enum class EndpointKind : std::uint8_t {
   gpu,          // its memory
   nic,          // the wire at its port
   host_memory,  // of one NUMA node
-  remote,       // another machine, through the NIC that suits best
+  remote,       // another machine, over the best NIC
 };
 
 struct Endpoint {
@@ -29,21 +29,21 @@ struct Endpoint {
 };
 
 // "gpu3", "nic0", "mlx5_bond_0", "nic0/leg1", "numa1" or "host1", "remote"; case does not matter. invalid_argument
-// names what there is instead.
+// lists the ends that exist.
 Result<Endpoint> parse_endpoint(const topology::Machine& machine, std::string_view text);
 std::string to_string(const topology::Machine& machine, const Endpoint& endpoint);
 topology::NodeRef node_of(const Endpoint& endpoint);  // none for remote
 
 enum class Ordering : std::uint8_t {
   unknown,
-  relaxed,  // the memory is registered with IBV_ACCESS_RELAXED_ORDERING, and the device may use it
+  relaxed,  // the memory is registered with IBV_ACCESS_RELAXED_ORDERING, and the device has it enabled
   strict,
 };
 std::string_view to_string(Ordering ordering);
 
 // Who moves the bytes between two host memories.
 enum class Mover : std::uint8_t {
-  device,   // a NIC or a GPU's engine: no CPU touches them
+  device,   // a NIC or a GPU's copy engine
   cpu,      // one core copies
   sockets,  // the kernel copies, over one TCP connection
 };
@@ -51,14 +51,14 @@ enum class Mover : std::uint8_t {
 // How the bytes are moved.
 struct Conditions {
   std::uint32_t qps = 1;     // queue pairs, hashed to the legs of a bond
-  bool round_robin = false;  // they are dealt to the legs in turn instead
-  bool by_kernel = false;    // GPU to GPU by loads and stores of a kernel, not by a copy engine
+  bool round_robin = false;  // they take the legs in turn instead
+  bool by_kernel = false;    // GPU to GPU by a kernel's loads and stores, not by a copy engine
   Ordering ordering = Ordering::unknown;
-  std::optional<std::uint32_t> mtu;   // bytes of payload in a packet of the wire; else the port's own
-  std::optional<std::uint32_t> legs;  // of bonds that may be used; else all
+  std::optional<std::uint32_t> mtu;   // bytes of payload in a packet; default: the port's MTU
+  std::optional<std::uint32_t> legs;  // legs of bonds that may be used; default: all
   Mover mover = Mover::device;
-  std::optional<std::uint64_t> message_bytes;  // of each message over the wire; else large enough not to matter
-  // Messages of one queue pair on the way at once; of reads at most max_rd_atomic. Else as many as the wire holds.
+  std::optional<std::uint64_t> message_bytes;  // of each message; default: large enough not to matter
+  // Messages of one queue pair in flight; reads at most max_rd_atomic. Default: enough to fill the wire.
   std::optional<std::uint32_t> outstanding;
   friend bool operator==(const Conditions&, const Conditions&) = default;
 };
@@ -73,7 +73,7 @@ struct Flow {
 };
 std::string to_string(const topology::Machine& machine, const Flow& flow);
 
-// What a person asserts of the machine, against or beyond its facts. GB/s per direction, raw.
+// Rates that replace the machine's facts, from --what-if. GB/s per direction, raw.
 struct Assumptions {
   std::map<topology::NodeRef, double> link_gbs;  // a GPU's or NIC's PCIe link
   std::map<std::uint32_t, double> port_gbps;     // Gb/s of one port (one leg), by NIC

@@ -14,7 +14,7 @@ using topology::Machine;
 using topology::NodeKind;
 using topology::NodeRef;
 
-// "sm_90" -> 90; 0 when it is none of NVIDIA's.
+// "sm_90" -> 90; 0 if it is not NVIDIA's.
 std::uint32_t sm_of(const topology::Gpu& gpu) {
   const auto name = gpu.architecture.value_or("");
   if (!name.starts_with("sm_")) return 0;
@@ -36,7 +36,7 @@ double gpu_gts(const topology::Gpu& gpu) {
   return 0;
 }
 
-// The slowest x16 generation that feeds a port of so many Gb/s; GT/s per lane.
+// The slowest x16 generation that is fast enough for such a port; GT/s per lane.
 double generation_for(double gbps) {
   for (const double gts : {8.0, 16.0, 32.0}) {
     if (topology::pcie_gbs(gts, 16) * 0.8 >= gbps / 8) return gts;
@@ -77,7 +77,7 @@ Capacity assumed_pcie(const Machine& machine, NodeRef node, const Assumptions& a
     }
   }
   if (gts > 0) return {Range::exactly(x16(gts)), fmt::format("{}, x16 assumed", why)};
-  // A GPU of unknown make is at least of the generation that the NICs beside it need.
+  // A GPU of unknown model has at least the generation that the NICs beside it need.
   double beside = 16;
   for (std::uint32_t i = 0; node.kind == NodeKind::gpu && i < machine.nics.size(); ++i) {
     const auto port = port_rate(machine, i, assumptions);
@@ -129,7 +129,7 @@ WireFacts wire_facts(const Machine& machine, std::uint32_t index, const Conditio
       if (!interface) continue;
       const auto& bytes = machine.interfaces[interface.index].mtu;
       if (!bytes || mtu) continue;
-      // RoCE takes the largest of its sizes that fits the interface's packets.
+      // RoCE uses the largest of its MTUs that fits into the interface's.
       for (const std::uint32_t size : {4096U, 2048U, 1024U, 512U, 256U}) {
         if (!mtu && *bytes >= size + 60) mtu = size;
       }

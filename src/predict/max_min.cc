@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What is left of one resource while rates rise.
+// The load of one resource while rates rise.
 struct Filling {
   double capacity = kInfinity;
   double frozen = 0;  // spent by flows that stopped
@@ -32,7 +32,7 @@ std::vector<Share> max_min(std::span<const double> capacities, std::span<const D
       resources[use.resource].flows.push_back(static_cast<std::uint32_t>(f));
     }
   }
-  // Those that nobody crosses, or that cannot bind, need no look in any round.
+  // Skip resources without flows or without a limit.
   std::vector<std::uint32_t> live;
   for (std::size_t r = 0; r < resources.size(); ++r) {
     if (resources[r].slope > 0 && std::isfinite(resources[r].capacity)) live.push_back(static_cast<std::uint32_t>(r));
@@ -69,7 +69,7 @@ std::vector<Share> max_min(std::span<const double> capacities, std::span<const D
         live.pop_back();
         continue;
       }
-      // Of equals the lower number, so that the answer does not depend on the order of this list.
+      // Of equals the lower number, so that the result does not depend on the order of this list.
       const double at = resource.full_at();
       if (at < level || (at == level && live[i] < fullest)) {
         level = at;

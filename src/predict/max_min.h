@@ -7,7 +7,7 @@
 
 namespace fairway::predict {
 
-// A flow crosses a resource: of each unit of its rate the resource spends `weight` units of capacity.
+// A flow uses a resource: each unit of its rate takes `weight` units of capacity.
 struct Use {
   std::uint32_t resource = 0;
   double weight = 1;
@@ -25,7 +25,7 @@ struct Share {
 };
 
 // Max-min fair rates by progressive filling: all rates rise together, a flow stops at its ceiling or when a resource
-// it uses is full. An infinite capacity binds nobody; a flow that nothing binds gets an infinite rate. Time: rounds x
+// it uses is full. An infinite capacity limits nothing; a flow without a limit gets an infinite rate. Time: rounds x
 // resources, with at most one round for each resource and distinct ceiling.
 std::vector<Share> max_min(std::span<const double> capacities, std::span<const Demand> demands);
 

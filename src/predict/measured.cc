@@ -31,7 +31,7 @@ struct Fields {
   }
 };
 
-// The figure that counts, best first, and what one unit of it is in GB/s.
+// The columns of the rate, best first, with their unit in GB/s.
 constexpr auto kFigures = std::to_array<std::pair<std::string_view, double>>({
     {"gbs", 1},
     {"measured_gbs", 1},
@@ -278,7 +278,7 @@ Result<std::vector<Comparison>> compare(const Model& model, std::span<const Meas
     if (comparison.prediction.known && gbs.expected > 0) {
       comparison.ratio = row.gbs / gbs.expected;
       comparison.error = std::abs(gbs.expected - row.gbs) / row.gbs;
-      // A measurement wavers by some percent of its own: the ends of the range give that much.
+      // Widen the range by the noise of a measurement.
       comparison.verdict = std::abs(comparison.ratio - 1) <= 0.05 ? Verdict::as_expected
                            : row.gbs < gbs.low * 0.98             ? Verdict::slow
                            : row.gbs > gbs.high * 1.02            ? Verdict::fast

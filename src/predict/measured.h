@@ -13,7 +13,7 @@
 
 namespace fairway::predict {
 
-// How a row of (gpu, nic) is to be read, where the file does not say it.
+// The direction of a row (gpu, nic), if the file does not have it.
 enum class RowMode : std::uint8_t {
   send,     // from the GPU to the wire
   receive,  // from the wire to the GPU
@@ -30,14 +30,14 @@ struct MeasuredRow {
   std::uint32_t line = 0;  // of the file; of JSON the position in its list, from 1
   Flow flow;
   double gbs = 0;                           // GB/s
-  std::optional<topology::PathClass> path;  // as the file says it
+  std::optional<topology::PathClass> path;  // as in the file
 };
 
 // Reads a CSV with a header line, or JSON: a list of objects, or an object that holds one as `rows` or `results`.
 // Fields: from and to (ends as parse_endpoint takes them), or gpu and nic (numbers or names); gbs, measured_gbs,
 // average_gbs, peak_gbs in GB/s or the same with gbps in Gb/s; and if wanted loop (a NIC), mode (send, receive, loop),
-// path, qps, legs, mtu, ordering, by, bytes (of a message), outstanding. Lines that begin with # are remarks. Errors
-// name the file, the line and what to do. JSON is unsupported where the library was built without nlohmann-json.
+// path, qps, legs, mtu, ordering, by, bytes (of a message), outstanding. Lines that begin with # are comments. Errors
+// name the file, the line and the remedy. JSON is unsupported if the build has no nlohmann-json.
 Result<std::vector<MeasuredRow>> read_measured(const topology::Machine& machine, std::string_view text,
                                                const std::string& name, const MeasuredDefaults& defaults);
 
@@ -60,7 +60,7 @@ struct Comparison {
 
 // Each row alone against the model.
 Result<std::vector<Comparison>> compare(const Model& model, std::span<const MeasuredRow> rows);
-// Mean of the errors of rows whose prediction is known; 0 where there is none.
+// Mean error of the rows whose prediction is known; 0 if there is none.
 double mean_error(std::span<const Comparison> comparisons);
 
 }  // namespace fairway::predict

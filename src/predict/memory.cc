@@ -5,7 +5,7 @@
 
 #include "predict/plan.h"
 
-// Host memory: what its channels carry, and what CPUs copy within it. And messages that are too small or too few.
+// Host memory: the rate of its channels, and of copies by CPUs. Also messages that are too small or too few.
 namespace fairway::predict {
 
 using topology::NodeKind;
@@ -44,10 +44,10 @@ Range channels_gbs(const topology::Machine& machine, CpuKind cpu) {
 
 void Planner::make_memories() {
   const auto socket = channels_gbs(machine_, cpu_);
-  if (!std::isfinite(socket.expected)) return;  // nobody knows how such sockets are filled
+  if (!std::isfinite(socket.expected)) return;  // the channels of such sockets are unknown
   for (std::uint32_t i = 0; i < machine_.numa_nodes.size(); ++i) {
     const auto package = machine_.numa_nodes[i].package;
-    // Nodes of one socket divide its channels. A source without sockets has one node for each.
+    // The nodes of a socket share its channels. Without recorded sockets each node is one.
     const auto sharing = std::count_if(machine_.numa_nodes.begin(), machine_.numa_nodes.end(),
                                        [&](const auto& other) { return package && other.package == package; });
     const double part = 1.0 / static_cast<double>(std::max<std::ptrdiff_t>(sharing, 1));
@@ -64,15 +64,15 @@ void Planner::add_memory(Plan& plan, NodeRef numa, ConstantId constant) const {
     plan.terms.push_back({found->second, constant, Range::exactly(1), {}});
 }
 
-// Messages below the knee: each costs its queue pair a slot in time, and only so many are on the way. `line_gbs` is the
-// rate at which the bytes of one go out.
+// Small messages: a queue pair sends only so many a second, and only so many are in flight. `line_gbs`: the rate at
+// which the bytes of one message leave.
 void Planner::add_messages(Plan& plan, double line_gbs, const Conditions& how) const {
   if (!how.message_bytes) return;
   const auto bytes = static_cast<double>(*how.message_bytes);
   add_ceiling(plan, ConstantId::nic_messages, "the messages that its queue pairs send",
               Range::exactly(how.qps * bytes * 1e-3));
   if (!how.outstanding) return;
-  // In each round trip so many messages, and the bytes' own time is part of it.
+  // So many messages in each round trip, which includes the time of their bytes.
   const double window = static_cast<double>(*how.outstanding) * how.qps * bytes;
   const auto& trip = constants_[ConstantId::round_trip];
   Range gbs;
@@ -80,7 +80,7 @@ void Planner::add_messages(Plan& plan, double line_gbs, const Conditions& how) c
     const double us = level == Level::low ? trip.high : level == Level::high ? trip.low : trip.expected;
     gbs.set(level, window / (us * 1e3 + bytes / line_gbs));
   }
-  // wire.fill is what the port loses anyway.
+  // wire.fill already counts what the port loses.
   add_ceiling(plan, ConstantId::wire_fill,
               *how.outstanding == 1 ? "one message at a time" : "the messages that may be on the way", gbs);
 }

@@ -41,8 +41,8 @@ std::vector<double> Model::capacities(Level level) const {
   return out;
 }
 
-// The least of its ceilings and of what each resource gives, counting a resource that it crosses twice. What max_min
-// would say of one flow, without looking at every resource of the machine.
+// The smallest of its ceilings and of the share of each resource; a resource that it crosses twice gives half. The
+// result of max_min for one flow, without visiting every resource.
 Share Model::alone(const Plan& plan, const Constants& constants, Level level) const {
   const auto demand = demand_of(plan, constants, level);
   Share share{demand.ceiling, Share::kCeiling};
@@ -93,7 +93,7 @@ std::vector<Prediction> Model::evaluate(std::span<const Plan> plans) const {
   std::vector<Prediction> out;
   out.reserve(plans.size());
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    // Sharing can make the middle case worse than the low one for a single flow of many: keep the range a range.
+    // With sharing a flow's expected rate can fall below its low one: keep low <= expected <= high.
     auto& r = rates[i];
     r.low = std::min(r.low, r.expected);
     r.high = std::max(r.high, r.expected);
@@ -135,7 +135,7 @@ Prediction Model::explain(const Plan& plan, const Range& gbs, std::uint32_t limi
     why = fmt::format("{:.4g} GB/s x {:.3g}", resource.gbs.expected, figure(*binding, constants, Level::expected));
     if (company > 1) why += fmt::format(", shared by {} flows", company);
   }
-  // The upper end of an unbounded factor says nothing: then the expected figure is the most that is known.
+  // With an unbounded factor the expected rate is the highest that is known.
   if (!std::isfinite(prediction.gbs.high)) prediction.gbs.high = prediction.gbs.expected;
   prediction.sentence = fmt::format(
       "{:.1f} GB/s expected ({:.1f} to {:.1f}), {} Gb/s; bound by {}: {}", prediction.gbs.expected, prediction.gbs.low,

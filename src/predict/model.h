@@ -12,9 +12,9 @@
 
 namespace fairway::predict {
 
-// What a flow should reach. Never a bare number: a range, what binds it, and a sentence.
+// The expected rate of a flow: a range, the bottleneck, and a sentence.
 struct Prediction {
-  bool known = false;  // false: nothing on the way has a known rate, and the figures mean nothing
+  bool known = false;  // false: no rate on the path is known, and the figures mean nothing
   Range gbs;           // GB/s of payload
   Range latency_us;    // one way, small message
   topology::PathClass path;
@@ -24,7 +24,7 @@ struct Prediction {
   std::optional<ConstantId> constant;  // the one that decides the expected figure
 };
 
-// One way to do what a flow asks for, compared with the others.
+// One route of a flow.
 struct Route {
   std::string name;  // "direct", "over GPU1", "through the memory of NUMA node 0"
   std::vector<Flow> stages;
@@ -42,16 +42,16 @@ class Model {
 
   // A flow alone.
   [[nodiscard]] Result<Prediction> predict(const Flow& flow) const;
-  // Flows at the same time: they share what they meet max-min fairly. One answer for each.
+  // Flows at the same time; they share resources max-min fairly. One prediction for each.
   [[nodiscard]] Result<std::vector<Prediction>> predict(std::span<const Flow> flows) const;
-  // The same for plans that are made already; `constants` in place of the model's own, for calibration.
+  // The same for plans; `constants` replaces the model's own, for calibration.
   [[nodiscard]] std::vector<Prediction> evaluate(std::span<const Plan> plans) const;
   [[nodiscard]] double expected_gbs(const Plan& plan, const Constants& constants) const;
 
-  // Ways of one and two hops, best expected first: direct; over another GPU by NVLink or xGMI; through host memory; by
-  // another NIC where the far end is `remote`; between sockets over their NICs. A remote end is resolved here.
+  // Routes of one and two hops, fastest first: direct; over another GPU by NVLink or xGMI; through host memory; by
+  // another NIC if the far end is `remote`; between sockets over their NICs. Resolves a remote end.
   [[nodiscard]] Result<std::vector<Route>> routes(const Flow& flow) const;
-  // The flow with a remote end replaced by the NIC that serves its other end best.
+  // The flow with a remote end replaced by the best NIC for its other end.
   [[nodiscard]] Result<Flow> resolve(const Flow& flow) const;
 
  private:
@@ -63,7 +63,7 @@ class Model {
   Planner planner_;
 };
 
-// seconds for a message of so many bytes: latency and transfer. Unknown predictions give zeros.
+// Seconds for a message of this size: latency and transfer. 0 if the prediction is unknown.
 Range seconds_for(const Prediction& prediction, double size_bytes);
 
 }  // namespace fairway::predict

@@ -16,8 +16,8 @@ double heaviest_at_most(std::uint32_t qps, std::uint32_t legs, std::uint32_t mos
   legs = std::clamp(legs, 1U, kMaxLegs);
   if (most >= qps) return 1;
   if (static_cast<std::uint64_t>(most) * legs < qps) return 0;
-  // left[n]: the probability that of n queue pairs over the legs seen so far none has more than `most`. A further leg,
-  // the k-th, takes i of n with the binomial probability of (n, 1/k). Exact sums of positive terms: nothing cancels.
+  // left[n]: the probability that n queue pairs on the legs so far put at most `most` on each. The k-th leg takes i of
+  // n with the binomial probability of (n, 1/k). All terms are positive, so nothing cancels.
   std::vector<double> log_factorial(qps + 1, 0.0);
   for (std::uint32_t n = 2; n <= qps; ++n) log_factorial[n] = log_factorial[n - 1] + std::log(n);
   std::vector<double> left(qps + 1, 0.0);
@@ -82,12 +82,12 @@ Status validate(const TwoTier& fabric) {
 
 namespace {
 
-// Host h of the next leaves: a random derangement of leaves, so that everybody crosses the spines.
+// A random target for each host on another leaf, so that all traffic crosses the spines.
 std::vector<std::uint32_t> pick_targets(const TwoTier& fabric, Random& random) {
   std::vector<std::uint32_t> targets(fabric.hosts);
   std::iota(targets.begin(), targets.end(), 0U);
   for (std::uint32_t i = fabric.hosts - 1; i > 0; --i) std::swap(targets[i], targets[random.below(i + 1)]);
-  // Who drew its own leaf trades with somebody for whom that mends both.
+  // A host that drew its own leaf swaps with one whose swap is valid for both.
   const auto leaf = [&fabric](std::uint32_t host) { return host / fabric.hosts_per_leaf; };
   for (std::uint32_t i = 0; i < fabric.hosts; ++i) {
     if (leaf(i) != leaf(targets[i])) continue;
@@ -103,7 +103,7 @@ std::vector<std::uint32_t> pick_targets(const TwoTier& fabric, Random& random) {
   return targets;
 }
 
-// One trial: each host's share of its line.
+// One trial: each host's share of its line rate.
 std::vector<double> one_trial(const TwoTier& fabric, Random& random) {
   const auto leaves = (fabric.hosts + fabric.hosts_per_leaf - 1) / fabric.hosts_per_leaf;
   const auto per_leaf = fabric.spines * fabric.links_per_spine;

@@ -16,7 +16,7 @@ constexpr std::size_t kMaxSnapshotBytes = std::size_t{33} << 20;
 Result<topology::Machine> machine_of(const std::string& path) {
   if (path.empty()) {
     topology::DiscoverOptions options;
-    options.use_verbs = false;  // limits of queues say nothing of rates
+    options.use_verbs = false;  // queue limits do not affect rates
     return topology::discover(options);
   }
   const auto text = topology::read_file(path, kMaxSnapshotBytes);

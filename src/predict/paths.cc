@@ -12,7 +12,7 @@ Paths::Paths(const topology::Machine& machine) : edges_(topology::edges(machine)
   for (std::uint32_t i = 0; i < edges_.size(); ++i) {
     const auto& edge = edges_[i];
     if (edge.kind != EdgeKind::pcie && edge.kind != EdgeKind::internal && edge.kind != EdgeKind::memory) continue;
-    // A card of two functions hangs on the first: both share one physical link.
+    // The functions of a card share one physical link: the first one's.
     above_.try_emplace(edge.b, Above{edge.a, i});
     in_tree_[edge.a] = in_tree_[edge.b] = true;
   }
@@ -21,7 +21,7 @@ Paths::Paths(const topology::Machine& machine) : edges_(topology::edges(machine)
 // The nodes above, nearest first, each with the edge that leads to it.
 std::vector<Paths::Above> Paths::climb(NodeRef from) const {
   std::vector<Above> chain;
-  constexpr std::size_t kMost = topology::kMaxPciDepth + 4;  // host bridge, NUMA node, package; no cycle goes on
+  constexpr std::size_t kMost = topology::kMaxPciDepth + 4;  // host bridge, NUMA node, package; ends a cycle
   for (auto at = above_.find(from); at != above_.end() && chain.size() < kMost; at = above_.find(at->second.node)) {
     chain.push_back(at->second);
   }
@@ -35,7 +35,7 @@ std::optional<std::vector<Step>> Paths::tree(NodeRef from, NodeRef to) const {
   const auto node_at = [](NodeRef start, const std::vector<Above>& chain, std::size_t i) {
     return i == 0 ? start : chain[i - 1].node;
   };
-  // The nearest node that both chains have, their starts included.
+  // The nearest node in both chains, including their starts.
   for (std::size_t i = 0; i <= up.size(); ++i) {
     for (std::size_t k = 0; k <= down.size(); ++k) {
       if (node_at(from, up, i) != node_at(to, down, k)) continue;

@@ -36,8 +36,8 @@ ConstantId latency_of(PathKind kind) {
   return ConstantId::latency_node;
 }
 
-constexpr Range kOnlyBelow = {1, kUnbounded, kUnbounded};  // binds at the low end alone
-constexpr Range kNotAbove = {1, 1, kUnbounded};            // does not bind at the high end
+constexpr Range kOnlyBelow = {1, kUnbounded, kUnbounded};  // a limit at the low end only
+constexpr Range kNotAbove = {1, 1, kUnbounded};            // no limit at the high end
 
 }  // namespace
 
@@ -61,7 +61,7 @@ bool Planner::is_one_socket(NodeRef a, NodeRef b) const {
                                                     : topology::numa_of(machine_, a).value_or(~0U);
   const auto numa_b = b.kind == NodeKind::numa_node ? machine_.numa_nodes[b.index].os_index
                                                     : topology::numa_of(machine_, b).value_or(~0U);
-  // Wherever it is, there is only one socket to be near.
+  // There is only one socket.
   if (numa_a == ~0U || numa_b == ~0U) return machine_.packages.size() == 1;
   if (numa_a == numa_b) return true;
   const auto node_a = topology::find_numa(machine_, numa_a);
@@ -71,8 +71,8 @@ bool Planner::is_one_socket(NodeRef a, NodeRef b) const {
   return package && package == machine_.numa_nodes[node_b.index].package;
 }
 
-// NUMA nodes of one socket (NPS4, SNC) are apart for the tools' class, but no socket link lies between them. Where a
-// file folds a node's host bridges into one, its PHB may as well be NODE, and is taken for it.
+// NUMA nodes of one socket (NPS4, SNC) have class SYS, but no link between sockets on their path: they count as NODE.
+// So does PHB of a file that shows the host bridges of a node as one.
 PathClass Planner::crossing_class(NodeRef a, NodeRef b) const {
   const auto path = path_class(a, b);
   if (path.kind == PathKind::sys && is_one_socket(a, b)) return {PathKind::node, 0};
@@ -90,7 +90,7 @@ void Planner::add_latency(Plan& plan, PathClass path) const {
   plan.latency_us = plan.latency_us + constants_[latency_of(path.kind)];
 }
 
-// The PCIe links between two places: those toward the CPU carry `up`'s share of their capacity, those away `down`'s.
+// The PCIe links between two places: `up` is the share of capacity for links toward the CPU, `down` for those away.
 void Planner::add_tree(Plan& plan, NodeRef from, NodeRef to, ConstantId up, ConstantId down) const {
   const auto assumed = [&](NodeRef node, bool is_down) {
     const auto found = of_assumed_.find(node);
@@ -113,7 +113,7 @@ void Planner::add_tree(Plan& plan, NodeRef from, NodeRef to, ConstantId up, Cons
   }
 }
 
-// What the way between two devices meets beyond their links: root complexes, sockets, and the order that they keep.
+// Limits between two devices beyond their links: root complexes, sockets, and ordering.
 void Planner::add_crossing(Plan& plan, NodeRef a, NodeRef b, Ordering ordering) const {
   const auto path = crossing_class(a, b);
   const bool amd = is_amd(cpu_);
@@ -148,9 +148,10 @@ void Planner::add_crossing(Plan& plan, NodeRef a, NodeRef b, Ordering ordering) 
     add_ceiling(plan, ConstantId::node, "the crossing between host bridges");
     if (ordering == Ordering::unknown) add_ceiling(plan, strict, "strict ordering in a root complex", kOnlyBelow);
   } else if (path.kind == PathKind::unknown) {
-    add_ceiling(plan, ConstantId::sys_unknown, "whatever lies between: no source places both ends",
+    add_ceiling(plan, ConstantId::sys_unknown, "an unknown path: the place of an end is not recorded",
                 {1, kUnbounded, kUnbounded});
-    plan.notes.emplace_back("no source places both ends: the range spans from the nearest to the farthest");
+    plan.notes.emplace_back(
+        "the place of an end is not recorded: the range spans from the nearest to the farthest path");
   }
 }
 
@@ -168,7 +169,7 @@ void Planner::add_socket_to_memory(Plan& plan, NodeRef device, NodeRef numa) con
     known = true;
   }
   if (!known) {
-    // The links are there but nobody says how many: at worst what peers get, and no bound that we could name above.
+    // How many links there are is unknown: at worst the rate between devices, with no upper bound.
     add_ceiling(plan, across_sockets(cpu_), "the crossing between sockets", {1, 2, kUnbounded});
     plan.notes.emplace_back("the rate between the sockets is unknown: twice what peers reach is taken for memory");
   }
@@ -196,7 +197,7 @@ void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Con
   add_messages(plan, leg_gbs, how);
   const auto legs = end.leg ? 1U : std::clamp(how.legs.value_or(rate.legs), 1U, rate.legs);
   if (legs == rate.legs && legs == 1) return;
-  // Queue pairs on the legs of the bond: at worst all on one, at best dealt out evenly.
+  // Queue pairs on the legs of the bond: at worst all on one, at best spread evenly.
   const double best = round_robin_share(how.qps, legs);
   const Range share = how.round_robin ? Range::exactly(best) : Range{1.0 / legs, hashed_share(how.qps, legs), best};
   Range factor;
@@ -209,7 +210,7 @@ void Planner::add_port(Plan& plan, const Endpoint& end, bool receives, const Con
   }
 }
 
-// Ports of 400 Gb/s and more were not seen to fill in both directions at once through one NIC.
+// No NIC was seen to fill a port of 400 Gb/s or more in both directions at once.
 void Planner::add_loop(Plan& plan, std::uint32_t nic, const Conditions& how) const {
   const auto rate = port_rate(machine_, nic, assumptions_);
   constexpr double kFast = 400;
@@ -234,7 +235,7 @@ void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_
       add_ceiling(plan, ConstantId::strict_amd, "strict ordering in an EPYC root complex",
                   how.ordering == Ordering::strict ? Range::exactly(1) : kOnlyBelow);
     }
-    // 16 in place of 40 GB/s was measured of host memory too (Emerald Rapids).
+    // Host memory on Emerald Rapids too: 16 in place of 40 GB/s.
     if (!reads && cpu_ == CpuKind::intel_emerald && how.ordering == Ordering::strict) {
       add_ceiling(plan, ConstantId::strict, "strict ordering in an Emerald Rapids root complex");
     }
@@ -276,7 +277,7 @@ void Planner::add_between_gpus(Plan& plan, std::uint32_t a, std::uint32_t b, con
       plan.terms.push_back({of_fabric_.at(to) + 1, constant, Range::exactly(1), {}});
       return;
     }
-    // Known by its class alone, or listed in parts: links x what one link of its generation carries.
+    // Only its class is known, or it is listed in parts: links x the rate of one link of its generation.
     const Range link = plan.path.kind == PathKind::xgmi ? Range{50, 64, 76.8} : nvlink_gbs(machine_, a);
     add_ceiling(plan, constant, "the links between the two", link * plan.path.links);
     return;

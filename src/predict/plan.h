@@ -16,15 +16,14 @@
 
 namespace fairway::predict {
 
-// What one flow meets: a resource that it shares with others, or a ceiling of its own. Its figure is the constant times
-// the factor: of a resource the share of the raw capacity that reaches software, of a ceiling GB/s. A factor may be
-// unbounded at one end of the range: there the term does not bind.
+// One limit of a flow: a shared resource, or a ceiling of its own. Constant times factor is, of a resource, the share
+// of its raw capacity that software reaches; of a ceiling, GB/s. Where a factor is unbounded the term sets no limit.
 struct Term {
   static constexpr std::uint32_t kNone = 0xffffffff;
   std::uint32_t resource = kNone;  // into Planner::resources(); none: a ceiling
   ConstantId constant = ConstantId::wire_fill;
   Range factor = Range::exactly(1);
-  std::string_view what;  // of a ceiling: what it is, for people
+  std::string_view what;  // of a ceiling: its name, for people
 };
 
 enum class ResourceKind : std::uint8_t { edge, assumed_link, port, nvlink_fabric, memory };
@@ -37,13 +36,13 @@ struct Resource {
   Range gbs = Range::exactly(kUnbounded);
 };
 
-// All that a flow meets on one route, and what is worth saying about it.
+// All limits of a flow on one route, and notes about it.
 struct Plan {
   std::vector<Term> terms;
   Range latency_us;
   topology::PathClass path;        // of the part between device and NIC, or between two devices
   std::vector<std::string> notes;  // assumptions, plateaus, doubts
-  void add(const Plan& other);     // one more stage of a pipelined route
+  void add(const Plan& other);     // adds a stage of a pipelined route
 };
 
 // Turns flows into plans. Borrows nothing: it keeps its own copy of the machine. Immutable after construction; any

@@ -4,7 +4,7 @@
 
 namespace fairway::predict {
 
-// Repeatable chance for simulations: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A value; not for secrets.
+// Repeatable random numbers for simulations: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). A value; not for secrets.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -16,7 +16,7 @@ class Random {
     z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
     return z ^ (z >> 31U);
   }
-  // Uniform in [0, bound); bound > 0. The bias of 2^-32 x bound is of no matter here.
+  // Uniform in [0, bound); bound > 0. The bias of 2^-32 x bound does not matter here.
   std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>(((next() >> 32U) * bound) >> 32U); }
 
  private:

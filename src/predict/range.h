@@ -7,11 +7,11 @@
 
 namespace fairway::predict {
 
-// Which end of a range a computation is about.
+// An end of a range, or its middle.
 enum class Level : std::uint8_t { low, expected, high };
 inline constexpr std::array<Level, 3> kLevels = {Level::low, Level::expected, Level::high};
 
-// What a figure is expected to be, and what it would surprise nobody to be: low <= expected <= high.
+// An expected figure and its plausible range: low <= expected <= high.
 struct Range {
   double low = 0;
   double expected = 0;

@@ -15,14 +15,14 @@
 // Predictions as text for people and as JSON for programs. Pure functions; the JSON has every figure of the text.
 namespace fairway::predict {
 
-// More pairs than this no table shows: later NICs are left out, and the text says so.
+// The most pairs in a table; later NICs are left out, and the text says so.
 inline constexpr std::size_t kMaxCells = 65536;
 
 // Every GPU with every NIC, each pair alone.
 struct RateMatrix {
   RowMode mode = RowMode::send;
   std::vector<std::uint32_t> gpus;  // rows, into the machine's gpus
-  std::vector<std::uint32_t> nics;  // columns: those with an RDMA device; all where none has one
+  std::vector<std::uint32_t> nics;  // columns: those with an RDMA device; if none has one, all
   std::vector<Prediction> cells;    // row by row
   std::size_t left_out = 0;         // NICs beyond kMaxCells
 };
@@ -35,7 +35,7 @@ struct FlowReport {
 
 std::string text_of(const Model& model, const RateMatrix& matrix);
 std::string json_of(const Model& model, const RateMatrix& matrix);
-// `size_bytes` above 0 adds how long such a message takes.
+// `size_bytes` above 0 adds the time of such a message.
 std::string text_of(const Model& model, std::span<const FlowReport> flows, double size_bytes);
 std::string json_of(const Model& model, std::span<const FlowReport> flows, double size_bytes);
 std::string text_of(const Model& model, const Flow& flow, std::span<const Route> routes);
@@ -51,7 +51,7 @@ std::string bond_odds_json(std::uint32_t legs);
 std::string constants_text(const Constants& constants);
 std::string constants_json(const Constants& constants);
 
-// A JSON string with its quotes; bytes that are no UTF-8 become '?'.
+// A JSON string with its quotes; invalid UTF-8 becomes '?'.
 std::string json_string(std::string_view text);
 
 }  // namespace fairway::predict

@@ -34,7 +34,7 @@ class Json {
   }
   Json& text(std::string_view name, std::string_view value) { return key(name).raw(json_string(value)); }
   Json& null(std::string_view name) { return key(name).raw("null"); }
-  // What is no number, as a range without an upper end, is null.
+  // Infinite or not a number (a range without an upper end): null.
   Json& number(std::string_view name, double value) {
     return std::isfinite(value) ? key(name).raw(fmt::format("{:.6g}", value)) : null(name);
   }
@@ -93,7 +93,7 @@ std::string_view mode_name(RowMode mode) {
   return mode == RowMode::send ? "send" : mode == RowMode::receive ? "receive" : "loop";
 }
 
-// Bytes of the UTF-8 sequence at the start of `s`; 0 where it is none.
+// Bytes of the UTF-8 sequence at the start of `s`; 0 if it is invalid.
 std::size_t utf8_length(std::string_view s) {
   const auto byte = [&s](std::size_t i) { return i < s.size() ? static_cast<unsigned char>(s[i]) : 0U; };
   const auto follows = [&byte](std::size_t i) { return (byte(i) & 0xc0U) == 0x80U; };

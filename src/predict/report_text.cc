@@ -20,9 +20,9 @@ std::string duration_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 
-// Notes that differ only in the device they begin with, "link of GPU3: ...", are one line.
+// Notes that differ only in the device that they begin with, "link of GPU3: ...", share a line.
 std::string notes_text(const std::set<std::string>& notes) {
-  std::map<std::pair<std::string, std::string>, std::string> devices;  // by what is said, and of what
+  std::map<std::pair<std::string, std::string>, std::string> devices;  // by the text, and the kind of device
   std::string out;
   for (const auto& note : notes) {
     const auto of = note.find(" of ");
@@ -65,7 +65,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// From one NIC to another bytes take the network, which has no class.
+// Between two NICs is the network, which has no class.
 std::string class_text(const Flow& flow, const Prediction& prediction) {
   const bool over_network = flow.from.kind == EndpointKind::nic && flow.to.kind == EndpointKind::nic;
   return over_network ? "network" : prediction.path.to_string();
@@ -136,7 +136,7 @@ std::string text_of(const Model& model, const RateMatrix& matrix) {
   }
   out += table.text() + "\n";
   for (const auto nic : matrix.nics) out += fmt::format("  NIC{}: {}\n", nic, machine.nics[nic].name);
-  // One sentence for each class: why its pairs are as they are.
+  // One sentence for each class: what limits its pairs.
   std::set<std::string> said;
   for (const auto& cell : matrix.cells) {
     if (!cell.known || !said.insert(cell.path.to_string()).second) continue;

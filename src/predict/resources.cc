@@ -77,12 +77,12 @@ void Planner::make_edges() {
       // Whatever it is, it carries what the fastest device below it can.
       const double least = fastest_below(machine_, edges, edge.b);
       set(least > 0 ? Range{least, least, kUnbounded} : Range::exactly(kUnbounded),
-          edge.gbs ? fmt::format("the link above {} says {:.1f} GB/s, less than half of a link below it: not believed",
+          edge.gbs ? fmt::format("the link above {} reports {:.1f} GB/s, less than half of a link below it: ignored",
                                  name, *edge.gbs)
-                   : fmt::format("the link above {} says 2.5 GT/s x1, as emulated bridges do: not believed", name));
+                   : fmt::format("the link above {} reports 2.5 GT/s x1, as emulated bridges do: ignored", name));
     } else if (edge.b.kind == NodeKind::gpu && edge.gbs && !edge.max_gbs && edge.kind == EdgeKind::pcie &&
                assumed_pcie(machine_, edge.b, assumptions_).gbs.low > 4 * *edge.gbs) {
-      // A source that knows no best speed, such as hwloc's XML, read a GPU that had dropped to the slowest one.
+      // A source without the highest speed, such as hwloc's XML, read an idle GPU at the lowest one.
       const auto best = assumed_pcie(machine_, edge.b, assumptions_).gbs;
       set({*edge.gbs, best.expected, best.high},
           fmt::format("link of {}: {:.1f} GB/s as read, less than a quarter of its model's: read while it idled", name,
@@ -116,7 +116,7 @@ void Planner::make_ports() {
   }
 }
 
-// What each GPU has into its NVSwitches, all links together.
+// The rate of each GPU to its NVSwitches, all links together.
 void Planner::make_fabrics() {
   std::map<std::uint32_t, double> into;
   for (const auto& link : machine_.links) {

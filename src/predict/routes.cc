@@ -11,7 +11,7 @@ using topology::NodeKind;
 using topology::NodeRef;
 using topology::PathKind;
 
-// Looks for ways to serve one flow; keeps of each sort only the best, so that the answer stays short.
+// Finds the routes of one flow, the best of each kind.
 class RouteFinder {
  public:
   explicit RouteFinder(const Model& model, const Flow& flow) : model_(model), flow_(flow) {}
@@ -70,7 +70,7 @@ class RouteFinder {
     sort_.clear();
   }
 
-  // Over another GPU that both ends' links reach well.
+  // Over another GPU that is near to both ends.
   void over_gpus(const Flow& flow) {
     const auto count = static_cast<std::uint32_t>(model_.machine().gpus.size());
     for (std::uint32_t middle = 0; middle < count; ++middle) {
@@ -97,7 +97,7 @@ class RouteFinder {
     take_best();
   }
 
-  // Out by a NIC near one end and in by one near the other, over the network between.
+  // Out of a NIC near one end and into one near the other, over the network.
   void over_nics(const Flow& flow) {
     const auto count = static_cast<std::uint32_t>(model_.machine().nics.size());
     const auto near = [&](const Endpoint& end) {
@@ -154,7 +154,7 @@ Result<Flow> Model::resolve(const Flow& flow) const {
     if (!plan) continue;
     const double rate = expected_gbs(*plan, planner_.constants());
     const bool hardware = machine().nics[i].rdma.valid();
-    // A NIC of unknown rate is the last resort, and one without RDMA after those with it.
+    // NICs without RDMA come after those with it, NICs of unknown rate last.
     const double rank = !std::isfinite(rate) ? 0 : hardware ? rate : rate * 1e-3;
     if (rank > most) {
       most = rank;

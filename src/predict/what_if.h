@@ -10,7 +10,7 @@
 
 namespace fairway::predict {
 
-// A machine and its use as somebody imagines them. Starts as they are; each word changes one thing.
+// A machine and its use with the changes of --what-if; each argument changes one thing.
 struct WhatIf {
   topology::Machine machine;
   Assumptions assumptions;
@@ -22,7 +22,7 @@ struct WhatIf {
 //   gpu3.link=4x16  nic0.link=5x8  gpus.link=4x16  nics.link=5x16   PCIe generation and width
 //   nic0.rate=400  nics.rate=200                                    Gb/s of one port (one leg)
 //   nic0.at=gpu5                                                    the NIC moves beside that GPU
-// Fails with what is wrong and what may be said instead; `what` is then unchanged.
+// The error says what is wrong and which values are valid; `what` is then unchanged.
 Status imagine(std::string_view word, WhatIf& what);
 
 // The forms above, for help.

@@ -16,7 +16,7 @@ struct Colour {
   std::string_view dark;
 };
 
-// Contrast of every text on its ground is at least 4.5 to 1 in both; a test checks it.
+// The contrast of every text on its background is at least 4.5 to 1 in both; a test checks it.
 constexpr std::array<Colour, 29> kPalette{{
     {"paper", "#ffffff", "#11161c"},        {"ink", "#18212b", "#e7ecf1"},
     {"faint", "#5c6773", "#9aa7b4"},        {"socket", "#2b3d54", "#33465e"},

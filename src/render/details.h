@@ -8,8 +8,7 @@
 
 namespace fairway::render {
 
-// What is known of one part of the machine, as label and value, for the card that a page shows on hovering. Unknown
-// facts are left out.
+// The known facts about one part of the machine, as label and value, for the card that a page shows on hovering.
 struct Details {
   std::string title;
   std::vector<std::pair<std::string, std::string>> rows;

@@ -73,7 +73,7 @@ Box DeviceBoxes::box(NodeRef node) const {
 void DeviceBoxes::fill_gpu(Box& box, const topology::Gpu& gpu) const {
   if (gpu.model) box.model = short_gpu_model(*gpu.model);
   if (box.model.empty() && gpu.architecture) box.model = *gpu.architecture;
-  // Names such as "H100 80GB HBM3" hold it already.
+  // Names such as "H100 80GB HBM3" already contain it.
   if (gpu.memory_bytes && box.model.find("GB") == std::string::npos)
     box.model += fmt::format("{}{}", box.model.empty() ? "" : ", ", gibibytes(*gpu.memory_bytes));
 }
@@ -96,7 +96,7 @@ void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
   } else if (whole) {
     box.model = fmt::format("{}G", rate(*whole));
   }
-  // Clouds' files know neither its ports nor its name, but its id tells its generation.
+  // Files of clouds have neither ports nor name, but the id tells the generation.
   if (const auto* generation = topology::find_nic_generation(machine_, nic);
       generation != nullptr && generation->name.starts_with("EFA")) {
     box.model = fmt::format("EFA {}", box.model.empty() ? fmt::format("{}G", rate(generation->port_gbps)) : box.model);
@@ -106,7 +106,7 @@ void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
     const topology::BusId& first = machine_.pci[nic.functions.front().index].bus_id;
     if (last.same_slot(first)) box.place += fmt::format("-{}", last.function);
   }
-  // A port that is not up carries nothing, however good the link to it is.
+  // A port that is down carries nothing, whatever its PCIe link.
   bool has_state = false;
   bool is_up = false;
   if (nic.rdma) {
@@ -127,7 +127,7 @@ void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
   if (leg_down && box.health == Health::good) box.health = Health::reduced;
   const bool is_software = nic.rdma && machine_.rdma[nic.rdma.index].software.value_or(false);
   box.muted = is_software || (has_rdma_ && !nic.rdma);
-  // Its place and its link are those of the NIC below it.
+  // Its place and link are those of the NIC below it.
   if (is_software) box.place = "software RDMA";
 }
 

@@ -9,7 +9,7 @@
 
 namespace fairway::render {
 
-// Boxes of single devices: their names, models, places, and how their links are. Borrows the machine.
+// Boxes of single devices: name, model, place and links. Borrows the machine.
 class DeviceBoxes {
  public:
   explicit DeviceBoxes(const topology::Machine& machine);
@@ -26,7 +26,7 @@ class DeviceBoxes {
   const topology::Machine& machine_;
   std::vector<std::vector<topology::NodeRef>> owners_;
   std::map<topology::NodeRef, topology::Edge> links_;  // PCIe, by the lower end
-  std::set<topology::NodeRef> doubted_;                // lower ends of links whose rate is not believed
+  std::set<topology::NodeRef> doubted_;                // lower ends of links whose reported rate is implausible
   bool has_rdma_ = false;
 };
 

@@ -8,7 +8,7 @@
 
 namespace fairway::render {
 
-// What a path should reach, GB/s per direction: a range, and what bounds it.
+// The expected rate of a path, GB/s per direction: a range, and its bottleneck.
 struct Expected {
   double low_gbs = 0;
   double expected_gbs = 0;
@@ -16,10 +16,11 @@ struct Expected {
   std::string bottleneck;  // "PCIe Gen5 x16 of GPU3"
 };
 
-// Asked for a pair of GPUs and NICs of one machine; nothing where no figure can be given. Empty: no figures at all.
+// The expected rate between two GPUs, NICs or NUMA nodes of one machine; none if unknown. An empty function: no rates
+// are shown.
 using ExpectRate = std::function<std::optional<Expected>(topology::NodeRef a, topology::NodeRef b)>;
 
-// "35-48", or one number where both ends say the same.
+// "35-48", or one number if both ends are equal.
 std::string range(const Expected& expected);
 
 }  // namespace fairway::render

@@ -55,7 +55,7 @@ class HcaText {
     if (counters.empty()) return;
     out_ += fmt::format("  {}\n", title);
     for (const topology::Counter& counter : counters) {
-      // Counters of few bits stop at their end: the true number is not known.
+      // Counters of few bits stop at their maximum: the true number is unknown.
       const bool is_stuck = counter.value == 0xff || counter.value == 0xffff || counter.value == 0xffffffff;
       out_ += fmt::format("    {} {}{}\n", pad(counter.name, 34), counter.value,
                           is_stuck ? "  (at its end: this or more)" : "");

@@ -4,15 +4,15 @@
 
 namespace fairway::render {
 
-// What an attribute of an RDMA device or port is, for who has never read the InfiniBand specification, and which limit
-// it sets for Fairway (empty where it sets none).
+// What an attribute of an RDMA device or port means, for readers who do not know the InfiniBand specification, and
+// which limit it sets for Fairway (empty: none).
 struct AttributeWords {
   std::string_view name;  // as `ibv_devinfo -v` prints it
   std::string_view meaning;
   std::string_view limit;
 };
 
-// Null where the name is not in the table.
+// Null if the name is not in the table.
 const AttributeWords* find_attribute_words(std::string_view name);
 
 }  // namespace fairway::render

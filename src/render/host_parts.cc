@@ -38,7 +38,7 @@ std::string title_of(const Box& box) {
                                   : ", down");
   }
   if (box.health == Health::down) out += "\ndown";
-  if (box.inferred) out += "\nplaced by the recorded classes; no source shows the tree";
+  if (box.inferred) out += "\nplaced by the recorded classes; the tree is not recorded";
   return out;
 }
 
@@ -52,7 +52,7 @@ const char* band_style(BoxKind kind) {
   }
 }
 
-// The rate of a link; of a reduced one also what it could be.
+// The rate of a link; of a reduced one also its highest.
 std::string rate_label(const Box& box) {
   if (!box.gbs) return "?";
   if (box.doubted) return rate(box.gbs) + "?";
@@ -83,7 +83,7 @@ std::string line_title(const Box& box) {
   out += box.gbs ? fmt::format(", {} GB/s per direction", rate(box.gbs)) : ", rate unknown";
   if (box.gbs && box.max_gbs && *box.gbs < *box.max_gbs * 0.99)
     out += fmt::format(", of {} at its best", rate(box.max_gbs));
-  if (box.doubted) out += "; not believed: slower than what is below it needs, or read while idle";
+  if (box.doubted) out += "; implausible: slower than a device below it, or read while idle";
   return out;
 }
 
@@ -128,7 +128,7 @@ void draw_branch(const Box& box, Point from, Point to, Scene& scene) {
 void draw_nic(const Box& nic, const Area& area, double trunk, const std::string& prefix, Scene& scene) {
   scene.boxes.push_back({area, "nic" + state_classes(nic), key_of(nic, prefix), title_of(nic), 4});
   draw_branch(nic, {trunk, area.center().y}, {area.x, area.center().y}, scene);
-  const double right = area.right() - 10;  // the ports stand beyond
+  const double right = area.right() - 10;  // the ports are to the right
   const double left = area.x + 7;
   const bool is_down = nic.health == Health::down;
   const double down_room = is_down ? text_width("down", kSmall) + 4 : 0;

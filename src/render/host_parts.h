@@ -12,7 +12,7 @@ inline constexpr double kGpuWidth = 106;
 inline constexpr double kGpuHeight = 52;
 inline constexpr double kNicWidth = 126;
 inline constexpr double kNicHeight = 31;
-inline constexpr double kBranch = 38;  // from a trunk to a NIC; its rate stands on it
+inline constexpr double kBranch = 38;  // from a trunk to a NIC; its rate is drawn on it
 inline constexpr double kTrunk = 8;    // of the trunk from its column's left edge
 inline constexpr double kText = 11;    // font sizes
 inline constexpr double kSmall = 9;
@@ -27,7 +27,7 @@ void draw_drop(const Box& below, Point from, double bottom, Scene& scene);
 void draw_branch(const Box& box, Point from, Point to, Scene& scene);
 // A NIC with its ports on the right, and the short line that joins it to the trunk.
 void draw_nic(const Box& nic, const Area& area, double trunk, const std::string& prefix, Scene& scene);
-// A GPU; its rate stands beside the last bit of its line, which comes down from `from`.
+// A GPU; its rate is drawn beside the end of its line, which comes down from `from`.
 void draw_gpu(const Box& gpu, const Area& area, Point from, const std::string& prefix, Scene& scene);
 
 // "pcie", "pcie reduced", "pcie inferred".

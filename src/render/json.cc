@@ -91,7 +91,7 @@ Json head() {
   return {{"format", "fairway-topology"}, {"version", kReportVersion}};
 }
 
-// Names come from files: bytes that are no UTF-8 are replaced, never thrown about.
+// Names come from files: invalid UTF-8 is replaced.
 std::string text_of(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }

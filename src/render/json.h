@@ -9,8 +9,9 @@
 
 namespace fairway::render {
 
-// `fairway topo --json`: {"format": "fairway-topology", "version": 2, "machine": <the snapshot>, and what follows from
-// it: "edges", "matrix" with classes and expected rates, "rails", "findings"}. Unsupported in a build without JSON.
+// `fairway topo --json`: {"format": "fairway-topology", "version": 2, "machine": <the snapshot>, and what is
+// derived from it: "edges", "matrix" with classes and expected rates, "rails", "findings"}. Unsupported in a build
+// without JSON.
 inline constexpr int kReportVersion = 2;
 Result<std::string> json_report(const topology::Machine& machine, const ExpectRate& expect);
 Result<std::string> json_report(const topology::Fabric& fabric);

@@ -10,7 +10,8 @@
 
 namespace fairway::render {
 
-// The picture of one machine: sockets on top, what hangs below them in bands, GPUs in one row, their links below it.
+// The picture of one machine: sockets on top, bridges and switches below them in bands, GPUs in one row, and their
+// links below that.
 struct HostPicture {
   Scene scene;
   std::map<std::uint32_t, Point> ports;  // where a cable leaves the machine's edge, by NIC index
@@ -18,14 +19,14 @@ struct HostPicture {
 
 struct LayoutOptions {
   bool with_cables = false;  // leaves room beside the NICs and leads a line from each to the lower edge
-  std::string node_prefix;   // before the names of nodes, where several machines share a picture: "m1-"
+  std::string node_prefix;   // before the names of nodes, if several machines share a picture: "m1-"
 };
 
 HostPicture lay_out(const topology::Machine& machine, const LayoutOptions& options = {});
 
 // With title, legend and margins.
 Scene picture(const topology::Machine& machine);
-// Machines above and below the switches that join them.
+// Machines above and below the switches between them.
 Scene picture(const topology::Fabric& fabric);
 
 // "gpu-3": the name of a node in a picture and in its page.

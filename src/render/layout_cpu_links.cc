@@ -1,6 +1,5 @@
-// Links between a GPU and the CPU beside PCIe: NVLink-C2C, xGMI, NVLink to POWER. A tag in the GPU's box names the
-// rate, and a line leads up: to the socket where nothing but host bridges is between, else only as far as it stays
-// alone.
+// Links between a GPU and the CPU other than PCIe: NVLink-C2C, xGMI, NVLink to POWER. A tag in the GPU's box has the
+// rate. A line leads up to the socket if only host bridges are between, else a short way.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -18,7 +17,7 @@ using topology::NodeKind;
 using topology::NodeRef;
 
 constexpr double kTagHeight = 13;
-constexpr double kAlone = 12;  // the line's length where it does not reach the socket
+constexpr double kAlone = 12;  // the line's length if it does not reach the socket
 
 bool is_cpu(NodeRef node) {
   return node.kind == NodeKind::package || node.kind == NodeKind::numa_node;

@@ -1,5 +1,5 @@
-// Where everything of one machine stands. A hub (socket, NUMA node, host bridge, switch) is a band as wide as all that
-// hangs below it, so every line down is straight and none crosses another.
+// The layout of one machine. A hub (socket, NUMA node, host bridge, switch) is a band as wide as all that is below it,
+// so that every line down is straight and none crosses another.
 #include <algorithm>
 #include <deque>
 
@@ -52,10 +52,10 @@ struct Hub {
   std::vector<Hub> hubs;
   std::vector<Part> parts;  // both, from left to right
   double width = 0;
-  bool stacked = false;  // the hubs stand below the one column, not beside it
+  bool stacked = false;  // the hubs are below the one column, not beside it
 };
 
-// Widths of what stands beside each other.
+// Widths of neighbours.
 struct Pitch {
   double nic = kNicWidth;
   double branch = kBranch;
@@ -73,7 +73,7 @@ class HostLayout {
   HostPicture build() {
     std::vector<Hub> roots;
     for (const Box& box : outline_.roots) {
-      // Storage whose NUMA node nobody knows is worth no column of its own.
+      // Storage of unknown NUMA node gets no column.
       const bool is_aside = box.kind == BoxKind::machine && outline_.roots.size() > 1;
       if (!is_aside || has_gpus_or_nics(box)) roots.push_back(measure(box));
     }
@@ -99,7 +99,7 @@ class HostLayout {
     return n == 0 ? 0 : static_cast<double>(n) * kGpuWidth + static_cast<double>(n - 1) * kGap;
   }
 
-  // Several ports of one hub that are not for bulk traffic stand as one box: they are many on clouds' machines.
+  // Ports of one hub that are not for bulk traffic share a box: cloud machines have many.
   std::vector<const Box*> fold_muted(std::vector<const Box*> nics) {
     const auto muted = std::stable_partition(nics.begin(), nics.end(), [](const Box* nic) { return !nic->muted; });
     const auto count_muted = static_cast<std::size_t>(nics.end() - muted);
@@ -134,7 +134,7 @@ class HostLayout {
     return least;
   }
 
-  // GPUs that hang on a hub themselves stand on one bus, unless GPUs below other hubs belong between them.
+  // GPUs directly below a hub share one bus, unless GPUs below other hubs come between them.
   void part_columns(Hub& hub) const {
     if (hub.columns.size() != 1) return;
     auto& column = hub.columns[0];
@@ -194,7 +194,7 @@ class HostLayout {
       }
     }
     first.others = box.others;
-    // Many NICs on one trunk would make the picture high: further trunks beside it.
+    // Many NICs on one trunk would make the picture too high: use several trunks.
     const std::vector<const Box*> nics = fold_muted(std::move(first.nics));
     first.nics.clear();
     const std::size_t columns = (nics.size() + kNicsPerColumn - 1) / kNicsPerColumn;
@@ -239,7 +239,7 @@ class HostLayout {
   static double band_height(const Hub& hub, bool is_root) {
     return is_root ? kTopBand : hub.box->kind == BoxKind::host_bridge ? 20 : kBand;
   }
-  // Host bridges are part of the socket and stand directly below it.
+  // Host bridges are part of the socket: directly below it.
   static double drop_above(const Hub& hub) { return hub.box->kind == BoxKind::host_bridge ? 8 : kDrop; }
 
   static double column_height(const Column& column) {
@@ -376,7 +376,7 @@ class HostLayout {
   const LayoutOptions& options_;
   Pitch pitch_;
   Outline outline_;
-  std::deque<Box> folded_;  // stable places: hubs point at them
+  std::deque<Box> folded_;  // a deque, since hubs point at its boxes
   HostPicture picture_;
   std::vector<PlacedRoot> roots_;
   std::vector<PlacedGpu> gpus_;

@@ -37,7 +37,7 @@ struct Sum {
   std::uint32_t full_links = 0;
 };
 
-// What each GPU has of this kind of link.
+// The links of this kind of each GPU.
 std::map<std::uint32_t, Sum> sums(const Machine& machine, topology::LinkKind kind) {
   std::map<std::uint32_t, Sum> out;
   for (const DeviceLink& link : machine.links) {
@@ -91,7 +91,7 @@ void draw_bar(const Machine& machine, const LinkFabric& fabric, const std::vecto
   double text_at = bar.x + 12;
   const std::size_t switches = fabric.switches.size();
   if (switches > 1) {
-    // The switches stand in the bar, the sentence before them.
+    // The switches are drawn in the bar, behind the sentence.
     const double pitch = std::min(34.0, bar.width * 0.45 / static_cast<double>(switches));
     const double start = bar.right() - pitch * static_cast<double>(switches) - 6;
     for (std::size_t i = 0; i < switches; ++i) {
@@ -182,7 +182,7 @@ void draw_tracks(const LinkFabric& fabric, const std::vector<PlacedGpu>& gpus, S
                            style + (reduced ? " reduced" : ""),
                            title,
                            1.4 + 1.1 * std::min<double>(up, 4)});
-    // Labels of neighbouring tracks do not stand below one another, and each stands on a ground of its own.
+    // Labels of neighbouring tracks are staggered, each on its own background.
     static constexpr double kShares[] = {0.5, 0.38, 0.62};
     const Point at{from + (to - from) * kShares[track.lane % 3], y};
     const double width = text_width(label, kLabel) + 4;

@@ -19,11 +19,11 @@ struct PlacedGpu {
 // Links between sockets: straight between neighbours.
 void draw_socket_links(const topology::Machine& machine, const std::vector<PlacedRoot>& roots, Scene& scene);
 
-// NVLink and xGMI below the row of GPUs; makes the scene higher. One bar where every GPU reaches every other the same
-// way or where switches join them, a track per linked pair otherwise.
+// NVLink and xGMI below the row of GPUs; makes the scene higher. One bar if all GPUs are linked alike or through
+// switches, else a track for each linked pair.
 void draw_device_links(const topology::Machine& machine, const std::vector<PlacedGpu>& gpus, Scene& scene);
 
-// Links of GPUs to CPUs beside PCIe; after all that stands above the GPUs is drawn.
+// Links between GPUs and CPUs other than PCIe; call it once all above the GPUs is drawn.
 void draw_cpu_links(const topology::Machine& machine, const std::vector<PlacedGpu>& gpus,
                     const std::vector<PlacedRoot>& roots, Scene& scene);
 

@@ -9,8 +9,8 @@ namespace fairway::render {
 
 inline constexpr std::uint32_t kNoGpu = 0xffffffff;
 
-// Items that lead to GPUs change places among themselves, so that GPUs stand in the order of their numbers; the others
-// stay where they are. `first` says the least number below an item, or kNoGpu.
+// Orders the items that lead to GPUs by GPU number; the others keep their places. `first` gives the smallest GPU number
+// below an item, or kNoGpu.
 template <class Item, class First>
 void in_gpu_order(std::vector<Item>& items, First first) {
   std::vector<std::size_t> places;

@@ -1,4 +1,4 @@
-// What stands around the machines: titles, legend, margins, and between several machines the network.
+// What is around the machines: titles, legend, margins, and the network between them.
 #include <algorithm>
 #include <map>
 
@@ -61,8 +61,8 @@ void add_legend(Scene& scene, double y) {
   static constexpr Entry kEntries[] = {
       {"pcie", "PCIe, GB/s per direction", 1.4},
       {"pcie reduced", "runs below its best", 1.4},
-      {"pcie doubted", "rate not believed: emulated, or read while idle", 1.4},
-      {"pcie inferred", "concluded, not seen", 1.4},
+      {"pcie doubted", "implausible rate: emulated, or read while idle", 1.4},
+      {"pcie inferred", "inferred from path classes", 1.4},
       {"nvlink", "NVLink, GB/s per direction", 4},
       {"xgmi", "xGMI, GB/s per direction", 4},
       {"c2c", "C2C, GB/s per direction", 4},

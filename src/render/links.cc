@@ -20,7 +20,7 @@ const topology::Fact<std::uint32_t>& in_use(const DeviceLink& link) {
   return link.active ? link.active : link.count;
 }
 
-// The one value of a map that all share; nothing where they differ.
+// The value that all entries of a map share; none if they differ.
 template <class Value>
 std::optional<Value> common(const std::map<std::uint32_t, Value>& values) {
   if (values.empty()) return {};

@@ -23,7 +23,7 @@ bool look_alike(const PathMatrix& paths, std::size_t a, std::size_t b) {
   return true;
 }
 
-// In a group every pair has one class, so that one cell can say it.
+// All pairs within a group have one class, so that one cell shows it.
 bool fits(const PathMatrix& paths, const MatrixGroup& group, std::size_t end) {
   if (paths.ends[group.members[0]].kind != NodeKind::nic || paths.ends[end].kind != NodeKind::nic) return false;
   if (!look_alike(paths, group.members[0], end)) return false;
@@ -54,7 +54,7 @@ std::vector<std::vector<Cell>> cells_of(const FoldedMatrix& folded, const Expect
   return cells;
 }
 
-// How wide a column is, and whether its rates stand below the classes.
+// The width of a column, and whether its rates are below the classes.
 struct MatrixColumn {
   std::size_t name = 0;
   std::size_t path = 1;
@@ -163,7 +163,7 @@ std::pair<NodeRef, NodeRef> FoldedMatrix::ends(std::size_t row, std::size_t colu
 }
 
 std::string matrix_name(const PathMatrix& paths, std::size_t end) {
-  // node.index of a NIC counts those outside the matrix too; its number is its place among the matrix's NICs.
+  // A NIC's number is its place among the matrix's NICs; node.index also counts others.
   const NodeKind kind = paths.ends[end].kind;
   const auto before = std::count_if(paths.ends.begin(), paths.ends.begin() + static_cast<std::ptrdiff_t>(end),
                                     [kind](NodeRef node) { return node.kind == kind; });
@@ -215,7 +215,7 @@ std::string matrix_text(const topology::Machine& machine, const ExpectRate& expe
   for (std::size_t from = 0; from < n;) {
     std::size_t to = from + 1;
     while (to < n && width_of(from, to + 1) <= style.columns) ++to;
-    // Where it does not fit in one piece, the NICs begin the next.
+    // If it does not fit in one piece, the NICs begin the next.
     for (std::size_t i = from + 1; i < to && to < n; ++i) {
       if (columns[i].is_nic && !columns[from].is_nic) to = i;
     }

@@ -45,7 +45,7 @@ class Outliner {
     for (std::uint32_t i = 0; i < machine_.numa_nodes.size(); ++i) {
       if (!machine_.numa_nodes[i].package) out.roots.push_back(numa_node(i));
     }
-    // Bridges may name a node that no source described.
+    // Bridges may name a node that is not recorded.
     for (auto& [os_index, bridges] : by_numa_) {
       Box box = make_box(BoxKind::numa, {}, fmt::format("NUMA node {}", os_index));
       box.children = std::move(bridges);
@@ -57,7 +57,7 @@ class Outliner {
   }
 
  private:
-  // With one place in the machine everything is there; with several, nobody said where.
+  // With one place everything is there; with several the place is unknown.
   static void adopt(Outline& out, std::vector<Box> homeless) {
     if (out.roots.size() == 1 && (out.roots[0].children.empty() || out.roots[0].children[0].kind != BoxKind::numa)) {
       for (Box& box : homeless) out.roots[0].children.push_back(std::move(box));
@@ -76,7 +76,7 @@ class Outliner {
     for (std::uint32_t i = 0; i < machine_.numa_nodes.size(); ++i) {
       if (machine_.numa_nodes[i].package.index == index) box.children.push_back(numa_node(i));
     }
-    // One node is its socket's memory: one box says both.
+    // If a socket has one node, one box shows both.
     if (box.children.size() == 1 && box.children[0].kind == BoxKind::numa) {
       Box node = std::move(box.children[0]);
       box.place += fmt::format("{}{}{}", box.place.empty() ? "" : " · ", node.name,

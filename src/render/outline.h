@@ -10,7 +10,7 @@
 namespace fairway::render {
 
 enum class BoxKind : std::uint8_t {
-  machine,  // stands above the others where no socket is known
+  machine,  // above all others if no socket is known
   package,
   numa,
   host_bridge,
@@ -18,10 +18,10 @@ enum class BoxKind : std::uint8_t {
   gpu,
   nic,
   nv_switch,
-  unplaced,  // holds what no source places
+  unplaced,  // devices whose place is unknown
 };
 
-// How the link to the parent is. Unknown is not a fault.
+// The state of the link to the parent. Unknown is not a fault.
 enum class Health : std::uint8_t { good, reduced, down };
 
 struct BondPort {
@@ -41,19 +41,19 @@ struct Box {
   topology::Fact<double> max_gbs;
   std::string link_words;  // "Gen5 x16"
   Health health = Health::good;
-  bool doubted = false;         // the rate of the link above it cannot be what it is under load
-  bool inferred = false;        // concluded from a recorded matrix, not seen in a tree
+  bool doubted = false;         // the reported rate of the link above it is implausible
+  bool inferred = false;        // inferred from a recorded matrix, not from a tree
   bool muted = false;           // not for bulk traffic: a management port
   std::vector<BondPort> ports;  // of a bonded NIC
-  std::string others;           // what hangs here and is not drawn: "2 NVMe, 1 other"
+  std::string others;           // devices here that are not drawn: "2 NVMe, 1 other"
   std::vector<Box> children;
 };
 
 Box make_box(BoxKind kind, topology::NodeRef node, std::string name);
 
 // The machine as people draw it: sockets, NUMA nodes, host bridges, switches, devices. Ports of switches and root ports
-// are edges, bridges with nothing to show below them are left out, and what the sources do not place stands apart,
-// grouped by the classes that were recorded for it.
+// are edges, and bridges without devices are left out. Devices of unknown place are apart, grouped by their recorded
+// classes.
 struct Outline {
   std::vector<Box> roots;
 };

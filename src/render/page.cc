@@ -76,7 +76,7 @@ std::string matrix_table(const Machine& machine, const ExpectRate& expect, const
   return out + "</tbody></table></div>\n";
 }
 
-// What the script compares by when a device is hovered over: keys, classes and rates of every pair.
+// Data for the script that runs on hovering: keys, classes and rates of every pair.
 std::string matrix_data(const Machine& machine, const ExpectRate& expect, const std::string& prefix) {
   const topology::PathMatrix paths = topology::path_matrix(machine);
   std::string keys;
@@ -174,7 +174,7 @@ std::string summary_block(const Machine& machine) {
   return fmt::format("<pre class=\"summary\">{}</pre>\n", escape(summary(machine, {.colour = false, .columns = 130})));
 }
 
-// Rates stand between GPUs and what they reach, not between NICs.
+// Rates are shown between GPUs and other devices, not between NICs.
 const char* matrix_heading(const Machine& machine, const ExpectRate& expect) {
   return expect && !machine.gpus.empty() ? "<h2>Paths: class, and GB/s per direction that one flow should reach</h2>\n"
                                          : "<h2>Path classes</h2>\n";

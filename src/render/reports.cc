@@ -13,7 +13,7 @@ namespace {
 
 using topology::Severity;
 
-// Text under a left margin, its first line beside what stands there already.
+// Text with a left margin on all lines but the first.
 std::string hang(const std::string& text, std::size_t margin, const TextStyle& style) {
   std::string out;
   const std::size_t room = style.columns > margin + 30 ? style.columns - margin : 30;
@@ -35,10 +35,11 @@ Ink ink_of(Severity severity) {
 
 }  // namespace
 
-std::string nic_choices_text(const topology::Machine& machine, const std::string& memory,
-                             std::span<const topology::NicChoice> choices, const TextStyle& style) {
-  std::string out = style.ink(Ink::bold, fmt::format("NICs for {}, best first", memory)) + "\n";
-  if (choices.empty()) return out + "  none: this machine has no NIC that a source names\n";
+std::string nic_choices_text(const topology::Machine& machine, topology::NodeRef memory, const std::string& name,
+                             std::span<const topology::NicChoice> choices, const ExpectRate& expect,
+                             const TextStyle& style) {
+  std::string out = style.ink(Ink::bold, fmt::format("NICs for {}, best first", name)) + "\n";
+  if (choices.empty()) return out + "  none: no NIC of this machine is recorded\n";
   std::size_t width = 0;
   for (const topology::NicChoice& choice : choices) {
     if (choice.rail) width = std::max(width, columns_of(machine.nics[choice.nic.index].name));
@@ -46,23 +47,24 @@ std::string nic_choices_text(const topology::Machine& machine, const std::string
   std::size_t place = 0;
   std::vector<std::pair<std::string, std::vector<std::string>>> others;  // by reason, in the order of their first
   for (const topology::NicChoice& choice : choices) {
-    const std::string& name = machine.nics[choice.nic.index].name;
+    const std::string& nic = machine.nics[choice.nic.index].name;
     if (!choice.rail) {
       const auto same =
           std::find_if(others.begin(), others.end(), [&](const auto& o) { return o.first == choice.reason; });
       if (same == others.end()) {
-        others.push_back({choice.reason, {name}});
+        others.push_back({choice.reason, {nic}});
       } else {
-        same->second.push_back(name);
+        same->second.push_back(nic);
       }
       continue;
     }
-    std::string reason = choice.reason;
-    if (choice.gbs && choice.one_flow_gbs && *choice.one_flow_gbs < *choice.gbs) {
-      reason += fmt::format("; {} GB/s in one flow", rate(choice.one_flow_gbs));
-    }
-    out += fmt::format("{:>3}  {}  ", ++place, style.ink(Ink::bold, pad(name, width))) +
-           hang(reason, 5 + width + 2, style);
+    const auto expected = expect ? expect(memory, {topology::NodeKind::nic, choice.nic.index}) : std::nullopt;
+    const std::string reason =
+        expected ? fmt::format("{}; {:.1f} GB/s expected ({:.1f}-{:.1f}), bound by {}", choice.reason,
+                               expected->expected_gbs, expected->low_gbs, expected->high_gbs, expected->bottleneck)
+                 : choice.reason + "; expected rate: unknown";
+    out +=
+        fmt::format("{:>3}  {}  ", ++place, style.ink(Ink::bold, pad(nic, width))) + hang(reason, 5 + width + 2, style);
   }
   for (const auto& [reason, names] : others) {
     out += "  -  " + hang(fmt::format("{}: {}", fold_names(names), reason), 5, style);
@@ -73,7 +75,7 @@ std::string nic_choices_text(const topology::Machine& machine, const std::string
 std::string rails_text(const topology::Machine& machine, const TextStyle& style) {
   const std::vector<topology::RailVerdict> verdicts = topology::rail_verdicts(machine);
   std::string out = style.ink(Ink::bold, "Rails for bulk traffic") + "\n";
-  if (verdicts.empty()) return out + "  none: no source names an RDMA device or a network interface\n";
+  if (verdicts.empty()) return out + "  none: no RDMA device or network interface is recorded\n";
   std::size_t width = 0;
   for (const auto& verdict : verdicts) width = std::max(width, columns_of(topology::node_name(machine, verdict.node)));
   for (const bool rails : {true, false}) {
@@ -100,7 +102,7 @@ std::string port_errors_text(const topology::Machine& machine, const TextStyle& 
     counter = std::max(counter, columns_of(error.counter));
     value = std::max(value, fmt::format("{}", error.value).size());
   }
-  std::string out = style.ink(Ink::bold, "Errors and repetitions that ports have counted") + "\n";
+  std::string out = style.ink(Ink::bold, "Errors and retransmissions counted by ports") + "\n";
   for (const auto& error : errors)
     out += fmt::format("  {}  {}  {:>{}}", style.ink(Ink::bold, pad(name(error), port)), pad(error.counter, counter),
                        error.value, value) +
@@ -134,9 +136,12 @@ std::string notes_text(std::span<const topology::Note> notes, const TextStyle& s
 std::string differences_text(const std::string& a, const std::string& b,
                              std::span<const topology::Difference> differences, const TextStyle& style) {
   if (differences.empty()) return fmt::format("{} and {} do not differ\n", a, b);
-  std::string out = style.ink(Ink::bold, fmt::format("{} of {} from {}, costliest first: what the worse may lose",
-                                                     count(differences.size(), "difference"), b, a)) +
-                    "\n";
+  std::string out =
+      style.ink(
+          Ink::bold,
+          fmt::format("{} of {} from {}, costliest first, with the share of a path's rate that the worse may lose",
+                      count(differences.size(), "difference"), b, a)) +
+      "\n";
   for (const topology::Difference& difference : differences) {
     const std::string cost = difference.cost <= 0      ? ""
                              : difference.cost < 0.005 ? "<1%"

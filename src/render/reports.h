@@ -3,23 +3,26 @@
 #include <span>
 #include <string>
 
+#include "render/expected.h"
 #include "render/words.h"
 #include "topology/assess.h"
 
 // What the subcommands of `fairway topo` print, as text. Pure functions.
 namespace fairway::render {
 
-// The NICs for a memory, best first, each with its reason. `memory`: "GPU3", "NUMA node 1".
-std::string nic_choices_text(const topology::Machine& machine, const std::string& memory,
-                             std::span<const topology::NicChoice> choices, const TextStyle& style);
+// The NICs for a memory (a GPU or a NUMA node), best first, each with its place and its expected rate. `name`: what the
+// memory is called, "GPU3" or "NUMA node 1".
+std::string nic_choices_text(const topology::Machine& machine, topology::NodeRef memory, const std::string& name,
+                             std::span<const topology::NicChoice> choices, const ExpectRate& expect,
+                             const TextStyle& style);
 
-// Every RDMA device and interface: a rail for bulk traffic or not, and why.
+// Every RDMA device and interface: whether it is a rail for bulk traffic, and why.
 std::string rails_text(const topology::Machine& machine, const TextStyle& style);
 
-// What ports count of errors and repetitions, where that is not zero; empty: nothing.
+// Counters of errors and retransmissions that are not 0; empty if all are.
 std::string port_errors_text(const topology::Machine& machine, const TextStyle& style);
 
-// One RDMA device: each attribute with a plain sentence and the limit that it sets.
+// One RDMA device: what each attribute means, and the limit that it sets.
 std::string hca_text(const topology::Machine& machine, const topology::RdmaDevice& device, const TextStyle& style);
 
 std::string findings_text(std::span<const topology::Finding> findings, const TextStyle& style);

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-// A picture before it is a file: shapes with positions in pixels and a style name each, in layers.
+// A picture: shapes in layers, each with a position in pixels and a style.
 namespace fairway::render {
 
 struct Point {
@@ -46,7 +46,7 @@ struct SceneText {
   std::string text;
   std::string style;
   Anchor anchor = Anchor::start;
-  // Vertical extent of what the text belongs to. A flipped picture moves this and keeps the text's place inside it.
+  // The vertical extent of the text's box. A flipped picture moves it and keeps the text's place inside.
   double home_top = 0;
   double home_height = 0;
 };
@@ -60,7 +60,7 @@ struct Scene {
   std::vector<SceneBox> boxes;
   std::vector<SceneText> texts;
 
-  // A text inside a box, or free, where the home is its own line.
+  // A text inside a box, or a free one.
   void add_text(Point at, std::string text, std::string style, Anchor anchor, const Area& home);
   void add_text(Point at, std::string text, std::string style, Anchor anchor = Anchor::start);
   // Everything of another scene, moved.
@@ -68,14 +68,14 @@ struct Scene {
   void flip_vertically();
 };
 
-// Pixels that a text needs at most, whichever usual sans-serif font the viewer has.
+// The most pixels that a text needs in any usual sans-serif font.
 double text_width(std::string_view text, double size);
-// The text, or its beginning with "…", in at most `room` pixels; empty where not even a few letters fit.
+// The text, or its beginning with "…", in at most `room` pixels; empty if not even a few letters fit.
 std::string fit_text(std::string_view text, double size, double room);
-// The longest of the choices that fits whole; else the last one, cut.
+// The longest choice that fits, else the last one, cut.
 std::string fit_choice(const std::vector<std::string>& choices, double size, double room);
 
-// Intervals of one picture's row that may not touch: the first row from the top where [from, to] is free takes it.
+// Places intervals in rows so that they do not touch: [from, to] goes into the first row from the top where it is free.
 class Lanes {
  public:
   std::size_t take(double from, double to, double gap);

@@ -67,7 +67,7 @@ std::string cpu_row(const Machine& machine) {
   return out.empty() ? "unknown" : out;
 }
 
-// "Gen5 x16 = 63 GB/s" where all links say the same; "8 x A + 1 x B" where not.
+// "Gen5 x16 = 63 GB/s" if all links are equal, else "8 x A + 1 x B".
 std::string link_tally(const Machine& machine, NodeKind kind, std::size_t n) {
   std::vector<std::string> links;
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -100,7 +100,7 @@ std::string gpu_row(const Machine& machine) {
 }
 
 std::string nic_kind(const Machine& machine, const topology::Nic& nic) {
-  // A driver that plays an RDMA device on a NIC is no NIC of that model.
+  // A software RDMA device on a NIC is not a NIC of that model.
   if (nic.rdma && machine.rdma[nic.rdma.index].software.value_or(false)) return "software RDMA device";
   if (nic.model) return short_nic_model(*nic.model);
   if (nic.rdma) return "RDMA device";
@@ -145,7 +145,7 @@ std::string rail_row(const Machine& machine) {
       others[verdict.reason].push_back(name);
     }
   }
-  // InfiniBand and EFA functions whose RDMA device the source leaves out are rails by their ids.
+  // InfiniBand and EFA functions whose RDMA device is not recorded are rails by their ids.
   std::vector<std::string> hidden;
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     if (machine.nics[i].rdma) continue;
@@ -224,7 +224,7 @@ std::string overview(const Machine& machine, const ExpectRate& expect, const Tex
     return out +
            fmt::format("No path to show: {} is the only GPU or NIC\n", topology::node_name(machine, paths.ends[0]));
   }
-  // Rates stand between GPUs and what they reach, not between NICs.
+  // Rates are shown between GPUs and other devices, not between NICs.
   if (expect && !machine.gpus.empty()) {
     out += style.ink(Ink::faint, "Path class, and the GB/s per direction that one flow should reach:") + "\n";
   } else {
@@ -237,7 +237,7 @@ std::string overview(const Machine& machine, const ExpectRate& expect, const Tex
   if (const auto links = topology::unrecorded_gpu_links(machine); !links.empty()) {
     out += fmt::format("\n  ? between GPUs: {} not recorded\n", links);
   } else if (has_unknown) {
-    out += "\n  ?: no source says where both devices are\n";
+    out += "\n  ?: the place of a device is not recorded\n";
   }
   return out;
 }

@@ -8,7 +8,7 @@
 
 namespace fairway::render {
 
-// The machine in a handful of lines: sockets, GPUs, links, NICs, rails, and what could not be known.
+// The machine in a few lines: sockets, GPUs, links, NICs, rails, and what is unknown.
 std::string summary(const topology::Machine& machine, const TextStyle& style);
 
 // The whole of `fairway topo`: summary, then the matrix, then how to read it.

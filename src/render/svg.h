@@ -12,7 +12,7 @@ enum class Theme : std::uint8_t { automatic, light, dark };  // automatic: as th
 
 struct SvgOptions {
   Theme theme = Theme::automatic;
-  bool inside_page = false;  // no XML head and no style sheet: the page has it
+  bool inside_page = false;  // without XML header and style sheet, which the page has
 };
 
 // One self-contained SVG document; every text and name in it is escaped.
@@ -21,7 +21,7 @@ std::string svg(const Scene& scene, const SvgOptions& options = {});
 // The colours and fonts of pictures, for the viewer's preference or one of the two.
 std::string picture_css(Theme theme);
 
-// Text for XML and HTML: the five characters that mean something, and no control characters.
+// Text for XML and HTML: escapes the five special characters and drops control characters.
 std::string escape(std::string_view text);
 
 }  // namespace fairway::render

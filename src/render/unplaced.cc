@@ -85,7 +85,7 @@ class Placer {
         if (numa.cpus && numa.cpus->intersects(*machine_.gpus[node.index].cpus)) return numa.os_index;
       }
     }
-    // A neighbour within the node knows.
+    // By a neighbour in the same node.
     for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
       const PathKind near = kind(node, {NodeKind::gpu, i});
       const auto numa = topology::numa_of(machine_, {NodeKind::gpu, i});
@@ -94,7 +94,7 @@ class Placer {
     return {};
   }
 
-  // Groups by ever nearer classes. level 0 PHB, 1 PXB, 2 PIX, 3 the devices themselves.
+  // Groups by nearer and nearer classes: level 0 PHB, 1 PXB, 2 PIX, 3 the devices.
   std::vector<Box> nest(const std::vector<NodeRef>& members, int level) {
     static constexpr PathKind kFurthest[] = {PathKind::phb, PathKind::pxb, PathKind::pix};
     std::vector<Box> boxes;

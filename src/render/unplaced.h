@@ -5,8 +5,8 @@
 
 namespace fairway::render {
 
-// Adds the GPUs and NICs that no source places in a PCI tree, grouped by what a recorded matrix says of them: a box for
-// what is PIX, PXB or PHB to each other, inside its NUMA node where that is known. Every such box is marked inferred.
+// Adds the GPUs and NICs without a place in a PCI tree, grouped by the recorded matrix: a box around those that are
+// PIX, PXB or PHB to each other, inside their NUMA node if it is known. Each such box is marked as inferred.
 void place_rest(const topology::Machine& machine, const DeviceBoxes& devices, Outline& outline);
 
 }  // namespace fairway::render

@@ -30,7 +30,7 @@ std::string without(std::string text, std::initializer_list<std::string_view> fi
   return out;
 }
 
-// "mlx5_" and 12 of "mlx5_12"; no number where there is none, or where writing it again would not give the same name.
+// "mlx5_" and 12 of "mlx5_12"; no number if there is none, or if it has leading zeros.
 std::pair<std::string, std::optional<std::uint64_t>> split_number(const std::string& name) {
   std::size_t digits = name.size();
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
@@ -84,7 +84,7 @@ std::string pcie_words(const topology::PcieLink& link) {
 }
 
 std::string short_gpu_model(std::string_view model) {
-  // "GA102GL [A10G]" of pci.ids: the name people use stands in brackets at the end.
+  // "GA102GL [A10G]" of pci.ids: the common name is in brackets at the end.
   const std::size_t open = model.rfind('[');
   if (open != std::string_view::npos && model.ends_with(']') && open > 0 && model.find("AMD/ATI", open) == model.npos)
     model = model.substr(open + 1, model.size() - open - 2);
@@ -104,7 +104,7 @@ std::string short_cpu_model(std::string_view model) {
 }
 
 std::string short_nic_model(std::string_view model) {
-  // "MT2910 Family [ConnectX-7]": the name people use stands in brackets.
+  // "MT2910 Family [ConnectX-7]": the common name is in brackets.
   const std::size_t open = model.find('[');
   const std::size_t close = model.find(']');
   if (open != std::string_view::npos && close != std::string_view::npos && close > open + 3) {

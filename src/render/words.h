@@ -9,7 +9,7 @@
 
 #include "topology/machine.h"
 
-// How Fairway says numbers and names to people: the same in text, pictures and pages.
+// Numbers and names for people, the same in text, pictures and pages.
 namespace fairway::render {
 
 // GB/s without a unit, three digits that matter: "397", "63", "31.5", "0.98".
@@ -19,7 +19,7 @@ std::string gigabits(double gbps);                                              
 std::string gibibytes(std::uint64_t bytes);                                          // "80 GiB", "512 MiB"
 std::string count(std::size_t n, std::string_view one, std::string_view many = {});  // "1 GPU", "8 GPUs"
 
-// "Gen5 x16", "8 GT/s x4"; what is unknown is left out, all unknown is empty.
+// "Gen5 x16", "8 GT/s x4"; without what is unknown; empty if all is.
 std::string pcie_words(const topology::PcieLink& link);
 // "H100 80GB HBM3" of "NVIDIA H100 80GB HBM3": without the vendor and filler that every card of the picture repeats.
 std::string short_gpu_model(std::string_view model);
@@ -36,14 +36,14 @@ std::vector<std::string> wrap(std::string_view text, std::size_t columns);
 
 // "mlx5_0, mlx5_1, mlx5_2, mlx5_5" as "mlx5_0-2, mlx5_5"; names that do not end in a number stay as they are.
 std::string fold_names(const std::vector<std::string>& names);
-// The same values joined by `glue`, each said once with its number: "8 x A", "4 x A + 4 x B".
+// Joins values by `glue`, equal ones once with their number: "8 x A", "4 x A + 4 x B".
 std::string tally(const std::vector<std::string>& values, std::string_view glue = " + ");
 
-// "RoCE at 400 Gb/s" of "rail: RoCE at 400 Gb/s" and "the loopback" of "no rail: the loopback": for where a column of
-// its own says which it is.
+// "RoCE at 400 Gb/s" of "rail: RoCE at 400 Gb/s", "the loopback" of "no rail: the loopback": for tables with a column
+// for the verdict.
 std::string bare_reason(std::string_view reason);
 
-// Terminal colours; without them the text alone says everything.
+// Terminal colours. The text is complete without them.
 enum class Ink : std::uint8_t { plain, bold, faint, good, fair, poor, bad, accent };
 struct TextStyle {
   bool colour = false;

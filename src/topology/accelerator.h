@@ -21,14 +21,14 @@ struct NvLinkPort {
 };
 
 struct Gpu {
-  std::uint32_t ordinal = 0;       // the n of "GPUn": PCI bus order unless the source numbers otherwise
-  Ref<PciDevice> pci;              // none where no source knows its bus id
+  std::uint32_t ordinal = 0;       // the n of "GPUn": in PCI bus order, or as the source numbers them
+  Ref<PciDevice> pci;              // none: its bus id is not recorded
   Fact<std::string> vendor;        // "NVIDIA", "AMD"
   Fact<std::string> model;         // "NVIDIA H200"
   Fact<std::string> architecture;  // "sm_90", "gfx942"
   Fact<std::uint64_t> memory_bytes;
-  Fact<std::uint64_t> bar1_bytes;  // the window through which a NIC reaches its memory
-  Fact<bool> gpudirect_rdma;       // a NIC may read and write its memory
+  Fact<std::uint64_t> bar1_bytes;  // size of the window through which NICs reach its memory
+  Fact<bool> gpudirect_rdma;       // whether NICs can read and write its memory
   Fact<std::uint32_t> numa_node;   // the CPU memory near it, NumaNode::os_index
   Fact<CpuSet> cpus;               // the CPUs near it
   Fact<std::string> uuid;          // identity: scrubbed from snapshots
@@ -38,7 +38,7 @@ struct Gpu {
 };
 
 struct NvSwitch {
-  Ref<PciDevice> pci;  // none where it is only inferred, or not on this machine's bus
+  Ref<PciDevice> pci;  // none: it is inferred, or not on this machine's bus
   friend bool operator==(const NvSwitch&, const NvSwitch&) = default;
 };
 
@@ -53,20 +53,20 @@ struct DeviceLink {
   NodeRef a;
   NodeRef b;
   Fact<std::uint32_t> count;       // links in place
-  Fact<std::uint32_t> active;      // of these, up; unknown where the source has no states
+  Fact<std::uint32_t> active;      // how many of them are up; unknown if the source has no states
   Fact<std::uint32_t> generation;  // NVLink 1-5
   Fact<double> gbs_per_link;       // GB/s per direction, nominal (25 for NVLink 4)
   friend bool operator==(const DeviceLink&, const DeviceLink&) = default;
 };
 
-// What the driver says two GPUs may do to each other's memory.
+// Peer access between two GPUs, as the driver reports it.
 struct PeerAccess {
   Ref<Gpu> from;
   Ref<Gpu> to;
   Fact<bool> read;
   Fact<bool> write;
   Fact<bool> atomics;
-  Fact<std::string> refusal;  // the driver's reason where it says no: "chipset not supported"
+  Fact<std::string> refusal;  // the driver's reason for refusing: "chipset not supported"
   friend bool operator==(const PeerAccess&, const PeerAccess&) = default;
 };
 

@@ -24,10 +24,11 @@ RailVerdict rail_verdict(const Machine& machine, NodeRef node);
 struct NicChoice {
   Ref<Nic> nic;
   PathClass path;
-  Fact<double> gbs;           // GB/s per direction: the smallest known capacity on the way, before efficiency
-  Fact<double> one_flow_gbs;  // the same for one flow (one leg of a bond)
+  // GB/s per direction: the smallest known capacity of its port and of the PCIe links on the way. It orders NICs of one
+  // class; what a path should reach, sockets and efficiency included, src/predict says.
+  Fact<double> gbs;
   bool rail = false;
-  std::string reason;  // one sentence: why it stands where it stands
+  std::string reason;  // one sentence: where it is, and why it is no rail
 };
 // Best first: rails before others, then the nearer class, then the larger capacity, then name.
 std::vector<NicChoice> nics_for_gpu(const Machine& machine, Ref<Gpu> gpu);
@@ -54,8 +55,9 @@ struct Difference {
   std::string field;    // "PCIe width"
   std::string a;
   std::string b;
-  std::string text;  // one sentence, with the cost
-  std::string why;   // its end alone: what follows from the difference; may be empty
+  std::string text;          // one sentence, with the cost
+  std::string why;           // its end alone: what follows from the difference; may be empty
+  bool b_is_better = false;  // b has the better value, so that it is a that may lose
 };
 // How b differs from a, dearest first. Identities and counters are not compared.
 std::vector<Difference> diff(const Machine& a, const Machine& b);

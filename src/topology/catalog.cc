@@ -121,7 +121,7 @@ constexpr auto kGpus = std::to_array<GpuGeneration>({
     {"MI350X", 32, 0, 0, "Pollara 400 or ConnectX-7", 400, "AMD MI350 series brochure"},
 });
 
-// BlueField-3 before ConnectX-7: its name holds both.
+// BlueField-3 before ConnectX-7, since its name contains both.
 constexpr auto kNics = std::to_array<NicGeneration>({
     {"BlueField-3", "MT41692", 32, 16, 400, "NVIDIA BlueField-3 datasheet"},
     {"BlueField-2", "MT41686", 16, 16, 200, "NVIDIA BlueField-2 datasheet"},
@@ -150,7 +150,7 @@ std::string upper(std::string_view s) {
   return out;
 }
 
-// `word` stands in `text` with no letter or digit beside it, so that "A10" is not in "A100", nor "H20" in "H200".
+// Whether `text` has `word` as a whole word: "A10" is not in "A100", nor "H20" in "H200".
 bool has_word(const std::string& text, const std::string& word) {
   const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
   for (auto at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
@@ -190,7 +190,7 @@ const NicGeneration* find_nic_generation(std::string_view model_or_type) {
   for (const auto& nic : kNics) {
     if (!nic.hca_type.empty() && has_word(text, upper(nic.hca_type))) return &nic;
     if (!has_word(text, upper(nic.name))) continue;
-    // "ConnectX-6 Dx" is also a "ConnectX-6": the longer name knows more. BlueField-3 stays before ConnectX-7.
+    // "ConnectX-6 Dx" also matches "ConnectX-6": the longer name wins. BlueField-3 stays before ConnectX-7.
     if (best == nullptr || nic.name.starts_with(best->name)) best = &nic;
   }
   return best;
@@ -235,7 +235,7 @@ std::string catalogue_text() {
   return out;
 }
 
-// No text of the table needs an escape, so none is written.
+// No text in the table needs escapes.
 std::string catalogue_json() {
   const auto known = [](double value) { return value == 0 ? std::string("null") : fmt::format("{}", value); };
   std::string out = "{\"format\": \"fairway-catalog\", \"version\": 1, \"unit\": \"GB/s per direction\", \"links\": [";

@@ -8,8 +8,8 @@
 
 #include "topology/machine.h"
 
-// What each generation of link and device has by its specification: one table with a source for each row. Figures are
-// nominal and per direction; what software reaches of them is the business of prediction.
+// The rates of each generation of links and devices, by specification; each row names its source. Figures are nominal
+// and per direction. What software reaches is in src/predict.
 namespace fairway::topology {
 
 enum class LinkFamily : std::uint8_t { pcie, nvlink, c2c, xgmi, upi, socket_xgmi, infiniband, ethernet };
@@ -19,13 +19,13 @@ struct LinkGeneration {
   LinkFamily family;
   std::string_view name;    // "NVLink 4"
   std::string_view device;  // whose link count this is: "H100 SXM, H200"
-  double lane_gbps;         // Gb/s per lane and direction, data after line coding
-  std::uint32_t lanes;      // per link and direction; 0 where the vendor does not say
+  double lane_gbps;         // Gb/s per lane and direction, after line coding
+  std::uint32_t lanes;      // per link and direction; 0: the vendor does not say
   double link_gbs;          // GB/s per link and direction
-  std::uint32_t links;      // per device; 1 where the family counts ports or slots
-  double vendor_total_gbs;  // what the vendor prints, both directions of all links; 0 where it prints one direction
+  std::uint32_t links;      // per device; 1 for ports and slots
+  double vendor_total_gbs;  // the vendor's figure, both directions of all links; 0: the vendor gives one direction
   std::string_view source;
-  std::string_view trap;  // what is commonly got wrong; may be empty
+  std::string_view trap;  // a common mistake; may be empty
 };
 
 // A GPU model, found by a part of its name.
@@ -34,8 +34,8 @@ struct GpuGeneration {
   double pcie_gts;        // per lane, of its x16 link
   std::uint32_t nvlink;   // generation; 0 for none
   std::uint32_t nvlinks;  // how many
-  std::string_view nics;  // usually found beside it
-  double nic_gbps;        // Gb/s per port of those; 0 where none is usual
+  std::string_view nics;  // the NICs that usually go with it
+  double nic_gbps;        // Gb/s per port of those; 0: none is usual
   std::string_view source;
 };
 
@@ -63,7 +63,7 @@ const NicGeneration* find_nic_generation(const Machine& machine, const Nic& nic)
 // GB/s per link and direction of a link of that kind, by its generation (0 where unknown; NVLink only) and the GPU's
 // model; nothing where the catalogue has several for what is known.
 std::optional<double> catalogue_link_gbs(LinkKind kind, std::uint32_t generation, std::string_view model);
-// Gives the links whose rate no source says what the catalogue has for them.
+// Fills in the catalogue's rate for links whose rate is not recorded.
 void fill_link_rates(Machine& machine);
 
 // The tables for people, and as one JSON object with the arrays links, gpus and nics.

@@ -15,7 +15,7 @@ std::optional<LinkFamily> family_of(LinkKind kind) {
   return {};
 }
 
-// "RTX A6000 bridge" is of a model whose name has the word A6000: names of models have digits, other words have not.
+// "RTX A6000 bridge" matches models with the word A6000. Only model names have digits.
 bool names_model(std::string_view device, std::string_view model) {
   const auto named = text::words(model);
   for (auto word : text::words(device)) {
@@ -45,7 +45,7 @@ std::optional<double> catalogue_link_gbs(LinkKind kind, std::uint32_t generation
     agree = agree && common.value_or(row.link_gbs) == row.link_gbs;
     common = row.link_gbs;
   }
-  // A generation that has one rate whatever the device.
+  // A generation with the same rate on all devices.
   return kind == LinkKind::nvlink && agree ? common : std::nullopt;
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMaxInterfaces = 16384;
 
-// `ip` does not say what is below an interface: the name and the flags tell the usual kinds.
+// `ip` does not print what is below an interface: guess the kind from name and flags.
 InterfaceKind kind_from(std::string_view name, std::string_view flags, bool has_peer) {
   const auto has = [flags](std::string_view flag) { return flags.find(flag) != flags.npos; };
   if (has("LOOPBACK") || name == "lo") return InterfaceKind::loopback;

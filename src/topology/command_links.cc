@@ -8,7 +8,7 @@
 #include "topology/sysfs.h"
 #include "topology/text.h"
 
-// `ls -l` of a class or bus folder of /sys: each link's target is the device's way through the PCI tree,
+// `ls -l` of a class or bus folder of /sys: each link's target is the device's path through the PCI tree,
 // "mlx5_0 -> ../../devices/pci0000:20/0000:20:01.0/0000:21:00.0/infiniband/mlx5_0".
 namespace fairway::topology {
 namespace {
@@ -70,7 +70,7 @@ class LinkReader {
       }
       return;
     }
-    // Of a list of all devices only those that other outputs name; interfaces and RDMA devices name their own.
+    // From a list of all devices take only those that other outputs name.
     const bool wanted = !target->rdma.empty() || !target->interface.empty();
     if (target->way.empty() || (!wanted && !index_.contains(target->way.back()))) return;
     const auto function = place_function(*target);

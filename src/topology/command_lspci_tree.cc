@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kLspciTree = Source::lspci;
 
-// Nodes that devices name, where no source has them: numbers without CPUs or sockets.
+// NUMA nodes that only devices name: a number, without CPUs or socket.
 void add_nodes(Machine& machine) {
   if (!machine.numa_nodes.empty()) return;
   std::set<std::uint32_t> numbers;
@@ -33,10 +33,10 @@ void place_by_buses(const std::map<BusId, BusesBelow>& bridges, const std::strin
   if (bridges.empty()) return;
   std::map<BusId, Ref<PciDevice>> index;
   for (std::size_t i = 0; i < machine.pci.size(); ++i) index[machine.pci[i].bus_id] = Ref<PciDevice>(i);
-  std::map<std::pair<std::uint32_t, std::uint8_t>, Ref<PciDevice>> above;  // who leads to a bus
+  std::map<std::pair<std::uint32_t, std::uint8_t>, Ref<PciDevice>> above;  // the bridge above a bus
   for (const auto& [bus_id, buses] : bridges) {
     const auto found = index.find(bus_id);
-    // A bridge that leads to its own bus or upwards would make a circle.
+    // A bridge that leads to its own bus or upwards would be a cycle.
     if (found == index.end() || buses.first <= bus_id.bus || buses.last < buses.first) continue;
     const auto [there, fresh] = above.try_emplace({bus_id.domain, buses.first}, found->second);
     if (!fresh) {
@@ -55,7 +55,7 @@ void place_by_buses(const std::map<BusId, BusesBelow>& bridges, const std::strin
       device.parent = found->second;
       continue;
     }
-    // A bus that no bridge leads to is a root's.
+    // A bus without a bridge above it is a root bus.
     const auto [root, fresh] =
         roots.try_emplace({device.bus_id.domain, device.bus_id.bus}, Ref<HostBridge>(machine.host_bridges.size()));
     if (fresh) {
@@ -70,12 +70,12 @@ void place_by_buses(const std::map<BusId, BusesBelow>& bridges, const std::strin
       last = std::max(last, below->second.last);
     }
   }
-  // Without capabilities the ports' kinds follow from the tree, which such a list shows whole.
+  // Without capabilities the kinds of ports follow from the tree.
   bool named = false;
   for (const auto& device : machine.pci)
     named = named || device.kind == PciKind::root_port || device.kind == PciKind::switch_upstream;
   if (!named) classify_bridges(machine);
-  // A list of all devices has many that no path here is about.
+  // Drop devices that no path uses.
   std::vector<PciDevice> kept;
   std::vector<Ref<PciDevice>> moved(machine.pci.size());
   for (std::size_t i = 0; i < machine.pci.size(); ++i) {

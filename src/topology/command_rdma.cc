@@ -40,7 +40,7 @@ void add_attribute(std::vector<Attribute>& list, std::string_view name, std::str
   const auto quoted = text::quote(name);
   for (auto& attribute : list) {
     if (attribute.name != quoted) continue;
-    // Flags stand on lines of their own below their heading: joined to one text.
+    // Flags are on lines below their heading: join them.
     if (attribute.value && !value.empty())
       attribute.value.set(*attribute.value + " " + text::quote(value, 120), kDevinfo);
     return;
@@ -86,7 +86,7 @@ class DevinfoReader {
     }
   }
 
-  // Rate needs width and speed, which stand on two lines.
+  // The rate needs width and speed, which are on two lines.
   void finish_port() {
     if (port_ != nullptr && lanes_ > 0 && lane_gbps_ > 0) {
       const double rate = lanes_ * lane_gbps_;
@@ -186,7 +186,7 @@ class DevinfoReader {
 }  // namespace
 
 void read_ibv_devinfo(std::string_view content, const std::string& place, Machine& machine) {
-  // Room for all devices first: the reader keeps a pointer to the one it is in.
+  // Reserve room for all devices: the reader keeps a pointer to the current one.
   machine.rdma.reserve(machine.rdma.size() + kMaxDevices);
   DevinfoReader reader(place, machine);
   for (const auto line : text::lines(content)) {

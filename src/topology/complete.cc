@@ -14,8 +14,8 @@
 namespace fairway::topology {
 namespace {
 
-// The most NVLinks that a GPU of any generation has. A captured matrix whose row sums to more shows the same links
-// several times: they end in NVSwitches.
+// The most NVLinks of a GPU of any generation. If a row of a captured matrix sums to more, the links end in NVSwitches
+// and are shown several times.
 constexpr std::uint32_t kMostLinksOfAGpu = 18;
 
 void carry_roots_down(Machine& machine) {
@@ -26,7 +26,7 @@ void carry_roots_down(Machine& machine) {
       above = machine.pci[above.index].parent;
     }
   }
-  // A bridge that no source places is near the node that all devices below it agree on.
+  // A bridge without a recorded node takes the node that all devices below it share.
   std::vector<Fact<std::uint32_t>> common(machine.host_bridges.size());
   std::vector<bool> agree(machine.host_bridges.size(), true);
   for (const auto& device : machine.pci) {
@@ -37,7 +37,7 @@ void carry_roots_down(Machine& machine) {
   for (std::size_t i = 0; i < machine.host_bridges.size(); ++i) {
     auto& numa = machine.host_bridges[i].numa_node;
     if (!numa && agree[i]) numa = common[i];
-    // Firmware of machines with one node often says -1; there is only that one to be near.
+    // With one node firmware often says -1.
     if (!numa && machine.numa_nodes.size() == 1) numa.set(machine.numa_nodes.front().os_index, Source::derived);
   }
 }
@@ -129,7 +129,7 @@ struct Index {
   }
 };
 
-// What a NIC's RDMA ports say of its interfaces.
+// Interfaces of a NIC by its RDMA ports.
 void join_interfaces(const Machine& machine, const Index& index, Nic& nic) {
   if (!nic.rdma) return;
   std::set<std::string> names;
@@ -152,7 +152,7 @@ void join_interfaces(const Machine& machine, const Index& index, Nic& nic) {
     }
   }
   for (const auto interface : nic.interfaces) {
-    // An interface that already has a function of another card would be a wrong join; bonds may span cards.
+    // An interface that already has a function of another card would join the wrong one; bonds may span cards.
     if (nic.functions.empty() || nic.bond) add_unique(nic.functions, machine.interfaces[interface.index].pci);
   }
 }

@@ -59,13 +59,14 @@ class Differ {
   }
 
  private:
-  void add(double cost, const std::string& subject, const char* field, std::string a, std::string b, std::string why) {
+  void add(double cost, const std::string& subject, const char* field, std::string a, std::string b, std::string why,
+           bool b_is_better = false) {
     auto text = fmt::format("{}: {} is {} in the one and {} in the other", subject, field, a, b);
     if (!why.empty()) text += ": " + why;
-    out_.push_back({cost, subject, field, std::move(a), std::move(b), std::move(text), std::move(why)});
+    out_.push_back({cost, subject, field, std::move(a), std::move(b), std::move(text), std::move(why), b_is_better});
   }
 
-  // A fact that only one side knows is no difference of the machines.
+  // A fact that one side lacks is not a difference.
   template <class T>
   void fact(double cost, const std::string& subject, const char* field, const Fact<T>& a, const Fact<T>& b,
             const std::string& why = {}) {
@@ -78,11 +79,11 @@ class Differ {
     const double cost = lost_share(*a, *b);
     auto [one, two] = texts_apart(*a, *b, unit);
     add(cost, subject, field, std::move(one), std::move(two),
-        fmt::format("the slower loses {:.0f} % of it", 100 * cost));
+        fmt::format("the slower loses {:.0f} % of it", 100 * cost), *b > *a);
   }
 
   void missing(double cost, const std::string& subject, bool in_a, const char* why) {
-    add(cost, subject, "presence", in_a ? "there" : "missing", in_a ? "missing" : "there", why);
+    add(cost, subject, "presence", in_a ? "there" : "missing", in_a ? "missing" : "there", why, !in_a);
   }
 
   static std::string gpu_name(const Gpu& gpu) { return fmt::format("GPU{}", gpu.ordinal); }
@@ -123,7 +124,7 @@ class Differ {
       if (const auto one = bytes(gpu.bar1_bytes), two = bytes(twin.bar1_bytes); one && two && *one != *two) {
         auto [first, second] = texts_apart(*one, *two, "GB");
         add(0.3, gpu_name(gpu), "BAR1 size", std::move(first), std::move(second),
-            "a small window limits how much of its memory NICs reach at once");
+            "a small window limits how much of its memory NICs reach at once", *two > *one);
       }
       fact(0.5, gpu_name(gpu), "GPUDirect RDMA", gpu.gpudirect_rdma, twin.gpudirect_rdma,
            "without it every transfer is staged in host memory");
@@ -153,15 +154,17 @@ class Differ {
       const auto speed_cost = one.speed_gts && two.speed_gts ? lost_share(*one.speed_gts, *two.speed_gts) : 0.0;
       if (width_cost > 0) {
         add(width_cost, name, "PCIe width", fmt::format("x{}", *one.width), fmt::format("x{}", *two.width),
-            fmt::format("the narrower loses {:.0f} % of every transfer's rate", 100 * width_cost));
+            fmt::format("the narrower loses {:.0f} % of every transfer's rate", 100 * width_cost),
+            *two.width > *one.width);
       }
       if (speed_cost > 0) {
-        // An idle GPU's link sleeps: worth a look, not proof.
+        // An idle GPU lowers its link speed: no proof.
         const bool idle = is_gpu(a_.pci[device.index]);
         add(idle ? 0.1 * speed_cost : speed_cost, name, "PCIe speed", fmt::format("{:g} GT/s", *one.speed_gts),
             fmt::format("{:g} GT/s", *two.speed_gts),
             idle ? "an idle GPU lowers its link: compare under load"
-                 : fmt::format("the slower loses {:.0f} % of every transfer's rate", 100 * speed_cost));
+                 : fmt::format("the slower loses {:.0f} % of every transfer's rate", 100 * speed_cost),
+            *two.speed_gts > *one.speed_gts);
       }
       if (width_cost == 0 && speed_cost == 0)
         rate(name, "slowest PCIe link to the CPU", "GB/s", slowest_upwards(a_, device),
@@ -211,7 +214,7 @@ class Differ {
         // Headers of a packet: about 96 bytes beside each MTU of payload.
         const double cost = lost_share(*x.active_mtu / (*x.active_mtu + 96.0), *y.active_mtu / (*y.active_mtu + 96.0));
         add(cost, one.name, "MTU", fmt::format("{}", *x.active_mtu), fmt::format("{}", *y.active_mtu),
-            fmt::format("the smaller loses about {:.0f} % to headers", 100 * cost));
+            fmt::format("the smaller loses about {:.0f} % to headers", 100 * cost), *y.active_mtu > *x.active_mtu);
       }
     }
   }
@@ -221,7 +224,8 @@ class Differ {
     fact(0.15, subject, "bond hash policy", one.hash_policy, two.hash_policy, "flows spread over the legs differently");
     if (one.legs.size() != two.legs.size()) {
       const double cost = lost_share(static_cast<double>(one.legs.size()), static_cast<double>(two.legs.size()));
-      add(cost, subject, "bond legs", fmt::format("{}", one.legs.size()), fmt::format("{}", two.legs.size()), {});
+      add(cost, subject, "bond legs", fmt::format("{}", one.legs.size()), fmt::format("{}", two.legs.size()), {},
+          two.legs.size() > one.legs.size());
     }
   }
 
@@ -245,7 +249,7 @@ class Differ {
       if (other == links) continue;
       const double cost = lost_share(links, other);
       add(cost, name, "GPU links that are up", fmt::format("{}", links), fmt::format("{}", other),
-          fmt::format("{:.0f} % of its rate to other GPUs is lost", 100 * cost));
+          fmt::format("{:.0f} % of its rate to other GPUs is lost", 100 * cost), other > links);
     }
   }
 
@@ -267,10 +271,11 @@ class Differ {
       if (twin == in_b.end() || twin->second == one) continue;
       const auto& two = twin->second;
       if (one.kind == PathKind::unknown || two.kind == PathKind::unknown) continue;
-      // A class further away costs up to 0.6 (SYS against PIX); a change of link counts is said with the GPUs.
+      // A farther class costs up to 0.6 (SYS against PIX). Link counts are compared with the GPUs.
       if (one.kind == two.kind) continue;
       const double cost = 0.1 * std::abs(static_cast<double>(one.kind) - static_cast<double>(two.kind));
-      add(std::min(cost, 0.6), pair.first + " - " + pair.second, "path class", one.to_string(), two.to_string(), {});
+      add(std::min(cost, 0.6), pair.first + " - " + pair.second, "path class", one.to_string(), two.to_string(), {},
+          two.kind < one.kind);
     }
   }
 
@@ -286,13 +291,13 @@ class Differ {
       const auto subject = fmt::format("NUMA node {}", node.os_index);
       const auto& twin = b_.numa_nodes[other.index];
       fact(0.1, subject, "CPUs", node.cpus, twin.cpus);
-      // Firmware keeps different amounts back: within 2 % is the same memory.
+      // Firmware reserves a varying amount: within 2 % is equal.
       const auto one = bytes(node.memory_bytes);
       const auto two = bytes(twin.memory_bytes);
       if (one && two && lost_share(*one, *two) > 0.02) {
         auto [first, second] = texts_apart(*one, *two, "GB");
         add(0.5 * lost_share(*one, *two), subject, "memory", std::move(first), std::move(second),
-            "a memory module may be missing");
+            "a memory module may be missing", *two > *one);
       }
     }
     fact(0.0, "machine", "product", a_.product, b_.product);

@@ -74,8 +74,7 @@ bool holds_rdma_devices(const std::string& directory) {
   return false;
 }
 
-// One at a time in a process, whose engines each may want to know: hwloc stands on libudev, which keeps words for all
-// threads without a lock.
+// One at a time in a process, although each of its engines may ask: hwloc uses libudev, which is not thread-safe.
 Result<Machine> discover_live(const DiscoverOptions& options) {
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);

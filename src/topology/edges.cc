@@ -59,7 +59,7 @@ class EdgeBuilder {
       if (link.gbs_per_link) edge.gbs = {*link.gbs_per_link * edge.count, link.gbs_per_link.source};
       edge.max_gbs = edge.gbs;
     }
-    // Sockets without a known link still meet somewhere: the rate stays unknown.
+    // Sockets without a recorded link are connected at an unknown rate.
     if (machine_.socket_links.empty()) {
       for (std::uint32_t a = 0; a < machine_.packages.size(); ++a) {
         for (std::uint32_t b = a + 1; b < machine_.packages.size(); ++b) {
@@ -91,7 +91,7 @@ class EdgeBuilder {
         edge.gbs = believed_gbs(machine_, device);
         if (edge.gbs || !current_gbs(device.link)) edge.max_gbs = max_gbs(device.link);
         if (!device.parent) continue;
-        // Both ends describe the link: what one does not say, the other may; at its best it is the lesser of both.
+        // Both ends describe the link: either may fill in for the other, and the smaller maximum counts.
         const auto& bridge = machine_.pci[device.parent.index];
         if (bridge.kind == PciKind::pci_switch) continue;
         if (is_virtual(machine_) && claims_least(bridge)) continue;

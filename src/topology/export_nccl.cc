@@ -62,7 +62,7 @@ class NcclWriter {
     }
     for (std::uint32_t i = 0; i < machine_.pci.size(); ++i) {
       if (!carries_.contains(i)) continue;
-      // NCCL knows switches, not their ports: a root port and a downstream port are passed over.
+      // NCCL has switches, but not their ports: skip root ports and downstream ports.
       auto above = machine_.pci[i].parent;
       while (above && !is_node(machine_.pci[above.index])) above = machine_.pci[above.index].parent;
       if (is_node(machine_.pci[i])) below_[above ? static_cast<std::int64_t>(above.index) : -1].push_back(i);
@@ -74,7 +74,7 @@ class NcclWriter {
   }
 
   void write_nodes(pugi::xml_node system) {
-    // One <cpu> per NUMA node; -1 where the node is unknown.
+    // One <cpu> for each NUMA node; -1 if the node is unknown.
     std::map<std::int64_t, std::vector<std::uint32_t>> roots;
     for (const auto top : below_[-1]) {
       const auto numa = numa_of(machine_, {NodeKind::pci, top});
@@ -122,7 +122,7 @@ class NcclWriter {
     for (const auto child : children->second) write_pci(pci, child, depth + 1);
   }
 
-  // NCCL takes speed x width at face value; a rate of which only the product is known becomes that many lanes of Gen3.
+  // NCCL multiplies speed by width. If only the product is known, write it as lanes of Gen3.
   void write_link(pugi::xml_node pci, const PciDevice& device) {
     const auto& link = device.link;
     if (is_virtual(machine_) && claims_least(device)) {
@@ -163,7 +163,7 @@ class NcclWriter {
     if (gpu.gpudirect_rdma) element.append_attribute("gdr") = *gpu.gpudirect_rdma ? "1" : "0";
     const NodeRef self{NodeKind::gpu, index};
     std::uint32_t unplaced = 0;
-    std::uint32_t to_hidden_switches = 0;  // without a bus id: NCCL takes them as one fabric, so as one line
+    std::uint32_t to_hidden_switches = 0;  // without a bus id: one line, as NCCL takes them as one fabric
     for (const auto& link : machine_.links) {
       if (link.a != self && link.b != self) continue;
       const auto other = link.a == self ? link.b : link.a;

@@ -8,12 +8,12 @@
 
 namespace fairway::topology {
 
-// Who said it. A snapshot keeps these, so a loaded machine still says where each of its facts was first read.
+// Where a fact was first read. Snapshots keep it.
 enum class Source : std::uint8_t {
-  none,         // nobody: the fact is unknown
-  hwloc,        // the hwloc library on the living machine
-  sysfs,        // /sys, living or captured
-  procfs,       // /proc, living or captured
+  none,         // the fact is unknown
+  hwloc,        // the hwloc library on this machine
+  sysfs,        // /sys, of this machine or captured
+  procfs,       // /proc, of this machine or captured
   nvml,         // NVIDIA's management library
   verbs,        // libibverbs' device query
   netlink,      // ethtool or rtnetlink
@@ -27,15 +27,15 @@ enum class Source : std::uint8_t {
   ip_link,
   ip_addr,
   bonding,       // a pasted /proc/net/bonding file
-  hand_written,  // a person wrote it, from the document that the machine's notes name
-  catalogue,     // the table of generations: what such a link has by its specification
+  hand_written,  // written by hand, from the document that the machine's notes name
+  catalogue,     // the table of generations: the rate by specification
   derived,       // concluded from other facts; a note says how
 };
 
 std::string_view to_string(Source source);
 std::optional<Source> source_from(std::string_view text);
 
-// One fact about the machine: a value and who said it, or unknown. Never a guess in place of an unknown.
+// One fact about the machine: a value and its source, or unknown. Never a guess.
 template <class T>
 struct Fact {
   std::optional<T> value;
@@ -54,7 +54,7 @@ struct Fact {
     value = std::move(v);
     source = s;
   }
-  // Takes v when nothing was known. False when something else was known already: it is kept, and the caller lists
+  // Sets v if the fact is unknown. False if another value is known: that one stays, and the caller notes
   // the conflict.
   bool learn(T v, Source s) {
     if (known()) return *value == v;
@@ -66,7 +66,7 @@ struct Fact {
   friend bool operator==(const Fact&, const Fact&) = default;
 };
 
-// A sentence about the reading as a whole, for people.
+// A sentence about how the machine was read, for people.
 enum class NoteKind : std::uint8_t {
   unreadable,  // could not be read, with the system's reason
   unknown,     // the source cannot say this

@@ -19,7 +19,7 @@ Status from_errno(const std::string& path, int error) {
   auto code = ErrorCode::system_error;
   if (error == ENOENT || error == ENOTDIR) code = ErrorCode::not_found;
   if (error == EACCES || error == EPERM) code = ErrorCode::access_denied;
-  // How sysfs says that an attribute does not apply now.
+  // sysfs's error if an attribute does not apply now.
   if (error == EINVAL || error == ENODEV || error == ENXIO || error == EOPNOTSUPP) code = ErrorCode::unsupported;
   return {code, fmt::format("{}: {}", path, std::generic_category().message(error))};
 }

@@ -15,7 +15,7 @@ struct HostBridge;
 // One CPU socket.
 struct Package {
   std::uint32_t os_index = 0;
-  Fact<std::string> vendor;  // "GenuineIntel", "AuthenticAMD", as CPUID says it
+  Fact<std::string> vendor;  // "GenuineIntel", "AuthenticAMD": CPUID's
   Fact<std::string> model;   // "Intel(R) Xeon(R) Platinum 8480C"
   Fact<std::uint32_t> family;
   Fact<std::uint32_t> model_number;
@@ -30,7 +30,7 @@ struct NumaNode {
   Fact<CpuSet> cpus;
   Fact<std::uint64_t> memory_bytes;
   Fact<std::vector<std::uint32_t>>
-      distances;  // the firmware's, to each node in the order of Machine::numa_nodes; 10 is local
+      distances;  // by the firmware, to each node in the order of Machine::numa_nodes; 10 is local
   friend bool operator==(const NumaNode&, const NumaNode&) = default;
 };
 
@@ -50,8 +50,8 @@ struct HostBridge {
   std::uint8_t bus = 0;           // the root bus
   std::uint8_t last_bus = 0;      // the last bus below it; equal to bus when unknown
   Fact<std::uint32_t> numa_node;  // NumaNode::os_index
-  // True where the source shows one bridge per NUMA node whatever the machine has (NCCL and RCCL files): two devices
-  // that meet here may be PHB or NODE, and their format calls both PHB.
+  // True if the source always shows one bridge for each NUMA node (NCCL and RCCL files). Two devices that meet here may
+  // be PHB or NODE; the format calls both PHB.
   bool folded = false;
   friend bool operator==(const HostBridge&, const HostBridge&) = default;
 };
@@ -60,9 +60,9 @@ struct HostBridge {
 struct PcieLink {
   Fact<double> speed_gts;
   Fact<std::uint32_t> width;
-  Fact<double> max_speed_gts;  // what this device could do; the slot may do less
+  Fact<double> max_speed_gts;  // what the device supports; the slot may support less
   Fact<std::uint32_t> max_width;
-  Fact<double> gbs;  // GB/s per direction where a source knows only speed x width (hwloc XML); else unknown
+  Fact<double> gbs;  // GB/s per direction if the source has only speed x width (hwloc XML); else unknown
   friend bool operator==(const PcieLink&, const PcieLink&) = default;
 };
 
@@ -82,8 +82,8 @@ std::optional<PciKind> pci_kind_from(std::string_view text);
 struct PciDevice {
   BusId bus_id;
   PciKind kind = PciKind::endpoint;
-  Ref<PciDevice> parent;           // the bridge above; none directly below a host bridge, or where unknown
-  Ref<HostBridge> host_bridge;     // the root of its tree; none where the position is unknown
+  Ref<PciDevice> parent;           // the bridge above; none: directly below a host bridge, or unknown
+  Ref<HostBridge> host_bridge;     // the root of its tree; none: its position is unknown
   Fact<std::uint32_t> class_code;  // 24 bits: 0x030200
   Fact<std::uint32_t> vendor_id;   // 16 bits each
   Fact<std::uint32_t> device_id;
@@ -93,19 +93,19 @@ struct PciDevice {
   Fact<std::string> device_name;
   Fact<std::string> driver;
   PcieLink link;
-  Fact<std::uint32_t> numa_node;  // NumaNode::os_index; unknown where the firmware says -1
+  Fact<std::uint32_t> numa_node;  // NumaNode::os_index; unknown if the firmware says -1
   Fact<CpuSet> local_cpus;
   friend bool operator==(const PciDevice&, const PciDevice&) = default;
 };
 
-// The link of a bridge, or of a hypervisor's own device, of one lane at 2.5 GT/s: what emulated ones claim, whatever
-// lies behind them. In a virtual machine such a claim is no rate.
+// Whether a bridge or a hypervisor's device reports one lane at 2.5 GT/s. Emulated ones always do, whatever is behind
+// them, so in a virtual machine it is not a rate.
 bool claims_least(const PciDevice& device);
 
 // GB/s per direction of `width` lanes at `speed_gts`, after line coding (8b/10b to 5 GT/s, 128b/130b above), before
 // packet headers. 16 lanes at 32 GT/s: 63.0.
 double pcie_gbs(double speed_gts, std::uint32_t width);
-// The link's capacity now, and at its best; unknown where speed or width is.
+// The link's capacity now, and the most it supports; unknown if speed or width is.
 Fact<double> current_gbs(const PcieLink& link);
 Fact<double> max_gbs(const PcieLink& link);
 

@@ -12,7 +12,7 @@
 
 namespace fairway::topology {
 
-// The position of a T in its vector of the machine; or none. Meaningful only within one Machine value.
+// The position of a T in its vector of the machine, or none. Valid only within one Machine.
 template <class T>
 struct Ref {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
@@ -25,7 +25,7 @@ struct Ref {
   friend auto operator<=>(const Ref&, const Ref&) = default;
 };
 
-// The parts of a machine that an edge, a verdict or a finding can point at.
+// The parts of a machine that edges, verdicts and findings refer to.
 enum class NodeKind : std::uint8_t {
   none,
   package,
@@ -59,7 +59,7 @@ struct BusId {
   // Takes "0000:2c:00.0", "2c:00.0" (domain 0) and NVML's "00000000:2C:00.0"; nothing else.
   static std::optional<BusId> parse(std::string_view text);
   [[nodiscard]] std::string to_string() const;  // lower case, domain with at least four digits
-  // The same card: equal in all but the function.
+  // The same card: all but the function is equal.
   [[nodiscard]] bool same_slot(const BusId& other) const {
     return domain == other.domain && bus == other.bus && device == other.device;
   }
@@ -69,7 +69,7 @@ struct BusId {
 // A set of CPU numbers (the operating system's), kept as sorted ranges that neither touch nor overlap.
 class CpuSet {
  public:
-  static constexpr std::uint32_t kMaxCpu = 65535;  // beyond this an input is absurd
+  static constexpr std::uint32_t kMaxCpu = 65535;  // beyond this an input is refused
 
   struct Range {
     std::uint32_t first;

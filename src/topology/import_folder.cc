@@ -21,7 +21,7 @@ struct Pasted {
   CommandKind kind = CommandKind::unknown;
 };
 
-// /proc/net/bonding/<name> does not say its name: its legs' master does, else the file's name.
+// /proc/net/bonding/<name> does not contain the name: its legs' master has it, else the file's name.
 std::string bond_name(const Machine& machine, const Pasted& file) {
   for (const auto line : text::lines(file.content)) {
     if (!line.starts_with("Slave Interface:")) continue;
@@ -59,24 +59,24 @@ void add_bonds_from_links(Machine& machine) {
   }
 }
 
-// What a person would ask next.
+// Which commands would add what is missing.
 void say_what_is_missing(Machine& machine) {
   const bool unplaced = std::any_of(machine.gpus.begin(), machine.gpus.end(), [](const Gpu& gpu) { return !gpu.pci; });
   if (unplaced) {
-    add_note(
-        machine, NoteKind::unknown, "GPUs",
-        "their bus ids are unknown: paste `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`, or take a snapshot "
-        "on the machine");
+    add_note(machine, NoteKind::unknown, "GPUs",
+             "their bus ids are not recorded: paste `nvidia-smi --query-gpu=index,pci.bus_id --format=csv`, or take a "
+             "snapshot "
+             "on the machine");
   }
   for (const auto& nic : machine.nics) {
     if (nic.rdma && machine.rdma[nic.rdma.index].software.value_or(false)) continue;
     if (nic.rdma && nic.functions.empty()) {
       add_note(machine, NoteKind::unknown, nic.name,
-               "which PCI function it is, is unknown: paste `ls -l /sys/class/infiniband /sys/class/net`");
+               "its PCI function is not recorded: paste `ls -l /sys/class/infiniband /sys/class/net`");
     }
     if (nic.rdma && !nic_one_flow_gbps(machine, nic)) {
       add_note(machine, NoteKind::unknown, nic.name,
-               "its rate is unknown: paste its `ibv_devinfo -v` or its bonding file");
+               "its rate is not recorded: paste its `ibv_devinfo -v` or its bonding file");
     }
   }
 }
@@ -100,24 +100,23 @@ Result<Machine> read_command_folder(const std::string& directory) {
     file.kind = recognise_command(file.content);
     if (file.kind == CommandKind::unknown && is_lspci_drawing(file.content)) {
       add_note(machine, NoteKind::unknown, name,
-               "the drawing of `lspci -t` has neither NUMA nodes nor links and is left out: `lspci -vvv` (as root) has "
+               "the drawing of `lspci -t` has neither NUMA nodes nor links: ignored; `lspci -vvv` (as root) has "
                "the tree too");
       continue;
     }
     if (file.kind == CommandKind::unknown) {
-      add_note(machine, NoteKind::remark, name, "is no output that is understood here: left out");
+      add_note(machine, NoteKind::remark, name, "not recognised: ignored");
       continue;
     }
     files.push_back(std::move(file));
   }
   if (files.empty()) {
-    return Status(
-        ErrorCode::invalid_argument,
-        directory +
-            ": no file here is a snapshot, a sysfs tree or the output of a command that is understood (lspci, "
-            "ibv_devinfo, ibdev2netdev, ip link, ip -br a, a bonding file, nvidia-smi topo -m, nvidia-smi "
-            "--query-gpu=index,pci.bus_id --format=csv, ls -l of /sys/class/infiniband, /sys/class/net or "
-            "/sys/bus/pci/devices)");
+    return Status(ErrorCode::invalid_argument,
+                  directory +
+                      ": no file here is a snapshot, a sysfs tree or the output of a known command (lspci, "
+                      "ibv_devinfo, ibdev2netdev, ip link, ip -br a, a bonding file, nvidia-smi topo -m, nvidia-smi "
+                      "--query-gpu=index,pci.bus_id --format=csv, ls -l of /sys/class/infiniband, /sys/class/net or "
+                      "/sys/bus/pci/devices)");
   }
   // The matrix first: it names the NICs. Bonding after the links, which name the bonds.
   constexpr CommandKind kOrder[] = {CommandKind::topo_matrix,  CommandKind::lspci,     CommandKind::ibv_devinfo,
@@ -152,7 +151,7 @@ Result<Machine> read_command_folder(const std::string& directory) {
           const auto name = bond_name(machine, file);
           if (name.empty()) {
             add_note(machine, NoteKind::unknown, file.name,
-                     "which bond this is, neither ip link nor the file's name says: left out");
+                     "neither ip link nor the file's name tells which bond this is: ignored");
           } else {
             read_bonding(file.content, name, Source::bonding, machine);
           }

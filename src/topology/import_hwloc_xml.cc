@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kHwlocXml = Source::hwloc_xml;
 
-// What an object hands down to those below it.
+// What an object's children inherit.
 struct Place {
   Ref<Package> package;
   Fact<std::uint32_t> numa;  // of the nearest object that is near one NUMA node
@@ -247,7 +247,7 @@ class HwlocReader {
     for (auto& known : machine_.gpus) {
       if (known.pci == place.device) gpu = &known;
     }
-    // Only NVML's number is the one that nvidia-smi prints.
+    // Only NVML's number is that of nvidia-smi.
     const auto ordinal = name.starts_with("nvml") ? text::to_u32(std::string_view(name).substr(4)) : std::nullopt;
     if (gpu == nullptr) {
       if (!ordinal || *ordinal > 65535 || find_gpu(machine_, *ordinal)) return;
@@ -351,7 +351,7 @@ class HwlocReader {
         DeviceLink link;
         link.a = a->second;
         link.b = b->second;
-        // 20 GB/s a link is NVLink 1, 25 NVLink 2 to 4: the sum says which where only one divides it.
+        // A link has 20 GB/s (NVLink 1) or 25 (NVLink 2 to 4): the one that divides the sum, if only one does.
         const bool first = mbs % 25000 != 0 && mbs % 20000 == 0;
         const std::uint64_t per_link = first ? 20000 : 25000;
         if (mbs % per_link == 0) {
@@ -369,7 +369,7 @@ class HwlocReader {
              "NVLink 1)");
   }
 
-  // GPUs without a number of NVML's, by bus id: links must be able to name them before complete() runs.
+  // GPUs without NVML's number, by bus id: links refer to them before complete() runs.
   void complete_gpus() {
     std::map<BusId, std::uint32_t> missing;
     for (const auto& [index, yes] : gpus_) missing[machine_.pci[index].bus_id] = index;

@@ -37,7 +37,7 @@ std::optional<std::uint32_t> numbered(std::string_view word, std::string_view pr
 
 struct Row {
   std::string name;
-  std::vector<PathClass> cells;   // as many as were readable, in column order
+  std::vector<PathClass> cells;   // those that could be read, in column order
   std::vector<std::string> rest;  // affinity columns, none empty
   std::size_t line = 0;
 };
@@ -136,7 +136,7 @@ class MatrixReader {
     }
     std::size_t i = 1;
     for (; i < words.size() && row.cells.size() < columns_.size(); ++i) {
-      // A capture that ends inside a word: "NV1" may have been NV18.
+      // The capture may end inside a word: "NV1" may have been NV18.
       const bool cut_off = last_line_ && i + 1 == words.size() && i < columns_.size();
       const auto cell = PathClass::parse(words[i]);
       if (cut_off) i = words.size();
@@ -273,7 +273,7 @@ class MatrixReader {
   std::map<std::string, std::string> legend_;
   bool has_cpu_ = false;
   bool has_numa_ = false;
-  bool last_line_ = false;  // the line being read is the last and lacks its end
+  bool last_line_ = false;  // the current line is the last and has no newline
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace fairway::topology {
 namespace {
 
-// What an <nvlink> or <xgmi> element of a GPU says; joined when all devices are known.
+// An <nvlink> or <xgmi> element of a GPU; joined once all devices are known.
 struct LinkLine {
   std::uint32_t gpu = 0;
   BusId target;
@@ -132,7 +132,7 @@ class NcclReader {
     device.host_bridge = root;
     const auto learn_hex = [&](Fact<std::uint32_t>& fact, const char* name, std::uint64_t limit) {
       const auto value = attribute_hex(pci, name, limit);
-      // ffff is how a hand-written virtual switch says that it has no ids.
+      // Hand-written virtual switches have ffff for their ids.
       if (value && !(limit == 0xffff && *value == 0xffff)) fact.set(*value, source_);
     };
     learn_hex(device.class_code, "class", 0xffffff);
@@ -269,7 +269,7 @@ class NcclReader {
     return {};
   }
 
-  // NCCL's socket transport names interfaces; all else that it writes is a verbs or plugin device.
+  // NCCL's socket transport writes interfaces; all others are verbs or plugin devices.
   static bool is_socket(std::string_view name) {
     for (const std::string_view prefix : {"eth", "en", "bond", "reth", "usb", "wl"}) {
       if (name.starts_with(prefix)) return true;

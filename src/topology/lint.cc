@@ -55,8 +55,8 @@ class Linter {
     const auto& nodes = machine_.numa_nodes;
     for (std::size_t a = 0; a < nodes.size(); ++a) {
       for (std::size_t b = a + 1; b < nodes.size() && b < a + 512; ++b) {
-        // hwloc shows memory of several kinds near the same CPUs (HBM beside DRAM, CXL behind a socket) as several
-        // nodes: one mask then holds the other whole.
+        // hwloc shows several kinds of memory near the same CPUs (HBM and DRAM, CXL) as several nodes: one mask then
+        // contains the other.
         const bool overlap = nodes[a].cpus && nodes[b].cpus && nodes[a].cpus->intersects(*nodes[b].cpus);
         const bool by_hwloc =
             overlap && (nodes[a].cpus.source == Source::hwloc || nodes[a].cpus.source == Source::hwloc_xml);
@@ -80,14 +80,14 @@ class Linter {
         // A node may also span sockets.
         if (package.cpus && !package.cpus->includes(*nodes[a].cpus) && !nodes[a].cpus->includes(*package.cpus)) {
           add(Severity::error, "numa-outside-package", fmt::format("NUMA node {}", nodes[a].os_index),
-              fmt::format("has CPUs ({}) that its package {} has not ({})", nodes[a].cpus->to_list(), package.os_index,
+              fmt::format("has CPUs ({}) that its package {} lacks ({})", nodes[a].cpus->to_list(), package.os_index,
                           package.cpus->to_list()));
         }
       }
     }
   }
 
-  // A device's own CPU list against the node that it is said to be near: swapped masks show here.
+  // A device's CPU list against its NUMA node: finds swapped masks.
   void check_affinity() {
     for (std::uint32_t i = 0; i < machine_.gpus.size(); ++i) {
       const auto& gpu = machine_.gpus[i];
@@ -98,7 +98,7 @@ class Linter {
       const auto& device = machine_.pci[i];
       if (!device.numa_node || find_numa(machine_, *device.numa_node) || machine_.numa_nodes.empty()) continue;
       add(Severity::error, "numa-does-not-exist", name(i),
-          fmt::format("is said to be near NUMA node {}, which does not exist", *device.numa_node));
+          fmt::format("its NUMA node {} does not exist", *device.numa_node));
     }
     std::vector<bool> leads_somewhere(machine_.host_bridges.size(), false);
     for (std::uint32_t i = 0; i < machine_.pci.size(); ++i) {
@@ -120,9 +120,8 @@ class Linter {
     const auto& own = *machine_.numa_nodes[node.index].cpus;
     if (own.intersects(*cpus)) return;
     add(Severity::error, "numa-masks-swapped", subject,
-        fmt::format(
-            "says CPUs {} are near it, and its NUMA node {} has {}: the masks of two nodes are swapped or wrong",
-            cpus->to_list(), *numa, own.to_list()));
+        fmt::format("its CPUs are {}, those of its NUMA node {} are {}: the masks of two nodes are swapped or wrong",
+                    cpus->to_list(), *numa, own.to_list()));
   }
 
   bool matters(std::uint32_t pci) const { return is_gpu(machine_.pci[pci]) || is_network(machine_.pci[pci]); }
@@ -143,8 +142,8 @@ class Linter {
       if ((link.speed_gts && *link.speed_gts == 0) || (link.width && *link.width == 0) ||
           (link.gbs && *link.gbs == 0 && !link.speed_gts)) {
         add(Severity::warning, "link-speed-zero", name(i),
-            "its link has speed or width 0 here: a virtual machine's or a switched-off link; its rate is unknown and "
-            "tools that take it literally choose another path");
+            "its link reports speed or width 0 (a virtual machine, or a link that is off): its rate is unknown, and "
+            "tools that believe it choose another path");
       }
       if (link.speed_gts && *link.speed_gts > 64) {
         add(Severity::error, "link-speed-absurd", name(i),
@@ -166,7 +165,7 @@ class Linter {
     if (claims == 0) return;
     add(Severity::notice, "links-emulated", name(first),
         fmt::format("{} 2.5 GT/s x1, as emulated bridges and devices do: the rates of these links are unknown",
-                    claims == 1 ? "its link claims" : fmt::format("its link and {} others claim", claims - 1)));
+                    claims == 1 ? "its link reports" : fmt::format("its link and {} others report", claims - 1)));
   }
 
   void check_narrow(std::uint32_t i, bool virtual_function) {
@@ -174,20 +173,19 @@ class Linter {
     if (virtual_function) return;
     if (link.width && link.max_width && *link.width<*link.max_width&& * link.width> 0 && matters(i)) {
       add(Severity::warning, "link-narrow", name(i),
-          fmt::format("runs x{} and could run x{}: {:.0f} % of its rate is lost; a riser, a slot or a bad contact",
-                      *link.width, *link.max_width,
-                      100.0 * (1.0 - static_cast<double>(*link.width) / *link.max_width)));
+          fmt::format("runs x{} of x{}: {:.0f} % of its rate is lost; check riser, slot and contacts", *link.width,
+                      *link.max_width, 100.0 * (1.0 - static_cast<double>(*link.width) / *link.max_width)));
     }
     if (link.speed_gts && link.max_speed_gts && *link.speed_gts<*link.max_speed_gts&& * link.speed_gts> 0 &&
         matters(i)) {
       const bool gpu = is_gpu(machine_.pci[i]);
       add(gpu ? Severity::notice : Severity::warning, "link-slow", name(i),
-          fmt::format("runs at {:g} GT/s and could run at {:g}{}", *link.speed_gts, *link.max_speed_gts,
-                      gpu ? ": an idle GPU lowers its link to save power; look again under load" : ""));
+          fmt::format("runs at {:g} of {:g} GT/s{}", *link.speed_gts, *link.max_speed_gts,
+                      gpu ? ": an idle GPU lowers its link to save power; check again under load" : ""));
     }
   }
 
-  // A bridge slower than what is below it: emulated bridges claim 2.5 GT/s x1 above Gen5 devices.
+  // A bridge slower than a device below it: emulated bridges report 2.5 GT/s x1 above Gen5 devices.
   void check_bridge(std::uint32_t i) {
     const auto parent = machine_.pci[i].parent;
     if (!parent) return;
@@ -198,8 +196,8 @@ class Linter {
     const bool emulated = bridge.speed_gts.value_or(0) == 2.5 && bridge.width.value_or(0) == 1;
     add(emulated ? Severity::warning : Severity::notice, "bridge-slower-than-device",
         machine_.pci[parent.index].bus_id.to_string(),
-        fmt::format("claims {:.3g} GB/s above {} at {:.3g} GB/s: {}", *above, name(i), *own,
-                    emulated ? "an emulated bridge that says 2.5 GT/s x1; the number is not real"
+        fmt::format("reports {:.3g} GB/s above {} at {:.3g} GB/s: {}", *above, name(i), *own,
+                    emulated ? "an emulated bridge, whose 2.5 GT/s x1 is not real"
                              : "a real bottleneck, or a hand-written or emulated number"));
   }
 
@@ -208,7 +206,7 @@ class Linter {
     for (std::uint32_t i = 0; i < machine_.pci.size(); ++i) {
       const auto& device = machine_.pci[i];
       if (is_gpu(device) && any_bridge && !device.host_bridge) {
-        add(Severity::error, "device-outside-tree", name(i), "has a bus id that the machine's PCI tree does not have");
+        add(Severity::error, "device-outside-tree", name(i), "its bus id is not in the machine's PCI tree");
       }
       if (device.bus_id.bus == 0xff && device.bus_id.domain == 0xffff) {
         add(Severity::notice, "bus-id-made-up", device.bus_id.to_string(),
@@ -313,7 +311,7 @@ class Linter {
           const bool eight_bits = counter.name == "link_downed" || counter.name == "link_error_recovery";
           if (eight_bits && counter.value == 255) {
             add(Severity::notice, "counter-saturated", rdma.name,
-                fmt::format("{} stands at 255, where it stops: the true number is unknown and large", counter.name));
+                fmt::format("{} is 255, the most it can count: the true number is unknown", counter.name));
           } else if (counter.value > 0 && (counter.name == "symbol_error" || eight_bits)) {
             add(Severity::notice, "port-errors", rdma.name,
                 fmt::format("{} = {} since the counters were reset", counter.name, counter.value));
@@ -337,7 +335,7 @@ class Linter {
   }
 
   const Machine& machine_;
-  std::set<std::uint32_t> slow_bridges_;  // said once, however many devices are below
+  std::set<std::uint32_t> slow_bridges_;  // reported once each
   std::vector<Finding> findings_;
 };
 

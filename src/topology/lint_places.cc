@@ -47,23 +47,23 @@ std::vector<Finding> lint_places(const Machine& machine) {
   };
   if (!lost.functions.empty()) {
     std::string text =
-        "known by bus id alone, so place unknown: a bus id says neither the bridge above nor the NUMA node near it. ";
+        "their place is unknown: only their bus ids are recorded, not the bridges above or the NUMA node. ";
     if (!lost.devices.empty()) {
       text += fmt::format("Some may be the ports of {}, counted a second time. ", some_of(lost.devices));
     }
-    text += "`ls -l /sys/bus/pci/devices` of that machine, saved beside the other outputs, places them";
+    text += "`ls -l /sys/bus/pci/devices` of that machine, saved beside the other outputs, gives it";
     add("nic-place-unknown", lost.functions, std::move(text));
   }
   if (!lost.devices.empty()) {
     add("nic-without-bus-id", lost.devices,
-        "which PCI functions they are no source says: their place is known by the recorded classes alone. "
-        "`ls -l /sys/class/infiniband /sys/class/net` of that machine, saved beside the other outputs, says it");
+        "their PCI functions are not recorded: only the recorded classes place them. "
+        "`ls -l /sys/class/infiniband /sys/class/net` of that machine, saved beside the other outputs, gives them");
   }
   if (!lost.gpus.empty()) {
     add("gpu-without-bus-id", lost.gpus,
-        "their bus ids are unknown: their place is known by the recorded classes alone, and the rates of their PCIe "
+        "their bus ids are not recorded: only the recorded classes place them, and the rates of their PCIe "
         "links are assumed. `nvidia-smi --query-gpu=index,pci.bus_id --format=csv` of that machine, saved beside the "
-        "other outputs, names them");
+        "other outputs, gives them");
   }
   return findings;
 }

@@ -21,7 +21,7 @@ std::string name(const Machine& machine, std::uint32_t pci) {
   return machine.pci[pci].bus_id.to_string();
 }
 
-// Ports of one card that together want more than its link carries raw.
+// Ports of one card that together are faster than its PCIe link, raw.
 void check_slots(const Machine& machine, std::vector<Finding>& findings) {
   std::map<BusId, std::pair<double, std::uint32_t>> wanted;  // of each card, and one of its functions
   for (const auto& nic : machine.nics) {
@@ -38,12 +38,12 @@ void check_slots(const Machine& machine, std::vector<Finding>& findings) {
     if (!gbs || *gbs <= 0 || what.first <= *gbs * 8) continue;
     findings.push_back(
         {Severity::warning, "slot-too-small", name(machine, what.second),
-         fmt::format("its ports carry {:g} Gb/s together and its PCIe link {:.0f} raw: the rest of the ports is lost",
-                     what.first, *gbs * 8)});
+         fmt::format("its ports have {:g} Gb/s in all, its PCIe link {:.0f} raw: they cannot all be full", what.first,
+                     *gbs * 8)});
   }
 }
 
-// Devices below one host bridge are near the same CPUs: one that says otherwise has a wrong node or mask.
+// Devices below one host bridge are near the same CPUs: one that differs has a wrong node or mask.
 void check_siblings(const Machine& machine, std::vector<Finding>& findings) {
   std::map<std::uint32_t, std::map<std::uint32_t, std::vector<std::uint32_t>>> nodes;  // of each bridge, by node
   for (std::uint32_t i = 0; i < machine.pci.size(); ++i) {
@@ -58,21 +58,20 @@ void check_siblings(const Machine& machine, std::vector<Finding>& findings) {
     for (const auto& [node, devices] : by_node) {
       if (node == most->first) continue;
       findings.push_back({Severity::warning, "numa-unlike-siblings", name(machine, devices.front()),
-                          fmt::format("is said to be near NUMA node {}, and {} below the same host bridge near node {}",
-                                      node, name(machine, most->second.front()), most->first)});
+                          fmt::format("its NUMA node is {}; that of {} below the same host bridge is {}", node,
+                                      name(machine, most->second.front()), most->first)});
     }
   }
-  // The kernel numbers CPUs so that node 0 has CPU 0: swapped masks of a hand-written file show by it.
+  // The kernel gives CPU 0 to node 0: finds swapped masks in hand-written files.
   const auto& all = machine.numa_nodes;
   if (all.size() != 2 || !all[0].cpus || !all[1].cpus || all[0].cpus->empty() || all[1].cpus->empty()) return;
   const bool by_hand = all[0].cpus.source == Source::nccl_xml || all[0].cpus.source == Source::rccl_xml;
   if (by_hand && all[0].os_index < all[1].os_index && all[1].cpus->contains(0) && !all[0].cpus->contains(0)) {
     findings.push_back(
         {Severity::warning, "numa-masks-swapped", fmt::format("NUMA nodes {} and {}", all[0].os_index, all[1].os_index),
-         fmt::format(
-             "node {} has CPU 0 ({}) and node {} has not ({}): the masks look swapped; compare with the machine "
-             "(fairway topo lint FILE --against this)",
-             all[1].os_index, all[1].cpus->to_list(), all[0].os_index, all[0].cpus->to_list())});
+         fmt::format("node {} has CPU 0 ({}), not node {} ({}): the masks look swapped; compare with the machine "
+                     "(fairway topo lint FILE --against this)",
+                     all[1].os_index, all[1].cpus->to_list(), all[0].os_index, all[0].cpus->to_list())});
   }
 }
 
@@ -85,8 +84,8 @@ std::vector<Finding> lint_slots(const Machine& machine) {
   if (const auto links = unrecorded_gpu_links(machine); !links.empty()) {
     findings.push_back(
         {Severity::notice, "gpu-links-not-recorded", fmt::format("{} GPUs", machine.gpus.size()),
-         fmt::format("{} not recorded: GPUs of this model have it and this source does not say so, so no "
-                     "class and no rate stands between them. `nvidia-smi topo -m` of that machine says it",
+         fmt::format("{} not recorded: GPUs of this model have it, so the classes and rates between them "
+                     "are unknown. `nvidia-smi topo -m` of that machine prints them",
                      links)});
   }
   return findings;

@@ -129,7 +129,7 @@ Status read_io(hwloc_topology_t topology, Machine& machine) {
     if (object->attr->bridge.upstream_type != HWLOC_OBJ_BRIDGE_HOST) continue;
     const auto* near = hwloc_get_non_io_ancestor_obj(topology, object);
     Fact<std::uint32_t> numa;
-    // Near one node of several; where the machine has only one, that the firmware says nothing stays visible.
+    // Near one node of several. With a single node, leave it unknown as the firmware does.
     if (near != nullptr && machine.numa_nodes.size() > 1 && hwloc_bitmap_weight(near->nodeset) == 1) {
       numa.set(static_cast<std::uint32_t>(hwloc_bitmap_first(near->nodeset)), kHwloc);
     }
@@ -145,7 +145,7 @@ Status read_hwloc(Machine& machine) {
   if (hwloc_topology_init(&raw) != 0) return {ErrorCode::system_error, "hwloc_topology_init failed"};
   const Topology topology(raw);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
-  // Caches and cores are not ours; without them loading a large machine is quicker.
+  // Without caches and cores, which are not needed, large machines load faster.
   hwloc_topology_set_cache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_icache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);

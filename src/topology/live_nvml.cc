@@ -10,8 +10,8 @@
 #include "topology/pci_ids.h"
 #include "topology/text.h"
 
-// NVML is opened at run time, so that one program serves machines with and without the driver. The declarations below
-// are the few of its stable ABI that are used (NVML API reference, "Device Queries" and "NvLink Methods").
+// NVML is opened at run time, so that one program runs with and without the driver. The declarations below are the part
+// of its stable ABI that is used (NVML API reference, "Device Queries" and "NvLink Methods").
 namespace fairway::topology {
 namespace {
 
@@ -88,7 +88,7 @@ class Nvml {
     return {};
   }
 
-  // Leaves the function empty where this driver lacks it.
+  // Leaves the function empty if this driver lacks it.
   template <class F>
   bool find(const char* name, F*& function) {
     function = reinterpret_cast<F*>(::dlsym(library_, name));
@@ -164,7 +164,7 @@ class NvmlReader {
     const auto bus = bus_id_of(info);
     auto pci = find_pci(machine_, bus);
     if (!pci) {
-      // A container may show the device and not its place on the bus.
+      // A container may show the device but not its place on the bus.
       PciDevice unknown;
       unknown.bus_id = bus;
       unknown.vendor_id.set(info.pci_device_id & 0xffff, Source::nvml);
@@ -253,14 +253,14 @@ class NvmlReader {
       NvmlPciInfo remote{};
       if (active != 0 && link_remote_ != nullptr && link_remote_(device, i, &remote) == kSuccess) {
         const auto bus = bus_id_of(remote);
-        // A fabric that hides its switches answers with nothing.
+        // A fabric that hides its switches returns nothing.
         if (!(bus == BusId{}) && remote.domain != 0xffffffff) port.remote.set(bus, Source::nvml);
       }
       gpu.nvlinks.push_back(std::move(port));
     }
   }
 
-  // GPUs take NVML's numbers, which are nvidia-smi's.
+  // NVML's numbers are nvidia-smi's.
   void renumber() {
     std::uint32_t next = static_cast<std::uint32_t>(found_.size());
     for (auto& gpu : machine_.gpus) {
@@ -305,7 +305,7 @@ class NvmlReader {
                    "has NVLinks to GPUs that are not visible here");
           continue;
         }
-        // A direct link is seen from both GPUs: counted from the lower one.
+        // Both GPUs report a direct link: count it at the lower one.
         if (other.kind == NodeKind::gpu && other < gpu) continue;
         auto& link = joined[{gpu, other}];
         link.a = gpu;

@@ -115,7 +115,7 @@ std::optional<std::uint32_t> mtu_bytes(int code) {
 
 void read_port(const verbs::PortAttributes& a, RdmaPort& port) {
   if (const auto mtu = mtu_bytes(a.max_mtu)) port.max_mtu.set(*mtu, kVerbs);
-  // What the port runs with, where before it was concluded from the interface's MTU.
+  // The port's own value replaces the one derived from the interface's MTU.
   if (const auto mtu = mtu_bytes(a.active_mtu)) port.active_mtu.set(*mtu, kVerbs);
   port.lid.learn(a.lid, kVerbs);
   port.sm_lid.learn(a.sm_lid, kVerbs);
@@ -131,7 +131,7 @@ void read_port(const verbs::PortAttributes& a, RdmaPort& port) {
   add(out, "subnet_timeout", a.subnet_timeout);
 }
 
-// Why a device cannot be opened. libibverbs leaves the errno of its last try, which hides that of the device's file.
+// Why a device cannot be opened. libibverbs returns the errno of its last attempt, not that of the device file.
 int reason_of_refusal(const std::string& device, int last) {
   const auto names = list_directory("/sys/class/infiniband_verbs", 4096);
   if (!names) return last;

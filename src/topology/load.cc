@@ -112,7 +112,7 @@ Result<Machine> load(const std::string& path) {
       if (!fabric) return fabric.status();
       if (fabric->machines.size() == 1) return fabric->machines.front();
       return Status(ErrorCode::invalid_argument,
-                    fmt::format("{}: holds {} machines, and one is wanted here", path, fabric->machines.size()));
+                    fmt::format("{}: has {} machines, and this needs one", path, fabric->machines.size()));
     }
     case FileKind::unknown: break;
   }

@@ -8,8 +8,8 @@
 #include "topology/fabric.h"
 #include "topology/machine.h"
 
-// Machines from files. Every function is total: a file of any content gives a machine or a Status that names the file,
-// the line where there is one, and the reason. Nothing a file lacks is invented: what stays unknown is in the notes.
+// Machines from files. Any content gives a machine or a Status that names the file, the line if there is one, and the
+// reason. Nothing is invented: the notes list what a file lacks.
 namespace fairway::topology {
 
 enum class FileKind : std::uint8_t {

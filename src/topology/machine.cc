@@ -194,7 +194,7 @@ Fact<double> nic_capacity_gbps(const Machine& machine, const Nic& nic) {
       if (!port.rate_gbps) return nic_one_flow_gbps(machine, nic);
       sum.set(sum.value_or(0) + *port.rate_gbps, port.rate_gbps.source);
     }
-    // A bond whose legs nobody recorded: one port's rate is one leg's.
+    // A bond without recorded legs: the port's rate is one leg's.
     if (sum) return sum;
   }
   return nic_one_flow_gbps(machine, nic);

@@ -15,28 +15,28 @@
 #include "topology/network.h"
 #include "topology/path_class.h"
 
-// The machine as a value: what there is, how it hangs together, what each link can carry, who said so, and what nobody
-// knows. It decides nothing. Copy it, compare it, keep it; references (Ref, NodeRef) are positions in its vectors and
-// mean nothing in another Machine.
+// A machine as a value: its devices, how they are connected, the rate of each link, the source of each fact, and what
+// is unknown. It holds facts and no judgement. References (Ref, NodeRef) are positions in its vectors and mean nothing
+// in another Machine.
 namespace fairway::topology {
 
-// Beyond these an input is refused: no machine has them, and a reading must stay bounded.
+// Limits of an input; beyond them it is refused. No real machine reaches them.
 inline constexpr std::size_t kMaxPciDevices = 65536;
 inline constexpr std::size_t kMaxGpus = 1024;
 inline constexpr std::size_t kMaxNotes = 1000;
 inline constexpr std::size_t kMaxPciDepth = 64;
 
 struct Machine {
-  std::string name;                // what to call it: "H20 server"; never a host name unless identities were asked for
+  std::string name;                // a name for people: "H20 server"; a host name only if identities are kept
   Fact<std::string> host_name;     // identity: scrubbed from snapshots
   Fact<std::string> product;       // the vendor's name of the model
   Fact<std::string> architecture;  // "x86_64", "aarch64"
-  Fact<std::string> cpu_vendor;    // of all sockets, where a source does not tell sockets apart: as Package has them
+  Fact<std::string> cpu_vendor;    // of all sockets, if the source does not tell them apart
   Fact<std::uint32_t> cpu_family;
   Fact<std::uint32_t> cpu_model_number;
   Fact<std::string> kernel;           // release
   Fact<std::string> gpu_driver;       // version
-  Fact<std::string> virtual_machine;  // the hypervisor's name where it is one: "KVM"; "none" where it is none
+  Fact<std::string> virtual_machine;  // the hypervisor's name: "KVM"; "none" on bare metal
 
   std::vector<Package> packages;
   std::vector<NumaNode> numa_nodes;
@@ -51,13 +51,13 @@ struct Machine {
   std::vector<RdmaDevice> rdma;
   std::vector<NetInterface> interfaces;
   std::vector<Bond> bonds;
-  RecordedMatrix matrix;  // the classes of a captured `topo -m`; empty where there was none
+  RecordedMatrix matrix;  // the classes of a captured `topo -m`; empty if there is none
   std::vector<Note> notes;
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-// Appends a note; beyond kMaxNotes counts on in the last one instead. Equal notes are kept once.
+// Appends a note, equal ones only once. Beyond kMaxNotes the last note counts the rest.
 void add_note(Machine& machine, NoteKind kind, std::string subject, std::string text);
 
 // Ok when every reference points at something, no PCI device is its own ancestor, none lies deeper than kMaxPciDepth,
@@ -81,14 +81,14 @@ Ref<Gpu> find_gpu(const Machine& machine, std::uint32_t ordinal);
 
 // "GPU3", "NIC0", "mlx5_bond_0", "0000:2c:00.0", "package 1": a name for people.
 std::string node_name(const Machine& machine, NodeRef node);
-// Its PCI device; none where it has none or the place is unknown. For a Nic the first function.
+// Its PCI device, of a Nic the first function; none if it has none or its place is unknown.
 Ref<PciDevice> pci_of(const Machine& machine, NodeRef node);
-// NumaNode::os_index near a GPU, NIC or PCI device: its own fact, else that of the bridges above.
+// The NUMA node (os_index) of a GPU, NIC or PCI device: its own fact, else that of the bridges above.
 Fact<std::uint32_t> numa_of(const Machine& machine, NodeRef node);
 
-// Whether it runs below a hypervisor; false where no source says so.
+// Whether it is a virtual machine; false if unknown.
 bool is_virtual(const Machine& machine);
-// The rate that a device's link has now. Unknown too where an emulated bridge makes its least claim.
+// The rate of a device's link now. Unknown also for an emulated bridge that reports its default.
 Fact<double> believed_gbs(const Machine& machine, const PciDevice& device);
 
 // What a NIC can carry in Gb/s per direction: its RDMA port's rate (times the legs of its bond), else its interface's.
@@ -99,7 +99,7 @@ Fact<double> nic_one_flow_gbps(const Machine& machine, const Nic& nic);
 // One link of the machine, with what it carries in each direction.
 enum class EdgeKind : std::uint8_t {
   pcie,
-  internal,  // inside a PCIe switch or a root complex: has no rate of its own, and none is known to bind
+  internal,  // inside a PCIe switch or a root complex: has no rate of its own
   memory,    // a host bridge to its NUMA node, a NUMA node to its package
   socket,
   nvlink,
@@ -111,12 +111,12 @@ std::string_view to_string(EdgeKind kind);
 
 struct Edge {
   EdgeKind kind = EdgeKind::pcie;
-  NodeRef a;  // the end nearer to the CPU, where that has a meaning
+  NodeRef a;  // the end nearer to the CPU, if either is
   NodeRef b;
   Fact<double> gbs;         // GB/s per direction now; unknown stays unknown
   Fact<double> max_gbs;     // at its best
   std::uint32_t count = 1;  // parallel links, already in gbs
-  // Edges of one number are one physical link and share its capacity: the functions of a dual-port card.
+  // Edges with the same number are one physical link and share its capacity: the functions of a dual-port card.
   std::uint32_t physical = 0;
   friend bool operator==(const Edge&, const Edge&) = default;
 };

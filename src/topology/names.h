@@ -8,7 +8,7 @@
 
 namespace fairway::topology {
 
-// A table of an enumeration's values and their names; the first row is what an unlisted value prints as.
+// An enumeration's values and their names. A value that is not listed prints as the first row.
 template <class E, std::size_t N>
 using NameTable = std::array<std::pair<E, std::string_view>, N>;
 

@@ -17,7 +17,7 @@ struct Bond;
 
 enum class InterfaceKind : std::uint8_t {
   unknown,
-  physical,  // has a device of its own below it: PCI, virtio, USB
+  physical,  // has its own device: PCI, virtio, USB
   loopback,
   bond,
   bridge,
@@ -42,7 +42,7 @@ struct NetInterface {
   Fact<std::string> state;   // the kernel's operstate: "up", "down", "unknown", in lower case
   Fact<bool> carrier;        // a signal on the wire
   Fact<std::uint32_t> mtu;   // bytes
-  Fact<double> speed_gbps;   // Gb/s; unknown where the driver says -1
+  Fact<double> speed_gbps;   // Gb/s; unknown if the driver says -1
   Fact<std::uint32_t> numa_node;
   Fact<std::string> mac;                     // identity: scrubbed from snapshots
   Fact<std::vector<std::string>> addresses;  // identity: scrubbed; "10.0.0.1/24"
@@ -55,7 +55,7 @@ struct BondLeg {
   Fact<bool> up;  // its MII status
   Fact<double> speed_gbps;
   Fact<std::uint32_t> link_failures;
-  Fact<std::uint32_t> aggregator;  // 802.3ad: legs of another aggregator than the bond's carry nothing
+  Fact<std::uint32_t> aggregator;  // 802.3ad: legs outside the bond's active aggregator carry nothing
   friend bool operator==(const BondLeg&, const BondLeg&) = default;
 };
 
@@ -65,12 +65,12 @@ struct Bond {
   Fact<std::string> hash_policy;  // "layer3+4"
   Fact<bool> up;
   Fact<std::uint32_t> active_aggregator;
-  Fact<std::string> active_leg;  // active-backup: the one that carries everything
+  Fact<std::string> active_leg;  // active-backup: the leg that carries all traffic
   std::vector<BondLeg> legs;
   friend bool operator==(const Bond&, const Bond&) = default;
 };
 
-// Gb/s over all legs that are up and carry traffic in this mode; unknown when one of them has no known speed.
+// Gb/s over all legs that are up and carry traffic in this mode; unknown if the speed of one of them is.
 Fact<double> bond_capacity_gbps(const Bond& bond);
 // Gb/s of one flow: one leg (the slowest carrying one, since the hash may pick any); balance-rr: all legs.
 Fact<double> bond_one_flow_gbps(const Bond& bond);
@@ -106,7 +106,7 @@ struct RdmaPort {
   Fact<double> rate_gbps;            // Gb/s of the port: lanes x lane rate
   Fact<std::uint32_t> lanes;         // 2 of "2X"
   Fact<std::string> speed_name;      // "NDR"
-  Fact<std::string> interface;       // the network interface of this port, a bond's own where it is bonded
+  Fact<std::string> interface;       // the network interface of this port; of a bonded port the bond's
   Fact<std::uint32_t> active_mtu;    // bytes
   Fact<std::uint32_t> max_mtu;
   Fact<std::uint32_t> lid;
@@ -116,7 +116,7 @@ struct RdmaPort {
   std::vector<Gid> gids;              // those in use
   std::vector<Counter> counters;      // InfiniBand's standard ones, as sysfs has them
   std::vector<Counter> hw_counters;   // the vendor's
-  std::vector<Attribute> attributes;  // what else the device says of the port
+  std::vector<Attribute> attributes;  // other attributes of the port
   friend bool operator==(const RdmaPort&, const RdmaPort&) = default;
 };
 
@@ -139,12 +139,12 @@ struct RdmaDevice {
 // function that no RDMA device covers. A bond of two functions of a card is one Nic with two functions.
 struct Nic {
   std::string name;                       // the RDMA device's, else the interface's, else the bus id
-  std::vector<Ref<PciDevice>> functions;  // the first is its position; empty where no source knows it
+  std::vector<Ref<PciDevice>> functions;  // the first is its position; empty if it is unknown
   Ref<RdmaDevice> rdma;
   std::vector<Ref<NetInterface>> interfaces;  // of its functions; of a bond: its legs
   Ref<Bond> bond;
   Fact<std::string> model;  // "MT43244 BlueField-3 integrated ConnectX-7 network controller"
-  Fact<double> rate_gbps;   // what one port (one leg) can carry, where no port or leg record says it
+  Fact<double> rate_gbps;   // of one port (one leg), if no port or leg has its rate
   Fact<bool> gpudirect_rdma;
   Fact<std::uint32_t> numa_node;
   Fact<std::string> net_switch;  // the switch its port is cabled to, where known: "rail-0"

@@ -12,9 +12,8 @@
 namespace fairway::topology {
 namespace {
 
-// The links between GPUs, summed once: machines have thousands. NVSwitches of one machine count as one fabric: those of
-// a baseboard each reach every GPU of it, and the trunks between the two baseboards of a DGX-2, which no driver lists,
-// join the rest.
+// The links between GPUs, summed once, since machines have thousands. All NVSwitches of a machine count as one fabric:
+// each reaches every GPU of its baseboard, and trunks that no driver lists join the two baseboards of a DGX-2.
 class LinkTable {
  public:
   explicit LinkTable(const Machine& machine)
@@ -32,10 +31,10 @@ class LinkTable {
     }
   }
 
-  // No source says whether the GPUs are linked: the PCI tree alone would make them look far apart.
+  // NVLink is not recorded: by the PCI tree alone the GPUs would look far apart.
   [[nodiscard]] bool unrecorded() const { return unrecorded_; }
 
-  // NV# counts direct links and, through NVSwitches, what the GPU with fewer has.
+  // NV# counts direct links, and through NVSwitches those of the GPU with fewer.
   [[nodiscard]] PathClass between(std::uint32_t a, std::uint32_t b) const {
     auto nvlinks = std::min(into_fabric_[a], into_fabric_[b]);
     std::uint32_t xgmi = 0;
@@ -54,7 +53,7 @@ class LinkTable {
   bool unrecorded_ = false;
 };
 
-// The device and the bridges above it, nearest first. Bounded, so that a cycle cannot trap it.
+// The device and the bridges above it, nearest first; bounded in case of a cycle.
 std::vector<std::uint32_t> chain_of(const Machine& machine, Ref<PciDevice> device) {
   std::vector<std::uint32_t> chain;
   while (device && chain.size() <= kMaxPciDepth) {
@@ -80,7 +79,7 @@ PathClass pci_class(const Machine& machine, NodeRef a, NodeRef b) {
     const auto numa_a = numa_of(machine, a);
     const auto numa_b = numa_of(machine, b);
     if (numa_a && numa_b) return {*numa_a == *numa_b ? PathKind::node : PathKind::sys, 0};
-    // One node is near everything, whatever the firmware says of its devices.
+    // With a single node all devices are near it, whatever the firmware says.
     return machine.numa_nodes.size() == 1 ? PathClass{PathKind::node, 0} : PathClass{};
   }
   const auto chain_a = chain_of(machine, pci_a);
@@ -116,14 +115,14 @@ PathClass recorded(const Machine& machine, NodeRef a, NodeRef b) {
   const auto r = static_cast<std::size_t>(row - ends.begin());
   const auto c = static_cast<std::size_t>(column - ends.begin());
   const auto& cell = machine.matrix.cells[r * ends.size() + c];
-  // The other half of a matrix that was cut off says the same.
+  // The matrix is symmetric: the other half fills in for a part that was cut off.
   return cell.kind == PathKind::unknown ? machine.matrix.cells[c * ends.size() + r] : cell;
 }
 
 Fact<PathClass> classify(const Machine& machine, const LinkTable& links, NodeRef a, NodeRef b) {
   const auto tree = from_tree(machine, links, a, b);
-  // Links that were only concluded from the captured matrix do not outrank its PCI classes, and a tree without links
-  // cannot know NV#: the capture can.
+  // Links inferred from the captured matrix do not override its PCI classes. A tree without links cannot tell NV#; the
+  // capture can.
   const auto written = recorded(machine, a, b);
   if (tree.kind == PathKind::unknown || (written.kind == PathKind::nvlink && tree.kind != PathKind::nvlink)) {
     if (written.kind != PathKind::unknown) return {written, machine.matrix.source};
@@ -210,7 +209,7 @@ std::vector<ClassConflict> class_conflicts(const Machine& machine) {
       const auto tree = from_tree(machine, links, ends[r], ends[c]);
       const auto written = recorded(machine, ends[r], ends[c]);
       if (tree.kind == PathKind::unknown || written.kind == PathKind::unknown || tree == written) continue;
-      // A tree that knows no NVLinks does not contradict a capture that does.
+      // A tree without NVLinks does not contradict a capture that has them.
       if (written.kind == PathKind::nvlink && machine.links.empty()) continue;
       conflicts.push_back({ends[r], ends[c], tree, written});
     }

@@ -15,7 +15,7 @@ namespace fairway::topology {
 
 struct Machine;
 
-// nvidia-smi's names, nearest first, and xGMI as AMD's tools say it.
+// nvidia-smi's names, nearest first, and AMD's name for xGMI.
 enum class PathKind : std::uint8_t {
   self,     // X
   nvlink,   // NV#: a bonded set of # NVLinks, direct or through NVSwitches
@@ -23,37 +23,37 @@ enum class PathKind : std::uint8_t {
   pix,      // at most one PCIe switch
   pxb,      // several PCIe switches, no host bridge
   phb,      // one PCIe host bridge
-  node,     // host bridges of one NUMA node
-  sys,      // NUMA nodes apart
-  unknown,  // ?: no source places both ends
+  node,     // several host bridges of one NUMA node
+  sys,      // different NUMA nodes
+  unknown,  // ?: the place of an end is not recorded
 };
 
 struct PathClass {
   PathKind kind = PathKind::unknown;
   std::uint32_t links = 0;  // the # of NV# and XGMI#
 
-  // "X", "NV18", "PIX", "?": case and blanks around do not matter. Unrecognised text is nothing.
+  // "X", "NV18", "PIX", "?": case and surrounding blanks do not matter. None for other text.
   static std::optional<PathClass> parse(std::string_view text);
   [[nodiscard]] std::string to_string() const;
   friend bool operator==(const PathClass&, const PathClass&) = default;
 };
 
-// What a captured `nvidia-smi topo -m` said, cell by cell.
+// The cells of a captured `nvidia-smi topo -m`.
 struct RecordedMatrix {
   std::vector<NodeRef> ends;     // gpu or nic, in the order of its columns
-  std::vector<PathClass> cells;  // ends.size() squared, row by row; unknown where the capture is cut off
+  std::vector<PathClass> cells;  // ends.size() squared, row by row; unknown beyond where the capture is cut off
   Source source = Source::none;
   [[nodiscard]] bool empty() const { return ends.empty(); }
   friend bool operator==(const RecordedMatrix&, const RecordedMatrix&) = default;
 };
 
-// The class between two of a machine's GPUs and NICs: from its links and PCI tree where these place both, else as
-// recorded, else unknown. `source` says which: derived or topo_matrix.
+// The class between two GPUs or NICs of a machine: from its links and PCI tree if they place both (source: derived),
+// else as recorded (source: topo_matrix), else unknown.
 Fact<PathClass> path_class(const Machine& machine, NodeRef a, NodeRef b);
 // The same from the tree alone, never from a recorded matrix.
 PathClass path_class_from_tree(const Machine& machine, NodeRef a, NodeRef b);
 
-// No screen shows more, and the matrix grows with the square.
+// The matrix grows with the square, and no screen shows more.
 inline constexpr std::size_t kMaxMatrixEnds = 2048;
 
 // The matrix that `fairway topo` prints: all GPUs, then the NICs that nvidia-smi would number (those with an RDMA
@@ -67,7 +67,7 @@ struct PathMatrix {
 };
 PathMatrix path_matrix(const Machine& machine);
 
-// Cells in which the tree and a recorded matrix differ: nothing is wrong while this is empty.
+// Cells in which the tree and the recorded matrix differ.
 struct ClassConflict {
   NodeRef a;
   NodeRef b;

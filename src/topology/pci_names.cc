@@ -17,7 +17,7 @@ struct Named {
   std::string_view name;
 };
 
-// Of the PCI ID Repository (pci.ids), for systems without it and for devices newer than theirs.
+// From the PCI ID Repository (pci.ids), for systems without it or with an older one.
 constexpr auto kNames = std::to_array<Named>({
     {0x10de15f9, "Tesla P100 SXM2"},
     {0x10de1ac2, "NVSwitch"},

@@ -11,7 +11,7 @@ namespace {
 struct Words {
   std::string_view name, meaning;
 };
-// Standard ones, then mlx5's, soft-RoCE's, EFA's, bnxt_re's; names as the kernel's drivers have them.
+// Standard counters, then those of mlx5, soft-RoCE, EFA and bnxt_re, by the names of the kernel's drivers.
 constexpr std::array kWords{
     Words{"symbol_error", "bits were wrong on the wire: look at cable and transceiver"},
     Words{"link_error_recovery", "the link had to train again"},

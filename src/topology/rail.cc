@@ -19,14 +19,14 @@ Ref<Nic> nic_of(const Machine& machine, std::uint32_t rdma) {
   return {};
 }
 
-// Mellanox and Amazon functions carry the fabric; a virtio function is the host's or the hypervisor's management port.
+// Mellanox and Amazon functions carry bulk traffic; a virtio function is a management port.
 bool is_virtio(const Machine& machine, const NetInterface& interface) {
   if (interface.driver && interface.driver->starts_with("virtio")) return true;
   return interface.pci && machine.pci[interface.pci.index].vendor_id.value_or(0) == kVendorVirtio;
 }
 
-// A ConnectX that is there for NVLink's own sake: beside EFA, which carries the traffic of such machines, or behind the
-// switch that an NVSwitch is behind.
+// A ConnectX that manages NVLink: on a machine with EFA, which carries the traffic there, or behind the same switch as
+// an NVSwitch.
 std::string management_reason(const Machine& machine, const Nic& nic) {
   if (nic.functions.empty()) return {};
   const auto& own = machine.pci[nic.functions.front().index];
@@ -104,12 +104,12 @@ RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
   switch (interface.kind) {
     case InterfaceKind::loopback: return no("the loopback never leaves the host");
     case InterfaceKind::bridge: return no("a software bridge, for containers or virtual machines");
-    case InterfaceKind::veth: return no("one end of a veth pair, a container's door");
+    case InterfaceKind::veth: return no("one end of a veth pair, of a container");
     case InterfaceKind::tun: return no("a tun or tap device: a program is behind it");
     case InterfaceKind::tunnel: return no("a tunnel: every packet is wrapped by the CPU");
     case InterfaceKind::dummy: return no("a dummy device: nothing is behind it");
-    case InterfaceKind::vlan: return no("a VLAN on another interface: that one is judged");
-    case InterfaceKind::macvlan: return no("a macvlan on another interface: that one is judged");
+    case InterfaceKind::vlan: return no("a VLAN: the interface below it counts");
+    case InterfaceKind::macvlan: return no("a macvlan: the interface below it counts");
     case InterfaceKind::other: return no("a virtual interface without a device below it");
     case InterfaceKind::bond:
     case InterfaceKind::physical:
@@ -135,13 +135,13 @@ RailVerdict judge_interface(const Machine& machine, std::uint32_t index) {
   }
   if (is_virtio(machine, interface)) return no("a virtio port: the hypervisor's or the card's management network");
   if (interface.master && interface.kind != InterfaceKind::bond) {
-    return no(fmt::format("belongs to {}, which is judged", *interface.master));
+    return no(fmt::format("belongs to {}, which counts instead", *interface.master));
   }
   if (interface.kind == InterfaceKind::bond) {
     return no(
         fmt::format("a bond without an RDMA device ({}): management, or TCP only", gbps_text(interface.speed_gbps)));
   }
-  if (!interface.speed_gbps) return no("its speed is unknown, and no RDMA device stands on it");
+  if (!interface.speed_gbps) return no("its speed is unknown, and it has no RDMA device");
   if (*interface.speed_gbps < 25.0)
     return no(fmt::format("{} and no RDMA: a management port", gbps_text(interface.speed_gbps)));
   verdict.rail = true;

@@ -13,7 +13,7 @@ void take_least(Fact<double>& least, const Fact<double>& gbs) {
   if (gbs && (!least || *gbs < *least)) least = gbs;
 }
 
-// The smallest known rate of the PCIe links from a device up to where its path leaves for the other end.
+// The smallest known rate of the PCIe links from a device up to where its path meets the other end's.
 void take_pcie(const Machine& machine, Ref<PciDevice> device, const std::vector<std::uint32_t>& stop,
                Fact<double>& least) {
   for (std::size_t depth = 0; device && depth <= kMaxPciDepth; ++depth) {
@@ -32,7 +32,7 @@ std::vector<std::uint32_t> bridges_above(const Machine& machine, Ref<PciDevice> 
   return out;
 }
 
-// Whether two NUMA nodes belong to one socket: what a machine calls SYS between them crosses no link of sockets.
+// Whether two NUMA nodes belong to one socket: a path of class SYS between them crosses no link between sockets.
 bool one_socket(const Machine& machine, const Fact<std::uint32_t>& a, const Fact<std::uint32_t>& b) {
   const auto first = a ? find_numa(machine, *a) : Ref<NumaNode>{};
   const auto second = b ? find_numa(machine, *b) : Ref<NumaNode>{};
@@ -48,7 +48,7 @@ std::string_view class_words(PathKind kind, bool is_one_socket) {
     case PathKind::phb: return "over one host bridge of the CPU";
     case PathKind::node: return "in the same NUMA node, over two host bridges";
     case PathKind::sys: return is_one_socket ? "across NUMA nodes of one socket" : "across sockets";
-    default: return "at a place that no source knows";
+    default: return "its place is not recorded";
   }
 }
 
@@ -61,23 +61,12 @@ void finish(const Machine& machine, NicChoice& choice, Ref<PciDevice> other, con
   take_pcie(machine, position, above_other, pcie);
   take_pcie(machine, other, above_nic, pcie);
   const auto port_gbps = nic_capacity_gbps(machine, nic);
-  const auto flow_gbps = nic_one_flow_gbps(machine, nic);
   choice.gbs = pcie;
-  choice.one_flow_gbs = pcie;
   if (port_gbps) take_least(choice.gbs, {*port_gbps / 8.0, port_gbps.source});
-  if (flow_gbps) take_least(choice.one_flow_gbs, {*flow_gbps / 8.0, flow_gbps.source});
   const auto verdict = rail_verdict(machine, {NodeKind::nic, choice.nic.index});
   choice.rail = verdict.rail;
   const bool is_one_socket = one_socket(machine, numa, numa_of(machine, {NodeKind::nic, choice.nic.index}));
   choice.reason = fmt::format("{}: {}", choice.path.to_string(), class_words(choice.path.kind, is_one_socket));
-  if (choice.gbs && port_gbps) {
-    const bool by_port = *port_gbps / 8.0 <= *choice.gbs;
-    choice.reason += fmt::format("; {:.4g} GB/s, bound by its {}", *choice.gbs, by_port ? "port" : "PCIe link");
-  } else if (choice.gbs) {
-    choice.reason += fmt::format("; at most {:.4g} GB/s by PCIe, its port's rate is unknown", *choice.gbs);
-  } else {
-    choice.reason += "; its rate is unknown";
-  }
   if (!choice.rail) choice.reason += "; " + verdict.reason;
 }
 

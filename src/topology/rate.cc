@@ -43,7 +43,7 @@ bool claims_least(const PciDevice& device) {
 Fact<double> current_gbs(const PcieLink& link) {
   const auto computed = product(link.speed_gts, link.width);
   if (computed) return computed;
-  // hwloc writes 0 where it could not read the link.
+  // hwloc writes 0 if it could not read the link.
   return link.gbs.value_or(0) > 0 ? link.gbs : Fact<double>{};
 }
 

@@ -136,7 +136,7 @@ bool is_format(const Json& json, std::string_view format) {
   return name == format;
 }
 
-// JSON for people and for diff: what fits a line stands on one.
+// JSON for people and for diff: what fits on a line is on one line.
 void print(const Json& json, int indent, std::string& out) {
   constexpr std::size_t kLine = 110;
   const auto flat = json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -176,7 +176,7 @@ Result<Json> parse(std::string_view input, const std::string& name, std::string_
     return Status(ErrorCode::out_of_range,
                   fmt::format("{}: {} bytes; a snapshot has less than {}", name, input.size(), kMaxBytes));
   }
-  // Nesting costs stack when the value is destroyed, and none of ours is deep.
+  // Destroying deep JSON needs stack; snapshots are not deep.
   int depth = 0;
   const auto shallow = [&depth](int level, Json::parse_event_t, Json&) {
     depth = std::max(depth, level);
@@ -186,7 +186,7 @@ Result<Json> parse(std::string_view input, const std::string& name, std::string_
   try {
     json = Json::parse(input.begin(), input.end(), shallow);
   } catch (const std::exception& error) {
-    // nlohmann's own words name line and column.
+    // nlohmann's message names line and column.
     return Status(ErrorCode::invalid_argument, fmt::format("{}: not JSON: {}", name, text::quote(error.what(), 200)));
   }
   const auto fail = [&name](const std::string& what) {

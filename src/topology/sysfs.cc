@@ -16,7 +16,7 @@ std::optional<std::string> FileTree::text(const std::string& path) {
     if (trimmed.empty()) return {};
     return std::string(trimmed);
   }
-  // An attribute that is absent, or does not apply now (the speed of a link that is down), is no failure.
+  // An absent attribute, or one that does not apply now (the speed of a link that is down), is not an error.
   const auto error = content.status();
   if (error.code() != ErrorCode::not_found && error.code() != ErrorCode::unsupported) {
     add_note(*machine_, NoteKind::unreadable, "", error.message());
@@ -56,7 +56,7 @@ std::optional<BusId> FileTree::pci_function(const std::string& path) {
   const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), &std::free);
   std::string way = real ? std::string(real.get()) : std::string();
   if (!real) {
-    // A captured link may lead out of what was captured: its target still says the way.
+    // A captured link may point outside of the capture: its target still has the path.
     const auto target = read_link(path);
     if (!target) return {};
     way = *target;

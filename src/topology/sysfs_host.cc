@@ -20,7 +20,7 @@ std::optional<std::string> field(std::string_view content, std::string_view key)
 
 void read_cpuinfo(FileTree& tree, Machine& machine) {
   if (!tree.has_proc()) return;
-  // Facts of the first processor stand for all; the file is long on a big machine and its head is enough.
+  // The first processor stands for all: the head of the file is enough.
   const auto content = read_file(tree.proc("cpuinfo"), 8U << 20);
   if (!content) return;
   const auto head = std::string_view(*content).substr(0, 8192);

@@ -30,7 +30,7 @@ InterfaceKind kind_of(FileTree& tree, const std::string& name, const std::string
   if (has_device) return InterfaceKind::physical;
   if (name.starts_with("veth")) return InterfaceKind::veth;
   if (name.starts_with("ifb") || name.starts_with("dummy")) return InterfaceKind::dummy;
-  // The other end of a veth is in another namespace or has another number; of a plain virtual device it is itself.
+  // The peer of a veth has another index or another namespace; a plain virtual device links to itself.
   const auto own = tree.number(base + "/ifindex");
   const auto other = tree.number(base + "/iflink");
   if (own && other && *own != *other && *other != 0) return InterfaceKind::veth;
@@ -57,7 +57,7 @@ void read_interface(FileTree& tree, Machine& machine, const std::string& name) {
     interface.state.set(text::lower(text::quote(*state)), Source::sysfs);
   if (const auto carrier = tree.number(base + "/carrier")) interface.carrier.set(*carrier == 1, Source::sysfs);
   tree.fill(interface.mtu, base + "/mtu");
-  // Mb/s; -1, and an error while the link is down, where the driver does not know. Loopback and virtual ones have none.
+  // Mb/s; -1 if unknown, an error while the link is down. Loopback and virtual interfaces have none.
   const auto speed = tree.text(base + "/speed");
   const auto mbps = speed ? text::to_double(*speed) : std::nullopt;
   if (mbps && *mbps > 0 && *mbps < 1e8 && *mbps != 4294967295.0)
@@ -66,7 +66,7 @@ void read_interface(FileTree& tree, Machine& machine, const std::string& name) {
   machine.interfaces.push_back(std::move(interface));
 }
 
-// Legs as sysfs lists them, for a captured tree without /proc.
+// Legs from sysfs, for a captured tree without /proc.
 void read_sysfs_bond(FileTree& tree, Machine& machine, Ref<NetInterface> ref) {
   const auto base = tree.sys("class/net/" + machine.interfaces[ref.index].name + "/bonding/");
   Bond bond;

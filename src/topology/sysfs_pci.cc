@@ -26,7 +26,7 @@ class PciReader {
         const auto target = read_link(base + "/" + name);
         add_path(target ? *target : name, base + "/" + name);
       }
-      // A capture may lack the bus directory and have the tree itself.
+      // A capture may have the tree without the bus directory.
       if (names.empty()) walk_devices();
       classify_bridges(machine_);
       drop_empty_bridges(machine_);
@@ -154,14 +154,14 @@ class PciReader {
     if (is_gpu(device)) read_gpu(device, path);
   }
 
-  // "32.0 GT/s PCIe"; "Unknown" and, of virtual devices, an absent file.
+  // "32.0 GT/s PCIe" or "Unknown"; virtual devices lack the file.
   void read_speed(Fact<double>& fact, const std::string& path) {
     const auto content = tree_.text(path);
     const auto gts = content ? text::leading_double(*content) : std::nullopt;
     if (gts && *gts >= 0 && *gts <= 1000) fact.learn(*gts, Source::sysfs);
   }
 
-  // 255 is how the kernel prints a width that it could not read.
+  // The kernel prints 255 if it could not read the width.
   void read_width(Fact<std::uint32_t>& fact, const std::string& path) {
     const auto lanes = tree_.number(path);
     if (lanes && *lanes <= 64) fact.learn(static_cast<std::uint32_t>(*lanes), Source::sysfs);
@@ -246,7 +246,7 @@ void drop_empty_bridges(Machine& machine) {
     if (device.parent) device.parent = place[device.parent.index];
   }
   machine.pci = std::move(kept);
-  // Host bridges with nothing left go too.
+  // Also remove host bridges without devices.
   std::vector<Ref<HostBridge>> root_place(machine.host_bridges.size());
   std::vector<HostBridge> roots;
   for (const auto& device : machine.pci) {

@@ -68,7 +68,7 @@ void read_pkeys(FileTree& tree, const std::string& base, RdmaPort& port) {
   if (!keys.empty()) port.pkeys.set(std::move(keys), Source::sysfs);
 }
 
-// The largest RDMA MTU that fits an Ethernet interface's, as the kernel chooses it: 96 bytes of headers at most.
+// The largest RDMA MTU that fits into an Ethernet interface's, as the kernel chooses it: up to 96 bytes are headers.
 std::optional<std::uint32_t> rdma_mtu(std::uint32_t interface_mtu) {
   for (const std::uint32_t mtu : {4096U, 2048U, 1024U, 512U, 256U}) {
     if (interface_mtu >= mtu + 96) return mtu;
@@ -104,7 +104,7 @@ RdmaPort read_port(FileTree& tree, const std::string& base, std::uint32_t number
 
 void join_interface(FileTree& tree, Machine& machine, const std::string& base, RdmaPort& port) {
   if (!port.interface) {
-    // Interfaces of the same function; dev_port tells the ports of an older card apart.
+    // Interfaces of the same function; dev_port distinguishes the ports of older cards.
     for (const auto& name : tree.list(base + "/device/net")) {
       const auto dev_port = tree.number(base + "/device/net/" + name + "/dev_port").value_or(0);
       if (dev_port + 1 == port.number || port.number == 1) port.interface.learn(text::quote(name), Source::sysfs);
@@ -148,7 +148,7 @@ void read_device(FileTree& tree, Machine& machine, const std::string& directory,
   Nic nic;
   nic.name = device.name;
   nic.rdma = Ref<RdmaDevice>(machine.rdma.size());
-  // The entry of the class is itself a link to below its function, where there is no `device` to follow.
+  // Without a `device` link the class entry itself points below its function.
   auto bus = FileTree::pci_function(base + "/device");
   if (!bus) bus = FileTree::pci_function(base);
   const auto function = bus && !parent ? find_pci(machine, *bus) : Ref<PciDevice>{};
@@ -170,7 +170,7 @@ std::string gid_scope(std::string_view gid, bool ethernet) {
 }
 
 std::vector<Counter> read_port_counters(const std::string& sys, const std::string& device, std::uint32_t port) {
-  Machine notes;  // of what could not be read: nobody asks
+  Machine notes;  // notes about what could not be read are dropped
   FileTree tree(sys, "", notes);
   const auto base = fmt::format("{}/class/infiniband/{}/ports/{}", sys, device, port);
   std::vector<Counter> counters;
@@ -188,7 +188,7 @@ void read_sysfs_rdma(FileTree& tree, Machine& machine, const std::string& direct
     names.resize(kMaxDevices);
   }
   for (const auto& name : names) {
-    // A link whose target was not captured names the device and its function all the same.
+    // A link whose target was not captured still names the device and its function.
     const auto entry = directory + "/" + name;
     if (is_directory(entry + "/ports") || (read_link(entry) && FileTree::pci_function(entry)))
       read_device(tree, machine, directory, name);

@@ -10,7 +10,7 @@ namespace fairway::topology {
 
 namespace {
 
-// GPUs that are known by their architecture alone: those of servers, which have links.
+// If only the architecture is known: those of servers with NVLink.
 std::string_view by_architecture(std::string_view architecture) {
   constexpr std::string_view kNvidia[] = {"sm_60", "sm_70", "sm_80", "sm_90", "sm_100", "sm_103"};
   constexpr std::string_view kAmd[] = {"gfx90a", "gfx942", "gfx950"};
@@ -22,7 +22,7 @@ std::string_view by_architecture(std::string_view architecture) {
 
 std::string_view links_of(const Gpu& gpu) {
   if (!gpu.model) return by_architecture(gpu.architecture.value_or(""));
-  // Cards have bridges or not: without a record that is what they have.
+  // PCIe cards may have NVLink bridges; if none is recorded there is none.
   if (gpu.model->find("PCIe") != std::string::npos || gpu.model->find("PCIE") != std::string::npos) return {};
   const auto* generation = find_gpu_generation(*gpu.model);
   if (generation == nullptr) return by_architecture(gpu.architecture.value_or(""));

@@ -38,7 +38,8 @@ std::string describe_machine(const Machine& machine) {
     auto choices = nics_for_gpu(machine, Ref<Gpu>(g));
     choices.resize(std::min<std::size_t>(choices.size(), 4));
     for (const auto& choice : choices) {
-      out += fmt::format("GPU{} {} {}\n", machine.gpus[g].ordinal, machine.nics[choice.nic.index].name, choice.reason);
+      out += fmt::format("GPU{} {} {}; {} GB/s raw\n", machine.gpus[g].ordinal, machine.nics[choice.nic.index].name,
+                         choice.reason, rate(choice.gbs));
     }
   }
   out += "\nlint\n";

@@ -11,7 +11,7 @@ bool carries(const topology::Bond& bond, const topology::BondLeg& leg) {
   return !leg.aggregator || !bond.active_aggregator || *leg.aggregator == *bond.active_aggregator;
 }
 
-// Bonds of interfaces that RDMA or bulk traffic may use; a bond of a host without RDMA counts too.
+// Bonds of two legs or more, those of hosts without RDMA too.
 std::vector<std::uint32_t> used_bonds(const Machine& machine) {
   std::vector<std::uint32_t> out;
   for (std::uint32_t i = 0; i < machine.bonds.size(); ++i) {
@@ -24,10 +24,10 @@ std::string bond_name(const Machine& machine, const topology::Bond& bond) {
   return bond.interface ? machine.interfaces[bond.interface.index].name : "bond";
 }
 
-void leg_down(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void leg_down(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   const auto bonds = used_bonds(machine);
-  if (bonds.empty()) return say.absent();
+  if (bonds.empty()) return result.not_applicable();
   for (const auto index : bonds) {
     const auto& bond = machine.bonds[index];
     if (bond.mode.value_or("") == "active-backup") {
@@ -43,7 +43,7 @@ void leg_down(const Look& look, Saying& say) {
       if (!carries(bond, leg)) dead.push_back(&leg);
     }
     if (!known) {
-      say.lacks(fmt::format("{}: the state of its legs is not recorded", bond_name(machine, bond)));
+      result.lacks(fmt::format("{}: the state of its legs is not recorded", bond_name(machine, bond)));
       continue;
     }
     for (const auto& leg : bond.legs) {
@@ -55,9 +55,9 @@ void leg_down(const Look& look, Saying& say) {
     Finding finding;
     const bool all = dead.size() == bond.legs.size();
     finding.level = all ? Level::broken : Level::warning;
-    finding.title = all ? fmt::format("{}: no leg carries anything", bond_name(machine, bond))
-                        : fmt::format("{}: {} of {} legs carr{} less than the others ({})", bond_name(machine, bond),
-                                      dead.size(), bond.legs.size(), dead.size() == 1 ? "ies" : "y", names);
+    finding.title = all ? fmt::format("{}: no leg carries traffic", bond_name(machine, bond))
+                        : fmt::format("{}: {} of {} legs down or slower than the others ({})", bond_name(machine, bond),
+                                      dead.size(), bond.legs.size(), names);
     finding.devices = {{NodeKind::bond, index}};
     const auto device = NodeRef{NodeKind::bond, index};
     finding.cause = "bond " + bond_name(machine, bond);
@@ -66,24 +66,24 @@ void leg_down(const Look& look, Saying& say) {
       if (leg->up && !*leg->up) {
         what += "MII status down";
       } else if (leg->aggregator && bond.active_aggregator && *leg->aggregator != *bond.active_aggregator) {
-        what += fmt::format("in aggregator {}, and the bond's is {}", *leg->aggregator, *bond.active_aggregator);
+        what += fmt::format("in aggregator {}; the bond's active one is {}", *leg->aggregator, *bond.active_aggregator);
       } else {
-        what += fmt::format("{:g} Gb/s, the fastest leg {:g}", leg->speed_gbps.value_or(0), fastest);
+        what += fmt::format("{:g} Gb/s; the fastest leg has {:g}", leg->speed_gbps.value_or(0), fastest);
       }
       if (leg->link_failures.value_or(0) > 0) what += fmt::format(", {} link failures", *leg->link_failures);
       const auto source = leg->up ? leg->up.source : leg->speed_gbps.source;
       finding.evidence.push_back({what, source_of(source, "/proc/net/bonding/" + bond_name(machine, bond))});
     }
     const auto flows = flows_through(machine, device);
-    put(finding, cost_of(look, flows, [&](Machine& mended) {
-          auto& one = mended.bonds[index];
-          for (auto& leg : one.legs) {
-            leg.up.value = true;
-            if (fastest > 0) leg.speed_gbps.value = fastest;
-            leg.aggregator = one.active_aggregator;
-          }
-        }));
-    // The kernel's predictor sees no rate where nobody recorded one: by the legs, then.
+    cost_of(input, flows, [&](Machine& mended) {
+      auto& one = mended.bonds[index];
+      for (auto& leg : one.legs) {
+        leg.up.value = true;
+        if (fastest > 0) leg.speed_gbps.value = fastest;
+        leg.aggregator = one.active_aggregator;
+      }
+    }).write_to(finding);
+    // Where the model knows no rate, by the rates of the legs.
     if (finding.loss_gbps.value_or(0) == 0 && fastest > 0) {
       double lost = 0;
       for (const auto* leg : dead) lost += fastest - (carries(bond, *leg) ? leg->speed_gbps.value_or(0) : 0);
@@ -94,19 +94,19 @@ void leg_down(const Look& look, Saying& say) {
     if (bond.mode.value_or("") == "active-backup" && !all) {
       finding.level = Level::note;
       finding.loss_gbps.reset();
-      finding.advice = "The bond has no spare left: the next failure ends its traffic.";
+      finding.advice = "The bond has no backup left: the next failure ends its traffic.";
     }
     const auto first = machine.interfaces[dead.front()->interface.index].name;
     finding.fix = {
-        fmt::format("ip link set {} up; ethtool {}    # link, speed; then cable and transceiver", first, first),
-        fmt::format("grep -A12 {} /proc/net/bonding/{}    # LACP: aggregator and churn; then the switch's port", first,
+        fmt::format("ip link set {0} up; ethtool {0}    # link and speed; then cable and transceiver", first),
+        fmt::format("grep -A12 {} /proc/net/bonding/{}    # LACP: aggregator and churn; then the switch port", first,
                     bond_name(machine, bond))};
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
 }
 
-void one_queue_pair(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void one_queue_pair(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   bool any = false;
   bool looked = false;
   for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
@@ -116,7 +116,7 @@ void one_queue_pair(const Look& look, Saying& say) {
     const auto capacity = topology::nic_capacity_gbps(machine, machine.nics[nic]);
     const Measurement* best = nullptr;
     double many = 0;
-    for (const auto& row : look.measured) {
+    for (const auto& row : input.measured) {
       if (row.failed || nic_of(machine, row) != nic) continue;
       looked = true;
       if (row.qps == 1 && (best == nullptr || row.gbps > best->gbps)) best = &row;
@@ -124,32 +124,30 @@ void one_queue_pair(const Look& look, Saying& say) {
     }
     if (best == nullptr || !capacity || best->gbps > 0.6 * *capacity) continue;
     Finding finding;
-    finding.title = fmt::format("{}: one queue pair uses one leg of the bond, {:.0f} of {:.0f} Gb/s",
+    finding.title = fmt::format("{}: one queue pair uses one leg of the bond: {:.0f} of {:.0f} Gb/s",
                                 machine.nics[nic].name, best->gbps, *capacity);
     finding.devices = {nic_ref(nic)};
     const bool proven = many > 1.15 * best->gbps;
-    finding.confidence = proven ? Confidence::confirmed : Confidence::measured;
-    // A benchmark with one queue pair says nothing of jobs, which have more: until several were tried it is a note.
+    set_measured(finding, best->gbps, proven ? many : 0.97 * *capacity);
+    // Jobs have more queue pairs than a benchmark with one: a note until several were measured.
     finding.level = proven ? Level::warning : Level::note;
-    finding.now_gbps = best->gbps;
-    finding.mended_gbps = proven ? many : 0.97 * *capacity;
-    finding.loss_gbps = *finding.mended_gbps - best->gbps;
+    if (proven) finding.confidence = Confidence::confirmed;
     finding.path = machine.nics[nic].name;
     finding.evidence.push_back(evidence_of(machine, *best));
     finding.evidence.push_back(
-        {fmt::format("{} legs, {:.0f} Gb/s together", machine.bonds[bond.index].legs.size(), *capacity),
+        {fmt::format("{} legs, {:.0f} Gb/s in all", machine.bonds[bond.index].legs.size(), *capacity),
          source_of(capacity.source, "bond")});
     finding.fix = {"export NCCL_IB_QPS_PER_CONNECTION=4 NCCL_IB_SPLIT_DATA_ON_QPS=1",
                    fmt::format("ib_write_bw -d {} -q 4 SERVER    # against -q 1", machine.nics[nic].name)};
-    if (!proven) finding.advice = "If jobs use one queue pair a peer too, four or more use both legs.";
-    say.add(std::move(finding));
+    if (!proven) finding.advice = "If jobs also use one queue pair for each peer: four or more use both legs.";
+    result.add(std::move(finding));
   }
-  if (!any) return say.absent();
-  if (!looked) say.lacks("no measured rows over a bonded NIC: --measured gives them");
+  if (!any) return result.not_applicable();
+  if (!looked) result.lacks("no measured rows over a bonded NIC (--measured)");
 }
 
-void one_leg_full(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void one_leg_full(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   bool any = false;
   for (const auto index : used_bonds(machine)) {
     const auto& bond = machine.bonds[index];
@@ -163,8 +161,8 @@ void one_leg_full(const Look& look, Saying& say) {
     for (const auto& leg : bond.legs) {
       const auto& interface = machine.interfaces[leg.interface.index].name;
       const auto key = fmt::format("net.{}.tx_bytes", interface);
-      const auto now = look.facts.number(key);
-      const auto then = look.before == nullptr ? std::nullopt : look.before->number(key);
+      const auto now = input.facts.number(key);
+      const auto then = input.before == nullptr ? std::nullopt : input.before->number(key);
       if (!now || !then || *now < *then) {
         known = false;
         break;
@@ -175,38 +173,39 @@ void one_leg_full(const Look& look, Saying& say) {
       light = std::min(light, sent);
     }
     if (!known) {
-      say.lacks(name + ": bytes of its legs at two times are needed: --baseline gives the first");
+      result.lacks(name + ": how much each leg sent since a baseline (--baseline)");
       continue;
     }
     if (heavy < 1e9 || heavy <= 1.5 * light) continue;
     Finding finding;
     finding.title =
-        fmt::format("{}: {} sent {:.1f} times what its other leg did", name, heaviest, heavy / std::max(light, 1.0));
+        fmt::format("{}: {} sent {:.1f} times as much as the other leg", name, heaviest, heavy / std::max(light, 1.0));
     finding.devices = {{NodeKind::bond, index}};
     finding.confidence = Confidence::measured;
-    // With n legs the rate is the heaviest one's: of two even legs' rate the share heavy/(heavy+light) is used.
+    // The heaviest leg bounds the bond: of the rate of even legs, this share is lost.
     const double legs = static_cast<double>(bond.legs.size());
     const double share = std::max(0.0, 1 - (heavy + light * (legs - 1)) / (heavy * legs));
-    put(finding, cost_of_share(look, flows_through(machine, {NodeKind::bond, index}), share));
+    cost_of_share(input, flows_through(machine, {NodeKind::bond, index}), share).write_to(finding);
     finding.evidence.push_back(
         {fmt::format("heaviest leg {:.1f} GB, lightest {:.1f} GB since the baseline", heavy / 1e9, light / 1e9),
          "tx_bytes of the legs"});
     for (const auto& nic : machine.nics) {
       if (!nic.bond || nic.bond.index != index || nic.functions.empty()) continue;
       const auto key = fmt::format("lag.{}.port_sel_mode", machine.pci[nic.functions.front().index].bus_id.to_string());
-      if (look.facts.find(key) != nullptr)
-        finding.evidence.push_back(evidence_of(look.facts, key, "queue pairs are spread by " + look.facts.text(key)));
+      if (input.facts.find(key) != nullptr)
+        finding.evidence.push_back(
+            evidence_of(input.facts, key, "queue pairs are spread over legs by " + input.facts.text(key)));
     }
     finding.fix = {"cat /sys/kernel/debug/mlx5/*/lag/port_sel_mode    # hash or queue_affinity",
                    "# in programs: lag_tx_port_affinity of queue pairs 1 and 2 in turn, or more queue pairs"};
     finding.cause = "bond balance " + name;
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
-  if (!any) say.absent();
+  if (!any) result.not_applicable();
 }
 
-void misread_rate(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void misread_rate(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   bool any = false;
   for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
     const auto bond = machine.nics[nic].bond;
@@ -217,38 +216,36 @@ void misread_rate(const Look& look, Saying& say) {
     const auto speed = interface ? machine.interfaces[interface.index].speed_gbps : topology::Fact<double>{};
     const auto sum = speed ? speed : topology::bond_capacity_gbps(machine.bonds[bond.index]);
     if (!port->rate_gbps || !sum) {
-      say.lacks(machine.nics[nic].name + ": the rate of its port or of its bond is not recorded");
+      result.lacks(machine.nics[nic].name + ": the rate of its port or of its bond is not recorded");
       continue;
     }
     if (*port->rate_gbps == *sum) continue;
     Finding finding;
-    finding.title =
-        fmt::format("{}: the RDMA port says {:g} Gb/s, the bond {:g}", machine.nics[nic].name, *port->rate_gbps, *sum);
+    finding.title = fmt::format("{}: the RDMA port reports {:g} Gb/s, the bond {:g}", machine.nics[nic].name,
+                                *port->rate_gbps, *sum);
     finding.devices = {nic_ref(nic)};
     finding.level = Level::note;
     finding.evidence = {{fmt::format("{:g} Gb/s", *port->rate_gbps), source_of(port->rate_gbps.source, "RDMA port")},
                         {fmt::format("{:g} Gb/s", *sum), source_of(sum.source, "bond")}};
-    finding.advice =
-        "Programs that size themselves by the port's rate see one leg. With two queue pairs or more count the sum.";
-    say.add(std::move(finding));
+    finding.advice = "Programs that go by the port's rate count one leg. Two or more queue pairs can use the sum.";
+    result.add(std::move(finding));
   }
-  if (!any) say.absent();
+  if (!any) result.not_applicable();
 }
 
 constexpr Rule kRules[] = {
-    {"bond-leg-down", Family::bond, "A leg of a bond is down, idle or slower", "Half the rate of a bond of two.",
-     "MII status, speed and aggregator of each leg.", "Cable, transceiver, LACP on the switch's port.", "est.",
-     leg_down},
+    {"bond-leg-down", Family::bond, "A leg of a bond is down, idle or slower", "Half the rate of a bond of two legs.",
+     "MII status, speed and aggregator of each leg.", "Cable, transceiver, LACP on the switch port.", "est.", leg_down},
     {"bond-one-queue-pair", Family::bond, "One queue pair over a bond", "195 of 400 Gb/s; NCCL 240 of 395.",
-     "A measured row of one queue pair at most 0.6 of the bond; a warning where more "
+     "A measured row of one queue pair at most 0.6 of the bond's rate; a warning if more "
      "queue pairs were measured faster.",
      "Four queue pairs or more, spread over the legs.", "an 8x H20 server; nccl-tests#265", one_queue_pair},
-    {"bond-one-leg-full", Family::bond, "One leg of a bond is full and the other idle", "One 200 Gb/s leg saturated.",
-     "Bytes that the legs sent since the baseline differ by more than 1.5.", "Set lag_tx_port_affinity alternately.",
-     "nccl#2315, nccl#2150", one_leg_full},
+    {"bond-one-leg-full", Family::bond, "One leg of a bond is full while another is idle",
+     "One 200 Gb/s leg saturated.", "Bytes sent by the legs since the baseline differ by more than a factor of 1.5.",
+     "Set lag_tx_port_affinity of queue pairs to 1 and 2 in turn.", "nccl#2315, nccl#2150", one_leg_full},
     {"bond-rate-misread", Family::bond, "The RDMA port and its bond report different rates",
-     "Programs size themselves for one leg.", "The port's rate against the bond interface's speed.",
-     "Count the sum with two queue pairs or more.", "DeepEP, pull request 705", misread_rate},
+     "Programs count one leg only.", "The port's rate against the bond interface's speed.",
+     "Count the sum of the legs with two queue pairs or more.", "DeepEP, pull request 705", misread_rate},
 };
 
 }  // namespace

@@ -43,10 +43,14 @@ Level level_on_path(const Machine& machine, NodeRef device, Level level) {
   return on_a_path(machine, device) ? level : Level::note;
 }
 
-bool is_nvidia(const Machine& machine, std::uint32_t gpu) {
-  const auto& one = machine.gpus[gpu];
-  if (one.vendor) return *one.vendor == "NVIDIA";
-  return one.pci && machine.pci[one.pci.index].vendor_id.value_or(0) == topology::kVendorNvidia;
+std::vector<std::uint32_t> nvidia_gpus(const Machine& machine) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto& one = machine.gpus[gpu];
+    const bool by_id = one.pci && machine.pci[one.pci.index].vendor_id.value_or(0) == topology::kVendorNvidia;
+    if (one.vendor ? *one.vendor == "NVIDIA" : by_id) out.push_back(gpu);
+  }
+  return out;
 }
 
 bool is_ethernet(const topology::RdmaPort& port) {
@@ -67,6 +71,46 @@ std::vector<RailPort> roce_ports(const Machine& machine) {
   return out;
 }
 
+std::vector<RailFunction> rail_functions(const Machine& machine, std::uint32_t vendor_id) {
+  std::vector<RailFunction> out;
+  for (const auto nic : rails(machine)) {
+    const auto pci = topology::pci_of(machine, nic_ref(nic));
+    if (pci && (vendor_id == 0 || machine.pci[pci.index].vendor_id.value_or(0) == vendor_id)) out.push_back({nic, pci});
+  }
+  return out;
+}
+
+std::optional<double> number_of(const RuleInput& input, const std::string& fact, RuleResult& result) {
+  const auto number = input.facts.number(fact);
+  if (!number) result.lacks(input.facts.why_not(fact));
+  return number;
+}
+
+Finding nic_finding(const Machine& machine, std::uint32_t nic, std::string title) {
+  Finding finding;
+  finding.title = std::move(title);
+  finding.devices = {nic_ref(nic)};
+  finding.path = paths_text(machine, flows_through(machine, nic_ref(nic)));
+  return finding;
+}
+
+std::vector<predict::Flow> gpu_flows(const Machine& machine) {
+  std::vector<predict::Flow> out;
+  for (const auto nic : rails(machine)) {
+    for (auto& flow : flows_through(machine, nic_ref(nic))) {
+      if (flow.from.kind == predict::EndpointKind::gpu) out.push_back(flow);
+    }
+  }
+  return out;
+}
+
+void set_measured(Finding& finding, double now_gbps, double mended_gbps) {
+  finding.confidence = Confidence::measured;
+  finding.now_gbps = now_gbps;
+  finding.mended_gbps = mended_gbps;
+  finding.loss_gbps = mended_gbps - now_gbps;
+}
+
 std::optional<std::uint64_t> counter_of(const topology::RdmaPort& port, std::string_view name) {
   for (const auto* list : {&port.counters, &port.hw_counters}) {
     for (const auto& counter : *list) {
@@ -76,11 +120,11 @@ std::optional<std::uint64_t> counter_of(const topology::RdmaPort& port, std::str
   return {};
 }
 
-const topology::RdmaPort* port_before(const Look& look, const std::string& device, std::uint32_t number) {
-  if (look.before_machine == nullptr) return nullptr;
-  const auto found = topology::find_rdma(*look.before_machine, device);
+const topology::RdmaPort* port_before(const RuleInput& input, const std::string& device, std::uint32_t number) {
+  if (input.before_machine == nullptr) return nullptr;
+  const auto found = topology::find_rdma(*input.before_machine, device);
   if (!found) return nullptr;
-  for (const auto& port : look.before_machine->rdma[found.index].ports) {
+  for (const auto& port : input.before_machine->rdma[found.index].ports) {
     if (port.number == number) return &port;
   }
   return nullptr;
@@ -131,8 +175,8 @@ Evidence evidence_of(const Machine& machine, const Measurement& row) {
   return {row_text(machine, row), fmt::format("{} ({})", row.where, row.program)};
 }
 
-std::optional<double> expected_gbps(const Look& look, const predict::Flow& flow) {
-  const auto prediction = look.model.predict(flow);
+std::optional<double> expected_gbps(const RuleInput& input, const predict::Flow& flow) {
+  const auto prediction = input.model.predict(flow);
   if (!prediction || !prediction->known) return {};
   return prediction->gbs.expected * 8;
 }

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "doctor/cost.h"
 #include "doctor/rule.h"
-#include "doctor/stakes.h"
 #include "topology/assess.h"
 #include "topology/pci_ids.h"
 #include "topology/text.h"
@@ -43,31 +43,47 @@ inline std::string gpu_fact(const Machine& machine, std::uint32_t gpu, std::stri
 std::string some_names(const Machine& machine, const std::vector<NodeRef>& nodes);
 // "GPU4-7": names that count up are folded.
 std::string folded_names(const Machine& machine, const std::vector<NodeRef>& nodes);
-// What a fact said, as evidence.
+// A fact as evidence.
 Evidence evidence_of(const Facts& facts, const std::string& name, std::string_view said_as = {});
-// A note where no path of the machine crosses the device, else as asked.
+// `level` if a path crosses the device, else a note.
 Level level_on_path(const Machine& machine, NodeRef device, Level level);
-bool is_nvidia(const Machine& machine, std::uint32_t gpu);
+// Indices of NVIDIA's GPUs.
+std::vector<std::uint32_t> nvidia_gpus(const Machine& machine);
 bool is_ethernet(const topology::RdmaPort& port);
 // A rail and its port. The port is borrowed from the machine.
 struct RailPort {
   std::uint32_t nic = 0;
   const topology::RdmaPort* port = nullptr;
 };
-// The rails whose port is known; of them those on Ethernet.
+// The rails whose port is recorded, and those of them on Ethernet.
 std::vector<RailPort> rail_ports(const Machine& machine);
 std::vector<RailPort> roce_ports(const Machine& machine);
-// Gb/s over a counter's growth between two readings; nothing where either lacks it.
+// A rail and its PCI function.
+struct RailFunction {
+  std::uint32_t nic = 0;
+  topology::Ref<topology::PciDevice> pci;
+};
+// The rails whose PCI function is recorded; of one vendor, or of all (0).
+std::vector<RailFunction> rail_functions(const Machine& machine, std::uint32_t vendor_id = 0);
+// A fact as a number. If it is unknown the result says why.
+std::optional<double> number_of(const RuleInput& input, const std::string& fact, RuleResult& result);
+// A finding about one NIC and the paths through it.
+Finding nic_finding(const Machine& machine, std::uint32_t nic, std::string title);
+// The paths between GPUs and rails.
+std::vector<predict::Flow> gpu_flows(const Machine& machine);
+// The cost by two measured rates of one path.
+void set_measured(Finding& finding, double now_gbps, double mended_gbps);
+// How much a counter grew since `before`; none if either lacks it or it was reset.
 std::optional<std::uint64_t> growth(const topology::RdmaPort* before, const topology::RdmaPort& now,
                                     std::string_view counter);
-const topology::RdmaPort* port_before(const Look& look, const std::string& device, std::uint32_t number);
+const topology::RdmaPort* port_before(const RuleInput& input, const std::string& device, std::uint32_t number);
 std::optional<std::uint64_t> counter_of(const topology::RdmaPort& port, std::string_view name);
-// GPUs and NICs of a measured flow.
+// The GPU and the NIC of a measured row.
 std::optional<std::uint32_t> gpu_of(const Measurement& row);
 std::optional<std::uint32_t> nic_of(const Machine& machine, const Measurement& row);
 std::string row_text(const Machine& machine, const Measurement& row);
 Evidence evidence_of(const Machine& machine, const Measurement& row);
-// What the predictor says of a row's flow, Gb/s.
-std::optional<double> expected_gbps(const Look& look, const predict::Flow& flow);
+// The predicted rate of a flow, Gb/s.
+std::optional<double> expected_gbps(const RuleInput& input, const predict::Flow& flow);
 
 }  // namespace fairway::doctor

@@ -9,8 +9,8 @@ namespace {
 
 namespace text = topology::text;
 
-void nvlink_down(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void nvlink_down(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> links;  // active, all, by GPU
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     for (const auto& port : machine.gpus[gpu].nvlinks) {
@@ -30,11 +30,11 @@ void nvlink_down(const Look& look, Saying& say) {
       }
     }
   }
-  if (links.empty()) return say.absent();
+  if (links.empty()) return result.not_applicable();
   std::uint32_t most = 0;
   for (const auto& [gpu, count] : links) most = std::max(most, count.first);
   for (const auto& [gpu, count] : links) {
-    // Cubes and bridges are uneven by design where links lead to different GPUs; ports that are there and down are not.
+    // How many links lead where differs by design; a link that is there and down is a fault.
     const bool down = count.first < count.second;
     if (!down) continue;
     Finding finding;
@@ -56,24 +56,23 @@ void nvlink_down(const Look& look, Saying& say) {
     finding.evidence.push_back({fmt::format("{} links, {} active", count.second, count.first), "NVLink states"});
     finding.fix = {
         fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi nvlink -e -i {0}", machine.gpus[gpu].ordinal),
-        fmt::format("nvidia-smi -r -i {}    # with no program on it; else a replacement", machine.gpus[gpu].ordinal)};
-    say.add(std::move(finding));
+        fmt::format("nvidia-smi -r -i {}    # while no program uses it; else replace it", machine.gpus[gpu].ordinal)};
+    result.add(std::move(finding));
   }
 }
 
-void fabric_state(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void fabric_state(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   // Only GPUs behind NVSwitches need a fabric manager.
   const bool switched = !machine.nv_switches.empty();
   bool any = false;
   std::vector<NodeRef> waiting;
   Finding finding;
-  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    if (!is_nvidia(machine, gpu)) continue;
+  for (const auto gpu : nvidia_gpus(machine)) {
     const auto key = gpu_fact(machine, gpu, "fabric_state");
-    const auto* seen = look.facts.find(key);
+    const auto* seen = input.facts.find(key);
     if (seen == nullptr) {
-      if (switched) say.lacks(look.facts.why_not(key));
+      if (switched) result.lacks(input.facts.why_not(key));
       continue;
     }
     any = true;
@@ -82,35 +81,35 @@ void fabric_state(const Look& look, Saying& say) {
     waiting.push_back(gpu_ref(gpu));
     if (finding.evidence.size() < 3)
       finding.evidence.push_back(
-          evidence_of(look.facts, key, fmt::format("GPU{}: fabric state {}", machine.gpus[gpu].ordinal, seen->value)));
+          evidence_of(input.facts, key, fmt::format("GPU{}: fabric state {}", machine.gpus[gpu].ordinal, seen->value)));
   }
-  if (!any && !switched) return say.absent();
+  if (!any && !switched) return result.not_applicable();
   if (waiting.empty()) return;
-  finding.title = fmt::format("{}: not part of the NVLink fabric", folded_names(machine, waiting));
+  finding.title = fmt::format("{}: not in the NVLink fabric", folded_names(machine, waiting));
   finding.level = Level::broken;
   finding.devices = waiting;
   finding.path = folded_names(machine, waiting);
   finding.fix = {"systemctl status nvidia-fabricmanager; systemctl restart nvidia-fabricmanager",
-                 "# its version must be the driver's"};
-  say.add(std::move(finding));
+                 "# its version must be that of the driver"};
+  result.add(std::move(finding));
 }
 
-void peer_refused(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  if (machine.gpus.size() < 2) return say.absent();
+void peer_refused(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.gpus.size() < 2) return result.not_applicable();
   std::vector<NodeRef> mig;
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    if (text::lower(look.facts.text(gpu_fact(machine, gpu, "mig"))) == "enabled") mig.push_back(gpu_ref(gpu));
+    if (text::lower(input.facts.text(gpu_fact(machine, gpu, "mig"))) == "enabled") mig.push_back(gpu_ref(gpu));
   }
   Finding finding;
   finding.cause = "peer access";
   if (machine.peers.empty() && mig.empty())
-    return say.lacks("the driver's answer on access between GPUs is not recorded");
+    return result.lacks("whether the driver allows access between GPUs is not recorded");
   std::size_t refused = 0;
   for (const auto& peer : machine.peers) {
     if (!peer.write.known() || *peer.write) continue;
     const auto path = topology::path_class(machine, gpu_ref(peer.from.index), gpu_ref(peer.to.index));
-    // Across sockets drivers refuse by design.
+    // Across sockets drivers refuse it by design.
     const bool far = !path || path->kind == PathKind::sys || path->kind == PathKind::unknown;
     if (far && !topology::is_virtual(machine)) continue;
     ++refused;
@@ -123,120 +122,114 @@ void peer_refused(const Look& look, Saying& say) {
     }
   }
   if (refused > 0) {
-    finding.title = fmt::format("The driver refuses access between GPUs ({} pairs)", refused);
-    finding.fix = {"nvidia-smi topo -p2p w",
-                   "# look for MIG, IOMMU translation, ACS, and NVreg_ settings of the driver"};
+    finding.title = fmt::format("The driver refuses peer access between GPUs ({} pairs)", refused);
+    finding.fix = {"nvidia-smi topo -p2p w", "# check MIG, IOMMU translation, ACS and the driver's NVreg_ settings"};
     finding.path = "GPU - GPU";
     finding.advice = "Copies between them go through host memory.";
-    say.add(finding);
+    result.add(finding);
   }
   if (!mig.empty()) {
     Finding split;
-    split.title = fmt::format("{}: MIG is on, which ends access between GPUs", folded_names(machine, mig));
+    split.title = fmt::format("{}: MIG is on, so there is no peer access between GPUs", folded_names(machine, mig));
     split.devices = mig;
     split.cause = "peer access";
     split.level = Level::warning;
     split.path = "GPU - GPU";
     for (const auto& gpu : mig)
-      split.evidence.push_back(evidence_of(look.facts, gpu_fact(machine, gpu.index, "mig"), "MIG enabled"));
-    split.fix = {"nvidia-smi -mig 0    # with no program on them"};
-    say.add(std::move(split));
+      split.evidence.push_back(evidence_of(input.facts, gpu_fact(machine, gpu.index, "mig"), "MIG enabled"));
+    split.fix = {"nvidia-smi -mig 0    # while no program uses them"};
+    result.add(std::move(split));
   }
 }
 
-void persistence(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  bool any = false;
+void persistence(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto gpus = nvidia_gpus(machine);
+  if (gpus.empty()) return result.not_applicable();
   std::vector<NodeRef> off;
-  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    if (!is_nvidia(machine, gpu)) continue;
-    any = true;
+  for (const auto gpu : gpus) {
     const auto key = gpu_fact(machine, gpu, "persistence");
-    const auto state = text::lower(look.facts.text(key));
-    if (state.empty()) say.lacks(look.facts.why_not(key));
+    const auto state = text::lower(input.facts.text(key));
+    if (state.empty()) result.lacks(input.facts.why_not(key));
     if (state == "disabled") off.push_back(gpu_ref(gpu));
   }
-  if (!any) return say.absent();
   if (off.empty()) return;
   Finding finding;
   finding.title = fmt::format("Persistence mode of {} is off", folded_names(machine, off));
   finding.level = Level::note;
   finding.devices = off;
   finding.evidence.push_back(
-      evidence_of(look.facts, gpu_fact(machine, off.front().index, "persistence"), "persistence mode disabled"));
+      evidence_of(input.facts, gpu_fact(machine, off.front().index, "persistence"), "persistence mode disabled"));
   finding.fix = {"systemctl enable --now nvidia-persistenced"};
-  finding.advice = "The first use of an idle GPU then takes seconds.";
-  say.add(std::move(finding));
+  finding.advice = "Without it the first use of an idle GPU takes seconds.";
+  result.add(std::move(finding));
 }
 
-void throttled(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  bool any = false;
-  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    if (!is_nvidia(machine, gpu)) continue;
-    any = true;
+void throttled(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto gpus = nvidia_gpus(machine);
+  if (gpus.empty()) return result.not_applicable();
+  for (const auto gpu : gpus) {
     const auto key = gpu_fact(machine, gpu, "throttle");
-    const auto* seen = look.facts.find(key);
+    const auto* seen = input.facts.find(key);
     if (seen == nullptr) {
-      say.lacks(look.facts.why_not(key));
+      result.lacks(input.facts.why_not(key));
       continue;
     }
-    // Idle, application clocks and power caps are how GPUs work; these tell of heat or hardware.
+    // Idle clocks, application clocks and power caps are normal; these reasons mean heat or hardware.
     std::string why;
     for (const auto* reason : {"hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"}) {
       if (seen->value.find(reason) != std::string::npos) why += (why.empty() ? "" : ", ") + std::string(reason);
     }
     if (why.empty()) continue;
     Finding finding;
-    finding.title = fmt::format("GPU{} is slowed down: {}", machine.gpus[gpu].ordinal, why);
+    finding.title = fmt::format("GPU{} is throttled: {}", machine.gpus[gpu].ordinal, why);
     finding.devices = {gpu_ref(gpu)};
     finding.path = paths_text(machine, flows_through(machine, gpu_ref(gpu)));
-    finding.evidence.push_back(evidence_of(look.facts, key));
+    finding.evidence.push_back(evidence_of(input.facts, key));
     finding.fix = {fmt::format("nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {}", machine.gpus[gpu].ordinal)};
-    finding.advice = "Cooling or power of this server.";
-    say.add(std::move(finding));
+    finding.advice = "Check cooling and power of this server.";
+    result.add(std::move(finding));
   }
-  if (!any) say.absent();
 }
 
-void broken_memory(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  bool any = false;
-  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-    if (!is_nvidia(machine, gpu)) continue;
-    any = true;
+void broken_memory(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto gpus = nvidia_gpus(machine);
+  if (gpus.empty()) return result.not_applicable();
+  for (const auto gpu : gpus) {
     const auto remap = gpu_fact(machine, gpu, "remap_failure");
     const auto pending = gpu_fact(machine, gpu, "remap_pending");
     const auto errors = gpu_fact(machine, gpu, "ecc_uncorrected");
-    if (look.facts.find(remap) == nullptr && look.facts.find(errors) == nullptr) {
-      say.lacks(look.facts.why_not(remap));
+    if (input.facts.find(remap) == nullptr && input.facts.find(errors) == nullptr) {
+      result.lacks(input.facts.why_not(remap));
       continue;
     }
-    const bool failed = text::lower(look.facts.text(remap)) == "yes";
-    const bool waits = text::lower(look.facts.text(pending)) == "yes";
-    const auto uncorrected = look.facts.number(errors).value_or(0);
+    const bool failed = text::lower(input.facts.text(remap)) == "yes";
+    const bool waits = text::lower(input.facts.text(pending)) == "yes";
+    const auto uncorrected = input.facts.number(errors).value_or(0);
     if (!failed && !waits && uncorrected == 0) continue;
     Finding finding;
     finding.devices = {gpu_ref(gpu)};
     finding.level = failed ? Level::broken : Level::warning;
     finding.path = fmt::format("GPU{}", machine.gpus[gpu].ordinal);
-    finding.title = failed  ? fmt::format("GPU{}: its memory can no longer be repaired", machine.gpus[gpu].ordinal)
-                    : waits ? fmt::format("GPU{}: a repair of its memory waits for a reset", machine.gpus[gpu].ordinal)
-                            : fmt::format("GPU{}: {:.0f} memory errors that were not corrected",
-                                          machine.gpus[gpu].ordinal, uncorrected);
+    finding.title =
+        failed  ? fmt::format("GPU{}: remapping of a bad memory row failed", machine.gpus[gpu].ordinal)
+        : waits ? fmt::format("GPU{}: remapping of a bad memory row waits for a reset", machine.gpus[gpu].ordinal)
+                : fmt::format("GPU{}: {:.0f} uncorrected memory errors", machine.gpus[gpu].ordinal, uncorrected);
     finding.cause = fmt::format("gpu {}", gpu);
-    finding.evidence.push_back(evidence_of(look.facts, failed ? remap : waits ? pending : errors));
-    finding.fix = {failed ? "# a replacement"
-                          : fmt::format("nvidia-smi -r -i {}    # with no program on it", machine.gpus[gpu].ordinal)};
-    say.add(std::move(finding));
+    finding.evidence.push_back(evidence_of(input.facts, failed ? remap : waits ? pending : errors));
+    finding.fix = {failed
+                       ? "# replace the GPU"
+                       : fmt::format("nvidia-smi -r -i {}    # while no program uses it", machine.gpus[gpu].ordinal)};
+    result.add(std::move(finding));
   }
-  if (!any) say.absent();
 }
 
-// NVIDIA's list of XIDs: those that tell of hardware or of a link.
+// The XIDs that mean hardware or a link, from NVIDIA's list.
 std::string_view xid_meaning(unsigned code) {
   switch (code) {
-    case 48: return "a memory error that could not be corrected";
+    case 48: return "an uncorrectable memory error";
     case 63: return "a memory row was remapped";
     case 64: return "a memory row could not be remapped";
     case 74: return "an NVLink error";
@@ -251,18 +244,12 @@ std::string_view xid_meaning(unsigned code) {
   }
 }
 
-void xid(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  const bool nvidia = [&] {
-    for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
-      if (is_nvidia(machine, gpu)) return true;
-    }
-    return false;
-  }();
-  const auto lines = look.facts.below("kernel.xid");
-  if (!nvidia && lines.empty()) return say.absent();
-  if (lines.empty() && look.facts.find("kernel.log") == nullptr)
-    return say.lacks("the kernel's log: " + look.facts.why_not("kernel.log"));
+void xid(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto lines = input.facts.below("kernel.xid");
+  if (nvidia_gpus(machine).empty() && lines.empty()) return result.not_applicable();
+  if (lines.empty() && input.facts.find("kernel.log") == nullptr)
+    return result.lacks("the kernel's log: " + input.facts.why_not("kernel.log"));
   for (const auto& [name, seen] : lines) {
     // name: "0000:1b:00.0.79"; value: the log's line
     const auto dot = name.rfind('.');
@@ -286,32 +273,32 @@ void xid(const Look& look, Saying& say) {
     finding.title = fmt::format("{}: XID {}, {}", who, *code, meaning);
     finding.path = who;
     finding.evidence.push_back({text::quote(seen->value, 160), seen->where});
-    finding.fix = {*code == 79 ? "# a power cycle; if it comes back, the slot, the riser or the GPU"
+    finding.fix = {*code == 79 ? "# power-cycle the server; if it happens again, change slot, riser or GPU"
                                : "nvidia-smi -q; dcgmi diag -r 3"};
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
 }
 
 constexpr Rule kRules[] = {
     {"nvlink-down", Family::gpu, "NVLinks of a GPU are down",
-     "GPU to GPU falls to fewer links, or to PCIe; diagnostics may still pass.", "Links that are there and not active.",
-     "A reset, else a replacement.", "DCGM#198", nvlink_down},
+     "GPU to GPU uses fewer links, or PCIe; diagnostics may still pass.", "Links that are there but not active.",
+     "Reset the GPU, else replace it.", "DCGM#198", nvlink_down},
     {"fabric-not-ready", Family::gpu, "A GPU is not part of the NVLink fabric", "NVLink cannot be used and jobs fail.",
-     "The fabric state that the driver names is not completed.", "The fabric manager, in the driver's version.", "est.",
-     fabric_state},
-    {"peer-refused", Family::gpu, "The driver refuses access between GPUs", "Copies through host memory.",
-     "The driver's answer for pairs that are not across sockets; MIG mode.", "What stands in the way: MIG, IOMMU, ACS.",
+     "The fabric state that the driver reports is not completed.", "Run the fabric manager, in the driver's version.",
+     "est.", fabric_state},
+    {"peer-refused", Family::gpu, "The driver refuses peer access between GPUs", "Copies go through host memory.",
+     "The driver's answer for pairs that are not across sockets; MIG mode.", "Remove the cause: MIG, IOMMU, ACS.",
      "no figure", peer_refused},
     {"gpu-memory", Family::gpu, "A GPU's memory has errors", "Random slowness and failures.",
-     "Rows that could not be remapped, pending remaps, errors that were not corrected.", "A reset, else a replacement.",
+     "Rows that could not be remapped, pending remaps, uncorrected errors.", "Reset the GPU, else replace it.",
      "no figure", broken_memory},
     {"xid", Family::gpu, "The driver logged an error of a GPU", "From a lost job to a lost GPU.",
-     "XID lines of the kernel's log with codes that tell of hardware or links.", "Depends on the code.",
+     "XID lines of the kernel's log whose codes mean hardware or links.", "Depends on the code.",
      "NVIDIA's XID catalogue", xid},
     {"gpu-throttled", Family::gpu, "A GPU is throttled by heat or power limits", "Random slowness.",
-     "The driver's reasons for lower clocks: hardware slowdown, thermal, power brake.", "Cooling, power.", "no figure",
-     throttled},
-    {"persistence-off", Family::gpu, "Persistence mode is off", "Seconds at the first use.",
+     "The driver's reasons for lower clocks: hardware slowdown, thermal, power brake.", "Check cooling and power.",
+     "no figure", throttled},
+    {"persistence-off", Family::gpu, "Persistence mode is off", "The first use of an idle GPU takes seconds.",
      "The driver's persistence mode.", "nvidia-persistenced.", "est.", persistence},
 };
 

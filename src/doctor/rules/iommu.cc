@@ -4,7 +4,7 @@
 
 #include "doctor/rules/common.h"
 
-// IOMMU and ACS: what sends traffic between two devices the long way.
+// IOMMU and ACS: they can send traffic between two devices through the root complex.
 namespace fairway::doctor {
 namespace {
 
@@ -24,7 +24,7 @@ std::string redirects(std::uint64_t control) {
   return out.empty() ? out : out.substr(0, out.size() - 1);
 }
 
-// Bridges on a way between a GPU and a NIC, or two GPUs, that meet below a root complex.
+// Bridges on the path of two devices (GPUs and rails) that meet below the root complex.
 std::set<std::uint32_t> inner_bridges(const Machine& machine) {
   std::set<std::uint32_t> out;
   const auto devices = placed_devices(machine);
@@ -43,11 +43,12 @@ std::set<std::uint32_t> inner_bridges(const Machine& machine) {
   return out;
 }
 
-void acs(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  if (topology::is_virtual(machine)) return say.absent();  // the host needs it there, and its ports are not seen
+void acs(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (topology::is_virtual(machine))
+    return result.not_applicable();  // the host needs it, and a guest does not see its ports
   const auto bridges = inner_bridges(machine);
-  if (bridges.empty()) return say.absent();
+  if (bridges.empty()) return result.not_applicable();
   std::vector<NodeRef> redirecting;
   Finding finding;
   for (const auto index : bridges) {
@@ -57,15 +58,15 @@ void acs(const Look& look, Saying& say) {
         machine.pci[index].kind == topology::PciKind::pci_switch)
       continue;
     const auto key = pci_fact(machine, bridge, "acs");
-    const auto control = look.facts.hex(key);
+    const auto control = input.facts.hex(key);
     if (!control) {
-      say.lacks(look.facts.why_not(key));
+      result.lacks(input.facts.why_not(key));
       continue;
     }
     if ((*control & kRedirects) == 0) continue;
     redirecting.push_back({NodeKind::pci, index});
     finding.evidence.push_back(evidence_of(
-        look.facts, key, fmt::format("{}: ACSCtl {}", machine.pci[index].bus_id.to_string(), redirects(*control))));
+        input.facts, key, fmt::format("{}: ACSCtl {}", machine.pci[index].bus_id.to_string(), redirects(*control))));
     finding.fix.push_back(fmt::format("setpci -s {} ECAP_ACS+0x6.w=0000    # until the next boot",
                                       machine.pci[index].bus_id.to_string()));
   }
@@ -81,31 +82,31 @@ void acs(const Look& look, Saying& say) {
     }
   }
   finding.level = flows.empty() ? Level::note : Level::warning;
-  put(finding, cost_of_share(look, flows, 0.5));
-  finding.fix.emplace_back("# for good: disable ACS in the BIOS, or pci=config_acs= on the kernel's command line");
-  finding.advice = "Leave it on where this host gives devices of that switch to different virtual machines.";
-  say.add(std::move(finding));
+  cost_of_share(input, flows, 0.5).write_to(finding);
+  finding.fix.emplace_back("# to keep it: disable ACS in the BIOS, or pci=config_acs= on the kernel's command line");
+  finding.advice = "Leave it on if this host passes devices of that switch to different virtual machines.";
+  result.add(std::move(finding));
 }
 
-void translating(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  if (topology::is_virtual(machine)) return say.absent();
+void translating(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (topology::is_virtual(machine)) return result.not_applicable();
   const auto devices = placed_devices(machine);
-  if (devices.empty()) return say.absent();
+  if (devices.empty()) return result.not_applicable();
   std::vector<NodeRef> translated;
   Finding finding;
   for (const auto& device : devices) {
     const auto key = pci_fact(machine, device.pci, "iommu_type");
-    const auto type = look.facts.text(key);
+    const auto type = input.facts.text(key);
     if (type.empty()) {
-      say.lacks(fmt::format("{}: {}", name_of(machine, device.node), look.facts.why_not(key)));
+      result.lacks(fmt::format("{}: {}", name_of(machine, device.node), input.facts.why_not(key)));
       continue;
     }
     if (!type.starts_with("DMA")) continue;
     translated.push_back(device.node);
     if (finding.evidence.size() < 4) {
       finding.evidence.push_back(
-          evidence_of(look.facts, key, fmt::format("{}: {}", name_of(machine, device.node), type)));
+          evidence_of(input.facts, key, fmt::format("{}: {}", name_of(machine, device.node), type)));
     }
   }
   if (translated.empty()) return;
@@ -113,12 +114,11 @@ void translating(const Look& look, Saying& say) {
   finding.devices = translated;
   finding.path = paths_text(machine, flows_through(machine, translated.front()));
   finding.cause = "iommu";
-  if (look.facts.find("kernel.cmdline") != nullptr)
-    finding.evidence.push_back(evidence_of(look.facts, "kernel.cmdline"));
-  finding.fix = {"# add to the kernel's command line and boot: iommu=pt"};
-  finding.advice =
-      "Traffic between a GPU and a NIC then hangs or is slow where it is reported; passthrough or off mends it.";
-  say.add(std::move(finding));
+  if (input.facts.find("kernel.cmdline") != nullptr)
+    finding.evidence.push_back(evidence_of(input.facts, "kernel.cmdline"));
+  finding.fix = {"# add to the kernel's command line and reboot: iommu=pt"};
+  finding.advice = "Traffic between a GPU and a NIC was reported to hang or to be slow. Passthrough or off fixes it.";
+  result.add(std::move(finding));
 }
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> known) {
@@ -140,9 +140,9 @@ bool is_known_value(std::string_view option, std::string_view value) {
          value.starts_with("memaper=");
 }
 
-void misspelled(const Look& look, Saying& say) {
-  const auto* line = look.facts.find("kernel.cmdline");
-  if (line == nullptr) return say.lacks(look.facts.why_not("kernel.cmdline"));
+void misspelled(const RuleInput& input, RuleResult& result) {
+  const auto* line = input.facts.find("kernel.cmdline");
+  if (line == nullptr) return result.lacks(input.facts.why_not("kernel.cmdline"));
   for (const auto word : text::words(line->value)) {
     const auto equals = word.find('=');
     if (equals == word.npos) continue;
@@ -155,18 +155,18 @@ void misspelled(const Look& look, Saying& say) {
       finding.title = fmt::format("The kernel ignores {}={}", option, text::quote(value));
       finding.evidence.push_back({text::quote(word, 120), line->where});
       finding.cause = "iommu";
-      // What it costs depends on what the kernel does instead.
+      // A warning unless the IOMMU is known not to translate.
       bool translated = false;
       bool known = false;
-      for (const auto& device : placed_devices(look.machine())) {
-        const auto type = look.facts.text(pci_fact(look.machine(), device.pci, "iommu_type"));
+      for (const auto& device : placed_devices(input.machine())) {
+        const auto type = input.facts.text(pci_fact(input.machine(), device.pci, "iommu_type"));
         known = known || !type.empty();
         translated = translated || type.starts_with("DMA");
       }
       finding.level = known && !translated ? Level::note : Level::warning;
       finding.fix = {fmt::format("# on the kernel's command line, in place of {}: {}", text::quote(word, 120),
                                  meant_pt ? "iommu=pt" : "a value that the kernel's documentation names")};
-      say.add(std::move(finding));
+      result.add(std::move(finding));
     }
   }
 }
@@ -174,16 +174,15 @@ void misspelled(const Look& look, Saying& say) {
 constexpr Rule kRules[] = {
     {"iommu-translating", Family::iommu, "The IOMMU translates addresses of GPUs or NICs on bare metal",
      "Traffic between devices fails, hangs or is slow.",
-     "The type of the IOMMU group of each GPU and rail is DMA or DMA-FQ, and this is no virtual machine.",
-     "iommu=pt, or off.", "nccl-tests#115, rccl#1129; no figure", translating},
+     "The IOMMU group of a GPU or a rail has type DMA or DMA-FQ; not in a virtual machine.", "iommu=pt, or off.",
+     "nccl-tests#115, rccl#1129; no figure", translating},
     {"iommu-misspelled", Family::iommu, "An IOMMU option that the kernel does not know",
-     "amd_iommu=pt is believed to be passthrough and is ignored.",
+     "amd_iommu=pt looks like passthrough, but the kernel ignores it.",
      "Each value of iommu=, intel_iommu= and amd_iommu= on the kernel's command line.", "iommu=pt.",
      "amd-strix-halo-toolboxes#66", misspelled},
     {"acs-redirect", Family::iommu, "ACS redirects traffic between devices of one switch",
-     "About half the bandwidth, or hangs: 10 GB/s on 200 Gb/s until it was disabled.",
-     "ReqRedir, CmpltRedir or UpstreamFwd of a downstream port between a GPU and a NIC, or two GPUs, that meet below "
-     "the "
+     "About half the rate, or hangs: 10 GB/s on 200 Gb/s until it was disabled.",
+     "ReqRedir, CmpltRedir or UpstreamFwd is set in a downstream port on a path between devices that stays below the "
      "root complex; not in a virtual machine.",
      "BIOS, pci=config_acs=, or setpci.", "nccl#700, nccl-tests#112, nccl#603", acs},
 };

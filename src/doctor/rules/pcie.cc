@@ -3,7 +3,7 @@
 
 #include "doctor/rules/common.h"
 
-// PCIe links and the registers that bound what a NIC keeps in flight.
+// PCIe links, and the registers that limit how much a NIC keeps in flight.
 namespace fairway::doctor {
 namespace {
 
@@ -16,7 +16,7 @@ std::string link_name(const Machine& machine, const PlacedDevice& device, Ref<Pc
                            : fmt::format("the bridge {} above {}", bus, name_of(machine, device.node));
 }
 
-// A link as its lower end describes it, and the best both its ends could do.
+// The most that both ends of a link support; the link belongs to its lower end.
 struct Best {
   topology::Fact<std::uint32_t> width;
   topology::Fact<double> speed;
@@ -49,82 +49,84 @@ void each_link(const Machine& machine, F visit) {
   }
 }
 
-void width(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+// What the findings on width and speed share.
+Finding link_finding(const Machine& machine, const PlacedDevice& device, Ref<PciDevice> pci, const std::string& what) {
+  Finding finding;
+  finding.title = fmt::format("{}: the PCIe link runs {}", link_name(machine, device, pci), what);
+  finding.devices = {device.node, pci_ref(pci)};
+  finding.level = level_on_path(machine, pci_ref(pci), Level::warning);
+  finding.cause = "link " + machine.pci[pci.index].bus_id.to_string();
+  finding.fix = {
+      fmt::format("lspci -vvs {} | grep -E 'LnkCap|LnkSta|LnkCtl2'", machine.pci[pci.index].bus_id.to_string())};
+  return finding;
+}
+
+// A hypervisor's emulated link says nothing of the hardware; pcie-emulated-bridge covers it.
+bool is_emulated(const Machine& machine, Ref<PciDevice> pci) {
+  return topology::claims_least(machine.pci[pci.index]) && topology::is_virtual(machine);
+}
+
+void width(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   bool any = false;
   each_link(machine, [&](const PlacedDevice& device, Ref<PciDevice> pci) {
     any = true;
     const auto& link = machine.pci[pci.index].link;
     const auto best = best_of(machine, pci);
-    if (!link.width || !best.width) return say.lacks(link_name(machine, device, pci) + ": its width is not recorded");
-    if (*link.width == 0 || *link.width >= *best.width) return;
-    // A hypervisor's emulated link is another rule's.
-    if (topology::claims_least(machine.pci[pci.index]) && topology::is_virtual(machine)) return;
-    Finding finding;
-    finding.title =
-        fmt::format("{}: the PCIe link runs x{} of x{}", link_name(machine, device, pci), *link.width, *best.width);
-    finding.devices = {device.node, pci_ref(pci)};
-    finding.level = level_on_path(machine, pci_ref(pci), Level::warning);
-    finding.cause = "link " + machine.pci[pci.index].bus_id.to_string();
+    if (!link.width || !best.width)
+      return result.lacks(link_name(machine, device, pci) + ": its width is not recorded");
+    if (*link.width == 0 || *link.width >= *best.width || is_emulated(machine, pci)) return;
+    auto finding = link_finding(machine, device, pci, fmt::format("x{} of x{}", *link.width, *best.width));
     finding.evidence.push_back({fmt::format("runs x{} at {:g} GT/s", *link.width, link.speed_gts.value_or(0)),
                                 source_of(link.width.source, "link width")});
     finding.evidence.push_back(
-        {fmt::format("both ends could x{}", *best.width), source_of(best.width.source, "largest link width")});
+        {fmt::format("both ends support x{}", *best.width), source_of(best.width.source, "largest link width")});
     const auto target = *best.width;
-    put(finding, cost_of(look, flows_through(machine, pci_ref(pci)),
-                         [&](Machine& mended) { mended.pci[pci.index].link.width.value = target; }));
-    finding.fix = {fmt::format("lspci -vvs {} | grep -E 'LnkCap|LnkSta'", machine.pci[pci.index].bus_id.to_string())};
-    finding.advice =
-        "Reseat the card, look for a bent contact or a riser, and for bifurcation of the slot in the BIOS.";
-    say.add(std::move(finding));
+    const auto mend = [&](Machine& mended) { mended.pci[pci.index].link.width.value = target; };
+    cost_of(input, flows_through(machine, pci_ref(pci)), mend).write_to(finding);
+    finding.advice = "Reseat the card; check its contacts, the riser, and the bifurcation of the slot in the BIOS.";
+    result.add(std::move(finding));
   });
-  if (!any) say.absent();
+  if (!any) result.not_applicable();
 }
 
-void speed(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void speed(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   bool any = false;
   each_link(machine, [&](const PlacedDevice& device, Ref<PciDevice> pci) {
     any = true;
     const auto& link = machine.pci[pci.index].link;
     const auto best = best_of(machine, pci);
     if (!link.speed_gts || !best.speed)
-      return say.lacks(link_name(machine, device, pci) + ": its speed is not recorded");
-    if (*link.speed_gts <= 0 || *link.speed_gts >= *best.speed) return;
-    if (topology::claims_least(machine.pci[pci.index]) && topology::is_virtual(machine)) return;
+      return result.lacks(link_name(machine, device, pci) + ": its speed is not recorded");
+    if (*link.speed_gts <= 0 || *link.speed_gts >= *best.speed || is_emulated(machine, pci)) return;
     const bool gpu = pci == device.pci && device.node.kind == NodeKind::gpu;
     const bool port_known =
         machine.pci[pci.index].parent && machine.pci[machine.pci[pci.index].parent.index].link.max_speed_gts.known();
-    const bool loaded = gpu && look.facts.text(gpu_fact(machine, device.node.index, "load")) == "yes";
-    Finding finding;
-    finding.title = fmt::format("{}: the PCIe link runs {:g} of {:g} GT/s", link_name(machine, device, pci),
-                                *link.speed_gts, *best.speed);
-    finding.devices = {device.node, pci_ref(pci)};
-    finding.level =
-        (gpu && !loaded) || !port_known ? Level::note : level_on_path(machine, pci_ref(pci), Level::warning);
-    finding.cause = "link " + machine.pci[pci.index].bus_id.to_string();
+    const bool loaded = gpu && input.facts.text(gpu_fact(machine, device.node.index, "load")) == "yes";
+    auto finding = link_finding(machine, device, pci, fmt::format("{:g} of {:g} GT/s", *link.speed_gts, *best.speed));
+    if ((gpu && !loaded) || !port_known) finding.level = Level::note;
     finding.evidence.push_back(
         {fmt::format("runs at {:g} GT/s", *link.speed_gts), source_of(link.speed_gts.source, "link speed")});
-    finding.evidence.push_back({fmt::format("{} could {:g} GT/s", port_known ? "both ends" : "the device", *best.speed),
+    finding.evidence.push_back({port_known ? fmt::format("both ends support {:g} GT/s", *best.speed)
+                                           : fmt::format("the device supports {:g} GT/s", *best.speed),
                                 source_of(best.speed.source, "largest link speed")});
-    const auto target = *best.speed;
     if (finding.level == Level::warning) {
-      put(finding, cost_of(look, flows_through(machine, pci_ref(pci)),
-                           [&](Machine& mended) { mended.pci[pci.index].link.speed_gts.value = target; }));
+      const auto target = *best.speed;
+      const auto mend = [&](Machine& mended) { mended.pci[pci.index].link.speed_gts.value = target; };
+      cost_of(input, flows_through(machine, pci_ref(pci)), mend).write_to(finding);
     }
-    finding.fix = {
-        fmt::format("lspci -vvs {} | grep -E 'LnkCap|LnkSta|LnkCtl2'", machine.pci[pci.index].bus_id.to_string())};
-    finding.advice = gpu && !loaded ? "An idle GPU lowers its link to save power: look again under load."
+    finding.advice = gpu && !loaded ? "An idle GPU lowers its link speed to save power: check again under load."
                      : port_known   ? "Retrain the link; if it falls back, change riser or slot, or update firmware."
-                                    : "The slot's own limit is not recorded: it may be all that the slot can.";
-    say.add(std::move(finding));
+                                    : "The slot's own limit is not recorded: the slot may support no more.";
+    result.add(std::move(finding));
   });
-  if (!any) say.absent();
+  if (!any) result.not_applicable();
 }
 
-// A card whose ports together want more than its slot gives.
-void slot(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+// A card whose ports together are faster than its slot.
+void slot(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   std::map<std::string, std::vector<std::uint32_t>> cards;  // by slot
   for (const auto nic : rails(machine)) {
     const auto pci = topology::pci_of(machine, nic_ref(nic));
@@ -133,20 +135,20 @@ void slot(const Look& look, Saying& say) {
     bus.function = 0;
     cards[bus.to_string()].push_back(nic);
   }
-  if (cards.empty()) return say.absent();
+  if (cards.empty()) return result.not_applicable();
   for (const auto& [bus, nics] : cards) {
     double wanted = 0;
     for (const auto nic : nics) wanted += topology::nic_capacity_gbps(machine, machine.nics[nic]).value_or(0);
     const auto pci = topology::pci_of(machine, nic_ref(nics.front()));
     const auto given = topology::believed_gbs(machine, machine.pci[pci.index]);
     if (wanted == 0 || !given) {
-      say.lacks(fmt::format("{}: the rate of its ports or of its link is unknown", bus));
+      result.lacks(fmt::format("{}: the rate of its ports or of its link is unknown", bus));
       continue;
     }
-    // What a link carries of its raw rate, by the predictor's own table.
-    const double carried = *given * 8 * look.model.planner().constants()[predict::ConstantId::pcie_dma].high;
+    // The payload that a link carries, by the predictor's constants.
+    const double carried = *given * 8 * input.model.planner().constants()[predict::ConstantId::pcie_dma].high;
     if (carried >= 0.97 * wanted) continue;
-    // A link below its own best is the finding of width or speed.
+    // A link that runs below what it supports is pcie-width's or pcie-speed's finding.
     const auto& link = machine.pci[pci.index].link;
     const auto best = best_of(machine, pci);
     if ((link.width && best.width && *link.width < *best.width) ||
@@ -155,7 +157,7 @@ void slot(const Look& look, Saying& say) {
     std::vector<NodeRef> nodes;
     for (const auto nic : nics) nodes.push_back(nic_ref(nic));
     Finding finding;
-    finding.title = fmt::format("{}: ports of {:.0f} Gb/s together behind a PCIe link that carries {:.0f}",
+    finding.title = fmt::format("{}: ports of {:.0f} Gb/s in all on a PCIe link that carries {:.0f}",
                                 folded_names(machine, nodes), wanted, carried);
     finding.devices = nodes;
     finding.evidence.push_back({fmt::format("ports: {:.0f} Gb/s", wanted), "port rates"});
@@ -167,75 +169,61 @@ void slot(const Look& look, Saying& say) {
     finding.path = name_of(machine, nodes.front());
     finding.cause = "slot " + bus;
     finding.advice = "Move the card to a slot with more lanes or a newer generation, or use one of its ports.";
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
 }
 
-void max_read_request(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  bool any = false;
-  for (const auto nic : rails(machine)) {
-    const auto pci = topology::pci_of(machine, nic_ref(nic));
-    if (!pci || machine.pci[pci.index].vendor_id.value_or(0) != topology::kVendorMellanox) continue;
-    any = true;
+void max_read_request(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto functions = rail_functions(machine, topology::kVendorMellanox);
+  if (functions.empty()) return result.not_applicable();
+  for (const auto& [nic, pci] : functions) {
     const auto key = pci_fact(machine, pci, "max_read_request");
-    const auto bytes = look.facts.number(key);
-    if (!bytes) {
-      say.lacks(look.facts.why_not(key));
-      continue;
-    }
-    if (*bytes >= 4096) continue;
-    // 512 is the kernel's usual value, and a NIC below 200 Gb/s is full with it.
+    const auto bytes = number_of(input, key, result);
+    if (!bytes || *bytes >= 4096) continue;
+    // 512 is the kernel's usual value; it is enough for a NIC below 200 Gb/s.
     if (topology::nic_one_flow_gbps(machine, machine.nics[nic]).value_or(0) < 200) continue;
     const auto bus = machine.pci[pci.index].bus_id.to_string();
-    Finding finding;
-    finding.title =
-        fmt::format("{}: MaxReadReq is {:.0f} bytes, and 4096 is asked for", machine.nics[nic].name, *bytes);
-    finding.devices = {nic_ref(nic)};
-    // The vendor names no figure for it; what small requests cost is not known here.
+    auto finding =
+        nic_finding(machine, nic,
+                    fmt::format("{}: MaxReadReq is {:.0f} bytes, 4096 is recommended", machine.nics[nic].name, *bytes));
+    // The vendor gives no figure for what small requests cost.
     finding.level = *bytes <= 256 ? Level::warning : Level::note;
-    finding.path = paths_text(machine, flows_through(machine, nic_ref(nic)));
-    finding.evidence.push_back(evidence_of(look.facts, key, fmt::format("MaxReadReq {:.0f} bytes", *bytes)));
+    finding.evidence.push_back(evidence_of(input.facts, key, fmt::format("MaxReadReq {:.0f} bytes", *bytes)));
     finding.fix = {fmt::format("setpci -s {} CAP_EXP+8.w    # bits 14:12 are the size: 5 is 4096", bus),
                    fmt::format("setpci -s {} CAP_EXP+8.w=5000:7000", bus)};
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
-  if (!any) say.absent();
 }
 
-void outstanding_reads(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  bool any = false;
-  for (const auto nic : rails(machine)) {
-    const auto pci = topology::pci_of(machine, nic_ref(nic));
-    if (!pci || machine.pci[pci.index].vendor_id.value_or(0) != topology::kVendorMellanox) continue;
-    if (machine.cpu_vendor.value_or("") != "AuthenticAMD") continue;
-    any = true;
+void outstanding_reads(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  const auto functions = rail_functions(machine, topology::kVendorMellanox);
+  if (functions.empty() || machine.cpu_vendor.value_or("") != "AuthenticAMD") return result.not_applicable();
+  for (const auto& [nic, pci] : functions) {
     const auto key = fmt::format("mlxconfig.{}.MAX_ACC_OUT_READ", machine.pci[pci.index].bus_id.to_string());
-    const auto value = look.facts.number(key);
+    const auto value = input.facts.number(key);
     if (!value) {
-      say.lacks(look.facts.why_not(key) + ": mlxconfig -d DEVICE query says it, as root");
+      result.lacks(input.facts.why_not(key) + " (mlxconfig -d DEVICE query as root prints it)");
       continue;
     }
     if (*value > 44) continue;
-    Finding finding;
-    finding.title = fmt::format("{}: MAX_ACC_OUT_READ is {:.0f} on an AMD host", machine.nics[nic].name, *value);
-    finding.devices = {nic_ref(nic)};
+    auto finding = nic_finding(
+        machine, nic, fmt::format("{}: MAX_ACC_OUT_READ is {:.0f} on an AMD host", machine.nics[nic].name, *value));
     finding.level = Level::note;
-    finding.path = paths_text(machine, flows_through(machine, nic_ref(nic)));
-    finding.evidence.push_back(evidence_of(look.facts, key));
+    finding.evidence.push_back(evidence_of(input.facts, key));
     finding.fix = {fmt::format("mlxconfig -d {} set ADVANCED_PCI_SETTINGS=1 MAX_ACC_OUT_READ=128",
                                machine.pci[pci.index].bus_id.to_string()),
                    fmt::format("mlxfwreset -d {} reset", machine.pci[pci.index].bus_id.to_string())};
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
-  if (!any) say.absent();
 }
 
-void max_payload(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  if (topology::is_virtual(machine)) return say.absent();  // the host's registers count, and are not seen here
-  std::map<std::string, std::vector<PlacedDevice>> slow;   // by the bridge or device that says 128
+void max_payload(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (topology::is_virtual(machine))
+    return result.not_applicable();                       // the host's registers count, and a guest does not see them
+  std::map<std::string, std::vector<PlacedDevice>> slow;  // by the bridge or device that says 128
   bool any = false;
   for (const auto& device : placed_devices(machine)) {
     any = true;
@@ -243,40 +231,37 @@ void max_payload(const Look& look, Saying& say) {
     chain.insert(chain.begin(), device.pci);
     for (const auto pci : chain) {
       const auto key = pci_fact(machine, pci, "max_payload");
-      const auto bytes = look.facts.number(key);
-      if (!bytes) {
-        say.lacks(look.facts.why_not(key));
-        continue;
-      }
-      const auto able = look.facts.number(pci_fact(machine, pci, "max_payload_able"));
+      const auto bytes = number_of(input, key, result);
+      if (!bytes) continue;
+      const auto able = input.facts.number(pci_fact(machine, pci, "max_payload_able"));
       if (*bytes < 256 && able.value_or(256) >= 256) {
         slow[key].push_back(device);
         break;
       }
     }
   }
-  if (!any) return say.absent();
+  if (!any) return result.not_applicable();
   for (const auto& [key, devices] : slow) {
     std::vector<NodeRef> nodes;
     for (const auto& device : devices) nodes.push_back(device.node);
     Finding finding;
-    finding.title = fmt::format("{}: packets of 128 bytes on the PCIe path", folded_names(machine, nodes));
+    finding.title = fmt::format("{}: PCIe packets carry at most 128 bytes", folded_names(machine, nodes));
     finding.devices = nodes;
-    finding.evidence.push_back(evidence_of(look.facts, key, "MaxPayload 128 bytes"));
+    finding.evidence.push_back(evidence_of(input.facts, key, "MaxPayload 128 bytes"));
     // 128 of 152 bytes a packet against 256 of 280 (24 bytes of header and framing).
-    put(finding, cost_of_share(look, flows_through(machine, nodes.front()), 1 - (128.0 / 152) / (256.0 / 280)));
+    cost_of_share(input, flows_through(machine, nodes.front()), 1 - (128.0 / 152) / (256.0 / 280)).write_to(finding);
     finding.fix = {"# add to the kernel's command line: pci=pcie_bus_perf"};
     finding.advice = "Or set the payload size in the BIOS.";
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
 }
 
-void emulated_bridge(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void emulated_bridge(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   std::vector<NodeRef> behind;
   std::set<std::string> bridges;
   const auto devices = placed_devices(machine);
-  if (devices.empty()) return say.absent();
+  if (devices.empty()) return result.not_applicable();
   for (const auto& device : devices) {
     const auto own = topology::current_gbs(machine.pci[device.pci.index].link);
     for (const auto bridge : device.above) {
@@ -294,47 +279,45 @@ void emulated_bridge(const Look& look, Saying& say) {
   }
   if (behind.empty()) return;
   Finding finding;
-  finding.title = fmt::format("{}: behind an emulated bridge that claims 2.5 GT/s x1", folded_names(machine, behind));
+  finding.title = fmt::format("{}: behind an emulated bridge that reports 2.5 GT/s x1", folded_names(machine, behind));
   finding.devices = behind;
-  finding.level = Level::note;  // no traffic is slower for it; programs that believe it choose other routes
+  finding.level = Level::note;  // no traffic is slower; programs that believe the rate choose other routes
   finding.evidence.push_back(
-      {fmt::format("bridge {} claims a rate more than 8 times below the device's", *bridges.begin()), "PCI tree"});
+      {fmt::format("bridge {} reports a rate more than 8 times below the device's", *bridges.begin()), "PCI tree"});
   finding.fix = {"fairway topo export nccl -o topo.xml", "export NCCL_TOPO_FILE=$PWD/topo.xml"};
-  finding.advice = "Fairway does not believe such links. Programs that do need a topology file.";
-  say.add(std::move(finding));
+  finding.advice = "Fairway ignores such rates. Programs that believe them need a topology file.";
+  result.add(std::move(finding));
 }
 
 constexpr Rule kRules[] = {
-    {"pcie-width", Family::pcie, "A PCIe link runs with fewer lanes than both its ends have",
-     "Half the lanes are half the rate: Gen4 x8 carries 15.75 GB/s, 126 Gb/s raw.",
-     "Current width against the smaller of the device's and the port's largest, for links that a GPU or a rail stands "
-     "on.",
-     "Reseat the card; look at riser, slot and bifurcation.", "nccl#2397; 126 Gb/s est.", width},
-    {"pcie-speed", Family::pcie, "A PCIe link runs at a lower generation than both its ends have",
-     "Gen4 in place of Gen5: 48 to 24 GB/s of payload.",
-     "Current speed against the smaller of the device's and the port's best. GPUs count only under load: idle they "
-     "lower "
-     "their link.",
+    {"pcie-width", Family::pcie, "A PCIe link runs with fewer lanes than both its ends support",
+     "Half the lanes give half the rate: Gen4 x8 has 15.75 GB/s, 126 Gb/s raw.",
+     "The current width against the largest that device and port both support, for links of GPUs and rails and above "
+     "them.",
+     "Reseat the card; check riser, slot and bifurcation.", "nccl#2397; 126 Gb/s est.", width},
+    {"pcie-speed", Family::pcie, "A PCIe link runs at a lower generation than both its ends support",
+     "Gen4 in place of Gen5: 24 in place of 48 GB/s of payload.",
+     "The current speed against the highest that device and port both support. Idle GPUs lower their link speed, so "
+     "they count only under load.",
      "Retrain the link, change riser or slot, update firmware.", "est.", speed},
-    {"pcie-slot", Family::pcie, "A card's ports together need more than its slot carries",
+    {"pcie-slot", Family::pcie, "A card's ports together are faster than its slot",
      "Two 100 Gb/s ports behind Gen4 x8 share about 110 Gb/s.",
-     "The sum of its ports' rates against what its link carries, from 3 % on.",
-     "A slot with more lanes or a newer generation, or one port of the card.", "est.", slot},
+     "The sum of its ports' rates is more than 3 % above what its link carries.",
+     "Use a slot with more lanes or a newer generation, or one port of the card.", "est.", slot},
     {"pcie-max-read-request", Family::pcie, "A NIC's read requests are small",
-     "A NIC that sends reads memory; small requests leave more of them in flight than it can hold.",
-     "MaxReadReq of a rail of 200 Gb/s or more below 4096 bytes.",
-     "setpci, by a boot script: it is lost at each reset.",
+     "To send, a NIC reads memory; with small requests it has too little in flight.",
+     "MaxReadReq of a rail of 200 Gb/s or more below 4096 bytes.", "setpci in a boot script: each reset undoes it.",
      "ngc_multinode_perf and OCI's script ask for 4096; no figure found", max_read_request},
     {"pcie-outstanding-reads", Family::pcie, "A NIC on an AMD host keeps few reads in flight",
-     "What it sends is bounded by the latency of its reads of memory.", "MAX_ACC_OUT_READ of 44 or less in mlxconfig.",
-     "128, and a reset of the NIC.", "ROCm/gpu-cluster-networking, pull request 48; no figure", outstanding_reads},
-    {"pcie-max-payload", Family::pcie, "PCIe packets of 128 bytes on a path",
-     "84 % of the link is payload, where 256 bytes give 91 %.",
-     "MaxPayload of a GPU, a rail or a bridge above either below 256, where it could be more.",
+     "The latency of its memory reads limits how fast it sends.", "MAX_ACC_OUT_READ of 44 or less in mlxconfig.",
+     "Set 128 and reset the NIC.", "ROCm/gpu-cluster-networking, pull request 48; no figure", outstanding_reads},
+    {"pcie-max-payload", Family::pcie, "PCIe packets carry at most 128 bytes",
+     "84 % of the link is payload; with 256 bytes it is 91 %.",
+     "MaxPayload of a GPU, a rail or a bridge above them is below 256, and the device supports more.",
      "pci=pcie_bus_perf on the kernel's command line, or the BIOS.", "est.", max_payload},
-    {"pcie-emulated-bridge", Family::pcie, "An emulated bridge claims 2.5 GT/s x1",
+    {"pcie-emulated-bridge", Family::pcie, "An emulated bridge reports 2.5 GT/s x1",
      "NCCL's graph showed 0.2 GB/s and chose worse routes; the traffic itself is not slower.",
-     "A bridge of a hypervisor with a claim more than 8 times below the device behind it.",
+     "A hypervisor's bridge that reports a rate more than 8 times below that of the device behind it.",
      "Give programs a topology file.", "nccl-tests#256", emulated_bridge},
 };
 

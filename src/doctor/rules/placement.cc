@@ -42,20 +42,18 @@ predict::Flow through(const predict::Flow& flow, std::uint32_t nic) {
   return other;
 }
 
-void far_nic(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  if (machine.gpus.empty() || rails(machine).empty()) return say.absent();
+void far_nic(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.gpus.empty() || rails(machine).empty()) return result.not_applicable();
   struct Far {
     std::vector<NodeRef> gpus;
     std::set<std::uint32_t> nearer;
-    double lost = 0;
-    double measured = 0;
-    double mended = 0;
+    Cost cost;
     std::vector<Evidence> evidence;
   };
   std::map<std::uint32_t, Far> by_nic;
   bool any = false;
-  for (const auto& row : look.measured) {
+  for (const auto& row : input.measured) {
     const auto gpu = gpu_of(row);
     const auto nic = nic_of(machine, row);
     if (!gpu || !nic || row.failed) continue;
@@ -65,22 +63,20 @@ void far_nic(const Look& look, Saying& say) {
     if (near.empty()) continue;
     auto& far = by_nic[*nic];
     if (std::find(far.gpus.begin(), far.gpus.end(), gpu_ref(*gpu)) != far.gpus.end()) continue;
-    // The same run through the nearer NIC: what a measured GPU of that class reached here counts before the model.
+    // Through the nearer NIC: what a measured pair of that class reached; if there is none, the prediction.
     double mended = 0;
-    for (const auto& other : look.measured) {
+    for (const auto& other : input.measured) {
       const auto other_gpu = gpu_of(other);
       const auto other_nic = nic_of(machine, other);
       if (!other_gpu || !other_nic || other.failed || other.qps != row.qps || other.bytes != row.bytes) continue;
       const auto kind = kind_of(machine, *other_gpu, *other_nic);
       if (kind == kind_of(machine, *gpu, near.front())) mended = std::max(mended, other.gbps);
     }
-    if (mended == 0 && row.flow) mended = expected_gbps(look, through(*row.flow, near.front())).value_or(0);
+    if (mended == 0 && row.flow) mended = expected_gbps(input, through(*row.flow, near.front())).value_or(0);
     if (mended <= row.gbps) continue;
     far.gpus.push_back(gpu_ref(*gpu));
     for (const auto one : near) far.nearer.insert(one);
-    far.lost += mended - row.gbps;
-    far.measured += row.gbps;
-    far.mended = std::max(far.mended, mended);
+    far.cost.add(row.gbps, mended);
     if (far.evidence.size() < 8) far.evidence.push_back(evidence_of(machine, row));
   }
   for (auto& [nic, far] : by_nic) {
@@ -93,37 +89,32 @@ void far_nic(const Look& look, Saying& say) {
                     far.gpus.size() == 1 ? "es" : "", machine.nics[nic].name, folded_names(machine, nearer));
     finding.devices = far.gpus;
     finding.confidence = Confidence::measured;
-    finding.loss_gbps = far.lost;
-    finding.now_gbps = far.measured / static_cast<double>(far.gpus.size());
-    finding.mended_gbps = far.mended;
     finding.path = fmt::format("{} - {}", folded_names(machine, far.gpus), machine.nics[nic].name);
+    far.cost.write_to(finding);
     finding.evidence = std::move(far.evidence);
     finding.cause = "far nic";
     std::string names;
     for (const auto& node : nearer) names += (names.empty() ? "" : ",") + machine.nics[node.index].name;
     finding.fix = {
         fmt::format("export NCCL_IB_HCA={}    # for the ranks on {}", names, folded_names(machine, far.gpus)),
-        "fairway topo nics --gpu 4    # the order for one GPU, with reasons"};
-    if (!far.gpus.empty()) {
-      finding.fix.back() = fmt::format("fairway topo nics --gpu {}    # the order for one GPU, with reasons",
-                                       machine.gpus[far.gpus.front().index].ordinal);
-    }
-    say.add(std::move(finding));
+        fmt::format("fairway topo nics --gpu {}    # the NICs for one GPU, best first",
+                    machine.gpus[far.gpus.front().index].ordinal)};
+    result.add(std::move(finding));
   }
-  if (!any) say.lacks("no measured rows of GPUs with NICs: --measured gives them");
+  if (!any) result.lacks("no measured rows between GPUs and NICs (--measured)");
 }
 
-void no_near_nic(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void no_near_nic(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   const auto nics = rails(machine);
-  if (machine.gpus.empty() || nics.empty()) return say.absent();
+  if (machine.gpus.empty() || nics.empty()) return result.not_applicable();
   std::vector<NodeRef> far;
   std::size_t near = 0;
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     const bool known = std::any_of(nics.begin(), nics.end(),
                                    [&](std::uint32_t nic) { return kind_of(machine, gpu, nic) != PathKind::unknown; });
     if (!known) {
-      say.lacks(fmt::format("GPU{}: no source places it beside any NIC", machine.gpus[gpu].ordinal));
+      result.lacks(fmt::format("GPU{}: its path class to NICs is not recorded", machine.gpus[gpu].ordinal));
     } else if (near_rails(machine, gpu).empty()) {
       far.push_back(gpu_ref(gpu));
     } else {
@@ -138,32 +129,30 @@ void no_near_nic(const Look& look, Saying& say) {
     }
   }
   Finding finding;
-  finding.title = fmt::format("{} reach every NIC across sockets only", folded_names(machine, far));
+  finding.title = fmt::format("{} have every NIC across sockets", folded_names(machine, far));
   finding.devices = far;
-  finding.evidence.push_back({"best class to any rail is SYS", "path classes"});
+  finding.evidence.push_back({"the best class to any rail is SYS", "path classes"});
   Cost cost;
   cost.path = paths_text(machine, flows);
   for (const auto& flow : flows) {
-    const auto now = expected_gbps(look, flow);
+    const auto now = expected_gbps(input, flow);
     const auto capacity = topology::nic_capacity_gbps(machine, machine.nics[flow.to.index]);
-    if (!now || !capacity || *capacity <= *now) continue;
-    cost.loss_gbps = cost.loss_gbps.value_or(0) + (*capacity * 0.97 - *now > 0 ? *capacity * 0.97 - *now : 0);
-    cost.now_gbps = *now;
-    cost.mended_gbps = *capacity * 0.97;
+    if (now && capacity) cost.add(*now, *capacity * 0.97);
   }
-  put(finding, cost);
-  // Where no GPU is better off it is how the machine is built.
+  cost.write_to(finding);
+  // If it is so for all GPUs, the machine is built that way.
   finding.level = near > 0 ? Level::warning : Level::note;
-  finding.fix = {"fairway predict gpuN:remote --routes    # over another GPU's NIC, by NVLink"};
+  finding.fix = {fmt::format("fairway predict gpu{}:remote --routes    # by NVLink over another GPU and its NIC",
+                             machine.gpus[far.front().index].ordinal)};
   finding.advice =
-      near > 0 ? "Relay over NVLink to a GPU with a near NIC (NCCL: NCCL_PXN_DISABLE=0), or put a NIC into that socket."
+      near > 0 ? "Relay by NVLink over a GPU with a near NIC (NCCL: NCCL_PXN_DISABLE=0), or add a NIC to that socket."
                : "No GPU of this machine has a near NIC.";
-  say.add(std::move(finding));
+  result.add(std::move(finding));
 }
 
-void unequal_pairs(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  if (machine.gpus.empty()) return say.absent();
+void unequal_pairs(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.gpus.empty()) return result.not_applicable();
   struct Key {
     PathKind kind;
     std::uint32_t nic;
@@ -174,14 +163,14 @@ void unequal_pairs(const Look& look, Saying& say) {
     }
   };
   std::map<Key, std::vector<const Measurement*>> classes;
-  for (const auto& row : look.measured) {
+  for (const auto& row : input.measured) {
     const auto gpu = gpu_of(row);
     const auto nic = nic_of(machine, row);
     if (!gpu || !nic || row.failed) continue;
     const auto kind = kind_of(machine, *gpu, *nic);
     if (kind != PathKind::unknown) classes[{kind, *nic, row.qps, row.bytes}].push_back(&row);
   }
-  if (classes.empty()) return say.lacks("no measured rows of GPUs with NICs: --measured gives them");
+  if (classes.empty()) return result.lacks("no measured rows between GPUs and NICs (--measured)");
   for (auto& [key, rows] : classes) {
     if (rows.size() < 3) continue;
     std::vector<double> rates;
@@ -192,31 +181,28 @@ void unequal_pairs(const Look& look, Saying& say) {
       if (row->gbps >= 0.9 * median) continue;
       const auto gpu = *gpu_of(*row);
       Finding finding;
-      finding.title = fmt::format("GPU{} reaches {} with {:.0f} Gb/s, paths of its class {:.0f}",
+      finding.title = fmt::format("GPU{} reaches {} at {:.0f} Gb/s, paths of the same class at {:.0f}",
                                   machine.gpus[gpu].ordinal, machine.nics[key.nic].name, row->gbps, median);
       finding.devices = {gpu_ref(gpu)};
-      finding.confidence = Confidence::measured;
-      finding.loss_gbps = median - row->gbps;
-      finding.now_gbps = row->gbps;
-      finding.mended_gbps = median;
+      set_measured(finding, row->gbps, median);
       finding.path = fmt::format("GPU{} - {}", machine.gpus[gpu].ordinal, machine.nics[key.nic].name);
       finding.evidence.push_back(evidence_of(machine, *row));
-      finding.advice = fmt::format("Both are {}: compare link width, root port and who shares the uplink.",
+      finding.advice = fmt::format("All are {}: compare link width, root port, and which devices share the uplink.",
                                    topology::PathClass{key.kind, 0}.to_string());
       finding.fix = {"# measure again with nothing else running"};
-      say.add(std::move(finding));
+      result.add(std::move(finding));
     }
   }
 }
 
-void shared_uplink(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
+void shared_uplink(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
   std::map<std::uint32_t, std::vector<NodeRef>> below;  // rails below each bridge
   for (const auto& device : placed_devices(machine)) {
     if (device.node.kind != NodeKind::nic) continue;
     for (const auto bridge : device.above) below[bridge.index].push_back(device.node);
   }
-  if (below.empty()) return say.absent();
+  if (below.empty()) return result.not_applicable();
   const auto edges = topology::edges(machine);
   const auto doubtful = topology::doubtful_edges(machine, edges);
   std::set<NodeRef> doubted;
@@ -229,8 +215,8 @@ void shared_uplink(const Look& look, Saying& say) {
     const auto& device = machine.pci[bridge];
     if (device.kind == topology::PciKind::switch_downstream) continue;  // its link is that of the card below it
     if (doubted.contains({NodeKind::pci, bridge})) {
-      say.lacks(fmt::format("{}: its stated rate is far below a link under it, so it is not believed",
-                            device.bus_id.to_string()));
+      result.lacks(fmt::format("{}: the rate it reports is far below that of a link under it, so it is ignored",
+                               device.bus_id.to_string()));
       continue;
     }
     const auto uplink = topology::believed_gbs(machine, device);
@@ -238,31 +224,32 @@ void shared_uplink(const Look& look, Saying& say) {
     for (const auto& nic : nics) wanted += topology::nic_capacity_gbps(machine, machine.nics[nic.index]).value_or(0);
     if (!uplink || wanted <= *uplink * 8 || !said.insert(nics).second) continue;
     Finding finding;
-    finding.title = fmt::format("{} share an uplink: {:.0f} Gb/s of ports over {:.0f}", folded_names(machine, nics),
-                                wanted, *uplink * 8);
+    finding.title = fmt::format("{} share a PCIe uplink of {:.0f} Gb/s, and their ports have {:.0f}",
+                                folded_names(machine, nics), *uplink * 8, wanted);
     finding.devices = nics;
-    // GPUs behind the same switch do not use it: how the machine is built, and of interest to who schedules on it.
+    // The machine is built that way; whoever places jobs should know.
     finding.level = Level::note;
     finding.evidence.push_back({fmt::format("{}: {:.1f} GB/s raw", device.bus_id.to_string(), *uplink),
                                 source_of(uplink.source, "PCIe link")});
-    finding.advice = "Host memory and GPUs of other switches share it; GPUs behind the same switch do not cross it.";
+    finding.advice =
+        "Traffic to host memory and to GPUs of other switches crosses it; traffic to GPUs of the same switch does not.";
     finding.cause = "uplink " + device.bus_id.to_string();
-    say.add(std::move(finding));
+    result.add(std::move(finding));
   }
 }
 
-void gdr_refused(const Look& look, Saying& say) {
-  const auto& machine = look.machine();
-  if (machine.gpus.empty() || rails(machine).empty()) return say.absent();
-  const auto* level = look.facts.find("env.NCCL_NET_GDR_LEVEL");
-  if (level == nullptr)
-    return say.lacks("NCCL_NET_GDR_LEVEL of the job is not set here, or its environment is not known");
+void gdr_refused(const RuleInput& input, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.gpus.empty() || rails(machine).empty()) return result.not_applicable();
+  const auto* level = input.facts.find("env.NCCL_NET_GDR_LEVEL");
+  if (level == nullptr) return result.lacks("no NCCL_NET_GDR_LEVEL in the environment (run the doctor inside the job)");
   static const std::map<std::string, PathKind> kLevels = {
       {"LOC", PathKind::self},  {"PIX", PathKind::pix}, {"PXB", PathKind::pxb}, {"PHB", PathKind::phb},
       {"NODE", PathKind::node}, {"SYS", PathKind::sys}, {"0", PathKind::self},  {"1", PathKind::pix},
       {"2", PathKind::pxb},     {"3", PathKind::phb},   {"4", PathKind::phb},   {"5", PathKind::sys}};
   const auto found = kLevels.find(level->value);
-  if (found == kLevels.end()) return say.lacks(fmt::format("NCCL_NET_GDR_LEVEL={} is no level", level->value));
+  if (found == kLevels.end())
+    return result.lacks(fmt::format("NCCL_NET_GDR_LEVEL={} is not a level that NCCL knows", level->value));
   std::vector<NodeRef> refused;
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     auto best = PathKind::unknown;
@@ -275,37 +262,36 @@ void gdr_refused(const Look& look, Saying& say) {
     for (auto& flow : flows_through(machine, gpu)) flows.push_back(flow);
   }
   Finding finding;
-  finding.title = fmt::format("NCCL stages {} through host memory: NCCL_NET_GDR_LEVEL={} refuses their best NIC",
+  finding.title = fmt::format("NCCL_NET_GDR_LEVEL={1} makes NCCL stage {0} in host memory: their best NIC is farther",
                               folded_names(machine, refused), level->value);
   finding.devices = refused;
   finding.evidence.push_back({fmt::format("NCCL_NET_GDR_LEVEL={}", level->value), level->where});
-  put(finding, cost_of_share(look, flows, 1 - 65.0 / 85));  // ucx#11121's pair of figures
+  cost_of_share(input, flows, 1 - 65.0 / 85).write_to(finding);  // ucx#11121's pair of figures
   finding.fix = {"export NCCL_NET_GDR_LEVEL=SYS"};
-  finding.advice = "Measure before: across sockets a GPU's memory may be slower than host memory.";
-  say.add(std::move(finding));
+  finding.advice = "Measure first: across sockets GPU memory may be slower than host memory.";
+  result.add(std::move(finding));
 }
 
 constexpr Rule kRules[] = {
     {"far-nic", Family::placement, "A GPU uses a NIC of the other socket while a nearer one is free",
      "124 in place of 195 Gb/s; 11 in place of 23 GB/s.",
-     "Measured rows of a pair of class SYS, where a rail of a nearer class exists.",
-     "Map each GPU to its near NIC; else relay over NVLink.", "an 8x H20 server; perftest#241", far_nic},
-    {"no-near-nic", Family::placement, "GPUs reach every NIC across sockets only",
+     "Measured rows of a pair of class SYS, if the GPU has a rail of a nearer class.",
+     "Give each GPU its near NIC; else relay by NVLink.", "an 8x H20 server; perftest#241", far_nic},
+    {"no-near-nic", Family::placement, "GPUs have every NIC across sockets",
      "Their traffic takes the slowest path; the same figures as far-nic.",
-     "The best class of a GPU to any rail is SYS.", "Relay over NVLink to a GPU with a near NIC.",
+     "The best class of a GPU to any rail is SYS.", "Relay by NVLink over a GPU with a near NIC.",
      "a recorded A100 server", no_near_nic},
     {"unequal-pairs", Family::placement, "One pair is slower than others of its class",
      "195, 179 and 176 Gb/s on one machine; 171 against 132.",
-     "A measured pair below 0.9 of the median of its class through the same NIC, of three or more.",
-     "Look at its root port and its uplink.", "an 8x H20 server; uccl#377", unequal_pairs},
+     "A measured pair below 0.9 of the median of its class over the same NIC; at least three pairs.",
+     "Check its root port and its uplink.", "an 8x H20 server; uccl#377", unequal_pairs},
     {"shared-uplink", Family::placement, "NICs share a PCIe uplink that carries less than their ports",
-     "Computed for each case: the sum of the ports against the link.",
-     "Two rails or more below a bridge whose link is slower than their ports together.",
+     "Computed from the rates of the ports and of the link.",
+     "Two or more rails below a bridge whose link is slower than their ports together.",
      "Spread jobs over rails of different switches.", "est.", shared_uplink},
-    {"gdr-refused", Family::placement, "NCCL is told to refuse GPUDirect on the paths that this machine has",
-     "65 in place of 85 Gb/s, by staging in host memory.",
-     "NCCL_NET_GDR_LEVEL nearer than the class of a GPU's best NIC.", "NCCL_NET_GDR_LEVEL=SYS, after measuring.",
-     "ucx#11121, nccl#1151", gdr_refused},
+    {"gdr-refused", Family::placement, "NCCL_NET_GDR_LEVEL turns GPUDirect RDMA off on the paths of this machine",
+     "Staging in host memory: 65 in place of 85 Gb/s.", "NCCL_NET_GDR_LEVEL nearer than the class of a GPU's best NIC.",
+     "NCCL_NET_GDR_LEVEL=SYS, after measuring.", "ucx#11121, nccl#1151", gdr_refused},
 };
 
 }  // namespace

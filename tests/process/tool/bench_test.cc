@@ -28,7 +28,7 @@ TEST(Bench, SleepingPagesCompareAndMatrixToo) {
   ran = fairway("bench --size 4K --pages 64 --seconds 0 --sleep");
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "64 x 4 KiB"), 6u) << ran.out;
-  ran = fairway("bench compare shm tcp --size 1K --operation write --seconds 0 --sleep");
+  ran = fairway("bench compare shm,tcp --size 1K --operation write --seconds 0 --sleep");
   EXPECT_EQ(ran.exit, 0) << ran.out;
   EXPECT_EQ(count(ran.out, "1 KiB"), 1u) << ran.out;
   ran = fairway("bench matrix --size 1M --seconds 0");
@@ -166,7 +166,7 @@ TEST(Tool, WaysAreCheckedByOneParserThatSaysWhatWasMeant) {
   refuses("bench --via staged:nonsense", "'nonsense' is " + all, 2);
   refuses("bench --operation put", "'put' is none of write, read, send, notify, count, fetch_add", 2);
   refuses("ping 127.0.0.1:1 --via nonsense", all, 2);
-  refuses("ping 127.0.0.1:1 --via ipc", "is a way of the transport cuda", 2);
+  refuses("ping 127.0.0.1:1 --via ipc", "is a path of the transport cuda", 2);
   refuses("explain --via fdd", all, 2);
   refuses("bench load --via tcpp", "did you mean 'tcp'?", 2);
   const Ran behind = fairway("bench --operation write --size 8 --seconds 0 --via tcp 127.0.0.1:1");

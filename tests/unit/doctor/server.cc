@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "doctor/stakes.h"
+#include "doctor/cost.h"
 #include "machines/build_machines.h"
 
 namespace fairway::doctor::testing {

@@ -37,7 +37,7 @@ TEST(DoctorStory, AVirtualMachineWhoseGpuMemoryCrawlsUsesRelaxedOrdering) {
   EXPECT_EQ(first.confidence, Confidence::measured);
   EXPECT_NEAR(*first.loss_gbps, 392 - 84, 1);
   EXPECT_NE(first.fix.front().find("--disable_pcie_relaxed"), std::string::npos) << "the A/B that proves it";
-  const auto text = text_of(server.now.machine, report, {}, false);
+  const auto text = text_of(report, {}, false);
   EXPECT_NE(text.find("IBV_ACCESS_RELAXED_ORDERING"), std::string::npos) << text;
   EXPECT_NE(text.find("84 Gb/s now"), std::string::npos) << text;
   // One cause: that the rail is below its port needs no finding of its own.
@@ -76,8 +76,24 @@ TEST(DoctorStory, TheH20ServersFarGpusAreSentToTheirNearNics) {
   EXPECT_EQ(first.title, "GPU4-7 cross sockets to mlx5_bond_0: use mlx5_bond_2-3 instead");
   EXPECT_NEAR(*first.mended_gbps, 195, 1);
   EXPECT_NEAR(*first.now_gbps, 123, 2);
+  EXPECT_EQ(first.paths, 4U);
+  EXPECT_EQ(cost_text(first), "288 Gb/s over 4 GPUs, 72 Gb/s each: 123 Gb/s now, 195 Gb/s without it");
   EXPECT_EQ(first.evidence.front().where, "nic0.csv:6 (rows)");
   EXPECT_EQ(exit_code(report.verdict), 1);
+}
+
+TEST(DoctorStory, OnlyWhatIsWorseThanTheBaselineIsAWarning) {
+  auto slower = healthy();
+  keep_before(slower);
+  port(slower, 0).rate_gbps.value = 200;
+  EXPECT_TRUE(has(run(slower), "changed", Level::warning));
+
+  auto faster = healthy();
+  port(faster, 0).rate_gbps.value = 200;
+  keep_before(faster);
+  port(faster, 0).rate_gbps.value = 400;
+  EXPECT_TRUE(has(run(faster), "changed"));
+  EXPECT_FALSE(has(run(faster), "changed", Level::warning));
 }
 
 }  // namespace

@@ -131,7 +131,8 @@ TEST(NicChoices, FoldPortsThatAreNoRailForOneReason) {
     choice.reason = "PHB: no rail";
   }
   choices[1].reason = "SYS: no rail";
-  const std::string text = nic_choices_text(machine, "NUMA node 0", choices, {});
+  const std::string text =
+      nic_choices_text(machine, {topology::NodeKind::numa_node, 0}, "NUMA node 0", choices, {}, {});
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3) << text;
 }
 
@@ -153,7 +154,7 @@ TEST(PortErrors, StandInATableThatSaysWhatTheyMean) {
                                           {"out_of_sequence", 12, topology::Source::sysfs},
                                           {"a_vendors_own_err", 3, topology::Source::sysfs}};
   EXPECT_EQ(port_errors_text(machine, {}),
-            "Errors and repetitions that ports have counted\n"
+            "Errors and retransmissions counted by ports\n"
             "  mlx5_0/1  out_of_sequence    12  packets came out of order: some were lost, or took several paths\n"
             "  mlx5_0/1  a_vendors_own_err   3\n");
 }

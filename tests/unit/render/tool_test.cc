@@ -79,6 +79,23 @@ TEST(Tool, FailuresNameTheThing) {
   fails_in_one_line("topo hca nothing --from " + h20(), 1, "mlx5_bond_0-3");
 }
 
+TEST(Tool, TheRateOfANicIsThePredictedOne) {
+  // Across sockets neither the port nor the PCIe link decides: what `predict` says of the path is what `topo nics`
+  // says.
+  const Outcome nics = run_tool("topo nics --gpu 4 --from " + h20());
+  const Outcome flow = run_tool("predict gpu4:mlx5_bond_0 --from " + h20());
+  EXPECT_NE(nics.output.find("across sockets; 15.5 GB/s expected (10.0-22.0)"), std::string::npos) << nics.output;
+  EXPECT_NE(flow.output.find("15.5 (10.0-22.0)"), std::string::npos) << flow.output;
+}
+
+TEST(Tool, ListsTakeCommas) {
+  const Outcome spaces =
+      run_tool("predict gpu0:nic0 gpu1:nic0 --what-if qps=4 --what-if round-robin=yes --from " + h20());
+  const Outcome commas = run_tool("predict gpu0:nic0,gpu1:nic0 --what-if qps=4,round-robin=yes --from " + h20());
+  EXPECT_EQ(spaces.exit, 0) << spaces.output;
+  EXPECT_EQ(spaces.output, commas.output);
+}
+
 TEST(Tool, SaysHowToGetPngsWhereTheConverterIsAbsent) {
   const Outcome outcome = run_tool("topo --from " + h20() + " --png /dev/null 2>&1");
   if (outcome.exit == 0) {

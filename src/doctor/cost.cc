@@ -1,4 +1,4 @@
-#include "doctor/stakes.h"
+#include "doctor/cost.h"
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ using topology::NodeRef;
 
 namespace {
 
-// As many queue pairs, dealt out in turn, as any NIC or bond needs to be full: what is lost is then the fault's.
+// Enough queue pairs to fill any NIC or bond, so that what is lost is lost by the fault.
 predict::Conditions full_use() {
   predict::Conditions how;
   how.qps = 8;
@@ -115,7 +115,7 @@ std::vector<std::uint32_t> rails(const Machine& machine) {
     if (topology::rail_verdict(machine, {NodeKind::rdma, nic.rdma.index}).rail) out.push_back(i);
   }
   if (!out.empty()) return out;
-  // A machine for learning has software devices alone: they are what its traffic uses.
+  // A machine without RDMA hardware: its traffic uses the software devices.
   const bool hardware = std::any_of(machine.rdma.begin(), machine.rdma.end(),
                                     [](const auto& one) { return !one.software.value_or(false); });
   for (std::uint32_t i = 0; !hardware && i < machine.nics.size(); ++i) {
@@ -156,55 +156,55 @@ std::string paths_text(const Machine& machine, const std::vector<Flow>& flows) {
                            : fmt::format("{} and {} other{}", one, flows.size() - 1, flows.size() == 2 ? "" : "s");
 }
 
-Cost cost_of(const Look& look, const std::vector<Flow>& flows, const std::function<void(Machine&)>& mend,
+void Cost::add(double now_gbps, double mended_gbps) {
+  known_ = true;
+  if (mended_gbps <= now_gbps) return;
+  ++paths_;
+  now_gbps_ += now_gbps;
+  mended_gbps_ += mended_gbps;
+}
+
+void Cost::write_to(Finding& finding) const {
+  if (finding.path.empty()) finding.path = path;
+  finding.loss_gbps.reset();
+  finding.now_gbps.reset();
+  finding.mended_gbps.reset();
+  if (!known_) return;
+  finding.loss_gbps = mended_gbps_ - now_gbps_;
+  if (paths_ == 0) return;
+  finding.paths = paths_;
+  finding.now_gbps = now_gbps_ / static_cast<double>(paths_);
+  finding.mended_gbps = mended_gbps_ / static_cast<double>(paths_);
+}
+
+Cost cost_of(const RuleInput& input, const std::vector<Flow>& flows, const std::function<void(Machine&)>& mend,
              const std::function<void(predict::Conditions&)>& mended_use,
              const std::function<void(predict::Conditions&)>& present_use) {
   Cost cost;
-  cost.path = paths_text(look.machine(), flows);
+  cost.path = paths_text(input.machine(), flows);
   if (flows.empty()) return cost;
-  auto machine = look.machine();
+  auto machine = input.machine();
   if (mend) mend(machine);
-  const predict::Model mended(std::move(machine), look.model.planner().constants());
-  double dearest = -1;
+  const predict::Model mended(std::move(machine), input.model.planner().constants());
   for (const auto& flow : flows) {
     Flow now = flow;
     Flow then = flow;
     if (present_use) present_use(now.conditions);
     if (mended_use) mended_use(then.conditions);
-    const auto a = rate(look.model, now);
+    const auto a = rate(input.model, now);
     const auto b = rate(mended, then);
-    if (!a || !b) continue;
-    const double lost = std::max(0.0, *b - *a);
-    cost.loss_gbps = cost.loss_gbps.value_or(0) + lost;
-    if (lost > dearest) {
-      dearest = lost;
-      cost.now_gbps = *a;
-      cost.mended_gbps = *b;
-    }
+    if (a && b) cost.add(*a, *b);
   }
   return cost;
 }
 
-Cost cost_of_share(const Look& look, const std::vector<Flow>& flows, double share) {
+Cost cost_of_share(const RuleInput& input, const std::vector<Flow>& flows, double share) {
   Cost cost;
-  cost.path = paths_text(look.machine(), flows);
+  cost.path = paths_text(input.machine(), flows);
   for (const auto& flow : flows) {
-    const auto full = rate(look.model, flow);
-    if (!full) continue;
-    cost.loss_gbps = cost.loss_gbps.value_or(0) + share * *full;
-    if (!cost.mended_gbps || *full > *cost.mended_gbps) {
-      cost.mended_gbps = *full;
-      cost.now_gbps = (1 - share) * *full;
-    }
+    if (const auto full = rate(input.model, flow)) cost.add((1 - share) * *full, *full);
   }
   return cost;
-}
-
-void put(Finding& finding, const Cost& cost) {
-  finding.loss_gbps = cost.loss_gbps;
-  finding.now_gbps = cost.now_gbps;
-  finding.mended_gbps = cost.mended_gbps;
-  if (finding.path.empty()) finding.path = cost.path;
 }
 
 std::vector<PlacedDevice> placed_devices(const Machine& machine) {
