@@ -1,7 +1,7 @@
 # The few verbs of daily work; each calls what a person could type. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-sanitized test-long bench rdma-lab lint clean
+.PHONY: help setup build demo test test-sanitized test-long bench rdma-lab packages dist reference lint clean
 
 help:
 	@echo 'make demo     build what users install and show it moving bytes'
@@ -17,6 +17,9 @@ help:
 	@echo 'make rdma-lab a shell on a virtual machine with RDMA devices, with the tool on its PATH (docs/rdma-lab.md)'
 	@echo "                CMD='fairway topo'  this command instead of a shell"
 	@echo '                TREE=two_sockets    NUMA nodes, PCIe switches and more devices (tests/rdma_vm/trees)'
+	@echo 'make packages Debian packages of the library, the tool, the Python module and the NCCL plugin, in build/packages'
+	@echo 'make dist     the last commit as a tarball in build/, which builds without a network'
+	@echo 'make reference the API as pages, in build/reference/html'
 	@echo 'make lint     clang-format and clang-tidy on files that differ from the last commit; ALL=1 for every file,'
 	@echo '                FIX=1 to put the format right'
 	@echo 'make build    build for development, in build/dev'
@@ -48,6 +51,19 @@ bench: setup
 
 rdma-lab: setup
 	@CMD='$(subst ','\'',$(value CMD))' TREE='$(TREE)' scripts/rdma_lab
+
+packages:
+	@scripts/setup packages
+	@scripts/packages
+
+dist:
+	@scripts/dist
+
+reference:
+	@scripts/setup reference
+	@mkdir -p build
+	@VERSION=$$(sed -nE 's/^project\(fairway VERSION ([0-9.]+).*/\1/p' CMakeLists.txt) doxygen docs/Doxyfile
+	@echo build/reference/html/index.html
 
 lint: setup
 	@ALL='$(ALL)' FIX='$(FIX)' scripts/lint

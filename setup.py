@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = pathlib.Path(__file__).resolve().parent
+VERSION = re.search(r"^project\(fairway VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE).group(1)
 
 
 class CMakeBuild(build_ext):
@@ -40,4 +42,4 @@ class CMakeBuild(build_ext):
                 subprocess.run([strip, "--strip-unneeded", target], check=True)
 
 
-setup(ext_modules=[Extension("fairway._fairway", [])], cmdclass={"build_ext": CMakeBuild})
+setup(version=VERSION, ext_modules=[Extension("fairway._fairway", [])], cmdclass={"build_ext": CMakeBuild})

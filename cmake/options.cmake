@@ -2,6 +2,8 @@
 option(FAIRWAY_BUILD_TESTS "Build the tests (needs GoogleTest)" ON)
 option(FAIRWAY_FUZZ "Build the fuzz targets (needs clang); the whole library is then instrumented and slower" OFF)
 option(FAIRWAY_WHEEL "Link into libfairway.so what a Python wheel may not need of its system; hwloc and pugixml are left out" OFF)
+set(FAIRWAY_PYTHON_FOLDER "" CACHE STRING "Where below the prefix cmake --install puts the Python module; empty: nowhere")
+option(FAIRWAY_PACKAGES "Let cpack make Debian packages (make packages)" OFF)
 set(FAIRWAY_SANITIZE "" CACHE STRING "Sanitizers to build with: address,undefined or thread; several times slower")
 
 if(NOT CMAKE_BUILD_TYPE)

@@ -69,7 +69,7 @@ enum { FAIRWAY_PUT_AUTOMATIC, FAIRWAY_PUT_KERNEL, FAIRWAY_PUT_COPY_ENGINE };
 
 /* ---- errors: they own their words ---- */
 typedef struct fairway_error fairway_error;
-const char* fairway_version(void);                    /* "0.1.0" */
+const char* fairway_version(void);                    /* "0.2.0" */
 const char* fairway_code_name(fairway_code code);     /* "peer_dead" */
 const char* fairway_error_text(const fairway_error*); /* all of it, in one line; the others are its parts */
 const char* fairway_error_message(const fairway_error*);

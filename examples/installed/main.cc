@@ -25,7 +25,7 @@ int main() {
 
   fairway::RequestOptions with;
   with.notify = fairway::notify_event(7);
-  auto id = alice->write(*peer, fairway::Extent{{draft->id, 0, 4096}, {remote->id, 0}}, with);
+  auto id = alice->write(*peer, {{draft->id, 0, 4096}, {remote->id, 0}}, with);
   auto done = id ? alice->wait(*id) : id.status();
   if (!done || !done->status) return std::puts((done ? done->status : done.status()).to_string().c_str()), 1;
 

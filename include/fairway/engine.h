@@ -135,6 +135,13 @@ class FAIRWAY_API Engine {
   // could wait for a running kernel.
   Result<TransferId> write(PeerId peer, const Layout& layout, const RequestOptions& options = {});
   Result<TransferId> read(PeerId peer, const Layout& layout, const RequestOptions& options = {});
+  // One extent can be written in braces: write(peer, {{region.id, offset, length}, {remote.id, offset}}).
+  Result<TransferId> write(PeerId peer, const Extent& extent, const RequestOptions& options = {}) {
+    return write(peer, Layout(extent), options);
+  }
+  Result<TransferId> read(PeerId peer, const Extent& extent, const RequestOptions& options = {}) {
+    return read(peer, Layout(extent), options);
+  }
   Result<TransferId> send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options = {});
   Result<TransferId> receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options = {});
   Result<TransferId> fetch_add(PeerId peer, RemoteAddress target, std::uint64_t addend,
@@ -155,8 +162,8 @@ class FAIRWAY_API Engine {
   std::size_t poll(std::span<Completion> completions);
   // A descriptor for poll(2), epoll or an event loop. It is readable when poll(), poll_notifications() or
   // poll_peer_events() may return something, or a counter has grown; with Progress::caller also when poll() should run,
-  // for arrived data or an expired timer. After a wake-up call all three until they return 0, read the counters, then
-  // wait again: there are at most two wake-ups for each event. -1 in a simulation.
+  // for arrived data or an expired timer. A signal does not wake it. After a wake-up call all three until they return
+  // 0, read the counters, then wait again: there are at most two wake-ups for each event. -1 in a simulation.
   [[nodiscard]] int fd() const;
   // Ends a transfer early. It still completes exactly once: with `cancelled`, or with its own outcome if that came
   // first. If it is not fenced in time, it keeps ending; call again, or wait for the completion. A write whose bytes
@@ -173,7 +180,8 @@ class FAIRWAY_API Engine {
   // ---- introspection ----
   Result<Explanation> explain(const Request& request) const;  // the path it would take now
   Result<Explanation> explain(PeerId peer) const;             // all links to the peer
-  Result<Explanation> explain(TransferId id) const;           // in flight, or one of the last 1,024
+  // In flight, or one of the last 1,024. Its bytes_done is the transfer's progress; asking does not disturb it.
+  Result<Explanation> explain(TransferId id) const;
   [[nodiscard]] Metrics metrics() const;
   // Error and congestion counters of the RDMA ports that this engine uses, zeros included. Reads about fifty small
   // files for each port.

@@ -26,6 +26,8 @@ struct Explanation {
   std::string peer;
   std::string state;  // "planned", "in flight", "ok", "peer_dead: ..."
   std::vector<ExplainedLink> links;
+  // Of a transfer: how many of its bytes have been moved and confirmed so far. It grows until the transfer completes,
+  // which only its Completion tells; of a receive whose link broke it may begin again.
   std::uint64_t bytes_done = 0;
   double seconds = 0;                // since submission, or until completion
   double reached = 0;                // bytes per second; 0: unknown

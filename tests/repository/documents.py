@@ -1,5 +1,6 @@
 """What the documents point at exists: links to files and headings, and in README.md the commands and paths too. Its translations have
-its commands, links and figures. What the plugin for NCCL reads of the environment is in its table, and the table has nothing else."""
+its commands, links and figures. What the plugin for NCCL reads of the environment is in its table, and the table has nothing else. The
+newest release of CHANGELOG.md is the version that is built. The tutorial shows of its programs what they have."""
 
 import re
 
@@ -8,6 +9,7 @@ import tree
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TUTORIAL_LINES = 80
 SHELL = ("", "sh", "bash", "console")
 
 
@@ -61,6 +63,28 @@ def stale_translations(root, path, text):
             yield f"{other.relative_to(root)}: has {extra.strip()!r}, which {path} lacks"
 
 
+def lines_of(code):
+    """The lines of a program without their indentation and without empty ones."""
+    return [line.strip() for line in code.split("\n") if line.strip()]
+
+
+def stale_excerpts(root):
+    """What a chapter of the tutorial shows of its program is in that program, and each chapter's program is short."""
+    for page in sorted((root / "docs/tutorial").glob("[0-9]*.md")):
+        number = page.name.split("-")[0]
+        programs = sorted((root / "examples").glob(f"{number}_*"))
+        if len(programs) != 1:
+            yield f"docs/tutorial/{page.name}: has {len(programs)} programs examples/{number}_*"
+            continue
+        program = lines_of(programs[0].read_text())
+        if (count := programs[0].read_text().count("\n")) > TUTORIAL_LINES:
+            yield f"examples/{programs[0].name}: {count} lines; a program of the tutorial has at most {TUTORIAL_LINES}"
+        for language, block in FENCE.findall(page.read_text()):
+            shown = lines_of(block)
+            if language == "cpp" and not any(program[at : at + len(shown)] == shown for at in range(len(program))):
+                yield f"docs/tutorial/{page.name}: shows what examples/{programs[0].name} does not have: {shown[0]}"
+
+
 def variables(text):
     """Those of a table's first column; `_MTU` behind `FAIRWAY_RDMA_DEVICES` stands for `FAIRWAY_RDMA_MTU`."""
     for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE):
@@ -80,8 +104,20 @@ def wrong_variables(root):
         yield f"docs/nccl.md: the table has {name}, which plugins/nccl_net/settings.cc does not read"
 
 
+def wrong_version(root):
+    changelog, project = root / "CHANGELOG.md", root / "CMakeLists.txt"
+    if not changelog.exists() or not project.exists():
+        return
+    told = re.search(r"^## \[(\d[\d.]*)\]", changelog.read_text(), re.MULTILINE)
+    built = re.search(r"^project\(\w+ VERSION ([\d.]+)", project.read_text(), re.MULTILINE)
+    if told and built and told.group(1) != built.group(1):
+        yield f"CHANGELOG.md: the newest release is {told.group(1)}, and CMakeLists.txt has {built.group(1)}"
+
+
 def check(root):
     yield from wrong_variables(root)
+    yield from wrong_version(root)
+    yield from stale_excerpts(root)
     for path in tree.files(root, ".md"):
         text = (root / path).read_text()
         yield from broken_links(root, path, text)

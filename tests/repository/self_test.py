@@ -179,6 +179,18 @@ class Documents(Checks):
         self.refuses(documents.check, table | {"plugins/nccl_net/settings.cc": source + '"FAIRWAY_B"'}, "no FAIRWAY_B")
         self.refuses(documents.check, table | {"plugins/nccl_net/settings.cc": '"FAIRWAY_RDMA_CM"'}, "not read")
 
+    def test_the_tutorial_shows_what_its_programs_have(self):
+        page = {"docs/tutorial/01-a.md": "```cpp\nf();\n\n  g();\n```\n"}
+        self.accepts(documents.check, page | {"examples/01_a.cc": "int main() {\n  f();\n  g();\n}\n"})
+        self.refuses(documents.check, page | {"examples/01_a.cc": "f();\nh();\ng();\n"}, "does not have: f();")
+        self.refuses(documents.check, page | {"examples/01_a.cc": "f();\ng();\n" + "//\n" * 79}, "at most 80")
+        self.refuses(documents.check, page, "has 0 programs")
+
+    def test_the_changelog_has_the_version_that_is_built(self):
+        files = {"CHANGELOG.md": "## [Unreleased]\n\n## [1.2.0] - 2026-01-01\n\n## [1.1.0]\n"}
+        self.accepts(documents.check, files | {"CMakeLists.txt": "project(p VERSION 1.2.0 LANGUAGES CXX)\n"})
+        self.refuses(documents.check, files | {"CMakeLists.txt": "project(p VERSION 1.1.0 LANGUAGES CXX)\n"}, "1.2.0")
+
     def test_commands_of_the_readme_must_exist(self):
         block = "```sh\nmake fly\nscripts/gone\n```\n"
         found = self.problems(documents.check, {"README.md": block, "Makefile": "demo:\n\ttrue\n"})
@@ -288,9 +300,14 @@ class Setup(unittest.TestCase):
         _, calls = self.setup_on("users", missing=("libgtest-dev", "python3-numpy"))
         self.assertRegex(calls, r"(?s)^update .*\ninstall .*--no-install-recommends -o Dpkg::Use-Pty=0 python3-numpy\n$")
 
+    def test_a_group_is_installed_when_it_is_asked_for(self):
+        self.assertEqual(self.setup_on(missing=("lintian",))[1], "")
+        _, calls = self.setup_on("packages", missing=("lintian", "lld", "libgtest-dev"))
+        self.assertRegex(calls, r"(?s)^update .*\ninstall .*Use-Pty=0 lintian lld\n$")
+
     def test_a_word_that_it_does_not_know_is_refused(self):
         run, calls = self.setup_on("user", missing=("lld",))
-        self.assertEqual((run.returncode, run.stderr, calls), (2, "setup: takes nothing, or 'users'\n", ""))
+        self.assertEqual((run.returncode, run.stderr, calls), (2, "setup: takes nothing, or one of users, packages, reference\n", ""))
 
     def test_a_failing_apt_is_an_error(self):
         run, _ = self.setup_on(missing=("lld",), apt_status=100)
