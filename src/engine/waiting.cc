@@ -10,14 +10,14 @@ constexpr Time kPause = 100 * kMicrosecond;  // between two polls
 constexpr std::uint32_t kPollsInRow = 16;
 
 // The right to step the workers, if it is free. Not a mutex: a callback that runs inside a step may ask again.
-class Turn {
+class SteppersTurn {
  public:
-  explicit Turn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true, std::memory_order_acquire)) {}
-  ~Turn() {
+  explicit SteppersTurn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true, std::memory_order_acquire)) {}
+  ~SteppersTurn() {
     if (mine_) taken_.store(false, std::memory_order_release);
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  SteppersTurn(const SteppersTurn&) = delete;
+  SteppersTurn& operator=(const SteppersTurn&) = delete;
   explicit operator bool() const { return mine_; }
 
  private:
@@ -57,7 +57,7 @@ void Waiting::stop() {
 
 void Waiting::step_once() {
   const Time now = runtime_.clock.now();
-  const Turn turn(stepping_);
+  const SteppersTurn turn(stepping_);
   const auto self = std::this_thread::get_id();
   const bool in_row =
       now < after(polled_.load(std::memory_order_relaxed), kPause) && poller_.load(std::memory_order_relaxed) == self;
@@ -86,7 +86,7 @@ bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, T
     return is_polled(now) && poller_.load(std::memory_order_relaxed) != std::this_thread::get_id();
   };
   if (is_others(runtime_.clock.now())) return false;
-  const Turn turn(stepping_);
+  const SteppersTurn turn(stepping_);
   if (!turn) return false;
   while (word.load(std::memory_order_acquire) == seen) {
     signal_->clear();
@@ -121,7 +121,7 @@ void Waiting::settle() {
   if (!by_caller_ || !fd_given_.load(std::memory_order_relaxed)) return;
   // The caller may sleep on the descriptor now: transports are told, as before a sleep in wait(), and the descriptor
   // wakes it for the workers' timers (deadlines, bounds, retries), which no other thread looks at.
-  const Turn turn(stepping_);
+  const SteppersTurn turn(stepping_);
   if (!turn || stopped_.load(std::memory_order_acquire)) return;
   if (!work_left_ && workers_.prepare_sleep())
     signal_->set_at(next_timer_);
