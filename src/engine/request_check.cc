@@ -11,7 +11,6 @@ namespace fairway::engine {
 namespace {
 
 Status refused(ErrorCode code, const char* side) {
-  if (code == ErrorCode::ok) return {};
   switch (code) {
     case ErrorCode::out_of_range:
       return {code, std::string("the request reaches beyond the end of its ") + side + " region"};
@@ -25,13 +24,15 @@ Status refused(ErrorCode code, const char* side) {
 
 Status RequestCheck::check_local(const Slice& slice) const {
   transport::RegionTable::Resolved out;
-  return refused(regions_.resolve(slice.region, slice.offset, slice.length, Access::none, out), "local");
+  const ErrorCode code = regions_.resolve(slice.region, slice.offset, slice.length, Access::none, out);
+  return code == ErrorCode::ok ? Status() : refused(code, "local");
 }
 
 Status RequestCheck::check_remote(const RemoteAddress& place, std::uint64_t length, Access needed) const {
   transport::RegionTable::Resolved out;
-  return refused(remotes_.resolve({place.region.slot, place.region.generation}, place.offset, length, needed, out),
-                 "remote");
+  const ErrorCode code =
+      remotes_.resolve({place.region.slot, place.region.generation}, place.offset, length, needed, out);
+  return code == ErrorCode::ok ? Status() : refused(code, "remote");
 }
 
 bool RequestCheck::is_in_device(const RemoteAddress& place) const {

@@ -19,11 +19,6 @@ Submissions::Submissions(const EngineOptions& options, const transport::RegionTa
       completions_(options.max_transfers),
       check_(regions, remotes, peers, transfers_) {}
 
-Status Submissions::check(const Request& request) const {
-  if (waiting_.closed()) return {ErrorCode::closed, "the engine is closed"};
-  return check_.check(request);
-}
-
 Result<TransferId> Submissions::submit(const Request& request) {
   if (Status status = check(request); !status) return status;
   const std::uint32_t slot = transfers_.acquire();

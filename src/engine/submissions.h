@@ -22,7 +22,9 @@ class Submissions {
   Submissions(const EngineOptions& options, const transport::RegionTable& regions,
               const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers, Waiting& waiting);
 
-  [[nodiscard]] Status check(const Request& request) const;  // of a request that is not submitted
+  [[nodiscard]] Status check(const Request& request) const {  // whether it would be accepted
+    return waiting_.closed() ? Status(ErrorCode::closed, "the engine is closed") : check_.check(request);
+  }
   // ok with an empty id: no slot is free.
   Result<TransferId> submit(const Request& request);
   [[nodiscard]] bool writable() const { return transfers_.used() < transfers_.capacity(); }
