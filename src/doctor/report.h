@@ -17,7 +17,7 @@ namespace fairway::doctor {
 
 // The verdict first, then findings, then what was not checked and why.
 std::string text_of(const Report& report, const render::TextStyle& style, bool all);
-// One line: "degraded: 3 findings, the costliest 288 Gb/s over 4 GPUs: GPU4-7 cross sockets ...".
+// One line: "degraded: 3 findings, the costliest costs 288 Gb/s over 4 GPUs: GPU4-7 cross ...".
 std::string line_of(const Report& report);
 // docs/schemas/fairway-doctor.json; unknown is null.
 Result<std::string> json_of(const topology::Machine& machine, const Report& report);

@@ -87,8 +87,8 @@ std::string page_of(const std::string& title, const std::string& picture, const 
 std::string findings_of(const Report& report) {
   std::string out;
   for (const auto& finding : report.findings) {
-    out +=
-        fmt::format("<section class=\"{}\"><h3>{}</h3><dl>", to_string(finding.level), render::escape(finding.title));
+    out += fmt::format("<section class=\"{0}\"><h3>{1} <small>{0}</small></h3><dl>", to_string(finding.level),
+                       render::escape(finding.title));
     if (const auto costs = cost_text(finding); !costs.empty())
       out += fmt::format("<dt>costs</dt><dd>{}</dd>", render::escape(costs));
     if (!finding.path.empty()) out += fmt::format("<dt>path</dt><dd>{}</dd>", render::escape(finding.path));

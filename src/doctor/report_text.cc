@@ -86,6 +86,21 @@ std::string block(const Finding& finding, std::size_t number, const render::Text
   return out;
 }
 
+// Findings that are no notes.
+std::size_t serious_of(const Report& report) {
+  return static_cast<std::size_t>(std::count_if(report.findings.begin(), report.findings.end(),
+                                                [](const auto& f) { return f.level != Level::note; }));
+}
+
+// "3 findings, the costliest costs 288 Gb/s over 4 GPUs".
+std::string sum_text(const Report& report) {
+  const auto serious = serious_of(report);
+  const auto* worst = costliest(report);
+  if (worst == nullptr) return render::count(serious, "finding") + ", of unknown cost";
+  return fmt::format("{}, {} {}", render::count(serious, "finding"), serious == 1 ? "it costs" : "the costliest costs",
+                     loss_text(*worst));
+}
+
 }  // namespace
 
 std::string cost_text(const Finding& finding) {
@@ -99,30 +114,19 @@ std::string cost_text(const Finding& finding) {
 }
 
 std::string line_of(const Report& report) {
-  const auto count = std::count_if(report.findings.begin(), report.findings.end(),
-                                   [](const auto& f) { return f.level != Level::note; });
   if (report.verdict.ok) {
     return fmt::format("ok: {} checked, {} not checked", render::count(report.rules, "rule"), report.not_looked.size());
   }
-  const auto* worst = costliest(report);
-  const auto cost = worst != nullptr ? ", the costliest " + loss_text(*worst) : std::string();
-  return fmt::format("{}: {}{}: {}", word(report.verdict), render::count(static_cast<std::size_t>(count), "finding"),
-                     cost, report.findings.front().title);
+  return fmt::format("{}: {}: {}", word(report.verdict), sum_text(report), report.findings.front().title);
 }
 
 std::string text_of(const Report& report, const render::TextStyle& style, bool all) {
-  const auto serious = static_cast<std::size_t>(std::count_if(report.findings.begin(), report.findings.end(),
-                                                              [](const auto& f) { return f.level != Level::note; }));
-  const auto notes = report.findings.size() - serious;
+  const auto notes = report.findings.size() - serious_of(report);
   const auto ink = report.verdict.ok ? Ink::good : report.verdict.worst == Level::broken ? Ink::bad : Ink::poor;
-  const auto* worst = costliest(report);
   std::string verdict = std::string(word(report.verdict));
   std::string why = report.verdict.ok ? fmt::format("no problem found ({} checked, {} lack their input)",
                                                     render::count(report.rules, "rule"), report.not_looked.size())
-                    : worst != nullptr
-                        ? fmt::format("{}, {} {}", render::count(serious, "finding"),
-                                      serious == 1 ? "it costs" : "the costliest costs", loss_text(*worst))
-                        : fmt::format("{}, of unknown cost", render::count(serious, "finding"));
+                                      : sum_text(report);
   std::string out = fmt::format("{}  {}: {}\n", style.ink(ink, verdict), report.machine, why);
   std::size_t number = 0;
   for (const auto& finding : report.findings) {

@@ -39,7 +39,7 @@ void changed(const RuleInput& input, RuleResult& result) {
     const bool worse = difference.cost > 0 && !difference.b_is_better;
     finding.level = worse ? Level::warning : Level::note;
     finding.path = difference.subject;
-    finding.evidence = {{difference.text, "baseline and now"}};
+    finding.evidence = {{"then: " + difference.a, "the baseline"}, {"now: " + difference.b, "this machine"}};
     for (std::uint32_t i = 0; i < input.machine().nics.size(); ++i) {
       if ("NIC " + input.machine().nics[i].name == difference.subject) finding.devices = {nic_ref(i)};
     }
