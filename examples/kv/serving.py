@@ -102,7 +102,9 @@ class Serving:
             try:
                 answer = decode.expect("request", request)
                 decode.say(do="take", request=request, prompt=prompt, count=count)
-                return await self._attempt(decode, request, prompt, count, await answer, layerwise)
+                answer = await self._attempt(decode, request, prompt, count, await answer, layerwise)
+                self.counts["ended"] += 1
+                return answer
             except Died:
                 self.counts["decode died"] += 1
 
@@ -134,10 +136,15 @@ class Serving:
     # ---- trouble ----
 
     async def chaos(self, seed, enough, pause=0.15):
-        """Kills and freezes processes at random until `enough`, an asyncio.Event, is set. Leaves none frozen."""
+        """Kills and freezes processes at random until `enough`, an asyncio.Event, is set. Leaves none frozen. Between two a
+        request ends: on a slow machine trouble may not come faster than the work."""
         chance = random.Random(seed)
+        ended = -1
         while not enough.is_set():
             await asyncio.sleep(chance.uniform(0, 2 * pause))
+            if self.counts["ended"] == ended:
+                continue
+            ended = self.counts["ended"]
             alive = [worker for worker in self.workers if not worker.gone.is_set()]
             if not alive:
                 continue
