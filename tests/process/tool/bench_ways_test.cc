@@ -61,8 +61,8 @@ TEST_F(BenchWays, EachKindOfMemoryHasItsRowsAndItsName) {
   for (const char* kind : {",device,", ",managed,", ",pinned,shm: ", ",pageable,", ",shared,"})
     EXPECT_GE(count(rows.out, kind), 1u) << kind << ": " << rows.out;
   const Ran json = fairway(bench("--to gpu:1 --memory managed,pageable --json -"));
-  EXPECT_EQ(count(json.out, "\"memory\": \"managed\", \"way\": \""), 1u) << json.out;
-  EXPECT_EQ(count(json.out, "\"memory\": \"pageable\", \"way\": \"shm: "), 1u) << json.out;
+  EXPECT_EQ(count(json.out, "\"memory\": \"managed\", \"path_description\": \""), 1u) << json.out;
+  EXPECT_EQ(count(json.out, "\"memory\": \"pageable\", \"path_description\": \"shm: "), 1u) << json.out;
   const Ran table = fairway(bench("--to gpu:1 --memory managed"));
   EXPECT_EQ(count(table.out, "best, from gpu:0:managed to gpu:1:managed (managed)"), 1u) << table.out;
   const Ran beside = fairway(
