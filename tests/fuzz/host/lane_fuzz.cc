@@ -66,12 +66,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   {
     sys::Fd copy(::dup(pages.fd()));
     *file->map = std::move(sys::MappedFile::map_whole(copy, true)).value();
-    file->way = host::Way::mapped;
+    file->method = host::Method::mapped;
   }
   host::Imports imports;
   const auto offset = input.take<std::uint64_t>();
-  const std::uint64_t mapped = imports.add(7, {0, 1}, {host::Way::mapped, file, (lies & 2) != 0 ? offset : 0, {}});
-  const std::uint64_t by_records = imports.add(7, {0, 1}, {host::Way::bounced, nullptr, 0, {}});
+  const std::uint64_t mapped = imports.add(7, {0, 1}, {host::Method::mapped, file, (lies & 2) != 0 ? offset : 0, {}});
+  const std::uint64_t by_records = imports.add(7, {0, 1}, {host::Method::bounced, nullptr, 0, {}});
 
   EventQueue queue;
   Counters counters;
