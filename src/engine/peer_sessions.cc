@@ -72,8 +72,8 @@ Result<control::SessionId> PeerSessions::session_with(std::string& target, Time 
     target = *resolved;
   }
   for (std::optional<control::SessionId> dropped;;) {
-    const auto session = connects_.ask(0, latest, late(target),
-                                       [&](std::uint64_t token) { return control_->connect(target, token, left); });
+    auto session = connects_.ask(0, latest, late(target),
+                                 [&](std::uint64_t token) { return control_->connect(target, token, left); });
     if (!session) return session;
     const auto info = peers_.find_session(*session);
     if (!info || info->state != PeerTable::State::down) return session;
