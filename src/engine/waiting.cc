@@ -12,7 +12,8 @@ constexpr std::uint32_t kPollsInRow = 16;
 // The right to step the workers, if it is free. Not a mutex: a callback that runs inside a step may ask again.
 class SteppersTurn {
  public:
-  explicit SteppersTurn(std::atomic<bool>& taken) : taken_(taken), mine_(!taken.exchange(true, std::memory_order_acquire)) {}
+  explicit SteppersTurn(std::atomic<bool>& taken)
+      : taken_(taken), mine_(!taken.exchange(true, std::memory_order_acquire)) {}
   ~SteppersTurn() {
     if (mine_) taken_.store(false, std::memory_order_release);
   }

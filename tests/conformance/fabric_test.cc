@@ -253,7 +253,8 @@ TEST(Fabric, AnEndThatTheProviderKeepsIsNotFenced) {
   for (const Seen& seen : world->a().seen()) {
     if (seen.event.kind != EventKind::fenced) continue;
     EXPECT_EQ(seen.event.status.code(), ErrorCode::not_fenced);
-    EXPECT_NE(seen.event.status.message().find("did not close its endpoint: Device or resource busy"), std::string::npos)
+    EXPECT_NE(seen.event.status.message().find("did not close its endpoint: Device or resource busy"),
+              std::string::npos)
         << seen.event.status.message();
   }
 }
