@@ -7,7 +7,7 @@ import os
 import fairway
 
 from . import _listener, _metadata, _notes, _remote
-from . import _bindings as bind
+from . import _types as bind
 from ._errors import (in_nixls_words, nixlInvalidParamError, nixlNoTelemetryError, nixlNotAllowedError, nixlNotFoundError,
                       nixlNotPostedError, nixlNotSupportedError, nixlRepostActiveError, nixl_status_t)
 from ._lists import nixl_mem_t

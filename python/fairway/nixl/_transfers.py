@@ -5,7 +5,7 @@ import time
 import fairway
 import numpy as np
 
-from . import _bindings as bind
+from . import _types as bind
 from . import _notes
 from ._errors import nixlInvalidParamError, nixlNotFoundError, nixlNotPostedError, nixl_status_t
 
