@@ -127,7 +127,7 @@ struct Half {
         runtime(on),
         regions(options.max_regions),
         remotes(options.max_remote_regions),
-        transfers(options.max_transfers, engine::kAllSteps),
+        transfers(options.max_transfers, engine::kAllChunks),
         peers(count),
         completions(options.max_transfers),
         notifications(count, 8192),
