@@ -20,16 +20,19 @@ void move(const fairway::EngineOptions& options) {
   fairway::Request request;
   request.peer = peer;
   request.layout = fairway::Extent{.local = {draft.id, 0, kSize}, .remote = {remote.id, 0}};
-  std::printf("%s", need(here.explain(request)).text().c_str());  // nothing has moved yet
+  for (const char* turn : {"The first time:", "Again:"}) {
+    std::printf("%s\n", turn);
+    std::printf("%s", need(here.explain(request)).text().c_str());  // nothing has moved yet
 
-  fairway::TransferId id;
-  need(here.submit({&request, 1}, {&id, 1}).status);
-  auto done = here.wait(id, std::chrono::milliseconds(5));
-  for (; !done && done.status().code() == fairway::ErrorCode::timed_out;
-       done = here.wait(id, std::chrono::milliseconds(5)))
-    std::printf("  ... %llu bytes are there\n", static_cast<unsigned long long>(need(here.explain(id)).bytes_done));
-  need(need(std::move(done)).status);
-  std::printf("%s\n", need(here.explain(id)).text().c_str());  // with what it reached
+    fairway::TransferId id;
+    need(here.submit({&request, 1}, {&id, 1}).status);
+    auto done = here.wait(id, std::chrono::milliseconds(5));
+    for (; !done && done.status().code() == fairway::ErrorCode::timed_out;
+         done = here.wait(id, std::chrono::milliseconds(5)))
+      std::printf("  ... %llu bytes are there\n", static_cast<unsigned long long>(need(here.explain(id)).bytes_done));
+    need(need(std::move(done)).status);
+    std::printf("%s\n", need(here.explain(id)).text().c_str());  // with what it reached
+  }
 }
 
 }  // namespace
