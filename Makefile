@@ -1,7 +1,7 @@
 # The few verbs of daily work; each calls what a person could type. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-sanitized test-long bench rdma-lab packages dist reference lint clean
+.PHONY: help setup build demo test test-sanitized test-long aarch64 bench rdma-lab packages dist reference lint clean
 
 help:
 	@echo 'make demo     build what users install and show it moving bytes'
@@ -13,6 +13,7 @@ help:
 	@echo 'make test-sanitized  AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer on what has threads'
 	@echo 'make test-long       everything that takes long, before an issue is called resolved: 100,000 seeds, every guest, fuzzing,'
 	@echo '                     every program under the sanitizers, other builds, deliberate bugs'
+	@echo 'make aarch64  compile for 64-bit Arm and run the unit tests in QEMU (user mode)'
 	@echo 'make bench    build what users install and measure it'
 	@echo 'make rdma-lab a shell on a virtual machine with RDMA devices, with the tool on its PATH (docs/rdma-lab.md)'
 	@echo "                CMD='fairway topo'  this command instead of a shell"
@@ -45,6 +46,10 @@ test-sanitized: setup
 
 test-long: setup
 	@LABEL='$(LABEL)' MATCH='$(MATCH)' scripts/test $(or $(STAGE),long)
+
+aarch64: setup
+	@scripts/setup aarch64
+	@scripts/aarch64
 
 bench: setup
 	@scripts/bench

@@ -14,6 +14,15 @@ ROOT = pathlib.Path(__file__).resolve().parent
 VERSION = re.search(r"^project\(fairway VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE).group(1)
 
 
+def pybind11_of_pip():
+    """Where a pybind11 that pip installed keeps what CMake looks for; nothing where there is none, or a package of the system."""
+    try:
+        import pybind11
+    except ImportError:
+        return []
+    return [f"-Dpybind11_DIR={pybind11.get_cmake_dir()}"]
+
+
 class CMakeBuild(build_ext):
     def build_extension(self, extension):
         if shutil.which("cmake") is None:
@@ -23,6 +32,7 @@ class CMakeBuild(build_ext):
         generator = ["-G", "Ninja"] if shutil.which("ninja") else []
         options = [
             f"-DFAIRWAY_PYTHON={sys.executable}",
+            *pybind11_of_pip(),
             "-DFAIRWAY_WHEEL=ON",
             "-DCMAKE_BUILD_TYPE=Release",
             "-DCMAKE_UNITY_BUILD=ON",
@@ -42,4 +52,4 @@ class CMakeBuild(build_ext):
                 subprocess.run([strip, "--strip-unneeded", target], check=True)
 
 
-setup(version=VERSION, ext_modules=[Extension("fairway._fairway", [])], cmdclass={"build_ext": CMakeBuild})
+setup(version=VERSION, license="Apache-2.0", ext_modules=[Extension("fairway._fairway", [])], cmdclass={"build_ext": CMakeBuild})

@@ -33,10 +33,8 @@ class CopyTransport final : public transport::Transport {
     transport::Capabilities& can = device.capabilities;
     using transport::Op;
     can.operations = static_cast<std::uint8_t>(Op::write) | static_cast<std::uint8_t>(Op::message);
-    can.max_slice_bytes = can.piece_bytes = 1 << 20;
-    can.max_message_bytes = transport::kMessageBytes;
     can.queue_depth = 64;
-    can.completion = transport::CompletionLevel::visible;
+    can.visible_when_done = true;
   }
   void pair_with(CopyTransport& far) { far_ = &far; }
 
@@ -50,7 +48,7 @@ class CopyTransport final : public transport::Transport {
   }
   void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
   void disconnect(transport::PeerIndex) override {}
-  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription& memory) override {
+  Result<transport::RegisteredMemory> register_memory(const Region& memory, const MemorySource&) override {
     return transport::RegisteredMemory{transport::handle_of(memory.id), {}};
   }
   void deregister(std::uint64_t handle) override { add(EventKind::deregistered).value = handle; }
@@ -59,6 +57,9 @@ class CopyTransport final : public transport::Transport {
     return transport::handle_of(memory.id);
   }
   void release(std::uint64_t) override {}
+  transport::Reach reach(transport::LinkId, std::uint64_t, std::uint64_t, std::string*) override {
+    return transport::Reach::yes;
+  }
   std::size_t post(std::span<const transport::Slice> slices) override {
     for (const transport::Slice& slice : slices) {
       transport::Event& done = add(EventKind::done);
@@ -137,12 +138,6 @@ struct Half {
     transport = made.get();
     std::vector<std::unique_ptr<transport::Transport>> all;
     all.push_back(std::move(made));
-    services.notice = [] {};
-    services.drop = [](control::SessionId, const Status& why) {
-      std::fprintf(stderr, "%s\n", why.to_string().c_str());
-    };
-    services.close_credits = [](PeerId) { return std::uint64_t{0}; };
-    services.worker_of = [this](std::uint32_t) -> engine::Worker& { return *worker; };
     worker = std::make_unique<engine::Worker>(0, services, std::move(all));
     worker->set_task(&task);
   }
@@ -157,12 +152,30 @@ struct Half {
   engine::CompletionQueue completions;
   engine::NotificationQueue notifications;
   engine::CounterTable counters;
-  engine::MachineLook machine;
+  engine::MachineDiscovery machine;
   std::atomic_flag device_atomics;
   engine::Mappings mappings;
-  engine::Services services{options,       runtime,        regions, remotes, transfers, peers, peer_events, completions,
-                            notifications, counters,       {},      {},      {},        {},    {},          {},
-                            machine,       device_atomics, mappings};
+  engine::Services services{
+      .options = options,
+      .runtime = runtime,
+      .regions = regions,
+      .remotes = remotes,
+      .transfers = transfers,
+      .peers = peers,
+      .peer_events = peer_events,
+      .completions = completions,
+      .notifications = notifications,
+      .counters = counters,
+      .notice = [] {},
+      .completed = [] {},
+      .tell = {},
+      .drop = [](control::SessionId, const Status& why) { std::fprintf(stderr, "%s\n", why.to_string().c_str()); },
+      .wait = {},
+      .close_credits = [](PeerId) { return std::uint64_t{0}; },
+      .worker_of = [this](std::uint32_t) -> engine::Worker& { return *worker; },
+      .machine = machine,
+      .device_atomics = device_atomics,
+      .mappings = mappings};
   NoTask task;
   CopyTransport* transport = nullptr;
   std::unique_ptr<engine::Worker> worker;
@@ -208,12 +221,8 @@ double measure(Runtime& runtime, std::uint32_t count, std::uint32_t writes) {
   std::vector<std::byte> from(8, std::byte{7}), to(8);
   const auto add = [](Half& half, std::vector<std::byte>& memory, Access access) {
     const RegionId id = *half.regions.add(memory.data(), memory.size(), MemoryKind::host, access);
-    transport::MemoryDescription description;
-    description.id = id;
-    description.address = memory.data();
-    description.size_bytes = memory.size();
-    description.access = access;
-    half.worker->locals().add(id, half.worker->locals().register_with_all(description), {}, {});
+    const Region region{id, memory.data(), memory.size(), MemoryKind::host, access};
+    half.worker->locals().add(id, half.worker->locals().register_with_all(region, {}), {}, {});
     return id;
   };
   const RegionId local = add(left, from, Access::none), target = add(right, to, Access::write);

@@ -6,9 +6,10 @@ set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(TARGETS fairway EXPORT fairway_targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)
+install(TARGETS collectives_of_fairway EXPORT fairway_targets)
 install(DIRECTORY include/fairway DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
   FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh")
-install(FILES include/fairway.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(FILES include/fairway.h include/fairway_collectives.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
 install(EXPORT fairway_targets NAMESPACE fairway:: DESTINATION ${package_folder} COMPONENT development)
 
 configure_package_config_file(cmake/fairwayConfig.cmake.in fairwayConfig.cmake INSTALL_DESTINATION ${package_folder})

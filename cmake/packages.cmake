@@ -19,7 +19,7 @@ endif()
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each package has its own
-set(CPACK_OUTPUT_FILE_PREFIX ${PROJECT_BINARY_DIR})
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR})  # the packages, and what they are made in
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -115,7 +115,7 @@ if(TARGET fairway_tool)
     DESCRIPTION "The tool fairway draws the machine (GPUs, NICs, the paths between them),
 predicts and measures what the paths reach, finds what is misconfigured and
 what that costs, and runs NCCL over Fairway."
-    RECOMMENDS "pci.ids" SUGGESTS "fairway-nccl, python3-fairway, perftest, librsvg2-bin")
+    RECOMMENDS "pci.ids" SUGGESTS "fairway-nccl, python3-fairway, ibverbs-providers, libfabric1, librdmacm1, perftest, librsvg2-bin")
 endif()
 
 if(TARGET fairway_nccl_net)

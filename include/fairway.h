@@ -1,14 +1,18 @@
 #pragma once
 
-/* Fairway's C ABI: all of the C++ API (fairway/engine.h says what each call promises) for C11 and whatever calls C.
+/* Fairway's C ABI: all of fairway/engine.h, which says what each call promises, for C11 and for languages that call C.
  *
- * Calls that can fail return a fairway_code, 0 when all went well. Their last argument may be null; otherwise it
- * receives the words, to be freed with fairway_error_free, or null when all went well. A struct that has struct_size
- * must have it set to its size as the caller was compiled: later versions only append members, and a library takes
- * shorter ones, and longer ones whose unknown members are 0. The _init functions set it and the defaults, and must come
- * from the same header. Structs without it never change. What a call hands over says which call frees it. Timeouts are
- * microseconds, negative for ever. Strings are UTF-8 and end in 0; those that come in are copied, or borrowed for the
- * call. All calls are thread-safe. */
+ * Errors: a call that can fail returns a fairway_code, 0 for ok. Its last argument may be null; otherwise it receives
+ * an error with the message, to be freed with fairway_error_free, or null if the call succeeded.
+ *
+ * Structs: set struct_size to the struct's size as the caller was compiled. The _init functions set it, and the
+ * defaults. Later versions only append members. A library accepts shorter structs, and longer ones whose unknown
+ * members are 0. Structs without struct_size never change.
+ *
+ * Ownership: the declaration of each call says what frees its result. Strings are UTF-8 and end in 0; those passed in
+ * are copied, or borrowed for the call.
+ *
+ * Timeouts are microseconds, negative for ever. All calls are thread-safe. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -67,7 +71,7 @@ enum {
 enum { FAIRWAY_FAR_NOTHING, FAIRWAY_FAR_ALL, FAIRWAY_FAR_PARTIAL, FAIRWAY_FAR_UNKNOWN };
 enum { FAIRWAY_PUT_AUTOMATIC, FAIRWAY_PUT_KERNEL, FAIRWAY_PUT_COPY_ENGINE };
 
-/* ---- errors: they own their words ---- */
+/* ---- errors: they own the texts that these calls return ---- */
 typedef struct fairway_error fairway_error;
 const char* fairway_version(void);                    /* "0.2.0" */
 const char* fairway_code_name(fairway_code code);     /* "peer_dead" */
@@ -78,7 +82,7 @@ const char* fairway_error_link(const fairway_error*);
 fairway_code fairway_error_code(const fairway_error*);
 int32_t fairway_error_effect(const fairway_error*); /* what a failed transfer did at its target */
 void fairway_error_free(fairway_error*);            /* null is allowed, as for every other _free */
-void fairway_free(void*);                           /* strings and bytes that were handed over */
+void fairway_free(void*);                           /* strings and bytes that calls return */
 
 /* ---- ids: a generation of 0 names nothing ---- */
 typedef struct {
@@ -123,7 +127,7 @@ void fairway_options_init(fairway_options*); /* as every _init: for this header'
 
 fairway_code fairway_open(const fairway_options*, fairway_engine** engine,
                           fairway_error**);   /* null options: defaults */
-void fairway_close(fairway_engine*);          /* ends every transfer; other calls go on to answer FAIRWAY_CLOSED */
+void fairway_close(fairway_engine*);          /* ends every transfer; later calls return FAIRWAY_CLOSED */
 void fairway_engine_free(fairway_engine*);    /* closes it; no other call may be running */
 const char* fairway_address(fairway_engine*); /* lives as long as the engine */
 fairway_code fairway_connect(fairway_engine*, const char* address, int64_t timeout_us, fairway_peer*, fairway_error**);
@@ -206,7 +210,7 @@ typedef struct {
   const fairway_extent* extents;
   uint64_t extent_count;
   uint64_t local_stride, remote_stride, count;         /* STRIDED */
-  uint64_t page_bytes, local_unit, remote_unit, pages; /* PAGED; the arrays stay as they are until it completes */
+  uint64_t page_bytes, local_unit, remote_unit, pages; /* PAGED; keep the arrays unchanged until it completes */
   const uint64_t *local_index, *remote_index;
   fairway_remote_address target; /* of atomics */
   uint64_t operand, expected, tag;
@@ -216,7 +220,7 @@ typedef struct {
   size_t message_bytes;
   fairway_remote_address signal;
   uint64_t signal_value;
-  uint8_t signal_add, checksum;
+  uint8_t signal_add, checksum, local_completion;
   fairway_transfer after;
   uint64_t deadline_us;
   void* start_after; /* a CUDA event */
@@ -290,7 +294,7 @@ fairway_code fairway_put(fairway_engine*, uint64_t mapping, const fairway_stream
 fairway_code fairway_wait_signal(fairway_engine*, const fairway_stream_wait*, void* stream, fairway_error**);
 fairway_code fairway_wait_transfer(fairway_engine*, fairway_transfer, void* stream, fairway_error**);
 
-/* ---- what it does: each answer is one block, freed by its own _free ---- */
+/* ---- introspection: each result is one block, freed by its own _free ---- */
 typedef struct {
   const char *name, *reason, *bound;
   double share, expected_low, expected_high;
@@ -342,7 +346,7 @@ typedef struct {
   size_t peer_count, link_count, transport_count, port_count;
   uint64_t transfers_in_use, regions, back_pressure;
 } fairway_metrics;
-/* with_ports: the RDMA ports' counters too, which reads some fifty small files a port. Null: no memory. */
+/* with_ports: the RDMA ports' counters too; reads about fifty small files for each port. Null: no memory. */
 fairway_metrics* fairway_metrics_get(fairway_engine*, int32_t with_ports);
 void fairway_metrics_free(fairway_metrics*);
 

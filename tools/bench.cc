@@ -8,12 +8,13 @@
 #include <unistd.h>
 
 #include "bench_case.h"
+#include "bench_collectives.h"
 #include "bench_gpu.h"
+#include "bench_gpu_paths.h"
 #include "bench_load.h"
 #include "bench_measure.h"
 #include "bench_options.h"
 #include "bench_rows.h"
-#include "bench_ways.h"
 #include "command.h"
 #include "interrupt.h"
 #include "other_process.h"
@@ -59,16 +60,18 @@ Exit finish(Tool& tool, const BenchOptions& options, const Result<Plan>& plan, c
   const Interrupt interrupt;
   std::vector<Row> rows;
   Status status;
+  bool unwritten = false;  // standard output takes nothing, and that was said
   {
     Meter meter(tool, options.progress);
     status = measure(meter, options.address, *plan, cases, [&](Row& row) {
       rows.push_back(row);
       if (quiet || shown.row == nullptr) return Status();
       meter.clear();
-      return tool.print(shown.row(rows)) == Exit::done ? Status()
-                                                       : Status(ErrorCode::closed, "standard output is closed");
+      unwritten = tool.print(shown.row(rows)) != Exit::done;
+      return unwritten ? Status(ErrorCode::closed, "standard output takes nothing") : Status();
     });
   }
+  if (unwritten) return Exit::failed;
   // Print what was measured, even if something stopped it.
   if (status || !rows.empty() || Interrupt::came()) {
     if (status && rows.empty())
@@ -128,7 +131,7 @@ Exit run_compare(Tool& tool, const BenchOptions& options) {
 Exit run_matrix(Tool& tool, const BenchOptions& options) {
   if (const Status status = check_machine(options.machine); !status) return tool.unreadable(status);
   for (const std::string& via : options.via)
-    if (is_rung(via))
+    if (is_cuda_path(via))
       return tool.misused(
           fmt::format("--via {} needs two memories: `fairway bench --from gpu:0 --to gpu:1 --via {}`; a matrix takes "
                       "transports, here cuda",
@@ -176,19 +179,21 @@ Exit run_serve(Tool& tool, const BenchOptions& options) {
 }
 
 void add_address(CLI::App& command, BenchOptions& options) {
-  command.add_option("ADDRESS", options.address,
-                     "HOST:PORT of a running `fairway bench --listen` (default: starts a second process here)");
+  CLI::Option* address =
+      command.add_option("ADDRESS", options.address,
+                         "HOST:PORT of a running `fairway bench --listen` (default: starts a second process here)");
   command
       .add_option("--listen", options.listen, "Serve other `fairway bench` processes at HOST:PORT until interrupted")
       ->type_name("ADDRESS")
-      ->check(host_and_port());
-  command.add_option(
-      "--directory", options.directory,
-      "Directory in which to look up ADDRESS if it is a name: host:port of an engine, redis://host:port");
+      ->check(host_and_port())
+      ->excludes(address);
+  command.add_option("--directory", options.directory,
+                     "Directory in which to look up ADDRESS if it is a name: host:port of an engine, "
+                     "redis://host:port, etcd://host:port");
   command.add_option("--key", options.job_key, "Job key, the same at both ends; required beyond loopback");
 }
 
-constexpr const char* kWays =
+constexpr const char* kViaSentence =
     "Force these paths, one after the other: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT; for GPU memory also "
     "nvlink,pcie,ipc,fd,staged";
 
@@ -198,7 +203,7 @@ void add_bench(Tool& tool) {
   CLI::App& command = tool.add(Group::traffic, "bench", "Measure every path of this machine and verify every byte");
   const auto options = std::make_shared<BenchOptions>();
   add_address(command, *options);
-  add_via(command, options->via, kWays, Via::ways);
+  add_via(command, options->via, kViaSentence, Via::paths);
   add_memory_flags(command, *options);
   command.add_flag("--serve", options->serve)->group("");
   add_common_flags(command, *options);
@@ -213,9 +218,9 @@ void add_bench(Tool& tool) {
       tool.add_below(command, "compare", "Compare paths side by side: time, rate, CPU, copies, system calls");
   const auto compared = std::make_shared<BenchOptions>();
   add_arguments(compare, "PATHS", compared->via,
-                "Paths, as for --via: shm,cuda,verbs,tcp,fabric:PROVIDER,nvlink,pcie,ipc,fd,staged")
-      ->required()
-      ->check(via_word(Via::ways));
+                "Paths, as for --via: shm,cuda,verbs,tcp,fabric:PROVIDER,nvlink,pcie,ipc,fd,staged",
+                via_word(Via::paths))
+      ->required();
   add_memory_flags(compare, *compared);
   add_common_flags(compare, *compared);
   tool.on_run(compare, [&tool, compared] { return run_compare(tool, *compared); });
@@ -225,12 +230,12 @@ void add_bench(Tool& tool) {
   CLI::App& all = tool.add_below(command, "matrix", "Measure every pair of memories");
   const auto pairs = std::make_shared<BenchOptions>();
   add_arguments(all, "MEMORIES", pairs->memories,
-                "Memories, as for --from: host,gpu:0 (default: host, shared and every GPU)")
-      ->check(memory_name());
-  add_via(all, pairs->via, "Use only these transports", Via::ways);
+                "Memories, as for --from: host,gpu:0 (default: host, shared and every GPU)", memory_name());
+  add_via(all, pairs->via, "Use only these transports", Via::paths);
   add_common_flags(all, *pairs);
   tool.on_run(all, [&tool, pairs] { return run_matrix(tool, *pairs); });
   add_bench_load(tool, command);
+  add_bench_collectives(tool, command);
 }
 
 }  // namespace fairway::tool

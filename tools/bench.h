@@ -11,8 +11,8 @@
 #include "bench_cores.h"
 
 // `fairway bench`: what is measured, by whom, and what comes out.
-//   bench_case      which ways, beside which roof
-//   bench_ways      the ways to GPU memory, and the kinds of it, that a person can force
+//   bench_case      which paths, beside which roof
+//   bench_gpu_paths the paths to GPU memory, and the kinds of it, that a person can force
 //   bench_pattern   bytes that show where they belong
 //   bench_orders    what the measuring process asks of the other one
 //   bench_memory    memories by name
@@ -33,8 +33,8 @@ class Meter;
 enum class Operation : std::uint8_t {
   write,
   read,
-  send,       // a message and its receive, there and back: half of the round trip is told
-  notify,     // a write with an event for the target, there and back: half of the round trip is told
+  send,       // a message and its receive, there and back: half of the round trip is reported
+  notify,     // a write with an event for the target, there and back: half of the round trip is reported
   count,      // the same with a counter
   fetch_add,  // of eight bytes; measured where it is named
 };
@@ -47,10 +47,10 @@ struct Settings {
   bool sleeping = false;    // both sides wait in the kernel; else both poll
   std::uint64_t most = 0;   // bytes of each memory
   std::uint64_t pages = 0;  // of one request; 0: one piece
-  std::uint64_t depth = 1;  // writes or reads on their way at once
+  std::uint64_t depth = 1;  // writes or reads in flight at once
   std::string from, to;     // memories
   std::string job_key, directory;
-  std::string machine;           // a file that says what this machine is; empty: it is looked at
+  std::string machine;           // a snapshot of this machine; empty: it is inspected
   std::vector<std::string> via;  // transports; empty: as the engine chooses
   RdmaOptions rdma;
 };
@@ -81,9 +81,9 @@ struct Cost {
   std::uint64_t verified_bytes = 0;
 };
 
-// Something that can do the work. begin() and end() are not timed; once() is, and is over when the bytes are there.
-// With a depth of several it is over when the next `depth` of them are there, each followed by another until the last
-// round.
+// Something that can do the work. begin() and end() are not timed; once() is, and ends when the bytes have arrived.
+// With a larger depth it ends when the next `depth` operations have completed; each is followed by another until the
+// last round.
 class Mover {
  public:
   virtual ~Mover() = default;
@@ -94,7 +94,7 @@ class Mover {
   [[nodiscard]] virtual Expected expected(Operation) const { return {}; }
   // How the bytes went, in explain()'s words.
   [[nodiscard]] virtual std::string path_description(Operation) const { return {}; }
-  // It was stopped within a batch: its end is not to wait for the other side.
+  // It was stopped within a batch: ending it must not wait for the other side.
   virtual void abandon() {}
 };
 
@@ -121,7 +121,7 @@ struct Row {
   std::string memory;            // the kind that was forced; empty: as named
   std::string path_description;  // of the bytes, in the words of explain()
   CoreUse cores;                 // meanwhile
-  std::string busy;              // what of that makes these times the scheduler's; empty: nothing
+  std::string busy;              // why these times are the scheduler's; empty: they are not
 };
 
 struct Plan {

@@ -50,6 +50,54 @@ std::string busy_text(const CoreUse& use, bool polls) {
   return text;
 }
 
+namespace {
+
+// Package and core of a CPU; -1 where the kernel does not say.
+std::pair<int, int> core_of(int cpu) {
+  const auto number = [cpu](const char* name) {
+    std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", cpu, name));
+    int value = -1;
+    file >> value;
+    return file ? value : -1;
+  };
+  return {number("physical_package_id"), number("core_id")};
+}
+
+}  // namespace
+
+std::optional<std::pair<int, int>> two_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::nullopt;
+  const int first = ::sched_getcpu();
+  if (first < 0 || first >= CPU_SETSIZE || !CPU_ISSET(first, &allowed)) return std::nullopt;
+  const auto here = core_of(first);
+  std::optional<int> same_package, any;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (cpu == first || !CPU_ISSET(cpu, &allowed)) continue;
+    const auto there = core_of(cpu);
+    if (there.first == here.first && there.second != here.second && !same_package) same_package = cpu;
+    if (!any) any = cpu;
+  }
+  if (!any) return std::nullopt;
+  return std::pair(first, same_package.value_or(*any));
+}
+
+void HeldCore::hold(int cpu) {
+  let_go();
+  cpu_set_t before;
+  if (::sched_getaffinity(0, sizeof before, &before) != 0) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  if (::sched_setaffinity(0, sizeof one, &one) == 0) before_ = before;
+}
+
+void HeldCore::let_go() {
+  if (before_) (void)::sched_setaffinity(0, sizeof *before_, &*before_);
+  before_.reset();
+}
+
 bool order_off(double us, double bytes) {
   constexpr double kHandOverUs = 300, kBytesPerUs = 200;
   return us > kHandOverUs + bytes / kBytesPerUs;

@@ -1,7 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+
+#include <sched.h>
 
 // Whether other work had the cores while something was measured.
 namespace fairway::tool::bench {
@@ -30,5 +34,24 @@ class CoreWatch {
 std::string busy_text(const CoreUse& use, bool polls);
 // Whether `us` for `bytes` is so slow that a wait for a core must be in it: ten times what a slow machine takes.
 bool order_off(double us, double bytes);
+
+// Two of the CPUs that this process may use: of one package and of two cores, as far as there are such. None: it has
+// one.
+std::optional<std::pair<int, int>> two_cores();
+
+// Keeps the calling thread on one CPU, from hold() until let_go() or its end. Without that the scheduler at times
+// leaves two processes that poll, and that a pipe has just woken, on one CPU for milliseconds.
+class HeldCore {
+ public:
+  HeldCore() = default;
+  ~HeldCore() { let_go(); }
+  HeldCore(const HeldCore&) = delete;
+  HeldCore& operator=(const HeldCore&) = delete;
+  void hold(int cpu);
+  void let_go();
+
+ private:
+  std::optional<cpu_set_t> before_;
+};
 
 }  // namespace fairway::tool::bench

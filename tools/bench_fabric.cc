@@ -88,7 +88,7 @@ class End {
     return ::fi_av_insert(addresses_, theirs.name.data(), 1, &peer_, 0, nullptr) == 1;
   }
 
-  // Waits for room first. False: the endpoint failed.
+  // Waits for a free slot first. False: the endpoint failed.
   bool move(bool read, std::uint64_t at, std::uint64_t size) {
     while (sent_ - done_ >= kWindow)
       if (!progress()) return false;

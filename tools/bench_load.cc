@@ -10,6 +10,7 @@
 #include "bench_load_target.h"
 #include "bench_rows.h"
 #include "command.h"
+#include "help.h"
 #include "interrupt.h"
 #include "rdma_flags.h"
 #include "via.h"
@@ -187,9 +188,11 @@ void add_bench_load(Tool& tool, CLI::App& bench) {
   add_via(command, options->via, "Transports, one after the other (default: shm,tcp)", Via::transports);
   add_names(command, "--only", options->only, "Measure only these (default: all)", {"busy", "submit", "idle", "life"});
   command.add_option("--seconds", options->seconds, "Least time to measure each row")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_in(0.0, 3600.0))
       ->capture_default_str();
-  command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")->type_name("FILE");
+  command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   command.add_flag("--progress", options->progress, "Show progress on stderr (always on a terminal)");
   command.add_option("--serve", options->serve)->group("");
   command.add_option("--bytes", options->bytes)->group("");

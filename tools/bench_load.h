@@ -8,14 +8,13 @@
 #include "fairway/options.h"
 #include "fairway/status.h"
 
-// `fairway bench load`: not how fast bytes move, but what Fairway costs and keeps to when machines are busy, idle or
-// lose processes.
+// `fairway bench load`: what Fairway costs, and how fast it reacts, when machines are busy, idle or lose processes.
 //   bench_load        the command and what it prints
 //   bench_load_time   submitting, and latency beside busy threads
 //   bench_load_life   idle engines, and peers that are killed, frozen and started again
 namespace fairway::tool::bench {
 
-// One answer and what it is held against.
+// One result and its target.
 struct LoadRow {
   std::string what;  // "submit", "busy", "idle", "killed", "frozen", "restarted", "neighbour"
   std::string path;  // transport

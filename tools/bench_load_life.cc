@@ -110,7 +110,7 @@ Status live_and_die(const LoadPlan& plan, LoadEngine& from, const std::string& p
   if (!to) return to.status();
   if (Status status = write_once(from, *to, 4096); !status) return status;
   const auto late = [](double ms) {
-    return ms < 0 ? Status(ErrorCode::timed_out, "a peer's end was not told within 20 s") : Status();
+    return ms < 0 ? Status(ErrorCode::timed_out, "a peer's end was not reported within 20 s") : Status();
   };
   if (end == LifeEnd::frozen) {
     const auto start = Clock::now();

@@ -67,7 +67,7 @@ std::string matrix(const std::vector<Row>& rows) {
       any_range |= has_range;
     }
   }
-  return any_range ? text + "\nexpected: of the way that is taken, by the machine's model (`fairway predict`).\n"
+  return any_range ? text + "\nexpected: of the path that is taken, by the machine's model (`fairway predict`).\n"
                    : text;
 }
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "bench_fabric.h"
-#include "bench_ways.h"
+#include "bench_gpu_paths.h"
 #include "other_process.h"
 #include "rdma_flags.h"
 #include "via.h"
@@ -50,7 +50,7 @@ Status measure(Meter& meter, const std::string& address, const Plan& plan, const
     const std::string name = cases[i].via.empty() ? "best" : cases[i].via;
     const auto checked = [&](Row& row) {
       row.memory = cases[i].memory;
-      const Status status = check_way(cases[i], row);
+      const Status status = check_path(cases[i], row);
       return status ? on_row(row) : status;
     };
     Status status = run(mine, name, **path, roofs[i].get(), cases[i].roof_name, meter, checked);

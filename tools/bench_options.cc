@@ -44,8 +44,12 @@ void add_sizes_flag(CLI::App& command, BenchOptions& options) {
 }
 
 void add_output_flags(CLI::App& command, BenchOptions& options) {
-  command.add_option("--json", options.json, "Write the rows as JSON; - is standard output")->type_name("FILE");
-  command.add_option("--csv", options.csv, "Write the rows as CSV; - is standard output")->type_name("FILE");
+  command.add_option("--json", options.json, "Write the rows as JSON; - is standard output")
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  command.add_option("--csv", options.csv, "Write the rows as CSV; - is standard output")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   command.add_flag("--progress", options.progress, "Show progress on stderr (always on a terminal)");
 }
 
@@ -60,7 +64,7 @@ void add_common_flags(CLI::App& command, BenchOptions& options) {
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{64}))
       ->capture_default_str();
   command.add_option("--seconds", options.seconds, "Least time to measure each row")
-      ->check(CLI::Range(0.0, 3600.0))
+      ->check(number_in(0.0, 3600.0))
       ->capture_default_str();
   command
       .add_option("--machine", options.machine,

@@ -41,6 +41,16 @@ Status finish_hot(Engine& engine, const Result<TransferId>& id) {
   }
 }
 
+Status finish_spinning(Engine& engine, const Result<TransferId>& id) {
+  if (!id) return id.status();
+  for (;;) {
+    const auto completion = engine.wait(*id, Timeout{0});
+    if (completion) return completion->status;
+    if (completion.status().code() != ErrorCode::timed_out) return completion.status();
+    (void)engine.poll({});  // the engine completes it when the peer goes away
+  }
+}
+
 EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via, const RdmaOptions& rdma) {
   EngineOptions options;
   options.progress = sleeping ? fairway::Progress::threads : fairway::Progress::caller;

@@ -28,6 +28,8 @@ Answer spent(const Engine& engine);
 Status finish(Engine& engine, const Result<TransferId>& id);
 Status finish_hot(Engine& engine, const Result<TransferId>& id);
 RequestOptions to_poll();
+// One transfer with Deliver::to_wait, as a program waits that has nothing else to do: asks, and polls without a pause.
+Status finish_spinning(Engine& engine, const Result<TransferId>& id);
 
 EngineOptions engine_options(bool sleeping, const std::vector<std::string>& via, const RdmaOptions& rdma);
 

@@ -219,7 +219,7 @@ class Path final : public Mover {
       }
       if (batch.depth == 1 || settings_.sleeping) {
         const TransferId oldest = under_way_[ended % batch.depth];
-        if (Status status = settings_.sleeping ? finish(engine_, oldest) : finish_hot(engine_, oldest); !status)
+        if (Status status = settings_.sleeping ? finish(engine_, oldest) : finish_spinning(engine_, oldest); !status)
           return status;
         ++ended;
         continue;
@@ -235,14 +235,15 @@ class Path final : public Mover {
 
   Result<TransferId> start(const Batch& batch, std::uint64_t visit) {
     const std::uint64_t at = batch.place(visit);
+    const RequestOptions one = batch.depth == 1 ? RequestOptions() : options();
     if (batch.operation == Operation::fetch_add)  // the first one sets the expected value
-      return engine_.fetch_add(peer_, {target_.id, at * kWord}, visit == at ? pattern(batch.seed, at) : 0, options());
+      return engine_.fetch_add(peer_, {target_.id, at * kWord}, visit == at ? pattern(batch.seed, at) : 0, one);
     const bool write = batch.operation == Operation::write;
     const RegionId local = write ? from_.region.id : back_.region.id;
     const Layout layout = batch.pages != 0
                               ? Layout(pages(batch, at, local))
                               : Layout(Extent{{local, at * batch.size, batch.size}, {target_.id, at * batch.size}});
-    return write ? engine_.write(peer_, layout, options()) : engine_.read(peer_, layout, options());
+    return write ? engine_.write(peer_, layout, one) : engine_.read(peer_, layout, one);
   }
 
   // Each page to the offset that it came from, so that the arrival can be checked.

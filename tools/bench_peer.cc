@@ -1,6 +1,7 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "bench_memory.h"
 #include "bench_orders.h"
@@ -60,7 +61,7 @@ class Server {
     std::memcpy(&order, letters_.address, sizeof order);
     if (order.size > options_.most || order.places == 0 || order.places > options_.most ||
         order.size * order.places > options_.most)
-      return {ErrorCode::out_of_range, "more is asked for than this process has memory"};
+      return {ErrorCode::out_of_range, "the request needs more memory than this process has"};
     return {};
   }
 
@@ -122,10 +123,25 @@ class Server {
   Status answer_message(const Order& order, std::uint64_t round) {
     const Slice place{memory_.region.id, round % order.places * order.size, order.size};
     const auto options = hot_ ? to_poll() : RequestOptions();
-    const auto in = engine_.receive(peer_, kThereTag, place, options);
-    if (Status status = hot_ ? finish_hot(engine_, in) : finish(engine_, in); !status) return status;
-    const auto out = engine_.send(peer_, kBackTag, place, options);
-    return hot_ ? finish_hot(engine_, out) : finish(engine_, out);
+    if (round == 0) expected_ = engine_.receive(peer_, kThereTag, place, options);
+    if (Status status = complete(expected_); !status) return status;
+    if (round + 1 < order.rounds)  // before the answer that the next message waits for
+      expected_ = engine_.receive(peer_, kThereTag,
+                                  {memory_.region.id, (round + 1) % order.places * order.size, order.size}, options);
+    return complete(engine_.send(peer_, kBackTag, place, options));
+  }
+
+  // Until that one is complete. The next message may come before it: then its completion is kept.
+  Status complete(const Result<TransferId>& id) {
+    if (!hot_) return finish(engine_, id);
+    if (!id) return id.status();
+    if (early_ && early_->id == *id) return std::exchange(early_, std::nullopt)->status;
+    std::array<Completion, 1> done;
+    for (;;) {
+      if (engine_.poll(done) == 0) continue;  // the engine completes it when the peer goes away
+      if (!done[0].status || done[0].id == *id) return done[0].status;
+      early_ = done[0];
+    }
   }
 
   bool gone() {
@@ -141,6 +157,8 @@ class Server {
   Region letters_;
   PeerId peer_;
   std::optional<RemoteRegion> back_;
+  Result<TransferId> expected_ = TransferId{};  // the receive of the next message
+  std::optional<Completion> early_;
   Answer begun_;
   std::uint64_t counted_ = 0;  // before the batch
   bool counts_ = false;
@@ -172,8 +190,9 @@ Status serve(const ServeOptions& options, const std::function<void(const std::st
     }
     if (event[0].kind != PeerEvent::Kind::up) continue;
     const Status left = server.obey(event[0].peer);
-    if (options.once) return left;
-    if (!left && left.code() != ErrorCode::closed) say(left.to_string());
+    const bool well = left || left.code() == ErrorCode::closed;  // the other side has what it wanted, or gave up
+    if (options.once) return well ? Status() : left;
+    if (!well) say(left.to_string());
   }
 }
 

@@ -53,7 +53,7 @@ std::vector<double> last_numbers(const std::string& text) {
 
 Status unread(const Rival& rival, const std::string& text) {
   const std::size_t from = text.size() > 200 ? text.size() - 200 : 0;
-  return {ErrorCode::unsupported, fmt::format("{} told no figure: {}", rival.tool, text.substr(from))};
+  return {ErrorCode::unsupported, fmt::format("{} reported no figure: {}", rival.tool, text.substr(from))};
 }
 
 Result<double> run_ucx(const Rival& rival, std::uint64_t size, int port) {

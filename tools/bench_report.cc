@@ -108,7 +108,7 @@ std::string table_end(const std::vector<Row>& rows) {
       "ratio: roof / p50, 1 is as fast as this machine goes. CPU: of both processes.\n"
       "{:.1f} GiB arrived, every byte of it compared with what belongs there.\n",
       depth == 1 ? "One operation at a time. send, notify, count: half of a round trip."
-                 : fmt::format("{} operations on their way all the time; times are each one's part.", depth),
+                 : fmt::format("{} operations in flight; times are per operation.", depth),
       verified / (1 << 30));
 }
 

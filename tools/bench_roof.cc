@@ -13,11 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench_cores.h"
 #include "bench_gpu.h"
 #include "bench_pattern.h"
 
 // The same work without Fairway, with a helper process: memcpy and a flag in shared memory, process_vm_readv and writev
-// with that flag, or a loop over one socket. The helper sleeps between batches.
+// with that flag, or a loop over one socket. The helper sleeps between batches; in one each process has a core.
 namespace fairway::tool::bench {
 namespace {
 
@@ -84,9 +85,11 @@ class RoofPath final : public Mover {
         return false;
     }
     const int one = 1;
+    cores_ = two_cores();
     pid_ = ::fork();
     if (pid_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (cores_) held_.hold(cores_->second);
       if (roof_ != Roof::copies) std::memset(there_, 1, most);  // its own pages from here on
       if (roof_ == Roof::sockets) {
         socket_ = ::accept(listener, nullptr, nullptr);
@@ -123,6 +126,7 @@ class RoofPath final : public Mover {
     char ready = 0;
     if (::write(orders_[1], &job, sizeof job) != sizeof job || ::read(answers_[0], &ready, 1) != 1)
       return {ErrorCode::system_error, "the helper process of the roof has ended"};
+    if (cores_) held_.hold(cores_->first);
     return {};
   }
 
@@ -156,7 +160,10 @@ class RoofPath final : public Mover {
     return {};
   }
 
-  Result<Cost> end(const Batch&) override { return Cost(); }
+  Result<Cost> end(const Batch&) override {
+    held_.let_go();
+    return Cost();
+  }
 
  private:
   static bool moves(Operation operation) { return operation == Operation::write || operation == Operation::read; }
@@ -206,6 +213,8 @@ class RoofPath final : public Mover {
   }
 
   const Roof roof_;
+  std::optional<std::pair<int, int>> cores_;
+  HeldCore held_;
   std::uint64_t most_ = 0;
   std::byte* here_ = nullptr;
   std::byte* there_ = nullptr;

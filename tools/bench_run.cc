@@ -8,7 +8,7 @@
 #include "bench_rows.h"
 #include "interrupt.h"
 
-// Measures ours and the roof, in turn, batch by batch.
+// Measures Fairway and the roof in turns, batch by batch.
 namespace fairway::tool::bench {
 namespace {
 
@@ -22,8 +22,8 @@ struct Sampled {
   Cost cost;
 };
 
-// Of a round trip half is one way; of several in flight the share of each.
-double ways(const Batch& batch) {
+// What a measured time is divided by: a round trip by two, the time of several in flight by their number.
+double divisor(const Batch& batch) {
   return one_sided(batch.operation) ? static_cast<double>(batch.depth) : 2;
 }
 
@@ -45,7 +45,7 @@ Status sample(Mover& mover, const Batch& batch, Sampled& into) {
     if (Status status = Interrupt::status(); !status) return status;
     const auto start = Clock::now();
     if (Status status = mover.once(batch, round); !status) return status;
-    into.us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / ways(batch));
+    into.us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / divisor(batch));
   }
   const auto cost = mover.end(batch);
   if (!cost) return cost.status();
@@ -74,7 +74,7 @@ Row summarize(const Batch& batch, Sampled& ours, Sampled& roof) {
   const auto bytes = static_cast<double>(batch.size * std::max<std::uint64_t>(1, batch.pages));
   row.bytes_per_second = bytes / row.p50_us * 1e6;
   row.peak_bytes_per_second = bytes / ours.us.front() * 1e6;
-  const double moved = bytes * static_cast<double>(row.rounds) * ways(batch);
+  const double moved = bytes * static_cast<double>(row.rounds) * divisor(batch);
   row.cpu_seconds_per_gib = ours.cost.cpu_seconds / moved * (1 << 30);
   row.copies_per_byte = ours.cost.copied_bytes / moved;
   row.calls_per_operation = ours.cost.system_calls / static_cast<double>(row.rounds * row.depth);
@@ -116,7 +116,7 @@ std::string why_slow(const Plan& plan, const Batch& batch, const Sampled& ours, 
   return why;
 }
 
-// One row's samples: ours and the roof's, in turn.
+// The samples of one row, of Fairway and of the roof in turns.
 Status measure_row(const Plan& plan, Batch batch, Mover& ours, Mover* roof, Row& row) {
   Sampled it, least, warm;
   const CoreWatch watch;

@@ -55,7 +55,8 @@ class Tool {
   // Parses the command line and runs the chosen command; an error is one line on stderr.
   Exit main(int argc, char** argv);
 
-  // Writes the text to stdout. If the reader went away the rest is dropped, and the exit is `done`.
+  // Writes the text to stdout. If the reader went away the rest is dropped, and the exit is `done`. Another error is
+  // told once; the tool then fails, whatever the command returns.
   Exit print(std::string_view text);
   // "fairway topo: <message>" on stderr, with the command's flags in place of engine options.
   Exit fail(const Status& status) const;
@@ -80,6 +81,7 @@ class Tool {
   CLI::App app_;
   Surroundings surroundings_;
   std::map<const CLI::App*, Run> runs_;
+  std::string unwritten_;  // why standard output takes nothing
 };
 
 // Writes a whole file; "-" is stdout. An error names the file and has the system's text.

@@ -57,7 +57,7 @@ class Writer {
  public:
   Writer(Engine& engine, const Region& source, const Receiver& to) : engine_(engine), source_(source), to_(to) {}
 
-  // One write more; waits for the oldest when enough are under way.
+  // Starts one write; waits for the oldest when kUnderWay are in flight.
   Status step() {
     const std::uint64_t offset = next_++ % kBlocks * kBlockBytes;
     const auto id = engine_.write(to_.peer, Extent{{source_.id, offset, kBlockBytes}, {to_.blocks.id, offset}});
@@ -65,7 +65,7 @@ class Writer {
     under_way_.push_back(*id);
     return under_way_.size() < kUnderWay ? Status() : end_oldest();
   }
-  // Waits for all that are under way: the first error, if any. Counts those that ended with one.
+  // Waits for all writes in flight. Returns the first error, and counts the writes that failed.
   Status end_all(unsigned& failed) {
     Status first;
     while (!under_way_.empty()) {
@@ -145,7 +145,7 @@ Status show(Tool& tool) {
   unsigned failed = 1;
   (void)writer.end_all(failed);
   tool.print(fmt::format("Known after {:.1f} ms: {}\n", known, why.to_string()));
-  tool.print(fmt::format("Every write has ended: {} with that error, the others had arrived.\n", failed));
+  tool.print(fmt::format("Every write has completed: {} with that error, the others with ok.\n", failed));
 
   auto began = Clock::now();
   if (Status status = deliver(*engine, *source, *back, second); !status) return status;
@@ -176,11 +176,12 @@ Exit receive(Tool& tool, const std::string& name) {
 }  // namespace
 
 void add_demo(Tool& tool) {
-  CLI::App& command = tool.add(Group::traffic, "demo", "Kill a process that is written to, and show what happens");
+  CLI::App& command =
+      tool.add(Group::traffic, "demo", "Kill a process while blocks are written to it, and show what happens");
   command.footer(
-      "Starts two processes and writes blocks to one of them, which is killed meanwhile. The blocks then go to the "
-      "other\n"
-      "one, and to the first when it is back. Every byte is compared. Takes a second. To measure, see fairway bench.");
+      "Starts two processes and writes blocks to one of them until it is killed. The blocks then go to the\n"
+      "other, and to the first once it is started again. Every byte is compared. Takes a second. To\n"
+      "measure, see fairway bench.");
   tool.on_run(command, [&tool] {
     const Status status = show(tool);
     return status ? Exit::done : tool.fail(status);

@@ -1,6 +1,8 @@
 // fairway doctor: what is wrong with this machine, what it costs and how to fix it.
 #include "doctor.h"
 
+#include <array>
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include "predict/open.h"
 #include "topology/file.h"
 #include "topology/text.h"
+#include "words.h"
 
 extern char** environ;
 
@@ -66,6 +69,7 @@ class Doctor {
     auto report = doctor::examine(
         {model, found->facts, *measured, before ? &before->facts : nullptr, before ? &before->machine : nullptr});
     if (report.machine.empty()) report.machine = "this machine";
+    if (!options_.from.empty()) doctor::name_recording(report, options_.from);
     for (const auto& why : left_out_) report.not_looked.push_back({"measure", why});
     if (options_.confirm) {
       std::vector<std::string> told;
@@ -79,11 +83,16 @@ class Doctor {
   [[nodiscard]] std::string contradiction() const {
     if ((options_.measure || options_.confirm) && !options_.from.empty())
       return "--measure and --confirm need this machine, and --from names a recording";
-    if (!options_.with.empty() && !options_.measure && !options_.confirm)
-      return "--with goes with --measure or --confirm";
+    if (options_.with && !options_.measure && !options_.confirm) return "--with goes with --measure or --confirm";
+    if (!options_.with && !options_.with.key.empty()) return "--key goes with --with";
     if (options_.json && options_.quiet) return "--json and --quiet exclude each other";
     if (options_.measured.empty() && (options_.loop || !options_.nic.empty()))
       return "--nic and --loop go with --measured";
+    const std::array<std::pair<const char*, std::string>, 4> outputs{{{"--json", options_.json ? "-" : ""},
+                                                                      {"--save", options_.save},
+                                                                      {"--html", options_.html},
+                                                                      {"--prom", options_.prom}}};
+    if (const auto status = one_output_each(outputs); !status) return status.message();
     if (!options_.save.empty() && !options_.from.empty())
       return "--save records this machine, and --from names a recording";
     return {};
@@ -187,12 +196,15 @@ void add_doctor(Tool& tool) {
   command.add_flag("--quiet", options->quiet, "Print one line if something is wrong, else nothing: for job prologs");
   command.add_flag("--all", options->all, "Print notes in full");
   command.add_flag("--measure", options->measure,
-                   "First measure GPU copies and RDMA over each NIC; takes a few seconds");
+                   "First measure GPU copies, RDMA over each NIC, and copies of host memory; takes a few seconds");
   command.add_flag("--confirm", options->confirm,
                    "Confirm findings by A/B runs that differ in one setting; takes up to a minute");
-  command.add_option("--with", options->with, "Measure with another host, on which `fairway bench --listen` serves")
-      ->type_name("HOST:PORT")
-      ->check(no_empty_name());
+  command
+      .add_option("--with", options->with.address,
+                  "Measure with another host: HOST:PORT on which `fairway bench --listen` serves")
+      ->type_name("ADDRESS")
+      ->check(host_and_port());
+  command.add_option("--key", options->with.key, "Job key of --with's host; required beyond loopback");
   add_doctor_fleet(tool, command);
   add_doctor_rules(tool, command);
   command.footer(

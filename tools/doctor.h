@@ -9,6 +9,7 @@
 #include "doctor/gather.h"
 #include "doctor/measurement.h"
 #include "doctor/rule.h"
+#include "doctor_runs.h"
 
 // What the files of `fairway doctor` share.
 namespace fairway::tool {
@@ -27,7 +28,7 @@ struct DoctorOptions {
   bool all = false;
   bool measure = false;
   bool confirm = false;
-  std::string with;
+  OtherHost with;
 };
 
 // The job's settings: NCCL_* of this process's environment.
@@ -38,12 +39,11 @@ doctor::Report examine_alone(const doctor::Case& found);
 
 // --measure: short runs, each a child process; to another host if `with` names one. `left_out` gets a sentence about
 // each one that could not run.
-std::vector<doctor::Measurement> measure_here(const doctor::Case& found, const std::string& with,
+std::vector<doctor::Measurement> measure_here(const doctor::Case& found, const OtherHost& with,
                                               std::vector<std::string>& left_out);
 // --confirm: pairs of runs, in turn, that differ in one setting. Changes the findings that they confirm or refute;
 // `told` gets a sentence about each one that they could not decide.
-void confirm(const doctor::Case& found, const std::string& with, doctor::Report& report,
-             std::vector<std::string>& told);
+void confirm(const doctor::Case& found, const OtherHost& with, doctor::Report& report, std::vector<std::string>& told);
 
 void add_doctor_fleet(Tool& tool, CLI::App& parent);
 void add_doctor_rules(Tool& tool, CLI::App& parent);

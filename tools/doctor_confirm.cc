@@ -50,10 +50,11 @@ Turns in_turns(const Rate& a, const Rate& b) {
 
 class Confirming {
  public:
-  Confirming(const doctor::Case& found, const std::string& with, doctor::Report& report, std::vector<std::string>& told)
+  Confirming(const doctor::Case& found, const OtherHost& with, doctor::Report& report, std::vector<std::string>& told)
       : found_(found), with_(with), report_(report), told_(told), rails_(doctor::rails(found.machine)) {}
 
   void run() {
+    if (rails_.empty()) return told_.push_back("confirm: no RDMA device to run over");
     for (auto& finding : report_.findings) {
       if (finding.rule == "mtu-small" || finding.rule == "mtu-differs") mtu(finding);
       if (finding.rule == "memlock") memlock(finding);
@@ -80,7 +81,7 @@ class Confirming {
  private:
   [[nodiscard]] const std::string& name(std::uint32_t nic) const { return found_.machine.nics[nic].name; }
 
-  [[nodiscard]] Rate rate(std::uint32_t nic, const std::string& with, const PerftestRun& run) const {
+  [[nodiscard]] Rate rate(std::uint32_t nic, const OtherHost& with, const PerftestRun& run) const {
     return [this, nic, with, run]() -> Result<double> {
       const auto row = run_rdma(found_.machine, nic, with, run);
       if (!row) return row.status();
@@ -158,11 +159,11 @@ class Confirming {
                                     "A/B over " + name(nic)});
         return;
       }
-    } else if (!with_.empty()) {
+    } else if (with_) {
       const auto any = run_rdma(found_.machine, nic, with_, {});
       if (!any) {
         finding.confidence = Confidence::confirmed;
-        finding.evidence.push_back({topology::text::quote(any.status().message(), 160), "a run to " + with_});
+        finding.evidence.push_back({topology::text::quote(any.status().message(), 160), "a run to " + with_.address});
         return;
       }
     }
@@ -374,7 +375,7 @@ class Confirming {
   }
 
   const doctor::Case& found_;
-  const std::string& with_;
+  const OtherHost& with_;
   doctor::Report& report_;
   std::vector<std::string>& told_;
   std::vector<std::uint32_t> rails_;
@@ -382,8 +383,7 @@ class Confirming {
 
 }  // namespace
 
-void confirm(const doctor::Case& found, const std::string& with, doctor::Report& report,
-             std::vector<std::string>& told) {
+void confirm(const doctor::Case& found, const OtherHost& with, doctor::Report& report, std::vector<std::string>& told) {
   Confirming(found, with, report, told).run();
   doctor::conclude(report);
 }

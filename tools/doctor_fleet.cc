@@ -81,7 +81,8 @@ void add_doctor_fleet(Tool& tool, CLI::App& parent) {
       .add_option("FILES", options->files,
                   "Files of `fairway doctor --save`, one for each machine, or other recordings")
       ->required()
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
   fleet.add_flag("--json", options->json, "Print it as JSON");
   fleet.add_option("--html", options->html, "Also write a page")->type_name("FILE")->check(no_empty_name());
   fleet.footer(

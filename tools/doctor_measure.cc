@@ -28,9 +28,23 @@ void measure_gpus(const doctor::Case& found, std::vector<Measurement>& rows, std
   }
 }
 
+// One core's copy, and a connection of sockets within this host, of processes that the kernel places. Where NUMA nodes
+// differ the rows do not say whose memory it was.
+void measure_memory(const doctor::Case& found, std::vector<Measurement>& rows, std::vector<std::string>& left_out) {
+  if (found.machine.numa_nodes.size() > 1)
+    return left_out.push_back("memory: with several NUMA nodes a run does not say on which one it was");
+  const std::vector<std::string> words{"bench", "--via",     "shm,tcp", "--operation", "write", "--size",
+                                       "16M",   "--seconds", "0.1",     "--csv",       "-"};
+  const auto text = run_self(words, 60);
+  if (!text) return left_out.push_back(fmt::format("memory: {}", text.status().message()));
+  auto read = doctor::read_measurements(found.machine, *text, "fairway bench --via shm,tcp --size 16M", {});
+  if (!read) return left_out.push_back(fmt::format("memory: {}", read.status().message()));
+  rows.insert(rows.end(), std::make_move_iterator(read->begin()), std::make_move_iterator(read->end()));
+}
+
 }  // namespace
 
-std::vector<Measurement> measure_here(const doctor::Case& found, const std::string& with,
+std::vector<Measurement> measure_here(const doctor::Case& found, const OtherHost& with,
                                       std::vector<std::string>& left_out) {
   std::vector<Measurement> rows;
   for (const auto nic : doctor::rails(found.machine)) {
@@ -45,7 +59,9 @@ std::vector<Measurement> measure_here(const doctor::Case& found, const std::stri
     }
   }
   if (!found.machine.gpus.empty()) measure_gpus(found, rows, left_out);
-  if (rows.empty() && left_out.empty()) left_out.emplace_back("neither a GPU nor an RDMA device to measure");
+  if (!with) measure_memory(found, rows, left_out);
+  if (doctor::rails(found.machine).empty() && found.machine.gpus.empty())
+    left_out.emplace_back("neither a GPU nor an RDMA device to measure");
   return rows;
 }
 

@@ -18,7 +18,7 @@ struct Said {
   std::string out;
 };
 
-// Both sides on this machine. The server's error comes first: the client's only says that nobody answered.
+// Both sides on this machine. The server's error is reported first, since the client's says only that nobody answered.
 Result<Said> run_perftest(const topology::Machine& machine, std::uint32_t nic, const PerftestRun& run) {
   const auto program = doctor::perftest_program(run);
   if (!on_path(program))
@@ -43,8 +43,8 @@ Result<Said> run_perftest(const topology::Machine& machine, std::uint32_t nic, c
   return Said{fmt::format("{}", fmt::join(*words, " ")), ran->out};
 }
 
-Result<Said> run_bench(const std::string& device, const std::string& with, const PerftestRun& run) {
-  std::vector<std::string> words{"bench", with, "--via", "verbs", "--rdma-device", device};
+Result<Said> run_bench(const std::string& device, const OtherHost& with, const PerftestRun& run) {
+  std::vector<std::string> words{"bench", with.address, "--via", "verbs", "--rdma-device", device};
   const auto add = [&](const char* flag, const auto& value) {
     words.insert(words.end(), {flag, fmt::format("{}", value)});
   };
@@ -54,9 +54,11 @@ Result<Said> run_bench(const std::string& device, const std::string& with, const
   if (run.mtu) add("--mtu", *run.mtu);
   if (run.gid) add("--gid", *run.gid);
   words.insert(words.end(), {"--seconds", "0.05", "--csv", "-"});
+  auto line = fmt::format("fairway {}", fmt::join(words, " "));  // a report is passed on: without the key
+  if (!with.key.empty()) words.insert(words.end(), {"--key", with.key});
   auto text = run_self(words, kPatience);
   if (!text) return text.status();
-  return Said{fmt::format("fairway {}", fmt::join(words, " ")), std::move(*text)};
+  return Said{std::move(line), std::move(*text)};
 }
 
 }  // namespace
@@ -71,10 +73,10 @@ Result<std::string> run_self(const std::vector<std::string>& words, int seconds)
   return Status(ErrorCode::system_error, said.empty() ? std::string("it failed without a message") : said);
 }
 
-Result<Measurement> run_rdma(const topology::Machine& machine, std::uint32_t nic, const std::string& with,
+Result<Measurement> run_rdma(const topology::Machine& machine, std::uint32_t nic, const OtherHost& with,
                              const PerftestRun& run) {
   const auto& name = machine.nics[nic].name;
-  const auto said = with.empty() ? run_perftest(machine, nic, run) : run_bench(name, with, run);
+  const auto said = with ? run_bench(name, with, run) : run_perftest(machine, nic, run);
   if (!said) return said.status();
   auto rows = doctor::read_measurements(machine, said->out, said->line, {});
   if (!rows) return rows.status();
@@ -85,7 +87,7 @@ Result<Measurement> run_rdma(const topology::Machine& machine, std::uint32_t nic
   row.qps = run.qps.value_or(row.qps);
   doctor::place(machine, {}, row);
   // To another host the flow is that of this side; to itself it goes out of the device and in again.
-  if (!row.flow || !with.empty()) return row;
+  if (!row.flow || with) return row;
   const auto memory = row.flow->to.kind == predict::EndpointKind::nic ? row.flow->from : row.flow->to;
   row.flow->from = row.flow->to = memory;
   row.flow->loop = nic;

@@ -66,9 +66,9 @@ void add_explain(Tool& tool) {
       ->capture_default_str();
   add_via(command, options->via, "Use only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
           Via::transports);
-  command.add_option(
-      "--directory", options->directory,
-      "Directory in which to look up ADDRESS if it is a name: host:port of an engine, redis://host:port");
+  command.add_option("--directory", options->directory,
+                     "Directory in which to look up ADDRESS if it is a name: host:port of an engine, "
+                     "redis://host:port, etcd://host:port");
   command
       .add_option("--machine", options->machine,
                   "Snapshot of this machine from which expected rates are computed (default: inspect it)")

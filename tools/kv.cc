@@ -22,7 +22,7 @@ struct KvOptions {
   std::string tokens, seconds, layer_ms;
 };
 
-// Says what is missing in the tool's words; else it is `python -m fairway.kv bench`.
+// Runs `python -m fairway.kv bench`; reports a missing module as the tool reports its errors.
 constexpr const char* kProgram = R"(
 import sys
 try:

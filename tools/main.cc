@@ -1,4 +1,5 @@
 // The tool: reads its surroundings once, registers every command, and runs the chosen one.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,8 +23,8 @@ fairway::tool::Surroundings look_around() {
   const bool is_dumb = terminal == nullptr || std::strcmp(terminal, "dumb") == 0;
   surroundings.colour = surroundings.stdout_is_tty && !wants_none && !is_dumb;
   winsize size{};
-  if (surroundings.stdout_is_tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) {
-    surroundings.columns = size.ws_col;
+  if (surroundings.stdout_is_tty && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) {
+    surroundings.columns = std::max<std::uint32_t>(size.ws_col, 40);  // narrower ones wrap
   }
   return surroundings;
 }

@@ -7,9 +7,11 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "command.h"
 #include "help.h"
+#include "nccl_key.h"
 #include "nccl_net/tables.h"
 
 // `fairway nccl env`: the settings that make NCCL take its network traffic through the plugin of this build, after
@@ -23,6 +25,8 @@ constexpr const char* kLibrary = "libnccl-net-fairway.so";
 
 struct NcclOptions {
   std::string plugin;
+  std::string key_file;
+  bool one_host = false;
   bool everything = false;
   bool gpu_memory = false;
 };
@@ -106,53 +110,134 @@ std::string quoted(std::string_view value) {
   return text + "'";
 }
 
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+// Collects what the shell is to run, and what of it the plugin must see when it is tried here.
+class Script {
+ public:
+  void say(std::string_view text) { text_ += comment(text); }
+  void set(const char* name, std::string_view value) {
+    text_ += fmt::format("export {}={}\n", name, quoted(value));
+    names_ += fmt::format(" -x {}", name);
+  }
+  void set_here_too(const char* name, const std::string& value) {
+    ::setenv(name, value.c_str(), 1);
+    set(name, value);
+  }
+  // What ranks need, as mpirun takes it: with what was set for the plugin or NCCL before.
+  [[nodiscard]] std::string for_mpirun() const {
+    std::string all = names_;
+    for (char** each = environ; *each != nullptr; ++each) {
+      const std::string_view variable(*each);
+      const auto option = fmt::format(" -x {}", variable.substr(0, variable.find('=')));
+      const bool ours = variable.starts_with("FAIRWAY_") || variable.starts_with("NCCL_");
+      if (ours && (all + " ").find(option + " ") == std::string::npos) all += option;
+    }
+    return all;
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_, names_;
+};
+
+// Started by a launcher, so that others like it make their own environment.
+bool is_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID", "LOCAL_RANK"})
+    if (is_set(name)) return true;
+  return false;
+}
+
+// The key by which ranks of other hosts know each other. Without one ranks listen on their own host alone.
+Status add_key(const NcclOptions& options, Script& script) {
+  const char* given = is_set("FAIRWAY_JOB_KEY") ? "FAIRWAY_JOB_KEY" : "FAIRWAY_JOB_KEY_FILE";
+  const auto is_that_file = [&] {  // as of this command before, in the same shell
+    return given == std::string_view("FAIRWAY_JOB_KEY_FILE") &&
+           key_file_path(std::getenv(given)) == key_file_path(options.key_file);
+  };
+  if (options.one_host) {
+    script.set_here_too("FAIRWAY_LISTEN", "127.0.0.1");
+  } else if (!options.key_file.empty()) {
+    if (is_set(given) && !is_that_file())
+      return {ErrorCode::invalid_argument,
+              fmt::format("{0} is set, and --key-file is given: unset {0}, or leave out --key-file", given)};
+    const auto file = need_key_file(options.key_file);
+    if (!file) return file.status();
+    script.say(file->made ? "a new job key; every host needs this file, or a copy of it at the same place"
+                          : "the job key of this file; every host needs it at the same place");
+    if (file->others_can_read) script.say("others can read the key: chmod 600 " + file->path);
+    script.set_here_too("FAIRWAY_JOB_KEY_FILE", file->path);
+  } else if (is_set(given)) {
+    script.say(fmt::format("the job key is what {} says; ranks listen where the others reach them", given));
+  } else if (is_rank() || options.gpu_memory) {
+    script.say("ranks of this host only. For several hosts: --key-file FILE, the same FILE for every rank");
+  } else {
+    const auto key = make_key();
+    if (!key) return key.status();
+    script.say("a new job key: ranks on several hosts need the same one, so run this once, before the launcher");
+    script.set_here_too("FAIRWAY_JOB_KEY", *key);
+  }
+  return {};
+}
+
+void say_launchers(const NcclOptions& options, Script& script) {
+  if (options.one_host || !(is_set("FAIRWAY_JOB_KEY") || is_set("FAIRWAY_JOB_KEY_FILE"))) return;
+  script.say("srun hands all of it on, and torchrun does on its host; ssh does not. Open MPI:\n  mpirun" +
+             script.for_mpirun());
+  if (is_set("FAIRWAY_JOB_KEY"))
+    script.say(
+        "torchrun started by hand on each host: `fairway nccl env --key-file FILE` there, with one FILE for all");
+}
+
 Exit env(Tool& tool, const NcclOptions& options) {
   const std::string path = options.plugin.empty() ? find_plugin() : options.plugin;
   if (path.empty())
     return tool.fail(
         fmt::format("no {} beside this program: name it by --plugin, or build it (FAIRWAY_BUILD_NCCL_NET)", kLibrary));
   if (options.gpu_memory) ::setenv("FAIRWAY_GPU_MEMORY", "on", 1);
+  // Only one engine can have a fixed port. The user's choice stays.
+  const bool engines_open = std::getenv("FAIRWAY_ENGINES") == nullptr && std::getenv("FAIRWAY_LISTEN") == nullptr;
   bool gpu_memory = false;
+  Script script;
+  if (const Status status = add_key(options, script); !status) return tool.fail(status);
   const auto said = try_out(path, gpu_memory);
   if (!said) return tool.fail(said.status());
-  std::string text = comment(*said);
-  const auto set = [&](const char* name, std::string_view value) {
-    text += fmt::format("export {}={}\n", name, quoted(value));
-  };
-  set("NCCL_NET_PLUGIN", path);
-  set("NCCL_NET", "Fairway");
   if (options.gpu_memory && !gpu_memory) return tool.fail("the plugin cannot move GPU memory here:\n" + *said);
+  script.set("NCCL_NET_PLUGIN", path);
+  script.set("NCCL_NET", "Fairway");
   if (gpu_memory) {
-    text += "# GPU memory directly, on any GPU: only for programs that make no CUDA calls meanwhile\n";
-    set("FAIRWAY_GPU_MEMORY", "on");
-    set("NCCL_NET_GDR_LEVEL", "SYS");
-    text +=
-        "# chunks and channels that fill NVLink, as measured (docs/nccl.md); 32 MiB of GPU memory for each "
-        "channel\n";
-    set("NCCL_P2P_NET_CHUNKSIZE", "4194304");
-    set("NCCL_BUFFSIZE", "33554432");
-    set("NCCL_MIN_NCHANNELS", "16");
-    set("NCCL_MIN_P2P_NCHANNELS", "16");
-    set("NCCL_NCHANNELS_PER_NET_PEER", "16");
-    // Only one engine can have a fixed port. The user's choice stays.
-    if (std::getenv("FAIRWAY_ENGINES") == nullptr && std::getenv("FAIRWAY_LISTEN") == nullptr) {
-      text += "# two engines, so that two of NCCL's threads move bytes at once\n";
-      set("FAIRWAY_ENGINES", "2");
+    script.say("GPU memory directly, on any GPU: only for programs that make no CUDA calls meanwhile");
+    script.set("FAIRWAY_GPU_MEMORY", "on");
+    script.set("NCCL_NET_GDR_LEVEL", "SYS");
+    script.say(
+        "chunks and channels that fill NVLink, as measured (docs/nccl.md); 32 MiB of GPU memory for each channel");
+    script.set("NCCL_P2P_NET_CHUNKSIZE", "4194304");
+    script.set("NCCL_BUFFSIZE", "33554432");
+    script.set("NCCL_MIN_NCHANNELS", "16");
+    script.set("NCCL_MIN_P2P_NCHANNELS", "16");
+    script.set("NCCL_NCHANNELS_PER_NET_PEER", "16");
+    if (engines_open) {
+      script.say("two engines, so that two of NCCL's threads move bytes at once");
+      script.set("FAIRWAY_ENGINES", "2");
     }
-    text += "# kernels loaded while others run can wait for each other\n";
-    set("CUDA_MODULE_LOADING", "EAGER");
+    script.say("kernels loaded while others run can wait for each other");
+    script.set("CUDA_MODULE_LOADING", "EAGER");
   }
   if (!gpu_memory && std::getenv("NCCL_PROTO") == nullptr) {  // one without LL128, or it would not have started
-    text += "# LL128 needs 128-byte stores that stay whole; a copy by a CPU or the kernel does not give that\n";
-    set("NCCL_PROTO", "^LL128");
+    script.say("LL128 needs 128-byte stores that stay whole; a copy by a CPU or the kernel does not give that");
+    script.set("NCCL_PROTO", "^LL128");
   }
   if (options.everything) {
-    text += "# traffic that NCCL would move itself within this host goes through the plugin too\n";
-    set("NCCL_P2P_DISABLE", "1");
-    set("NCCL_SHM_DISABLE", "1");
-    set("NCCL_NVLS_ENABLE", "0");
+    script.say("traffic that NCCL would move itself within this host goes through the plugin too");
+    script.set("NCCL_P2P_DISABLE", "1");
+    script.set("NCCL_SHM_DISABLE", "1");
+    script.set("NCCL_NVLS_ENABLE", "0");
   }
-  return tool.print(text);
+  say_launchers(options, script);
+  return tool.print(comment(*said) + script.text());
 }
 
 }  // namespace
@@ -160,7 +245,9 @@ Exit env(Tool& tool, const NcclOptions& options) {
 void add_nccl(Tool& tool) {
   CLI::App& command = tool.add(Group::insight, "nccl", "Run NCCL, and PyTorch on it, over Fairway");
   CLI::App& settings = tool.add_below(command, "env", "Try the plugin and print the settings that make NCCL use it");
-  settings.footer("Example:\n  eval \"$(fairway nccl env)\"");
+  settings.footer(
+      "Examples:\n  eval \"$(fairway nccl env)\"                       once, before mpirun, srun or torchrun\n"
+      "  eval \"$(fairway nccl env --key-file ~/job.key)\"  on each host, where nothing hands the environment on");
   const auto options = std::make_shared<NcclOptions>();
   settings.add_option("--plugin", options->plugin, "Path of the plugin (default: the one installed with this program)")
       ->check(no_empty_name());
@@ -168,6 +255,12 @@ void add_nccl(Tool& tool) {
       "--gpu-memory", options->gpu_memory,
       "Move GPU memory directly, at NVLink's rate. Only for programs that make no CUDA calls while collectives "
       "run (nccl-tests; not PyTorch)");
+  settings
+      .add_option("--key-file", options->key_file,
+                  "The job key is in this file, the same on every host; made if there is none")
+      ->check(no_empty_name());
+  settings.add_flag("--one-host", options->one_host, "No key: ranks of other hosts cannot connect")
+      ->excludes("--key-file");
   settings.add_flag("--everything", options->everything, "Also traffic that NCCL would move itself within this host");
   tool.on_run(settings, [&tool, options] { return env(tool, *options); });
 }

@@ -76,7 +76,7 @@ Status OtherProcess::say(std::string_view words) const {
   return {};
 }
 
-Result<std::string> OtherProcess::hear(std::chrono::milliseconds patience) {
+Result<std::string> OtherProcess::hear(std::chrono::milliseconds timeout) {
   for (;;) {
     if (const std::size_t end = heard_.find('\n'); end != std::string::npos) {
       std::string line = heard_.substr(0, end);
@@ -84,7 +84,7 @@ Result<std::string> OtherProcess::hear(std::chrono::milliseconds patience) {
       return line;
     }
     pollfd wait{stdout_, POLLIN, 0};
-    const int ready = ::poll(&wait, 1, static_cast<int>(patience.count()));
+    const int ready = ::poll(&wait, 1, static_cast<int>(timeout.count()));
     if (ready < 0 && errno == EINTR) continue;
     if (ready == 0) return Status(ErrorCode::timed_out, "it does not answer");
     char bytes[4096];

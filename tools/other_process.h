@@ -28,7 +28,7 @@ class OtherProcess {
   // Writes to its standard input, and reads the next line of its standard output. If it ended the error says how;
   // timed_out: no line in that time.
   Status say(std::string_view words) const;
-  Result<std::string> hear(std::chrono::milliseconds patience);
+  Result<std::string> hear(std::chrono::milliseconds timeout);
   [[nodiscard]] pid_t id() const { return pid_; }
   void signal(int number) const;
   void kill();

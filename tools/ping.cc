@@ -79,9 +79,9 @@ void add_ping(Tool& tool) {
   command.add_option("ADDRESS", options->address, "HOST:PORT of an engine, or its name in --directory")->required();
   add_via(command, options->via, "Use only these transports: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
           Via::transports);
-  command.add_option(
-      "--directory", options->directory,
-      "Directory in which to look up ADDRESS if it is a name: host:port of an engine, redis://host:port");
+  command.add_option("--directory", options->directory,
+                     "Directory in which to look up ADDRESS if it is a name: host:port of an engine, "
+                     "redis://host:port, etcd://host:port");
   command.add_option("--count", options->count, "Number of 8-byte reads")
       ->check(CLI::Range(1u, 1000000u))
       ->capture_default_str();

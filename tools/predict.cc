@@ -1,4 +1,5 @@
 // fairway predict: expected rates, compared with measured ones, and with changes.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,9 @@
 #include "predict/open.h"
 #include "predict/report.h"
 #include "predict/what_if.h"
+#include "render/layout.h"
+#include "render/svg.h"
+#include "render/traffic.h"
 #include "topology/discover.h"
 #include "topology/file.h"
 #include "topology/load.h"
@@ -32,6 +36,7 @@ Ends: gpu3, nic0 or a NIC's name, nic0/leg1, numa1, remote (over the best NIC).
 Examples:
   fairway predict                                     GPUs with NICs, each pair alone
   fairway predict gpu0:nic0 gpu1:nic0                 two flows at the same time
+  fairway predict gpu0:nic0 gpu4:nic0 --svg flows.svg --alone   the machine with both, each by itself
   fairway predict gpu4:nic0 --routes                  direct, over another GPU, through host memory
   fairway predict --from host.json --measured rows.csv --nic 0 --loop
   fairway predict --from host.json --calibrate rows.csv
@@ -57,9 +62,33 @@ struct PredictOptions {
   bool alone = false;
   bool routes = false;
   bool constants = false;
+  std::string svg;
   bool no_calibration = false;
   bool json = false;
 };
+
+// The machine with the flows: those that a tenth or more separates from the fastest are in the colour of faults.
+std::string picture_of(const Model& model, std::span<const FlowReport> reports) {
+  double fastest = 0;
+  for (const FlowReport& each : reports) fastest = std::max(fastest, each.prediction.gbs.expected);
+  std::vector<render::Stream> streams;
+  for (const FlowReport& each : reports) {
+    const auto kind = each.prediction.path.kind;
+    render::Stream stream;
+    stream.from = node_of(each.flow.from);
+    stream.to = node_of(each.flow.to);
+    if (each.flow.loop) stream.to = {topology::NodeKind::nic, *each.flow.loop}, stream.returns = true;
+    stream.over_gpu_links = kind == topology::PathKind::nvlink || kind == topology::PathKind::xgmi;
+    stream.slow = each.prediction.known && each.prediction.gbs.expected < 0.9 * fastest;
+    stream.label = each.prediction.known ? fmt::format("{:.1f}", each.prediction.gbs.expected) : "?";
+    stream.title = each.prediction.sentence;
+    streams.push_back(std::move(stream));
+  }
+  auto scene = render::picture(model.machine());
+  render::add_streams(model.machine(), streams,
+                      "arrows: GB/s expected; red: slower than the fastest by a tenth or more", scene);
+  return render::svg(scene);
+}
 
 // One run of the command.
 class Predict {
@@ -76,6 +105,15 @@ class Predict {
     if (!options_.flows.empty() && !(options_.measured.empty() && options_.calibrate.empty())) {
       return tool_.misused("flows come from the command line or from a file of rows, not from both");
     }
+    if (!options_.svg.empty() && (options_.flows.empty() || options_.routes))
+      return tool_.misused("--svg draws flows: name them, as in gpu0:nic0, without --routes");
+    if (options_.json && options_.svg == "-")
+      return tool_.misused("--json and --svg both go to standard output: give --svg a file");
+    if (const Status status = can_write(options_.svg); !status) return tool_.fail(status);
+    if (options_.routes && options_.flows.size() != 1)
+      return tool_.misused("--routes compares the routes of one flow: name it, as in gpu0:nic0");
+    if (!options_.nic.empty() && options_.measured.empty() && options_.calibrate.empty())
+      return tool_.misused("--nic goes with --measured or --calibrate");
     auto machine = options_.from.empty() ? topology::discover() : topology::load(options_.from);
     if (!machine) return options_.from.empty() ? tool_.fail(machine.status()) : tool_.unreadable(machine.status());
     what_.machine = std::move(*machine);
@@ -201,7 +239,6 @@ class Predict {
       flows.push_back(*flow);
     }
     if (options_.routes) {
-      if (flows.size() != 1) return tool_.misused("--routes compares the routes of one flow");
       const auto routes = model.routes(flows.front());
       if (!routes) return tool_.fail(routes.status());
       return print(text_of(model, flows.front(), *routes), json_of(model, flows.front(), *routes));
@@ -217,6 +254,10 @@ class Predict {
       const auto predictions = model.predict(flows);
       if (!predictions) return tool_.fail(predictions.status());
       for (std::size_t i = 0; i < flows.size(); ++i) reports.push_back({flows[i], (*predictions)[i]});
+    }
+    if (!options_.svg.empty()) {
+      if (Status status = write_file(options_.svg, picture_of(model, reports)); !status) return tool_.fail(status);
+      if (options_.svg == "-") return Exit::done;
     }
     const auto size = static_cast<double>(options_.size_bytes);
     return print(text_of(model, reports, size), json_of(model, reports, size));
@@ -252,30 +293,40 @@ void add_predict(Tool& tool) {
       .add_option("--measured", o.measured,
                   "Measured rates to set beside the expected: rows (CSV, JSON), or what fairway bench, perftest or "
                   "nvbandwidth print")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
   command
       .add_option("--calibrate", o.calibrate,
                   "Measured rates to fit constants to; the result is kept beside --from's file")
-      ->type_name("FILE");
-  command.add_option("--calibration", o.calibration, "Where that calibration is, if not beside the file")
-      ->type_name("FILE");
-  command.add_flag("--no-calibration", o.no_calibration, "Neither read nor write a calibration");
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  CLI::Option* calibration =
+      command.add_option("--calibration", o.calibration, "File of the calibration, if it is not beside --from's file")
+          ->type_name("FILE")
+          ->check(no_empty_name());
+  command.add_flag("--no-calibration", o.no_calibration, "Neither read nor write a calibration")->excludes(calibration);
   command.add_option("--nic", o.nic, "The NIC of rows that name none")->type_name("NIC");
   command.add_flag("--loop", o.loop, "Loopback: out and in again through one NIC");
   command.add_flag("--receive", o.receive, "Receive: from the wire to the GPU");
   command.add_flag("--alone", o.alone, "Predict each flow alone");
   command.add_flag("--routes", o.routes, "Compare the routes of one flow, two hops included");
+  command.add_option("--svg", o.svg, "Draw the machine with the flows; - is standard output")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   add_size(command, "--size", o.size_bytes, "Also print how long a message of that size takes: 4K, 1M, 2GB");
   add_list(command, "--what-if", o.what_if, "Predict with these changes; see below")->type_name("NAME=VALUE");
   command.add_flag("--constants", o.constants, "Print the model's constants with their sources");
   command.add_option("--bond-odds", o.bond_odds, "What hashing queue pairs over a bond of LEGS ports costs")
       ->type_name("LEGS")
       ->check(CLI::Range(1U, kMaxLegs));
-  command.add_option("--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)")->type_name("FILE");
+  CLI::Option* fabric = command.add_option("--fabric", o.fabric, "What hashing costs in a two-tier fabric (JSON)")
+                            ->type_name("FILE")
+                            ->check(no_empty_name());
   command.add_option("--trials", o.trials, "How many draws --fabric makes")
       ->type_name("N")
-      ->check(CLI::Range(1U, 1000000U));
-  command.add_option("--seed", o.seed, "Seed of --fabric's draws")->type_name("N");
+      ->check(CLI::Range(1U, 1000000U))
+      ->needs(fabric);
+  command.add_option("--seed", o.seed, "Seed of --fabric's draws")->type_name("N")->needs(fabric);
   command.add_flag("--json", o.json, "Print it as JSON");
   command.footer(std::string(kExamples) + "\n" + std::string(what_if_help()));
   tool.on_run(command, [&tool, options] { return Predict(tool, *options).run(); });

@@ -119,7 +119,7 @@ std::string in_flags(std::string message, const CLI::App& command) {
   for (const auto& [field, flag] : kFlags)
     if (command.get_option_no_throw(flag) != nullptr)
       replace_all(message, std::string("EngineOptions::") + field, flag);
-  // What the command has no flag for, in words.
+  // Options without a flag of this command are described in words.
   constexpr std::string_view kOptions = "EngineOptions::";
   for (std::size_t at = message.find(kOptions); at != std::string::npos; at = message.find(kOptions)) {
     message.replace(at, kOptions.size(), "the engine's ");

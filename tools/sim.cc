@@ -1,17 +1,21 @@
 // fairway sim: whole systems in virtual time, from a seed.
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "command.h"
+#include "sim/group_measure.h"
 #include "sim/simulate.h"
+#include "sim_collectives.h"
 
 namespace fairway::tool {
 namespace {
@@ -21,23 +25,18 @@ struct Range {
   std::uint64_t last = 1;
 };
 
+// A number from 1; no sign, no space.
+bool parse_seed(std::string_view text, std::uint64_t& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size() && out > 0;
+}
+
 // "7" or "1..1000".
-bool parse_range(const std::string& text, Range& out) {
+bool parse_range(std::string_view text, Range& out) {
   const std::size_t dots = text.find("..");
-  try {
-    std::size_t used = 0;
-    out.first = std::stoull(text.substr(0, dots), &used);
-    if (used != text.substr(0, dots).size()) return false;
-    if (dots == std::string::npos) {
-      out.last = out.first;
-      return true;
-    }
-    const std::string end = text.substr(dots + 2);
-    out.last = std::stoull(end, &used);
-    return used == end.size() && out.last >= out.first;
-  } catch (const std::exception&) {
-    return false;
-  }
+  if (!parse_seed(text.substr(0, dots), out.first)) return false;
+  out.last = out.first;
+  return dots == std::string_view::npos || (parse_seed(text.substr(dots + 2), out.last) && out.last >= out.first);
 }
 
 std::string replay(std::uint64_t seed) {
@@ -88,7 +87,9 @@ constexpr Meeting kMeetings[] = {
     {"a garbled byte under a checksum", &SimulationCoverage::garbled},
     {"a checksum that differs", &SimulationCoverage::mismatches},
     {"a peer's end that was due", &SimulationCoverage::deaths},
-    {"a send that waits for room", &SimulationCoverage::sends_held_back},
+    {"a send that is held back", &SimulationCoverage::sends_held_back},
+    {"a transfer that is complete at once", &SimulationCoverage::moves_at_once},
+    {"a message that is handed over at once", &SimulationCoverage::sends_at_once},
     {"a caller that computes", &SimulationCoverage::computations},
 };
 constexpr std::uint64_t kMeetsAll = 1000;  // seeds that cannot miss one of them by chance
@@ -96,7 +97,7 @@ constexpr std::uint64_t kMeetsAll = 1000;  // seeds that cannot miss one of them
 void work(Sum& sum, const Range& range) {
   for (;;) {
     const std::uint64_t seed = sum.next.fetch_add(1);
-    if (seed > range.last) return;
+    if (seed > range.last || seed < range.first) return;  // beyond the last, or of all numbers
     SimulationRequest request;
     request.seed = seed;
     request.hopeless = [seed](const std::string& why) { hopeless(seed, why); };
@@ -146,7 +147,8 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
       "deregister    {:>12}   fenced, {} not\n"
       "garbled       {:>12}   transfers with a checksum, {} failed for it\n"
       "deaths due    {:>12}   killed, frozen and cut-off peers, each noticed in time\n"
-      "sends waited  {:>12}   at their sender, for want of room at their target\n"
+      "sends waited  {:>12}   at their sender, since their target had no space\n"
+      "done at once  {:>12}   transfers that were complete when submit() returned\n"
       "computations  {:>12}   of callers, longer than their peers' timeout\n"
       "virtual time  {:>10.1f} s   {} events\n"
       "failed        {:>12}\n",
@@ -155,7 +157,8 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
       100.0 * static_cast<double>(sum.succeeded) / static_cast<double>(std::max<std::uint64_t>(1, sum.transfers)),
       sum.landed + sum.stopped, sum.landed, sum.stopped, sum.met.cancels_fenced, sum.met.cancels_not_fenced,
       sum.met.deregisters_fenced, sum.met.deregisters_not_fenced, sum.met.garbled, sum.met.mismatches, sum.met.deaths,
-      sum.met.sends_held_back, sum.met.computations, sum.virtual_seconds, sum.events, sum.failed.size()));
+      sum.met.sends_held_back, sum.met.moves_at_once, sum.met.computations, sum.virtual_seconds, sum.events,
+      sum.failed.size()));
   for (const SimulationReport& report : sum.failed)
     tool.print(fmt::format("\nseed {} failed; replay: {}\n{}", report.seed, replay(report.seed), report.failure));
   for (const Meeting& one : kMeetings)
@@ -166,10 +169,10 @@ Exit many(Tool& tool, const Range& range, unsigned jobs) {
 }
 
 struct SimOptions {
-  std::uint64_t seed = 0;
-  std::string seeds;
+  std::string seed, seeds;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   bool trace = false;
+  SimCollectives collectives;
 };
 
 }  // namespace
@@ -178,17 +181,50 @@ void add_sim(Tool& tool) {
   CLI::App& command =
       tool.add(Group::insight, "sim", "Simulate engines, clocks, sockets and NICs, and check every promise");
   const auto options = std::make_shared<SimOptions>();
-  command.add_option("--seed", options->seed, "Run one seed; the same seed repeats the same events");
-  command.add_option("--seeds", options->seeds, "Run a range of seeds: 1..1000");
+  CLI::Option* seed =
+      command.add_option("--seed", options->seed, "Run one seed; the same seed repeats the same events");
+  CLI::Option* seeds = command.add_option("--seeds", options->seeds, "Run a range of seeds: 1..1000")->excludes(seed);
   command.add_option("--jobs", options->jobs, "Threads of a campaign")
       ->check(CLI::Range(1u, 1024u))
       ->capture_default_str();
-  command.add_flag("--trace", options->trace, "With --seed: print every event");
-  tool.on_run(command, [&tool, options] {
-    if (options->seeds.empty()) return one(tool, options->seed == 0 ? 1 : options->seed, options->trace);
+  command.add_flag("--trace", options->trace, "With --seed or --collectives: print every event")->excludes(seeds);
+  auto* const collectives =
+      command
+          .add_option("--collectives", options->collectives.ranks,
+                      "Run every collective with so many ranks, beside what the formulas say: 64,256")
+          ->delimiter(',')
+          ->check(CLI::Range(2, 640))
+          ->excludes(seed)
+          ->excludes(seeds);
+  command
+      .add_option("--most-bytes", options->collectives.most_bytes,
+                  "With --collectives: the most bytes in a rank's buffer")
+      ->capture_default_str()
+      ->needs(collectives);
+  command
+      .add_option("--only", options->collectives.only,
+                  "With --collectives: these kinds and algorithms: barrier,recursive_doubling")
+      ->delimiter(',')
+      ->check(CLI::IsMember(sim::names_of_calls()))
+      ->needs(collectives);
+  command
+      .add_option("--slot-bytes", options->collectives.slot_bytes,
+                  "With --collectives: the longest message; 16 slots of it for each pair of ranks take the memory")
+      ->check(CLI::Range(64, 65536))
+      ->capture_default_str()
+      ->needs(collectives);
+  tool.on_run(command, [&tool, options, seed, seeds] {
+    options->collectives.trace = options->trace;
+    if (!options->collectives.ranks.empty()) return simulate_collectives(tool, options->collectives);
     Range range;
-    if (!parse_range(options->seeds, range)) return tool.misused("--seeds takes a number or a range such as 1..1000");
-    return many(tool, range, options->jobs);
+    if (seeds->count() > 0) {
+      if (parse_range(options->seeds, range)) return many(tool, range, options->jobs);
+      return tool.misused(
+          fmt::format("--seeds: '{}' is neither a number from 1 nor a range such as 1..1000", options->seeds));
+    }
+    if (seed->count() > 0 && !parse_seed(options->seed, range.first))
+      return tool.misused(fmt::format("--seed: '{}' is no number from 1", options->seed));
+    return one(tool, range.first, options->trace);
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "command.h"
@@ -111,16 +112,22 @@ Exit Tool::main(int argc, char** argv) {
   }
   const CLI::App* chosen = last_named(&app_);
   const auto run = runs_.find(chosen);
-  if (run != runs_.end()) return run->second();
+  if (run != runs_.end()) {
+    const Exit exit = run->second();
+    return exit == Exit::done && !unwritten_.empty() ? Exit::failed : exit;
+  }
   if (chosen == &app_) return print(chosen->help());
   return misused("needs a command of its own");
 }
 
 Exit Tool::misparsed(const CLI::ParseError& error) const {
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    const std::vector<std::string> extras = app_.remaining(true);
+  const std::vector<std::string> extras = app_.remaining(true);
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
     return not_here(extras.empty() ? std::string() : extras.front());
-  }
+  // A mistyped option is named first, also where something else is missing.
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr)
+    for (const std::string& each : extras)
+      if (each.starts_with("--") && each.size() > 2) return not_here(each);
   return misused(plain_words(one_line(error.what())));
 }
 
@@ -133,6 +140,7 @@ Exit Tool::not_here(const std::string& word) const {
   std::vector<std::string> names;
   if (is_option) {
     for (const CLI::Option* option : where->get_options()) {
+      if (option->get_group().empty()) continue;  // one between the tool's own processes
       for (const std::string& each : option->get_lnames()) names.push_back("--" + each);
     }
   } else {
@@ -152,9 +160,11 @@ std::string Tool::running() const {
 }
 
 Exit Tool::print(std::string_view text) {
+  if (!unwritten_.empty()) return Exit::failed;  // said already
   const int error = write_all(STDOUT_FILENO, text);
   if (error == 0 || error == EPIPE) return Exit::done;
-  return fail(fmt::format("cannot write to standard output: {}", std::strerror(error)));
+  unwritten_ = fmt::format("cannot write to standard output: {}", std::strerror(error));
+  return fail(unwritten_);
 }
 
 Exit Tool::fail(std::string_view message) const {
@@ -199,6 +209,9 @@ Status one_output_each(std::span<const std::pair<const char*, std::string>> outp
 
 Status can_write(const std::string& path) {
   if (path.empty() || path == "-") return {};
+  struct stat found {};
+  if (::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode))
+    return {ErrorCode::system_error, fmt::format("cannot write {}: {}", path, std::strerror(EISDIR))};
   if (::access(path.c_str(), W_OK) == 0) return {};
   const std::size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);

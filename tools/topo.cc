@@ -108,12 +108,16 @@ void add_topo(Tool& tool) {
   topo.add_flag("--json", options->json, "Print everything as JSON");
   topo.add_flag("--tree", options->tree, "Print a plain-text tree, for issue reports");
   topo.add_flag("--matrix", options->matrix, "Print only the classes, tab-separated as nvidia-smi topo -m does");
-  topo.add_flag("--providers", options->providers, "What libfabric has here, in a few lines for each provider");
-  topo.add_option("--svg", options->pictures.svg, "Write a picture; - is standard output")->type_name("FILE");
+  topo.add_flag("--providers", options->providers, "Print what each libfabric provider here can do, in a few lines");
+  topo.add_option("--svg", options->pictures.svg, "Write a picture; - is standard output")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   topo.add_option("--html", options->pictures.html, "Write a page of its own with picture, matrix and details")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
   topo.add_option("--png", options->pictures.png, "Write a picture for where SVG cannot go; needs rsvg-convert")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
   topo.add_option("--theme", options->pictures.theme, "Colours of SVG and PNG: auto follows the viewer (PNG: light)")
       ->check(one_of({"auto", "light", "dark"}));
   add_topo_devices(tool, topo, input);

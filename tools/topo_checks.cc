@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "help.h"
 #include "render/reports.h"
 #include "topo.h"
 #include "topology/assess.h"
@@ -70,9 +71,12 @@ Exit run_diff(Tool& tool, const TopoInput& input, const DiffOptions& options) {
 void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
   CLI::App& lint = tool.add_below(topo, "lint", "Find contradictions in a machine or a topology file");
   auto lint_options = std::make_shared<LintOptions>();
-  lint.add_option("FILE", lint_options->file, "What to look at; this machine where it is left out")->type_name("FILE");
+  lint.add_option("FILE", lint_options->file, "The machine or topology file to check (default: this machine)")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   lint.add_option("--against", lint_options->against, "The machine the file is meant for: a snapshot, or 'this'")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(no_empty_name());
   lint.add_flag("--notes", lint_options->notes, "Also print what could not be read, was concluded, or is said twice");
   add_from_option(lint, *input);
   lint.footer("Exit code 1 when there is an error among the findings.");
@@ -81,8 +85,13 @@ void add_topo_checks(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput
   CLI::App& diff =
       tool.add_below(topo, "diff", "Compare two machines that should be equal, costliest difference first");
   auto diff_options = std::make_shared<DiffOptions>();
-  diff.add_option("A", diff_options->a, "What it should be like")->required()->type_name("FILE");
-  diff.add_option("B", diff_options->b, "What it is like; this machine where it is left out")->type_name("FILE");
+  diff.add_option("A", diff_options->a, "The machine that it should equal")
+      ->required()
+      ->type_name("FILE")
+      ->check(no_empty_name());
+  diff.add_option("B", diff_options->b, "The machine to compare (default: this machine)")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   add_from_option(diff, *input);
   diff.footer("Exit code 1 when they differ, 2 when one cannot be read.");
   tool.on_run(diff, [&tool, input, diff_options] { return run_diff(tool, *input, *diff_options); });

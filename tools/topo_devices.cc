@@ -90,7 +90,7 @@ void add_topo_devices(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInpu
   CLI::App& hca =
       tool.add_below(topo, "hca", "Explain an RDMA device: every attribute in a sentence, and the limit it sets");
   auto name = std::make_shared<std::string>();
-  hca.add_option("NAME", *name, "The device, such as mlx5_0; all of them where it is left out");
+  hca.add_option("NAME", *name, "The device, such as mlx5_0 (default: all)");
   add_from_option(hca, *input);
   tool.on_run(hca, [&tool, input, name] { return run_hca(tool, *input, *name); });
 }

@@ -1,6 +1,7 @@
 // fairway topo snapshot, export, catalog: what is written for other times and other programs.
 #include <fmt/format.h>
 
+#include "help.h"
 #include "topo.h"
 #include "topology/catalog.h"
 #include "topology/export.h"
@@ -15,7 +16,7 @@ struct SnapshotChoices {
   bool keep_identities = false;
 };
 struct ExportOptions {
-  std::string format;  // one so far; it is named so that a script says what it wants
+  std::string format;  // only one so far; scripts name it, so that another one can become the default
   std::string output = "-";
 };
 
@@ -50,7 +51,10 @@ Exit run_export(Tool& tool, const TopoInput& input, const ExportOptions& options
 void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>& input) {
   CLI::App& snapshot = tool.add_below(topo, "snapshot", "Record the machine in a file that every --from reads");
   auto snapshot_options = std::make_shared<SnapshotChoices>();
-  snapshot.add_option("FILE", snapshot_options->file, "Where to; - is standard output")->required()->type_name("FILE");
+  snapshot.add_option("FILE", snapshot_options->file, "File to write; - is standard output")
+      ->required()
+      ->type_name("FILE")
+      ->check(no_empty_name());
   snapshot.add_flag("--keep-identities", snapshot_options->keep_identities,
                     "Keep serial numbers, GUIDs, MACs, addresses and the host's name, which are scrubbed otherwise");
   add_from_option(snapshot, *input);
@@ -59,8 +63,9 @@ void add_topo_files(Tool& tool, CLI::App& topo, const std::shared_ptr<TopoInput>
   CLI::App& exporter = tool.add_below(topo, "export", "Write the machine for NCCL (NCCL_TOPO_FILE)");
   auto export_options = std::make_shared<ExportOptions>();
   exporter.add_option("FORMAT", export_options->format, "nccl")->required()->check(one_of({"nccl"}));
-  exporter.add_option("-o,--output", export_options->output, "Where to; standard output where it is left out")
-      ->type_name("FILE");
+  exporter.add_option("-o,--output", export_options->output, "File to write (default: standard output)")
+      ->type_name("FILE")
+      ->check(no_empty_name());
   add_from_option(exporter, *input);
   exporter.footer("What the format cannot say of this machine is listed on stderr.");
   tool.on_run(exporter, [&tool, input, export_options] { return run_export(tool, *input, *export_options); });

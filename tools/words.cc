@@ -4,8 +4,10 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -59,7 +61,7 @@ std::string not_one_of(const std::string& word, const std::vector<std::string>& 
 // Empty, or why --via does not take this word.
 std::string wrong_via(const std::string& word, Via what) {
   static const std::vector<std::string> kTransports{"shm", "cuda", "verbs", "tcp", "fabric", "staged"};
-  static const std::vector<std::string> kWays{"nvlink", "pcie", "ipc", "fd"};
+  static const std::vector<std::string> kCudaPaths{"nvlink", "pcie", "ipc", "fd"};
   const auto among = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
@@ -69,8 +71,8 @@ std::string wrong_via(const std::string& word, Via what) {
     if (head == "fabric") return {};
     if (head == "staged") return wrong_via(word.substr(colon + 1), Via::transports);
   } else if (colon == std::string::npos) {
-    if (among(kTransports, word) || (what == Via::ways && among(kWays, word))) return {};
-    if (among(kWays, word))
+    if (among(kTransports, word) || (what == Via::paths && among(kCudaPaths, word))) return {};
+    if (among(kCudaPaths, word))
       return fmt::format("'{}' is a path of the transport cuda that only `fairway bench --via` can force; use cuda",
                          word);
   }
@@ -80,9 +82,9 @@ std::string wrong_via(const std::string& word, Via what) {
       {"sysv", "shm"},   {"p2p", "cuda"}, {"efa", "fabric:efa"}, {"sockets", "tcp"}};
   std::vector<std::string> known = kTransports;
   std::string shown = "shm, cuda, verbs, tcp, fabric:PROVIDER, staged:TRANSPORT";
-  if (what == Via::ways) {
-    known.insert(known.end(), kWays.begin(), kWays.end());
-    shown += fmt::format(", {}", fmt::join(kWays, ", "));
+  if (what == Via::paths) {
+    known.insert(known.end(), kCudaPaths.begin(), kCudaPaths.end());
+    shown += fmt::format(", {}", fmt::join(kCudaPaths, ", "));
   }
   if (const auto other = kElsewhere.find(word); other != kElsewhere.end())
     return fmt::format("'{}' is none of {}; did you mean '{}'?", word, shown, other->second);
@@ -125,6 +127,41 @@ CLI::Validator check(std::string (*wrong)(const std::string&)) {
   return {[wrong](const std::string& word) { return wrong(word); }, ""};
 }
 
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> items(1);
+  for (const char each : text)
+    if (each == ',')
+      items.emplace_back();
+    else
+      items.back() += each;
+  return items;
+}
+
+// The one parser of lists. CLI11's own (delimiter) passes over empty items, so that a slip would go unnoticed.
+CLI::Option* add_split(CLI::App& command, const std::string& name,
+                       const std::function<void(std::vector<std::string>)>& read, const std::string& sentence,
+                       CLI::Validator item = {}) {
+  const auto read_all = [read](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all;
+    for (const std::string& argument : arguments)
+      for (std::string& each : split(argument)) all.push_back(std::move(each));
+    read(std::move(all));
+  };
+  const auto wrong = [item](const std::string& argument) {
+    const std::vector<std::string> items = split(argument);
+    std::vector<std::string> named = items;
+    std::erase(named, "");
+    if (named.empty()) return fmt::format("'{}' names nothing: leave the option out, or give it a value", argument);
+    if (named.size() < items.size())
+      return fmt::format("'{}' has an empty item; did you mean '{}'?", argument, fmt::join(named, ","));
+    for (std::string& each : named)
+      if (std::string why = item(each); !why.empty()) return why;
+    return std::string();
+  };
+  return command.add_option_function<std::vector<std::string>>(name, read_all, sentence)
+      ->check(CLI::Validator(wrong, item.get_description()));
+}
+
 }  // namespace
 
 Result<std::uint64_t> parse_size(std::string_view text) {
@@ -150,18 +187,13 @@ CLI::Option* add_sizes(CLI::App& command, const std::string& name, std::vector<s
     sizes.clear();
     for (const std::string& text : words) sizes.push_back(checked_size(name, text, limits));
   };
-  return command.add_option_function<std::vector<std::string>>(name, read, sentence)
-      ->delimiter(',')
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->take_all()
-      ->type_name("SIZE");
+  return add_split(command, name, read, sentence)->expected(1)->allow_extra_args(false)->take_all()->type_name("SIZE");
 }
 
 CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<std::string>& words,
-                      const std::string& sentence) {
-  return command.add_option(name, words, sentence)
-      ->delimiter(',')
+                      const std::string& sentence, const CLI::Validator& item) {
+  const auto read = [&words](std::vector<std::string> items) { words = std::move(items); };
+  return add_split(command, name, read, sentence, item)
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all()
@@ -169,13 +201,14 @@ CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<st
 }
 
 CLI::Option* add_arguments(CLI::App& command, const std::string& name, std::vector<std::string>& words,
-                           const std::string& sentence) {
-  return command.add_option(name, words, sentence)->delimiter(',');
+                           const std::string& sentence, const CLI::Validator& item) {
+  return add_split(
+      command, name, [&words](std::vector<std::string> items) { words = std::move(items); }, sentence, item);
 }
 
 CLI::Option* add_names(CLI::App& command, const std::string& name, std::vector<std::string>& names,
                        const std::string& sentence, const std::vector<std::string>& known) {
-  return add_list(command, name, names, sentence)->check(one_of(known));
+  return add_list(command, name, names, sentence, one_of(known));
 }
 
 CLI::Validator one_of(const std::vector<std::string>& known) {
@@ -186,7 +219,7 @@ CLI::Validator one_of(const std::vector<std::string>& known) {
 }
 
 CLI::Option* add_via(CLI::App& command, std::vector<std::string>& via, const std::string& sentence, Via what) {
-  return add_list(command, "--via", via, sentence)->check(via_word(what));
+  return add_list(command, "--via", via, sentence, via_word(what));
 }
 
 CLI::Validator via_word(Via what) {
@@ -197,11 +230,28 @@ CLI::Validator memory_name() {
   return check(wrong_memory);
 }
 
+CLI::Validator number_in(double least, double most) {
+  const CLI::Range range(least, most);
+  const auto wrong = [range, least, most](const std::string& text) {
+    double number = 0;
+    (void)std::from_chars(text.data(), text.data() + text.size(), number);
+    if (std::isnan(number)) return fmt::format("'{}' is no number from {} to {}", text, least, most);
+    return range(text);
+  };
+  return {wrong, range.get_description()};
+}
+
 CLI::Validator host_and_port() {
   return check(wrong_address);
 }
 
 Status check_address(const std::string& address, const std::string& directory, const CLI::App& command) {
+  if (const std::size_t scheme = directory.find("://"); scheme != std::string::npos) {
+    if (!directory.starts_with("redis://") && !directory.starts_with("etcd://"))
+      return {ErrorCode::invalid_argument,
+              fmt::format("--directory: '{}' is none of HOST:PORT of an engine, redis://HOST:PORT, etcd://HOST:PORT",
+                          directory)};
+  }
   if (address.empty() || !directory.empty()) return {};
   std::string wrong = wrong_address(address);
   if (wrong.empty()) return {};

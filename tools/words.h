@@ -27,21 +27,22 @@ CLI::Option* add_size(CLI::App& command, const std::string& name, std::uint64_t&
 CLI::Option* add_sizes(CLI::App& command, const std::string& name, std::vector<std::uint64_t>& sizes,
                        const std::string& sentence, SizeLimits limits = {});
 
-// A list of any words: "a,b", or the option several times. It takes one argument.
+// A list of any words: "a,b", or the option several times. It takes one argument. `item` checks each word; an empty one
+// ("a,,b", "a,") is an error, here as in all lists.
 CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<std::string>& words,
-                      const std::string& sentence);
+                      const std::string& sentence, const CLI::Validator& item = {});
 // A list without an option: "a,b" or "a b".
 CLI::Option* add_arguments(CLI::App& command, const std::string& name, std::vector<std::string>& words,
-                           const std::string& sentence);
+                           const std::string& sentence, const CLI::Validator& item = {});
 // A list of words of a closed set.
 CLI::Option* add_names(CLI::App& command, const std::string& name, std::vector<std::string>& names,
                        const std::string& sentence, const std::vector<std::string>& known);
 // One of these; the error lists them and suggests the nearest.
 CLI::Validator one_of(const std::vector<std::string>& known);
 
-// --via: transports, each also as staged:TRANSPORT, and fabric as fabric:PROVIDER. With `ways` also the paths of GPU
+// --via: transports, each also as staged:TRANSPORT, and fabric as fabric:PROVIDER. With `paths` also the paths of GPU
 // memory that bench can force: nvlink, pcie, ipc, fd.
-enum class Via : std::uint8_t { transports, ways };
+enum class Via : std::uint8_t { transports, paths };
 CLI::Option* add_via(CLI::App& command, std::vector<std::string>& via, const std::string& sentence, Via what);
 CLI::Validator via_word(Via what);
 
@@ -49,6 +50,9 @@ CLI::Validator via_word(Via what);
 CLI::Validator memory_name();
 inline constexpr const char* kMemoryNames =
     "host, host:numaN, shared, pinned, gpu:N, gpu:N:mapped, gpu:N:locked, gpu:N:managed";
+
+// A number within limits; "nan" is none.
+CLI::Validator number_in(double least, double most);
 
 // HOST:PORT.
 CLI::Validator host_and_port();

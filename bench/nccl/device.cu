@@ -279,7 +279,7 @@ struct Bench : Run {
     if (side.rank == 0) {
       cudaDeviceProp facts;
       CUDA_CHECK(cudaGetDeviceProperties(&facts, 0));
-      std::printf("%s, two processes; a GPU reaches the other's memory by %s\n", facts.name, side.there.way.c_str());
+      std::printf("%s, two processes; a GPU reaches the other's memory by %s\n", facts.name, side.there.path_description.c_str());
     }
     if (options.has("graph") || options.has("eager")) {
       if (side.rank == 0) {

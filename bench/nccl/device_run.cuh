@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "checks.cuh"
 #include "library.h"
 #include "pair.cuh"
 
@@ -18,15 +19,6 @@ struct Options {
   const char* json = nullptr;
   bool has(const char* part) const { return parts.find(part) != std::string::npos; }
 };
-
-#define NCCL_CHECK(call)                                                                                           \
-  do {                                                                                                             \
-    const int result_ = (call);                                                                                    \
-    if (result_ != 0) {                                                                                            \
-      std::fprintf(stderr, "%s:%d: NCCL: %s\n", __FILE__, __LINE__, nccl::library().ncclGetErrorString(result_)); \
-      std::_Exit(4);                                                                                               \
-    }                                                                                                              \
-  } while (0)
 
 inline double median(std::vector<double> all) {
   std::sort(all.begin(), all.end());

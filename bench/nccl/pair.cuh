@@ -19,19 +19,11 @@
 #include "fairway/device.cuh"
 #include "fairway/engine.h"
 
+#include "checks.cuh"
 #include "cuda_check.cuh"
 
 // Two processes, each with a GPU and a box in its memory that the other's kernels and streams access directly.
 namespace pair {
-
-#define FAIRWAY_CHECK(status)                                                                       \
-  do {                                                                                              \
-    const fairway::Status status_ = (status);                                                       \
-    if (!status_) {                                                                                 \
-      std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, status_.to_string().c_str());         \
-      std::_Exit(3);                                                                                \
-    }                                                                                               \
-  } while (0)
 
 inline constexpr std::size_t kWords = 64, kLine = 128;  // signals behind the bytes of a box, one per cache line
 inline constexpr std::chrono::seconds kSoon{30};

@@ -6,21 +6,12 @@
 
 #include <cuda_runtime.h>
 
+#include "checks.cuh"
 #include "cuda_check.cuh"
 #include "pattern.cuh"
 
 // One rank's GPU, its buffers, and each operation with its expected result.
 namespace work {
-
-#define NCCL_CHECK(call)                                                                                         \
-  do {                                                                                                           \
-    const int result_ = (call);                                                                                  \
-    if (result_ != 0) {                                                                                          \
-      std::fprintf(stderr, "%s:%d: NCCL: %s: %s\n", __FILE__, __LINE__, nccl::library().ncclGetErrorString(result_), \
-                   nccl::library().ncclGetLastError(nullptr));                                                   \
-      std::_Exit(4);                                                                                             \
-    }                                                                                                            \
-  } while (0)
 
 enum class Op { all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, send_recv, pair };
 inline constexpr Op kOps[] = {Op::all_reduce, Op::all_gather, Op::reduce_scatter, Op::broadcast,

@@ -34,13 +34,19 @@ class Worker:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable, HERE / f"{self.kind}.py", self.name, *map(str, self.arguments),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 20, env=environment)
-        self.descriptor = os.pidfd_open(self.process.pid)
+        self._hold()
         self.reader = asyncio.create_task(self._read())
         try:
             self.about = await asyncio.wait_for(self.expect("ready", True), self.START_SECONDS)
         except asyncio.TimeoutError:
             self.kill()
             raise Died(f"{self.name} did not start within {self.START_SECONDS} s") from None
+
+    def _hold(self):
+        try:
+            self.descriptor = os.pidfd_open(self.process.pid)
+        except ProcessLookupError:
+            pass  # it has ended already, and asyncio has collected it
 
     async def _read(self):
         try:
@@ -88,7 +94,8 @@ class Worker:
     async def _ended(self):
         await self.process.wait()
         self.gone.set()
-        os.close(self.descriptor)
+        if self.descriptor is not None:
+            os.close(self.descriptor)
 
     async def stop(self):
         self.process.stdin.close()
@@ -114,7 +121,7 @@ class Redis(Worker):
         self.process = await asyncio.create_subprocess_exec(
             self.installed(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL)
-        self.descriptor = os.pidfd_open(self.process.pid)
+        self._hold()
         self.reader = asyncio.create_task(self._ended())
         for _ in range(self.START_SECONDS * 50):
             if self.gone.is_set():

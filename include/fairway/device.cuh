@@ -2,16 +2,17 @@
 
 #include <cstdint>
 
-// For CUDA kernels that reach a Mapping (fairway/mapping.h) by themselves: bytes, then a signal; and at the other side
-// the wait for it. Needs nothing but nvcc and this file. Signals are 8-byte aligned 64-bit words in GPU memory.
+// For CUDA kernels that access a Mapping (fairway/mapping.h) by themselves: put bytes, then signal; at the other side,
+// wait for the signal. Needs nothing but nvcc and this file. Signals are 8-byte aligned 64-bit words in GPU memory.
 //
-// Whoever sees a signal sees every byte that the threads which took part in the call wrote before it, to any memory,
-// and what they had seen themselves. That holds between GPUs and with the hosts (release and acquire at system scope).
+// Whoever sees a signal also sees every byte that the threads of the signalling group wrote before it, to any memory,
+// and everything that they had seen themselves. This holds between GPUs and with hosts: a signal is a release and a
+// wait an acquire, at system scope.
 namespace fairway::device {
 
 using Word = std::uint64_t;
 
-// ---- who takes part: all threads of it call, with the same arguments ----
+// ---- groups: all threads of a group make a call together, with the same arguments ----
 
 struct Thread {
   static __device__ unsigned lane() { return 0; }
@@ -35,7 +36,7 @@ struct Block {
 
 namespace detail {
 
-// The part of thread `at` of `of`: units of one type, several on their way at once.
+// Thread `at` of `of` copies its part, in units of one type, kAtOnce of them in flight.
 template <class Unit, unsigned kAtOnce>
 __device__ void copy_units(void* to, const void* from, std::uint64_t count, std::uint64_t at, std::uint64_t of) {
   Unit* there = static_cast<Unit*>(to);
@@ -51,7 +52,7 @@ __device__ void copy_units(void* to, const void* from, std::uint64_t count, std:
   }
 }
 
-// By the widest units that fit both places: 16 bytes where they lie alike, so many at once.
+// Copies by the widest unit that fits both addresses, 16 bytes if they are equal modulo 16.
 template <unsigned kAtOnce>
 __device__ void copy(void* to, const void* from, std::uint64_t length, std::uint64_t at, std::uint64_t of) {
   const std::uint64_t there = reinterpret_cast<std::uint64_t>(to), here = reinterpret_cast<std::uint64_t>(from);
@@ -75,13 +76,13 @@ __device__ void copy(void* to, const void* from, std::uint64_t length, std::uint
 
 }  // namespace detail
 
-// Copies to or from a Mapping; which side is which does not matter. Over before a signal by the same group.
+// Copies to or from a Mapping; either side may be the mapping. A signal by the same group comes after the bytes.
 template <class Group>
 __device__ void put(void* to, const void* from, std::uint64_t length) {
   detail::copy<4>(to, from, length, Group::lane(), Group::lanes());
 }
-// The part of each block of a grid of one dimension, for large ones. A signal needs all blocks to be done: give it from
-// a kernel behind this one.
+// A large copy by all blocks of a one-dimensional grid, each its part. Signal from a later kernel in the stream, since
+// all blocks must be done.
 __device__ inline void put_by_grid(void* to, const void* from, std::uint64_t length) {
   const std::uint64_t lanes = Block::lanes();
   detail::copy<8>(to, from, length, blockIdx.x * lanes + Block::lane(), gridDim.x * lanes);
@@ -94,15 +95,15 @@ __device__ void signal_set(Word* word, Word value) {
   Group::meet();
   if (Group::lane() == 0) asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
-// Atomic against others who add there, where Mapping::atomics says so.
+// Atomic against other additions to the word only if Mapping::atomics is true.
 template <class Group>
 __device__ void signal_add(Word* word, Word value) {
   Group::meet();
   if (Group::lane() == 0) asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-// One thread's, that stands for nothing but itself: no byte written before need be seen with it. It saves the time in
-// which the GPU makes sure of those, half of a signal's.
+// A signal by one thread without a release: who sees it need not see bytes that were written before. It takes half the
+// time of signal_set, which waits until they have arrived.
 __device__ inline void signal_bare(Word* word, Word value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
@@ -113,15 +114,15 @@ __device__ inline Word signal_read(const Word* word) {
   return value;
 }
 
-// Nanoseconds of the GPU's clock; it moves in steps of up to a microsecond.
+// Nanoseconds of the GPU's clock, which advances in steps of up to a microsecond.
 __device__ inline std::uint64_t now() {
   std::uint64_t time;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
   return time;
 }
 
-// One thread's wait until the word has reached `value` (counted on past 2^64). True: it came, and what stood before it
-// is seen. False: the time now() passed `deadline` first, or `ended` (Mapping::ended; null: not looked at) was set.
+// One thread waits until the word has reached `value` (compared modulo 2^64). True: the signal came, and the bytes
+// before it are visible. False: now() passed `deadline` first, or `ended` was set (Mapping::ended; null: not checked).
 __device__ inline bool signal_wait(const Word* word, Word value, std::uint64_t deadline,
                                    const std::uint32_t* ended = nullptr) {
   constexpr unsigned kLooksPerQuestion = 64;
@@ -133,7 +134,7 @@ __device__ inline bool signal_wait(const Word* word, Word value, std::uint64_t d
     if (ended != nullptr && *static_cast<const volatile std::uint32_t*>(ended) != 0) return false;
   }
 }
-// The same for a block: thread 0 looks, all have the answer.
+// The same for a block: thread 0 polls, and all threads get the answer.
 __device__ inline bool signal_wait_block(const Word* word, Word value, std::uint64_t deadline,
                                          const std::uint32_t* ended = nullptr) {
   const bool came = Block::lane() == 0 && signal_wait(word, value, deadline, ended);

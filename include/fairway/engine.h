@@ -29,7 +29,7 @@ struct PeerEvent {
   // down: the session ended. Everything that arrived before has been notified, and every transfer that succeeded has
   //   completed with ok; all others complete with `reason`.
   // link_slow: for 150 ms of large transfers the link stayed below half of its lowest expected rate. Reported once,
-  //   and again only after the link has recovered in between.
+  //   and again only after the link has recovered.
   // mapping_ended: start no more kernels that use the mapping. When those that run have ended, call unmap().
   enum class Kind : std::uint8_t { up, down, link_up, link_down, link_slow, mapping_ended } kind = Kind::up;
   PeerId peer;
@@ -44,7 +44,7 @@ struct PeerEvent {
 // Result of Engine::submit.
 struct Submitted {
   std::size_t taken = 0;  // requests accepted, from the first on
-  // If fewer were accepted than offered: ok, the queue is full (try again when writable()); else why request [taken]
+  // When fewer were accepted than offered. ok: the queue is full, try again when writable(). Else: why request [taken]
   // is invalid.
   Status status;
 };
@@ -72,8 +72,9 @@ class FAIRWAY_API Engine {
   // Completes every transfer with `cancelled`, tells every peer, and releases all regions and mappings. Kernels that
   // use a mapping of this engine must have ended before. After the call nothing accesses the caller's memory, with one
   // exception: kernels of a peer that has mapped it and does not unmap() it within a second (see deregister()).
-  // Callbacks may run during the call and not after it.
+  // Callbacks may run during the call, but not after it.
   void close();
+  [[nodiscard]] bool is_open() const;  // false from the beginning of close() on
 
   // ---- peers ----
   // "host:port" for other engines' connect().
@@ -91,8 +92,9 @@ class FAIRWAY_API Engine {
 
   // ---- memory ----
   // Registers the caller's memory. The caller keeps ownership and must keep it mapped until deregister() returns ok.
-  // Errors: invalid_argument (no CPU can read it and no transport in use recognises it as device memory),
-  // resource_exhausted.
+  // Memory that this process cannot write may be sent and read by peers, and nothing can arrive in it. Errors:
+  // invalid_argument (it is not mapped here and no transport in use recognises it as device memory; peers may write it
+  // and this process may not), resource_exhausted.
   Result<Region> register_memory(void* address, std::size_t size_bytes, Access access, const MemorySource& source = {});
   // Allocates and registers memory: page-aligned, zeroed, committed, and mappable by peers on this host, which is the
   // fastest path for shm. Freed by deregister().
@@ -110,10 +112,13 @@ class FAIRWAY_API Engine {
   Status publish(std::string_view name, const Region& region);
   Result<RemoteRegion> lookup(PeerId peer, std::string_view name, Timeout timeout = std::chrono::seconds(5));
 
-  // ---- communication by kernels and CUDA streams (docs/cuda.md) ----
+  // ---- communication by kernels, CUDA streams (docs/cuda.md) and CPUs ----
   // Makes a region accessible to kernels of GPU `gpu` of this process: a peer's GPU memory, or this process's memory on
   // another GPU. The first call takes milliseconds and may wait for running kernels, so do not call it while a kernel
   // waits for its result. unsupported, with the reason: no direct path (another host, host memory, staged memory).
+  // gpu = kCpu: to loads and stores of this process's CPUs: a peer's host memory from allocate(), or from a file that
+  // MemorySource names, by the transport shm. The owner may store meanwhile: share words by atomics alone. The memory
+  // stays readable when its owner dies. It ends with this engine's close().
   Result<Mapping> map(const RemoteRegion& region, int gpu, Timeout timeout = std::chrono::seconds(5));
   Result<Mapping> map(const Region& region, int gpu, Timeout timeout = std::chrono::seconds(5));
   // Releases a mapping. The caller makes sure that no kernel or stream uses it and no graph that uses it is launched.
@@ -153,9 +158,9 @@ class FAIRWAY_API Engine {
   // Waits for a transfer with Deliver::to_wait. Returns its completion once; after that, not_found. timed_out: the
   // transfer goes on.
   Result<Completion> wait(TransferId id, Timeout timeout = kForever);
-  // Work enqueued on the CUDA stream (cudaStream_t, not the default one) from now on starts after the transfer has
-  // completed, with ok or an error. The host does not wait. The caller must still make progress and collect the
-  // completion. unsupported: the transport cuda is not in use.
+  // Makes a CUDA stream (cudaStream_t, not the default one) wait: work enqueued on it from now on starts after the
+  // transfer has completed, with ok or an error. The host does not wait. The caller must still make progress and
+  // collect the completion. unsupported: the transport cuda is not in use.
   Status stream_wait(TransferId id, void* stream);
   // Stores completions of transfers with Deliver::to_poll and returns how many. With Progress::caller it also makes
   // progress.
@@ -166,8 +171,9 @@ class FAIRWAY_API Engine {
   // 0, read the counters, then wait again: there are at most two wake-ups for each event. -1 in a simulation.
   [[nodiscard]] int fd() const;
   // Ends a transfer early. It still completes exactly once: with `cancelled`, or with its own outcome if that came
-  // first. If it is not fenced in time, it keeps ending; call again, or wait for the completion. A write whose bytes
-  // have all arrived is fenced at once, even if its notification is still in flight; it completes when that arrives.
+  // first. If the timeout passes before it is fenced, the cancel goes on: call again, or wait for the completion. A
+  // write whose bytes have all arrived is fenced at once, even if its notification is still in flight; it completes
+  // when the notification has arrived.
   Result<Cancelled> cancel(TransferId id, Timeout timeout = std::chrono::seconds(5));
 
   // ---- at the target ----
@@ -180,7 +186,7 @@ class FAIRWAY_API Engine {
   // ---- introspection ----
   Result<Explanation> explain(const Request& request) const;  // the path it would take now
   Result<Explanation> explain(PeerId peer) const;             // all links to the peer
-  // In flight, or one of the last 1,024. Its bytes_done is the transfer's progress; asking does not disturb it.
+  // In flight, or one of the last 1,024 or more. Its bytes_done is the transfer's progress; asking does not disturb it.
   Result<Explanation> explain(TransferId id) const;
   [[nodiscard]] Metrics metrics() const;
   // Error and congestion counters of the RDMA ports that this engine uses, zeros included. Reads about fifty small

@@ -8,7 +8,7 @@
 
 namespace fairway {
 
-// A link that is used, or is not, with the reason.
+// A link: whether the transfer uses it, and if not, why.
 struct ExplainedLink {
   std::string name;  // "tcp/eth0/1"
   bool taken = false;
@@ -20,14 +20,14 @@ struct ExplainedLink {
   std::string bound;  // what limits it ("NVLink of GPU0 (out)"), or why there is no figure
 };
 
-// Which links a transfer uses or used and why not the others, its expected rate and its achieved rate.
+// Which links a transfer uses or used, why not the others, its expected rate and its achieved rate.
 struct Explanation {
   std::string operation;  // "write 1048576 bytes in 16 extents"
   std::string peer;
   std::string state;  // "planned", "in flight", "ok", "peer_dead: ..."
   std::vector<ExplainedLink> links;
-  // Of a transfer: how many of its bytes have been moved and confirmed so far. It grows until the transfer completes,
-  // which only its Completion tells; of a receive whose link broke it may begin again.
+  // Of a transfer: how many of its bytes have been moved and confirmed so far. Only the Completion says that it is
+  // complete. For a receive whose link broke the count may start again.
   std::uint64_t bytes_done = 0;
   double seconds = 0;                // since submission, or until completion
   double reached = 0;                // bytes per second; 0: unknown

@@ -10,22 +10,26 @@
 
 namespace fairway {
 
-// A region that kernels of one GPU of this process can access, from Engine::map. A value; the mapping lasts until
-// Engine::unmap or Engine::close.
+inline constexpr int kCpu = -1;  // in place of a GPU's number: this process's CPUs
+
+// A region that kernels of one GPU of this process, or its CPUs, can access, from Engine::map. A value; the mapping
+// lasts until Engine::unmap or Engine::close.
 //
-// No host checks what kernels access. The owner's deregister() therefore waits until the mapping is released: `ended`
-// and a PeerEvent `mapping_ended` tell the holder, who lets its kernels end and calls unmap(). Respect `access` and
-// `size_bytes`: the driver maps whole allocations, so nothing stops a kernel that goes beyond them.
+// Nobody checks what kernels and CPUs access. The owner's deregister() therefore waits until the mapping is released.
+// The holder learns that from `ended` and from a PeerEvent `mapping_ended`, lets its kernels end, and calls unmap().
+// Respect `access` and `size_bytes`: the driver maps whole allocations, so nothing stops a kernel that goes beyond
+// them.
 struct Mapping {
   MappingId id;
-  std::byte* address = nullptr;  // in that GPU's address space; not for CPUs
+  std::byte* address = nullptr;  // in that GPU's address space; kCpu: of this process
   std::uint64_t size_bytes = 0;
-  int gpu = -1;  // as this process numbers them
+  int gpu = kCpu;  // as this process numbers them
   Access access = Access::none;
-  // A word in pinned memory, for the host and kernels to read. 0: in use. Else an ErrorCode, and no new work may use
+  // A word for the host and kernels to read, by atomic loads. 0: in use. Else an ErrorCode, and no new work may use
   // the mapping: revoked (its owner deregisters it), peer_dead, link_failed, closed.
   const std::uint32_t* ended = nullptr;
-  bool atomics = false;          // true: the GPU's atomics work on it; false: only one side may write each signal
+  bool atomics =
+      false;  // true: that GPU's, or the CPUs', atomics work on it; false: only one side may write each signal
   std::string path_description;  // how the GPU accesses it, for people
 };
 

@@ -24,7 +24,8 @@ constexpr bool includes(Access granted, Access needed) {
   return (static_cast<std::uint8_t>(granted) & static_cast<std::uint8_t>(needed)) == static_cast<std::uint8_t>(needed);
 }
 
-// Facts about memory besides its address. The driver is asked which memory is pinned or a GPU's.
+// Facts about memory that its address does not tell. Whether it is pinned or a GPU's need not be said: the driver is
+// asked.
 struct MemorySource {
   MemoryKind kind = MemoryKind::host;
   // The file that backs the memory (memfd_create, MAP_SHARED), so that peers on this host can map it: one copy instead

@@ -12,9 +12,9 @@ class Loopback;  // fairway/loopback.h: joins engines of one process
 
 enum class Progress : std::uint8_t {
   threads,  // worker threads of the engine make progress
-  // Engine::poll() and the wait functions make progress, on the caller's thread; a control thread still answers for the
-  // engine's life. Transfers that need this side wait for the next call. Peers know this: while the caller computes,
-  // they do not count the time towards peer_timeout.
+  // Engine::poll() and the wait functions make progress, on the caller's thread. Transfers that need this side wait for
+  // the next such call. A control thread still sends heartbeats, so peers know that the engine lives. While the caller
+  // computes, they do not count the time towards peer_timeout.
   caller,
 };
 
@@ -51,8 +51,8 @@ struct RdmaOptions {
   // on the path supports less.
   std::uint32_t mtu = 0;
   OnDemand on_demand = OnDemand::when_short;
-  // Connect RoCE's queue pairs by rdma_cm too, as iWARP's always are. It is enough if one side sets this. For networks
-  // that let a connection pass only if they have seen its handshake.
+  // Connect RoCE's queue pairs by rdma_cm too, as iWARP's always are. It is enough if one side sets this. Set it on
+  // networks that let a connection pass only if they have seen its handshake.
   bool connection_manager = false;
   bool operator==(const RdmaOptions&) const = default;
 };
@@ -67,7 +67,7 @@ struct EngineOptions {
   // process of this host may connect.
   std::string job_key = {};
   // Directory of names: "" none; "serve" this engine serves it; "host:port" the engine at that address serves it;
-  // "redis://host:port/prefix" a Redis server holds it.
+  // "redis://host:port/prefix" a Redis server holds it; "etcd://host:port,host:port/prefix" a cluster of etcd.
   std::string directory = {};
 
   Progress progress = Progress::threads;
@@ -77,7 +77,7 @@ struct EngineOptions {
   std::chrono::microseconds spin{20};
 
   // Limits. Reaching one causes back-pressure or an error that names it; memory use does not grow.
-  std::uint32_t max_transfers = 4096;  // accepted and not yet collected, over all peers
+  std::uint32_t max_transfers = 4096;  // accepted and not yet collected, over all peers; not those complete on return
   std::uint32_t max_regions = 4096;
   std::uint32_t max_remote_regions = 16384;
   std::uint32_t max_peers = 1024;
@@ -85,8 +85,8 @@ struct EngineOptions {
   std::uint32_t notifications_per_peer = 64;  // credits: delivered and not yet polled; further ones wait at the sender
   std::uint32_t unexpected_bytes_per_peer = 262144;  // eager messages that arrived before their receive was posted
 
-  // A peer that does not answer for so long is declared dead, and transfers with it fail. A peer with Progress::caller
-  // that computes is not declared dead.
+  // A peer that does not answer for this long is declared dead, and transfers with it fail. A peer with
+  // Progress::caller that computes is not declared dead.
   std::chrono::milliseconds peer_timeout{2000};
   // Verify each new link by writing and reading back a small scratch region before it carries data.
   bool prove_paths = true;
@@ -101,8 +101,9 @@ struct EngineOptions {
   // libfabric providers that the transport `fabric` uses ("efa", "tcp", "verbs;ofi_rxm"). Empty: those of NICs for
   // which Fairway has no other transport (EFA, Slingshot, Omni-Path). `fairway topo --providers` lists them.
   std::vector<std::string> providers = {};
-  // Snapshot of this machine (`fairway topo snapshot`), from which expected rates are computed; for example that of a
-  // virtual machine's host. Empty: the machine is inspected when the first link comes up whose rate depends on it.
+  // Snapshot of this machine (`fairway topo snapshot`) from which expected rates are computed, for example one of a
+  // virtual machine's host. A missing or malformed file is an error of Engine::open. Empty: the machine is inspected
+  // when the first link comes up whose rate depends on it.
   std::string machine = {};
   // Engines of one process that share this object reach each other by memory copies.
   std::shared_ptr<Loopback> loopback = {};

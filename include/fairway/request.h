@@ -79,7 +79,8 @@ constexpr Notify add_to_signal(RemoteAddress signal, std::uint64_t addend) {
 
 struct Completion {
   TransferId id;
-  Status status;                // ok: every byte is visible at the target and its notification has arrived
+  Status status;                // ok: every byte is visible at the target and its notification has arrived, or what
+                                // RequestOptions::local_completion says
   std::uint64_t bytes = 0;      // moved; for a receive, the message's length
   std::uint64_t old_value = 0;  // atomics: the value before the operation
   void* user_data = nullptr;    // the request's own
@@ -103,6 +104,10 @@ struct RequestOptions {
   // and read over cuda. The event must live until the transfer completes. Before the event the transfer cannot be
   // stopped: deadline and cancel take effect after it.
   void* start_after = nullptr;
+  // A send that is copied whole (up to 8 KiB of host memory, without checksum) is complete once it is copied, ok, and
+  // its memory is free; other sends complete as ever. Such an ok says nothing of the receive: a receive that is too
+  // short or ends early fails at the peer alone, and if the session ends first, PeerEvent::down is all that tells.
+  bool local_completion = false;
   Priority priority = Priority::normal;  // among the transfers to one peer that wait for queue space
   Deliver deliver = Deliver::to_wait;
   CompletionCallback callback = nullptr;  // with Deliver::to_callback

@@ -12,7 +12,7 @@
 
 namespace fairway {
 
-// What went wrong, as a class a program can act on; the words are in Status::message().
+// What went wrong, as a code that a program can act on; Status::message() says it in words.
 enum class ErrorCode : std::uint8_t {
   ok = 0,
   invalid_argument,       // the caller's request is malformed: change it
@@ -25,7 +25,7 @@ enum class ErrorCode : std::uint8_t {
   resource_exhausted,     // descriptors, memory, ports: the message names the limit
   unreachable,            // nothing answers at that address
   peer_dead,              // the peer's process ended or stopped answering within the bound
-  stale_incarnation,      // the handle is of an earlier life of that peer: connect again
+  stale_incarnation,      // the handle belongs to an earlier run of that peer: connect again
   link_failed,            // the link broke and no other one could take over
   cancelled,              // by cancel() or close()
   deadline_exceeded,      // the request's own deadline passed
@@ -36,7 +36,7 @@ enum class ErrorCode : std::uint8_t {
   not_fenced,             // bytes may still land: do not reuse the memory
   revoked,                // the region was deregistered
   authentication_failed,  // the peer could not prove that it knows the job's key
-  version_mismatch,       // the peer speaks no common version of the wire format
+  version_mismatch,       // no version of the wire format that both sides speak
   protocol_error,         // the peer sent something malformed; its connection was closed
   closed,                 // the engine or connection is closed
   system_error,           // the operating system refused; the message has its own text
@@ -52,7 +52,7 @@ enum class Effect : std::uint8_t {
 FAIRWAY_API std::string_view to_string(ErrorCode code);
 FAIRWAY_API std::string_view to_string(Effect effect);
 
-// The outcome of an operation: ok, or an error with its class, its cause in words, and the peer and link it concerns.
+// The outcome of an operation: ok, or an error with its code, its cause in words, and the peer and link it concerns.
 // A value; copying shares the text. An ok Status holds no memory.
 class FAIRWAY_API [[nodiscard]] Status {
  public:
@@ -83,7 +83,7 @@ class FAIRWAY_API [[nodiscard]] Status {
   std::shared_ptr<const Detail> detail_;
 };
 
-// What using a failed Result comes to: std::logic_error with the status in its words.
+// Throws std::logic_error, whose what() has the status.
 [[noreturn]] FAIRWAY_API void throw_failed_result_used(const Status& status);
 
 // A T or the Status that says why there is none.
@@ -97,7 +97,7 @@ class [[nodiscard]] Result {
   explicit operator bool() const { return is_ok(); }
   [[nodiscard]] Status status() const { return is_ok() ? Status::ok() : std::get<1>(state_); }
 
-  // The value. Of a failed Result it throws std::logic_error, whose what() has the status: a mistake of the program.
+  // The value. On a failed Result, which is a mistake of the program: throws std::logic_error.
   T& value() & { return *checked(&state_); }
   const T& value() const& { return *checked(&state_); }
   T&& value() && { return std::move(*checked(&state_)); }

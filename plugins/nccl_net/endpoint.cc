@@ -171,7 +171,7 @@ void Endpoint::dispatch(const Notification& notification) {
       port = ports_[notification.immediate].port;
   }
   if (port != nullptr) return port->on_message(*message, notification.peer);
-  Message answer;  // a peer that waits for a closed end must be told
+  Message answer;  // so that a peer does not wait for an end that is closed
   if (message->kind == Message::Kind::hello)
     answer.kind = Message::Kind::refused;
   else if (message->kind == Message::Kind::post)

@@ -135,8 +135,9 @@ Status Network::open_device(Device& device) {
   std::string addresses;
   for (const auto& engine : device.engines)
     addresses += (addresses.empty() ? "" : " and ") + engine->engine().address();
-  log_.info("device " + device.name + " listens on " + addresses + ", " +
-                (device.gpu_memory ? "GPU and host memory" : "host memory only: " + why_no_gpu_memory(device)),
+  const std::string& why_there = device.settings.why_there;
+  log_.info("device " + device.name + " listens on " + addresses + (why_there.empty() ? "" : " (" + why_there + ")") +
+                ", " + (device.gpu_memory ? "GPU and host memory" : "host memory only: " + why_no_gpu_memory(device)),
             abi::kInit | abi::kNet);
   return {};
 }
@@ -210,7 +211,9 @@ Result<std::shared_ptr<Sender>> Network::connect(int number, Handle& handle) {
     if (handle.host != host_ && handle.beyond_this_host == 0)
       return Status(ErrorCode::unreachable,
                     "the other rank, on another host or in another network namespace, listens only on its own "
-                    "host: set FAIRWAY_LISTEN to each host's address and FAIRWAY_JOB_KEY to one key");
+                    "host: give every rank the same FAIRWAY_JOB_KEY or FAIRWAY_JOB_KEY_FILE (`fairway nccl env` makes "
+                    "one); then each listens on the address that its launcher's first rank is reached by. Or set "
+                    "FAIRWAY_LISTEN to each host's address");
     auto endpoint = endpoint_for(number, handle);
     if (!endpoint) return endpoint.status();
     attempt = std::make_shared<Attempt>();
@@ -249,6 +252,11 @@ void Network::dial(const std::shared_ptr<Attempt>& attempt, const Handle& handle
   const std::lock_guard lock(attempt->mutex);
   attempt->done = true;
   attempt->status = peer.status();
+  if (attempt->status.code() == ErrorCode::authentication_failed)
+    attempt->status = attempt->status.with_context(
+        "the ranks have different job keys: run `fairway nccl env` once, where the launcher hands the environment on, "
+        "or "
+        "give all hosts one file by --key-file");
   attempt->sender = std::move(sender);
 }
 

@@ -122,6 +122,33 @@ void read_rdma(Reader& reader, RdmaOptions& rdma) {
     reader.fail(refuse("FAIRWAY_RDMA_ON_DEMAND", paging, "off, when-short or always"));
 }
 
+void read_address(Reader& reader, std::string_view listen, EngineOptions& engine) {
+  engine.listen = listen;
+  const std::size_t bracket = engine.listen.rfind(']');
+  if (engine.listen.find(':', bracket == std::string::npos ? 0 : bracket) == std::string::npos) engine.listen += ":0";
+  if (engine.listen.starts_with("0.0.0.0") || engine.listen.starts_with("[::]"))
+    reader.fail(refuse("FAIRWAY_LISTEN", listen, "one address of this host that other hosts reach, not a wildcard"));
+}
+
+// With a key, ranks on other hosts are expected. Without one, only this host may connect.
+void read_listen(Reader& reader, const Environment& environment, const std::function<HostNetwork()>& host,
+                 Settings& settings) {
+  EngineOptions& engine = settings.engine;
+  const auto listen = reader.text("FAIRWAY_LISTEN");
+  if (listen == "auto" || (listen.empty() && !engine.job_key.empty())) {
+    auto own = own_address(environment, host());
+    if (!own) return reader.fail(own.status());
+    engine.listen = own->ipv6 ? "[" + own->address + "]:0" : own->address + ":0";
+    settings.why_there = std::move(own->why);
+  } else if (!listen.empty()) {
+    read_address(reader, listen, engine);
+  }
+  if (settings.beyond_this_host() && engine.job_key.empty())
+    reader.fail({ErrorCode::invalid_argument, "FAIRWAY_LISTEN is \"" + std::string(listen) +
+                                                  "\", which other hosts can reach: set FAIRWAY_JOB_KEY to the same "
+                                                  "key on every host (`fairway nccl env` makes one)"});
+}
+
 bool is_loopback(const std::string& listen) {
   return listen.starts_with("127.") || listen.starts_with("[::1]") || listen.starts_with("localhost");
 }
@@ -132,22 +159,12 @@ bool Settings::beyond_this_host() const {
   return !is_loopback(engine.listen);
 }
 
-Result<Settings> read_settings(const Environment& environment) {
+Result<Settings> read_settings(const Environment& environment, const std::function<HostNetwork()>& host) {
   Settings settings;
   EngineOptions& engine = settings.engine;
   Reader reader(environment);
   read_key(reader, engine);
-  if (const auto listen = reader.text("FAIRWAY_LISTEN"); !listen.empty()) {
-    engine.listen = listen;
-    const std::size_t bracket = engine.listen.rfind(']');
-    if (engine.listen.find(':', bracket == std::string::npos ? 0 : bracket) == std::string::npos) engine.listen += ":0";
-    if (engine.listen.starts_with("0.0.0.0") || engine.listen.starts_with("[::]"))
-      reader.fail(refuse("FAIRWAY_LISTEN", listen, "one address of this host that other hosts reach, not a wildcard"));
-  }
-  if (settings.beyond_this_host() && engine.job_key.empty())
-    reader.fail({ErrorCode::invalid_argument,
-                 "FAIRWAY_LISTEN is \"" + engine.listen +
-                     "\", which other hosts can reach: set FAIRWAY_JOB_KEY to the same key on every host"});
+  read_listen(reader, environment, host, settings);
   engine.transports = split(reader.text("FAIRWAY_TRANSPORTS"));
   engine.interfaces = split(reader.text("FAIRWAY_INTERFACES"));
   settings.rails = split(reader.text("FAIRWAY_RAILS"));

@@ -10,6 +10,8 @@
 #include "fairway/options.h"
 #include "fairway/status.h"
 
+#include "nccl_net/own_address.h"
+
 namespace fairway::nccl {
 
 // The plugin's environment variables, read once per engine. docs/nccl.md has the table for users.
@@ -18,6 +20,7 @@ struct Settings {
   std::vector<std::string> rails;  // interfaces and RDMA ports, each a device for NCCL; empty: one device uses all
   bool gpu_memory = false;         // offered to NCCL where a transport can move it
   std::uint32_t engines = 0;       // per device; 0: as many as this machine can use
+  std::string why_there;           // why engine.listen is what it is, where own_address() chose it; else empty
   std::chrono::milliseconds connect_timeout{30000};
 
   // Whether processes on other hosts can reach this one.
@@ -26,9 +29,9 @@ struct Settings {
   [[nodiscard]] bool has_own_port() const { return !engine.listen.ends_with(":0"); }
 };
 
-using Environment = std::function<const char*(const char* name)>;
+// `host` is asked when FAIRWAY_LISTEN leaves the address open.
 // Error: invalid_argument names the variable, its value and the values it accepts.
-Result<Settings> read_settings(const Environment& environment);
+Result<Settings> read_settings(const Environment& environment, const std::function<HostNetwork()>& host = this_host);
 // Rewrites an engine's message about its options ("EngineOptions::interfaces") in terms of the variables that set them.
 Status in_variables(const Status& status, const Settings& settings);
 

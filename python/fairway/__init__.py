@@ -17,8 +17,8 @@ The other writes into it:
     remote = engine.connect(sys.argv[1]).lookup('inbox')
     engine.write(numpy.ones((1024, 1024), 'float32'), remote, notify=7).wait()
 
-help(fairway.Engine) lists the verbs, help(fairway.Engine.write) the options of a transfer, docs/python.md is the tour. Errors are
-exceptions: fairway.PeerDead and so on.
+help(fairway.Engine) lists the verbs, help(fairway.Engine.write) the options of a transfer, help(fairway.errors) what can go wrong, each
+an exception of its own (fairway.PeerDead and so on, all of them fairway.Error). docs/python.md is the tour.
 """
 
 import atexit as _atexit
@@ -35,6 +35,7 @@ from ._fairway import (
     Mapping,
     Notification,
     Notify,
+    Operation,
     Peer,
     PeerEvent,
     Region,
@@ -48,6 +49,7 @@ from ._fairway import (
     event,
     signal,
 )
+from .communicator import Communicator, _live as _communicators
 from .errors import *  # noqa: F403
 from .errors import Error, Forked
 
@@ -63,10 +65,21 @@ class Engine(_Engine):
 
     __init__.__doc__ = _Engine.__init__.__doc__
 
+    @classmethod
+    def _of(cls, opened):
+        """Of an engine that the library has opened."""
+        engine = cls.__new__(cls)
+        _Engine.__init__(engine, _opened=opened)
+        _open.add(engine)
+        return engine
+
     def close(self):
         if self.closed:
             return
         fd = self.fileno()
+        for group in [group for group in _communicators if group.engine is self]:
+            group._owns_engine = False
+            group.abort() if group._group.busy else group.close()  # its memory goes with the engine
         super().close()
         if "fairway.aio" in _sys.modules:
             _sys.modules["fairway.aio"]._engine_closed(fd)
@@ -87,4 +100,5 @@ def _close_all():
             pass
 
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+# Without the exceptions, but for the one of them all: help() would show nothing else on its first pages.
+__all__ = [name for name in dir() if not name.startswith("_") and (name == "Error" or name not in vars(errors))]

@@ -130,3 +130,20 @@ def _await_transfer(transfer):
     finally:
         reader.drop()
     return transfer.result()
+
+
+def _await_operation(operation):
+    """Operation.__await__: the communicator's thread tells the loop."""
+    if not operation.done:
+        loop = asyncio.get_running_loop()
+        told = loop.create_future()
+
+        def tell(_):
+            try:
+                loop.call_soon_threadsafe(lambda: told.done() or told.set_result(None))
+            except RuntimeError:
+                pass  # the loop was closed: nobody waits any more
+
+        operation.add_done_callback(tell)
+        yield from told.__await__()
+    return operation.result()

@@ -9,9 +9,18 @@ class Error(Exception):
     link    the link it concerns ('tcp/eth0/1'), or ''
     cause   the reason in words, with the system's own text
     effect  of a failed transfer on its target: 'not_applied', 'partial' or 'unknown'
+
+    Of a failed collective also:
+
+    rank       the rank that is at fault, or None when it is none alone
+    operation  its number
+    phase      how far this rank, or the one that told it, had come
     """
 
     code = "error"
+    rank = None
+    operation = 0
+    phase = ""
 
     def __init__(self, text="", *, cause="", peer="", link="", effect="not_applied"):
         super().__init__(text)
@@ -21,7 +30,8 @@ class Error(Exception):
         self.effect = effect
 
     def __reduce__(self):
-        return _rebuild, (type(self), str(self), self.cause, self.peer, self.link, self.effect)
+        where = {"rank": self.rank, "operation": self.operation, "phase": self.phase}
+        return _rebuild, (type(self), str(self), self.cause, self.peer, self.link, self.effect), where
 
 
 def _rebuild(kind, text, cause, peer, link, effect):
@@ -74,3 +84,10 @@ class Forked(Error, RuntimeError):
 
 def _make(code, cause, peer, link, effect, text):
     return _KINDS.get(code, Error)(text, cause=cause, peer=peer, link=link, effect=effect)
+
+
+def _of(code, cause):
+    return _KINDS[code](f"{code}: {cause}", cause=cause)
+
+
+__all__ = ["Error", "Forked", *(kind.__name__ for kind in _KINDS.values())]

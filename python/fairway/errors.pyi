@@ -4,6 +4,10 @@ class Error(Exception):
     peer: str
     link: str
     effect: str
+    rank: int | None
+    operation: int
+    phase: str
+    def __init__(self, text: str = "", *, cause: str = "", peer: str = "", link: str = "", effect: str = "not_applied") -> None: ...
 
 class Forked(Error, RuntimeError): ...
 class InvalidArgument(Error, ValueError): ...

@@ -40,6 +40,7 @@ class Deadline {
   explicit Deadline(std::optional<double> seconds);
   [[nodiscard]] Timeout slice() const;  // until the deadline, at most 50 ms
   [[nodiscard]] bool passed() const;
+  [[nodiscard]] bool forever() const { return forever_; }
 
  private:
   std::chrono::steady_clock::time_point end_;

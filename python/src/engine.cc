@@ -9,7 +9,6 @@ namespace {
 
 using Seconds = std::optional<double>;
 using Counter = Whole<std::uint32_t, "a counter's number">;
-using Tag = Whole<std::uint64_t, "tag">;
 
 struct PyNotification {
   PyPeer peer;
@@ -49,16 +48,48 @@ const Region& own(const PyEngine& engine, const PyRegion& region) {
   return region.registration->region();
 }
 
+// On a thread of its own: an attempt cannot be cut into slices, and Ctrl-C must be seen meanwhile.
 PyPeer connect(PyEngine& self, const std::string& address, Seconds timeout) {
-  const Deadline deadline(timeout);
   const Timeout whole = timeout_of(timeout);
   Engine& engine = self.session->engine();
-  auto peer = [&] {
-    py::gil_scoped_release unlocked;
-    return engine.connect(address, whole);
-  }();
+  auto attempt = std::async(std::launch::async, [&engine, address, whole] { return engine.connect(address, whole); });
+  const Deadline forever(std::nullopt);
+  const auto is_over = [&] {
+    const py::gil_scoped_release unlocked;
+    return attempt.wait_for(forever.slice()) == std::future_status::ready;
+  };
+  try {
+    while (!is_over()) handle_signals();
+  } catch (const py::error_already_set&) {
+    self.session->leave_behind(std::move(attempt));
+    throw;
+  }
   handle_signals();
-  return peer_of(self, take(std::move(peer)), address);
+  return peer_of(self, take(attempt.get()), address);
+}
+
+py::object explain(PyEngine& self, py::handle what) {
+  const Engine& engine = self.session->engine();
+  const auto same_engine = [&](const Session& other) {
+    if (&other != self.session.get())
+      raise(ErrorCode::invalid_argument, "that is another engine's: ask the engine that it came from");
+  };
+  if (py::isinstance<PyRequest>(what)) {
+    auto& given = py::cast<PyRequest&>(what);
+    same_engine(given.tracker->session());
+    given.request.options.notify.message = std::as_bytes(std::span(given.message));
+    return py::cast(take(engine.explain(given.request)));
+  }
+  if (py::isinstance<PyPeer>(what)) {
+    same_engine(*py::cast<PyPeer&>(what).session);
+    return py::cast(take(engine.explain(py::cast<PyPeer&>(what).id)));
+  }
+  if (py::isinstance<Transfer>(what)) {
+    const Work& work = *py::cast<Transfer&>(what).work;
+    same_engine(work.tracker->session());
+    return py::cast(take(engine.explain(work.first())));
+  }
+  raise(ErrorCode::invalid_argument, "explain takes a Request, a Transfer or a Peer");
 }
 
 using Most = Whole<std::size_t, "most">;
@@ -98,55 +129,9 @@ py::object wait_for_one(PyEngine& self, Seconds timeout, Wait wait, Poll poll) {
   }
 }
 
-void bind_peers(py::module_& module) {
-  py::class_<PyPeer>(module, "Peer", "Another engine, in one of its lives: one that restarts is another Peer.")
-      .def_readonly("name", &PyPeer::name, "as it was connected to, or as it names itself")
-      .def_property_readonly("id", [](const PyPeer& p) { return py::make_tuple(p.id.slot, p.id.generation); })
-      .def(
-          "lookup",
-          [](const PyPeer& p, const std::string& name, Seconds timeout) {
-            Engine& engine = p.session->engine();
-            return PyRemote{import_until(Deadline(timeout), p.session, p.tracker,
-                                         [&](Timeout slice) { return engine.lookup(p.id, name, slice); })};
-          },
-          py::arg("name"), py::arg("timeout") = 5.0, "The region that the peer published as `name`; waits for it.")
-      .def(
-          "import_region",
-          [](const PyPeer& p, const py::bytes& description) {
-            const std::string bytes = description;
-            Engine& engine = p.session->engine();
-            return PyRemote{import_until(Deadline(0), p.session, p.tracker, [&](Timeout) {
-              return engine.import_region(p.id, std::as_bytes(std::span(bytes)));
-            })};
-          },
-          py::arg("description"), "The region that Engine.describe gave these bytes for.")
-      .def(
-          "send",
-          [](const PyPeer& p, Tag tag, py::handle from, const py::kwargs& o) {
-            return submit_one(make_message(Operation::send, p, tag, from, o));
-          },
-          py::arg("tag"), py::arg("local"), "Sends a contiguous array to the peer's receive of the same tag.")
-      .def(
-          "receive",
-          [](const PyPeer& p, Tag tag, py::handle into, const py::kwargs& o) {
-            return submit_one(make_message(Operation::receive, p, tag, into, o));
-          },
-          py::arg("tag"), py::arg("local"),
-          "Receives into a contiguous array; wait() gives the message's bytes. In order for each (peer, tag).")
-      .def(
-          "explain", [](const PyPeer& p) { return take(p.session->engine().explain(p.id)); }, "All links to the peer.")
-      .def("disconnect", [](const PyPeer& p) { check(p.session->engine().disconnect(p.id)); })
-      .def(
-          "__eq__", [](const PyPeer& a, const PyPeer& b) { return a.session == b.session && a.id == b.id; },
-          py::is_operator())
-      .def("__hash__",
-           [](const PyPeer& p) { return std::hash<std::uint64_t>()(std::uint64_t{p.id.slot} << 32 | p.id.generation); })
-      .def("__repr__", [](const PyPeer& p) {
-        return "<fairway.Peer " + (p.name.empty() ? "" : p.name + ", ") + "slot " + std::to_string(p.id.slot) +
-               ", life " + std::to_string(p.id.generation) + ">";
-      });
+void bind_news(py::module_& module) {
   py::class_<PyNotification>(module, "Notification",
-                             "What a peer's transfer told this engine, once all its bytes were here.")
+                             "A notification of a peer's transfer, delivered once all its bytes have arrived.")
       .def_readonly("peer", &PyNotification::peer)
       .def_readonly("immediate", &PyNotification::immediate)
       .def_property_readonly("message", [](const PyNotification& n) { return py::bytes(n.message); })
@@ -173,7 +158,8 @@ void bind_engine(py::module_& module) {
   py::class_<PyLoopback>(module, "Loopback",
                          "Joins engines of one process: those that share one reach each other by plain copies.")
       .def(py::init([] { return PyLoopback{make_loopback()}; }));
-  bind_peers(module);
+  bind_peer(module);
+  bind_news(module);
   const auto move = [](Operation operation) {
     return [operation](PyEngine& e, py::handle local, py::handle remote, const py::kwargs& options) {
       return submit_by(e, make_move(operation, local, remote, options));
@@ -188,22 +174,29 @@ void bind_engine(py::module_& module) {
     };
   };
   py::class_<PyEngine>(module, "Engine", py::dynamic_attr(), kEngineText)
-      .def(py::init([](const py::kwargs& options) { return open_engine(options); }), kOptionsText)
+      .def(py::init([](const py::kwargs& options) {
+             if (options.contains("_opened")) return py::cast<PyEngine>(options["_opened"]);  // by Communicator.join()
+             return open_engine(options);
+           }),
+           kOptionsText)
       .def_property_readonly(
           "address", [](PyEngine& e) { return e.session->engine().address(); }, "\"host:port\", for others' connect()")
       .def_readonly("name", &PyEngine::name)
       .def_property_readonly("closed", [](const PyEngine& e) { return e.session->closed(); })
-      .def("close", &close, "Ends every transfer with Cancelled, tells every peer, releases all regions. Once.")
+      .def("close", &close,
+           "close()\n\nEnds every transfer with Cancelled, tells every peer, releases all regions. Once.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PyEngine& e, const py::args&) { close(e); })
       .def("connect", &connect, py::arg("address"), py::arg("timeout") = 5.0,
-           "Connects to \"host:port\", or to a name in the directory, within `timeout` seconds; gives the Peer.")
+           "connect(address, timeout=5.0) -> Peer\n\n"
+           "Connects to \"host:port\", or to a name in the directory, within `timeout` seconds.")
       .def(
           "register",
           [](PyEngine& e, py::handle object, py::handle access) {
             return register_object(e, object, access_of(access));
           },
           py::arg("array"), py::arg("access") = "",
+          "register(array, access='') -> Region\n\n"
           "Registers a contiguous array (NumPy, torch, DLPack, CUDA array interface, any buffer) for peers.\n\n"
           "access: letters of 'r' (peers may read), 'w' (write), 'a' (atomics). The Region keeps the array alive.\n"
           "Arrays that only this process names in transfers need no registration: it happens by itself.")
@@ -213,35 +206,42 @@ void bind_engine(py::module_& module) {
             return allocate(e, size, access_of(access));
           },
           py::arg("nbytes"), py::arg("access") = "",
+          "allocate(nbytes, access='') -> Region\n\n"
           "Zeroed memory that peers of this host reach by mapping it; the fastest between processes.")
       .def(
           "publish",
           [](PyEngine& e, const std::string& name, const PyRegion& r) {
             check(e.session->engine().publish(name, own(e, r)));
           },
-          py::arg("name"), py::arg("region"), "Peers' lookup(name) gives them the region.")
+          py::arg("name"), py::arg("region"), "publish(name, region)\n\nPeers' lookup(name) gives them the region.")
       .def(
           "describe",
           [](PyEngine& e, const PyRegion& r) {
             const auto bytes = take(e.session->engine().describe(own(e, r)));
             return py::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
           },
-          py::arg("region"), "Bytes that Peer.import_region takes; they may travel by any means.")
+          py::arg("region"),
+          "describe(region) -> bytes\n\nWhat Peer.import_region takes; the bytes may travel by any means.")
       .def("write", move(Operation::write), py::arg("local"), py::arg("remote"), kWriteText)
       .def("read", move(Operation::read), py::arg("local"), py::arg("remote"),
+           "read(local, remote, **options) -> Transfer\n\n"
            "As write, the other way: the peer's bytes come into `local`, which must be writable.")
       .def("write_pages", pages(Operation::write), py::arg("local"), py::arg("remote"), py::arg("local_index"),
            py::arg("remote_index"), py::arg("page_bytes"), py::arg("local_unit") = py::none(),
            py::arg("remote_unit") = py::none(), kPagesText)
       .def("read_pages", pages(Operation::read), py::arg("local"), py::arg("remote"), py::arg("local_index"),
            py::arg("remote_index"), py::arg("page_bytes"), py::arg("local_unit") = py::none(),
-           py::arg("remote_unit") = py::none(), "As write_pages, the other way.")
+           py::arg("remote_unit") = py::none(),
+           "read_pages(local, remote, local_index, remote_index, page_bytes, local_unit=None, remote_unit=None, "
+           "**options) -> Transfer\n\n"
+           "As write_pages, the other way.")
       .def(
           "fetch_add",
           [](PyEngine& e, py::handle target, Whole<std::uint64_t, "addend"> addend, const py::kwargs& options) {
             return submit_by(e, make_atomic(Operation::fetch_add, target, addend, 0, options));
           },
           py::arg("target"), py::arg("addend"),
+          "fetch_add(target, addend, **options) -> Transfer\n\n"
           "Adds to an 8-byte word of a peer's region (remote[8:16]); wait() gives the value before.")
       .def(
           "compare_swap",
@@ -250,6 +250,7 @@ void bind_engine(py::module_& module) {
             return submit_by(e, make_atomic(Operation::compare_swap, target, desired, expected, options));
           },
           py::arg("target"), py::arg("expected"), py::arg("desired"),
+          "compare_swap(target, expected, desired, **options) -> Transfer\n\n"
           "Sets an 8-byte word of a peer's region if it is `expected`; wait() gives the value before.")
       .def(
           "submit",
@@ -270,20 +271,23 @@ void bind_engine(py::module_& module) {
             return e.tracker->submit(requests, keep);
           },
           py::arg("requests"),
-          "Starts Requests together, as one Transfer. More than the queue holds wait for room.\n\n"
+          "submit(requests) -> Transfer\n\n"
+          "Starts Requests together, as one Transfer. Those that the queue cannot hold wait for free slots.\n\n"
           "One that is refused as it stands raises, with its `index` and, in `transfer`, those before it.")
       .def_property_readonly(
           "writable", [](PyEngine& e) { return e.session->engine().writable(); },
           "whether at least one more request would be taken")
       .def(
           "poll", [](PyEngine& e) { return e.tracker->poll(); },
+          "poll() -> int\n\n"
           "Completes what was started under asyncio or with a callback, and runs the callbacks. With "
           "progress='caller'\n"
           "moves the bytes. Gives how many requests completed.")
       .def(
           "fileno", [](PyEngine& e) { return e.session->engine().fd(); },
-          "Readable when a poll may have something; for select and event loops.")
+          "fileno() -> int\n\nReadable when a poll may have something; for select and event loops.")
       .def("poll_notifications", &poll_notifications, py::arg("most") = 64,
+           "poll_notifications(most=64) -> list of Notification\n\n"
            "Those that are here, as a list; never waits.")
       .def(
           "wait_notification",
@@ -291,25 +295,35 @@ void bind_engine(py::module_& module) {
             return wait_for_one(
                 e, timeout, [](Engine& engine, Timeout t) { return engine.wait_notification(t); }, poll_notifications);
           },
-          py::arg("timeout") = py::none(), "The next Notification; raises TimedOut after `timeout` seconds.")
-      .def("poll_peer_events", &poll_peer_events, py::arg("most") = 64, "Those that are here, as a list; never waits.")
+          py::arg("timeout") = py::none(),
+          "wait_notification(timeout=None) -> Notification\n\n"
+          "The next one; raises TimedOut after `timeout` seconds.")
+      .def("poll_peer_events", &poll_peer_events, py::arg("most") = 64,
+           "poll_peer_events(most=64) -> list of PeerEvent\n\n"
+           "Those that are here, as a list; never waits.")
       .def(
           "wait_peer_event",
           [](PyEngine& e, Seconds timeout) {
             return wait_for_one(
                 e, timeout, [](Engine& engine, Timeout t) { return engine.wait_peer_event(t); }, poll_peer_events);
           },
-          py::arg("timeout") = py::none(), "The next PeerEvent; raises TimedOut after `timeout` seconds.")
+          py::arg("timeout") = py::none(),
+          "wait_peer_event(timeout=None) -> PeerEvent\n\n"
+          "The next one; raises TimedOut after `timeout` seconds.")
       .def(
           "notifications",
           [](py::object self) { return py::module_::import("fairway.aio").attr("Notifications")(self); },
-          "For `async for`: every notification from now on, under asyncio.")
+          "notifications() -> async iterator of Notification\n\nFor `async for`: every notification from now on, under "
+          "asyncio.")
       .def(
           "peer_events", [](py::object self) { return py::module_::import("fairway.aio").attr("PeerEvents")(self); },
-          "For `async for`: every peer event from now on, under asyncio.")
+          "peer_events() -> async iterator of PeerEvent\n\nFor `async for`: every peer event from now on, under "
+          "asyncio.")
       .def(
           "counter", [](PyEngine& e, Counter immediate) { return e.session->engine().counter(immediate); },
-          py::arg("immediate"), "How many counter notifications of this number have come, ever.")
+          py::arg("immediate"),
+          "counter(immediate) -> int\n\n"
+          "How many counter notifications of this number have come, ever.")
       .def(
           "wait_counter",
           [](PyEngine& e, Counter immediate, Whole<std::uint64_t, "at_least"> at_least, Seconds timeout) {
@@ -319,38 +333,29 @@ void bind_engine(py::module_& module) {
             return engine.counter(immediate);
           },
           py::arg("immediate"), py::arg("at_least"), py::arg("timeout") = py::none(),
-          "Waits until the counter is there; gives it.")
-      .def(
-          "explain",
-          [](PyEngine& e, py::handle what) -> py::object {
-            const Engine& engine = e.session->engine();
-            if (py::isinstance<PyRequest>(what)) {
-              auto& given = py::cast<PyRequest&>(what);
-              given.request.options.notify.message = std::as_bytes(std::span(given.message));
-              return py::cast(take(engine.explain(given.request)));
-            }
-            if (py::isinstance<PyPeer>(what)) return py::cast(take(engine.explain(py::cast<PyPeer&>(what).id)));
-            if (py::isinstance<Transfer>(what))
-              return py::cast(take(engine.explain(py::cast<Transfer&>(what).work->first())));
-            raise(ErrorCode::invalid_argument, "explain takes a Request, a Transfer or a Peer");
-          },
-          py::arg("what"), "Which way the bytes of a Request, a Transfer or to a Peer take, why not others, how fast.")
+          "wait_counter(immediate, at_least, timeout=None) -> int\n\nWaits until the counter is there; gives it.")
+      .def("explain", &explain, py::arg("what"),
+           "explain(what) -> Explanation\n\n"
+           "Which way the bytes of a Request, a Transfer or to a Peer take, why not others, how fast.")
       .def(
           "metrics", [](PyEngine& e) { return metrics_of(e.session->engine()); },
+          "metrics() -> dict\n\n"
           "Counts of peers, links and transports, as a dict; times in nanoseconds.")
       .def(
           "port_counters", [](PyEngine& e) { return port_counters_of(e.session->engine()); },
+          "port_counters() -> dict\n\n"
           "What the RDMA ports in use count, as {(port, name): value}.")
       .def("__repr__", [](PyEngine& e) {
         if (e.session->forked()) return std::string("<fairway.Engine of the parent process>");
-        if (e.session->closed()) return "<fairway.Engine " + e.name + (e.name.empty() ? "" : " ") + "closed>";
+        const std::string name = e.name.empty() ? "" : "'" + e.name + "' ";
+        if (e.session->closed()) return "<fairway.Engine " + name + "closed>";
         const Metrics metrics = e.session->engine().metrics();
         const auto count = [](std::size_t n, const char* what) {
           return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
         };
-        return "<fairway.Engine " + (e.name.empty() ? "" : "'" + e.name + "' ") + "at " +
-               e.session->engine().address() + ": " + count(metrics.peers.size(), "peer") + ", " +
-               count(metrics.regions, "region") + ", " + count(metrics.transfers_in_use, "transfer") + " in use>";
+        return "<fairway.Engine " + name + "at " + e.session->engine().address() + ": " +
+               count(metrics.peers.size(), "peer") + ", " + count(metrics.regions, "region") + ", " +
+               count(metrics.transfers_in_use, "transfer") + " in use>";
       });
 }
 

@@ -13,7 +13,7 @@
 namespace fairway::python {
 namespace {
 
-// Memory of Python's own, from allocate(): as the engine's, but it outlives the engine while somebody sees it.
+// Memory from Python's allocate(): like the engine's, but it outlives the engine while a view of it exists.
 struct Pages {
   void* address = nullptr;
   std::size_t size_bytes = 0;
@@ -178,9 +178,13 @@ const char* kind_text(MemoryKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-std::pair<std::uint64_t, std::uint64_t> bytes_of(const py::slice& given, std::uint64_t size) {
+std::pair<std::uint64_t, std::uint64_t> bytes_of(py::handle given, std::uint64_t size) {
+  if (!py::isinstance<py::slice>(given))
+    raise(ErrorCode::invalid_argument,
+          "a region's parts are slices of bytes, as in region[0:8], not " + py::cast<std::string>(py::repr(given)));
   py::ssize_t start = 0, stop = 0, step = 0, count = 0;
-  if (!given.compute(static_cast<py::ssize_t>(size), &start, &stop, &step, &count)) throw py::error_already_set();
+  if (!py::reinterpret_borrow<py::slice>(given).compute(static_cast<py::ssize_t>(size), &start, &stop, &step, &count))
+    throw py::error_already_set();
   if (step != 1) raise(ErrorCode::invalid_argument, "a slice of bytes has no step; use array() for strides");
   return {static_cast<std::uint64_t>(start), static_cast<std::uint64_t>(count)};
 }
@@ -204,11 +208,12 @@ void bind_memory(py::module_& module) {
       .def_property_readonly("registered", [](const PyRegion& r) { return r.registration->live(); })
       .def("__len__", [](const PyRegion& r) { return r.registration->region().size_bytes; })
       .def("__getitem__",
-           [](const PyRegion& r, const py::slice& part) {
+           [](const PyRegion& r, py::handle part) {
              const auto [offset, length] = bytes_of(part, r.registration->region().size_bytes);
              return PySlice{r.registration, offset, length};
            })
       .def("deregister", &deregister, py::arg("timeout") = 5.0,
+           "deregister(timeout=5.0)\n\n"
            "Ends it: peers are refused from now on, and when this returns nothing touches the memory any more.\n\n"
            "Raises NotFenced, naming who, when `timeout` seconds were not enough: do not reuse the memory then.")
       .def("__enter__", [](py::object self) { return self; })

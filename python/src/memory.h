@@ -80,8 +80,8 @@ Local local_of(Session& session, py::handle object, bool written);
 Remote remote_of(py::handle object);
 
 const char* kind_text(MemoryKind kind);
-// A slice of `size` bytes as Python counts them, as offset and length; a step is refused.
-std::pair<std::uint64_t, std::uint64_t> bytes_of(const py::slice& given, std::uint64_t size);
+// A slice of `size` bytes as Python counts them, as offset and length; a step, or what is no slice, is refused.
+std::pair<std::uint64_t, std::uint64_t> bytes_of(py::handle given, std::uint64_t size);
 
 void bind_memory(py::module_& module);
 void bind_remote(py::module_& module);

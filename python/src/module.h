@@ -10,6 +10,7 @@ struct PyLoopback {
 
 void bind_engine(py::module_& module);
 void bind_observe(py::module_& module);
+void bind_peer(py::module_& module);
 void bind_streams(py::module_& module);  // after bind_engine
 py::dict metrics_of(const Engine& engine);
 py::dict port_counters_of(const Engine& engine);

@@ -53,13 +53,14 @@ void bind_notify(py::module_& module) {
                ">";
       });
   module.def("event", &make_event, py::arg("immediate"), py::arg("message") = py::bytes(),
+             "event(immediate, message=b'') -> Notify\n\n"
              "The target's notifications get (peer, immediate, message); up to 256 bytes.");
   module.def(
       "counter",
       [](Immediate immediate) {
         return PyNotify{NotifyKind::counter, immediate};
       },
-      py::arg("immediate"), "The target's counter of `immediate` grows by one.");
+      py::arg("immediate"), "counter(immediate) -> Notify\n\nThe target's counter of `immediate` grows by one.");
   module.def(
       "signal",
       [](py::handle target, Whole<std::uint64_t, "value"> value, bool add) {
@@ -67,6 +68,7 @@ void bind_notify(py::module_& module) {
         return PyNotify{NotifyKind::signal, 0, "", remote.imported, remote.shape.offset, value, add};
       },
       py::arg("target"), py::arg("value") = 1, py::arg("add") = false,
+      "signal(target, value=1, add=False) -> Notify\n\n"
       "An 8-byte word of a peer's region (remote[8:16]) is set to, or grows by, `value`; its region grants 'a'.");
 }
 

@@ -64,7 +64,7 @@ void read_rdma(const py::object& given, RdmaOptions& to) {
 
 }  // namespace
 
-PyEngine open_engine(const py::kwargs& given) {
+EngineOptions engine_options(const py::dict& given) {
   py::dict options(given.attr("copy")());
   EngineOptions to;
   option(options, "name", to.name);
@@ -96,13 +96,22 @@ PyEngine open_engine(const py::kwargs& given) {
   }
   if (options.contains("rdma")) read_rdma(options.attr("pop")("rdma"), to.rdma);
   refuse_rest(options, "Engine");
+  return to;
+}
+
+PyEngine engine_of(std::shared_ptr<Engine> engine, std::string name) {
+  auto session = std::make_shared<Session>(std::move(engine));
+  auto tracker = std::make_shared<Tracker>(session);
+  return {std::move(session), std::move(tracker), std::move(name)};
+}
+
+PyEngine open_engine(const py::kwargs& given) {
+  const EngineOptions to = engine_options(given);
   auto opened = [&] {
     py::gil_scoped_release unlocked;
     return Engine::open(to);
   }();
-  auto session = std::make_shared<Session>(take(std::move(opened)));
-  auto tracker = std::make_shared<Tracker>(session);
-  return {std::move(session), std::move(tracker), to.name};
+  return engine_of(std::make_shared<Engine>(take(std::move(opened))), to.name);
 }
 
 }  // namespace fairway::python

@@ -5,6 +5,11 @@ namespace {
 
 using Offset = Whole<std::uint64_t, "offset">;
 
+// NumPy's "f4" of a kind and size.
+std::string short_name(char kind, std::uint64_t bytes) {
+  return kind == 'E' ? "" : (kind == 0 ? "u" : std::string(1, kind)) + std::to_string(bytes);
+}
+
 // "float32" and so on to the kind and size that a RemoteArray checks.
 void read_dtype(const py::object& given, char& kind, std::uint64_t& item_bytes) {
   if (py::hasattr(given, "byteorder") && py::cast<std::string>(py::str(given.attr("byteorder"))) == ">")
@@ -23,7 +28,7 @@ void read_dtype(const py::object& given, char& kind, std::uint64_t& item_bytes) 
       {"uint32", 'u', 4},  {"float32", 'f', 4}, {"float", 'f', 8}, {"int64", 'i', 8},     {"uint64", 'u', 8},
       {"float64", 'f', 8}, {"double", 'f', 8},  {"int", 'i', 8},   {"complex64", 'c', 8}, {"complex128", 'c', 16}};
   for (const Known& known : kKnown)
-    if (name == known.name) {
+    if (name == known.name || name == short_name(known.kind, known.bytes)) {
       kind = known.kind;
       item_bytes = known.bytes;
       return;
@@ -36,7 +41,7 @@ PyRemoteArray array_of(const PyRemote& remote, const py::object& shape, const py
   PyRemoteArray out{remote.imported, {}, 0};
   read_dtype(dtype, out.kind, out.shape.item_bytes);
   out.shape.offset = offset;
-  const bool one = PyIndex_Check(shape.ptr()) != 0;
+  const bool one = PyIndex_Check(shape.ptr()) != 0 && PySequence_Check(shape.ptr()) == 0;
   out.shape.counts = value_of<std::vector<std::int64_t>>(one ? py::object(py::make_tuple(shape)) : shape, "shape");
   for (const std::int64_t count : out.shape.counts)
     if (count < 0) raise(ErrorCode::invalid_argument, "a shape has a negative count");
@@ -190,7 +195,7 @@ Remote remote_of(py::handle object) {
 void bind_remote(py::module_& module) {
   py::class_<PyRemote>(
       module, "RemoteRegion",
-      "A peer's region, from Engine.lookup or import_region; released when nobody has it any more.\n\n"
+      "A peer's region, from Engine.lookup or import_region; released with its last reference.\n\n"
       "remote[a:b] is a part of it, in bytes; remote.array(shape, dtype) sees it as an array whose views\n"
       "(basic slicing, as NumPy's) are what a transfer reads or writes.")
       .def_property_readonly("nbytes", [](const PyRemote& r) { return r.imported->region.size_bytes; })
@@ -202,14 +207,15 @@ void bind_remote(py::module_& module) {
                              })
       .def("__len__", [](const PyRemote& r) { return r.imported->region.size_bytes; })
       .def("__getitem__",
-           [](const PyRemote& r, const py::slice& part) {
+           [](const PyRemote& r, py::handle part) {
              const auto [offset, length] = bytes_of(part, r.imported->region.size_bytes);
              return PyRemoteArray{r.imported, Shape::bytes(offset, length), 0};
            })
       .def("array", &array_of, py::arg("shape"), py::arg("dtype") = "uint8", py::arg("offset") = 0,
            py::arg("strides") = py::none(),
-           "The region, from byte `offset`, as an array of `shape` (counts) and `dtype`; strides in bytes, C order "
-           "without.")
+           "array(shape, dtype='uint8', offset=0, strides=None) -> RemoteArray\n\n"
+           "The region, from byte `offset`, as an array of `shape` (counts) and `dtype` (as 'float32', 'f4',\n"
+           "numpy.float32 or torch.bfloat16); strides in bytes, C order without.")
       .def("__repr__", [](const PyRemote& r) {
         return "<fairway.RemoteRegion " + bytes_for_people(r.imported->region.size_bytes) + " of " +
                kind_text(r.imported->region.kind) + " memory, '" + access_text(r.imported->region.access) + "'>";

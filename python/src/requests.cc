@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "notify.h"
 #include "transfers.h"
@@ -43,6 +44,8 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
       to.deadline = std::max(deadline, Timeout(1));
     } else if (name == "checksum") {
       to.checksum = value_of<bool>(value, "checksum");
+    } else if (name == "local_completion") {
+      to.local_completion = value_of<bool>(value, "local_completion");
     } else if (name == "priority") {
       to.priority =
           choice<Priority>(value_of<std::string>(value, "priority"), "priority",
@@ -55,7 +58,7 @@ void read_options(PyRequest& out, const py::kwargs& options, bool on_gpu, int gp
     } else {
       raise(ErrorCode::invalid_argument, "no option '" + name +
                                              "'; there are notify, after, deadline, checksum, "
-                                             "priority, stream and callback");
+                                             "local_completion, priority, stream and callback");
     }
   }
   if (stream.is_none() && !on_gpu) return;
@@ -94,20 +97,50 @@ void pin(PyRequest& out, Local& local, py::handle object) {
   out.pins.objects.push_back(py::reinterpret_borrow<py::object>(object));
 }
 
+template <class T>
+std::uint64_t widen(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));  // what is negative stays so
+}
+
+// Integers of any size and step, as 64 bits.
+std::vector<std::uint64_t> widened(const View& view) {
+  const bool negative = view.kind == 'i';
+  std::uint64_t (*read)(const std::byte*) = nullptr;
+  switch (view.shape.item_bytes) {
+    case 1: read = negative ? widen<std::int8_t> : widen<std::uint8_t>; break;
+    case 2: read = negative ? widen<std::int16_t> : widen<std::uint16_t>; break;
+    case 4: read = negative ? widen<std::int32_t> : widen<std::uint32_t>; break;
+    default: read = widen<std::int64_t>; break;
+  }
+  std::vector<std::uint64_t> out(static_cast<std::size_t>(view.shape.counts[0]));
+  const auto* from = reinterpret_cast<const std::byte*>(view.address);
+  for (std::uint64_t& index : out) {
+    index = read(from);
+    from += view.shape.strides[0];
+  }
+  return out;
+}
+
 // Page numbers: the caller's own array when it is one of 64-bit integers in a row, else a copy.
 std::span<const std::uint64_t> index_of(py::handle given, Pins& pins, const char* side) {
-  View view;
-  if (PyObject_CheckBuffer(given.ptr())) {
-    view = view_of(given);
+  if (PyObject_CheckBuffer(given.ptr()) || py::hasattr(given, "__dlpack_device__")) {
+    const View view = view_of(given);
+    if (view.on_gpu) raise(ErrorCode::invalid_argument, std::string(side) + " is on a GPU: pass " + side + ".cpu()");
     if (view.shape.counts.size() != 1)
       raise(ErrorCode::invalid_argument,
             std::string(side) + " has " + std::to_string(view.shape.counts.size()) + " dimensions, not one");
-    if (view.kind != 'i' && view.kind != 'u')
+    const std::uint64_t size = view.shape.item_bytes;
+    const bool is_integers =
+        (view.kind == 'i' || view.kind == 'u') && (size == 1 || size == 2 || size == 4 || size == 8);
+    if (!is_integers && !(view.kind == 0 && size == 1))  // uint8 counts as bytes
       raise(ErrorCode::invalid_argument, std::string(side) + " does not hold integers in this machine's byte order");
-    if (view.shape.item_bytes == 8 && view.shape.strides[0] == 8 && view.address % 8 == 0) {
+    if (size == 8 && view.shape.strides[0] == 8 && view.address % 8 == 0) {
       pins.holds.push_back(view.hold);
       return {reinterpret_cast<const std::uint64_t*>(view.address), static_cast<std::size_t>(view.shape.counts[0])};
     }
+    return pins.indexes.emplace_back(widened(view));
   }
   if (!py::isinstance<py::iterable>(given))
     raise(ErrorCode::invalid_argument,
@@ -231,7 +264,10 @@ PyRequest make_extents(const std::string& operation, const py::sequence& locals,
                         (rows.kind == 'i' || rows.kind == 'u') && runs_of(rows.shape).outer.empty();
   if (!is_table) raise(ErrorCode::invalid_argument, "the table is a contiguous N x 5 array of 64-bit integers");
   std::vector<Remote> far;
-  for (const py::handle item : remotes) far.push_back(remote_of(item));
+  for (const py::handle item : remotes) {
+    far.push_back(remote_of(item));
+    if (!runs_of(far.back().shape).outer.empty()) raise(ErrorCode::invalid_argument, "a remote side is a strided view");
+  }
   PyRequest out = begin(kind, far[0].imported->tracker, far[0].imported->region.peer);
   std::vector<Local> here;
   for (const py::handle item : locals) {
@@ -253,7 +289,10 @@ PyRequest make_extents(const std::string& operation, const py::sequence& locals,
     extents->list.push_back({{from.registration->region().id, from.shape.offset + row[1], row[4]},
                              {to.imported->region.id, to.shape.offset + row[3]}});
   }
-  out.request.layout = std::span<const Extent>(extents->list);
+  if (count == 1)
+    out.request.layout = extents->list.front();  // the short path takes it, if it is small
+  else
+    out.request.layout = std::span<const Extent>(extents->list);
   out.pins.holds.push_back(std::move(extents));
   read_options(out, options, here[0].on_gpu, here[0].gpu);
   for (std::size_t i = 0; i < here.size(); ++i) pin(out, here[i], locals[i]);
@@ -308,21 +347,25 @@ void bind_requests(py::module_& module) {
           [](py::handle local, py::handle remote, const py::kwargs& o) {
             return make_move(Operation::write, local, remote, o);
           },
-          py::arg("local"), py::arg("remote"), request("As Engine.write, to be submitted."))
+          py::arg("local"), py::arg("remote"),
+          request("write(local, remote, **options) -> Request\n\nAs Engine.write, to be submitted."))
       .def_static(
           "read",
           [](py::handle local, py::handle remote, const py::kwargs& o) {
             return make_move(Operation::read, local, remote, o);
           },
-          py::arg("local"), py::arg("remote"), request("As Engine.read, to be submitted."))
+          py::arg("local"), py::arg("remote"),
+          request("read(local, remote, **options) -> Request\n\nAs Engine.read, to be submitted."))
       .def_static(
           "fetch_add",
           [](py::handle target, Whole<std::uint64_t, "addend"> addend, const py::kwargs& o) {
             return make_atomic(Operation::fetch_add, target, addend, 0, o);
           },
-          py::arg("target"), py::arg("addend"), request("As Engine.fetch_add, to be submitted."))
+          py::arg("target"), py::arg("addend"),
+          request("fetch_add(target, addend, **options) -> Request\n\nAs Engine.fetch_add, to be submitted."))
       .def_static(
           "extents", &make_extents, py::arg("operation"), py::arg("locals"), py::arg("remotes"), py::arg("table"),
+          "extents(operation, locals, remotes, table, **options) -> Request\n\n"
           "A 'write' or 'read' of many pieces between several regions of one peer's, as one transfer.\n\n"
           "table: N x 5 of 64-bit integers: index in `locals`, offset in it, index in `remotes`, offset in it, bytes.")
       .def("__repr__",

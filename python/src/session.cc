@@ -1,6 +1,7 @@
 #include "session.h"
 
 #include <atomic>
+#include <thread>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ Status Registration::end(Timeout timeout) {
   live_ = false;
   session_->remove(*this);
   hold_.reset();
-  // revoked: it ended since an earlier call said not_fenced.
+  // revoked: it has ended since an earlier call returned not_fenced.
   const bool over = status.code() == ErrorCode::closed || status.code() == ErrorCode::revoked;
   return over ? Status() : status;
 }
@@ -60,7 +61,7 @@ void Registration::engine_closed() {
 
 Registration::~Registration() {
   if (!live_) return;
-  const py::error_scope kept;  // may run while an exception is on its way
+  const py::error_scope kept;  // may run while an exception propagates
   if (session_->forked()) {
     new std::shared_ptr<Hold>(std::move(hold_));  // the parent's: a child must not end it
     return;
@@ -81,15 +82,22 @@ Registration::~Registration() {
 
 // ---- Session ----
 
-Session::Session(Engine engine) : engine_(std::move(engine)), opened_in_(forks()) {}
+Session::Session(std::shared_ptr<Engine> engine) : engine_(std::move(engine)), opened_in_(forks()) {}
 
 Session::~Session() {
   if (forked()) {
-    new Engine(std::move(engine_));  // its threads are the parent's; closing it here would speak for the parent
+    new std::shared_ptr<Engine>(engine_);  // its threads are the parent's; closing it here would speak for the parent
+    new auto(std::move(left_behind_));
     return;
   }
   py::gil_scoped_release unlocked;
-  engine_.close();
+  engine_->close();
+  left_behind_.clear();
+}
+
+void Session::leave_behind(std::future<Result<PeerId>> attempt) {
+  std::erase_if(left_behind_, [](const auto& one) { return one.wait_for(Timeout(0)) == std::future_status::ready; });
+  left_behind_.push_back(std::move(attempt));
 }
 
 bool Session::forked() const {
@@ -103,12 +111,24 @@ Engine& Session::engine() {
                     "Engine here, or start workers by multiprocessing's \"spawn\"");
     throw py::error_already_set();
   }
-  return engine_;
+  return *engine_;
+}
+
+// A communicator without users may still be closing on another thread.
+void Session::wait_for_communicators() {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (communicators > 0) {
+    if (std::chrono::steady_clock::now() >= end)
+      raise(ErrorCode::invalid_argument, "the engine has communicators that are not closed: close or abort them first");
+    py::gil_scoped_release unlocked;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Session::close() {
   if (closed_) return;
   Engine& open = engine();
+  wait_for_communicators();
   {
     py::gil_scoped_release unlocked;
     open.close();

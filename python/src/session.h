@@ -1,5 +1,6 @@
 #pragma once
 
+#include <future>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -65,7 +66,7 @@ class Imports {
 // by everything that came from it; the engine is closed once, and freed with the last of them.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  explicit Session(Engine engine);
+  explicit Session(std::shared_ptr<Engine> engine);
   ~Session();
 
   Engine& engine();  // raises in a forked child
@@ -82,9 +83,15 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<Registration> of_view(py::handle object, const View& view);
   [[nodiscard]] std::size_t registrations() const { return by_address_.size(); }
   [[nodiscard]] Imports& imports() { return imports_; }
+  // An attempt that nobody waits for any more. It ends within its timeout, or when the engine is closed.
+  void leave_behind(std::future<Result<PeerId>> attempt);
+  int communicators = 0;  // whose memory is the engine's: it is not closed before they are
 
  private:
-  Engine engine_;
+  void wait_for_communicators();
+
+  const std::shared_ptr<Engine> engine_;  // a communicator that opened it holds it, too
+  std::vector<std::future<Result<PeerId>>> left_behind_;
   const int opened_in_;
   bool closed_ = false;
   Imports imports_;

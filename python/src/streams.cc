@@ -117,14 +117,20 @@ void stream_wait_signal(PyEngine& self, py::handle word, py::handle stream, py::
   check(self.session->engine().stream_wait_signal(wait, stream_of(stream)));
 }
 
-constexpr const char* kMapText = R"(A peer's GPU memory, or this process's of another GPU, for kernels of GPU `gpu`.
+constexpr const char* kMapText = R"(map(region, gpu, timeout=5.0) -> Mapping
+
+A peer's GPU memory, or this process's of another GPU, for kernels of GPU `gpu`. gpu=-1: a peer's host memory, for the
+CPUs of this process.
 
 region   a RemoteRegion or a Region, whole. Raises Unsupported, with the reason, where there is no direct way
 timeout  seconds. May wait for running kernels, so do not call it where those wait for it
 
 Kernels read and write there without asking anybody. When its owner wants it back, `mapping.ended` says so and a PeerEvent
 'mapping_ended' comes: start no more kernels, let those that run end, then mapping.unmap(). See docs/cuda.md.)";
-constexpr const char* kPutText = R"(Work for a CUDA stream, also while it is captured: copies `local` into the mapping.
+constexpr const char* kPutText =
+    R"(stream_put(mapping, local, stream, offset=0, by='automatic', signal_offset=None, signal_value=1, signal_add=True)
+
+Work for a CUDA stream, also while it is captured: copies `local` into the mapping.
 
 local    a contiguous array of the stream's GPU, or None for the signal alone; keep it until the stream has done this
 stream   torch's, CuPy's or a cudaStream_t; not the default one
@@ -135,7 +141,9 @@ signal_offset, signal_value, signal_add
 
 Who waits for the signal, by stream_wait_signal or in a kernel, sees all bytes.)";
 constexpr const char* kWaitText =
-    R"(Work for a CUDA stream: waits until `word` has reached `value`, and for all bytes before.
+    R"(stream_wait_signal(word, stream, outcome, value=1, count=None, timeout=1.0, mapping=None)
+
+Work for a CUDA stream: waits until `word` has reached `value`, and for all bytes before.
 
 word     8 bytes of the stream's GPU
 outcome  4 bytes of it that then hold 0, or an error's number: the timeout passed, or `mapping` ended
@@ -172,7 +180,8 @@ void bind_streams(py::module_& module) {
             return exception_of({code, "nothing more may be started that uses the mapping"});
           },
           "None, or an exception that says why nothing more may be started that uses it")
-      .def("unmap", &unmap, "Gives it back. No kernel or stream uses it any more, and no graph with it is launched.")
+      .def("unmap", &unmap,
+           "unmap()\n\nGives it back. No kernel or stream uses it any more, and no graph with it is launched.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PyMapping& m, const py::args&) { unmap(m); })
       .def_property_readonly("__cuda_array_interface__",
@@ -210,6 +219,7 @@ void bind_streams(py::module_& module) {
         }
       },
       py::arg("stream"),
+      "stream_wait(stream)\n\n"
       "What is put into the CUDA stream from now on starts once this has completed, well or not; the host waits for "
       "nothing.\n\n"
       "Somebody must still make progress (progress='caller') and collect the completion.");

@@ -23,7 +23,8 @@ const char* const kOptionsText = R"(Opens an engine. All options are by name, an
 name                 in the directory and in messages
 listen               "host:port" where peers reach it; "127.0.0.1:0" takes a free port of this host
 job_key              what all engines of a job know; needed to listen beyond this host
-directory            where names are looked up: "serve", "host:port" or "redis://host:port/prefix"
+directory            where names are looked up: "serve", "host:port", "redis://host:port/prefix" or
+                     "etcd://host:port/prefix"
 progress             "threads", or "caller": poll() and the waits move the bytes
 workers              threads that move bytes (1)
 transports           those that may be used: "shm", "tcp", "verbs", "fabric", "cuda" (all that work)
@@ -35,7 +36,10 @@ peer_timeout, spin   seconds (2.0, 20e-6)
 max_transfers, max_regions, max_remote_regions, max_peers, max_counters,
 notifications_per_peer, unexpected_bytes_per_peer, prove_paths, strict_isolation, machine: as in fairway/options.h)";
 
-const char* const kWriteText = R"(Moves the bytes of `local` into `remote` and gives the Transfer at once.
+const char* const kWriteText =
+    R"(write(local, remote, *, notify=None, after=None, deadline=None, checksum=False, local_completion=False, priority='normal', stream=None, callback=None) -> Transfer
+
+Moves the bytes of `local` into `remote` and gives the Transfer at once.
 
 local    an array, a view of one, a Region or part of it; a strided view moves as it is, without a copy
 remote   a RemoteRegion, part of it (remote[a:b]) or a view of its array(); as many bytes as local, and when both
@@ -45,13 +49,16 @@ notify   what the target sees after all bytes: a number, (number, bytes), event(
 after    a Transfer that must be visible first
 deadline seconds; past it it fails with DeadlineExceeded, once nothing can land any more
 checksum compare a CRC-32C of what was read and what landed
+local_completion  of a send alone (Engine.send)
 priority 'bulk', 'normal' or 'urgent'
 stream   a CUDA stream (torch's, or its handle): no byte is read before what it has now, and what it is given later
          waits for this transfer. GPU tensors of torch start after torch's current stream by themselves
 callback called with the Transfer from Engine.poll or the event loop)";
 
 const char* const kPagesText =
-    R"(Moves pages: page i from local_index[i] * local_unit to remote_index[i] * remote_unit, page_bytes each.
+    R"(write_pages(local, remote, local_index, remote_index, page_bytes, local_unit=None, remote_unit=None, **options) -> Transfer
+
+Moves pages: page i from local_index[i] * local_unit to remote_index[i] * remote_unit, page_bytes each.
 
 Units are page_bytes unless given: the indexes are page numbers; with 1 they are byte offsets. Both sides are whole
 registered memory. NumPy arrays of 64-bit integers are used as they lie, without a copy, and kept until it completes:

@@ -7,7 +7,7 @@
 
 namespace fairway::python {
 
-// Where nobody has imported asyncio no loop runs; importing it here would make the first transfer wait for 30 ms.
+// If asyncio was never imported, no event loop runs. Importing it here would delay the first transfer by 30 ms.
 bool in_event_loop() {
   static PyObject* running = nullptr;
   if (running == nullptr) {
@@ -30,7 +30,7 @@ void Work::completed(std::size_t index, const Completion& completion) {
   bytes += completion.bytes;
   old_value = completion.old_value;
   if (!completion.status) failed.push_back({index, completion.status});
-  if (--left == 0) pins = {};
+  if (--left == 0 && !submitting) pins = {};
 }
 
 TransferId Work::first() const {
@@ -75,6 +75,10 @@ py::object Tracker::submit(std::span<PyRequest* const> requests, std::span<const
     work->pins.objects.assign(keep.begin(), keep.end());
   if (!requests[0]->stream.is_none() && keep.empty()) work->pins.objects.push_back(requests[0]->stream);
   work->ids.resize(made.size());
+  work->submitting = true;
+  // Whatever is thrown from here on, what was taken keeps all that it uses until it has completed.
+  const py::object started = py::cast(Transfer(work));
+  const Submitting submitting(*this, work);
   std::size_t taken = 0;
   while (taken < made.size()) {
     const Submitted submitted =
@@ -94,21 +98,31 @@ py::object Tracker::submit(std::span<PyRequest* const> requests, std::span<const
     work->ids.resize(taken);
     if (made.size() > 1) {
       error.attr("index") = taken;
-      if (work->polled && work->left > 0) polled_.emplace(work.get(), work);
-      error.attr("transfer") = py::cast(Transfer(work));
+      error.attr("transfer") = started;
     }
     PyErr_SetObject(py::type::handle_of(error).ptr(), error.ptr());
     throw py::error_already_set();
   }
-  if (work->polled) polled_.emplace(work.get(), work);
   for (std::size_t i = 0; i < requests.size(); ++i)
     if (requests[i]->stream_waits)
       check(engine.stream_wait(work->ids[i],
                                reinterpret_cast<void*>(py::cast<std::uintptr_t>(requests[i]->stream.attr("handle")))));
-  return py::cast(Transfer(std::move(work)));
+  return started;
 }
 
-// The queue is full of this call's transfers, or of those that nobody waits for: some of them end.
+Tracker::Submitting::Submitting(Tracker& tracker, const std::shared_ptr<Work>& work) : tracker_(tracker), work_(work) {
+  if (work->polled) tracker.polled_.emplace(work.get(), work);
+}
+
+Tracker::Submitting::~Submitting() {
+  work_->submitting = false;
+  if (work_->left > 0) return;
+  const py::error_scope kept;
+  work_->pins = {};
+  if (tracker_.polled_.erase(work_.get()) > 0 && !work_->ids.empty()) tracker_.ended_.push_back(work_);
+}
+
+// The queue is full of this call's transfers, or of transfers that nobody waits for: waits until some complete.
 void Tracker::make_room(const std::shared_ptr<Work>& work) {
   Engine& engine = session_->engine();
   reap();
@@ -128,9 +142,11 @@ void Tracker::make_room(const std::shared_ptr<Work>& work) {
     return;
   }
   if (work->polled) {
-    polled_.emplace(work.get(), work);
-    poll();
-  } else if (work->left > 0) {
+    if (poll() == 0) wait_readable(Deadline(0.001).slice());
+  } else if (work->left == 0) {  // others' transfers fill the queue
+    py::gil_scoped_release unlocked;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } else {
     const auto done = [&] {
       py::gil_scoped_release unlocked;
       return engine.wait(work->ids[work->next], std::chrono::milliseconds(50));
@@ -163,10 +179,17 @@ void Tracker::reap() {
 }
 
 std::size_t Tracker::poll() {
+  std::size_t total = 0;
+  const auto ended = take_ended(total);
+  call_back(ended);
+  return total;
+}
+
+// Those whose last request has completed. `total` grows by the completions that were there.
+std::vector<std::shared_ptr<Work>> Tracker::take_ended(std::size_t& total) {
   Engine& engine = session_->engine();
   std::array<Completion, 64> completions;
-  std::vector<std::shared_ptr<Work>> ended;
-  std::size_t total = 0;
+  std::vector<std::shared_ptr<Work>> ended = std::exchange(ended_, {});
   for (;;) {
     const std::size_t count = [&] {
       py::gil_scoped_release unlocked;
@@ -180,18 +203,30 @@ std::size_t Tracker::poll() {
       if (!completions[i].status)
         while (index < work.ids.size() && work.ids[index] != completions[i].id) ++index;
       work.completed(index, completions[i]);
-      if (work.left > 0) continue;
+      if (work.left > 0 || work.submitting) continue;
       ended.push_back(std::move(found->second));
       polled_.erase(found);
     }
     total += count;
-    if (count < completions.size()) break;
+    if (count < completions.size()) return ended;
   }
+}
+
+// One that raises keeps no other from being called: awaited transfers hear of their end by a callback too.
+void Tracker::call_back(const std::vector<std::shared_ptr<Work>>& ended) {
+  std::optional<py::error_already_set> first;
   for (const auto& work : ended) {
     const auto callbacks = std::exchange(work->callbacks, {});
-    for (const py::object& callback : callbacks) callback(py::cast(Transfer(work)));
+    for (const py::object& callback : callbacks) try {
+        callback(py::cast(Transfer(work)));
+      } catch (py::error_already_set& error) {
+        if (first)
+          error.discard_as_unraisable("a transfer's callback");
+        else
+          first.emplace(std::move(error));
+      }
   }
-  return total;
+  if (first) throw std::move(*first);
 }
 
 void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) {
@@ -201,7 +236,7 @@ void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) 
   const auto timed_out = [] {
     raise(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
   };
-  while (work->collecting) {  // by another thread, which will tell
+  while (work->collecting) {  // another thread collects, and will notify
     {
       py::gil_scoped_release unlocked;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -236,33 +271,32 @@ void Tracker::wait(const std::shared_ptr<Work>& work, const Deadline& deadline) 
   }
 }
 
+void Tracker::wait_readable(Timeout most) {
+  pollfd one{session_->engine().fd(), POLLIN, 0};
+  const py::gil_scoped_release unlocked;
+  (void)::poll(&one, 1, static_cast<int>(std::min<std::int64_t>((most.count() + 999) / 1000, 5)));
+}
+
 void Tracker::wait_polled(const Work& work, const Deadline& deadline) {
-  const int fd = session_->engine().fd();
   while (work.left > 0) {
     if (poll() > 0) continue;
     if (work.left == 0) return;
-    {
-      py::gil_scoped_release unlocked;
-      pollfd one{fd, POLLIN, 0};
-      (void)::poll(&one, 1, static_cast<int>(std::min<std::int64_t>(deadline.slice().count() / 1000, 5)));
-    }
+    wait_readable(deadline.slice());
     handle_signals();
     if (deadline.passed()) raise(ErrorCode::timed_out, "the transfer is still in flight; wait again, or cancel it");
   }
 }
 
 void Tracker::closed() {
-  poll();
+  std::size_t total = 0;
+  auto ended = take_ended(total);
   const Status why(ErrorCode::closed, "the engine is closed");
-  std::vector<std::shared_ptr<Work>> left;
-  for (auto& [key, work] : polled_) left.push_back(work);
-  polled_.clear();
-  for (const auto& work : left) {
+  for (auto& [key, work] : std::exchange(polled_, {})) {
     while (work->left > 0) work->completed(0, Completion{{}, why});
-    const auto callbacks = std::exchange(work->callbacks, {});
-    for (const py::object& callback : callbacks) callback(py::cast(Transfer(work)));
+    ended.push_back(work);
   }
   abandoned_.clear();
+  call_back(ended);
 }
 
 }  // namespace fairway::python

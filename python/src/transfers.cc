@@ -78,6 +78,7 @@ void bind_transfers(py::module_& module) {
             return result_of(*t.work);
           },
           py::arg("timeout") = py::none(),
+          "wait(timeout=None) -> int\n\n"
           "Waits `timeout` seconds (None: for ever) without the interpreter's lock; Ctrl-C interrupts.\n\n"
           "Returns the bytes moved, or of an atomic the value before. Raises TimedOut (the transfer goes on) or the\n"
           "transfer's own error; of several the first one, with `index` and all `failures`.")
@@ -106,13 +107,16 @@ void bind_transfers(py::module_& module) {
             if (t.work->left > 0) raise(ErrorCode::timed_out, "the transfer is still in flight");
             return result_of(*t.work);
           },
+          "result() -> int\n\n"
           "As wait(), of a transfer that is done.")
       .def("cancel", &cancel, py::arg("timeout") = 5.0,
+           "cancel(timeout=5.0) -> CancelOutcome\n\n"
            "Ends it early. It still completes once, with Cancelled or, if it was faster, as it would have.\n\n"
            "The answer is true when it is fenced: no byte can land in, or be read from, the caller's memory any more.")
       .def(
           "explain",
           [](const Transfer& t) { return take(t.work->tracker->session().engine().explain(t.work->first())); },
+          "explain() -> Explanation\n\n"
           "Which way it took and why, what it should reach and reached; of several, the first.")
       .def(
           "add_done_callback",
@@ -123,7 +127,9 @@ void bind_transfers(py::module_& module) {
               raise(ErrorCode::unsupported, "the transfer is waited for: give callback= when it is started");
             t.work->callbacks.push_back(std::move(call));
           },
-          py::arg("callback"), "Calls callback(transfer) from Engine.poll or the event loop, once it is done.")
+          py::arg("callback"),
+          "add_done_callback(callback)\n\n"
+          "Calls callback(transfer) from Engine.poll or the event loop, once it is done.")
       .def_property_readonly(
           "polled", [](const Transfer& t) { return t.work->polled; },
           "started under asyncio or with a callback: Engine.poll or the loop completes it")

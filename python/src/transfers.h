@@ -42,6 +42,7 @@ struct Work {
   std::size_t next = 0;     // of those that are waited for: the first not collected
   bool polled = false;      // Deliver::to_poll, since asyncio or a callback is to be told
   bool collecting = false;  // a thread waits without the interpreter's lock
+  bool submitting = false;  // more of it is to come: it has not ended when all that was taken has
   bool atomic = false;
   std::uint64_t bytes = 0;
   std::uint64_t old_value = 0;
@@ -78,22 +79,40 @@ class Tracker : public std::enable_shared_from_this<Tracker> {
   [[nodiscard]] bool has_polled() const { return !polled_.empty(); }
 
  private:
+  // A call's transfers while it submits them: however that ends, the tracker knows those that were taken.
+  class Submitting {
+   public:
+    Submitting(Tracker& tracker, const std::shared_ptr<Work>& work);
+    ~Submitting();
+    Submitting(const Submitting&) = delete;
+    Submitting& operator=(const Submitting&) = delete;
+
+   private:
+    Tracker& tracker_;
+    const std::shared_ptr<Work> work_;
+  };
+  std::vector<std::shared_ptr<Work>> take_ended(std::size_t& total);
+  void call_back(const std::vector<std::shared_ptr<Work>>& ended);
+  void wait_readable(Timeout most);
   void wait_polled(const Work& work, const Deadline& deadline);
   void make_room(const std::shared_ptr<Work>& work);
 
   const std::shared_ptr<Session> session_;
   std::unordered_map<const Work*, std::shared_ptr<Work>> polled_;
   std::vector<std::shared_ptr<Work>> abandoned_;
+  std::vector<std::shared_ptr<Work>> ended_;  // whose callbacks the next poll runs
 };
 
 bool in_event_loop();  // this thread runs an asyncio loop
 void check_callable(py::handle callback);
 
 PyEngine open_engine(const py::kwargs& options);
+EngineOptions engine_options(const py::dict& options);
+PyEngine engine_of(std::shared_ptr<Engine> engine, std::string name);
 void bind_requests(py::module_& module);
 void bind_transfers(py::module_& module);
 PyRequest make_move(Operation operation, py::handle local, py::handle remote, const py::kwargs& options);
-using PageUnit = Whole<std::uint64_t, "page_bytes and the units">;
+using PageUnit = Whole<std::uint64_t, "each of page_bytes and the units">;
 PyRequest make_pages(Operation operation, py::handle local, py::handle remote, py::handle local_index,
                      py::handle remote_index, std::uint64_t page_bytes, std::optional<PageUnit> local_unit,
                      std::optional<PageUnit> remote_unit, const py::kwargs& options);

@@ -64,10 +64,22 @@ void refuse_objects(bool plain) {
     raise(ErrorCode::invalid_argument, "the array holds Python objects or pointers, which mean nothing to a peer");
 }
 
+// The object refused to export its memory: raises this module's error with the object's own message.
+[[noreturn]] void refused(py::handle object, const py::error_already_set& error) {
+  if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw error;  // such as Ctrl-C
+  const Status status(ErrorCode::invalid_argument,
+                      std::string(Py_TYPE(object.ptr())->tp_name) +
+                          " does not lend its memory: " + py::cast<std::string>(py::str(error.value())));
+  const py::object ours = exception_of(status);
+  ours.attr("__cause__") = error.value();
+  PyErr_SetObject(py::type::handle_of(ours).ptr(), ours.ptr());
+  throw py::error_already_set();
+}
+
 View from_buffer(py::handle object) {
   auto hold = std::make_shared<BufferHold>();
   if (PyObject_GetBuffer(object.ptr(), &hold->buffer, PyBUF_STRIDED_RO | PyBUF_FORMAT) != 0)
-    throw py::error_already_set();
+    refused(object, py::error_already_set());
   const Py_buffer& buffer = hold->buffer;
   View out;
   bool plain = true;
@@ -88,39 +100,23 @@ View from_buffer(py::handle object) {
   return out;
 }
 
-View from_dlpack(py::handle object) {
+// None: the object does not lend itself so now, and has the older interface.
+py::object capsule_of(py::handle object) try {
+  // torch computes a negation lazily; its DLPack capsule has the bytes before it.
+  if (py::hasattr(object, "is_neg") && py::cast<bool>(object.attr("is_neg")()))
+    raise(ErrorCode::invalid_argument, "the tensor is a negation that torch has not computed yet: resolve_neg() does");
   const auto device = value_of<std::pair<int, int>>(object.attr("__dlpack_device__")(), "__dlpack_device__");
-  py::object capsule;
   if (device.first == dlpack::kCuda)
-    capsule = object.attr("__dlpack__")(py::arg("stream") = -1);  // order is by stream= of the transfer
-  else if (device.first == dlpack::kCpu || device.first == dlpack::kCudaHost || device.first == dlpack::kCudaManaged)
-    capsule = object.attr("__dlpack__")();
-  else
-    raise(ErrorCode::unsupported, "the tensor is on a device of DLPack's kind " + std::to_string(device.first) +
-                                      "; Fairway knows CPUs (1) and NVIDIA GPUs (2, 3, 13)");
-  if (PyCapsule_IsValid(capsule.ptr(), "dltensor") == 0)
-    raise(ErrorCode::invalid_argument, "__dlpack__ gave no tensor that is still to be taken");
-  auto* tensor = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
-  PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-  auto hold = std::make_shared<TensorHold>(tensor);
-  const dlpack::Tensor& in = tensor->tensor;
-  View out;
-  static constexpr char kKinds[] = {'i', 'u', 'f', 0, 'E', 'c', 'b'};
-  out.kind = in.type.code < sizeof kKinds ? kKinds[in.type.code] : '\0';
-  if (out.kind == 'u' && in.type.bits == 8) out.kind = 0;
-  if (in.type.bits * in.type.lanes % 8 != 0) raise(ErrorCode::unsupported, "the tensor's elements are not whole bytes");
-  out.shape.item_bytes = static_cast<std::uint64_t>(in.type.bits) * in.type.lanes / 8;
-  out.address = reinterpret_cast<std::uintptr_t>(in.data) + in.byte_offset;
-  out.shape.counts.assign(in.shape, in.shape + in.dimensions);
-  if (in.strides == nullptr)
-    out.shape.set_contiguous();
-  else
-    for (std::int32_t i = 0; i < in.dimensions; ++i)
-      out.shape.strides.push_back(in.strides[i] * static_cast<std::int64_t>(out.shape.item_bytes));
-  out.on_gpu = in.device.kind == dlpack::kCuda;
-  out.gpu = in.device.id;
-  out.hold = std::move(hold);
-  return out;
+    return object.attr("__dlpack__")(py::arg("stream") = -1);  // order is by stream= of the transfer
+  if (device.first == dlpack::kCpu || device.first == dlpack::kCudaHost || device.first == dlpack::kCudaManaged)
+    return object.attr("__dlpack__")();
+  raise(ErrorCode::unsupported, "the tensor is on a device of DLPack's kind " + std::to_string(device.first) +
+                                    "; Fairway knows CPUs (1) and NVIDIA GPUs (2, 3, 13)");
+} catch (const py::error_already_set& error) {
+  if (error.matches(py::module_::import("fairway.errors").attr("Error"))) throw;
+  // torch 2.11 lends a GPU's tensor by DLPack only while that GPU is the current one.
+  if (error.matches(PyExc_BufferError) && py::hasattr(object, "__cuda_array_interface__")) return py::none();
+  refused(object, error);
 }
 
 View from_cuda_interface(py::handle object) {
@@ -153,6 +149,34 @@ View from_cuda_interface(py::handle object) {
   return out;
 }
 
+View from_dlpack(py::handle object) {
+  const py::object capsule = capsule_of(object);
+  if (capsule.is_none()) return from_cuda_interface(object);
+  if (PyCapsule_IsValid(capsule.ptr(), "dltensor") == 0)
+    raise(ErrorCode::invalid_argument, "__dlpack__ gave no tensor that is still to be taken");
+  auto* tensor = static_cast<dlpack::ManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+  PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+  auto hold = std::make_shared<TensorHold>(tensor);
+  const dlpack::Tensor& in = tensor->tensor;
+  View out;
+  static constexpr char kKinds[] = {'i', 'u', 'f', 0, 'E', 'c', 'b'};
+  out.kind = in.type.code < sizeof kKinds ? kKinds[in.type.code] : '\0';
+  if (out.kind == 'u' && in.type.bits == 8) out.kind = 0;
+  if (in.type.bits * in.type.lanes % 8 != 0) raise(ErrorCode::unsupported, "the tensor's elements are not whole bytes");
+  out.shape.item_bytes = static_cast<std::uint64_t>(in.type.bits) * in.type.lanes / 8;
+  out.address = reinterpret_cast<std::uintptr_t>(in.data) + in.byte_offset;
+  out.shape.counts.assign(in.shape, in.shape + in.dimensions);
+  if (in.strides == nullptr)
+    out.shape.set_contiguous();
+  else
+    for (std::int32_t i = 0; i < in.dimensions; ++i)
+      out.shape.strides.push_back(in.strides[i] * static_cast<std::int64_t>(out.shape.item_bytes));
+  out.on_gpu = in.device.kind == dlpack::kCuda;
+  out.gpu = in.device.id;
+  out.hold = std::move(hold);
+  return out;
+}
+
 py::object numpy_array_type() {
   const py::dict modules = py::module_::import("sys").attr("modules");
   return modules.contains("numpy") ? py::object(modules["numpy"].attr("ndarray")) : py::none();
@@ -165,7 +189,7 @@ std::pair<std::uintptr_t, std::uint64_t> View::range() const {
   return {address + static_cast<std::uintptr_t>(first), static_cast<std::uint64_t>(last - first)};
 }
 
-View view_of(py::handle object) {
+View view_of(py::handle object, bool or_nothing) {
   View out;
   if (PyObject_CheckBuffer(object.ptr()))
     out = from_buffer(object);
@@ -180,6 +204,7 @@ View view_of(py::handle object) {
   if (!out.shape.makes_sense())
     raise(ErrorCode::invalid_argument,
           std::string(Py_TYPE(object.ptr())->tp_name) + " shows a shape and strides that make no sense");
+  if (or_nothing && out.shape.total_bytes() == 0) return out;
   if (out.shape.total_bytes() == 0) raise(ErrorCode::invalid_argument, "the array has 0 bytes");
   if (out.address == 0) raise(ErrorCode::invalid_argument, "the array's memory was freed: its address is 0");
   return out;

@@ -28,7 +28,8 @@ struct View {
 };
 
 // Raises, with the reason, when the object shows no memory or memory that cannot be used. Looks at no byte.
-View view_of(py::handle object);
+// `or_nothing`: an array of 0 bytes is one, too.
+View view_of(py::handle object, bool or_nothing = false);
 
 // What owns the memory of an array that may die unseen, when that is known: registered once for all its views and for
 // as long as it lives. None: nobody says when the memory ends, and it is registered for one transfer at a time.

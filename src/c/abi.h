@@ -1,7 +1,9 @@
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -18,8 +20,11 @@ struct fairway_error {
   std::string text;
 };
 struct fairway_engine {
-  fairway::Engine engine;
+  std::shared_ptr<fairway::Engine> kept;
+  fairway::Engine& engine;
   std::string address;
+  std::atomic<unsigned> holders{1};  // its caller, and the communicators that stand on it
+  std::atomic<bool> closed{false};
 };
 struct fairway_loopback {
   std::shared_ptr<fairway::Loopback> meeting_place;
@@ -27,10 +32,17 @@ struct fairway_loopback {
 
 namespace fairway::c {
 
+void hold(fairway_engine* engine);
+void let_go(fairway_engine* engine);  // the last one deletes it
+
 fairway_error* make_error(const Status& status);  // null for an ok status, or when there is no memory for the text
 fairway_code answer(const Status& status, fairway_error** error);
 char* copy_text(std::string_view text);  // free with fairway_free; throws std::bad_alloc
 Timeout timeout_of(std::int64_t timeout_us);
+// A handle of an engine, which its caller holds.
+fairway_engine* make_handle(std::shared_ptr<Engine> engine);
+// Null: out keeps its defaults.
+Status read_engine_options(const fairway_options* given, EngineOptions& out);
 Status read_remote(const fairway_remote_region* given, RemoteRegion& out);
 // Converts a request. `out` borrows what `given` points at. The caller still owns the data of its callback.
 Status read_request(const fairway_request& given, Request& out);

@@ -67,6 +67,29 @@ Status read_options(const fairway_options& in, EngineOptions& out) {
 
 }  // namespace
 
+namespace fairway::c {
+
+fairway_engine* make_handle(std::shared_ptr<Engine> engine) {
+  Engine& used = *engine;
+  return new fairway_engine{std::move(engine), used, used.address()};
+}
+Status read_engine_options(const fairway_options* given, EngineOptions& out) {
+  if (given == nullptr) return {};
+  fairway_options in;
+  fairway_options_init(&in);
+  if (Status status = read_struct(given, in); !status) return status;
+  return read_options(in, out);
+}
+
+void hold(fairway_engine* engine) {
+  engine->holders.fetch_add(1, std::memory_order_relaxed);
+}
+void let_go(fairway_engine* engine) {
+  if (engine->holders.fetch_sub(1, std::memory_order_acq_rel) == 1) delete engine;
+}
+
+}  // namespace fairway::c
+
 extern "C" {
 
 FAIRWAY_API fairway_loopback* fairway_loopback_make(void) {
@@ -114,23 +137,23 @@ FAIRWAY_API fairway_code fairway_open(const fairway_options* given, fairway_engi
   return guarded(error, [&]() -> Status {
     if (engine == nullptr) return {ErrorCode::invalid_argument, "there is no place for the engine: it is null"};
     *engine = nullptr;
-    fairway_options in;
-    fairway_options_init(&in);
-    if (Status status = read_struct(given, in); !status) return status;
     EngineOptions options;
-    if (Status status = read_options(in, options); !status) return status;
+    if (Status status = read_engine_options(given, options); !status) return status;
     auto opened = Engine::open(options);
     if (!opened) return opened.status();
-    std::string address = opened->address();
-    *engine = new fairway_engine{std::move(*opened), std::move(address)};
+    *engine = make_handle(std::make_shared<Engine>(std::move(*opened)));
     return {};
   });
 }
 FAIRWAY_API void fairway_close(fairway_engine* engine) {
-  if (engine != nullptr) engine->engine.close();
+  if (engine == nullptr) return;
+  engine->closed = true;
+  engine->engine.close();
 }
 FAIRWAY_API void fairway_engine_free(fairway_engine* engine) {
-  delete engine;
+  if (engine == nullptr) return;
+  fairway_close(engine);
+  let_go(engine);
 }
 FAIRWAY_API const char* fairway_address(fairway_engine* engine) {
   return engine == nullptr ? "" : engine->address.c_str();

@@ -34,7 +34,7 @@ Region named(fairway_region_id region) {
 
 // Checks the result struct before anything is registered: a region that cannot be returned would leak.
 template <class T>
-Status has_room(const T* out) {
+Status has_space(const T* out) {
   return check_size(out->struct_size, sizeof *out, sizeof *out);
 }
 
@@ -55,7 +55,7 @@ FAIRWAY_API fairway_code fairway_register(fairway_engine* engine, void* address,
         fairway_memory_source source;
         fairway_memory_source_init(&source);
         Access granted;
-        if (Status status = has_room(out); !status) return status;
+        if (Status status = has_space(out); !status) return status;
         if (Status status = read_struct(given, source); !status) return status;
         if (Status status = access_of(access, granted); !status) return status;
         if (source.kind < 0 || source.kind > FAIRWAY_MEMORY_MANAGED)
@@ -72,7 +72,7 @@ FAIRWAY_API fairway_code fairway_allocate(fairway_engine* engine, uint64_t size_
       engine, error,
       [&](Engine& on) -> Status {
         Access granted;
-        if (Status status = has_room(out); !status) return status;
+        if (Status status = has_space(out); !status) return status;
         if (Status status = access_of(access, granted); !status) return status;
         return hand_over(on.allocate(size_bytes, granted), out);
       },
@@ -102,7 +102,7 @@ FAIRWAY_API fairway_code fairway_import(fairway_engine* engine, fairway_peer pee
   return with(
       engine, error,
       [&](Engine& on) -> Status {
-        if (Status status = has_room(out); !status) return status;
+        if (Status status = has_space(out); !status) return status;
         return hand_over(on.import_region(id<PeerId>(peer), std::as_bytes(std::span(bytes, count))), out);
       },
       bytes, out);
@@ -128,7 +128,7 @@ FAIRWAY_API fairway_code fairway_lookup(fairway_engine* engine, fairway_peer pee
   return with(
       engine, error,
       [&](Engine& on) -> Status {
-        if (Status status = has_room(out); !status) return status;
+        if (Status status = has_space(out); !status) return status;
         return hand_over(on.lookup(id<PeerId>(peer), name, timeout_of(timeout_us)), out);
       },
       name, out);

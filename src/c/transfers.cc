@@ -101,6 +101,7 @@ Status read_request(const fairway_request& in, Request& out) {
   options.after = id<TransferId>(in.after);
   options.deadline = std::chrono::microseconds(in.deadline_us);
   options.checksum = in.checksum != 0;
+  options.local_completion = in.local_completion != 0;
   options.start_after = in.start_after;
   options.priority = static_cast<Priority>(in.priority);
   options.deliver = static_cast<Deliver>(in.deliver);

@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kProofSize = sizeof(Mac);
 constexpr std::size_t kVerdictSize = 4 + sizeof(Mac);
 constexpr std::size_t kReadPerPump = 65536;  // per call, so that one busy peer does not starve the others
-constexpr std::size_t kKeptCapacity = 1024;  // a larger buffer is freed once it is empty
+constexpr std::size_t kKeptCapacity = 128;   // of heartbeats; a larger buffer is freed once it is empty
 
 // First field of the listener's answer to the dialer's proof; the listener's own proof follows.
 enum class ProofVerdict : std::uint8_t { accepted = 0, wrong_proof = 1 };
@@ -61,15 +61,19 @@ std::size_t Connection::wanted() const {
 
 void Connection::pump() {
   if (!failure_) return;
-  if (in_used_ != 0) {
-    in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(in_used_));
-    in_used_ = 0;
-    if (in_.empty()) release_if_large(in_);
-  }
+  drop_used();
+  if (!channel_->announced() && !has_unread_ && send_failure_.is_ok() && out_sent_ == out_.size()) return;
   flush();
   read();
   flush();
   if (!send_failure_) read();
+}
+
+void Connection::drop_used() {
+  if (in_used_ == 0) return;
+  in_.erase(in_.begin(), in_.begin() + static_cast<std::ptrdiff_t>(in_used_));
+  in_used_ = 0;
+  if (in_.empty()) release_if_large(in_);
 }
 
 void Connection::read() {

@@ -39,6 +39,15 @@ class Connection {
   std::optional<Frame> next();
   // The channel may hold more than one pump() reads: call pump() again before sleeping.
   bool has_unread() const { return has_unread_; }
+  // Channel::announce_in(). What the list does not tell of, is_busy() does.
+  bool announce_in(std::vector<std::uint32_t>* list, std::uint32_t number) {
+    return channel_->announce_in(list, number);
+  }
+  // Has something to do at the next step: pump() it again then.
+  bool is_busy() const {
+    return channel_->announced() || has_unread_ || unsent() != 0 || !failure_.is_ok() || !send_failure_.is_ok();
+  }
+  void drop_used();  // the bytes of frames that next() returned
 
   template <class Body>
   void put(const Body& body) {

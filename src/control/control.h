@@ -23,8 +23,8 @@ struct Options {
   std::string advertise;  // "host:port" that peers reach this engine by; empty: the address it listens on, where
                           // a wildcard (0.0.0.0) stands for whatever address a peer sees it come from
   std::string job_key;    // required to listen beyond loopback
-  std::string
-      directory;  // "": none; "serve": serve one here; "host:port": one served there; "redis://host:port[/prefix]"
+  // "": none; "serve": serve one here; "host:port": one served there; "redis://..." and "etcd://...": directory.h
+  std::string directory;
   Time peer_timeout = 2 * kSecond;  // a peer that sends nothing valid for this long is dead
   bool by_caller = false;           // the application drives this engine's progress; every peer is told
   std::uint32_t max_peers = 1024;

@@ -62,6 +62,10 @@ std::unique_ptr<Directory> open_embedded_directory(const std::string& address, C
 // A Redis server, redis://[:password@]host:port[/prefix]. Error: unsupported when this build has no hiredis.
 Result<std::unique_ptr<Directory>> open_redis_directory(const std::string& url, ControlContext& context,
                                                         Directory::Answers& answers);
+// A cluster of etcd, etcd://[user:password@]host:port[,host:port...][/prefix]. Error: unsupported when this build lacks
+// http-parser or nlohmann-json.
+Result<std::unique_ptr<Directory>> open_etcd_directory(const std::string& url, ControlContext& context,
+                                                       Directory::Answers& answers);
 
 // Checks the value of Options::directory; invalid_argument when it is none of the allowed forms.
 Status check_directory(const std::string& directory);

@@ -34,6 +34,10 @@ Status DirectoryClient::open(DirectoryTable* table) {
     auto redis = open_redis_directory(where, context_, *this);
     if (!redis) return redis.status();
     directory_ = std::move(redis).value();
+  } else if (where.starts_with("etcd://")) {
+    auto etcd = open_etcd_directory(where, context_, *this);
+    if (!etcd) return etcd.status();
+    directory_ = std::move(etcd).value();
   } else {
     directory_ = open_embedded_directory(where, context_, *this);
   }

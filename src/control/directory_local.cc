@@ -36,7 +36,8 @@ Status check_directory(const std::string& directory) {
   return {
       ErrorCode::invalid_argument,
       "EngineOptions::directory is \"" + directory +
-          "\"; it may be empty, \"serve\", \"host:port\" of the engine that serves, or \"redis://host:port[/prefix]\""};
+          "\"; it may be empty, \"serve\", \"host:port\" of the engine that serves, \"redis://host:port[/prefix]\", or "
+          "\"etcd://host:port[,host:port...][/prefix]\""};
 }
 
 }  // namespace fairway::control

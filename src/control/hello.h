@@ -17,8 +17,8 @@ using Nonce = std::array<std::byte, 32>;
 
 // Versions of the wire format that an engine speaks, both ends included.
 struct VersionRange {
-  std::uint16_t min = 5;  // earlier versions were never released
-  std::uint16_t max = 5;
+  std::uint16_t min = 6;  // earlier versions were never released
+  std::uint16_t max = 6;
 };
 
 // Who opened the connection. Every proof covers it, so that one side's message cannot be replayed as the other's.

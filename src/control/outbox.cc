@@ -5,8 +5,8 @@
 namespace fairway::control {
 
 std::optional<Outbox::Next> Outbox::next() const {
-  if (written_ == messages_.size()) return std::nullopt;
-  return Next{first_ + written_, messages_[written_]};
+  if (written_ == count()) return std::nullopt;
+  return Next{first_ + written_, (*messages_)[written_]};
 }
 
 Result<std::uint64_t> Outbox::acknowledge(std::uint64_t sequence) {
@@ -16,11 +16,12 @@ Result<std::uint64_t> Outbox::acknowledge(std::uint64_t sequence) {
                                                          sequence, first_ + written_ - 1));
   std::uint64_t freed = 0;
   while (first_ <= sequence) {
-    freed += messages_.front().size() + kMessageOverhead;
-    messages_.pop_front();
+    freed += messages_->front().size() + kMessageOverhead;
+    messages_->pop_front();
     ++first_;
     --written_;
   }
+  if (empty()) messages_.reset();
   return freed;
 }
 
@@ -29,7 +30,7 @@ Result<std::uint64_t> Outbox::resume(std::uint64_t sequence) {
     return Status(
         ErrorCode::protocol_error,
         fmt::format("the peer resumed at message {} after it had acknowledged message {}", sequence, first_ - 1));
-  written_ = messages_.size();
+  written_ = count();
   auto freed = acknowledge(sequence);
   written_ = 0;
   return freed;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,7 +20,10 @@ class Outbox {
     const std::string& bytes;
   };
 
-  void add(std::string bytes) { messages_.push_back(std::move(bytes)); }
+  void add(std::string bytes) {
+    if (!messages_) messages_ = std::make_unique<std::deque<std::string>>();
+    messages_->push_back(std::move(bytes));
+  }
   // The next message not yet written to this connection. written() advances.
   std::optional<Next> next() const;
   void written() { ++written_; }
@@ -32,10 +36,13 @@ class Outbox {
   // The connection broke: what it carried may not have arrived.
   void rewind() { written_ = 0; }
 
-  bool empty() const { return messages_.empty(); }
+  bool empty() const { return count() == 0; }
 
  private:
-  std::deque<std::string> messages_;  // the first has sequence number first_
+  std::size_t count() const { return messages_ ? messages_->size() : 0; }
+
+  // The first has sequence number first_. Null while there is none: an empty deque takes 600 bytes.
+  std::unique_ptr<std::deque<std::string>> messages_;
   std::uint64_t first_ = 1;
   std::size_t written_ = 0;  // how many of messages_ were written to this connection
 };

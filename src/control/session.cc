@@ -52,6 +52,7 @@ Status Session::attach(std::unique_ptr<Connection> connection, std::uint64_t rec
 
 std::unique_ptr<Connection> Session::detach() {
   outbox_.rewind();
+  if (connection_) connection_->announce_in(nullptr, 0);
   return std::move(connection_);
 }
 
@@ -62,6 +63,7 @@ std::optional<Session::End> Session::receive(Time now) {
     keepalive_.heard(now);
     if (auto end = on_frame(*frame, now)) return end;
   }
+  connection_->drop_used();
   if (!connection_->failure()) {
     last_break_ = connection_->failure();
     flaps_ = now < after(connected_at_, kFlap) ? flaps_ + 1 : 0;
@@ -138,16 +140,16 @@ bool Session::transmit(Time now, const Progress* progress) {
     if (connection_->unsent() >= kWriteAhead) connection_->flush();
   }
   // Each acknowledgement and heartbeat supersedes the ones before, so skip them while the peer does not read.
-  const bool room = connection_->unsent() < kWriteAhead;
+  const bool may_write = connection_->unsent() < kWriteAhead;
   if (progress && keepalive_.beat_due(now)) {
     keepalive_.beat_sent(now);
-    if (room) {
+    if (may_write) {
       connection_->put(Beat{received_, progress->steps, progress->queued});
       acknowledged_ = received_;
       unacknowledged_bytes_ = 0;
       put = true;
     }
-  } else if (room && (received_ - acknowledged_ >= kAckEveryMessages || unacknowledged_bytes_ >= kAckEveryBytes)) {
+  } else if (may_write && (received_ - acknowledged_ >= kAckEveryMessages || unacknowledged_bytes_ >= kAckEveryBytes)) {
     connection_->put(Ack{received_});
     acknowledged_ = received_;
     unacknowledged_bytes_ = 0;

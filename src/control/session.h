@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "control/bodies.h"
 #include "control/connection.h"
@@ -48,10 +49,16 @@ class Session {
   std::uint64_t peer_stamp() const { return peer_stamp_; }
   Keepalive& keepalive() { return keepalive_; }
   bool has_unread() const { return connection_ && connection_->has_unread(); }
+  // Its connection must be visited at the next step, whatever `list` of announce_in() says by then.
+  bool is_busy() const { return connection_ && (!announces_ || connection_->is_busy()); }
+  void announce_in(std::vector<std::uint32_t>& list, std::uint32_t number) {
+    announces_ = connection_ && connection_->announce_in(&list, number);
+  }
   const Status& last_break() const { return last_break_; }
   std::uint32_t flaps() const { return flaps_; }  // connections in a row that broke soon after they were made
 
   std::string dialed;        // the address that connect() was given; empty when the peer dialed
+  bool ready = false;        // Sessions visits it in this step
   bool dialable = true;      // whether the peer's address is valid from this host
   Status disconnect_reason;  // the reason to send to the peer when disconnecting; ok: an orderly end
 
@@ -65,6 +72,7 @@ class Session {
   const std::uint64_t wire_id_;
   const PeerInfo peer_;
   bool with_self_ = false;
+  bool announces_ = false;  // the connection says when something came
   Keepalive keepalive_;
   std::unique_ptr<Connection> connection_;
   Time connected_at_ = 0;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "control/context.h"
@@ -10,7 +11,9 @@
 
 namespace fairway::control {
 
-// All sessions of one engine: lookup, open, resume, end. Used on the control thread.
+// All sessions of one engine: lookup, open, resume, end. Used on the control thread. A step visits those that have
+// something to do: bytes came, messages wait, or the first timer of all is due. So it costs what happens, not what
+// exists.
 class Sessions {
  public:
   explicit Sessions(ControlContext& context) : context_(context) {}
@@ -50,11 +53,21 @@ class Sessions {
 
  private:
   Session& place(std::uint64_t wire_id, PeerInfo peer, Keepalive keepalive);
+  void attached(Session& session);
+  void mark(Session& session);  // a step visits it
   void end_dead(Time now);
+  void find_timers();
 
   ControlContext& context_;
   std::vector<std::unique_ptr<Session>> slots_;
   std::size_t count_ = 0;
+  // Slots by incarnation, and by the hash of the peer's address and of the address that was dialed.
+  std::unordered_multimap<std::uint64_t, std::uint32_t> by_incarnation_;
+  std::unordered_multimap<std::size_t, std::uint32_t> by_address_;
+  std::vector<std::uint32_t> announced_;  // slots whose connection has something, by Channel::announce_in()
+  std::vector<std::uint32_t> ready_;      // slots to visit; those of sessions that ended may still be there
+  std::vector<std::uint32_t> visited_;    // of transmit(): its room is kept
+  Time timers_at_ = kNever;  // no heartbeat is due before, and no peer is dead: at most the earliest of all sessions
   std::vector<SessionId> opened_;
   std::vector<SessionId> broken_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +20,13 @@ class ByteWriter {
   template <std::unsigned_integral T>
   ByteWriter& put(T value) {
     if (!take(sizeof(T))) return *this;
-    for (std::size_t i = 0; i < sizeof(T); ++i)
-      out_[used_ - sizeof(T) + i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i));
+    std::byte* const to = out_.data() + used_ - sizeof(T);
+    if constexpr (std::endian::native == std::endian::little) {
+      std::memcpy(to, &value, sizeof(T));
+    } else {
+      for (std::size_t i = 0; i < sizeof(T); ++i)
+        to[i] = static_cast<std::byte>(static_cast<std::uint64_t>(value) >> (8 * i));
+    }
     return *this;
   }
   ByteWriter& put_bytes(std::span<const std::byte> bytes) {
@@ -62,6 +68,11 @@ class ByteReader {
   template <std::unsigned_integral T>
   T get() {
     const auto bytes = get_bytes(sizeof(T));
+    if constexpr (std::endian::native == std::endian::little) {
+      T value = 0;
+      if (bytes.size() == sizeof(T)) std::memcpy(&value, bytes.data(), sizeof(T));
+      return value;
+    }
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) value |= std::to_integer<std::uint64_t>(bytes[i]) << (8 * i);
     return static_cast<T>(value);

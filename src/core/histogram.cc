@@ -30,9 +30,10 @@ std::uint64_t Histogram::bucket_floor(std::size_t bucket) {
   return (kSub + bucket % kSub) << shift;
 }
 
-void Histogram::record(std::uint64_t value_ns) {
-  add(counts_[bucket_of(value_ns)], 1);
-  add(sum_ns_, value_ns);
+void Histogram::record(std::uint64_t value_ns, std::uint64_t times) {
+  if (times == 0) return;
+  add(counts_[bucket_of(value_ns)], times);
+  add(sum_ns_, value_ns * times);
   if (value_ns < min_ns_.load(std::memory_order_relaxed)) min_ns_.store(value_ns, std::memory_order_relaxed);
   if (value_ns > max_ns_.load(std::memory_order_relaxed)) max_ns_.store(value_ns, std::memory_order_relaxed);
 }
@@ -44,6 +45,14 @@ Histogram::Snapshot Histogram::snapshot() const {
   copy.min_ns_ = min_ns_.load(std::memory_order_relaxed);
   copy.max_ns_ = max_ns_.load(std::memory_order_relaxed);
   return copy;
+}
+
+void Histogram::Snapshot::add(std::uint64_t value_ns, std::uint64_t times) {
+  if (times == 0) return;
+  counts_[bucket_of(value_ns)] += times;
+  sum_ns_ += value_ns * times;
+  min_ns_ = std::min(min_ns_, value_ns);
+  max_ns_ = std::max(max_ns_, value_ns);
 }
 
 std::uint64_t Histogram::Snapshot::count() const {

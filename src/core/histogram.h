@@ -27,6 +27,7 @@ class Histogram {
     // The smallest recorded bound that at least `fraction` of the values do not exceed (0 to 1; 0.99 for p99); 0 when
     // empty.
     std::uint64_t percentile_ns(double fraction) const;
+    void add(std::uint64_t value_ns, std::uint64_t times);  // as if it had been recorded
     // Merges: the result is as if one histogram had recorded the values of both.
     Snapshot& operator+=(const Snapshot& other);
 
@@ -38,8 +39,8 @@ class Histogram {
     std::uint64_t max_ns_ = 0;
   };
 
-  // Only one thread may call this.
-  void record(std::uint64_t value_ns);
+  // Only one thread may call this. `times`: so many that are alike.
+  void record(std::uint64_t value_ns, std::uint64_t times = 1);
   // Any thread.
   Snapshot snapshot() const;
 

@@ -21,7 +21,15 @@ namespace fairway {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual Time now() = 0;               // any thread
+  virtual Time now() = 0;  // any thread
+  // For one that asks every microsecond or so: now(), or what that was kLate ago at most. `last` is the asker's own and
+  // has its last answer; empty: it has none.
+  static constexpr Time kLate = 4 * kMicrosecond;
+  struct Reading {
+    Time time = 0;
+    std::uint64_t ticks = 0;  // of the processor, when the clock was read
+  };
+  virtual Time about(Reading& last) { return last.time = now(); }
   virtual std::uint64_t unix_ns() = 0;  // wall clock, only for directory records and incarnations; any thread
 };
 
@@ -57,6 +65,7 @@ class Signal {
   virtual ~Signal() = default;
   virtual void set() = 0;    // any thread; makes a system call only when someone may be sleeping on it
   virtual void clear() = 0;  // any thread
+  virtual void clear_at(Time /*now*/) { clear(); }  // by a caller that knows the time; it may be some microseconds old
   // Blocks until the signal is set, a descriptor watched by its caller-stepped task is ready, or `deadline`. Any
   // thread.
   virtual void wait(Time deadline) = 0;
@@ -81,6 +90,9 @@ class Executor {
   // steppers run meanwhile.
   virtual void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) = 0;
   virtual void wake_all(std::atomic<std::uint32_t>& word) = 0;
+  // A caller has polled and found nothing. In the simulator, where only such calls tell of a program that polls, time
+  // goes on by them.
+  virtual void polled_in_vain() {}
   // Runs job(0) to job(count - 1), in parallel where threads are available, and returns when all have run. Any thread.
   // Use it for work that takes much longer than starting a thread.
   virtual void run_all(std::size_t count, const std::function<void(std::size_t)>& job) {
@@ -103,6 +115,13 @@ class Channel {
   virtual std::string peer_address() const = 0;  // "host:port" for messages
   // False: no readiness was reported since the last receive. Input that was not reported yet still wakes the task.
   virtual bool announced() const { return true; }
+  // From now on `list` gets `number` whenever announced() becomes true, on the thread of the task: an owner of many
+  // channels visits those alone. Null: no longer; a list that is not null outlives that. False: this channel tells
+  // nobody, so its owner must ask it.
+  virtual bool announce_in(std::vector<std::uint32_t>* /*list*/, std::uint32_t /*number*/) { return false; }
+  // False: the owner receives in each of its steps, so that input need not wake its task. True, as at first: it does
+  // again, also what came meanwhile. Returns what holds from now on.
+  virtual bool wake_for_input(bool /*wanted*/) { return true; }
   virtual std::string local_address() const { return {}; }  // empty: unknown
   virtual std::uint64_t system_calls() const { return 0; }  // number made so far
 };

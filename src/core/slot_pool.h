@@ -63,6 +63,9 @@ class SlotPool {
                                           std::memory_order_relaxed));
   }
 
+  // Any thread: whether acquire() would find one. A hint, since others acquire too.
+  bool any_free() const { return static_cast<std::uint32_t>(head_.load(std::memory_order_relaxed)) != kNone; }
+
   // Only for the slot's user, and for threads that it handed the slot to.
   T& operator[](std::uint32_t index) { return slots_[index].value; }
   const T& operator[](std::uint32_t index) const { return slots_[index].value; }

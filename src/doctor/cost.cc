@@ -1,10 +1,12 @@
 #include "doctor/cost.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "topology/assess.h"
+#include "topology/pci_ids.h"
 
 namespace fairway::doctor {
 
@@ -17,7 +19,6 @@ using topology::NodeRef;
 
 namespace {
 
-// Enough queue pairs to fill any NIC or bond, so that what is lost is lost by the fault.
 predict::Conditions full_use() {
   predict::Conditions how;
   how.qps = 8;
@@ -73,10 +74,9 @@ std::optional<Endpoint> memory_near(const Machine& machine, std::uint32_t nic) {
 
 std::vector<Flow> all_flows(const Machine& machine) {
   std::vector<Flow> flows;
-  const auto nics = rails(machine);
-  for (const auto nic : nics) {
+  for (const auto nic : bulk_nics(machine)) {
     if (const auto memory = memory_near(machine, nic)) {
-      flows.push_back({*memory, {EndpointKind::nic, nic, {}}, {}, full_use()});
+      flows.push_back(full_flow(*memory, {EndpointKind::nic, nic, {}}));
     }
   }
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
@@ -87,13 +87,12 @@ std::vector<Flow> all_flows(const Machine& machine) {
                flow.to.index == choices.front().nic.index;
       });
       if (!there)
-        flows.push_back(
-            {{EndpointKind::gpu, gpu, {}}, {EndpointKind::nic, choices.front().nic.index, {}}, {}, full_use()});
+        flows.push_back(full_flow({EndpointKind::gpu, gpu, {}}, {EndpointKind::nic, choices.front().nic.index, {}}));
     } else if (!machine.numa_nodes.empty()) {
       const auto numa = topology::numa_of(machine, {NodeKind::gpu, gpu});
       const auto found = numa ? topology::find_numa(machine, *numa) : topology::Ref<topology::NumaNode>{};
       flows.push_back(
-          {{EndpointKind::gpu, gpu, {}}, {EndpointKind::host_memory, found ? found.index : 0, {}}, {}, full_use()});
+          full_flow({EndpointKind::gpu, gpu, {}}, {EndpointKind::host_memory, found ? found.index : 0, {}}));
     }
   }
   return flows;
@@ -104,6 +103,24 @@ std::optional<double> rate(const predict::Model& model, const Flow& flow) {
   if (!prediction || !prediction->known) return {};
   return prediction->gbs.expected * 8;
 }
+
+// Of the paths through one NIC only the costliest counts: two GPUs together lose no more than the NIC that they share.
+class Shared {
+ public:
+  void add(const Flow& flow, double now_gbps, double mended_gbps) {
+    auto end = predict::node_of(flow.to);
+    if (end.kind != NodeKind::nic) end = predict::node_of(flow.from);
+    const auto [one, fresh] = paths_.try_emplace(end, now_gbps, mended_gbps);
+    if (!fresh && mended_gbps - now_gbps > one->second.second - one->second.first)
+      one->second = {now_gbps, mended_gbps};
+  }
+  void write_to(Cost& cost) const {
+    for (const auto& [end, rates] : paths_) cost.add(rates.first, rates.second);
+  }
+
+ private:
+  std::map<NodeRef, std::pair<double, double>> paths_;  // now, mended
+};
 
 }  // namespace
 
@@ -123,6 +140,21 @@ std::vector<std::uint32_t> rails(const Machine& machine) {
     if (port != nullptr && port->state.value_or("") == "ACTIVE") out.push_back(i);
   }
   return out;
+}
+
+std::vector<std::uint32_t> unrecorded_rails(const Machine& machine) {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
+    const auto pci = topology::pci_of(machine, {NodeKind::nic, i});
+    if (machine.nics[i].rdma || !pci || !topology::is_rdma_function(machine.pci[pci.index])) continue;
+    if (topology::rail_verdict(machine, {NodeKind::nic, i}).rail) out.push_back(i);
+  }
+  return out;
+}
+
+std::vector<std::uint32_t> bulk_nics(const Machine& machine) {
+  auto out = rails(machine);
+  return out.empty() ? unrecorded_rails(machine) : out;
 }
 
 const topology::RdmaPort* port_of(const Machine& machine, std::uint32_t nic) {
@@ -177,6 +209,10 @@ void Cost::write_to(Finding& finding) const {
   finding.mended_gbps = mended_gbps_ / static_cast<double>(paths_);
 }
 
+predict::Flow full_flow(Endpoint from, Endpoint to) {
+  return {from, to, {}, full_use()};
+}
+
 Cost cost_of(const RuleInput& input, const std::vector<Flow>& flows, const std::function<void(Machine&)>& mend,
              const std::function<void(predict::Conditions&)>& mended_use,
              const std::function<void(predict::Conditions&)>& present_use) {
@@ -186,6 +222,7 @@ Cost cost_of(const RuleInput& input, const std::vector<Flow>& flows, const std::
   auto machine = input.machine();
   if (mend) mend(machine);
   const predict::Model mended(std::move(machine), input.model.planner().constants());
+  Shared shared;
   for (const auto& flow : flows) {
     Flow now = flow;
     Flow then = flow;
@@ -193,17 +230,20 @@ Cost cost_of(const RuleInput& input, const std::vector<Flow>& flows, const std::
     if (mended_use) mended_use(then.conditions);
     const auto a = rate(input.model, now);
     const auto b = rate(mended, then);
-    if (a && b) cost.add(*a, *b);
+    if (a && b) shared.add(flow, *a, *b);
   }
+  shared.write_to(cost);
   return cost;
 }
 
 Cost cost_of_share(const RuleInput& input, const std::vector<Flow>& flows, double share) {
   Cost cost;
   cost.path = paths_text(input.machine(), flows);
+  Shared shared;
   for (const auto& flow : flows) {
-    if (const auto full = rate(input.model, flow)) cost.add((1 - share) * *full, *full);
+    if (const auto full = rate(input.model, flow)) shared.add(flow, (1 - share) * *full, *full);
   }
+  shared.write_to(cost);
   return cost;
 }
 
@@ -220,7 +260,7 @@ std::vector<PlacedDevice> placed_devices(const Machine& machine) {
     out.push_back(std::move(device));
   };
   for (std::uint32_t i = 0; i < machine.gpus.size(); ++i) place({NodeKind::gpu, i});
-  for (const auto nic : rails(machine)) place({NodeKind::nic, nic});
+  for (const auto nic : bulk_nics(machine)) place({NodeKind::nic, nic});
   return out;
 }
 

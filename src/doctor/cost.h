@@ -21,7 +21,7 @@ bool on_a_path(const topology::Machine& machine, topology::NodeRef device);
 // No rates: unknown.
 class Cost {
  public:
-  // One path. Paths that lose nothing do not count.
+  // One path. Those that lose nothing do not count as paths.
   void add(double now_gbps, double mended_gbps);
   // Also writes the path, unless the finding names one.
   void write_to(Finding& finding) const;
@@ -34,12 +34,15 @@ class Cost {
   double now_gbps_ = 0;
   double mended_gbps_ = 0;
 };
-// Predicts each flow alone on this machine and on one without the fault (`mend`), or under other conditions.
+// A flow with enough queue pairs to fill any NIC or bond, so that what is lost is lost by the fault.
+predict::Flow full_flow(predict::Endpoint from, predict::Endpoint to);
+// Predicts each flow alone on this machine and on one without the fault (`mend`), or under other conditions. Of the
+// flows through one NIC only the costliest counts: two GPUs together lose no more than the NIC that they share.
 Cost cost_of(const RuleInput& input, const std::vector<predict::Flow>& flows,
              const std::function<void(topology::Machine&)>& mend,
              const std::function<void(predict::Conditions&)>& mended_use = {},
              const std::function<void(predict::Conditions&)>& present_use = {});
-// Each flow loses this share (0 to 1) of what it should reach.
+// Each flow loses this share (0 to 1) of what it should reach; of those through one NIC one counts.
 Cost cost_of_share(const RuleInput& input, const std::vector<predict::Flow>& flows, double share);
 
 // "GPU3 - mlx5_3 and 2 others".
@@ -47,6 +50,10 @@ std::string paths_text(const topology::Machine& machine, const std::vector<predi
 
 // Rails: NICs that carry bulk traffic, by topology::rail_verdict; software devices on a machine that has no others.
 std::vector<std::uint32_t> rails(const topology::Machine& machine);
+// NICs that are rails by their PCI ids, and whose RDMA devices the source does not record.
+std::vector<std::uint32_t> unrecorded_rails(const topology::Machine& machine);
+// The rails, or where no RDMA device is recorded those by PCI ids: for what PCIe says of them.
+std::vector<std::uint32_t> bulk_nics(const topology::Machine& machine);
 // The first port of a NIC, if it has one.
 const topology::RdmaPort* port_of(const topology::Machine& machine, std::uint32_t nic);
 std::string source_of(topology::Source source, std::string_view what);

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include "doctor/cost.h"
 #include "doctor/rule.h"
+#include "render/words.h"
 
 namespace fairway::doctor {
 
@@ -74,6 +76,12 @@ const Rule* find_rule(std::string_view id) {
 namespace {
 
 constexpr std::size_t kMaxOfOneRule = 64;
+
+// Families whose rules check rails, and those of them that check what GPUs do over rails.
+bool is_about_rails(Family family, bool has_gpus) {
+  if (family == Family::port || family == Family::roce) return true;
+  return has_gpus && (family == Family::placement || family == Family::registration);
+}
 
 // Of findings with one cause the first stays and takes over the others' evidence.
 void merge(std::vector<Finding>& findings) {
@@ -147,11 +155,20 @@ void conclude(Report& report) {
 Report examine(const RuleInput& input) {
   Report report;
   report.machine = input.machine().name;
+  std::string hidden;
+  if (const auto by_ids = unrecorded_rails(input.machine()); !by_ids.empty() && rails(input.machine()).empty())
+    hidden = fmt::format("the RDMA devices of {} are not recorded (ls -l /sys/class/infiniband, ibv_devinfo -v)",
+                         render::count(by_ids.size(), "NIC"));
   for (const auto* rule : all_rules()) {
     RuleResult result;
     rule->check(input, result);
     if (result.is_not_applicable && result.findings.empty()) {
-      ++report.absent;
+      // A NIC that is there and not recorded is not the same as none.
+      if (!hidden.empty() && is_about_rails(rule->family, !input.machine().gpus.empty())) {
+        report.not_looked.push_back({std::string(rule->id), hidden});
+      } else {
+        ++report.absent;
+      }
       continue;
     }
     if (result.findings.empty() && !result.missing.empty()) {
@@ -170,6 +187,25 @@ Report examine(const RuleInput& input) {
   drop_explained(report.findings);
   conclude(report);
   return report;
+}
+
+void name_recording(Report& report, const std::string& from) {
+  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+:,@%=";
+  std::string word = from;
+  if (from.find_first_not_of(kPlain) != from.npos) {  // for a shell
+    word = "'";
+    for (const char c : from) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    word += "'";
+  }
+  for (auto& finding : report.findings) {
+    for (auto& fix : finding.fix) {
+      if (!fix.starts_with("fairway topo nics") && !fix.starts_with("fairway predict") &&
+          !fix.starts_with("fairway topo export"))
+        continue;
+      const auto end = std::min(fix.find("    #"), fix.find(';'));
+      fix.insert(std::min(end, fix.size()), " --from " + word);
+    }
+  }
 }
 
 std::string rules_page() {

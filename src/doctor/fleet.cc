@@ -25,6 +25,18 @@ std::string value_text(const topology::Fact<T>& fact) {
   return fact ? fmt::format("{}", *fact) : std::string();
 }
 
+// "8 x H100, 8 x ConnectX-7".
+std::string devices_of(const Machine& machine) {
+  std::map<std::string, std::size_t> parts;
+  for (const auto& gpu : machine.gpus) ++parts[gpu.model.value_or("GPU")];
+  for (const auto& nic : machine.nics) {
+    if (nic.rdma) ++parts[nic.model.value_or(machine.rdma[nic.rdma.index].hca_type.value_or("RDMA device"))];
+  }
+  std::string out;
+  for (const auto& [what, count] : parts) out += fmt::format("{}{} x {}", out.empty() ? "" : ", ", count, what);
+  return out.empty() ? "none" : out;
+}
+
 // What nodes of one group share: models of GPUs and types of NICs.
 std::string shape_of(const Machine& machine) {
   std::map<std::string, std::size_t> parts;
@@ -151,7 +163,23 @@ Fleet compare_fleet(std::span<const Node> nodes) {
     std::vector<std::string> names;
     for (const auto i : members) names.push_back(nodes[i].name);
     fleet.groups.push_back(std::move(names));
-    if (members.size() < 2) continue;
+    if (members.size() < 2) {
+      // Where most nodes are of one kind, one of no other's kind is a node that differs: its driver may be down.
+      const auto most = std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+                          return a.second.size() < b.second.size();
+                        })->second;
+      if (most.size() < 2 || most.size() * 2 <= nodes.size()) continue;
+      fleet.deviations.push_back({nodes[members.front()].name,
+                                  "machine",
+                                  "GPUs and NICs",
+                                  devices_of(nodes[members.front()].found.machine),
+                                  devices_of(nodes[most.front()].found.machine),
+                                  most.size(),
+                                  nodes.size(),
+                                  {}});
+      continue;
+    }
+    fleet.compared += members.size();
     std::map<std::pair<std::string, std::string>, std::map<std::string, std::vector<std::size_t>>> values;
     std::map<std::string, std::set<std::size_t>> subjects;  // which nodes have a device of that name
     for (const auto i : members) {

@@ -34,6 +34,7 @@ struct Fleet {
   std::vector<std::vector<std::string>> groups;  // names of nodes with the same GPUs and NICs
   std::vector<Deviation> deviations;             // costliest first
   std::vector<std::string> undecided;            // a sentence for each field without a majority
+  std::size_t compared = 0;                      // nodes that have another of their kind
 };
 Fleet compare_fleet(std::span<const Node> nodes);
 // 0: equal and all ok; 1: they differ, or one is degraded; 2: one is broken.

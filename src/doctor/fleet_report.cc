@@ -21,9 +21,16 @@ std::string cost_text(const Deviation& one) {
 }
 
 std::string heading_of(const Fleet& fleet, std::span<const Node> nodes) {
-  return fmt::format(
-      "{} in {}: {}", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "group"),
-      fleet.deviations.empty() ? "no differences" : render::count(fleet.deviations.size(), "difference"));
+  auto out =
+      fmt::format("{} in {}: {}", render::count(nodes.size(), "node"), render::count(fleet.groups.size(), "group"),
+                  !fleet.deviations.empty() ? render::count(fleet.deviations.size(), "difference")
+                  : fleet.compared == 0     ? "nothing compared, as no two have the same GPUs and NICs"
+                                            : "no differences");
+  if (fleet.compared > 0 && fleet.compared < nodes.size())
+    out += fmt::format(", {} not compared", render::count(nodes.size() - fleet.compared, "node"));
+  if (!fleet.undecided.empty())
+    out += fmt::format(", {} without a majority", render::count(fleet.undecided.size(), "field"));
+  return out;
 }
 
 }  // namespace
@@ -67,7 +74,7 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
   if (!fleet.undecided.empty()) out += "\nno majority\n";
   for (const auto& one : fleet.undecided) out += fmt::format("  {}\n", one);
   for (const auto& group : fleet.groups) {
-    if (group.size() == 1 && nodes.size() > 1)
+    if (group.size() == 1 && fleet.compared > 0)
       out += fmt::format("\n{}: no other node has the same GPUs and NICs, so it was not compared\n", group.front());
   }
   return out;
@@ -78,7 +85,7 @@ std::string text_of(const Fleet& fleet, std::span<const Node> nodes, const rende
 Result<std::string> json_of(const Fleet& fleet, std::span<const Node> nodes) {
   using Json = nlohmann::ordered_json;
   Json out;
-  out["format"] = "fairway doctor fleet";
+  out["format"] = "fairway-doctor-fleet";
   out["version"] = 1;
   out["exit_code"] = exit_code(fleet, nodes);
   auto& all = out["nodes"] = Json::array();
@@ -90,6 +97,7 @@ Result<std::string> json_of(const Fleet& fleet, std::span<const Node> nodes) {
     one["report"] = Json::parse(*report);
     all.push_back(std::move(one));
   }
+  out["compared"] = fleet.compared;
   out["groups"] = fleet.groups;
   auto& deviations = out["deviations"] = Json::array();
   for (const auto& one : fleet.deviations) {

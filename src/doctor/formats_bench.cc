@@ -72,7 +72,7 @@ std::optional<Measurement> row_of(const topology::Machine& machine, const Fields
   const auto to = field(fields, "to");
   const auto path = field(fields, "path");
   row.gpu_memory = from.starts_with("gpu") || field(fields, "memory").find("device") != std::string::npos;
-  if (path == "verbs") return row;  // over which device, who ran it knows
+  if (path == "verbs") return row;  // the output does not name the device
   row.device = path;
   row.operation = Operation::copy;
   // The copy engine's own time stands beside the engine's: that is what the machine can, and what the model predicts.

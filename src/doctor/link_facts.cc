@@ -8,7 +8,7 @@
 #include "topology/file.h"
 #include "topology/text.h"
 
-// What the drivers of this machine's NICs tell by ioctl, netlink and debugfs.
+// Facts from the NICs' drivers by ioctl, netlink and debugfs.
 namespace fairway::doctor {
 namespace {
 

@@ -171,6 +171,7 @@ bool read_gpu_query_full(std::string_view content, const std::string& name, cons
   std::string prefix;
   std::string section;
   std::size_t number = 0;
+  std::size_t told = 0;  // GPUs so far
   const auto normal = [](std::string_view words) { return text::lower(words); };
   for (const auto line : text::lines(content)) {
     ++number;
@@ -181,6 +182,9 @@ bool read_gpu_query_full(std::string_view content, const std::string& name, cons
         if (bus && gpu.pci && machine.pci[gpu.pci.index].bus_id == *bus) prefix = fmt::format("gpu.{}", gpu.ordinal);
       }
       // Without bus ids on record the order of the file is that of the numbers.
+      if (bus && prefix.empty() && told < machine.gpus.size() && !machine.gpus[told].pci)
+        prefix = fmt::format("gpu.{}", machine.gpus[told].ordinal);
+      if (bus) ++told;
       continue;
     }
     if (prefix.empty()) continue;

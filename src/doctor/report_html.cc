@@ -14,7 +14,8 @@ namespace fairway::doctor {
 namespace {
 
 constexpr std::string_view kStyle = R"(
-body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem;color-scheme:light dark}
+:root{color-scheme:light dark}
+body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:1100px;padding:0 1rem}
 figure{margin:1rem 0;overflow-x:auto}
 figure svg{max-width:100%;height:auto}
 h1 span{padding:.1em .5em;border-radius:.3em;color:#fff}

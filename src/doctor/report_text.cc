@@ -82,7 +82,7 @@ std::string block(const Finding& finding, std::size_t number, const render::Text
     out += fmt::format("    {}{}\n", style.ink(Ink::faint, render::pad(i == 0 ? "fix" : "", 12)),
                        style.ink(Ink::accent, finding.fix[i]));
   if (!finding.advice.empty()) out += indent(finding.advice, finding.fix.empty() ? "fix" : "", style);
-  out += indent(fmt::format("docs/doctor-rules.md#{}", finding.rule), "page", style);
+  out += indent(fmt::format("docs/doctor-rules.md#{0} (fairway doctor rules {0})", finding.rule), "page", style);
   return out;
 }
 
@@ -117,7 +117,11 @@ std::string line_of(const Report& report) {
   if (report.verdict.ok) {
     return fmt::format("ok: {} checked, {} not checked", render::count(report.rules, "rule"), report.not_looked.size());
   }
-  return fmt::format("{}: {}: {}", word(report.verdict), sum_text(report), report.findings.front().title);
+  // The cost may be another finding's.
+  const auto& first = report.findings.front();
+  const auto* worst = costliest(report);
+  return fmt::format("{}: {}{} {}", word(report.verdict), sum_text(report),
+                     worst == nullptr || worst == &first ? ":" : "; the first is:", first.title);
 }
 
 std::string text_of(const Report& report, const render::TextStyle& style, bool all) {
@@ -134,8 +138,8 @@ std::string text_of(const Report& report, const render::TextStyle& style, bool a
     out += "\n" + block(finding, ++number, style);
   }
   if (notes > 0) {
-    out += fmt::format("\n{}\n", style.ink(Ink::faint, all ? "notes: no known path is slower for them"
-                                                           : "notes (--all prints them in full)"));
+    out += fmt::format(
+        "\n{}\n", style.ink(Ink::faint, all ? "notes: not part of the verdict" : "notes (--all prints them in full)"));
     std::size_t shown = 0;
     for (const auto& finding : report.findings) {
       if (finding.level != Level::note) continue;

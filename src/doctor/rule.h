@@ -92,6 +92,9 @@ Report examine(const RuleInput& input);
 // Sorts the findings and sets the verdict again, after some were changed.
 void conclude(Report& report);
 
+// Adds `--from FILE` to the fixes that ask Fairway about the machine: this report is of a recording.
+void name_recording(Report& report, const std::string& from);
+
 // docs/doctor-rules.md, whole.
 std::string rules_page();
 

@@ -46,4 +46,8 @@ bool ArmedEvents::give_up(std::uint32_t number, bool taken) {
   return false;
 }
 
+bool ArmedEvents::take_early(std::uint32_t number) {
+  return std::erase_if(early_, [&](const Early& early) { return early.number == number; }) != 0;
+}
+
 }  // namespace fairway::engine

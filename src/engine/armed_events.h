@@ -8,32 +8,35 @@
 
 namespace fairway::engine {
 
-// An immediate with this bit is no counter's. With the second bit too, it is an event that has no message, whole: the
-// bits below are the user's immediate. Without, it sets off the event of the record with that number, modulo those
-// bits.
+// Marks a native immediate that is an event and not a counter. With the second bit too, it is a whole event without a
+// message: the bits below are the user's immediate. Without the second bit it triggers the event of the record with
+// that number, modulo those bits.
 inline constexpr std::uint32_t kEventBit = std::uint32_t{1} << 31;
 inline constexpr std::uint32_t kBareEventBit = std::uint32_t{1} << 30;
 inline constexpr std::uint32_t kEventValue = kBareEventBit - 1;
 
-// At the target, the notifications that do not wait for their bytes to be acknowledged: the sender hands each over by a
-// record (armed), and the write's immediate, which comes after its bytes, sets it off. They come over different links,
-// in either order. Events are named by their record's number, so that the stream of records tells an immediate that is
-// early (its record was not taken yet) from one that is late (the event has ended). Owner: the peer's worker.
+// The target's side of events that travel with their write. The sender sends each event ahead by a record (it is
+// armed), and the write's immediate, which comes after the bytes, triggers it. Record and immediate take different
+// links and arrive in either order. An event is named by its record's number, so the record stream tells an immediate
+// that is early (its record has not come) from one that is late (its event has ended). Owner: the peer's worker.
 class ArmedEvents {
  public:
   enum class Heard : std::uint8_t { waits, deliver, given_up };
-  // The record was taken. `deliver`: its immediate was faster; the notification is left as it was.
+  // The record has arrived. deliver: its immediate came first, so deliver `notification` now; it was not moved from.
+  // given_up: the word that its write failed came first.
   Heard hear(std::uint32_t number, Notification& notification);
-  // The immediate, or the record that stands for one that could not be sent; `taken`: the event's own record was. What
-  // it returns is to be delivered now.
+  // The immediate has arrived, or the record that replaces one that could not be sent. `taken`: the event's own record
+  // has been processed. Returns the event to deliver now, if any.
   std::optional<Notification> set_off(std::uint32_t number, bool taken);
-  // The sender's write has failed. True: the event had waited, and is gone.
+  // The sender's write has failed. True: the event was waiting here, and is dropped.
   bool give_up(std::uint32_t number, bool taken);
+  // The record with that number is no event. True: its immediate was here.
+  bool take_early(std::uint32_t number);
   [[nodiscard]] std::uint32_t waiting() const { return static_cast<std::uint32_t>(waiting_.size()); }
-  [[nodiscard]] std::size_t early() const { return early_.size(); }  // signs whose record is to come
+  [[nodiscard]] std::size_t early() const { return early_.size(); }  // triggers that came before their record
 
  private:
-  struct Early {  // a sign before its record: which will come, or the peer goes
+  struct Early {  // a trigger that came before its record; the record follows unless the peer goes
     std::uint32_t number;
     bool set_off;
     bool operator==(const Early&) const = default;

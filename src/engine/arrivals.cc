@@ -22,18 +22,33 @@ Arrivals::Arrivals(const EngineOptions& options, const Workers& workers, Waiting
 void Arrivals::return_credits(PeerId peer) {
   const auto total = polled_.of(peer);
   if (!total) return;
-  workers_.owner_of(peer.slot).post([peer, total = *total](Worker& worker) {
-    if (Peer* owner = worker.peer_of(peer)) owner->notifier().consumed(total);
+  Worker& worker = workers_.owner_of(peer.slot);
+  // Usually only a count, which this thread can store itself. A command in the worker's queue would keep the small
+  // write that often answers a notification from completing within its call (Worker::complete_now).
+  bool noted = false, more = false;
+  const auto note = [&] {
+    if (worker.is_closed()) return;
+    noted = true;
+    Peer* const owner = worker.peer_of(peer);
+    if (owner == nullptr) return;
+    owner->notifier().consumed(*total);
+    more = owner->transfers().has_work();
+  };
+  (void)(waiting_.by_caller() ? waiting_.in_their_place(note) : worker.in_its_place(note));
+  if (more) worker.wake();
+  if (noted) return;
+  worker.post([peer, total = *total](Worker& by) {
+    if (Peer* owner = by.peer_of(peer)) owner->notifier().consumed(total);
   });
 }
 
 std::size_t Arrivals::poll(std::span<Notification> notifications) {
-  waiting_.drive();
+  waiting_.drive_before_poll(!notifications.empty() && !notifications_.empty());
   std::size_t count = 0;
   PeerId last;
   while (count < notifications.size() && notifications_.pop(notifications[count])) {
     const PeerId peer = notifications[count++].peer;
-    if (!polled_.add(peer)) notifications_.give_back(1);  // the peer is gone: its place is free for others
+    if (!polled_.add(peer)) notifications_.give_back(1);  // the peer is gone: its slot is free
     if (last && last != peer) return_credits(last);
     last = peer;
   }

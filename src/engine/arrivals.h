@@ -13,7 +13,7 @@
 
 namespace fairway::engine {
 
-// What peers notify, as the callers of the API see it: events to poll, and counters. Any thread.
+// Notifications from peers, as callers of the API see them: events to poll, and counters. Any thread.
 class Arrivals {
  public:
   // Everything given outlives it.

@@ -19,7 +19,7 @@ struct Hello {                          // the first message of a session, from 
   std::uint16_t worker = 0;             // the sender's worker that owns this session: whose keys to use
   std::uint32_t event_credits = 0;      // notifications the receiver of this may have outstanding at the sender
   std::uint32_t record_bytes = 0;       // the smallest message limit of the sender's devices that carry records
-  std::uint32_t unexpected_bytes = 0;   // room at the sender for messages that come before their receive
+  std::uint32_t unexpected_bytes = 0;   // the sender's limit of unexpected messages
   std::uint64_t scratch_offset = 0;     // where in the scratch region this peer proves its links
   std::vector<std::string> transports;  // usable at the sender
   std::vector<std::byte> scratch;       // description of the scratch region

@@ -1,11 +1,15 @@
 #include "engine/description.h"
 
+#include <algorithm>
+
 #include "core/bytes.h"
+#include "core/crc32c.h"
 
 namespace fairway::engine {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31525746;  // "FWR1"
+constexpr std::uint32_t kMagic = 0x31525746;   // "FWR1"
+constexpr std::uint32_t kSealed = 0x43525746;  // "FWRC"
 constexpr std::size_t kMaxBytes = 64 * 1024;
 
 }  // namespace
@@ -34,6 +38,12 @@ std::vector<std::byte> format_description(const Description& description) {
   return bytes;
 }
 
+std::vector<std::byte> seal_description(std::span<const std::byte> description) {
+  std::vector<std::byte> bytes(2 * sizeof(std::uint32_t) + description.size());
+  ByteWriter(bytes).put(kSealed).put(crc32c(0, description)).put_bytes(description);
+  return bytes;
+}
+
 std::vector<std::byte> format_description(Description description, std::size_t most) {
   for (;;) {
     auto bytes = format_description(description);
@@ -43,12 +53,21 @@ std::vector<std::byte> format_description(Description description, std::size_t m
 }
 
 Result<Description> parse_description(std::span<const std::byte> bytes) {
-  const Status malformed(ErrorCode::invalid_argument,
-                         "these bytes are not a region's description: pass what Engine::describe() gave, unchanged");
-  if (bytes.size() > kMaxBytes) return malformed;
+  const auto malformed = [] {
+    return Status(ErrorCode::invalid_argument,
+                  "these bytes are not a region's description: pass what Engine::describe() gave, unchanged");
+  };
+  if (bytes.size() > kMaxBytes) return malformed();
   ByteReader reader(bytes);
   Description description;
-  if (reader.get<std::uint32_t>() != kMagic) return malformed;
+  auto magic = reader.get<std::uint32_t>();
+  if (magic == kSealed) {
+    const auto checksum = reader.get<std::uint32_t>();
+    const auto sealed = bytes.subspan(std::min(bytes.size(), 2 * sizeof(std::uint32_t)));
+    if (crc32c(0, sealed) != checksum) return malformed();
+    magic = reader.get<std::uint32_t>();
+  }
+  if (magic != kMagic) return malformed();
   description.incarnation = reader.get<std::uint64_t>();
   description.region.slot = reader.get<std::uint32_t>();
   description.region.generation = reader.get<std::uint32_t>();
@@ -56,7 +75,7 @@ Result<Description> parse_description(std::span<const std::byte> bytes) {
   const auto kind = reader.get<std::uint8_t>();
   const auto access = reader.get<std::uint8_t>();
   if (kind > static_cast<std::uint8_t>(MemoryKind::managed) || access > static_cast<std::uint8_t>(Access::all))
-    return malformed;
+    return malformed();
   description.kind = static_cast<MemoryKind>(kind);
   description.access = static_cast<Access>(access);
   const auto transports = reader.get<std::uint16_t>();
@@ -71,7 +90,7 @@ Result<Description> parse_description(std::span<const std::byte> bytes) {
     }
     description.keys.push_back(std::move(keys));
   }
-  if (!reader.done() || !description.region) return malformed;
+  if (!reader.done() || !description.region) return malformed();
   return description;
 }
 

@@ -30,10 +30,12 @@ struct Description {
 };
 
 std::vector<std::byte> format_description(const Description& description);
-// The same within so many bytes, at least 64: where all keys are too many, those of the last transports, the slowest,
-// are left out, and peers take the region for one that those have not.
+// The same in at most so many bytes, at least 64. If all keys do not fit, those of the last (slowest) transports are
+// left out; to peers the region then looks as if those transports had not registered it.
 std::vector<std::byte> format_description(Description description, std::size_t most);
-// invalid_argument for bytes that are not a description, whatever they are.
+// What Engine::describe() gives away: with a checksum, since nobody knows how these bytes travel.
+std::vector<std::byte> seal_description(std::span<const std::byte> description);
+// Sealed or not. invalid_argument for bytes that are not a description, whatever they are.
 Result<Description> parse_description(std::span<const std::byte> bytes);
 
 }  // namespace fairway::engine

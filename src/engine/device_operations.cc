@@ -19,7 +19,7 @@ std::uint64_t apply(const DeviceOperation& operation, std::uint64_t old) {
   return operation.operand;
 }
 
-// What the next copy, or the one under way, moves.
+// The bytes of the next copy, or of the one in progress.
 std::uint64_t part_of(const DeviceOperation& operation) {
   return std::min(operation.length - operation.done, kSlotBytes);
 }
@@ -51,7 +51,7 @@ void DeviceOperations::proceed(DeviceOperation& operation) {
   if (!operation.queued && !operation.owner->wants(operation)) return end(operation, ErrorCode::cancelled);
   if (operation.queued) {
     std::string why;
-    const Copier::Readiness is = pool_.copier()->look(operation.ticket, why);
+    const Copier::Readiness is = pool_.copier()->poll(operation.ticket, why);
     if (is == Copier::Readiness::opening) return;
     operation.queued = false;
     if (is == Copier::Readiness::refused) return end(operation, ErrorCode::system_error);
@@ -82,7 +82,7 @@ bool DeviceOperations::copied(DeviceOperation& operation) {
 bool DeviceOperations::prepare(DeviceOperation& operation) {
   if (operation.kind == Kind::atomic && !operation.holds) {
     operation.holds = !atomics_.test_and_set(std::memory_order_acquire);
-    if (!operation.holds) pool_.again();  // another one is under way: microseconds
+    if (!operation.holds) pool_.again();  // another one is in progress: retry in microseconds
     if (!operation.holds) return false;
   }
   if (operation.here != kInPlace) return true;
@@ -113,7 +113,7 @@ ErrorCode DeviceOperations::find(const DeviceOperation& operation, transport::Re
   };
   if (operation.kind == Kind::own_checksum) return look(Access::none);
   if (operation.kind == Kind::atomic) return look(Access::atomic);
-  const ErrorCode code = look(Access::read);  // whoever may write or read the region may know its checksum
+  const ErrorCode code = look(Access::read);  // read or write access permits the checksum
   return code == ErrorCode::access_denied ? look(Access::write) : code;
 }
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <deque>
 
+#include "engine/route.h"
 #include "engine/staging_pool.h"
-#include "engine/stripe.h"
 #include "transport/region_table.h"
 
 namespace fairway::engine {
@@ -22,7 +22,7 @@ class DeviceOperationOwner {
   ~DeviceOperationOwner() = default;
 };
 
-// What a CPU is asked to do with a device's memory: a checksum of it, or an atomic on one word.
+// An operation that the CPU does for device memory: a checksum, or an atomic on one word.
 struct DeviceOperation {
   enum class Kind : std::uint8_t {
     peers_checksum,  // for a peer's request
@@ -45,10 +45,10 @@ struct DeviceOperation {
   transport::Copier::Ticket ticket;
 };
 
-// Checksums of a device's memory, and atomics on it, in the order in which they were asked for. The bytes come to a
-// slot of this side, and a CPU does the rest; an atomic's new value goes back. The engine of the memory's owner is the
-// one agent of such atomics and does one at a time, so they are atomic among all engines, and not against kernels that
-// write the same word. Owner: the worker.
+// Checksums of device memory, and atomics on it, in the order of the requests. The bytes are copied to a slot on this
+// side, and the CPU computes; an atomic's new value is copied back. Only the engine of the memory's owner executes such
+// atomics, one at a time. So they are atomic among all engines, but not against kernels that write the same word.
+// Owner: the worker.
 class DeviceOperations {
  public:
   // `atomics`: held by the worker of the engine that executes one.

@@ -1,11 +1,14 @@
 #include "fairway/engine.h"
 
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "engine/description.h"
 #include "engine/state.h"
 #include "engine/values.h"
 #include "predict/open.h"
+#include "sys/library_loading.h"
 #include "sys/system_runtime.h"
 #include "transport/registry.h"
 
@@ -18,10 +21,19 @@ struct OwnedRuntime {
   Runtime runtime = system.runtime();
 };
 
+// Reads a recording now, so that a malformed one fails open(). Inspects this machine only when it is needed.
+Result<engine::MachineDiscovery::Source> machine_of(const std::string& path) {
+  if (path.empty()) return engine::MachineDiscovery::Source([] { return predict::open_model({}); });
+  Result<predict::Model> model = predict::open_model(path);
+  if (!model) return Status(model.status().code(), "EngineOptions::machine: " + model.status().message());
+  const auto kept = std::make_shared<Result<predict::Model>>(std::move(model));
+  return engine::MachineDiscovery::Source([kept] { return std::move(*kept); });  // called once
+}
+
 }  // namespace
 
-Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLook::Source model,
-                     std::shared_ptr<void> owner)
+Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineDiscovery::Source model,
+                     std::shared_ptr<void> owner, bool short_path)
     : runtime_owner(std::move(owner)),
       options(given),
       peers(given.max_peers),
@@ -32,7 +44,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
               }),
       regions(given.max_regions, on, workers, waiting),
       remotes(given.max_remote_regions),
-      submissions(options, regions.table(), remotes, peers, workers, waiting),
+      submissions(options, regions.table(), remotes, peers, workers, waiting, short_path),
       arrivals(options, workers, waiting),
       sessions(options, on, peers, workers, waiting, arrivals),
       exchange(regions, peers, workers, waiting, sessions),
@@ -50,6 +62,7 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
           arrivals.notifications(),
           arrivals.counters(),
           [this] { waiting.notice(); },
+          [this] { waiting.completed(); },
           [this](control::SessionId session, const std::vector<std::byte>& bytes) { sessions.tell(session, bytes); },
           [this](control::SessionId session, const Status& reason) { sessions.drop(session, reason); },
           [this](std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until) { waiting.wait(word, seen, until); },
@@ -57,7 +70,8 @@ Engine::State::State(const EngineOptions& given, Runtime& on, engine::MachineLoo
           [this](std::uint32_t slot) -> engine::Worker& { return workers.owner_of(slot); },
           introspection.machine(),
           device_atomics,
-          mappings.mappings()} {}
+          mappings.mappings(),
+          short_path} {}
 
 Engine::State::~State() {
   close();
@@ -93,19 +107,23 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 Result<Engine> EngineAccess::open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,
-                                  engine::MachineLook::Source machine, std::shared_ptr<void> owner) {
+                                  engine::MachineDiscovery::Source machine, std::shared_ptr<void> owner,
+                                  bool short_path) {
   if (const Status status = engine::check_values(options); !status) return status;
-  auto state = std::make_unique<Engine::State>(options, runtime, std::move(machine), std::move(owner));
+  auto state = std::make_unique<Engine::State>(options, runtime, std::move(machine), std::move(owner), short_path);
   if (const Status status = state->start(transports); !status) return status;
   return Engine(std::move(state));
 }
 
 Result<Engine> Engine::open(const EngineOptions& options) {
   if (const Status status = transport::check_names(options.transports); !status) return status;
+  Result<engine::MachineDiscovery::Source> machine = machine_of(options.machine);
+  if (!machine) return machine.status();
   auto owned = std::make_shared<OwnedRuntime>();
   return EngineAccess::open(
       options, owned->runtime,
       [&options](transport::RegionTable& regions, Runtime& runtime) {
+        const sys::LibraryLoading loading;  // of drivers and providers
         return transport::open_transports({options.transports,
                                            options.loopback,
                                            options.listen,
@@ -116,11 +134,15 @@ Result<Engine> Engine::open(const EngineOptions& options) {
                                            {}},
                                           regions, runtime);
       },
-      [path = options.machine] { return predict::open_model(path); }, owned);
+      std::move(*machine), owned);
 }
 
 void Engine::close() {
   if (state_ != nullptr) state_->close();
+}
+
+bool Engine::is_open() const {
+  return state_ != nullptr && !state_->waiting.closed();
 }
 
 // ---- peers ----
@@ -158,7 +180,9 @@ Status Engine::deregister(const Region& region, Timeout timeout) {
   return state.regions.end(region.id, timeout);
 }
 Result<std::vector<std::byte>> Engine::describe(const Region& region) {
-  return state_->exchange.describe(region.id);
+  const auto description = state_->exchange.describe(region.id);
+  if (!description) return description.status();
+  return engine::seal_description(*description);
 }
 Result<RemoteRegion> Engine::import_region(PeerId peer, std::span<const std::byte> description) {
   return state_->exchange.import(peer, description);
@@ -194,59 +218,36 @@ Status Engine::stream_wait_signal(const StreamWait& wait, void* stream) {
 // ---- transfers ----
 
 Submitted Engine::submit(std::span<const Request> requests, std::span<TransferId> ids) {
-  Submitted result;
-  if (ids.size() < requests.size()) {
-    result.status = {ErrorCode::invalid_argument, "submit() needs room for one id per request"};
-    return result;
-  }
-  for (; result.taken < requests.size(); ++result.taken) {
-    auto id = state_->submissions.submit(requests[result.taken]);
-    if (!id) {
-      result.status = id.status();
-      return result;
-    }
-    if (!*id) return result;
-    ids[result.taken] = *id;
-  }
-  return result;
+  if (ids.size() < requests.size())
+    return {0, {ErrorCode::invalid_argument, "submit() needs space for one id per request"}};
+  return state_->submissions.submit(requests, ids);
 }
 
 bool Engine::writable() const {
   return state_->submissions.writable();
 }
 
-namespace {
-
-Result<TransferId> full_is_error(Result<TransferId> id) {
-  if (id && !*id)
-    return Status(ErrorCode::queue_full,
-                  "all EngineOptions::max_transfers are in use: collect completions, then try again");
-  return id;
-}
-
-}  // namespace
-
 Result<TransferId> Engine::write(PeerId peer, const Layout& layout, const RequestOptions& options) {
-  return full_is_error(state_->submissions.submit({Operation::write, peer, layout, {}, 0, 0, 0, options}));
+  if (const TransferId done = state_->submissions.complete_now(Operation::write, peer, layout, options)) return done;
+  return state_->submissions.submit({Operation::write, peer, layout, {}, 0, 0, 0, options});
 }
 Result<TransferId> Engine::read(PeerId peer, const Layout& layout, const RequestOptions& options) {
-  return full_is_error(state_->submissions.submit({Operation::read, peer, layout, {}, 0, 0, 0, options}));
+  if (const TransferId done = state_->submissions.complete_now(Operation::read, peer, layout, options)) return done;
+  return state_->submissions.submit({Operation::read, peer, layout, {}, 0, 0, 0, options});
 }
 Result<TransferId> Engine::send(PeerId peer, std::uint64_t tag, const Slice& from, const RequestOptions& options) {
-  return full_is_error(state_->submissions.submit({Operation::send, peer, Extent{from, {}}, {}, 0, 0, tag, options}));
+  return state_->submissions.submit({Operation::send, peer, Extent{from, {}}, {}, 0, 0, tag, options});
 }
 Result<TransferId> Engine::receive(PeerId peer, std::uint64_t tag, const Slice& into, const RequestOptions& options) {
-  return full_is_error(
-      state_->submissions.submit({Operation::receive, peer, Extent{into, {}}, {}, 0, 0, tag, options}));
+  return state_->submissions.submit({Operation::receive, peer, Extent{into, {}}, {}, 0, 0, tag, options});
 }
 Result<TransferId> Engine::fetch_add(PeerId peer, RemoteAddress target, std::uint64_t addend,
                                      const RequestOptions& options) {
-  return full_is_error(state_->submissions.submit({Operation::fetch_add, peer, {}, target, addend, 0, 0, options}));
+  return state_->submissions.submit({Operation::fetch_add, peer, {}, target, addend, 0, 0, options});
 }
 Result<TransferId> Engine::compare_swap(PeerId peer, RemoteAddress target, std::uint64_t expected,
                                         std::uint64_t desired, const RequestOptions& options) {
-  return full_is_error(
-      state_->submissions.submit({Operation::compare_swap, peer, {}, target, desired, expected, 0, options}));
+  return state_->submissions.submit({Operation::compare_swap, peer, {}, target, desired, expected, 0, options});
 }
 
 // ---- completion ----

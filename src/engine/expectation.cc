@@ -40,9 +40,13 @@ std::vector<Endpoint> Expectation::endpoints(Place place) const {
 
 std::optional<std::uint32_t> Expectation::nic_of(std::string_view device) const {
   const topology::Machine& machine = model_.machine();
-  const std::string_view name = device.substr(0, device.find('/'));
-  const auto rdma = find_rdma(machine, name);
-  const auto interface = find_interface(machine, name);
+  const std::size_t slash = device.find('/');
+  auto rdma = find_rdma(machine, device.substr(0, slash));  // "mlx5_0/1"
+  if (!rdma && slash != device.npos) {                      // "efa/rdmap0s6-rdm": a domain of libfabric
+    const std::string_view domain = device.substr(slash + 1);
+    rdma = find_rdma(machine, domain.substr(0, domain.rfind('-')));
+  }
+  const auto interface = find_interface(machine, device.substr(0, slash));
   for (std::uint32_t i = 0; i < machine.nics.size(); ++i) {
     const topology::Nic& nic = machine.nics[i];
     if ((rdma && nic.rdma == rdma) ||
@@ -52,7 +56,7 @@ std::optional<std::uint32_t> Expectation::nic_of(std::string_view device) const 
   return {};
 }
 
-// The range over all pairs of ends.
+// The range over all pairs of endpoints.
 std::optional<Prediction> Expectation::ask(predict::Flow flow, const std::vector<Endpoint>& from,
                                            const std::vector<Endpoint>& to) const {
   std::optional<Prediction> all;

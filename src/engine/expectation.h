@@ -17,7 +17,7 @@ using Place = std::uint16_t;
 inline constexpr Place kAnyNode = 0;
 inline constexpr Place kNoPlace = 0xffff;  // not known, or not of this machine
 
-// What a machine's model says of an engine's links. Immutable; any thread.
+// The rates that the machine model expects of an engine's links. Immutable; any thread.
 class Expectation {
  public:
   explicit Expectation(predict::Model model);

@@ -44,7 +44,7 @@ void note_method(Method method, Explanation& out) {
 
 }  // namespace
 
-Introspection::Introspection(Executor& executor, MachineLook::Source model, const PeerTable& peers,
+Introspection::Introspection(Executor& executor, MachineDiscovery::Source model, const PeerTable& peers,
                              const Workers& workers, Waiting& waiting)
     : peers_(peers), workers_(workers), waiting_(waiting), machine_(executor, std::move(model), [this] {
         workers_.post_all([](Worker& each) { each.machine_known(); });
@@ -54,7 +54,8 @@ Introspection::Introspection(Executor& executor, MachineLook::Source model, cons
 // If the rates of a peer's links depend on the machine, waits up to a second for its inspection, which runs once.
 void Introspection::look_at_machine(PeerId id, Explanation& out) {
   bool asks = false;
-  if (!workers_.with_peer(id, [&](Worker&, Peer& peer) { asks = peer.asks_for_the_machine(); }) || !asks) return;
+  if (!workers_.with_peer(id, [&](Worker&, Peer& peer) { asks = peer.rates().asks_for_the_machine(); }) || !asks)
+    return;
   machine_.want();
   if (!waiting_.wait_until(waiting_.deadline(kLookWithin), [&] { return machine_.ended(); }))
     out.notes.emplace_back("expected rates are not known yet: this machine is still being inspected");
@@ -70,12 +71,8 @@ Result<Explanation> Introspection::explain(const Request& request) {
   out.operation = describe_work(request.operation, total_bytes(request.layout), block_count(request.layout));
   look_at_machine(request.peer, out);
   const Status reached = workers_.with_peer(request.peer, [&](Worker&, Peer& peer) {
-    Peer::Ends ends = peer.ends_of(request);
-    const Route route = peer.as_staged(request, peer.route_for(request, ends.here), ends);
     out.peer = peer.text();
-    peer.explain_links(out, &route, 0, ends, &request);
-    peer.explain_way(out, route, request);
-    note_method(route.method, out);
+    note_method(peer.explainer().plan(out, request), out);
   });
   if (!reached) return reached;
   return out;
@@ -87,7 +84,7 @@ Result<Explanation> Introspection::explain(PeerId id) {
   look_at_machine(id, out);
   const Status reached = workers_.with_peer(id, [&](Worker&, Peer& peer) {
     out.peer = peer.text();
-    peer.explain_links(out, nullptr, 0, {kAnyNode, kNoPlace, true, false});
+    peer.explainer().links(out, nullptr, 0, {kAnyNode, kNoPlace, true, false});
   });
   if (!reached) return reached;
   const auto info = peers_.find(id);
@@ -125,9 +122,17 @@ void Introspection::explain_as_it_went(Worker& owner, const History& entry, Expl
   if (Peer* peer = owner.peer_of(entry.peer)) {
     out.peer = peer->text();
     const bool outwards = entry.operation != Operation::read && entry.operation != Operation::receive;
-    peer->explain_links(out, nullptr, entry.links_used, {entry.place, entry.far_place, outwards, false});
+    peer->explainer().links(out, nullptr, entry.links_used, {entry.place, entry.far_place, outwards, false});
   } else if (const auto info = peers_.find(entry.peer)) {
     out.peer = info->peer.name;
+    const GoneLinks* const gone = owner.links_of_gone(entry.peer);
+    for (std::size_t i = 0; gone != nullptr && i < gone->names.size(); ++i)
+      if ((entry.links_used >> i & 1) != 0) {
+        ExplainedLink& link = out.links.emplace_back();
+        link.name = gone->names[i];
+        link.taken = true;
+        link.bound = "its peer is gone";
+      }
   }
 }
 

@@ -4,18 +4,17 @@
 
 #include "fairway/engine.h"
 
-#include "engine/machine_look.h"
+#include "engine/machine_discovery.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
 
 namespace fairway::engine {
 
-// explain() and the counters of ports: values made by the workers that know, with the routes that transfers really
-// take. Any thread.
+// explain() and port counters. The workers fill in the answers, with the same routes that transfers take. Any thread.
 class Introspection {
  public:
   // `model`: of this machine, for what links should reach; null: no figures. Everything given outlives it.
-  Introspection(Executor& executor, MachineLook::Source model, const PeerTable& peers, const Workers& workers,
+  Introspection(Executor& executor, MachineDiscovery::Source model, const PeerTable& peers, const Workers& workers,
                 Waiting& waiting);
 
   // As the calls of Engine: explain, port_counters. The request was checked.
@@ -24,7 +23,7 @@ class Introspection {
   Result<Explanation> explain(TransferId id);
   [[nodiscard]] std::vector<PortCounter> port_counters() const;
 
-  MachineLook& machine() { return machine_; }
+  MachineDiscovery& machine() { return machine_; }
 
  private:
   void look_at_machine(PeerId id, Explanation& out);
@@ -33,7 +32,7 @@ class Introspection {
   const PeerTable& peers_;
   const Workers& workers_;
   Waiting& waiting_;
-  MachineLook machine_;
+  MachineDiscovery machine_;
 };
 
 }  // namespace fairway::engine

@@ -20,11 +20,11 @@ struct Block {
 std::uint64_t block_count(const Layout& layout);
 std::uint64_t total_bytes(const Layout& layout);
 Block block_at(const Layout& layout, std::uint64_t index);
-// From `block` on the first one that holds bytes, or block_count(). Looks at no more than kEmptyAtOnce of a list: what
-// it gives may be empty too, and then there is more to look at.
+// The first block from `block` on that holds bytes, or block_count(). Checks at most kEmptyAtOnce entries of a list, so
+// the block that it returns may be empty too; then call again.
 std::uint64_t skip_empty(const Layout& layout, std::uint64_t block);
 inline constexpr std::uint64_t kEmptyAtOnce = 1024;
-// Of [block, block + count), the first that leaves regions of these sizes; block + count: none does.
+// The first block of [block, block + count) that reaches beyond regions of these sizes; block + count: none does.
 std::uint64_t first_outside(const Layout& layout, std::uint64_t block, std::uint64_t count, std::uint64_t local_size,
                             std::uint64_t remote_size);
 // All blocks have the same length and regions: one slice may carry several of them where a link takes the shape
@@ -35,8 +35,7 @@ bool is_regular(const Layout& layout);
 bool touches(const Layout& layout, RegionId local);
 bool touches(const Layout& layout, RemoteRegionId remote);
 
-// What can be said without touching the caller's arrays: arrays of one length, no zero page size with pages, no
-// overflow.
+// The checks that need not read the caller's arrays: arrays of equal length, no pages of size zero, no overflow.
 Status check_layout(const Layout& layout);
 
 }  // namespace fairway::engine

@@ -14,7 +14,7 @@
 namespace fairway::engine {
 
 enum class LinkState : std::uint8_t {
-  proving,  // up; a scratch region is being written and read back over it
+  proving,  // up; proof: scratch memory is being written and read back over it
   ready,    // carries data
   closing,  // down; this end is being fenced, or the peer's end has not said that it is
   closed,   // both ends closed the epoch: what was in flight may move. Waits to be reconnected
@@ -34,6 +34,7 @@ struct Link {
   transport::LinkId id;
   std::uint16_t transport = 0;  // index into the worker's
   transport::DeviceIndex device = 0;
+  std::uint16_t way = 0;   // as LinkView::way
   std::uint64_t name = 0;  // of this epoch, agreed with the peer
   std::string text;        // "tcp/eth0/1", for people
   const transport::Capabilities* capabilities = nullptr;
@@ -46,7 +47,7 @@ struct Link {
   bool closed_there = false;
   std::uint64_t immediates_there = 0;  // how many of ours the peer received in the epoch; with closed_there
   Status down_reason;
-  Status retry_reason;  // why the last try to have it back came to nothing; ok: none did
+  Status retry_reason;  // why the last attempt to reconnect failed; ok: none has failed
   Time closing_since = 0;
   Time retry_at = kNever;
   Time backoff = 0;
@@ -56,20 +57,20 @@ struct Link {
   std::uint64_t queued_bytes = 0;
   std::uint64_t immediates_posted = 0;
   std::vector<std::uint64_t>
-      doubtful_events;                  // immediates whose write failed: whether their credits are spent, the end says
-  std::uint32_t waits_for_streams = 0;  // of these, as long as the caller's own work takes
+      doubtful_events;  // immediates whose write failed; known at the end of the epoch: whether they used their credits
+  std::uint32_t waits_for_streams = 0;  // of these, slices that wait for the caller's stream, with no time limit
   Time last_progress = 0;               // of a slice, while some are in flight
-  Time newest_done = 0;                 // when that slice was posted, of those that completed, that was posted last
-  Time look_at = 0;                     // for slices that such a one has overtaken long ago
+  Time newest_done = 0;                 // when the latest-posted of the completed slices was posted
+  Time look_at = 0;                     // next check for slices that later ones overtook long ago
   bool full = false;                    // took fewer than offered; until it makes progress
 
   std::uint8_t proof_step = 0;
-  Time proof_since = kNever;  // it began; by the peer's Patience, as the other `since` here
+  Time proof_since = kNever;  // it began; by the peer's PeerClock, as the other `since` here
   Time proof_again = kNever;
   std::array<std::byte, kProofBytes> proof_sent{};
   std::array<std::byte, kProofBytes> proof_read{};
 
-  bool echo_owed = false;  // the peer's proof asked, and the answer had no room yet
+  bool echo_owed = false;  // the peer's proof sent an echo, and there was no room for the answer yet
   std::array<std::byte, kProofBytes> echo_answer{};
 
   std::uint64_t bytes_out = 0, slices = 0, errors = 0, retries = 0, failures = 0;
@@ -85,14 +86,14 @@ struct Link {
     return reason + (retry_reason ? "" : ", and since then " + retry_reason.message());
   }
   [[nodiscard]] bool is_up() const { return state == LinkState::proving || state == LinkState::ready; }
-  [[nodiscard]] std::uint32_t room() const {
+  [[nodiscard]] std::uint32_t free_slots() const {
     return full || in_flight >= capabilities->queue_depth ? 0 : capabilities->queue_depth - in_flight;
   }
   [[nodiscard]] std::uint64_t rate(Place place) const {
     return place < rates.size() && rates[place].expected > 0 ? rates[place].expected : bytes_per_second;
   }
   [[nodiscard]] LinkView view() const {
-    return {capabilities, state == LinkState::ready, rate(kAnyNode), queued_bytes, room(), transport};
+    return {capabilities, state == LinkState::ready, rate(kAnyNode), queued_bytes, free_slots(), transport, way};
   }
 };
 

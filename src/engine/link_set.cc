@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/optional_calls.h"
+
 namespace fairway::engine {
 namespace {
 
@@ -28,7 +30,7 @@ void LinkSet::connect(std::span<const std::string> names, transport::Role role, 
     else
       connecting_.push_back(i);
   }
-  for (const std::uint16_t i : std::vector(connecting_))  // all of them known first: one may fail at once
+  for (const std::uint16_t i : std::vector(connecting_))  // all are listed first, since one may fail at once
     if (const Status status = parts_.transports[i]->connect(parts_.owner.index, role); !status)
       on_connect_failed(i, status);
   for (const std::string& name : names)
@@ -46,7 +48,7 @@ void LinkSet::on_connect_failed(std::uint16_t transport, const Status& reason) {
   settle();
 }
 
-// Once every transport's attempt has ended without a link.
+// Called once every transport's attempt has failed.
 void LinkSet::settle() {
   if (settled_ || !connecting_.empty() || !links_.empty()) return;
   settled_ = true;
@@ -55,7 +57,7 @@ void LinkSet::settle() {
   owner_.no_link(reasons.empty() ? "neither side has a transport" : reasons);
 }
 
-// The link is looked at once the bound has passed, however long there was nothing to look at.
+// The first slice in flight starts the bound within which the link must make progress.
 void LinkSet::entered(Link& link, bool waits_for_stream) {
   if (waits_for_stream) {
     ++link.waits_for_streams;
@@ -100,6 +102,7 @@ void LinkSet::on_link_up(std::uint16_t transport, const transport::Event& event)
   const transport::Device& device = parts_.transports[transport]->devices()[event.device];
   link.id = event.link;
   link.device = event.device;
+  link.way = device.moved_by == transport::MovedBy::sockets ? static_cast<std::uint16_t>(event.device + 1) : 0;
   link.name = event.value;
   link.text = std::string(parts_.transports[transport]->name()) + "/" + device.name + "/" + std::to_string(index);
   link.capabilities = &device.capabilities;
@@ -138,9 +141,9 @@ void LinkSet::set_ready(Link& link) {
 
 // ---- closing ----
 
-// What was said to be done on a link that fails had been taken at the other end, and the rest goes again. Where the
-// words that came make no sense, some that were said to be done may be among those that are lost: somebody would wait
-// for them for ever, so nobody goes on.
+// When a link fails, the peer has received everything that was reported `done`, and the rest is sent again. After
+// malformed data that is not certain: messages that were reported `done` may be lost, and their receiver would wait for
+// ever. So the session ends.
 void LinkSet::on_link_down(std::uint8_t index, const Status& reason) {
   close(index, reason);
   if (reason.code() == ErrorCode::protocol_error && !peer_.is_down())
@@ -161,7 +164,7 @@ void LinkSet::close(std::uint8_t index, const Status& reason) {
   link.down_reason = reason;
   link.proof_since = kNever;
   ++link.failures;
-  if (!any_up() && no_link_since_ == kNever) no_link_since_ = since_now();  // a proof that fails is no link
+  if (!any_up() && no_link_since_ == kNever) no_link_since_ = since_now();  // a link whose proof fails does not count
   owner_.link_lost(link, was_ready);
   peer_.wake_at(peer_.now());
   parts_.transports[link.transport]->fence(link.id);
@@ -185,9 +188,11 @@ void LinkSet::on_link_closed(const LinkClosed& message) {
     close(i, {ErrorCode::link_failed, "the peer lost it"});
     return release(i);
   }
-  for (const auto& transport : parts_.transports)
-    if (transport->name() == message.transport && transport->forgo(parts_.owner.index, message.name))
+  for (const auto& transport : parts_.transports) {
+    auto* const made = dynamic_cast<transport::ConnectsByItself*>(transport.get());
+    if (made != nullptr && transport->name() == message.transport && made->forgo(parts_.owner.index, message.name))
       return owner_.tell({message.transport, message.name, 0});
+  }
   if (closed_early_.size() >= kMaxClosedEarly) return peer_.violation("the ends of too many unknown links");
   closed_early_.emplace_back(message.transport, message.name);
 }
@@ -202,13 +207,13 @@ void LinkSet::release(std::uint8_t index) {
   link.state = LinkState::closed;
   const bool fails_again = link.backoff > kFirstBackoff;
   plan_retry(link);
-  // Who is dialed is there whenever the peer dials: of a link that fails again and again, as soon as that one may.
+  // The acceptor waits for the initiator at once, or after the first backoff if the link fails repeatedly.
   if (role_ == transport::Role::acceptor) link.retry_at = after(peer_.now(), fails_again ? kFirstBackoff : 0);
   peer_.wake_at(link.retry_at);
 }
 
-// Several tries within the time that transfers wait for a link. A link that was good for no longer than the bound goes
-// on where it was: it may fail again at once, and each proof of it costs both sides.
+// Several attempts fit into the time that transfers wait for a link. A link that broke again within the bound keeps its
+// backoff: it may fail again at once, and each proof costs both sides.
 void LinkSet::plan_retry(Link& link) {
   const Time last = std::clamp(parts_.bound / 8, kFirstBackoff, kLastBackoff);
   link.backoff = std::clamp(link.backoff * 2, kFirstBackoff, last);
@@ -223,7 +228,7 @@ std::optional<Time> LinkSet::run_timers(Time now) {
     answer_echo(i);
     if (link.echo_owed) next = std::min(next, after(now, kMillisecond));
     if (link.state == LinkState::closed && link.retry_at <= now) {
-      plan_retry(link);  // should it come to nothing
+      plan_retry(link);  // in case this attempt fails
       parts_.transports[link.transport]->reconnect(link.id);
     }
     if (link.state == LinkState::closed) next = std::min(next, link.retry_at);
@@ -233,7 +238,8 @@ std::optional<Time> LinkSet::run_timers(Time now) {
       else if (link.proof_step == 2 && link.proof_again <= now)
         link.proof_step = 1;
       if (link.state == LinkState::proving && link.in_flight == 0 && link.proof_step < 2) continue_proof(i);
-      if (link.proof_step < 2) next = std::min(next, after(now, kMillisecond));  // its slice may have found no room
+      if (link.proof_step < 2)
+        next = std::min(next, after(now, kMillisecond));  // its slice may have found the queue full
       next =
           std::min({next, look_at(link.proof_since, parts_.bound), link.proof_step == 2 ? link.proof_again : kNever});
     }
@@ -249,7 +255,7 @@ std::optional<Time> LinkSet::run_timers(Time now) {
     }
     if (link.state == LinkState::closing) {
       if (is_over(link.closing_since, 2 * parts_.bound) && link.closed_here) {
-        // The peer lives, as control says, but does not say that its end is closed: nobody knows what was applied.
+        // By control the peer is alive, but it does not report that its end is closed: what was applied is unknown.
         peer_.end_session(
             Status(ErrorCode::protocol_error, "the peer did not close its end of a broken link in time: " + link.text +
                                                   ": " + link.down_reason.message())
@@ -263,7 +269,7 @@ std::optional<Time> LinkSet::run_timers(Time now) {
   return next;
 }
 
-// Looks once in a while: while slices are in flight, run_timers() is due within the bound.
+// Checked at intervals: while slices are in flight, run_timers() runs within the bound.
 bool LinkSet::forgets_a_slice(std::uint8_t index) {
   Link& link = links_[index];
   if (link.look_at > peer_.now()) return false;
@@ -285,7 +291,7 @@ std::string LinkSet::why_no_link() const {
   return reasons;
 }
 
-// opening: a link of it is being made, or comes back.
+// opening: a link of that transport is connecting or reconnecting.
 transport::Reach LinkSet::linked_by(std::uint16_t transport, Status& why_no) const {
   if (!begun_ || std::find(connecting_.begin(), connecting_.end(), transport) != connecting_.end())
     return transport::Reach::opening;

@@ -12,7 +12,7 @@
 #include "engine/control_message.h"
 #include "engine/link.h"
 #include "engine/local_regions.h"
-#include "engine/patience.h"
+#include "engine/peer_clock.h"
 #include "engine/peer_context.h"
 #include "engine/record_codec.h"
 #include "engine/remote_regions.h"
@@ -22,7 +22,7 @@
 
 namespace fairway::engine {
 
-// Who has something to do when a link's state changes.
+// Called when a link's state changes.
 class LinkOwner {
  public:
   virtual void link_up(std::uint8_t link) = 0;                       // a new epoch, not proven yet
@@ -38,10 +38,10 @@ class LinkOwner {
 
 // The links to one peer: they come up, are proven, closed on both ends, and tried again (ARCHITECTURE, "Links").
 //
-// A link that breaks is fenced on this side; then the peer is told that this side touches nothing of that epoch any
-// more. Both sides do so, whoever saw the break first. A piece that was in flight moves when it can have no late
-// effect: a read once this side is fenced (it would land here), a write once the peer is (it would land there).
-// Owner: the peer's worker.
+// When a link breaks, this side fences its end and then tells the peer that nothing of that epoch touches this side's
+// memory any more. Both sides do so, whoever saw the break first. A piece that was in flight moves to another link when
+// it can have no late effect: a read once this side is fenced (its bytes would land here), a write once the peer is
+// (they would land there). Owner: the peer's worker.
 class LinkSet {
  public:
   struct Parts {
@@ -52,12 +52,12 @@ class LinkSet {
     SliceTable& slices;
     Rng& rng;
     const RegionOwner& owner;  // the peer
-    Patience patience;         // what is held against `bound`
+    PeerClock peer_clock;      // the clock against which `bound` is measured
     Time bound = 0;            // EngineOptions::peer_timeout
     bool prove = true;         // EngineOptions::prove_paths
   };
   LinkSet(PeerContext& peer, LinkOwner& owner, const Parts& parts)
-      : peer_(peer), owner_(owner), parts_(parts), patience_(parts.patience), place_(parts.scratch.take()) {}
+      : peer_(peer), owner_(owner), parts_(parts), clock_(parts.peer_clock), place_(parts.scratch.take()) {}
 
   // ---- the links, by index ----
   [[nodiscard]] std::size_t size() const { return links_.size(); }
@@ -70,8 +70,9 @@ class LinkSet {
   [[nodiscard]] auto end() const { return links_.end(); }
   [[nodiscard]] bool any_up() const;
   // Between memories that not all devices of the link's transport took.
-  [[nodiscard]] bool can_reach(const Link& link, std::uint64_t local_handle, std::uint64_t remote_handle) const {
-    return parts_.transports[link.transport]->reach(link.id, local_handle, remote_handle, nullptr) !=
+  [[nodiscard]] bool can_reach(const Link& link, std::uint64_t local_handle, std::uint64_t remote_handle,
+                               std::string* why_not = nullptr) const {
+    return parts_.transports[link.transport]->reach(link.id, local_handle, remote_handle, why_not) !=
            transport::Reach::no;
   }
   // opening: a link of that transport is being made, or comes back.
@@ -108,11 +109,11 @@ class LinkSet {
   void release(std::uint8_t index);          // as far as its ends are closed
   std::optional<Time> run_timers(Time now);  // when to run again; nothing: the session is being ended
 
-  // ---- what waits for the peer's engine, by its Patience ----
-  Patience& patience() { return patience_; }
-  Time since_now() { return patience_.start(peer_.now()); }
-  [[nodiscard]] bool is_over(Time since, Time bound) const { return patience_.over(since, bound, peer_.now()); }
-  [[nodiscard]] Time look_at(Time since, Time bound) const { return patience_.look_at(since, bound, peer_.now()); }
+  // ---- what waits for the peer's engine, by its PeerClock ----
+  PeerClock& peer_clock() { return clock_; }
+  Time since_now() { return clock_.start(peer_.now()); }
+  [[nodiscard]] bool is_over(Time since, Time bound) const { return clock_.over(since, bound, peer_.now()); }
+  [[nodiscard]] Time look_at(Time since, Time bound) const { return clock_.look_at(since, bound, peer_.now()); }
   [[nodiscard]] Time bound() const { return parts_.bound; }
   [[nodiscard]] std::uint32_t scratch_place() const { return place_; }  // of this side's
 
@@ -133,7 +134,7 @@ class LinkSet {
   PeerContext& peer_;
   LinkOwner& owner_;
   const Parts parts_;
-  Patience patience_;
+  PeerClock clock_;
   const std::uint32_t place_;  // in scratch memory
   RemoteRegionId scratch_there_;
   std::uint64_t offset_there_ = 0;

@@ -2,9 +2,10 @@
 
 #include "engine/link_set.h"
 #include "engine/record_codec.h"
+#include "transport/optional_calls.h"
 
-// Proofs. A link is trusted once it has proven itself: random bytes go to the peer's scratch region and come back the
-// same. Where it has no write or no read, an echo over messages stands in for what is missing.
+// Proofs of links: random bytes are written to the peer's scratch region and read back. A link without write or read
+// sends an echo request by message instead.
 namespace fairway::engine {
 namespace {
 
@@ -34,7 +35,7 @@ void LinkSet::continue_proof(std::uint8_t index) {
   const bool reads = link.has(transport::Op::read);
   if (link.state != LinkState::proving || link.proof_step > 1) return;
   if (link.proof_step == 0 && !writes) link.proof_step = 1;
-  if (parts_.slices.room() == 0) return peer_.wake_at(peer_.now() + kMillisecond);
+  if (parts_.slices.free_count() == 0) return peer_.wake_at(peer_.now() + kMillisecond);
   transport::Slice slice;
   slice.link = link.id;
   slice.token = parts_.slices.acquire(peer_.id().slot);
@@ -52,10 +53,7 @@ void LinkSet::continue_proof(std::uint8_t index) {
     OwnMemory& scratch = parts_.scratch.of(place_);
     Status refused = parts_.locals.why_without(scratch.region, link.transport);
     const std::uint64_t local = parts_.locals.handle(scratch.region, link.transport);
-    if (refused && !can_reach(link, local, *handle)) {
-      refused = parts_.locals.why_partly(scratch.region, link.transport, link.device);
-      if (refused) refused = {ErrorCode::unsupported, "the peer's device at its other end refused the peer's memory"};
-    }
+    if (std::string why; refused && !can_reach(link, local, *handle, &why)) refused = {ErrorCode::unsupported, why};
     if (!refused) {
       parts_.slices.release(slice.token);
       return close(index, refused.with_context("the proof could not start"));
@@ -87,7 +85,7 @@ void LinkSet::proof_done(std::uint8_t index, const Status& status) {
     return continue_proof(index);
   }
   if (by_echo) {
-    link.proof_step = 2;  // the answer ends it; the peer may have had no room for one: ask again
+    link.proof_step = 2;  // the answer completes it; ask again if none comes, since the peer's queue may have been full
     link.proof_again = after(peer_.now(), kEchoAgain);
     return peer_.wake_at(link.proof_again);
   }
@@ -102,9 +100,10 @@ void LinkSet::on_echo(std::uint8_t index, const record::Echo& echo) {
   const auto sent = echo.sent.bytes;
   if (sent.size() != kProofBytes || place > kMaxLinks) return peer_.violation("an echo of no such place or size");
   Link& link = links_[index];
-  // What the peer wrote there may have come without being visible yet.
+  // The peer's write may have been delivered without being visible yet.
   OwnMemory& scratch = parts_.scratch.of(place_);
-  (void)parts_.transports[link.transport]->flush(parts_.locals.handle(scratch.region, link.transport));
+  if (auto* const flushes = dynamic_cast<transport::FlushesWrites*>(parts_.transports[link.transport].get()))
+    (void)flushes->flush(parts_.locals.handle(scratch.region, link.transport));
   const bool ours = place != kMaxLinks && scratch.missing;
   const std::byte* answer = ours ? scratch.bytes.get() + scratch_place(place) : sent.data();
   std::copy_n(answer, kProofBytes, link.echo_answer.begin());
@@ -112,13 +111,13 @@ void LinkSet::on_echo(std::uint8_t index, const record::Echo& echo) {
   answer_echo(index);
 }
 
-// Now, or when the link has room: two ends that ask each other at once may each fill their only slot.
+// Now, or when the link has a free slot: two ends that ask each other at the same time may each fill their only slot.
 void LinkSet::answer_echo(std::uint8_t index) {
   Link& link = links_[index];
   if (!link.is_up()) link.echo_owed = false;
   if (!link.echo_owed) return;
   peer_.wake_at(after(peer_.now(), kMillisecond));
-  if (link.room() == 0 || parts_.slices.room() == 0) return;
+  if (link.free_slots() == 0 || parts_.slices.free_count() == 0) return;
   std::array<std::byte, kRecordHeader + kProofBytes> answer;
   transport::Slice slice;
   slice.op = transport::Op::message;
@@ -131,7 +130,7 @@ void LinkSet::answer_echo(std::uint8_t index) {
   if (post(link, slice)) link.echo_owed = false;
 }
 
-// A slice of a proof, at once. False: the link took none now.
+// Posts one slice of a proof. False: the link took none now.
 bool LinkSet::post(Link& link, const transport::Slice& slice) {
   entered(link, false);
   if (parts_.transports[link.transport]->post(std::span(&slice, 1)) == 1) return true;

@@ -7,41 +7,15 @@ namespace fairway::engine {
 Result<RegionId> LocalRegions::add_own(std::byte* address, std::uint64_t size_bytes, Access access, int fd) {
   const auto id = table_.add(address, size_bytes, MemoryKind::host, access);
   if (!id) return id.status();
-  transport::MemoryDescription memory;
-  memory.id = *id;
-  memory.address = address;
-  memory.size_bytes = size_bytes;
-  memory.access = access;
-  memory.memory_fd = fd;
-  add(*id, register_with_all(memory), {fd, 0}, {});
+  const MemorySource source{MemoryKind::host, fd, 0};
+  add(*id, register_with_all({*id, address, size_bytes, MemoryKind::host, access}, source), {fd, 0}, {});
   return *id;
-}
-
-std::uint64_t LocalRegions::partly(RegionId id) const {
-  std::uint64_t out = 0;
-  if (id.slot < regions_.size())
-    for (const auto& each : regions_[id.slot].registration.partly) out |= std::uint64_t{1} << each.transport;
-  return out;
 }
 
 Status LocalRegions::why_without(RegionId id, std::uint16_t transport) const {
   if (id.slot >= regions_.size()) return {};
   for (const auto& [refusing, why] : regions_[id.slot].registration.refused)
     if (refusing == transport) return why;
-  return {};
-}
-
-std::string_view LocalRegions::how_with(RegionId id, std::uint16_t transport) const {
-  if (id.slot >= regions_.size()) return {};
-  for (const auto& [with, how] : regions_[id.slot].registration.how)
-    if (with == transport) return how;
-  return {};
-}
-
-Status LocalRegions::why_partly(RegionId id, std::uint16_t transport, transport::DeviceIndex device) const {
-  if (id.slot < regions_.size())
-    for (const auto& each : regions_[id.slot].registration.partly)
-      if (each.transport == transport && each.device == device) return each.why;
   return {};
 }
 

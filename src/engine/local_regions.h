@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "engine/expectation.h"
@@ -22,7 +21,8 @@ struct MemoryAt {  // where a region's memory is, as far as anybody can say
   int numa_node = -1;
 };
 
-// What a worker's transports have of this engine's regions. Owner: the worker, but where "any thread" is said.
+// This engine's regions as one worker's transports have registered them. Owner: the worker, except for calls marked
+// "any thread".
 class LocalRegions {
  public:
   using Transports = std::span<const std::unique_ptr<transport::Transport>>;
@@ -30,13 +30,13 @@ class LocalRegions {
   LocalRegions(Transports transports, std::uint16_t worker, transport::RegionTable& table)
       : transports_(transports), worker_(worker), table_(table), regions_(table.capacity()) {}
 
-  Registration register_with_all(const transport::MemoryDescription& memory) const {  // any thread
-    return register_with(transports_, worker_, memory);
+  Registration register_with_all(const Region& memory, const MemorySource& source) const {  // any thread
+    return register_with(transports_, worker_, memory, source);
   }
   void add(RegionId id, Registration registration, RegionFile file, const MemoryAt& at) {
     regions_[id.slot] = {std::move(registration), file, at, {}};
   }
-  // Memory of the engine's own, as a region of this worker alone. Its end is like any other region's.
+  // Registers memory of the engine itself, as a region of this worker alone. It is removed like any other region.
   Result<RegionId> add_own(std::byte* address, std::uint64_t size_bytes, Access access, int fd = -1);
   void remove(RegionId id) { regions_[id.slot] = {}; }
 
@@ -53,13 +53,12 @@ class LocalRegions {
   [[nodiscard]] std::uint64_t without(RegionId id) const {  // a bit for each transport that does not have it
     return id.slot < regions_.size() ? regions_[id.slot].registration.without : 0;
   }
-  [[nodiscard]] std::uint64_t partly(RegionId id) const;  // a bit for each of which some devices have it, not all
-  [[nodiscard]] Status why_without(RegionId id, std::uint16_t transport) const;         // ok: it has it
-  [[nodiscard]] std::string_view how_with(RegionId id, std::uint16_t transport) const;  // empty: the only way
-  // Why that device has it not; ok: it has.
-  [[nodiscard]] Status why_partly(RegionId id, std::uint16_t transport, transport::DeviceIndex device) const;
-  [[nodiscard]] Place place_of(RegionId id, const Expectation* machine);  // kNoPlace: the machine is not known
-  [[nodiscard]] Description describe(RegionId id) const;                  // for peers of this worker
+  [[nodiscard]] std::uint64_t partly(RegionId id) const {  // a bit for each of which some devices have it, not all
+    return id.slot < regions_.size() ? regions_[id.slot].registration.partly : 0;
+  }
+  [[nodiscard]] Status why_without(RegionId id, std::uint16_t transport) const;  // ok: it has it
+  [[nodiscard]] Place place_of(RegionId id, const Expectation* machine);         // kNoPlace: the machine is not known
+  [[nodiscard]] Description describe(RegionId id) const;                         // for peers of this worker
 
  private:
   struct Local {

@@ -56,13 +56,13 @@ Result<transport::GpuAccess::Put> plan_put(const Mapping& mapping, const StreamP
 Status check_wait(const StreamWait& wait) {
   if (wait.word == nullptr || !is_aligned(wait.word, alignof(std::uint64_t)) ||
       !is_aligned(wait.count, alignof(std::uint64_t)))
-    return malformed("a stream waits for a word at a multiple of 8 bytes, and so does its count lie");
+    return malformed("StreamWait::word and StreamWait::count lie at multiples of 8 bytes");
   if (wait.outcome == nullptr || !is_aligned(wait.outcome, alignof(std::uint32_t)))
-    return malformed("a stream's wait has a deadline: give it a 32-bit word to say whether the signal came (outcome)");
+    return malformed("StreamWait::outcome is null: give it a 32-bit word, which says whether the signal came in time");
   return {};
 }
 
-// Asks until the way is open, which wakes nobody.
+// Polls until the mapping is open, since no event announces that.
 Result<Mapping> MappedRegions::map_by(Timeout timeout,
                                       const std::function<Status(transport::Reach&, Mapping&, Status&)>& ask) {
   const Time until = waiting_.deadline(timeout);

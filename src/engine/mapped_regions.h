@@ -12,12 +12,12 @@
 
 namespace fairway::engine {
 
-// A stream_put as its transport does it, or why it cannot be: the mapping has ended, does not allow it, or is too
-// small.
+// Converts a stream_put to the transport's form, or says why it is refused: the mapping has ended, does not allow it,
+// or is too small.
 Result<transport::GpuAccess::Put> plan_put(const Mapping& mapping, const StreamPut& put);
 Status check_wait(const StreamWait& wait);
 
-// Regions that kernels and streams of the user's reach by themselves, as the callers of the API see them. Any thread.
+// Engine::map and the stream calls, as callers of the API see them. Any thread.
 class MappedRegions {
  public:
   // Everything given outlives it.

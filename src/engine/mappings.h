@@ -10,7 +10,8 @@
 
 namespace fairway::engine {
 
-// What kernels of this process reach by Engine::map, and whose transport's view it is. Any thread; cold paths.
+// The table of mappings that Engine::map has returned, each with the transport's view behind it. Any thread; cold
+// paths.
 class Mappings {
  public:
   struct Entry {

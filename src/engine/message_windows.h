@@ -1,26 +1,37 @@
 #pragma once
 
-#include "engine/message_matcher.h"
+#include <functional>
+
+#include "engine/local_regions.h"
+#include "engine/message_memory.h"
+#include "engine/peer_context.h"
+#include "engine/remote_regions.h"
 
 namespace fairway::engine {
 
-class Peer;
-class Worker;
-
-// The windows that receives of one peer lend, as regions of the worker. Owner: the peer.
+// The windows of one peer's receives, as regions of its worker. Owner: the peer.
 class MessageWindows final : public MessageMemory {
  public:
-  MessageWindows(Worker& worker, Peer& peer) : worker_(worker), peer_(peer) {}
+  struct Parts {
+    LocalRegions& locals;
+    RemoteRegions& remotes;
+    const RegionOwner& owner;  // the peer
+    // Removes a revoked window once nobody writes there; then the receive in `slot`, if it still waits, is told.
+    std::function<void(RegionId window, std::uint32_t slot)> remove;
+    std::function<bool()> direct = {};  // whether the peer should be told of receives that wait
+  };
+  MessageWindows(PeerContext& peer, Parts parts) : peer_(peer), parts_(std::move(parts)) {}
 
   Result<RegionId> open_window(const Slice& into, std::uint64_t length, std::size_t most,
                                std::vector<std::byte>& description) override;
   void close_window(RegionId window, std::uint32_t slot) override;
-  RemoteRegionId import_window(const Description& window, Status& error) override;
+  RemoteRegionId import_window(Description window, Status& error) override;
   void release_window(RemoteRegionId window) override;
+  [[nodiscard]] bool worth_telling() const override { return parts_.direct && parts_.direct(); }
 
  private:
-  Worker& worker_;
-  Peer& peer_;
+  PeerContext& peer_;
+  const Parts parts_;
 };
 
 }  // namespace fairway::engine

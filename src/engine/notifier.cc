@@ -8,8 +8,8 @@
 namespace fairway::engine {
 namespace {
 
-// A longer write would hold up the messages behind it, whose order it keeps, for longer than its acknowledgement takes.
-constexpr std::uint64_t kLongestThatCarries = 16 * 1024;
+// A longer write would delay the ordered messages behind it for longer than its acknowledgement takes.
+constexpr std::uint64_t kLongestThatCarries = 256 * 1024;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ constexpr std::uint64_t kLongestThatCarries = 16 * 1024;
 
 bool Notifier::take_credit(Transfer& t) {
   if (t.request.options.notify.kind != NotifyKind::event || t.credit_taken) return true;
-  if (sent_ - consumed_there_ >= credits_) return false;
+  if (!has_credit()) return false;
   ++sent_;
   t.credit_taken = true;
   return true;
@@ -46,7 +46,8 @@ void Notifier::notify(std::uint32_t slot) {
 std::optional<std::uint32_t> Notifier::event_immediate(std::uint32_t slot) {
   Transfer& t = peer_.transfer(slot);
   if (t.armed || t.total > kLongestThatCarries || t.request.options.start_after != nullptr) return std::nullopt;
-  if ((t.memory_kinds & kDeviceBit) != 0) return std::nullopt;  // its copies go side by side, and order would end that
+  if ((t.memory_kinds & kDeviceBit) != 0)
+    return std::nullopt;  // its copies run in parallel, which ordering would prevent
   const std::uint32_t immediate = t.request.options.notify.immediate;
   if (t.message_bytes == 0 && immediate <= kEventValue) return kEventBit | kBareEventBit | immediate;
   t.arming = peer_.send(record::EventArmed{immediate, {std::span(t.message.data(), t.message_bytes)}}, slot);
@@ -62,7 +63,7 @@ void Notifier::record_arrived(std::uint32_t slot, std::uint32_t record) {
   if (t.phase == Phase::notifying) set_off(slot);
 }
 
-// The bytes are there. The event is too, once its record is, if an immediate has set it off.
+// The bytes have arrived. If an immediate triggers the event, it is delivered once its record has arrived too.
 void Notifier::set_off(std::uint32_t slot) {
   Transfer& t = peer_.transfer(slot);
   if (t.arming != kNoSlot) return;  // record_arrived() goes on
@@ -90,9 +91,9 @@ void Notifier::settle(std::vector<std::uint64_t>& doubtful, std::uint64_t receiv
   doubtful.clear();
 }
 
-// What the peer's user has consumed of our events, since the session began.
+// How many of our events the peer's user has consumed since the session began.
 void Notifier::on_credit(std::uint32_t consumed) {
-  if (static_cast<std::int32_t>(consumed - consumed_there_) <= 0) return;  // overtaken by a later one
+  if (static_cast<std::int32_t>(consumed - consumed_there_) <= 0) return;  // a later update arrived first
   if (consumed - consumed_there_ > sent_ - consumed_there_)
     return peer_.violation("a credit for notifications that were never sent");
   consumed_there_ = consumed;
@@ -121,7 +122,7 @@ bool Notifier::read(std::uint32_t immediate, std::span<const std::byte> message,
 
 void Notifier::deliver(Notification&& notification) {
   ++delivered_;
-  (void)parts_.queue.push(std::move(notification));  // the credits keep room for it
+  (void)parts_.queue.push(std::move(notification));  // its credit reserves a slot
   parts_.notice();
 }
 
@@ -142,8 +143,8 @@ void Notifier::on_event_armed(std::uint32_t number, const record::EventArmed& ev
 
 void Notifier::on_event_sign(std::uint32_t number, bool set_off) {
   const RecordStream::Past record = parts_.records.past(number);
-  if (record == RecordStream::Past::beyond || armed_.early() >= 2 * std::size_t{granted_})
-    return peer_.violation("a sign of an event that cannot have been sent");
+  if (record == RecordStream::Past::beyond || armed_.early() >= 2 * std::size_t{granted_} + kRecordWindow)
+    return peer_.violation("a trigger of an event that cannot have been sent");
   const bool taken = record == RecordStream::Past::taken;
   if (!set_off) {
     if (armed_.give_up(number, taken)) given_up();
@@ -158,9 +159,10 @@ void Notifier::given_up() {
 }
 
 void Notifier::consumed(std::uint32_t polled) {
+  if (static_cast<std::int32_t>(polled - polled_) < 0) return;  // another thread has reported a later count
   polled_ = polled;
   const std::uint32_t total = polled + given_up_;
-  // By the half: the peer still has the rest, and what it sends next need not carry a credit each.
+  // When half of the credits are used: the peer still has the other half, and not every event causes an update.
   if (total - credits_returned_ < std::max(1u, granted_ / 2)) return;
   credits_returned_ = total;
   if (!peer_.is_down()) peer_.send(record::Credit{credits_returned_});

@@ -12,9 +12,9 @@
 
 namespace fairway::engine {
 
-// The notifications of one peer, both ways. Sent: once a transfer's bytes are there, an event, a count or a signal, by
-// a record or in the immediate of the write itself (armed_events.h). Received: events go to the user's queue, within
-// the credits that this side granted; counts to the counters. Owner: the peer's worker.
+// The notifications of one peer, in both directions. Sent: once a transfer's bytes have arrived, an event, a count or a
+// signal, by a record or in the immediate of the write itself (armed_events.h). Received: events go to the user's
+// queue, within the credits that this side granted; counts go to the counters. Owner: the peer's worker.
 class Notifier {
  public:
   struct Parts {
@@ -30,23 +30,27 @@ class Notifier {
   void greeted(std::uint32_t credits) { credits_ = credits; }  // that the peer grants
 
   // ---- the sender: a transfer of this side ----
+  [[nodiscard]] bool has_credit() const { return sent_ - consumed_there_ < credits_; }
+  void spent_credit() { ++sent_; }  // the peer has that event
   bool take_credit(Transfer& t);    // false: the peer has no room for its event yet
   void notify(std::uint32_t slot);  // its bytes are there, and nothing is left to do but this
-  // For the immediate of a write that is about to be posted and carries all bytes: the event in it, whole, or the sign
-  // that sets off the event that a record hands over ahead (Transfer::arming, to be posted just before the write).
+  // For a write that carries all bytes of its transfer and is about to be posted: the immediate that is the event, or
+  // that triggers the event which a record sends ahead (Transfer::arming, to be posted just before the write).
   std::optional<std::uint32_t> event_immediate(std::uint32_t slot);
   void record_arrived(std::uint32_t slot, std::uint32_t record);  // one that it owns
   void failed(Transfer& t);                                       // the peer need not wait for its event
   void ended(const Transfer& t);                                  // a credit that it did not use is free again
-  // A write that carries its event in its immediate has failed with its link: whether the peer was told, and a credit
-  // spent, is known once both ends have closed the epoch. `doubtful` is the link's list of such immediates, of which
-  // the peer has received those below `received`.
+  // A write whose immediate is the event failed with its link. Whether the event was delivered, and a credit used, is
+  // known once both ends have closed the epoch. `doubtful` is the link's list of such immediates; the peer has received
+  // those below `received`.
   void doubt(const Transfer& t, std::uint64_t immediate, std::vector<std::uint64_t>& doubtful) const;
   void settle(std::vector<std::uint64_t>& doubtful, std::uint64_t received);
   void on_credit(std::uint32_t consumed);
 
   // ---- the target ----
   void on_immediate(std::uint32_t immediate);
+  // The record with that number is a message's. True: its immediate was here.
+  bool take_early(std::uint32_t number) { return armed_.take_early(number); }
   void on_count(std::uint32_t immediate);
   void on_event(const record::Event& event);
   void on_event_armed(std::uint32_t number, const record::EventArmed& event);

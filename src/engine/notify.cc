@@ -36,11 +36,11 @@ CounterTable::Slot* CounterTable::find(std::uint32_t immediate) const {
   }
 }
 
-// One at a time: among several, each would take the others' reservations for values that fill the table.
+// One thread at a time: several would mistake each other's reservations for a full table.
 CounterTable::Slot* CounterTable::take(std::uint32_t immediate) {
   const std::lock_guard lock(taking_);
   Slot* const slot = find(immediate);
-  if (slot->key.load(std::memory_order_relaxed) != 0) return slot;  // another thread's, meanwhile
+  if (slot->key.load(std::memory_order_relaxed) != 0) return slot;  // another thread has added it meanwhile
   if (used_ == capacity_) return nullptr;
   ++used_;
   slot->key.store(std::uint64_t{immediate} + 1, std::memory_order_relaxed);
@@ -51,11 +51,11 @@ bool CounterTable::add(std::uint32_t immediate, std::uint64_t count) {
   Slot* slot = find(immediate);
   if (slot->key.load(std::memory_order_relaxed) != std::uint64_t{immediate} + 1) slot = take(immediate);
   if (slot == nullptr) return false;
-  slot->count.fetch_add(count, std::memory_order_release);  // who reads the count sees the bytes before it
+  slot->count.fetch_add(count, std::memory_order_release);  // a reader of the count sees the bytes before it
   return true;
 }
 
-// A slot that just became another value's counts nothing of this one.
+// A slot that was just reused for another value does not count for this one.
 std::uint64_t CounterTable::read(std::uint32_t immediate) const {
   const Slot* const slot = find(immediate);
   return slot->key.load(std::memory_order_relaxed) == std::uint64_t{immediate} + 1

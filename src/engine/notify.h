@@ -13,16 +13,16 @@
 
 namespace fairway::engine {
 
-// Notifications of kind `event`, from workers to whoever polls. Never full: each peer was granted credits out of the
-// capacity, and spends one per notification until it was polled.
+// Notifications of kind `event`, from workers to whoever polls. Never full: each peer has credits out of the capacity,
+// and each notification holds one until it is polled.
 class NotificationQueue {
  public:
   // Room for `shared` beyond kLeast for each of `peers`.
   NotificationQueue(std::uint32_t peers, std::uint32_t shared)
       : reserve_(peers * kLeast), left_(reserve_ + shared), queue_(reserve_ + shared) {}
 
-  // Worker, when a peer connects: how many it may have unpolled. kLeast are there for each peer; up to a quarter of
-  // what is shared comes on top.
+  // Worker, when a peer connects: the credits that it gets. kLeast are reserved for each peer; up to a quarter of the
+  // shared rest comes on top.
   std::uint32_t grant(std::uint32_t wanted);
   void give_back(std::uint32_t granted);  // worker, once the peer is gone and its notifications were polled
 

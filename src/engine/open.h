@@ -7,7 +7,7 @@
 #include "fairway/engine.h"
 
 #include "core/runtime.h"
-#include "engine/machine_look.h"
+#include "engine/machine_discovery.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 
@@ -22,8 +22,10 @@ using TransportFactory = std::function<Result<std::vector<std::unique_ptr<transp
 struct EngineAccess {
   // `runtime` outlives the engine, or `owner` keeps it alive.
   // `machine`: its model, for what links should reach; null: no figures.
+  // `short_path`: false, for tests: every transfer goes the ordinary way.
   static Result<Engine> open(const EngineOptions& options, Runtime& runtime, const TransportFactory& transports,
-                             engine::MachineLook::Source machine = nullptr, std::shared_ptr<void> owner = nullptr);
+                             engine::MachineDiscovery::Source machine = nullptr, std::shared_ptr<void> owner = nullptr,
+                             bool short_path = true);
 };
 
 }  // namespace fairway

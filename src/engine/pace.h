@@ -7,14 +7,14 @@
 
 namespace fairway::engine {
 
-// Whether a link keeps the pace that its machine's model expects. It speaks once the link has stayed under half of the
-// range's low end for three windows in each of which transfers were under way all the time that are large enough to be
-// bound by the rate, and again only after it has kept the pace since. A value; owner: the link's.
+// Checks a link's rate against the rate that the machine model expects. It reports a link that stayed below half of the
+// range's low end for three windows in a row, and reports it again only after it has recovered. A window counts only if
+// transfers large enough to be rate-bound were in flight throughout. A value; owner: the link's.
 class Pace {
  public:
   static constexpr Time kWindow = 50 * kMillisecond;
   static constexpr int kWindows = 3;
-  // What a transfer must take at the expected rate for latency not to matter.
+  // Shorter transfers, at the expected rate, are bound by latency.
   static constexpr Time kLongEnough = 100 * kMicrosecond;
 
   struct Slow {
@@ -22,12 +22,12 @@ class Pace {
     double least = 0;    // that were expected
   };
 
-  // The least rate that a transfer of so many bytes is held to, if any: `least` is its path's.
+  // The least rate expected of a transfer of so many bytes, if any. `least`: the path's.
   static double for_transfer(double least, std::uint64_t bytes) {
     return static_cast<double>(bytes) >= least * static_cast<double>(kLongEnough) / 1e9 ? least : 0;
   }
 
-  // A slice of a transfer that is held to `least` > 0 was posted, and has ended, with so many bytes moved.
+  // A slice of a transfer with `least` > 0 was posted, and has ended, with so many bytes moved.
   void posted(double least, Time now);
   std::optional<Slow> ended(std::uint64_t bytes, Time now);
   void reset() { *this = {}; }

@@ -1,15 +1,17 @@
 #include "engine/peer.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "engine/worker.h"
+#include "transport/at_once.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::engine {
-
 namespace {
 
-constexpr std::size_t kRecordOverhead = 32;  // of put and reply beyond their payload
-constexpr Time kBoundsOfAReceive = 30;       // times peer_timeout, without links
+constexpr std::size_t kRecordOverhead = 32;  // headers of put and reply
 
 }  // namespace
 
@@ -22,28 +24,40 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
       info_(info),
       links_(*this, *this,
              {worker.transports(), worker.locals(), worker.remotes(), worker.scratch(), worker.slices(),
-              worker.services().runtime.rng, owner_, Patience(info.by_caller, worker.now()),
+              worker.services().runtime.rng, owner_, PeerClock(info.by_caller, worker.now()),
               static_cast<Time>(worker.services().options.peer_timeout.count()) * kMillisecond,
               worker.services().options.prove_paths}),
-      records_(worker.records()),
-      turns_(worker.services().transfers),
+      reached_{worker.transports(), worker.locals(), worker.remotes(), links_, owner_},
+      routes_(*this, reached_),
+      rates_(*this, {reached_, worker.services().machine, worker.gpus(),
+                     [this](const Link& link, std::string detail) {
+                       tell_user(PeerEvent::Kind::link_slow, link, {}, std::move(detail));
+                     }}),
+      short_path_(*this, {reached_, routes_, worker.services().runtime.clock}),
+      records_(*this, {worker.records(), worker.slices(), worker.outbox(), links_, routes_,
+                       worker.services().short_path ? worker.transports()
+                                                    : std::span<const std::unique_ptr<transport::Transport>>{}}),
       notifier_(*this,
-                {records_, worker.services().notifications, worker.services().counters, worker.services().notice,
-                 [this](std::uint32_t slot) { signal(slot); }},
+                {records_.stream(), worker.services().notifications, worker.services().counters,
+                 [&worker] { worker.notice(); }, [this](std::uint32_t slot) { transfers_.signal(slot); }},
                 worker.services().notifications.grant(worker.services().options.notifications_per_peer)),
       requests_(*this, {worker.slices(), worker.remotes(),
-                        [this](std::uint32_t token, std::uint64_t value) { piece_done(token, value); },
-                        [this](std::uint32_t slot) { advance(slot); },
+                        [this](std::uint32_t token, std::uint64_t value) { transfers_.piece_done(token, value); },
+                        [this](std::uint32_t token, const Status& status) { transfers_.piece_failed(token, status); },
+                        [this](std::uint32_t slot) { transfers_.advance(slot); },
                         [this](const DeviceOperation& operation) { staging_client_.checksum(operation); }}),
       service_(*this, {[this](RegionId region) { return flush(region); },
                        [this](const DeviceOperation& operation) { staging_server_.begin(operation); },
                        worker.services().notice}),
-      windows_(worker, *this),
+      windows_(*this, {worker.locals(), worker.remotes(), owner_,
+                       [this](RegionId window, std::uint32_t slot) { remove_window(window, slot); },
+                       [this] { return links_take_messages_directly(); }}),
       matcher_(*this, windows_, worker.services().options.unexpected_bytes_per_peer),
       staging_client_(*this,
                       {worker.staging(), worker.remotes(), owner_,
-                       [this](RegionId local, RemoteRegionId remote) { return reach_by_any(local, remote); },
-                       [this](std::uint32_t slot) { activate(slot); }, [this](std::uint32_t slot) { advance(slot); },
+                       [this](RegionId local, RemoteRegionId remote) { return routes_.reach_by_any(local, remote); },
+                       [this](std::uint32_t slot) { transfers_.begin_inner(slot); },
+                       [this](std::uint32_t slot) { transfers_.advance(slot); },
                        [this](std::uint32_t slot, const Piece& piece, std::uint64_t ours, std::uint64_t theirs) {
                          requests_.compare(slot, piece, ours, theirs);
                        }}),
@@ -54,32 +68,28 @@ Peer::Peer(Worker& worker, PeerId id, transport::PeerIndex index, control::Sessi
                               [this](const DeviceOperation& operation, ErrorCode code) {
                                 service_.reply(operation.token, operation.serial, code, operation.value);
                               },
-                              worker.services().notice}) {}
+                              worker.services().notice}),
+      transfers_(*this, {reached_, worker.slices(), worker.outbox(), worker, routes_, rates_, short_path_, records_,
+                         notifier_, requests_, matcher_, staging_client_, [this] { return why_ended(); }}),
+      region_users_(*this, {worker.remotes(), worker.removals(), transfers_,
+                            [this](MessageType type, RegionId region) {
+                              worker_.services().tell(session_, format(type, {region}));
+                            }}),
+      explainer_(*this, {reached_, routes_, rates_, worker.staging().pool, staging_client_}) {}
 
 std::string Peer::text() const {
   return info_.name.empty() || info_.name == info_.address ? info_.address : info_.name + " (" + info_.address + ")";
 }
 
-bool Peer::has_work() const {
-  return records_.waiting() > 0 || matcher_.has_work() || !retries_.empty() || requests_.has_work() ||
-         turns_.waiting() > 0;
-}
+// ---- PeerContext ----
 
 void Peer::has_more() {
   worker_.ready(id().slot);
 }
 
-// What arrived in that region over any transport is visible then.
-Status Peer::flush(RegionId region) {
-  Status status;
-  for (std::uint16_t i = 0; i < worker_.transports().size() && status; ++i)
-    status = worker_.transport_at(i).flush(worker_.locals().handle(region, i));
-  return status;
-}
-
-// Payload of a put, a get or a send that fits a record.
-std::size_t Peer::record_limit() const {
-  return record_bytes_ - kRecordOverhead;
+void Peer::again() {
+  has_more();
+  worker_.again();
 }
 
 Time Peer::now() const {
@@ -90,10 +100,21 @@ void Peer::wake_at(Time time) {
   worker_.wake_at(id().slot, time);
 }
 
-void Peer::again() {
-  has_more();
-  worker_.again();
+void Peer::end_session(const Status& reason) {
+  worker_.services().drop(session_, reason);
 }
+
+void Peer::violation(const std::string& what) {
+  if (down_) return;
+  end_session(Status(ErrorCode::protocol_error, "the peer sent " + what).with_peer(text()));
+}
+
+void Peer::enqueue_record(std::uint32_t record, std::uint32_t owner) {
+  records_.enqueue(record, owner);
+  again();
+}
+
+// ---- control's words ----
 
 void Peer::open() {
   Hello hello;
@@ -127,19 +148,13 @@ void Peer::on_message(std::span<const std::byte> bytes) {
       if (const auto closed = parse_link_closed(bytes)) return links_.on_link_closed(*closed);
       break;
     case MessageType::revoke:
-      if (const auto revoke = parse_region(bytes)) {
-        if (const auto imported = worker_.remotes().find(id(), revoke->region))
-          (void)worker_.services().remotes.revoke({imported->slot, imported->generation});
-        if (std::find(revoked_there_.begin(), revoked_there_.end(), revoke->region) == revoked_there_.end())
-          revoked_there_.push_back(revoke->region);
-        return wake_at(worker_.now());
-      }
+      if (const auto revoke = parse_region(bytes)) return region_users_.on_revoke(revoke->region);
       break;
     case MessageType::revoked:
       if (const auto revoked = parse_region(bytes)) return worker_.removals().agreed(revoked->region, id().slot);
       break;
     case MessageType::lookup:
-    case MessageType::lookup_reply: break;  // the engine's own; they do not come here
+    case MessageType::lookup_reply: break;  // handled by the engine
   }
   violation("a malformed control message");
 }
@@ -151,11 +166,13 @@ void Peer::on_hello(const Hello& hello) {
   owner_.worker = hello.worker;
   notifier_.greeted(hello.event_credits);
   if (hello.record_bytes < kSmallestMessage) return violation("a hello with records that are too small");
-  record_bytes_ = std::min(hello.record_bytes, worker_.record_bytes());
-  service_.greeted(record_limit());
-  matcher_.greeted(hello.unexpected_bytes, record_limit());
-  staging_client_.greeted(record_bytes_);
-  staging_server_.greeted(record_limit());
+  const std::uint32_t record_bytes = std::min(hello.record_bytes, worker_.record_bytes());
+  const std::size_t payload = record_bytes - kRecordOverhead;  // of a put, a get or a send
+  service_.greeted(payload);
+  matcher_.greeted(hello.unexpected_bytes, payload);
+  staging_client_.greeted(record_bytes);
+  staging_server_.greeted(payload);
+  transfers_.greeted(payload);
   Status error;
   const RemoteRegionId scratch_there = worker_.remotes().import(owner_, *scratch, error);
   if (!error) links_.refused(error.message());
@@ -163,34 +180,75 @@ void Peer::on_hello(const Hello& hello) {
                  scratch_there, hello.scratch_offset);
 }
 
+void Peer::on_down(const Status& reason) {
+  if (down_) return;
+  down_ = true;
+  down_reason_ = reason.peer().empty() ? reason.with_peer(text()) : reason;
+  for (const auto& transport : worker_.transports()) transport->disconnect(owner_.index);
+  transfers_.peer_gone();
+  requests_.clear();
+  records_.clear();
+  transfers_.fail_all(down_reason_);
+  staging_client_.peer_gone();
+  staging_server_.peer_gone();
+  region_users_.peer_gone();
+  worker_.again();
+}
+
+Status Peer::why_ended() const {
+  if (down_) return down_reason_;
+  const auto info = worker_.services().peers.find(id());
+  return info && !info->reason.is_ok() ? info->reason : Status(ErrorCode::unsupported, "no link to the peer");
+}
+
+void Peer::revoke_at_peer(RegionId region) {
+  if (down_ || !greeted_) return worker_.removals().agreed(region, id().slot);
+  region_users_.revoke_at_peer(region);
+}
+
+Time Peer::run_timers(Time now) {
+  Time next = kNever;
+  const auto links = down_ ? std::nullopt : links_.run_timers(now);  // none while the session ends
+  if (links) next = std::min({*links, records_.run_timer(), transfers_.give_up_without_link()});
+  next = std::min(next, transfers_.run_timers(now));
+  return std::min({next, staging_client_.lease().run_timer(now), region_users_.run_timers(now)});
+}
+
+// ---- LinkOwner ----
+
 void Peer::no_link(const std::string& reasons) {
   const Status status = Status(ErrorCode::unsupported, "no transport reaches this peer: " + reasons).with_peer(text());
   worker_.services().peers.set_settled(id(), status);
   worker_.services().notice();
-  fail_all(status);
+  transfers_.fail_all(status);
 }
 
 void Peer::link_up(std::uint8_t index) {
-  learn_rates(links_[index]);
+  rates_.learn(links_[index]);
   worker_.link_at(links_[index].transport, links_[index].id, *this, index);
 }
 
 void Peer::link_ready(Link& link) {
-  ++route_version_;
-  missed_since_ = kNever;
+  routes_.link_changed(true);
+  if (dynamic_cast<transport::MovesAtOnce*>(&worker_.transport_at(link.transport)) != nullptr)
+    worker_.services().peers.set_at_once(id());
   worker_.services().peers.set_ready(id());
   tell_user(PeerEvent::Kind::link_up, link, {});
 }
 
 void Peer::link_lost(Link& link, bool was_ready) {
-  ++route_version_;
+  routes_.link_changed(was_ready);
   if (!was_ready) return;
-  missed_since_ = kNever;
   tell_user(PeerEvent::Kind::link_down, link, link.down_reason.with_link(link.text));
 }
 
-void Peer::tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason) {
-  worker_.services().peer_events.push({kind, id(), text(), link.text, info_.incarnation, reason, {}});
+void Peer::learn_rates() {
+  rates_.learn();
+  routes_.rates_changed();
+}
+
+void Peer::tell_user(PeerEvent::Kind kind, const Link& link, const Status& reason, std::string detail) {
+  worker_.services().peer_events.push({kind, id(), text(), link.text, info_.incarnation, reason, std::move(detail)});
   worker_.services().notice();
 }
 
@@ -198,177 +256,128 @@ void Peer::tell(const LinkClosed& message) {
   if (!down_) worker_.services().tell(session_, format(message));
 }
 
-void Peer::end_session(const Status& reason) {
-  worker_.services().drop(session_, reason);
+// ---- records ----
+
+// Afterwards all bytes that arrived in that region, over any transport, are visible.
+Status Peer::flush(RegionId region) {
+  Status status;
+  for (std::uint16_t i = 0; i < worker_.transports().size() && status; ++i)
+    if (auto* const flushes = dynamic_cast<transport::FlushesWrites*>(&worker_.transport_at(i)))
+      status = flushes->flush(worker_.locals().handle(region, i));
+  return status;
 }
 
-void Peer::violation(const std::string& what) {
-  if (down_) return;
-  end_session(Status(ErrorCode::protocol_error, "the peer sent " + what).with_peer(text()));
+// Whether a window costs little to lend and to take back, and a write's immediate can say that its bytes came.
+bool Peer::links_take_messages_directly() const {
+  bool any = false;
+  for (const Link& link : links_) {
+    if (link.state != LinkState::ready) continue;
+    const transport::Capabilities& c = *link.capabilities;
+    if (!c.ordered || !link.has(transport::Op::write_immediate) || c.needs_keys || !c.visible_when_done) return false;
+    any = true;
+  }
+  return any;
 }
 
-void Peer::on_down(const Status& reason) {
-  if (down_) return;
-  down_ = true;
-  down_reason_ = reason.peer().empty() ? reason.with_peer(text()) : reason;
-  for (std::uint16_t i = 0; i < worker_.transports().size(); ++i) worker_.transport_at(i).disconnect(owner_.index);
-  // What no transport holds ends now; the rest when its slices' events have come.
-  worker_.slices().for_each(id().slot, [&](std::uint32_t token, SliceEntry& entry) {
-    if (!(entry.parked || entry.retry)) return;
-    if (entry.use == SliceUse::record) worker_.records().release(entry.owner);
-    if (entry.use == SliceUse::data) {
-      transfer(entry.owner).in_doubt = true;
-      --transfer(entry.owner).pieces_out;
-    }
-    worker_.slices().release(token);
+// The peer may be gone when the window is finally removed.
+void Peer::remove_window(RegionId window, std::uint32_t slot) {
+  const TransferId waits = slot == kNoSlot ? TransferId{} : table().id(slot);
+  worker_.remove_region(window, this, [worker = &worker_, window, waits, id = id()](const Status&) {
+    worker->services().regions.remove(window);
+    if (!waits || !worker->services().transfers.is_active(waits)) return;
+    if (Peer* owner = worker->peer_of(id)) owner->matcher_.window_closed(waits.slot);
   });
-  retries_.clear();
-  requests_.clear();
-  records_.clear();
-  fail_all(down_reason_);
-  staging_client_.peer_gone();
-  staging_server_.peer_gone();
-  for (const RegionId region : revoking_) worker_.removals().agreed(region, id().slot);
-  revoking_.clear();
+}
+
+template <class Body, class Handle>
+void Peer::take(const RecordHeader& record, const Handle& handle) {
+  if (const auto body = decode<Body>(record.body)) return handle(*body);
+  violation("a malformed record: " + std::string(to_string(record.type)));
+}
+
+void Peer::on_record(std::uint8_t link, std::span<const std::byte> bytes) {
+  if (down_) return;
+  const auto header = decode_header(bytes);
+  if (!header) return violation("a record of no known type");
+  if (header->type == RecordType::echo)
+    return take<record::Echo>(*header, [&](const record::Echo& echo) { links_.on_echo(link, echo); });
+  if (header->type == RecordType::echo_reply) return links_.on_echo_reply(link, header->body);
+  switch (records_.stream().accept(header->sequence)) {
+    case RecordStream::Verdict::duplicate: return;
+    case RecordStream::Verdict::violation: return violation("a record beyond the window");
+    case RecordStream::Verdict::take: break;
+  }
+  serve(*header);
   worker_.again();
 }
 
-void Peer::fail_all(const Status& reason) {
-  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
-    const std::uint32_t next = transfer(slot).next_active;
-    fail(slot, reason);
-    slot = next;
+void Peer::on_immediate(std::uint32_t immediate) {
+  const bool names_record = (immediate & (kEventBit | kBareEventBit)) == kEventBit;
+  if (names_record && !down_ && matcher_.on_bytes(records_.stream().nearest(immediate & kEventValue))) return;
+  notifier_.on_immediate(immediate);
+}
+
+void Peer::serve(const RecordHeader& r) {
+  using namespace record;
+  switch (r.type) {
+    case RecordType::event: return take<Event>(r, [&](const auto& event) { notifier_.on_event(event); });
+    case RecordType::counter: return take<Counter>(r, [&](const auto& counter) { notifier_.on_count(counter.value); });
+    case RecordType::credit: return take<Credit>(r, [&](const auto& credit) { notifier_.on_credit(credit.value); });
+    case RecordType::send_eager: return take<SendEager>(r, [&](const auto& send) { matcher_.on_send_eager(send); });
+    case RecordType::send_announce:
+      return take<SendAnnounce>(r, [&](const auto& send) { matcher_.on_send_announce(send); });
+    case RecordType::send_clear: return take<SendClear>(r, [&](const auto& clear) { matcher_.on_send_clear(clear); });
+    case RecordType::send_written:
+      return take<SendWritten>(r, [&](const auto& written) { matcher_.on_send_written(written); });
+    case RecordType::send_armed:
+      return take<SendArmed>(
+          r, [&](const auto& send) { matcher_.on_send_armed(r.sequence, send, notifier_.take_early(r.sequence)); });
+    case RecordType::send_direct:
+      return take<SendDirect>(
+          r, [&](const auto& send) { matcher_.on_send_direct(r.sequence, send, notifier_.take_early(r.sequence)); });
+    case RecordType::receive_posted:
+      return take<ReceivePosted>(r, [&](const auto& posted) { matcher_.on_receive_posted(r.sequence, posted); });
+    case RecordType::receive_withdrawn:
+      return take<ReceiveWithdrawn>(r, [&](const auto& withdrawn) {
+        const bool to_come = records_.stream().past(withdrawn.value) == RecordStream::Past::to_come;
+        matcher_.on_receive_withdrawn(withdrawn.value, to_come);
+      });
+    case RecordType::send_abort: return take<SendAbort>(r, [&](const auto& abort) { matcher_.on_send_abort(abort); });
+    case RecordType::send_done: return take<SendDone>(r, [&](const auto& done) { matcher_.on_send_done(done); });
+    case RecordType::put: return take<Put>(r, [&](const auto& put) { service_.on_put(put); });
+    case RecordType::get: return take<Get>(r, [&](const auto& get) { service_.on_get(get); });
+    case RecordType::atomic: return take<Atomic>(r, [&](const auto& atomic) { service_.on_atomic(atomic); });
+    case RecordType::sum: return take<Sum>(r, [&](const auto& sum) { service_.on_sum(sum); });
+    case RecordType::flush: return take<Flush>(r, [&](const auto& flush) { service_.on_flush(flush); });
+    case RecordType::reply: return take<Reply>(r, [&](const auto& reply) { requests_.on_reply(reply); });
+    case RecordType::event_armed:
+      return take<EventArmed>(r, [&](const auto& event) { notifier_.on_event_armed(r.sequence, event); });
+    case RecordType::event_set_off:
+      return take<EventSetOff>(r, [&](const auto& event) { notifier_.on_event_sign(event.value, true); });
+    case RecordType::event_given_up:
+      return take<EventGivenUp>(r, [&](const auto& event) { notifier_.on_event_sign(event.value, false); });
+    case RecordType::stage_ask: return take<StageAsk>(r, [&](const auto& ask) { staging_server_.on_ask(ask.value); });
+    case RecordType::stage_grant:
+      return take<StageGrant>(r, [&](const auto& grant) { staging_client_.lease().on_grant(grant); });
+    case RecordType::stage_recall:
+      return take<StageRecall>(r, [&](const auto& recall) { staging_client_.lease().on_recall(recall.value); });
+    case RecordType::stage_end: return take<StageEnd>(r, [&](const auto& end) { staging_server_.on_end(end.value); });
+    case RecordType::stage_put:
+      return take<StagePut>(r, [&](const auto& put) { staging_server_.on_copy(put.copy, true); });
+    case RecordType::stage_get:
+      return take<StageGet>(r, [&](const auto& get) { staging_server_.on_copy(get.copy, false); });
+    case RecordType::stage_done: return take<StageDone>(r, [&](const auto& done) { staging_client_.on_done(done); });
+    case RecordType::echo:
+    case RecordType::echo_reply: return;
   }
-}
-
-Time Peer::link_timers(Time now) {
-  if (down_) return kNever;
-  const auto links = links_.run_timers(now);
-  if (!links) return kNever;
-  Time next = *links;
-  if (records_.next() == kNoSlot) records_stuck_since_ = kNever;
-  if (records_stuck_since_ != kNever && links_.no_link_since() == kNever) {
-    if (links_.is_over(records_stuck_since_, 2 * links_.bound())) {
-      end_session(
-          Status(ErrorCode::link_failed, "no link is left that carries the engine's own messages").with_peer(text()));
-      return kNever;
-    }
-    next = std::min(next, links_.look_at(records_stuck_since_, 2 * links_.bound()));
-  }
-  return std::min(next, give_up_without_link());
-}
-
-// What this side has to move fails once there has been no link for the bound. A receive that waits for its message does
-// not: its sender, who may have proven the link already or has it a moment later, would find nobody and wait for ever.
-// But without links for good no message comes: then the session ends, at the sender too.
-Time Peer::give_up_without_link() {
-  if (links_.no_link_since() == kNever || first_active_ == kNoSlot) return kNever;
-  if (!links_.is_over(links_.no_link_since(), links_.bound()))
-    return links_.look_at(links_.no_link_since(), links_.bound());
-  const Status why =
-      Status(ErrorCode::link_failed, "no link to the peer is left: " + links_.why_no_link()).with_peer(text());
-  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
-    const Transfer& t = transfer(slot);
-    const std::uint32_t next = t.next_active;
-    if (t.request.operation != Operation::receive || t.rendezvous.other) fail(slot, why);
-    slot = next;
-  }
-  if (first_active_ == kNoSlot) return kNever;
-  if (!links_.is_over(links_.no_link_since(), kBoundsOfAReceive * links_.bound()))
-    return links_.look_at(links_.no_link_since(), kBoundsOfAReceive * links_.bound());
-  end_session(why);
-  return kNever;
-}
-
-Time Peer::run_timers(Time now) {
-  Time next = link_timers(now);
-  if (now >= next_deadline_) {
-    next_deadline_ = kNever;
-    for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
-      Transfer& t = transfer(slot);
-      const std::uint32_t following = t.next_active;
-      if (t.phase != Phase::draining) {
-        if (t.deadline <= now)
-          stop(slot, {ErrorCode::deadline_exceeded, "the request's deadline passed before it was done"});
-        else
-          next_deadline_ = std::min(next_deadline_, t.deadline);
-      }
-      slot = following;
-    }
-  }
-  next = std::min({next, next_deadline_, staging_client_.lease().run_timer(now)});
-  // Imports that the user released: gone once no slice of ours uses them.
-  std::erase_if(released_, [&](RemoteRegionId id) {
-    for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {
-      if (touches(transfer(slot).request.layout, id)) return false;
-    }
-    worker_.remotes().release(id);
-    return true;
-  });
-  // Regions of the peer that it asked to be left alone: answered once no slice of ours uses them.
-  std::erase_if(revoked_there_, [&](RegionId region) {
-    const auto imported = worker_.remotes().find(id(), region);
-    for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = transfer(slot).next_active) {
-      const Transfer& t = transfer(slot);
-      if (t.pieces_out == 0) continue;
-      if (imported && touches(t.request.layout, *imported)) {
-        stop(slot, {ErrorCode::revoked, "the peer deregistered the region"});
-        return false;
-      }
-    }
-    if (imported) worker_.remotes().release(*imported);
-    worker_.services().tell(session_, format(MessageType::revoked, {region}));
-    return true;
-  });
-  if (!revoked_there_.empty() || !released_.empty()) next = std::min(next, now + kMillisecond);
-  return next;
-}
-
-void Peer::revoke_at_peer(RegionId region) {
-  if (down_ || !greeted_) return worker_.removals().agreed(region, id().slot);
-  revoking_.push_back(region);
-  worker_.services().tell(session_, format(MessageType::revoke, {region}));
-}
-
-void Peer::stop_users_of(RegionId region) {
-  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
-    Transfer& t = transfer(slot);
-    const std::uint32_t next = t.next_active;
-    if (touches(t.request.layout, region)) stop(slot, {ErrorCode::cancelled, "the local region was deregistered"});
-    slot = next;
-  }
-}
-
-void Peer::release_import(RemoteRegionId id) {
-  for (std::uint32_t slot = first_active_; slot != kNoSlot;) {
-    const Transfer& t = transfer(slot);
-    const std::uint32_t next = t.next_active;
-    if (touches(t.request.layout, id)) stop(slot, {ErrorCode::cancelled, "the remote region was released"});
-    slot = next;
-  }
-  (void)worker_.services().remotes.revoke({id.slot, id.generation});
-  released_.push_back(id);
-  wake_at(worker_.now());
-}
-
-void Peer::add_users_of(RegionId region, std::vector<TransferId>& users) const {
-  const TransferTable& table = worker_.services().transfers;
-  for (std::uint32_t slot = first_active_; slot != kNoSlot; slot = table[slot].next_active)
-    if (touches(table[slot].request.layout, region)) users.push_back(table.id(slot));
 }
 
 void Peer::collect(Metrics& out) const {
   PeerMetrics peer;
   peer.peer = id();
   peer.name = text();
-  peer.transfers_ok = transfers_ok_;
-  peer.transfers_failed = transfers_failed_;
-  peer.bytes = bytes_moved_;
   peer.notifications = notifier_.delivered();
-  peer.in_flight = active_count_;
-  const Histogram::Snapshot times = latency_.snapshot();
-  peer.latency = {times.count(), times.percentile_ns(0.5), times.percentile_ns(0.9), times.percentile_ns(0.99),
-                  times.max_ns()};
+  transfers_.collect(peer);
   out.peers.push_back(std::move(peer));
   for (const Link& link : links_)
     out.links.push_back({link.text, id(), link.state == LinkState::ready, link.bytes_out, link.slices, link.errors,

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "engine/record.h"
@@ -10,8 +13,8 @@
 
 namespace fairway::engine {
 
-// What the parts of a peer may ask of it. A part owns its state and knows the others, and the worker, by this alone, so
-// it can be tested without an engine. Owner: the peer's worker.
+// What the parts of a peer may call. A part owns its state and reaches the other parts and the worker only through this
+// interface, so it can be tested without an engine. Owner: the peer's worker.
 class PeerContext {
  public:
   PeerContext(PeerId id, TransferTable& transfers, transport::RegionTable& regions, RecordPool& pool)
@@ -20,7 +23,7 @@ class PeerContext {
   [[nodiscard]] PeerId id() const { return id_; }
   Transfer& transfer(std::uint32_t slot) { return transfers_[slot]; }
   [[nodiscard]] const Transfer& transfer(std::uint32_t slot) const { return transfers_[slot]; }
-  [[nodiscard]] TransferTable& transfers() const { return transfers_; }
+  [[nodiscard]] TransferTable& table() const { return transfers_; }
   [[nodiscard]] transport::RegionTable& regions() const { return regions_; }
   Record& record(std::uint32_t index) { return pool_[index]; }
 
@@ -40,9 +43,11 @@ class PeerContext {
   // ---- records to the peer ----
   virtual std::uint32_t acquire_record(RecordType type) = 0;  // kNoSlot: the session has ended
   virtual void enqueue_record(std::uint32_t record, std::uint32_t owner) = 0;
+  // Writes the record's number into its header and hands it to a link within the call. False: nothing was done.
+  virtual bool post_now(std::span<std::byte> head, std::span<const std::byte> tail) = 0;
 
-  // Queues a record and gives its place in the pool; kNoSlot: an answer more than the peer may have waiting, which ends
-  // the session. `owner`: the transfer whose notification it is.
+  // Queues a record and returns its index in the pool. kNoSlot: too many answers wait for the peer, and its session has
+  // ended. `owner`: the transfer whose notification it is.
   template <class Body>
   std::uint32_t send(const Body& body, std::uint32_t owner = kNoSlot) {
     const std::uint32_t index = acquire_record(Body::kType);
@@ -50,6 +55,13 @@ class PeerContext {
     encode(record(index), body);
     enqueue_record(index, owner);
     return index;
+  }
+  // The same where nothing is before it and a link takes it now: then it counts as arrived. False: nothing was done.
+  // `tail`: what the body ends with, beside a few fields.
+  template <class Body>
+  bool send_now(const Body& body, std::span<const std::byte> tail = {}) {
+    std::array<std::byte, 64> head;
+    return post_now(std::span(head).first(encode(std::span(head), body)), tail);
   }
 
  protected:

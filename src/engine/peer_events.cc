@@ -18,11 +18,11 @@ void PeerEvents::push(PeerEvent event) {
     const bool down = held_[i].kind == PeerEvent::Kind::down;
     tell(std::move(held_[i]));
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (down) i = 0;  // somebody may have waited for that
+    if (down) i = 0;  // earlier events may have waited for it
   }
 }
 
-// For the end of an earlier session with a peer of that name, which is on its way.
+// Waits for the end of an earlier session with a peer of that name.
 bool PeerEvents::waits(const PeerEvent& event) const {
   return event.kind == PeerEvent::Kind::up && std::any_of(up_.begin(), up_.end(), [&](const auto& each) {
            return each.second == event.name && each.first != event.peer && !peers_.is_usable(each.first);

@@ -16,8 +16,9 @@
 
 namespace fairway::engine {
 
-// Bounded, for cold paths: what happened to peers. The oldest go when nobody polls, and are counted. Who comes back is
-// told to be up after its last session was told to be down: control's thread says the one, and a worker the other.
+// The queue of peer events; bounded, for cold paths. If nobody polls, the oldest are dropped and counted. `up` of a
+// peer that came back is held until the `down` of its last session was reported, since control's thread reports the one
+// and a worker the other.
 class PeerEvents {
  public:
   explicit PeerEvents(const PeerTable& peers) : peers_(peers) {}

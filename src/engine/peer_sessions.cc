@@ -7,7 +7,7 @@
 namespace fairway::engine {
 namespace {
 
-constexpr Time kAnswer = 100 * kMillisecond;  // control answers at a deadline, and this is how long that may take
+constexpr Time kAnswer = 100 * kMillisecond;  // how long control's answer may take after its deadline
 
 const std::string& text_of(const control::PeerInfo& peer) {
   return peer.name.empty() ? peer.address : peer.name;
@@ -56,8 +56,8 @@ control::Control& PeerSessions::control_now() {
 
 // ---- callers of the API ----
 
-// A session that this side has dropped a moment ago may still be control's answer: it is asked until it has heard of
-// that. A second session that has ended too is the peer's doing, and is not dialled in a loop.
+// Control may still answer with a session that this side has just dropped: ask again until it knows. If a second
+// session has ended too, the peer ended it: do not connect in a loop.
 Result<control::SessionId> PeerSessions::session_with(std::string& target, Time until) {
   const Time now = waiting_.now();
   const Time left = until == kNever ? kNever : until - std::min(now, until);
@@ -102,8 +102,8 @@ Result<PeerId> PeerSessions::connect(std::string_view address, Timeout timeout) 
   });
   if (!decided) return Status(ErrorCode::timed_out, "connected, but no link came up in time").with_peer(target);
   if (failure) return peer;
-  // What a transport lacked, a port or an address, may be there next time: a session without a link would only repeat
-  // what was said when it began.
+  // A port or an address that a transport lacked may be there next time. A session without a link would only repeat the
+  // reasons of its beginning.
   if (peer && failure.code() == ErrorCode::unsupported) drop(*session, failure);
   return failure;
 }
@@ -119,7 +119,7 @@ Status PeerSessions::turned_away(control::SessionId session) {
 Status PeerSessions::disconnect(PeerId peer) {
   const auto info = peers_.find(peer);
   if (!info || info->state == PeerTable::State::down) return peers_.why_not(peer);
-  // In this order at the worker: what is owed, the goodbye, the end.
+  // The worker handles these in order: pending messages, the goodbye, the end.
   workers_.owner_of(info->id.slot).post([this, session = info->session](Worker& worker) {
     worker.acknowledge();
     control_now().disconnect(session);
@@ -144,7 +144,7 @@ Status PeerSessions::send(control::SessionId session, std::span<const std::byte>
 }
 
 void PeerSessions::tell(control::SessionId session, const std::vector<std::byte>& bytes) {
-  const Status sent = send(session, bytes);  // to a session that is down: session_down() tells
+  const Status sent = send(session, bytes);  // if the session is down, session_down() reports it
   if (sent.code() == ErrorCode::queue_full || sent.code() == ErrorCode::invalid_argument)
     drop(session, sent.with_context("the engine's own messages cannot reach the peer"));
 }
@@ -157,7 +157,7 @@ void PeerSessions::drop(control::SessionId session, const Status& reason) {
 // ---- what control says ----
 
 void PeerSessions::session_up(control::SessionId session, const control::PeerInfo& peer) {
-  if (peer.incarnation == incarnation()) return control_now().disconnect(session);  // itself: see connect()
+  if (peer.incarnation == incarnation()) return control_now().disconnect(session);  // this engine itself: see connect()
   const auto id = peers_.add(session, peer);
   if (!id) {
     {
@@ -181,7 +181,7 @@ void PeerSessions::session_down(control::SessionId session, const Status& given)
   const Status reason = why.peer().empty() ? why.with_peer(name) : why;
   if (!peers_.set_down(info->id, reason)) return;
   listener_->on_session_down(session, reason);
-  // The last that is told of a peer: what had arrived by then, its notifications and the ends of transfers to it.
+  // The last event of a peer: its notifications and the completions of its transfers come before it.
   PeerEvent event{PeerEvent::Kind::down, info->id, name, {}, info->peer.incarnation, reason, {}};
   workers_.owner_of(info->id.slot).post([this, event = std::move(event)](Worker& worker) {
     worker.peer_down(event.peer, event.reason);
@@ -199,7 +199,7 @@ void PeerSessions::message(control::SessionId session, std::span<const std::byte
     if (const Status status = listener_->on_message(session, *type, bytes); !status) drop(session, status);
     return;
   }
-  // std::function wants to be copied: the bytes are shared.
+  // std::function must be copyable, so the bytes are shared.
   auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
   workers_.owner_of(info->id.slot).post([id = info->id, copy](Worker& worker) {
     if (Peer* peer = worker.peer_of(id)) peer->on_message(*copy);

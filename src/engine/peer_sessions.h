@@ -22,7 +22,8 @@
 
 namespace fairway::engine {
 
-// Who gets the messages of peers' engines that are for no worker. On control's thread, or on that which ends a session.
+// Receives messages of peers' engines that no worker handles. Called on control's thread, or on the thread that ends a
+// session.
 class SessionListener {
  public:
   virtual ~SessionListener() = default;

@@ -1,13 +1,6 @@
 #include "engine/peer_table.h"
 
 namespace fairway::engine {
-namespace {
-
-constexpr std::uint64_t pack(std::uint32_t generation, PeerTable::State state) {
-  return std::uint64_t{generation} << 8 | static_cast<std::uint64_t>(state);
-}
-
-}  // namespace
 
 PeerTable::PeerTable(std::uint32_t capacity) : capacity_(capacity), slots_(new Slot[capacity]) {
   for (std::uint32_t slot = 0; slot < capacity; ++slot) free_.push_back(slot);
@@ -31,8 +24,15 @@ Result<PeerId> PeerTable::add(control::SessionId session, const control::PeerInf
   if (last != by_session_.end() && last->second == index) by_session_.erase(last);
   by_session_[session] = index;
   slot.info = {{index, slot.info.id.generation + 1}, State::opening, session, peer, {}};
+  slot.at_once.store(false, std::memory_order_relaxed);
   set_state(slot, State::opening);
   return slot.info.id;
+}
+
+void PeerTable::set_at_once(PeerId id) {
+  std::lock_guard lock(mutex_);
+  Slot& slot = slots_[id.slot];
+  if (slot.info.id == id) slot.at_once.store(true, std::memory_order_relaxed);
 }
 
 void PeerTable::set_ready(PeerId id) {
@@ -61,12 +61,6 @@ bool PeerTable::set_down(PeerId id, const Status& reason) {
 void PeerTable::free(PeerId id) {
   std::lock_guard lock(mutex_);
   if (slots_[id.slot].info.id == id) free_.push_back(id.slot);
-}
-
-bool PeerTable::is_usable(PeerId id) const {
-  if (id.slot >= capacity_ || !id) return false;
-  const std::uint64_t word = slots_[id.slot].word.load(std::memory_order_acquire);
-  return word == pack(id.generation, State::ready) || word == pack(id.generation, State::opening);
 }
 
 Status PeerTable::why_not(PeerId id) const {

@@ -35,10 +35,19 @@ class PeerTable {
   void set_ready(PeerId id);                       // its worker
   void set_settled(PeerId id, Status no_link);     // its worker: every attempt to link ended, without a link
   bool set_down(PeerId id, const Status& reason);  // any thread: refused from now on. False: it was
+  void set_at_once(PeerId id);                     // its worker: a link came up that may complete within a call
   void free(PeerId id);                            // its worker, after its last use of the slot
 
   // Any thread, lock-free: ok, stale_incarnation or not_found, peer_dead.
-  [[nodiscard]] bool is_usable(PeerId id) const;
+  [[nodiscard]] bool is_usable(PeerId id) const {
+    if (id.slot >= capacity_ || !id) return false;
+    const std::uint64_t word = slots_[id.slot].word.load(std::memory_order_acquire);
+    return word == pack(id.generation, State::ready) || word == pack(id.generation, State::opening);
+  }
+  // Whether to try to complete a request within its call. A hint: asking the worker for its place costs microseconds.
+  [[nodiscard]] bool at_once(PeerId id) const {
+    return id.slot < capacity_ && slots_[id.slot].at_once.load(std::memory_order_relaxed);
+  }
   [[nodiscard]] Status why_not(PeerId id) const;  // the error for an id that is not usable
   [[nodiscard]] std::optional<Info> find(PeerId id) const;
   [[nodiscard]] std::optional<Info> find_session(control::SessionId session) const;
@@ -51,8 +60,12 @@ class PeerTable {
  private:
   struct Slot {
     std::atomic<std::uint64_t> word{0};  // generation << 8 | State
-    Info info;                           // guarded by mutex_
+    std::atomic<bool> at_once{false};
+    Info info;  // guarded by mutex_
   };
+  static constexpr std::uint64_t pack(std::uint32_t generation, State state) {
+    return std::uint64_t{generation} << 8 | static_cast<std::uint64_t>(state);
+  }
   void set_state(Slot& slot, State state);
 
   std::uint32_t capacity_;

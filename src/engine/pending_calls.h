@@ -13,13 +13,14 @@
 
 namespace fairway::engine {
 
-// Calls of the API that wait for a word of control's thread, by their tokens. Any thread.
+// Calls of the API that wait for an answer from control's thread, by token. Any thread.
 template <class Answer>
 class PendingCalls {
  public:
   explicit PendingCalls(Waiting& waiting) : waiting_(waiting) {}
 
-  // Asks by `send(token)`, and waits for the answer. `of`: the session that is asked, 0: none. `late` when none came.
+  // Asks by `send(token)` and waits for the answer. `of`: the session that is asked, 0: none. `late`: the result if no
+  // answer comes in time.
   template <class Send>
   Result<Answer> ask(control::SessionId of, Time until, const Status& late, Send send) {
     std::uint64_t token = 0;
@@ -40,8 +41,8 @@ class PendingCalls {
     return call.mapped().answer ? std::move(*call.mapped().answer) : Result<Answer>(late);
   }
 
-  // Of these, whoever calls them gives the notice() that wakes the callers.
-  // False: nobody waits for that any more, or not for `from` to say it.
+  // After these, the caller must call notice(), which wakes the waiting callers. False: nobody waits for that any more,
+  // or not for `from` to say it.
   bool answer(control::SessionId from, std::uint64_t token, Result<Answer> answer) {
     const std::lock_guard lock(mutex_);
     const auto call = calls_.find(token);

@@ -9,8 +9,8 @@
 
 namespace fairway::engine {
 
-// How many notifications of each peer were polled: what goes back to it as credits. Of a peer that is gone nothing is
-// counted any more. Control's thread opens, workers close, callers count; lock-free.
+// How many notifications of each peer were polled, which returns its credits. Nothing is counted for a peer that is
+// gone. Control's thread opens, workers close, callers count; lock-free.
 class PolledCounts {
  public:
   explicit PolledCounts(std::uint32_t peers) : words_(new std::atomic<std::uint64_t>[peers]()) {}

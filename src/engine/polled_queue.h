@@ -9,8 +9,8 @@
 
 namespace fairway::engine {
 
-// From workers, who push without a lock, to the callers of the API, who take one among themselves and only when there
-// is something: asking costs a load.
+// A queue from workers, which push without a lock, to callers of the API, which share a lock and take it only if there
+// is something. Polling an empty queue costs one load.
 template <class T>
 class PolledQueue {
  public:
@@ -18,23 +18,26 @@ class PolledQueue {
 
   bool push(T&& value) {  // workers; false when full
     if (!queue_.push(std::move(value))) return false;
-    waiting_.fetch_add(1, std::memory_order_seq_cst);
+    pushed_.fetch_add(1, std::memory_order_seq_cst);
     return true;
   }
   bool pop(T& value) {  // any thread
     if (empty()) return false;
     std::lock_guard lock(consumers_);
     if (!queue_.pop(value)) return false;
-    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    popped_.store(popped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return true;
   }
-  // After a notice() this finds what was pushed before it.
-  [[nodiscard]] bool empty() const { return waiting_.load(std::memory_order_seq_cst) == 0; }
+  // After a notice() this finds what was pushed before it. In the middle of a push it may say no: its notice follows.
+  [[nodiscard]] bool empty() const {
+    return pushed_.load(std::memory_order_seq_cst) == popped_.load(std::memory_order_relaxed);
+  }
 
  private:
   MpscQueue<T> queue_;
-  std::atomic<std::uint32_t> waiting_{0};  // pushed, counted after the push, and not popped
-  std::mutex consumers_;                   // guards the popping end, among pollers
+  std::atomic<std::uint32_t> pushed_{0};  // counted after the push
+  std::atomic<std::uint32_t> popped_{0};  // written under the lock
+  std::mutex consumers_;                  // guards the popping end, among pollers
 };
 
 // Completions for poll(), by slot of the transfer. Never full: a slot is in it at most once.

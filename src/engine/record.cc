@@ -42,12 +42,20 @@ void RecordStream::send_again(std::uint32_t record) {
 }
 
 void RecordStream::arrived(std::uint32_t record) {
-  arrived_ |= std::uint64_t{1} << ((*pool_)[record].sequence - oldest_);
+  arrived_as((*pool_)[record].sequence);
+  pool_->release(record);
+}
+
+void RecordStream::sent_now() {
+  arrived_as(next_sequence_++);
+}
+
+void RecordStream::arrived_as(std::uint32_t sequence) {
+  arrived_ |= std::uint64_t{1} << (sequence - oldest_);
   while (arrived_ & 1) {
     arrived_ >>= 1;
     ++oldest_;
   }
-  pool_->release(record);
 }
 
 void RecordStream::clear() {
@@ -57,11 +65,16 @@ void RecordStream::clear() {
 
 RecordStream::Verdict RecordStream::accept(std::uint32_t sequence) {
   const std::uint32_t ahead = sequence - expected_;
-  if (ahead >= kReorderWindow)  // behind by no more than that is a late copy; anything else was never ours to get
+  if (ahead >= kReorderWindow)  // up to the window behind is a late duplicate; anything else breaks the protocol
     return expected_ - sequence <= kReorderWindow ? Verdict::duplicate : Verdict::violation;
-  if (received_[sequence % received_.size()]) return Verdict::duplicate;
-  received_[sequence % received_.size()] = true;
-  for (; received_[expected_ % received_.size()]; ++expected_) received_[expected_ % received_.size()] = false;
+  if (!received_) {
+    if (ahead == 0) return ++expected_, Verdict::take;
+    received_ = std::make_unique<std::bitset<8192>>();
+  }
+  auto& received = *received_;
+  if (received[sequence % received.size()]) return Verdict::duplicate;
+  received[sequence % received.size()] = true;
+  for (; received[expected_ % received.size()]; ++expected_) received[expected_ % received.size()] = false;
   return Verdict::take;
 }
 
@@ -69,7 +82,7 @@ RecordStream::Past RecordStream::past(std::uint32_t sequence) const {
   const auto ahead = static_cast<std::int32_t>(sequence - expected_);
   if (ahead < 0) return Past::taken;
   if (static_cast<std::uint32_t>(ahead) >= kReorderWindow) return Past::beyond;
-  return received_[sequence % received_.size()] ? Past::taken : Past::to_come;
+  return received_ && (*received_)[sequence % received_->size()] ? Past::taken : Past::to_come;
 }
 
 std::uint32_t RecordStream::nearest(std::uint32_t low) const {

@@ -4,8 +4,8 @@
 
 #include "engine/record_types.h"
 
-// What each record carries, in the order of the wire (docs/wire-format-engine.md). `each` names the fields once, for
-// the writer and the reader alike (record_codec.h).
+// The fields of each record, in the order of the wire (docs/wire-format-engine.md). `each` lists them once, for
+// encoding and decoding (record_codec.h).
 namespace fairway::engine::record {
 
 template <RecordType type>
@@ -24,11 +24,12 @@ struct Number {
   std::uint32_t value = 0;
   static void each(auto& body, auto& field) { field(body.value); }
 };
-using Counter = Number<RecordType::counter>;              // the immediate
-using Credit = Number<RecordType::credit>;                // events consumed, in all
-using EventSetOff = Number<RecordType::event_set_off>;    // the record that armed it
-using EventGivenUp = Number<RecordType::event_given_up>;  // likewise
-using StageAsk = Number<RecordType::stage_ask>;           // a lease's number among those of the session
+using Counter = Number<RecordType::counter>;                     // the immediate
+using Credit = Number<RecordType::credit>;                       // events consumed, in all
+using EventSetOff = Number<RecordType::event_set_off>;           // the record that armed it
+using EventGivenUp = Number<RecordType::event_given_up>;         // likewise
+using ReceiveWithdrawn = Number<RecordType::receive_withdrawn>;  // of its receive_posted
+using StageAsk = Number<RecordType::stage_ask>;                  // a lease's number among those of the session
 using StageRecall = Number<RecordType::stage_recall>;
 using StageEnd = Number<RecordType::stage_end>;
 
@@ -59,6 +60,29 @@ struct SendWritten {
   TransferId receiver;
   std::uint64_t length = 0;
   static void each(auto& body, auto& field) { field(body.receiver, body.length); }
+};
+struct SendArmed {
+  static constexpr RecordType kType = RecordType::send_armed;
+  TransferId receiver;
+  std::uint64_t length = 0;
+  static void each(auto& body, auto& field) { field(body.receiver, body.length); }
+};
+struct ReceivePosted {
+  static constexpr RecordType kType = RecordType::receive_posted;
+  std::uint64_t tag = 0;
+  TransferId receiver;
+  std::uint32_t taken = 0;  // sends up to this number were taken, none of them for this receive
+  Sized window;             // its description
+  static void each(auto& body, auto& field) { field(body.tag, body.receiver, body.taken, body.window); }
+};
+struct SendDirect {
+  static constexpr RecordType kType = RecordType::send_direct;
+  std::uint32_t sequence = 0;
+  std::uint64_t tag = 0;
+  TransferId sender;
+  std::uint64_t length = 0;
+  TransferId receiver;
+  static void each(auto& body, auto& field) { field(body.sequence, body.tag, body.sender, body.length, body.receiver); }
 };
 struct SendAbort {
   static constexpr RecordType kType = RecordType::send_abort;
@@ -135,8 +159,8 @@ struct StageGrant {
   static constexpr RecordType kType = RecordType::stage_grant;
   std::uint32_t number = 0;
   ErrorCode code = ErrorCode::ok;
-  Sized room;  // its description; empty where there is none
-  static void each(auto& body, auto& field) { field(body.number, body.code, body.room); }
+  Sized buffer;  // its description; empty where there is none
+  static void each(auto& body, auto& field) { field(body.number, body.code, body.buffer); }
 };
 template <RecordType type>
 struct Copy {

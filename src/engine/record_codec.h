@@ -9,7 +9,7 @@
 #include "engine/record.h"
 #include "engine/record_body.h"
 
-// Writes records and reads them. Nothing else knows a record's layout.
+// Encodes and decodes records. Nothing else knows a record's layout.
 namespace fairway::engine {
 
 std::string_view to_string(RecordType type);  // as docs/wire-format-engine.md names it
@@ -65,9 +65,10 @@ class RecordReader {
   bool malformed_ = false;
 };
 
-// Header and body, into `out`; how many bytes. The sequence number is filled in later, by RecordStream, if it has one.
+// Writes header and body into `out` and returns their size. RecordStream fills in the sequence number later, if the
+// record has one.
 template <class Body>
-std::size_t encode(std::span<std::byte> out, const Body& body) {
+[[gnu::flatten]] std::size_t encode(std::span<std::byte> out, const Body& body) {
   ByteWriter writer(out);
   writer.put(std::uint32_t{0}).put(static_cast<std::uint8_t>(Body::kType));
   RecordWriter fields(writer);
@@ -79,9 +80,9 @@ void encode(Record& record, const Body& body) {
   record.size = static_cast<std::uint32_t>(encode(std::span(record.bytes), body));
 }
 
-// Nothing for bytes that are not exactly that body. Spans point into `bytes`.
+// Empty if the bytes are not exactly that body. Spans point into `bytes`.
 template <class Body>
-std::optional<Body> decode(std::span<const std::byte> bytes) {
+[[gnu::flatten]] std::optional<Body> decode(std::span<const std::byte> bytes) {
   std::optional<Body> body(std::in_place);
   RecordReader fields(bytes);
   Body::each(*body, fields);
@@ -89,7 +90,7 @@ std::optional<Body> decode(std::span<const std::byte> bytes) {
   return body;
 }
 
-// A record's header and where its body is. Nothing for bytes that are no record of a known type.
+// A record's header and the position of its body. Empty if the bytes are no record of a known type.
 struct RecordHeader {
   std::uint32_t sequence = 0;
   RecordType type = RecordType::event;

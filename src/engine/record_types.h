@@ -7,8 +7,8 @@
 
 #include "fairway/ids.h"
 
-// Records: the engines' own small messages to each other. Their types, and the fields of them that are more than a
-// number; record_body.h says what each carries.
+// Records: the engines' own small messages to each other. This header has their types, and the fields that are more
+// than a number; record_body.h has the fields of each record.
 namespace fairway::engine {
 
 enum class RecordType : std::uint8_t {
@@ -32,16 +32,21 @@ enum class RecordType : std::uint8_t {
   event_armed,  // armed_events.h
   event_set_off,
   event_given_up,
-  stage_ask,     // staging_lease.h: lend me a staging buffer
-  stage_grant,   // here it is, or why not
-  stage_recall,  // another wants it
-  stage_end,     // I use it no more
-  stage_put,     // copy from its slot into your memory
-  stage_get,     // copy from your memory into its slot
-  stage_done,    // of either
+  stage_ask,          // staging_lease.h: lend me a staging buffer
+  stage_grant,        // here it is, or why not
+  stage_recall,       // another wants it
+  stage_end,          // I use it no more
+  stage_put,          // copy from its slot into your memory
+  stage_get,          // copy from your memory into its slot
+  stage_done,         // of either
+  send_armed,         // the bytes are under way; their write's immediate, which names this record, says that they came
+  receive_posted,     // a receive that waits, and its window: write there
+  receive_withdrawn,  // do not
+  send_direct,        // a send whose bytes go into such a window; for the rest as send_armed
 };
 
-// What a peer's record makes this side send: counted, so that a peer that asks and takes no answers is cut off.
+// Records that answer a peer's record. They are counted, so that a peer that asks without reading answers is
+// disconnected.
 constexpr bool is_answer(RecordType type) {
   return type == RecordType::reply || type == RecordType::stage_grant || type == RecordType::stage_recall ||
          type == RecordType::stage_done;

@@ -15,6 +15,8 @@ Status resolve(const transport::RegionTable& regions, const RemoteRegions& remot
   transport::RegionTable::Resolved found;
   ErrorCode code = regions.resolve(block.local, block.local_offset + offset, length, Access::none, found);
   if (code != ErrorCode::ok) return {code, "block " + std::to_string(index) + " lies outside its local region"};
+  if (needed == Access::read && !regions.is_writable(block.local))
+    return {ErrorCode::access_denied, "block " + std::to_string(index) + " lies in read-only memory of this process"};
   local = found.address;
   code = remotes.allows({block.remote, block.remote_offset + offset}, length, needed);
   if (code == ErrorCode::access_denied) return {code, "the peer did not register the region for this"};

@@ -6,7 +6,7 @@
 #include "engine/transfer.h"
 #include "transport/region_table.h"
 
-// Where a transfer's blocks lie: checked right before each use, for a region may end at any time.
+// Bounds checks of a transfer's blocks, right before each use, because a region may end at any time.
 namespace fairway::engine {
 
 // Not reached by a CPU; false also once the region has ended.

@@ -35,7 +35,7 @@ Result<RemoteRegion> RegionExchange::import(PeerId peer, std::span<const std::by
 }
 
 Status RegionExchange::release(const RemoteRegion& region) {
-  return workers_.with_peer(region.peer, [&](Worker&, Peer& owner) { owner.release_import(region.id); });
+  return workers_.with_peer(region.peer, [&](Worker&, Peer& owner) { owner.region_users().release_import(region.id); });
 }
 
 Status RegionExchange::publish(std::string_view name, RegionId region) {

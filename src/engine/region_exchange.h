@@ -14,7 +14,7 @@
 
 namespace fairway::engine {
 
-// How engines learn of each other's regions: descriptions, which are imported, and names that peers look up. Any
+// How engines learn of each other's regions: by descriptions that are imported, and by names that peers look up. Any
 // thread.
 class RegionExchange final : public SessionListener {
  public:

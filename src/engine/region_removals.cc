@@ -25,7 +25,7 @@ void RegionRemovals::deregistered(std::uint16_t transport, std::uint64_t handle,
 bool RegionRemovals::has_ended(TransferId user, RegionId region) const {
   const Transfer& t = transfers_[user.slot];
   if (t.phase == Phase::done || transfers_.id(user.slot) != user) return true;
-  return !user && !touches(t.request.layout, region);  // an inner slot that another chunk has by now
+  return !user && !touches(t.request.layout, region);  // an inner slot that another chunk now uses
 }
 
 void RegionRemovals::post(Removal& removal) {
@@ -57,7 +57,7 @@ bool RegionRemovals::proceed(const std::function<bool(RegionId)>& in_use) {
     regions_.remove(removal.id);
     const Removal ended = std::move(removal);
     all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(i));
-    ended.done(ended.status);  // may begin another
+    ended.done(ended.status);  // may begin another removal
   }
   return posted;
 }

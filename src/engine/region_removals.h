@@ -11,9 +11,9 @@
 
 namespace fairway::engine {
 
-// Regions of this engine on their way out of a worker: first its own transfers that use one end, then every transport
-// stops its peers and lets go of the memory, and where a transport cannot stop them, every peer agrees. Owner: the
-// worker.
+// Regions of this engine that are being removed from a worker. First the transfers that use the region end. Then every
+// transport stops its peers and deregisters the memory. If a transport cannot stop its peers by itself, every peer is
+// asked and must agree. Owner: the worker.
 class RegionRemovals {
  public:
   using Done = std::function<void(Status)>;
@@ -34,8 +34,8 @@ class RegionRemovals {
   void agreed(RegionId id, std::uint32_t peer);
   void peer_gone(std::uint32_t peer);
   void deregistered(std::uint16_t transport, std::uint64_t handle, const Status& status);
-  // Goes on with each as far as it can. `in_use`: whether a device copies there for a peer. True: transports were asked
-  // to let go.
+  // Continues each removal as far as it can. `in_use`: whether a device copies there for a peer. True: transports were
+  // asked to deregister.
   bool proceed(const std::function<bool(RegionId)>& in_use);
   void end_all();  // the engine closes: every transport is closed
   [[nodiscard]] bool empty() const { return all_.empty(); }

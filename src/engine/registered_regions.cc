@@ -18,12 +18,12 @@
 namespace fairway::engine {
 namespace {
 
-// Drivers pin memory page by page: from so many bytes on a thread for each worker is started in less time.
+// Drivers pin memory page by page: from this size on, starting a thread for each worker costs less.
 constexpr std::size_t kManyPages = std::size_t{16} << 20;
 
 }  // namespace
 
-// What the transports know of the address, else what the caller says.
+// What a transport knows of the address, else what the caller states.
 transport::MemoryPlace RegisteredRegions::place_of(const void* address, MemoryKind said) const {
   for (const auto& transport : workers_.transports())
     if (const transport::GpuAccess* gpus = transport->gpu(); gpus != nullptr)
@@ -43,12 +43,17 @@ Result<Region> RegisteredRegions::add(void* address, std::size_t size_bytes, Acc
   if (reached_by_cpu(kind) && !sys::readable(address, size_bytes))
     return Status(
         ErrorCode::invalid_argument,
-        fmt::format("no CPU can read {} bytes at {}: memory of a GPU's needs the transport cuda, or staged, in "
-                    "EngineOptions::transports",
+        fmt::format("{} bytes at {} are not mapped in this process, or are a GPU's memory: that needs the transport "
+                    "cuda, or staged, in EngineOptions::transports",
                     size_bytes, address));
+  const bool read_only = reached_by_cpu(kind) && !sys::writable(address, size_bytes);
+  if (read_only && (includes(access, Access::write) || includes(access, Access::atomic)))
+    return Status(ErrorCode::invalid_argument,
+                  fmt::format("{} bytes at {} are read-only in this process: peers may only be allowed to read them",
+                              size_bytes, address));
   if (includes(access, Access::atomic) && reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint64_t) != 0)
     return Status(ErrorCode::invalid_argument, "a region with Access::atomic starts at a multiple of 8 bytes");
-  const auto id = table_.add(static_cast<std::byte*>(address), size_bytes, kind, access);
+  const auto id = table_.add(static_cast<std::byte*>(address), size_bytes, kind, access, read_only);
   if (!id) return id.status();
   Registered added;
   added.region = {*id, static_cast<std::byte*>(address), size_bytes, kind, access};
@@ -60,16 +65,10 @@ Result<Region> RegisteredRegions::add(void* address, std::size_t size_bytes, Acc
     return why;
   }
   const RegionFile file{added.file.get(), source.fd_offset};
-  transport::MemoryDescription memory;
-  memory.id = *id;
-  memory.address = added.region.address;
-  memory.size_bytes = size_bytes;
-  memory.kind = kind;
-  memory.access = access;
-  memory.memory_fd = file.fd;
-  memory.memory_offset = file.offset;
   std::vector<Registration> made(workers_.count());
-  const auto register_with = [&](std::size_t i) { made[i] = workers_[i].locals().register_with_all(memory); };
+  const auto register_with = [&](std::size_t i) {
+    made[i] = workers_[i].locals().register_with_all(added.region, {kind, file.fd, file.offset});
+  };
   if (size_bytes >= kManyPages)
     runtime_.executor.run_all(made.size(), register_with);
   else
@@ -86,7 +85,8 @@ Result<Region> RegisteredRegions::add(void* address, std::size_t size_bytes, Acc
     regions_[id->slot] = std::move(added);
   }
   if (status) return region;
-  if (!waiting_.closed() && revoke(*id)) (void)end(*id, std::chrono::seconds(5));  // at workers that had taken it
+  if (!waiting_.closed() && revoke(*id))
+    (void)end(*id, std::chrono::seconds(5));  // also at workers that have it already
   return status;
 }
 
@@ -102,7 +102,7 @@ Result<Region> RegisteredRegions::allocate(std::size_t size_bytes, Access access
 }
 
 Status RegisteredRegions::end(RegionId id, Timeout timeout) {
-  // Shared with the workers: they finish also after this call's timeout.
+  // Shared with the workers, which may finish after this call's timeout.
   struct Ending {
     std::atomic<std::uint32_t> left;
     std::mutex mutex;  // guards status
@@ -133,7 +133,7 @@ Status RegisteredRegions::end(RegionId id, Timeout timeout) {
   return ending->status;
 }
 
-// Nobody touches its memory any more.
+// Nothing accesses its memory any more.
 void RegisteredRegions::forget(RegionId id) {
   sys::MemoryFile freed;  // unmapped after the lock is released
   std::lock_guard lock(mutex_);

@@ -29,8 +29,8 @@ class RegisteredRegions {
   // As the calls of Engine: register_memory, allocate.
   Result<Region> add(void* address, std::size_t size_bytes, Access access, const MemorySource& source);
   Result<Region> allocate(std::size_t size_bytes, Access access);
-  // deregister() in two steps. From the first on nothing can begin to use it; the second waits until nothing does, and
-  // frees what allocate() made.
+  // deregister() in two steps. The first stops new uses. The second waits until no use is left, and frees what
+  // allocate() made.
   Status revoke(RegionId id) { return table_.revoke(id); }
   Status end(RegionId id, Timeout timeout);
 

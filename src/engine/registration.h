@@ -20,32 +20,26 @@ inline bool reaches(const transport::Transport& transport, MemoryKind kind) {
     if ((device.capabilities.memory_kinds >> static_cast<unsigned>(kind) & 1) != 0) return true;
   return false;
 }
-// Whether peers reach a region through it by keys alone, so that a region without any is not to be had there.
+// Whether peers need keys to reach a region through this transport; then a region without keys is not reachable there.
 inline bool needs_keys(const transport::Transport& transport) {
   for (const transport::Device& device : transport.devices())
     if (device.capabilities.needs_keys) return true;
   return false;
 }
 
-// One memory with each of a worker's transports.
+// One memory's registrations with all transports of a worker.
 struct Registration {
   std::vector<std::uint64_t> handles;                     // by transport
   std::vector<TransportKeys> keys;                        // of those that have some
   std::vector<std::pair<std::uint16_t, Status>> refused;  // transports that reach such memory, but not this
   std::uint64_t without = 0;                              // a bit for each of these
-  struct Partly {
-    std::uint16_t transport = 0;
-    transport::DeviceIndex device = 0;
-    Status why;
-  };
-  std::vector<Partly> partly;                              // devices that refused what others of their transport took
-  std::vector<std::pair<std::uint16_t, std::string>> how;  // of transports that had a choice
+  std::uint64_t partly = 0;                               // a bit for each of which some devices refused it, not all
   Status status;  // not ok: of no use, but what was registered is to be deregistered all the same
 };
 
-// A transport may refuse memory (a NIC what it cannot pin) as long as another one takes it, and as peers see by its
-// keys that it has. Any thread.
+// Registers memory with every transport. A transport may refuse it (a NIC what it cannot pin) if another one takes it,
+// and if the missing keys tell peers so. Any thread.
 Registration register_with(std::span<const std::unique_ptr<transport::Transport>> transports, std::uint16_t worker,
-                           const transport::MemoryDescription& memory);
+                           const Region& memory, const MemorySource& source);
 
 }  // namespace fairway::engine

@@ -1,13 +1,14 @@
 #include "engine/remote_regions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/registration.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {
 
-RemoteRegionId RemoteRegions::import(const RegionOwner& owner, const Description& description, Status& error) {
+RemoteRegionId RemoteRegions::import(const RegionOwner& owner, Description description, Status& error) {
   if (const auto known = find(owner.id, description.region)) return *known;
   const auto bounds = bounds_.add(nullptr, description.size_bytes, description.kind, description.access);
   if (!bounds) {
@@ -16,7 +17,7 @@ RemoteRegionId RemoteRegions::import(const RegionOwner& owner, const Description
     return {};
   }
   Remote& remote = regions_[bounds->slot];
-  remote = {bounds->generation, owner.id, description, {}, 0, 0, {}};
+  remote = {bounds->generation, owner.id, std::move(description), {}, 0, 0, {}};
   remote.handles.resize(transports_.size());
   for (std::uint16_t t = 0; t < transports_.size(); ++t)
     if (needs_keys(*transports_[t])) {
@@ -25,12 +26,12 @@ RemoteRegionId RemoteRegions::import(const RegionOwner& owner, const Description
       if (std::any_of(keys.begin(), keys.end(), [](const auto& key) { return key.empty(); }))
         remote.partly |= std::uint64_t{1} << t;
     }
-  known_[key_of(owner.id, description.region)] = bounds->slot;
+  known_[key_of(owner.id, remote.description.region)] = bounds->slot;
   const RemoteRegionId id{bounds->slot, bounds->generation};
-  // A device's memory takes milliseconds to be reached, so that begins now; what fails here is told by the first use.
-  if (!reached_by_cpu(description.kind))
+  // Opening device memory takes milliseconds, so it begins now. The first use reports a failure.
+  if (!reached_by_cpu(remote.description.kind))
     for (std::uint16_t t = 0; t < transports_.size(); ++t)
-      if (reaches(*transports_[t], description.kind)) (void)handle(owner, id, t);
+      if (reaches(*transports_[t], remote.description.kind)) (void)handle(owner, id, t);
   return id;
 }
 
@@ -47,9 +48,10 @@ Result<std::uint64_t> RemoteRegions::handle(const RegionOwner& owner, RemoteRegi
     return Status(ErrorCode::not_found, "the remote region was released, or belongs to another peer");
   std::optional<std::uint64_t>& handle = remote.handles[transport];
   if (handle) return *handle;
-  auto imported = transports_[transport]->import(
-      owner.index, {remote.description.region, remote.description.size_bytes, remote.description.access},
-      keys_of(owner, remote, transport));
+  auto imported = transports_[transport]->import(owner.index,
+                                                 {remote.description.region, nullptr, remote.description.size_bytes,
+                                                  remote.description.kind, remote.description.access},
+                                                 keys_of(owner, remote, transport));
   if (!imported) return imported.status();
   handle = *imported;
   return *handle;
@@ -72,7 +74,7 @@ void RemoteRegions::release_all(PeerId owner) {
     if (regions_[slot].generation != 0 && regions_[slot].owner == owner) release({slot, regions_[slot].generation});
 }
 
-// An import of an earlier region in the same place is found no more: that region has ended.
+// An import of an earlier region in the same slot is not found any more, since that region has ended.
 std::optional<RemoteRegionId> RemoteRegions::find(PeerId owner, RegionId region) const {
   const auto at = known_.find(key_of(owner, region));
   if (at == known_.end()) return std::nullopt;

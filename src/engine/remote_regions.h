@@ -14,7 +14,7 @@
 
 namespace fairway::engine {
 
-// Whose regions: a peer as the worker's transports and its keys know it.
+// The owner of imported regions: a peer, as transports and keys identify it.
 struct RegionOwner {
   PeerId id;
   transport::PeerIndex index = 0;
@@ -29,8 +29,8 @@ class RemoteRegions {
   RemoteRegions(Transports transports, transport::RegionTable& bounds)
       : transports_(transports), bounds_(bounds), regions_(bounds.capacity()) {}
 
-  // Once for each region: again gives the same id. resource_exhausted, in `error`: the table is full.
-  RemoteRegionId import(const RegionOwner& owner, const Description& description, Status& error);
+  // Imports a region. Importing it again returns the same id. resource_exhausted, in `error`: the table is full.
+  RemoteRegionId import(const RegionOwner& owner, Description description, Status& error);
   void release(RemoteRegionId id);  // of one that was released before: nothing
   void release_all(PeerId owner);
   // The transport's handle, importing the region there when it has none yet.
@@ -45,6 +45,12 @@ class RemoteRegions {
     transport::RegionTable::Resolved found;
     return bounds_.resolve({at.region.slot, at.region.generation}, at.offset, length, needed, found);
   }
+  [[nodiscard]] Result<Region> bounds(RemoteRegionId id) const { return bounds_.find({id.slot, id.generation}); }
+  // Of one that bounds() has found: where RegionSlot::is_live() of its generation says whether that still holds.
+  [[nodiscard]] const transport::RegionSlot<>& slot_of(RemoteRegionId id) const {
+    return bounds_.slot_of({id.slot, id.generation});
+  }
+  void revoke(RemoteRegionId id) { (void)bounds_.revoke({id.slot, id.generation}); }  // no new use; release() follows
   [[nodiscard]] bool in_device(RemoteRegionId id) const {  // not reached by a CPU; false also once it has ended
     transport::RegionTable::Resolved found;
     return bounds_.resolve({id.slot, id.generation}, 0, 0, Access::none, found) == ErrorCode::ok &&
@@ -54,7 +60,8 @@ class RemoteRegions {
     return id.slot < regions_.size() ? regions_[id.slot].description.kind : MemoryKind::host;
   }
   [[nodiscard]] RegionId region_of(RemoteRegionId id) const { return regions_[id.slot].description.region; }
-  // A bit for each transport that the peer does not have it with, and for each of which some of its devices have not.
+  // A bit for each transport with which the peer has not registered it, and for each of which only some devices have
+  // it.
   [[nodiscard]] std::uint64_t without(RemoteRegionId id) const { return has(id) ? regions_[id.slot].without : 0; }
   [[nodiscard]] std::uint64_t partly(RemoteRegionId id) const { return has(id) ? regions_[id.slot].partly : 0; }
   // Of memory in this machine that a transport knows; else, or while the machine is not known, kNoPlace.

@@ -65,7 +65,7 @@ void RemoteRequests::request(std::uint32_t slot) {
 }
 
 void RemoteRequests::proceed() {
-  for (std::size_t left = waiting_.size(); left > 0 && out_ < kMost && parts_.slices.room() > 0; --left) {
+  for (std::size_t left = waiting_.size(); left > 0 && out_ < kMost && parts_.slices.free_count() > 0; --left) {
     const std::uint32_t slot = waiting_.front();
     waiting_.erase(waiting_.begin());
     request(slot);
@@ -77,9 +77,9 @@ bool RemoteRequests::begin(std::uint32_t slot) {
   return phase == Phase::flushing ? flush(slot) : phase == Phase::verifying ? sum(slot) : signal(slot);
 }
 
-// Nothing: not now.
+// Nothing: no free slot now.
 std::optional<RequestHead> RemoteRequests::head_for(std::uint32_t slot, RemoteRegionId region) {
-  if (out_ >= kMost || parts_.slices.room() == 0) return std::nullopt;
+  if (out_ >= kMost || parts_.slices.free_count() == 0) return std::nullopt;
   const std::uint32_t token = parts_.slices.acquire(peer_.id().slot);
   SliceEntry& entry = parts_.slices[token];
   entry = {SliceUse::request, transport::Op::message, false, 0, peer_.id().slot, slot, entry.serial, 0, {},
@@ -103,7 +103,7 @@ bool RemoteRequests::sum(std::uint32_t slot) {
     return true;
   }
   const Block block = block_at(t.request.layout, t.checked.block);
-  if (block.length == 0) {  // and there are more such
+  if (block.length == 0) {  // and the rest of the layout is still to come
     peer_.again();
     return false;
   }
@@ -126,27 +126,21 @@ bool RemoteRequests::signal(std::uint32_t slot) {
 
 // ---- replies ----
 
-void RemoteRequests::fail_piece(std::uint32_t token, const Status& status) {
-  const std::uint32_t slot = parts_.slices[token].owner;
-  parts_.slices.release(token);
-  --peer_.transfer(slot).pieces_out;
-  peer_.fail(slot, status);
-}
-
 void RemoteRequests::on_reply(const record::Reply& reply) {
   const auto& [token, serial, code, value, tail] = reply;
   const auto data = tail.bytes;
   if (token >= parts_.slices.capacity()) return;
   SliceEntry& entry = parts_.slices[token];
   if (entry.use != SliceUse::request || entry.peer != peer_.id().slot || entry.serial != serial)
-    return;  // its transfer has ended
+    return;  // its transfer has already ended
   const std::uint32_t slot = entry.owner;
   Transfer& t = peer_.transfer(slot);
   const Piece piece = entry.piece;
   --out_;
   peer_.again();
   if (code != ErrorCode::ok)
-    return fail_piece(token, Status(code, "the peer refused: " + std::string(to_string(code))).with_peer(peer_.text()));
+    return parts_.piece_failed(
+        token, Status(code, "the peer refused: " + std::string(to_string(code))).with_peer(peer_.text()));
   if (entry.op == transport::Op::read) {
     if (data.size() != piece.length) return peer_.violation("a reply of another length than was asked for");
     const Block block = block_at(t.request.layout, piece.block);
@@ -154,7 +148,7 @@ void RemoteRequests::on_reply(const record::Reply& reply) {
     const ErrorCode found =
         peer_.regions().resolve(block.local, block.local_offset + piece.offset, piece.length, Access::none, local);
     if (found != ErrorCode::ok)
-      return fail_piece(
+      return parts_.piece_failed(
           token, Status(found, "the local region was deregistered before its bytes came").with_peer(peer_.text()));
     std::memcpy(local.address, data.data(), data.size());
   }

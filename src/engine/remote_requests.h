@@ -12,9 +12,9 @@
 
 namespace fairway::engine {
 
-// What the peer's engine does for transfers of this side where links cannot: put and get where there is no write or
-// read, atomics by the target's CPU, flush, checksum, signal. A request is a record; the reply names its token and
-// serial, and one that comes after the transfer has ended finds nothing. Owner: the peer's worker.
+// Requests to the peer's engine, for what links cannot do: put and get in place of write and read, atomics by the
+// target's CPU, flush, checksum, signal. A request is a record. The reply repeats its token and serial, so a reply that
+// comes after the transfer has ended is recognised and dropped. Owner: the peer's worker.
 class RemoteRequests {
  public:
   static constexpr std::uint32_t kMost = 32;  // outstanding
@@ -22,6 +22,7 @@ class RemoteRequests {
     SliceTable& slices;
     RemoteRegions& remotes;
     std::function<void(std::uint32_t token, std::uint64_t value)> piece_done;
+    std::function<void(std::uint32_t token, const Status& status)> piece_failed;
     std::function<void(std::uint32_t slot)> advance;  // flushed, or as far verified as it goes for now
     std::function<void(const DeviceOperation&)>
         on_device;  // takes the checksum of a device's memory: compare() follows
@@ -49,7 +50,6 @@ class RemoteRequests {
   bool sum(std::uint32_t slot);
   bool signal(std::uint32_t slot);
   std::optional<RequestHead> head_for(std::uint32_t slot, RemoteRegionId region);
-  void fail_piece(std::uint32_t token, const Status& status);
 
   PeerContext& peer_;
   const Parts parts_;

@@ -75,7 +75,7 @@ void RemoteService::on_sum(const record::Sum& sum) {
   const auto& [head, offset, length] = sum;
   if (length > kLongestSum) return peer_.violation("a request for the checksum of more than 1 MiB");
   transport::RegionTable::Resolved memory;
-  // Whoever may write or read the region may know its checksum.
+  // Read or write access permits the checksum.
   ErrorCode code = peer_.regions().resolve(head.region, offset, length, Access::read, memory);
   if (code == ErrorCode::access_denied)
     code = peer_.regions().resolve(head.region, offset, length, Access::write, memory);
@@ -88,7 +88,7 @@ void RemoteService::on_sum(const record::Sum& sum) {
 void RemoteService::on_flush(const record::Flush& flush) {
   const RequestHead& head = flush.head;
   ErrorCode code = parts_.flush(head.region).code();
-  // Last: what was on its way into a region that has ended by now is gone.
+  // Last: writes to a region that has ended meanwhile are dropped.
   transport::RegionTable::Resolved memory;
   if (code == ErrorCode::ok) code = peer_.regions().resolve(head.region, 0, 0, Access::none, memory);
   reply(head.token, head.serial, code, 0);

@@ -9,9 +9,9 @@
 
 namespace fairway::engine {
 
-// What this engine does for a peer where links cannot: put, get, atomics, checksums and flush of this engine's regions.
-// Each request is checked against the region table and the limits that this side announced, and gets one reply. What
-// concerns a device's memory, which no CPU reaches, is handed on. Owner: the peer's worker.
+// Serves a peer's requests for what links cannot do: put, get, atomics, checksums and flush on this engine's regions.
+// Each request is checked against the region table and the limits that this side announced, and gets one reply.
+// Requests on device memory, which no CPU reaches, are passed to DeviceOperations. Owner: the peer's worker.
 class RemoteService {
  public:
   struct Parts {

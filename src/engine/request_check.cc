@@ -22,10 +22,13 @@ Status refused(ErrorCode code, const char* side) {
 
 }  // namespace
 
-Status RequestCheck::check_local(const Slice& slice) const {
+Status RequestCheck::check_local(const Slice& slice, bool written) const {
   transport::RegionTable::Resolved out;
   const ErrorCode code = regions_.resolve(slice.region, slice.offset, slice.length, Access::none, out);
-  return code == ErrorCode::ok ? Status() : refused(code, "local");
+  if (code != ErrorCode::ok) return refused(code, "local");
+  if (written && !regions_.is_writable(slice.region))
+    return {ErrorCode::access_denied, "the local region is read-only memory of this process: nothing can arrive in it"};
+  return {};
 }
 
 Status RequestCheck::check_remote(const RemoteAddress& place, std::uint64_t length, Access needed) const {
@@ -51,6 +54,21 @@ Status RequestCheck::check_signal(const Notify& notify) const {
   return {};
 }
 
+[[gnu::flatten]] bool RequestCheck::is_plain_message(const Request& request) const {
+  const bool receives = request.operation == Operation::receive;
+  const auto* extent = std::get_if<Extent>(&request.layout);
+  const RequestOptions& wanted = request.options;
+  if ((!receives && request.operation != Operation::send) || extent == nullptr ||
+      wanted.notify.kind != NotifyKind::none || !wanted.notify.message.empty() || wanted.after != TransferId{} ||
+      wanted.start_after != nullptr || (receives && wanted.local_completion) || wanted.deadline.count() < 0 ||
+      wanted.priority > Priority::urgent || wanted.deliver > Deliver::to_poll || !peers_.is_usable(request.peer))
+    return false;
+  const Slice& local = extent->local;
+  transport::RegionTable::Resolved out;
+  return regions_.resolve(local.region, local.offset, local.length, Access::none, out) == ErrorCode::ok &&
+         (!receives || regions_.is_writable(local.region));
+}
+
 Status RequestCheck::check(const Request& request) const {
   if (Status status = check_values(request); !status) return status;
   if (!peers_.is_usable(request.peer)) return peers_.why_not(request.peer);
@@ -61,7 +79,9 @@ Status RequestCheck::check(const Request& request) const {
   if (wanted.notify.kind == NotifyKind::signal)
     if (Status status = check_signal(wanted.notify); !status) return status;
   if (wanted.start_after != nullptr && request.operation != Operation::write && request.operation != Operation::read)
-    return {ErrorCode::invalid_argument, "start_after goes with write and read alone"};
+    return {ErrorCode::invalid_argument, "start_after is for write and read only"};
+  if (wanted.local_completion && request.operation != Operation::send)
+    return {ErrorCode::invalid_argument, "local_completion is for send only: others complete at their target"};
   if (is_atomic(request.operation)) {
     if (request.target.offset % sizeof(std::uint64_t) != 0)
       return {ErrorCode::invalid_argument, "an atomic's offset is a multiple of 8 bytes"};
@@ -76,18 +96,19 @@ Status RequestCheck::check_blocks(const Request& request) const {
   if (request.operation == Operation::send || request.operation == Operation::receive) {
     if (extent == nullptr) return {ErrorCode::invalid_argument, "send and receive take one extent"};
     if (request.options.notify.kind != NotifyKind::none)
-      return {ErrorCode::invalid_argument, "a send notifies by its receive: no other notification"};
-    return check_local(extent->local);
+      return {ErrorCode::invalid_argument, "a send carries no notification: the peer's receive is one"};
+    return check_local(extent->local, request.operation == Operation::receive);
   }
-  const Access needed = request.operation == Operation::read ? Access::read : Access::write;
+  const bool reads = request.operation == Operation::read;
+  const Access needed = reads ? Access::read : Access::write;
   if (extent != nullptr) {
-    if (Status status = check_local(extent->local); !status) return status;
+    if (Status status = check_local(extent->local, reads); !status) return status;
     return check_remote(extent->remote, extent->local.length, needed);
   }
   if (const auto* strided = std::get_if<Strided>(&request.layout)) {
     const Block last = block_at(request.layout, strided->count - 1);
-    if (Status status = check_local(strided->first.local); !status) return status;
-    if (Status status = check_local({last.local, last.local_offset, last.length}); !status) return status;
+    if (Status status = check_local(strided->first.local, reads); !status) return status;
+    if (Status status = check_local({last.local, last.local_offset, last.length}, reads); !status) return status;
     if (Status status = check_remote(strided->first.remote, last.length, needed); !status) return status;
     return check_remote({last.remote, last.remote_offset}, last.length, needed);
   }

@@ -4,7 +4,7 @@ namespace fairway::engine {
 
 void OwnMemory::make(LocalRegions& regions, std::size_t size_bytes, Access access) {
   bytes.reset(static_cast<std::byte*>(std::calloc(size_bytes, 1)));
-  missing = {ErrorCode::resource_exhausted, "no memory is left for the engine's own words"};
+  missing = {ErrorCode::resource_exhausted, "no memory is left for the engine's own use"};
   if (bytes == nullptr) return;
   const auto id = regions.add_own(bytes.get(), size_bytes, access);
   missing = id.status();

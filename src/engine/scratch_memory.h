@@ -33,7 +33,8 @@ class ScratchMemory {
     (void)of(0);  // the first peer finds it registered
   }
 
-  // A peer's place. The last one that came free first: slots take turns, and would touch all of it in time.
+  // A peer's place. Reuses the place that was freed last: otherwise peers that come and go would in time touch all
+  // pages.
   std::uint32_t take();
   void give_back(std::uint32_t place) { free_.push_back(place); }
   OwnMemory& of(std::uint32_t place);

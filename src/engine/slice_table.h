@@ -1,15 +1,18 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "core/time.h"
-#include "engine/stripe.h"
+#include "engine/route.h"
 #include "transport/transport.h"
 
 namespace fairway::engine {
 
 inline constexpr std::uint32_t kNoToken = ~std::uint32_t{0};
+inline constexpr std::uint32_t kTurnPieces = 16;  // that a transfer posts at most before others have their turn
+using Pieces = std::array<Piece, kTurnPieces>;
 
 enum class SliceUse : std::uint8_t {
   free,
@@ -19,7 +22,8 @@ enum class SliceUse : std::uint8_t {
   proof,    // a step of a link's proof
 };
 
-// One slice in a transport's or the peer engine's hands, or parked because its link broke. Its index is the token.
+// One slice that a transport or the peer's engine holds, or that is parked because its link broke. Its index is the
+// token.
 struct SliceEntry {
   SliceUse use = SliceUse::free;
   transport::Op op = transport::Op::write;
@@ -34,21 +38,21 @@ struct SliceEntry {
   bool retry = false;  // waits for its turn to be posted again
 };
 
-// All slices of one worker that are in flight, listed by peer, so that what happens to one peer looks at its slices
-// alone. Fixed size; owner: the worker.
+// All slices of one worker that are in flight, listed by peer, so that an event of one peer visits that peer's slices
+// only. Fixed size; owner: the worker.
 class SliceTable {
  public:
-  // Room for `capacity` pieces of transfers, and some that they cannot take: pieces may hold theirs until a link is
-  // proven or a piece was cut anew, and both need some. `peers`: how many slots of peers there are.
+  // Room for `capacity` pieces of transfers, plus a reserve that pieces cannot take. Pieces may hold their entries
+  // until a link is proven or a piece is cut again, and both of these need entries. `peers`: the number of peer slots.
   SliceTable(std::uint32_t capacity, std::uint32_t peers)
       : entries_(capacity + kReserve), nodes_(entries_.size()), lists_(peers) {
     free_.reserve(entries_.size());
     for (std::size_t i = entries_.size(); i > 0; --i) free_.push_back(static_cast<std::uint32_t>(i - 1));
   }
-  [[nodiscard]] std::uint32_t room() const { return static_cast<std::uint32_t>(free_.size()); }
-  [[nodiscard]] std::uint32_t room_for_pieces() const { return room() > kReserve ? room() - kReserve : 0; }
+  [[nodiscard]] std::uint32_t free_count() const { return static_cast<std::uint32_t>(free_.size()); }
+  [[nodiscard]] std::uint32_t free_for_pieces() const { return free_count() > kReserve ? free_count() - kReserve : 0; }
 
-  // The last of that peer's list from now on. Only with room().
+  // The last of that peer's list from now on. Only if free_count() is not 0.
   std::uint32_t acquire(std::uint32_t peer) {
     const std::uint32_t token = free_.back();
     free_.pop_back();
@@ -72,6 +76,7 @@ class SliceTable {
       if (walk->next == token) walk->next = node.next;
   }
   SliceEntry& operator[](std::uint32_t token) { return entries_[token]; }
+  [[nodiscard]] Pieces& pieces() { return pieces_; }  // room for those of the turn under way, which all peers share
   [[nodiscard]] std::uint32_t capacity() const { return static_cast<std::uint32_t>(entries_.size()); }
 
   // Calls visit(token, entry) for that peer's slices, the oldest first. `visit` may release any slice and acquire new
@@ -113,6 +118,7 @@ class SliceTable {
   std::vector<Node> nodes_;  // by token
   std::vector<List> lists_;  // by slot of the peer
   std::vector<std::uint32_t> free_;
+  Pieces pieces_;
   Walk* walks_ = nullptr;
   std::uint32_t serial_ = 0;
 };

@@ -12,8 +12,8 @@ struct Staging {
       : pool(std::move(parts)), operations(pool, regions, atomics), leases(pool, regions) {}
 
   [[nodiscard]] bool has_work() const { return pool.has_work(); }
-  // In each step of the worker while there is work; what it costs does not grow with the number of peers. True: a
-  // device has copies, of whose end it wakes nobody.
+  // Called in each step of the worker while there is work; its cost does not grow with the number of peers. True: a
+  // device has copies, whose end wakes nobody, so keep polling.
   bool proceed(Time now);
   // A device copies from or to that region for a peer, or for a checksum.
   [[nodiscard]] bool copies(RegionId region) const {

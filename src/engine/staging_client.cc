@@ -36,7 +36,7 @@ Turn StagingClient::move(std::uint32_t slot) {
     ++t.pieces_out;
     if (gate) {
       begin_copy(*chunk);
-    } else if (t.total == 0) {  // it opens the way, no more
+    } else if (t.total == 0) {  // it only opens the path
       t.cursor.block = t.blocks;
       end(*chunk, {});
     } else if (const Status bounds = cut(*chunk, t.cursor, kMostParts); !bounds) {
@@ -57,7 +57,7 @@ void StagingClient::stage(StagedChunk& chunk, const Piece& piece) {
     begin(chunk);
 }
 
-// With the slots that it needs. Null: not now, or never: then the transfer has failed. `gate`: to wait for an event.
+// A chunk with the slots that it needs. Null: none is free now, or the transfer has failed. `gate`: waits for an event.
 StagedChunk* StagingClient::take_chunk(std::uint32_t slot, std::uint64_t block_index, bool gate) {
   const Transfer& t = peer_.transfer(slot);
   StagedChunk* const chunk = pool_.free_chunk(t.chunk != kNoSlot);
@@ -71,7 +71,7 @@ StagedChunk* StagingClient::take_chunk(std::uint32_t slot, std::uint64_t block_i
   if (here && !gate && there && theirs != kInPlace) {
     const transport::Reach is = parts_.reach(block.local, lease_.region());
     const bool comes = is == transport::Reach::pinning || is == transport::Reach::opening;
-    if (comes && t.total == 0) return nullptr;  // it opens the way, all of it
+    if (comes && t.total == 0) return nullptr;  // it only opens the path
     here = is != transport::Reach::yes;
   }
   if (here && why && (!there || theirs != kInPlace)) ours = pool_.take_slot(why);
@@ -175,7 +175,7 @@ bool StagingClient::proceed(StagedChunk& chunk) {
     return chunk.state == State::copying && chunk.queued;
   }
   std::string why;
-  const Readiness is = chunk.queued ? pool_.copier()->look(chunk.ticket, why) : Readiness::ready;
+  const Readiness is = chunk.queued ? pool_.copier()->poll(chunk.ticket, why) : Readiness::ready;
   if (is == Readiness::opening) return true;
   pool_.unwatch();
   peer_.again();
@@ -192,7 +192,7 @@ bool StagingClient::proceed(StagedChunk& chunk) {
   return false;
 }
 
-// A transfer of the engine's own, like any other from here on: routed, striped, moved to other links when one breaks.
+// From here on a transfer like any other, owned by the engine: routed, striped, and retried when a link breaks.
 void StagingClient::begin_inner(StagedChunk& chunk) {
   chunk.state = State::moving;
   const RegionId slots = pool_.region();

@@ -11,9 +11,9 @@
 
 namespace fairway::engine {
 
-// Staged transfers at their initiator, in chunks. A write: local memory -> slot here -> slot there -> the peer's
-// memory; a read the other way. What links reach at one end needs no slot there, nor does a device's memory here when a
-// link moves between it and the peer's slot. staging_server.h is the peer's part. Owner: the peer's worker.
+// Staged transfers at their initiator, chunk by chunk. A write goes local memory -> slot here -> slot there -> the
+// peer's memory, a read the other way. Memory that links reach needs no slot, and neither does device memory here if a
+// link moves bytes between it and the peer's slot. staging_server.h is the peer's side. Owner: the peer's worker.
 class StagingClient final : private ChunkOwner, private DeviceOperationOwner {
  public:
   struct Parts {
@@ -32,8 +32,8 @@ class StagingClient final : private ChunkOwner, private DeviceOperationOwner {
 
   // ---- transfers ----
   Turn move(std::uint32_t slot);  // the turn of one that is routed so
-  // For a piece that a link lost, no longer than a slot. Null: not now, or the transfer has failed. To be begun by
-  // stage(), which counts as the piece in Transfer::pieces_out.
+  // For a piece, no longer than a slot, whose link was lost. Null: not now, or the transfer has failed. Begin it by
+  // stage(); it takes the piece's place in Transfer::pieces_out.
   StagedChunk* take_chunk(std::uint32_t slot, std::uint64_t block) { return take_chunk(slot, block, false); }
   void stage(StagedChunk& chunk, const Piece& piece);
   void inner_ended(std::uint32_t slot, const Status& status);  // a transfer of the engine's own: it has been retired

@@ -53,12 +53,12 @@ void StagingLease::on_grant(const record::StageGrant& grant) {
 }
 
 void StagingLease::on_recall(std::uint32_t number) {
-  if (state_ == State::none || number != number_) return;  // it went back meanwhile
+  if (state_ == State::none || number != number_) return;  // it was returned meanwhile
   leaving_ = true;
   end_if_unused();
 }
 
-// Gives it back when it is to be, and nothing uses it.
+// Returns the lease if that was asked for and nothing uses it.
 void StagingLease::end_if_unused() {
   if (state_ != State::open || !busy_.empty() || !(leaving_ || !lost_.empty())) return;
   state_ = State::none;

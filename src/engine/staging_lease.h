@@ -8,10 +8,10 @@
 
 namespace fairway::engine {
 
-inline constexpr Time kIdleLease = kSecond;  // one without work goes back to the peer
+inline constexpr Time kIdleLease = kSecond;  // a lease without work is returned to the peer
 
-// The staging buffer that the peer lends to what is staged here: asked for with the first slot; given back when it is
-// idle, when the peer wants it, or when a slot of it was lost. Owner: the peer's worker.
+// This side's lease on a staging buffer of the peer. It is requested with the first slot, and returned when it is idle,
+// when the peer recalls it, or when one of its slots was lost. Owner: the peer's worker.
 class StagingLease {
  public:
   // `owner`: the peer.

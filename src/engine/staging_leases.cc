@@ -25,14 +25,14 @@ void StagingLeases::close(LeaseHolder& holder) {
   ++closing_;
 }
 
-// The buffer is freed, never lent again.
-void StagingLeases::ended(RegionId region, bool recalled, std::shared_ptr<transport::Copier::Room> buffer,
+// The buffer is freed, not leased again.
+void StagingLeases::ended(RegionId region, bool recalled, std::shared_ptr<transport::Copier::StagingBuffer> buffer,
                           const Status& fenced) {
   if (recalled) --recalled_;
   if (!fenced) return pool_.keep(std::move(buffer));
   regions_.remove(region);
   --closing_;
-  pool_.again();  // another peer may wait for its place
+  pool_.again();  // another peer may wait for its slot
 }
 
 bool StagingLeases::proceed(Time now) {
@@ -58,7 +58,7 @@ void StagingLeases::share(Time now) {
     LeaseHolder* oldest = nullptr;
     for (LeaseHolder* const holder : holders_)
       if (holder->had_turn(now) && (oldest == nullptr || holder->lent_since() < oldest->lent_since())) oldest = holder;
-    if (oldest == nullptr) return;  // looked at again when a copy ends
+    if (oldest == nullptr) return;  // checked again when a copy ends
     ++recalled_;
     oldest->recall();
   }

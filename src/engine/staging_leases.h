@@ -11,7 +11,7 @@
 namespace fairway::engine {
 
 inline constexpr std::uint32_t kMostLeases = 16;       // of a worker's staging buffers to peers at once
-inline constexpr Time kLeaseTurn = 10 * kMillisecond;  // one with work stays that long, however many wait
+inline constexpr Time kLeaseTurn = 10 * kMillisecond;  // a lease with work is kept that long, however many peers wait
 
 // A peer that has a lease, or waits for one.
 class LeaseHolder {
@@ -20,16 +20,16 @@ class LeaseHolder {
   // In each step of the worker, while it has a lease. True: a device has copies.
   virtual bool proceed() = 0;
   [[nodiscard]] virtual Time lent_since() const = 0;
-  [[nodiscard]] virtual bool had_turn(Time now) const = 0;  // it may be asked to give it back: it had some use of it
-  virtual void recall() = 0;                                // asks it
+  [[nodiscard]] virtual bool had_turn(Time now) const = 0;       // its lease may be recalled: it has been used
+  virtual void recall() = 0;                                     // asks it
   [[nodiscard]] virtual bool copies(RegionId region) const = 0;  // a device copies from or to it for the peer
 
  protected:
   ~LeaseHolder() = default;
 };
 
-// Which peers of a worker have a lease on one of its staging buffers. Who waits is served in order; for each that goes
-// on waiting a lease is recalled, the oldest first. Owner: the worker.
+// The leases that a worker has granted to its peers. Waiting peers are served in order; for each that still waits, the
+// oldest lease is recalled. Owner: the worker.
 class StagingLeases {
  public:
   StagingLeases(StagingPool& pool, transport::RegionTable& regions) : pool_(pool), regions_(regions) {}
@@ -39,7 +39,8 @@ class StagingLeases {
   void drop(LeaseHolder& holder);          // what it was lent could not be made
   // It gave its lease back. ended() follows, once nothing of this engine touches the buffer's region any more.
   void close(LeaseHolder& holder);
-  void ended(RegionId region, bool recalled, std::shared_ptr<transport::Copier::Room> buffer, const Status& fenced);
+  void ended(RegionId region, bool recalled, std::shared_ptr<transport::Copier::StagingBuffer> buffer,
+             const Status& fenced);
 
   // In each step of the worker. True: a device has copies.
   bool proceed(Time now);

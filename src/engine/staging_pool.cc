@@ -21,7 +21,7 @@ std::uint8_t StagingPool::take_slot(Status& why) {
     why = {ErrorCode::unsupported, "no transport in use here copies a device's memory"};
     return kInPlace;
   }
-  if (buffer_ == nullptr) buffer_ = parts_.copier->make_room(kStagingBytes);
+  if (buffer_ == nullptr) buffer_ = parts_.copier->allocate_staging(kStagingBytes);
   const Readiness is = buffer_->state.load(std::memory_order_acquire);
   if (is == Readiness::opening) return kInPlace;
   if (is == Readiness::refused) why = {ErrorCode::resource_exhausted, "no memory to stage in: " + buffer_->why};
@@ -31,7 +31,7 @@ std::uint8_t StagingPool::take_slot(Status& why) {
     if (region) region_ = *region;
   }
   if (!why) {
-    buffer_.reset();  // the next one that needs it tries again
+    buffer_.reset();  // the next request for it tries again
     return kInPlace;
   }
   const std::uint8_t slot = SlotSet::outside(used_, {});
@@ -50,7 +50,7 @@ std::string StagingPool::why_slow() const {
   return ready ? buffer_->why : std::string();
 }
 
-Result<RegionId> StagingPool::add_region(const transport::Copier::Room& buffer, Access access) {
+Result<RegionId> StagingPool::add_region(const transport::Copier::StagingBuffer& buffer, Access access) {
   return parts_.locals.add_own(buffer.memory.address(), kStagingBytes, access, buffer.memory.fd());
 }
 

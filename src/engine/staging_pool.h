@@ -11,13 +11,13 @@
 #include "engine/transfer.h"
 #include "transport/copier.h"
 
-// Staging: what no link takes because a device's memory is at one of its ends goes through host memory of the engines'
-// own, slot by slot. Who has that memory copies between it and a slot of its own; a transfer of the engine's own moves
-// the bytes between slots, or between a slot and the host memory at the other end.
+// Staging: bytes that no link takes because one end is device memory go through pinned host memory of the engines, slot
+// by slot. The engine that owns the device memory copies between it and one of its slots. An internal transfer moves
+// the bytes between slots, or between a slot and host memory at the other end.
 // docs/decisions/device-memory-is-staged-by-the-engines.md says why.
 namespace fairway::engine {
 
-inline constexpr std::uint64_t kSlotBytes = 512 * 1024;  // long enough that the calls for one cost little beside it
+inline constexpr std::uint64_t kSlotBytes = 512 * 1024;  // large enough that the driver calls for a slot cost little
 inline constexpr std::uint32_t kSlots = 8;               // of a staging buffer: some move while others are copied
 inline constexpr std::uint64_t kStagingBytes = kSlots * kSlotBytes;
 inline constexpr std::uint32_t kChunks = 16;              // of a worker at once, over all its transfers
@@ -83,8 +83,8 @@ struct StagedChunk {
   transport::Copier::Ticket ticket;
 };
 
-// What a worker has to stage with, shared by all its peers: chunks, and a staging buffer of its own. Nothing in it is
-// made before the first staged transfer. Owner: the worker.
+// A worker's resources for staging, shared by all its peers: chunks, and a staging buffer of its own. Allocated with
+// the first staged transfer. Owner: the worker.
 class StagingPool {
  public:
   struct Parts {
@@ -108,7 +108,7 @@ class StagingPool {
   }
 
   // ---- this side's slots ----
-  // kInPlace: none is free now, or with `why` set, there will be none.
+  // kInPlace: none is free now or, if `why` is set, never will be.
   std::uint8_t take_slot(Status& why);
   void give_back(std::uint8_t slot);
   [[nodiscard]] std::byte* address(std::uint8_t slot) const { return buffer_->memory.address() + slot * kSlotBytes; }
@@ -116,9 +116,9 @@ class StagingPool {
   [[nodiscard]] std::string why_slow() const;                // empty: copies are as fast as they can be
 
   // A staging buffer as a region of this worker.
-  Result<RegionId> add_region(const transport::Copier::Room& buffer, Access access);
-  // It may still be touched: until the engine closes.
-  void keep(std::shared_ptr<transport::Copier::Room> buffer) { kept_.push_back(std::move(buffer)); }
+  Result<RegionId> add_region(const transport::Copier::StagingBuffer& buffer, Access access);
+  // Keeps memory that may still be accessed, until the engine closes.
+  void keep(std::shared_ptr<transport::Copier::StagingBuffer> buffer) { kept_.push_back(std::move(buffer)); }
 
   // ---- what is looked after in each step of the worker: copies, and peers that wait for a lease ----
   void watch() { ++watched_; }
@@ -130,9 +130,9 @@ class StagingPool {
   std::uint32_t watched_ = 0;
   SlotSet used_;
   std::vector<StagedChunk> chunks_;
-  std::shared_ptr<transport::Copier::Room> buffer_;
+  std::shared_ptr<transport::Copier::StagingBuffer> buffer_;
   RegionId region_;  // that
-  std::vector<std::shared_ptr<transport::Copier::Room>> kept_;
+  std::vector<std::shared_ptr<transport::Copier::StagingBuffer>> kept_;
 };
 
 }  // namespace fairway::engine

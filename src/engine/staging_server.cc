@@ -19,7 +19,7 @@ void StagingServer::on_ask(std::uint32_t number) {
   if (number == 0) return peer_.violation("a request for a staging buffer without a number");
   if (state_ == State::none) return begin_wait(number);
   if (next_ != 0) return peer_.violation("requests for more than one staging buffer");
-  next_ = number;  // it overtook the end of the one before
+  next_ = number;  // it arrived before the end of the previous one
 }
 
 void StagingServer::begin_wait(std::uint32_t number) {
@@ -34,7 +34,7 @@ void StagingServer::begin_wait(std::uint32_t number) {
 void StagingServer::lend() {
   state_ = State::making;
   parts_.staging.pool.watch();
-  buffer_ = parts_.staging.pool.copier()->make_room(kStagingBytes);
+  buffer_ = parts_.staging.pool.copier()->allocate_staging(kStagingBytes);
   open();
 }
 
@@ -75,12 +75,12 @@ void StagingServer::recall() {
 
 void StagingServer::on_end(std::uint32_t number) {
   if (state_ != State::open || number != number_ || is_copying())
-    return peer_.violation("the end of a staging buffer that it has not, or still uses");
+    return peer_.violation("the end of a lease that it does not have, or still uses");
   close();
   if (const std::uint32_t next = std::exchange(next_, 0); next != 0) begin_wait(next);
 }
 
-// Its memory is freed, never lent again, once nothing can land in it any more.
+// Its memory is freed, not leased again, once nothing can write to it any more.
 void StagingServer::close() {
   state_ = State::none;
   const RegionId region = std::exchange(region_, {});
@@ -117,7 +117,7 @@ void StagingServer::peer_gone() {
 void StagingServer::on_copy(const StageCopy& asked, bool put) {
   const auto& [number, slot, region, parts] = asked;
   if (state_ != State::open || number != number_ || slot >= kSlots || copies_[slot].busy)
-    return peer_.violation("a copy of a slot that it has not");
+    return peer_.violation("a copy of a slot without a lease");
   Copy& copy = copies_[slot];
   copy.parts.clear();
   std::uint64_t left = kSlotBytes;
@@ -143,7 +143,7 @@ bool StagingServer::proceed() {
     if (copy.busy && !copy.queued) queue(slot);
     if (!copy.busy || !copy.queued) continue;
     std::string why;
-    const Copier::Readiness is = parts_.staging.pool.copier()->look(copy.ticket, why);
+    const Copier::Readiness is = parts_.staging.pool.copier()->poll(copy.ticket, why);
     if (is == Copier::Readiness::opening)
       queued = true;
     else

@@ -10,9 +10,9 @@
 
 namespace fairway::engine {
 
-// What is done for a peer that stages: it has a lease on a staging buffer, writes into its slots or reads them, and
-// this side copies between them and its devices' memory. Each copy is checked against the region table right before it
-// is queued. And the peer's checksums of devices' memory and its atomics there. Owner: the peer's worker.
+// Serves a peer that stages. The peer has a lease on a staging buffer and writes or reads its slots; this side copies
+// between the slots and its device memory. Each copy is checked against the region table right before it is queued.
+// Also serves the peer's checksums of device memory and atomics on it. Owner: the peer's worker.
 class StagingServer final : private LeaseHolder, private DeviceOperationOwner {
  public:
   static constexpr std::uint32_t kMostOperations = 256;  // more, and the peer lies about its limit
@@ -70,7 +70,7 @@ class StagingServer final : private LeaseHolder, private DeviceOperationOwner {
   bool used_ = false, recalled_ = false;
   std::uint32_t number_ = 0, next_ = 0;  // next: asked for while this one was there; 0: none
   Time lent_since_ = 0;
-  std::shared_ptr<transport::Copier::Room> buffer_;
+  std::shared_ptr<transport::Copier::StagingBuffer> buffer_;
   RegionId region_;
   std::vector<Copy> copies_;  // by slot, once a lease was granted
   std::uint32_t operations_ = 0;

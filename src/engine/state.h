@@ -20,7 +20,8 @@ namespace fairway {
 // API. It wires them, and begins and ends them in order.
 struct Engine::State {
   // `owner`, if any, keeps `on` alive.
-  State(const EngineOptions& given, Runtime& on, engine::MachineLook::Source model, std::shared_ptr<void> owner);
+  State(const EngineOptions& given, Runtime& on, engine::MachineDiscovery::Source model, std::shared_ptr<void> owner,
+        bool short_path);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;

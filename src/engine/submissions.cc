@@ -4,45 +4,137 @@
 #include <memory>
 #include <utility>
 
+#include "engine/operation.h"
 #include "engine/staging_pool.h"
 #include "transport/gpu_access.h"
 
 namespace fairway::engine {
+namespace {
+
+constexpr std::uint64_t kBytesOfACall = 64 * 1024;  // the most that submit() moves by itself
+
+bool is_one_piece(const Request& request) {
+  return std::holds_alternative<Extent>(request.layout) &&
+         (request.operation == Operation::write || request.operation == Operation::read);
+}
+
+}  // namespace
 
 Submissions::Submissions(const EngineOptions& options, const transport::RegionTable& regions,
                          const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers,
-                         Waiting& waiting)
-    : peers_(peers),
+                         Waiting& waiting, bool short_path)
+    : short_path_(short_path),
+      peers_(peers),
       workers_(workers),
       waiting_(waiting),
-      transfers_(options.max_transfers, options.workers * kAllChunks),
-      completions_(options.max_transfers),
+      transfers_(options.max_transfers, options.workers * kAllChunks, options.workers),
+      completions_(options.max_transfers + options.workers * AtOnceTable<>::kSize),
       check_(regions, remotes, peers, transfers_) {}
 
-Result<TransferId> Submissions::submit(const Request& request) {
-  if (Status status = check(request); !status) return status;
+Result<TransferId> Submissions::submit(const Request& request, bool full_is_error) {
+  if (waiting_.closed() || !check_.is_plain_message(request))
+    if (Status status = check(request); !status) return status;
   const std::uint32_t slot = transfers_.acquire();
   if (slot == kNoSlot) {
     back_pressure_.fetch_add(1, std::memory_order_relaxed);
-    return TransferId{};
+    if (!full_is_error) return TransferId{};
+    return Status(ErrorCode::queue_full,
+                  "all EngineOptions::max_transfers are in use: collect completions, then try again");
   }
-  transfers_[slot].begin(request, waiting_.now());
+  Transfer& t = transfers_[slot];
+  const bool now = may_start_now(request);
+  t.begin(request, now && request.options.deadline.count() == 0 ? 0 : waiting_.now());
   const TransferId id = transfers_.id(slot);
+  if (now && start_now(request.peer, slot)) return id;
+  if (now) t.submitted = waiting_.now();
   workers_.owner_of(request.peer.slot).submit(slot);
   return id;
 }
 
+Submitted Submissions::submit(std::span<const Request> requests, std::span<TransferId> ids) {
+  Submitted result;
+  for (result.taken = complete_now(requests, ids); result.taken < requests.size(); ++result.taken) {
+    auto id = submit(requests[result.taken], false);
+    if (!id) {
+      result.status = id.status();
+      return result;
+    }
+    if (!*id) return result;
+    ids[result.taken] = *id;
+  }
+  return result;
+}
+
+// A message that waits for nothing, or one piece of memory where the caller steps the worker: a worker with a thread
+// would have to be woken anyway.
+bool Submissions::may_start_now(const Request& request) const {
+  const RequestOptions& options = request.options;
+  return short_path_ && (is_message(request.operation) || (waiting_.by_caller() && is_one_piece(request))) &&
+         !options.after && options.start_after == nullptr && !waiting_.closed();
+}
+
+// By its caller in the worker's place. False: the worker has to.
+[[gnu::flatten]] bool Submissions::start_now(PeerId peer, std::uint32_t slot) {
+  Worker& owner = workers_.owner_of(peer.slot);
+  bool started = false;
+  const auto act = [&] { started = peers_.is_usable(peer) && owner.start_now(slot); };
+  (void)(waiting_.by_caller() ? waiting_.in_their_place(act) : owner.in_its_place(act));
+  return started;
+}
+
+[[gnu::flatten]] TransferId Submissions::complete_now(Operation operation, PeerId peer, const Extent& extent,
+                                                      const RequestOptions& options) {
+  TransferId done;
+  if (!short_path_ || !peers_.at_once(peer) || waiting_.closed()) return done;
+  Worker& owner = workers_.owner_of(peer.slot);
+  const auto act = [&] {
+    if (peers_.is_usable(peer)) done = owner.complete_now(peer, operation, extent, options);
+  };
+  (void)(waiting_.by_caller() ? waiting_.in_their_place(act) : owner.in_its_place(act));
+  return done;
+}
+
+// Takes requests from the front, up to one that must wait or belongs to another worker. Returns how many.
+std::size_t Submissions::complete_now(std::span<const Request> requests, std::span<TransferId> ids) {
+  const auto may_take = [](const Request& each) {
+    return ShortPath::may_take(each.operation, each.layout, each.options);
+  };
+  std::size_t count = 0;
+  if (!short_path_ || requests.empty() || !may_take(requests.front()) || !peers_.at_once(requests.front().peer) ||
+      waiting_.closed())
+    return count;
+  Worker& owner = workers_.owner_of(requests.front().peer.slot);
+  const auto act = [&] {
+    std::uint64_t bytes = 0;
+    for (; count < requests.size() && bytes < kBytesOfACall; ++count) {
+      const Request& each = requests[count];
+      if (!may_take(each) || !peers_.is_usable(each.peer) || &workers_.owner_of(each.peer.slot) != &owner) return;
+      const Extent& extent = *std::get_if<Extent>(&each.layout);
+      ids[count] = owner.complete_now(each.peer, each.operation, extent, each.options);
+      if (!ids[count]) return;
+      bytes += extent.local.length;
+    }
+  };
+  (void)(waiting_.by_caller() ? waiting_.in_their_place(act) : owner.in_its_place(act));
+  return count;
+}
+
 void Submissions::collect(Metrics& out) const {
-  out.transfers_in_use = transfers_.used();
+  out.transfers_in_use = transfers_.used() + transfers_.used_at_once();
   out.back_pressure = back_pressure_.load(std::memory_order_relaxed);
 }
 
 Result<Completion> Submissions::wait(TransferId id, Timeout timeout) {
+  if (TransferTable::is_at_once(id.slot)) {
+    waiting_.drive_if_due();
+    Completion at_once;
+    if (transfers_.collect_at_once(id, false, at_once)) return at_once;
+  }
   const Time until = waiting_.deadline(timeout);
   for (;;) {
     const Stage stage = transfers_.stage(id);
-    if (stage == Stage::done && transfers_[id.slot].request.options.deliver != Deliver::to_poll &&
-        transfers_.claim(id)) {
+    if (stage == Stage::done && !TransferTable::is_at_once(id.slot) &&
+        transfers_[id.slot].request.options.deliver != Deliver::to_poll && transfers_.claim(id)) {
       Completion completion = std::move(transfers_[id.slot].completion);
       transfers_.release(id.slot);
       return completion;
@@ -63,7 +155,7 @@ Status Submissions::stream_wait(TransferId id, void* stream) {
     auto gate = gpus->hold_stream(stream);
     if (!gate) return gate.status();
     if (*gate == nullptr) continue;
-    if (id.slot >= transfers_.capacity()) return {};  // none such: the gate opens as it goes
+    if (id.slot >= transfers_.capacity()) return {};  // no such transfer: the gate opens when it is destroyed
     workers_.owner_of(transfers_[id.slot].peer.load(std::memory_order_relaxed)).post([id, held = *gate](Worker& owner) {
       owner.when_ended(id, [held](bool) { held->open(); });
     });
@@ -73,10 +165,15 @@ Status Submissions::stream_wait(TransferId id, void* stream) {
 }
 
 std::size_t Submissions::poll(std::span<Completion> completions) {
-  waiting_.drive();
+  waiting_.drive_before_poll(!completions.empty() && !completions_.empty());
   std::size_t count = 0;
   std::uint32_t slot = 0;
   while (count < completions.size() && completions_.pop(slot)) {
+    if (TransferTable::is_at_once(slot)) {
+      completions[count] = {};
+      count += transfers_.collect_at_once(transfers_.id(slot), true, completions[count]) ? 1u : 0u;
+      continue;
+    }
     if (!transfers_.claim(transfers_.id(slot))) continue;
     completions[count++] = std::move(transfers_[slot].completion);
     transfers_.release(slot);
@@ -88,6 +185,7 @@ std::size_t Submissions::poll(std::span<Completion> completions) {
 Result<Cancelled> Submissions::cancel(TransferId id, Timeout timeout) {
   if (transfers_.stage(id) == Stage::free)
     return Status(ErrorCode::not_found, "no such transfer, or its completion was collected before");
+  if (TransferTable::is_at_once(id.slot)) return Cancelled{true, {}, Cancelled::Far::all};
   const Time now = waiting_.now();
   const Time until = waiting_.deadline(timeout);
   const std::uint32_t slot = transfers_[id.slot].peer.load(std::memory_order_relaxed);
@@ -101,7 +199,7 @@ Result<Cancelled> Submissions::cancel(TransferId id, Timeout timeout) {
       waiting_.wait(ticket->word, 0, limit);
     return ticket->word.load(std::memory_order_acquire) != 0;
   };
-  // First the gentle way; in the second half of the time the links that still hold slices are closed.
+  // First asks the transports to cancel. In the second half of the time, closes the links that still hold slices.
   const Time half = until == kNever ? after(now, kSecond) : now + (until - std::min(now, until)) / 2;
   if (wait_for(half)) return ticket->result;
   worker.post([id](Worker& owner) { owner.force_stop(id); });

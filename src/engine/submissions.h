@@ -9,6 +9,7 @@
 
 #include "engine/polled_queue.h"
 #include "engine/request_check.h"
+#include "engine/short_path.h"
 #include "engine/transfer.h"
 #include "engine/waiting.h"
 #include "engine/workers.h"
@@ -20,14 +21,23 @@ class Submissions {
  public:
   // Everything given outlives it.
   Submissions(const EngineOptions& options, const transport::RegionTable& regions,
-              const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers, Waiting& waiting);
+              const transport::RegionTable& remotes, const PeerTable& peers, const Workers& workers, Waiting& waiting,
+              bool short_path);
 
   [[nodiscard]] Status check(const Request& request) const {  // whether it would be accepted
     return waiting_.closed() ? Status(ErrorCode::closed, "the engine is closed") : check_.check(request);
   }
-  // ok with an empty id: no slot is free.
-  Result<TransferId> submit(const Request& request);
-  [[nodiscard]] bool writable() const { return transfers_.used() < transfers_.capacity(); }
+  // In order, as many as there is room for.
+  Submitted submit(std::span<const Request> requests, std::span<TransferId> ids);
+  // Where no slot is free: queue_full, or ok with an empty id.
+  Result<TransferId> submit(const Request& request, bool full_is_error = true);
+  // A write or read that its caller does itself, so that it is complete on return. Empty: not now, and nothing was
+  // done.
+  TransferId complete_now(Operation operation, PeerId peer, const Layout& layout, const RequestOptions& options) {
+    if (!ShortPath::may_take(operation, layout, options)) return {};
+    return complete_now(operation, peer, *std::get_if<Extent>(&layout), options);
+  }
+  [[nodiscard]] bool writable() const { return transfers_.any_free(); }
   void collect(Metrics& out) const;
 
   // As the calls of Engine with these names.
@@ -41,6 +51,12 @@ class Submissions {
   CompletionQueue& completions() { return completions_; }
 
  private:
+  TransferId complete_now(Operation operation, PeerId peer, const Extent& extent, const RequestOptions& options);
+  std::size_t complete_now(std::span<const Request> requests, std::span<TransferId> ids);
+  [[nodiscard]] bool may_start_now(const Request& request) const;
+  bool start_now(PeerId peer, std::uint32_t slot);
+
+  const bool short_path_;
   const PeerTable& peers_;
   const Workers& workers_;
   Waiting& waiting_;

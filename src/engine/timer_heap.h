@@ -9,8 +9,8 @@
 
 namespace fairway::engine {
 
-// One timer for each peer, the earliest first: a binary heap that knows each peer's place, so that setting one again
-// moves it and leaves nothing behind. Every call costs log(timers that are set). Owner: the worker.
+// One timer for each peer, the earliest first: a binary heap that knows each peer's place, so that setting a timer
+// again moves it. Every call costs log(timers that are set). Owner: the worker.
 class TimerHeap {
  public:
   explicit TimerHeap(std::uint32_t peers) : places_(peers, kNowhere) {}

@@ -14,10 +14,12 @@ void Transfer::begin(const Request& given, Time now) {
   std::copy(given_message.begin(), given_message.end(), message.begin());
   message_bytes = static_cast<std::uint32_t>(given_message.size());
   request.options.notify.message = {};
-  total = total_bytes(request.layout);
-  blocks = block_count(request.layout);
+  const auto* const one = std::get_if<Extent>(&request.layout);
+  total = one != nullptr ? one->local.length : total_bytes(request.layout);
+  blocks = one != nullptr ? 1 : block_count(request.layout);
   peer.store(given.peer.slot, std::memory_order_relaxed);
   submitted = now;
+  timed = true;
   const auto limit_us = static_cast<std::uint64_t>(given.options.deadline.count());
   deadline = limit_us == 0 || limit_us > kNever / kMicrosecond ? kNever : after(now, limit_us * kMicrosecond);
 

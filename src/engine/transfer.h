@@ -5,15 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "fairway/engine.h"
 #include "fairway/request.h"
 
 #include "core/slot_pool.h"
 #include "core/time.h"
+#include "engine/at_once_table.h"
 #include "engine/expectation.h"
 #include "engine/route.h"
-#include "engine/stripe.h"
 
 namespace fairway::engine {
 
@@ -48,6 +49,15 @@ struct Rendezvous {
   RegionId window;               // receive: what the peer may write to, revoked when it is done
   RemoteRegionId remote_window;  // send: the same, imported
   std::uint64_t length = 0;      // receive: of the message
+  std::uint32_t number = 0;      // send: of the record that its bytes' immediate names; receive: of its receive_posted
+  bool told = false;             // receive: the peer may write to the window before anything is matched
+  bool direct = false;           // send: into such a window
+  bool gone = false;             // send: its window is revoked; it waits for another receive, or for why this one ended
+  bool signs = false;            // send: its bytes' immediate says that they came
+  bool ended = false;            // of what overtook: send: the receive is complete; receive: the bytes came
+  ErrorCode aborted = ErrorCode::ok;  // receive: of what overtook: the send ended
+  TransferId next;                    // send: another receive, once the bytes are no longer on their way to the first
+  RemoteRegionId next_window;         // likewise
 };
 
 // One accepted transfer. Lives in a slot of the TransferTable; nothing in it is allocated per transfer.
@@ -55,7 +65,7 @@ struct Transfer {
   // generation << 2 | Stage: what waiters sleep on and what makes a TransferId current.
   std::atomic<std::uint32_t> word{0};
 
-  std::atomic<std::uint32_t> peer{0};         // slot; workers look at each other's for `after`
+  std::atomic<std::uint32_t> peer{0};         // slot; other workers read it for `after`
   std::atomic<std::uint32_t> last_failed{0};  // generation of the last transfer here that failed; survives reuse
 
   Request request;
@@ -64,6 +74,7 @@ struct Transfer {
   std::uint64_t total = 0;  // bytes to move
   std::uint64_t blocks = 0;
   Time submitted = 0;
+  bool timed = true;  // false: it was between that and the worker's next step
   Time deadline = kNever;
 
   // The worker's.
@@ -109,17 +120,36 @@ struct Transfer {
 
 enum class Stage : std::uint32_t { free = 0, active = 1, done = 2 };
 
-// The slots of all transfers of an engine. acquire: any thread; release: who collected the completion.
+// The slots of all transfers of an engine. acquire: any thread; release: who collected the completion. Beside them, by
+// worker, the completions of transfers that never had a slot: their ids have `slot` beyond kAtOnce.
 class TransferTable {
  public:
   // `inner`: transfers of the engine's own beyond them, which no id names.
-  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0) : slots_(capacity, inner) {}
+  explicit TransferTable(std::uint32_t capacity, std::uint32_t inner = 0, std::uint32_t workers = 0)
+      : slots_(capacity, inner), workers_(workers), at_once_(new AtOnceTable<>[workers]) {}
+
+  static bool is_at_once(std::uint32_t slot) { return slot >= kAtOnce; }
+  AtOnceTable<>& at_once(std::uint32_t worker) { return at_once_[worker]; }
+  // Of one that was added there.
+  static TransferId at_once_id(std::uint32_t worker, std::pair<std::uint32_t, std::uint32_t> added) {
+    return {kAtOnce | worker * AtOnceTable<>::kSize | added.first, added.second};
+  }
+  // As AtOnceTable::collect; fills the completion.
+  bool collect_at_once(TransferId id, bool to_poll, Completion& out) {
+    const std::uint32_t worker = worker_of(id);
+    if (worker >= workers_) return false;
+    out.id = id;
+    return at_once_[worker].collect(index_of(id), id.generation, to_poll, out.bytes, out.user_data);
+  }
+  [[nodiscard]] const AtOnceTable<>::Past* past_at_once(TransferId id, std::uint32_t worker) const {
+    return is_at_once(id.slot) && worker_of(id) == worker ? at_once_[worker].past(index_of(id), id.generation)
+                                                          : nullptr;
+  }
 
   // kNoSlot when all are in use.
   std::uint32_t acquire() {
     const auto slot = slots_.acquire();
     if (!slot) return kNoSlot;
-    used_.fetch_add(1, std::memory_order_relaxed);
     std::atomic<std::uint32_t>& word = slots_[*slot].word;
     const std::uint32_t generation = generation_of(word.load(std::memory_order_relaxed)) % kGenerations + 1;
     word.store(pack(generation, Stage::active), std::memory_order_relaxed);
@@ -137,29 +167,44 @@ class TransferTable {
     return slots_[id.slot].word.compare_exchange_strong(expected, pack(id.generation, Stage::free),
                                                         std::memory_order_acquire, std::memory_order_relaxed);
   }
-  void release(std::uint32_t slot) {
-    used_.fetch_sub(1, std::memory_order_relaxed);
-    slots_.release(slot);
-  }
+  void release(std::uint32_t slot) { slots_.release(slot); }
 
   Transfer& operator[](std::uint32_t slot) { return slots_[slot]; }
   const Transfer& operator[](std::uint32_t slot) const { return slots_[slot]; }
   TransferId id(std::uint32_t slot) const {
+    if (is_at_once(slot)) return {slot, at_once_[worker_of({slot, 0})].generation_of(index_of({slot, 0}))};
     return {slot, generation_of(slots_[slot].word.load(std::memory_order_relaxed))};
   }
   bool is_active(TransferId id) const { return stage(id) == Stage::active; }
   // Stage::free also for an id of an earlier generation.
   Stage stage(TransferId id) const {
+    if (is_at_once(id.slot))
+      return worker_of(id) < workers_ && at_once_[worker_of(id)].waits(index_of(id), id.generation) ? Stage::done
+                                                                                                    : Stage::free;
     if (id.slot >= slots_.capacity() || !id) return Stage::free;
     const std::uint32_t word = slots_[id.slot].word.load(std::memory_order_acquire);
     return generation_of(word) == id.generation ? static_cast<Stage>(word & 3) : Stage::free;
   }
   // An id that acquire() gave, of whatever stage by now. Of generations that came round again: the latest round's.
   bool was_given(TransferId id) const {
+    if (is_at_once(id.slot))
+      return worker_of(id) < workers_ && at_once_[worker_of(id)].was_given(index_of(id), id.generation);
     return id && id.slot < slots_.capacity() &&
            id.generation <= generation_of(slots_[id.slot].word.load(std::memory_order_relaxed));
   }
-  std::uint32_t used() const { return used_.load(std::memory_order_relaxed); }
+  bool any_free() const { return slots_.any_free(); }
+  // Slots, counted one by one: who asks is in no hurry, and no transfer keeps a count for it.
+  std::uint32_t used() const {
+    std::uint32_t count = 0;
+    for (std::uint32_t slot = 0; slot < slots_.capacity(); ++slot)
+      count += static_cast<Stage>(slots_[slot].word.load(std::memory_order_relaxed) & 3) != Stage::free ? 1 : 0;
+    return count;
+  }
+  std::uint32_t used_at_once() const {
+    std::uint32_t count = 0;
+    for (std::uint32_t worker = 0; worker < workers_; ++worker) count += at_once_[worker].used();
+    return count;
+  }
   std::uint32_t capacity() const { return slots_.capacity(); }
 
   static constexpr std::uint32_t pack(std::uint32_t generation, Stage stage) {
@@ -168,10 +213,14 @@ class TransferTable {
 
  private:
   static constexpr std::uint32_t kGenerations = (1u << 30) - 1;
+  static constexpr std::uint32_t kAtOnce = 1u << 31;
+  static std::uint32_t worker_of(TransferId id) { return (id.slot & ~kAtOnce) / AtOnceTable<>::kSize; }
+  static std::uint32_t index_of(TransferId id) { return id.slot % AtOnceTable<>::kSize; }
   static std::uint32_t generation_of(std::uint32_t word) { return word >> 2; }
 
   SlotPool<Transfer> slots_;
-  std::atomic<std::uint32_t> used_{0};
+  const std::uint32_t workers_;
+  const std::unique_ptr<AtOnceTable<>[]> at_once_;  // by worker
 };
 
 }  // namespace fairway::engine

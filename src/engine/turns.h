@@ -4,7 +4,8 @@
 #include <array>
 #include <cstdint>
 
-#include "engine/stripe.h"
+#include "engine/route.h"
+#include "engine/slice_table.h"
 #include "engine/transfer_queue.h"
 
 namespace fairway::engine {
@@ -12,19 +13,19 @@ namespace fairway::engine {
 // How a turn ended.
 enum class Turn : std::uint8_t {
   posted_all,
-  more,       // to post, once others had theirs
-  no_room,    // on links
-  no_credit,  // or something else that it waits for
-  failed,     // and so the transfer
+  more,        // to post, once others had theirs
+  links_full,  // none has a free slot
+  no_credit,   // or something else that it waits for
+  failed,      // and so the transfer
 };
 
-// Whose turn it is among one peer's transfers that wait for room on its links: the highest priority first, and within
-// it one after the other. A turn is so many pieces and so many bytes. It goes on when links have room again, so that
-// room which comes piece by piece is shared as well; who has used its turn up goes to the end of the queue, however
-// much of it is left. Owner: the peer's worker.
+// Schedules one peer's transfers that wait for room on its links: the highest priority first, round robin within a
+// priority. A turn is a number of pieces and of bytes. A turn that found no room continues when links have room again,
+// so room that appears piece by piece is shared too. A transfer that has used up its turn goes to the end of the queue.
+// Owner: the peer's worker.
 class Turns {
  public:
-  static constexpr std::uint32_t kPieces = 16;
+  static constexpr std::uint32_t kPieces = kTurnPieces;
   static constexpr std::uint64_t kBytes = std::uint64_t{4} << 20;
   static constexpr std::size_t kPriorities = 3;
 

@@ -34,6 +34,10 @@ Status check_enum(Enum value, Enum last, const char* name) {
 
 Status check_values(const Request& request) {
   const RequestOptions& options = request.options;
+  if (request.operation <= Operation::compare_swap && options.notify.kind <= NotifyKind::signal &&
+      options.priority <= Priority::urgent && options.deliver <= Deliver::to_poll && options.deadline.count() >= 0 &&
+      options.notify.message.empty())
+    return {};  // as most are
   if (Status s = check_enum(request.operation, Operation::compare_swap, "Operation"); !s) return s;
   if (Status s = check_enum(options.notify.kind, NotifyKind::signal, "NotifyKind"); !s) return s;
   if (Status s = check_enum(options.priority, Priority::urgent, "Priority"); !s) return s;
@@ -74,13 +78,13 @@ Status check_values(const EngineOptions& options) {
       options.max_remote_regions >= kMostEntries)
     return refuse("EngineOptions::max_transfers, max_regions and max_remote_regions are at most 2^24");
   if (options.unexpected_bytes_per_peer < kLeastUnexpected)
-    return refuse("EngineOptions::unexpected_bytes_per_peer is at least 2048, the room of one small message");
+    return refuse("EngineOptions::unexpected_bytes_per_peer is at least 2048, the space of one small message");
   if (Status s = check_enum(options.progress, Progress::caller, "Progress"); !s) return s;
   if (Status s = check_enum(options.rdma.on_demand, OnDemand::always, "OnDemand"); !s) return s;
   if (options.spin < microseconds(0) || options.spin > kLongestSpin)
     return refuse("EngineOptions::spin is " + std::to_string(options.spin.count()) + " us: it is 0 to 1 s");
   if (options.peer_timeout < kShortestTimeout)
-    return refuse("EngineOptions::peer_timeout is at least 10 ms: a scheduler's pause is no death");
+    return refuse("EngineOptions::peer_timeout is at least 10 ms: the scheduler may pause a live peer");
   if (options.peer_timeout > kLongestTimeout) return refuse("EngineOptions::peer_timeout is at most 1 hour");
   return {};
 }

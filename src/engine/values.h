@@ -5,8 +5,8 @@
 #include "fairway/request.h"
 #include "fairway/status.h"
 
-// Whether what a caller gave is a value at all: an enumeration holds any number, and from other languages any number
-// comes. Pure; says nothing of peers, regions or arrays. What is none is refused by its name, with invalid_argument.
+// Checks that enumerations from callers hold one of their values, since other languages can pass any number. Pure; does
+// not check peers, regions or arrays. The error, invalid_argument, names the field.
 namespace fairway::engine {
 
 Status check_values(const Request& request);

@@ -9,23 +9,6 @@ constexpr Time kTakeOver = kMillisecond;
 constexpr Time kPause = 100 * kMicrosecond;  // between two polls
 constexpr std::uint32_t kPollsInRow = 16;
 
-// The right to step the workers, if it is free. Not a mutex: a callback that runs inside a step may ask again.
-class SteppersTurn {
- public:
-  explicit SteppersTurn(std::atomic<bool>& taken)
-      : taken_(taken), mine_(!taken.exchange(true, std::memory_order_acquire)) {}
-  ~SteppersTurn() {
-    if (mine_) taken_.store(false, std::memory_order_release);
-  }
-  SteppersTurn(const SteppersTurn&) = delete;
-  SteppersTurn& operator=(const SteppersTurn&) = delete;
-  explicit operator bool() const { return mine_; }
-
- private:
-  std::atomic<bool>& taken_;
-  const bool mine_;
-};
-
 }  // namespace
 
 Waiting::Waiting(Runtime& runtime, Progress progress, CallerStepped& workers, std::function<bool()> any_left)
@@ -57,8 +40,8 @@ void Waiting::stop() {
 }
 
 void Waiting::step_once() {
-  const Time now = runtime_.clock.now();
   const SteppersTurn turn(stepping_);
+  const Time now = turn ? runtime_.clock.about(read_) : runtime_.clock.now();
   const auto self = std::this_thread::get_id();
   const bool in_row =
       now < after(polled_.load(std::memory_order_relaxed), kPause) && poller_.load(std::memory_order_relaxed) == self;
@@ -67,6 +50,7 @@ void Waiting::step_once() {
   if (!in_row) poller_.store(self, std::memory_order_relaxed);
   if (!turn && sleeps_in_turn_.load(std::memory_order_relaxed) && is_polled(now)) signal_->set();
   if (!turn || stopped_.load(std::memory_order_acquire)) return;
+  unstepped_.store(0, std::memory_order_relaxed);
   next_timer_ = workers_.step(now);
   work_left_ = next_timer_ <= now;
 }
@@ -89,6 +73,7 @@ bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, T
   if (is_others(runtime_.clock.now())) return false;
   const SteppersTurn turn(stepping_);
   if (!turn) return false;
+  read_ = {};  // it is older than the times here
   while (word.load(std::memory_order_acquire) == seen) {
     signal_->clear();
     const Time now = runtime_.clock.now();
@@ -96,6 +81,7 @@ bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, T
       signal_->set();
       return false;
     }
+    unstepped_.store(0, std::memory_order_relaxed);
     const Time next = workers_.step(now);
     if (word.load(std::memory_order_acquire) != seen || now >= until) break;
     if (next <= now) continue;
@@ -111,17 +97,21 @@ bool Waiting::step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, T
 
 int Waiting::fd() {
   const int fd = signal_->fd();
-  // The first time it is readable: what was polled before was not yet told to wake anybody.
-  if (!fd_given_.exchange(true, std::memory_order_relaxed)) signal_->set();
+  // Readable at first, since events before this call did not set it.
+  if (!fd_given_.exchange(true, std::memory_order_seq_cst)) signal_->set();
   return fd;
 }
 
-void Waiting::settle() {
-  signal_->clear();
+// A descriptor that was never given out is left as it is: who waits in wait() clears it before looking.
+void Waiting::settle_fd() {
+  if (by_caller_)
+    signal_->clear_at(polled_.load(std::memory_order_relaxed));  // the poll before this read the clock
+  else
+    signal_->clear();
   if (any_left_()) return signal_->set();
-  if (!by_caller_ || !fd_given_.load(std::memory_order_relaxed)) return;
-  // The caller may sleep on the descriptor now: transports are told, as before a sleep in wait(), and the descriptor
-  // wakes it for the workers' timers (deadlines, bounds, retries), which no other thread looks at.
+  if (!by_caller_) return;
+  // The caller may sleep on the descriptor from now on. So the transports arm their wake-ups, as before a sleep in
+  // wait(), and the descriptor also becomes readable for the workers' timers, which no other thread checks.
   const SteppersTurn turn(stepping_);
   if (!turn || stopped_.load(std::memory_order_acquire)) return;
   if (!work_left_ && workers_.prepare_sleep())

@@ -18,10 +18,27 @@ class CallerStepped : public Stepper {
   virtual void slept(Time now) = 0;  // since the last step, on purpose: the caller was not away
 };
 
-// How the callers of one engine wait, and where its end is known. With worker threads callers sleep on a word. With
-// Progress::caller one of them steps the workers and sleeps on the engine's descriptor; the others sleep on their word
-// and look now and then whether the stepping has become free. A thread that polls without a pause takes the stepping
-// from one that waits: it would find the turn taken, and each message would cross two threads. Any thread.
+// The right to step the workers, if it is free. Not a mutex: a callback that runs inside a step may ask again.
+class SteppersTurn {
+ public:
+  explicit SteppersTurn(std::atomic<bool>& taken)
+      : taken_(taken), mine_(!taken.exchange(true, std::memory_order_acquire)) {}
+  ~SteppersTurn() {
+    if (mine_) taken_.store(false, std::memory_order_release);
+  }
+  SteppersTurn(const SteppersTurn&) = delete;
+  SteppersTurn& operator=(const SteppersTurn&) = delete;
+  explicit operator bool() const { return mine_; }
+
+ private:
+  std::atomic<bool>& taken_;
+  const bool mine_;
+};
+
+// How the callers of one engine wait, and how they learn that it closed. With worker threads callers sleep on a word.
+// With Progress::caller one of them steps the workers and sleeps on the engine's descriptor; the others sleep on their
+// word and check now and then whether they can take over. A thread that polls without a pause takes the stepping from
+// one that waits; otherwise each message would cross two threads. Any thread.
 class Waiting {
  public:
   // `any_left`: whether something is left to poll. Everything given outlives it; nothing is stepped before open().
@@ -29,6 +46,11 @@ class Waiting {
   Status open();
 
   void notice();  // something that somebody may wait for has changed
+  // A completion for poll(): who waits for one does so on the descriptor. All of it is sequentially consistent, as the
+  // push before: either this sees that the descriptor was given out, or who got it sees what was pushed.
+  void completed() {
+    if (fd_given_.load(std::memory_order_seq_cst)) signal_->set();
+  }
   // Sleeps while `word` holds `seen`, until somebody wakes `word`, or the deadline. May return early.
   void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline);
   void wait_for_notice(Time deadline) { wait(notices_, notices_.load(std::memory_order_acquire), deadline); }
@@ -51,11 +73,41 @@ class Waiting {
   [[nodiscard]] Time now() const { return runtime_.clock.now(); }
   [[nodiscard]] Time deadline(Timeout timeout) const;  // kNever: forever
 
+  [[nodiscard]] bool by_caller() const { return by_caller_; }  // Progress::caller
+
   // ---- polling ----
   void drive() {  // Progress::caller: one step of the workers, unless another thread steps them
     if (by_caller_) step_once();
   }
-  void settle();  // after a poll that returned nothing: clears the descriptor unless something is left
+  // The same before a poll. `any`: there is something to take already: then only one poll in a few makes a step, so
+  // that the workers go on as well.
+  void drive_before_poll(bool any) {
+    const std::uint32_t calls = undriven_.load(std::memory_order_relaxed);
+    const bool steps = !any || calls >= kPollsToAStep;
+    undriven_.store(steps ? 0 : calls + 1, std::memory_order_relaxed);
+    if (steps) drive();
+  }
+  // Progress::caller: runs `act` in the workers' place, unless another thread steps them, or too many calls went so
+  // without a step. False: it did not run.
+  template <class Act>
+  bool in_their_place(const Act& act) {
+    const SteppersTurn turn(stepping_);
+    const std::uint32_t calls = unstepped_.load(std::memory_order_relaxed);
+    if (!turn || calls >= kMostUnstepped || stopped_.load(std::memory_order_acquire)) return false;
+    unstepped_.store(calls + 1, std::memory_order_relaxed);
+    act();
+    return true;
+  }
+  // For a call that may step the workers but need not: a step, if so many calls went without.
+  void drive_if_due() {
+    if (by_caller_ && unstepped_.load(std::memory_order_relaxed) >= kMostUnstepped / 2) step_once();
+  }
+  void settle() {  // after a poll that returned nothing: clears the descriptor unless something is left
+    if (fd_given_.load(std::memory_order_relaxed))
+      settle_fd();
+    else
+      runtime_.executor.polled_in_vain();
+  }
   [[nodiscard]] int fd();
   [[nodiscard]] Signal& signal() { return *signal_; }
 
@@ -65,6 +117,10 @@ class Waiting {
   void stop();  // no caller steps the workers any more
 
  private:
+  static constexpr std::uint32_t kMostUnstepped = 64;
+  static constexpr std::uint32_t kPollsToAStep = 16;  // of those that find something
+
+  void settle_fd();
   void step_once();
   // False: another thread steps the workers.
   bool step_until(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time until);
@@ -81,8 +137,11 @@ class Waiting {
   std::atomic<bool> fd_given_{false};  // somebody may sleep where we do not see it
 
   std::atomic<bool> stepping_{false};  // a thread steps the workers
-  bool work_left_ = false;             // by its last step; belongs to that thread, as the next one
+  bool work_left_ = false;             // by its last step; belongs to that thread, as the next two
   Time next_timer_ = kNever;
+  Clock::Reading read_;                      // by step_once()
+  std::atomic<std::uint32_t> unstepped_{0};  // calls of in_their_place() since that step; written by that thread
+  std::atomic<std::uint32_t> undriven_{0};   // polls without a step, in a row
   std::atomic<bool> sleeps_in_turn_{false};
   std::atomic<Time> polled_{0};          // the last step_once()
   std::atomic<std::uint32_t> polls_{0};  // of `poller_`, one after the other without a pause

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "transport/optional_calls.h"
+
 namespace fairway::engine {
 namespace {
 
 constexpr std::size_t kEventsPerPoll = 64;
 constexpr std::size_t kSubmissionsPerStep = 256;
 constexpr std::uint32_t kMaxSlices = 4096;
-constexpr int kMostDrainingPolls = 16 * transport::kPollsForAll;  // other peers may go on writing
-constexpr Time kAway = 50 * kMillisecond;         // a caller that comes back later has computed meanwhile
-constexpr Time kTimerSlack = 250 * kMillisecond;  // timers that are due so soon run with one that is: fewer wake-ups
-constexpr Time kFullRetry = 20 * kMicrosecond;    // when a link took less than its depth and has nothing in flight
+constexpr int kMostDrainingPolls = 16 * transport::kPollsForAll;  // other peers may keep writing
+constexpr Time kAway = 50 * kMillisecond;                         // a caller that steps later than this was computing
+constexpr Time kTimerSlack = 250 * kMillisecond;                  // timers due within it run together: fewer wake-ups
+constexpr Time kVisit = 20 * kMicrosecond;      // until the next attempt, if the visitor was preempted
+constexpr Time kFullRetry = 20 * kMicrosecond;  // when a link took less than its depth and has nothing in flight
 
 transport::Copier* copier_of(std::span<const std::unique_ptr<transport::Transport>> transports) {
   for (const auto& transport : transports)
@@ -26,9 +29,10 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
     : index_(index),
       services_(services),
       transports_(std::move(transports)),
+      visited_(services.options.progress == Progress::threads),
       submissions_(services.options.max_transfers),
       slices_(std::clamp(services.options.max_transfers, 64u, kMaxSlices), services.peers.capacity()),
-      outboxes_(transports_.size()),
+      outbox_(transports_, [this](std::uint32_t token) { on_untaken(token); }),
       events_(kEventsPerPoll),
       peers_(services.peers.capacity()),
       ready_(services.peers.capacity()),
@@ -38,9 +42,14 @@ Worker::Worker(std::uint16_t index, Services& services, std::vector<std::unique_
       remotes_(transports_, services.remotes),
       removals_(transports_, locals_, services.transfers),
       scratch_(locals_, services.peers.capacity(), kMaxLinks * kScratchBytes),
+      gpus_(services.machine),
       staging_(
           {copier_of(transports_), locals_, services.transfers.capacity() + index * kAllChunks, [this] { again(); }},
-          services.regions, services.device_atomics) {
+          services.regions, services.device_atomics),
+      at_once_(services.transfers.at_once(index)),
+      asks_peers_(std::ranges::any_of(transports_, [](const auto& each) {
+        return dynamic_cast<const transport::RevokesWithPeers*>(each.get()) != nullptr;
+      })) {
   history_.reserve(History::kSize);
   signals_.make(locals_, services_.transfers.capacity() * sizeof(std::uint64_t), Access::none);
 }
@@ -87,22 +96,25 @@ control::Progress Worker::progress() const {
 // ---- the owner: one turn ----
 
 Time Worker::step(Time now) {
+  kept_out_ = visited_ && !word_.take();
+  if (kept_out_) return after(now, kVisit);
   stepping_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   steps_.store(steps_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (services_.options.progress == Progress::caller && now_ != 0 && now > after(now_, kAway))
     for (const std::uint32_t slot : live_) peers_[slot]->was_away(now_, now);
   now_ = now;
-  busy_ = take_commands();
-  // Posted before polled: what a transport does at once is also completed in this turn.
-  if (take_submissions()) busy_ |= pump_peers();
+  for (std::uint16_t i = 0; i < transports_.size() && !outbox_.empty(); ++i) outbox_.flush(i);  // of start_now()
+  busy_ = has_commands_.load(std::memory_order_acquire) && take_commands();
+  // Post before poll: a slice that completes at once is also delivered in this step.
+  if (!submissions_.empty() && take_submissions()) busy_ |= pump_peers();
   if (poll_transports()) busy_ = true;
-  busy_ |= pump_peers();
+  if (ready_.size() > 0 || !outbox_.empty()) busy_ |= pump_peers();
   if (staging_.has_work()) (void)staging_.proceed(now_);
-  if (run_timers()) busy_ |= pump_peers();
+  if (timers_.next() <= now_ && run_timers()) busy_ |= pump_peers();
   deliver();
-  // After deliver(): who is told that a region is fenced finds its transfers completed.
+  // After deliver(): when a region is reported fenced, its transfers have completed.
   if (!removals_.empty() && removals_.proceed([this](RegionId id) { return staging_.copies(id); })) again();
-  reap_peers();
+  if (!leaving_.empty()) reap_peers();
   deliver();
   Time next = timers_.next();
   for (const auto& transport : transports_) {
@@ -113,12 +125,19 @@ Time Worker::step(Time now) {
   busy_ |= !finished_.empty() || has_commands_.load(std::memory_order_relaxed);
   if (!busy_) queued_.store(false, std::memory_order_relaxed);
   stepping_.store({}, std::memory_order_relaxed);
-  return busy_ ? now : next;
+  next = busy_ ? now : next;
+  if (visited_) word_.leave();
+  return next;
 }
 
+// While another thread acts in this worker's place, sleep briefly without arming the wake-up: that thread needs the
+// core.
 bool Worker::prepare_sleep() {
-  bool quiet = submissions_.empty() && !has_commands_.load(std::memory_order_acquire);
+  if (visited_ && kept_out_) return true;
+  if (visited_ && !word_.take()) return false;
+  bool quiet = submissions_.empty() && outbox_.empty() && !has_commands_.load(std::memory_order_acquire);
   for (const auto& transport : transports_) quiet = transport->prepare_sleep() && quiet;
+  if (visited_) word_.leave();
   return quiet;
 }
 
@@ -129,7 +148,7 @@ bool Worker::take_commands() {
     running_commands_.swap(commands_);
     has_commands_.store(false, std::memory_order_relaxed);
   }
-  // By index: closing, which is a command, takes those behind it.
+  // By index: the command that closes the worker takes the commands behind it.
   for (std::size_t i = 0; i < running_commands_.size(); ++i) std::exchange(running_commands_[i], nullptr)(*this);
   running_commands_.clear();
   return true;
@@ -143,14 +162,13 @@ bool Worker::take_submissions() {
     Transfer& transfer = services_.transfers[slot];
     Peer* owner = peers_[transfer.peer].get();
     if (owner != nullptr && owner->id() == transfer.request.peer) {
-      owner->start(slot);
+      owner->transfers().start(slot);
       continue;
     }
     transfer.completion = {services_.transfers.id(slot), services_.peers.why_not(transfer.request.peer), 0, 0,
                            transfer.request.options.user_data};
     if (transfer.completion.status.is_ok()) transfer.completion.status = {ErrorCode::closed, "the engine is closed"};
-    ended(transfer);
-    completed(slot);
+    ended(slot);
   }
   return taken > 0;
 }
@@ -167,10 +185,12 @@ bool Worker::poll_transports() {
 
 bool Worker::pump_peers() {
   bool any = false;
-  for (std::size_t i = 0; i < ready_.size(); ++i) any |= peers_[ready_[i]]->pump();  // one may make another ready
+  for (std::size_t i = 0; i < ready_.size(); ++i)
+    any |= peers_[ready_[i]]->transfers().pump();  // one may make another ready
   if (ready_.size() > 0)
-    ready_.remove_if([&](std::uint32_t slot) { return !peers_[slot]->has_work() || peers_[slot]->is_down(); });
-  for (std::uint16_t i = 0; i < transports_.size(); ++i) flush(i);
+    ready_.remove_if(
+        [&](std::uint32_t slot) { return !peers_[slot]->transfers().has_work() || peers_[slot]->is_down(); });
+  for (std::uint16_t i = 0; i < transports_.size() && !outbox_.empty(); ++i) outbox_.flush(i);
   return any;
 }
 
@@ -183,32 +203,26 @@ bool Worker::run_timers() {
   return true;
 }
 
-void Worker::stage(std::uint16_t transport, const transport::Slice& slice) {
-  Outbox& outbox = outboxes_[transport];
-  outbox.slices[outbox.count++] = slice;
-  if (outbox.count == Outbox::kCapacity) flush(transport);
-}
-
-void Worker::flush(std::uint16_t transport) {
-  Outbox& outbox = outboxes_[transport];
-  std::size_t first = 0;
-  while (first < outbox.count) {
-    const std::span<const transport::Slice> rest(outbox.slices.data() + first, outbox.count - first);
-    first += transports_[transport]->post(rest);
-    if (first == outbox.count) break;
-    const std::uint32_t token = outbox.slices[first++].token;  // the one that was not taken; those behind may be
-    const std::uint32_t peer = slices_[token].peer;
-    peers_[peer]->on_untaken(token);
-    wake_at(peer, after(now_, kFullRetry));
-  }
-  outbox.count = 0;
+void Worker::on_untaken(std::uint32_t token) {
+  const std::uint32_t peer = slices_[token].peer;
+  peers_[peer]->transfers().on_untaken(token);
+  wake_at(peer, after(now_, kFullRetry));
 }
 
 void Worker::handle(std::uint16_t transport, const transport::Event& event) {
   using transport::EventKind;
+  if (event.kind == EventKind::done || event.kind == EventKind::failed)
+    return peers_[slices_[event.token].peer]->transfers().on_slice(event.token, event);
+  if (event.kind != EventKind::message && event.kind != EventKind::immediate) return handle_rare(transport, event);
+  const LinkRef ref = link_of(transport, event.link);
+  if (ref.peer == kNoSlot) return;
+  if (event.kind == EventKind::message) return peers_[ref.peer]->on_record(ref.link, event.bytes);
+  peers_[ref.peer]->on_immediate(static_cast<std::uint32_t>(event.value));
+}
+
+void Worker::handle_rare(std::uint16_t transport, const transport::Event& event) {
+  using transport::EventKind;
   switch (event.kind) {
-    case EventKind::done:
-    case EventKind::failed: peers_[slices_[event.token].peer]->on_slice(event.token, event); return;
     case EventKind::exchange:
       if (Peer* peer = peer_by_index(event.peer))
         services_.tell(peer->session(), format(Exchange{std::string(transports_[transport]->name()), event.bytes}));
@@ -226,17 +240,13 @@ void Worker::handle(std::uint16_t transport, const transport::Event& event) {
       break;
     default: break;
   }
-  // The rest is about a link, in the epoch that we know.
-  auto& links = links_[transport];
-  if (event.link.slot >= links.size()) return;
-  const LinkRef ref = links[event.link.slot];
-  if (ref.peer == kNoSlot || ref.epoch != event.link.epoch || peers_[ref.peer] == nullptr) return;
-  Peer& peer = *peers_[ref.peer];
-  if (event.kind == EventKind::link_down) peer.links().on_link_down(ref.link, event.status);
-  if (event.kind == EventKind::retry_failed) peer.links().on_retry_failed(ref.link, event.status);
-  if (event.kind == EventKind::fenced) peer.links().on_fenced(ref.link, event);
-  if (event.kind == EventKind::immediate) peer.on_immediate(static_cast<std::uint32_t>(event.value));
-  if (event.kind == EventKind::message) peer.on_record(ref.link, event.bytes);
+  // All other events are of a link's current epoch.
+  const LinkRef ref = link_of(transport, event.link);
+  if (ref.peer == kNoSlot) return;
+  LinkSet& links = peers_[ref.peer]->links();
+  if (event.kind == EventKind::link_down) links.on_link_down(ref.link, event.status);
+  if (event.kind == EventKind::retry_failed) links.on_retry_failed(ref.link, event.status);
+  if (event.kind == EventKind::fenced) links.on_fenced(ref.link, event);
 }
 
 // ---- peers ----
@@ -248,15 +258,6 @@ void Worker::add_peer(PeerId id, control::SessionId session, const control::Peer
   peer_by_index_[index] = id.slot;
   live_.push_back(id.slot);
   peers_[id.slot]->open();
-}
-
-Peer* Worker::peer(std::uint32_t slot) {
-  return slot < peers_.size() ? peers_[slot].get() : nullptr;
-}
-
-Peer* Worker::peer_of(PeerId id) {
-  Peer* found = peer(id.slot);
-  return found != nullptr && found->id() == id ? found : nullptr;
 }
 
 Peer* Worker::peer_by_index(transport::PeerIndex index) {
@@ -275,14 +276,17 @@ void Worker::reap_peers() {
     const std::uint64_t polled = services_.close_credits(peer.id());
     services_.notifications.give_back(
         static_cast<std::uint32_t>(peer.notifier().granted() - (peer.notifier().delivered() - polled)));
-    for (auto& links : links_)
-      for (LinkRef& ref : links)
+    for (auto& of_transport : links_)
+      for (LinkRef& ref : of_transport)
         if (ref.peer == slot) ref = {};
     remotes_.release_all(peer.id());
     removals_.peer_gone(slot);
     peer_by_index_.erase(peer.index());
     const PeerId id = peer.id();
     scratch_.give_back(peer.scratch());
+    if (gone_.size() == GoneLinks::kPeers) gone_.pop_front();
+    GoneLinks& links = gone_.emplace_back(GoneLinks{id, {}});
+    for (const Link& link : peer.links()) links.names.push_back(link.text);
     ready_.remove(slot);
     timers_.clear(slot);
     peers_[slot].reset();
@@ -317,7 +321,7 @@ void Worker::link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, 
   links[id.slot] = {peer.id().slot, link, id.epoch};
 }
 
-// A peer that reads the goodbye first takes what was not acknowledged for lost. Bounded: peers may go on writing.
+// A peer that reads the goodbye first treats unacknowledged messages as lost. Bounded, since peers may keep writing.
 void Worker::acknowledge() {
   for (int poll = 0; poll < transport::kPollsForAll; ++poll) (void)poll_transports();
 }
@@ -326,8 +330,8 @@ void Worker::close() {
   call([](Worker& worker) { worker.shut(); });
 }
 
-// What transports have acknowledged to a peer counts as arrived, so it is taken before the peer is let go. And what
-// they owe it is sent: they may hold an acknowledgement back for some polls, to go with other words.
+// Messages that a transport has acknowledged count as received, so take them before the peer is dropped. Also sends
+// acknowledgements that a transport has held back to coalesce them.
 void Worker::drain_transports() {
   for (int poll = 0, quiet = 0; poll < kMostDrainingPolls && quiet < transport::kPollsForAll; ++poll)
     quiet = poll_transports() ? 0 : quiet + 1;
@@ -349,7 +353,7 @@ void Worker::shut() {
   drain_transports();
   for (const std::uint32_t slot : std::vector(live_))
     end(*peers_[slot], {ErrorCode::cancelled, "the engine is closing"});
-  while (staging_.has_work() && staging_.proceed(now_)) {  // a device has what it copies in a few milliseconds
+  while (staging_.has_work() && staging_.proceed(now_)) {  // a device finishes its copies within milliseconds
   }
   for (std::uint16_t i = 0; i < transports_.size(); ++i) {
     transports_[i]->close();

@@ -3,19 +3,24 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/mpsc_queue.h"
+#include "core/owner_word.h"
 #include "engine/local_regions.h"
-#include "engine/machine_look.h"
+#include "engine/machine_discovery.h"
 #include "engine/mappings.h"
 #include "engine/notify.h"
+#include "engine/outbox.h"
 #include "engine/peer.h"
 #include "engine/peer_events.h"
 #include "engine/peer_table.h"
@@ -47,18 +52,20 @@ struct Services {
   NotificationQueue& notifications;
   CounterTable& counters;
   std::function<void()> notice;                                          // something for the user: wake the waiters
+  std::function<void()> completed;                                       // something for poll()
   std::function<void(control::SessionId, std::vector<std::byte>)> tell;  // a control message
   std::function<void(control::SessionId, Status)> drop;                  // ends a session that broke the protocol
   // Sleeps while `word` holds `seen`, as a caller of the engine does.
   std::function<void(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline)> wait;
   std::function<std::uint64_t(PeerId)> close_credits;  // of a peer that is gone: how many were polled
   std::function<Worker&(std::uint32_t)> worker_of;     // the owner of a peer's slot
-  MachineLook& machine;
+  MachineDiscovery& machine;
   std::atomic_flag& device_atomics;  // held by the worker that executes one on a device's memory
   Mappings& mappings;
+  bool short_path = true;  // false: nothing is done within its call
 };
 
-// What outlives a transfer for explain(): the last ones of a worker.
+// What explain() needs of a transfer after its end; kept for the last ones of a worker.
 struct History {
   static constexpr std::size_t kSize = 1024;
   TransferId id;
@@ -75,9 +82,17 @@ struct History {
   Place place = kNoPlace, far_place = kNoPlace;
 };
 
-// Owns some of the engine's peers and moves their bytes. step() is its whole life; it runs on an executor's thread, or
-// on the caller's with Progress::caller. Everything but the members marked "any thread" belongs to whoever runs step().
-class Worker final : public Stepper {
+// The names of the links of a peer that is gone, by their numbers: what transfers to it used. Kept for the last ones.
+struct GoneLinks {
+  static constexpr std::size_t kPeers = 16;
+  PeerId peer;
+  std::vector<std::string> names;
+};
+
+// Owns some of the engine's peers and moves their bytes. All of its work happens in step(), which runs on an executor's
+// thread, or on the caller's with Progress::caller. Everything but the members marked "any thread" belongs to the
+// thread that runs step().
+class Worker final : public Stepper, public TransferOwner {
  public:
   Worker(std::uint16_t index, Services& services, std::vector<std::unique_ptr<transport::Transport>> transports);
   ~Worker() override;
@@ -94,6 +109,27 @@ class Worker final : public Stepper {
   [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const { return transports_; }
   [[nodiscard]] control::Progress progress() const;
 
+  // Progress::threads: runs `act` in the owner's place, between two steps, if that comes within a microsecond or two.
+  // False: it did not run. Any thread; not for what takes longer than a step may.
+  template <class Act>
+  bool in_its_place(const Act& act) {
+    if (stepping_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return false;  // in a callback
+    for (int tries = 0; !word_.visit(); ++tries)
+      if (tries == kTriesToVisit) return false;
+    act();
+    word_.leave();
+    return true;
+  }
+
+  // ---- the owner, or who is in its place ----
+  [[nodiscard]] bool is_closed() const { return closed_.load(std::memory_order_relaxed); }
+  // A small request that is complete on return (ShortPath), if nothing is in its way; else an empty id, and nothing was
+  // done.
+  TransferId complete_now(PeerId peer, Operation operation, const Extent& extent, const RequestOptions& options);
+  // Starts a send or receive that was just accepted; a small send is handed over, and complete if it asked for no more.
+  // So does it a small write or read, which the next step posts. False: nothing was done, submit() it.
+  bool start_now(std::uint32_t slot);
+
   // ---- the owner ----
   Time step(Time now) override;
   void slept(Time now) { now_ = now; }  // since the last step, on purpose: the caller was not away
@@ -104,8 +140,11 @@ class Worker final : public Stepper {
   void add_peer(PeerId id, control::SessionId session, const control::PeerInfo& info);
   void peer_down(PeerId id, const Status& reason);
   void acknowledge();  // sends what transports hold back of their acknowledgements: before a goodbye
-  Peer* peer(std::uint32_t slot);
-  Peer* peer_of(PeerId id);
+  Peer* peer(std::uint32_t slot) { return slot < peers_.size() ? peers_[slot].get() : nullptr; }
+  Peer* peer_of(PeerId id) {
+    Peer* const found = peer(id.slot);
+    return found != nullptr && found->id() == id ? found : nullptr;
+  }
   void stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket);
   void force_stop(TransferId id);
 
@@ -124,6 +163,7 @@ class Worker final : public Stepper {
   transport::Reach map(RegionId id, int gpu, Mapping& out, Status& why);
   void unmap(const Mappings::Entry& entry);
   [[nodiscard]] std::optional<History> history(TransferId id) const;  // of one that has ended
+  [[nodiscard]] const GoneLinks* links_of_gone(PeerId id) const;      // null: too long ago, or not gone
   [[nodiscard]] std::optional<History> in_flight(TransferId id);
   void collect(Metrics& out) const;
 
@@ -133,28 +173,25 @@ class Worker final : public Stepper {
   SliceTable& slices() { return slices_; }
   RecordPool& records() { return records_; }
   transport::Transport& transport_at(std::uint16_t index) { return *transports_[index]; }
-  const transport::Device& device_of(const Link& link) const {
-    return transports_[link.transport]->devices()[link.device];
-  }
   std::uint16_t transport_index(std::string_view name) const;  // kNoTransport when there is none
   static constexpr std::uint16_t kNoTransport = 0xffff;
-  void stage(std::uint16_t transport, const transport::Slice& slice);  // posted at the end of the turn, or when full
-  [[nodiscard]] Place place_of(RegionId id) { return locals_.place_of(id, services_.machine.found()); }
-  [[nodiscard]] Place place_of(RemoteRegionId id) { return remotes_.place_of(id, services_.machine.found()); }
-  void machine_known();                        // the look at it has ended
-  double least_between(Place from, Place to);  // by a GPU's engines, bytes per second; 0: no figure
+  Outbox& outbox() { return outbox_; }
+  GpuRates& gpus() { return gpus_; }
+  void machine_known();  // the look at it has ended
   Staging& staging() { return staging_; }
-  [[nodiscard]] std::uint32_t record_bytes() const;            // that every device carrying records takes in a message
-  Slice signal_word(std::uint32_t slot, std::uint64_t value);  // of that transfer's own, holding the value
+  [[nodiscard]] std::uint32_t record_bytes() const;  // that every device carrying records takes in a message
   void link_at(std::uint16_t transport, transport::LinkId id, Peer& peer, std::uint8_t link);
   void wake_at(std::uint32_t peer, Time time) { timers_.at_latest(peer, time); }
   void ready(std::uint32_t peer) { ready_.add(peer); }  // it has something to post
   void again() { busy_ = true; }                        // this step left work
-  void completed(std::uint32_t slot);                   // its completion is filled: delivered at the end of the step
-  void ended(Transfer& transfer);                       // tell dependents
-  // Starts `slot` by dependency_ended() once `after` has ended. False: it has, and `failed` says how.
-  bool wait_for(TransferId after, std::uint32_t slot, bool& failed);
-  void no_longer_waits(std::uint32_t slot);  // it ended while it waited
+  // Something for the user came. With Progress::caller who waits is told once, at the end of the step, which mostly was
+  // made by the one who waits.
+  void notice() { visited_ ? services_.notice() : void(untold_ = true); }
+  // ---- TransferOwner ----
+  bool wait_for(TransferId after, std::uint32_t slot, bool& failed) override;
+  void no_longer_waits(std::uint32_t slot) override;
+  void ended(std::uint32_t slot) override;
+  Slice signal_word(std::uint32_t slot, std::uint64_t value) override;
 
  private:
   struct LinkRef {
@@ -162,15 +199,21 @@ class Worker final : public Stepper {
     std::uint8_t link = 0;
     std::uint32_t epoch = 0;
   };
-  struct Outbox {
-    static constexpr std::size_t kCapacity = 64;
-    std::array<transport::Slice, kCapacity> slices;
-    std::size_t count = 0;
-  };
+
+  static constexpr int kTriesToVisit = 256;
+  static constexpr std::uint32_t kTimed = 16;  // one of so many that start_now() starts reads the clock
 
   void shut();
-  void deliver();
-  void deliver(std::uint32_t slot);
+  void deliver() {
+    if (!finished_.empty()) deliver_all();
+    tell();
+  }
+  void deliver_all();
+  void deliver(std::uint32_t slot, bool& completed);  // `completed`: some for poll() wait there, and nobody was told
+  void tell() {
+    if (std::exchange(untold_, false)) services_.notice();
+  }
+  void note_end(Transfer& transfer);
   void answer_cancels(Transfer& transfer, Cancelled::Far far_side);
   bool take_commands();
   bool take_submissions();
@@ -178,9 +221,17 @@ class Worker final : public Stepper {
   void drain_transports();
   bool pump_peers();
   bool run_timers();
+  void on_untaken(std::uint32_t token);  // a slice that post() did not take
   void end(Peer& peer, const Status& reason);
-  void flush(std::uint16_t transport);
   void handle(std::uint16_t transport, const transport::Event& event);
+  void handle_rare(std::uint16_t transport, const transport::Event& event);  // that no transfer waits for
+  // Whose current epoch that is; kNoSlot: of no link that is known.
+  [[nodiscard]] LinkRef link_of(std::uint16_t transport, transport::LinkId id) const {
+    const auto& links = links_[transport];
+    if (id.slot >= links.size()) return {};
+    const LinkRef ref = links[id.slot];
+    return ref.peer == kNoSlot || ref.epoch != id.epoch || peers_[ref.peer] == nullptr ? LinkRef() : ref;
+  }
   Peer* peer_by_index(transport::PeerIndex index);
   void reap_peers();
   Mapping keep(const transport::GpuAccess::View& view, std::uint16_t transport, int gpu, PeerId peer, std::string name);
@@ -191,6 +242,12 @@ class Worker final : public Stepper {
   Services& services_;
   std::vector<std::unique_ptr<transport::Transport>> transports_;
   Task* task_ = nullptr;
+
+  // Taken for each step where others may come between, which is with Progress::threads: with Progress::caller all who
+  // touch the worker take turns anyway (Waiting).
+  OwnerWord word_;
+  const bool visited_;
+  bool kept_out_ = false;  // a visitor was there when it was to step; the owner's
 
   MpscQueue<std::uint32_t> submissions_;
   std::mutex commands_mutex_;                           // guards commands_ and the writing of closed_
@@ -206,7 +263,7 @@ class Worker final : public Stepper {
   std::atomic<bool> closed_{false};  // written under commands_mutex_
   SliceTable slices_;
   RecordPool records_;
-  std::vector<Outbox> outboxes_;
+  Outbox outbox_;
   std::vector<transport::Event> events_;
   std::vector<std::function<void(Worker&)>> running_commands_;
 
@@ -224,19 +281,24 @@ class Worker final : public Stepper {
   RemoteRegions remotes_;
   RegionRemovals removals_;
   ScratchMemory scratch_;
-  std::vector<std::pair<std::pair<Place, Place>, double>> leasts_;  // least_between(), of pairs asked for so far
+  GpuRates gpus_;
   OwnMemory signals_;  // a word for each transfer, whence it is written to a device's memory
 
   Staging staging_;
 
   std::vector<std::pair<std::uint32_t, bool>> released_;  // transfers whose `after` has ended, and whether it was ok
   bool releasing_ = false;
+  bool untold_ = false;                  // something for the user is there, and nobody was told yet
+  AtOnceTable<>& at_once_;               // this worker's
+  const bool asks_peers_;                // to end a region: a transport RevokesWithPeers
   std::vector<std::uint32_t> finished_;  // transfers to deliver
   std::vector<std::uint32_t> delivering_;
   // Transfers of other workers' peers that wait for one of ours.
   std::vector<std::pair<TransferId, std::function<void(bool ok)>>> foreign_;
+  std::uint32_t started_now_ = 0;
   std::vector<History> history_;
   std::size_t history_next_ = 0;
+  std::deque<GoneLinks> gone_;  // the oldest first
 };
 
 }  // namespace fairway::engine

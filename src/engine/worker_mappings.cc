@@ -3,14 +3,22 @@
 #include "engine/worker.h"
 #include "transport/gpu_access.h"
 
-// The worker's part of regions that kernels reach by themselves.
+// The worker's part of regions that kernels or CPUs reach by themselves.
 namespace fairway::engine {
 namespace {
 
 using transport::DeviceInitiated;
 
-constexpr auto kAccepted = static_cast<transport::Bits>(DeviceInitiated::address);  // what a Mapping can say
-constexpr const char* kNone = "no transport in use here lets kernels reach GPU memory: that needs the transport cuda";
+// What a Mapping for that GPU, or for CPUs, can say.
+DeviceInitiated way_for(int gpu) {
+  return gpu == kCpu ? DeviceInitiated::cpu : DeviceInitiated::address;
+}
+
+Status none_for(int gpu) {
+  return {ErrorCode::unsupported,
+          gpu == kCpu ? "no transport in use here maps memory for CPUs: that needs the transport shm"
+                      : "no transport in use here lets kernels reach GPU memory: that needs the transport cuda"};
+}
 
 }  // namespace
 
@@ -20,15 +28,20 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
     why = {ErrorCode::not_found, "the remote region was released, or its owner deregistered it"};
     return Reach::no;
   }
-  if (reached_by_cpu(remotes_.kind_of(id))) {
-    why = {ErrorCode::unsupported, "the region is host memory of the peer's: kernels reach GPU memory alone"};
+  if (reached_by_cpu(remotes_.kind_of(id)) != (gpu == kCpu)) {
+    why = gpu == kCpu ? Status(ErrorCode::invalid_argument,
+                               "the region is GPU memory of the peer's, which no CPU reaches: name one of this "
+                               "process's GPUs")
+                      : Status(ErrorCode::unsupported,
+                               "the region is host memory of the peer's: kernels reach GPU memory alone");
     return Reach::no;
   }
-  why = {ErrorCode::unsupported, services_.options.strict_isolation
-                                     ? std::string("EngineOptions::strict_isolation forbids to map a peer's memory")
-                                     : kNone};
+  why = services_.options.strict_isolation
+            ? Status(ErrorCode::unsupported, "EngineOptions::strict_isolation forbids mapping a peer's memory")
+            : none_for(gpu);
+  const DeviceInitiated way = way_for(gpu);
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    if (!transport::has(*transports_[t], DeviceInitiated::address)) continue;
+    if (!transport::has(*transports_[t], way)) continue;
     if (const Reach linked = peer.links().linked_by(t, why); linked != Reach::yes) return linked;
     const auto handle = remotes_.handle(peer.owner(), id, t);
     if (!handle) {
@@ -36,7 +49,7 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
       return Reach::no;
     }
     transport::GpuAccess::View view;
-    const Reach reach = transports_[t]->gpu()->view(*handle, gpu, kAccepted, view, why);
+    const Reach reach = transports_[t]->gpu()->view(*handle, gpu, static_cast<transport::Bits>(way), view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, peer.id(), peer.text());
     return reach;
   }
@@ -45,16 +58,17 @@ transport::Reach Worker::map(Peer& peer, RemoteRegionId id, int gpu, Mapping& ou
 
 transport::Reach Worker::map(RegionId id, int gpu, Mapping& out, Status& why) {
   using transport::Reach;
-  why = {ErrorCode::unsupported, kNone};
+  why = none_for(gpu);
+  const DeviceInitiated way = way_for(gpu);
   for (std::uint16_t t = 0; t < transports_.size(); ++t) {
-    if (!transport::has(*transports_[t], DeviceInitiated::address)) continue;
+    if (!transport::has(*transports_[t], way)) continue;
     const std::uint64_t handle = locals_.handle(id, t);
     if (handle == kNotRegistered) {
       if (const Status refused = locals_.why_without(id, t); !refused) why = refused;
       return Reach::no;
     }
     transport::GpuAccess::View view;
-    const Reach reach = transports_[t]->gpu()->view_own(handle, gpu, kAccepted, view, why);
+    const Reach reach = transports_[t]->gpu()->view_own(handle, gpu, static_cast<transport::Bits>(way), view, why);
     if (reach == Reach::yes) out = keep(view, t, gpu, {}, "this engine");
     return reach;
   }
@@ -78,7 +92,7 @@ Mapping Worker::keep(const transport::GpuAccess::View& view, std::uint16_t trans
 
 void Worker::unmap(const Mappings::Entry& entry) {
   transports_[entry.transport]->gpu()->give_back(entry.view);
-  again();  // a removal may have waited for it
+  again();  // a removal may be waiting for it
 }
 
 void Worker::mapping_ended(std::uint16_t transport, const transport::Event& event) {
@@ -89,11 +103,12 @@ void Worker::mapping_ended(std::uint16_t transport, const transport::Event& even
   services_.notice();
 }
 
-// Whose kernels keep a removal waiting.
+// The peers whose kernels or mappings delay a removal.
 void Worker::add_viewers_of(RegionId id, std::string& names) const {
   const auto& handles = locals_.handles(id);
   for (std::uint16_t t = 0; t < handles.size(); ++t) {
-    if (!transport::has(*transports_[t], DeviceInitiated::address) || handles[t] == kNotRegistered) continue;
+    const bool kernels = transport::has(*transports_[t], DeviceInitiated::address);
+    if ((!kernels && !transport::has(*transports_[t], DeviceInitiated::cpu)) || handles[t] == kNotRegistered) continue;
     for (const transport::PeerIndex index : transports_[t]->gpu()->holders(handles[t])) {
       const auto peer = peer_by_index_.find(index);
       if (!names.empty()) names += ", ";
@@ -102,7 +117,7 @@ void Worker::add_viewers_of(RegionId id, std::string& names) const {
       else
         names += (peer == peer_by_index_.end() ? std::string("a peer that has left, though not its process")
                                                : peers_[peer->second]->text()) +
-                 ", whose kernels have it mapped";
+                 (kernels ? ", whose kernels have it mapped" : ", which has it mapped");
     }
   }
 }

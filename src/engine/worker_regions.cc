@@ -3,23 +3,13 @@
 
 #include "engine/worker.h"
 
-// The worker's part of regions: whose work has to end before one can go.
+// Worker: what has to end before a region can be removed.
 namespace fairway::engine {
 
 Slice Worker::signal_word(std::uint32_t slot, std::uint64_t value) {
   const std::uint64_t offset = slot * sizeof value;
   std::memcpy(signals_.bytes.get() + offset, &value, sizeof value);
   return {signals_.region, offset, sizeof value};
-}
-
-double Worker::least_between(Place from, Place to) {
-  const std::pair pair(from, to);
-  for (const auto& [known, least] : leasts_)
-    if (known == pair) return least;
-  const Expectation* machine = services_.machine.found();
-  const auto prediction =
-      machine == nullptr ? std::nullopt : machine->between(from, to, true);  // the slower of the two
-  return leasts_.emplace_back(pair, prediction ? prediction->gbs.low * 1e9 : 0).second;
 }
 
 void Worker::machine_known() {
@@ -29,26 +19,22 @@ void Worker::machine_known() {
 void Worker::stop_users_of(RegionId id) {
   while (take_submissions()) {
   }  // users of the region that were accepted before it was revoked
-  for (const std::uint32_t slot : live_) peers_[slot]->stop_users_of(id);
+  for (const std::uint32_t slot : live_) peers_[slot]->region_users().stop_users_of(id);
 }
 
 void Worker::remove_region(RegionId id, Peer* window_of, std::function<void(Status)> done) {
   RegionRemovals::Removal removal;
   removal.id = id;
   removal.done = std::move(done);
-  // Nobody begins to use it any more. A window has no users here, but the receive that it is a part of.
+  // No new use can begin. A window has no users here except its receive.
   if (window_of == nullptr)
-    for (const std::uint32_t slot : live_) peers_[slot]->add_users_of(id, removal.users);
-  bool ask_peers = false;
-  for (const auto& transport : transports_)
-    for (const transport::Device& device : transport->devices())
-      ask_peers |= device.capabilities.revocation == transport::Revocation::by_owner_and_peers;
-  if (ask_peers && window_of != nullptr) removal.peers.push_back(window_of->id().slot);
-  if (ask_peers && window_of == nullptr) removal.peers = live_;
+    for (const std::uint32_t slot : live_) peers_[slot]->region_users().add_users_of(id, removal.users);
+  if (asks_peers_ && window_of != nullptr) removal.peers.push_back(window_of->id().slot);
+  if (asks_peers_ && window_of == nullptr) removal.peers = live_;
   const std::vector<std::uint32_t> asked = removal.peers;
   removals_.begin(std::move(removal));
   for (const std::uint32_t slot : asked) peers_[slot]->revoke_at_peer(id);
-  again();  // continued at the end of the step: the caller may stand in the middle of a transfer
+  again();  // continues at the end of the step, since the caller may be in the middle of a transfer
 }
 
 std::string Worker::holders_of(RegionId id) {

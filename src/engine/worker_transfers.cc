@@ -1,9 +1,60 @@
 #include <algorithm>
+#include <utility>
 
+#include "engine/operation.h"
 #include "engine/worker.h"
 
-// The worker's part of transfers: stopping them, what waits for them, and the delivery of completions.
+// Worker: cancelling transfers, dependents of transfers, and delivery of completions.
 namespace fairway::engine {
+
+// Earlier submissions, commands of other threads and region removals go first.
+TransferId Worker::complete_now(PeerId id, Operation operation, const Extent& extent, const RequestOptions& options) {
+  if (closed_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_acquire) ||
+      !submissions_.empty() || !outbox_.empty() || !finished_.empty() || !removals_.empty())
+    return {};
+  Peer* const peer = peer_of(id);
+  if (peer == nullptr) return {};
+  AtOnceTable<>::Past* const past = at_once_.space();
+  if (past == nullptr || !peer->transfers().move_at_once(operation, extent, options, *past)) return {};
+  const bool to_poll = options.deliver == Deliver::to_poll;
+  const TransferId done = TransferTable::at_once_id(index_, at_once_.add(options.user_data, to_poll));
+  if (to_poll) {
+    (void)services_.completions.push(std::uint32_t{done.slot});
+    services_.completed();
+  }
+  return done;
+}
+
+// Nothing that was submitted before waits; a receive takes its place behind those before it.
+bool Worker::start_now(std::uint32_t slot) {
+  if (closed_.load(std::memory_order_relaxed) || has_commands_.load(std::memory_order_acquire) ||
+      !submissions_.empty() || !removals_.empty())
+    return false;
+  Transfer& t = services_.transfers[slot];
+  Peer* const peer = peer_of(t.request.peer);
+  if (peer == nullptr || (is_message(t.request.operation) && !outbox_.empty()) || !peer->transfers().may_start_now(t))
+    return false;
+  t.timed = started_now_++ % kTimed == 0;
+  t.submitted = t.timed ? services_.runtime.clock.now() : now_;
+  const bool alone = finished_.empty();
+  peer->transfers().start_now(slot);
+  // It may be over: then its caller finds it so, unless its record waits for a step. A callback runs in a step.
+  if (alone && finished_.size() == 1 && finished_.front() == slot && !peer->transfers().has_work() &&
+      t.request.options.deliver != Deliver::to_callback) {
+    finished_.clear();
+    bool completed = false;
+    deliver(slot, completed);
+    if (completed) services_.completed();
+    tell();
+    slot = kNoSlot;
+  }
+  if (!finished_.empty() || !outbox_.empty() || peer->transfers().has_work() ||
+      (slot != kNoSlot && t.deadline != kNever)) {
+    queued_.store(true, std::memory_order_relaxed);
+    wake();
+  }
+  return true;
+}
 
 void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket> ticket) {
   while (take_submissions()) {
@@ -21,11 +72,11 @@ void Worker::stop(TransferId id, const Status& why, std::shared_ptr<CancelTicket
     ticket->next = std::move(services_.transfers[id.slot].ticket);
     services_.transfers[id.slot].ticket = std::move(ticket);
   }
-  if (owner->stop(id.slot, why)) answer_cancels(services_.transfers[id.slot], Cancelled::Far::all);
+  if (owner->transfers().stop(id.slot, why)) answer_cancels(services_.transfers[id.slot], Cancelled::Far::all);
 }
 
-// Nothing touches the transfer's memory any more.
-void Worker::answer_cancels(Transfer& transfer, Cancelled::Far far_side) {
+// Nothing accesses the transfer's memory any more.
+[[gnu::noinline]] void Worker::answer_cancels(Transfer& transfer, Cancelled::Far far_side) {
   while (const std::shared_ptr<CancelTicket> ticket = std::move(transfer.ticket)) {
     transfer.ticket = std::move(ticket->next);
     ticket->result.fenced = true;
@@ -37,10 +88,11 @@ void Worker::answer_cancels(Transfer& transfer, Cancelled::Far far_side) {
 
 void Worker::force_stop(TransferId id) {
   if (!services_.transfers.is_active(id)) return;
-  if (Peer* owner = peer(services_.transfers[id.slot].peer)) owner->force_stop(id.slot);
+  if (Peer* owner = peer(services_.transfers[id.slot].peer)) owner->transfers().force_stop(id.slot);
 }
 
 void Worker::when_ended(TransferId id, std::function<void(bool ok)> answer) {
+  if (id.slot >= services_.transfers.capacity()) return answer(true);  // it completed with ok within its call
   if (services_.transfers.is_active(id) && services_.transfers[id.slot].phase != Phase::done)
     foreign_.emplace_back(id, std::move(answer));
   else
@@ -52,13 +104,14 @@ bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
   Transfer& first = services_.transfers[after.slot];
   if (services_.transfers.is_active(after)) {
     Worker& owner = services_.worker_of(first.peer);
-    if (&owner != this) {  // ask the other worker; it answers in any case
+    if (&owner != this) {  // ask the other worker, which always answers
       const TransferId id = services_.transfers.id(slot);
       owner.post([this, after, slot, id](Worker& other) {
         const auto answer = [this, slot, id](bool ok) {
           post([slot, id, ok](Worker& self) {
             if (!self.services_.transfers.is_active(id)) return;
-            if (Peer* peer = self.peer(self.services_.transfers[slot].peer)) peer->dependency_ended(slot, ok);
+            if (Peer* peer = self.peer(self.services_.transfers[slot].peer))
+              peer->transfers().dependency_ended(slot, ok);
           });
         };
         other.when_ended(after, answer);
@@ -75,17 +128,31 @@ bool Worker::wait_for(TransferId after, std::uint32_t slot, bool& failed) {
   return false;
 }
 
-void Worker::ended(Transfer& transfer) {
+void Worker::ended(std::uint32_t slot) {
+  note_end(services_.transfers[slot]);
+  services_.transfers[slot].phase = Phase::done;
+  finished_.push_back(slot);
+}
+
+// Keeps its history for explain() and starts or fails its dependents.
+void Worker::note_end(Transfer& transfer) {
   const bool ok = transfer.completion.status.is_ok();
   if (!ok) transfer.last_failed.store(transfer.completion.id.generation, std::memory_order_relaxed);
   if (history_.size() < History::kSize) history_.emplace_back();
-  history_[history_next_] = {transfer.completion.id,     transfer.request.operation,
-                             transfer.request.peer,      transfer.total,
-                             transfer.bytes_done,        transfer.links_used,
-                             transfer.retried,           transfer.route.method,
-                             transfer.submitted,         now_,
-                             transfer.completion.status, transfer.place,
-                             transfer.far_place};
+  History& past = history_[history_next_];
+  past.id = transfer.completion.id;
+  past.operation = transfer.request.operation;
+  past.peer = transfer.request.peer;
+  past.bytes = transfer.total;
+  past.bytes_done = transfer.bytes_done;
+  past.links_used = transfer.links_used;
+  past.retried = transfer.retried;
+  past.method = transfer.route.method;
+  past.submitted = transfer.submitted;
+  past.ended = std::max(now_, transfer.submitted);
+  past.status = transfer.completion.status;
+  past.place = transfer.place;
+  past.far_place = transfer.far_place;
   history_next_ = (history_next_ + 1) % History::kSize;
   for (std::uint32_t slot = transfer.first_dependent; slot != kNoSlot; slot = services_.transfers[slot].next_dependent)
     released_.emplace_back(slot, ok);
@@ -98,12 +165,12 @@ void Worker::ended(Transfer& transfer) {
     foreign_[i].second(ok);
     foreign_.erase(foreign_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  // One after the other, not one inside the other: those that fail now end others in turn, however long the chain is.
+  // In a loop, not recursively: each failed dependent fails its own dependents, however long the chain is.
   if (releasing_) return;
   releasing_ = true;
   for (std::size_t i = 0; i < released_.size(); ++i) {
     const auto [slot, first_ok] = released_[i];
-    if (Peer* owner = peer(services_.transfers[slot].peer)) owner->dependency_ended(slot, first_ok);
+    if (Peer* owner = peer(services_.transfers[slot].peer)) owner->transfers().dependency_ended(slot, first_ok);
   }
   released_.clear();
   releasing_ = false;
@@ -112,30 +179,28 @@ void Worker::ended(Transfer& transfer) {
 void Worker::no_longer_waits(std::uint32_t slot) {
   const TransferId first = services_.transfers[slot].request.options.after;
   if (!services_.transfers.is_active(first)) return;
-  if (&services_.worker_of(services_.transfers[first.slot].peer) != this) return;  // its answer will find nobody
+  if (&services_.worker_of(services_.transfers[first.slot].peer) != this) return;  // its answer will be ignored
   std::uint32_t* link = &services_.transfers[first.slot].first_dependent;
   while (*link != kNoSlot && *link != slot) link = &services_.transfers[*link].next_dependent;
   if (*link == slot) *link = services_.transfers[slot].next_dependent;
 }
 
-void Worker::completed(std::uint32_t slot) {
-  services_.transfers[slot].phase = Phase::done;
-  finished_.push_back(slot);
-}
-
-// Last in a step, when nothing of the engine is being walked over: callbacks may call the engine.
-void Worker::deliver() {
+// Last in a step, when no loop over engine state is active, since callbacks may call the engine.
+[[gnu::flatten]] void Worker::deliver_all() {
   delivering_.swap(finished_);
-  for (const std::uint32_t slot : delivering_) deliver(slot);
+  bool completed = false;
+  for (const std::uint32_t slot : delivering_) deliver(slot, completed);
   delivering_.clear();
+  if (completed) services_.completed();
 }
 
-void Worker::deliver(std::uint32_t slot) {
+void Worker::deliver(std::uint32_t slot, bool& completed) {
   Transfer& transfer = services_.transfers[slot];
-  answer_cancels(transfer, transfer.completion.status.is_ok() ? Cancelled::Far::all
-                           : transfer.bytes_posted == 0       ? Cancelled::Far::nothing
-                           : transfer.in_doubt                ? Cancelled::Far::unknown
-                                                              : Cancelled::Far::partial);
+  if (transfer.ticket != nullptr)
+    answer_cancels(transfer, transfer.completion.status.is_ok() ? Cancelled::Far::all
+                             : transfer.bytes_posted == 0       ? Cancelled::Far::nothing
+                             : transfer.in_doubt                ? Cancelled::Far::unknown
+                                                                : Cancelled::Far::partial);
   const RequestOptions& options = transfer.request.options;
   if (options.deliver == Deliver::to_callback) {
     const Completion completion = std::move(transfer.completion);
@@ -144,6 +209,8 @@ void Worker::deliver(std::uint32_t slot) {
     services_.transfers.publish(slot);
     (void)services_.transfers.claim(completion.id);
     services_.transfers.release(slot);
+    if (std::exchange(completed, false)) services_.completed();
+    tell();
     callback(completion, user_data);
     return;
   }
@@ -151,7 +218,7 @@ void Worker::deliver(std::uint32_t slot) {
   services_.transfers.publish(slot);
   if (to_poll) {
     (void)services_.completions.push(std::uint32_t{slot});
-    services_.notice();
+    completed = true;
   } else {
     services_.runtime.executor.wake_all(transfer.word);
   }
@@ -161,8 +228,18 @@ std::optional<History> Worker::in_flight(TransferId id) {
   if (!services_.transfers.is_active(id)) return std::nullopt;
   Transfer& t = services_.transfers[id.slot];
   if (peer_of(t.request.peer) == nullptr) return std::nullopt;
-  return History{id,         t.request.operation, t.request.peer, t.total, t.bytes_done, t.links_used,
-                 t.retried,  t.route.method,      t.submitted,    now_,    {},           t.place,
+  return History{id,
+                 t.request.operation,
+                 t.request.peer,
+                 t.total,
+                 t.bytes_done,
+                 t.links_used,
+                 t.retried,
+                 t.route.method,
+                 t.submitted,
+                 std::max(now_, t.submitted),
+                 {},
+                 t.place,
                  t.far_place};
 }
 
@@ -174,13 +251,32 @@ void Worker::collect(Metrics& out) const {
     TransportMetrics& all = same != out.transports.end()
                                 ? *same
                                 : out.transports.emplace_back(TransportMetrics{std::string(transport->name()), 0, 0});
-    const transport::Counters& counters = transport->counters();
+    const CostCounters& counters = transport->counters();
     all.system_calls += counters.system_calls.load(std::memory_order_relaxed);
     all.copied_bytes += counters.copied_bytes.load(std::memory_order_relaxed);
   }
 }
 
+const GoneLinks* Worker::links_of_gone(PeerId id) const {
+  const auto found = std::find_if(gone_.begin(), gone_.end(), [id](const GoneLinks& each) { return each.peer == id; });
+  return found == gone_.end() ? nullptr : &*found;
+}
+
 std::optional<History> Worker::history(TransferId id) const {
+  if (const auto* past = services_.transfers.past_at_once(id, index_))
+    return History{id,
+                   past->operation,
+                   past->peer,
+                   past->bytes,
+                   past->bytes,
+                   std::uint64_t{1} << past->link,
+                   0,
+                   Method::native,
+                   past->at,
+                   after(past->at, past->took),
+                   {},
+                   past->place,
+                   past->far_place};
   for (const History& entry : history_)
     if (entry.id == id) return entry;
   return std::nullopt;

@@ -12,8 +12,8 @@
 
 namespace fairway::engine {
 
-// An engine's workers and the tasks that run them. A peer belongs to the worker of its slot. They are made by open();
-// from then on everything but the end is for any thread.
+// An engine's workers and the tasks that run them. A peer belongs to the worker of its slot. open() makes the workers;
+// after that any thread may call everything but the calls that end them.
 class Workers final : public CallerStepped {
  public:
   explicit Workers(const PeerTable& peers) : peers_(peers) {}
@@ -24,7 +24,9 @@ class Workers final : public CallerStepped {
   [[nodiscard]] std::size_t count() const { return workers_.size(); }
   [[nodiscard]] Worker& operator[](std::size_t index) const { return *workers_[index]; }
   [[nodiscard]] std::span<const std::unique_ptr<Worker>> all() const { return workers_; }
-  [[nodiscard]] Worker& owner_of(std::uint32_t peer_slot) const { return *workers_[peer_slot % workers_.size()]; }
+  [[nodiscard]] Worker& owner_of(std::uint32_t peer_slot) const {
+    return *workers_[workers_.size() == 1 ? 0 : peer_slot % workers_.size()];  // a division is dear to a small write
+  }
   // Of one worker: all have transports of the same kinds.
   [[nodiscard]] std::span<const std::unique_ptr<transport::Transport>> transports() const {
     return workers_.front()->transports();

@@ -180,7 +180,7 @@ Result<Calibration> calibrate(const Model& model, std::span<const MeasuredRow> r
     plans.push_back(std::move(*plan));
   }
   if (free.empty())
-    return Status(ErrorCode::invalid_argument, "nothing on the rows' ways has a known rate to calibrate");
+    return Status(ErrorCode::invalid_argument, "nothing on the rows' paths has a known rate to calibrate");
   const auto& before = model.planner().constants();
   const Misfit misfit(model, rows, std::move(plans));
   const auto fitted = minimise(misfit, before, free);

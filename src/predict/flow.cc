@@ -1,5 +1,8 @@
 #include "predict/flow.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include <fmt/format.h>
 
 #include "topology/text.h"
@@ -90,6 +93,25 @@ std::string to_string(const topology::Machine& machine, const Endpoint& endpoint
   return "?";
 }
 
+std::string argument_of(const topology::Machine& machine, const Endpoint& endpoint) {
+  switch (endpoint.kind) {
+    case EndpointKind::gpu: return fmt::format("gpu{}", machine.gpus[endpoint.index].ordinal);
+    case EndpointKind::nic: {
+      // Its own name, unless a flow's colons, a shell or another NIC of that name would make something else of it.
+      const auto& name = machine.nics[endpoint.index].name;
+      const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
+      auto out = !name.empty() && std::all_of(name.begin(), name.end(), plain) ? name : std::string();
+      if (const auto read = parse_endpoint(machine, out);
+          !read || *read != Endpoint{EndpointKind::nic, endpoint.index, {}})
+        out = fmt::format("nic{}", endpoint.index);
+      return endpoint.leg ? fmt::format("{}/leg{}", out, *endpoint.leg) : out;
+    }
+    case EndpointKind::host_memory: return fmt::format("numa{}", machine.numa_nodes[endpoint.index].os_index);
+    case EndpointKind::remote: return "remote";
+  }
+  return "?";
+}
+
 topology::NodeRef node_of(const Endpoint& endpoint) {
   switch (endpoint.kind) {
     case EndpointKind::gpu: return {topology::NodeKind::gpu, endpoint.index};
@@ -114,6 +136,13 @@ std::string to_string(const topology::Machine& machine, const Flow& flow) {
   const auto to = to_string(machine, flow.to);
   if (!flow.loop) return fmt::format("{} -> {}", from, to);
   return fmt::format("{} -> {} -> {}", from, machine.nics[*flow.loop].name, to);
+}
+
+std::string argument_of(const topology::Machine& machine, const Flow& flow) {
+  const auto from = argument_of(machine, flow.from);
+  const auto to = argument_of(machine, flow.to);
+  if (!flow.loop) return fmt::format("{}:{}", from, to);
+  return fmt::format("{}:{}:{}", from, argument_of(machine, Endpoint{EndpointKind::nic, *flow.loop, {}}), to);
 }
 
 }  // namespace fairway::predict

@@ -32,6 +32,8 @@ struct Endpoint {
 // lists the ends that exist.
 Result<Endpoint> parse_endpoint(const topology::Machine& machine, std::string_view text);
 std::string to_string(const topology::Machine& machine, const Endpoint& endpoint);
+// As parse_endpoint reads it, and as a shell keeps it: "gpu3", "mlx5_0/leg1".
+std::string argument_of(const topology::Machine& machine, const Endpoint& endpoint);
 topology::NodeRef node_of(const Endpoint& endpoint);  // none for remote
 
 enum class Ordering : std::uint8_t {
@@ -72,6 +74,7 @@ struct Flow {
   Conditions conditions;
 };
 std::string to_string(const topology::Machine& machine, const Flow& flow);
+std::string argument_of(const topology::Machine& machine, const Flow& flow);  // of `fairway predict`: "gpu0:nic0:gpu0"
 
 // Rates that replace the machine's facts, from --what-if. GB/s per direction, raw.
 struct Assumptions {

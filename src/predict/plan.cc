@@ -71,6 +71,11 @@ bool Planner::is_one_socket(NodeRef a, NodeRef b) const {
   return package && package == machine_.numa_nodes[node_b.index].package;
 }
 
+PathClass Planner::to_host(NodeRef device, NodeRef numa) const {
+  if (is_one_socket(device, numa)) return {PathKind::node, 0};
+  return topology::numa_of(machine_, device) ? PathClass{PathKind::sys, 0} : PathClass{};
+}
+
 // NUMA nodes of one socket (NPS4, SNC) have class SYS, but no link between sockets on their path: they count as NODE.
 // So does PHB of a file that shows the host bridges of a node as one.
 PathClass Planner::crossing_class(NodeRef a, NodeRef b) const {
@@ -240,7 +245,7 @@ void Planner::add_memory_to_nic(Plan& plan, const Endpoint& memory, std::uint32_
       add_ceiling(plan, ConstantId::strict, "strict ordering in an Emerald Rapids root complex");
     }
     plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
-    plan.path = {is_one_socket(device, place) ? PathKind::node : PathKind::sys, 0};
+    plan.path = to_host(device, place);
     return;
   }
   plan.path = path_class(place, device);
@@ -306,7 +311,7 @@ void Planner::add_host_copy(Plan& plan, const Endpoint& from, const Endpoint& to
   const auto gpu = node_of(out ? from : to);
   const auto numa = node_of(out ? to : from);
   plan.latency_us = plan.latency_us + constants_[ConstantId::latency_host];
-  plan.path = {is_one_socket(gpu, numa) ? PathKind::node : PathKind::sys, 0};
+  plan.path = to_host(gpu, numa);
   for (const auto node : {numa, NodeRef{NodeKind::package, machine_.numa_nodes[numa.index].package.index}}) {
     const auto links = paths_.direct(out ? gpu : node, out ? node : gpu);
     if (links.empty() || !paths_.edges()[links[0].edge].gbs) continue;

@@ -81,6 +81,8 @@ class Planner {
   void add_latency(Plan& plan, topology::PathClass path) const;
   void add_ceiling(Plan& plan, ConstantId constant, std::string_view what, Range factor = Range::exactly(1)) const;
   [[nodiscard]] bool is_one_socket(topology::NodeRef a, topology::NodeRef b) const;
+  // From a device to the memory of a NUMA node: NODE or SYS, unknown where the device's place is.
+  [[nodiscard]] topology::PathClass to_host(topology::NodeRef device, topology::NodeRef numa) const;
   [[nodiscard]] topology::PathClass crossing_class(topology::NodeRef a, topology::NodeRef b) const;
   // The root complex sends traffic between peers in 64-byte packets.
   [[nodiscard]] bool cuts_packets() const { return !is_amd(cpu_) && cpu_ != CpuKind::power9 && cpu_ != CpuKind::arm; }

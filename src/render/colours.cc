@@ -84,6 +84,8 @@ constexpr std::string_view kColoured = R"(.paper,.ground{fill:{paper}}
 .c2c-bar{fill:{c2cbar}}
 .machine .on-nvlink-bar,.machine .on-xgmi-bar,.machine .on-c2c-bar{fill:{onbar}}
 .nvswitch{fill:{chip}}
+.stream{stroke:{nicline}}
+.stream.slow{stroke:{bad}}
 .machine .label{fill:{ink};stroke:{paper}}
 .machine .doubt{fill:{faint}}
 .machine .warn{fill:{warn}}

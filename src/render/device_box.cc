@@ -96,7 +96,7 @@ void DeviceBoxes::fill_nic(Box& box, const topology::Nic& nic) const {
   } else if (whole) {
     box.model = fmt::format("{}G", rate(*whole));
   }
-  // Files of clouds have neither ports nor name, but the id tells the generation.
+  // Cloud providers' topology files have neither ports nor names, but the id identifies the generation.
   if (const auto* generation = topology::find_nic_generation(machine_, nic);
       generation != nullptr && generation->name.starts_with("EFA")) {
     box.model = fmt::format("EFA {}", box.model.empty() ? fmt::format("{}G", rate(generation->port_gbps)) : box.model);

@@ -1,5 +1,5 @@
 // Links between a GPU and the CPU other than PCIe: NVLink-C2C, xGMI, NVLink to POWER. A tag in the GPU's box has the
-// rate. A line leads up to the socket if only host bridges are between, else a short way.
+// rate. A line goes up to the socket if only host bridges are between them; otherwise it ends short of it.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -39,10 +39,14 @@ void Scene::append(const Scene& other, double dx, double dy) {
   };
   for (const SceneBox& box : other.areas) areas.push_back(moved_box(box));
   for (const SceneBox& box : other.boxes) boxes.push_back(moved_box(box));
-  for (SceneLine line : other.lines) {
-    for (Point& point : line.points) point = {point.x + dx, point.y + dy};
-    lines.push_back(std::move(line));
-  }
+  const auto move_lines = [&](const std::vector<SceneLine>& from, std::vector<SceneLine>& to) {
+    for (SceneLine line : from) {
+      for (Point& point : line.points) point = {point.x + dx, point.y + dy};
+      to.push_back(std::move(line));
+    }
+  };
+  move_lines(other.lines, lines);
+  move_lines(other.streams, streams);
   for (SceneText text : other.texts) {
     text.at = {text.at.x + dx, text.at.y + dy};
     text.home_top += dy;
@@ -54,8 +58,9 @@ void Scene::flip_vertically() {
   for (auto* layer : {&areas, &boxes}) {
     for (SceneBox& box : *layer) box.area.y = height - box.area.bottom();
   }
-  for (SceneLine& line : lines) {
-    for (Point& point : line.points) point.y = height - point.y;
+  for (auto* layer : {&lines, &streams}) {
+    for (SceneLine& line : *layer)
+      for (Point& point : line.points) point.y = height - point.y;
   }
   for (SceneText& text : texts) {
     const double top = height - text.home_top - text.home_height;

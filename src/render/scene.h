@@ -51,13 +51,14 @@ struct SceneText {
   double home_height = 0;
 };
 
-// Layers in the order they are painted: areas below lines below boxes below texts.
+// Layers in the order they are painted: areas below lines below boxes below streams below texts.
 struct Scene {
   double width = 0;
   double height = 0;
   std::vector<SceneBox> areas;
   std::vector<SceneLine> lines;
   std::vector<SceneBox> boxes;
+  std::vector<SceneLine> streams;  // traffic, over what it crosses
   std::vector<SceneText> texts;
 
   // A text inside a box, or a free one.

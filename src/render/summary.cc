@@ -8,6 +8,7 @@
 #include "render/links.h"
 #include "render/matrix.h"
 #include "topology/assess.h"
+#include "topology/catalog.h"
 #include "topology/pci_ids.h"
 #include "topology/text.h"
 #include "topology/unrecorded.h"
@@ -122,6 +123,9 @@ std::string nic_row(const Machine& machine) {
       kind += fmt::format(", bond of {}{}", legs, one ? " x " + gigabits(*one) : " legs");
     } else if (whole) {
       kind += fmt::format(", {}", gigabits(*whole));
+    } else if (const auto* generation = topology::find_nic_generation(machine, nic);
+               generation != nullptr && generation->name.starts_with("EFA")) {
+      kind += fmt::format(", {} by its PCI id", gigabits(generation->port_gbps));  // as in the picture
     } else {
       kind += ", rate unknown";
     }

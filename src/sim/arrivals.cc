@@ -61,7 +61,7 @@ void Fabric::deliver(void* object, std::uint64_t side, std::uint64_t) {
       inbound.immediate = flight.command.slice.immediate;
       if (inbound.kind == EventKind::message) inbound.bytes = flight.payload;
       to.inbound.push_back(std::move(inbound));
-      to.doorbell->ring();
+      to.ring();
       fabric.answer(flight);
     }
     fabric.drop(flight);

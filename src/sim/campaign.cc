@@ -66,12 +66,14 @@ Application& Campaign::open(std::size_t place) {
   options.name = app->name;
   options.listen = app->host->address() + ":7000";
   app->options = options;
-  auto opened =
-      EngineAccess::open(options, app->host->runtime(), [loopback](transport::RegionTable& regions, Runtime& runtime) {
+  auto opened = EngineAccess::open(
+      options, app->host->runtime(),
+      [loopback](transport::RegionTable& regions, Runtime& runtime) {
         std::vector<std::unique_ptr<transport::Transport>> transports;
         transports.push_back(transport::open_loopback_transport(loopback, regions, runtime));
         return transports;
-      });
+      },
+      nullptr, nullptr, scenario_.at_once);
   if (!opened) {
     oracle_.fail("open: " + opened.status().to_string());
   } else {
@@ -191,7 +193,7 @@ void Campaign::inject_fault(void* object, std::uint64_t, std::uint64_t) {
     case Fault::kill: self.kill(*a); break;
     case Fault::cut_control:
       a->disturbed = b->disturbed = self.simulation_.now();
-      return a->host->network().cut(*b->host);
+      return a->host->network().cut(b->host->network());
     case Fault::hold: return self.hold(*a, planned.lasts);
   }
   self.expect_death(*a, planned);
@@ -338,6 +340,8 @@ void Campaign::report(SimulationReport& result) {
   result.late_landed = fabric_.late_frames_landed();
   result.late_stopped = fabric_.late_frames_stopped();
   result.coverage = oracle_.coverage;
+  result.coverage.moves_at_once = fabric_.moved_at_once();
+  result.coverage.sends_at_once = fabric_.sent_at_once();
 }
 
 }  // namespace fairway::sim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "sim/port.h"
 
@@ -12,7 +13,14 @@ using transport::loopback::Port;
 
 Fabric::~Fabric() = default;
 
-std::shared_ptr<Loopback> Fabric::plug_in(Host& host, std::vector<NicDevice> devices) {
+void LinkEnd::ring() {
+  if (!open) return;
+  if (ready != nullptr && !std::exchange(told, true)) ready->push_back(slot);
+  if (ready != nullptr) host->signalled();  // a program that polls sees it at once
+  doorbell->ring();
+}
+
+std::shared_ptr<Loopback> Fabric::plug_in(Host& host, std::vector<NicDevice> devices, std::string name) {
   auto nic = std::make_unique<Nic>();
   nic->host = &host;
   for (NicDevice& device : devices) {
@@ -21,8 +29,15 @@ std::shared_ptr<Loopback> Fabric::plug_in(Host& host, std::vector<NicDevice> dev
   }
   nic->down_until.assign(devices.size(), 0);
   nic->busy_until.assign(devices.size(), 0);
+  nic->receives_until.assign(devices.size(), 0);
   nics_.push_back(std::move(nic));
-  return std::make_shared<Loopback>(std::make_unique<FabricWire>(*this, nics_.size() - 1));
+  return std::make_shared<Loopback>(std::make_unique<FabricWire>(*this, nics_.size() - 1, std::move(name)));
+}
+
+Traffic Fabric::sent_by(const Host& host) const {
+  for (const auto& nic : nics_)
+    if (nic->host == &host) return nic->sent;
+  return {};
 }
 
 std::unique_ptr<Port> Fabric::open_end(SimLink& link, unsigned side, Nic& nic, transport::loopback::End end) {
@@ -31,6 +46,8 @@ std::unique_ptr<Port> Fabric::open_end(SimLink& link, unsigned side, Nic& nic, t
   at.device = end.device;
   at.regions = &end.regions;
   at.doorbell = std::move(end.doorbell);
+  if (nic.natures[end.device].steady) at.ready = end.ready;
+  at.slot = end.slot;
   at.open = true;
   return std::make_unique<FabricPort>(*this, link, side);
 }
@@ -51,12 +68,12 @@ void Fabric::tell_down(void* object, std::uint64_t side, std::uint64_t) {
   Outcome outcome;
   outcome.kind = EventKind::link_down;
   end.outcomes.push_back(outcome);
-  end.doorbell->ring();
+  end.ring();
 }
 
 void Fabric::ring(void* object, std::uint64_t side, std::uint64_t) {
   LinkEnd& end = static_cast<SimLink*>(object)->ends[side];
-  if (end.open) end.doorbell->ring();
+  end.ring();
 }
 
 void Fabric::end_flight(Flight& flight, ErrorCode code) {
@@ -74,7 +91,7 @@ void Fabric::end_flight(Flight& flight, ErrorCode code) {
   if (flight.left)
     outcome.effect = refused ? (flight.landed != 0 ? Effect::partial : Effect::not_applied) : Effect::unknown;
   end.outcomes.push_back(outcome);
-  if (end.open) end.doorbell->ring();
+  end.ring();
   if (flight.frames == 0 && !flight.waits_turn) free_flights_.push_back(&flight);
 }
 
@@ -91,7 +108,7 @@ void Fabric::fence_now(SimLink& link, unsigned side) {
   Outcome outcome;
   outcome.kind = EventKind::fenced;
   end.outcomes.push_back(outcome);
-  if (end.open) end.doorbell->ring();
+  end.ring();
   simulation_.note(end.host->index(), [&] { return "link " + std::to_string(link.name) + " fenced"; });
 }
 

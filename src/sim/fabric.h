@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -24,12 +25,27 @@ struct NicBehavior {
   std::uint32_t lose_per_mille = 0;
   std::uint32_t give_up_per_mille = 0;  // probability that a loss breaks the link
   bool faulty = false;                  // corrupts a byte of everything it writes or reads: no link proof may pass
+  // Probability that move_now() takes a slice, as between processes that share memory; 0: never.
+  std::uint32_t at_once_per_mille = 0;
   bool error_breaks_link = false;  // when the target refuses access, like a queue pair that goes to the error state
+  bool shares_fence = false;       // a fence of one link ends the device's other links
+  // Nothing is left to chance, for measuring in virtual time: a slice leaves in one piece, takes its NIC
+  // message_time and its bytes' time, arrives latency_min after it left, and takes the same time of the NIC there. Each
+  // NIC sends, and receives, one after the other. The engines' own records take the time of their bytes alone.
+  bool steady = false;
+  Time message_time = 0;
 };
 
 struct NicDevice {
   transport::Device device;
   NicBehavior nature;
+};
+
+// What a host's NICs have sent.
+struct Traffic {
+  std::uint64_t messages = 0, bytes = 0;  // slices that carry a caller's bytes
+  std::uint64_t counts = 0;               // slices without any, which only count
+  std::uint64_t records = 0;              // the engine's own messages
 };
 
 // All NICs and the network between them. Bytes are read from the source some time after post(), travel in pieces that
@@ -43,7 +59,9 @@ class Fabric {
   ~Fabric();
 
   // Connects a host's NICs; the result goes into EngineOptions::loopback or the host's transports.
-  std::shared_ptr<Loopback> plug_in(Host& host, std::vector<NicDevice> devices);
+  // `name`: of the transport.
+  std::shared_ptr<Loopback> plug_in(Host& host, std::vector<NicDevice> devices, std::string name = "loopback");
+  Traffic sent_by(const Host& host) const;
 
   // Faults. A device that is down makes no new link for `down_for`.
   void break_device(Host& host, std::size_t device, Time down_for);
@@ -60,6 +78,8 @@ class Fabric {
   std::size_t open_ends() const;  // existing ports: none once every transport is closed
   std::uint64_t late_frames_stopped() const { return late_stopped_; }
   std::uint64_t late_frames_landed() const { return late_landed_; }
+  std::uint64_t moved_at_once() const { return moved_at_once_; }
+  std::uint64_t sent_at_once() const { return sent_at_once_; }
 
  private:
   friend class FabricWire;
@@ -70,7 +90,8 @@ class Fabric {
     std::vector<transport::Device> devices;
     std::vector<NicBehavior> natures;
     std::vector<Time> down_until;
-    std::vector<Time> busy_until;
+    std::vector<Time> busy_until, receives_until;
+    Traffic sent;
     Time held_until = 0;
     PostedWrites posted;  // into this host's memory
   };
@@ -115,6 +136,9 @@ class Fabric {
   ErrorCode apply(Flight& flight, std::uint64_t begin, std::uint64_t end, bool is_read);
   ErrorCode execute_atomic(Flight& flight);
   void send(Flight& flight, Simulation::Handler handler, std::uint64_t a, std::uint64_t b);
+  Time time_of(const Flight& flight) const;  // of a steady NIC
+  static void begin_to_arrive(void* flight, std::uint64_t a, std::uint64_t end);
+  void send_steadily(Flight& flight, std::uint64_t a, std::uint64_t end);
   Time latency(const Flight& flight);
   bool only_delivers(const Flight& flight) const;
   static void show_posted(void* nic, std::uint64_t, std::uint64_t);
@@ -129,6 +153,7 @@ class Fabric {
   std::vector<Garbled> garbled_;
   std::uint64_t late_stopped_ = 0;
   std::uint64_t late_landed_ = 0;
+  std::uint64_t moved_at_once_ = 0, sent_at_once_ = 0;
 };
 
 }  // namespace fairway::sim

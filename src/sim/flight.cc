@@ -66,6 +66,19 @@ void Fabric::launch(SimLink& link, unsigned side, const Command& command) {
   Time& busy = nic.busy_until[end.device];
   const std::uint64_t rate = std::max<std::uint64_t>(nic.devices[end.device].bytes_per_second, 1'000'000);
   busy = std::max(busy, simulation_.now());
+  Traffic& sent = nic.sent;
+  ++(slice.op == Op::message ? sent.records : flight.total == 0 ? sent.counts : sent.messages);
+  sent.bytes += slice.op == Op::message ? 0 : flight.total;
+  if (nic.natures[end.device].steady) {
+    const Time first = busy + nic.natures[end.device].latency_min;  // its first byte arrives
+    busy += time_of(flight);
+    flight.pieces = 1;
+    ++flight.frames;
+    simulation_.at(busy, &Fabric::depart, &flight, 0, flight.total);
+    if (slice.op == Op::read) return;
+    ++flight.frames;
+    return simulation_.at(first, &Fabric::begin_to_arrive, &flight, 0, flight.total);
+  }
   const std::uint64_t most = slice.op == Op::message || flight.total < 2 ? 1 : std::min<std::uint64_t>(flight.total, 3);
   const std::uint64_t count = simulation_.random().between(1, most);
   std::uint64_t begin = 0;
@@ -85,8 +98,39 @@ void Fabric::launch_piece(Flight& flight, std::uint64_t piece, std::uint64_t beg
                  piece << kPieceShift | begin, end);
 }
 
+Time Fabric::time_of(const Flight& flight) const {
+  const LinkEnd& end = flight.link->ends[flight.side];
+  const Nic& nic = *nics_[end.nic];
+  const bool record = flight.command.slice.op == Op::message;
+  return (record ? 0 : nic.natures[end.device].message_time) +
+         flight.total * kSecond / nic.devices[end.device].bytes_per_second;
+}
+
+// A steady NIC takes what arrives one after the other, in the order of first bytes: a short message that left its NIC
+// first, and whose first byte comes later, waits for a long one that has begun to arrive.
+void Fabric::begin_to_arrive(void* object, std::uint64_t a, std::uint64_t end) {
+  Flight& flight = *static_cast<Flight*>(object);
+  Fabric& fabric = *flight.link->fabric;
+  const LinkEnd& to = flight.link->ends[1 - flight.side];
+  if (to.host != nullptr) {
+    Time& until = fabric.nics_[to.nic]->receives_until[to.device];
+    until = std::max(until, fabric.simulation_.now()) + fabric.time_of(flight);
+    flight.arrives = until;
+    if (flight.left) fabric.send_steadily(flight, a, end);
+  }
+  fabric.drop(flight);
+}
+
+// Once all has left, and has begun to arrive.
+void Fabric::send_steadily(Flight& flight, std::uint64_t a, std::uint64_t end) {
+  if (flight.arrives == 0) return;
+  ++flight.frames;
+  simulation_.at(flight.arrives, &Fabric::land, &flight, a, end);
+}
+
 Time Fabric::latency(const Flight& flight) {
   const NicBehavior& how = nature(*flight.link, flight.side);
+  if (how.steady) return how.latency_min;
   return simulation_.random().between(how.latency_min, how.latency_max);
 }
 
@@ -188,6 +232,10 @@ void Fabric::depart(void* object, std::uint64_t a, std::uint64_t end) {
     ++flight.frames;
     fabric.simulation_.in(how.retransmit, &Fabric::depart, &flight, a, end);
   }
+  if (how.steady && op != Op::read) {
+    fabric.send_steadily(flight, a, end);
+    return fabric.drop(flight);
+  }
   // In half of the losses the frame arrived and only its acknowledgement was lost: it lands twice.
   if (!lost || random.chance(500)) fabric.send(flight, op == Op::read ? &Fabric::serve_read : &Fabric::land, a, end);
   fabric.drop(flight);
@@ -222,7 +270,7 @@ ErrorCode Fabric::apply(Flight& flight, std::uint64_t begin, std::uint64_t end, 
 // Whether the initiator's device completes writes when they are delivered, and not yet visible.
 bool Fabric::only_delivers(const Flight& flight) const {
   const LinkEnd& end = flight.link->ends[flight.side];
-  return nics_[end.nic]->devices[end.device].capabilities.completion == transport::CompletionLevel::delivered;
+  return !nics_[end.nic]->devices[end.device].capabilities.visible_when_done;
 }
 
 void Fabric::show_posted(void* nic, std::uint64_t, std::uint64_t) {

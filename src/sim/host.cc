@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/strand.h"
+
 namespace fairway::sim {
 
 namespace {
+
+constexpr Time kSteadyWake = 20;
+constexpr int kSpins = 16;
 
 // Without a descriptor: a simulated application polls instead of sleeping on one.
 class SimSignal final : public Signal {
@@ -15,12 +20,9 @@ class SimSignal final : public Signal {
     if (!set_) host_.signalled();
     set_ = true;
   }
-  // A caller-stepped application clears the signal before each step. Time advances even when the application does
-  // nothing else.
-  void clear() override {
+  void clear() override {  // a caller that waits does it before each step
     set_ = false;
-    if (std::exchange(cleared_at_, host_.now()) != host_.now()) spins_ = 0;
-    if (++spins_ > kSpins) (void)host_.step_until(host_.now() + kMicrosecond);
+    host_.polled_in_vain();
   }
   int fd() override { return -1; }
   void set_at(Time) override {}  // no application can sleep on fd()
@@ -32,12 +34,8 @@ class SimSignal final : public Signal {
   }
 
  private:
-  static constexpr int kSpins = 16;
-
   Host& host_;
   bool set_ = false;
-  Time cleared_at_ = 0;
-  int spins_ = 0;
 };
 
 }  // namespace
@@ -48,7 +46,7 @@ Host::Host(Simulation& simulation, std::size_t index, std::size_t place)
       place_(place),
       skew_(simulation.random().below(kSecond)),
       random_(simulation.random().fork()),
-      network_(*this),
+      network_(simulation, index, place),
       runtime_{*this, *this, *this, network_} {}
 
 Host::~Host() = default;
@@ -86,9 +84,23 @@ void Host::wake(SimTask& task) {
     task.woken = true;
     return;
   }
-  // Waking a thread takes a few microseconds; sometimes the scheduler takes much longer.
+  schedule(task, after(simulation_.now(), wake_time()));
+}
+
+// Waking a thread takes a few microseconds; sometimes the scheduler takes much longer.
+Time Host::wake_time() {
+  if (simulation_.steady()) return kSteadyWake;
   const bool slow = simulation_.random().chance(5);
-  schedule(task, after(simulation_.now(), simulation_.random().between(100, slow ? 300'000 : 5'000)));
+  return simulation_.random().between(100, slow ? 300'000 : 5'000);
+}
+
+void Host::signalled() {
+  if (strand_ != nullptr) strand_->wake();
+  if (signal_handler_ != nullptr) signal_handler_(signal_object_, 0, 0);
+}
+
+void Host::wake_all(std::atomic<std::uint32_t>&) {
+  if (strand_ != nullptr) strand_->wake();
 }
 
 void Host::schedule(SimTask& task, Time when) {
@@ -114,14 +126,21 @@ void Host::run(void* object, std::uint64_t, std::uint64_t serial) {
   task.running = false;
   if (!task.stepper) return;
   if (task.woken || next <= host.now())
-    host.schedule(task, after(simulation.now(), simulation.random().between(200, 2'000)));
+    host.schedule(task,
+                  after(simulation.now(), simulation.steady() ? kSteadyWake : simulation.random().between(200, 2'000)));
   else if (next != kNever)
     host.schedule(task, next - host.skew_);
 }
 
+void Host::polled_in_vain() {
+  if (std::exchange(spun_at_, now()) != now()) spins_ = 0;
+  if (++spins_ > kSpins) (void)step_until(now() + kMicrosecond);
+}
+
 bool Host::step_until(Time deadline) {
-  if (dead_ && frozen_) bury();  // a call under way when the process died must still return to the simulation
+  if (dead() && frozen_) bury();  // a call under way when the process died must still return to the simulation
   const Time limit = deadline == kNever ? kNever : std::max(deadline, skew_) - skew_;
+  if (strand_ != nullptr && strand_->runs()) return strand_->pause(limit);
   if (simulation_.now() >= limit) return false;
   if (simulation_.step(limit)) return true;
   if (limit == kNever)
@@ -142,21 +161,23 @@ void Host::freeze() {
 }
 
 void Host::thaw() {
-  if (dead_) return;
+  if (dead()) return;
   frozen_ = false;
   simulation_.note(index_, [] { return "thawed"; });
+  if (strand_ != nullptr) strand_->thawed();
   for (const auto& task : tasks_)
     if (task->stepper && (task->due == kNever || task->woken)) wake(*task);
 }
 
 void Host::kill() {
-  frozen_ = dead_ = true;
+  frozen_ = true;
   simulation_.note(index_, [] { return "killed"; });
-  network_.reset_all();
+  network_.kill();
 }
 
 void Host::bury() {
   frozen_ = false;
+  if (strand_ != nullptr) strand_->thawed();
   for (const auto& task : tasks_)
     if (task->stepper && (task->due == kNever || task->woken)) wake(*task);
 }

@@ -10,6 +10,8 @@
 
 namespace fairway::sim {
 
+class Strand;
+
 // A Stepper and the time of its next step. Lives as long as its host; a Task refers to it.
 struct SimTask {
   Host* host = nullptr;
@@ -33,7 +35,7 @@ class Host final : public Clock, public Rng, public Executor {
   Simulation& simulation() { return simulation_; }
   std::size_t index() const { return index_; }
   std::size_t place() const { return place_; }
-  std::string address() const { return "10.0.0." + std::to_string(place_ + 1); }
+  std::string address() const { return network_.address(); }
   SimNetwork& network() { return network_; }
 
   // SIGSTOP: no stepper runs; sockets and NICs continue.
@@ -44,7 +46,7 @@ class Host final : public Clock, public Rng, public Executor {
   // bury() lets their steppers run again, cut off from everyone.
   void kill();
   void bury();
-  bool dead() const { return dead_; }
+  bool dead() const { return network_.dead(); }
 
   Time now() override { return simulation_.now() + skew_; }
   std::uint64_t unix_ns() override { return 1'700'000'000'000'000'000 + simulation_.now(); }
@@ -52,18 +54,20 @@ class Host final : public Clock, public Rng, public Executor {
   Result<std::unique_ptr<Task>> start(const TaskOptions& options, Stepper& stepper) override;
   Result<std::unique_ptr<Signal>> make_signal() override;
   void wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, Time deadline) override;
-  void wake_all(std::atomic<std::uint32_t>&) override {}
+  void wake_all(std::atomic<std::uint32_t>&) override;
+  void polled_in_vain() override;
 
   // Sets the handler called when the engine here has something for a caller-stepped application; one call at a time.
   void on_signal(Simulation::Handler handler, void* object) { signal_handler_ = handler, signal_object_ = object; }
-  void signalled() {
-    if (signal_handler_ != nullptr) signal_handler_(signal_object_, 0, 0);
-  }
+  void signalled();
+  void set_strand(Strand* strand) { strand_ = strand; }
+  // From a wake to the step, or to the program's next instruction.
+  Time wake_time();
 
   // Runs the next event of the simulation if it is due by `deadline` on this host's clock; otherwise advances time to
-  // `deadline`.
+  // `deadline`. Called by a Strand's program: lets the simulation go on, until something wakes it, or the deadline.
   bool step_until(Time deadline);
-  // For sockets: schedules the task's stepper to run soon.
+  // Schedules the task's stepper to run soon.
   void wake(SimTask& task);
 
  private:
@@ -80,11 +84,13 @@ class Host final : public Clock, public Rng, public Executor {
   std::vector<std::unique_ptr<SimTask>> tasks_;
   Simulation::Handler signal_handler_ = nullptr;
   void* signal_object_ = nullptr;
+  Strand* strand_ = nullptr;
   bool frozen_ = false;
-  bool dead_ = false;
+  Time spun_at_ = 0;  // polled_in_vain(): so often at this time
+  int spins_ = 0;
 };
 
-// The Task that Host::start returns; sockets reach the SimTask through it.
+// The Task that Host::start returns.
 class HostTask final : public Task {
  public:
   explicit HostTask(SimTask& task) : task_(task) {}
@@ -92,7 +98,6 @@ class HostTask final : public Task {
   void wake() override { task_.host->wake(task_); }
   Status watch(int) override { return {ErrorCode::unsupported, "a simulated task has no descriptors"}; }
   void unwatch(int) override {}
-  SimTask& task() { return task_; }
 
  private:
   SimTask& task_;

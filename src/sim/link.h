@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "sim/simulation.h"
@@ -37,6 +37,7 @@ struct Flight {
   bool waits_turn = false;
   ErrorCode result = ErrorCode::ok;
   std::uint64_t old_value = 0;
+  Time arrives = 0;        // at a steady NIC: its last byte
   std::uint64_t turn = 0;  // position among messages and immediates, in posting order
 };
 
@@ -56,6 +57,28 @@ struct Inbound {
   std::vector<std::byte> bytes;
 };
 
+// First in, first out; takes no memory before its first entry, as a simulated rank has a thousand links.
+template <class T>
+class Queue {
+ public:
+  [[nodiscard]] bool empty() const { return next_ == entries_.size(); }
+  [[nodiscard]] std::size_t size() const { return entries_.size() - next_; }
+  T& front() { return entries_[next_]; }
+  void push_back(T entry) { entries_.push_back(std::move(entry)); }
+  T& emplace_back() { return entries_.emplace_back(); }
+  void pop_front() {
+    if (++next_ != entries_.size()) return;
+    entries_.clear();
+    next_ = 0;
+  }
+  [[nodiscard]] auto begin() const { return entries_.begin() + static_cast<std::ptrdiff_t>(next_); }
+  [[nodiscard]] auto end() const { return entries_.end(); }
+
+ private:
+  std::vector<T> entries_;
+  std::size_t next_ = 0;
+};
+
 struct LinkEnd {
   Host* host = nullptr;
   std::size_t nic = 0;
@@ -67,8 +90,13 @@ struct LinkEnd {
   bool fenced = false;
   std::vector<Flight*> flights;  // posted here and not ended
   std::uint32_t in_flight = 0;   // posted here, event not returned yet
-  std::deque<Outcome> outcomes;
-  std::deque<Inbound> inbound;
+  Queue<Outcome> outcomes;
+  Queue<Inbound> inbound;
+  // Where the transport looks for ends that have something to poll; null: it looks at all.
+  std::vector<std::uint32_t>* ready = nullptr;
+  std::uint32_t slot = 0;
+  bool told = false;  // it is in there
+  void ring();
   std::uint64_t immediates = 0;    // number returned to the engine
   std::uint64_t next_turn = 0;     // turn of the next one posted here
   std::uint64_t current_turn = 0;  // turn that the other end delivers next

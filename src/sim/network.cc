@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-
-#include "sim/host.h"
+#include <utility>
 
 namespace fairway::sim {
 
@@ -19,12 +18,13 @@ Time latency(Simulation& simulation) {
 
 bool cut_off(const Connection& connection) {
   const Connection::End* ends = connection.ends;
-  return ends[0].host && ends[1].host &&
-         connection.simulation->partitioned(ends[0].host->index(), ends[1].host->index());
+  return ends[0].network && ends[1].network &&
+         connection.simulation->partitioned(ends[0].network->index(), ends[1].network->index());
 }
 
 void wake(Connection::End& end) {
-  if (end.task) end.host->wake(*end.task);  // a frozen or dead host runs it once it is thawed
+  if (!std::exchange(end.announced, true) && end.list != nullptr) end.list->push_back(end.number);
+  if (end.task) end.task->wake();  // a frozen or dead host runs it once it is thawed
 }
 
 // `count` more bytes of `side`'s stream arrive; 0 means the end of the stream. Arrivals are scheduled in order and a
@@ -76,8 +76,9 @@ class SimChannel final : public Channel {
   ~SimChannel() override {
     Connection::End& end = connection_.ends[side_];
     end.task = nullptr;
+    end.list = nullptr;
     end.closed = true;
-    if (end.host->dead() || end.broken != ErrorCode::ok) return;
+    if (end.network->dead() || end.broken != ErrorCode::ok) return;
     end.out.finished = true;
     if (end.connected) schedule(connection_, side_, 0);
   }
@@ -124,17 +125,29 @@ class SimChannel final : public Channel {
       std::memcpy(into.data(), stream.bytes.data() + stream.read, take);
       const bool was_full = stream.bytes.size() - stream.read >= kWindow;
       stream.read += take;
+      if (stream.read == stream.bytes.size()) {  // thousands of connections are idle
+        std::vector<std::byte>().swap(stream.bytes);
+        stream.read = stream.arrived = 0;
+      }
       if (stream.read < stream.arrived) wake(end);  // level-triggered: more can be read
       if (was_full) wake(connection_.ends[1 - side_]);
       return take;
     }
+    end.announced = false;
     if (end.broken != ErrorCode::ok) return broken(end.broken);
     if (stream.fin_arrived) return Status(ErrorCode::closed, "the peer closed the connection");
     return std::size_t{0};
   }
 
+  bool announced() const override { return connection_.ends[side_].announced; }
+  bool announce_in(std::vector<std::uint32_t>* list, std::uint32_t number) override {
+    connection_.ends[side_].list = list;
+    connection_.ends[side_].number = number;
+    return true;
+  }
+
   std::string peer_address() const override {
-    return side_ == 0 ? connection_.address : connection_.ends[0].host->address() + ":1";
+    return side_ == 0 ? connection_.address : connection_.ends[0].network->address() + ":1";
   }
 
  private:
@@ -149,7 +162,7 @@ class SimChannel final : public Channel {
 
 class SimListener final : public Listener {
  public:
-  SimListener(SimNetwork& network, std::string address, SimTask& task)
+  SimListener(SimNetwork& network, std::string address, Task& task)
       : network_(&network), address_(std::move(address)), task_(&task) {}
   ~SimListener() override {
     std::erase(network_->listeners_, this);
@@ -159,22 +172,27 @@ class SimListener final : public Listener {
     if (backlog_.empty()) return std::unique_ptr<Channel>();
     Connection* connection = backlog_.front();
     backlog_.erase(backlog_.begin());
-    if (!backlog_.empty()) task_->host->wake(*task_);
-    connection->ends[1].task = &static_cast<HostTask&>(wakes).task();
+    if (!backlog_.empty()) task_->wake();
+    connection->ends[1].task = &wakes;
     return std::unique_ptr<Channel>(std::make_unique<SimChannel>(*connection, 1));
   }
   std::string address() const override { return address_; }
   void announce(Connection& connection) {
     backlog_.push_back(&connection);
-    task_->host->wake(*task_);
+    task_->wake();
   }
 
  private:
   SimNetwork* network_;
   const std::string address_;
-  SimTask* const task_;
+  Task* const task_;
   std::vector<Connection*> backlog_;
 };
+
+SimNetwork::SimNetwork(Simulation& simulation, std::size_t index, std::size_t place)
+    : simulation_(simulation), index_(index), place_(place) {
+  simulation.networks_at(address()).push_back(this);
+}
 
 SimNetwork::~SimNetwork() = default;
 
@@ -186,14 +204,13 @@ SimListener* SimNetwork::find(const std::string& address) {
 
 Result<std::unique_ptr<Channel>> SimNetwork::dial(const std::string& address, Task& wakes) {
   if (const Result<bool> parsed = is_loopback(address); !parsed) return parsed.status();
-  Simulation& simulation = host_.simulation();
   connections_.push_back(std::make_unique<Connection>());
   Connection& connection = *connections_.back();
-  connection.simulation = &simulation;
+  connection.simulation = &simulation_;
   connection.address = address;
-  connection.ends[0].host = &host_;
-  connection.ends[0].task = &static_cast<HostTask&>(wakes).task();
-  simulation.in(latency(simulation), &SimNetwork::syn, &connection);
+  connection.ends[0].network = this;
+  connection.ends[0].task = &wakes;
+  simulation_.in(latency(simulation_), &SimNetwork::syn, &connection);
   return std::unique_ptr<Channel>(std::make_unique<SimChannel>(connection, 0));
 }
 
@@ -201,20 +218,19 @@ Result<std::unique_ptr<Channel>> SimNetwork::dial(const std::string& address, Ta
 void SimNetwork::syn(void* object, std::uint64_t, std::uint64_t) {
   Connection& connection = *static_cast<Connection*>(object);
   Simulation& simulation = *connection.simulation;
-  Host& from = *connection.ends[0].host;
+  SimNetwork& from = *connection.ends[0].network;
   if (from.dead()) return reset(object, 0, static_cast<std::uint64_t>(ErrorCode::unreachable));
   if (connection.ends[0].closed) return;
   const std::size_t port = connection.address.rfind(':');
   const std::string ip = connection.address.substr(0, port);
-  for (std::size_t i = 0; i < simulation.host_count(); ++i) {
-    Host& host = simulation.host(i);
-    const bool named = ip == host.address() || (ip == "127.0.0.1" && &host == &from);
-    if (host.dead() || !named) continue;
-    if (simulation.partitioned(from.index(), host.index())) return simulation.in(kRetransmit, &SimNetwork::syn, object);
-    if (SimListener* listener = host.network().find(connection.address)) {
-      connection.ends[1].host = &host;
+  for (SimNetwork* to : ip == "127.0.0.1" ? std::vector<SimNetwork*>{&from} : simulation.networks_at(ip)) {
+    const bool named = ip == to->address() || (ip == "127.0.0.1" && to == &from);
+    if (to->dead() || !named) continue;
+    if (simulation.partitioned(from.index(), to->index())) return simulation.in(kRetransmit, &SimNetwork::syn, object);
+    if (SimListener* listener = to->find(connection.address)) {
+      connection.ends[1].network = to;
       connection.ends[1].connected = true;
-      host.network().accepted_.push_back(&connection);
+      to->accepted_.push_back(&connection);
       listener->announce(connection);
       return simulation.in(latency(simulation), &SimNetwork::answer, object, 0);
     }
@@ -239,13 +255,13 @@ Result<std::unique_ptr<Listener>> SimNetwork::listen(const std::string& address,
   std::string bound = address;
   if (address.substr(colon + 1) == "0") bound = address.substr(0, colon + 1) + std::to_string(next_port_++);
   if (find(bound)) return Status(ErrorCode::already_exists, bound + ": address in use");
-  auto listener = std::make_unique<SimListener>(*this, bound, static_cast<HostTask&>(wakes).task());
+  auto listener = std::make_unique<SimListener>(*this, bound, wakes);
   listeners_.push_back(listener.get());
   return std::unique_ptr<Listener>(std::move(listener));
 }
 
 Result<std::vector<InterfaceAddress>> SimNetwork::addresses() {
-  return std::vector<InterfaceAddress>{{"sim0", host_.address(), false, 0}};
+  return std::vector<InterfaceAddress>{{"sim0", address(), false, 0}};
 }
 
 Result<bool> SimNetwork::is_loopback(const std::string& address) {
@@ -257,9 +273,10 @@ Result<bool> SimNetwork::is_loopback(const std::string& address) {
   return address.starts_with("127.");
 }
 
-void SimNetwork::reset_all() {
+void SimNetwork::kill() {
+  dead_ = true;
   for (const auto& connection : connections_)
-    if (!connection->ends[0].closed && connection->ends[1].host) send_reset(*connection, 1);
+    if (!connection->ends[0].closed && connection->ends[1].network) send_reset(*connection, 1);
   for (Connection* connection : accepted_)
     if (!connection->ends[1].closed) send_reset(*connection, 0);
   // The dead side learns too, so that bury() finds every socket broken.
@@ -267,10 +284,11 @@ void SimNetwork::reset_all() {
   for (Connection* connection : accepted_) connection->ends[1].broken = ErrorCode::system_error;
 }
 
-void SimNetwork::cut(Host& other) {
+void SimNetwork::cut(SimNetwork& other) {
   const auto cut_one = [&](Connection& connection) {
-    if (connection.ends[1].host != (&host_ == connection.ends[0].host ? &other : &host_) ||
-        (connection.ends[0].host != &host_ && connection.ends[0].host != &other))
+    const Connection::End* ends = connection.ends;
+    if (ends[1].network != (this == ends[0].network ? &other : this) ||
+        (ends[0].network != this && ends[0].network != &other))
       return;
     send_reset(connection, 0);
     send_reset(connection, 1);

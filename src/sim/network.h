@@ -10,7 +10,7 @@
 
 namespace fairway::sim {
 
-struct SimTask;
+class SimNetwork;
 
 // One TCP connection. Lives as long as the simulation, because segments in flight refer to it.
 struct Connection {
@@ -24,12 +24,15 @@ struct Connection {
     bool fin_arrived = false;
   };
   struct End {
-    Host* host = nullptr;
-    SimTask* task = nullptr;  // null: no task to wake (closed, or not accepted yet)
+    SimNetwork* network = nullptr;  // null: not accepted yet
+    Task* task = nullptr;           // null: no task to wake (closed, or not accepted yet)
     Stream out;
     ErrorCode broken = ErrorCode::ok;  // permanent error, once it arrived here
     bool closed = false;               // this side's Channel was destroyed
     bool connected = false;
+    bool announced = true;  // something may have come since the last receive() that found nothing
+    std::uint32_t number = 0;
+    std::vector<std::uint32_t>* list = nullptr;  // of Channel::announce_in()
   };
   Simulation* simulation = nullptr;
   std::string address;  // the listener's address
@@ -38,11 +41,12 @@ struct Connection {
 
 class SimListener;
 
-// A host's sockets. Segments are delayed, arrive split differently, stall during a partition, and are lost only with a
-// reset.
+// A host's sockets, at its place in the network. Segments are delayed, arrive split differently, stall during a
+// partition, and are lost only with a reset. It knows nothing of what runs on the host: it wakes tasks.
 class SimNetwork final : public Network {
  public:
-  explicit SimNetwork(Host& host) : host_(host) {}
+  // `index`: of the host. `place`: its address; a restarted machine is a new host at the same place.
+  SimNetwork(Simulation& simulation, std::size_t index, std::size_t place);
   ~SimNetwork() override;
 
   Result<std::unique_ptr<Channel>> dial(const std::string& address, Task& wakes) override;
@@ -50,10 +54,16 @@ class SimNetwork final : public Network {
   Result<bool> is_loopback(const std::string& address) override;
   Result<std::vector<InterfaceAddress>> addresses() override;
 
+  std::size_t index() const { return index_; }
+  std::string address() const {
+    return "10.0." + std::to_string((place_ + 1) / 256) + "." + std::to_string((place_ + 1) % 256);
+  }
+
   // What the kernel does when a process dies: peers see resets, and later connections are refused.
-  void reset_all();
+  void kill();
+  bool dead() const { return dead_; }
   // Cuts every connection with that host, as a firewall or a broken switch may: both ends see a reset after a while.
-  void cut(Host& other);
+  void cut(SimNetwork& other);
 
  private:
   friend class SimListener;
@@ -62,7 +72,9 @@ class SimNetwork final : public Network {
   static void answer(void* connection, std::uint64_t refused, std::uint64_t);
   SimListener* find(const std::string& address);
 
-  Host& host_;
+  Simulation& simulation_;
+  const std::size_t index_, place_;
+  bool dead_ = false;
   std::vector<SimListener*> listeners_;
   std::vector<std::unique_ptr<Connection>> connections_;  // dialed from this host
   std::vector<Connection*> accepted_;

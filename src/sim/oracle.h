@@ -59,6 +59,7 @@ struct Job {
   Oracle* oracle = nullptr;
   std::uint32_t number = 0;
   Operation operation = Operation::write;
+  bool small = false;  // one little piece between the same memories, as its caller may do itself
   Application* from = nullptr;
   Application* to = nullptr;
   PeerId peer;

@@ -5,7 +5,7 @@
 
 #include "sim/oracle.h"
 
-// Checks what targets are told: events, counters, messages that wait for a receive, peers that end.
+// Checks what targets observe: events, counters, unexpected messages, the end of peers.
 namespace fairway::sim {
 
 void Oracle::drain_notifications(Application& app) {
@@ -60,7 +60,11 @@ void Oracle::check_unexpected(Application& app) {
   constexpr std::uint32_t kAnnouncement = 64;
   constexpr std::uint32_t kTravels = 400;  // a message up to this size travels with its announcement on any link
   std::map<std::pair<Application*, std::uint64_t>, std::uint64_t> handed_over;
-  for (Job& job : jobs_) {
+  // From the newest to the oldest. Sends leave in order, so a send that is held back is newer than all that have left.
+  // If the oldest were cancelled first, it would free space at the receiver, a held-back send would leave, and the sum
+  // would count both.
+  for (auto at = jobs_.rbegin(); at != jobs_.rend(); ++at) {
+    Job& job = *at;
     if (job.from != &app || job.operation != Operation::send || !job.accepted || job.completed || job.to->dead)
       continue;
     const auto ended = app.engine->cancel(job.id, std::chrono::seconds(3));
@@ -71,7 +75,7 @@ void Oracle::check_unexpected(Application& app) {
       ++coverage.sends_held_back;
       continue;
     }
-    // A waiting receive may take one of them meanwhile and free its room.
+    // A waiting receive may take one of them meanwhile and free its space.
     const auto takes = [&](const Job& other) {
       return other.operation == Operation::receive && other.from == job.to && other.to == &app && other.accepted &&
              !other.completed;

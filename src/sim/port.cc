@@ -1,7 +1,10 @@
 #include "sim/port.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
+
+#include "transport/blocks.h"
 
 namespace fairway::sim {
 
@@ -14,6 +17,7 @@ using transport::loopback::Port;
 FabricPort::~FabricPort() {
   close();
   end_.open = false;
+  end_.ready = nullptr;
   end_.doorbell.reset();
 }
 
@@ -31,8 +35,73 @@ std::size_t FabricPort::post(std::span<const Command> commands) {
   return most;
 }
 
+// `done`: the far end is there, and it is this call's luck.
+transport::AtOnce FabricPort::try_at_once() {
+  using transport::AtOnce;
+  const NicBehavior& nature = fabric_.nature(link_, side_);
+  if (nature.at_once_per_mille == 0) return AtOnce::never;
+  if (end_.fencing || end_.fenced || end_.host->dead() || link_.broken) return AtOnce::later;
+  LinkEnd& far = link_.ends[1 - side_];
+  if (far.host == nullptr || !far.open || far.fencing || far.fenced || far.host->dead()) return AtOnce::later;
+  if (fabric_.held_until(link_, side_) != 0 || fabric_.held_until(link_, 1 - side_) != 0) return AtOnce::later;
+  if (fabric_.simulation_.partitioned(end_.host->index(), far.host->index())) return AtOnce::later;
+  if (!fabric_.simulation_.random().chance(nature.at_once_per_mille)) return AtOnce::later;
+  return AtOnce::done;
+}
+
+// In no time at all: what the target has ended by now is refused, and nothing overtakes what must arrive before.
+transport::AtOnce FabricPort::move_now(const transport::SmallMove& move, RegionId region) {
+  using transport::AtOnce;
+  using transport::Op;
+  if (const AtOnce can = try_at_once(); can != AtOnce::done) return can;
+  LinkEnd& far = link_.ends[1 - side_];
+  const bool tells = move.op == Op::write_immediate;
+  if (tells && end_.next_turn != end_.current_turn) return AtOnce::later;
+  transport::RegionTable::Resolved at;
+  if (far.regions->resolve_for_cpu(region, move.remote_offset, move.length, transport::needed_access(move.op), at) !=
+      ErrorCode::ok)
+    return AtOnce::later;
+  if (move.length != 0) {
+    if (move.op == Op::read)
+      std::memmove(move.local, at.address, move.length);
+    else
+      std::memmove(at.address, move.local, move.length);
+  }
+  if (tells) {
+    Inbound& inbound = far.inbound.emplace_back();
+    inbound.kind = EventKind::immediate;
+    inbound.immediate = move.immediate;
+    far.ring();
+  }
+  ++fabric_.moved_at_once_;
+  fabric_.simulation_.note(end_.host->index(), [&] {
+    return "moves " + std::to_string(move.length) + " bytes at once, op " +
+           std::to_string(static_cast<unsigned>(move.op)) + ", on link " + std::to_string(link_.name);
+  });
+  return AtOnce::done;
+}
+
+transport::AtOnce FabricPort::send_now(std::span<const std::byte> head, std::span<const std::byte> tail) {
+  using transport::AtOnce;
+  if (const AtOnce can = try_at_once(); can != AtOnce::done) return can;
+  if (end_.next_turn != end_.current_turn) return AtOnce::later;
+  LinkEnd& far = link_.ends[1 - side_];
+  Inbound& inbound = far.inbound.emplace_back();
+  inbound.kind = EventKind::message;
+  inbound.bytes.assign(head.begin(), head.end());
+  inbound.bytes.insert(inbound.bytes.end(), tail.begin(), tail.end());
+  far.doorbell->ring();
+  ++fabric_.sent_at_once_;
+  fabric_.simulation_.note(end_.host->index(), [&] {
+    return "sends " + std::to_string(head.size() + tail.size()) + " bytes at once on link " +
+           std::to_string(link_.name);
+  });
+  return AtOnce::done;
+}
+
 std::size_t FabricPort::poll(std::span<Event> events, Time, std::uint64_t&) {
   lent_.clear();
+  end_.told = false;
   std::size_t stored = 0;
   while (stored < events.size()) {
     // Received messages and completions come in any order; `fenced` comes last.
@@ -69,6 +138,7 @@ std::size_t FabricPort::poll(std::span<Event> events, Time, std::uint64_t&) {
     if (outcome.kind == EventKind::done || outcome.kind == EventKind::failed) --end_.in_flight;
     end_.outcomes.pop_front();
   }
+  if (end_.ready != nullptr && !idle() && !std::exchange(end_.told, true)) end_.ready->push_back(end_.slot);
   return stored;
 }
 
@@ -118,6 +188,14 @@ std::span<const transport::Device> FabricWire::devices() const {
 
 bool FabricWire::ready(transport::DeviceIndex device) const {
   return fabric_.simulation_.now() >= fabric_.nics_[nic_]->down_until[device];
+}
+
+bool FabricWire::tells_ready() const {
+  return fabric_.nics_[nic_]->natures.front().steady;
+}
+
+bool FabricWire::shares_fence(transport::DeviceIndex device) const {
+  return fabric_.nics_[nic_]->natures[device].shares_fence;
 }
 
 void FabricWire::flush() {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <utility>
+
 #include "sim/fabric.h"
 
 namespace fairway::sim {
@@ -13,6 +16,8 @@ class FabricPort final : public transport::loopback::Port {
   ~FabricPort() override;
 
   std::size_t post(std::span<const transport::loopback::Command> commands) override;
+  transport::AtOnce move_now(const transport::SmallMove& move, RegionId region) override;
+  transport::AtOnce send_now(std::span<const std::byte> head, std::span<const std::byte> tail) override;
   std::size_t poll(std::span<transport::Event> events, Time now, std::uint64_t& budget) override;
   bool idle() const override { return end_.outcomes.empty() && end_.inbound.empty(); }
   bool in_use() const override { return !end_.inbound.empty(); }
@@ -25,6 +30,8 @@ class FabricPort final : public transport::loopback::Port {
   std::uint64_t name() const override { return link_.name; }
 
  private:
+  transport::AtOnce try_at_once();
+
   Fabric& fabric_;
   SimLink& link_;
   LinkEnd& end_;
@@ -35,10 +42,13 @@ class FabricPort final : public transport::loopback::Port {
 // A host's attachment to the fabric.
 class FabricWire final : public transport::loopback::Wire {
  public:
-  FabricWire(Fabric& fabric, std::size_t nic) : fabric_(fabric), nic_(nic) {}
+  FabricWire(Fabric& fabric, std::size_t nic, std::string name) : fabric_(fabric), nic_(nic), name_(std::move(name)) {}
+  std::string name() const override { return name_; }
   std::uint64_t fabric() const override { return 0x51; }
   std::span<const transport::Device> devices() const override;
   bool ready(transport::DeviceIndex device) const override;
+  bool shares_fence(transport::DeviceIndex device) const override;
+  bool tells_ready() const override;
   void flush() override;
   std::unique_ptr<transport::loopback::Port> offer(std::uint64_t id, transport::loopback::End end) override;
   std::unique_ptr<transport::loopback::Port> attach(std::uint64_t id, transport::loopback::End end) override;
@@ -46,6 +56,7 @@ class FabricWire final : public transport::loopback::Wire {
  private:
   Fabric& fabric_;
   const std::size_t nic_;
+  const std::string name_;
 };
 
 }  // namespace fairway::sim

@@ -34,13 +34,12 @@ Capabilities some_capabilities(Random& random, std::uint32_t largest) {
   if (random.chance(400)) can.shapes = mask(Shape::contiguous);
   if (random.chance(150)) can.shapes = mask(Shape::contiguous, Shape::strided);
   can.ordered = random.chance(600);
-  can.completion = random.chance(300) ? transport::CompletionLevel::delivered : transport::CompletionLevel::visible;
+  can.visible_when_done = !random.chance(300);
   if (random.chance(300)) can.max_slice_bytes = random.between(64, 1024);
   if (random.chance(300)) can.queue_depth = static_cast<std::uint32_t>(random.between(1, 8));
   can.max_message_bytes = static_cast<std::uint32_t>(random.chance(300)   ? 512
                                                      : random.chance(500) ? 1024
                                                                           : transport::kMessageBytes);
-  if ((can.operations & mask(Op::fetch_add)) == 0) can.atomics_by_cpu = false;
   return can;
 }
 
@@ -96,7 +95,7 @@ Scenario make_scenario(Random& random) {
       if (i > 0 && one_kind)
         nic = nics.front();
       else
-        nic = {{"", random.between(100'000'000, 50'000'000'000), -1, some_capabilities(random, scenario.largest)},
+        nic = {{"", random.between(100'000'000, 50'000'000'000), some_capabilities(random, scenario.largest)},
                some_nature(random)};
       nic.device.name = "sim" + std::to_string(i);
       nics.push_back(nic);
@@ -131,6 +130,20 @@ Scenario make_scenario(Random& random) {
     nics[random.below(nics.size())].nature.faulty = true;
     for (EngineOptions& options : scenario.options) options.prove_paths = true;
   }
+  // As between processes that share memory: one link, over which a slice that is done is visible.
+  scenario.at_once = !scenario.faulty && random.chance(500);
+  if (scenario.at_once)
+    for (auto& nics : scenario.devices) {
+      nics.resize(1);
+      nics.front().nature.at_once_per_mille =
+          static_cast<std::uint32_t>(random.chance(500) ? 1000 : random.between(1, 999));
+      transport::Capabilities& can = nics.front().device.capabilities;
+      can.operations |= static_cast<transport::Bits>(transport::Op::write) |
+                        static_cast<transport::Bits>(transport::Op::read) |
+                        static_cast<transport::Bits>(transport::Op::write_immediate);
+      can.visible_when_done = true;
+      can.ordered = true;
+    }
   return scenario;
 }
 

@@ -28,6 +28,7 @@ struct Scenario {
   bool garbles = false;              // the wire corrupts a byte of some transfers with a checksum
   bool faulty = false;               // a NIC is broken from the start
   bool unreceived_sends = false;     // some sends have no receive
+  bool at_once = false;              // the wires move some small slices within the call
 };
 
 Scenario make_scenario(Random& random);

@@ -27,6 +27,8 @@ struct SimulationCoverage {
   std::uint64_t mismatches = 0;       // those that failed with checksum_mismatch
   std::uint64_t deaths = 0;           // peers that ended and had to be noticed
   std::uint64_t sends_held_back = 0;  // by their sender, because the target had no room
+  std::uint64_t moves_at_once = 0;    // transfers that were complete when submit() returned
+  std::uint64_t sends_at_once = 0;    // messages and their answers that were handed over within the call
   std::uint64_t computations = 0;     // applications that made no call for longer than their peers' timeout
 };
 

@@ -54,10 +54,10 @@ Host& Simulation::add_host(std::size_t place) {
 }
 
 void Simulation::set_partition(std::size_t a, std::size_t b, bool on) {
-  for (const auto& [x, y] : {std::pair(a, b), std::pair(b, a)}) {
-    const std::uint64_t bit = std::uint64_t{1} << y;
-    partitions_[x] = on ? partitions_[x] | bit : partitions_[x] & ~bit;
-  }
+  if (on)
+    partitions_.insert(std::minmax(a, b));
+  else
+    partitions_.erase(std::minmax(a, b));
   note(kNoHost, [&] {
     return "hosts " + std::to_string(a) + " and " + std::to_string(b) + (on ? " are partitioned" : " see each other");
   });

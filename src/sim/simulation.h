@@ -1,10 +1,14 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/time.h"
@@ -13,6 +17,7 @@
 namespace fairway::sim {
 
 class Host;
+class SimNetwork;
 
 struct SimulationOptions {
   std::uint64_t seed = 1;
@@ -25,6 +30,7 @@ struct SimulationOptions {
   std::function<void(const std::string& why)> hopeless;
   Time most_time = 600 * kSecond;
   std::uint64_t most_events = 20'000'000;
+  bool steady = false;  // a wake always takes the same time: for measuring in virtual time
 };
 
 // Virtual time and all events in it: one heap ordered by (time, seeded tie-break). One thread owns a simulation and
@@ -40,6 +46,7 @@ class Simulation {
 
   Time now() const { return now_; }
   Random& random() { return random_; }
+  bool steady() const { return options_.steady; }
 
   // Calls handler(object, a, b) at `when`. An event cannot be cancelled: its handler checks whether it still applies,
   // and objects live as long as the simulation.
@@ -68,12 +75,15 @@ class Simulation {
   // Hosts are numbered in order of creation and live as long as the simulation.
   Host& add_host() { return add_host(hosts_.size()); }
   Host& add_host(std::size_t place);  // at the place of a killed host: the machine restarted
-  std::size_t host_count() const { return hosts_.size(); }
   Host& host(std::size_t index) { return *hosts_[index]; }
+  // Of the hosts at an address, restarted ones too; each adds its own.
+  std::vector<SimNetwork*>& networks_at(const std::string& address) { return networks_[address]; }
 
   // Starts or ends a partition: while it lasts, no byte passes between the two hosts in either direction.
   void set_partition(std::size_t a, std::size_t b, bool on);
-  bool partitioned(std::size_t a, std::size_t b) const { return (partitions_[a] >> b & 1) != 0; }
+  bool partitioned(std::size_t a, std::size_t b) const {
+    return !partitions_.empty() && partitions_.contains(std::minmax(a, b));
+  }
 
   // A hash of everything that happened so far: equal for two runs that did the same.
   std::uint64_t hash() const { return hash_; }
@@ -86,8 +96,6 @@ class Simulation {
     if (options_.trace) write(host, text());
   }
   static constexpr std::uint64_t kNoHost = ~std::uint64_t{0};
-
-  static constexpr std::size_t kMaxHosts = 64;
 
  private:
   struct Event {
@@ -108,8 +116,9 @@ class Simulation {
   std::uint64_t events_run_ = 0;
   std::uint32_t times_stuck_ = 0;
   std::uint64_t hash_ = 0x243f6a8885a308d3;
+  std::unordered_map<std::string, std::vector<SimNetwork*>> networks_;
   std::vector<std::unique_ptr<Host>> hosts_;
-  std::uint64_t partitions_[kMaxHosts] = {};
+  std::set<std::pair<std::size_t, std::size_t>> partitions_;  // the lower index first
 };
 
 }  // namespace fairway::sim

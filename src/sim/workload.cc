@@ -72,6 +72,7 @@ void Campaign::submit(Application& from, Application::KnownPeer& to, bool unexpe
   Request request;
   request.peer = to.peer;
   const std::uint64_t what = unexpected ? 75 : random_.below(100);
+  job.small = !unexpected && what < 70 && scenario_.at_once && random_.chance(700);
   job.operation = what < 50   ? Operation::write
                   : what < 70 ? Operation::read
                   : what < 80 ? Operation::send
@@ -79,10 +80,10 @@ void Campaign::submit(Application& from, Application::KnownPeer& to, bool unexpe
                               : Operation::fetch_add;
   request.operation = job.operation;
   const std::uint32_t length =
-      static_cast<std::uint32_t>(unexpected            ? random_.between(100, 400)
-                                 : random_.chance(100) ? 0
-                                 : random_.chance(600) ? random_.between(1, 300)
-                                                       : random_.between(1, scenario_.largest));
+      static_cast<std::uint32_t>(unexpected                         ? random_.between(100, 400)
+                                 : random_.chance(100)              ? 0
+                                 : job.small || random_.chance(600) ? random_.between(1, 300)
+                                                                    : random_.between(1, scenario_.largest));
   bool ready = false;
   switch (job.operation) {
     case Operation::write:
@@ -124,13 +125,13 @@ void Campaign::submit(Application& from, Application::KnownPeer& to, bool unexpe
 // Chooses memory on both sides and one of the four layouts over it.
 bool Campaign::choose_layout(Job& job, Request& request, const Application::KnownPeer& to, std::uint32_t length) {
   if (to.regions.empty()) return false;
-  const std::size_t which = random_.below(to.regions.size());
-  job.local = job.from->arenas[random_.below(job.from->arenas.size())].get();
+  const std::size_t which = job.small ? 0 : random_.below(to.regions.size());
+  job.local = job.from->arenas[job.small ? 0 : random_.below(job.from->arenas.size())].get();
   job.remote = to.application->arenas[which].get();
   if (!to.regions[which].id || job.local->unusable || job.remote->unusable || !job.local->region.id) return false;
   const RegionId near = job.local->region.id;
   const RemoteRegionId far = to.regions[which].id;
-  const std::uint64_t shape = random_.below(10);
+  const std::uint64_t shape = job.small ? 0 : random_.below(10);
   const auto count = static_cast<std::uint32_t>(shape < 5 ? 1 : random_.between(1, 12));
   const std::uint32_t block = shape < 5 ? length : std::min<std::uint32_t>(length, 200);
   const auto gap_near = static_cast<std::uint32_t>(random_.below(20)),
@@ -208,7 +209,7 @@ void Campaign::add_options(Job& job, Request& request) {
                                    ? job.number | (scenario_.immediate_bits & ~(kMaxJobs - 1))
                                    : oracle_.counter_values[random_.below(kCounters)];
     job.immediate = options.notify.immediate;
-    if (job.notify == NotifyKind::event && random_.chance(400)) {
+    if (job.notify == NotifyKind::event && !job.small && random_.chance(400)) {
       job.message.resize(random_.between(1, kMaxNotifyMessage));
       for (std::size_t i = 0; i < job.message.size(); ++i) job.message[i] = pattern(job.number, i);
       options.notify.message = job.message;
@@ -236,7 +237,7 @@ void Campaign::add_options(Job& job, Request& request) {
                                                                                        : random_.between(0, last)));
   }
   options.priority = static_cast<Priority>(random_.below(3));
-  const std::uint64_t how = random_.below(10);
+  const std::uint64_t how = job.small ? random_.between(6, 9) : random_.below(10);
   options.deliver = job.deliver = how < 6 ? Deliver::to_callback : how < 8 ? Deliver::to_poll : Deliver::to_wait;
   options.callback = job.deliver == Deliver::to_callback ? &Oracle::on_completion : nullptr;
   options.user_data = &job;

@@ -70,7 +70,9 @@ inline constexpr unsigned kTypeHost = 1, kTypeDevice = 2;
 inline constexpr int kBusFlushOptions = 117, kBusWritesOrdering = 118;
 inline constexpr int kFlushByHost = 1, kOrderedForOwner = 100, kFlushCurrentContext = 0;
 inline constexpr int kPeerAtomics = 3;  // attribute of a pair of devices
-inline constexpr int kDmaBuf = 1;       // handle type for an address range
+inline constexpr int kCaptureActive =
+    1;                             // of cuStreamGetCaptureInfo; 0: it does not capture, 2: the capture has failed
+inline constexpr int kDmaBuf = 1;  // handle type for an address range
 
 // (name, arguments) of each entry point in use. A driver that lacks one is too old.
 #define FAIRWAY_CUDA_ENTRIES(X)                                                               \
@@ -138,11 +140,13 @@ inline constexpr int kDmaBuf = 1;       // handle type for an address range
   X(cuLaunchKernel,                                                                           \
     (Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream, void**, void**))
 
-// Entry points of newer drivers; null in the table elsewhere. The batch copy is the one of 12.8, which reports which
-// copy was refused; that of 13 has another name (_v2) and does not report it.
-#define FAIRWAY_CUDA_NEWER_ENTRIES(X) \
-  X(cuMemcpyBatchAsync,               \
-    (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream))
+// Entry points that not every driver has; null in the table elsewhere. The batch copy is the one of 12.8, which reports
+// which copy was refused; that of 13 has another name (_v2) and does not report it.
+#define FAIRWAY_CUDA_NEWER_ENTRIES(X)                                                                                  \
+  X(cuMemcpyBatchAsync,                                                                                                \
+    (Address*, Address*, std::size_t*, std::size_t, CopyAttributes*, std::size_t*, std::size_t, std::size_t*, Stream)) \
+  X(cuStreamGetId, (Stream, unsigned long long*))                                                                      \
+  X(cuStreamGetCaptureInfo_v2, (Stream, int*, unsigned long long*, void*, void*, void*))
 
 }  // namespace cuda
 

@@ -30,19 +30,56 @@ Status EpollSet::watch_level(int fd) {
   return add(fd, EPOLLIN);
 }
 
+Status EpollSet::add_edge(int fd) {
+  const Status status = add(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  if (status) edges_.fetch_add(1, std::memory_order_relaxed);
+  return status;
+}
+
 Status EpollSet::watch_edge(int fd, Readiness& readiness) {
   const std::lock_guard lock(mutex_);
-  if (const Status status = add(fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET); !status) return status;
-  readiness_[fd] = &readiness;
-  edges_.store(readiness_.size(), std::memory_order_relaxed);
+  if (const Status status = add_edge(fd); !status) return status;
+  watched_[fd] = {&readiness};
   return {};
 }
 
 void EpollSet::forget(int fd) {
   const std::lock_guard lock(mutex_);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  readiness_.erase(fd);
-  edges_.store(readiness_.size(), std::memory_order_relaxed);
+  const auto found = watched_.find(fd);
+  if (found == watched_.end()) return;
+  if (!found->second.paused) edges_.fetch_sub(1, std::memory_order_relaxed);
+  watched_.erase(found);
+}
+
+bool EpollSet::pause(int fd) {
+  if (harvested_) return false;
+  const std::lock_guard lock(mutex_);
+  const auto found = watched_.find(fd);
+  if (given_ || found == watched_.end()) return false;
+  if (found->second.paused) return true;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) != 0) return false;
+  edges_.fetch_sub(1, std::memory_order_relaxed);
+  return found->second.paused = true;
+}
+
+bool EpollSet::resume(int fd) {
+  const std::lock_guard lock(mutex_);
+  const auto found = watched_.find(fd);
+  return found != watched_.end() && resume(fd, found->second);
+}
+
+// No wake-up is lost: the kernel reports an edge for what is there when the descriptor is added.
+bool EpollSet::resume(int fd, Watched& watched) {
+  if (watched.paused) watched.paused = !add_edge(fd);
+  return !watched.paused;
+}
+
+int EpollSet::fd_for_good() {
+  const std::lock_guard lock(mutex_);
+  given_ = true;
+  for (auto& [fd, watched] : watched_) (void)resume(fd, watched);  // one that is refused its owner still reads
+  return epoll_.get();
 }
 
 int EpollSet::wait(Time duration) {
@@ -67,8 +104,8 @@ int EpollSet::wait(Time duration) {
   // same number gets a spurious hint, which costs one call that finds nothing.
   const std::lock_guard lock(mutex_);
   for (int i = 0; i < count; ++i) {
-    const auto found = readiness_.find(events[static_cast<std::size_t>(i)].data.fd);
-    if (found != readiness_.end()) found->second->on_ready(events[static_cast<std::size_t>(i)].events);
+    const auto found = watched_.find(events[static_cast<std::size_t>(i)].data.fd);
+    if (found != watched_.end()) found->second.readiness->on_ready(events[static_cast<std::size_t>(i)].events);
   }
   return count;
 }

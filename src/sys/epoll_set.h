@@ -30,13 +30,20 @@ class EpollSet {
   Status watch_level(int fd);                       // level-triggered reads; whoever made it readable drains it
   Status watch_edge(int fd, Readiness& readiness);  // edge-triggered, both directions
   void forget(int fd);
+  // Takes a descriptor of watch_edge() out of the kernel's set: a socket in there costs time for each packet. False: it
+  // stays, because its owner or a sleeper that nobody sees depends on the set.
+  bool pause(int fd);
+  // Puts it back, and reports what came meanwhile. False: the system refused.
+  bool resume(int fd);
+  // The set's descriptor for those who sleep without a word to anybody: from now on nothing is paused.
+  int fd_for_good();
 
   // Sleeps until a descriptor is ready or `duration` has passed (kNever: no limit), and notifies each Readiness.
   // Returns the number of ready descriptors. Precise to a nanosecond where the kernel has epoll_pwait2 (5.11),
   // otherwise rounded up to a millisecond.
   int wait(Time duration);
 
-  int fd() const { return epoll_.get(); }
+  int fd() const { return epoll_.get(); }  // to sleep on once nothing is paused
   // False when nobody is sure to call wait() before each step (the caller's own loop steps the task). Then readiness
   // flags are only hints and may be missing.
   bool harvested() const { return harvested_; }
@@ -44,14 +51,21 @@ class EpollSet {
 
  private:
   EpollSet(Fd epoll, bool harvested) : epoll_(std::move(epoll)), harvested_(harvested) {}
+  struct Watched {
+    Readiness* readiness = nullptr;
+    bool paused = false;
+  };
   Status add(int fd, std::uint32_t events);
+  Status add_edge(int fd);
+  bool resume(int fd, Watched& watched);
 
   const Fd epoll_;
   const bool harvested_;
-  std::mutex mutex_;  // guards readiness_ and what it points at during on_ready()
-  std::unordered_map<int, Readiness*> readiness_;
-  std::atomic<std::size_t> edges_{0};
-  std::atomic<bool> coarse_{false};  // the kernel lacks epoll_pwait2
+  std::mutex mutex_;  // guards the next two, and each Readiness during on_ready()
+  std::unordered_map<int, Watched> watched_;
+  bool given_ = false;                 // fd_for_good()
+  std::atomic<std::size_t> edges_{0};  // in the kernel's set; written under the mutex
+  std::atomic<bool> coarse_{false};    // the kernel lacks epoll_pwait2
 };
 
 }  // namespace fairway::sys

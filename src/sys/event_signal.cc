@@ -13,6 +13,9 @@
 namespace fairway::sys {
 namespace {
 
+// Of a poller: a call costs as much as what a short message takes, and a socket in use is read without it.
+constexpr Time kLookEvery = 4 * kMicrosecond;
+
 timespec spec(Time time) {
   return {static_cast<time_t>(time / kSecond), static_cast<long>(time % kSecond)};
 }
@@ -36,20 +39,23 @@ void EventSignal::ring() {
   [[maybe_unused]] const int result = ::eventfd_write(event_.get(), 1);
 }
 
-void EventSignal::clear() {
+void EventSignal::clear_at(Time now) {
   gate_.clear([this] {
     eventfd_t count = 0;
     return ::eventfd_read(event_.get(), &count) == 0 ? count : 0;
   });
-  if (const Time at = alarm_at_.load(std::memory_order_relaxed); at != kNever && at <= clock_.now()) set_at(kNever);
+  if (alarm_at_.load(std::memory_order_relaxed) <= now) set_at(kNever);
   // Deliver pending channel edges to their channels. epoll forgets an edge once reported, so the next sleeper would
-  // miss it: keep the signal set, and the caller looks once more.
-  if (epoll_->has_edges() && epoll_->wait(0) > 0) set();
+  // miss it: keep the signal set, and the caller looks once more. An edge that is left for later keeps the descriptor
+  // readable.
+  if (!epoll_->has_edges() || now < after(looked_at_.load(std::memory_order_relaxed), kLookEvery)) return;
+  looked_at_.store(now, std::memory_order_relaxed);
+  if (epoll_->wait(0) > 0) set();
 }
 
 int EventSignal::fd() {
   if (!exported_.exchange(true, std::memory_order_relaxed) && gate_.enter_for_good()) ring();
-  return epoll_->fd();
+  return epoll_->fd_for_good();
 }
 
 // Timer and `when` both use CLOCK_MONOTONIC. Setting the timer also clears an earlier expiration.

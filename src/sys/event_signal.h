@@ -18,7 +18,8 @@ class EventSignal final : public Signal {
   static Result<std::unique_ptr<Signal>> make(Clock& clock);
 
   void set() override;
-  void clear() override;
+  void clear() override { clear_at(clock_.now()); }
+  void clear_at(Time now) override;
   void wait(Time deadline) override;
   int fd() override;
   void set_at(Time when) override;
@@ -39,6 +40,7 @@ class EventSignal final : public Signal {
   std::mutex alarm_mutex_;              // guards the next two
   Fd alarm_;                            // a timerfd, created by the first set_at()
   std::atomic<Time> alarm_at_{kNever};  // written under the mutex
+  std::atomic<Time> looked_at_{0};      // for edges
 };
 
 }  // namespace fairway::sys

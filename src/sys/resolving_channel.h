@@ -20,6 +20,11 @@ class ResolvingChannel final : public Channel, private Readiness {
   Result<std::size_t> send(std::span<const std::byte> bytes) override;
   Result<std::size_t> receive(std::span<std::byte> into) override;
   std::string peer_address() const override { return name_; }
+  bool announced() const override { return channel_ == nullptr || channel_->announced(); }
+  bool announce_in(std::vector<std::uint32_t>* list, std::uint32_t number) override {
+    return channel_ != nullptr && channel_->announce_in(list, number);
+  }
+  bool wake_for_input(bool wanted) override { return channel_ == nullptr || channel_->wake_for_input(wanted); }
 
  private:
   struct Answer;  // shared with the resolver thread

@@ -2,6 +2,9 @@
 
 #include <cerrno>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <sys/random.h>
 #include <time.h>
 
@@ -18,6 +21,19 @@ std::uint64_t read_clock(clockid_t which) {
 
 Time SystemClock::now() {
   return read_clock(CLOCK_MONOTONIC);
+}
+// The processor's ticks take a third of the time of a reading, if they count time alone: at least one in a nanosecond.
+Time SystemClock::about(Reading& last) {
+#if defined(__x86_64__)
+  static const bool steady = [] {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(0x8000'0007, &a, &b, &c, &d) != 0 && (d & 1u << 8) != 0;
+  }();
+  const std::uint64_t ticks = __builtin_ia32_rdtsc();
+  if (steady && last.time != 0 && ticks - last.ticks < kLate) return last.time;
+  last.ticks = ticks;
+#endif
+  return last.time = now();
 }
 std::uint64_t SystemClock::unix_ns() {
   return read_clock(CLOCK_REALTIME);

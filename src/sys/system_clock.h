@@ -8,6 +8,7 @@ namespace fairway::sys {
 class SystemClock final : public Clock {
  public:
   Time now() override;
+  Time about(Reading& last) override;
   std::uint64_t unix_ns() override;
 };
 

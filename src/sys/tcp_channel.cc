@@ -64,7 +64,10 @@ TcpChannel::~TcpChannel() {
 }
 
 void TcpChannel::on_ready(std::uint32_t events) {
-  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) readable_ = announced_ = true;
+  if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+    readable_ = true;
+    if (!announced_.exchange(true) && list_ != nullptr) list_->push_back(number_);
+  }
   if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) writable_ = true;
 }
 
@@ -98,7 +101,10 @@ Result<std::size_t> TcpChannel::received(ssize_t result, bool& again) {
     return static_cast<std::size_t>(result);
   }
   if (result == 0) {
-    receive_failure_ = Status(ErrorCode::closed, fmt::format("{} closed the connection", peer_));
+    // The system says once why there never was a connection; a send may have been told.
+    const bool never = !connected_ && !send_failure_;
+    receive_failure_ =
+        never ? send_failure_ : Status(ErrorCode::closed, fmt::format("{} closed the connection", peer_));
     return receive_failure_;
   }
   again = errno == EINTR;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/runtime.h"
 #include "sys/address.h"
@@ -28,6 +29,13 @@ class TcpChannel final : public Channel, private Readiness {
   Result<std::size_t> receive_pieces(std::span<const std::span<std::byte>> pieces) override;
   std::string peer_address() const override { return peer_; }
   bool announced() const override { return announced_; }
+  bool announce_in(std::vector<std::uint32_t>* list, std::uint32_t number) override {
+    list_ = list, number_ = number;
+    return epoll_->harvested();  // otherwise nobody tells this channel
+  }
+  bool wake_for_input(bool wanted) override {
+    return wanted ? epoll_->resume(socket_.get()) : !epoll_->pause(socket_.get());
+  }
   std::string local_address() const override;
   std::uint64_t system_calls() const override { return system_calls_; }
 
@@ -50,6 +58,8 @@ class TcpChannel final : public Channel, private Readiness {
   std::atomic<bool> readable_{true};
   std::atomic<bool> announced_{true};
   std::atomic<bool> writable_{true};
+  std::vector<std::uint32_t>* list_ = nullptr;  // of announce_in(), by the task's thread
+  std::uint32_t number_ = 0;
   // One per direction: data that arrived before the connection broke can still be received after sending failed.
   Status send_failure_;
   Status receive_failure_;

@@ -102,7 +102,7 @@ class LinkReader {
       if (!device.host_bridge && !device.parent) {
         device.host_bridge = root;
         device.parent = parent;
-      } else if (device.parent != parent || device.host_bridge != root) {
+      } else if (device.parent != parent || (device.host_bridge && device.host_bridge != root)) {
         add_note(machine_, NoteKind::conflict, device.bus_id.to_string(),
                  fmt::format("{} shows it at two places of the PCI tree: the first is kept", place_));
         return {};

@@ -6,6 +6,7 @@
 
 #include "topology/command_text.h"
 #include "topology/pci_ids.h"
+#include "topology/pci_names.h"
 #include "topology/text.h"
 
 namespace fairway::topology {
@@ -124,7 +125,10 @@ void read_heading(std::string_view line, const BusId& bus, std::size_t prefix, M
       model = text::trim(model.substr(0, model.size() - 11));
     }
     if (const auto id = vendor_from(model)) device.vendor_id.learn(*id, kLspci);
-    device.device_name.set(text::quote(model, 120), kLspci);
+    // An lspci older than the device knows its vendor alone: "NVIDIA Corporation Device".
+    const bool unnamed = model.ends_with(" Device") && device.vendor_id && device.device_id;
+    const auto by_ids = unnamed ? pci_device_name(*device.vendor_id, *device.device_id) : std::nullopt;
+    device.device_name.set(by_ids ? *by_ids : text::quote(model, 120), kLspci);
   }
   const auto known = index.find(bus);
   if (known != index.end()) {

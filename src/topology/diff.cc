@@ -246,7 +246,9 @@ class Differ {
     for (const auto& [name, links] : in_a) {
       const auto twin = in_b.find(name);
       const auto other = twin == in_b.end() ? 0U : twin->second;
-      if (other == links) continue;
+      const bool there = std::any_of(b_.gpus.begin(), b_.gpus.end(),
+                                     [&, &name = name](const Gpu& gpu) { return gpu_name(gpu) == name; });
+      if (other == links || !there) continue;  // a missing one is reported elsewhere
       const double cost = lost_share(links, other);
       add(cost, name, "GPU links that are up", fmt::format("{}", links), fmt::format("{}", other),
           fmt::format("{:.0f} % of its rate to other GPUs is lost", 100 * cost), other > links);
@@ -281,7 +283,8 @@ class Differ {
 
   void compare_host() {
     const auto count = [this](const char* what, std::size_t one, std::size_t two, double cost) {
-      if (one != two) add(cost, "machine", what, fmt::format("{}", one), fmt::format("{}", two), {});
+      if (one != two && one > 0 && two > 0)
+        add(cost, "machine", what, fmt::format("{}", one), fmt::format("{}", two), {});
     };
     count("packages", a_.packages.size(), b_.packages.size(), 0.3);
     count("NUMA nodes", a_.numa_nodes.size(), b_.numa_nodes.size(), 0.3);

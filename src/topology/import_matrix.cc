@@ -246,7 +246,11 @@ class MatrixReader {
       next = 1;
     }
     if (!has_numa_ || next >= row.rest.size()) return;
-    const auto os_index = text::to_u32(row.rest[next]);
+    auto os_index = text::to_u32(row.rest[next]);
+    // Where the memory of GPUs is NUMA nodes too (Grace), the list begins with the CPU's.
+    const bool coherent = next + 1 < row.rest.size() && text::to_u32(row.rest[next + 1]);
+    if (const auto nodes = CpuSet::parse_list(row.rest[next]); !os_index && coherent && nodes && !nodes->empty())
+      os_index = nodes->ranges().front().first;
     if (!os_index || *os_index > 4095) {
       add_note(machine_, NoteKind::unknown, row.name,
                fmt::format("NUMA affinity \"{}\" names no single node", row.rest[next]));

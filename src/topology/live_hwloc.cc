@@ -109,12 +109,6 @@ class IoReader {
     device.kind = object->type == HWLOC_OBJ_BRIDGE ? PciKind::bridge : PciKind::endpoint;
     device.parent = parent;
     device.host_bridge = root;
-    const auto info = [object](const char* key, Fact<std::string>& fact) {
-      const char* value = hwloc_obj_get_info_by_name(object, key);
-      if (value != nullptr && *value != '\0') fact.set(text::quote(value, 120), kHwloc);
-    };
-    info("PCIVendor", device.vendor_name);
-    info("PCIDevice", device.device_name);
     machine_.pci.push_back(std::move(device));
     return Ref<PciDevice>(machine_.pci.size() - 1);
   }
@@ -149,6 +143,10 @@ Status read_hwloc(Machine& machine) {
   hwloc_topology_set_cache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_icache_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  // Plugins, if installed, add nothing to the kernel's files that is needed here: names of devices, for which `pci`
+  // reads all of pci.ids and never frees it, and what OpenCL and X servers report.
+  for (const char* plugin : {"pci", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"})
+    (void)hwloc_topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugin);
   if (hwloc_topology_load(raw) != 0) {
     return {ErrorCode::system_error, "hwloc_topology_load: " + std::generic_category().message(errno)};
   }

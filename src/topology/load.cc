@@ -1,5 +1,7 @@
 #include "topology/load.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "topology/command_text.h"
@@ -44,6 +46,7 @@ FileKind kind_of_text(std::string_view content) {
 }
 
 Status not_understood(const std::string& path, std::string_view content) {
+  if (content.empty()) return {ErrorCode::invalid_argument, path + ": the file is empty"};
   if (is_lspci_drawing(content)) {
     return {ErrorCode::unsupported,
             path +
@@ -66,6 +69,11 @@ Result<Machine> read_lspci_file(std::string_view content, const std::string& pat
   Machine machine;
   machine.name = std::string(file_name(path));
   read_lspci(content, machine.name, machine);
+  if (std::none_of(machine.pci.begin(), machine.pci.end(),
+                   [](const PciDevice& one) { return one.class_code.known(); })) {
+    return Status(ErrorCode::unsupported,
+                  path + ": names no class of any device, as `lspci -n` does not: give `lspci -vvv` (as root)");
+  }
   complete(machine);
   if (machine.host_bridges.empty()) {
     add_note(machine, NoteKind::unknown, "",

@@ -186,8 +186,11 @@ Result<Json> parse(std::string_view input, const std::string& name, std::string_
   try {
     json = Json::parse(input.begin(), input.end(), shallow);
   } catch (const std::exception& error) {
-    // nlohmann's message names line and column.
-    return Status(ErrorCode::invalid_argument, fmt::format("{}: not JSON: {}", name, text::quote(error.what(), 200)));
+    // nlohmann's message names line and column, behind its own name in brackets.
+    std::string_view why = error.what();
+    if (const std::size_t name_end = why.find("] "); why.starts_with('[') && name_end != std::string_view::npos)
+      why.remove_prefix(name_end + 2);
+    return Status(ErrorCode::invalid_argument, fmt::format("{}: not JSON: {}", name, text::quote(why, 200)));
   }
   const auto fail = [&name](const std::string& what) {
     return Status(ErrorCode::invalid_argument, fmt::format("{}: {}", name, what));

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/device.h"
+#include "transport/transport.h"
 
 namespace fairway::transport {
 

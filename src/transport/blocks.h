@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "transport/command.h"
 
@@ -62,6 +63,20 @@ constexpr Access needed_access(Op op) {
     case Op::message: break;
   }
   return Access::none;
+}
+
+// A piece's bytes, by this process's CPU, where it also reaches the target's memory.
+inline ErrorCode copy_piece(const Command& command, const Piece& piece, const RegionTable& target) {
+  const Slice& slice = command.slice;
+  RegionTable::Resolved at;
+  const ErrorCode code =
+      target.resolve_for_cpu(command.region, piece.remote_block, slice.length, needed_access(slice.op), at);
+  if (code != ErrorCode::ok || piece.length == 0) return code;
+  if (slice.op == Op::read)
+    std::memmove(piece.local, at.address + piece.offset, piece.length);
+  else
+    std::memmove(at.address + piece.offset, piece.local, piece.length);
+  return code;
 }
 
 }  // namespace fairway::transport

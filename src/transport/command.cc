@@ -26,13 +26,13 @@ ErrorCode prepare(const Capabilities& can, const RegionTable& regions, const Sli
       total > can.max_slice_bytes)
     return ErrorCode::invalid_argument;
   if (total == 0 && slice.local_handle == 0) return ErrorCode::ok;  // a bare immediate, a probe
-  const Result<Region> local = regions.find(region_of(slice.local_handle));
-  if (!local) return ErrorCode::revoked;
-  out.local_begin = local->address;
-  out.local_size = local->size_bytes;
-  out.local_kind = local->kind;
-  return slice.local >= local->address && slice.local <= local->address + local->size_bytes ? ErrorCode::ok
-                                                                                            : ErrorCode::out_of_range;
+  Region local;
+  if (!regions.read(region_of(slice.local_handle), local)) return ErrorCode::revoked;
+  out.local_begin = local.address;
+  out.local_size = local.size_bytes;
+  out.local_kind = local.kind;
+  return slice.local >= local.address && slice.local <= local.address + local.size_bytes ? ErrorCode::ok
+                                                                                         : ErrorCode::out_of_range;
 }
 
 const char* describe_failure(ErrorCode code) {

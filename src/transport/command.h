@@ -8,6 +8,12 @@
 
 namespace fairway::transport {
 
+// A set of Op or Shape, for Capabilities.
+template <class... Each>
+constexpr Bits bits(Each... each) {
+  return static_cast<Bits>((static_cast<unsigned>(each) | ...));
+}
+
 // A slice with its handles resolved to what both ends understand.
 struct Command {
   Slice slice;

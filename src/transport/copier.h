@@ -28,14 +28,14 @@ class Copier {
   };
   // Pinned shared memory that devices copy to and from at full speed. The janitor creates it and frees it after its
   // last owner, since the driver may be slow at both. The worker wakes when `state` changes.
-  struct Room {
+  struct StagingBuffer {
     std::atomic<Readiness> state{Readiness::opening};
     sys::MemoryFile memory;  // once ready
     std::string why;         // refused: the reason; ready: why copies are slower than they could be, if they are
   };
 
   virtual ~Copier() = default;
-  virtual std::shared_ptr<Room> make_room(std::uint64_t size_bytes) = 0;
+  virtual std::shared_ptr<StagingBuffer> allocate_staging(std::uint64_t size_bytes) = 0;
   // Queues copies between the region's memory and host memory of this process, to start after the event `after` if
   // there is one; `urgent` copies pass others. opening: not yet, the worker will be woken. With no copies it only says
   // whether it could copy.
@@ -43,7 +43,7 @@ class Copier {
                          std::string& why) = 0;
   virtual void flush() = 0;  // call after copy(): makes the device report the copies queued so far
   // ready: the copies are complete; refused: the device failed.
-  virtual Readiness look(const Ticket& ticket, std::string& why) = 0;
+  virtual Readiness poll(const Ticket& ticket, std::string& why) = 0;
 };
 
 }  // namespace fairway::transport

@@ -7,13 +7,6 @@
 
 namespace fairway::transport {
 
-Event& EventQueue::add(EventKind kind, LinkId link, std::span<const std::byte> bytes) {
-  Event& event = add(kind);
-  event.link = link;
-  event.bytes = keep(bytes);
-  return event;
-}
-
 Event& EventQueue::add(EventKind kind, LinkId link, Status status) {
   Event& event = add(kind);
   event.link = link;
@@ -34,22 +27,17 @@ void EventQueue::refuse(const Slice& slice, const std::string& transport, ErrorC
   add(EventKind::failed, slice.link, why.with_effect(Effect::not_applied)).token = slice.token;
 }
 
-std::span<const std::byte> EventQueue::keep(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return {};
-  while (block_ < blocks_.size() && blocks_[block_].size - blocks_[block_].used < bytes.size()) ++block_;
-  if (block_ == blocks_.size()) {
-    const std::size_t size = std::max(kBlock, bytes.size());
-    blocks_.push_back({std::make_unique_for_overwrite<std::byte[]>(size), size, 0});
+void EventQueue::next_block(std::size_t least) {
+  while (unused_ < blocks_.size() && blocks_[unused_].size < least) ++unused_;
+  if (unused_ == blocks_.size()) {
+    const std::size_t size = std::max(kBlock, least);
+    blocks_.push_back({std::make_unique_for_overwrite<std::byte[]>(size), size});
   }
-  Block& block = blocks_[block_];
-  std::byte* place = block.bytes.get() + block.used;
-  std::ranges::copy(bytes, place);
-  block.used += bytes.size();
-  lent_ += bytes.size();
-  return {place, bytes.size()};
+  next_ = blocks_[unused_].bytes.get();
+  left_ = blocks_[unused_++].size;
 }
 
-void EventQueue::make_room() {
+void EventQueue::evict_oldest() {
   if (begin_ > 0) {
     std::move(places_.begin() + static_cast<std::ptrdiff_t>(begin_), places_.end(), places_.begin());
     end_ -= std::exchange(begin_, 0);
@@ -58,13 +46,14 @@ void EventQueue::make_room() {
   }
 }
 
-void EventQueue::begin_poll() {
-  if (!empty()) return;
-  for (Block& block : blocks_) block.used = 0;
-  block_ = lent_ = 0;
+void EventQueue::free_bytes() {
+  next_ = blocks_[0].bytes.get();
+  left_ = blocks_[0].size;
+  unused_ = 1;
+  lent_ = 0;
 }
 
-std::size_t EventQueue::take(std::span<Event> events) {
+std::size_t EventQueue::take_first(std::span<Event> events) {
   const std::size_t count = std::min(events.size(), size());
   for (std::size_t i = 0; i < count; ++i) events[i] = std::move(places_[begin_ + i]);
   begin_ += count;

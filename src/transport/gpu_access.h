@@ -23,8 +23,9 @@ struct MemoryPlace {
   std::string gpu;  // PCI address of its GPU; empty: not GPU memory, or unknown
 };
 
-// How a kernel reaches a region by itself: a bit each in Capabilities::device_initiated, an alternative of View::by.
-enum class DeviceInitiated : Bits { address = 1, proxy_ring = 2, nic_queue = 4, multicast = 8 };
+// How a kernel reaches a region by itself: a bit each in GpuAccess::device_initiated(), an alternative of View::by.
+// cpu: no kernel but this process's CPUs, by a MappedAddress.
+enum class DeviceInitiated : Bits { address = 1, proxy_ring = 2, nic_queue = 4, multicast = 8, cpu = 16 };
 struct MappedAddress {  // by loads and stores
   std::byte* address = nullptr;
   bool atomics = false;
@@ -59,10 +60,12 @@ class GpuAccess {
   virtual std::optional<MemoryPlace> place_of(const void* /*address*/) const { return {}; }
   virtual MemoryPlace place_of_remote(std::uint64_t /*remote_handle*/) const { return {}; }  // if in this machine
   virtual Copier* copier() { return nullptr; }  // for the engine's staging; any thread may ask, the worker uses it
+  virtual bool orders_by_streams() const { return false; }  // takes Slice::start_after; any thread
   // Makes the caller's stream wait until the gate opens; null: this transport has no streams. Any thread.
   virtual Result<std::shared_ptr<StreamGate>> hold_stream(void* /*stream*/) { return std::shared_ptr<StreamGate>(); }
 
-  // ---- with Capabilities::device_initiated: views of a peer's region, or of one of this process on another GPU ----
+  // ---- with device_initiated(): views of a peer's region, or of one of this process on another GPU ----
+  virtual Bits device_initiated() const { return 0; }  // of DeviceInitiated: how kernels reach peers; any thread
   // Kernels post no slices that a fence could end, so the owner's deregister() waits until each view is given back or
   // the process that holds it has ended.
   struct View {
@@ -106,10 +109,9 @@ class GpuAccess {
   }
 };
 
-inline bool has(const Transport& transport, DeviceInitiated kind) {
-  for (const Device& device : transport.devices())
-    if ((device.capabilities.device_initiated & static_cast<Bits>(kind)) != 0) return true;
-  return false;
+inline bool has(Transport& transport, DeviceInitiated kind) {
+  const GpuAccess* const gpus = transport.gpu();
+  return gpus != nullptr && (gpus->device_initiated() & static_cast<Bits>(kind)) != 0;
 }
 
 }  // namespace fairway::transport

@@ -11,7 +11,7 @@ namespace fairway::transport {
 // read the counters.
 class Inbox : public EventQueue {
  public:
-  explicit Inbox(Counters& counters) : system_calls(counters.system_calls), copied_bytes(counters.copied_bytes) {}
+  explicit Inbox(CostCounters& counters) : system_calls(counters.system_calls), copied_bytes(counters.copied_bytes) {}
 
   std::atomic<std::uint64_t>& system_calls;
   std::atomic<std::uint64_t>& copied_bytes;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/runtime.h"
@@ -31,8 +32,8 @@ struct KeyedMemory {
 
 // `decode` parses one key; `name` is the transport's, for error texts.
 template <class Key, class Decode>
-Status read_keys(const RemoteMemory& memory, std::span<const KeyBytes> keys, const std::string& name, Decode decode,
-                 KeyedMemory<Key>& out) {
+Status decode_keys(const RemoteMemory& memory, std::span<const KeyBytes> keys, const std::string& name, Decode decode,
+                   KeyedMemory<Key>& out) {
   out.size_bytes = memory.size_bytes;
   out.access = memory.access;
   for (const KeyBytes& bytes : keys) {
@@ -48,11 +49,25 @@ Status read_keys(const RemoteMemory& memory, std::span<const KeyBytes> keys, con
   return {};
 }
 
-// Whether both regions are registered with the link's devices. Null: unknown; post() will refuse it.
+// The devices that refused a memory which others of their transport accepted.
+using Refusals = std::vector<std::pair<DeviceIndex, Status>>;
+
+// Whether both regions are registered with the link's devices; if not, *why says so. Null: unknown; post() will refuse
+// it.
 template <class Registration, class Key>
-Reach reach_by_keys(const PlannedLinks::Link& link, const Registration* local, const KeyedMemory<Key>* remote) {
-  const bool here = local == nullptr || local->is_at(link.device);
-  return here && (remote == nullptr || remote->at(link.peer_device) != nullptr) ? Reach::yes : Reach::no;
+Reach reach_by_keys(const PlannedLinks::Link& link, const Registration* local, const KeyedMemory<Key>* remote,
+                    std::string* why) {
+  std::string missing;
+  if (local != nullptr && !local->is_at(link.device)) {
+    missing = "its device does not have this memory";
+    for (const auto& [device, refusal] : local->refused)
+      if (device == link.device) missing = "its device refused this memory: " + refusal.message();
+  } else if (remote != nullptr && remote->at(link.peer_device) == nullptr) {
+    missing = "the peer's device at its other end refused the peer's memory";
+  }
+  if (missing.empty()) return Reach::yes;
+  if (why != nullptr) *why = std::move(missing);
+  return Reach::no;
 }
 
 // Whether every block of the slice lies in the peer's region and, if it has local memory, in that. Requests have at

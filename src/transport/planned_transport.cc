@@ -1,7 +1,5 @@
 #include "transport/planned_transport.h"
 
-#include "transport/handles.h"
-
 namespace fairway::transport {
 
 Status PlannedTransport::connect(PeerIndex peer, Role role) {
@@ -44,16 +42,12 @@ void PlannedTransport::close() {
 
 // ---- one device, without keys ----
 
-Result<RegisteredMemory> PlannedTransport::register_memory(const MemoryDescription& memory) {
+Result<RegisteredMemory> PlannedTransport::register_memory(const Region& memory, const MemorySource&) {
   return RegisteredMemory{handle_of(memory.id), {}};
 }
 
 void PlannedTransport::deregister(std::uint64_t handle) {
   inbox_.add(EventKind::deregistered).value = handle;
-}
-
-Result<std::uint64_t> PlannedTransport::import(PeerIndex, const RemoteMemory& memory, std::span<const KeyBytes>) {
-  return handle_of(memory.id);
 }
 
 Result<std::vector<PlannedPair>> PlannedTransport::pair_devices(std::span<const std::byte>) {

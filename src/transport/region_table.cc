@@ -25,7 +25,8 @@ Status RegionTable::share() {
   return {};
 }
 
-Result<RegionId> RegionTable::add(std::byte* address, std::uint64_t size_bytes, MemoryKind kind, Access access) {
+Result<RegionId> RegionTable::add(std::byte* address, std::uint64_t size_bytes, MemoryKind kind, Access access,
+                                  bool read_only) {
   std::lock_guard lock(mutex_);
   if (free_.empty())
     return Status(ErrorCode::resource_exhausted, "all " + std::to_string(capacity_) +
@@ -33,7 +34,7 @@ Result<RegionId> RegionTable::add(std::byte* address, std::uint64_t size_bytes, 
                                                      "register fewer, larger regions");
   const std::uint32_t index = free_.back();
   free_.pop_back();
-  return RegionId{index, slots_[index].publish(address, size_bytes, kind, access)};
+  return RegionId{index, slots_[index].publish(address, size_bytes, kind, access, read_only)};
 }
 
 Status RegionTable::revoke(RegionId id) {
@@ -53,16 +54,6 @@ bool RegionView::read(RegionId id, Region& out) const {
   if (id.slot >= capacity_ || (id.generation & 1) == 0) return false;
   out.id = id;
   return slots_[id.slot].read(id.generation, out);
-}
-
-ErrorCode RegionView::resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed,
-                              Resolved& out) const {
-  Region region;
-  if (!read(id, region)) return ErrorCode::revoked;
-  if (!includes(region.access, needed)) return ErrorCode::access_denied;
-  if (offset > region.size_bytes || length > region.size_bytes - offset) return ErrorCode::out_of_range;
-  out = {region.address == nullptr ? nullptr : region.address + offset, region.kind};
-  return ErrorCode::ok;
 }
 
 Result<Region> RegionTable::find(RegionId id) const {

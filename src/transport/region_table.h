@@ -28,7 +28,15 @@ class RegionView {
   };
   // ok and the address, or revoked, access_denied or out_of_range, without touching memory. If offset + length
   // overflows: out_of_range. Access::none is for local use, which needs no permission.
-  ErrorCode resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed, Resolved& out) const;
+  ErrorCode resolve(RegionId id, std::uint64_t offset, std::uint64_t length, Access needed, Resolved& out) const {
+    if (id.slot >= capacity_ || (id.generation & 1) == 0) return ErrorCode::revoked;
+    Region region;
+    if (!slots_[id.slot].read(id.generation, region)) return ErrorCode::revoked;
+    if (!includes(region.access, needed)) return ErrorCode::access_denied;
+    if (offset > region.size_bytes || length > region.size_bytes - offset) return ErrorCode::out_of_range;
+    out = {region.address == nullptr ? nullptr : region.address + offset, region.kind};
+    return ErrorCode::ok;
+  }
   // False when that region is not live.
   bool read(RegionId id, Region& out) const;
 
@@ -45,7 +53,9 @@ class RegionTable {
   explicit RegionTable(std::uint32_t capacity);
 
   // resource_exhausted when `capacity` regions are live.
-  Result<RegionId> add(std::byte* address, std::uint64_t size_bytes, MemoryKind kind, Access access);
+  // `read_only`: this process cannot write it.
+  Result<RegionId> add(std::byte* address, std::uint64_t size_bytes, MemoryKind kind, Access access,
+                       bool read_only = false);
   // Makes resolve() refuse the region. Memory that was resolved before may still be in use: the caller waits until
   // every worker has passed a step, then calls remove().
   Status revoke(RegionId id);
@@ -63,6 +73,14 @@ class RegionTable {
     const ErrorCode code = view_.resolve(id, offset, length, needed, out);
     return code == ErrorCode::ok && !reached_by_cpu(out.kind) ? ErrorCode::unsupported : code;
   }
+
+  bool read(RegionId id, Region& out) const { return view_.read(id, out); }  // as find(), without words
+
+  // Whether this process can write a region that resolve() has found. Lock-free.
+  bool is_writable(RegionId id) const { return slots_[id.slot].writable(); }
+
+  // Where the region's slot stays, for RegionSlot::is_live(); of an id that resolve() or find() has found.
+  const RegionSlot<>& slot_of(RegionId id) const { return slots_[id.slot]; }
 
   // Moves the slots to shared memory that other processes of this host can only read. Call it before the first add();
   // a second call does nothing.

@@ -72,7 +72,7 @@ TEST(Fabric, AHundredThousandPagesAreOperationsAndNothingElse) {
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const UpLink link = world->a().wait_links(1).front();
-  constexpr std::uint64_t kPages = 100'000, kPage = 64;
+  constexpr std::uint64_t kPages = 100'000, kPage = 8;
   Buffer near(kPages * kPage), far(kPages * kPage);
   near.fill(1);
   const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);

@@ -67,7 +67,6 @@ void FarSide::start() {
   for (transport::Device& device : devices_) {
     device.name = answer.take_text();
     device.bytes_per_second = answer.take<std::uint64_t>();
-    device.numa_node = answer.take<int>();
     device.capabilities = answer.take<transport::Capabilities>();
     device.moved_by = answer.take<transport::MovedBy>();
   }
@@ -92,10 +91,10 @@ void FarSide::pause(bool on) {
   ask(verb(Verb::pause).put(on));
 }
 
-Side::Kept FarSide::keep(const transport::MemoryDescription& memory) {
+Side::Kept FarSide::keep(const Region& memory, const MemorySource& source) {
   Parcel question = verb(Verb::keep);
   question.put(memory.address - arena_.base()).put(memory.size_bytes).put(memory.kind).put(memory.access);
-  Parcel answer = ask(question.put(memory.memory_fd == arena_.file()));
+  Parcel answer = ask(question.put(source.fd == arena_.file()));
   Kept kept;
   kept.region = answer.take<RegionId>();
   kept.registered.handle = answer.take<std::uint64_t>();

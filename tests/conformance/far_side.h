@@ -36,7 +36,7 @@ class FarSide final : public Side {
   bool asleep() override;
 
  private:
-  Kept keep(const transport::MemoryDescription& memory) override;
+  Kept keep(const Region& memory, const MemorySource& source) override;
   std::uint64_t import_keys(const transport::RemoteMemory& memory,
                             std::span<const std::vector<std::byte>> keys) override;
   void hear(std::vector<std::byte> bytes) override;

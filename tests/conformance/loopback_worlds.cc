@@ -119,7 +119,6 @@ std::vector<Kind> loopback_kinds() {
 
   sim::NicDevice messages = nic(0, wild);  // as a plain datagram NIC: messages alone
   messages.device.capabilities.operations = static_cast<std::uint8_t>(Op::message);
-  messages.device.capabilities.max_slice_bytes = 0;
   messages.device.capabilities.max_message_bytes = 256;
   messages.device.capabilities.queue_depth = 3;
   kinds.push_back(simulated("messages_only", 20, {messages}));

@@ -14,16 +14,18 @@ namespace {
 
 constexpr std::uint64_t kMailboxBytes = 100'000;
 
-transport::OtherTransport mailboxes(const std::shared_ptr<mailbox::PostOffice>& office) {
-  return {"mailbox", [office](transport::RegionTable& regions, Runtime& runtime) {
-            return Result<std::unique_ptr<Transport>>(std::make_unique<mailbox::Mailbox>(office, regions, runtime));
+using Offers = std::shared_ptr<transport::Offers<mailbox::Cable>>;
+
+transport::OtherTransport mailboxes(const Offers& offers) {
+  return {"mailbox", [offers](transport::RegionTable& regions, Runtime& runtime) {
+            return Result<std::unique_ptr<Transport>>(std::make_unique<mailbox::Mailbox>(offers, regions, runtime));
           }};
 }
 
 class MailboxWorld final : public World {
  public:
   MailboxWorld() {
-    const auto open = mailboxes(office_).open;
+    const auto open = mailboxes(offers_).open;
     a_ = std::make_unique<OwnSide>(runtime_, open);
     b_ = std::make_unique<OwnSide>(runtime_, open);
     a_->start();
@@ -36,23 +38,19 @@ class MailboxWorld final : public World {
   }
   std::size_t links() const override { return 1; }
   bool break_link(std::uint64_t name) override {
-    std::vector<std::shared_ptr<mailbox::Box>> cut;
-    {
-      const std::lock_guard lock(office_->mutex);
-      for (const auto& [number, box] : office_->boxes)
-        if (auto held = box.lock(); held && held->link_name == name) cut.push_back(std::move(held));
-    }
-    for (const auto& box : cut) {
-      const std::lock_guard lock(box->mutex);
-      if (Task* reader = std::exchange(box->reader, nullptr)) reader->wake();
-    }
-    return cut.size() == 2;
+    const auto cable = offers_->find_if([name](const mailbox::Cable& each) { return each.link_name == name; });
+    if (cable == nullptr) return false;
+    const std::lock_guard lock(cable->mutex);
+    cable->cut = true;
+    for (const mailbox::Cable::End* end : {&cable->acceptor, &cable->initiator})
+      if (end->reader != nullptr) end->reader->wake();
+    return true;
   }
 
  private:
   sys::SystemRuntime system_;
   Runtime runtime_ = system_.runtime();
-  std::shared_ptr<mailbox::PostOffice> office_ = std::make_shared<mailbox::PostOffice>();
+  Offers offers_ = std::make_shared<transport::Offers<mailbox::Cable>>();
 };
 
 class OtherTransports : public testing::Test {
@@ -63,13 +61,13 @@ class OtherTransports : public testing::Test {
     return EngineAccess::open(options, runtime_, [&](transport::RegionTable& regions, Runtime& runtime) {
       transport::RegistryOptions with;
       with.names = options.transports;
-      with.others = {mailboxes(office_), broken_};
+      with.others = {mailboxes(offers_), broken_};
       return transport::open_transports(with, regions, runtime);
     });
   }
   sys::SystemRuntime system_;
   Runtime runtime_ = system_.runtime();
-  std::shared_ptr<mailbox::PostOffice> office_ = std::make_shared<mailbox::PostOffice>();
+  Offers offers_ = std::make_shared<transport::Offers<mailbox::Cable>>();
   const transport::OtherTransport broken_{
       "broken", [](transport::RegionTable&, Runtime&) {
         return Result<std::unique_ptr<Transport>>(Status(ErrorCode::unsupported, "it has lost its device"));
@@ -102,8 +100,8 @@ TEST_F(OtherTransports, SayWhyTheyDoNotWork) {
 }
 
 TEST_F(OtherTransports, AreNamedAmongThoseThatThereAre) {
-  EXPECT_TRUE(transport::check_names({"mailbox", "tcp"}, {mailboxes(office_)}));
-  const Status unknown = transport::check_names({"mailbag"}, {mailboxes(office_)});
+  EXPECT_TRUE(transport::check_names({"mailbox", "tcp"}, {mailboxes(offers_)}));
+  const Status unknown = transport::check_names({"mailbag"}, {mailboxes(offers_)});
   EXPECT_NE(unknown.message().find("tcp, mailbox"), std::string::npos) << unknown.message();
 }
 

@@ -122,7 +122,7 @@ void OwnSide::pause(bool on) {
   command([this, on](Transport&) { paused_ = on; });
 }
 
-Side::Kept OwnSide::keep(const transport::MemoryDescription& memory) {
+Side::Kept OwnSide::keep(const Region& memory, const MemorySource& source) {
   const Result<RegionId> id = regions_.add(memory.address, memory.size_bytes, memory.kind, memory.access);
   if (!id) return {};
   Kept kept;
@@ -132,9 +132,9 @@ Side::Kept OwnSide::keep(const transport::MemoryDescription& memory) {
     side.revoke_region(id);
     side.command([](Transport&) {});
   });
-  transport::MemoryDescription description = memory;
-  description.id = *id;
-  if (auto registered = transport_->register_memory(description)) kept.registered = std::move(*registered);
+  Region region = memory;
+  region.id = *id;
+  if (auto registered = transport_->register_memory(region, source)) kept.registered = std::move(*registered);
   return kept;
 }
 
@@ -164,6 +164,23 @@ std::size_t OwnSide::post(std::span<const Slice> slices) {
   std::size_t taken = 0;
   command([&](Transport& transport) { taken = transport.post(slices); });
   return taken;
+}
+
+std::optional<transport::AtOnce> OwnSide::move_now(const transport::SmallMove& move) {
+  std::optional<transport::AtOnce> answer;
+  command([&](Transport& transport) {
+    if (auto* mover = dynamic_cast<transport::MovesAtOnce*>(&transport)) answer = mover->move_now(move);
+  });
+  return answer;
+}
+
+std::optional<transport::AtOnce> OwnSide::send_now(LinkId link, std::span<const std::byte> head,
+                                                   std::span<const std::byte> tail) {
+  std::optional<transport::AtOnce> answer;
+  command([&](Transport& transport) {
+    if (auto* mover = dynamic_cast<transport::MovesAtOnce*>(&transport)) answer = mover->send_now(link, head, tail);
+  });
+  return answer;
 }
 
 void OwnSide::fence(LinkId link) {

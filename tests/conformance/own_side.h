@@ -21,6 +21,9 @@ class OwnSide : public Side, private Stepper {
   void deregister(const Memory& memory) override { deregister_region(memory.region, memory.handle); }
   void release(std::uint64_t handle) override;
   std::size_t post(std::span<const Slice> slices) override;
+  std::optional<transport::AtOnce> move_now(const transport::SmallMove& move) override;
+  std::optional<transport::AtOnce> send_now(LinkId link, std::span<const std::byte> head,
+                                            std::span<const std::byte> tail) override;
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(transport::SliceToken token) override;
@@ -30,7 +33,7 @@ class OwnSide : public Side, private Stepper {
   bool asleep() override { return slept_after_.load() == steps_.load() && steps_.load() != 0; }
 
  protected:
-  Kept keep(const transport::MemoryDescription& memory) override;
+  Kept keep(const Region& memory, const MemorySource& source) override;
   std::uint64_t import_keys(const transport::RemoteMemory& memory,
                             std::span<const std::vector<std::byte>> keys) override;
   void hear(std::vector<std::byte> bytes) override;

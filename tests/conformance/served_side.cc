@@ -100,25 +100,22 @@ class ServedSide final : public OwnSide {
     start();
     answer.put(!testing::Test::HasFailure()).put(devices().size());
     for (const transport::Device& device : devices())
-      answer.put_text(device.name)
-          .put(device.bytes_per_second)
-          .put(device.numa_node)
-          .put(device.capabilities)
-          .put(device.moved_by);
+      answer.put_text(device.name).put(device.bytes_per_second).put(device.capabilities).put(device.moved_by);
   }
 
   void keep_memory(Parcel& question, Parcel& answer) {
-    transport::MemoryDescription memory;
+    Region memory;
+    MemorySource source;
     const auto at = question.take<std::ptrdiff_t>();
     memory.address = arena_.base() + at;
     memory.size_bytes = question.take<std::uint64_t>();
     memory.kind = question.take<MemoryKind>();
     memory.access = question.take<Access>();
     if (question.take<bool>()) {
-      memory.memory_fd = arena_.file();
-      memory.memory_offset = static_cast<std::uint64_t>(at);
+      source.fd = arena_.file();
+      source.fd_offset = static_cast<std::uint64_t>(at);
     }
-    Kept kept = keep(memory);
+    Kept kept = keep(memory, source);
     answer.put(kept.region).put(kept.registered.handle);
     far::put_keys(answer, kept.registered.keys);
     held_[kept.region] = std::move(kept.held);

@@ -38,19 +38,13 @@ void Side::news() {
 }
 
 Memory Side::remember(Buffer& buffer, Access access) {
-  transport::MemoryDescription description;
-  description.address = buffer.data();
-  description.size_bytes = buffer.size();
-  description.kind = buffer.kind();
-  description.access = access;
-  description.memory_fd = buffer.file();
-  description.memory_offset = buffer.file_offset();
-  Kept kept = keep(description);
+  Kept kept = keep({{}, buffer.data(), buffer.size(), buffer.kind(), access},
+                   {buffer.kind(), buffer.file(), buffer.file_offset()});
   return {&buffer, kept.region, kept.registered.handle, access, std::move(kept.registered.keys), std::move(kept.held)};
 }
 
 std::uint64_t Side::import(const Memory& memory) {
-  return import_keys({memory.region, memory.buffer->size(), memory.access}, memory.keys);
+  return import_keys({memory.region, nullptr, memory.buffer->size(), MemoryKind::host, memory.access}, memory.keys);
 }
 
 bool Side::post_all(std::span<const Slice> slices) {

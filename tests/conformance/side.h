@@ -4,12 +4,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "conformance/buffer.h"
 #include "core/runtime.h"
+#include "transport/at_once.h"
 #include "transport/region_table.h"
 #include "transport/transport.h"
 
@@ -74,6 +76,12 @@ class Side {
   virtual void release(std::uint64_t handle) = 0;
   virtual std::size_t post(std::span<const Slice> slices) = 0;  // one call
   bool post_all(std::span<const Slice> slices);                 // until all are taken
+  // A small slice within the call, on its worker; nothing: the transport is in another process, or cannot.
+  virtual std::optional<transport::AtOnce> move_now(const transport::SmallMove& /*move*/) { return {}; }
+  virtual std::optional<transport::AtOnce> send_now(LinkId /*link*/, std::span<const std::byte> /*head*/,
+                                                    std::span<const std::byte> /*tail*/) {
+    return {};
+  }
   virtual void fence(LinkId link) = 0;
   virtual void reconnect(LinkId link) = 0;
   virtual void cancel(transport::SliceToken token) = 0;
@@ -102,7 +110,7 @@ class Side {
     transport::RegisteredMemory registered;
     std::shared_ptr<void> held;
   };
-  virtual Kept keep(const transport::MemoryDescription& memory) = 0;
+  virtual Kept keep(const Region& memory, const MemorySource& source) = 0;
   virtual std::uint64_t import_keys(const transport::RemoteMemory& memory,
                                     std::span<const std::vector<std::byte>> keys) = 0;
   virtual void hear(

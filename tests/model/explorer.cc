@@ -23,7 +23,7 @@ constexpr unsigned bit(unsigned thread) {
 
 Explorer::Explorer(Options options) : options_(std::move(options)), pending_(options_.threads + 1) {
   if (options_.threads + 1 > kMaxThreads) throw std::invalid_argument("too many threads for the model");
-  for (unsigned i = 0; i <= options_.threads; ++i) fibers_.push_back(i == 0 ? nullptr : std::make_unique<Fiber>());
+  for (unsigned i = 0; i <= options_.threads; ++i) fibers_.push_back(i == 0 ? nullptr : std::make_unique<sim::Fiber>());
 }
 
 Explorer::~Explorer() = default;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "model/fiber.h"
 #include "model/memory.h"
+#include "sim/fiber.h"
 
 namespace fairway::model {
 
@@ -84,7 +84,7 @@ class Explorer {
 
   Options options_;
   Memory memory_;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<std::unique_ptr<sim::Fiber>> fibers_;
   std::vector<Operation> pending_;
   std::vector<Decision> path_;
   std::vector<Done> done_;

@@ -1,6 +1,5 @@
 #include "net/host.h"
 
-#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -8,7 +7,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,11 +14,6 @@
 
 namespace fairway::net {
 namespace {
-
-// Of the calling thread.
-sys::Fd own_namespace() {
-  return sys::Fd(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
-}
 
 bool is_installed(const char* program) {
   for (const char* folder : {"/sbin/", "/usr/sbin/", "/bin/", "/usr/bin/"})
@@ -33,28 +26,24 @@ bool is_installed(const char* program) {
 std::string Host::why_not() {
   if (::geteuid() != 0) return "network namespaces need root";
   if (!is_installed("ip")) return "the program ip is missing (package iproute2)";
-  const sys::Fd back = own_namespace();
-  if (!back || ::unshare(CLONE_NEWNET) != 0)
-    return fmt::format("no network namespace can be made here: {}", std::strerror(errno));
-  ::setns(back.get(), CLONE_NEWNET);
+  if (const auto tried = sys::NetworkNamespace::make(); !tried) return tried.status().message();
   const Host one;
   const Outcome made = one.run({"ip", "link", "add", "one", "type", "veth", "peer", "name", "two"});
   return made.status == 0 ? "" : "no veth pair can be made here: " + made.output;
 }
 
 Host::Host() {
-  const sys::Fd back = own_namespace();
-  if (::unshare(CLONE_NEWNET) != 0) {
-    ADD_FAILURE() << "unshare: " << std::strerror(errno);
+  auto made = sys::NetworkNamespace::make();
+  if (!made) {
+    ADD_FAILURE() << made.status().message();
     return;
   }
-  namespace_ = own_namespace();
-  EXPECT_EQ(::setns(back.get(), CLONE_NEWNET), 0);
+  namespace_ = std::move(*made);
   must("ip link set dev lo up");
 }
 
 void Host::enter() const {
-  if (::setns(namespace_.get(), CLONE_NEWNET) != 0) ADD_FAILURE() << "setns: " << std::strerror(errno);
+  if (const Status status = namespace_.enter(); !status) ADD_FAILURE() << status.message();
 }
 
 // Spawned and not forked: other threads of the test may hold locks.
@@ -107,12 +96,8 @@ void Host::set_sysctl(const std::string& path, const std::string& value) const {
   EXPECT_TRUE(file.good()) << path;
 }
 
-Inside::Inside(const Host& host) : back_(own_namespace()) {
-  host.enter();
-}
-
-Inside::~Inside() {
-  if (::setns(back_.get(), CLONE_NEWNET) != 0) ADD_FAILURE() << "setns: " << std::strerror(errno);
+Inside::Inside(const Host& host) : inside_(host.namespace_) {
+  if (!inside_.status()) ADD_FAILURE() << inside_.status().message();
 }
 
 bool has_ipv6() {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "sys/fd.h"
+#include "sys/network_namespace.h"
 
 namespace fairway::net {
 
@@ -29,22 +29,20 @@ class Host {
   void set_sysctl(const std::string& path, const std::string& value) const;  // below /proc/sys/net
   // For good, and for every process and thread that the calling thread starts from now on.
   void enter() const;
-  [[nodiscard]] int fd() const { return namespace_.get(); }
+  [[nodiscard]] int fd() const { return namespace_.fd(); }
 
  private:
-  sys::Fd namespace_;
+  friend class Inside;
+  sys::NetworkNamespace namespace_;
 };
 
 // The calling thread is in that host while this lives; threads and sockets that it makes meanwhile stay there.
 class Inside {
  public:
   explicit Inside(const Host& host);
-  ~Inside();
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
 
  private:
-  sys::Fd back_;
+  sys::InNamespace inside_;
 };
 
 bool has_ipv6();

@@ -80,6 +80,8 @@ Meddler::Verdict InFrame::meddle(Piece& piece) {
       if (matches(from, size)) act(at + static_cast<std::size_t>(aim_.byte - from));
       stream.left -= size;
       at += size;
+    } else if (stream.head_bytes == 0 && piece.bytes[at] == tcp::kPadding) {
+      ++at;
     } else {
       const std::uint64_t before = stream.head_bytes;
       const std::uint64_t size = std::min(tcp::kHeaderBytes - before, rest);

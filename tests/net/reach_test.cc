@@ -37,11 +37,11 @@ INSTANTIATE_TEST_SUITE_P(Over, Reach,
                                          Family{"anyIPv6", "[::]:0", "[fd77:1::2]:0"}),
                          [](const auto& row) { return std::string(row.param.name); });
 
-class Ways : public TwoHosts {};
+class Paths : public TwoHosts {};
 
 // The namespaces are of one kernel, but shm proves nearness by a socket of the network namespace, which two hosts never
 // share: so none of it may be used, and the reason must be there to read.
-TEST_F(Ways, SharedMemoryIsNotTakenForTwoHostsOfOneKernel) {
+TEST_F(Paths, SharedMemoryIsNotTakenForTwoHostsOfOneKernel) {
   EngineOptions there_options = options_of("far", "10.77.1.2:0");
   there_options.transports.clear();
   Far far(there(), there_options);
@@ -62,7 +62,7 @@ TEST_F(Ways, SharedMemoryIsNotTakenForTwoHostsOfOneKernel) {
   EXPECT_NE(refused->reason, "") << why->text();
 }
 
-TEST_F(Ways, BytesForOneAddressTakeTheRouteToIt) {
+TEST_F(Paths, BytesForOneAddressTakeTheRouteToIt) {
   second_cable();
   Far far(there(), options_of("far", "10.77.2.2:0"));
   ASSERT_EQ(far.failure, "");
@@ -73,7 +73,7 @@ TEST_F(Ways, BytesForOneAddressTakeTheRouteToIt) {
   EXPECT_LT(traffic(here(), "one"), kBytes / 64);
 }
 
-TEST_F(Ways, EveryAddressOfAHostIsALinkOfItsOwn) {
+TEST_F(Paths, EveryAddressOfAHostIsALinkOfItsOwn) {
   second_cable();
   Far far(there(), options_of("far", "0.0.0.0:0"));
   ASSERT_EQ(far.failure, "");
@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(By, Overridden,
                                          Chosen{"AnOwnAddress", {"10.77.2.1"}, {}}),
                          [](const auto& row) { return std::string(row.param.name); });
 
-TEST_F(Ways, ControlMayUseOneInterfaceAndBytesTheOther) {
+TEST_F(Paths, ControlMayUseOneInterfaceAndBytesTheOther) {
   second_cable();
   EngineOptions there_options = options_of("far", "10.77.1.2:0");
   there_options.interfaces = {"two"};
@@ -141,7 +141,7 @@ TEST_F(Ways, ControlMayUseOneInterfaceAndBytesTheOther) {
 }
 
 // A connection to the only address that is offered would leave by an interface that may not be used.
-TEST_F(Ways, WithoutARouteByAnInterfaceOfOnesOwnThereIsNoLinkAndTheReasonIsGiven) {
+TEST_F(Paths, WithoutARouteByAnInterfaceOfOnesOwnThereIsNoLinkAndTheReasonIsGiven) {
   second_cable();
   Far far(there(), options_of("far", "10.77.1.2:0"));
   ASSERT_EQ(far.failure, "");
@@ -153,7 +153,7 @@ TEST_F(Ways, WithoutARouteByAnInterfaceOfOnesOwnThereIsNoLinkAndTheReasonIsGiven
   EXPECT_NE(met.message().find("EngineOptions::interfaces does not allow"), std::string::npos) << met.to_string();
 }
 
-TEST_F(Ways, AnInterfaceThatIsNotThereIsAnErrorThatNamesIt) {
+TEST_F(Paths, AnInterfaceThatIsNotThereIsAnErrorThatNamesIt) {
   EngineOptions options = options_of("near", "0.0.0.0:0");
   options.interfaces = {"three"};
   const Near near(options);

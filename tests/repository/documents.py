@@ -1,6 +1,6 @@
 """What the documents point at exists: links to files and headings, and in README.md the commands and paths too. Its translations have
-its commands, links and figures. What the plugin for NCCL reads of the environment is in its table, and the table has nothing else. The
-newest release of CHANGELOG.md is the version that is built. The tutorial shows of its programs what they have."""
+its commands, links and figures, and each page of the tutorial has one in Chinese with the same code. What the plugin for NCCL reads of the environment is in its table, and the table has nothing else. The
+newest release of CHANGELOG.md is the version that is built; so is the version of the recipe for Spack, whose switches CMake has. The tutorial shows of its programs what they have."""
 
 import re
 
@@ -50,7 +50,7 @@ def untranslated(text):
     yield from (re.sub(r"\s*(#|//) .*", "", block) for _, block in FENCE.findall(text))
     prose = FENCE.sub("", text)
     yield from re.findall(r"`[^`]+`", prose)
-    yield from (link for match in LINK.finditer(prose) if not re.match(r"README[.\w-]*\.md$", link := match.group(1) or match.group(2)))
+    yield from (link.replace("/zh-CN/", "/") for match in LINK.finditer(prose) if not re.match(r"README[.\w-]*\.md$", link := match.group(1) or match.group(2)))
     yield from re.findall(r"\d+\.\d+|\d+ (?:[MG]b/s|[MG]B/s|us|[KMG]iB)", prose)
 
 
@@ -61,6 +61,44 @@ def stale_translations(root, path, text):
             yield f"{other.relative_to(root)}: lacks {missing.strip()!r}, which {path} has"
         for extra in sorted(set(untranslated(theirs)) - set(untranslated(text))):
             yield f"{other.relative_to(root)}: has {extra.strip()!r}, which {path} lacks"
+
+
+CHINESE = "zh-CN"  # the folder of the tutorial's pages in Chinese
+
+
+def same_in_each(folder, text):
+    """What a page and its translation have alike: code, whole and in order; code in the text, figures, and what links lead to."""
+    prose = FENCE.sub("", text)
+    words = {f"`{code}`" for code in re.findall(r"`([^`]+)`", re.sub(r"\s+", " ", prose))}
+    words |= set(re.findall(r"\d+\.\d+|\d+ (?:[MG]b/s|[MG]B/s|us|[KMG]iB|%)", prose))
+    for link in (match.group(1) or match.group(2) for match in LINK.finditer(prose)):
+        file, _, fragment = link.partition("#")
+        if file in (f"{CHINESE}/README.md", "../README.md"):
+            continue  # from one language to the other
+        if "/" in file:
+            words.add(f"a link to {(folder / file).resolve().name}{fragment and '#'}{fragment}")
+        else:  # another chapter, whose headings are in its own language
+            words.add(f"a link to {file}")
+    return [block for _, block in FENCE.findall(text)], words
+
+
+def stale_tutorial(root):
+    folder = root / "docs/tutorial"
+    if not (folder / CHINESE).exists():  # the README links to it
+        return
+    pages, theirs = ({path.name for path in place.glob("*.md")} for place in (folder, folder / CHINESE))
+    for name in sorted(pages ^ theirs):
+        yield f"docs/tutorial/{name}: is not in both languages (docs/tutorial and docs/tutorial/{CHINESE})"
+    for name in sorted(pages & theirs):
+        where = f"docs/tutorial/{CHINESE}/{name}"
+        code, said = same_in_each(folder, (folder / name).read_text())
+        their_code, their_said = same_in_each(folder / CHINESE, (root / where).read_text())
+        if code != their_code:
+            yield f"{where}: its code is not that of docs/tutorial/{name}"
+        for missing in sorted(said - their_said):
+            yield f"{where}: lacks {missing}, which docs/tutorial/{name} has"
+        for extra in sorted(their_said - said):
+            yield f"{where}: has {extra}, which docs/tutorial/{name} lacks"
 
 
 def lines_of(code):
@@ -81,7 +119,7 @@ def stale_excerpts(root):
             yield f"examples/{programs[0].name}: {count} lines; a program of the tutorial has at most {TUTORIAL_LINES}"
         for language, block in FENCE.findall(page.read_text()):
             shown = lines_of(block)
-            if language == "cpp" and not any(program[at : at + len(shown)] == shown for at in range(len(program))):
+            if language in ("cpp", "python") and not any(program[at : at + len(shown)] == shown for at in range(len(program))):
                 yield f"docs/tutorial/{page.name}: shows what examples/{programs[0].name} does not have: {shown[0]}"
 
 
@@ -114,10 +152,27 @@ def wrong_version(root):
         yield f"CHANGELOG.md: the newest release is {told.group(1)}, and CMakeLists.txt has {built.group(1)}"
 
 
+def wrong_recipe(root):
+    recipe, project = root / "packaging/spack/packages/fairway/package.py", root / "CMakeLists.txt"
+    if not recipe.exists() or not project.exists():
+        return
+    text = recipe.read_text()
+    for version in sorted(set(re.findall(r'version\("([\d.]+)"|fairway@([\d.]+)', text))):
+        if (told := "".join(version)) not in re.findall(r"^project\(\w+ VERSION ([\d.]+)", project.read_text(), re.MULTILINE):
+            yield f"{recipe.relative_to(root)}: has version {told}, and CMakeLists.txt another"
+    made = "".join((root / path).read_text() for path in tree.files(root, ".cmake", ".txt"))
+    known = set(re.findall(r"(?:option|set|find_program)\((FAIRWAY_\w+)", made))
+    known |= {f"FAIRWAY_WITH_{name}" for name in re.findall(r"^fairway_optional\((\w+)", made, re.MULTILINE)}
+    for switch in sorted(set(re.findall(r'"(FAIRWAY_\w+)"', text)) - known):
+        yield f"{recipe.relative_to(root)}: CMake has no {switch}"
+
+
 def check(root):
+    yield from wrong_recipe(root)
     yield from wrong_variables(root)
     yield from wrong_version(root)
     yield from stale_excerpts(root)
+    yield from stale_tutorial(root)
     for path in tree.files(root, ".md"):
         text = (root / path).read_text()
         yield from broken_links(root, path, text)

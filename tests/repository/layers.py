@@ -21,10 +21,12 @@ ALLOWED = {
     "src/transport/cuda": ["core", "sys", "transport", "transport/host"],
     "src/engine": ["core", "sys", "topology", "predict", "control", "transport"],
     # The simulated network is one more wire under loopback, the executable specification of the contract.
-    "src/sim": ["core", "sys", "topology", "predict", "control", "transport", "transport/loopback", "engine"],
+    # Of the collectives: their clock, which it makes virtual, and the names of their algorithms.
+    "src/sim": ["core", "sys", "topology", "predict", "control", "transport", "transport/loopback", "engine", "collectives"],
     # Users of the library: the public headers and their own.
     "src/c": [],
-    "src/collectives": [],
+    # The driver's table: GPU memory of its own, and its kernels.
+    "src/collectives": ["sys"],
     "src/moe": [],
     "src/kv": [],
     "plugins/*": [],
@@ -46,7 +48,8 @@ REGISTRY = "src/transport/registry.cc"
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 STANDARD = re.compile(r"^[a-z_0-9]+$")
-OF_C = ("stddef.h", "stdint.h")  # what include/fairway.h, which C reads too, stands on
+C_HEADERS = ("fairway.h", "fairway_collectives.h")
+OF_C = ("stddef.h", "stdint.h")  # what they, which C reads too, stand on
 
 
 def home(path):
@@ -73,7 +76,7 @@ def folder_of(include):
 def why_not(root, path, include):
     """Why path may not include that, or None."""
     row, own = home(path)
-    if include.startswith("fairway/") or include == "fairway.h":
+    if include.startswith("fairway/") or include in C_HEADERS:
         return None if (root / "include" / include).exists() else "no such public header"
     if ".." in include.split("/"):
         return "climbs out of its folder"
@@ -84,7 +87,8 @@ def why_not(root, path, include):
         return None
     if own is None or "/" not in include:
         more = f" and {', '.join(ALLOWED[row])}" if ALLOWED[row] else ""
-        return None if (root / path.parent / include).exists() else f"{row} sees only fairway/{more}"
+        beside = (path.parent, path.parent.parent / "common")  # what projects of examples share is in a folder of that name
+        return None if any((root / place / include).exists() for place in beside) else f"{row} sees only fairway/{more}"
     if path.as_posix() == REGISTRY and target.startswith("transport/"):
         return None
     return f"{row} may include only {', '.join([own] + ALLOWED[row])}"
@@ -103,9 +107,9 @@ def check(root):
         for number, line in enumerate((root / path).read_text().split("\n"), 1):
             found = INCLUDE.match(line)
             quote, name = found.groups() if found else ("<", "standard")
-            of_c = path.parts == ("include", "fairway.h")
+            of_c = len(path.parts) == 2 and path.name in C_HEADERS
             standard = not found or (name in OF_C if of_c else STANDARD.match(name))
-            if not (name.startswith("fairway/") if quote == '"' else standard):
+            if not ((name in C_HEADERS if of_c else name.startswith("fairway/")) if quote == '"' else standard):
                 yield f"{path}:{number}: public headers include only the standard library and fairway/, not {name}"
 
 

@@ -14,6 +14,7 @@ import mutants
 import origins
 import purity
 import sizes
+import spack
 import tree
 
 
@@ -76,6 +77,10 @@ class Layers(Checks):
         self.refuses(layers.check, {"include/fairway/a.h": "#include <unistd.h>\n"}, "standard library")
         self.refuses(layers.check, {"include/fairway/a.h": '#include "core/time.h"\n'}, "standard library")
         self.accepts(layers.check, {"include/fairway/a.h": "#include <vector>\n"})
+        in_c = {"include/fairway.h": "#include <stdint.h>\n"}
+        self.accepts(layers.check, in_c | {"include/fairway_collectives.h": '#include "fairway.h"\n'})
+        self.refuses(layers.check, in_c | {"include/fairway_collectives.h": "#include <string>\n"}, "standard library")
+        self.refuses(layers.check, {"include/fairway/a.h": '#include "fairway.h"\n'}, "standard library")
 
 
 class Purity(Checks):
@@ -141,6 +146,7 @@ class Sizes(Checks):
         self.accepts(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(3)})
         self.accepts(sizes.check, {"include/fairway.h": "x\n" * 380})
         self.refuses(sizes.check, {"include/fairway.h": "x\n" * 381}, "at most 380")
+        self.refuses(sizes.check, {"include/fairway_collectives.h": "x\n" * 201}, "at most 200")
         found = self.problems(sizes.check, {f"include/fairway/{i}.h": "x\n" * 400 for i in range(4)})
         self.assertEqual(len(found), 1, found)
 
@@ -166,6 +172,25 @@ class Origins(Checks):
     def test_unlisted_addresses_are_refused(self):
         self.refuses(origins.check, {"scripts/setup": "fetch http:" + "//packages.mirror.test/debian\n"}, "does not list")
         self.accepts(origins.check, {"a.md": "http:" + "//www.apache.org/licenses/ and http:" + "//127.0.0.1:80/\n"})
+
+
+class Spack(Checks):
+    def recipe(self, argument, version="1.2.3"):
+        text = (
+            "from spack.package import *\n\nclass Fairway(CMakePackage):\n"
+            f'    version("{version}")\n    variant("verbs", default=True)\n    depends_on("rdma-core", when="+verbs")\n'
+            f"    def cmake_args(self):\n        return [{argument}]\n"
+        )
+        cmake = "project(fairway VERSION 1.2.3 LANGUAGES CXX)\nfairway_optional(VERBS found)\noption(FAIRWAY_FUZZ \"\" ON)\n"
+        return {spack.RECIPE: text, "CMakeLists.txt": cmake}
+
+    def test_options_variants_and_the_version_must_exist(self):
+        fits = 'self.define_from_variant("FAIRWAY_WITH_VERBS", "verbs"), self.define("FAIRWAY_FUZZ", False)'
+        self.accepts(spack.check, self.recipe(fits))
+        self.refuses(spack.check, self.recipe(fits, "1.2.2"), "has no version 1.2.3")
+        self.refuses(spack.check, self.recipe('self.define("FAIRWAY_FUZZY", True)'), "CMake has no FAIRWAY_FUZZY")
+        self.refuses(spack.check, self.recipe('self.define_from_variant("FAIRWAY_FUZZ", "fuzz")'), "not declared")
+        self.refuses(spack.check, self.recipe('self.spec["python"].command.path or "FAIRWAY_FUZZ"'), "does not depend")
 
 
 class Documents(Checks):
@@ -210,6 +235,32 @@ class Documents(Checks):
         self.assertEqual(len(changed), 2, changed)
 
 
+    def test_the_recipe_for_spack_keeps_up(self):
+        files = {
+            "CMakeLists.txt": "project(a VERSION 1.2.0)\noption(FAIRWAY_A)\nfairway_optional(B b)\n",
+            "packaging/spack/packages/fairway/package.py": 'version("1.2.0") "FAIRWAY_A" "FAIRWAY_WITH_B"\n',
+        }
+        self.accepts(documents.check, files)
+        for was, word, told in (("1.2.0", "1.3.0", "version 1.3.0"), ("WITH_B", "WITH_C", "no FAIRWAY_WITH_C")):
+            wrong = files["packaging/spack/packages/fairway/package.py"].replace(was, word)
+            self.refuses(documents.check, files | {"packaging/spack/packages/fairway/package.py": wrong}, told)
+
+    def test_the_tutorial_is_alike_in_both_languages(self):
+        here, there = "docs/tutorial/README.md", "docs/tutorial/zh-CN/README.md"
+        files = {
+            "docs/a.md": "# B\n",
+            here: "[zh](zh-CN/README.md) [a](../a.md#b) takes 1.5 `b`\n```sh\nls\n```\n```text\none\n```\n",
+            there: "[en](../README.md) [甲](../../a.md#b)用 1.5，`b`\n```sh\nls\n```\n```text\none\n```\n",
+        }
+        self.accepts(documents.check, files)
+        for was, word, told in (
+            ("one", "two", "its code"), ("1.5", "", "lacks 1.5"), ("`b`", "b", "lacks `b`"), ("[甲](../../a.md#b)", "", "lacks a link to a.md#b")
+        ):
+            self.refuses(documents.check, files | {there: files[there].replace(was, word)}, told)
+        self.refuses(documents.check, files | {there: files[there] + "`c`\n"}, "has `c`")
+        self.refuses(documents.check, files | {"docs/tutorial/more.md": "text\n"}, "both languages")
+
+
 class Summary(Checks):
     CASE = '<testcase name="{}" status="{}">{}</testcase>'
 
@@ -242,6 +293,13 @@ class Summary(Checks):
             self.assertFalse(good)
             self.assertEqual(lines[-1], last)
 
+    def test_of_a_race_the_report_is_shown_and_otherwise_the_end(self):
+        many = [f"line {i}" for i in range(200)]
+        race = "WARNING: ThreadSanitizer: data race"
+        for output, first in ((many[:100] + [race] + many[100:], race), (many, "line 160")):
+            case = self.CASE.format("A.C", "fail", "<system-out>" + "\n".join(output) + "</system-out>")
+            lines, _ = self.summary([case])
+            self.assertEqual(lines[lines.index("---- dev: A.C") + 1], first)
 
     def test_a_program_is_counted_by_its_cases(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -307,7 +365,7 @@ class Setup(unittest.TestCase):
 
     def test_a_word_that_it_does_not_know_is_refused(self):
         run, calls = self.setup_on("user", missing=("lld",))
-        self.assertEqual((run.returncode, run.stderr, calls), (2, "setup: takes nothing, or one of users, packages, reference\n", ""))
+        self.assertEqual((run.returncode, run.stderr, calls), (2, "setup: takes nothing, or one of users, packages, reference, aarch64\n", ""))
 
     def test_a_failing_apt_is_an_error(self):
         run, _ = self.setup_on(missing=("lld",), apt_status=100)

@@ -10,6 +10,7 @@
 #include "bench_gpu.h"
 #include "bench_rows.h"
 #include "command.h"
+#include "group_soak.h"
 #include "help.h"
 #include "interrupt.h"
 #include "other_process.h"
@@ -141,15 +142,15 @@ void add_settings(CLI::App& command, SoakOptions& options) {
            "Largest transfer in bytes; each memory is four times as large", {8, std::uint64_t{4} << 30})
       ->default_str("8M");
   add_list(command, "--memories", options.settings.memories,
-           "Memories of each process, as for `fairway bench --from` (default: host, shared and every GPU)")
-      ->check(memory_name());
+           "Memories of each process, as for `fairway bench --from` (default: host, shared and every GPU)",
+           memory_name());
   add_via(command, options.settings.via,
           "Use only these transports, all at once: shm,cuda,verbs,tcp,fabric:PROVIDER,staged:TRANSPORT",
           Via::transports);
   add_names(command, "--faults", options.faults,
             "Faults: kill,freeze (processes), revoke (memory under traffic), cancel,deadline; or none",
             {"kill", "freeze", "revoke", "cancel", "deadline", "none"})
-      ->capture_default_str();
+      ->default_str(fmt::format("[{}]", fmt::join(options.faults, ",")));
   add_rdma_flags(command, options.settings.rdma);
 }
 
@@ -181,6 +182,8 @@ void add_soak(Tool& tool) {
       ->check(CLI::Range(std::uint64_t{1}, ~std::uint64_t{0}));
   command.add_option("--json", options->json, "Write the rows as JSON; - is standard output")->type_name("FILE");
   tool.on_run(command, [&tool, options] { return run(tool, *options); });
+
+  groups::add_collectives(tool, command);
 
   CLI::App& peer = tool.add_below(command, "peer", "Be one of the processes");
   peer.group("");  // the soak's own

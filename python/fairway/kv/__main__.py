@@ -10,7 +10,8 @@ def main(arguments):
         print(USAGE)
         return 0
     if arguments[:1] != ["bench"]:
-        print(f"fairway kv: {f'no command {arguments[0]!r}' if arguments else 'what is to be done is not named'}\n{USAGE}", file=sys.stderr)
+        wrong = f"there is no command {arguments[0]!r} here" if arguments else "what is to be done is not named"
+        print(f"fairway kv: {wrong}: it is `fairway kv bench`; try 'fairway kv bench --help'", file=sys.stderr)
         return 2
     try:
         import numpy  # noqa: F401

@@ -1,9 +1,9 @@
 """Moves the KV cache of a prompt between two processes of this host, as pages of real models, and says what it costs.
 
-Beside it: a loop over memcpy in one process, a socket with pickled arrays, and NIXL's shape of use (a descriptor for each
-page) on fairway.nixl. p50 and p99 are of moving all pages; CPU seconds are of both processes, for each GiB. Time to first
-token: a prefill that takes --layer-ms for each layer, until all pages are at the decoder; "layers": each layer's pages leave
-once it is computed, else all leave at the end."""
+Beside it: a loop in one process that copies each page with NumPy, a socket with pickled arrays, and NIXL's shape of use (a
+descriptor for each page) on fairway.nixl. p50 and p99 are of moving all pages; CPU seconds are of both processes, for each
+GiB. Time to first token: a prefill that takes --layer-ms for each layer, until all pages are at the decoder; "layers": each
+layer's pages leave once it is computed, else all leave at the end."""
 
 import argparse
 import os
@@ -156,7 +156,7 @@ class Pickle:
 
 
 class Memcpy:
-    name = "loop over memcpy, one process"
+    name = "copies by NumPy, one process"
 
     def __init__(self, cache, _):
         self.bytes, self.pairs = cache.bytes, list(zip(cache.here.tolist(), cache.there.tolist()))
@@ -230,17 +230,39 @@ def bench(shape, tokens, seconds, layer_seconds):
     print(f"  over {path}")
 
 
+class Parser(argparse.ArgumentParser):
+    """An error is one line, as the tool's other commands print theirs."""
+
+    def error(self, message):
+        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}; try '{self.prog} --help'\n")
+
+
+def number_in(kind, least, most):
+    def read(text):
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no {'whole ' if kind is int else ''}number from {least:,} to {most:,}")
+        return value
+
+    return read
+
+
+def model_name(text):
+    if text not in SHAPES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(SHAPES)}")
+    return text
+
+
 def main(arguments):
-    parser = argparse.ArgumentParser(prog="fairway kv bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=SHAPES, action="append", help="all of them without; may be given again")
-    parser.add_argument("--tokens", type=int, default=256, help="of the prompt (256)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="to measure each way (1)")
-    parser.add_argument("--layer-ms", type=float, default=1.0, help="what computing a layer takes (1)")
+    parser = Parser(prog="fairway kv bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=model_name, metavar="MODEL", action="append", help=f"of {', '.join(SHAPES)} (default: all); may be given again")
+    parser.add_argument("--tokens", type=number_in(int, 1, 1 << 20), default=256, help="of the prompt (256)")
+    parser.add_argument("--seconds", type=number_in(float, 0, 3600), default=1.0, help="to measure each way (1)")
+    parser.add_argument("--layer-ms", type=number_in(float, 0, 10_000), default=1.0, help="what computing a layer takes (1)")
     given = parser.parse_args(arguments)
-    if not 1 <= given.tokens <= 1 << 20:
-        parser.error("--tokens is 1 to 1,048,576")
-    if not 0 <= given.seconds <= 3600 or not 0 <= given.layer_ms <= 10_000:
-        parser.error("--seconds is 0 to 3600 and --layer-ms 0 to 10,000")
     for name in given.model or SHAPES:
         bench(SHAPES[name], given.tokens, given.seconds, given.layer_ms / 1e3)
     return 0

@@ -208,7 +208,10 @@ class nixlAgent:
             raise nixlNotFoundError(f"the agent at {host}:{port} is '{loaded}', not '{name}'")
 
     def invalidateLocalMD(self, host, port):
-        _listener.ask(host, port, _listener.INVALIDATE, self.name.encode())
+        try:
+            _listener.ask(host, port, _listener.INVALIDATE, self.name.encode())
+        except _listener.Gone:
+            pass  # an agent that has ended knows nothing of us any more; programs say goodbye to such, as NIXL lets them
 
     @in_nixls_words
     def makeConnection(self, name, backends=()):

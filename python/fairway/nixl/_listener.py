@@ -17,6 +17,10 @@ _MOST = 1 << 26
 SEND, FETCH, INVALIDATE = 1, 2, 3
 
 
+class Gone(nixlBackendError):
+    """Nobody answers at that address, or who did has ended."""
+
+
 def _key():
     return os.environ.get("FAIRWAY_JOB_KEY", "").encode()
 
@@ -34,7 +38,7 @@ def _read_exactly(connection, count):
     while len(data) < count:
         piece = connection.recv(min(1 << 16, count - len(data)))
         if not piece:
-            raise nixlBackendError("the other agent's listener hung up")
+            raise Gone("the other agent's listener hung up")
         data += piece
     return bytes(data)
 
@@ -59,7 +63,7 @@ def ask(host, port, what, body):
             _write(connection, what, body)
             return _read(connection)[1]
     except OSError as error:
-        raise nixlBackendError(f"the listener at {host}:{port}: {error}") from error
+        raise Gone(f"the listener at {host}:{port}: {error}") from error
 
 
 class Listener:

@@ -60,6 +60,20 @@ class Prepared:
         return indices
 
 
+def joined(table):
+    """Rows of [region, offset, remote region, remote offset, length] with those that continue the row before on both sides
+    as a part of it: pages that lie in a row on both sides move as one."""
+    if len(table) < 2:
+        return np.ascontiguousarray(table)
+    before, after = table[:-1], table[1:]
+    goes_on = (before[:, 0] == after[:, 0]) & (before[:, 2] == after[:, 2])
+    goes_on &= (before[:, 1] + before[:, 4] == after[:, 1]) & (before[:, 3] + before[:, 4] == after[:, 3])
+    first = np.flatnonzero(np.concatenate(([True], ~goes_on)))
+    rows = table[first]
+    rows[:, 4] = np.add.reduceat(table[:, 4], first)
+    return np.ascontiguousarray(rows)
+
+
 class Request:
     """What makeXferReq and createXferReq give: posted once or many times, one at a time."""
 
@@ -73,7 +87,7 @@ class Request:
         self.agent, self.remote = agent, there.remote
         self.operation = "write" if operation == bind.NIXL_WRITE else "read"
         self.locals, self.memories = here.regions, there.regions
-        self.table = np.ascontiguousarray(np.stack([here.region[mine], here.offset[mine], there.region[far], there.offset[far], lengths], axis=1))
+        self.table = joined(np.stack([here.region[mine], here.offset[mine], there.region[far], there.offset[far], lengths], axis=1))
         self.used = np.unique(self.table[:, 2]).tolist()
         self.notif = _notes.to_bytes(notif)
         self.count, self.bytes = len(lengths), int(lengths.sum())

@@ -40,6 +40,7 @@ class Metadata(KVConnectorMetadata):
     loads: list = dataclasses.field(default_factory=list)
     offers: list = dataclasses.field(default_factory=list)
     preempted: set = dataclasses.field(default_factory=set)
+    unwanted: list = dataclasses.field(default_factory=list)  # (addresses of the prefill workers, request) that nobody will read
 
 
 @dataclasses.dataclass

@@ -74,6 +74,9 @@ class WorkerSide:
         for offer in metadata.offers:
             self.tokens[offer.slot] = offer.token
             self.offers[offer.request] = [offer.slot, time.monotonic() + self.unclaimed_seconds, None]
+        for addresses, request in metadata.unwanted:
+            self._remote(addresses[self.rank])
+            self.farewells.append((addresses[self.rank], request))
         for load in metadata.loads:
             self.loading[load.request] = Loading(load)
         self.step()
@@ -104,7 +107,7 @@ class WorkerSide:
                 continue
             try:
                 self._advance(loading)
-            except (fairway.Error, OSError, ValueError) as error:
+            except Exception as error:
                 # Whatever it is, the request ends: its blocks are reported as not loaded, and the scheduler computes them.
                 loading.failed = error
                 self._forget(loading.load.addresses[self.rank], error)
@@ -160,7 +163,9 @@ class WorkerSide:
             future = self.remotes.get(address)
             if future is not None and not future.done():
                 self.farewells.append((address, request))
-            elif future is not None and future.exception() is None:
+            elif future is not None and future.exception() is not None:
+                del self.remotes[address]  # the next one connects anew
+            elif future is not None:
                 try:
                     self.engine.read(np.zeros(1, np.uint64), future.result()[0][0:8], notify=(messages.DONE, request))
                 except fairway.Error:

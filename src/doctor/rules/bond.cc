@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 
 #include "doctor/rules/common.h"
 
@@ -207,6 +208,7 @@ void one_leg_full(const RuleInput& input, RuleResult& result) {
 void misread_rate(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   bool any = false;
+  std::map<std::pair<double, double>, Finding> alike;  // by the rates of port and bond
   for (std::uint32_t nic = 0; nic < machine.nics.size(); ++nic) {
     const auto bond = machine.nics[nic].bond;
     const auto* port = port_of(machine, nic);
@@ -220,13 +222,15 @@ void misread_rate(const RuleInput& input, RuleResult& result) {
       continue;
     }
     if (*port->rate_gbps == *sum) continue;
-    Finding finding;
-    finding.title = fmt::format("{}: the RDMA port reports {:g} Gb/s, the bond {:g}", machine.nics[nic].name,
-                                *port->rate_gbps, *sum);
-    finding.devices = {nic_ref(nic)};
-    finding.level = Level::note;
+    auto& finding = alike[{*port->rate_gbps, *sum}];
+    finding.devices.push_back(nic_ref(nic));
     finding.evidence = {{fmt::format("{:g} Gb/s", *port->rate_gbps), source_of(port->rate_gbps.source, "RDMA port")},
                         {fmt::format("{:g} Gb/s", *sum), source_of(sum.source, "bond")}};
+  }
+  for (auto& [rates, finding] : alike) {
+    finding.title = fmt::format("{}: the RDMA port reports {:g} Gb/s, the bond {:g}",
+                                folded_names(machine, finding.devices), rates.first, rates.second);
+    finding.level = Level::note;
     finding.advice = "Programs that go by the port's rate count one leg. Two or more queue pairs can use the sum.";
     result.add(std::move(finding));
   }

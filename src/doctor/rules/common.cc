@@ -33,6 +33,12 @@ std::string folded_names(const Machine& machine, const std::vector<NodeRef>& nod
   return out;
 }
 
+std::string joined_names(const Machine& machine, const std::vector<std::uint32_t>& nics) {
+  std::string out;
+  for (const auto nic : nics) out += (out.empty() ? "" : ",") + machine.nics[nic].name;
+  return out;
+}
+
 Evidence evidence_of(const Facts& facts, const std::string& name, std::string_view said_as) {
   const auto* seen = facts.find(name);
   if (seen == nullptr) return {std::string(said_as), "unknown"};
@@ -73,7 +79,7 @@ std::vector<RailPort> roce_ports(const Machine& machine) {
 
 std::vector<RailFunction> rail_functions(const Machine& machine, std::uint32_t vendor_id) {
   std::vector<RailFunction> out;
-  for (const auto nic : rails(machine)) {
+  for (const auto nic : bulk_nics(machine)) {
     const auto pci = topology::pci_of(machine, nic_ref(nic));
     if (pci && (vendor_id == 0 || machine.pci[pci.index].vendor_id.value_or(0) == vendor_id)) out.push_back({nic, pci});
   }
@@ -137,6 +143,13 @@ std::optional<std::uint64_t> growth(const topology::RdmaPort* before, const topo
   const auto b = counter_of(now, counter);
   if (!a || !b || *b < *a) return {};  // reset in between
   return *b - *a;
+}
+
+std::vector<std::string> add_kernel_option(std::string_view option) {
+  return {fmt::format("grubby --update-kernel=ALL --args={}    # Red Hat; then reboot", option),
+          fmt::format("sed -i 's/^GRUB_CMDLINE_LINUX=\"/&{} /' /etc/default/grub && update-grub    # Debian, Ubuntu; "
+                      "then reboot",
+                      option)};
 }
 
 std::optional<std::uint32_t> gpu_of(const Measurement& row) {

@@ -43,6 +43,8 @@ inline std::string gpu_fact(const Machine& machine, std::uint32_t gpu, std::stri
 std::string some_names(const Machine& machine, const std::vector<NodeRef>& nodes);
 // "GPU4-7": names that count up are folded.
 std::string folded_names(const Machine& machine, const std::vector<NodeRef>& nodes);
+// "mlx5_0,mlx5_1", as NCCL_IB_HCA takes them.
+std::string joined_names(const Machine& machine, const std::vector<std::uint32_t>& nics);
 // A fact as evidence.
 Evidence evidence_of(const Facts& facts, const std::string& name, std::string_view said_as = {});
 // `level` if a path crosses the device, else a note.
@@ -78,6 +80,8 @@ std::optional<std::uint64_t> growth(const topology::RdmaPort* before, const topo
                                     std::string_view counter);
 const topology::RdmaPort* port_before(const RuleInput& input, const std::string& device, std::uint32_t number);
 std::optional<std::uint64_t> counter_of(const topology::RdmaPort& port, std::string_view name);
+// Commands that add an option to the kernel's command line.
+std::vector<std::string> add_kernel_option(std::string_view option);
 // The GPU and the NIC of a measured row.
 std::optional<std::uint32_t> gpu_of(const Measurement& row);
 std::optional<std::uint32_t> nic_of(const Machine& machine, const Measurement& row);

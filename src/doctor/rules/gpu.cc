@@ -2,6 +2,7 @@
 #include <map>
 
 #include "doctor/rules/common.h"
+#include "render/words.h"
 
 // NVLink and the state of GPUs.
 namespace fairway::doctor {
@@ -9,9 +10,65 @@ namespace {
 
 namespace text = topology::text;
 
+using LinkCounts = std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>>;  // active, all, by GPU
+
+// NVSwitches connect GPUs of one model alike: one with fewer links than most has lost the others.
+void fewer_than_peers(const RuleInput& input, const LinkCounts& links, RuleResult& result) {
+  const auto& machine = input.machine();
+  if (machine.nv_switches.empty()) return;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> by_count;
+  for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+    const auto found = links.find(gpu);
+    by_count[found == links.end() ? 0 : found->second.second].push_back(gpu);
+  }
+  const auto usual = std::max_element(by_count.begin(), by_count.end(),
+                                      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const auto& peers = usual->second;
+  if (usual->first == 0 || peers.size() < 2 || peers.size() * 2 <= machine.gpus.size()) return;
+  const auto rate = [&](std::uint32_t from, std::uint32_t to) {
+    return expected_gbps(input, {{predict::EndpointKind::gpu, from, {}}, {predict::EndpointKind::gpu, to, {}}, {}, {}});
+  };
+  for (const auto& [count, gpus] : by_count) {
+    if (count >= usual->first) continue;
+    for (const auto gpu : gpus) {
+      const auto& model = machine.gpus[gpu].model;
+      const auto& theirs = machine.gpus[peers.front()].model;
+      if (model && theirs && *model != *theirs) continue;
+      // With MIG there is no peer access: that is peer-refused.
+      if (text::lower(input.facts.text(gpu_fact(machine, gpu, "mig"))) == "enabled") continue;
+      const auto name = name_of(machine, gpu_ref(gpu));
+      Finding finding;
+      finding.title = count == 0 ? fmt::format("{} has no NVLink; {} have {} each", name,
+                                               render::count(peers.size(), "other GPU"), usual->first)
+                                 : fmt::format("{} has {} NVLinks; {} have {} each", name, count,
+                                               render::count(peers.size(), "other GPU"), usual->first);
+      finding.devices = {gpu_ref(gpu)};
+      finding.level = count == 0 ? Level::broken : Level::warning;
+      finding.path = name + " - other GPUs";
+      finding.cause = fmt::format("nvlink {}", gpu);
+      Cost cost;
+      const auto now = rate(gpu, peers.front());
+      const auto mended = rate(peers[0], peers[1]);
+      if (now && mended) cost.add(*now, *mended);
+      cost.write_to(finding);
+      std::vector<NodeRef> nodes;
+      for (const auto peer : peers) nodes.push_back(gpu_ref(peer));
+      finding.evidence = {
+          {fmt::format("{}: {} links", name, count), "NVLinks and path classes"},
+          {fmt::format("{}: {} links each", folded_names(machine, nodes), usual->first), "NVLinks and path classes"}};
+      const auto ordinal = machine.gpus[gpu].ordinal;
+      finding.fix = {fmt::format("nvidia-smi nvlink -s -i {0}; nvidia-smi -q -i {0} | grep -A2 'MIG Mode'", ordinal),
+                     "systemctl restart nvidia-fabricmanager    # while no program uses the GPUs",
+                     fmt::format("nvidia-smi -r -i {}    # while no program uses it; else replace it", ordinal)};
+      finding.advice = "Until then its traffic to other GPUs takes PCIe.";
+      result.add(std::move(finding));
+    }
+  }
+}
+
 void nvlink_down(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
-  std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> links;  // active, all, by GPU
+  LinkCounts links;
   for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
     for (const auto& port : machine.gpus[gpu].nvlinks) {
       if (!port.active) continue;
@@ -34,7 +91,7 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
   std::uint32_t most = 0;
   for (const auto& [gpu, count] : links) most = std::max(most, count.first);
   for (const auto& [gpu, count] : links) {
-    // How many links lead where differs by design; a link that is there and down is a fault.
+    // Between GPUs without switches how many links lead where differs by design; one that is there and down is a fault.
     const bool down = count.first < count.second;
     if (!down) continue;
     Finding finding;
@@ -59,6 +116,7 @@ void nvlink_down(const RuleInput& input, RuleResult& result) {
         fmt::format("nvidia-smi -r -i {}    # while no program uses it; else replace it", machine.gpus[gpu].ordinal)};
     result.add(std::move(finding));
   }
+  fewer_than_peers(input, links, result);
 }
 
 void fabric_state(const RuleInput& input, RuleResult& result) {
@@ -281,8 +339,9 @@ void xid(const RuleInput& input, RuleResult& result) {
 
 constexpr Rule kRules[] = {
     {"nvlink-down", Family::gpu, "NVLinks of a GPU are down",
-     "GPU to GPU uses fewer links, or PCIe; diagnostics may still pass.", "Links that are there but not active.",
-     "Reset the GPU, else replace it.", "DCGM#198", nvlink_down},
+     "GPU to GPU uses fewer links, or PCIe; diagnostics may still pass.",
+     "Links that are there but not active; behind NVSwitches also a GPU with fewer links than most of its model.",
+     "Reset the GPU, else replace it.", "DCGM#198, vllm#16336", nvlink_down},
     {"fabric-not-ready", Family::gpu, "A GPU is not part of the NVLink fabric", "NVLink cannot be used and jobs fail.",
      "The fabric state that the driver reports is not completed.", "Run the fabric manager, in the driver's version.",
      "est.", fabric_state},

@@ -116,7 +116,7 @@ void translating(const RuleInput& input, RuleResult& result) {
   finding.cause = "iommu";
   if (input.facts.find("kernel.cmdline") != nullptr)
     finding.evidence.push_back(evidence_of(input.facts, "kernel.cmdline"));
-  finding.fix = {"# add to the kernel's command line and reboot: iommu=pt"};
+  finding.fix = add_kernel_option("iommu=pt");
   finding.advice = "Traffic between a GPU and a NIC was reported to hang or to be slow. Passthrough or off fixes it.";
   result.add(std::move(finding));
 }
@@ -164,8 +164,18 @@ void misspelled(const RuleInput& input, RuleResult& result) {
         translated = translated || type.starts_with("DMA");
       }
       finding.level = known && !translated ? Level::note : Level::warning;
-      finding.fix = {fmt::format("# on the kernel's command line, in place of {}: {}", text::quote(word, 120),
-                                 meant_pt ? "iommu=pt" : "a value that the kernel's documentation names")};
+      if (meant_pt && word == fmt::format("{}=pt", option)) {
+        finding.fix = {
+            fmt::format("grubby --update-kernel=ALL --remove-args={}=pt --args=iommu=pt    # Red Hat; then "
+                        "reboot",
+                        option),
+            fmt::format("sed -i 's/{}=pt/iommu=pt/' /etc/default/grub && update-grub    # Debian, Ubuntu; then "
+                        "reboot",
+                        option)};
+      } else {
+        finding.advice =
+            meant_pt ? "Use iommu=pt." : "Use a value of the kernel's documentation (kernel-parameters.txt).";
+      }
       result.add(std::move(finding));
     }
   }

@@ -128,7 +128,7 @@ void speed(const RuleInput& input, RuleResult& result) {
 void slot(const RuleInput& input, RuleResult& result) {
   const auto& machine = input.machine();
   std::map<std::string, std::vector<std::uint32_t>> cards;  // by slot
-  for (const auto nic : rails(machine)) {
+  for (const auto nic : bulk_nics(machine)) {
     const auto pci = topology::pci_of(machine, nic_ref(nic));
     if (!pci) continue;
     auto bus = machine.pci[pci.index].bus_id;
@@ -250,7 +250,7 @@ void max_payload(const RuleInput& input, RuleResult& result) {
     finding.evidence.push_back(evidence_of(input.facts, key, "MaxPayload 128 bytes"));
     // 128 of 152 bytes a packet against 256 of 280 (24 bytes of header and framing).
     cost_of_share(input, flows_through(machine, nodes.front()), 1 - (128.0 / 152) / (256.0 / 280)).write_to(finding);
-    finding.fix = {"# add to the kernel's command line: pci=pcie_bus_perf"};
+    finding.fix = add_kernel_option("pci=pcie_bus_perf");
     finding.advice = "Or set the payload size in the BIOS.";
     result.add(std::move(finding));
   }

@@ -93,10 +93,9 @@ void far_nic(const RuleInput& input, RuleResult& result) {
     far.cost.write_to(finding);
     finding.evidence = std::move(far.evidence);
     finding.cause = "far nic";
-    std::string names;
-    for (const auto& node : nearer) names += (names.empty() ? "" : ",") + machine.nics[node.index].name;
     finding.fix = {
-        fmt::format("export NCCL_IB_HCA={}    # for the ranks on {}", names, folded_names(machine, far.gpus)),
+        fmt::format("export NCCL_IB_HCA=={}    # for the ranks on {}",
+                    joined_names(machine, {far.nearer.begin(), far.nearer.end()}), folded_names(machine, far.gpus)),
         fmt::format("fairway topo nics --gpu {}    # the NICs for one GPU, best first",
                     machine.gpus[far.gpus.front().index].ordinal)};
     result.add(std::move(finding));
@@ -122,31 +121,60 @@ void no_near_nic(const RuleInput& input, RuleResult& result) {
     }
   }
   if (far.empty()) return;
+  // One rail for each, in turn: all of them can be busy at once.
   std::vector<predict::Flow> flows;
-  for (const auto& gpu : far) {
-    for (auto& flow : flows_through(machine, gpu)) {
-      if (flow.from.kind == EndpointKind::gpu && flow.from.index == gpu.index) flows.push_back(flow);
-    }
+  for (std::size_t i = 0; i < far.size(); ++i) {
+    auto flow = full_flow({EndpointKind::gpu, far[i].index, {}}, {EndpointKind::nic, nics[i % nics.size()], {}});
+    flow.conditions.ordering = predict::Ordering::unknown;
+    flows.push_back(std::move(flow));
   }
   Finding finding;
-  finding.title = fmt::format("{} have every NIC across sockets", folded_names(machine, far));
+  finding.title =
+      fmt::format("{} {} every NIC across sockets", folded_names(machine, far), far.size() == 1 ? "has" : "have");
   finding.devices = far;
   finding.evidence.push_back({"the best class to any rail is SYS", "path classes"});
   Cost cost;
   cost.path = paths_text(machine, flows);
-  for (const auto& flow : flows) {
-    const auto now = expected_gbps(input, flow);
-    const auto capacity = topology::nic_capacity_gbps(machine, machine.nics[flow.to.index]);
-    if (now && capacity) cost.add(*now, *capacity * 0.97);
+  std::string beyond;  // what relaying gives where no port's rate limits it
+  for (std::size_t i = 0; i < flows.size(); ++i) {
+    const auto capacity = topology::nic_capacity_gbps(machine, machine.nics[flows[i].to.index]);
+    const auto sharing = static_cast<double>((far.size() - 1 - i % nics.size()) / nics.size() + 1);
+    const auto now = expected_gbps(input, flows[i]);
+    const double most = capacity.value_or(0) * 0.97 / sharing;
+    if (now && capacity) cost.add(std::min(*now, most), most);
+    if (capacity || !beyond.empty() || near == 0) continue;
+    const auto routes = input.model.routes(flows[i]);
+    if (!now || !routes || routes->empty() || routes->front().name == "direct") continue;
+    beyond = fmt::format(
+        "The rate of its port is not recorded (ibv_devinfo -v prints it), so the cost is unknown: its "
+        "PCIe side would give {:.0f} Gb/s {}, and {:.0f} directly.",
+        routes->front().prediction.gbs.expected * 8, routes->front().name, *now);
   }
   cost.write_to(finding);
-  // If it is so for all GPUs, the machine is built that way.
-  finding.level = near > 0 ? Level::warning : Level::note;
-  finding.fix = {fmt::format("fairway predict gpu{}:remote --routes    # by NVLink over another GPU and its NIC",
-                             machine.gpus[far.front().index].ordinal)};
-  finding.advice =
-      near > 0 ? "Relay by NVLink over a GPU with a near NIC (NCCL: NCCL_PXN_DISABLE=0), or add a NIC to that socket."
-               : "No GPU of this machine has a near NIC.";
+  // A GPU with a near NIC and an NVLink to them can relay for them. Otherwise the machine is built that way.
+  const bool relayed = std::any_of(far.begin(), far.end(), [&](const NodeRef& one) {
+    for (std::uint32_t gpu = 0; gpu < machine.gpus.size(); ++gpu) {
+      if (std::find(far.begin(), far.end(), gpu_ref(gpu)) != far.end()) continue;
+      const auto path = topology::path_class(machine, one, gpu_ref(gpu));
+      if (path && (path->kind == PathKind::nvlink || path->kind == PathKind::xgmi)) return true;
+    }
+    return false;
+  });
+  finding.level = near > 0 && relayed ? Level::warning : Level::note;
+  if (near == 0) {
+    finding.advice = "No GPU of this machine has a near NIC.";
+  } else if (relayed) {
+    finding.advice =
+        "Relay by NVLink over a GPU with a near NIC (NCCL: NCCL_PXN_DISABLE=0), or add a NIC to that socket.";
+  } else {
+    finding.advice = "Give network traffic to the other GPUs first, or add a NIC to that socket.";
+  }
+  finding.fix = {relayed
+                     ? fmt::format("fairway predict gpu{}:remote --routes    # by NVLink over another GPU and its NIC",
+                                   machine.gpus[far.front().index].ordinal)
+                     : fmt::format("fairway topo nics --gpu {}    # what each NIC is to it",
+                                   machine.gpus[far.front().index].ordinal)};
+  if (!beyond.empty()) finding.advice += " " + beyond;
   result.add(std::move(finding));
 }
 
@@ -227,7 +255,7 @@ void shared_uplink(const RuleInput& input, RuleResult& result) {
     finding.title = fmt::format("{} share a PCIe uplink of {:.0f} Gb/s, and their ports have {:.0f}",
                                 folded_names(machine, nics), *uplink * 8, wanted);
     finding.devices = nics;
-    // The machine is built that way; whoever places jobs should know.
+    // The machine is built that way: a note for those who place jobs.
     finding.level = Level::note;
     finding.evidence.push_back({fmt::format("{}: {:.1f} GB/s raw", device.bus_id.to_string(), *uplink),
                                 source_of(uplink.source, "PCIe link")});
@@ -279,8 +307,8 @@ constexpr Rule kRules[] = {
      "Give each GPU its near NIC; else relay by NVLink.", "an 8x H20 server; perftest#241", far_nic},
     {"no-near-nic", Family::placement, "GPUs have every NIC across sockets",
      "Their traffic takes the slowest path; the same figures as far-nic.",
-     "The best class of a GPU to any rail is SYS.", "Relay by NVLink over a GPU with a near NIC.",
-     "a recorded A100 server", no_near_nic},
+     "The best class of a GPU to any rail is SYS; a warning if another GPU with a near rail is linked to it.",
+     "Relay by NVLink over a GPU with a near NIC.", "a recorded A100 server", no_near_nic},
     {"unequal-pairs", Family::placement, "One pair is slower than others of its class",
      "195, 179 and 176 Gb/s on one machine; 171 against 132.",
      "A measured pair below 0.9 of the median of its class over the same NIC; at least three pairs.",

@@ -223,7 +223,8 @@ void idle_nics(const RuleInput& input, RuleResult& result) {
   }
   finding.path = folded_names(machine, idle);
   cost.write_to(finding);
-  finding.fix = {"export NCCL_IB_HCA=...    # all rails, or each rank's near one", "fairway topo nics --gpu 0"};
+  finding.fix = {fmt::format("export NCCL_IB_HCA=={}    # all rails", joined_names(machine, nics)),
+                 "fairway topo nics --gpu 0    # the near ones of a rank's GPU, best first"};
   result.add(std::move(finding));
 }
 

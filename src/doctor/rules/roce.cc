@@ -87,8 +87,14 @@ void mtu_differs(const RuleInput& input, RuleResult& result) {
     finding.cause = "mtu " + machine.nics[nics.front().index].name;
     finding.evidence.push_back({fmt::format("active_mtu {} and {}", mtu, most->first), "ports of the rails"});
     finding.path = paths_text(machine, flows_through(machine, nics.front()));
-    finding.fix = {"ip link set INTERFACE mtu 9000    # the same everywhere, switches too"};
-    finding.advice = "Connections between ports of different MTU time out unless both agree on the smaller.";
+    for (const auto& nic : nics) {
+      const auto& interface = port_of(machine, nic.index)->interface;
+      if (interface && finding.fix.size() < 8)
+        finding.fix.push_back(fmt::format("ip link set {} mtu 9000", *interface));
+    }
+    finding.advice =
+        "Connections between ports of different MTU time out unless both agree on the smaller. Set the same MTU "
+        "everywhere, on switches too; on InfiniBand in the subnet manager.";
     result.add(std::move(finding));
   }
 }
@@ -289,9 +295,7 @@ void wrong_device(const RuleInput& input, RuleResult& result) {
   finding.devices = wrong;
   finding.path = "every job with this setting";
   finding.evidence = {{fmt::format("NCCL_IB_HCA={}", list->value), list->where}, {reason, "fairway topo hca"}};
-  std::string names;
-  for (const auto nic : good) names += (names.empty() ? "" : ",") + machine.nics[nic].name;
-  finding.fix = {fmt::format("export NCCL_IB_HCA=={}", names)};
+  finding.fix = {fmt::format("export NCCL_IB_HCA=={}", joined_names(machine, good))};
   result.add(std::move(finding));
 }
 

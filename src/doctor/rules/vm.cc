@@ -28,14 +28,17 @@ Finding ordering_finding(const RuleInput& input, std::optional<std::uint32_t> ni
   finding.mended_gbps = then;
   finding.cause = "ordering";
   const auto device = nic ? input.machine().nics[*nic].name : std::string("DEVICE");
+  const auto pci = nic ? topology::pci_of(input.machine(), nic_ref(*nic)) : topology::Ref<topology::PciDevice>{};
+  const auto bus = pci ? input.machine().pci[pci.index].bus_id.to_string() : device;
   finding.fix = {
       fmt::format("ib_write_bw -d {0} --use_cuda=0 SERVER    # then with --disable_pcie_relaxed: the A/B that "
                   "proves it",
                   device),
       "# in programs: register data memory with IBV_ACCESS_RELAXED_ORDERING, never memory of flags or counters",
       "export NCCL_IB_PCI_RELAXED_ORDERING=1",
-      "mlxconfig -d DEVICE set PCI_WR_ORDERING=1    # if programs cannot be changed; on the host, then reset the "
-      "NIC"};
+      fmt::format("mlxconfig -d {0} set PCI_WR_ORDERING=1 && mlxfwreset -d {0} reset    # if programs cannot be "
+                  "changed; on the host",
+                  bus)};
   return finding;
 }
 
@@ -128,8 +131,10 @@ void address_translation(const RuleInput& input, RuleResult& result) {
         machine, nic, fmt::format("{}: ATS (address translation) is off in a virtual machine", machine.nics[nic].name));
     finding.evidence.push_back(evidence_of(input.facts, key, "ATSCtl: Enable-"));
     cost_of_share(input, flows_through(machine, nic_ref(nic)), 1 - 27.0 / 48).write_to(finding);  // nccl#949
-    finding.fix = {"mlxconfig -d DEVICE set ATS_ENABLED=1    # on the host, then reboot it",
-                   "# on the host: set ACS direct translation (DT) on the ports above the passed-through devices"};
+    finding.fix = {
+        fmt::format("mlxconfig -d {} set ATS_ENABLED=1    # on the host, by its bus id there; then reboot it",
+                    machine.pci[pci.index].bus_id.to_string()),
+        "# on the host: set ACS direct translation (DT) on the ports above the passed-through devices"};
     result.add(std::move(finding));
   }
 }

@@ -13,8 +13,8 @@ Result<std::unique_ptr<Transport>> open_with_driver(RegionTable& regions, Runtim
   with.device = "gpus";
   auto driver = sys::CudaDriver::open();
   if (!driver) return driver.status();
-  with.max_slice_bytes = with.piece_bytes = std::uint64_t{256} << 20;
-  with.piece_blocks = 16384;
+  with.max_slice_bytes = std::uint64_t{256} << 20;
+  with.max_slice_blocks = 16384;
   return host::open(regions, runtime, std::move(with), std::make_unique<cuda::CudaMover>(runtime, std::move(*driver)));
 }
 

@@ -8,7 +8,7 @@ namespace fairway::transport::cuda {
 
 using namespace sys::cuda;
 
-Result<std::optional<host::Mover::Exported>> Exporter::export_memory(const MemoryDescription& memory) {
+Result<std::optional<host::Mover::Exported>> Exporter::export_memory(const Region& memory) {
   if (memory.kind == MemoryKind::host) {
     const std::lock_guard lock(mutex_);
     hosts_[handle_of(memory.id)] = {memory.address, memory.size_bytes};

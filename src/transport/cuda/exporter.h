@@ -26,7 +26,7 @@ class Exporter {
   Exporter(std::shared_ptr<Devices> devices, const ProcessToken& process)
       : devices_(std::move(devices)), process_(process) {}
 
-  Result<std::optional<host::Mover::Exported>> export_memory(const MemoryDescription& memory);
+  Result<std::optional<host::Mover::Exported>> export_memory(const Region& memory);
   void end_export(RegionId region);
   const ProcessToken& process() const { return process_; }
   // The region's memory if it is host memory that is not pinned.

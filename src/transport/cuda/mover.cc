@@ -23,7 +23,9 @@ std::uint64_t kernel_below(const host::Mover::Path& path) {
   return path.most_queued == kQueuedBetweenDevices ? Queues::kKernelBelowBetweenGpus : Queues::kKernelBelow;
 }
 
-constexpr std::uint64_t kPinFrom = 64 * 1024;  // the driver copies less host memory into the command itself
+// The driver copies less host memory into the command itself. It has no such way back: it waits for a buffer of its own
+// and copies from there, so what lands in host memory is worth pinning at any size.
+constexpr std::uint64_t kPinFrom = 64 * 1024;
 
 constexpr std::uint64_t kMaps = std::uint64_t{1} << 63;  // keys of mapped files; a region's handle is smaller
 
@@ -66,7 +68,7 @@ std::uint8_t CudaMover::memory_kinds() const {
 
 // Opens a device's queues as early as possible: that may wait for running kernels, and a kernel that runs when the
 // first slice is posted may be waiting for that slice.
-Result<std::optional<host::Mover::Exported>> CudaMover::export_memory(const MemoryDescription& memory) {
+Result<std::optional<host::Mover::Exported>> CudaMover::export_memory(const Region& memory) {
   auto exported = exporter_.export_memory(memory);
   const int device = std::max(exporter_.device_of(memory.id), exporter_.pinned_by(memory.id));
   if (exported && device >= 0) make_queues(device);
@@ -166,12 +168,12 @@ int CudaMover::copier(RegionId local, const ImportedAllocation* remote) const {
   return works_on(working) ? working : std::max(theirs, 0);
 }
 
-host::Mover::Readiness CudaMover::path(RegionId local, Mover::Imported* imported, std::uint64_t bytes, Path& out,
+host::Mover::Readiness CudaMover::path(RegionId local, Mover::Imported* imported, const Use& use, Path& out,
                                        std::string& why) {
   auto* remote = static_cast<ImportedAllocation*>(imported);
   const int own = exporter_.device_of(local);
   const int device = copier(local, remote);
-  if (own < 0 && bytes >= kPinFrom)
+  if (own < 0 && (use.reads ? use.bytes > 0 : use.bytes >= kPinFrom))
     if (const auto host = exporter_.host(local))
       pins_.use(handle_of(local), device, host->data(), host->size(), [](bool) {});
   out.device = static_cast<std::uint32_t>(device);
@@ -269,31 +271,31 @@ Status CudaMover::start(const Path& path, std::span<const Copy> copies, bool urg
 
 // ---- for the engine's staging ----
 
-std::shared_ptr<transport::Copier::Room> CudaMover::make_room(std::uint64_t size_bytes) {
-  std::shared_ptr<Room> room(new Room, [this](Room* ends) {
+std::shared_ptr<transport::Copier::StagingBuffer> CudaMover::allocate_staging(std::uint64_t size_bytes) {
+  std::shared_ptr<StagingBuffer> buffer(new StagingBuffer, [this](StagingBuffer* ends) {
     janitor_.end([this, ends] {
       if (ends->memory.address() != nullptr) devices_->driver()->cuMemHostUnregister(ends->memory.address());
       delete ends;
     });
   });
-  std::erase_if(rooms_, [](const auto& each) { return each.expired(); });
-  rooms_.push_back(room);
-  const Status posted = janitor_.post([this, room, size_bytes] {
+  std::erase_if(staging_buffers_, [](const auto& each) { return each.expired(); });
+  staging_buffers_.push_back(buffer);
+  const Status posted = janitor_.post([this, buffer, size_bytes] {
     auto memory = sys::MemoryFile::make(size_bytes);
     if (memory) {
-      room->memory = std::move(*memory);
-      room->why = pin(room->memory.address(), size_bytes).message();
+      buffer->memory = std::move(*memory);
+      buffer->why = pin(buffer->memory.address(), size_bytes).message();
     } else {
-      room->why = memory.status().message();
+      buffer->why = memory.status().message();
     }
-    room->state.store(memory ? Readiness::ready : Readiness::refused, std::memory_order_release);
+    buffer->state.store(memory ? Readiness::ready : Readiness::refused, std::memory_order_release);
     task_->wake();
   });
   if (!posted) {
-    room->why = posted.message();
-    room->state.store(Readiness::refused, std::memory_order_release);
+    buffer->why = posted.message();
+    buffer->state.store(Readiness::refused, std::memory_order_release);
   }
-  return room;
+  return buffer;
 }
 
 // A device that this process uses already; else the first.
@@ -313,13 +315,13 @@ Status CudaMover::pin(std::byte* address, std::uint64_t size_bytes) {
 }
 
 // Whether the copies are between a device and a pinned staging buffer, so that a kernel or one batch call can do them.
-bool CudaMover::in_pinned_room(std::span<const Copy> copies) const {
+bool CudaMover::in_pinned_staging(std::span<const Copy> copies) const {
   if (copies.size() < Queues::kBatchFrom) return false;
-  for (const auto& each : rooms_) {
-    const auto room = each.lock();
-    if (!room || room->state.load(std::memory_order_acquire) != Readiness::ready || !room->why.empty()) continue;
+  for (const auto& each : staging_buffers_) {
+    const auto buffer = each.lock();
+    if (!buffer || buffer->state.load(std::memory_order_acquire) != Readiness::ready || !buffer->why.empty()) continue;
     const auto holds = [&](const std::byte* place) {
-      return place >= room->memory.address() && place < room->memory.address() + room->memory.size_bytes();
+      return place >= buffer->memory.address() && place < buffer->memory.address() + buffer->memory.size_bytes();
     };
     if (holds(copies.front().to) || holds(copies.front().from)) return true;  // then all of them are
   }
@@ -345,9 +347,9 @@ std::span<const transport::Copier::Copy> CudaMover::cut(const Path& on, std::spa
 host::Mover::Readiness CudaMover::copy(RegionId region, std::span<const Copy> copies, bool urgent, void* after,
                                        Ticket& out, std::string& why) {
   Path on;
-  if (const Readiness ready = path(region, nullptr, 0, on, why); ready != Readiness::ready || copies.empty())
+  if (const Readiness ready = path(region, nullptr, {}, on, why); ready != Readiness::ready || copies.empty())
     return ready;
-  on.kernels = on.kernels && in_pinned_room(copies);
+  on.kernels = on.kernels && in_pinned_staging(copies);
   const Status started = start(on, on.kernels ? cut(on, copies) : copies, urgent, after, out);
   if (!started) why = started.message();
   return started ? Readiness::ready : Readiness::refused;
@@ -358,8 +360,8 @@ void CudaMover::flush() {
     if (device.state.load(std::memory_order_acquire) == State::ready) device.queues->flush();
 }
 
-host::Mover::Readiness CudaMover::look(const Ticket& ticket, std::string& why) {
-  return ready_[ticket.queue / Queues::kCount].queues->look({ticket.queue % Queues::kCount, ticket.serial}, why);
+host::Mover::Readiness CudaMover::poll(const Ticket& ticket, std::string& why) {
+  return ready_[ticket.queue / Queues::kCount].queues->poll({ticket.queue % Queues::kCount, ticket.serial}, why);
 }
 
 }  // namespace fairway::transport::cuda

@@ -30,7 +30,7 @@ class CudaMover final : public host::Mover {
   std::uint8_t memory_kinds() const override;
   std::optional<MemoryPlace> place_of(const void* address) const override;
   MemoryPlace place_of(const Mover::Imported& imported) const override;
-  Result<std::optional<Exported>> export_memory(const MemoryDescription& memory) override;
+  Result<std::optional<Exported>> export_memory(const Region& memory) override;
   void end_export(RegionId region) override;
   void close() override;
   bool export_ended(RegionId region) const override;
@@ -39,7 +39,7 @@ class CudaMover final : public host::Mover {
   std::shared_ptr<Mover::Imported> import(std::span<const std::byte> handle) override;
   bool wants_file(const Mover::Imported& imported) const override;
   void give_file(Mover::Imported& imported, sys::Fd file, const std::string& why_none) override;
-  Readiness path(RegionId local, Mover::Imported* imported, std::uint64_t bytes, Path& out, std::string& why) override;
+  Readiness path(RegionId local, Mover::Imported* imported, const Use& use, Path& out, std::string& why) override;
   std::string path_description(const Mover::Imported& imported) const override;
 
   std::uint64_t part(const Path& path, std::uint64_t length, std::uint64_t count) const override;
@@ -52,8 +52,8 @@ class CudaMover final : public host::Mover {
   Status put(const GpuAccess::Put& put, void* stream) override;
   Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) override;
   void flush() override;
-  Readiness look(const Ticket& ticket, std::string& why) override;
-  std::shared_ptr<Room> make_room(std::uint64_t size_bytes) override;
+  Readiness poll(const Ticket& ticket, std::string& why) override;
+  std::shared_ptr<StagingBuffer> allocate_staging(std::uint64_t size_bytes) override;
   Readiness copy(RegionId region, std::span<const Copy> copies, bool urgent, void* after, Ticket& out,
                  std::string& why) override;
 
@@ -74,7 +74,7 @@ class CudaMover final : public host::Mover {
   int working_device() const;                                // any thread
   Status pin(std::byte* address, std::uint64_t size_bytes);  // any thread
   bool reached_by_kernels(RegionId local, int device_of) const;
-  bool in_pinned_room(std::span<const Copy> copies) const;
+  bool in_pinned_staging(std::span<const Copy> copies) const;
   std::span<const Copy> cut(const Path& on, std::span<const Copy> copies);
   void make_queues(int device);  // any thread; works once
   void open_views(const std::shared_ptr<ImportedAllocation>& imported);
@@ -88,7 +88,7 @@ class CudaMover final : public host::Mover {
   Task* task_ = nullptr;
   std::vector<Device> ready_;  // by device
   std::vector<std::weak_ptr<ImportedAllocation>> imports_;
-  std::vector<std::weak_ptr<Room>> rooms_;
+  std::vector<std::weak_ptr<StagingBuffer>> staging_buffers_;
   std::uint64_t next_map_ = 0;
   const std::shared_ptr<EndWords> end_words_;
   std::unordered_map<std::uint64_t, std::shared_ptr<ImportedAllocation>> own_;  // own regions with views on other GPUs

@@ -75,7 +75,7 @@ Queues::~Queues() {
   if (stages_ != nullptr) cu->cuMemFreeHost(stages_);
 }
 
-// If some copies were queued before a failure, the ticket is valid and look() reports the failure after they are over.
+// If some copies were queued before a failure, the ticket is valid and poll() reports the failure after they are over.
 Status Queues::start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                      host::Mover::Ticket& out) {
   if (!dead_.empty()) return {ErrorCode::system_error, dead_};
@@ -200,13 +200,13 @@ void Queues::take_lists_back() {
   std::string why;
   for (std::uint32_t i = 0; i < kCount; ++i)
     while (!queues_[i].lists.empty() &&
-           look({i, queues_[i].lists.front().first}, why) != host::Mover::Readiness::opening) {
+           poll({i, queues_[i].lists.front().first}, why) != host::Mover::Readiness::opening) {
       free_lists_.push_back(queues_[i].lists.front().second);
       queues_[i].lists.pop_front();
     }
 }
 
-host::Mover::Readiness Queues::look(const host::Mover::Ticket& ticket, std::string& why) {
+host::Mover::Readiness Queues::poll(const host::Mover::Ticket& ticket, std::string& why) {
   using Readiness = host::Mover::Readiness;
   const std::uint32_t now = std::atomic_ref(words_[ticket.queue].serial).load(std::memory_order_acquire);
   if (static_cast<std::int32_t>(now - ticket.serial) >= 0) {

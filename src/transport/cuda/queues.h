@@ -44,7 +44,7 @@ class Queues {
   Status start(std::span<const host::Mover::Copy> copies, std::uint64_t kernel_below, bool urgent, void* after,
                host::Mover::Ticket& out);
   void flush();  // makes the device report the copies started since the last flush
-  host::Mover::Readiness look(const host::Mover::Ticket& ticket, std::string& why);
+  host::Mover::Readiness poll(const host::Mover::Ticket& ticket, std::string& why);
 
   // For the caller's streams; any thread.
   [[nodiscard]] const StreamKernels& for_streams() const { return for_streams_; }

@@ -144,6 +144,15 @@ bool loses_silently(const fi_info& info) {
   return (connected || repeats) && (info.tx_attr->msg_order & kInOrder) == kInOrder;
 }
 
+MovedBy moved_by(const fi_info& info) {
+  const std::string name = text(info.fabric_attr->prov_name);
+  const std::string core = name.substr(0, name.find(';'));  // "verbs;ofi_rxm"
+  if (core == "verbs" ||
+      std::find(sys::kNicProviders.begin(), sys::kNicProviders.end(), core) != sys::kNicProviders.end())
+    return MovedBy::nic;
+  return core == "shm" || core == "sm2" ? MovedBy::cpu : MovedBy::sockets;
+}
+
 std::vector<const fi_info*> usable(const fi_info* answers, const FabricOptions& options) {
   std::vector<const fi_info*> chosen;
   for (const fi_info* info = answers; info != nullptr; info = info->next) {

@@ -58,6 +58,10 @@ bool writes_carry_data(const fi_info& info);
 // sends: it reconnects silently, or was seen to deliver more than was sent (docs/GOTCHAS.md).
 bool loses_silently(const fi_info& info);
 
+// What moves the provider's bytes: a NIC without the kernel, sockets, or CPUs within a host. Sockets where it is not
+// known, of which nothing is expected.
+MovedBy moved_by(const fi_info& info);
+
 // A domain, as the two sides describe it to each other.
 struct DomainAddress {
   std::string provider;  // "efa", "tcp;ofi_rxm"

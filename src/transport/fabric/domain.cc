@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "transport/command.h"
 #include "transport/fabric/lane.h"
 
 namespace fairway::transport::fabric {
@@ -17,10 +18,6 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
 // 1 MiB (docs/GOTCHAS.md).
 constexpr std::uint64_t kMostSocketBytes = std::uint64_t{512} << 10;
 constexpr std::size_t kMostPieces = 8;
-
-constexpr std::uint8_t bit(Op op) {
-  return static_cast<std::uint8_t>(op);
-}
 
 // Whether no NIC of libfabric's own is here. Checked before libfabric loads all providers, which takes 0.1 s.
 bool no_nics() {
@@ -34,22 +31,16 @@ bool no_nics() {
 
 Capabilities capabilities(const Domain& domain, const HintSet& wanted) {
   Capabilities can;
-  can.operations = bit(Op::message);
-  if (wanted.rma)
-    can.operations =
-        static_cast<std::uint8_t>(can.operations | bit(Op::write) | bit(Op::read) | bit(Op::write_immediate));
-  can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
-               static_cast<std::uint8_t>(Shape::indexed);
-  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  can.operations = bits(Op::message);
+  if (wanted.rma) can.operations = bits(can.operations, Op::write, Op::read, Op::write_immediate);
+  can.shapes = bits(Shape::contiguous, Shape::strided, Shape::indexed);
   can.needs_keys = true;
   if (domain.moves_gpu_memory())
     can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | 1 << static_cast<unsigned>(MemoryKind::device));
-  can.max_slice_bytes = wanted.rma ? kMaxSliceBytes : 0;
-  can.max_message_bytes = kMessageBytes;
   can.queue_depth = kQueueDepth;
   // Assumes no order of completions and arrivals: EFA delivers in any order.
   can.ordered = false;
-  can.completion = wanted.delivery ? CompletionLevel::visible : CompletionLevel::delivered;
+  can.visible_when_done = wanted.delivery;
   return can;
 }
 
@@ -85,14 +76,9 @@ void Domain::describe() {
   loses_messages_ = loses_silently(*info_);
   device_.name = fmt::format("{}/{}", info_->fabric_attr->prov_name, info_->domain_attr->name);
   device_.capabilities = capabilities(*this, wanted_);
+  device_.moved_by = moved_by(*info_);
   const fid_nic* nic = info_->nic;
-  if (nic == nullptr) return;
-  if (nic->link_attr != nullptr) device_.bytes_per_second = nic->link_attr->speed / 8;
-  if (nic->bus_attr == nullptr || nic->bus_attr->bus_type != FI_BUS_PCI) return;
-  const fi_pci_attr& pci = nic->bus_attr->attr.pci;
-  std::ifstream node(fmt::format("/sys/bus/pci/devices/{:04x}:{:02x}:{:02x}.{:x}/numa_node", pci.domain_id, pci.bus_id,
-                                 pci.device_id, pci.function_id));
-  if (int number = -1; node >> number) device_.numa_node = number;
+  if (nic != nullptr && nic->link_attr != nullptr) device_.bytes_per_second = nic->link_attr->speed / 8;
 }
 
 DomainAddress Domain::address() const {

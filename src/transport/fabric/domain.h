@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "transport/device.h"
 #include "transport/fabric/calls.h"
 #include "transport/fabric/choice.h"
+#include "transport/transport.h"
 
 namespace fairway::transport::fabric {
 

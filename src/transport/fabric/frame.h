@@ -5,18 +5,18 @@
 #include <span>
 
 #include "core/bytes.h"
-#include "transport/device.h"
+#include "transport/transport.h"
 
 // The frames between two endpoints, besides libfabric's writes and reads: docs/wire-format-fabric.md. Pure.
 namespace fairway::transport::fabric {
 
 struct FrameHeader {
-  enum class Kind : std::uint32_t { messages, room, immediate };
+  enum class Kind : std::uint32_t { messages, credits, immediate };
   static constexpr std::size_t kBytes = 16;
-  std::uint32_t room = 0;  // credit update: the total
+  std::uint32_t credits = 0;  // credit update: the total
   Kind kind = Kind::messages;
-  std::uint32_t value = 0;   // immediate: its value; messages: their number, each after its length (u16); room: 1 asks
-                             // for a credit update
+  // Immediate: its value. Messages: their number, each after its length (u16). Credits: 1 asks for an update.
+  std::uint32_t value = 0;
   std::uint32_t before = 0;  // frames of messages and immediates that this end has sent before
 };
 inline constexpr std::size_t kLengthBytes = 2;

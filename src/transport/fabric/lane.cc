@@ -214,7 +214,7 @@ const Registered* Lane::bound(std::uint64_t handle) const {
   return found == bound_.end() ? nullptr : &found->second;
 }
 
-Result<const Registered*> Lane::bind(std::uint64_t handle, const MemoryDescription& memory, Rng& random) {
+Result<const Registered*> Lane::bind(std::uint64_t handle, const Region& memory, Rng& random) {
   if (const Registered* known = bound(handle)) return known;
   if (closed_) return Status(ErrorCode::link_failed, "fabric: the link is closed");
   auto made = register_with(domain_, memory, random, end_->get());

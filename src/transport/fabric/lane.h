@@ -20,7 +20,7 @@
 namespace fairway::transport::fabric {
 
 inline constexpr std::uint32_t kQueueDepth = 64;  // slices of a lane
-inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
+inline constexpr std::uint64_t kMaxSliceBytes = Capabilities().max_slice_bytes;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 
 // Buffers for a lane's messages. A resource; not in any region.
@@ -101,7 +101,7 @@ class Lane {
 
   // Memory bound to this endpoint, for providers that require that (FI_MR_ENDPOINT); by the region's handle.
   [[nodiscard]] const Registered* bound(std::uint64_t handle) const;
-  Result<const Registered*> bind(std::uint64_t handle, const MemoryDescription& memory, Rng& random);
+  Result<const Registered*> bind(std::uint64_t handle, const Region& memory, Rng& random);
   void unbind(std::uint64_t handle) { bound_.erase(handle); }
 
  private:

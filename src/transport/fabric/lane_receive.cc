@@ -16,7 +16,7 @@ constexpr int kMostTurns = 16;  // of one receive()
 void Lane::receive() {
   std::array<fi_cq_data_entry, 16> some;
   quiet_ = true;
-  for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_room(); ++turn) {
+  for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_space(); ++turn) {
     const ssize_t count = end_->poll(some);
     if (count == -FI_EAGAIN || count == 0) return;
     quiet_ = false;
@@ -60,7 +60,7 @@ void Lane::operation_ended(Context& context) {
 
 void Lane::take_frame(std::size_t buffer, std::size_t size) {
   ByteReader reader({memory_.in(buffer), size});
-  const auto room = reader.get<std::uint32_t>();
+  const auto granted = reader.get<std::uint32_t>();
   const auto kind = reader.get<std::uint32_t>();
   const auto value = reader.get<std::uint32_t>();
   const auto before = reader.get<std::uint32_t>();
@@ -70,7 +70,7 @@ void Lane::take_frame(std::size_t buffer, std::size_t size) {
                  "fabric: " + domain_.device().name +
                      ": the provider lost messages, as it does when one of its connections breaks; use the transport "
                      "tcp if that happens often"});
-  bool known = reader.ok() && kind <= static_cast<std::uint32_t>(Kind::immediate) && credits_.update(room);
+  bool known = reader.ok() && kind <= static_cast<std::uint32_t>(Kind::immediate) && credits_.update(granted);
   if (known && static_cast<Kind>(kind) == Kind::messages)
     known = take_messages(reader.rest(), value, [&](std::span<const std::byte> message) {
       inbox_.add(EventKind::message, link_, message);
@@ -83,10 +83,10 @@ void Lane::take_frame(std::size_t buffer, std::size_t size) {
                  "fabric: " + domain_.device().name + ": malformed frame: the provider corrupted a message"});
   if (!known) return fail({ErrorCode::protocol_error, "fabric: malformed frame from the peer"});
   settle_acked();
-  taken_ += static_cast<Kind>(kind) == Kind::room ? 0 : 1;
+  taken_ += static_cast<Kind>(kind) == Kind::credits ? 0 : 1;
   if (static_cast<Kind>(kind) == Kind::messages) credits_.add_freed();
   if (static_cast<Kind>(kind) == Kind::immediate) take_immediate(value);
-  if (static_cast<Kind>(kind) == Kind::room && value != 0) asked_ = true;
+  if (static_cast<Kind>(kind) == Kind::credits && value != 0) asked_ = true;
   give_receive(buffer);
 }
 

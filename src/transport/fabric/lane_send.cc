@@ -201,7 +201,7 @@ bool Lane::posted(Flight& flight, ssize_t result, const char* call) {
 void Lane::send_credits(bool ask) {
   std::array<std::byte, FrameHeader::kBytes> bytes{};
   const Credits before = credits_;
-  write_header(bytes.data(), FrameHeader::Kind::room, ask ? 1 : 0);
+  write_header(bytes.data(), FrameHeader::Kind::credits, ask ? 1 : 0);
   const ssize_t result = domain_.calls().inject(end_->get(), bytes.data(), bytes.size(), end_->peer());
   if (result == 0) {
     asked_ = false;

@@ -46,7 +46,7 @@ Result<Key> decode_key(std::span<const std::byte> bytes) {
   return key;
 }
 
-Result<Registered> register_with(const Domain& domain, const MemoryDescription& memory, Rng& random, fid_ep* end) {
+Result<Registered> register_with(const Domain& domain, const Region& memory, Rng& random, fid_ep* end) {
   iovec place{memory.address, memory.size_bytes};
   fi_mr_attr attributes{};
   attributes.mr_iov = &place;
@@ -86,8 +86,8 @@ Registrations::~Registrations() {
   for (const auto& slot : slots_) delete slot.load(std::memory_order_relaxed);
 }
 
-Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Domain>> domains,
-                                            const MemoryDescription& memory, Runtime& runtime) {
+Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Domain>> domains, const Region& memory,
+                                            Runtime& runtime) {
   const bool host = memory.kind == MemoryKind::host || memory.kind == MemoryKind::pinned;
   if (memory.id.slot >= slots_.size()) return Status(ErrorCode::invalid_argument, "fabric: no such region");
   auto made = std::make_unique<Registration>();
@@ -112,7 +112,7 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Doma
   for (std::size_t i = 0; i < domains.size(); ++i) {
     if (!refused[i]) {
       out.keys.emplace_back();
-      out.refused.emplace_back(static_cast<DeviceIndex>(i), refused[i]);
+      made->refused.emplace_back(static_cast<DeviceIndex>(i), refused[i]);
       continue;
     }
     made->domains |= std::uint64_t{1} << i;
@@ -122,7 +122,7 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Doma
     if (!key.by_link) key.key = made->with[i].key();
     out.keys.push_back(encode(key));
   }
-  if (made->domains == 0) return out.refused.front().second;
+  if (made->domains == 0) return made->refused.front().second;
   out.handle = handle_of(memory.id);
   delete slots_[memory.id.slot].exchange(made.release(), std::memory_order_acq_rel);
   return out;

@@ -9,6 +9,7 @@
 #include "core/runtime.h"
 #include "transport/fabric/domain.h"
 #include "transport/handles.h"
+#include "transport/keyed_memory.h"
 #include "transport/transport.h"
 
 namespace fairway::transport::fabric {
@@ -29,14 +30,15 @@ struct Registered {
   [[nodiscard]] std::uint64_t key() const { return ::fi_mr_key(region.get()); }
 };
 // Any thread. `random`: for keys that the user chooses; `end`: the endpoint to bind it to, or null.
-Result<Registered> register_with(const Domain& domain, const MemoryDescription& memory, Rng& random, fid_ep* end);
+Result<Registered> register_with(const Domain& domain, const Region& memory, Rng& random, fid_ep* end);
 
 // A region's registrations, one for each domain that accepted it; empty with FI_MR_ENDPOINT. Immutable.
 struct Registration {
-  MemoryDescription memory;
+  Region memory;
   std::uint64_t domains = 0;  // one bit per domain that accepted it, or will at the first use by a link
   [[nodiscard]] bool is_at(std::size_t domain) const { return (domains >> domain & 1) != 0; }
   std::vector<Registered> with;
+  Refusals refused;
 };
 
 // From this size on, pinning or unpinning pages takes longer than handing it to another thread.
@@ -51,7 +53,7 @@ class Registrations {
 
   // Registers the memory with each domain, in parallel if it is large; keys are in the order of domains. Fails if no
   // domain accepts it.
-  Result<RegisteredMemory> add(std::span<const std::unique_ptr<Domain>> domains, const MemoryDescription& memory,
+  Result<RegisteredMemory> add(std::span<const std::unique_ptr<Domain>> domains, const Region& memory,
                                Runtime& runtime);
   [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered
   // Destroying the result ends all access.

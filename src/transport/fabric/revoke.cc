@@ -75,7 +75,7 @@ void FabricTransport::end_registration(std::uint64_t handle) {
 // ---- a peer's memory ----
 
 void FabricTransport::on_revoke(PeerIndex peer, std::uint64_t region) {
-  imports_.each(peer, [&](ImportTable<Remote>::Entry& entry) {
+  imports_.each(peer, [&](Import& entry) {
     if (handle_of(entry.region) == region) entry.extra.revoked = true;
   });
   const bool known = std::any_of(revoke_requests_.begin(), revoke_requests_.end(),
@@ -96,7 +96,7 @@ void FabricTransport::answer_revokes() {
 
 // ---- keys of one link ----
 
-FabricTransport::Answer FabricTransport::key_of_link(const Link& link, ImportTable<Remote>::Entry& import, Key& key) {
+FabricTransport::Answer FabricTransport::key_of_link(const Link& link, Import& import, Key& key) {
   auto& known = import.extra.link_keys;
   const auto found =
       std::find_if(known.begin(), known.end(), [&](const LinkKey& each) { return each.link_name == link.name(); });
@@ -131,7 +131,7 @@ void FabricTransport::on_ask_key(PeerIndex peer, const Note& note) {
 
 void FabricTransport::on_key(PeerIndex peer, const Note& note) {
   const std::uint64_t name = std::uint64_t{note.attempt} << 16 | note.link;
-  imports_.each(peer, [&](ImportTable<Remote>::Entry& entry) {
+  imports_.each(peer, [&](Import& entry) {
     if (handle_of(entry.region) != note.region) return;
     for (LinkKey& each : entry.extra.link_keys) {
       if (each.link_name != name || each.known) continue;

@@ -13,8 +13,7 @@ constexpr Time kDeregisterCheck = kMillisecond / 4;
 }  // namespace
 
 FabricTransport::FabricTransport(RegionTable& regions, Runtime& runtime, FabricOptions options)
-    : PlannedTransport("fabric", kVersion, runtime),
-      regions_(regions),
+    : PlannedTransportWith("fabric", kVersion, regions, runtime),
       options_(std::move(options)),
       registrations_(regions.capacity()),
       janitor_(runtime, "fairway-fabric") {}
@@ -27,23 +26,17 @@ Status FabricTransport::open() {
   return {};
 }
 
-Result<RegisteredMemory> FabricTransport::register_memory(const MemoryDescription& memory) {
+Result<RegisteredMemory> FabricTransport::register_memory(const Region& memory, const MemorySource&) {
   return registrations_.add(domains_, memory, runtime_);
 }
 
-Result<std::uint64_t> FabricTransport::import(PeerIndex peer, const RemoteMemory& memory,
-                                              std::span<const KeyBytes> keys) {
-  if (!links_.knows(peer)) return Status(ErrorCode::not_found, "fabric: no such peer");
+Result<FabricRemote> FabricTransport::read_keys(PeerIndex, const RemoteMemory& memory, std::span<const KeyBytes> keys) {
   if (keys.empty() || keys.size() > kMaxPlannedDevices)
     return Status(ErrorCode::unsupported,
                   "fabric: the peer has not registered the region with its domains (`explain` on the peer says why)");
-  Remote remote;
-  if (Status status = read_keys<Key>(memory, keys, name(), &decode_key, remote); !status) return status;
-  return imports_.add(peer, memory.id, std::move(remote));
-}
-
-void FabricTransport::release(std::uint64_t remote_handle) {
-  imports_.release(remote_handle);
+  FabricRemote remote;
+  if (Status status = decode_keys<Key>(memory, keys, name(), &decode_key, remote); !status) return status;
+  return remote;
 }
 
 std::size_t FabricTransport::post(std::span<const Slice> slices) {
@@ -76,11 +69,10 @@ std::size_t FabricTransport::post(std::span<const Slice> slices) {
 // Checks bounds and permissions of the remote side too: with some providers a wrong address or key ends the link.
 ErrorCode FabricTransport::check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote,
                                  bool& not_yet) {
-  auto* import = imports_.find(slice.remote_handle, link.peer);
-  const ErrorCode code =
-      prepare(devices_[link.device].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
+  Import* import = nullptr;
+  const ErrorCode code = prepare(link, slice, out, &import);
   if (code != ErrorCode::ok || slice.op == Op::message) return code;
-  const Remote& far = import->extra;
+  const FabricRemote& far = import->extra;
   if (far.revoked) return ErrorCode::revoked;
   const Key* key = far.at(link.peer_device);
   if (key == nullptr) return ErrorCode::not_found;
@@ -175,7 +167,7 @@ void FabricTransport::close_lane(Lane& lane) {
 }
 
 void FabricTransport::forget(PeerIndex peer) {
-  imports_.release_all(peer);
+  PlannedTransportWith::forget(peer);
   std::erase_if(revoke_requests_, [peer](const RevokeRequest& each) { return each.peer == peer; });
   for (Deregistration& each : deregistrations_) std::erase(each.asked, peer);
 }
@@ -189,8 +181,8 @@ Reach FabricTransport::reach(LinkId id, std::uint64_t local_handle, std::uint64_
   if (id.epoch == 0 || id.slot >= links_.all().size()) return Reach::yes;
   const Link& link = links_.at(id.slot);
   const auto* import = imports_.find(remote_handle, link.peer);
-  const Remote* remote = import == nullptr ? nullptr : &import->extra;
-  return reach_by_keys<Registration, Key>(link, registrations_.find(local_handle), remote);
+  const FabricRemote* remote = import == nullptr ? nullptr : &import->extra;
+  return reach_by_keys<Registration, Key>(link, registrations_.find(local_handle), remote, path);
 }
 
 void FabricTransport::close() {

@@ -17,22 +17,30 @@
 
 namespace fairway::transport::fabric {
 
+struct FabricRemote : KeyedMemory<Key> {  // of an imported region, by the owner's domain
+  struct LinkKey {                        // of a region with one key per link
+    std::uint64_t link_name = 0;
+    bool known = false, refused = false;
+    std::uint64_t key = 0;
+  };
+  bool revoked = false;
+  std::vector<LinkKey> link_keys;
+};
+
 // The contract's state machine: links (planned_links.h) between domains, each a lane (lane.h), and memory. Owner: the
 // worker.
 //   transport.cc  using lanes
 //   connect.cc    making and connecting endpoints
 //   revoke.cc     deregistration together with peers; keys per link
-class FabricTransport final : public PlannedTransport {
+class FabricTransport final : public PlannedTransportWith<FabricRemote> {
  public:
   FabricTransport(RegionTable& regions, Runtime& runtime, FabricOptions options);
   ~FabricTransport() override { close(); }
 
   Status open();  // call first
 
-  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
   void deregister(std::uint64_t handle) override;
-  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
-  void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
@@ -43,15 +51,7 @@ class FabricTransport final : public PlannedTransport {
   void close() override;
 
  private:
-  struct LinkKey {  // of a region with one key per link
-    std::uint64_t link_name = 0;
-    bool known = false, refused = false;
-    std::uint64_t key = 0;
-  };
-  struct Remote : KeyedMemory<Key> {  // of an imported region, by the owner's domain
-    bool revoked = false;
-    std::vector<LinkKey> link_keys;
-  };
+  using LinkKey = FabricRemote::LinkKey;
   struct Deregistration {
     std::uint64_t handle = 0;
     Time deadline = kNever;
@@ -82,10 +82,11 @@ class FabricTransport final : public PlannedTransport {
   void finish_deregistrations(Time now);
   void end_registration(std::uint64_t handle);
   void answer_revokes();
-  Answer key_of_link(const Link& link, ImportTable<Remote>::Entry& import, Key& key);
+  Answer key_of_link(const Link& link, Import& import, Key& key);
   void send_note(PeerIndex peer, const Note& note) { links_.note(peer, encode(note)); }
 
   // transport.cc
+  Result<FabricRemote> read_keys(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void end_epoch(Link& link) override;
   void forget(PeerIndex peer) override;
   void close_lane(Lane& lane);
@@ -95,12 +96,10 @@ class FabricTransport final : public PlannedTransport {
   ErrorCode check(const Link& link, const Slice& slice, Command& out, void*& descriptor, Key& remote, bool& not_yet);
   void set_timer(Time now);
 
-  RegionTable& regions_;
   const FabricOptions options_;
   std::vector<std::unique_ptr<Domain>> domains_;
   Registrations registrations_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // by slot
-  ImportTable<Remote> imports_;
   std::vector<Deregistration> deregistrations_;
   std::vector<RevokeRequest> revoke_requests_;
   Time timer_ = kNever;

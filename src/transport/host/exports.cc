@@ -8,23 +8,23 @@
 
 namespace fairway::transport::host {
 
-std::optional<Key> Exports::add(const MemoryDescription& memory) {
+std::optional<Key> Exports::add(const Region& memory, const MemorySource& source) {
   struct stat facts {};
-  if (memory.memory_fd < 0 || ::fstat(memory.memory_fd, &facts) != 0) return {};
+  if (source.fd < 0 || ::fstat(source.fd, &facts) != 0) return {};
   const Inode inode(facts.st_dev, facts.st_ino);
   const std::lock_guard lock(mutex_);
   auto known = numbers_.find(inode);
   if (known == numbers_.end()) {
-    if (!sys::check_lendable(memory.memory_fd, memory.memory_offset, memory.size_bytes)) return {};
-    sys::Fd copy(::fcntl(memory.memory_fd, F_DUPFD_CLOEXEC, 0));
+    if (!sys::check_lendable(source.fd, source.fd_offset, memory.size_bytes)) return {};
+    sys::Fd copy(::fcntl(source.fd, F_DUPFD_CLOEXEC, 0));
     if (!copy) return {};
     files_[next_] = {{std::make_shared<sys::Fd>(std::move(copy))}, inode, 0, 0};
     known = numbers_.emplace(inode, next_++).first;
   }
-  return place(memory, known->second, memory.memory_offset);
+  return place(memory, known->second, source.fd_offset);
 }
 
-Key Exports::add(const MemoryDescription& memory, const Mover::Exported& exported) {
+Key Exports::add(const Region& memory, const Mover::Exported& exported) {
   const std::lock_guard lock(mutex_);
   const auto [known, fresh] = numbers_.try_emplace(Inode(kDevice, exported.identity), next_);
   if (fresh) files_[next_++] = {exported.files, known->first, 0, 0};
@@ -33,7 +33,7 @@ Key Exports::add(const MemoryDescription& memory, const Mover::Exported& exporte
   return key;
 }
 
-Key Exports::place(const MemoryDescription& memory, std::uint32_t number, std::uint64_t offset) {
+Key Exports::place(const Region& memory, std::uint32_t number, std::uint64_t offset) {
   const bool writable = includes(memory.access, Access::write) || includes(memory.access, Access::atomic);
   File& file = files_[number];
   ++file.regions;

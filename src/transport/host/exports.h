@@ -20,8 +20,8 @@ namespace fairway::transport::host {
 class Exports {
  public:
   // Keeps a descriptor of the memory's file. Nothing: it has no file that can be exported.
-  std::optional<Key> add(const MemoryDescription& memory);
-  Key add(const MemoryDescription& memory, const Mover::Exported& exported);  // of device memory
+  std::optional<Key> add(const Region& memory, const MemorySource& source);
+  Key add(const Region& memory, const Mover::Exported& exported);  // of device memory
   // The number of the region's file if that was the last region in it, else 0.
   std::uint32_t remove(RegionId id);
   // A descriptor for a peer; a writable one only while a region in the file may be written by peers. `part`: which
@@ -36,7 +36,7 @@ class Exports {
     Inode inode;
     std::uint32_t regions = 0, writable_regions = 0;
   };
-  Key place(const MemoryDescription& memory, std::uint32_t number, std::uint64_t offset);
+  Key place(const Region& memory, std::uint32_t number, std::uint64_t offset);
 
   struct Place {
     std::uint32_t file = 0;

@@ -20,8 +20,9 @@ Result<std::uint64_t> HostTransport::import(PeerIndex index, const RemoteMemory&
   if (found == peers_.end()) return Status(ErrorCode::not_found, name() + ": no such peer");
   Remote remote;
   remote.method = Method::cma;
-  remote.why = options_.map ? "no memory file behind it (memory from allocate() has one)" : "mapping is switched off";
-  if (!keys.empty() && options_.map) {
+  if (keys.empty() || !options_.map) {
+    remote.why = options_.map ? "no memory file behind it (memory from allocate() has one)" : "mapping is switched off";
+  } else {
     const auto key = decode_key(keys.front());
     if (!key) return key.status();
     if (!key->handle.empty() && !mover_)
@@ -70,7 +71,7 @@ Reach HostTransport::reach_by_mover(std::uint64_t local_handle, const Imports::E
   }
   Mover::Path path;
   Mover::Imported* imported = remote.method == Method::device ? remote.file->imported.get() : nullptr;
-  switch (mover_->path(region_of(local_handle), imported, 0, path, why)) {
+  switch (mover_->path(region_of(local_handle), imported, {}, path, why)) {
     case Mover::Readiness::ready:
       if (remote.method != Method::mapped) return Reach::yes;
       if (!remote.file->held) remote.file->held = mover_->hold(remote.file->map);

@@ -5,7 +5,7 @@
 
 namespace fairway::transport::host {
 Lane::Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable& regions, Imports& imports,
-           EventQueue& events, Counters& counters, Mover* mover)
+           EventQueue& events, CostCounters& counters, Mover* mover)
     : pair_(std::move(pair)),
       link_(link),
       peer_(peer),

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/at_once.h"
 #include "transport/blocks.h"
 #include "transport/event_queue.h"
 #include "transport/host/pair.h"
@@ -23,6 +24,7 @@ namespace fairway::transport::host {
 // transport's worker.
 //   lane.cc         accepts and completes slices; ends the epoch
 //   lane_move.cc    moves bytes by the CPU
+//   lane_at_once.cc moves a few within the call, and sends a message
 //   lane_queue.cc   queues copies on a device
 //   lane_receive.cc executes incoming records
 class Lane {
@@ -32,15 +34,25 @@ class Lane {
 
   // `mover`: for device memory, or null.
   Lane(std::shared_ptr<Pair> pair, LinkId link, PeerIndex peer, RegionTable& regions, Imports& imports,
-       EventQueue& events, Counters& counters, Mover* mover);
+       EventQueue& events, CostCounters& counters, Mover* mover);
 
   bool post(const Command& command);  // false: full
+  AtOnce move_now(const SmallMove& move, RegionId region, Remote& remote);
+  AtOnce send_now(std::span<const std::byte> head, std::span<const std::byte> tail);
   // Moves queued slices, small ones first: at most `small` and `large` bytes of each kind, and no more than the greater
   // of the two in total.
-  void work(std::uint64_t small, std::uint64_t large);
+  void work(std::uint64_t small, std::uint64_t large) {
+    if (!urgent_.empty() || !bulk_.empty() || !batches_.empty()) move_queued(small, large);
+  }
   void receive(std::uint64_t budget);  // executes at most `budget` bytes of records
-  void ring();                         // call once after any of these: wakes the peer if it sleeps
-  void nudge();                        // makes the peer read its local socket
+  // Whether work(), receive() and ring() would find nothing to do: most polls of a lane.
+  [[nodiscard]] bool idle() const {
+    return state_ == State::open && !broken_ && reader_.empty() && !reader_.malformed() && urgent_.empty() &&
+           bulk_.empty() && batches_.empty() && !pushed_ && !owes_nudge_ && !nudged_ &&
+           pair_->peer_end().closed.load(std::memory_order_seq_cst) == 0;
+  }
+  void ring();   // call once after any of these: wakes the peer if it sleeps
+  void nudge();  // makes the peer read its local socket
   // Before the first receive(): whether the peer uses this lane.
   [[nodiscard]] bool joined() const { return !reader_.empty(); }
   [[nodiscard]] bool nudged();
@@ -103,6 +115,7 @@ class Lane {
   void report(const Flight& flight, ErrorCode code, Effect effect, const std::string& why = {});
 
   // lane_move.cc
+  void move_queued(std::uint64_t small, std::uint64_t large);
   bool drain(std::deque<std::uint32_t>& queue, std::uint64_t& budget);
   Outcome advance(Flight& flight, std::uint64_t& budget);
   Outcome move(Flight& flight, std::uint64_t& budget);
@@ -115,6 +128,7 @@ class Lane {
   ErrorCode ask_pieces(Flight& flight, std::uint64_t& budget);
   Outcome atomic(Flight& flight, const Remote& remote);
   bool send(const Record& record, std::span<const std::byte> payload = {});
+  bool send_message(std::span<const std::byte> head, std::span<const std::byte> tail = {});
 
   // lane_queue.cc
   ErrorCode queue_copies(Flight& flight, const Remote& remote, bool urgent);
@@ -143,7 +157,7 @@ class Lane {
   RegionTable& regions_;
   Imports& imports_;
   EventQueue& events_;
-  Counters& counters_;
+  CostCounters& counters_;
   Mover* const mover_;
   RingWriter writer_;
   RingReader reader_;

@@ -18,7 +18,7 @@ std::uint64_t cost_of(std::uint64_t length) {
 
 }  // namespace
 
-void Lane::work(std::uint64_t small, std::uint64_t large) {
+void Lane::move_queued(std::uint64_t small, std::uint64_t large) {
   if (!batches_.empty()) collect_copies();
   if (broken_ || (urgent_.empty() && bulk_.empty())) return;
   more_ = false;
@@ -52,10 +52,7 @@ Lane::Outcome Lane::advance(Flight& flight, std::uint64_t& budget) {
   if (slice.op == Op::message) {
     const auto bytes = flight.bytes.empty() ? std::span<const std::byte>(slice.local, slice.length)
                                             : std::span<const std::byte>(flight.bytes);
-    Record record;
-    record.type = RecordType::message;
-    record.length = static_cast<std::uint32_t>(slice.length);
-    if (!send(record, bytes)) return Outcome::waits;
+    if (!send_message(bytes)) return Outcome::waits;
     end(flight, ErrorCode::ok);
     return Outcome::ended;
   }
@@ -249,13 +246,33 @@ Lane::Outcome Lane::atomic(Flight& flight, const Remote& remote) {
 }
 
 bool Lane::send(const Record& record, std::span<const std::byte> payload) {
-  if (!payload.empty() || record.type == RecordType::message) {
+  if (!payload.empty()) {
     std::byte* to = writer_.payload(static_cast<std::uint32_t>(payload.size()), false);
     if (to == nullptr) return false;
-    if (!payload.empty()) std::memcpy(to, payload.data(), payload.size());
+    std::memcpy(to, payload.data(), payload.size());
     counters_.copied_bytes.fetch_add(payload.size(), std::memory_order_relaxed);
   }
   if (!writer_.push(record)) return false;
+  pushed_ = true;
+  return true;
+}
+
+// One that is short lies in its record: one cache line crosses to the peer.
+bool Lane::send_message(std::span<const std::byte> head, std::span<const std::byte> tail) {
+  const std::size_t size = head.size() + tail.size();
+  if (size <= kInlineBytes) {
+    if (!writer_.push_inlined(head, tail)) return false;
+  } else {
+    Record record;
+    record.type = RecordType::message;
+    record.length = static_cast<std::uint32_t>(size);
+    std::byte* const to = writer_.payload(record.length, false);
+    if (to == nullptr) return false;
+    if (!head.empty()) std::memcpy(to, head.data(), head.size());
+    if (!tail.empty()) std::memcpy(to + head.size(), tail.data(), tail.size());
+    if (!writer_.push(record)) return false;
+  }
+  counters_.copied_bytes.fetch_add(size, std::memory_order_relaxed);
   pushed_ = true;
   return true;
 }

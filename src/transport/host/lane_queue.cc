@@ -26,7 +26,7 @@ ErrorCode Lane::queue_copies(Flight& flight, const Remote& remote, bool urgent) 
   }
   Mover::Path path;
   switch (mover_->path(region_of(slice.local_handle), imported ? remote.file->imported.get() : nullptr,
-                       slice.length * slice.count, path, why_)) {
+                       {slice.length * slice.count, slice.op == Op::read}, path, why_)) {
     case Mover::Readiness::ready: break;
     case Mover::Readiness::opening: return ErrorCode::ok;
     case Mover::Readiness::refused: return ErrorCode::system_error;
@@ -186,7 +186,7 @@ void Lane::collect_copies() {
   for (Batch& batch : batches_) {
     if (batch.over) continue;
     std::string why;
-    const Mover::Readiness state = mover_->look(batch.ticket, why);
+    const Mover::Readiness state = mover_->poll(batch.ticket, why);
     if (state == Mover::Readiness::opening) continue;
     batch.over = true;
     batch.file.reset();

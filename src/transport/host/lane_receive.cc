@@ -7,11 +7,11 @@
 // Incoming records. They were copied out of shared memory first; every field may come from a hostile peer.
 namespace fairway::transport::host {
 
-void Lane::receive(std::uint64_t budget) {
+[[gnu::flatten]] void Lane::receive(std::uint64_t budget) {
   if (broken_ || state_ != State::open) return;
   Record record;
   std::span<const std::byte> payload;
-  while (budget > 0 && !broken_ && events_.has_room() && reader_.pop(record, payload)) {
+  while (budget > 0 && !broken_ && events_.has_space() && reader_.pop(record, payload)) {
     apply(record, payload, false);
     budget -= std::min<std::uint64_t>(budget, sizeof record + payload.size());
   }
@@ -53,7 +53,7 @@ ErrorCode Lane::reach(const Record& record, std::uint64_t length, Access needed,
   return code == ErrorCode::ok && !reached_by_cpu(out.kind) ? ErrorCode::unsupported : code;
 }
 
-void Lane::serve(const Record& record, std::span<const std::byte> payload) {
+[[gnu::noinline]] void Lane::serve(const Record& record, std::span<const std::byte> payload) {
   Record answer;
   answer.type = RecordType::answer;
   RegionTable::Resolved at;
@@ -84,7 +84,7 @@ void Lane::serve(const Record& record, std::span<const std::byte> payload) {
   pushed_ = true;
 }
 
-void Lane::on_answer(const Record& record, std::span<const std::byte> payload) {
+[[gnu::noinline]] void Lane::on_answer(const Record& record, std::span<const std::byte> payload) {
   if (requests_.empty() || record.code > static_cast<std::uint8_t>(ErrorCode::system_error))
     return fail({ErrorCode::protocol_error, "the peer sent an answer without a request"});
   const Request request = requests_.front();

@@ -53,7 +53,7 @@ class Mover : public Copier {
   virtual std::uint8_t memory_kinds() const = 0;                               // a bit each
   virtual std::optional<MemoryPlace> place_of(const void* address) const = 0;  // any thread; nothing: not its memory
   // Nothing: plain host memory. An error: device memory that cannot be registered. Any thread.
-  virtual Result<std::optional<Exported>> export_memory(const MemoryDescription& memory) = 0;
+  virtual Result<std::optional<Exported>> export_memory(const Region& memory) = 0;
   virtual void end_export(RegionId region) = 0;
   virtual bool export_ended(RegionId region) const = 0;  // the driver no longer holds its memory
 
@@ -65,8 +65,13 @@ class Mover : public Copier {
   // Pins mapped memory of a peer, to be copied by a device. It stays mapped as long as the driver holds it. Wakes the
   // task when settled.
   virtual std::shared_ptr<Hold> hold(std::shared_ptr<sys::MappedFile> map) = 0;
+  // What a path is asked for: bytes that will be queued at once, 0 for none yet.
+  struct Use {
+    std::uint64_t bytes = 0;
+    bool reads = false;  // they land in the local memory
+  };
   // `imported` null: the peer's memory is mapped here.
-  virtual Readiness path(RegionId local, Imported* imported, std::uint64_t bytes, Path& out, std::string& why) = 0;
+  virtual Readiness path(RegionId local, Imported* imported, const Use& use, Path& out, std::string& why) = 0;
   virtual std::string path_description(const Imported& imported) const = 0;  // and why no faster path is taken
   virtual MemoryPlace place_of(const Imported& imported) const = 0;
 

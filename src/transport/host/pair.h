@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "sys/local_socket.h"
@@ -43,16 +44,18 @@ struct Pair {
     static_cast<void>(socket.send(kRing, {}));
     return true;
   }
+  // The words of the peer's views that may be set; whatever the peer wrote, no more than there are.
+  std::span<const std::atomic<std::uint64_t>> views() const {
+    return std::span(in().holds).first(std::min(in().holds_end.load(std::memory_order_seq_cst), kHolds));
+  }
   // Whether the peer's kernels have a view of that region of this side, or of any.
   bool holds(std::uint64_t region) const {
-    if (gone) return false;
-    return std::any_of(in().holds.begin(), in().holds.end(), [region](const std::atomic<std::uint64_t>& hold) {
+    return !gone && std::ranges::any_of(views(), [region](const std::atomic<std::uint64_t>& hold) {
       return hold.load(std::memory_order_seq_cst) == region;
     });
   }
   bool holds_any() const {
-    if (gone) return false;
-    return std::any_of(in().holds.begin(), in().holds.end(), [](const std::atomic<std::uint64_t>& hold) {
+    return !gone && std::ranges::any_of(views(), [](const std::atomic<std::uint64_t>& hold) {
       return hold.load(std::memory_order_seq_cst) != 0;
     });
   }

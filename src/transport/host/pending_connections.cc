@@ -44,7 +44,7 @@ Time PendingConnections::next() const {
 void PendingConnections::accept(Time now) {
   resume();
   for (std::size_t i = 0; i < kPerPoll; ++i) {
-    if (all_.size() == kMost && !make_room(now)) return pause(after(all_.front().since, kEvictable));
+    if (all_.size() == kMost && !evict_oldest(now)) return pause(after(all_.front().since, kEvictable));
     auto socket = listener_.accept(refusal("the peer's process is out of file descriptors: raise its ulimit -n"));
     if (!socket) return pause(after(now, kAfterExhaustion));
     if (!*socket) return;
@@ -56,7 +56,7 @@ void PendingConnections::accept(Time now) {
 }
 
 // Drops the oldest connection if it had enough time.
-bool PendingConnections::make_room(Time now) {
+bool PendingConnections::evict_oldest(Time now) {
   if (now < after(all_.front().since, kEvictable)) return false;
   task_->unwatch(all_.front().socket.fd());
   all_.erase(all_.begin());

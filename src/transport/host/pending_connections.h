@@ -46,7 +46,7 @@ class PendingConnections {
     Time since = 0;
   };
   void accept(Time now);
-  bool make_room(Time now);
+  bool evict_oldest(Time now);
   void pause(Time until);
   void resume();
   bool receive(Pending& pending, Time now, const OnRequest& on_request);  // true: done with it

@@ -1,6 +1,8 @@
 #include "transport/host/ring.h"
 
-#include "transport/device.h"
+#include <cstring>
+
+#include "transport/transport.h"
 
 namespace fairway::transport::host {
 namespace {
@@ -17,11 +19,11 @@ constexpr std::uint32_t skip(std::uint32_t at, std::uint32_t size) {
 
 }  // namespace
 
-bool RingWriter::room(std::uint32_t cells, std::uint32_t bytes) {
+bool RingWriter::fits(std::uint32_t cells, std::uint32_t bytes) {
   const auto enough = [&] { return next_ - freed_ <= kCells - cells && data_ - freed_bytes_ <= kDataBytes - bytes; };
   for (const bool asked : {false, true}) {
     if (enough()) return true;
-    if (asked) to_.wants_room.store(1, std::memory_order_seq_cst);  // then read again: free() reads it after freeing
+    if (asked) to_.wants_space.store(1, std::memory_order_seq_cst);  // then read again: free() reads it after freeing
     freed_ = to_.freed.load(std::memory_order_seq_cst);
     freed_bytes_ = to_.freed_bytes.load(std::memory_order_seq_cst);
   }
@@ -31,27 +33,49 @@ bool RingWriter::room(std::uint32_t cells, std::uint32_t bytes) {
 std::byte* RingWriter::payload(std::uint32_t size, bool answer) {
   const std::uint32_t kept_cells = answer ? 0 : kKeptCells, kept_bytes = answer ? 0 : kKeptBytes;
   const std::uint32_t skipped = skip(data_, size);
-  if (!room(1 + kept_cells, skipped + size + kept_bytes)) return nullptr;
+  if (!fits(1 + kept_cells, skipped + size + kept_bytes)) return nullptr;
   payload_at_ = data_ + skipped;
   return to_.data.data() + payload_at_ % kDataBytes;
 }
 
-bool RingWriter::push(Record record, bool answer) {
-  if (!room(1 + (answer ? 0 : kKeptCells), 0)) return false;
-  record.payload = payload_at_;
-  const bool carries = record.type == RecordType::message || record.type == RecordType::put ||
-                       (record.type == RecordType::answer && record.length != 0);
-  if (carries) data_ = payload_at_ + record.length;
+// Sequentially consistent: the caller checks next whether the reader sleeps; the reader sets that before it checks for
+// records for the last time.
+void RingWriter::publish(Cell& cell) {
+  cell.stamp.store(++next_, std::memory_order_seq_cst);
+}
+
+bool RingWriter::push(const Record& record, bool answer) {
+  if (!fits(1 + (answer ? 0 : kKeptCells), 0)) return false;
   Cell& cell = to_.cells[next_ % kCells];
   cell.record = record;
-  // Sequentially consistent: the caller checks next whether the reader sleeps; the reader sets that before it checks
-  // for records for the last time.
-  cell.stamp.store(++next_, std::memory_order_seq_cst);
+  if (record.has_payload()) {
+    cell.record.payload = payload_at_;
+    data_ = payload_at_ + record.length;
+  }
+  publish(cell);
   return true;
 }
 
-bool RingReader::empty() const {
-  return malformed_ || from_.cells[next_ % kCells].stamp.load(std::memory_order_seq_cst) != next_ + 1;
+bool RingWriter::push_inlined(std::span<const std::byte> head, std::span<const std::byte> tail) {
+  if (!fits(1 + kKeptCells, 0)) return false;
+  Cell& cell = to_.cells[next_ % kCells];
+  cell.record.type = RecordType::message;
+  cell.record.code = Record::kInline;
+  cell.record.length = static_cast<std::uint32_t>(head.size() + tail.size());
+  std::byte* const to = cell.record.inlined();
+  if (!head.empty()) std::memcpy(to, head.data(), head.size());
+  if (!tail.empty()) std::memcpy(to + head.size(), tail.data(), tail.size());
+  publish(cell);
+  return true;
+}
+
+bool RingWriter::push_immediate(std::uint32_t immediate) {
+  if (!fits(1 + kKeptCells, 0)) return false;
+  Cell& cell = to_.cells[next_ % kCells];
+  cell.record.type = RecordType::immediate;
+  cell.record.immediate = immediate;
+  publish(cell);
+  return true;
 }
 
 bool RingReader::pop(Record& record, std::span<const std::byte>& payload) {
@@ -61,9 +85,12 @@ bool RingReader::pop(Record& record, std::span<const std::byte>& payload) {
   payload = {};
   ++next_;
   popped_ = true;
-  const bool carries = record.type == RecordType::message || record.type == RecordType::put ||
-                       (record.type == RecordType::answer && record.length != 0);
-  if (!carries) return true;
+  if (!record.has_payload()) {
+    const bool inlined = record.type == RecordType::message;
+    malformed_ = inlined && record.length > kInlineBytes;
+    if (inlined && !malformed_) payload = {record.inlined(), record.length};
+    return !malformed_;
+  }
   const std::uint32_t place = record.payload % kDataBytes;
   if (record.length > kMessageBytes || place + record.length > kDataBytes) {
     malformed_ = true;
@@ -79,8 +106,8 @@ bool RingReader::free() {
   popped_ = false;
   from_.freed_bytes.store(data_, std::memory_order_release);
   from_.freed.store(next_, std::memory_order_seq_cst);
-  return from_.wants_room.load(std::memory_order_seq_cst) != 0 &&
-         from_.wants_room.exchange(0, std::memory_order_seq_cst) != 0;
+  return from_.wants_space.load(std::memory_order_seq_cst) != 0 &&
+         from_.wants_space.exchange(0, std::memory_order_seq_cst) != 0;
 }
 
 }  // namespace fairway::transport::host

@@ -14,11 +14,16 @@ class RingWriter {
 
   // Contiguous space for a record's payload; push() publishes both. Null: no room now.
   std::byte* payload(std::uint32_t size, bool answer);
+  bool has_space() { return fits(1 + kMaxRequests, 0); }  // for one record without a payload; false as of push()
   // False: no room now; the reader rings once there is room.
-  bool push(Record record, bool answer = false);
+  bool push(const Record& record, bool answer = false);
+  // A message that lies in its record: at most kInlineBytes of `head` and `tail`, written straight into the cell.
+  bool push_inlined(std::span<const std::byte> head, std::span<const std::byte> tail);
+  bool push_immediate(std::uint32_t immediate);  // likewise; of the record nothing else is written
 
  private:
-  bool room(std::uint32_t cells, std::uint32_t bytes);
+  bool fits(std::uint32_t cells, std::uint32_t bytes);
+  void publish(Cell& cell);
   Direction& to_;
   std::uint32_t next_ = 0, data_ = 0;          // free-running
   std::uint32_t payload_at_ = 0;               // of the payload that waits for push()
@@ -30,8 +35,11 @@ class RingReader {
  public:
   explicit RingReader(Direction& from) : from_(from) {}
 
-  bool empty() const;
-  // Copies the next record out. False: none. `payload` is readable until free(); a hostile peer may still change it.
+  [[nodiscard]] bool empty() const {
+    return malformed_ || from_.cells[next_ % kCells].stamp.load(std::memory_order_seq_cst) != next_ + 1;
+  }
+  // Copies the next record out. False: none. `payload` is readable until free(), and as
+  // long as `record`; a hostile peer may still change it.
   bool pop(Record& record, std::span<const std::byte>& payload);
   // Frees the popped records. True: the writer waits for that, so ring.
   bool free();

@@ -13,18 +13,19 @@
 // The peer may be hostile and write anything at any time, so fields are copied out first and then checked.
 namespace fairway::transport::host {
 
-inline constexpr std::uint16_t kVersion = 6;
+inline constexpr std::uint16_t kVersion = 8;
 inline constexpr std::size_t kNonceBytes = 16;
 inline constexpr std::uint32_t kCells = 256;
 inline constexpr std::uint32_t kDataBytes = 128 * 1024;
 inline constexpr std::uint32_t kMaxPiece = 4096;  // of one put or get
 // Answers always find room: other records leave enough free for the answers to all requests that the peer may send.
 inline constexpr std::uint32_t kMaxRequests = 16;  // unanswered, in each direction
+inline constexpr std::uint32_t kInlineBytes = 48;  // of a message that lies in its record
 inline constexpr std::uint32_t kHolds = 512;       // views of the other side's regions
 
 enum class RecordType : std::uint8_t {
   immediate = 1,
-  message,       // payload: its bytes
+  message,       // payload: its bytes; or code kInline: they are in the record, from `immediate` on
   put,           // region, offset; payload: bytes to write there
   get,           // region, offset, length: bytes to send
   fetch_add,     // region, offset, operand
@@ -43,7 +44,19 @@ struct Record {
   std::uint64_t offset = 0;
   std::uint64_t value = 0;  // operand, or old value
   std::uint64_t expected = 0;
+  std::uint64_t unused = 0;
+
+  static constexpr std::uint8_t kInline = 0xff;
+  std::byte* inlined() { return reinterpret_cast<std::byte*>(this) + offsetof(Record, immediate); }
+  [[nodiscard]] const std::byte* inlined() const {
+    return reinterpret_cast<const std::byte*>(this) + offsetof(Record, immediate);
+  }
+  [[nodiscard]] bool has_payload() const {  // in Direction::data
+    return (type == RecordType::message && code != kInline) || type == RecordType::put ||
+           (type == RecordType::answer && length != 0);
+  }
 };
+static_assert(sizeof(Record) - offsetof(Record, immediate) == kInlineBytes);
 
 struct alignas(kCacheLine) Cell {
   std::atomic<std::uint32_t> stamp{0};  // position + 1 once the record is complete
@@ -56,12 +69,14 @@ struct Direction {
   std::array<Cell, kCells> cells;                           // writer
   alignas(kCacheLine) std::atomic<std::uint32_t> freed{0};  // reader: cells before this position are free
   std::atomic<std::uint32_t> freed_bytes{0};                // reader: data before this position is free
-  std::atomic<std::uint32_t> wants_room{0};  // set by the writer (rare), cleared by the reader, who rings
+  std::atomic<std::uint32_t> wants_space{0};  // set by the writer (rare), cleared by the reader, who rings
   // Writer: odd while it may access the reader's memory (Touch in pair.h).
   alignas(kCacheLine) std::atomic<std::uint64_t> touching{0};
   // Writer: batches of copies that it queued on a device during touches, and how many of them are over, in order.
   std::atomic<std::uint64_t> queued{0}, over{0};
-  // Writer: regions of which its kernels have views, one per slot; 0: none. Set during a touch.
+  // Writer: regions of which its kernels have views, one per slot; 0: none. Set during a touch. Those from holds_end on
+  // were never set, so that a reader need not look there: most have none.
+  std::atomic<std::uint32_t> holds_end{0};
   std::array<std::atomic<std::uint64_t>, kHolds> holds{};
   alignas(kCacheLine) std::array<std::byte, kDataBytes> data;
 };

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/command.h"
+
 namespace fairway::transport::host {
 namespace {
 
@@ -13,30 +15,18 @@ constexpr Time kTouchTimeout = 3 * kSecond;           // a touch lasts microseco
 constexpr Time kHoldCheck = kMillisecond;             // between checks whether a process with a view has ended
 constexpr Time kGiveBackTimeout = kSecond;            // at close
 
-constexpr std::uint8_t bit(Op op) {
-  return static_cast<std::uint8_t>(op);
-}
-
 Capabilities capabilities(const HostOptions& options, const Mover* mover) {
   Capabilities can;
-  can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
+  can.operations = bits(Op::write, Op::read, Op::message, Op::write_immediate);
   // The CPU cannot execute atomics on device memory; on host memory another transport does.
-  if (mover == nullptr)
-    can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
-  can.stream_ordered = mover != nullptr;
-  if (mover != nullptr && options.links) can.device_initiated = static_cast<Bits>(DeviceInitiated::address);
-  can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
-               static_cast<std::uint8_t>(Shape::indexed);
-  can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
+  if (mover == nullptr) can.operations = bits(can.operations, Op::fetch_add, Op::compare_swap);
+  can.shapes = bits(Shape::contiguous, Shape::strided, Shape::indexed);
   if (mover != nullptr) can.memory_kinds = static_cast<std::uint8_t>(can.memory_kinds | mover->memory_kinds());
   can.max_slice_bytes = options.max_slice_bytes;
-  can.piece_bytes = options.piece_bytes;
-  can.piece_blocks = options.piece_blocks;
-  can.max_message_bytes = kMessageBytes;
+  can.max_slice_blocks = options.max_slice_blocks;
   can.queue_depth = Lane::kQueueDepth;
   can.ordered = true;
-  can.completion = CompletionLevel::visible;
-  can.atomics_by_cpu = mover == nullptr;
+  can.visible_when_done = true;
   return can;
 }
 
@@ -72,7 +62,7 @@ Status HostTransport::attach(Task& task) {
 }
 
 // The handle is the region's id.
-Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription& memory) {
+Result<RegisteredMemory> HostTransport::register_memory(const Region& memory, const MemorySource& source) {
   if ((devices_.front().capabilities.memory_kinds >> static_cast<unsigned>(memory.kind) & 1) == 0)
     return Status(ErrorCode::unsupported, options_.name + " cannot access that kind of memory");
   const Result<Region> region = regions_.find(memory.id);
@@ -88,7 +78,7 @@ Result<RegisteredMemory> HostTransport::register_memory(const MemoryDescription&
     }
   }
   if (options_.map && memory.access != Access::none)
-    if (const auto key = exports_.add(memory)) registered.keys.push_back(encode(*key));
+    if (const auto key = exports_.add(memory, source)) registered.keys.push_back(encode(*key));
   return registered;
 }
 
@@ -109,7 +99,8 @@ void HostTransport::deregister(std::uint64_t handle) {
   }
   for (const WatchedPair& retired : retired_)
     next.marks.push_back({retired.pair, Pair::Mark(*retired.pair), retired.peer});
-  end_views(kThisSide, region_of(handle), {ErrorCode::revoked, "this engine deregisters the region"});
+  if (!views_.empty())
+    end_views(kThisSide, region_of(handle), {ErrorCode::revoked, "this engine deregisters the region"});
   deregistrations_.push_back(std::move(next));
   finish_deregistrations();
 }
@@ -180,13 +171,15 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
   }
   if (!closed_ && now >= connections_at_) poll_connections(now);
   const std::size_t count = up_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    Link& link = links_[up_[(next_link_ + i) % count]];
+  if (++next_link_ >= count) next_link_ = 0;  // no division: it would be dear in an idle poll
+  for (std::size_t i = 0, at = next_link_; i < count; ++i, at = at + 1 == count ? 0 : at + 1) {
+    Link& link = links_[up_[at]];
     if (link.state == LinkState::fencing) continue;
     if (link.state == LinkState::welcomed) {
       if (!link.lane->joined()) continue;
       link_is_up(link);
     }
+    if (link.lane->idle()) continue;
     link.lane->receive(kBytesPerPoll);
     link.lane->work(kBytesPerPoll, kBytesPerPoll);
     link.lane->ring();
@@ -199,7 +192,6 @@ std::size_t HostTransport::poll(std::span<Event> events, Time now) {
                            : Status(ErrorCode::link_failed, "the mapping's link broke: map the region again"));
     }
   }
-  if (count != 0) next_link_ = (next_link_ + 1) % count;
   for (std::size_t i = up_.size(); i > 0; --i)
     if (Link& link = links_[up_[i - 1]]; link.state == LinkState::fencing) finish_fence(link);
   if (!deregistrations_.empty()) finish_deregistrations();

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/at_once.h"
 #include "transport/gpu_access.h"
 #include "transport/host/exports.h"
 #include "transport/host/handshake.h"
 #include "transport/host/lane.h"
 #include "transport/host/mover.h"
 #include "transport/host/pending_connections.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::transport::host {
 
@@ -22,19 +24,18 @@ struct HostOptions {
   bool map = true;     // map the peer's memory files
   bool cma = true;     // use cross-memory attach
   bool links = true;   // false: no links to peers, only copies within this process
-  std::uint64_t max_slice_bytes = std::uint64_t{8} << 20;
-  std::uint64_t piece_bytes = transport::Capabilities().piece_bytes;
-  std::uint32_t piece_blocks = transport::Capabilities().piece_blocks;
+  std::uint64_t max_slice_bytes = Capabilities().max_slice_bytes;
+  std::uint32_t max_slice_blocks = Capabilities().max_slice_blocks;
 };
 
 // The contract's state machine: peers, links and their epochs, handles. Each peer has one link, a lane (lane.h). Owner:
 // the worker.
-//   transport.cc  using lanes, ending memory
+//   transport.cc  using lanes, ending memory; lane_at_once.cc: within the call
 //   connect.cc    connecting and reconnecting links, disconnecting peers
 //   dial.cc       one attempt at a link
 //   files.cc      requesting and sending the files behind regions
-//   views.cc      views of regions for kernels
-class HostTransport final : public Transport, private GpuAccess {
+//   views.cc      views of regions for kernels and CPUs
+class HostTransport final : public Transport, public ConnectsByItself, public MovesAtOnce, private GpuAccess {
  public:
   // `mover`: for device memory, or null.
   HostTransport(RegionTable& regions, Runtime& runtime, HostOptions options, std::unique_ptr<Mover> mover = nullptr);
@@ -47,12 +48,14 @@ class HostTransport final : public Transport, private GpuAccess {
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
   void disconnect(PeerIndex peer) override;
 
-  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
   void deregister(std::uint64_t handle) override;
   Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
+  AtOnce move_now(const SmallMove& move) override;
+  AtOnce send_now(LinkId id, std::span<const std::byte> head, std::span<const std::byte> tail) override;
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override { return timer_; }
   void fence(LinkId link) override;
@@ -63,21 +66,29 @@ class HostTransport final : public Transport, private GpuAccess {
   bool prepare_sleep() override;
   void close() override;
 
-  GpuAccess* gpu() override { return mover_ ? this : nullptr; }
+  GpuAccess* gpu() override { return this; }
 
  private:
-  // GpuAccess; used only with a mover
-  std::optional<MemoryPlace> place_of(const void* address) const override { return mover_->place_of(address); }
+  // GpuAccess. Without a mover: views for CPUs, and nothing of GPUs.
+  Bits device_initiated() const override;
+  std::optional<MemoryPlace> place_of(const void* address) const override {
+    return mover_ ? mover_->place_of(address) : std::nullopt;
+  }
   MemoryPlace place_of_remote(std::uint64_t remote_handle) const override;
+  bool orders_by_streams() const override { return true; }
   Copier* copier() override { return mover_.get(); }
-  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override { return mover_->hold_stream(stream); }
+  Result<std::shared_ptr<StreamGate>> hold_stream(void* stream) override {
+    return mover_ ? mover_->hold_stream(stream) : GpuAccess::hold_stream(stream);
+  }
   Reach view(std::uint64_t remote_handle, int gpu, Bits accepted, View& out, Status& why) override;
   Reach view_own(std::uint64_t local_handle, int gpu, Bits accepted, View& out, Status& why) override;
   void give_back(std::uint64_t number) override;
   std::vector<PeerIndex> holders(std::uint64_t local_handle) const override;
-  Status put(const Put& put, void* stream) override { return mover_->put(put, stream); }
+  Status put(const Put& put, void* stream) override {
+    return mover_ ? mover_->put(put, stream) : Status(ErrorCode::unsupported, "the mapping is for CPUs");
+  }
   Status wait(const StreamWait& wait, const std::uint32_t* ended, void* stream) override {
-    return mover_->wait(wait, ended, stream);
+    return mover_ ? mover_->wait(wait, ended, stream) : GpuAccess::wait(wait, ended, stream);
   }
 
   // Initiator: dialing. Acceptor: waiting; welcomed: it has a lane, but the dialer may not know yet.
@@ -127,7 +138,7 @@ class HostTransport final : public Transport, private GpuAccess {
     Time since = 0;
     bool stuck_reported = false;  // the peers that hold it up
   };
-  struct ActiveView {  // used by kernels of this process
+  struct ActiveView {  // used by kernels or CPUs of this process
     View view;
     Mover::View by;
     RegionId region;
@@ -182,7 +193,7 @@ class HostTransport final : public Transport, private GpuAccess {
   void forget_file(Link& link, std::uint32_t number);
 
   // views.cc
-  static bool is_accepted(Bits accepted, Status& why);
+  [[nodiscard]] bool is_accepted(Bits accepted, Status& why) const;
   void add_view(ActiveView active, std::byte* address, View& out);
   void end_views(const Pair& pair, const Status& why);
   void end_views(PeerIndex peer, RegionId region, const Status& why);

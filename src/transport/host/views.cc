@@ -2,9 +2,41 @@
 
 #include "transport/host/transport.h"
 
-// Views: regions that kernels access directly. The holder sets a word in the segment during a touch and then reads the
-// owner's region table; the owner revokes first and then reads the word. So at least one of the two sees the other.
+// Views: regions that kernels, or this process's CPUs, access directly. The holder sets a word in the segment during a
+// touch and then reads the owner's region table; the owner revokes first and then reads the word. So at least one of
+// the two sees the other.
 namespace fairway::transport::host {
+namespace {
+
+// A view for CPUs: the word that says whether it has ended, and the peer's file, which stays mapped with it.
+struct ForCpus {
+  std::uint32_t ended = 0;
+  std::shared_ptr<sys::MappedFile> map;
+};
+
+Mover::View view_for_cpus(std::shared_ptr<sys::MappedFile> map) {
+  auto kept = std::make_shared<ForCpus>();
+  kept->map = std::move(map);
+  Mover::View view;
+  if (kept->map) view.base = kept->map->address();
+  if (kept->map) view.size = kept->map->size_bytes();
+  view.ended = &kept->ended;
+  view.atomics = true;
+  view.keeps = std::move(kept);
+  return view;
+}
+
+bool is_for_cpus(Bits accepted) {
+  return (accepted & static_cast<Bits>(DeviceInitiated::cpu)) != 0;
+}
+
+}  // namespace
+
+Bits HostTransport::device_initiated() const {
+  if (!options_.links) return 0;
+  if (mover_) return static_cast<Bits>(DeviceInitiated::address);
+  return options_.map ? static_cast<Bits>(DeviceInitiated::cpu) : Bits{0};
+}
 
 Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, View& out, Status& why) {
   if (!is_accepted(accepted, why)) return Reach::no;
@@ -31,12 +63,17 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
     return Reach::no;
   }
   if (remote.method == Method::pending) return Reach::opening;
-  if (remote.method != Method::device) {
-    why = {ErrorCode::unsupported, "the region is host memory, which kernels here cannot access: " + remote.why};
+  const bool for_cpus = is_for_cpus(accepted);
+  if (remote.method != (for_cpus ? Method::mapped : Method::device)) {
+    why = {ErrorCode::unsupported, (for_cpus ? "the region's memory cannot be mapped here: "
+                                             : "the region is host memory, which kernels here cannot access: ") +
+                                       remote.why};
     return Reach::no;
   }
   ActiveView active;
-  const auto ready = mover_->view({}, remote.file->imported.get(), gpu, active.by, why);
+  if (for_cpus) active.by = view_for_cpus(remote.file->map);
+  const auto ready =
+      for_cpus ? Mover::Readiness::ready : mover_->view({}, remote.file->imported.get(), gpu, active.by, why);
   if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
   std::byte* const address = remote.place(active.by.base, active.by.size, 0, region.size_bytes);
   if (address == nullptr) {
@@ -53,6 +90,9 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
   {
     const Touch touch(*pair);
     if (!touch.allowed()) return Reach::opening;
+    const auto end = static_cast<std::uint32_t>(free - holds.begin()) + 1;
+    std::atomic<std::uint32_t>& known_end = pair->out().holds_end;
+    if (known_end.load(std::memory_order_relaxed) < end) known_end.store(end, std::memory_order_seq_cst);
     free->store(handle_of(import->region), std::memory_order_seq_cst);
     if (!live()) {
       free->store(0, std::memory_order_seq_cst);
@@ -61,7 +101,8 @@ Reach HostTransport::view(std::uint64_t remote_handle, int gpu, Bits accepted, V
   }
   active.view.size_bytes = region.size_bytes;
   active.view.access = region.access;
-  active.view.path_description = mover_->path_description(*remote.file->imported);
+  active.view.path_description =
+      for_cpus ? std::string("mapped here") : mover_->path_description(*remote.file->imported);
   active.region = import->region;
   active.peer = import->peer;
   active.pair = pair;
@@ -78,19 +119,22 @@ Reach HostTransport::view_own(std::uint64_t local_handle, int gpu, Bits accepted
     return Reach::no;
   }
   ActiveView active;
-  const auto ready = mover_->view(region->id, nullptr, gpu, active.by, why);
+  const bool for_cpus = is_for_cpus(accepted);
+  if (for_cpus) active.by = view_for_cpus(nullptr);
+  const auto ready = for_cpus ? Mover::Readiness::ready : mover_->view(region->id, nullptr, gpu, active.by, why);
   if (ready != Mover::Readiness::ready) return ready == Mover::Readiness::opening ? Reach::opening : Reach::no;
   active.view.size_bytes = region->size_bytes;
   active.view.access = Access::all;
-  active.view.path_description = "peer access within the process";
+  active.view.path_description = for_cpus ? "this process's memory" : "peer access within the process";
   active.region = region->id;
   add_view(std::move(active), region->address, out);
   return Reach::yes;
 }
 
-bool HostTransport::is_accepted(Bits accepted, Status& why) {
-  if ((accepted & static_cast<Bits>(DeviceInitiated::address)) != 0) return true;
-  why = {ErrorCode::unsupported, "kernels access this machine's GPU memory only by addresses"};
+bool HostTransport::is_accepted(Bits accepted, Status& why) const {
+  if ((accepted & device_initiated()) != 0) return true;
+  why = {ErrorCode::unsupported, mover_ ? "kernels access this machine's GPU memory only by addresses"
+                                        : "host memory is mapped for CPUs alone"};
   return false;
 }
 

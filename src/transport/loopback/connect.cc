@@ -116,7 +116,7 @@ void LoopbackTransport::offer_link(Link& link) {
   offer.attempt = ++link.attempt;
   offer.index = link.index;
   offer.links = peers_[link.peer].links;
-  link.port = wire_.offer(offer.offer, {regions_, doorbell_, link.device});
+  link.port = wire_.offer(offer.offer, {regions_, doorbell_, link.device, &ready_, link.id.slot});
   link.state = LinkState::offered;
   send_handshake(link.peer, offer);
 }
@@ -131,7 +131,7 @@ void LoopbackTransport::retry_offers(Time now) {
 // Initiator.
 void LoopbackTransport::attach_link(Link& link, std::uint64_t offer, std::uint32_t attempt) {
   link.attempt = attempt;
-  link.port = wire_.attach(offer, {regions_, doorbell_, link.device});
+  link.port = wire_.attach(offer, {regions_, doorbell_, link.device, &ready_, link.id.slot});
   if (!link.port)
     return fail_peer(link.peer, peers_[link.peer],
                      {ErrorCode::unreachable, "loopback: the offered link does not exist"}, true);

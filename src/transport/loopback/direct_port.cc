@@ -42,6 +42,24 @@ std::size_t DirectPort::post(std::span<const Command> commands) {
   return taken;
 }
 
+// Under the same rule as shm's touch: who ends an epoch or a region does that, then looks at the word; this side sets
+// the word, then looks whether they have ended. An immediate is told by the target's thread.
+AtOnce DirectPort::move_now(const SmallMove& move, RegionId region) {
+  if (move.op == Op::write_immediate) return AtOnce::never;
+  if (state_ != State::up || (side_ == 0 && !pipe_->attached.load(std::memory_order_acquire))) return AtOnce::later;
+  std::atomic<std::uint64_t>& word = pipe_->touching[side_];
+  const std::uint64_t touch = word.load(std::memory_order_relaxed) + 1;
+  word.store(touch, std::memory_order_seq_cst);
+  RegionTable::Resolved at;
+  const bool moves = !pipe_->broken.load(std::memory_order_seq_cst) &&
+                     pipe_->regions[1 - side_]->resolve_for_cpu(region, move.remote_offset, move.length,
+                                                                needed_access(move.op), at) == ErrorCode::ok;
+  if (moves && move.length != 0 && move.op == Op::read) std::memmove(move.local, at.address, move.length);
+  if (moves && move.length != 0 && move.op == Op::write) std::memmove(at.address, move.local, move.length);
+  word.store(touch + 1, std::memory_order_release);
+  return moves ? AtOnce::done : AtOnce::later;
+}
+
 // Copies the message, so that the caller may reuse its bytes. False: the arena is full for now.
 bool DirectPort::place_message(Flight& flight) {
   if (!out_.arena) out_.arena = std::make_unique<std::byte[]>(kArenaBytes);
@@ -160,6 +178,7 @@ void DirectPort::fence() {
   if (state_ == State::fencing || state_ == State::fenced) return;
   state_ = State::fencing;
   pipe_->broken.store(true, std::memory_order_seq_cst);
+  last_touch_ = touched();
   ring();
 }
 
@@ -184,7 +203,7 @@ std::size_t DirectPort::finish_fence(std::span<Event> events, std::size_t stored
       busy = true;
   }
   collect(events, stored);
-  if (busy || !early_.empty() || stored == events.size()) return stored;
+  if (busy || is_touched() || !early_.empty() || stored == events.size()) return stored;
   state_ = State::fenced;
   Event& event = events[stored++] = {};
   event.kind = EventKind::fenced;
@@ -194,6 +213,8 @@ std::size_t DirectPort::finish_fence(std::span<Event> events, std::size_t stored
 
 void DirectPort::close() {
   fence();
+  while (is_touched()) {  // less than a microsecond, unless its thread has lost its core
+  }
   for (Flight& flight : out_.flights) {
     if (!flight.in_use || flight.reported) continue;
     end_early(flight);
@@ -269,19 +290,10 @@ void DirectPort::advance(Flight& flight, std::uint64_t& budget) {
   }
   for (std::uint64_t piece_budget = std::min(budget, kPieceBytes); piece_budget > 0 && !flight.cursor.done(slice);) {
     Piece piece;
-    RegionTable::Resolved at;
     flight.result = flight.cursor.next(flight.command, piece_budget, piece);
-    if (flight.result == ErrorCode::ok)
-      flight.result = regions_.resolve_for_cpu(flight.command.region, piece.remote_block, slice.length,
-                                               needed_access(slice.op), at);
+    if (flight.result == ErrorCode::ok) flight.result = copy_piece(flight.command, piece, regions_);
     if (flight.result != ErrorCode::ok) return;
-    if (piece.length != 0) {
-      if (slice.op == Op::read)
-        std::memmove(piece.local, at.address + piece.offset, piece.length);
-      else
-        std::memmove(at.address + piece.offset, piece.local, piece.length);
-      flight.touched = true;
-    }
+    flight.touched |= piece.length != 0;
     const std::uint64_t cost = std::min(piece_budget, kPerFrame + piece.length);
     piece_budget -= cost;
     budget -= cost;

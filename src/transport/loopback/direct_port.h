@@ -16,6 +16,8 @@ class DirectPort final : public Port {
 
   std::size_t post(std::span<const Command> commands) override;
   void ring() override { pipe_->ring(1 - side_); }
+  AtOnce move_now(const SmallMove& move, RegionId region) override;
+  std::uint64_t touched() const override { return pipe_->touching[1 - side_].load(std::memory_order_seq_cst); }
   std::size_t poll(std::span<Event> events, Time now, std::uint64_t& budget) override;
   bool idle() const override;
   bool in_use() const override { return !in_.submitted.empty(); }
@@ -54,6 +56,8 @@ class DirectPort final : public Port {
   bool serving_ = false;  // current_ is an unfinished flight of in_
   std::uint32_t current_ = 0;
   std::uint64_t immediates_ = 0;  // received
+  std::uint64_t last_touch_ = 0;  // the peer's, when this end closed the epoch
+  [[nodiscard]] bool is_touched() const { return last_touch_ % 2 != 0 && touched() == last_touch_; }
   enum class State : std::uint8_t { up, down, fencing, fenced } state_ = State::up;
 };
 

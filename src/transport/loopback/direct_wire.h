@@ -2,11 +2,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "transport/loopback/wire.h"
+#include "transport/offers.h"
 
 namespace fairway::transport::loopback {
 
@@ -30,9 +29,7 @@ class DirectWire final : public Wire {
  private:
   const std::vector<Device> devices_;
   std::atomic<std::uint64_t> next_name_{1};
-  std::mutex mutex_;  // guards what follows
-  std::vector<std::weak_ptr<Pipe>> pipes_;
-  std::unordered_map<std::uint64_t, std::weak_ptr<Pipe>> offers_;
+  Offers<Pipe> offers_;
 };
 
 }  // namespace fairway::transport::loopback

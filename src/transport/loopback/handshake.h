@@ -10,9 +10,9 @@
 // The handshake of two loopback transports, carried by control:
 //
 //   initiator -> acceptor   hello: its fabric, its number of devices
-//   acceptor -> initiator   offer: link `index` of `links`, attempt n, to be attached under the id `offer`; one per
-//   link initiator -> acceptor   attached: link `index`, attempt n is in use both directions         refused: why there
-//   will be no link
+//   acceptor -> initiator   offer: one for each link: `index` of `links`, attempt n, the id `offer` to attach it under
+//   initiator -> acceptor   attached: link `index`, attempt n is in use
+//   both directions         refused: why there will be no link
 //
 // A broken link is reconnected by a new offer, once both sides have fenced it and want it again.
 namespace fairway::transport::loopback {

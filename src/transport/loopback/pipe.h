@@ -59,8 +59,13 @@ class Pipe {
   const std::uint64_t name;
   std::array<Lane, 2> lanes;  // by initiator
   std::array<std::shared_ptr<Doorbell>, 2> bells;
+  std::atomic<bool> taken{false};     // by the one that attaches
   std::atomic<bool> attached{false};  // publishes bells[1]
   std::atomic<bool> broken{false};    // cut, or fenced by an end
+  // By side: where an initiator finds the target's memory that it copies to or from by itself, a few bytes at a time;
+  // odd while it may (DirectPort::move_now).
+  std::array<const RegionTable*, 2> regions{};  // [1]: published by `attached`
+  std::array<std::atomic<std::uint64_t>, 2> touching{};
 
   void ring(unsigned side) {
     if (side == 0 || attached.load(std::memory_order_acquire)) bells[side]->ring();

@@ -14,7 +14,7 @@ constexpr std::uint64_t kBytesPerPoll = 1 << 20;  // copied in one step: about 1
 }  // namespace
 
 LoopbackTransport::LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime)
-    : Transport("loopback"),
+    : Transport(loopback->wire().name()),
       loopback_(std::move(loopback)),
       wire_(loopback_->wire()),
       regions_(regions),
@@ -30,7 +30,7 @@ Status LoopbackTransport::attach(Task& task) {
 }
 
 // The handle is the region's id.
-Result<RegisteredMemory> LoopbackTransport::register_memory(const MemoryDescription& memory) {
+Result<RegisteredMemory> LoopbackTransport::register_memory(const Region& memory, const MemorySource&) {
   if (memory.kind != MemoryKind::host && memory.kind != MemoryKind::pinned)
     return Status(ErrorCode::unsupported, "loopback moves host memory only");
   const Result<Region> region = regions_.find(memory.id);
@@ -39,20 +39,29 @@ Result<RegisteredMemory> LoopbackTransport::register_memory(const MemoryDescript
 }
 
 void LoopbackTransport::deregister(std::uint64_t handle) {
-  for (Link& link : links_)
-    if (link.port) link.port->cancel_memory(handle);
-  deregistering_.push_back(handle);
+  Deregistration& next = deregistering_.emplace_back();
+  next.handle = handle;
+  for (Link& link : links_) {
+    if (!link.port) continue;
+    link.port->cancel_memory(handle);
+    if (const std::uint64_t word = link.port->touched(); word % 2 != 0) next.touches.push_back({link.id, word});
+  }
 }
 
-// Waits only for this side's own slices. Requests of peers are executed on this thread, which resolves each piece in
-// the region table; that refuses the region by now.
+// Waits for this side's own slices, and for what peers were moving by themselves when it began. Their other requests
+// are executed on this thread, which resolves each piece in the region table; that refuses the region by now.
 void LoopbackTransport::finish_deregistrations() {
-  std::erase_if(deregistering_, [this](std::uint64_t handle) {
+  std::erase_if(deregistering_, [this](Deregistration& each) {
+    std::erase_if(each.touches, [this](const Touched& touch) {
+      const Link* link = find(touch.link);
+      return link == nullptr || !link->port || link->port->touched() != touch.word;
+    });
+    if (!each.touches.empty()) return false;
     for (const Link& link : links_)
-      if (link.port && link.port->uses(handle)) return false;
+      if (link.port && link.port->uses(each.handle)) return false;
     Queued& queued = queued_.emplace_back();
     queued.event.kind = EventKind::deregistered;
-    queued.event.value = handle;
+    queued.event.value = each.handle;
     return true;
   });
 }
@@ -98,6 +107,19 @@ std::size_t LoopbackTransport::post(std::span<const Slice> slices) {
   return taken;
 }
 
+AtOnce LoopbackTransport::move_now(const SmallMove& move) {
+  Link* link = find(move.link);
+  if (closed_ || !link || link->state != LinkState::up) return AtOnce::later;
+  const auto* import = imports_.find(move.remote_handle, link->peer);
+  return import == nullptr ? AtOnce::later : link->port->move_now(move, import->region);
+}
+
+AtOnce LoopbackTransport::send_now(LinkId id, std::span<const std::byte> head, std::span<const std::byte> tail) {
+  Link* link = find(id);
+  if (closed_ || !link || link->state != LinkState::up) return AtOnce::later;
+  return link->port->send_now(head, tail);
+}
+
 Command LoopbackTransport::prepare(const Link& link, const Slice& slice) {
   Command command;
   const auto* import = imports_.find(slice.remote_handle, link.peer);
@@ -113,7 +135,8 @@ std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
   if (!closed_) retry_offers(now);
   std::size_t stored = take_queued(events);
   std::uint64_t budget = kBytesPerPoll;
-  const std::size_t count = links_.size();
+  const std::size_t count = wire_.tells_ready() ? 0 : links_.size();
+  if (wire_.tells_ready()) stored += poll_ready(events.subspan(stored), now, budget);
   for (std::size_t i = 0; i < count && stored < events.size(); ++i) {
     Link& link = links_[(next_link_ + i) % count];
     if (link.port) stored += poll_link(link, events.subspan(stored), now, budget);
@@ -122,6 +145,20 @@ std::size_t LoopbackTransport::poll(std::span<Event> events, Time now) {
   if (!deregistering_.empty()) finish_deregistrations();
   if (peers_leaving_) forget_gone_peers();
   return stored + take_queued(events.subspan(stored));
+}
+
+std::size_t LoopbackTransport::poll_ready(std::span<Event> events, Time now, std::uint64_t& budget) {
+  polled_.swap(ready_);
+  std::size_t stored = 0;
+  for (const std::uint32_t slot : polled_) {
+    Link& link = links_[slot];
+    if (!link.port || link.port->idle()) continue;
+    const std::size_t had = ready_.size();
+    if (stored < events.size()) stored += poll_link(link, events.subspan(stored), now, budget);
+    if (link.port && !link.port->idle() && ready_.size() == had) ready_.push_back(slot);  // it was not polled
+  }
+  polled_.clear();
+  return stored;
 }
 
 std::size_t LoopbackTransport::poll_link(Link& link, std::span<Event> events, Time now, std::uint64_t& budget) {
@@ -163,7 +200,7 @@ void LoopbackTransport::fence(LinkId id) {
   if (!link || (link->state != LinkState::up && link->state != LinkState::down)) return;
   link->state = LinkState::fencing;
   link->port->fence();
-  if (devices_[link->device].capabilities.shares_fence) end_fence_domain(*link);
+  if (wire_.shares_fence(link->device)) end_fence_domain(*link);
 }
 
 // As if the links shared one endpoint, which is closed now. Links that came up later use a new one.
@@ -182,11 +219,13 @@ void LoopbackTransport::cancel(SliceToken token) {
 
 bool LoopbackTransport::prepare_sleep() {
   doorbell_->arm();
-  const bool idle =
-      queued_.empty() && deregistering_.empty() && !peers_leaving_ && retired_.empty() &&
-      std::all_of(links_.begin(), links_.end(), [](const Link& link) {
-        return !link.port || (link.state == LinkState::offered ? !link.port->in_use() : link.port->idle());
-      });
+  const auto is_idle = [](const Link& link) {
+    return !link.port || (link.state == LinkState::offered ? !link.port->in_use() : link.port->idle());
+  };
+  const bool none = wire_.tells_ready()
+                        ? std::all_of(ready_.begin(), ready_.end(), [&](auto slot) { return is_idle(links_[slot]); })
+                        : std::all_of(links_.begin(), links_.end(), is_idle);
+  const bool idle = none && queued_.empty() && deregistering_.empty() && !peers_leaving_ && retired_.empty();
   if (!idle) doorbell_->disarm();
   return idle;
 }

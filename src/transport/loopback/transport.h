@@ -6,15 +6,17 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "transport/at_once.h"
 #include "transport/handles.h"
 #include "transport/loopback/handshake.h"
 #include "transport/loopback/loopback.h"
+#include "transport/optional_calls.h"
 
 namespace fairway::transport::loopback {
 
 // The contract's state machine: peers, links and their epochs, handles, events. The wire moves the bytes. Owner: the
 // worker.
-class LoopbackTransport final : public Transport {
+class LoopbackTransport final : public Transport, public FlushesWrites, public MovesAtOnce {
  public:
   LoopbackTransport(std::shared_ptr<Loopback> loopback, RegionTable& regions, Runtime& runtime);
   ~LoopbackTransport() override { close(); }
@@ -25,17 +27,20 @@ class LoopbackTransport final : public Transport {
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
   void disconnect(PeerIndex peer) override;
 
-  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
   void deregister(std::uint64_t handle) override;
   Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
+  AtOnce move_now(const SmallMove& move) override;
+  AtOnce send_now(LinkId id, std::span<const std::byte> head, std::span<const std::byte> tail) override;
   std::size_t poll(std::span<Event> events, Time now) override;
   Time next_timer() const override { return retry_at_; }
   void fence(LinkId link) override;
   void reconnect(LinkId link) override;
   void cancel(SliceToken token) override;
+  Reach reach(LinkId, std::uint64_t, std::uint64_t, std::string*) override { return Reach::yes; }
   Status flush(std::uint64_t) override {
     wire_.flush();
     return {};
@@ -90,6 +95,7 @@ class LoopbackTransport final : public Transport {
   void end_fence_domain(const Link& fenced);
   Command prepare(const Link& link, const Slice& slice);
   std::size_t poll_link(Link& link, std::span<Event> events, Time now, std::uint64_t& budget);
+  std::size_t poll_ready(std::span<Event> events, Time now, std::uint64_t& budget);
   std::size_t take_queued(std::span<Event> events);
   void finish_deregistrations();
 
@@ -105,8 +111,17 @@ class LoopbackTransport final : public Transport {
   std::deque<Queued> queued_;                   // rare events: of connecting, failing and deregistering
   std::vector<std::vector<std::byte>> lent_;    // bytes of the last poll's events
   std::vector<std::unique_ptr<Port>> retired_;  // kept for messages in the last poll's events
-  std::vector<std::uint64_t> deregistering_;
-  std::size_t next_link_ = 0;  // the link to poll first
+  struct Touched {                              // by its peer, when the deregistration began
+    LinkId link;
+    std::uint64_t word = 0;
+  };
+  struct Deregistration {
+    std::uint64_t handle = 0;
+    std::vector<Touched> touches;
+  };
+  std::vector<Deregistration> deregistering_;
+  std::size_t next_link_ = 0;                  // the link to poll first
+  std::vector<std::uint32_t> ready_, polled_;  // slots of links_, of a wire that tells_ready()
   Time retry_at_ = kNever;
   bool peers_leaving_ = false;
   bool closed_ = false;

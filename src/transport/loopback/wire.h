@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "transport/at_once.h"
 #include "transport/command.h"
 #include "transport/loopback/doorbell.h"
 #include "transport/region_table.h"
@@ -28,6 +31,13 @@ class Port {
   // Accepts commands in order; returns how many (fewer: full or broken).
   virtual std::size_t post(std::span<const Command> commands) = 0;
   virtual void ring() {}  // call after one or more post()
+  // As MovesAtOnce; `region`: the target's.
+  virtual AtOnce move_now(const SmallMove& /*move*/, RegionId /*region*/) { return AtOnce::never; }
+  virtual AtOnce send_now(std::span<const std::byte> /*head*/, std::span<const std::byte> /*tail*/) {
+    return AtOnce::never;
+  }
+  // Changes with each move_now() of the other end; odd while one may access this side's memory.
+  virtual std::uint64_t touched() const { return 0; }
   // Stores done, failed, immediate and message events, and one link_down (broken) and one fenced. The transport fills
   // in link and peer. Executes what arrived, at most `budget` bytes, and subtracts that from `budget`.
   virtual std::size_t poll(std::span<Event> events, Time now, std::uint64_t& budget) = 0;
@@ -52,16 +62,24 @@ struct End {
   RegionTable& regions;
   std::shared_ptr<Doorbell> doorbell;
   DeviceIndex device = 0;
+  // Of a wire that tells_ready(): the port adds `slot` when it has something to poll, once until it is polled.
+  std::vector<std::uint32_t>* ready = nullptr;
+  std::uint32_t slot = 0;
 };
 
 // One host's access to the fabric. Any thread.
 class Wire {
  public:
   virtual ~Wire() = default;
-  virtual std::uint64_t fabric() const = 0;  // equal for wires that can connect
+  virtual std::string name() const { return "loopback"; }  // of the transport
+  virtual std::uint64_t fabric() const = 0;                // equal for wires that can connect
   virtual std::span<const Device> devices() const = 0;
   virtual bool ready(DeviceIndex device) const = 0;  // a new link may be tried now
-  virtual void flush() {}                            // makes what has arrived on this host visible in its memory
+  // The device's links are one fence domain: a fence of one of them ends the others.
+  virtual bool shares_fence(DeviceIndex /*device*/) const { return false; }
+  // Each port says when it has something to poll, on the thread of its transport. Else all are polled in turn.
+  virtual bool tells_ready() const { return false; }
+  virtual void flush() {}  // makes what has arrived on this host visible in its memory
   // A new link: returns the caller's end; the other end waits for attach() with the same unguessable id.
   virtual std::unique_ptr<Port> offer(std::uint64_t id, End end) = 0;
   virtual std::unique_ptr<Port> attach(std::uint64_t id, End end) = 0;  // null: no such offer

@@ -228,7 +228,10 @@ void TcpTransport::on_hello(std::unique_ptr<Channel> channel, const Hello& hello
 
 void TcpTransport::welcome(Link& link, std::unique_ptr<Channel> channel, std::uint32_t attempt) {
   link.attempt = attempt;
-  link_is_up(link, std::move(channel), encode_welcome(attempt));
+  std::array<std::byte, kAlignment> first;
+  first.fill(kPadding);
+  std::ranges::copy(encode_welcome(attempt), first.begin());
+  link_is_up(link, std::move(channel), first);
 }
 
 // ---- both roles ----

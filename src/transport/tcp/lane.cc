@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/bytes.h"
+#include "core/cost_counters.h"
 #include "core/crc32c.h"
 
 // Slices: post() makes each a flight, which gets one event once the peer has answered.
@@ -58,7 +59,7 @@ bool Lane::post(const Command& command) {
   ++flight.generation;
   build(flight, index);
   asked_blocks_ += lists ? command.slice.count : 0;
-  enqueue({false, index});
+  enqueue({.index = index});
   return true;
 }
 
@@ -98,18 +99,15 @@ void Lane::build(Flight& flight, std::uint16_t index) {
   // Block tables, messages and operands have a checksum.
   if (header.has(Header::kTable)) header.offset = crc32c(0, std::as_bytes(std::span(flight.table)));
   if (!flight.bytes.empty()) header.immediate = crc32c(0, flight.bytes);
-  flight.head = encode(header);
 }
 
 // The local memory at byte `at` of a slice, to the end of its block. Resolved each time, since it may be revoked.
 std::span<std::byte> Lane::local_piece(const Flight& flight, std::uint64_t at, ErrorCode& code) {
   const Slice& slice = flight.command.slice;
-  const std::uint64_t block = slice.length == 0 ? 0 : at / slice.length;
-  const std::uint64_t within = slice.length == 0 ? 0 : at % slice.length;
-  RegionTable::Resolved whole;
-  code = regions_.resolve(region_of(slice.local_handle), 0, 0, Access::none, whole);
-  if (code != ErrorCode::ok) return {};
-  std::uint64_t offset = static_cast<std::uint64_t>(slice.local - whole.address);
+  const bool one = slice.shape == Shape::contiguous || slice.length == 0;
+  const std::uint64_t block = one ? 0 : at / slice.length;
+  const std::uint64_t within = one ? at : at % slice.length;
+  std::uint64_t offset = static_cast<std::uint64_t>(slice.local - flight.command.local_begin);
   std::uint64_t distance = 0;
   if (slice.shape != Shape::contiguous) {
     const std::uint64_t units = slice.shape == Shape::indexed ? slice.local_index[block] : block;
@@ -155,10 +153,10 @@ void Lane::cancel(SliceToken token) {
   for (std::uint16_t i = 0; i < flights_.size(); ++i) {
     Flight& flight = flights_[i];
     if (flight.place == Place::free || flight.ended || flight.command.slice.token != token) continue;
-    const bool bulk = bulk_.remove({false, i});
+    const bool bulk = bulk_.remove({.index = i});
     const Op op = flight.command.slice.op;
     if (bulk && (op == Op::write_immediate || op == Op::message)) --ordered_in_bulk_;
-    const bool urgent = !bulk && urgent_.remove({false, i});
+    const bool urgent = !bulk && urgent_.remove({.index = i});
     if (urgent) coalescible_ -= flight.command.slice.may_coalesce && coalescible_ > 0;
     if (bulk || urgent) {
       end(flight, ErrorCode::cancelled, Effect::not_applied);
@@ -203,7 +201,7 @@ void Lane::close() {
 void Lane::count_calls() {
   if (!channel_) return;
   const std::uint64_t made = channel_->system_calls();
-  inbox_.system_calls.fetch_add(made - std::exchange(calls_counted_, made), std::memory_order_relaxed);
+  add(inbox_.system_calls, made - std::exchange(calls_counted_, made));
 }
 
 Lane::Entry Lane::Fifo::pop() {

@@ -30,23 +30,34 @@ class Lane {
 
   bool post(const Command& command);  // false: full
   void flush();                       // sends as much as the socket takes
-  // Whether to call receive() now. It costs a system call, so a lane that has been quiet is read less often unless its
-  // socket has announced bytes.
-  [[nodiscard]] bool due(std::uint64_t turn) const {
-    return more_ || quiet_ < kQuiet || turn % kSeldom == 0 || (channel_ != nullptr && channel_->announced());
+  // Call once per poll: whether to call receive() now. It costs a system call, so a lane that has been quiet for
+  // `patience` polls is read less often unless its socket has announced bytes, and one that was just read to its end
+  // rests first.
+  [[nodiscard]] bool due(std::uint64_t turn, std::uint32_t patience) {
+    if (more_ || (channel_ != nullptr && channel_->announced())) return true;
+    if (rest_ > 0 && --rest_ > 0) return false;
+    if (quiet_ < patience) return true;
+    if (!wakes_) wake_for_input();
+    return turn % kSeldom == 0;
   }
   // Reads and executes at most `budget` bytes, and subtracts them from it.
   void receive(std::uint64_t& budget);
-  // Work is left that no wake-up will announce: frames held back to coalesce, or bytes for which there was no room.
-  [[nodiscard]] bool busy() const { return !broken_ && (coalescible_ > 0 || more_); }
+  bool prepare_sleep() {  // false: it must be polled first
+    in_use_ = 0;
+    if (!wakes_) wake_for_input();
+    return wakes_ && !busy();
+  }
+  // Work is left that no wake-up will announce: frames held back to coalesce, bytes for which there was no room, or the
+  // end of the stream behind the bytes that were read.
+  [[nodiscard]] bool busy() const { return !broken_ && (coalescible_ > 0 || acks_wait_ || more_ || rest_ > 0); }
   // Whether only frames that may coalesce are queued since the last flush: such messages, and acknowledgements of
   // requests that the user may answer. They wait a few polls for that answer: a caller polls once for each completion
   // before it posts.
   [[nodiscard]] bool may_hold() const {
-    return coalescible_ > 0 && wire_.empty() && bulk_.empty() && urgent_.size() == coalescible_;
+    return (coalescible_ > 0 || acks_wait_) && wire_.empty() && bulk_.empty() && urgent_.size() == coalescible_;
   }
   [[nodiscard]] bool has_output() const {
-    return !(first_.empty() && wire_.empty() && urgent_.empty() && bulk_.empty());
+    return owed_ > 0 || !(first_.empty() && wire_.empty() && urgent_.empty() && bulk_.empty());
   }
   // Call once per poll: whether to hold the queued frames back for now.
   bool hold() { return may_hold() && held_++ < kHoldPolls; }
@@ -73,27 +84,32 @@ class Lane {
   };
   struct Reply {
     bool used = false;
-    bool may_coalesce = false;
-    Header header;  // `done`, or `data` for the read in `asked`
+    Header header;  // `done`, `taken`, or `data` for the read in `asked`
     Header asked;
     std::array<std::byte, kHeaderBytes> head{};
     std::vector<std::uint64_t> table;
   };
-  struct Entry {  // a frame to send
+  static constexpr std::size_t kGathered = 1024;
+  static constexpr std::uint32_t kTakenFrames = 2;  // at most: one that is being sent, one behind it
+  struct Entry {                                    // a frame to send
     bool is_reply = false;
+    std::uint8_t before = 0, after = 0;  // padding, once it is in wire_
     std::uint16_t index = 0;
+    std::uint32_t bytes = 0;  // of header and payload
+    [[nodiscard]] std::uint64_t whole() const { return std::uint64_t{before} + bytes + after; }
   };
   class Fifo {  // of frames; it can hold all of them
    public:
     bool empty() const { return count_ == 0; }
     std::size_t size() const { return count_; }
     const Entry& operator[](std::size_t i) const { return entries_[(head_ + i) % entries_.size()]; }
+    Entry& back() { return entries_[(head_ + count_ - 1) % entries_.size()]; }
     void push(Entry entry) { entries_[(head_ + count_++) % entries_.size()] = entry; }
     Entry pop();
     bool remove(Entry entry);
 
    private:
-    std::array<Entry, 2 * kQueueDepth> entries_;
+    std::array<Entry, 2 * kQueueDepth + kTakenFrames> entries_;
     std::size_t head_ = 0, count_ = 0;
   };
 
@@ -106,16 +122,24 @@ class Lane {
 
   // lane_send.cc
   void enqueue(Entry entry);
+  void acknowledge();  // the frame received last: a message or an immediate
+  void attach_acks(std::size_t encoded);
+  std::uint16_t take_reply();
   void reply(Header header, const Header* asked = nullptr);
-  bool plan();  // fills pieces_ from wire_; false: the lane broke
+  void commit(Entry entry);  // gives it its place in the stream
+  bool send_alone();         // the only frame there is, if it is small; false: it goes the ordinary way
+  bool plan();               // fills pieces_ from wire_; false: the lane broke
+  Result<std::size_t> send_planned(std::uint64_t size);
   std::span<const std::byte> source(const Entry& entry, std::uint64_t at, ErrorCode& code);
-  std::uint64_t frame_bytes(const Entry& entry) const;
+  Header& header_of(const Entry& entry);
+  void encode_head(const Entry& entry);
   void sent(std::uint64_t bytes);
 
   // lane_receive.cc
+  void wake_for_input();
   bool receive_directly(std::uint64_t& budget);
   void parse(std::span<const std::byte> bytes);
-  void begin_frame();
+  void begin_frame(std::span<const std::byte, kHeaderBytes> head);
   void end_frame();
   bool check_table();  // once all of it is here; false: corrupted, and the lane is broken
   // Where payload byte `at` goes, and the contiguous bytes after it; empty: discard it.
@@ -123,6 +147,7 @@ class Lane {
   void serve_read();
   void serve_atomic();
   void on_done();
+  void on_acks();
   void count_calls();
 
   const LinkId link_;
@@ -134,11 +159,21 @@ class Lane {
   bool closed_ = false;
   static constexpr std::uint32_t kHoldPolls = 2;  // polls
   std::size_t coalescible_ = 0;                   // frames of urgent_ since the last flush that may wait
-  std::uint32_t held_ = 0;                        // polls for which they have waited
+  std::uint32_t owed_ = 0;                        // acknowledgements that no frame carries yet
+  bool acks_wait_ = false;                        // some came since the last flush
+  std::uint32_t held_ = 0;                        // polls for which those frames and acknowledgements have waited
   bool more_ = false;
-  static constexpr std::uint32_t kQuiet = 16;             // polls without a byte
   static constexpr std::uint32_t kSeldom = kPollsForAll;  // a quiet lane is read in one of so many polls
-  std::uint32_t quiet_ = 0;
+  std::uint32_t quiet_ = 0;                               // polls without a byte
+  // After a read that took all there was, at the end of a frame: the read of so many polls less one is left out. The
+  // user may answer what came, and needs two polls for that (as for kHoldPolls); the peer waits meanwhile.
+  static constexpr std::uint32_t kRestPolls = kHoldPolls + 1;
+  std::uint32_t rest_ = 0;
+  // A socket that is registered to wake somebody costs the kernel time for each segment (docs/tcp.md). So it is not,
+  // after so many reads with bytes between which nobody prepared to sleep, until somebody does or the lane is quiet.
+  static constexpr std::uint32_t kReadsInUse = 64;
+  std::uint32_t in_use_ = 0;
+  bool wakes_ = true;
   std::uint64_t immediates_ = 0;
 
   std::vector<Flight> flights_;  // grows with use, to kQueueDepth at most
@@ -151,8 +186,11 @@ class Lane {
   Fifo urgent_, bulk_;  // queued; small frames pass large ones
   std::uint32_t ordered_in_bulk_ = 0;
   Fifo wire_;                   // being sent, in order
+  Fifo unanswered_;             // messages and immediates of this side that are or were in wire_
   std::uint64_t position_ = 0;  // bytes sent of the first frame in wire_
+  std::uint64_t planned_ = 0;   // bytes of the stream up to the end of wire_
   std::vector<std::span<const std::byte>> pieces_;
+  std::array<std::byte, kGathered> gathered_;  // a little in several pieces: the kernel takes it faster in one
 
   std::array<std::byte, kHeaderBytes> head_{};
   std::size_t head_bytes_ = 0;
@@ -160,13 +198,14 @@ class Lane {
   std::uint32_t dry_ = 0;  // consecutive reads of a payload that returned nothing
   Header frame_;
   std::uint64_t payload_ = 0, payload_at_ = 0;
-  bool expects_large_ = false;
+  std::uint32_t large_due_ = 0;  // frames of which each is likely large
   ErrorCode frame_code_ = ErrorCode::ok;
   std::uint64_t frame_applied_ = 0;  // bytes of a write that were resolved
   std::uint16_t frame_flight_ = 0;   // of data
   std::vector<std::uint64_t> frame_table_;
   bool table_checked_ = false;
-  std::vector<std::byte> frame_bytes_;  // a message, an atomic's operands
+  std::vector<std::byte> frame_bytes_;  // a message that comes in parts, an atomic's operands
+  std::span<const std::byte> message_;
 };
 
 }  // namespace fairway::transport::tcp

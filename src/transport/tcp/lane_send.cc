@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "core/bytes.h"
@@ -17,51 +18,96 @@ constexpr std::uint64_t kPlanned = 256 * 1024;  // bytes with a fixed order in t
 constexpr std::uint64_t kBytesPerWrite = 512 * 1024;
 constexpr std::size_t kPiecesPerWrite = 120;  // of one system call
 constexpr std::size_t kKeptBlocks = 4096;     // a larger block table is freed after use
+// A payload from this length on begins at a multiple of kAlignment, as the memory on both sides mostly does. Then the
+// kernel's copies take half the time (docs/tcp.md).
+constexpr std::uint64_t kAligned = 1024;
+
+// A frame up to this length needs no such place, and fits into gathered_ with what makes its call end at one.
+constexpr std::uint32_t kAlone = kAligned - kAlignment;
+
+constexpr auto kPad = [] {
+  std::array<std::byte, kAlignment> bytes{};
+  bytes.fill(kPadding);
+  return bytes;
+}();
+
+bool is_ordered(Op op) {
+  return op == Op::write_immediate || op == Op::message;
+}
+
+std::uint8_t padding_after(std::uint64_t at) {
+  return static_cast<std::uint8_t>((kAlignment - at % kAlignment) % kAlignment);
+}
 
 }  // namespace
 
-std::uint64_t Lane::frame_bytes(const Entry& entry) const {
-  const Header& header = entry.is_reply ? replies_[entry.index].header : flights_[entry.index].header;
-  return kHeaderBytes + header.payload_bytes();
+Header& Lane::header_of(const Entry& entry) {
+  return entry.is_reply ? replies_[entry.index].header : flights_[entry.index].header;
+}
+
+void Lane::encode_head(const Entry& entry) {
+  (entry.is_reply ? replies_[entry.index].head : flights_[entry.index].head) = encode(header_of(entry));
 }
 
 // Messages and immediates keep their order: none passes an immediate in bulk_.
 void Lane::enqueue(Entry entry) {
-  bool ordered = false;
-  bool immediate = false;
-  if (!entry.is_reply) {
-    const Op op = flights_[entry.index].command.slice.op;
-    immediate = op == Op::write_immediate;
-    ordered = immediate || op == Op::message;
-  }
-  if (frame_bytes(entry) > kSmall || (ordered && ordered_in_bulk_ > 0)) {
+  entry.bytes = static_cast<std::uint32_t>(kHeaderBytes + header_of(entry).payload_bytes());
+  const bool ordered = !entry.is_reply && is_ordered(flights_[entry.index].command.slice.op);
+  if (entry.bytes > kSmall || (ordered && ordered_in_bulk_ > 0)) {
     bulk_.push(entry);
     if (ordered) ++ordered_in_bulk_;
   } else {
     urgent_.push(entry);
-    coalescible_ +=
-        entry.is_reply ? replies_[entry.index].may_coalesce : flights_[entry.index].command.slice.may_coalesce;
+    coalescible_ += !entry.is_reply && flights_[entry.index].command.slice.may_coalesce;
+  }
+}
+
+// A place of replies_ beyond those of the peer's requests is for acknowledgements alone.
+std::uint16_t Lane::take_reply() {
+  if (free_replies_.empty()) {
+    free_replies_.push_back(static_cast<std::uint16_t>(replies_.size()));
+    replies_.emplace_back();
+  }
+  const std::uint16_t index = free_replies_.back();
+  free_replies_.pop_back();
+  replies_[index].used = true;
+  replies_[index].table.clear();
+  return index;
+}
+
+// It may wait for a frame to travel with: the user sees what it acknowledges, and may answer.
+void Lane::acknowledge() {
+  if (owed_ == kQueueDepth)
+    return fail({ErrorCode::protocol_error, "tcp: the peer has more requests in flight than the protocol allows"});
+  ++owed_;
+  acks_wait_ = true;
+}
+
+// Acknowledgements ride on the first frame that has not begun; where there is none they get one of their own. The first
+// `encoded` frames have their heads.
+void Lane::attach_acks(std::size_t encoded) {
+  for (std::size_t i = position_ > 0 ? 1 : 0; owed_ > 0; ++i) {
+    if (i == wire_.size()) {
+      const std::uint16_t index = take_reply();
+      replies_[index].header = {};
+      replies_[index].header.type = FrameType::taken;
+      commit({.is_reply = true, .index = index, .bytes = kHeaderBytes});
+    }
+    Header& header = header_of(wire_[i]);
+    const std::uint32_t more = std::min(owed_, Header::kMostAcks - header.acks);
+    if (more == 0) continue;
+    header.acks = static_cast<std::uint8_t>(header.acks + more);
+    owed_ -= more;
+    if (i < encoded) encode_head(wire_[i]);
   }
 }
 
 void Lane::reply(Header header, const Header* asked) {
-  std::uint16_t index = 0;
-  if (!free_replies_.empty()) {
-    index = free_replies_.back();
-    free_replies_.pop_back();
-  } else if (replies_.size() < kQueueDepth) {
-    index = static_cast<std::uint16_t>(replies_.size());
-    replies_.emplace_back();
-  } else {
+  if (replies_.size() - free_replies_.size() >= kQueueDepth + kTakenFrames)
     return fail({ErrorCode::protocol_error, "tcp: the peer has more requests in flight than the protocol allows"});
-  }
+  const std::uint16_t index = take_reply();
   Reply& reply = replies_[index];
-  reply.used = true;
   reply.header = header;
-  // Answers the last frame received. It may wait only if the user sees that frame and may answer it.
-  reply.may_coalesce =
-      header.type == FrameType::done && (frame_.type == FrameType::message || frame_.has(Header::kImmediate));
-  reply.table.clear();
   if (asked != nullptr) {
     reply.asked = *asked;
     served_blocks_ += static_cast<std::uint32_t>(frame_table_.size());
@@ -69,13 +115,15 @@ void Lane::reply(Header header, const Header* asked) {
       return fail({ErrorCode::protocol_error, "tcp: the peer's reads have more blocks than the protocol allows"});
     reply.table = frame_table_;
   }
-  reply.head = encode(reply.header);
-  enqueue({true, index});
+  enqueue({.is_reply = true, .index = index});
 }
 
 // The contiguous bytes at byte `at` of a frame.
 std::span<const std::byte> Lane::source(const Entry& entry, std::uint64_t at, ErrorCode& code) {
   code = ErrorCode::ok;
+  if (at < entry.before) return std::span(kPad).first(entry.before).subspan(at);
+  at -= entry.before;
+  if (at >= entry.bytes) return std::span(kPad).first(entry.after).subspan(at - entry.bytes);
   if (entry.is_reply) {
     const Reply& reply = replies_[entry.index];
     if (at < kHeaderBytes) return std::span<const std::byte>(reply.head).subspan(at);
@@ -98,16 +146,64 @@ std::span<const std::byte> Lane::source(const Entry& entry, std::uint64_t at, Er
   return local_piece(flight, at, code);
 }
 
+void Lane::commit(Entry entry) {
+  const Header& header = header_of(entry);
+  if (header.block_bytes() >= kAligned && header.payload_bytes() > header.table_bytes())
+    entry.before = padding_after(planned_ + kHeaderBytes + header.table_bytes());
+  wire_.push(entry);
+  planned_ += entry.whole();
+}
+
+// The same bytes as by plan(), without its lists. What cannot be sent so, also a frame whose memory is gone, is left to
+// it.
+bool Lane::send_alone() {
+  static_assert(kAlone + kAlignment <= kGathered);
+  if (urgent_.size() != 1 || !wire_.empty() || !bulk_.empty() || owed_ > Header::kMostAcks) return false;
+  Entry entry = urgent_[0];
+  if (entry.bytes > kAlone) return false;
+  Header& header = header_of(entry);
+  header.acks = static_cast<std::uint8_t>(owed_);
+  encode_head(entry);
+  entry.after = padding_after(planned_ + entry.bytes);
+  for (std::size_t at = 0; at < entry.whole();) {
+    ErrorCode code = ErrorCode::ok;
+    const auto piece = source(entry, at, code);
+    if (code != ErrorCode::ok) {
+      header.acks = 0;
+      return false;
+    }
+    const std::size_t size = std::min<std::size_t>(piece.size(), at < entry.bytes ? entry.bytes - at : entry.after);
+    std::memcpy(gathered_.data() + at, piece.data(), size);
+    at += size;
+  }
+  urgent_.pop();
+  owed_ = 0;
+  if (!entry.is_reply) {
+    Flight& flight = flights_[entry.index];
+    flight.place = Place::sending;
+    if (is_ordered(flight.command.slice.op)) unanswered_.push(entry);
+  }
+  wire_.push(entry);
+  planned_ += entry.whole();
+  const auto taken = channel_->send(std::span(gathered_).first(entry.whole()));
+  if (taken)
+    sent(*taken);
+  else
+    fail(taken.status());
+  return true;
+}
+
 bool Lane::plan() {
   std::uint64_t committed = 0;
-  for (std::size_t i = 0; i < wire_.size(); ++i) committed += frame_bytes(wire_[i]);
+  for (std::size_t i = 0; i < wire_.size(); ++i) committed += wire_[i].whole();
+  const std::size_t encoded = wire_.size();
   while (committed < kPlanned && (!urgent_.empty() || !bulk_.empty())) {
     const bool from_bulk = urgent_.empty();
     const Entry entry = from_bulk ? bulk_.pop() : urgent_.pop();
     if (!entry.is_reply) {
       Flight& flight = flights_[entry.index];
       const Op op = flight.command.slice.op;
-      if (from_bulk && (op == Op::write_immediate || op == Op::message)) --ordered_in_bulk_;
+      if (from_bulk && is_ordered(op)) --ordered_in_bulk_;
       ErrorCode code = ErrorCode::ok;
       if (flight.header.type == FrameType::write && flight.header.block_bytes() > 0) (void)local_piece(flight, 0, code);
       if (code != ErrorCode::ok) {
@@ -116,48 +212,67 @@ bool Lane::plan() {
         continue;
       }
       flight.place = Place::sending;
+      if (is_ordered(op)) unanswered_.push(entry);
     }
-    wire_.push(entry);
-    committed += frame_bytes(entry);
+    commit(entry);
+    committed += wire_.back().whole();
+  }
+  if (owed_ > 0) attach_acks(encoded);
+  for (std::size_t i = encoded; i < wire_.size(); ++i) encode_head(wire_[i]);
+  if (!wire_.empty()) {
+    wire_.back().after = static_cast<std::uint8_t>(wire_.back().after + padding_after(planned_));
+    planned_ += padding_after(planned_);
   }
   pieces_.clear();
-  std::uint64_t at = position_, room = kBytesPerWrite;
-  for (std::size_t i = 0; i < wire_.size() && room > 0 && pieces_.size() < kPiecesPerWrite; ++i, at = 0) {
-    const std::uint64_t whole = frame_bytes(wire_[i]);
-    while (at < whole && room > 0 && pieces_.size() < kPiecesPerWrite) {
+  std::uint64_t at = position_, left = kBytesPerWrite;
+  for (std::size_t i = 0; i < wire_.size() && left > 0 && pieces_.size() < kPiecesPerWrite; ++i, at = 0) {
+    const std::uint64_t whole = wire_[i].whole();
+    while (at < whole && left > 0 && pieces_.size() < kPiecesPerWrite) {
       ErrorCode code = ErrorCode::ok;
       const auto piece = source(wire_[i], at, code);
       if (code != ErrorCode::ok) {  // its header is sent already
         fail({ErrorCode::link_failed, "tcp: memory was deregistered while a frame of it was being sent"});
         return false;
       }
-      pieces_.push_back(piece.first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), room))));
+      pieces_.push_back(piece.first(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), left))));
       at += pieces_.back().size();
-      room -= pieces_.back().size();
+      left -= pieces_.back().size();
     }
   }
   return true;
 }
 
+Result<std::size_t> Lane::send_planned(std::uint64_t size) {
+  if (size > gathered_.size() || pieces_.size() == 1) return channel_->send_pieces(pieces_);
+  std::size_t at = 0;
+  for (const auto& piece : pieces_) {
+    std::memcpy(gathered_.data() + at, piece.data(), piece.size());
+    at += piece.size();
+  }
+  return channel_->send(std::span(gathered_).first(at));
+}
+
 void Lane::flush() {
   coalescible_ = held_ = 0;
+  acks_wait_ = false;
   if (!first_.empty() && !broken_ && !closed_) {
     const auto taken = channel_->send(first_);
     if (!taken) return fail(taken.status());
     first_.erase(first_.begin(), first_.begin() + static_cast<std::ptrdiff_t>(*taken));
     if (!first_.empty()) return;
   }
-  while (!broken_ && !closed_ && (!wire_.empty() || !urgent_.empty() || !bulk_.empty())) {
+  if (!broken_ && !closed_ && send_alone()) return count_calls();
+  while (!broken_ && !closed_ && (owed_ > 0 || !wire_.empty() || !urgent_.empty() || !bulk_.empty())) {
     if (!plan()) break;
     std::uint64_t offered = 0;
     for (const auto& piece : pieces_) offered += piece.size();
-    const auto taken = channel_->send_pieces(pieces_);
+    const auto taken = send_planned(offered);
     if (!taken) {
       fail(taken.status());
       break;
     }
     sent(*taken);
-    if (*taken < offered) break;  // full: the task wakes when there is room
+    if (*taken < offered) break;  // full: the task wakes when the socket is writable
   }
   count_calls();
 }
@@ -165,7 +280,7 @@ void Lane::flush() {
 void Lane::sent(std::uint64_t bytes) {
   position_ += bytes;
   while (!wire_.empty()) {
-    const std::uint64_t whole = frame_bytes(wire_[0]);
+    const std::uint64_t whole = wire_[0].whole();
     if (position_ < whole) return;
     position_ -= whole;
     const Entry entry = wire_.pop();

@@ -30,7 +30,7 @@ void PendingConnections::poll(Time now, const OnHello& on_hello) {
     accept(now);
     accept_at_ = after(now, kAcceptEvery);
   }
-  std::erase_if(all_, [&](Pending& pending) { return receive(pending, now, on_hello); });
+  if (!all_.empty()) std::erase_if(all_, [&](Pending& pending) { return receive(pending, now, on_hello); });
 }
 
 Time PendingConnections::next() const {
@@ -42,7 +42,7 @@ Time PendingConnections::next() const {
 void PendingConnections::accept(Time now) {
   paused_until_ = 0;
   for (std::size_t i = 0; i < kPerPoll; ++i) {
-    if (all_.size() == kMost && !make_room(now)) {
+    if (all_.size() == kMost && !evict_oldest(now)) {
       paused_until_ = after(all_.front().since, kEvictable);
       return;
     }
@@ -58,7 +58,7 @@ void PendingConnections::accept(Time now) {
 }
 
 // Drops the oldest connection if it had enough time.
-bool PendingConnections::make_room(Time now) {
+bool PendingConnections::evict_oldest(Time now) {
   if (now < after(all_.front().since, kEvictable)) return false;
   all_.erase(all_.begin());
   return true;

@@ -41,7 +41,7 @@ class PendingConnections {
     std::size_t received = 0;
   };
   void accept(Time now);
-  bool make_room(Time now);
+  bool evict_oldest(Time now);
   static bool receive(Pending& pending, Time now, const OnHello& on_hello);  // true: done with it
 
   Runtime& runtime_;

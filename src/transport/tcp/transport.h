@@ -8,6 +8,7 @@
 
 #include "core/runtime.h"
 #include "transport/handles.h"
+#include "transport/optional_calls.h"
 #include "transport/tcp/handshake.h"
 #include "transport/tcp/lane.h"
 #include "transport/tcp/pending_connections.h"
@@ -19,7 +20,7 @@ namespace fairway::transport::tcp {
 // worker.
 //   transport.cc  using lanes
 //   connect.cc    connecting and reconnecting lanes, disconnecting peers
-class TcpTransport final : public Transport {
+class TcpTransport final : public Transport, public ConnectsByItself {
  public:
   TcpTransport(RegionTable& regions, Runtime& runtime, const TcpOptions& options);
   ~TcpTransport() override { close(); }
@@ -31,7 +32,7 @@ class TcpTransport final : public Transport {
   void exchange(PeerIndex peer, std::span<const std::byte> bytes) override;
   void disconnect(PeerIndex peer) override;
 
-  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
   void deregister(std::uint64_t handle) override;
   Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   void release(std::uint64_t remote_handle) override;

@@ -105,7 +105,7 @@ struct SendRequest {  // ibv_send_wr
     } datagram;
   } remote;
   std::uint32_t srq_number;
-  std::uint64_t room[6];  // binding of windows, segmentation: not used
+  std::uint64_t unused_fields[6];  // binding of windows, segmentation: not used
 };
 
 struct ReceiveRequest {  // ibv_recv_wr
@@ -221,8 +221,8 @@ struct PortState {  // ibv_port_attr
   std::uint16_t manager_lid;
   std::uint8_t lmc, virtual_lanes, manager_level, subnet_timeout, init_type;
   std::uint8_t width, speed, physical_state;
-  std::uint8_t link_layer;  // 1: InfiniBand, 2: Ethernet
-  std::uint8_t room[67];    // what later versions append
+  std::uint8_t link_layer;         // 1: InfiniBand, 2: Ethernet
+  std::uint8_t unused_fields[67];  // what later versions append
 };
 
 struct Limits {  // ibv_device_attr

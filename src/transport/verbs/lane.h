@@ -19,7 +19,7 @@
 
 namespace fairway::transport::verbs {
 
-inline constexpr std::uint64_t kMaxSliceBytes = std::uint64_t{8} << 20;
+inline constexpr std::uint64_t kMaxSliceBytes = Capabilities().max_slice_bytes;
 inline constexpr std::uint32_t kMaxBlocks = 1 << 17;  // of one slice
 
 // One RC queue pair, for one epoch of its link. Turns slices into work requests, and completions into events. Slices

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "transport/device.h"
+#include "transport/transport.h"
 
 namespace fairway::transport::verbs {
 
@@ -16,9 +16,9 @@ inline constexpr std::uint32_t kSpareReceives = 4;  // for credit updates, which
 
 // Precedes each message on links without immediate data.
 struct MessageHeader {
-  enum class Kind : std::uint32_t { message, room, immediate };
+  enum class Kind : std::uint32_t { message, credits, immediate };
   static constexpr std::size_t kBytes = 16;
-  std::uint32_t room = 0;  // credit update: the total, as in an immediate
+  std::uint32_t credits = 0;  // credit update: the total, as in an immediate
   Kind kind = Kind::message;
   std::uint32_t value = 0;  // of an immediate
 };

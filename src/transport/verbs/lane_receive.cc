@@ -18,7 +18,7 @@ constexpr std::uint32_t from_big_endian(std::uint32_t value) {
 
 void Lane::receive() {
   std::array<abi::WorkCompletion, 16> some;
-  for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_room(); ++turn) {
+  for (int turn = 0; turn < kMostTurns && !closed_ && inbox_.has_space(); ++turn) {
     const int count = pair_->poll(some);
     if (count < 0) return fail({ErrorCode::link_failed, "verbs: polling the completion queue failed"});
     if (count > 0) port_.works();
@@ -75,7 +75,7 @@ void Lane::take_received(const abi::WorkCompletion& completion) {
   }
   using Kind = MessageHeader::Kind;
   MessageHeader header;
-  if (!read_header(completion, buffer, header) || !credits_.update(header.room))
+  if (!read_header(completion, buffer, header) || !credits_.update(header.credits))
     return fail({ErrorCode::protocol_error, "verbs: malformed message from the peer"});
   if (header.kind == Kind::message) {
     const std::size_t size = completion.length - header_bytes();
@@ -93,16 +93,16 @@ bool Lane::read_header(const abi::WorkCompletion& completion, std::size_t buffer
   using Kind = MessageHeader::Kind;
   if (!no_immediates_) {
     const std::uint32_t immediate = from_big_endian(completion.immediate);
-    header = {immediate & Credits::kMask, (immediate & ~Credits::kMask) != 0 ? Kind::room : Kind::message, 0};
+    header = {immediate & Credits::kMask, (immediate & ~Credits::kMask) != 0 ? Kind::credits : Kind::message, 0};
     return (completion.flags & abi::kWithImmediate) != 0;
   }
   ByteReader reader({memory_.in(buffer), completion.length});
-  header.room = reader.get<std::uint32_t>();
+  header.credits = reader.get<std::uint32_t>();
   header.kind = static_cast<Kind>(reader.get<std::uint32_t>());
   header.value = reader.get<std::uint32_t>();
   const auto rest = reader.get<std::uint32_t>();
   const bool right = header.kind == Kind::message || (header.kind <= Kind::immediate && reader.done());
-  return reader.ok() && right && rest == 0 && header.room <= Credits::kMask;
+  return reader.ok() && right && rest == 0 && header.credits <= Credits::kMask;
 }
 
 void Lane::take_immediate(std::uint32_t value) {

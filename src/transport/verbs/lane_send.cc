@@ -18,7 +18,7 @@ constexpr std::uint32_t big_endian(std::uint32_t value) {
 }  // namespace
 
 void Lane::flush() {
-  if (probe_due_ && !broken_ && !closed_ && window_.room() > 0) send_probe();
+  if (probe_due_ && !broken_ && !closed_ && window_.free_slots() > 0) send_probe();
   if (awaits_first_ && !closed_) return;
   while (!broken_ && !closed_ && building_ != newest_) {
     Flight& flight = at(building_);
@@ -27,7 +27,7 @@ void Lane::flush() {
     if (run_bytes_ >= kRunBytes) end_run();
   }
   if (broken_ || closed_) return;
-  if (credits_.update_due() && window_.room() > 0) send_credits();
+  if (credits_.update_due() && window_.free_slots() > 0) send_credits();
   if (window_.run_is_open()) end_run();
   ring();
   pop_ended();
@@ -40,7 +40,7 @@ bool Lane::build(Flight& flight) {
     const bool moved = moves && flight.cursor.done(flight.command.slice);
     if (moved && !by_message(op)) break;
     if (moves && !moved && run_writes_ && op != Op::read && run_word_ != flush_word_of(flight)) end_run();
-    if (window_.room() == 0) return false;
+    if (window_.free_slots() == 0) return false;
     if (moves && !moved)
       build_move(flight);
     else if (by_message(op))
@@ -96,12 +96,12 @@ void Lane::build_message(Flight& flight) {
   const bool message = slice.op == Op::message;
   const std::uint64_t length = header_bytes() + (message ? slice.length : 0);
   abi::SendRequest& request = next_request(&flight, no_immediates_ ? abi::kSend : abi::kSendImmediate);
-  const std::uint32_t room = credits_.take_update();
+  const std::uint32_t granted = credits_.take_update();
   using Kind = MessageHeader::Kind;
   if (no_immediates_)
-    write_header(memory_.out(flight.out), {room, message ? Kind::message : Kind::immediate, slice.immediate});
+    write_header(memory_.out(flight.out), {granted, message ? Kind::message : Kind::immediate, slice.immediate});
   else
-    request.immediate = big_endian(room);
+    request.immediate = big_endian(granted);
   gather(request, memory_.out(flight.out), length, memory_region_->lkey);
   if (length <= pair_->inline_bytes()) request.flags |= abi::kInline;
   if (port_.iwarp() && !run_writes_) {
@@ -112,13 +112,13 @@ void Lane::build_message(Flight& flight) {
 
 void Lane::send_credits() {
   abi::SendRequest& request = next_request(nullptr, no_immediates_ ? abi::kSend : abi::kSendImmediate);
-  const std::uint32_t room = credits_.take_update();
+  const std::uint32_t granted = credits_.take_update();
   if (!no_immediates_) {
-    request.immediate = big_endian(room | ~Credits::kMask);
+    request.immediate = big_endian(granted | ~Credits::kMask);
     return;
   }
   std::byte* const word = memory_.word(next_word_++ % kSpareReceives);
-  write_header(word, {room, MessageHeader::Kind::room, 0});
+  write_header(word, {granted, MessageHeader::Kind::credits, 0});
   gather(request, word, MessageHeader::kBytes, memory_region_->lkey);
 }
 
@@ -133,7 +133,7 @@ void Lane::send_probe() {
 
 void Lane::write_header(std::byte* at, const MessageHeader& header) {
   ByteWriter(std::span(at, MessageHeader::kBytes))
-      .put(header.room)
+      .put(header.credits)
       .put(static_cast<std::uint32_t>(header.kind))
       .put(header.value)
       .put(std::uint32_t{0});

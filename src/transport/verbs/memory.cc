@@ -39,11 +39,11 @@ Registrations::~Registrations() {
 namespace {
 
 // Relaxed ordering is only for data. Words that CPUs poll, or that atomics change, need strict ordering.
-bool may_be_relaxed(const MemoryDescription& memory) {
+bool may_be_relaxed(const Region& memory) {
   return !includes(memory.access, Access::atomic);
 }
 
-int rights(const MemoryDescription& memory) {
+int rights(const Region& memory) {
   return (includes(memory.access, Access::write) ? abi::kRemoteWrite : 0) |
          (includes(memory.access, Access::read) ? abi::kRemoteRead : 0);
 }
@@ -59,8 +59,8 @@ void register_gpu_part(const Port& port, const GpuPart& part, Placing& made) {
 }
 
 void register_host(const Port& port, Placing& made) {
-  const MemoryDescription& memory = made.memory;
-  const bool atomics = includes(memory.access, Access::atomic) && port.device().capabilities.atomics_by_cpu;
+  const Region& memory = made.memory;
+  const bool atomics = includes(memory.access, Access::atomic) && port.has_atomics();
   const int access = rights(memory) | (atomics ? abi::kRemoteAtomic : 0);
   const bool written = includes(memory.access, Access::write) || includes(memory.access, Access::atomic);
   const auto registered = [&](int with) {
@@ -96,7 +96,7 @@ void register_host(const Port& port, Placing& made) {
 // iWARP answers a read with an RDMA write, so the local memory of reads needs remote write access. It gets a key of its
 // own, which is not told to anyone.
 void register_for_reads(const Port& port, const GpuPart* part, Placing& made) {
-  const MemoryDescription& memory = made.memory;
+  const Region& memory = made.memory;
   if (!made.region || !port.iwarp() || !made.writable || includes(memory.access, Access::write)) return;
   const int access = rights(memory) | abi::kLocalWrite | abi::kRemoteWrite;
   if (part == nullptr) {
@@ -138,8 +138,8 @@ void place(const Port& port, Placing& placing) {
   place(port, part ? &*part : nullptr, placing);
 }
 
-Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port>> ports,
-                                            const MemoryDescription& memory, Executor& executor) {
+Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port>> ports, const Region& memory,
+                                            Executor& executor) {
   const bool on_gpu = memory.kind == MemoryKind::device;
   if (memory.kind == MemoryKind::managed)
     return Status(ErrorCode::unsupported, "verbs: managed memory cannot be registered, since the driver migrates it");
@@ -148,7 +148,6 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   for (const auto& port : ports) held.push_back(port->hold());
   auto made = std::make_unique<Registration>();
   made->memory = memory;
-  made->memory.memory_fd = -1;
   std::optional<GpuPart> part;
   if (on_gpu) {
     const auto gpu = gpus_.of(memory.address, ports.size());
@@ -174,14 +173,15 @@ Result<RegisteredMemory> Registrations::add(std::span<const std::unique_ptr<Port
   for (std::size_t i = 0; i < ports.size(); ++i) {
     if (!each[i].status) {
       out.keys.emplace_back();
-      out.refused.emplace_back(static_cast<DeviceIndex>(i), each[i].status);
+      made->refused.emplace_back(static_cast<DeviceIndex>(i), each[i].status);
       if (!held[i]) made->missed |= 1U << i;
       continue;
     }
     out.keys.push_back(encode(settle_at(i, each[i], *made)));
-    if (!each[i].how.empty()) out.how += (out.how.empty() ? "" : "; ") + ports[i]->device().name + " " + each[i].how;
+    if (each[i].how.empty()) continue;
+    made->how += (made->how.empty() ? "" : "; ") + ports[i]->device().name + " " + each[i].how;
   }
-  if (made->ports == 0 && made->missed == 0) return out.refused.front().second;
+  if (made->ports == 0 && made->missed == 0) return made->refused.front().second;
   out.handle = handle_of(memory.id);
   const bool without = made->missed != 0;
   delete slots_[memory.id.slot].exchange(made.release(), std::memory_order_acq_rel);

@@ -12,6 +12,7 @@
 
 #include "core/runtime.h"
 #include "transport/handles.h"
+#include "transport/keyed_memory.h"
 #include "transport/transport.h"
 #include "transport/verbs/gpu.h"
 #include "transport/verbs/port.h"
@@ -38,22 +39,24 @@ struct Registration {
     std::size_t port = 0;
     OwnRegion region, for_reads;  // for_reads null: use `region`
   };
-  MemoryDescription memory;  // without its files
-  bool writable = true;      // by the NIC, as the local memory of reads
-  Gpu* gpu = nullptr;        // of its memory, which the CPU cannot access; null: host memory
+  Region memory;
+  bool writable = true;  // by the NIC, as the local memory of reads
+  Gpu* gpu = nullptr;    // of its memory, which the CPU cannot access; null: host memory
   // One bit per port: that has it; that had it and was removed; that was missing when it was registered.
   std::uint32_t ports = 0, lost = 0, missed = 0;
   [[nodiscard]] bool is_at(std::size_t port) const { return (ports >> port & 1) != 0; }
   std::array<std::uint32_t, kMaxPorts> lkeys{};
   std::array<std::uint32_t, kMaxPorts> read_lkeys{};  // for the local memory of reads
   std::vector<AtPort> regions;
+  Refusals refused;
+  std::string how;                                   // for people: how it was registered, where there was a choice
   std::vector<std::pair<std::size_t, Key>> renewed;  // of recovered ports: keys that replace those in the description
 };
 
 // A region that is being registered with one port.
 struct Placing {
   std::uint64_t handle = 0;
-  MemoryDescription memory;
+  Region memory;
   Gpu* gpu = nullptr;
   bool had = false;  // the port had it before it was removed, so it must get it again
   // The result of place().
@@ -78,8 +81,7 @@ class Registrations {
 
   // Registers the memory with each port that is present, in parallel if it is large; keys are in the order of ports.
   // Fails if no port accepts it and none is missing.
-  Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const MemoryDescription& memory,
-                               Executor& executor);
+  Result<RegisteredMemory> add(std::span<const std::unique_ptr<Port>> ports, const Region& memory, Executor& executor);
   [[nodiscard]] const Registration* find(std::uint64_t handle) const;  // null: not registered
   // Destroying the result ends all access.
   std::unique_ptr<Registration> take(std::uint64_t handle);

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include "transport/command.h"
 #include "transport/verbs/handshake.h"
 #include "transport/verbs/lane.h"
 
@@ -19,33 +20,24 @@ namespace {
 
 constexpr std::size_t kProofsBytes = 400 * 1024;  // an engine registers this much to prove links
 
-constexpr std::uint8_t bit(Op op) {
-  return static_cast<std::uint8_t>(op);
-}
-
 Capabilities capabilities(const abi::Limits& limits, const abi::PortState& port, bool iwarp) {
   Capabilities can;
-  can.operations = bit(Op::write) | bit(Op::read) | bit(Op::message) | bit(Op::write_immediate);
+  can.operations = bits(Op::write, Op::read, Op::message, Op::write_immediate);
   // A NIC's atomics are atomic among themselves. A region's atomics belong to its CPU, so NIC atomics are usable only
   // if the device guarantees atomicity with the CPU.
-  can.atomics_by_cpu = limits.atomics == abi::kAtomicsGlobal && !iwarp;
-  if (can.atomics_by_cpu)
-    can.operations = static_cast<std::uint8_t>(can.operations | bit(Op::fetch_add) | bit(Op::compare_swap));
-  can.shapes = static_cast<std::uint8_t>(Shape::contiguous) | static_cast<std::uint8_t>(Shape::strided) |
-               static_cast<std::uint8_t>(Shape::indexed);
+  if (limits.atomics == abi::kAtomicsGlobal && !iwarp)
+    can.operations = bits(can.operations, Op::fetch_add, Op::compare_swap);
+  can.shapes = bits(Shape::contiguous, Shape::strided, Shape::indexed);
   // GPU memory depends on kernel and NIC: each registration is tried, and fails with the reason.
   can.memory_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned) |
                      1 << static_cast<unsigned>(MemoryKind::device);
   // A receive completion is written to host memory and may overtake bytes written to GPU memory.
   can.immediate_kinds = 1 << static_cast<unsigned>(MemoryKind::host) | 1 << static_cast<unsigned>(MemoryKind::pinned);
   can.needs_keys = true;
-  can.max_slice_bytes = std::min<std::uint64_t>(kMaxSliceBytes, port.max_message);
-  can.max_message_bytes = kMessageBytes;
+  can.max_slice_bytes = std::min<std::uint64_t>(can.max_slice_bytes, port.max_message);
   can.queue_depth = kQueueDepth;
   can.ordered = true;
-  can.completion = CompletionLevel::visible;  // by a read after the writes, or because a CPU copied them: docs/verbs.md
-  can.revocation = Revocation::by_owner;
-  can.tells_revoked = !iwarp;
+  can.visible_when_done = true;  // by a read after the writes, or because a CPU copied them: docs/verbs.md
   return can;
 }
 
@@ -215,8 +207,6 @@ void Port::describe(const VerbsOptions& options) {
   has_.hardware = std::filesystem::exists(folder + "/device", ignored);
   // iWARP completes a request once TCP has it, in hardware and in software.
   has_.read_back = iwarp() || options.read_back.value_or(has_.hardware);
-  std::ifstream node(folder + "/device/numa_node");
-  if (int number = -1; node >> number) device_.numa_node = number;
 }
 
 Status Port::refusal(const std::string& what, int error) const {

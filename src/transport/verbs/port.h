@@ -41,6 +41,9 @@ class Port {
   [[nodiscard]] std::uint8_t gid_index() const { return has_.gid_index; }
   [[nodiscard]] std::uint16_t pkey_index() const { return has_.pkey_index; }
   [[nodiscard]] const RdmaOptions& options() const { return options_; }
+  [[nodiscard]] bool has_atomics() const {  // that a region of this engine allows
+    return (device_.capabilities.operations & static_cast<Bits>(Op::fetch_add)) != 0;
+  }
   [[nodiscard]] bool iwarp() const { return has_.address.fabric == Fabric::iwarp; }
   void set_cm_port(std::uint16_t port) { has_.address.cm_port = port; }
   [[nodiscard]] const std::string& bond() const { return has_.bond; }  // the bond that its interface is; empty: none

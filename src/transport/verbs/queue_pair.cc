@@ -43,7 +43,7 @@ Result<std::unique_ptr<QueuePair>> QueuePair::make(const Port& port, const Sizes
   state.pkey_index = port.pkey_index();
   state.qkey = kDatagramKey;
   state.access = abi::kRemoteWrite | abi::kRemoteRead;  // each region restricts it
-  if (kind.atomics || port.device().capabilities.atomics_by_cpu) state.access |= abi::kRemoteAtomic;
+  if (kind.atomics || port.has_atomics()) state.access |= abi::kRemoteAtomic;
   const int place = port.iwarp() ? 0 : abi::kMaskPkey | abi::kMaskPort;
   const int mask = abi::kMaskState | place | (kind.type == abi::kDatagram ? abi::kMaskQkey : abi::kMaskAccess);
   if (Status status = made->change(state, mask, "to INIT"); !status) return status;

@@ -14,7 +14,7 @@ class SendWindow {
   explicit SendWindow(std::uint32_t depth) : depth_(depth), run_(depth / 8 == 0 ? 1 : depth / 8) {}
 
   // How many more may be posted; keeps one back for the request that ends a run.
-  [[nodiscard]] std::uint32_t room() const {
+  [[nodiscard]] std::uint32_t free_slots() const {
     const auto out = static_cast<std::uint32_t>(posted_ - completed_);
     return out + 1 >= depth_ ? 0 : depth_ - out - 1;
   }

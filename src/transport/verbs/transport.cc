@@ -13,8 +13,7 @@ constexpr Time kDeregisterCheck = kMillisecond / 4;
 }  // namespace
 
 VerbsTransport::VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options)
-    : PlannedTransport("verbs", kVersion, runtime),
-      regions_(regions),
+    : PlannedTransportWith("verbs", kVersion, regions, runtime),
       options_(std::move(options)),
       registrations_(regions.capacity()),
       janitor_(runtime, "fairway-verbs"),
@@ -35,7 +34,7 @@ Status VerbsTransport::attach(Task& task) {
   return {};
 }
 
-Result<RegisteredMemory> VerbsTransport::register_memory(const MemoryDescription& memory) {
+Result<RegisteredMemory> VerbsTransport::register_memory(const Region& memory, const MemorySource&) {
   const std::uint64_t before = registrations_.added_without();
   auto added = registrations_.add(ports_, memory, runtime_.executor);
   if (registrations_.added_without() != before && task_ != nullptr) task_->wake();
@@ -67,44 +66,33 @@ void VerbsTransport::finish_deregistrations(Time now) {
   deregistrations_at_ = deregistrations_.empty() ? kNever : after(now, kDeregisterCheck);
 }
 
-Result<std::uint64_t> VerbsTransport::import(PeerIndex peer, const RemoteMemory& memory,
-                                             std::span<const KeyBytes> keys) {
-  if (!links_.knows(peer)) return Status(ErrorCode::not_found, "verbs: no such peer");
+Result<VerbsTransport::Remote> VerbsTransport::read_keys(PeerIndex peer, const RemoteMemory& memory,
+                                                         std::span<const KeyBytes> keys) {
   if (keys.empty() || keys.size() > kMaxPorts)
     return Status(ErrorCode::unsupported,
                   "verbs: the peer has not registered the region with its NICs: its locked-memory limit is too low, or "
                   "its NICs cannot access that GPU memory (`explain` on the peer says which)");
   Remote remote;
-  if (Status status = read_keys(memory, keys, name(), &decode_key, remote); !status) return status;
+  if (Status status = decode_keys(memory, keys, name(), &decode_key, remote); !status) return status;
   if (!renew(remote, renewed_keys_.of(peer, memory.id)))
     return Status(ErrorCode::protocol_error, "verbs: the peer sent a renewed key that cannot belong to the region");
-  return imports_.add(peer, memory.id, std::move(remote));
-}
-
-void VerbsTransport::release(std::uint64_t remote_handle) {
-  imports_.release(remote_handle);
+  return remote;
 }
 
 // Each lane with new slices is flushed once, at the end, since the slices of a stripe alternate between lanes.
 std::size_t VerbsTransport::post(std::span<const Slice> slices) {
-  std::size_t taken = 0;
-  for (; taken < slices.size(); ++taken) {
-    const Slice& slice = slices[taken];
-    const Link* link = links_.find(slice.link);
-    if (closed_ || !is_up(link)) break;
-    End& end = ends_[link->id.slot];
-    if (end.lane->broken()) break;
+  const std::size_t taken = post_each(slices, [this](const Link& link, const Slice& slice) -> std::optional<ErrorCode> {
+    End& end = ends_[link.id.slot];
+    if (end.lane->broken()) return std::nullopt;
     Command command;
     const Registration* local = nullptr;
     Key remote;
-    const ErrorCode refused = check(*link, slice, command, local, remote);
-    if (refused == ErrorCode::ok) {
-      if (!end.lane->post(command, local, remote)) break;
-      if (!std::exchange(end.rings, true)) ringing_.push_back(&end);
-    } else {
-      inbox_.refuse(slice, name(), refused);
-    }
-  }
+    const ErrorCode code = check(link, slice, command, local, remote);
+    if (code != ErrorCode::ok) return code;
+    if (!end.lane->post(command, local, remote)) return std::nullopt;
+    if (!std::exchange(end.rings, true)) ringing_.push_back(&end);
+    return code;
+  });
   for (End* end : ringing_) {
     end->rings = false;
     end->lane->flush();
@@ -117,9 +105,8 @@ std::size_t VerbsTransport::post(std::span<const Slice> slices) {
 // Only the peer knows whether the region is still registered.
 ErrorCode VerbsTransport::check(const Link& link, const Slice& slice, Command& out, const Registration*& local,
                                 Key& remote) {
-  const auto* import = imports_.find(slice.remote_handle, link.peer);
-  const ErrorCode code =
-      prepare(devices_[link.device].capabilities, regions_, slice, import == nullptr ? nullptr : &import->region, out);
+  Import* import = nullptr;
+  const ErrorCode code = prepare(link, slice, out, &import);
   if (code != ErrorCode::ok || slice.op == Op::message) return code;
   const Remote& far = import->extra;
   const Key* key = far.at(link.peer_device);
@@ -171,7 +158,7 @@ void VerbsTransport::end_epoch(Link& link) {
 }
 
 void VerbsTransport::forget(PeerIndex peer) {
-  imports_.release_all(peer);
+  PlannedTransportWith::forget(peer);
   renewed_keys_.forget(peer);
 }
 
@@ -180,11 +167,15 @@ void VerbsTransport::cancel(SliceToken token) {
 }
 
 Reach VerbsTransport::reach(LinkId id, std::uint64_t local_handle, std::uint64_t remote_handle, std::string* path) {
-  if (path != nullptr) *path = describe_path(remote_handle);
+  const Registration* local = registrations_.find(local_handle);
+  if (path != nullptr) {
+    *path = describe_path(remote_handle);
+    if (local != nullptr && !local->how.empty()) *path += "; this side's memory is registered at " + local->how;
+  }
   if (id.epoch == 0 || id.slot >= links_.all().size()) return Reach::yes;
   const Link& link = links_.at(id.slot);
   const auto* import = imports_.find(remote_handle, link.peer);
-  return reach_by_keys(link, registrations_.find(local_handle), import == nullptr ? nullptr : &import->extra);
+  return reach_by_keys(link, local, import == nullptr ? nullptr : &import->extra, path);
 }
 
 std::string VerbsTransport::describe_path(std::uint64_t remote_handle) const {

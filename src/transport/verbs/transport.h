@@ -28,7 +28,7 @@ namespace fairway::transport::verbs {
 //   connect.cc        making and connecting queue pairs
 //   port_events.cc    events and failures of ports and devices
 //   port_recovery.cc  devices that have returned
-class VerbsTransport final : public PlannedTransport, private GpuAccess {
+class VerbsTransport final : public PlannedTransportWith<KeyedMemory<Key>>, private GpuAccess {
  public:
   VerbsTransport(RegionTable& regions, Runtime& runtime, VerbsOptions options);
   ~VerbsTransport() override { close(); }
@@ -36,10 +36,8 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   Status open();  // call first
   Status attach(Task& task) override;
 
-  Result<RegisteredMemory> register_memory(const MemoryDescription& memory) override;
+  Result<RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override;
   void deregister(std::uint64_t handle) override;
-  Result<std::uint64_t> import(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
-  void release(std::uint64_t remote_handle) override;
 
   std::size_t post(std::span<const Slice> slices) override;
   std::size_t poll(std::span<Event> events, Time now) override;
@@ -61,8 +59,8 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
     bool by_cm = false;            // is connected by cm_
     std::uint64_t transition = 0;  // number of its move to RTS on rts_thread_; 0: none
   };
-  using Remote = KeyedMemory<Key>;  // of an imported region, by the owner's port
-  struct PortRecovery {             // reopens a port, or registers missed regions with one
+  using Remote = KeyedMemory<Key>;
+  struct PortRecovery {  // reopens a port, or registers missed regions with one
     Port* port = nullptr;
     Port::Hold held;               // none: the port is gone
     std::unique_ptr<Port> opened;  // to become `port`
@@ -114,6 +112,7 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   static bool renew(Remote& remote, std::span<const RenewedKeys::AtPort> keys);
 
   // transport.cc
+  Result<Remote> read_keys(PeerIndex peer, const RemoteMemory& memory, std::span<const KeyBytes> keys) override;
   [[nodiscard]] std::string describe_path(std::uint64_t remote_handle) const;
   void end_epoch(Link& link) override;
   void forget(PeerIndex peer) override;
@@ -122,14 +121,12 @@ class VerbsTransport final : public PlannedTransport, private GpuAccess {
   void finish_deregistrations(Time now);
   bool memory_is_free(std::uint64_t handle);
 
-  RegionTable& regions_;
   const VerbsOptions options_;
   std::vector<std::unique_ptr<Port>> ports_;
   Registrations registrations_;
   std::vector<End> ends_;      // by slot of their link
   std::vector<End*> ringing_;  // ends with newly posted slices
   std::vector<Deregistration> deregistrations_;
-  ImportTable<Remote> imports_;
   RenewedKeys renewed_keys_;
   std::unique_ptr<CmConnector> cm_;
   bool armed_ = false;                      // notifications of completions may be pending

@@ -8,8 +8,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "plain_socket.h"
-#include "process/control/live_engine.h"
+#include "fault/control/store.h"
 
 namespace fairway::control {
 namespace {
@@ -57,14 +56,6 @@ class RedisServer {
   std::uint16_t port_ = 0;
   pid_t pid_ = -1;
 };
-
-Options named(const std::string& name, const std::string& directory) {
-  Options options;
-  options.name = name;
-  options.directory = directory;
-  options.job_key = "the job's key";
-  return options;
-}
 
 std::string resp_set(const std::string& key, const std::string& value) {
   const auto bulk = [](const std::string& text) { return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n"; };
@@ -143,26 +134,9 @@ TEST(RedisLies, AreRefusedWithoutHarm) {
   for (const char* lie : {"*1000000000\r\n", "$999999999\r\nxx", ":12\r\n:12\r\n:12\r\n:12\r\n:12\r\n",
                           "HTTP/1.1 400 no\r\n\r\n", "$-1\r\n", "-ERR no\r\n-ERR\r\n", "$5\r\nabcdeXX", "$-7\r\n",
                           "*-1\r\n", "+OK\r\n+OK\r\n", ",1.5\r\n", "#t\r\n", "%1\r\n"}) {
-    std::uint16_t port = 0;
-    auto listener = plain_listen(port);
-    std::atomic<bool> stop{false};
-    std::thread liar([&] {
-      while (!stop.load()) {
-        pollfd entry{listener.get(), POLLIN, 0};
-        if (::poll(&entry, 1, 10) != 1) continue;
-        const sys::Fd client(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        char bytes[1024];
-        ::recv(client.get(), bytes, sizeof(bytes), 0);
-        ::send(client.get(), lie, std::string_view(lie).size(), MSG_NOSIGNAL);
-        closed_within(client.get(), 50);
-      }
-    });
-    {
-      LiveEngine engine(named("a", "redis://127.0.0.1:" + std::to_string(port)));
-      EXPECT_FALSE(engine.resolve("b", 150 * kMillisecond).is_ok()) << lie;
-    }
-    stop.store(true);
-    liar.join();
+    const Liar liar(lie);
+    LiveEngine engine(named("a", "redis://" + liar.address()));
+    EXPECT_FALSE(engine.resolve("b", 150 * kMillisecond).is_ok()) << lie;
   }
 }
 

@@ -1,3 +1,4 @@
+#include <array>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ std::uint64_t heard_beside_a_peer_that_fills() {
   pair->segment = segment.get();
   Imports imports;
   EventQueue events;
-  Counters counters;
+  CostCounters counters;
   Lane lane(pair, {0, 1}, 7, regions, imports, events, counters, nullptr);
   std::uint32_t filled = 0;
   while (filled < kCells) put(*segment, filled++);
@@ -48,6 +49,31 @@ std::uint64_t heard_beside_a_peer_that_fills() {
 
 TEST(HostileRing, AFenceHearsNoMoreThanTheRingHolds) {
   for (int i = 0; i < 40; ++i) ASSERT_LE(heard_beside_a_peer_that_fills(), kCells);
+}
+
+// What lies in its record is copied out with it: no length reaches beyond.
+TEST(HostileRing, AMessageInItsRecordThatIsTooLongEndsTheLink) {
+  for (const std::uint32_t length : {kInlineBytes, kInlineBytes + 1, ~0u}) {
+    RegionTable regions(8);
+    const auto segment = std::make_unique<Segment>();
+    auto pair = std::make_shared<Pair>();
+    pair->segment = segment.get();
+    Imports imports;
+    EventQueue events;
+    CostCounters counters;
+    Lane lane(pair, {0, 1}, 7, regions, imports, events, counters, nullptr);
+    Cell& cell = segment->directions[1].cells[0];
+    cell.record.type = RecordType::message;
+    cell.record.code = Record::kInline;
+    cell.record.length = length;
+    cell.stamp.store(1);
+    lane.receive(1 << 16);
+    std::array<Event, 2> heard;
+    ASSERT_EQ(events.take(heard), 1u);
+    EXPECT_EQ(heard[0].kind, length == kInlineBytes ? EventKind::message : EventKind::link_down);
+    EXPECT_EQ(heard[0].status.code(), length == kInlineBytes ? ErrorCode::ok : ErrorCode::protocol_error);
+    pair->gone = true;
+  }
 }
 
 }  // namespace

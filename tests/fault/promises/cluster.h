@@ -61,7 +61,7 @@ class Cluster {
 
   explicit Cluster(std::uint64_t seed = 1) : simulation_(options(seed, this)), fabric_(simulation_) {}
   // The machine model that engines opened from now on see.
-  void set_machine(engine::MachineLook::Source machine) { machine_ = std::move(machine); }
+  void set_machine(engine::MachineDiscovery::Source machine) { machine_ = std::move(machine); }
   ~Cluster() {
     for (const auto& node : nodes_) {
       node->host->dead() ? node->host->bury() : node->host->thaw();
@@ -109,6 +109,15 @@ class Cluster {
 
   sim::Simulation& simulation() { return simulation_; }
   sim::Fabric& fabric() { return fabric_; }
+  // Until none of the links to the peer is on its way: microseconds decide which of them is verified first.
+  void verify_links(Node& node, PeerId peer) {
+    EXPECT_TRUE(run_until(kSecond, [&] {
+      const auto told = node.engine->explain(peer);
+      return told && std::ranges::none_of(told->links, [](const ExplainedLink& link) {
+               return link.reason == "not verified yet" || link.reason == "not connected yet";
+             });
+    }));
+  }
   void run(Time time) { simulation_.run_until(simulation_.now() + time); }
   template <class Done>
   bool run_until(Time limit, Done done) {
@@ -157,7 +166,7 @@ class Cluster {
 
   sim::Simulation simulation_;
   sim::Fabric fabric_;
-  engine::MachineLook::Source machine_;
+  engine::MachineDiscovery::Source machine_;
   std::vector<std::unique_ptr<Node>> nodes_;
 };
 

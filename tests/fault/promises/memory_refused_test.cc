@@ -22,9 +22,9 @@ class SmallNic : public Relay {
       device.capabilities.needs_keys = true;
     }
   }
-  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription& memory) override {
+  Result<transport::RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override {
     if (memory.size_bytes == refused_) return Status(ErrorCode::resource_exhausted, "cannot pin it: ulimit -l");
-    auto made = Relay::register_memory(memory);
+    auto made = Relay::register_memory(memory, source);
     if (made) made->keys = {{std::byte{7}}};
     count_.registered += made ? 1 : 0;
     return made;
@@ -75,6 +75,7 @@ TEST_F(MemoryRefused, OfThisSideGoesAnotherWay) {
   auto& a = add(Cluster::kBytes);
   auto& b = add(0);
   const auto road = cluster.connect(a, b);
+  cluster.verify_links(a, road.peer);
   std::fill_n(a.data(), 3000, std::uint8_t{9});
   const Extent extent = Cluster::extent(a, road, 0, 100, 3000);
   const auto id = a.engine->write(road.peer, extent);
@@ -98,6 +99,7 @@ TEST_F(MemoryRefused, OfThePeerGoesAnotherWay) {
   auto& a = add(0);
   auto& b = add(Cluster::kBytes);
   const auto road = cluster.connect(a, b);
+  cluster.verify_links(a, road.peer);
   for (const bool outwards : {true, false}) {
     const Extent extent = Cluster::extent(a, road, 0, 100, 3000);
     const auto id = outwards ? a.engine->write(road.peer, extent) : a.engine->read(road.peer, extent);
@@ -130,9 +132,9 @@ TEST_F(MemoryRefused, MessagesArriveInItAllTheSame) {
 class Refuses : public Relay {
  public:
   using Relay::Relay;
-  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription& memory) override {
+  Result<transport::RegisteredMemory> register_memory(const Region& memory, const MemorySource& source) override {
     if (memory.size_bytes == 800) return Status(ErrorCode::resource_exhausted, "its table is full");
-    return Relay::register_memory(memory);
+    return Relay::register_memory(memory, source);
   }
 };
 

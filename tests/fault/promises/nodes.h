@@ -11,18 +11,12 @@
 
 #include "fairway/fairway.h"
 
+#include "support/sanitized.h"
+
 // Real engines in this process, for promises that need threads and no faults.
 namespace fairway::promises {
 
 inline constexpr Timeout kSoon = std::chrono::seconds(30);  // time limit for anything on a busy machine
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 // An engine with one region, which it publishes as "memory".
 class Node {

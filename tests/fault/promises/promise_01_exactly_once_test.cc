@@ -36,9 +36,12 @@ TEST(ExactlyOnce, EachWayOfHearingTellsEveryTransferOnce) {
   std::vector<Counted> called(kEach);
   std::vector<std::atomic<int>> polled(kEach);
   std::atomic<int> poll_count{0};
+  // Each write has a place of its own: two without order to one place are a race of their bytes.
+  std::atomic<std::uint64_t> next{0};
   const auto submit = [&](const RequestOptions& options) {
+    const std::uint64_t place = 64 * next.fetch_add(1);
     for (;;) {
-      auto id = pair.left.engine().write(pair.to_right, pair.extent(0, 0, 64), options);
+      auto id = pair.left.engine().write(pair.to_right, pair.extent(place, place, 64), options);
       if (id || id.status().code() != ErrorCode::queue_full) return id;
       std::this_thread::yield();
     }

@@ -50,7 +50,7 @@ void notify_under_faults(std::uint64_t seed, bool breaks, bool lowered) {
     nics[1] = message_nic();
   }
   nics[1].device.capabilities.ordered = false;
-  nics[1].device.capabilities.completion = transport::CompletionLevel::delivered;  // needs a flush
+  nics[1].device.capabilities.visible_when_done = false;  // needs a flush
   auto& a = cluster.add(nics);
   auto& b = cluster.add(nics);
   const auto road = cluster.connect(a, b);

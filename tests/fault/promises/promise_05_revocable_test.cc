@@ -129,12 +129,9 @@ TEST(Revocable, LateFramesLandInNothingThatWasFenced) {
 }
 
 // Like a NIC whose peers hold keys that only they can drop.
-class NeedsPeers final : public Relay {
+class NeedsPeers final : public Relay, public transport::RevokesWithPeers {
  public:
-  explicit NeedsPeers(std::unique_ptr<transport::Transport> below) : Relay(std::move(below)) {
-    for (transport::Device& device : devices_)
-      device.capabilities.revocation = transport::Revocation::by_owner_and_peers;
-  }
+  using Relay::Relay;
 };
 
 Cluster::Wrap needs_peers() {

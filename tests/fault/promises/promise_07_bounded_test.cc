@@ -27,6 +27,7 @@ TEST(Bounded, SubmittingAllocatesNothing) {
   std::array<Completion, 64> got;
   std::array<Notification, 64> seen;
   std::uint64_t in_submit = 0, everywhere = 0;
+  constexpr std::uint64_t kApart = 200'000;  // from what is written beside it
   for (int round = 0; round < 3000; ++round) {
     if (round == 1000) {  // warmed up by now
       in_submit = 0;
@@ -37,7 +38,7 @@ TEST(Bounded, SubmittingAllocatesNothing) {
     if (round % 3 == 1) options.notify = notify_counter(2);
     const std::uint64_t before = allocations_of_this_thread();
     const auto write = pair.left.engine().write(pair.to_right, pair.extent(0, 0, 1 + round % 100'000), options);
-    const auto read = pair.left.engine().read(pair.to_right, pair.extent(0, 0, 64));
+    const auto read = pair.left.engine().read(pair.to_right, pair.extent(kApart, kApart, 64));
     in_submit += allocations_of_this_thread() - before;
     ASSERT_TRUE(write && read);
     EXPECT_TRUE(finish(pair.left.engine(), read).status);
@@ -126,8 +127,10 @@ TEST(Bounded, AReceiverThatNeverDrainsHoldsItsSendersBackAndGrowsNoList) {
   std::vector<TransferId> ids;
   const auto fill = [&] {
     for (;;) {
-      const auto id = ids.size() % 2 == 0 ? pair.left.engine().write(pair.to_right, pair.extent(0, 0, 64), event)
-                                          : pair.left.engine().send(pair.to_right, 1, {pair.left.region().id, 0, 100});
+      const std::uint64_t place = 64 * ids.size();  // two writes without order to one would be a race of their bytes
+      const auto id = ids.size() % 2 == 0
+                          ? pair.left.engine().write(pair.to_right, pair.extent(place, place, 64), event)
+                          : pair.left.engine().send(pair.to_right, 1, {pair.left.region().id, 0, 100});
       if (!id) {
         EXPECT_EQ(id.status().code(), ErrorCode::queue_full);
         return;
@@ -141,10 +144,12 @@ TEST(Bounded, AReceiverThatNeverDrainsHoldsItsSendersBackAndGrowsNoList) {
   ASSERT_TRUE(pair.left.engine().cancel(ids.back(), kSoon));
   (void)finish(pair.left.engine(), ids.back());
   ids.pop_back();
-  EXPECT_TRUE(finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 64))).status);
+  EXPECT_TRUE(
+      finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(1 << 19, 1 << 19, 64))).status);
   const std::int64_t before = bytes_allocated();
   for (int i = 0; i < 200; ++i)
-    EXPECT_TRUE(finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 64))).status);
+    EXPECT_TRUE(
+        finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(1 << 19, 1 << 19, 64))).status);
   EXPECT_LT(bytes_allocated() - before, 64 * 1024);
   // Once the receiver drains, all of them arrive.
   std::array<Notification, 8> got;

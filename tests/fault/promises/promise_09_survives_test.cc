@@ -61,7 +61,7 @@ TEST(Survives, LinksThatShareAFenceEndTogetherAndComeBack) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Cluster cluster(seed);
     NicDevice shared = fragile();
-    shared.device.capabilities.shares_fence = true;
+    shared.nature.shares_fence = true;
     auto& a = cluster.add({shared});
     auto& b = cluster.add({fragile()});
     auto& c = cluster.add({fragile()});

@@ -64,6 +64,16 @@ TEST(Tells, ThePlanNamesTheLinksTheirSharesAndWhyTheOthersAreLeft) {
   ASSERT_TRUE(read);
   EXPECT_FALSE(line(*read, "nic1")->taken);
   EXPECT_NE(line(*read, "nic1")->reason, "");
+  // What a transfer used is told after its peer has gone, too.
+  ASSERT_TRUE(a.engine->disconnect(road.peer));
+  cluster.run(10 * kSecond);
+  const auto later = a.engine->explain(*id);
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->links.size(), 2u) << later->text();
+  for (const char* name : {"nic0", "nic1"}) {
+    ASSERT_NE(line(*later, name), nullptr) << later->text();
+    EXPECT_EQ(line(*later, name)->bound, "its peer is gone");
+  }
 }
 
 TEST(Tells, AnEmulatedOperationSaysSo) {
@@ -152,7 +162,15 @@ TEST(Tells, InFlightAndPastTransfersCanBeExplainedUpToTheLast1024) {
   const auto first = pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8));
   (void)finish(pair.left.engine(), first);
   EXPECT_EQ(pair.left.engine().explain(*first)->state, "ok");
-  for (int i = 0; i < 1024; ++i)
+  // The last 1,024 at least: those that their callers do are remembered beside the others, so both kinds are needed.
+  RequestOptions checked;
+  checked.checksum = true;
+  for (int i = 0; i < 1024; ++i) {
+    (void)finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8)));
+    (void)finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8), checked));
+  }
+  // A caller does one only while the worker is between two steps: more of them, until 1,024 were done so.
+  for (int i = 0; i < 64 * 1024 && pair.left.engine().explain(*first); ++i)
     (void)finish(pair.left.engine(), pair.left.engine().write(pair.to_right, pair.extent(0, 0, 8)));
   EXPECT_EQ(pair.left.engine().explain(*first).status().code(), ErrorCode::not_found);
   const auto all = pair.left.engine().explain(pair.to_right);

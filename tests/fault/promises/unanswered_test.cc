@@ -9,13 +9,17 @@
 namespace fairway::promises {
 namespace {
 
-// Drops the next completion, once. Fencing the link ends the slice, as with a device that lost a completion.
+// Drops the completion of the next slice of user data, once. Fencing the link ends the slice, as with a device that
+// lost a completion.
 class CompletionDropper : public Relay {
  public:
   CompletionDropper(std::unique_ptr<transport::Transport> below, bool& armed)
       : Relay(std::move(below)), armed_(armed) {}
   std::size_t post(std::span<const transport::Slice> slices) override {
-    for (const transport::Slice& slice : slices) links_[slice.token] = slice.link;
+    for (const transport::Slice& slice : slices) {
+      links_[slice.token] = slice.link;
+      if (armed_ && !next_ && slice.op != transport::Op::message) next_ = slice.token;
+    }
     return Relay::post(slices);
   }
   std::size_t poll(std::span<transport::Event> events, Time now) override {
@@ -29,8 +33,9 @@ class CompletionDropper : public Relay {
     }
     std::size_t count = Relay::poll(events, now);
     for (std::size_t i = 0; armed_ && i < count; ++i) {
-      if (events[i].kind != transport::EventKind::done) continue;
+      if (events[i].kind != transport::EventKind::done || events[i].token != next_) continue;
       armed_ = false;
+      next_.reset();
       forgotten_ = events[i].token;
       for (std::size_t k = i + 1; k < count; ++k) events[k - 1] = std::move(events[k]);
       --count;
@@ -46,7 +51,7 @@ class CompletionDropper : public Relay {
  private:
   bool& armed_;
   bool fenced_ = false;
-  std::optional<transport::SliceToken> forgotten_;
+  std::optional<transport::SliceToken> next_, forgotten_;
   std::unordered_map<transport::SliceToken, transport::LinkId> links_;
 };
 
@@ -71,6 +76,7 @@ TEST(Unanswered, OneSliceAmongManyEndsTheLinkAndIsSentAgain) {
   Cluster& cluster = pair.cluster;
   Cluster::Node &a = pair.a, &b = pair.b;
   const auto& road = pair.road;
+  cluster.verify_links(a, road.peer);
   const auto write = [&](std::uint64_t at) { return a.engine->write(road.peer, Cluster::extent(a, road, at, at, 64)); };
   ASSERT_TRUE(cluster.finish(a, write(0)).status);
   a.data()[64] = 9;

@@ -66,6 +66,8 @@ TEST(Simulate, EveryKindOfEndOccurs) {
     met.mismatches += one.mismatches;
     met.deaths += one.deaths;
     met.sends_held_back += one.sends_held_back;
+    met.moves_at_once += one.moves_at_once;
+    met.sends_at_once += one.sends_at_once;
     met.computations += one.computations;
   }
   EXPECT_GT(met.cancels_fenced, 200u);
@@ -76,6 +78,8 @@ TEST(Simulate, EveryKindOfEndOccurs) {
   EXPECT_GT(met.mismatches, 50u);
   EXPECT_GT(met.deaths, 10u);
   EXPECT_GT(met.sends_held_back, 20u);
+  EXPECT_GT(met.moves_at_once, 40u);
+  EXPECT_GT(met.sends_at_once, 40u);
   EXPECT_GT(met.computations, 5u);
 }
 

@@ -56,11 +56,10 @@ class ScriptedTransport final : public transport::Transport {
     device.bytes_per_second = 1'000'000'000;
     auto& can = device.capabilities;
     can.operations = script_->with_writes ? 1 | 2 | 4 | 32 : 4;
-    can.max_slice_bytes = 1 << 20;
     can.max_message_bytes = 1024;
     can.queue_depth = 64;
     can.ordered = true;
-    can.completion = transport::CompletionLevel::visible;
+    can.visible_when_done = true;
   }
   Status attach(Task& task) override {
     script_->wake = [&task] { task.wake(); };
@@ -74,7 +73,7 @@ class ScriptedTransport final : public transport::Transport {
   }
   void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
   void disconnect(transport::PeerIndex) override { end_all(); }
-  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription& memory) override {
+  Result<transport::RegisteredMemory> register_memory(const Region& memory, const MemorySource&) override {
     return transport::RegisteredMemory{std::uint64_t{memory.id.generation} << 32 | memory.id.slot, {}};
   }
   void deregister(std::uint64_t handle) override { script_->inject(transport::EventKind::deregistered, {}, handle); }
@@ -83,6 +82,9 @@ class ScriptedTransport final : public transport::Transport {
     return std::uint64_t{1};
   }
   void release(std::uint64_t) override {}
+  transport::Reach reach(transport::LinkId, std::uint64_t, std::uint64_t, std::string*) override {
+    return transport::Reach::yes;
+  }
   std::size_t post(std::span<const transport::Slice> slices) override {
     if (closed_) return 0;
     for (const transport::Slice& slice : slices) {

@@ -74,7 +74,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::uint64_t by_records = imports.add(7, {0, 1}, {host::Method::bounced, nullptr, 0, {}});
 
   EventQueue queue;
-  Counters counters;
+  CostCounters counters;
   host::Lane lane(pair, {0, 1}, 7, regions, imports, queue, counters, nullptr);
   const std::uint64_t index[] = {1, 0};
   SliceToken token = 0;

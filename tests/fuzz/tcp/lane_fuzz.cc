@@ -49,6 +49,10 @@ std::vector<std::byte> sealed(std::span<const std::byte> input) {
     return tcp::decode(head);
   };
   for (std::size_t at = 0; out.size() - at >= tcp::kHeaderBytes;) {
+    if (out[at] == tcp::kPadding) {
+      ++at;
+      continue;
+    }
     const auto header = sum(at);
     if (!header) break;
     const std::span<const std::byte> payload = std::span(out).subspan(at + tcp::kHeaderBytes);
@@ -81,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!open || !readable || !own) std::abort();
 
   const std::vector<std::byte> says = sealed(std::as_bytes(std::span(data, size)));
-  Counters counters;
+  CostCounters counters;
   tcp::Inbox inbox(counters);
   tcp::Lane lane(std::make_unique<Script>(says), {0, 1}, regions, inbox, {});
   const std::uint64_t index[] = {1, 0};
@@ -91,6 +95,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     command.slice.op = op;
     command.slice.token = token++;
     command.slice.local = at(5);
+    command.local_begin = at(5);
+    command.local_size = kRegion;
     command.slice.length = op == Op::message ? 100 : 512;
     if (op == Op::read) {
       command.slice.shape = Shape::indexed;

@@ -9,17 +9,13 @@ using namespace gpu_pair;
 
 class CStreams : public CudaMapping {
  protected:
-  // The fixture's engine as C has it; given back for the fixture's own end.
+  // The fixture's engine as C has it.
   class Borrowed {
    public:
-    explicit Borrowed(Engine& from) : from_(from), engine_{std::move(from), {}} {}
-    ~Borrowed() { from_ = std::move(engine_.engine); }
-    Borrowed(const Borrowed&) = delete;
-    Borrowed& operator=(const Borrowed&) = delete;
+    explicit Borrowed(Engine& engine) : engine_{nullptr, engine, {}} {}
     fairway_engine* get() { return &engine_; }
 
    private:
-    Engine& from_;
     fairway_engine engine_;
   };
   fairway_remote_region remote() const {

@@ -7,22 +7,12 @@
 
 #include "child_process.h"
 #include "live_engine.h"
+#include "support/sanitized.h"
 
 namespace fairway::control {
 namespace {
 
 constexpr std::size_t kEngines = 64;
-
-#if defined(__has_feature)
-#define FAIRWAY_CLANG_SANITIZES (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#else
-#define FAIRWAY_CLANG_SANITIZES 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || FAIRWAY_CLANG_SANITIZES
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 double cpu_seconds() {
   rusage usage{};

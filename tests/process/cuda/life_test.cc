@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "process/cuda/gpu_pair.h"
+#include "sys/cuda_memory.h"
 
 // What a user does with GPU memory and streams while it is registered, and what is refused.
 namespace fairway {
@@ -216,6 +217,28 @@ TEST(CudaPins, HostMemoryIsPinnedByAGpuThatCopiesItAndNoOtherIsTouched) {
   const std::string said = child.read();
   if (said == "less than two GPUs" || said.ends_with("by itself")) GTEST_SKIP() << said;
   EXPECT_EQ(said, "GPU 1 alone");
+}
+
+TEST_F(CudaLife, WhatSmallReadsLandInIsPinnedAndWhatSmallWritesComeFromIsNot) {
+  ASSERT_NO_FATAL_FAILURE(meet("malloc", {"cuda", "tcp"}));
+  std::vector<std::byte> read_into(4096), written_from(4096);
+  const auto into = engine_->register_memory(read_into.data(), read_into.size(), Access::none);
+  const auto from = engine_->register_memory(written_from.data(), written_from.size(), Access::none);
+  ASSERT_TRUE(into && from);
+  const auto driver = sys::CudaDriver::open();
+  ASSERT_TRUE(driver);
+  const auto pinned = [&](const std::vector<std::byte>& memory) {
+    return sys::look_at(**driver, memory.data()).kind == MemoryKind::pinned;
+  };
+  const auto give_up = std::chrono::steady_clock::now() + kSoon;
+  while (!pinned(read_into) && std::chrono::steady_clock::now() < give_up) {
+    ASSERT_TRUE(write(*from, 8));
+    ASSERT_TRUE(read(*into, 8));
+  }
+  EXPECT_TRUE(pinned(read_into));
+  EXPECT_FALSE(pinned(written_from));
+  ASSERT_TRUE(engine_->deregister(*into));
+  EXPECT_FALSE(pinned(read_into));
 }
 
 TEST(CudaStrict, IsOffWhereNoMoreThanRegionsMayBeMapped) {

@@ -52,6 +52,7 @@ TEST_F(CudaMapping, DeregisterWaitsForTheHolderAndGoesOnWhenItLetsGo) {
 
 TEST_F(CudaMapping, EachOfTwoOfOneRegionIsHeldByItself) {
   ASSERT_NO_FATAL_FAILURE(meet());
+  if (gpus_->devices() < 2) GTEST_SKIP() << "needs two GPUs";
   const auto first = engine_->map(remote_, 0), second = engine_->map(remote_, 0), elsewhere = engine_->map(remote_, 1);
   ASSERT_TRUE(first && second && elsewhere);
   EXPECT_NE(first->id, second->id);
@@ -127,6 +128,7 @@ TEST_F(CudaMapping, AHolderThatDisconnectsStillHoldsUntilItLetsGo) {
 
 TEST_F(CudaMapping, OwnMemoryOfAnotherGpuIsHeldLikeAPeers) {
   ASSERT_NO_FATAL_FAILURE(meet());
+  if (gpus_->devices() < 2) GTEST_SKIP() << "needs two GPUs";
   const Region own = registered(kBytes, 0);
   const auto mapping = engine_->map(own, 1);
   ASSERT_TRUE(mapping) << mapping.status().to_string();

@@ -98,7 +98,9 @@ TEST_F(CudaMapping, WhatLeavesAMappingIsRefused) {
   EXPECT_EQ(code([](StreamPut& put) { put.signal_offset = 4; }, stream), ErrorCode::invalid_argument);
   EXPECT_EQ(code([](StreamPut& put) { put.from = nullptr; }, stream), ErrorCode::invalid_argument);
   EXPECT_EQ(code([](StreamPut&) {}, nullptr), ErrorCode::invalid_argument);
-  EXPECT_EQ(code([](StreamPut&) {}, other), ErrorCode::invalid_argument) << "another GPU's stream";
+  if (gpus_->devices() > 1) {
+    EXPECT_EQ(code([](StreamPut&) {}, other), ErrorCode::invalid_argument) << "another GPU's stream";
+  }
   EXPECT_EQ(engine_->stream_put({99}, good, stream).code(), ErrorCode::not_found);
   EXPECT_NE(ask("deregister 50").find("not_fenced"), std::string::npos);
   EXPECT_EQ(ending().kind, PeerEvent::Kind::mapping_ended);

@@ -19,11 +19,11 @@ namespace {
 using control::ChildProcess;
 using Seconds = std::chrono::duration<double>;
 
-EngineOptions options_of(const std::string& name) {
+EngineOptions options_of(const std::string& name, std::chrono::seconds peer_timeout = std::chrono::seconds(1)) {
   EngineOptions options;
   options.name = name;
   options.job_key = "a job";
-  options.peer_timeout = std::chrono::milliseconds(1000);
+  options.peer_timeout = peer_timeout;
   return options;
 }
 
@@ -36,8 +36,8 @@ std::optional<PeerEvent> next(Engine& engine, PeerEvent::Kind kind) {
 }
 
 // Says its address, then "down <code>" once its peer is, then waits to be let go.
-void child_engine(ChildProcess::Line& line) {
-  auto engine = Engine::open(options_of("child"));
+void child_with(ChildProcess::Line& line, std::chrono::seconds peer_timeout) {
+  auto engine = Engine::open(options_of("child", peer_timeout));
   if (!engine) return line.write(engine.status().to_string());
   line.write(engine->address());
   const auto down = next(*engine, PeerEvent::Kind::down);
@@ -45,14 +45,19 @@ void child_engine(ChildProcess::Line& line) {
   line.read();
 }
 
+void child_engine(ChildProcess::Line& line) {
+  child_with(line, std::chrono::seconds(1));
+}
+
 Status meet(Engine& engine, const std::string& address) {
   return engine.connect(address, kSoon).status();
 }
 
 TEST(EngineProcess, AKilledPeerIsSeenAtOnceAndNamed) {
-  ChildProcess child(child_engine);
+  constexpr std::chrono::seconds kBound(10);
+  ChildProcess child([&](auto& line) { child_with(line, kBound); });
   const std::string address = child.read();
-  auto engine = Engine::open(options_of("parent"));
+  auto engine = Engine::open(options_of("parent", kBound));
   ASSERT_TRUE(engine) << engine.status().to_string();
   ASSERT_TRUE(meet(*engine, address));
   const auto up = next(*engine, PeerEvent::Kind::up);
@@ -64,7 +69,7 @@ TEST(EngineProcess, AKilledPeerIsSeenAtOnceAndNamed) {
   ASSERT_TRUE(down);
   const double took = Seconds(std::chrono::steady_clock::now() - killed).count();
   RecordProperty("milliseconds", std::to_string(took * 1e3));
-  EXPECT_LT(took, 0.5) << "far less than the peer timeout: the kernel says so";
+  EXPECT_LT(took, 5) << "far less than the peer timeout, also on a busy machine: the kernel says so";
   EXPECT_EQ(down->reason.code(), ErrorCode::peer_dead) << down->reason.to_string();
   EXPECT_EQ(down->peer, up->peer);
   EXPECT_FALSE(engine->write(up->peer, Extent{}));
@@ -83,7 +88,7 @@ TEST(EngineProcess, AFrozenPeerIsDeadWithinTheBoundAndLearnsItOnThaw) {
   const double took = Seconds(std::chrono::steady_clock::now() - frozen).count();
   EXPECT_EQ(down->reason.code(), ErrorCode::peer_dead) << down->reason.to_string();
   EXPECT_GT(took, 0.4);
-  EXPECT_LT(took, 1.6);
+  EXPECT_LT(took, 2.5);  // on an idle machine 1.1
   child.signal(SIGCONT);
   EXPECT_EQ(child.read(), "stale_incarnation");
   child.write("done");

@@ -151,6 +151,45 @@ TEST_P(TransferProcess, ACallerWhoSleepsOnTheDescriptorIsWokenByWhatComes) {
   }
 }
 
+// A transport may leave out what wakes a sleeper while its caller polls. What comes late finds it asleep.
+TEST_P(TransferProcess, ACallerWhoSleepsAfterALongTimeOfPollingIsWokenByWhatComes) {
+  if (GetParam().starts_with("fabric")) GTEST_SKIP() << "between two engines of one process: sockets and shared memory";
+  auto other = Engine::open(linked_by("other", GetParam()));
+  EngineOptions options = linked_by("here", GetParam());
+  options.progress = Progress::caller;
+  auto here = Engine::open(options);
+  ASSERT_TRUE(other && here);
+  const auto peer = here->connect(other->address(), kSoon);
+  ASSERT_TRUE(peer) << peer.status().to_string();
+  std::array<PeerEvent, 1> met;
+  ASSERT_TRUE(other->wait_peer_event(kSoon));
+  ASSERT_EQ(other->poll_peer_events(met), 1u);
+  const auto mine = here->allocate(64, Access::all), theirs = other->allocate(64, Access::all);
+  ASSERT_TRUE(mine && theirs);
+  const auto to = here->import_region(*peer, *other->describe(*theirs));
+  const auto back = other->import_region(met[0].peer, *here->describe(*mine));
+  ASSERT_TRUE(to && back);
+  RequestOptions polled, counts;
+  polled.deliver = Deliver::to_poll;
+  counts.notify = notify_counter(7);
+  std::array<Completion, 1> done;
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_TRUE(here->read(*peer, Extent{{mine->id, 0, 64}, {to->id, 0}}, polled));
+      while (here->poll(done) == 0) continue;
+      ASSERT_TRUE(done[0].status) << done[0].status.to_string();
+    }
+    std::thread late([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      EXPECT_TRUE(other->write(met[0].peer, Extent{{theirs->id, 0, 64}, {back->id, 0}}, counts));
+    });
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_TRUE(here->wait_counter(7, round, kSoon));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(500)) << "a timer woke it";
+    late.join();
+  }
+}
+
 TEST_P(TransferProcess, WhoPollsWithoutAPauseMovesTheBytesBesideAThreadThatWaits) {
   ASSERT_NO_FATAL_FAILURE(meet_as_caller());
   std::thread waits([&] { (void)engine_->wait_notification(std::chrono::seconds(600)); });  // until the engine closes
@@ -201,13 +240,19 @@ TEST_P(TransferProcess, AKilledPeerEndsEveryTransferAndItsSuccessorIsUsable) {
     ids.push_back(*id);
   }
   first.kill();
-  bool some_failed = false;
   for (const TransferId id : ids) {
     const auto completion = engine->wait(id, kSoon);
     ASSERT_TRUE(completion) << completion.status().to_string();
-    some_failed |= !completion->status;
   }
-  EXPECT_TRUE(some_failed);
+  // All of them may have been done before the kill, and mapped memory takes writes until the death is noticed.
+  Status refused;
+  for (const auto give_up = std::chrono::steady_clock::now() + kSoon;
+       refused && std::chrono::steady_clock::now() < give_up;) {
+    const auto id = engine->write(*peer, Extent{{from->id, 0, kBytes}, {remote->id, 0}});
+    const auto completion = id ? engine->wait(*id, kSoon) : Result<Completion>(id.status());
+    refused = completion ? completion->status : completion.status();
+  }
+  EXPECT_EQ(refused.code(), ErrorCode::peer_dead) << refused.to_string();
   const auto again = engine->connect(next_address, kSoon);
   ASSERT_TRUE(again) << again.status().to_string();
   const auto other = engine->lookup(*again, "memory", kSoon);

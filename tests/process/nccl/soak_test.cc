@@ -6,6 +6,7 @@
 
 #include "process/nccl/pattern.h"
 #include "support/cuda/device_memory.h"
+#include "support/sanitized.h"
 
 // Communicators that are made, used, closed in flight and aborted, some at once in each process, as one seed says.
 // Every byte that arrives is compared, and after deregMr none may. Longer, or again from a round that failed:
@@ -323,7 +324,7 @@ class NcclSoak : public testing::TestWithParam<Wanted> {
 
 TEST_P(NcclSoak, CommunicatorsComeAndGoUnderLoad) {
   const std::uint64_t seed = number("FAIRWAY_SOAK_SEED", 1), first = number("FAIRWAY_SOAK_FROM", 0);
-  const std::chrono::seconds length(number("FAIRWAY_SOAK_SECONDS", 3));
+  const std::chrono::seconds length(number("FAIRWAY_SOAK_SECONDS", kSanitized ? 1 : 3));
   Ranks ranks(kRanks, [&](Board& board, int rank) {
     std::array<std::string, kLanes> wrong;
     std::vector<std::thread> threads;

@@ -22,7 +22,7 @@ class Bench(unittest.TestCase):
     def check(self, *words):
         code, out, err = run(*words)
         self.assertEqual(code, 0, out + err)
-        for row in ("loop over memcpy", "socket with pickle", "a descriptor a page", "Fairway, pages", "layers", "over "):
+        for row in ("copies by NumPy", "socket with pickle", "a descriptor a page", "Fairway, pages", "layers", "over "):
             self.assertIn(row, out)
         self.assertIn("122 pages of 18432 bytes", out)
 
@@ -42,14 +42,26 @@ class Bench(unittest.TestCase):
         self.assertIn("pip install .", done.stderr)
 
     def test_what_makes_no_sense_is_told(self):
-        for wrong in (["bench", "--model", "8B"], ["bench", "--tokens", "0"], ["bench", "--seconds", "-1"], ["bnch"], []):
+        for wrong, words in (
+            (["bench", "--model", "8B"], "--model: '8B' is none of 7B, 70B, 70B-tp4, MLA"),
+            (["bench", "--tokens", "0"], "--tokens: '0' is no whole number from 1 to 1,048,576"),
+            (["bench", "--tokens", "many"], "--tokens: 'many' is no whole number"),
+            (["bench", "--seconds", "-1"], "--seconds: '-1' is no number from 0 to 3,600"),
+            (["bench", "--layer-ms", "nan"], "--layer-ms: 'nan' is no number"),
+            (["bench", "--tokns", "1"], "--tokns"),
+            (["bnch"], "no command 'bnch'"),
+            ([], "fairway kv bench"),
+        ):
             with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
                 try:
                     code = main(wrong)
                 except SystemExit as caught:  # argparse's
                     code = caught.code
             self.assertEqual((code, out.getvalue()), (2, ""), wrong)
-            self.assertIn("usage:", err.getvalue())
+            said = err.getvalue()
+            self.assertTrue(said.startswith("fairway kv"), said)  # the error first and alone, with what to do
+            self.assertIn(words, said)
+            self.assertTrue(said.endswith("try 'fairway kv bench --help'\n") and said.count("\n") == 1, said)
 
     def test_pages_of_real_models(self):
         """GiB of 128 Ki tokens as the models' papers and configurations give them."""

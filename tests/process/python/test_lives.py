@@ -159,12 +159,20 @@ class Waits(Pair):
             "engine.wait_counter(1, 1)",
             "while True: engine.wait_peer_event()",
             "peer.lookup('nothing', None)",
+            "engine.connect(silent, None)",
+            "small.submit([fairway.Request.write(b'x', remote[0:1], after=pending)] * 9)",
             "peer.receive(1, bytearray(8), callback=lambda done: None).wait()",
         ):
             script = f"""
-                import fairway
-                with fairway.Engine() as engine, fairway.Engine() as other:
+                import fairway, socket
+                listener = socket.create_server(('127.0.0.1', 0))  # accepts, and says nothing
+                silent = '127.0.0.1:%d' % listener.getsockname()[1]
+                with fairway.Engine() as engine, fairway.Engine() as other, fairway.Engine(max_transfers=4) as small:
                     peer = engine.connect(other.address)
+                    region = other.allocate(8, 'w')
+                    other.publish('word', region)
+                    remote = small.connect(other.address).lookup('word')
+                    pending = remote.peer.receive(1, bytearray(8))
                     try:
                         print('waiting', flush=True)
                         {wait}
@@ -183,6 +191,45 @@ class Waits(Pair):
                 child.send_signal(signal.SIGINT)
                 out, _ = child.communicate(timeout=60)
                 self.assertEqual((out, child.returncode), ("interrupted\n", 0))
+
+    def test_what_an_interrupted_submit_has_started_keeps_its_memory(self):
+        with fairway.Engine(max_transfers=4) as small:
+            peer = small.connect(self.bob.address)
+            region = self.bob.allocate(8, "w")
+            self.bob.publish("word", region)
+            pending = peer.receive(1, bytearray(8))
+            source = np.ones(8, np.uint8)
+            alive = weakref.ref(source)
+            batch = [fairway.Request.write(source, peer.lookup("word"), after=pending)] * 9
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            old = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+            self.addCleanup(signal.signal, signal.SIGALRM, old)
+            with self.assertRaises(KeyboardInterrupt):
+                small.submit(batch)
+            del source, batch
+            gc.collect()
+            self.assertIsNotNone(alive())
+
+    def test_a_submit_that_waits_for_room_lets_other_threads_make_it(self):
+        script = """
+            import fairway, threading
+            with fairway.Engine() as other, fairway.Engine(max_transfers=2) as small:
+                peer = small.connect(other.address)
+                region = other.allocate(8, 'w')
+                other.publish('word', region)
+                batch = [fairway.Request.write(b'12345678', peer.lookup('word'))] * 2
+                full = [peer.receive(tag, bytearray(8)) for tag in (1, 2)]
+                thread = threading.Thread(target=lambda: small.submit(batch).wait())
+                thread.start()
+                back = other.connect(small.address)
+                for tag in (1, 2):
+                    back.send(tag, b'12345678').wait()
+                for one in full:
+                    one.wait()
+                thread.join()
+                print(bytes(memoryview(region)).decode())
+        """
+        self.assertEqual(run(script), (0, "12345678\n"))
 
     def test_threads_share_an_engine(self):
         remote = self.offer(np.zeros((8, 4096), np.uint8), "rw")

@@ -3,7 +3,9 @@
 import array
 import ctypes
 import gc
+import time
 import unittest
+import unittest.mock
 import weakref
 
 import fairway
@@ -60,9 +62,21 @@ class Moves(Pair):
         target = np.arange(100)
         self.assertEqual(self.alice.write_pages(pages, remote, order, target, 512).wait(), pages.nbytes)
         np.testing.assert_array_equal(inbox, pages[order])
-        back = np.zeros_like(pages)
-        self.alice.read_pages(back, remote, list(range(100)), order.astype(np.int32), 512).wait()
-        np.testing.assert_array_equal(back, inbox[order])
+        for here, there in (
+            (list(range(100)), order.astype(np.int32)),
+            (target.astype(np.uint8), np.repeat(order, 2).astype(np.int16)[::2]),
+            (target.astype(np.uint32)[::-1], order[::-1]),
+        ):
+            back = np.zeros_like(pages)
+            self.alice.read_pages(back, remote, here, there, 512).wait()
+            np.testing.assert_array_equal(back, inbox[order])
+
+    def test_remote_arrays_are_named_as_in_numpy(self):
+        remote = self.offer(np.zeros(64, np.uint8), "rw")
+        for dtype, size in (("f4", 4), ("i8", 8), ("u1", 1), ("c16", 16), ("float32", 4), (np.dtype("f2"), 2), (float, 8)):
+            self.assertEqual(remote.array((2, 2), dtype).itemsize, size)
+        self.assertEqual(remote.array(np.array([4, 2]), "f4").shape, (4, 2))
+        self.assertEqual(remote.array(np.int64(4), "f4").shape, (4,))
 
     def test_index_arrays_are_kept_until_completion(self):
         pages = np.ones((50, 64), np.uint8)
@@ -141,6 +155,23 @@ class Moves(Pair):
             small.fetch_add(remote, 1).wait(60)
             self.assertLessEqual(counts[0], deadline + 1)
 
+    def test_a_batch_longer_than_the_queue_ends_once_with_its_last_request(self):
+        with fairway.Engine(max_transfers=2) as small:
+            peer = small.connect(self.bob.address)
+            words = np.zeros(50, np.uint64)
+            region = self.bob.register(words, "w")
+            self.bob.publish("words", region)
+            remote = peer.lookup("words")
+            seen = []
+            batch = [
+                fairway.Request.write(b"12345678", remote[8 * i : 8 * i + 8], callback=lambda done: seen.append(np.count_nonzero(words)))
+                for i in range(50)
+            ]
+            transfer = small.submit(batch)
+            self.assertEqual(seen, [])
+            transfer.wait(60)
+            self.assertEqual(seen, [50] * 50)
+
     def test_notifications_counters_signals_atomics(self):
         words = np.zeros(8, np.uint64)
         remote = self.offer(words, "rwa")
@@ -164,6 +195,18 @@ class Moves(Pair):
         self.assertEqual(receive.wait(), 400)
         np.testing.assert_array_equal(into[:50], np.arange(50))
 
+    def test_local_completion_is_for_sends(self):
+        into = np.zeros(1, np.float64)
+        alice = self.bob.connect(self.alice.address)
+        sent = np.ones(1)
+        self.peer.send(9, sent, local_completion=True).wait()  # its receive comes later
+        sent[0] = 2
+        self.assertEqual(alice.receive(9, into).wait(), 8)
+        self.assertEqual(into[0], 1)
+        remote = self.offer(bytearray(8), "w")
+        with self.assertRaises(fairway.InvalidArgument):
+            self.alice.write(sent, remote, local_completion=True)
+
     def test_callbacks_run_from_poll(self):
         seen = []
         remote = self.offer(bytearray(8), "w")
@@ -173,6 +216,28 @@ class Moves(Pair):
             self.alice.poll()
         self.assertEqual(seen[0].result(), 8)
         self.assertTrue(transfer.done)
+
+    def test_a_callback_that_raises_keeps_no_other_from_being_called(self):
+        remote = self.offer(bytearray(8 * 64), "w")
+        called = []
+
+        def call(number):
+            called.append(number)
+            raise ZeroDivisionError(number)
+
+        for i in range(64):
+            self.alice.write(b"callback", remote[8 * i : 8 * i + 8], notify=fairway.counter(9), callback=lambda _, i=i: call(i))
+        self.bob.wait_counter(9, 64, 60)
+        self.alice.write(b"callback", remote[0:8], callback=called.append)
+        with unittest.mock.patch("sys.unraisablehook") as unraisable:  # of the others: one is raised by who polls
+            raised, deadline = 0, time.monotonic() + 60
+            while len(called) < 65 and time.monotonic() < deadline:
+                try:
+                    self.alice.poll()
+                except ZeroDivisionError:
+                    raised += 1
+        self.assertEqual(sorted(number for number in called if isinstance(number, int)), list(range(64)))
+        self.assertEqual((len(called), raised + unraisable.call_count), (65, 64))
 
     def test_what_it_says(self):
         remote = self.offer(np.zeros(1 << 20, np.uint8), "rw")

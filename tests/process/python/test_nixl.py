@@ -3,11 +3,13 @@
 import gc
 import pickle
 import random
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import unittest
 from unittest import mock
@@ -17,6 +19,7 @@ import numpy as np
 from fairway.nixl import _bindings as bind
 from fairway.nixl import _notes
 from fairway.nixl._remote import RemoteAgent
+from fairway.nixl._transfers import joined
 
 
 def rows(array, count):
@@ -67,6 +70,14 @@ class Agents(unittest.TestCase):
         handle.release()
         with self.assertRaises(bind.nixlInvalidParamError):
             self.one.check_xfer_state(handle)
+
+    def test_descriptors_in_a_row_move_as_one(self):
+        table = np.array([[0, 0, 1, 64, 8], [0, 8, 1, 72, 8], [0, 16, 1, 96, 8],  # the third goes elsewhere
+                          [0, 24, 1, 104, 8], [1, 32, 1, 112, 8], [1, 40, 2, 120, 8], [1, 40, 2, 128, 4]])
+        expected = [[0, 0, 1, 64, 16], [0, 16, 1, 96, 16], [1, 32, 1, 112, 8], [1, 40, 2, 120, 8], [1, 40, 2, 128, 4]]
+        np.testing.assert_array_equal(joined(table), expected)
+        for few in (table[:1], table[:0]):
+            np.testing.assert_array_equal(joined(few), few)
 
     def test_lists_read_too(self):
         into = self.two.get_xfer_descs(rows(self.target, 4), "DRAM")
@@ -214,6 +225,12 @@ class Agents(unittest.TestCase):
             left.fetch_remote_metadata("right", "127.0.0.1", 1)
         with self.assertRaises(bind.nixlInvalidParamError):
             left.send_local_metadata()
+        with socket.create_server(("127.0.0.1", 0)) as ended:  # connected, and then nobody is there
+            threading.Thread(target=lambda: ended.accept()[0].close()).start()
+            left.invalidate_local_metadata("127.0.0.1", ended.getsockname()[1])
+        left.invalidate_local_metadata("127.0.0.1", 1)
+        with self.assertRaises(bind.nixlBackendError):
+            left.send_local_metadata("127.0.0.1", 1)
 
     def test_a_restarted_agent_is_reached_again(self):
         descs = self.one.get_xfer_descs(rows(self.source, 1), "DRAM"), self.one.get_xfer_descs(rows(self.target, 1), "DRAM")

@@ -71,6 +71,23 @@ class Streams(unittest.TestCase):
         self.engine.read(back, self.remote[256 : 256 + 4096]).wait(60)
         self.assertEqual(self.gpu.read(back)[:256], bytes(range(256)))
 
+    def test_memory_that_dlpack_does_not_lend_now_is_taken_by_the_older_interface(self):
+        """As torch's tensors of a GPU that is not the current one."""
+
+        class Elsewhere:
+            def __dlpack_device__(self):
+                return (2, 1)
+
+            def __dlpack__(self, stream=None):
+                raise BufferError("Can't export tensors on a different CUDA device index")
+
+        tensor = Elsewhere()
+        with self.assertRaisesRegex(fairway.InvalidArgument, "different CUDA device"):
+            self.engine.write(tensor, self.remote)
+        tensor.__cuda_array_interface__ = self.source.__cuda_array_interface__
+        self.engine.write(tensor, self.remote).wait(60)
+        self.assertEqual(self.ask("read 0 256"), bytes(range(256)).hex())
+
     def test_a_transfer_starts_after_its_stream_and_the_stream_waits_for_it(self):
         """What the stream has to do before is a copy that brings the bytes."""
         late = self.gpu.allocate(4096)

@@ -1,7 +1,10 @@
 """The stubs, the docstrings and the module say the same names; each error is an exception of its own."""
 
 import ast
+import inspect
 import pathlib
+import pydoc
+import re
 import unittest
 
 import fairway
@@ -16,14 +19,50 @@ def stubbed(name):
     for node in ast.parse((PACKAGE / name).read_text()).body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             members = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
-            members |= {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}
+            members |= {item.target.id for item in node.body if isinstance(item, ast.AnnAssign)}  # of the exceptions
             found[node.name] = members
         elif isinstance(node, ast.FunctionDef):
             found[""].add(node.name)
     return found
 
 
+def calls():
+    """(class or None, name, its parameters) of every function and method in the stubs that is no property."""
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text()).body
+    options = next([item.target.id for item in node.body] for node in tree if getattr(node, "name", "") == "_Options")
+    for owner in [None, *(node for node in tree if isinstance(node, ast.ClassDef))]:
+        for node in owner.body if owner else tree:
+            if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") or "property" in map(ast.unparse, node.decorator_list):
+                continue
+            names = [argument.arg for argument in node.args.args if argument.arg != "self"]
+            yield owner and owner.name, node.name, names, (options if node.args.kwarg else [])
+
+
 class Surface(unittest.TestCase):
+    def test_each_docstring_begins_with_how_the_call_is_written(self):
+        for owner, name, names, options in calls():
+            call = getattr(getattr(fairway, owner) if owner else fairway, name)
+            if inspect.isfunction(call) or inspect.ismethod(call):
+                continue  # written in Python: help() sees its signature
+            text = call.__doc__ or ""
+            with self.subTest(owner=owner, name=name):
+                found = re.match(rf"{name}\((.*?)\)( -> [\w ]+)?\n\n.", text)
+                self.assertTrue(found, text)
+                said = [part.partition("=")[0] for part in re.split(r", (?![^(]*\))", found.group(1)) if part not in ("", "*")]
+                self.assertIn(said, [names + options, names + ["**options"] * bool(options)])
+
+    def test_help_is_about_what_a_person_types(self):
+        text = pydoc.render_doc(fairway, renderer=pydoc.plaintext)
+        self.assertIn("Moves the bytes of `local` into `remote`", text)
+        for word in ("fairway::", ": handle", "class PeerDead"):
+            self.assertNotIn(word, text)
+        self.assertIn("class PeerDead", pydoc.render_doc(fairway.errors, renderer=pydoc.plaintext))
+
+    def test_what_cannot_be_assigned_is_a_property_of_the_stubs(self):
+        for node in ast.parse((PACKAGE / "__init__.pyi").read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                self.assertFalse([item for item in node.body if isinstance(item, ast.AnnAssign)], node.name)
+
     def test_stubs_name_what_there_is(self):
         stubs = stubbed("__init__.pyi")
         for function in stubs.pop(""):
@@ -40,11 +79,14 @@ class Surface(unittest.TestCase):
         self.assertEqual({name for name in errors if not name.startswith("_")}, set(stubbed("errors.pyi")) - {""})
 
     def test_public_things_say_what_they_are(self):
-        for name in ("Engine", "Region", "RemoteRegion", "RemoteArray", "Transfer", "Request", "Peer", "Notification"):
+        for name in ("Engine", "Region", "RemoteRegion", "RemoteArray", "Transfer", "Request", "Peer", "Notification", "Communicator", "Operation"):
             kind = getattr(fairway, name)
             self.assertTrue(kind.__doc__, name)
         for member in ("write", "read", "write_pages", "register", "allocate", "connect", "submit", "explain", "metrics", "close"):
             self.assertGreater(len(getattr(fairway.Engine, member).__doc__), 60, member)
+        for name, member in vars(fairway.Communicator).items():
+            if callable(member) and not name.startswith("_"):
+                self.assertGreater(len(member.__doc__), 30, name)
         for kind in vars(fairway.errors).values():
             if isinstance(kind, type) and issubclass(kind, fairway.Error):
                 self.assertTrue(kind.__doc__, kind)

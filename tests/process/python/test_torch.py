@@ -49,8 +49,17 @@ class Tensors(Pair):
         self.alice.write(half, self.remote.array((64, 64), torch.bfloat16)).wait()
         with self.assertRaises(fairway.InvalidArgument):
             self.alice.write(half, self.remote.array((64, 64), "float16"))
-        with self.assertRaisesRegex(Exception, "detach"):
+        with self.assertRaisesRegex(fairway.InvalidArgument, "Tensor does not lend its memory: .*detach"):
             self.alice.write(torch.ones(4, requires_grad=True), self.remote[0:16])
+        with self.assertRaisesRegex(fairway.InvalidArgument, "resolve_neg"):  # its bytes are still those of +1
+            self.alice.write(torch.full((4,), 1 + 1j).conj().imag, self.remote[0:16])
+
+    def test_page_numbers_are_tensors_too(self):
+        rows = torch.arange(64).flip(0)
+        for index in (rows, rows.int(), torch.stack([rows, rows], 1)[:, 0]):
+            self.target.zero_()
+            self.alice.write_pages(self.source, self.remote, index, torch.arange(64), 256).wait()
+            self.assertTrue(torch.equal(self.target, self.source[rows]))
 
     def test_regions_are_tensors(self):
         region = self.alice.allocate(4096)

@@ -65,9 +65,13 @@ class Engine:
         self.step()
         return params
 
+    @staticmethod
+    def request(name, tokens, params):
+        return types.SimpleNamespace(request_id=name, num_prompt_tokens=tokens, kv_transfer_params=dict(params))
+
     def decode(self, name, tokens, params):
         """Admits a request whose pages are elsewhere."""
-        request = types.SimpleNamespace(request_id=name, num_prompt_tokens=tokens, kv_transfer_params=dict(params))
+        request = self.request(name, tokens, params)
         count, later = self.scheduler.get_num_new_matched_tokens(request, 0)
         assert (count, later) == (tokens, True)
         blocks = self.blocks(-(-tokens // BLOCK))
@@ -146,6 +150,19 @@ class Connector(unittest.TestCase):
             d.release(f"r{number}")
         self.assert_nothing_left(p, d)
 
+    def test_pages_that_nobody_will_read_are_given_back_at_once(self):
+        p, d = self.engine("p"), self.engine("d")
+        here = d.request("all of it is in the decoder's own prefix cache", 64, p.prefill("here", 64, 1.0))
+        self.assertEqual(d.scheduler.get_num_new_matched_tokens(here, 64), (0, False))
+        d.scheduler.update_state_after_alloc(here, d.free[:4], 0)
+        aborted = d.request("aborted before it is scheduled", 64, p.prefill("aborted", 64, 2.0))
+        self.assertEqual(d.scheduler.request_finished(aborted, []), (False, None))
+        gone = d.request("its prefill engine cannot be reached", 64, {**p.prefill("gone", 64, 3.0), "remote_addresses": ["127.0.0.1:1"]})
+        self.assertEqual(d.scheduler.request_finished(gone, []), (False, None))
+        d.worker.worker.CONNECT_SECONDS = 0.5
+        self.steps(lambda: set(p.held) == {"gone"} and set(d.worker.worker.remotes) == {p.scheduler.scheduler.addresses[0]}, p, d)
+        self.assertEqual((d.loaded, d.failed, d.worker.worker.farewells), ({}, {}, []))
+
     def test_vllm_55181_a_transfer_that_raises_ends_its_request(self):
         p, d = self.engine("p"), self.engine("d")
         good = p.prefill("good", 32, 5.0)
@@ -156,6 +173,14 @@ class Connector(unittest.TestCase):
                 d.decode("bad", 32, {**good, **broken})
                 self.steps(lambda: "bad" in d.failed, p, d)
                 d.release("bad")
+        with self.assertLogs("fairway.vllm", "WARNING"):
+            for broken in ({"remote_addresses": []}, {"remote_addresses": "127.0.0.1:1"}, {"remote_block_ids": [2**70]}, {"remote_block_ids": None},
+                           {"remote_request_id": 5}, {"remote_slot": "x"}, {"remote_token": None}):
+                request = d.request("senseless", 32, {**good, **broken})
+                self.assertEqual(d.scheduler.get_num_new_matched_tokens(request, 0), (0, False))  # computed here
+                d.scheduler.update_state_after_alloc(request, d.free[:2], 0)
+                self.assertEqual(d.scheduler.request_finished(request, d.free[:2]), (False, None))
+            d.step()
         # What a wrong token or page read has told "done" of, the prefill gave back; another is served as ever.
         d.worker.worker.CONNECT_SECONDS = 30.0
         again = p.prefill("again", 32, 6.0)

@@ -15,9 +15,10 @@ struct Ran {
   std::string out;  // and what it said on stderr
 };
 
-inline Ran fairway(const std::string& arguments) {
+// `before`: words in front of it, as a shell takes them.
+inline Ran fairway(const std::string& arguments, const std::string& before = "timeout 250 ") {
   Ran ran;
-  FILE* pipe = ::popen((std::string("timeout 250 ") + FAIRWAY_TOOL + " " + arguments + " 2>&1").c_str(), "r");
+  FILE* pipe = ::popen((before + FAIRWAY_TOOL + " " + arguments + " 2>&1").c_str(), "r");
   if (pipe == nullptr) return ran;
   std::array<char, 4096> part{};
   for (std::size_t got = 0; (got = std::fread(part.data(), 1, part.size(), pipe)) > 0;)

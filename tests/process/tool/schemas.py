@@ -52,8 +52,12 @@ def commands(machines, scratch):
     for name in MACHINES:
         yield ["doctor", "--json", "--from", machines / f"{name}.json"], (0, 1, 2)
     yield ["doctor", "--json", "--from", machines / "h20.json", "--measured", rows], (0, 1, 2)
+    fleet = [machines / f"{name}.json" for name in ("h200_x2", "h200_x4", "h200_x4", "vm_two_sockets")]
+    yield ["doctor", "fleet", "--json", *fleet], (0, 1, 2)
     yield ["bench", "peers", "--tool", "iperf3", "--size", "1M", "--turns", "1", "--seconds", "0", "--json", "-"], (0,)
     yield ["bench", "load", "--via", "shm", "--only", "submit,idle", "--seconds", "0.01", "--json", "-"], (0,)
+    yield ["bench", "collectives", "--ranks", "3", "--operation", "all_reduce,broadcast,barrier", "--size", "8,64K",
+           "--turns", "1", "--seconds", "0", "--json", "-"], (0,)
     yield ["soak", "--rounds", "2", "--seconds", "30", "--largest", "4K", "--json", "-"], (0,)
 
 

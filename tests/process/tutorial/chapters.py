@@ -1,11 +1,15 @@
 """Each chapter of docs/tutorial: its program does what it should, and prints what the page says.
 
-In a page's ```console blocks a line is a command ("$ ...") or printed; of printed lines every number stands for any number."""
+In a page's ```console blocks a line is a command ("$ ...") or printed; of printed lines every number stands for any number. A ```text
+block behind one holds lines of what its last command prints, of recorded machines and so to the letter."""
 
+import importlib.util
+import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -17,6 +21,17 @@ def blocks(page):
     for block in re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         lines = block.rstrip("\n").split("\n")
         yield [line[2:] for line in lines if line.startswith("$ ")], [line for line in lines if not line.startswith("$ ")]
+
+
+def page_of(chapter):
+    (page,) = (ROOT / "docs/tutorial").glob(f"{chapter}-*.md")
+    return page.read_text()
+
+
+def shown(page):
+    """Of each ```console block the commands, and the lines of the ```text block right behind it."""
+    for console, text in re.findall(r"^```console\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", page, re.MULTILINE | re.DOTALL):
+        yield [line[2:] for line in console.split("\n") if line.startswith("$ ")], [line for line in text.split("\n") if line.strip()]
 
 
 def shape(line):
@@ -59,12 +74,23 @@ class Chapters(unittest.TestCase):
 
     def says(self, chapter, output):
         """Every line that the page says is printed was printed."""
-        (page,) = (ROOT / "docs/tutorial").glob(f"{chapter}-*.md")
         printed = {shape(line) for line in output.split("\n")}
-        told = [line for _, lines in blocks(page.read_text()) for line in lines]
-        self.assertTrue(told, page)
+        told = [line for _, lines in blocks(page_of(chapter)) for line in lines]
+        self.assertTrue(told, chapter)
         missing = [line for line in told if shape(line) not in printed]
-        self.assertEqual(missing, [], f"{page.name} says so, printed was:\n{output}")
+        self.assertEqual(missing, [], f"chapter {chapter} says so, printed was:\n{output}")
+
+    def walks(self, chapter, script):
+        """A script that asks the tool for recorded machines: it runs each command of the page, and each prints what the page shows."""
+        output = self.run_to_end(ROOT / "examples" / script)
+        steps = dict(part.split("\n", 1) for part in output.split("\n$ ")[1:])
+        page = list(shown(page_of(chapter)))
+        self.assertTrue(page, chapter)
+        for commands, lines in page:
+            self.assertEqual([command for command in commands if command not in steps], [], f"{script} does not run them")
+            printed = [line.rstrip() for line in steps[commands[-1]].split("\n")]
+            missing = [line for line in lines if line.rstrip() not in printed]
+            self.assertEqual(missing, [], f"chapter {chapter} says that `{commands[-1]}` prints so, printed was:\n{steps[commands[-1]]}")
 
     def pair(self, chapter, name):
         target = self.start(name)
@@ -72,6 +98,15 @@ class Chapters(unittest.TestCase):
         code, theirs = target.end()
         self.assertEqual(code, 0, theirs)
         self.says(chapter, output + theirs)
+
+    def test_each_chapter_has_a_picture_and_a_program_of_at_most_80_lines(self):
+        pages = sorted((ROOT / "docs/tutorial").glob("[0-9][0-9]-*.md"))
+        self.assertEqual(len(pages), 15)
+        for page in pages:
+            (program,) = (ROOT / "examples").glob(f"{page.name[:2]}_*")
+            self.assertLessEqual(len(program.read_text().split("\n")), 81, program)
+            for each in (page, page.parent / "zh-CN" / page.name):
+                self.assertRegex(each.read_text(), r"!\[[^]]+\]\([^)]+\.svg\)", each)
 
     def test_1_two_processes(self):
         self.pair("01", "01_two_processes")
@@ -100,20 +135,61 @@ class Chapters(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("fairway"), "this build has no tool")
     def test_6_topology(self):
-        output = self.run_to_end(ROOT / "examples/06_topology.sh")
-        steps = dict(part.split("\n", 1) for part in output.split("\n$ ")[1:])
-        told = [command for commands, _ in blocks(next((ROOT / "docs/tutorial").glob("06-*.md")).read_text()) for command in commands]
-        self.assertEqual([command for command in told if command not in steps], [])
-        # What the chapter rests on, and not how it is worded.
-        for command, fact in (
-            ("fairway topo --from h20.json", r"GPU4 .*PIX"),
-            ("fairway topo nics --gpu 4 --from h20.json", r" 1 +mlx5_bond_2 +PIX"),
-            ("fairway predict --bond-odds 2", r"\n4 +77\.1 %"),
-            ("fairway predict --from h20.json --measured h20-ib_write_bw.csv --nic 0 --loop", r"GPU4 .* SYS +15\.5 .* 15\.55"),
-            ("fairway doctor --from h20.json --measured h20-ib_write_bw.csv --nic 0 --loop", r"mlx5_bond_2"),
-            ("fairway predict --from h20.json gpu4:nic0 --routes", r"over GPU1 +24\.4"),
-        ):
-            self.assertRegex(steps[command], fact)
+        self.walks("06", "06_topology.sh")
+
+    @unittest.skipUnless(shutil.which("07_verbs"), "this build has no verbs")
+    @unittest.skipUnless(os.environ.get("FAIRWAY_LONG"), "a virtual machine starts in the long tests only")
+    def test_7_verbs(self):
+        tests = ROOT / "tests/rdma_vm"
+        if subprocess.run([tests / "need_guest", "chapter 7"], stdout=subprocess.DEVNULL).returncode:
+            self.skipTest("no virtual machine can be had here")
+        self.says("07", self.run_to_end(tests / "vm", "--seconds", "90", "--", shutil.which("07_verbs"), "rxe0", "rxe1"))
+
+    @unittest.skipUnless(shutil.which("08_fabric"), "this build has no libfabric")
+    def test_8_libfabric(self):
+        self.says("08", self.run_to_end("08_fabric", "tcp"))
+        self.assertIn("No data available", self.run_to_end("08_fabric", "no-such-provider", good=1))
+
+    @unittest.skipUnless(shutil.which("fairway"), "this build has no tool")
+    def test_9_nvlink(self):
+        self.walks("09", "09_nvlink.sh")
+
+    @unittest.skipUnless(shutil.which("fairway"), "this build has no tool")
+    def test_10_gpudirect(self):
+        self.walks("10", "10_gpudirect.sh")
+
+    @unittest.skipUnless(os.environ.get("FAIRWAY_NCCL_PLUGIN"), "this build has no plugin for NCCL")
+    def test_11_nccl_two_hosts(self):
+        if subprocess.run(["unshare", "--map-root-user", "--net", "true"], stderr=subprocess.DEVNULL).returncode:
+            self.skipTest("no network namespaces here")
+        self.says("11", self.run_to_end(ROOT / "examples/11_nccl_two_hosts.sh"))
+
+    def test_12_collectives(self):
+        output = self.run_to_end("12_collectives")
+        self.says("12", output)
+        self.assertRegex(output, r"rank 3 is missed: peer_dead: ")
+
+    @unittest.skipUnless(shutil.which("13_kernels"), "this build has no nvcc")
+    def test_13_kernels(self):
+        program = self.start("13_kernels")
+        code, output = program.end()
+        if code == 77:
+            self.skipTest("there is no GPU")
+        self.assertEqual(code, 0, output)
+        self.says("13", output)
+
+    @unittest.skipUnless(importlib.util.find_spec("fairway") and importlib.util.find_spec("numpy"), "no Python module, or no NumPy")
+    def test_14_kv_cache(self):
+        program = ROOT / "examples/14_kv_cache.py"
+        target = self.start(sys.executable, program)
+        output = self.run_to_end(sys.executable, program, target.address)
+        code, theirs = target.end()
+        self.assertEqual(code, 0, theirs)
+        self.says("14", output + theirs)
+
+    @unittest.skipUnless(shutil.which("fairway"), "this build has no tool")
+    def test_15_diagnosing(self):
+        self.walks("15", "15_diagnosing.sh")
 
 
 if __name__ == "__main__":

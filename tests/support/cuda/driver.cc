@@ -29,7 +29,8 @@ namespace {
 
 using namespace fairway::sys::cuda;
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidHandle = 400, kIllegalAddress = 700;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidContext = 201, kInvalidHandle = 400, kIllegalAddress = 700,
+              kCapturing = 900;
 constexpr std::uint64_t kGranule = 2u << 20;
 
 int device_count() {
@@ -386,9 +387,15 @@ int cuMemImportFromShareableHandle(Allocation* allocation, void* os_handle, int 
   return kSuccess;
 }
 int cuMemAddressReserve(Address* address, std::size_t size, std::size_t, Address, unsigned long long) {
-  void* place = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  *address = reinterpret_cast<Address>(place);
-  return place == MAP_FAILED ? kOutOfMemory : kSuccess;
+  // Aligned as the driver's are. mmap() promises a page; only some kernels align what is large.
+  constexpr Address kAligned = 2 << 20;
+  void* place = ::mmap(nullptr, size + kAligned, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED) return kOutOfMemory;
+  const auto begin = reinterpret_cast<Address>(place);
+  *address = (begin + kAligned - 1) / kAligned * kAligned;
+  if (*address != begin) ::munmap(place, *address - begin);
+  ::munmap(reinterpret_cast<void*>(*address + size), begin + kAligned - *address);
+  return kSuccess;
 }
 int cuMemAddressFree(Address address, std::size_t size) {
   return ::munmap(reinterpret_cast<void*>(address), size) == 0 ? kSuccess : kInvalidValue;
@@ -485,6 +492,7 @@ int cuStreamQuery(fairway::sys::cuda::Stream stream) {
   return kIllegalAddress;
 }
 int cuStreamSynchronize(fairway::sys::cuda::Stream stream) {
+  if (reinterpret_cast<standin::Stream*>(stream)->capture() != 0) return kCapturing;
   return reinterpret_cast<standin::Stream*>(stream)->synchronize() ? kSuccess : kIllegalAddress;
 }
 int cuStreamWriteValue32_v2(fairway::sys::cuda::Stream stream, Address address, std::uint32_t value, unsigned) {

@@ -101,6 +101,8 @@ constexpr Kernel kKernels[] = {
 const Kernel* find_kernel(std::string_view name) {
   for (const Kernel& kernel : kKernels)
     if (kernel.name == name) return &kernel;
+  for (const Kernel& kernel : group_kernels())
+    if (kernel.name == name) return &kernel;
   return nullptr;
 }
 

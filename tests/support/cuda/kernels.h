@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string_view>
 
 namespace standin {
@@ -13,5 +14,6 @@ struct Kernel {
   std::function<bool()> (*bind)(int device, void** arguments);
 };
 const Kernel* find_kernel(std::string_view name);  // null: no such kernel
+std::span<const Kernel> group_kernels();           // those of collectives
 
 }  // namespace standin

@@ -12,7 +12,7 @@
 
 #include "support/verbs/nic.h"
 
-// The parts of the stand-in NICs; only nic.cc uses this.
+// What the parts of the stand-in NICs (nic*.cc) share.
 namespace fairway::support::nic {
 
 struct Nic {
@@ -89,5 +89,13 @@ template <class Whole, class Part>
 Whole& of(Part* part) {
   return *reinterpret_cast<Whole*>(part);
 }
+
+// nic_queues.cc
+void add_calls(abi::Context& context);
+void add_queues(transport::verbs::Library& table);
+void to_error(Pair& pair);  // and flushes its receives; the mutex is held
+// nic_memory.cc
+void add_memory(transport::verbs::Library& table);
+void arrive(int gpu, bool pushed);  // bytes on their way to that GPU become visible; the mutex is held
 
 }  // namespace fairway::support::nic

@@ -66,7 +66,7 @@ class Lists : public testing::TestWithParam<const char*> {
     queues_->flush();
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     for (;;) {
-      const auto state = queues_->look(ticket, why);
+      const auto state = queues_->poll(ticket, why);
       if (state != host::Mover::Readiness::opening) return state == host::Mover::Readiness::ready;
       if (std::chrono::steady_clock::now() > until) {
         why = "it is never over";

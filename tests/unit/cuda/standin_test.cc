@@ -15,14 +15,8 @@ namespace {
 class Lending : public testing::Test {
  protected:
   void SetUp() override { ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0); }
-  static MemoryDescription region(std::uint32_t slot, std::byte* address, std::uint64_t size) {
-    MemoryDescription memory;
-    memory.id = {slot, 1};
-    memory.address = address;
-    memory.size_bytes = size;
-    memory.kind = MemoryKind::device;
-    memory.access = Access::read;
-    return memory;
+  static Region region(std::uint32_t slot, std::byte* address, std::uint64_t size) {
+    return {{slot, 1}, address, size, MemoryKind::device, Access::read};
   }
 };
 

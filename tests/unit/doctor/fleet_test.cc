@@ -80,5 +80,30 @@ TEST(DoctorFleet, TwoAgainstTwoIsSaidAndNotDecided) {
   EXPECT_EQ(fleet.undecided.size(), 1U);
 }
 
+TEST(DoctorFleet, ANodeWithoutItsGpusDiffersFromItsFleet) {
+  auto nodes = four_nodes();
+  nodes[2].found.machine.gpus.clear();
+  nodes[2].found.machine.links.clear();
+  nodes[2].found.machine.peers.clear();
+  nodes[2].found.machine.nics.clear();
+  examine_all(nodes);
+  const auto fleet = compare_fleet(nodes);
+  ASSERT_EQ(fleet.deviations.size(), 1U) << text_of(fleet, nodes, {});
+  EXPECT_EQ(fleet.deviations.front().node, "node2");
+  EXPECT_EQ(fleet.deviations.front().value, "none");
+  EXPECT_EQ(exit_code(fleet, nodes), 1);
+}
+
+TEST(DoctorFleet, WhereNothingWasComparedItSaysSo) {
+  auto nodes = four_nodes();
+  nodes.resize(2);
+  for (auto& gpu : nodes[1].found.machine.gpus) gpu.model.value = "NVIDIA B200";
+  examine_all(nodes);
+  const auto fleet = compare_fleet(nodes);
+  EXPECT_EQ(fleet.compared, 0U);
+  EXPECT_NE(text_of(fleet, nodes, {}).find("nothing compared"), std::string::npos) << text_of(fleet, nodes, {});
+  EXPECT_EQ(text_of(fleet, nodes, {}).find("no differences"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace fairway::doctor::testing

@@ -120,6 +120,21 @@ TEST(DoctorGather, NvidiaSmisLog) {
   EXPECT_EQ(facts.text("gpu.0.remap_pending"), "yes");
 }
 
+// Without bus ids on record the order of nvidia-smi's log is that of its matrix.
+TEST(DoctorGather, NvidiaSmisLogBesideAMatrixWithoutBusIds) {
+  topology::Machine machine;
+  machine.gpus.resize(2);
+  machine.gpus[1].ordinal = 1;
+  Facts facts;
+  EXPECT_TRUE(
+      read_pasted("==============NVSMI LOG==============\n\nAttached GPUs                             : 2\n"
+                  "GPU 00000000:14:00.0\n    Persistence Mode                      : Enabled\n"
+                  "GPU 00000000:2C:00.0\n    Persistence Mode                      : Disabled\n",
+                  "q.txt", machine, facts));
+  EXPECT_EQ(facts.text("gpu.0.persistence"), "enabled");
+  EXPECT_EQ(facts.text("gpu.1.persistence"), "disabled");
+}
+
 TEST(DoctorGather, ThisMachineIsReadWithoutRootAndSavedWhole) {
   const auto found = look_around({{"NCCL_IB_GID_INDEX", "3"}});
   ASSERT_TRUE(found) << found.status().message();

@@ -90,6 +90,7 @@ TEST(DoctorRecording, ReportsAreCompleteInEveryForm) {
   const auto html = html_of(server.now.machine, report);
   EXPECT_NE(html.find("fault-warning"), std::string::npos) << "no fault in the picture";
   EXPECT_EQ(html.find("<b> &"), std::string::npos) << "a name is not escaped";
+  EXPECT_NE(html.find(":root{color-scheme:light dark}"), std::string::npos) << "white around a dark picture";
   for (const auto* outside : {"src=", "href=", "@import", "url("})
     EXPECT_EQ(html.find(outside), std::string::npos) << outside;
   const auto prom = prom_of(report);

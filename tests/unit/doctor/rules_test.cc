@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <set>
@@ -5,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "doctor/report.h"
+#include "predict/flow.h"
 #include "rules_table.h"
+#include "topology/text.h"
 
 namespace fairway::doctor::testing {
 namespace {
@@ -72,6 +75,26 @@ TEST(DoctorRules, EachFindingSaysWhatWasSeenAndWhere) {
       }
     }
   }
+}
+
+TEST(DoctorRules, AFixCanBeCopiedIntoAShell) {
+  for (const auto& pair : pairs()) {
+    const auto server = pair.trigger();
+    for (const auto& finding : run(server).findings) {
+      for (const auto& fix : finding.fix) {
+        EXPECT_EQ(::setenv("FIX", fix.c_str(), 1), 0);
+        EXPECT_EQ(std::system("printf '%s\\n' \"$FIX\" | bash -n"), 0) << finding.rule << ": " << fix;
+        EXPECT_EQ(fix.find("->"), fix.npos) << finding.rule << " writes a file: " << fix;
+        constexpr std::string_view kPredict = "fairway predict ";
+        if (!fix.starts_with(kPredict)) continue;
+        const auto words = topology::text::words(std::string_view(fix).substr(kPredict.size()));
+        ASSERT_FALSE(words.empty()) << fix;
+        for (const auto& end : topology::text::split(words[0], ':'))
+          EXPECT_TRUE(predict::parse_endpoint(server.now.machine, end)) << fix;
+      }
+    }
+  }
+  ::unsetenv("FIX");
 }
 
 TEST(DoctorRules, WithoutInputsTheySayWhyAndNeverThatAllIsWell) {

@@ -232,9 +232,11 @@ const Pair kPairs[] = {
        server.now.machine.gpus[3].nvlinks[0].active.value = false;
        return server;
      },
-     [] {  // fewer, and all of them up
+     [] {  // fewer, all of them up, and no switch that connects all alike
        auto server = healthy();
        server.now.machine.gpus[3].nvlinks.resize(12);
+       server.now.machine.links.clear();
+       server.now.machine.nv_switches.clear();
        return server;
      }},
     {"fabric-not-ready",

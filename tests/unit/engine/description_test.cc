@@ -39,6 +39,21 @@ TEST(Description, EveryTruncationIsRefused) {
   }
 }
 
+TEST(Description, EveryFlippedBitAndTruncationOfASealedOneIsRefused) {
+  const auto sealed = seal_description(format_description(sample()));
+  const auto back = parse_description(sealed);
+  ASSERT_TRUE(back) << back.status().to_string();
+  EXPECT_TRUE(same(*back, sample()));
+  for (std::size_t at = 0; at < sealed.size(); ++at) {
+    EXPECT_EQ(parse_description(std::span(sealed).first(at)).status().code(), ErrorCode::invalid_argument) << at;
+    for (int bit = 0; bit < 8; ++bit) {
+      auto bytes = sealed;
+      bytes[at] ^= static_cast<std::byte>(1 << bit);
+      EXPECT_EQ(parse_description(bytes).status().code(), ErrorCode::invalid_argument) << at << " bit " << bit;
+    }
+  }
+}
+
 TEST(Description, AnythingBehindItIsRefused) {
   auto bytes = format_description(sample());
   bytes.push_back(std::byte{0});

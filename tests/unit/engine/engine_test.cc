@@ -1,5 +1,7 @@
 #include "fairway/engine.h"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -10,63 +12,10 @@
 
 #include "fairway/loopback.h"
 
+#include "two_engines.h"
+
 namespace fairway {
 namespace {
-
-constexpr Timeout kSoon = std::chrono::seconds(5);
-
-// Two engines of one process that know each other, each with 4 MiB for the other.
-class TwoEngines : public testing::TestWithParam<Progress> {
- protected:
-  static constexpr std::size_t kBytes = 4u << 20;
-
-  void SetUp() override {
-    EngineOptions options;
-    options.loopback = make_loopback();
-    options.progress = GetParam();
-    options.name = "left";
-    left_.emplace(open(options));
-    options.name = "right";
-    options.progress = Progress::threads;
-    right_.emplace(open(options));
-    auto peer = left_->connect(right_->address(), kSoon);
-    ASSERT_TRUE(peer) << peer.status().to_string();
-    right_peer_ = *peer;
-    near_.resize(kBytes);
-    far_.resize(kBytes);
-    std::iota(near_.begin(), near_.end(), std::uint8_t{1});
-    auto near_region = left_->register_memory(near_.data(), kBytes, Access::all);
-    auto far_region = right_->register_memory(far_.data(), kBytes, Access::all);
-    ASSERT_TRUE(near_region && far_region);
-    near_region_ = *near_region;
-    far_region_ = *far_region;
-    ASSERT_TRUE(right_->publish("far", far_region_));
-    auto remote = left_->lookup(right_peer_, "far", kSoon);
-    ASSERT_TRUE(remote) << remote.status().to_string();
-    remote_ = *remote;
-  }
-  static Engine open(const EngineOptions& options) {
-    auto engine = Engine::open(options);
-    EXPECT_TRUE(engine) << engine.status().to_string();
-    return std::move(engine).value();
-  }
-  Extent extent(std::uint64_t local, std::uint64_t remote, std::uint64_t length) const {
-    return {{near_region_.id, local, length}, {remote_.id, remote}};
-  }
-  Completion finish(const Result<TransferId>& id, Engine& engine) {
-    EXPECT_TRUE(id) << id.status().to_string();
-    if (!id) return {};
-    auto completion = engine.wait(*id, kSoon);
-    EXPECT_TRUE(completion) << completion.status().to_string();
-    return completion ? *completion : Completion{};
-  }
-
-  std::optional<Engine> left_, right_;
-  PeerId right_peer_;
-  std::vector<std::uint8_t> near_, far_;
-  Region near_region_, far_region_;
-  RemoteRegion remote_;
-};
 
 TEST_P(TwoEngines, WriteMovesEveryByte) {
   const Completion done = finish(left_->write(right_peer_, extent(3, 17, 3u << 20)), *left_);
@@ -203,6 +152,61 @@ TEST_P(TwoEngines, SmallAndLargeMessagesMatchByTagInOrder) {
   left.join();
   EXPECT_EQ(0, std::memcmp(into.data(), near_.data(), 100));
   EXPECT_EQ(0, std::memcmp(into.data() + 1000, near_.data() + 200, 2u << 20));
+}
+
+TEST_P(TwoEngines, WithLocalCompletionASendIsCompleteBeforeItsReceiveIsThere) {
+  RequestOptions local;
+  local.local_completion = true;
+  EXPECT_EQ(left_->write(right_peer_, extent(0, 0, 8), local).status().code(), ErrorCode::invalid_argument);
+  const std::vector<std::uint8_t> sent(near_.begin(), near_.begin() + 100);
+  EXPECT_TRUE(finish(left_->send(right_peer_, 1, {near_region_.id, 0, 100}, local), *left_).status);
+  std::fill_n(near_.begin(), 100, std::uint8_t{0});
+  std::array<PeerEvent, 1> event;
+  while (right_->poll_peer_events(event) == 0) std::this_thread::yield();
+  const Completion done = finish(right_->receive(event[0].peer, 1, {far_region_.id, 0, 100}), *right_);
+  EXPECT_TRUE(done.status) << done.status.to_string();
+  EXPECT_EQ(0, std::memcmp(far_.data(), sent.data(), 100));
+}
+
+// Two receives that are told ahead end before their message: one is cancelled, of the other the memory is deregistered.
+TEST_P(TwoEngines, NothingLandsInAReceiveThatEndedAndItsMessageGoesToTheNext) {
+  constexpr std::uint64_t kLong = 64 * 1024;
+  std::vector<std::uint8_t> going(kLong);
+  const auto going_region = right_->register_memory(going.data(), going.size(), Access::none);
+  ASSERT_TRUE(going_region);
+  std::array<PeerEvent, 1> event;
+  while (right_->poll_peer_events(event) == 0) std::this_thread::yield();
+  const PeerId left_peer = event[0].peer;
+  const auto cancelled = right_->receive(left_peer, 5, {far_region_.id, 0, kLong});
+  const auto revoked = right_->receive(left_peer, 6, {going_region->id, 0, kLong});
+  ASSERT_TRUE(cancelled && revoked);
+  for (int i = 0; i < 100; ++i) {  // until the sender knows of them
+    if (GetParam() == Progress::caller) (void)left_->poll({});
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto sent = left_->send(right_peer_, 5, {near_region_.id, 0, kLong});  // it may be on its way to the first
+  const auto result = right_->cancel(*cancelled, kSoon);
+  ASSERT_TRUE(result && result->fenced);
+  const bool came = finish(cancelled, *right_).status.is_ok();  // before it was cancelled
+  EXPECT_TRUE(right_->deregister(*going_region, kSoon));
+  EXPECT_EQ(finish(revoked, *right_).status.code(), ErrorCode::cancelled);
+  std::fill_n(far_.begin(), kLong, std::uint8_t{0x55});
+  std::fill(going.begin(), going.end(), std::uint8_t{0x55});
+  const auto second = left_->send(right_peer_, 6, {near_region_.id, 0, kLong});
+  const auto next = right_->receive(left_peer, 6, {far_region_.id, kLong, kLong});
+  const auto again = right_->receive(left_peer, 5, {far_region_.id, 2 * kLong, kLong});
+  const Completion end = finish(sent, *left_);
+  if (!end.status) {
+    EXPECT_EQ(end.status.code(), ErrorCode::cancelled);  // its receive had been found
+  } else if (!came) {
+    EXPECT_TRUE(finish(again, *right_).status);
+    EXPECT_EQ(0, std::memcmp(far_.data() + 2 * kLong, near_.data(), kLong));
+  }
+  EXPECT_TRUE(finish(second, *left_).status);
+  EXPECT_TRUE(finish(next, *right_).status);
+  EXPECT_EQ(0, std::memcmp(far_.data() + kLong, near_.data(), kLong));
+  EXPECT_EQ(std::count(far_.begin(), far_.begin() + kLong, std::uint8_t{0x55}), static_cast<std::ptrdiff_t>(kLong));
+  EXPECT_EQ(std::count(going.begin(), going.end(), std::uint8_t{0x55}), static_cast<std::ptrdiff_t>(kLong));
 }
 
 TEST_P(TwoEngines, ChecksumComparesBothMemories) {

@@ -45,6 +45,16 @@ TEST_F(Sockets, TheNicBesideAGpuIsExpectedToBeFasterThanTheOneAcrossSockets) {
   }
 }
 
+TEST_F(Sockets, ADomainOfLibfabricIsTheNicThatItIsNamedAfter) {
+  const std::string name = server({.bridges_per_socket = 1}).nics[1].name;
+  for (const std::string& device : {"efa/" + name + "-rdm", "verbs;ofi_rxm/" + name}) {
+    const auto by_domain = machine.through(device, 1, true), by_port = machine.through(nic(1), 1, true);
+    ASSERT_TRUE(by_domain && by_port) << device;
+    EXPECT_EQ(by_domain->gbs.expected, by_port->gbs.expected);
+  }
+  EXPECT_FALSE(machine.through("efa/rdmap77s0-rdm", 1, true));
+}
+
 TEST_F(Sockets, OfUnknownMemoryTheRangeHoldsThatOfEachNode) {
   const auto any = machine.through(nic(0), kAnyNode, true);
   ASSERT_TRUE(any);

@@ -11,7 +11,7 @@
 namespace fairway::engine {
 
 // A peer as its parts see it, without an engine: it keeps what they ask for.
-class FakePeer final : public PeerContext {
+class FakePeer : public PeerContext {
  public:
   static constexpr PeerId kId{3, 1};
   FakePeer() : PeerContext(kId, table, local, pool) {}
@@ -52,6 +52,15 @@ class FakePeer final : public PeerContext {
     stream.enqueue(record);
   }
 
+  bool post_now(std::span<std::byte> head, std::span<const std::byte> tail) override {
+    if (!takes_now || !stream.takes_one_now()) return false;
+    ByteWriter(head.first(sizeof(std::uint32_t))).put(stream.next_number());
+    stream.sent_now();
+    std::vector<std::byte>& whole = handed_over.emplace_back(head.begin(), head.end());
+    whole.insert(whole.end(), tail.begin(), tail.end());
+    return true;
+  }
+
   // A transfer of this peer that has just been handed over.
   std::uint32_t begin(const Request& request) {
     const std::uint32_t slot = table.acquire();
@@ -84,6 +93,8 @@ class FakePeer final : public PeerContext {
   bool down = false;
   Time time = kSecond, woken_at = kNever;
   Status session_end;
+  bool takes_now = false;
+  std::vector<std::vector<std::byte>> handed_over;  // records, by post_now()
   std::vector<std::string> violations;
   std::vector<std::uint32_t> turns;
   std::map<std::uint32_t, Status> ended;

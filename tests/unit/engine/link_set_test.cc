@@ -1,74 +1,22 @@
 #include "engine/link_set.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "fake_peer.h"
+#include "fake_wire.h"
 
 namespace fairway::engine {
 namespace {
 
 constexpr Time kPeerTimeout = kSecond;
 
-// Keeps what it is asked for. What a proof writes lies in `landed`, and its read gets that.
-struct LinkTransport final : transport::Transport {
-  LinkTransport() : Transport("wire") {
-    transport::Device& device = devices_.emplace_back();
-    device.name = "port";
-    device.capabilities.operations = static_cast<std::uint8_t>(transport::Op::write) |
-                                     static_cast<std::uint8_t>(transport::Op::read) |
-                                     static_cast<std::uint8_t>(transport::Op::message);
-    device.capabilities.queue_depth = 8;
-    landed.resize(kProofBytes);
-  }
-  Status attach(Task&) override { return {}; }
-  Status connect(transport::PeerIndex, transport::Role) override { return refuses; }
-  void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
-  void disconnect(transport::PeerIndex) override {}
-  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription&) override {
-    return transport::RegisteredMemory{1, {}};
-  }
-  void deregister(std::uint64_t) override {}
-  Result<std::uint64_t> import(transport::PeerIndex, const transport::RemoteMemory&,
-                               std::span<const std::vector<std::byte>>) override {
-    return std::uint64_t{2};
-  }
-  void release(std::uint64_t) override {}
-  std::size_t post(std::span<const transport::Slice> slices) override {
-    for (const transport::Slice& slice : slices) {
-      if (slice.op == transport::Op::write) std::memcpy(landed.data(), slice.local, slice.length);
-      if (slice.op == transport::Op::read) std::memcpy(slice.local, landed.data(), slice.length);
-      posted.push_back(slice.token);
-    }
-    return slices.size();
-  }
-  std::size_t poll(std::span<transport::Event>, Time) override { return 0; }
-  void fence(transport::LinkId link) override { fenced.push_back(link); }
-  void reconnect(transport::LinkId) override { ++reconnects; }
-  void cancel(transport::SliceToken) override {}
-  void close() override {}
-
-  Status refuses;
-  std::vector<std::byte> landed;
-  std::vector<transport::SliceToken> posted;
-  std::vector<transport::LinkId> fenced;
-  int reconnects = 0;
-};
-
-struct CountingRng final : Rng {
-  void fill(std::span<std::byte> out) override {
-    for (std::byte& byte : out) byte = static_cast<std::byte>(++last);
-  }
-  int last = 0;
-};
-
 struct LinksOfAPeer : testing::Test, LinkOwner {
-  static std::vector<std::unique_ptr<transport::Transport>> make(LinkTransport*& wire) {
+  static std::vector<std::unique_ptr<transport::Transport>> make(FakeWire*& wire) {
     std::vector<std::unique_ptr<transport::Transport>> made;
-    made.push_back(std::make_unique<LinkTransport>());
-    wire = static_cast<LinkTransport*>(made.back().get());
+    made.push_back(std::make_unique<FakeWire>());
+    wire = static_cast<FakeWire*>(made.back().get());
     return made;
   }
   void link_up(std::uint8_t) override { ++ups; }
@@ -109,7 +57,7 @@ struct LinksOfAPeer : testing::Test, LinkOwner {
   LinkState state() { return (*links)[0].state; }
 
   FakePeer peer;
-  LinkTransport* wire = nullptr;
+  FakeWire* wire = nullptr;
   std::vector<std::unique_ptr<transport::Transport>> transports = make(wire);
   transport::RegionTable bounds{8};
   LocalRegions locals{{}, 0, peer.local};
@@ -120,7 +68,7 @@ struct LinksOfAPeer : testing::Test, LinkOwner {
   RegionOwner owner{FakePeer::kId, 1, 0};
   std::optional<LinkSet> links{std::in_place, peer, *this,
                                LinkSet::Parts{transports, locals, remotes, scratch, slices, rng, owner,
-                                              Patience(false, peer.time), kPeerTimeout, true}};
+                                              PeerClock(false, peer.time), kPeerTimeout, true}};
   int ups = 0, readies = 0, losses = 0, here_closed = 0, both_closed = 0;
   std::string none;
   std::vector<LinkClosed> told;

@@ -21,8 +21,6 @@ struct Links {
   explicit Links(std::size_t count) : capabilities(count), views(count) {
     for (std::size_t i = 0; i < count; ++i) {
       capabilities[i].operations = kAll;
-      capabilities[i].atomics_by_cpu = true;
-      capabilities[i].max_slice_bytes = 1 << 20;
       capabilities[i].max_message_bytes = 1024;
       capabilities[i].queue_depth = 64;
       views[i] = {&capabilities[i], true, 10'000'000'000, 0, 64};

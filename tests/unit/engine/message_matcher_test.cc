@@ -1,105 +1,11 @@
 #include "engine/message_matcher.h"
 
-#include <algorithm>
-#include <cstring>
-#include <functional>
-
 #include <gtest/gtest.h>
 
-#include "fake_peer.h"
+#include "message_sides.h"
 
 namespace fairway::engine {
 namespace {
-
-constexpr std::uint32_t kRoom = 4096;
-constexpr std::size_t kEager = 256;
-
-struct Windows final : MessageMemory {
-  Result<RegionId> open_window(const Slice&, std::uint64_t length, std::size_t,
-                               std::vector<std::byte>& description) override {
-    Description window;
-    window.incarnation = 1;
-    window.region = {++last, 1};
-    window.size_bytes = length;
-    window.access = Access::write;
-    description = format_description(window);
-    open.push_back(window.region);
-    return window.region;
-  }
-  void close_window(RegionId window, std::uint32_t slot) override {
-    std::erase(open, window);
-    if (slot != kNoSlot) closing.push_back(slot);
-  }
-  RemoteRegionId import_window(const Description& window, Status&) override {
-    imported.push_back(window.region);
-    return {window.region.slot, 1};
-  }
-  void release_window(RemoteRegionId window) override {
-    std::erase_if(imported, [&](RegionId region) { return region.slot == window.slot; });
-  }
-
-  std::uint32_t last = 0;
-  std::vector<RegionId> open, imported;
-  std::vector<std::uint32_t> closing;
-};
-
-// One side of a session: its records go to the other one when it is told so.
-struct MessageSide {
-  MessageSide() : matcher(peer, windows, kRoom) {
-    matcher.greeted(kRoom, kEager);
-    peer.on_fail = [this](std::uint32_t slot) {
-      const Transfer& t = peer.table[slot];
-      if (t.queued) matcher.remove(slot);
-      if (t.rendezvous.announced || t.request.operation == Operation::receive) matcher.stop(slot);
-    };
-    peer.on_end = [this](std::uint32_t slot) { matcher.ended(peer.table[slot]); };
-  }
-  std::uint32_t start(Operation operation, std::uint64_t tag, std::vector<std::byte>& memory) {
-    Request request;
-    request.operation = operation;
-    request.tag = tag;
-    request.layout = Extent{{peer.add(memory), 0, memory.size()}, {}};
-    const std::uint32_t slot = peer.begin(request);
-    matcher.start(slot);
-    return slot;
-  }
-  void take(const RecordHeader& r) {
-    using namespace record;
-    switch (r.type) {
-      case RecordType::send_eager: return matcher.on_send_eager(*decode<SendEager>(r.body));
-      case RecordType::send_announce: return matcher.on_send_announce(*decode<SendAnnounce>(r.body));
-      case RecordType::send_clear: return matcher.on_send_clear(*decode<SendClear>(r.body));
-      case RecordType::send_written: return matcher.on_send_written(*decode<SendWritten>(r.body));
-      case RecordType::send_abort: return matcher.on_send_abort(*decode<SendAbort>(r.body));
-      case RecordType::send_done: return matcher.on_send_done(*decode<SendDone>(r.body));
-      default: FAIL() << "no record of a matcher";
-    }
-  }
-
-  FakePeer peer;
-  Windows windows;
-  MessageMatcher matcher;
-};
-
-struct Messages : testing::Test {
-  // Until neither side has anything to say. `backwards`: records overtake each other.
-  void exchange(bool backwards = false) {
-    for (bool any = true; any;) {
-      any = false;
-      for (auto [from, to] : {std::pair(&left, &right), std::pair(&right, &left)}) {
-        (void)from->matcher.announce();
-        auto records = from->peer.take_records();
-        if (backwards) std::reverse(records.begin(), records.end());
-        for (const std::uint32_t record : records) {
-          to->take(from->peer.header(record));
-          from->peer.stream.arrived(record);
-          any = true;
-        }
-      }
-    }
-  }
-  MessageSide left, right;
-};
 
 TEST_F(Messages, EagerOnesMatchByTagInTheOrderOfSubmissionHoweverTheirRecordsCome) {
   std::vector<std::vector<std::byte>> sent, received(6, std::vector<std::byte>(8));
@@ -134,14 +40,90 @@ TEST_F(Messages, ALongOneIsWrittenIntoAWindowThatClosesWhenItIsComplete) {
   EXPECT_TRUE(left.windows.imported.empty());
 }
 
-TEST_F(Messages, WithoutRoomAtTheReceiverWaitAndGoOnWhenItIsFree) {
+TEST_F(Messages, WithLocalCompletionASmallOneIsCompleteOnceItIsCopied) {
+  RequestOptions local;
+  local.local_completion = true;
+  std::vector<std::byte> from(8, std::byte{1}), to(8), large(1000), none;
+  const std::uint32_t send = left.start(Operation::send, 1, from, local);
+  EXPECT_FALSE(left.peer.ended.contains(send));
+  (void)left.matcher.announce();
+  EXPECT_TRUE(left.peer.ended.at(send));
+  from.assign(8, std::byte{9});  // its memory is free
+  const std::uint32_t receive = right.start(Operation::receive, 1, to);
+  exchange();
+  EXPECT_TRUE(right.peer.ended.at(receive));
+  EXPECT_EQ(to, std::vector<std::byte>(8, std::byte{1}));
+
+  const std::uint32_t longer = left.start(Operation::send, 1, large, local);
+  exchange();
+  EXPECT_FALSE(left.peer.ended.contains(longer));  // it is not copied, so it waits for its receive
+  const std::uint32_t truncated = right.start(Operation::receive, 1, to);
+  exchange();
+  EXPECT_EQ(left.peer.ended.at(longer).code(), ErrorCode::truncated);
+  EXPECT_EQ(right.peer.ended.at(truncated).code(), ErrorCode::truncated);
+
+  (void)left.start(Operation::send, 1, from, local);
+  exchange();
+  const std::uint32_t no_bytes = right.start(Operation::receive, 1, none);
+  exchange();
+  EXPECT_EQ(right.peer.ended.at(no_bytes).code(), ErrorCode::truncated);  // the sender was told ok before
+  EXPECT_TRUE(left.peer.violations.empty() && right.peer.violations.empty());
+}
+
+TEST_F(Messages, ASmallOneIsHandedOverWithinTheCallAndCompleteOnceAReceiveHasIt) {
+  left.peer.takes_now = right.peer.takes_now = true;
+  std::vector<std::byte> from(8, std::byte{1}), to(8);
+  const std::uint32_t send = left.start(Operation::send, 1, from);
+  (void)left.matcher.announce();
+  ASSERT_EQ(left.peer.handed_over.size(), 1u);
+  EXPECT_TRUE(left.peer.take_records().empty());
+  from.assign(8, std::byte{9});  // it was copied
+  exchange();
+  EXPECT_FALSE(left.peer.ended.contains(send)) << "the receiver's engine has it, no receive does";
+  const std::uint32_t receive = right.start(Operation::receive, 1, to);
+  EXPECT_TRUE(right.peer.ended.at(receive));
+  EXPECT_EQ(to, std::vector<std::byte>(8, std::byte{1}));
+  ASSERT_EQ(right.peer.handed_over.size(), 1u);
+  exchange();
+  EXPECT_TRUE(left.peer.ended.at(send));
+}
+
+TEST_F(Messages, HandedOverOrQueuedTheyMatchInTheOrderOfSubmission) {
+  std::vector<std::vector<std::byte>> sent, received(6, std::vector<std::byte>(8));
+  for (int i = 0; i < 6; ++i) sent.emplace_back(8, static_cast<std::byte>(i + 1));
+  for (std::size_t i = 0; i < 6; ++i) {
+    left.peer.takes_now = i % 3 != 1;  // the second waits, and so do those behind it
+    (void)left.start(Operation::send, 1, sent[i]);
+    (void)left.matcher.announce();
+  }
+  EXPECT_EQ(left.peer.handed_over.size(), 1u);
+  for (std::size_t i = 0; i < 6; ++i) (void)right.start(Operation::receive, 1, received[i]);
+  exchange(true);
+  EXPECT_EQ(received, sent);
+}
+
+TEST_F(Messages, WithLocalCompletionTheyKeepTheLimitOfUnexpectedBytes) {
+  RequestOptions local;
+  local.local_completion = true;
+  std::vector<std::byte> from(kEager), to(kEager);
+  const std::size_t most = kUnexpectedLimit / (kEager + 64);
+  for (std::size_t i = 0; i < most + 1; ++i) (void)left.start(Operation::send, 1, from, local);
+  exchange();
+  EXPECT_EQ(left.peer.ended.size(), most);
+  (void)right.start(Operation::receive, 1, to);
+  exchange();
+  EXPECT_EQ(left.peer.ended.size(), most + 1);
+  EXPECT_TRUE(right.peer.violations.empty());
+}
+
+TEST_F(Messages, BeyondTheLimitOfUnexpectedBytesTheyWait) {
   constexpr std::size_t kBytes = kEager;
   std::vector<std::byte> from(kBytes), to(kBytes);
-  const std::size_t most = kRoom / (kBytes + 64);
+  const std::size_t most = kUnexpectedLimit / (kBytes + 64);
   std::vector<std::uint32_t> sends;
   for (std::size_t i = 0; i < most + 1; ++i) sends.push_back(left.start(Operation::send, 1, from));
   exchange();
-  EXPECT_TRUE(left.matcher.has_work());  // the last has no room
+  EXPECT_TRUE(left.matcher.has_work());  // the last is beyond the limit
   EXPECT_TRUE(right.peer.violations.empty());
   (void)right.start(Operation::receive, 1, to);
   exchange();
@@ -205,11 +187,31 @@ TEST_F(Messages, OneThatWaitsForAnotherTransferKeepsItsPlace) {
   EXPECT_EQ(to_second, second);
 }
 
-TEST_F(Messages, APeerThatSendsMoreThanItsRoomOrANumberTwiceIsRefused) {
+TEST_F(Messages, AReceiveThatEndsWhileItWaitsForAnotherTransferLeavesItsMessageToTheNext) {
+  std::vector<std::byte> from(8, std::byte{1}), to(8);
+  Request request;
+  request.operation = Operation::receive;
+  request.tag = 1;
+  request.layout = Extent{{right.peer.add(to), 0, 8}, {}};
+  const std::uint32_t waits = right.peer.begin(request);
+  right.peer.table[waits].phase = Phase::waiting;
+  right.matcher.hold_place(waits);
+  const std::uint32_t next = right.start(Operation::receive, 1, to);
+  (void)left.start(Operation::send, 1, from);
+  exchange();
+  EXPECT_TRUE(right.peer.ended.empty());
+  right.peer.fail(waits, {ErrorCode::dependency_failed, "the transfer named in `after` failed"});
+  exchange();
+  EXPECT_TRUE(right.peer.ended.at(next));
+  EXPECT_EQ(to, from);
+}
+
+TEST_F(Messages, APeerThatSendsMoreThanTheLimitOrANumberTwiceIsRefused) {
   const std::vector<std::byte> payload(kEager);
-  for (std::uint32_t i = 0; i <= kRoom / (kEager + 64); ++i) right.matcher.on_send_eager({i, 1, {i, 1}, {payload}});
+  for (std::uint32_t i = 0; i <= kUnexpectedLimit / (kEager + 64); ++i)
+    right.matcher.on_send_eager({i, 1, {i, 1}, {payload}});
   ASSERT_EQ(right.peer.violations.size(), 1u);
-  EXPECT_NE(right.peer.violations[0].find("room"), std::string::npos);
+  EXPECT_NE(right.peer.violations[0].find("limit"), std::string::npos);
   left.matcher.on_send_announce({5, 1, {1, 1}, 100});
   left.matcher.on_send_announce({5, 1, {2, 1}, 100});
   ASSERT_EQ(left.peer.violations.size(), 1u);

@@ -70,6 +70,15 @@ struct Notifications : testing::Test {
   Notifying left, right;
 };
 
+TEST_F(Notifications, RideOnWritesOfUpTo256KiB) {
+  const std::uint32_t slot = left.begin(NotifyKind::event, 5);
+  Transfer& t = left.peer.table[slot];
+  t.total = 256 * 1024 + 1;
+  EXPECT_FALSE(left.notifier.event_immediate(slot));
+  t.total = 256 * 1024;
+  EXPECT_EQ(left.notifier.event_immediate(slot), kEventBit | kBareEventBit | 5);
+}
+
 TEST_F(Notifications, OfEachKindGoTheirWayOnceTheBytesAreThere) {
   const std::uint32_t none = left.begin(NotifyKind::none, 0), signal = left.begin(NotifyKind::signal, 0);
   const std::uint32_t count = left.begin(NotifyKind::counter, 9), event = left.begin(NotifyKind::event, 5);
@@ -101,6 +110,28 @@ TEST_F(Notifications, WithoutACreditWaitUntilThePeersUserHasPolled) {
   right.notifier.consumed(kCredits);
   carry(right, left);
   EXPECT_TRUE(left.notifier.take_credit(waits));
+  EXPECT_TRUE(left.peer.violations.empty() && right.peer.violations.empty());
+}
+
+// Of two threads that poll, the one that read the count first may say it last.
+TEST_F(Notifications, ACountThatIsOvertakenTakesNoCreditBack) {
+  for (std::uint32_t i = 0; i < kCredits; ++i) {
+    const std::uint32_t slot = left.begin(NotifyKind::event, i);
+    ASSERT_TRUE(left.notifier.take_credit(left.peer.table[slot]));
+    left.notifier.notify(slot);
+  }
+  carry(left, right);
+  EXPECT_EQ(right.polled().size(), kCredits);
+  right.notifier.consumed(kCredits);
+  right.notifier.consumed(kCredits - 1);
+  carry(right, left);
+  for (std::uint32_t i = 0; i < kCredits; ++i) {
+    const std::uint32_t slot = left.begin(NotifyKind::event, i);
+    ASSERT_TRUE(left.notifier.take_credit(left.peer.table[slot]));
+    left.notifier.notify(slot);
+  }
+  carry(left, right);
+  EXPECT_EQ(right.polled().size(), kCredits);
   EXPECT_TRUE(left.peer.violations.empty() && right.peer.violations.empty());
 }
 

@@ -46,6 +46,28 @@ TEST(RecordStream, NumbersFollowTheOrderOfSendingAndTheWindowHoldsTheRest) {
   EXPECT_EQ(stream.next(), kNoSlot);
 }
 
+TEST(RecordStream, OneWithoutABufferTakesANumberWhereNothingWaitsAndTheWindowHasRoom) {
+  RecordPool pool;
+  RecordStream stream(pool, ~0u);
+  EXPECT_TRUE(stream.takes_one_now());
+  EXPECT_EQ(stream.next_number(), ~0u);
+  stream.sent_now();
+  EXPECT_EQ(stream.next_number(), 0u);
+  const std::uint32_t slow = make(pool);
+  stream.enqueue(slow);
+  EXPECT_EQ(number_on_the_wire(pool, slow), 0u);
+  EXPECT_FALSE(stream.takes_one_now()) << "one waits";
+  stream.posted(slow);
+  for (std::uint32_t i = 1; i < kRecordWindow; ++i) {
+    ASSERT_TRUE(stream.takes_one_now());
+    stream.sent_now();
+  }
+  EXPECT_FALSE(stream.takes_one_now()) << "the window ends";
+  stream.arrived(slow);
+  EXPECT_TRUE(stream.takes_one_now());
+  EXPECT_EQ(stream.next_number(), kRecordWindow);
+}
+
 TEST(RecordStream, WhatMustBeSentAgainGoesFirstUnderItsOldNumber) {
   RecordPool pool;
   RecordStream stream(pool);

@@ -17,7 +17,7 @@ struct Registrar final : transport::Transport {
   Status connect(transport::PeerIndex, transport::Role) override { return {}; }
   void exchange(transport::PeerIndex, std::span<const std::byte>) override {}
   void disconnect(transport::PeerIndex) override {}
-  Result<transport::RegisteredMemory> register_memory(const transport::MemoryDescription&) override {
+  Result<transport::RegisteredMemory> register_memory(const Region&, const MemorySource&) override {
     return transport::RegisteredMemory{++last, {}};
   }
   void deregister(std::uint64_t handle) override { deregistered.push_back(handle); }
@@ -28,6 +28,9 @@ struct Registrar final : transport::Transport {
     return ++last;
   }
   void release(std::uint64_t handle) override { released.insert(handle); }
+  transport::Reach reach(transport::LinkId, std::uint64_t, std::uint64_t, std::string*) override {
+    return transport::Reach::yes;
+  }
   std::size_t post(std::span<const transport::Slice>) override { return 0; }
   std::size_t poll(std::span<transport::Event>, Time) override { return 0; }
   void fence(transport::LinkId) override {}

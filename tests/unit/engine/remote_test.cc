@@ -23,6 +23,12 @@ struct Asking {
                           --peer.table[slot].pieces_out;
                           done.push_back(slot);
                         },
+                        [this](std::uint32_t token, const Status& status) {
+                          const std::uint32_t slot = slices[token].owner;
+                          slices.release(token);
+                          --peer.table[slot].pieces_out;
+                          peer.fail(slot, status);
+                        },
                         [this](std::uint32_t slot) { advanced.push_back(slot); },
                         [this](const DeviceOperation& work) { on_device.push_back(work); }}) {}
 
@@ -112,7 +118,7 @@ TEST_F(Remote, PutsAndGetsMoveTheBytes) {
   ASSERT_TRUE(ask(get));
   carry();
   EXPECT_EQ(mine, theirs);
-  EXPECT_EQ(here.slices.room(), 64u + 64u);
+  EXPECT_EQ(here.slices.free_count(), 64u + 64u);
 }
 
 TEST_F(Remote, AtomicsGiveTheOldValueAndAreNoticed) {

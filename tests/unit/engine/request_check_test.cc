@@ -134,10 +134,54 @@ TEST(RequestCheck, MessagesTakeOneExtentAndNoOtherNotification) {
             ErrorCode::invalid_argument);
   EXPECT_EQ(c.code(send([](Request& r) { r.options.notify = notify_counter(3); })), ErrorCode::invalid_argument);
   EXPECT_EQ(c.code(send([](Request& r) { r.options.start_after = &r; })), ErrorCode::invalid_argument);
+  EXPECT_EQ(c.code(send([](Request& r) { r.options.local_completion = true; })), ErrorCode::ok);
+  EXPECT_EQ(c.code([](Request& r) { r.options.local_completion = true; }), ErrorCode::invalid_argument);  // a write
   EXPECT_EQ(c.code(send([&](Request& r) {
     r.layout = Extent{{c.local, 0, kRegionBytes + 1}, {}};
   })),
             ErrorCode::out_of_range);
+}
+
+// Most messages are passed by one look, which must see all that check() refuses.
+TEST(RequestCheck, APlainMessageIsOneThatIsAccepted) {
+  Checked c;
+  const RegionId fixed = *c.regions.add(c.memory.data(), kRegionBytes, MemoryKind::host, Access::none, true);
+  for (const Operation operation : {Operation::send, Operation::receive}) {
+    const auto code = [&](const std::function<void(Request&)>& spoil) {
+      const Request request = c.with([&](Request& r) {
+        r.operation = operation;
+        r.layout = Extent{{c.local, 0, 64}, {}};
+        spoil(r);
+      });
+      const ErrorCode all = c.code(request);
+      EXPECT_TRUE(all == ErrorCode::ok || !c.check.is_plain_message(request)) << to_string(all);
+      return all;
+    };
+    const bool receives = operation == Operation::receive;
+    EXPECT_EQ(code([](Request&) {}), ErrorCode::ok);
+    EXPECT_EQ(code([&](Request& r) {
+                std::get<Extent>(r.layout).local = {c.local, 1, kRegionBytes};
+              }),
+              ErrorCode::out_of_range);
+    EXPECT_EQ(code([&](Request& r) { std::get<Extent>(r.layout).local.region = fixed; }),
+              receives ? ErrorCode::access_denied : ErrorCode::ok);
+    EXPECT_EQ(code([](Request& r) { r.options.local_completion = true; }),
+              receives ? ErrorCode::invalid_argument : ErrorCode::ok);
+    EXPECT_EQ(code([](Request& r) { r.options.notify = notify_counter(3); }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code([&](Request& r) { r.options.notify.message = std::span(c.memory).first(4); }),
+              ErrorCode::invalid_argument);
+    EXPECT_EQ(code([](Request& r) { r.options.start_after = &r; }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code([](Request& r) { r.options.after = {0, 1}; }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code([](Request& r) { r.options.deadline = -std::chrono::seconds(1); }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code([](Request& r) { r.options.priority = static_cast<Priority>(3); }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code([](Request& r) { r.options.deliver = Deliver::to_callback; }), ErrorCode::invalid_argument);
+    EXPECT_EQ(code([](Request& r) { ++r.peer.generation; }), ErrorCode::stale_incarnation);
+  }
+  const Request plain = c.with([](Request& r) { r.operation = Operation::send; });
+  EXPECT_TRUE(c.check.is_plain_message(plain));
+  EXPECT_FALSE(c.check.is_plain_message(c.write(0, 0, 64)));
+  ASSERT_TRUE(c.regions.revoke(c.local));
+  EXPECT_FALSE(c.check.is_plain_message(plain));
 }
 
 TEST(RequestCheck, PeersAndEarlierTransfersAreOfThisEngine) {

@@ -36,6 +36,27 @@ TEST(Route, SmallTransfersTakeTheOneLinkThatFinishesFirst) {
   EXPECT_EQ(chosen(route({Op::write, kStripeMinimum, 1}, links.views)), std::vector<int>{2});
 }
 
+TEST(Route, WhatIsSmallKeepsToOneSocketOfAnInterfaceWhileThatHasLittleToDo) {
+  Links links(3);
+  const auto takes = [&](std::uint64_t bytes) { return chosen(route({Op::write, bytes, 1}, links.views)).front(); };
+  const auto queue = [&](std::uint64_t on_first) { links.views[0].queued_bytes = on_first; };
+  queue(64 * 1024);
+  EXPECT_EQ(takes(64 * 1024), 1) << "they are not said to share an interface";
+  for (LinkView& view : links.views) view.way = 1;
+  EXPECT_EQ(takes(64 * 1024), 0);
+  EXPECT_EQ(takes(8), 1) << "it would wait for many times its own bytes";
+  queue(kLittleQueued + 3 * 64 * 1024);
+  EXPECT_EQ(takes(64 * 1024), 1);
+  queue(kLittleQueued);
+  EXPECT_EQ(takes(8), 0);
+  links.views[0].free_slots = 0;
+  EXPECT_EQ(takes(8), 1);
+  links.views[0].free_slots = 64;
+  links.views[0].way = 2;
+  EXPECT_EQ(takes(8), 1) << "another interface";
+  EXPECT_EQ(route({Op::write, kStripeMinimum + 1, 1}, links.views).count, 3);
+}
+
 TEST(Route, LargeTransfersTakeEveryLinkBestFirst) {
   Links links(3);
   links.views[1].bytes_per_second *= 2;
@@ -70,15 +91,12 @@ TEST(Route, MessagesTooSmallForARecordCarryNothing) {
   EXPECT_EQ(route({Op::write, 8, 1}, links.views).method, Method::by_messages);
 }
 
-// One executing agent: what a NIC does to a word, the CPU does not see as atomic.
-TEST(Route, AtomicsBesideTheCpuAreDoneByMessages) {
-  Links links(1);
-  links.capabilities[0].atomics_by_cpu = false;
+TEST(Route, AtomicsThatNoLinkHasAreDoneByMessages) {
   for (const Op op : {Op::fetch_add, Op::compare_swap}) {
-    EXPECT_EQ(route({op, 8, 1}, links.views).method, Method::by_messages);
-    links.capabilities[0].atomics_by_cpu = true;
+    Links links(1);
     EXPECT_EQ(route({op, 8, 1}, links.views).method, Method::native);
-    links.capabilities[0].atomics_by_cpu = false;
+    links.capabilities[0].operations = mask(Op::write, Op::read, Op::message);
+    EXPECT_EQ(route({op, 8, 1}, links.views).method, Method::by_messages);
   }
 }
 
@@ -143,9 +161,9 @@ TEST(Route, WhatNoLinkTakesIsStagedOverThoseThatHostMemoryWouldTake) {
 
 TEST(Route, WhatWaitsForAStreamGoesOnlyWhereThereAreStreams) {
   Links links(2);
-  EXPECT_EQ(route({Op::write, 100, 1, true}, links.views).method, Method::none);
-  links.capabilities[1].stream_ordered = true;
-  EXPECT_EQ(chosen(route({Op::write, 100, 1, true}, links.views)), std::vector<int>{1});
+  links.views[1].rank = 1;
+  EXPECT_EQ(route({Op::write, 100, 1, true, 0b11}, links.views).method, Method::none) << "no CPU may do it";
+  EXPECT_EQ(chosen(route({Op::write, 100, 1, true, 0b01}, links.views)), std::vector<int>{1});
 }
 
 TEST(Route, EveryChoiceIsUsableCapableAndNamedOnce) {
@@ -154,7 +172,6 @@ TEST(Route, EveryChoiceIsUsableCapableAndNamedOnce) {
     Links links(random.below(10));
     for (std::size_t i = 0; i < links.views.size(); ++i) {
       links.capabilities[i].operations = static_cast<std::uint8_t>(random.below(64));
-      links.capabilities[i].atomics_by_cpu = random.chance(500);
       links.capabilities[i].max_message_bytes = static_cast<std::uint32_t>(random.below(1024));
       links.views[i].usable = random.chance(700);
       links.views[i].bytes_per_second = random.chance(200) ? 0 : random.below(1'000'000'000'000);

@@ -18,8 +18,8 @@ inline constexpr std::uint32_t kStagingRecord = 1024;  // bytes
 // A device whose copies are over when finish() says so. Its memory is this process's own.
 class FakeCopier final : public transport::Copier {
  public:
-  std::shared_ptr<Room> make_room(std::uint64_t size_bytes) override {
-    auto buffer = std::make_shared<Room>();
+  std::shared_ptr<StagingBuffer> allocate_staging(std::uint64_t size_bytes) override {
+    auto buffer = std::make_shared<StagingBuffer>();
     auto memory = sys::MemoryFile::make(size_bytes);
     if (memory && !refuses_buffers) buffer->memory = std::move(*memory);
     buffer->why = refuses_buffers ? "none is left" : "";
@@ -35,7 +35,7 @@ class FakeCopier final : public transport::Copier {
     return is;
   }
   void flush() override {}
-  Readiness look(const Ticket& ticket, std::string& why) override {
+  Readiness poll(const Ticket& ticket, std::string& why) override {
     why = fails ? "the device failed" : "";
     return ticket.serial > over ? Readiness::opening : fails ? Readiness::refused : Readiness::ready;
   }

@@ -1,5 +1,3 @@
-#include "engine/stripe.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
@@ -7,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/route.h"
 #include "links.h"
 #include "sim/random.h"
 
@@ -77,7 +76,7 @@ TEST(Stripe, EveryByteExactlyOnce) {
       links.capabilities[i].max_slice_bytes = random.between(1, 8000);
       links.capabilities[i].shapes = static_cast<std::uint8_t>(1 | random.below(8));
       links.views[i].bytes_per_second = random.between(5, 10) * 1'000'000'000;
-      links.views[i].room = static_cast<std::uint32_t>(random.below(5));
+      links.views[i].free_slots = static_cast<std::uint32_t>(random.below(5));
     }
     const Route choice = route({Op::write, random.chance(500) ? 1u << 20 : 10u, 1}, links.views);
     ASSERT_NE(choice.method, Method::none);
@@ -86,7 +85,7 @@ TEST(Stripe, EveryByteExactlyOnce) {
     const std::uint64_t payload = random.between(100, 992);
     for (int calls = 0; cursor.block < blocks; ++calls) {
       ASSERT_LT(calls, 200'000);
-      const auto room_before = links.views;
+      const auto before = links.views;
       const std::size_t count = stripe(work.layout, blocks, cursor, choice, links.views, payload,
                                        std::span(pieces).first(random.between(1, pieces.size())));
       std::map<std::uint8_t, std::uint32_t> taken;
@@ -94,13 +93,13 @@ TEST(Stripe, EveryByteExactlyOnce) {
         ASSERT_TRUE(mark(work.layout, piece, seen)) << piece.block << '+' << piece.offset << ' ' << piece.length;
         ASSERT_GT(piece.length, 0u);
         ASSERT_LE(piece.length, messages ? payload : links.capabilities[piece.link].max_slice_bytes);
-        ASSERT_LE(piece.bytes(), std::max(transport::Capabilities().piece_bytes, piece.length));
+        ASSERT_LE(piece.bytes(), std::max(links.capabilities[piece.link].max_slice_bytes, piece.length));
         ASSERT_NE(std::find(choice.chosen().begin(), choice.chosen().end(), piece.link), choice.chosen().end());
         ++taken[piece.link];
       }
-      for (const auto& [link, pieces_of_it] : taken) ASSERT_LE(pieces_of_it, room_before[link].room);
+      for (const auto& [link, pieces_of_it] : taken) ASSERT_LE(pieces_of_it, before[link].free_slots);
       if (count == 0 && cursor.block < blocks)
-        for (LinkView& view : links.views) view.room = 3;  // they made progress
+        for (LinkView& view : links.views) view.free_slots = 3;  // they made progress
     }
     for (const auto& block : seen) EXPECT_EQ(std::count(block.begin(), block.end(), false), 0);
   }
@@ -137,7 +136,7 @@ TEST(Stripe, NoRoomCutsNothingAndTheCursorStays) {
   Links links(2);
   const Layout layout = Extent{{kNear, 0, 8u << 20}, {kFar, 0}};
   const Route choice = route({Op::write, 8u << 20, 1}, links.views);
-  for (LinkView& view : links.views) view.room = 0;
+  for (LinkView& view : links.views) view.free_slots = 0;
   Cursor cursor{0, 17};
   std::array<Piece, 4> pieces;
   EXPECT_EQ(stripe(layout, 1, cursor, choice, links.views, 992, pieces), 0u);
@@ -173,7 +172,7 @@ TEST(Stripe, EmptyBlocksGiveNoPiece) {
 
 TEST(Stripe, EmptyBlocksNeedNoRoom) {
   Links links(1);
-  links.views[0].room = 0;
+  links.views[0].free_slots = 0;
   const std::vector<Extent> list{{{kNear, 0, 0}, {kFar, 0}}, {{kNear, 0, 5}, {kFar, 0}}};
   const Layout layout = std::span<const Extent>(list);
   const Route choice = route({Op::write, 5, 1}, links.views);

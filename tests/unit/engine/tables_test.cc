@@ -19,6 +19,14 @@ TEST(TransferTable, AnIdIsCurrentUntilItsCompletionIsCollected) {
   const TransferId id = table.id(slot);
   EXPECT_TRUE(id);
   EXPECT_TRUE(table.is_active(id));
+  EXPECT_EQ(table.used(), 1u);
+  EXPECT_TRUE(table.any_free());
+  const std::uint32_t last = table.acquire();
+  EXPECT_FALSE(table.any_free());
+  table.publish(last);
+  EXPECT_EQ(table.used(), 2u) << "until it is collected";
+  EXPECT_TRUE(table.claim(table.id(last)));
+  table.release(last);
   EXPECT_FALSE(table.claim(id));  // not done
   table.publish(slot);
   EXPECT_EQ(table.stage(id), Stage::done);
@@ -80,24 +88,75 @@ TEST(TransferTable, OneOfManyClaimsEachCompletion) {
   }
 }
 
+TEST(TransferTable, WhatWasOverWhenAcceptedIsCollectedOnceToo) {
+  TransferTable table(2, 0, 2);
+  AtOnceTable<>& at_once = table.at_once(1);
+  std::set<TransferId> seen;
+  int user = 0;
+  for (std::uint64_t i = 0; i < 3 * AtOnceTable<>::kSize; ++i) {
+    AtOnceTable<>::Past* const past = at_once.space();
+    ASSERT_NE(past, nullptr);
+    past->bytes = i;
+    const TransferId id = TransferTable::at_once_id(1, at_once.add(&user, i % 2 == 1));
+    EXPECT_TRUE(TransferTable::is_at_once(id.slot));
+    EXPECT_TRUE(seen.insert(id).second);
+    EXPECT_EQ(table.stage(id), Stage::done);
+    EXPECT_TRUE(table.was_given(id));
+    EXPECT_EQ(table.id(id.slot), id);
+    EXPECT_EQ(table.used_at_once(), 1u);
+    Completion out;
+    EXPECT_FALSE(table.collect_at_once(id, i % 2 == 0, out)) << "the other way";
+    EXPECT_TRUE(table.collect_at_once(id, i % 2 == 1, out));
+    EXPECT_EQ(out.id, id);
+    EXPECT_TRUE(out.status);
+    EXPECT_EQ(out.bytes, i);
+    EXPECT_EQ(out.user_data, &user);
+    EXPECT_FALSE(table.collect_at_once(id, i % 2 == 1, out));
+    EXPECT_EQ(table.stage(id), Stage::free);
+    ASSERT_NE(table.past_at_once(id, 1), nullptr) << "explain() still knows it";
+    EXPECT_EQ(table.past_at_once(id, 0), nullptr);
+  }
+  EXPECT_EQ(table.used(), 0u);
+  EXPECT_EQ(table.stage({1u << 31, 1}), Stage::free);
+  EXPECT_EQ(table.stage({~0u, ~0u}), Stage::free);
+  EXPECT_FALSE(table.was_given({~0u, 1}));
+}
+
+TEST(TransferTable, APlaceThatNobodyCollectsIsPassedOver) {
+  TransferTable table(2, 0, 1);
+  AtOnceTable<>& at_once = table.at_once(0);
+  std::vector<TransferId> ids;
+  while (at_once.space() != nullptr) ids.push_back(TransferTable::at_once_id(0, at_once.add(nullptr, false)));
+  EXPECT_EQ(ids.size(), AtOnceTable<>::kSize);
+  Completion out;
+  for (std::size_t i = 1; i < ids.size(); ++i) EXPECT_TRUE(table.collect_at_once(ids[i], false, out));
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_NE(at_once.space(), nullptr);
+    const TransferId id = TransferTable::at_once_id(0, at_once.add(nullptr, false));
+    ASSERT_NE(id.slot, ids[0].slot);
+    ASSERT_TRUE(table.collect_at_once(id, false, out));
+  }
+  EXPECT_TRUE(table.collect_at_once(ids[0], false, out));
+}
+
 TEST(SliceTable, PiecesLeaveRoomForProofsAndForCuttingAnew) {
   SliceTable table(3, 2);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_GT(table.room_for_pieces(), 0u);
+    EXPECT_GT(table.free_for_pieces(), 0u);
     (void)table.acquire(0);
   }
-  EXPECT_EQ(table.room_for_pieces(), 0u);
-  EXPECT_GT(table.room(), 0u);
+  EXPECT_EQ(table.free_for_pieces(), 0u);
+  EXPECT_GT(table.free_count(), 0u);
 }
 
 TEST(SliceTable, EveryLoanHasItsOwnSerial) {
   SliceTable table(3, 2);
-  const std::uint32_t all = table.room();
-  EXPECT_EQ(table.room_for_pieces(), 3u);
+  const std::uint32_t all = table.free_count();
+  EXPECT_EQ(table.free_for_pieces(), 3u);
   std::set<std::uint32_t> serials;
   for (int i = 0; i < 100; ++i) {
     std::vector<std::uint32_t> tokens;
-    while (table.room() > 0) {
+    while (table.free_count() > 0) {
       tokens.push_back(table.acquire(0));
       EXPECT_TRUE(serials.insert(table[tokens.back()].serial).second);
     }
@@ -214,6 +273,20 @@ TEST(PeerTable, APeerIsUsableUntilItIsDownAndThenSaysWhy) {
   EXPECT_EQ(table.why_not(id).code(), ErrorCode::peer_dead);
   EXPECT_FALSE(table.find_session(12));
   EXPECT_EQ(table.find_session(11)->id, id);
+}
+
+TEST(PeerTable, APeerCompletesAtOnceWhenALinkOfItsOwnMay) {
+  PeerTable table(1);
+  const PeerId first = *table.add(1, info("a"));
+  EXPECT_FALSE(table.at_once(first));
+  table.set_at_once(first);
+  EXPECT_TRUE(table.at_once(first));
+  EXPECT_FALSE(table.at_once({7, 1}));
+  EXPECT_TRUE(table.set_down(first, {ErrorCode::closed, "it left"}));
+  table.free(first);
+  const PeerId second = *table.add(2, info("b"));
+  table.set_at_once(first);  // too late
+  EXPECT_FALSE(table.at_once(second));
 }
 
 TEST(PeerTable, AnotherTenantOfTheSlotIsNotTheOldPeer) {

@@ -1,4 +1,4 @@
-// One write, from the call to its completion: twelve functions down and eight back, one hand-off between threads
+// One write, from the call to its completion: twelve functions down and seven back, one hand-off between threads
 // (docs/ARCHITECTURE.md prints the table). The engine and loopback are compiled into this program with
 // -finstrument-functions, so that every function says when it is entered and left; what stood on the stack when each
 // step began must be exactly what is written here. A step that is renamed, or a layer that is put between two of them,
@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <cxxabi.h>
@@ -96,24 +98,39 @@ std::optional<Step> find(const std::string& name, const std::string& outermost, 
   return std::nullopt;
 }
 
-TEST(OneWrite, TakesTwelveFunctionsDownEightBackAndOneHandOff) {
-  EngineOptions options;
-  options.loopback = make_loopback();
-  options.transports = {"loopback"};  // another link's proof would stand in the path as well
-  options.max_peers = 4;
-  auto left = Engine::open(options);
-  auto right = Engine::open(options);
-  ASSERT_TRUE(left && right);
-  const auto peer = left->connect(right->address());
-  ASSERT_TRUE(peer) << peer.status().to_string();
-  std::vector<std::byte> from(4096, std::byte{7}), to(4096);
-  const auto local = left->register_memory(from.data(), from.size(), Access::none);
-  const auto target = right->register_memory(to.data(), to.size(), Access::write);
-  const auto remote = left->import_region(*peer, *right->describe(*target));
-  ASSERT_TRUE(remote) << remote.status().to_string();
+// Two engines of one process with so many bytes each.
+struct OneWrite : testing::Test {
+  void join(std::size_t bytes) {
+    EngineOptions options;
+    options.loopback = make_loopback();
+    options.transports = {"loopback"};  // another link's proof would stand in the path as well
+    options.max_peers = 4;
+    for (auto* engine : {&left, &right}) {
+      auto opened = Engine::open(options);
+      ASSERT_TRUE(opened) << opened.status().to_string();
+      *engine = std::move(*opened);
+    }
+    const auto found = left->connect(right->address());
+    ASSERT_TRUE(found) << found.status().to_string();
+    peer = *found;
+    from.assign(bytes, std::byte{7});
+    to.assign(bytes, std::byte{0});
+    local = *left->register_memory(from.data(), bytes, Access::none);
+    const auto target = right->register_memory(to.data(), bytes, Access::write);
+    remote = *left->import_region(peer, *right->describe(*target));
+  }
 
+  std::optional<Engine> left, right;
+  PeerId peer;
+  std::vector<std::byte> from, to;
+  Region local;
+  RemoteRegion remote;
+};
+
+TEST_F(OneWrite, TakesTwelveFunctionsDownSevenBackAndOneHandOff) {
+  ASSERT_NO_FATAL_FAILURE(join(4096));
   trace::on = true;
-  const auto id = left->write(*peer, Extent{{local->id, 0, 4096}, {remote->id, 0}});
+  const auto id = left->write(peer, Extent{{local.id, 0, 4096}, {remote.id, 0}});
   const auto completion = left->wait(*id, std::chrono::seconds(20));
   trace::on = false;
   ASSERT_TRUE(completion && completion->status);
@@ -130,16 +147,17 @@ TEST(OneWrite, TakesTwelveFunctionsDownEightBackAndOneHandOff) {
       {"Engine::write", "Engine::write", "Engine::write"},
       {"Worker::submit", "Engine::write", "Engine::write > Submissions::submit > Worker::submit"},
       {"route", "Worker::step",
-       "Worker::step > Worker::pump_peers > Peer::pump > Peer::post_transfers > Peer::move > route"},
+       "Worker::step > Worker::pump_peers > Transfers::pump > Transfers::post_transfers > Transfers::move > route"},
       {"stripe", "Worker::step",
-       "Worker::step > Worker::pump_peers > Peer::pump > Peer::post_transfers > Peer::move > stripe"},
-      {"Peer::post_piece", "Worker::step",
-       "Worker::step > Worker::pump_peers > Peer::pump > Peer::post_transfers > Peer::move > Peer::post_piece"},
+       "Worker::step > Worker::pump_peers > Transfers::pump > Transfers::post_transfers > Transfers::move > stripe"},
+      {"Transfers::post_piece", "Worker::step",
+       "Worker::step > Worker::pump_peers > Transfers::pump > Transfers::post_transfers > Transfers::move > "
+       "Transfers::post_piece"},
       {"LoopbackTransport::post", "Worker::step",
-       "Worker::step > Worker::pump_peers > Worker::flush > LoopbackTransport::post"},
-      {"Peer::finish", "Worker::step",
-       "Worker::step > Worker::poll_transports > Worker::handle > Peer::on_slice > Peer::piece_done > Peer::advance > "
-       "Notifier::notify > Peer::finish"},
+       "Worker::step > Worker::pump_peers > Outbox::flush > LoopbackTransport::post"},
+      {"Transfers::finish", "Worker::step",
+       "Worker::step > Worker::poll_transports > Worker::handle > Transfers::on_slice > Transfers::piece_done > "
+       "Transfers::advance > Transfers::finish"},
       {"Worker::deliver", "Worker::step", "Worker::step > Worker::deliver"},
   };
   std::set<std::string> functions;
@@ -162,7 +180,69 @@ TEST(OneWrite, TakesTwelveFunctionsDownEightBackAndOneHandOff) {
   std::size_t hand_offs = 0;
   for (std::size_t i = 1; i < threads.size(); ++i) hand_offs += threads[i] != threads[i - 1];
   EXPECT_EQ(hand_offs, 1u);
-  EXPECT_EQ(functions.size(), 21u);  // the transport's post() is one of them
+  EXPECT_EQ(functions.size(), 20u);  // the transport's post() is one of them
+}
+
+// Once the way between two memories is known, a small one goes no further than its caller: no hand-off, no step.
+TEST_F(OneWrite, OfAFewBytesIsDoneByItsCaller) {
+  ASSERT_NO_FATAL_FAILURE(join(64));
+  constexpr const char* kWay[] = {"Engine::write",           "Submissions::complete_now", "Worker::complete_now",
+                                  "Transfers::move_at_once", "ShortPath::move",           "LoopbackTransport::move_now",
+                                  "DirectPort::move_now"};
+  for (int tries = 0;; ++tries) {  // the worker may be in its step
+    ASSERT_LT(tries, 1000);
+    to.assign(to.size(), std::byte{0});
+    trace::count = 0;
+    trace::on = true;
+    const auto id = left->write(peer, Extent{{local.id, 0, 64}, {remote.id, 0}});
+    const bool there = to == from;
+    trace::on = false;
+    const auto completion = left->wait(*id, std::chrono::seconds(20));
+    ASSERT_TRUE(completion && completion->status);
+    std::size_t from_here = 0;
+    const auto step = find("DirectPort::move_now", "Engine::write", from_here, ::gettid());
+    if (!step) continue;
+    EXPECT_TRUE(there);
+    std::size_t at = 0;
+    for (const char* name : kWay) {
+      at = step->path.find(name, at);
+      ASSERT_NE(at, std::string::npos) << name << " is not in " << step->path;
+    }
+    EXPECT_EQ(step->path.find("Worker::step"), std::string::npos);
+    return;
+  }
+}
+
+// What a transport answers to it is another matter: this one takes messages by its target's thread.
+TEST_F(OneWrite, ASmallMessageIsHandedOverByItsCaller) {
+  ASSERT_NO_FATAL_FAILURE(join(64));
+  constexpr const char* kWay[] = {"Submissions::submit", "Worker::start_now", "Transfers::start_now",
+                                  "MessageSender::announce", "RecordSender::post_now"};
+  std::array<PeerEvent, 1> event;
+  while (right->poll_peer_events(event) == 0) std::this_thread::yield();
+  const Region into = *right->register_memory(to.data(), to.size(), Access::none);
+  for (int tries = 0;; ++tries) {  // the worker may be in its step
+    ASSERT_LT(tries, 1000);
+    const auto receive = right->receive(event[0].peer, 1, {into.id, 0, 64});
+    trace::count = 0;
+    trace::on = true;
+    const auto id = left->send(peer, 1, {local.id, 0, 64});
+    trace::on = false;
+    for (const auto& [engine, transfer] : {std::pair(&*left, id), std::pair(&*right, receive)}) {
+      const auto completion = engine->wait(*transfer, std::chrono::seconds(20));
+      ASSERT_TRUE(completion && completion->status);
+    }
+    std::size_t from_here = 0;
+    const auto step = find("RecordSender::post_now", "Submissions::submit", from_here, ::gettid());
+    if (!step) continue;
+    std::size_t at = 0;
+    for (const char* name : kWay) {
+      at = step->path.find(name, at);
+      ASSERT_NE(at, std::string::npos) << name << " is not in " << step->path;
+    }
+    EXPECT_EQ(step->path.find("Worker::step"), std::string::npos);
+    return;
+  }
 }
 
 }  // namespace

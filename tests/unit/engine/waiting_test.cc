@@ -48,6 +48,28 @@ TEST(Waiting, WhatNeverComesIsLateAndAfterTheEndClosed) {
   EXPECT_TRUE(wait());
 }
 
+TEST(Waiting, ACallerMayActInTheWorkersPlaceBetweenTwoSteps) {
+  Waiter w(Progress::caller);
+  int acted = 0;
+  const auto act = [&] { return w.waiting.in_their_place([&] { ++acted; }); };
+  w.workers.on_step = [&] { EXPECT_FALSE(act()) << "inside a step it is taken"; };
+  w.waiting.drive();
+  EXPECT_EQ(acted, 0);
+  while (act() && acted < 1000) {
+  }
+  EXPECT_EQ(acted, 64) << "then a step is due";
+  w.waiting.drive();
+  EXPECT_TRUE(act());
+  const int steps = w.workers.steps;
+  w.waiting.drive_if_due();
+  EXPECT_EQ(w.workers.steps, steps);
+  while (acted < 64 + 40) ASSERT_TRUE(act());
+  w.waiting.drive_if_due();
+  EXPECT_EQ(w.workers.steps, steps + 1);
+  w.waiting.stop();
+  EXPECT_FALSE(act());
+}
+
 TEST(Waiting, ACallerStepsUntilItsWordChanges) {
   Waiter w(Progress::caller);
   w.workers.next = 0;
@@ -128,18 +150,24 @@ TEST(Waiting, OneThatPollsWithoutAPauseTakesTheTurnFromOneThatWaits) {
 
 TEST(Waiting, TheDescriptorIsReadableWhileSomethingIsLeft) {
   Waiter w(Progress::threads);
+  w.waiting.settle();
+  w.waiting.completed();
+  EXPECT_FALSE(w.fake.descriptor->is_set) << "nobody asked for it";
+  EXPECT_EQ(w.waiting.fd(), 7);
+  EXPECT_TRUE(w.fake.descriptor->is_set) << "what came before nobody was told of";
+  w.waiting.settle();
+  (void)w.waiting.fd();
+  EXPECT_FALSE(w.fake.descriptor->is_set);
   w.left = true;
   w.waiting.settle();
   EXPECT_TRUE(w.fake.descriptor->is_set);
   w.left = false;
   w.waiting.settle();
   EXPECT_FALSE(w.fake.descriptor->is_set);
-  EXPECT_EQ(w.waiting.fd(), 7);
-  EXPECT_TRUE(w.fake.descriptor->is_set) << "what came before nobody was told of";
-  w.waiting.settle();
-  (void)w.waiting.fd();
-  EXPECT_FALSE(w.fake.descriptor->is_set);
   w.waiting.notice();
+  EXPECT_TRUE(w.fake.descriptor->is_set);
+  w.waiting.settle();
+  w.waiting.completed();
   EXPECT_TRUE(w.fake.descriptor->is_set);
   EXPECT_EQ(w.workers.prepared, 0);
 }

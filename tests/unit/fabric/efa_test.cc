@@ -56,6 +56,20 @@ TEST(Efa, NothingButTheNicIsAskedFor) {
   for (const HintSet& wanted : hint_sets("cxi")) EXPECT_EQ(Hints(wanted).info.caps & FI_REMOTE_COMM, 0u);
 }
 
+TEST(Efa, ItsNicMovesTheBytesAndNoCpu) {
+  const EfaMachine machine;
+  EXPECT_EQ(moved_by(*machine.infos()), MovedBy::nic);
+  testing::Info other;
+  for (const auto& [name, by] : {std::pair{"tcp;ofi_rxm", MovedBy::sockets},
+                                 {"udp;ofi_rxd", MovedBy::sockets},
+                                 {"shm", MovedBy::cpu},
+                                 {"verbs;ofi_rxm", MovedBy::nic},
+                                 {"new", MovedBy::sockets}}) {
+    other.fabric.prov_name = const_cast<char*>(name);
+    EXPECT_EQ(moved_by(other.info), by) << name;
+  }
+}
+
 TEST(Efa, TheListOfItsDomainsFitsAHandshake) {
   const EfaMachine machine;
   std::vector<DomainAddress> addresses;

@@ -106,5 +106,28 @@ TEST(Ends, WhatIsNoEndIsRefused) {
   EXPECT_TRUE(parse_endpoint(seed_h20(), "nic0/leg1"));
 }
 
+TEST(Ends, AnArgumentIsReadBackAsTheEndItWasMadeOf) {
+  auto machine = seed_h20();
+  ASSERT_GE(machine.nics.size(), 3U);
+  machine.nics[1].name = "remote";  // means another end
+  machine.nics[2].name = "a b:c";   // a shell and a flow would cut it
+  std::vector<Endpoint> ends{{EndpointKind::remote, 0, {}}, {EndpointKind::nic, 0, 1}};
+  const auto add = [&ends](EndpointKind kind, std::size_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) ends.push_back({kind, i, {}});
+  };
+  add(EndpointKind::gpu, machine.gpus.size());
+  add(EndpointKind::nic, machine.nics.size());
+  add(EndpointKind::host_memory, machine.numa_nodes.size());
+  for (const auto& end : ends) {
+    const auto word = argument_of(machine, end);
+    const auto read = parse_endpoint(machine, word);
+    ASSERT_TRUE(read) << word << ": " << read.status().to_string();
+    EXPECT_EQ(*read, end) << word;
+  }
+  EXPECT_EQ(argument_of(machine, Flow{{EndpointKind::gpu, 4, {}}, {EndpointKind::gpu, 5, {}}, 0, {}}),
+            "gpu4:" + machine.nics[0].name + ":gpu5");
+  EXPECT_EQ(argument_of(machine, Endpoint{EndpointKind::nic, 2, {}}), "nic2");
+}
+
 }  // namespace
 }  // namespace fairway::predict

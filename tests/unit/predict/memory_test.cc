@@ -40,6 +40,18 @@ TEST(HostMemory, OneNicIsNotHeldBackByItAndEightAre) {
   EXPECT_NE(all->front().bottleneck.find("memory channels of"), std::string::npos) << all->front().bottleneck;
 }
 
+// A folder of outputs may name a NIC and not its place: that is no path across sockets.
+TEST(HostMemory, APathOfUnknownPlaceHasNoClass) {
+  auto machine = server({.sockets = 2, .bridges_per_socket = 1});
+  const Model known(machine);
+  EXPECT_EQ(known.predict(host_to(0))->path.to_string(), "NODE");
+  EXPECT_EQ(known.predict(host_to(1))->path.to_string(), "SYS");
+  for (auto& device : machine.pci) device.numa_node.forget();
+  for (auto& bridge : machine.host_bridges) bridge.numa_node.forget();
+  for (auto& nic : machine.nics) nic.numa_node.forget();
+  EXPECT_EQ(Model(machine).predict(host_to(1))->path.to_string(), "?");
+}
+
 TEST(HostMemory, NodesOfOneSocketDivideItsChannels) {
   auto machine = server({.sockets = 1, .bridges_per_socket = 8});
   auto second = machine.numa_nodes[0];

@@ -1,6 +1,6 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <map>
 #include <set>
 
@@ -10,6 +10,7 @@
 #include "render/page.h"
 #include "render/svg.h"
 #include "render_support.h"
+#include "support/sanitized.h"
 
 namespace fairway::render {
 namespace {
@@ -221,11 +222,12 @@ TEST(Picture, EightGpusAndThirtyTwoNicsTakeLessThanATenthOfASecond) {
     if (machine.name == "p5.48xl-topo.xml") fabric = load_machine(machine);
   }
   if (fabric.machines.empty()) GTEST_SKIP() << "no ../shared/fixtures beside the sources, or no pugixml";
-  const auto start = std::chrono::steady_clock::now();
+  // The process's own time, so that a busy machine does not fail it.
+  const auto start = std::clock();
   const std::string out = page(fabric.machines[0], {});
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   EXPECT_GT(out.size(), 10000U);
-  EXPECT_LT(took.count(), 100.0);
+  EXPECT_LT(took, kSanitized ? 2 : 0.1);
 }
 
 TEST(Picture, EightGpusFitAPageOf1600Pixels) {

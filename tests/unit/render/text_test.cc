@@ -110,6 +110,19 @@ TEST(Matrix, LinesStayWithinTheTerminalWhereTheyCan) {
   }
 }
 
+// Amazon's NICs say no rate; the picture and the prediction know it by the device id, and so does the summary.
+TEST(Text, TheRateOfEfaIsThatOfItsId) {
+  topology::Machine machine;
+  machine.pci.emplace_back();
+  machine.pci[0].vendor_id.set(0x1d0f, topology::Source::hand_written);
+  machine.pci[0].device_id.set(0xefa2, topology::Source::hand_written);
+  machine.nics.emplace_back();
+  machine.nics[0].name = "rdmap1s0";
+  machine.nics[0].model.set("Elastic Fabric Adapter (EFA)", topology::Source::hand_written);
+  machine.nics[0].functions.emplace_back(std::size_t{0});
+  EXPECT_NE(summary(machine, {}).find("200 Gb/s by its PCI id"), std::string::npos) << summary(machine, {});
+}
+
 TEST(Text, HasNoColourCodesUnlessAskedFor) {
   const topology::Machine machine = awkward_machine();
   EXPECT_EQ(overview(machine, {}, {}).find('\x1b'), std::string::npos);

@@ -64,6 +64,65 @@ TEST(Tool, MistypedCommandsAndOptionsAreUsageErrorsWithAHint) {
   fails_in_one_line("topo --svg", 2, "--svg needs a FILE");
   fails_in_one_line("topo nics --numa -1", 2, "--numa: '-1' is no number from 0 to 4095");
   fails_in_one_line("topo --json --tree", 2, "exclude each other");
+  fails_in_one_line("doctor --measure --with nonsense", 2, "'nonsense' is no HOST:PORT");
+  fails_in_one_line("doctor --json --html -", 2, "--json and --html both go to standard output");
+  fails_in_one_line("doctor --html - --prom -", 2, "--html and --prom both go to standard output");
+  fails_in_one_line("doctor --html /tmp/a --prom /tmp/a", 2, "--html and --prom both go to /tmp/a");
+}
+
+TEST(Tool, AMistypedOptionIsNamedAlsoWhereAnArgumentIsMissing) {
+  fails_in_one_line("topo diff --nonsense", 2, "there is no option '--nonsense' here");
+  fails_in_one_line("ping --cuont 3", 2, "did you mean '--count'?");
+  fails_in_one_line("ping --count 3", 2, "ADDRESS is required");
+  const Outcome hidden = run_tool("bench --server 2>&1");
+  EXPECT_EQ(hidden.output.find("'--serve'"), std::string::npos) << "not for users: " << hidden.output;
+}
+
+TEST(Tool, OptionsThatWouldBeIgnoredAreErrors) {
+  fails_in_one_line("bench 127.0.0.1:4000 --listen 127.0.0.1:0", 2, "ADDRESS excludes --listen");
+  fails_in_one_line("sim --seed 3 --seeds 1..2", 2, "--seed");
+  fails_in_one_line("sim --seeds 1..2 --trace", 2, "--seeds excludes --trace");
+  fails_in_one_line("predict --routes --from " + h20(), 2, "--routes compares the routes of one flow: name it");
+  fails_in_one_line("predict --nic 0 --from " + h20(), 2, "--nic goes with --measured or --calibrate");
+  fails_in_one_line("predict --trials 5 --from " + h20(), 2, "--trials requires --fabric");
+  fails_in_one_line("predict --calibration a --no-calibration", 2, "--calibration excludes --no-calibration");
+}
+
+TEST(Tool, NumbersThatAreNoneAreRefused) {
+  for (const char* none : {"-1", "0", "x", "3x", " 3", "1e3", "18446744073709551616"}) {
+    fails_in_one_line(std::string("sim --seed '") + none + "'", 2, std::string("--seed: '") + none + "' is no number");
+    fails_in_one_line(std::string("sim --seeds '1..") + none + "'", 2, "is neither a number from 1 nor a range");
+  }
+  fails_in_one_line("sim --collectives 4 --only barrier,nonsense", 2, "nonsense");
+  fails_in_one_line("sim --seeds 5..1", 2, "'5..1' is neither");
+  // The last of all numbers has no successor: this campaign once had no end.
+  const Outcome last = run_tool("sim --seeds 18446744073709551615 --jobs 1");
+  EXPECT_NE(last.output.find("seeds                    1 "), std::string::npos) << last.output;
+  fails_in_one_line("bench --seconds nan", 2, "--seconds: 'nan' is no number from 0 to 3600");
+  fails_in_one_line("who-hangs --after nan", 2, "--after: 'nan' is no number");
+}
+
+TEST(Tool, AnEmptyNameIsNotAMissingOne) {
+  for (const char* arguments : {"topo lint ''", "topo lint --against ''", "topo diff a ''", "topo diff '' a",
+                                "topo snapshot ''", "topo export nccl -o ''", "topo --svg ''", "predict --measured ''",
+                                "predict --calibrate ''", "predict --calibration ''", "predict --fabric ''",
+                                "doctor fleet a ''", "bench --json ''", "bench --csv ''", "bench collectives --svg ''"})
+    fails_in_one_line(arguments, 2, "the name is empty");
+}
+
+TEST(Tool, AnEmptyItemOfAListIsAnErrorInEveryList) {
+  fails_in_one_line("ping --via shm,,tcp", 2, "--via: 'shm,,tcp' has an empty item; did you mean 'shm,tcp'?");
+  fails_in_one_line("ping --via shm,", 2, "--via: 'shm,' has an empty item; did you mean 'shm'?");
+  fails_in_one_line("ping --via ,", 2, "--via: ',' names nothing: leave the option out, or give it a value");
+  fails_in_one_line("ping --via ''", 2, "--via: '' names nothing");
+  fails_in_one_line("ping --via shm --via ,tcp", 2, "--via: ',tcp' has an empty item");
+  fails_in_one_line("bench --size 8,,4K", 2, "--size: '8,,4K' has an empty item; did you mean '8,4K'?");
+  fails_in_one_line("bench --operation write,", 2, "--operation: 'write,' has an empty item");
+  fails_in_one_line("bench compare shm,,tcp", 2, "PATHS: 'shm,,tcp' has an empty item");
+  fails_in_one_line("bench compare shm, tcp", 2, "PATHS: 'shm,' has an empty item");
+  fails_in_one_line("predict --what-if a=1,,b=2", 2, "--what-if: 'a=1,,b=2' has an empty item");
+  fails_in_one_line("bench --size 8,x", 2, "'x' is no size");
+  fails_in_one_line("ping --via shm,tpc", 2, "'tpc' is none of");
 }
 
 TEST(Tool, FailuresNameTheThing) {
@@ -75,6 +134,12 @@ TEST(Tool, FailuresNameTheThing) {
   fails_in_one_line("predict gpu77:nic0 --from " + h20(), 1, "this machine has GPUs 0 to 7");
   fails_in_one_line("topo --from " + h20() + " --svg /nowhere/at/all.svg", 1, "cannot write /nowhere/at/all.svg");
   fails_in_one_line("topo --from " + h20() + " --html /dev/full", 1, "No space left on device");
+  fails_in_one_line("bench --seconds 0 --json /", 1, "cannot write /: Is a directory");
+  fails_in_one_line("ping peer --directory http://localhost", 2,
+                    "'http://localhost' is none of HOST:PORT of an engine");
+  const Outcome cut = run_tool("--version >/dev/null; cut=$(mktemp) && echo '{' >$cut; '" FAIRWAY_TOOL
+                               "' topo lint $cut 2>&1; rm $cut");
+  EXPECT_NE(cut.output.find("not JSON: parse error at line 2, column 1"), std::string::npos) << cut.output;
   fails_in_one_line("topo nics --gpu 99 --from " + h20(), 1, "there are GPU0-7");
   fails_in_one_line("topo hca nothing --from " + h20(), 1, "mlx5_bond_0-3");
 }
@@ -118,6 +183,21 @@ TEST(Tool, AFullDiskIsAFailure) {
   const Outcome outcome = run_tool("topo --from " + h20() + " 2>&1 >/dev/full");
   EXPECT_EQ(outcome.exit, 1);
   EXPECT_NE(outcome.output.find("cannot write to standard output"), std::string::npos) << outcome.output;
+  // Said once, and not forgotten, by a command that prints line by line.
+  const Outcome lines = run_tool("sim --seed 3 --trace 2>&1 >/dev/full");
+  EXPECT_EQ(lines.exit, 1);
+  EXPECT_EQ(std::count(lines.output.begin(), lines.output.end(), '\n'), 1) << lines.output;
+  // Nor by the process that it measures with.
+  const Outcome rows = run_tool("bench --via tcp --size 8 --seconds 0 2>&1 >/dev/full");
+  EXPECT_EQ(rows.exit, 1);
+  EXPECT_EQ(rows.output, "fairway bench: cannot write to standard output: No space left on device\n");
+}
+
+TEST(Tool, ATerminalTooNarrowForTheTablesIsStillOne) {
+  const Outcome outcome =
+      run_tool("--version >/dev/null; script -qec 'stty cols 20; " FAIRWAY_TOOL " --help' /dev/null 2>&1");
+  if (outcome.output.find("Usage: fairway") == std::string::npos) GTEST_SKIP() << "no script(1): " << outcome.output;
+  EXPECT_NE(outcome.output.find("along the fastest path\r\n"), std::string::npos) << outcome.output;
 }
 
 TEST(Tool, EveryCommandSaysWhatItDoes) {
@@ -156,6 +236,22 @@ TEST(Tool, TheSummaryCountsWhatLintFinds) {
     const bool told = run_tool("topo --from " + machine).output.find(notices + " notice") != std::string::npos;
     EXPECT_EQ(told, notices != "0") << machine << ": " << notices;
   }
+}
+
+TEST(Tool, PicturesOfTheDocumentsAreTheToolsOwn) {
+  const std::string images = FAIRWAY_SOURCE_DIR "/docs/images/";
+  std::string flows;
+  for (int gpu = 0; gpu < 8; ++gpu) flows += " gpu" + std::to_string(gpu) + ":nic0";
+  const Outcome traffic = run_tool("predict" + flows + " --alone --from " + h20() + " --svg -");
+  EXPECT_EQ(traffic.output, read_text(images + "h20_traffic.svg")) << "README.md has the command that draws it";
+  EXPECT_EQ(run_tool("topo --from " + h20() + " --svg -").output, read_text(images + "h20.svg"));
+}
+
+TEST(Tool, FlowsAreDrawnWhereThereAreSome) {
+  fails_in_one_line("predict --svg x.svg --from " + h20(), 2, "--svg draws flows: name them, as in gpu0:nic0");
+  fails_in_one_line("predict gpu0:nic0 --svg - --json --from " + h20(), 2,
+                    "--json and --svg both go to standard output");
+  fails_in_one_line("predict gpu0:nic0 --svg /nowhere/x.svg --from " + h20(), 1, "cannot write /nowhere/x.svg");
 }
 
 TEST(Tool, DiffTellsDifferentFromUnreadable) {

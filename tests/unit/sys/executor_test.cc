@@ -7,6 +7,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "sys/epoll_set.h"
+#include "sys/event_signal.h"
 #include "sys/fd.h"
 #include "sys/oversubscription.h"
 #include "sys/system_runtime.h"
@@ -31,6 +33,51 @@ class Counter : public Stepper {
   std::atomic<Time> last{0};
   std::atomic<Time> delay{kNever};
 };
+
+class StoppedClock : public Clock {
+ public:
+  Time now() override { return at; }
+  std::uint64_t unix_ns() override { return at; }
+  Time at = kSecond;
+};
+
+TEST(EventSignal, APollerLooksForEdgesEveryFewMicrosecondsAndASleeperWakesAtOnce) {
+  struct Told : Readiness {
+    void on_ready(std::uint32_t) override { ++times; }
+    int times = 0;
+  } told;
+  StoppedClock clock;
+  auto signal = EventSignal::make(clock);
+  ASSERT_TRUE(signal) << signal.status().to_string();
+  EpollSet& epoll = *static_cast<EventSignal&>(**signal).epoll();
+  const Fd event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  ASSERT_TRUE(epoll.watch_edge(event.get(), told));
+  (*signal)->clear();
+  EXPECT_EQ(told.times, 1);  // it can be written
+  (*signal)->clear();        // what this look had set
+  ASSERT_EQ(::eventfd_write(event.get(), 1), 0);
+  for (int poll = 0; poll < 100; ++poll) (*signal)->clear();
+  EXPECT_EQ(told.times, 1);
+  pollfd sleeper{epoll.fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&sleeper, 1, 0), 1);
+  clock.at += 4 * kMicrosecond;
+  (*signal)->clear();
+  EXPECT_EQ(told.times, 2);
+  EXPECT_EQ(::poll(&sleeper, 1, 0), 0);  // nothing is left to wake for, but the signal is set
+  epoll.forget(event.get());
+}
+
+TEST(SystemClock, AboutIsNeverAheadAndLateByItsBoundAtMost) {
+  SystemClock clock;
+  Clock::Reading last;
+  for (int i = 0; i < 20'000; ++i) {
+    if (i % 5'000 == 4'999) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Time before = clock.now();
+    const Time about = clock.about(last);
+    ASSERT_LE(about, clock.now());
+    ASSERT_GE(about + Clock::kLate, before);
+  }
+}
 
 TEST(Executor, JobsAllRunOnceAndSideBySide) {
   SystemRuntime system;

@@ -1,3 +1,4 @@
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -94,6 +95,96 @@ TEST_F(Networks, CarriesBytesToAHostName) {
   exchange("localhost:0");
 }
 
+// Reads its channel only when the channel's list says so.
+class Visitor final : public Stepper {
+ public:
+  Time step(Time) override {
+    Channel* const channel = reads.load();
+    if (channel == nullptr) return kNever;
+    if (!begun_) {
+      can_tell = channel->announce_in(&list_, 7);
+      if (channel->announced()) list_.push_back(7);  // before there was a list
+      begun_ = true;
+    }
+    for (const std::uint32_t number : std::exchange(list_, {})) {
+      ++(number == 7 ? told : others);
+      std::array<std::byte, 64> into{};
+      for (auto got = channel->receive(into); got && got.value() != 0; got = channel->receive(into))
+        bytes += static_cast<int>(got.value());
+    }
+    return kNever;
+  }
+  std::atomic<Channel*> reads{nullptr};
+  std::atomic<bool> can_tell{false};
+  std::atomic<int> told{0}, others{0}, bytes{0};
+
+ private:
+  bool begun_ = false;
+  std::vector<std::uint32_t> list_;
+};
+
+// An owner of many channels visits those alone that told its list.
+TEST_F(Networks, AChannelTellsItsListOfWhatCame) {
+  Visitor visitor;
+  TaskOptions options;
+  options.name = "visitor";
+  auto thread = std::move(runtime.executor.start(options, visitor)).value();
+  auto listener = listen("127.0.0.1:0");
+  auto near = dial(listener->address());
+  std::unique_ptr<Channel> far;
+  for (int i = 0; i < 2000 && !far; ++i) {
+    far = std::move(listener->accept(*thread)).value();
+    if (!far) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_TRUE(far);
+  visitor.reads = far.get();
+  thread->wake();
+  for (int sent = 3; sent <= 9; sent += 3) {
+    send_all(*near, "abc");
+    for (int i = 0; i < 5000 && visitor.bytes < sent; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_EQ(visitor.bytes, sent);
+  }
+  EXPECT_TRUE(visitor.can_tell);
+  EXPECT_GE(visitor.told, 3);
+  EXPECT_LE(visitor.told, 6) << "it tells of what came, not at every step";
+  EXPECT_EQ(visitor.others, 0);
+  thread.reset();  // before its channel
+  EXPECT_FALSE(near->announce_in(nullptr, 0)) << "nobody harvests the epoll of a task that its caller steps";
+}
+
+// A socket whose owner reads it in each step is left out of what a sleeper waits on, until the owner says so, or the
+// descriptor is given away.
+TEST_F(Networks, AChannelWakesNobodyWhileItIsNotToAndAfterwardsForWhatCameMeanwhile) {
+  auto listener = listen("127.0.0.1:0");
+  auto near = dial(listener->address());
+  auto far = accept(*listener);
+  ASSERT_TRUE(far);
+  std::array<std::byte, 8> into;
+  // By bytes that come.
+  const auto wakes = [&] {
+    for (int look = 0; look < 3; ++look) signal->clear_at(runtime.clock.now() + kSecond * look);  // what was before
+    send_all(*near, "abc");
+    const Time begin = runtime.clock.now();
+    signal->clear();
+    signal->wait(after(begin, 20 * kMillisecond));
+    return runtime.clock.now() < after(begin, 19 * kMillisecond);
+  };
+  EXPECT_TRUE(wakes());
+  EXPECT_EQ(*receive(*far, into), 3u);
+  EXPECT_FALSE(far->wake_for_input(false));
+  EXPECT_FALSE(wakes());
+  EXPECT_TRUE(far->wake_for_input(true));
+  const Time begin = runtime.clock.now();
+  signal->clear();
+  signal->wait(after(begin, 10 * kSecond));
+  EXPECT_LT(runtime.clock.now(), after(begin, 5 * kSecond)) << "the bytes came before it was to wake";
+  EXPECT_EQ(*receive(*far, into), 3u);
+  EXPECT_FALSE(far->wake_for_input(false));
+  (void)signal->fd();
+  EXPECT_TRUE(wakes()) << "somebody may sleep on the descriptor";
+  EXPECT_TRUE(far->wake_for_input(false));
+}
+
 TEST_F(Networks, ARefusedConnectionSaysSo) {
   std::string address;
   { address = listen("127.0.0.1:0")->address(); }
@@ -106,6 +197,23 @@ TEST_F(Networks, ARefusedConnectionSaysSo) {
   EXPECT_EQ(status.code(), ErrorCode::unreachable);
   EXPECT_NE(status.message().find(address), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("Connection refused"), std::string::npos) << status.message();
+}
+
+TEST_F(Networks, ARefusedConnectionIsNotCalledClosedOnceASendWasTold) {
+  auto listener = listen("127.0.0.1:0");
+  const std::string address = listener->address();
+  listener.reset();
+  auto near = dial(address);
+  Status sent;
+  for (int tries = 0; tries < 1000 && sent; ++tries) {
+    sent = near->send(std::vector<std::byte>(8)).status();
+    if (sent) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_FALSE(sent);
+  std::vector<std::byte> into(8);
+  const Status received = receive(*near, into).status();
+  EXPECT_EQ(received.to_string(), sent.to_string());
+  EXPECT_NE(received.message().find("Connection refused"), std::string::npos) << received.to_string();
 }
 
 TEST_F(Networks, ATakenPortIsNamedWithARemedy) {

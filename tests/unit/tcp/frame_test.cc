@@ -1,5 +1,8 @@
 #include "transport/tcp/frame.h"
 
+#include <array>
+#include <span>
+
 #include <gtest/gtest.h>
 
 namespace fairway::transport::tcp {
@@ -18,11 +21,35 @@ Header example(FrameType type) {
 
 TEST(TcpFrame, WhatIsEncodedIsDecoded) {
   for (const FrameType type : {FrameType::write, FrameType::read, FrameType::message, FrameType::fetch_add,
-                               FrameType::done, FrameType::data}) {
-    const Header header = example(type);
+                               FrameType::done, FrameType::data, FrameType::taken}) {
+    Header header = example(type);
+    header.acks = type == FrameType::message ? 0 : Header::kMostAcks;
+    if (type == FrameType::write) header.flags = Header::kImmediate;
     const auto again = decode(encode(header));
     ASSERT_TRUE(again) << again.status().to_string();
     EXPECT_EQ(encode(*again), encode(header));
+  }
+}
+
+// As docs/wire-format-tcp.md says it, a bit at a time.
+std::uint16_t sum_by_the_book(std::span<const std::byte> header) {
+  std::uint32_t sum = 0xffff;
+  for (std::size_t at = 0; at < header.size(); ++at) {
+    if (at == 2 || at == 3) continue;
+    sum ^= std::to_integer<std::uint32_t>(header[at]) << 8;
+    for (int bit = 0; bit < 8; ++bit) sum = (sum << 1 ^ ((sum & 0x8000) != 0 ? 0x1021u : 0u)) & 0xffff;
+  }
+  return static_cast<std::uint16_t>(sum);
+}
+
+TEST(TcpFrame, TheSumIsTheOneOfTheWireFormatForEveryBitOfTheHeader) {
+  std::array<std::byte, kHeaderBytes> header{};
+  EXPECT_EQ(sum_of(header), sum_by_the_book(header));
+  for (std::size_t bit = 0; bit < header.size() * 8; ++bit) {
+    header[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+    ASSERT_EQ(sum_of(header), sum_by_the_book(header)) << bit;
+    ASSERT_EQ(sum_by_tables(header), sum_by_the_book(header)) << bit;
+    if (bit % 3 == 0) header[(bit * 7 + 13) % header.size()] ^= static_cast<std::byte>(bit);  // and of mixed ones
   }
 }
 

@@ -5,93 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "core/crc32c.h"
-#include "transport/handles.h"
+#include "lane_stream.h"
 
 namespace fairway::transport::tcp {
 namespace {
-
-// Gives what is asked for, of bytes that are all there; takes everything, and notes the bytes of each call.
-class Told final : public Channel {
- public:
-  explicit Told(std::vector<std::byte> says, std::vector<std::size_t>* calls = nullptr)
-      : says_(std::move(says)), calls_(calls) {}
-  Result<std::size_t> send(std::span<const std::byte> bytes) override {
-    if (calls_ != nullptr) calls_->push_back(bytes.size());
-    return bytes.size();
-  }
-  Result<std::size_t> send_pieces(std::span<const std::span<const std::byte>> pieces) override {
-    std::size_t size = 0;
-    for (const auto& piece : pieces) size += piece.size();
-    if (calls_ != nullptr) calls_->push_back(size);
-    return size;
-  }
-  Result<std::size_t> receive(std::span<std::byte> into) override {
-    const std::size_t size = std::min(into.size(), says_.size() - at_);
-    std::copy_n(says_.begin() + static_cast<std::ptrdiff_t>(at_), size, into.begin());
-    at_ += size;
-    return size;
-  }
-  std::string peer_address() const override { return "the test"; }
-
- private:
-  const std::vector<std::byte> says_;
-  std::vector<std::size_t>* const calls_;
-  std::size_t at_ = 0;
-};
-
-constexpr std::uint64_t kLarge = 64 * 1024, kBlock = 64;
-
-struct Stream {
-  std::vector<std::byte> bytes;
-
-  void add(std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); }
-  // A write of one piece, so that the lane expects large frames and reads little along with the next header.
-  void add_large(RegionId region) {
-    Header header;
-    header.region = region;
-    header.length = kLarge;
-    add(encode(header));
-    add(std::vector<std::byte>(kLarge, std::byte{0x11}));
-  }
-  // Block i, full of i, to place count - 1 - i.
-  void add_blocks(RegionId region, std::uint32_t count, std::uint64_t flip = 0) {
-    std::vector<std::uint64_t> table(count);
-    for (std::uint32_t i = 0; i < count; ++i) table[i] = (count - 1 - i) * kBlock;
-    Header header;
-    header.flags = Header::kTable;
-    header.region = region;
-    header.length = kBlock;
-    header.count = count;
-    header.offset = crc32c(0, std::as_bytes(std::span(table))) ^ flip;
-    add(encode(header));
-    add(std::as_bytes(std::span(table)));
-    for (std::uint32_t i = 0; i < count; ++i) add(std::vector<std::byte>(kBlock, static_cast<std::byte>(i)));
-  }
-};
-
-struct Reader {
-  explicit Reader(std::uint64_t size)
-      : memory(size), region(*regions.add(memory.data(), size, MemoryKind::host, Access::all)) {}
-  // Whether the lane stands after all of it.
-  bool hears(const Stream& stream) {
-    Counters counters;
-    Inbox inbox{counters};
-    Lane lane(std::make_unique<Told>(stream.bytes), {0, 1}, regions, inbox, {});
-    for (int turn = 0; turn < 100 && !lane.broken(); ++turn) {
-      std::uint64_t budget = 1 << 20;
-      lane.receive(budget);
-      lane.flush();
-    }
-    const bool stands = !lane.broken();
-    lane.close();
-    return stands;
-  }
-
-  RegionTable regions{4};
-  std::vector<std::byte> memory;
-  RegionId region;
-};
 
 // A table longer than what is read with its header, and pages enough to be received where they belong.
 TEST(TcpLane, BlocksLandByATableThatComesInSeveralReads) {
@@ -115,16 +32,51 @@ TEST(TcpLane, ATableThatWasChangedBreaksTheLaneBeforeABlockLands) {
       std::all_of(reader.memory.begin(), reader.memory.end(), [](std::byte each) { return each == std::byte{0}; }));
 }
 
+// ---- how much is read at once ----
+
+// Each call reads the rest of a payload and the beginning of the next frame, and the last one finds the end by itself.
+TEST(TcpLane, TheNextHeaderComesWithTheRestOfThePayloadBeforeIt) {
+  Reader reader(kLarge);
+  Stream stream;
+  for (int i = 0; i < 8; ++i) stream.add_large(reader.region);
+  ASSERT_TRUE(reader.hears(stream));
+  EXPECT_EQ(reader.reads_with_bytes(), 9);
+}
+
+// Of each large write but the first no more than what came with its header is copied.
+TEST(TcpLane, LargeWritesAreReceivedInPlaceBetweenSmallOnes) {
+  Reader reader(kLarge);
+  Stream stream;
+  for (int i = 0; i < 10; ++i) {
+    stream.add_large(reader.region);
+    stream.add_blocks(reader.region, 4);
+    stream.add_blocks(reader.region, 1);
+  }
+  ASSERT_TRUE(reader.hears(stream));
+  EXPECT_LE(reader.counters.copied_bytes.load(), kLarge + 10 * std::uint64_t{2048 + 1024});
+}
+
+TEST(TcpLane, ManySmallFramesAfterALargeOneTakeFewReads) {
+  Reader reader(kLarge);
+  Stream stream;
+  stream.add_large(reader.region);
+  for (int i = 0; i < 60; ++i) stream.add_blocks(reader.region, 15);  // 1,120 bytes each
+  ASSERT_TRUE(reader.hears(stream));
+  EXPECT_LE(reader.reads_with_bytes(), 5);
+}
+
 // ---- what may wait for company ----
 
 struct Waiting : testing::Test {
   // A lane that has heard one frame.
   void hear(const Stream& stream) {
-    lane = std::make_unique<Lane>(std::make_unique<Told>(stream.bytes, &calls), LinkId{0, 1}, regions, inbox,
-                                  std::span<const std::byte>());
+    auto channel = std::make_unique<Told>(stream.bytes, &calls);
+    channel->more_announced = told;
+    lane = std::make_unique<Lane>(std::move(channel), LinkId{0, 1}, regions, inbox, std::span<const std::byte>());
     std::uint64_t budget = 1 << 20;
     lane->receive(budget);
   }
+  bool due() { return lane->due(1, 16); }  // in this poll
   static Stream a_message() {
     const std::vector<std::byte> body(20, std::byte{5});
     Header header;
@@ -147,10 +99,11 @@ struct Waiting : testing::Test {
   }
 
   RegionTable regions{4};
-  Counters counters;
+  CostCounters counters;
   Inbox inbox{counters};
   std::vector<std::byte> words = std::vector<std::byte>(20);
   std::vector<std::size_t> calls;
+  bool told = false;  // the socket announces bytes
   std::unique_ptr<Lane> lane;
 };
 
@@ -163,19 +116,168 @@ TEST_F(Waiting, TheAnswerAndTheAcknowledgementAreOneCall) {
   ASSERT_TRUE(post(2, false));
   EXPECT_FALSE(lane->may_hold());
   lane->flush();
-  EXPECT_EQ(calls, (std::vector<std::size_t>{kHeaderBytes + 2 * (kHeaderBytes + 20)}));
+  EXPECT_EQ(calls, (std::vector<std::size_t>{2 * kAlignment}));  // it rides in a header
+}
+
+TEST_F(Waiting, AnAcknowledgementRidesOnTheOnlyFrameAndItsCallEndsAtAPlaceOfTheStream) {
+  std::vector<std::byte> sent;
+  lane = std::make_unique<Lane>(std::make_unique<Told>(a_message().bytes, &calls, nullptr, &sent), LinkId{0, 1},
+                                regions, inbox, std::span<const std::byte>());
+  std::uint64_t budget = 1 << 20;
+  lane->receive(budget);
+  ASSERT_TRUE(post(1, false));
+  lane->flush();
+  EXPECT_EQ(calls, (std::vector<std::size_t>{kAlignment}));
+  const auto header = decode(std::span(sent).first<kHeaderBytes>());
+  ASSERT_TRUE(header) << header.status().to_string();
+  EXPECT_EQ(header->type, FrameType::message);
+  EXPECT_EQ(header->acks, 1u);
+  lane->flush();
+  EXPECT_EQ(calls.size(), 1u) << "once";
 }
 
 TEST_F(Waiting, WithoutAnAnswerItGoesAfterAFewPollsAndKeepsTheWorkerAwakeUntilThen) {
   hear(a_message());
   for (int poll = 0; poll < 2; ++poll) {
+    EXPECT_FALSE(due());
     EXPECT_TRUE(lane->hold());
     EXPECT_TRUE(lane->busy());
   }
+  EXPECT_TRUE(due());
   EXPECT_FALSE(lane->hold());
   lane->flush();
-  EXPECT_EQ(calls, std::vector<std::size_t>{kHeaderBytes});
+  EXPECT_EQ(calls, std::vector<std::size_t>{kAlignment});
   EXPECT_FALSE(lane->busy());
+}
+
+// The user needs two polls to answer. Then the lane is read even without an announcement: the stream may have ended.
+TEST_F(Waiting, ALaneThatWasReadToItsEndRestsForTwoPolls) {
+  hear(a_message());
+  EXPECT_FALSE(due());
+  EXPECT_TRUE(lane->busy());
+  EXPECT_FALSE(due());
+  EXPECT_TRUE(due());
+  EXPECT_TRUE(due());
+}
+
+TEST_F(Waiting, ALaneWhoseSocketAnnouncesBytesDoesNotRest) {
+  told = true;
+  hear(a_message());
+  EXPECT_TRUE(due());
+}
+
+TEST_F(Waiting, ALaneDoesNotRestWithinAFrame) {
+  Stream stream = a_message();
+  stream.bytes.pop_back();
+  hear(stream);
+  EXPECT_TRUE(due());
+}
+
+// ---- whether the socket wakes a sleeper ----
+
+struct Waking : Waiting {
+  void SetUp() override {
+    const Stream one = a_message();
+    Stream many;
+    for (int i = 0; i < 1000; ++i) many.add(one.bytes);
+    auto made = std::make_unique<Told>(many.bytes);
+    made->each = one.bytes.size();
+    made->wakes = &wakes;
+    channel = made.get();
+    lane = std::make_unique<Lane>(std::move(made), LinkId{0, 1}, regions, inbox, std::span<const std::byte>());
+  }
+  void poll(int times) {
+    std::array<Event, 8> events;
+    for (; times > 0; --times) {
+      std::uint64_t budget = 1 << 20;
+      inbox.begin_poll();
+      if (lane->due(1, 16)) lane->receive(budget);
+      lane->flush();
+      (void)inbox.take(events);
+    }
+  }
+  Told* channel = nullptr;
+  bool wakes = true;
+};
+
+TEST_F(Waking, ALaneInUseAsksItsSocketNotToWakeUntilSomebodyWouldSleep) {
+  poll(3 * 64);  // it rests for two polls after each frame
+  EXPECT_FALSE(wakes);
+  (void)lane->prepare_sleep();
+  EXPECT_TRUE(wakes);
+  poll(3 * 63);
+  EXPECT_TRUE(wakes) << "not for each sleep";
+  poll(3);
+  EXPECT_FALSE(wakes);
+}
+
+TEST_F(Waking, WhoNowAndThenSleepsIsAlwaysWoken) {
+  for (int i = 0; i < 20; ++i) {
+    poll(3 * 60);
+    (void)lane->prepare_sleep();
+    EXPECT_TRUE(wakes);
+  }
+}
+
+TEST_F(Waking, ALaneThatIsReadLessOftenAsksToBeWoken) {
+  poll(3 * 64);
+  EXPECT_FALSE(wakes);
+  channel->each = 0;
+  poll(15);
+  EXPECT_FALSE(wakes);
+  poll(10);
+  EXPECT_TRUE(wakes);
+}
+
+TEST_F(Waking, ASocketThatCannotWakeYetLetsNobodySleep) {
+  poll(3 * 64);
+  channel->each = 0;
+  poll(3);
+  channel->refuses = true;
+  EXPECT_FALSE(lane->prepare_sleep());
+  channel->refuses = false;
+  EXPECT_TRUE(lane->prepare_sleep());
+}
+
+// Acknowledgements are counts, in the order of the requests: a write with an immediate behind a message.
+TEST_F(Waiting, OneHeaderAcknowledgesAllThatCameBeforeIt) {
+  std::vector<std::byte> memory(kBlock);
+  const RegionId region = *regions.add(memory.data(), kBlock, MemoryKind::host, Access::all);
+  Header write;
+  write.flags = Header::kImmediate;
+  write.region = region;
+  write.length = kBlock;
+  Stream stream = a_message();
+  stream.add(encode(write));
+  stream.add(std::vector<std::byte>(kBlock, std::byte{1}));
+  hear(stream);
+  EXPECT_TRUE(lane->hold());
+  lane->flush();
+  EXPECT_EQ(calls, std::vector<std::size_t>{kAlignment});
+  EXPECT_EQ(lane->immediates(), 1u);
+}
+
+TEST_F(Waiting, AnAcknowledgementEndsTheOldestMessageAndOneTooManyTheLane) {
+  Header taken;
+  taken.type = FrameType::taken;
+  taken.acks = 1;
+  Stream stream;
+  stream.add(encode(taken));
+  stream.add(encode(taken));
+  stream.add(encode(taken));
+  lane = std::make_unique<Lane>(std::make_unique<Told>(stream.bytes, &calls), LinkId{0, 1}, regions, inbox,
+                                std::span<const std::byte>());
+  ASSERT_TRUE(post(7, false));
+  ASSERT_TRUE(post(8, false));
+  lane->flush();
+  std::uint64_t budget = 1 << 20;
+  lane->receive(budget);
+  std::array<Event, 4> events;
+  ASSERT_EQ(inbox.take(events), 3u);
+  EXPECT_EQ(events[0].kind, EventKind::done);
+  EXPECT_EQ(events[0].token, 7u);
+  EXPECT_EQ(events[1].token, 8u);
+  EXPECT_EQ(events[2].kind, EventKind::link_down);
 }
 
 TEST_F(Waiting, APatientMessageThatIsCancelledIsNotWaitedFor) {

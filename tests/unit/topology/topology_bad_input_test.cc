@@ -117,6 +117,7 @@ TEST(BadInput, EmptyAndForeignFilesAreNamed) {
     ASSERT_FALSE(machine) << name;
     EXPECT_NE(machine.status().message().find(name), std::string::npos);
   }
+  EXPECT_NE(load(folder.path() + "/empty").status().message().find("the file is empty"), std::string::npos);
   const TempFolder nothing;
   EXPECT_FALSE(load(nothing.path()));
 }
@@ -149,6 +150,22 @@ TEST(Matrix, ReadsATerminalsEscapesAndMissingAffinity) {
   EXPECT_EQ(machine->gpus.size(), 2U);
   EXPECT_EQ(machine->gpus[0].cpus->to_list(), "0-7");
   EXPECT_FALSE(machine->gpus[0].numa_node);
+}
+
+// As a GB200 board prints it: the memory of GPUs is NUMA nodes too, and stands in the list behind the CPU's.
+TEST(Matrix, GpusOfGraceAreBesideTheirCpu) {
+  const std::string heading = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n";
+  const auto machine = read_topo_matrix(
+      heading + "GPU0\t X \tNV18\t0-71\t0,3-9,11-17\t\t2\n" + "GPU1\tNV18\t X \t72-143\t1,19-25,27-33\t\t18\n", "t");
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  ASSERT_TRUE(machine->gpus[1].numa_node);
+  EXPECT_EQ(*machine->gpus[1].numa_node, 1U);
+  ASSERT_EQ(machine->numa_nodes.size(), 2U);
+  EXPECT_EQ(machine->numa_nodes[1].cpus->to_list(), "72-143");
+  // A list without such an id says that the place is unknown.
+  const auto anywhere = read_topo_matrix(heading + "GPU0\t X \tNV18\t0-143\t0-1\t\tN/A\n", "t");
+  ASSERT_TRUE(anywhere) << anywhere.status().to_string();
+  EXPECT_FALSE(anywhere->gpus[0].numa_node);
 }
 
 TEST(Matrix, ShiftedColumnsAreAnError) {

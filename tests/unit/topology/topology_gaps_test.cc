@@ -62,6 +62,26 @@ TEST(Lspci, BusNumbersOfBridgesAreTheTree) {
   }
 }
 
+// What `topo lint` itself asks for beside `lspci -vvv`: both say the same of each place.
+TEST(Lspci, LinksOfSysfsAgreeWithItsTree) {
+  const TempFolder folder;
+  folder.write("lspci.txt", kTree);
+  folder.write("classes.txt",
+               "/sys/class/infiniband:\nlrwxrwxrwx 1 root root 0 Jan  1 00:00 mlx5_0 -> "
+               "../../devices/pci0000:20/0000:20:01.0/0000:21:00.0/0000:22:01.0/0000:24:00.0/infiniband/mlx5_0\n");
+  const auto machine = load(folder.path());
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  for (const auto& note : machine->notes) EXPECT_NE(note.kind, NoteKind::conflict) << note.text;
+  const auto nic =
+      std::find_if(machine->nics.begin(), machine->nics.end(), [](const Nic& one) { return one.name == "mlx5_0"; });
+  ASSERT_NE(nic, machine->nics.end());
+  ASSERT_EQ(nic->functions.size(), 1U);
+  const auto path = path_class(*machine, {NodeKind::gpu, 0},
+                               {NodeKind::nic, static_cast<std::uint32_t>(nic - machine->nics.begin())});
+  ASSERT_TRUE(path);
+  EXPECT_EQ(path->kind, PathKind::pix);
+}
+
 TEST(Lspci, CirclesAndTwoBridgesToOneBusAreSurvived) {
   const TempFolder folder;
   folder.write("lspci.txt",
@@ -107,6 +127,22 @@ TEST(Sysfs, ALinkOfTheClassPlacesANicWithoutItsDevice) {
   ASSERT_EQ(nic->functions.size(), 1U);
   EXPECT_EQ(machine->pci[nic->functions[0].index].bus_id.to_string(), "0000:20:01.0");
   EXPECT_EQ(*nic->model, "MT2910 Family [ConnectX-7]") << "named by its ids";
+}
+
+TEST(Lspci, IdsNameWhatItDoesNotKnow) {
+  const TempFolder folder;
+  folder.write("nn.txt",
+               "02:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:2901] (rev a1)\n"
+               "03:00.0 3D controller [0302]: NVIDIA Corporation Device [10de:fff7] (rev a1)\n");
+  const auto machine = load(folder.path() + "/nn.txt");
+  ASSERT_TRUE(machine) << machine.status().to_string();
+  ASSERT_EQ(machine->gpus.size(), 2U);
+  EXPECT_EQ(machine->gpus[0].model.value_or("").substr(0, 4), "B200");
+  EXPECT_EQ(machine->gpus[1].model.value_or(""), "NVIDIA Corporation Device") << "no table knows it";
+  folder.write("n.txt", "02:00.0 0302: 10de:2901 (rev a1)\n");
+  const auto numbers = load(folder.path() + "/n.txt");
+  ASSERT_FALSE(numbers);
+  EXPECT_NE(numbers.status().message().find("lspci -vvv"), std::string::npos) << numbers.status().message();
 }
 
 TEST(Names, OwnTableFirstThenPciIds) {

@@ -48,13 +48,13 @@ TEST(EventQueue, ThereIsRoomAgainOnceAllWasTaken) {
   std::array<Event, 16> events;
   for (int turn = 0; turn < 3; ++turn) {
     std::size_t added = 0;
-    for (; queue.has_room(); ++added) queue.add(EventKind::message, {}, message(0));
+    for (; queue.has_space(); ++added) queue.add(EventKind::message, {}, message(0));
     EXPECT_GE(added, std::size_t{256 * 1024} / kSize) << turn;
     EXPECT_LE(added, std::size_t{256 * 1024} / kSize + 1) << turn;
     while (queue.take(events) != 0) {
     }
     queue.begin_poll();
-    EXPECT_TRUE(queue.has_room());
+    EXPECT_TRUE(queue.has_space());
   }
 }
 

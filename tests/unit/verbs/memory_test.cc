@@ -46,19 +46,12 @@ class Regions : public testing::Test {
     ASSERT_TRUE(ports) << ports.status().message();
     ports_ = std::move(*ports);
   }
-  static MemoryDescription at(std::byte* address, std::uint64_t size, MemoryKind kind, Access access = Access::all,
-                              std::uint32_t slot = 1) {
-    MemoryDescription memory;
-    memory.id = {slot, 1};
-    memory.address = address;
-    memory.size_bytes = size;
-    memory.kind = kind;
-    memory.access = access;
-    return memory;
+  static Region at(std::byte* address, std::uint64_t size, MemoryKind kind, Access access = Access::all,
+                   std::uint32_t slot = 1) {
+    return {{slot, 1}, address, size, kind, access};
   }
-  Result<RegisteredMemory> add(const MemoryDescription& memory) {
-    return registrations_->add(ports_, memory, runtime_.executor);
-  }
+  Result<RegisteredMemory> add(const Region& memory) { return registrations_->add(ports_, memory, runtime_.executor); }
+  std::string how(const Result<RegisteredMemory>& made) const { return registrations_->find(made->handle)->how; }
   Result<RegisteredMemory> add_host(Access access = Access::read | Access::write, std::uint64_t size = 4096) {
     static std::vector<std::byte> bytes(kManyPages);
     return add(at(bytes.data(), size, MemoryKind::host, access));
@@ -84,7 +77,7 @@ TEST_F(GpuRegions, GoByDmaBufWhereverTheyBegin) {
   const auto made = add(at(bytes + 5000, 70'001, MemoryKind::device, Access::write));
   ASSERT_TRUE(made) << made.status().message();
   EXPECT_EQ(nic::counts().by_dmabuf - before, 2U) << "the region, and the word of its GPU";
-  EXPECT_EQ(made->how, "nic0/1 by dma-buf");
+  EXPECT_EQ(how(made), "nic0/1 by dma-buf");
   const auto key = decode_key(made->keys.at(0));
   ASSERT_TRUE(key);
   EXPECT_EQ(key->address, reinterpret_cast<std::uintptr_t>(bytes + 5000));
@@ -106,7 +99,7 @@ TEST_F(GpuRegions, GoByTheirAddressWhereThereIsNoDmaBuf) {
     open();
     const auto made = add(at(bytes, 4096, MemoryKind::device));
     EXPECT_TRUE(made) << made.status().message();
-    const std::string how = made ? made->how : "";
+    const std::string how = made ? this->how(made) : "";
     EXPECT_TRUE(has(how, "by nvidia_peermem") && has(how, why)) << how;
     registrations_ = std::make_unique<Registrations>(64);
     ports_.clear();
@@ -148,11 +141,11 @@ TEST_F(GpuRegions, AreRegisteredWithThePortsThatTakeThem) {
   ASSERT_EQ(made->keys.size(), 2U);
   EXPECT_TRUE(made->keys[0].empty());
   EXPECT_TRUE(decode_key(made->keys[1]));
-  ASSERT_EQ(made->refused.size(), 1U);
-  EXPECT_EQ(made->refused[0].first, 0);
-  EXPECT_TRUE(has(made->refused[0].second.message(), "nic0/1: GPU memory cannot be registered"));
   const Registration* found = registrations_->find(made->handle);
   ASSERT_NE(found, nullptr);
+  ASSERT_EQ(found->refused.size(), 1U);
+  EXPECT_EQ(found->refused[0].first, 0);
+  EXPECT_TRUE(has(found->refused[0].second.message(), "nic0/1: GPU memory cannot be registered"));
   EXPECT_FALSE(found->is_at(0));
   EXPECT_TRUE(found->is_at(1));
   registrations_->take(made->handle);
@@ -225,11 +218,11 @@ TEST_F(OnDemandRegions, AreWhatCannotBePinnedWhereTheDeviceHasIt) {
   nic::settings().paging = {abi::kPages, abi::kPagesWrites | abi::kPagesReads, 0, 0};
   open();
   const std::uint64_t before = nic::counts().on_demand;
-  EXPECT_EQ(add_host()->how, "") << "pinned, as always";
+  EXPECT_EQ(how(add_host()), "") << "pinned, as always";
   registrations_ = std::make_unique<Registrations>(64);
   const auto large = add_host(Access::read | Access::write, 6 << 20);
   ASSERT_TRUE(large) << large.status().message();
-  EXPECT_TRUE(has(large->how, "nic0/1 on-demand paging") && has(large->how, "limit of locked memory")) << large->how;
+  EXPECT_TRUE(has(how(large), "nic0/1 on-demand paging") && has(how(large), "limit of locked memory")) << how(large);
   EXPECT_EQ(nic::counts().on_demand - before, 1U);
 }
 
@@ -248,13 +241,13 @@ TEST_F(OnDemandRegions, AreNoneWhereTheyAreOffOrTheDeviceLacksThem) {
 TEST_F(OnDemandRegions, AreAllWhenAskedForElseTheReasonIsSaid) {
   nic::settings().paging = {abi::kPages, abi::kPagesWrites | abi::kPagesReads, 0, 0};
   open(OnDemand::always);
-  EXPECT_TRUE(has(add_host()->how, "nic0/1 on-demand paging"));
+  EXPECT_TRUE(has(how(add_host()), "nic0/1 on-demand paging"));
   registrations_ = std::make_unique<Registrations>(64);
   const auto tried = [&](const char* why) {
     open(OnDemand::always);
     const auto made = add_host();
     ASSERT_TRUE(made) << made.status().message();
-    EXPECT_TRUE(has(made->how, "pinned") && has(made->how, why)) << made->how;
+    EXPECT_TRUE(has(how(made), "pinned") && has(how(made), why)) << how(made);
     registrations_ = std::make_unique<Registrations>(64);
   };
   nic::settings().paging.reliable = abi::kPagesReads;
@@ -332,9 +325,9 @@ TEST_F(Regions, TheEndOfMuchMemoryHoldsUpNobodyAndIsToldWhenItIsOver) {
   std::vector<std::byte> bytes(kManyPages);
   const auto id = table.add(bytes.data(), bytes.size(), MemoryKind::host, Access::all);
   ASSERT_TRUE(id);
-  MemoryDescription memory = at(bytes.data(), bytes.size(), MemoryKind::host);
+  Region memory = at(bytes.data(), bytes.size(), MemoryKind::host);
   memory.id = *id;
-  const auto made = transport.register_memory(memory);
+  const auto made = transport.register_memory(memory, {});
   ASSERT_TRUE(made);
   nic::settings().deregistering = [&](std::uint64_t) { over.wait(); };
   std::array<Event, 4> events;

@@ -1,0 +1,368 @@
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cuda_runtime.h>
+
+#include "checks.cuh"
+#include "collective_values.cuh"
+#include "cuda_check.cuh"
+#include "fairway/collectives.h"
+#include "library.h"
+
+// Collectives on GPU memory in CUDA graphs and launched one by one, in turns with NCCL in the same run, in the form of
+// nccl-tests (docs/collectives.md).
+//   collectives [--ranks N] [--operations all_reduce,...] [--from 8] [--to 1G] [--type f32|bf16] [--algorithm NAME]
+//               [--turns 3] [--alone] [--json FILE]
+// A process for each rank, with GPU rank modulo their number. --alone: without NCCL. Every value of each row is
+// compared, after the last launch.
+namespace {
+
+using fairway::CollectiveKind;
+
+
+struct Options {
+  int ranks = 0, turns = 3;
+  std::string operations = "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast";
+  std::size_t from = 8, to = std::size_t{1} << 30;
+  std::string type = "f32", algorithm = "automatic";
+  bool alone = false;
+  const char* json = nullptr;
+};
+
+struct Shared {  // between the processes
+  std::atomic<std::uint64_t> arrived{0};
+  char address[8][256] = {};
+  nccl::UniqueId id = {};
+  std::atomic<std::uint64_t> wrong{0};
+  double us[8] = {};
+};
+
+class Rank {
+ public:
+  Rank(const Options& options, Shared& shared, int rank) : options_(options), shared_(shared), rank_(rank) {
+    int devices = 0;
+    CUDA_CHECK(cudaGetDeviceCount(&devices));
+    gpu_ = rank % devices;
+    CUDA_CHECK(cudaSetDevice(gpu_));
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    const std::size_t room = options.to + 4096;
+    CUDA_CHECK(cudaMalloc(&input_, room));
+    CUDA_CHECK(cudaMalloc(&output_, room));
+    CUDA_CHECK(cudaHostAlloc(&wrong_, sizeof *wrong_, cudaHostAllocPortable | cudaHostAllocMapped));
+    fairway::EngineOptions wanted;
+    wanted.name = "rank" + std::to_string(rank);
+    auto engine = fairway::Engine::open(wanted);
+    FAIRWAY_CHECK(engine.status());
+    engine_ = std::make_unique<fairway::Engine>(std::move(*engine));
+    std::strncpy(shared.address[rank], engine_->address().c_str(), sizeof shared.address[rank] - 1);
+    meet();
+    std::vector<std::string> addresses;
+    for (int i = 0; i < options.ranks; ++i) addresses.emplace_back(shared.address[i]);
+    auto group = fairway::Communicator::create(*engine_, rank, addresses);
+    FAIRWAY_CHECK(group.status());
+    group_ = std::make_unique<fairway::Communicator>(std::move(*group));
+    const auto begin = Clock::now();
+    renew();
+    if (rank == 0) std::printf("# use_gpu took %.1f ms\n", us_since(begin) / 1e3);
+    if (!options.alone) {
+      if (rank == 0) NCCL_CHECK(nccl::library().ncclGetUniqueId(&shared.id));
+      meet();
+      NCCL_CHECK(nccl::library().ncclCommInitRank(&comm_, options.ranks, shared.id, rank));
+      int version = 0;
+      NCCL_CHECK(nccl::library().ncclGetVersion(&version));
+      if (rank == 0) std::printf("# beside NCCL %d\n", version);
+    }
+    if (rank == 0 && options.json != nullptr) json_ = std::fopen(options.json, "w");
+  }
+  ~Rank() {
+    CUDA_CHECK(cudaDeviceSynchronize());
+    meet();
+    if (json_ != nullptr) std::fclose(json_);
+    used_.reset();
+    group_.reset();
+  }
+
+  int run() {
+    static constexpr const char* kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"};
+    for (int kind = 0; kind < 5; ++kind) {
+      if (("," + options_.operations + ",").find("," + std::string(kNames[kind]) + ",") == std::string::npos) continue;
+      if (rank_ == 0)
+        std::printf("\n# %s\n# %12s %12s %6s %9s %10s %8s %8s %7s %10s %8s %8s %6s\n", kNames[kind], "size", "count",
+                    "type", "how", "time (us)", "algbw", "busbw", "#wrong", "NCCL (us)", "busbw", "#wrong", "ratio");
+      renew();
+      for (std::size_t bytes = options_.from; bytes <= options_.to; bytes *= bytes < 4096 ? 8 : 4)
+        for (const bool graph : {true, false}) row(kind, kNames[kind], bytes, graph);
+    }
+    return shared_.wrong == 0 ? 0 : 1;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static double us_since(Clock::time_point begin) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  }
+
+  void meet() const {
+    const std::uint64_t mine = shared_.arrived.fetch_add(1), all = static_cast<std::uint64_t>(options_.ranks);
+    while (shared_.arrived.load() < (mine / all + 1) * all) std::this_thread::yield();
+  }
+  [[nodiscard]] std::size_t width() const { return options_.type == "bf16" ? 2 : 4; }
+
+  void ours(int kind, std::size_t block) {
+    static constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                                                CollectiveKind::reduce_scatter, CollectiveKind::all_to_all,
+                                                CollectiveKind::broadcast};
+    fairway::Collective call;
+    call.kind = kKinds[kind];
+    call.input = input_;
+    call.output = output_;
+    call.count = block;
+    call.type = width() == 2 ? fairway::DataType::bf16 : fairway::DataType::f32;
+    if (kind == 0 && options_.algorithm == "one_shot") call.algorithm = fairway::Algorithm::one_shot;
+    if (kind == 0 && options_.algorithm == "direct") call.algorithm = fairway::Algorithm::direct;
+    FAIRWAY_CHECK(used_->stream_run(call, stream_));
+  }
+  void theirs(int kind, std::size_t block) {
+    const nccl::Library& n = nccl::library();
+    const nccl::Type type = width() == 2 ? nccl::bfloat16 : nccl::float32;
+    switch (kind) {
+      case 0: NCCL_CHECK(n.ncclAllReduce(input_, output_, block, type, nccl::sum, comm_, stream_)); break;
+      case 1: NCCL_CHECK(n.ncclAllGather(input_, output_, block, type, comm_, stream_)); break;
+      case 2: NCCL_CHECK(n.ncclReduceScatter(input_, output_, block, type, nccl::sum, comm_, stream_)); break;
+      case 3:
+        NCCL_CHECK(n.ncclGroupStart());
+        for (int i = 0; i < options_.ranks; ++i) {
+          const std::size_t at = static_cast<std::size_t>(i) * block * width();
+          NCCL_CHECK(n.ncclSend(input_ + at, block, type, i, comm_, stream_));
+          NCCL_CHECK(n.ncclRecv(output_ + at, block, type, i, comm_, stream_));
+        }
+        NCCL_CHECK(n.ncclGroupEnd());
+        break;
+      default: NCCL_CHECK(n.ncclBroadcast(input_, output_, block, type, 0, comm_, stream_)); break;
+    }
+  }
+
+  // A communicator serves 32 captures, of which each row makes one: so there is another for each operation.
+  void renew() {
+    auto made = group_->split(0);
+    FAIRWAY_CHECK(made.status());
+    auto next = std::make_unique<fairway::Communicator>(std::move(*made));
+    FAIRWAY_CHECK(next->use_gpu(gpu_));
+    used_ = std::move(next);
+  }
+  template <class Enqueue>
+  cudaGraphExec_t capture(int many, Enqueue enqueue) {
+    cudaGraphExec_t graph = nullptr;
+    cudaGraph_t captured = nullptr;
+    CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < many; ++i) enqueue();
+    CUDA_CHECK(cudaStreamEndCapture(stream_, &captured));
+    CUDA_CHECK(cudaGraphInstantiate(&graph, captured, 0));
+    CUDA_CHECK(cudaGraphDestroy(captured));
+    return graph;
+  }
+  // Us of each of `many` operations, in a graph or launched by the host: the slowest rank's, a median of launches.
+  template <class Enqueue>
+  double time(cudaGraphExec_t graph, int many, Enqueue enqueue) {
+    cudaEvent_t begin = nullptr, end = nullptr;
+    CUDA_CHECK(cudaEventCreate(&begin));
+    CUDA_CHECK(cudaEventCreate(&end));
+    std::vector<double> all;
+    for (int i = -2; i < 11; ++i) {
+      meet();
+      CUDA_CHECK(cudaEventRecord(begin, stream_));
+      if (graph != nullptr) CUDA_CHECK(cudaGraphLaunch(graph, stream_));
+      for (int k = 0; k < many && graph == nullptr; ++k) enqueue();
+      CUDA_CHECK(cudaEventRecord(end, stream_));
+      CUDA_CHECK(cudaStreamSynchronize(stream_));
+      float ms = 0;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+      shared_.us[rank_] = ms * 1e3 / many;
+      meet();
+      if (i >= 0) all.push_back(*std::max_element(shared_.us, shared_.us + options_.ranks));
+    }
+    CUDA_CHECK(cudaEventDestroy(begin));
+    CUDA_CHECK(cudaEventDestroy(end));
+    std::sort(all.begin(), all.end());
+    return all[all.size() / 2];
+  }
+
+  void poison(int kind, std::size_t block) {
+    const std::size_t in = block * (kind == 2 || kind == 3 ? static_cast<std::size_t>(options_.ranks) : 1);
+    CUDA_CHECK(cudaMemsetAsync(output_, 0xA5, options_.to, stream_));
+    if (width() == 2)
+      fill<<<512, 256, 0, stream_>>>(reinterpret_cast<unsigned short*>(input_), in, rank_);
+    else
+      fill<<<512, 256, 0, stream_>>>(reinterpret_cast<float*>(input_), in, rank_);
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    meet();
+  }
+  std::uint64_t wrong(int kind, std::size_t block) {
+    const std::size_t out = block * (kind == 1 || kind == 3 ? static_cast<std::size_t>(options_.ranks) : 1);
+    *wrong_ = 0;
+    if (width() == 2)
+      compare<<<512, 256, 0, stream_>>>(reinterpret_cast<unsigned short*>(output_), out, block, kind, rank_,
+                                        options_.ranks, wrong_);
+    else
+      compare<<<512, 256, 0, stream_>>>(reinterpret_cast<float*>(output_), out, block, kind, rank_, options_.ranks,
+                                        wrong_);
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+    const std::uint64_t before = shared_.wrong.load();
+    meet();
+    shared_.wrong += *wrong_;
+    meet();
+    return shared_.wrong.load() - before;
+  }
+
+  void row(int kind, const char* name, std::size_t bytes, bool in_graph) {
+    const auto ranks = static_cast<std::size_t>(options_.ranks);
+    const bool split = kind >= 1 && kind <= 3;  // the size is that of all blocks
+    const std::size_t block = bytes / width() / (split ? ranks : 1);
+    if (block == 0) return;
+    const int many = bytes <= (1U << 20) ? 50 : bytes <= (64U << 20) ? 10 : 3;
+    std::vector<double> us, nccl_us;
+    std::uint64_t bad = 0, nccl_bad = 0;
+    const auto our = [&] { ours(kind, block); };
+    const auto their = [&] { theirs(kind, block); };
+    cudaGraphExec_t graph = nullptr, nccl_graph = nullptr;
+    if (in_graph) graph = capture(many, our);
+    if (!options_.alone) {
+      their();
+      CUDA_CHECK(cudaStreamSynchronize(stream_));
+      if (in_graph) nccl_graph = capture(many, their);
+    }
+    for (int turn = 0; turn < options_.turns; ++turn) {
+      poison(kind, block);
+      us.push_back(time(graph, many, our));
+      FAIRWAY_CHECK(used_->stream_status());
+      bad += wrong(kind, block);
+      if (options_.alone) continue;
+      poison(kind, block);
+      nccl_us.push_back(time(nccl_graph, many, their));
+      nccl_bad += wrong(kind, block);
+    }
+    if (graph != nullptr) CUDA_CHECK(cudaGraphExecDestroy(graph));
+    if (nccl_graph != nullptr) CUDA_CHECK(cudaGraphExecDestroy(nccl_graph));
+    std::sort(us.begin(), us.end());
+    std::sort(nccl_us.begin(), nccl_us.end());
+    if (rank_ != 0) return;
+    const double all = static_cast<double>(block * width() * (split ? ranks : 1));
+    const double n = static_cast<double>(ranks);
+    const double factor = kind == 0 ? 2 * (n - 1) / n : kind == 4 ? 1 : (n - 1) / n;
+    const double time = us[us.size() / 2], nccl_time = nccl_us.empty() ? 0 : nccl_us[nccl_us.size() / 2];
+    std::printf("  %12.0f %12zu %6s %9s %10.2f %8.2f %8.2f %7llu", all, block, options_.type.c_str(),
+                in_graph ? "graph" : "launched", time, all / time / 1e3, all / time / 1e3 * factor,
+                static_cast<unsigned long long>(bad));
+    if (nccl_time > 0)
+      std::printf(" %10.2f %8.2f %8llu %6.2f", nccl_time, all / nccl_time / 1e3 * factor,
+                  static_cast<unsigned long long>(nccl_bad), nccl_time / time);
+    std::printf("\n");
+    std::fflush(stdout);
+    if (json_ == nullptr) return;
+    std::fprintf(json_,
+                 "{\"operation\": \"%s\", \"ranks\": %zu, \"bytes\": %.0f, \"type\": \"%s\", \"how\": \"%s\", "
+                 "\"algorithm\": \"%s\", \"us\": %.3f, \"busbw\": %.2f, \"wrong\": %llu, \"nccl_us\": %.3f}\n",
+                 name, ranks, all, options_.type.c_str(), in_graph ? "graph" : "launched", options_.algorithm.c_str(),
+                 time, all / time / 1e3 * factor, static_cast<unsigned long long>(bad), nccl_time);
+    std::fflush(json_);
+  }
+
+  const Options& options_;
+  Shared& shared_;
+  const int rank_;
+  int gpu_ = 0;
+  cudaStream_t stream_ = nullptr;
+  unsigned char *input_ = nullptr, *output_ = nullptr;
+  unsigned long long* wrong_ = nullptr;
+  std::unique_ptr<fairway::Engine> engine_;
+  std::unique_ptr<fairway::Communicator> group_, used_;
+  nccl::Comm comm_ = nullptr;
+  std::FILE* json_ = nullptr;
+};
+
+std::size_t bytes_of(const char* text) {
+  char* end = nullptr;
+  const std::size_t number = std::strtoull(text, &end, 10);
+  return number << (*end == 'G' ? 30 : *end == 'M' ? 20 : *end == 'K' ? 10 : 0);
+}
+
+// In a child: a process that forks may not have used CUDA.
+int gpus() {
+  int pipe[2];
+  if (::pipe(pipe) != 0) return 0;
+  int count = 0;
+  if (::fork() == 0) {
+    (void)cudaGetDeviceCount(&count);
+    std::_Exit(::write(pipe[1], &count, sizeof count) == sizeof count ? 0 : 1);
+  }
+  ::close(pipe[1]);
+  if (::read(pipe[0], &count, sizeof count) != sizeof count) count = 0;
+  ::close(pipe[0]);
+  (void)::wait(nullptr);
+  return count;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const char* value = i + 1 < argc ? argv[i + 1] : "";
+    if (name == "--alone") {
+      options.alone = true;
+      continue;
+    }
+    if (name == "--ranks") options.ranks = std::atoi(value);
+    else if (name == "--turns") options.turns = std::max(1, std::atoi(value));
+    else if (name == "--operations") options.operations = value;
+    else if (name == "--from") options.from = std::max<std::size_t>(4, bytes_of(value));
+    else if (name == "--to") options.to = bytes_of(value);
+    else if (name == "--type") options.type = value;
+    else if (name == "--algorithm") options.algorithm = value;
+    else if (name == "--json") options.json = value;
+    else return std::fprintf(stderr, "collectives: unknown option %s\n", name.c_str()), 2;
+    ++i;
+  }
+  if (options.ranks == 0) options.ranks = std::min(gpus(), 8);
+  if (options.ranks < 1 || options.ranks > 8) return std::fprintf(stderr, "collectives: 1 to 8 ranks\n"), 2;
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto& shared = *new (memory) Shared;
+  std::vector<pid_t> children;
+  for (int rank = 1; rank < options.ranks; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int code = 0;
+      {
+        Rank one(options, shared, rank);
+        code = one.run();
+      }
+      std::_Exit(code);
+    }
+    children.push_back(child);
+  }
+  int code = 0;
+  {
+    Rank one(options, shared, 0);
+    code = one.run();
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) code = 1;
+  }
+  return code;
+}

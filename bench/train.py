@@ -1,0 +1,157 @@
+"""A small language model trained by DistributedDataParallel on the CPU, over backends of torch.distributed in turns.
+
+    PYTHONPATH=build/dev/python python3 bench/train.py [--backends fairway,gloo] [--ranks 4] [--steps 40] [--rounds 5] [--json]
+    PYTHONPATH=build/dev/python python3 bench/train.py --kill 2       # rank 2 is killed half-way; the rest go on by shrink
+
+The text is this repository's documents, a token a byte. Every rank has one thread. Prints steps per second of each backend, the ratio
+of each round's pair, and the losses, which are the same for all backends but for the order of floating-point sums.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+WIDTH, LAYERS, LENGTH, BATCH, RATE = 128, 2, 64, 8, 0.02  # a larger rate makes a difference of rounding grow with each step
+
+
+def model(torch):
+    class Bytes(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.places = torch.nn.Embedding(256, WIDTH), torch.nn.Embedding(LENGTH, WIDTH)
+            layer = torch.nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
+            self.layers = torch.nn.TransformerEncoder(layer, LAYERS)
+            self.out = torch.nn.Linear(WIDTH, 256)
+            self.register_buffer("mask", torch.triu(torch.full((LENGTH, LENGTH), float("-inf")), 1))
+
+        def forward(self, text):
+            seen = self.tokens(text) + self.places(torch.arange(LENGTH))
+            return self.out(self.layers(seen, self.mask))
+
+    torch.manual_seed(1)
+    return Bytes()
+
+
+def text(torch):
+    docs = pathlib.Path(__file__).resolve().parent.parent / "docs"
+    return torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in sorted(docs.glob("*.md")))), dtype=torch.uint8).long()
+
+
+def step(torch, trained, optimizer, data, number, rank, size):
+    places = torch.Generator().manual_seed(number)
+    starts = torch.randint(0, len(data) - LENGTH - 1, (BATCH * size,), generator=places)[rank::size]
+    batch = torch.stack([data[start : start + LENGTH + 1] for start in starts])
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(trained(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def worker(arguments):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    if arguments.backends == "fairway":
+        import fairway.torch
+    dist.init_process_group(arguments.backends)
+    rank, wrap = dist.get_rank(), torch.nn.parallel.DistributedDataParallel
+    data, trained = text(torch), wrap(model(torch))
+    optimizer = torch.optim.SGD(trained.parameters(), lr=RATE)
+    losses, number, recovery = [], 0, None
+    for _ in range(3 if arguments.kill is None else 0):
+        step(torch, trained, optimizer, data, 10**6, rank, dist.get_world_size())
+    began = time.perf_counter()
+    while number < arguments.steps:
+        if rank == arguments.kill and number == arguments.steps // 2 and recovery is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            loss = step(torch, trained, optimizer, data, number, dist.get_rank(), dist.get_world_size())
+            dist.all_reduce(loss)
+        except Exception as error:
+            if arguments.kill is None or recovery is not None:
+                raise
+            failed = time.perf_counter()
+            why = fairway.torch.communicator().failure
+            fairway.torch.shrink()
+            trained = wrap(trained.module)  # takes the parameters of the new rank 0
+            optimizer = torch.optim.SGD(trained.parameters(), lr=RATE)
+            recovery = {"seconds": time.perf_counter() - failed, "rank": why.rank, "operation": why.operation, "said": str(error)[:200]}
+            continue
+        losses.append(loss.item() / dist.get_world_size())
+        number += 1
+    seconds = time.perf_counter() - began
+    if dist.get_rank() == 0:
+        print(json.dumps({"rate": arguments.steps / seconds, "losses": losses, "ranks": dist.get_world_size(), "recovery": recovery}), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def run(backend, arguments):
+    """One training; what its rank 0 reports."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(arguments.ranks), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, "--worker", "--backends", backend, "--steps", str(arguments.steps)]
+    if arguments.kill is not None:
+        command += ["--kill", str(arguments.kill)]
+    processes = [
+        subprocess.Popen(command, env={**base, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(arguments.ranks)
+    ]
+    said, reports = "", []
+    for rank, process in enumerate(processes):
+        out, complaint = process.communicate(timeout=600)
+        reports += [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        if process.returncode != (-signal.SIGKILL if rank == arguments.kill else 0):
+            said += f"rank {rank} ended with {process.returncode}: {complaint}\n"
+    if said or len(reports) != 1:
+        raise SystemExit(f"{backend}: {said or 'no report'}")
+    return reports[0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--backends", default="fairway,gloo")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--kill", type=int)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        return worker(arguments)
+    if arguments.kill is not None:
+        arguments.backends, arguments.rounds = "fairway", 1
+        if not 0 <= arguments.kill < arguments.ranks:
+            parser.error(f"--kill {arguments.kill}: there are ranks 0 to {arguments.ranks - 1}")
+    backends = arguments.backends.split(",")
+    reports = {backend: [] for backend in backends}
+    for number in range(arguments.rounds):
+        for backend in backends if number % 2 == 0 else backends[::-1]:
+            reports[backend].append(run(backend, arguments))
+    if arguments.json:
+        return print(json.dumps(reports))
+    for backend in backends:
+        rates = [report["rate"] for report in reports[backend]]
+        losses = reports[backend][0]["losses"]
+        print(f"{backend:8} {statistics.median(rates):7.2f} steps/s ({min(rates):.2f} to {max(rates):.2f}), loss {losses[0]:.4f} to {losses[-1]:.4f}")
+        if recovery := reports[backend][0]["recovery"]:
+            print(f"         rank {recovery['rank']} was lost; {reports[backend][0]['ranks']} ranks went on after {recovery['seconds']:.2f} s")
+    for backend in backends[1:]:
+        pairs = [a["rate"] / b["rate"] for a, b in zip(reports[backends[0]], reports[backend])]
+        furthest = max(abs(a - b) for a, b in zip(reports[backends[0]][0]["losses"], reports[backend][0]["losses"]))
+        print(f"{backends[0]} / {backend}: {statistics.median(pairs):.3f} ({min(pairs):.3f} to {max(pairs):.3f}); losses differ by {furthest:.1e} at most")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+# Kernels travel as PTX in the library; the driver makes machine code of it for whatever GPU there is.
+find_program(FAIRWAY_NVCC nvcc HINTS /usr/local/cuda/bin)
+option(FAIRWAY_WITH_NVCC "Build the kernels when nvcc is found" ON)
+if(FAIRWAY_WITH_NVCC AND FAIRWAY_NVCC)
+  set(FAIRWAY_KERNELS ON)
+  message(STATUS "fairway: kernels on (${FAIRWAY_NVCC})")
+else()
+  set(FAIRWAY_KERNELS OFF)
+  message(STATUS "fairway: kernels off: pages of GPU memory go one by one, streams put nothing")
+endif()
+
+# The kernels of <stem>.cu take the driver seconds to compile: for Hopper they travel as machine code, too. As fairway_kernels,
+# but `function` gives what cuModuleLoadData takes.
+function(fairway_large_kernels out stem namespace function)
+  set(image ${CMAKE_CURRENT_BINARY_DIR}/${stem}.fatbin)
+  set(text ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cc)
+  add_custom_command(OUTPUT ${image}
+    COMMAND ${FAIRWAY_NVCC} -fatbin -O3 -std=c++17 -gencode arch=compute_80,code=compute_80 -gencode arch=compute_90,code=sm_90
+            -I ${PROJECT_SOURCE_DIR}/include -I ${PROJECT_SOURCE_DIR}/src -o ${image} ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cu
+    DEPENDS ${stem}.cu ${ARGN})
+  file(WRITE ${text} "asm(\".pushsection .rodata\\n.balign 64\\nfairway_${function}: .incbin \\\"${image}\\\"\\n.popsection\");
+extern \"C\" const char fairway_${function}[] __attribute__((visibility(\"hidden\")));
+namespace ${namespace} {
+const char* ${function}() {
+  return fairway_${function};
+}
+}
+")
+  set_property(SOURCE ${text} APPEND PROPERTY OBJECT_DEPENDS ${image})
+  set_property(SOURCE ${text} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+  set(${out} ${${out}} ${text} PARENT_SCOPE)
+endfunction()
+
+# fairway_kernels(<out> <stem> <namespace> <function> [DEPENDS...]): adds to the list <out> a source whose `function` gives the PTX
+# of <stem>.cu.
+function(fairway_kernels out stem namespace function)
+  set(ptx ${CMAKE_CURRENT_BINARY_DIR}/${stem}.ptx)
+  set(text ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cc)
+  add_custom_command(OUTPUT ${ptx}
+    COMMAND ${FAIRWAY_NVCC} -ptx -O3 -std=c++17 -arch=compute_80 -I ${PROJECT_SOURCE_DIR}/include -I ${PROJECT_SOURCE_DIR}/src
+            -o ${ptx} ${CMAKE_CURRENT_SOURCE_DIR}/${stem}.cu
+    DEPENDS ${stem}.cu ${ARGN})
+  add_custom_command(OUTPUT ${text}
+    COMMAND ${CMAKE_COMMAND} -DFROM=${ptx} -DNAMESPACE=${namespace} -DFUNCTION=${function} -DTO=${text}
+            -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${ptx} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake)
+  set(${out} ${${out}} ${text} PARENT_SCOPE)
+endfunction()

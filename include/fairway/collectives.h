@@ -1,0 +1,288 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fairway/engine.h"
+
+// Collective communication between engines, on memory of hosts and of GPUs (docs/collectives.md).
+namespace fairway {
+
+enum class DataType : std::uint8_t { i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, f8e4m3, f8e5m2 };
+FAIRWAY_API std::size_t size_of(DataType type);  // bytes of one element
+
+// f16 and bf16 are combined in f32 and rounded after each step; of f8 all ranks' values are, and rounded once, the
+// largest number in place of larger ones. average: the sum divided by the number of ranks; integers are rounded towards
+// zero. Integer sums and products wrap around.
+enum class Reduction : std::uint8_t { sum, product, min, max, average, custom };
+
+// into[i] = a[i] combined with b[i]; `into` is a, b, or apart from both. At any alignment. Runs in the calls that make
+// progress; it must not call the communicator.
+using CombineFunction = void (*)(void* into, const void* a, const void* b, std::size_t count, void* context);
+struct CustomReduction {
+  CombineFunction combine = nullptr;  // associative, and commutative unless the operation is reproducible
+  void* context = nullptr;
+  std::size_t element_bytes = 0;  // in place of the type's; at most CommunicatorOptions::slot_bytes
+};
+
+enum class CollectiveKind : std::uint8_t {
+  barrier,
+  all_reduce,      // output[count] = reduction of all inputs[count]
+  reduce,          // the same, at `root` only
+  broadcast,       // output[count] at every rank = input[count] of `root`
+  all_gather,      // output[size * count] = input[count] of each rank, in order
+  gather,          // the same, at `root` only
+  scatter,         // output[count] = block `rank` of input[size * count] of `root`
+  reduce_scatter,  // output[count] = block `rank` of the reduction of all inputs[size * count]
+  all_to_all,      // block i of output[size * count] = block `rank` of the input[size * count] of rank i
+  all_to_allv,     // the same with blocks of any size: see Blocks
+};
+
+// How bytes travel. `automatic` chooses by size, number of ranks and kind of links; the others are for measurements and
+// tests. Every rank names the same one. docs/collectives.md has what each costs.
+enum class Algorithm : std::uint8_t {
+  automatic,
+  one_shot,            // all_reduce: every rank sends all it has to every other
+  direct,              // every rank sends each other rank its block; all_reduce: twice
+  recursive_doubling,  // all_reduce
+  ring,                // all_reduce, all_gather, reduce_scatter
+  binomial,            // broadcast, reduce: a tree
+  chain,               // broadcast, reduce: a pipeline through all ranks
+  bruck,               // all_gather, all_to_all
+  dissemination,       // barrier
+};
+
+FAIRWAY_API std::string_view to_string(DataType type);
+FAIRWAY_API std::string_view to_string(Reduction reduction);
+FAIRWAY_API std::string_view to_string(CollectiveKind kind);
+FAIRWAY_API std::string_view to_string(Algorithm algorithm);
+
+// Blocks of all_to_allv, in elements: what goes to, or comes from, each rank. Each span has `size` elements.
+struct Blocks {
+  std::span<const std::size_t> counts = {};
+  std::span<const std::size_t> offsets = {};
+};
+
+// One collective operation, as one rank calls it. Every rank of the communicator makes the same calls in the same
+// order, with the same kind, count, type, reduction, root and algorithm.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::barrier;
+  // Host memory (stream_run: of GPUs) at any alignment, borrowed until the operation has ended. They may be the same
+  // memory where a rank's output lies in its input's place: input == output (all_reduce, reduce, broadcast; all_to_all
+  // on all ranks or none), input == output + rank * count (all_gather; gather at the root), output == input + rank *
+  // count (reduce_scatter; scatter at the root). They must not overlap otherwise. A rank without input or output by the
+  // kind may pass null.
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t count = 0;  // elements, see the kinds
+  DataType type = DataType::u8;
+  Reduction reduction = Reduction::sum;
+  int root = 0;
+  Blocks send = {};     // all_to_allv; borrowed for the call that starts it
+  Blocks receive = {};  // all_to_allv; send.counts[i] here equals receive.counts[rank] at rank i
+  Algorithm algorithm = Algorithm::automatic;
+  Timeout timeout{0};  // for this operation; 0: CommunicatorOptions::timeout
+  // The same bits for the same ranks and values, whatever the size, the algorithm and the pieces: each element is
+  // combined in the order of ranks. It leaves one_shot and direct, so much data on many ranks takes longer.
+  bool reproducible = false;
+  CustomReduction custom = {};  // Reduction::custom; the same on every rank
+};
+
+struct CommunicatorOptions {
+  // The same on every rank, and unique among the communicators of an engine.
+  std::string name = "world";
+  // Every operation ends within this time, and so does create(). Choose it longer than any rank may come late to a
+  // call.
+  Timeout timeout = std::chrono::seconds(30);
+  // Longest piece of a message, and the room for it. A communicator takes 8 slots for each other rank. 0: 64 KiB, 256
+  // KiB where the addresses name several hosts, less with many ranks, so that the slots take 16 MiB.
+  std::uint32_t slot_bytes = 0;
+  // The communicator uses this engine's counters of so many immediates from this one on: 10 for each rank, and as many
+  // for each communicator made of it by split() or shrink(). 0: above 0xC0000000, at a place that follows from `name`.
+  // Choose it only to keep them apart from the program's own; no two communicators of an engine may share any, also
+  // after their end. Raise EngineOptions::max_counters for more than 400 ranks in all of them, and max_transfers for
+  // thousands: a communicator holds one for each other rank.
+  std::uint32_t first_immediate = 0;
+};
+
+// How a rank finds the others of its job: Communicator::join().
+struct JobOptions {
+  // `timeout` is for join(), too. Several groups of one job have different names.
+  CommunicatorOptions communicator = {};
+  // An empty job_key is FAIRWAY_JOB_KEY, or on one host a key that rank 0 makes. With a directory the ranks meet by
+  // name there. join() chooses `listen` on several hosts, and names the engine "NAME/rank-RANK".
+  EngineOptions engine = {.progress = Progress::caller};
+  // "NAME=value" each, up to a null. Null, here and below: this process's own.
+  const char* const* environment = nullptr;
+  std::stop_token stop = {};  // ends join() with `cancelled`
+};
+
+// A process's place in its job, as its launcher says.
+struct Ranks {
+  int rank = 0, size = 1;
+  int local_rank = -1;   // -1: it does not say
+  bool one_host = true;  // all ranks
+  std::string launcher;  // "torchrun", "environment" (RANK and WORLD_SIZE), "Open MPI", "MPICH", "Slurm", "Kubernetes"
+  std::string job;       // a name that no other job of this host has; empty: they meet at `master`
+  std::string master;    // "host:port" of rank 0, where it is known
+};
+// Errors: not_found, no launcher has left its variables; invalid_argument, which names the variable.
+FAIRWAY_API Result<Ranks> detect_ranks(const char* const* environment = nullptr);
+
+struct OperationId {
+  std::uint64_t number = 0;  // 0: none. Operations of a communicator are numbered from 1, the same on every rank
+  explicit operator bool() const { return number != 0; }
+};
+
+struct MessageId {
+  std::uint64_t number = 0;  // 0: none
+  explicit operator bool() const { return number != 0; }
+};
+
+// Why a communicator ended.
+struct CollectiveFailure {
+  int rank = -1;                // the rank that is at fault; -1: none alone
+  std::uint64_t operation = 0;  // its number
+  std::string phase;            // how far this rank, or the one that told it, had come: "step 3 of 8, waits for rank 1"
+  Status status;
+};
+
+// A group of ranks, each an engine, that move and combine data together. Used by one thread at a time, but for abort().
+// The engine outlives it. Its operations make progress in wait(), test() and the blocking calls.
+//
+// An operation ends with ok only after every rank has entered it with the same arguments. When a rank dies, freezes,
+// does not come or calls something else, every other rank gets an error that names it, at the latest at the
+// deadline. After an error the outputs are undefined, the communicator is over, and later calls repeat the error;
+// shrink() makes a new one. An operation's failure does not end those before it: they may have ended well elsewhere.
+class FAIRWAY_API Communicator {
+ public:
+  // Joins rank `rank` of addresses.size(). addresses[i] is the address of rank i's engine, or its name in the engine's
+  // directory; the own one is not used. Returns when every rank has joined.
+  // Errors: invalid_argument; unreachable, authentication_failed and others of Engine::connect(), timed_out: they name
+  // the rank.
+  static Result<Communicator> create(Engine& engine, int rank, std::span<const std::string> addresses,
+                                     const CommunicatorOptions& options = {});
+  // The communicator of all ranks of this job, over an engine that lives as long as the last communicator made of it.
+  // The environment of torchrun, mpirun (Open MPI, MPICH), srun or a Kubernetes indexed job says who they are, or RANK
+  // and WORLD_SIZE do. On one host nothing need be set; on several FAIRWAY_JOB_KEY, the same for all (and for some
+  // launchers MASTER_ADDR: docs/collectives.md). Errors: of detect_ranks(), Engine::open() and create();
+  // already_exists, another process is this rank; timed_out, which names the ranks that are missing; cancelled.
+  static Result<Communicator> join(const JobOptions& options = {});
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();  // releases its memory; other ranks that still need this one get an error
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] int size() const;
+  // The engine that it stands on. Of join(): the pointer keeps it open, too.
+  [[nodiscard]] std::shared_ptr<Engine> engine() const;
+  [[nodiscard]] std::string address(int rank) const;  // as create() got it; empty: there is no such rank
+
+  // Blocking: start() and wait().
+  Status run(const Collective& operation);
+  // A group: the same as one after the other, but neighbours that are all_reduces of one type and reduction travel as
+  // one, as long as they have 64 KiB together. The first error.
+  Status run_all(std::span<const Collective> group);
+  // Asynchronous. Operations run one after the other, in the order of their start, which is the same on every rank.
+  // Errors: invalid_argument (the message names the field), and what ended the communicator.
+  Result<OperationId> start(const Collective& operation);
+  // True when it has ended; wait() then returns at once. Makes progress, does not wait.
+  bool test(OperationId operation);
+  // The outcome, once; after that not_found.
+  Status wait(OperationId operation);
+
+  // ---- GPU memory, among at most 8 ranks of one host whose GPUs reach each other ----
+  // Collective: each rank with its GPU, as CUDA numbers them. Takes 14 MiB of its memory, and milliseconds; may wait
+  // for running kernels. unsupported, on every rank: one of them cannot, and which.
+  Status use_gpu(int gpu);
+  // Enqueues an operation on a CUDA stream of that GPU (cudaStream_t, not the default one), also during capture. The
+  // host does not wait. Every rank makes the same calls in the same order, on streams of the same pattern. Kinds:
+  // barrier, all_reduce, broadcast, all_gather, reduce_scatter, all_to_all. The timeout begins when the GPU does. After
+  // a failure, operations that wait end soon, and later ones at once; the memory of any is undefined then. Let the
+  // streams end before the communicator does, and launch no graph after it.
+  Status stream_run(const Collective& operation, void* stream);
+  // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended.
+  Status stream_status();
+
+  // Messages between two ranks, apart from the collectives: matched by (rank, tag), in order. The memory is borrowed
+  // until the message has ended. The receiver names at least the message's size; `received`, if not null, gets it.
+  // truncated: the message is longer; deadline_exceeded: the timeout, from the start on, has passed.
+  Status send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0, Timeout timeout = Timeout{0});
+  Status receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag = 0, std::size_t* received = nullptr,
+                 Timeout timeout = Timeout{0});
+
+  // The same, asynchronous: a group of messages is started, then each waited for, in any order; test() and wait() are
+  // as for operations. Those that have not ended when the communicator does are taken back.
+  Result<MessageId> start_send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag = 0,
+                               Timeout timeout = Timeout{0});
+  Result<MessageId> start_receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag = 0,
+                                  Timeout timeout = Timeout{0});
+  bool test(MessageId message);
+  Status wait(MessageId message, std::size_t* received = nullptr);
+
+  // Ranks with the same color >= 0 form a new communicator, in the order of (key, rank). Collective. A rank with a
+  // negative color takes part and gets not_found.
+  Result<Communicator> split(int color, int key = 0);
+  // A communicator of the ranks that still live, in the same order; all of them call it, also after an error. `without`
+  // leaves out ranks that live, such as one that froze; those must not call it. Errors as create(); if another rank
+  // dies meanwhile, call it again.
+  Result<Communicator> shrink(std::span<const int> without = {});
+
+  // A communicator with more ranks: these, in the same order, and behind them the engines at `added`. Collective, all
+  // with the same arguments. Each of those calls create() with the same `options`, whose name nobody has used, and with
+  // all addresses in that order. This communicator stays. Errors as create().
+  Result<Communicator> grow(std::span<const std::string> added, const CommunicatorOptions& options);
+
+  // Ends it at once, as if this rank had died: the other ranks get an error that names it, and their shrink() leaves it
+  // out. May be called by any thread while another is inside run(), run_all(), start(), test(), wait(), send(),
+  // receive() or split(), whose call then ends with `cancelled`, mostly within 10 ms; only shrink() and grow() may go
+  // on up to their timeout. Not while the communicator is moved or destroyed. Memory of operations that were started
+  // stays borrowed until the next call, such as wait().
+  void abort();
+  // Why it ended; rank -1 and an ok status: it has not.
+  [[nodiscard]] const CollectiveFailure& failure() const;
+  // The algorithm that `operation` would use.
+  [[nodiscard]] Algorithm chosen(const Collective& operation) const;
+
+ private:
+  struct State;
+  explicit Communicator(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// How far a rank is, as it tells in /dev/shm; `fairway who-hangs` prints it.
+struct RankProgress {
+  std::string name;         // CommunicatorOptions::name
+  std::uint64_t group = 0;  // the same for the ranks of one communicator
+  int rank = 0, size = 0;
+  std::uint64_t process = 0;    // its id
+  bool lives = false;           // the process
+  bool stopped = false;         // by a signal or a debugger
+  std::uint64_t operation = 0;  // the newest that it has entered
+  CollectiveKind kind = CollectiveKind::barrier;
+  bool inside = false;  // it has not ended it yet
+  int waits_for = -1;   // rank
+  std::string phase;    // "step 3 of 8"
+  double seconds = 0;   // since it entered it, or ended it
+};
+// Of all ranks of this user on this host, ordered by communicator and rank. Any process may ask; no rank is disturbed.
+FAIRWAY_API std::vector<RankProgress> progress_of_ranks();
+// For each communicator in which a rank has waited for so long: who is at fault. "rank 2 never entered all_reduce
+// 1841".
+FAIRWAY_API std::vector<std::string> who_hangs(const std::vector<RankProgress>& ranks, double patience_seconds = 0);
+
+// Exchanges addresses between ranks that share a folder: each writes a file for its rank into `folder`, which must
+// exist and be empty at the start of the job, and waits for the files of the others. Returns the addresses by rank.
+// timed_out names the ranks that are missing.
+FAIRWAY_API Result<std::vector<std::string>> exchange_addresses(const std::string& folder, int rank, int size,
+                                                                const std::string& address,
+                                                                Timeout timeout = std::chrono::seconds(30));
+
+}  // namespace fairway

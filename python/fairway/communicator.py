@@ -1,0 +1,371 @@
+"""Groups of ranks that move and combine arrays together (docs/collectives.md has what holds; docs/python.md the tour)."""
+
+import hashlib
+import math
+import sys
+import weakref
+
+from . import errors
+from ._fairway import _Group, _look_at
+
+_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
+_COMPLEX = {"complex64": "float32", "complex128": "float64"}
+_OPS = ("sum", "product", "min", "max", "average")
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+_ADDRESS_BYTES = 256
+
+_live = weakref.WeakSet()
+
+
+class _Memory:
+    """An argument's memory, and what its elements are."""
+
+    __slots__ = ("address", "nbytes", "type", "item", "shape", "keep")
+
+    def __init__(self, array, name, written=False):
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(array, torch.Tensor):
+            self._tensor(array, name, torch)
+        else:
+            self.address, self.nbytes, self.type, self.item, self.shape, self.keep = _look_at(array, name, written)
+
+    def _tensor(self, tensor, name, torch):
+        if tensor.device.type != "cpu":
+            raise errors._of("unsupported", f"{name} is on {tensor.device}: collectives take host memory. Copy it to the host first, and back")
+        if tensor.layout != torch.strided or not tensor.is_contiguous():
+            raise errors._of("invalid_argument", f"{name} is not contiguous: pass a copy that is (tensor.contiguous())")
+        self.address, self.item, self.shape = tensor.data_ptr(), tensor.element_size(), list(tensor.shape)
+        self.nbytes, self.type, self.keep = tensor.numel() * self.item, str(tensor.dtype)[6:], tensor
+
+    def elements(self, kind, op, name):
+        """What the collective calls an element, and how many of those the memory has."""
+        combined = kind in _REDUCING
+        if self.type in _TYPES:
+            return self.type, self.nbytes // self.item
+        if self.type in _COMPLEX and (not combined or op in ("sum", "average")):
+            return _COMPLEX[self.type], 2 * self.nbytes // self.item
+        if self.type == "bool" and (not combined or op in ("min", "max", "product")):
+            return "uint8", self.nbytes
+        if combined:
+            what = f"elements of dtype {self.type}" if self.type else f"elements of {self.item} bytes of no known dtype"
+            raise errors._of("invalid_argument", f"{name}: {what} have no {op}; those of {', '.join(_TYPES)} do")
+        return "uint8", self.nbytes
+
+
+def _made(like, shape, name="out"):
+    """An array as `like`, of another shape."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(like, torch.Tensor):
+        return torch.empty(shape, dtype=like.dtype)
+    if numpy is not None and isinstance(like, numpy.ndarray):
+        return numpy.empty(shape, like.dtype)
+    raise errors._of("invalid_argument", f"{name} is needed: of a {type(like).__name__} no new one can be made")
+
+
+def _named(failed, what, rank, address):
+    error = type(failed)(f"{failed.code}: {what} rank {rank} ({address}): {failed.cause}", cause=failed.cause, peer=failed.peer, link=failed.link)
+    error.rank = rank
+    return error
+
+
+class Communicator:
+    """A group of ranks, each with an engine, that move and combine host memory together.
+
+        group = fairway.Communicator(engine, rank, addresses)   # the address of each rank's engine, by rank
+        group = fairway.Communicator.join()                     # what the launcher says (help(fairway.launch))
+        group.all_reduce(gradients, op='average')
+
+    Every rank makes the same calls in the same order. Arrays are NumPy's, torch's on the CPU, or anything with DLPack or the
+    buffer protocol; contiguous. A call waits and gives the array with the result, or with wait=False gives an Operation at
+    once, which makes progress by itself; Operations end in the order of their start. A rank that dies, stays away or calls
+    something else is an exception at every rank, with `rank`, `operation` and `phase`; afterwards the communicator is over
+    and shrink() makes one of those that live. Threads may share it; what they start runs in turn.
+    """
+
+    def __init__(self, engine, rank, addresses, *, name="world", timeout=30.0, slot_bytes=0, first_immediate=0):
+        addresses = list(addresses)
+        if not isinstance(timeout, (int, float)) or not timeout > 0:
+            raise errors._of("invalid_argument", "timeout is seconds, more than 0")
+        self._adopt(_Group(engine, rank, addresses, name, float(timeout), slot_bytes, first_immediate), engine, addresses, name, float(timeout))
+
+    def _adopt(self, group, engine, addresses, name, timeout):
+        self._group, self._engine, self._addresses = group, engine, addresses
+        self._name, self._timeout, self._peers, self._regroups, self._owns_engine = name, timeout, {}, 0, False
+        _live.add(self)
+
+    @classmethod
+    def join(cls, *, name="world", timeout=30.0, environment=None, **engine_options):
+        """The communicator of all ranks of this job, over an engine of its own; the launcher's environment says who they are.
+
+        Knows torchrun, mpirun (Open MPI, MPICH), srun, Kubernetes' indexed jobs, and RANK, WORLD_SIZE, MASTER_ADDR. On one host
+        nothing has to be set; on several FAIRWAY_JOB_KEY, the same for all. abort() and close() end the engine too.
+        """
+        from . import launch
+
+        return launch.join(cls, name, timeout, environment, engine_options)
+
+    @property
+    def rank(self):
+        """This process's place in the group, from 0."""
+        return self._group.rank
+
+    @property
+    def size(self):
+        """How many ranks there are."""
+        return self._group.size
+
+    @property
+    def name(self):
+        return self._name
+
+    @property
+    def engine(self):
+        """The engine that it stands on."""
+        return self._engine
+
+    @property
+    def addresses(self):
+        """The addresses of the engines, by rank."""
+        return tuple(self._addresses)
+
+    @property
+    def failure(self):
+        """The exception that says why the communicator is over, or None."""
+        return self._group.failure
+
+    # ---- collectives ----
+
+    def barrier(self, *, timeout=None, wait=True):
+        """Ends once every rank has called it."""
+        return self._start("barrier", None, None, 0, "uint8", wait=wait, timeout=timeout)
+
+    def all_reduce(self, array, out=None, op="sum", *, algorithm="automatic", timeout=None, wait=True):
+        """Combines the arrays of all ranks, element by element: 'sum', 'product', 'min', 'max' or 'average'.
+
+        The result is in `out` at every rank, without it in `array`. Half types are combined in float32. Averages of integers
+        are rounded towards zero.
+        """
+        source, target = self._pair(array, out)
+        return self._reducing("all_reduce", source, target, array if out is None else out, op, 0, algorithm, timeout, wait)
+
+    def reduce(self, array, out=None, op="sum", root=0, *, algorithm="automatic", timeout=None, wait=True):
+        """As all_reduce, with the result at `root` only, in `out` or without it in `array`; None elsewhere."""
+        here = self.rank == root
+        source, target = self._pair(array, out) if here else (_Memory(array, "array"), None)
+        result = (array if out is None else out) if here else None
+        return self._reducing("reduce", source, target, result, op, root, algorithm, timeout, wait)
+
+    def broadcast(self, array, root=0, *, algorithm="automatic", timeout=None, wait=True):
+        """Copies the array of `root` into that of every other rank."""
+        here = self.rank == root
+        memory = _Memory(array, "array", not here)
+        kind, count = memory.elements("broadcast", "", "array")
+        return self._start("broadcast", memory, memory, count, kind, array, root=root, algorithm=algorithm, timeout=timeout, wait=wait)
+
+    def all_gather(self, array, out=None, *, algorithm="automatic", timeout=None, wait=True):
+        """The arrays of all ranks, in order, in `out` at every rank; without it in a new array of shape (size, ...)."""
+        return self._gathering("all_gather", array, out, 0, algorithm, timeout, wait, True)
+
+    def gather(self, array, out=None, root=0, *, timeout=None, wait=True):
+        """As all_gather, at `root` only; None elsewhere."""
+        return self._gathering("gather", array, out, root, "automatic", timeout, wait, self.rank == root)
+
+    def scatter(self, array, out, root=0, *, timeout=None, wait=True):
+        """Block i of the array of `root` (None elsewhere) goes to rank i, into `out`; there are `size` equal blocks."""
+        target = _Memory(out, "out", True)
+        source = _Memory(array, "array") if self.rank == root else None
+        if source is not None:
+            self._fits(source, target, self.size, "array", "out")
+        kind, count = target.elements("scatter", "", "out")
+        return self._start("scatter", source, target, count, kind, out, root=root, timeout=timeout, wait=wait)
+
+    def reduce_scatter(self, array, out=None, op="sum", *, algorithm="automatic", timeout=None, wait=True):
+        """Combines the arrays of all ranks; of the result rank i gets block i of `size`, in `out` or in a new array."""
+        source = _Memory(array, "array")
+        if out is None:
+            if not source.shape or source.shape[0] % self.size:
+                raise errors._of("invalid_argument", f"array: its first dimension is not a multiple of {self.size} ranks; give out=")
+            out = _made(array, [source.shape[0] // self.size, *source.shape[1:]])
+        target = _Memory(out, "out", True)
+        self._fits(source, target, self.size, "array", "out")
+        return self._reducing("reduce_scatter", source, target, out, op, 0, algorithm, timeout, wait)
+
+    def all_to_all(self, array, out=None, *, algorithm="automatic", timeout=None, wait=True):
+        """Block i of `array` goes to rank i; block i of `out` (or of a new array) comes from rank i. Equal blocks."""
+        source = _Memory(array, "array")
+        if out is None:
+            out = _made(array, source.shape)
+        target = _Memory(out, "out", True)
+        self._fits(source, target, 1, "array", "out")
+        kind, elements = source.elements("all_to_all", "", "array")
+        if elements % self.size:
+            raise errors._of("invalid_argument", f"array: {elements} elements are no {self.size} equal blocks; all_to_allv takes any")
+        return self._start("all_to_all", source, target, elements // self.size, kind, out, algorithm=algorithm, timeout=timeout, wait=wait)
+
+    def all_to_allv(self, array, out, send_counts, receive_counts, send_offsets=None, receive_offsets=None, *, timeout=None, wait=True):
+        """all_to_all with blocks of any size: counts and offsets are elements, one for each rank; without offsets they are packed.
+
+        send_counts[i] here is receive_counts[this rank] at rank i.
+        """
+        source, target = _Memory(array, "array"), _Memory(out, "out", True)
+        self._fits(source, target, None, "array", "out")
+        blocks = []
+        kind, _ = source.elements("all_to_allv", "", "array")
+        scale = self._scale(source)
+        for memory, counts, offsets, name in ((source, send_counts, send_offsets, "send"), (target, receive_counts, receive_offsets, "receive")):
+            counts = [int(count) for count in counts]
+            if offsets is None:
+                offsets = [sum(counts[:i]) for i in range(len(counts))]
+            offsets = [int(offset) for offset in offsets]
+            if len(counts) != self.size or len(offsets) != self.size or min(counts + offsets) < 0:
+                raise errors._of("invalid_argument", f"{name}_counts and {name}_offsets are {self.size} numbers each, one for each rank, none below 0")
+            most = max((offset + count for count, offset in zip(counts, offsets) if count), default=0)
+            if most * memory.item > memory.nbytes:
+                raise errors._of("out_of_range", f"the {name} blocks reach element {most}, of {memory.nbytes // max(memory.item, 1)}")
+            blocks += [[count * scale for count in counts], [offset * scale for offset in offsets]]
+        return self._start("all_to_allv", source, target, 0, kind, out, timeout=timeout, wait=wait, blocks=blocks)
+
+    # ---- messages ----
+
+    def send(self, array, to, tag=0, *, timeout=None, wait=True):
+        """Sends a contiguous array to rank `to`, apart from the collectives; with wait=False gives a Transfer."""
+        return self._message("send", array, to, tag, timeout, wait)
+
+    def receive(self, array, source, tag=0, *, timeout=None, wait=True):
+        """Receives the next message of (source, tag) into an array of at least its size; gives its bytes."""
+        return self._message("receive", array, source, tag, timeout, wait)
+
+    # ---- the group ----
+
+    def split(self, color, key=0):
+        """A communicator of the ranks with the same color, in the order of (key, rank); None with a color below 0. Collective."""
+        self._regroups += 1
+        return self._child(self._group.split(color, key), f"{self._name}/{self._regroups}.{color}")
+
+    def shrink(self, without=()):
+        """A communicator of the ranks that live, all of which call it, also after an error.
+
+        `without`: ranks that live and are left out, such as one that froze; those must not call it.
+        """
+        self._regroups += 1
+        return self._child(self._group.shrink(list(without)), f"{self._name}#{self._regroups}")
+
+    def close(self):
+        """Ends it once what was started has ended. Other ranks that still need this one get an error."""
+        self._group.close()
+        if self._owns_engine:
+            self._engine.close()
+
+    def abort(self):
+        """Ends it at once: what runs fails here and at the other ranks, whose shrink() leaves this one out. From any thread."""
+        self._group.abort()
+        self.close()
+
+    @property
+    def closed(self):
+        return self._group.closed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        state = ", closed" if self.closed else ", over" if self.failure else ""
+        return f"<fairway.Communicator '{self._name}', rank {self.rank} of {self.size}{state}>"
+
+    # ---- how ----
+
+    def _child(self, group, name):
+        if group is None:
+            return None
+        child = Communicator.__new__(type(self))
+        child._adopt(group, self._engine, [], name, self._timeout)
+        child._parent = self  # an engine of its own ends with it
+        own = bytearray(self._engine.address.encode().ljust(_ADDRESS_BYTES, b"\0"))
+        every = bytearray(_ADDRESS_BYTES * child.size)
+        child._gathering("all_gather", own, every, 0, "automatic", None, True, True)
+        child._addresses = [bytes(every[i : i + _ADDRESS_BYTES]).rstrip(b"\0").decode() for i in range(0, len(every), _ADDRESS_BYTES)]
+        return child
+
+    def _pair(self, array, out):
+        source = _Memory(array, "array", out is None)
+        if out is None:
+            return source, source
+        target = _Memory(out, "out", True)
+        self._fits(source, target, 1, "array", "out")
+        return source, target
+
+    def _fits(self, large, small, times, large_name, small_name):
+        """Same elements, and so many times as many."""
+        if (large.type, large.item) != (small.type, small.item):
+            raise errors._of("invalid_argument", f"{large_name} has elements of {large.type or large.item}, {small_name} of {small.type or small.item}")
+        if times is not None and large.nbytes != times * small.nbytes:
+            needs = f"{times} blocks of {small.nbytes} bytes as {small_name} has" if times > 1 else f"as {small_name} {small.nbytes}"
+            raise errors._of("invalid_argument", f"{large_name} has {large.nbytes} bytes, and needs {needs}")
+
+    @staticmethod
+    def _scale(memory):
+        """Elements as the collective counts them in one of the array's."""
+        return 2 if memory.type in _COMPLEX else 1 if memory.type in _TYPES or memory.type == "bool" else memory.item
+
+    def _reducing(self, kind, source, target, result, op, root, algorithm, timeout, wait):
+        if op not in _OPS:
+            raise errors._of("invalid_argument", f"op is one of {', '.join(_OPS)}, not {op!r}")
+        element, count = source.elements(kind, op, "array")
+        if kind == "reduce_scatter":
+            count //= self.size
+        return self._start(kind, source, target, count, element, result, op=op, root=root, algorithm=algorithm, timeout=timeout, wait=wait)
+
+    def _gathering(self, kind, array, out, root, algorithm, timeout, wait, here):
+        source = _Memory(array, "array")
+        target = None
+        if here:
+            if out is None:
+                out = _made(array, [self.size, *source.shape])
+            target = _Memory(out, "out", True)
+            self._fits(target, source, self.size, "out", "array")
+        element, count = source.elements(kind, "", "array")
+        return self._start(kind, source, target, count, element, out if here else None, root=root, algorithm=algorithm, timeout=timeout, wait=wait)
+
+    def _start(
+        self, kind, source, target, count, element, result=None, *, op="sum", root=0, algorithm="automatic", timeout=None, wait=True, blocks=((), (), (), ())
+    ):
+        operation = self._group.start(
+            kind,
+            source.address if source is not None else 0,
+            target.address if target is not None else 0,
+            count,
+            element,
+            op,
+            root,
+            algorithm,
+            timeout,
+            (source, target),
+            result,
+            not wait,
+            *blocks,
+        )
+        return operation.wait() if wait else operation
+
+    def _message(self, what, array, rank, tag, timeout, wait):
+        if not isinstance(rank, int) or not 0 <= rank < self.size or rank == self.rank:
+            raise errors._of("invalid_argument", f"{what}: rank {rank} is not another rank of 0 to {self.size - 1}")
+        if not isinstance(tag, int) or not 0 <= tag < 1 << 32:
+            raise errors._of("invalid_argument", f"tag is a whole number below 2^32, not {tag!r}")
+        address = self._addresses[rank]
+        direction = "to" if what == "send" else "from"
+        seconds = self._timeout if timeout is None else timeout
+        space = int.from_bytes(hashlib.blake2b(self._name.encode(), digest_size=4).digest(), "little")
+        try:
+            if rank not in self._peers:
+                self._peers[rank] = self._engine.connect(address, seconds)
+            peer = self._peers[rank]
+            transfer = getattr(peer, what)(space << 32 | tag, array, deadline=None if math.isinf(seconds) else seconds)
+            return transfer.wait(None if math.isinf(seconds) else seconds + 1) if wait else transfer
+        except errors.TimedOut as failed:
+            transfer.cancel()
+            raise _named(failed, f"{what} {direction}", rank, address) from None
+        except errors.Error as failed:
+            raise _named(failed, f"{what} {direction}", rank, address) from None

@@ -1,0 +1,325 @@
+"""torch.distributed's process group over a Communicator. `import fairway.torch` registers it."""
+
+import collections
+
+import torch
+import torch.distributed as dist
+
+from . import errors
+from .process_group_work import FairwayWork, Message, as_runtime_error
+
+_REDUCTIONS = (
+    (dist.ReduceOp.SUM, "sum"),
+    (dist.ReduceOp.PRODUCT, "product"),
+    (dist.ReduceOp.MIN, "min"),
+    (dist.ReduceOp.MAX, "max"),
+    (dist.ReduceOp.AVG, "average"),
+)
+_OF_TRUTHS = ((dist.ReduceOp.BAND, "min"), (dist.ReduceOp.BOR, "max"))
+_KEPT = 64  # works that nobody has waited for: PyTorch's C++ keeps only the half of them that is not Python's
+
+
+def _reduction(given, tensor):
+    for op, name in _REDUCTIONS + (_OF_TRUTHS if tensor.dtype is torch.bool else ()):
+        if given == op:
+            return name
+    raise errors._of("unsupported", f"the backend fairway has no {getattr(given, 'op', given)} of {tensor.dtype}: SUM, PRODUCT, MIN, MAX and AVG, of truths BAND and BOR")
+
+
+def _single(tensors, what):
+    if isinstance(tensors, torch.Tensor):
+        return tensors
+    if len(tensors) != 1:
+        raise errors._of("invalid_argument", f"{what}: one tensor for each rank, not {len(tensors)}")
+    return tensors[0]
+
+
+def _check(tensor, what):
+    if tensor.layout is not torch.strided:
+        raise errors._of("unsupported", f"{what}: the backend fairway takes dense tensors, not {tensor.layout}")
+
+
+def _host(tensor, what):
+    """The tensor's memory where that is the host's and contiguous, else a copy."""
+    _check(tensor, what)
+    tensor = tensor.detach()
+    return tensor if tensor.device.type == "cpu" and tensor.is_contiguous() else tensor.cpu().contiguous()
+
+
+def _copy(into, host):
+    """Back from where _host copied it, or from a buffer."""
+    if into.data_ptr() != host.data_ptr() or into.device != host.device:
+        with torch.no_grad():
+            into.detach().copy_(host.view(into.shape) if host.numel() == into.numel() else host)
+
+
+def _empty_host(tensor, what):
+    """Where a result for the tensor is put: itself, or a buffer that _copy empties into it."""
+    _check(tensor, what)
+    tensor = tensor.detach()
+    return tensor if tensor.device.type == "cpu" and tensor.is_contiguous() else torch.empty(tensor.shape, dtype=tensor.dtype)
+
+
+def _joined(tensors):
+    """One flat tensor over all of them, where they lie one after the other; else None."""
+    first = tensors[0]
+    end = first.data_ptr()
+    for tensor in tensors:
+        if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.dtype != first.dtype or tensor.data_ptr() != end:
+            return None
+        end += tensor.numel() * tensor.element_size()
+    total = sum(tensor.numel() for tensor in tensors)
+    whole = first.untyped_storage() if hasattr(first, "untyped_storage") else first.storage()
+    room = whole.nbytes() - first.storage_offset() * first.element_size()
+    return first.detach().as_strided((total,), (1,)) if total * first.element_size() <= room else None
+
+
+class FairwayProcessGroup(dist.ProcessGroup):
+    """The backend "fairway". `communicator` is the fairway.Communicator behind it, with `failure`, shrink and abort."""
+
+    def __init__(self, communicator):
+        super().__init__(communicator.rank, communicator.size)
+        self.communicator = communicator
+        self._kept = collections.OrderedDict()
+        self._sequence = 0
+        self._batch = None
+        self._names = ["", ""]
+
+    def getBackendName(self):
+        return "fairway"
+
+    def _get_backend_name(self):
+        return "fairway"
+
+    def name(self):
+        return "fairway"
+
+    def _work(self, operations, result, finish=None):
+        self._sequence += 1
+        work = FairwayWork(self, operations, result, finish)
+        self._kept[id(work)] = work
+        if self._batch is not None:
+            self._batch.append(work)
+        while len(self._kept) > _KEPT:
+            try:
+                self._kept.popitem(last=False)
+            except KeyError:
+                break  # another thread emptied it
+        return work
+
+    def _call(self, what, *arguments, **options):
+        seconds = options.pop("limit", None)
+        if seconds is not None and seconds.total_seconds() > 0:
+            options["timeout"] = seconds.total_seconds()
+        return getattr(self.communicator, what)(*arguments, wait=False, **options)
+
+    # ---- all ranks ----
+
+    def allreduce(self, tensors, opts=None, op=None):
+        return self.allreduce_coalesced([_single(tensors, "all_reduce")], opts, op)
+
+    def allreduce_coalesced(self, tensors, opts=None, op=None):
+        given = op if op is not None else dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+        limit = getattr(opts, "timeout", None)
+        hosts = [_host(tensor, "all_reduce") for tensor in tensors]
+        operations = [self._call("all_reduce", host, op=_reduction(given, host), limit=limit) for host in hosts]
+        return self._work(operations, list(tensors), lambda: [_copy(tensor, host) for tensor, host in zip(tensors, hosts)])
+
+    def broadcast(self, tensors, opts=None, root=None):
+        source = opts.rootRank if root is None else root
+        hosts = [_host(tensor, "broadcast") for tensor in tensors]
+        operations = [self._call("broadcast", host, source, limit=getattr(opts, "timeout", None)) for host in hosts]
+        mine = self.rank() == source
+        return self._work(operations, list(tensors), None if mine else lambda: [_copy(tensor, host) for tensor, host in zip(tensors, hosts)])
+
+    def reduce(self, tensors, opts):
+        tensor = _single(tensors, "reduce")
+        host = _host(tensor, "reduce")
+        at = self.rank() == opts.rootRank
+        operation = self._call("reduce", host, op=_reduction(opts.reduceOp, host), root=opts.rootRank, limit=getattr(opts, "timeout", None))
+        return self._work([operation], [tensor], (lambda: _copy(tensor, host)) if at else None)
+
+    def barrier(self, opts=None):
+        return self._work([self._call("barrier", limit=getattr(opts, "timeout", None))], [])
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        """A barrier; the error names the rank that did not come. (One rank: `wait_all_ranks` makes no difference.)"""
+        seconds = timeout.total_seconds() if hasattr(timeout, "total_seconds") else timeout
+        try:
+            self.communicator.barrier(timeout=seconds if seconds is not None and seconds > 0 else None)
+        except errors.Error as failed:
+            if failed.rank is not None:
+                failed.args = (f"Rank {failed.rank} failed to pass monitoredBarrier: {failed}",)
+            raise as_runtime_error(failed)
+
+    # ---- blocks ----
+
+    def _gathered(self, kind, outputs, tensor, limit, root=None):
+        """all_gather or gather of one tensor into a list with one for each rank (None: not here)."""
+        host = _host(tensor, kind)
+        more = {} if root is None else {"root": root}
+        if outputs is None:
+            return self._call(kind, host, limit=limit, **more), [], None
+        if len(outputs) != self.size():
+            raise errors._of("invalid_argument", f"{kind}: {len(outputs)} output tensors, one for each of {self.size()} ranks are needed")
+        for rank, output in enumerate(outputs):
+            if output.numel() != tensor.numel() or output.dtype != tensor.dtype:
+                raise errors._of(
+                    "invalid_argument",
+                    f"{kind}: the output for rank {rank} is {output.numel()} of {output.dtype}, the input {tensor.numel()} of {tensor.dtype}",
+                )
+        flat = _joined(outputs)
+        into = torch.empty(self.size() * host.numel(), dtype=host.dtype) if flat is None else flat
+        operation = self._call(kind, host, into, limit=limit, **more)
+        if flat is not None:
+            return operation, outputs, None
+        return operation, outputs, lambda: [_copy(output, part) for output, part in zip(outputs, into.chunk(self.size()) if host.numel() else [])]
+
+    def allgather(self, output_tensors, input_tensors, opts=None):
+        operation, outputs, finish = self._gathered("all_gather", _single(output_tensors, "all_gather"), _single(input_tensors, "all_gather"), getattr(opts, "timeout", None))
+        return self._work([operation], [outputs], finish)
+
+    def allgather_coalesced(self, output_lists, input_list, opts=None):
+        limit = getattr(opts, "timeout", None)
+        parts = [self._gathered("all_gather", [of_rank[i] for of_rank in output_lists], tensor, limit) for i, tensor in enumerate(input_list)]
+        return self._work([part[0] for part in parts], output_lists, lambda: [part[2]() for part in parts if part[2]])
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        into = [_empty_host(output, "all_gather") for output in outputs]
+        limit = getattr(opts, "timeout", None)
+        operations = [self._call("all_gather", _host(tensor, "all_gather"), out, limit=limit) for tensor, out in zip(inputs, into)]
+        return self._work(operations, list(outputs), lambda: [_copy(output, out) for output, out in zip(outputs, into)])
+
+    def _allgather_base(self, output, input, opts=None):
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
+
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def gather(self, output_tensors, input_tensors, opts):
+        here = self.rank() == opts.rootRank
+        outputs = _single(output_tensors, "gather") if here else None
+        operation, outputs, finish = self._gathered("gather", outputs, _single(input_tensors, "gather"), getattr(opts, "timeout", None), opts.rootRank)
+        return self._work([operation], [outputs], finish)
+
+    def scatter(self, output_tensors, input_tensors, opts):
+        output = _single(output_tensors, "scatter")
+        out = _empty_host(output, "scatter")
+        flat = None
+        if self.rank() == opts.rootRank:
+            flat = torch.cat([_host(tensor, "scatter").reshape(-1) for tensor in _single(input_tensors, "scatter")])
+        operation = self._call("scatter", flat, out, opts.rootRank, limit=getattr(opts, "timeout", None))
+        return self._work([operation], [output], lambda: _copy(output, out))
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
+        given = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        into = [_empty_host(output, "reduce_scatter") for output in outputs]
+        operations = []
+        for tensor, out in zip(inputs, into):
+            host = _host(tensor, "reduce_scatter")
+            operations.append(self._call("reduce_scatter", host, out, op=_reduction(given, host), limit=getattr(opts, "timeout", None)))
+        return self._work(operations, list(outputs), lambda: [_copy(output, out) for output, out in zip(outputs, into)])
+
+    def _reduce_scatter_base(self, output, input, opts=None):
+        return self.reduce_scatter_tensor_coalesced([output], [input], opts)
+
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def reduce_scatter(self, output_tensors, input_tensors, opts=None):
+        blocks = _single(input_tensors, "reduce_scatter")
+        flat = torch.cat([_host(block, "reduce_scatter").reshape(-1) for block in blocks])
+        return self.reduce_scatter_tensor_coalesced([_single(output_tensors, "reduce_scatter")], [flat], opts)
+
+    def alltoall_base(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
+        limit = getattr(opts, "timeout", None)
+        out, host = _empty_host(output, "all_to_all"), _host(input, "all_to_all")
+        if not output_split_sizes and not input_split_sizes and host.numel() == out.numel():
+            operation = self._call("all_to_all", host, out, limit=limit)
+        else:
+            counts = [self._rows(tensor, splits) for tensor, splits in ((input, input_split_sizes), (output, output_split_sizes))]
+            operation = self._call("all_to_allv", host, out, *counts, limit=limit)
+        return self._work([operation], [output], lambda: _copy(output, out))
+
+    all_to_all_single = alltoall_base
+
+    def _rows(self, tensor, splits):
+        """What goes to, or comes from, each rank, in elements."""
+        rows = tensor.shape[0] if tensor.dim() else 0
+        if not splits:
+            if rows % self.size():
+                raise errors._of("invalid_argument", f"all_to_all: {rows} rows are no {self.size()} equal parts; give split sizes")
+            splits = [rows // self.size()] * self.size()
+        if len(splits) != self.size() or sum(splits) != rows:
+            raise errors._of("invalid_argument", f"all_to_all: split sizes {list(splits)} are not {self.size()} that add up to {rows} rows")
+        return [split * (tensor.numel() // rows if rows else 0) for split in splits]
+
+    def alltoall(self, output_tensors, input_tensors, opts=None):
+        if len(output_tensors) != self.size() or len(input_tensors) != self.size():
+            raise errors._of("invalid_argument", f"all_to_all: {self.size()} input and output tensors, one for each rank")
+        flat = torch.cat([_host(tensor, "all_to_all").reshape(-1) for tensor in input_tensors])
+        into = torch.empty(sum(tensor.numel() for tensor in output_tensors), dtype=output_tensors[0].dtype)
+        counts = [[tensor.numel() for tensor in tensors] for tensors in (input_tensors, output_tensors)]
+        operation = self._call("all_to_allv", flat, into, *counts, limit=getattr(opts, "timeout", None))
+        return self._work([operation], list(output_tensors), lambda: [_copy(output, part) for output, part in zip(output_tensors, into.split(counts[1]))])
+
+    # ---- two ranks ----
+
+    def send(self, tensors, dst, tag=0):
+        tensor = _single(tensors, "send")
+        return self._work([Message(self.communicator.send(_bytes(_host(tensor, "send")), dst, tag, wait=False), "send to", dst)], [tensor])
+
+    def recv(self, tensors, src, tag=0):
+        tensor = _single(tensors, "recv")
+        host = _empty_host(tensor, "recv")
+        message = self.communicator.receive(_bytes(host), src, tag, wait=False)
+        return self._work([Message(message, "receive from", src, host.numel() * host.element_size())], [tensor], lambda: _copy(tensor, host))
+
+    def recv_anysource(self, tensors, tag=0):
+        raise errors._of("unsupported", "the backend fairway receives from a rank that the caller names: give src=")
+
+    # ---- the rest of the interface ----
+
+    def _start_coalescing(self, *_):
+        self._batch = []
+
+    def _end_coalescing(self, *_):
+        """One Work for all that was called since: they have started one by one."""
+        works, self._batch = self._batch or [], None
+        return FairwayWork(self, works, [work._result for work in works])
+
+    def _set_sequence_number_for_group(self):
+        self._sequence = 0
+
+    def _get_sequence_number_for_group(self):
+        return self._sequence
+
+    def abort(self):
+        """Ends everything at once; the other ranks see this one leave."""
+        if self.communicator is not None:  # shrink() has taken it
+            self.communicator.abort()
+
+    def shutdown(self):
+        if self.communicator is not None:
+            self.communicator.close()
+
+    # PyTorch 2.x has names of groups in the backends that C++ groups are made of.
+
+    def setGroupName(self, name):
+        self._names[0] = name
+
+    def getGroupName(self):
+        return self._names[0]
+
+    def setGroupDesc(self, description):
+        self._names[1] = description
+
+    def getGroupDesc(self):
+        return self._names[1]
+
+
+def _bytes(host):
+    """The tensor's bytes as DLPack shows them, of any dtype."""
+    if not host.numel():
+        raise errors._of("unsupported", "the backend fairway sends no empty tensors")
+    return host.reshape(-1).view(torch.uint8)

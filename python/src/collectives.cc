@@ -1,0 +1,225 @@
+#include "group.h"
+#include "memory.h"
+#include "module.h"
+
+// What Python sees of communicators: numbers and addresses. fairway/communicator.py makes them of arrays.
+namespace fairway::python {
+namespace {
+
+struct PyOperation {
+  std::shared_ptr<Group> group;
+  std::shared_ptr<Job> job;
+};
+
+constexpr std::pair<const char*, CollectiveKind> kKinds[] = {
+    {"barrier", CollectiveKind::barrier},       {"all_reduce", CollectiveKind::all_reduce},
+    {"reduce", CollectiveKind::reduce},         {"broadcast", CollectiveKind::broadcast},
+    {"all_gather", CollectiveKind::all_gather}, {"gather", CollectiveKind::gather},
+    {"scatter", CollectiveKind::scatter},       {"reduce_scatter", CollectiveKind::reduce_scatter},
+    {"all_to_all", CollectiveKind::all_to_all}, {"all_to_allv", CollectiveKind::all_to_allv},
+};
+constexpr std::pair<const char*, DataType> kTypes[] = {
+    {"int8", DataType::i8},     {"uint8", DataType::u8},      {"int16", DataType::i16},   {"uint16", DataType::u16},
+    {"int32", DataType::i32},   {"uint32", DataType::u32},    {"int64", DataType::i64},   {"uint64", DataType::u64},
+    {"float16", DataType::f16}, {"bfloat16", DataType::bf16}, {"float32", DataType::f32}, {"float64", DataType::f64},
+};
+constexpr std::pair<const char*, Reduction> kReductions[] = {
+    {"sum", Reduction::sum}, {"product", Reduction::product}, {"min", Reduction::min},
+    {"max", Reduction::max}, {"average", Reduction::average},
+};
+constexpr std::pair<const char*, Algorithm> kAlgorithms[] = {
+    {"automatic", Algorithm::automatic},
+    {"one_shot", Algorithm::one_shot},
+    {"direct", Algorithm::direct},
+    {"recursive_doubling", Algorithm::recursive_doubling},
+    {"ring", Algorithm::ring},
+    {"binomial", Algorithm::binomial},
+    {"chain", Algorithm::chain},
+    {"bruck", Algorithm::bruck},
+    {"dissemination", Algorithm::dissemination},
+};
+
+// The name of an array's elements as kTypes has it, and how many of those an element is; no name: bytes of no kind.
+std::pair<std::string, std::uint64_t> elements_of(const View& view) {
+  const std::uint64_t bytes = view.shape.item_bytes;
+  const std::string bits = std::to_string(bytes * 8);
+  switch (view.kind) {
+    case 0: return {bytes == 1 ? "uint8" : "", 1};
+    case 'b': return {bytes == 1 ? "bool" : "", 1};
+    case 'i': return {"int" + bits, 1};
+    case 'u': return {"uint" + bits, 1};
+    case 'f': return {bytes <= 8 ? "float" + bits : "", 1};
+    case 'E': return {bytes == 2 ? "bfloat16" : "", 1};
+    case 'c': return {bytes <= 16 ? "complex" + bits : "", 2};
+    default: return {"", 1};
+  }
+}
+
+struct PyView {
+  View view;
+};
+
+// (address, bytes, name of the elements' type or '', bytes of one, shape, read-only, what keeps the memory)
+py::tuple look_at(py::handle object, const std::string& name, bool written) {
+  View view = view_of(object, true);
+  if (view.on_gpu)
+    raise(ErrorCode::unsupported, name + " is the memory of GPU " + std::to_string(view.gpu) +
+                                      ": collectives take host memory. Copy it to the host first, and back");
+  if (!runs_of(view.shape).outer.empty() && view.shape.total_bytes() != 0)
+    raise(ErrorCode::invalid_argument, name +
+                                           " is not contiguous: pass a copy that is (numpy.ascontiguousarray, "
+                                           "tensor.contiguous())");
+  if (written && view.read_only) raise(ErrorCode::access_denied, name + " is read-only");
+  const auto elements = elements_of(view);
+  const auto counts = view.shape.counts;
+  const std::uint64_t bytes = view.shape.total_bytes(), item = view.shape.item_bytes;
+  const std::uintptr_t address = view.address;
+  return py::make_tuple(address, bytes, elements.first, item, counts, PyView{std::move(view)});
+}
+
+PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
+                  std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op, int root,
+                  const std::string& algorithm, std::optional<double> timeout, py::object keep, py::object result,
+                  bool soon, std::vector<std::size_t> send_counts, std::vector<std::size_t> send_offsets,
+                  std::vector<std::size_t> receive_counts, std::vector<std::size_t> receive_offsets) {
+  auto job = std::make_shared<Job>();
+  job->blocks = {std::move(send_counts), std::move(send_offsets), std::move(receive_counts),
+                 std::move(receive_offsets)};
+  Collective& call = job->call;
+  call.kind = choice<CollectiveKind>(kind, "kind", kKinds);
+  call.input = reinterpret_cast<const void*>(input);
+  call.output = reinterpret_cast<void*>(output);
+  call.count = count;
+  call.type = choice<DataType>(type, "type", kTypes);
+  call.reduction = choice<Reduction>(op, "op", kReductions);
+  call.root = root;
+  call.algorithm = choice<Algorithm>(algorithm, "algorithm", kAlgorithms);
+  call.send = {job->blocks[0], job->blocks[1]};
+  call.receive = {job->blocks[2], job->blocks[3]};
+  if (timeout) call.timeout = std::max(timeout_of(timeout), Timeout{1});
+  job->keep = std::move(keep);
+  job->result = std::move(result);
+  group->start(job, soon);
+  return {group, std::move(job)};
+}
+
+py::object wait(const PyOperation& operation, std::optional<double> timeout) {
+  check(operation.group->wait(operation.job, Deadline(timeout)));
+  return result_of(*operation.job);
+}
+
+std::shared_ptr<Group> open(PyEngine& engine, int rank, const std::vector<std::string>& addresses,
+                            const std::string& name, double timeout, std::uint32_t slot_bytes,
+                            std::uint32_t first_immediate) {
+  CommunicatorOptions options;
+  options.name = name;
+  options.timeout = timeout_of(timeout);
+  options.slot_bytes = slot_bytes;
+  options.first_immediate = first_immediate;
+  return Group::create(engine.session, rank, addresses, options);
+}
+
+std::vector<const char*> pointers_to(const std::vector<std::string>& lines) {
+  std::vector<const char*> pointers;
+  for (const std::string& line : lines) pointers.push_back(line.c_str());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+void bind_collectives(py::module_& module) {
+  const py::class_<PyView> view(module, "_View");
+  py::class_<Group, std::shared_ptr<Group>>(module, "_Group")
+      .def(py::init(&open), py::arg("engine"), py::arg("rank"), py::arg("addresses"), py::arg("name"),
+           py::arg("timeout"), py::arg("slot_bytes"), py::arg("first_immediate"))
+      .def_property_readonly("rank", &Group::rank)
+      .def_property_readonly("size", &Group::size)
+      .def_property_readonly("closed", &Group::closed)
+      .def_property_readonly("busy", &Group::busy)
+      .def_property_readonly("failure",
+                             [](Group& g) -> py::object {
+                               const CollectiveFailure why = g.failure();
+                               if (why.status) return py::none();
+                               Job job;
+                               job.status = why.status;
+                               job.failure = why;
+                               try {
+                                 return result_of(job);
+                               } catch (py::error_already_set& error) {
+                                 return error.value();
+                               }
+                             })
+      .def("split",
+           [](Group& g, int color, int key) { return g.regroup([=](Communicator& c) { return c.split(color, key); }); })
+      .def("shrink",
+           [](Group& g, const std::vector<int>& without) {
+             return g.regroup([=](Communicator& c) { return c.shrink(without); });
+           })
+      .def_property_readonly("addresses", &Group::addresses)
+      .def("abort", &Group::abort)
+      .def("close", &Group::close)
+      .def("start", &start, py::arg("kind"), py::arg("input") = 0, py::arg("output") = 0, py::arg("count") = 0,
+           py::arg("type") = "uint8", py::arg("op") = "sum", py::arg("root") = 0, py::arg("algorithm") = "automatic",
+           py::arg("timeout") = py::none(), py::arg("keep") = py::none(), py::arg("result") = py::none(),
+           py::arg("soon") = false, py::arg("send_counts") = std::vector<std::size_t>(),
+           py::arg("send_offsets") = std::vector<std::size_t>(), py::arg("receive_counts") = std::vector<std::size_t>(),
+           py::arg("receive_offsets") = std::vector<std::size_t>());
+  module.def("_look_at", &look_at);
+  module.def("_detect_ranks", [](const std::vector<std::string>& environment) {
+    const Ranks found = take(detect_ranks(pointers_to(environment).data()));
+    return py::make_tuple(found.rank, found.size, found.launcher,
+                          found.local_rank < 0 ? py::object(py::none()) : py::object(py::int_(found.local_rank)),
+                          found.one_host, found.job, found.master);
+  });
+  module.def("_join", [](const std::string& name, double timeout, const std::vector<std::string>& environment,
+                         const py::dict& options) {
+    JobOptions job;
+    job.communicator.name = name;
+    job.communicator.timeout = timeout_of(timeout);
+    job.engine = engine_options(options);
+    const auto lines = pointers_to(environment);
+    job.environment = lines.data();
+    return Group::join(job);
+  });
+
+  py::class_<PyOperation>(module, "Operation",
+                          "A collective that was started. It ends exactly once, in the order of the starts.\n\n"
+                          "wait() or `await` gives the array with the result or raises what went wrong. It makes\n"
+                          "progress by itself, keeps the arrays until it has ended, and may be dropped.")
+      .def("wait", &wait, py::arg("timeout") = py::none(),
+           "wait(timeout=None) -> array\n\n"
+           "Waits `timeout` seconds (None: until its own deadline) without the interpreter's lock; Ctrl-C "
+           "interrupts.\n\n"
+           "Gives the array with the result. Raises TimedOut (the operation goes on) or the operation's own error,\n"
+           "with `rank`, `operation` and `phase`.")
+      .def_property_readonly(
+          "done", [](const PyOperation& o) { return o.group->is_done(*o.job); }, "whether it has ended")
+      .def(
+          "result",
+          [](const PyOperation& o) {
+            if (!o.group->is_done(*o.job)) raise(ErrorCode::timed_out, "the operation has not ended");
+            return result_of(*o.job);
+          },
+          "result() -> array\n\nAs wait(), of an operation that is done.")
+      .def(
+          "add_done_callback",
+          [](const PyOperation& o, py::object call) {
+            if (PyCallable_Check(call.ptr()) == 0)
+              raise(ErrorCode::invalid_argument,
+                    "a callback can be called; this is " + py::cast<std::string>(py::repr(call)));
+            o.group->add_callback(o.job, py::cpp_function([o, call = std::move(call)] { call(o); }));
+          },
+          py::arg("callback"),
+          "add_done_callback(callback)\n\n"
+          "Calls callback(operation) once it has ended: on the communicator's thread, on one that waits, or at once.")
+      .def("__await__",
+           [](const py::object& self) { return py::module_::import("fairway.aio").attr("_await_operation")(self); })
+      .def("__repr__", [](const PyOperation& o) {
+        return std::string("<fairway.Operation, ") + (!o.group->is_done(*o.job) ? "under way>"
+                                                      : o.job->status           ? "ok>"
+                                                                                : o.job->status.to_string() + ">");
+      });
+}
+
+}  // namespace fairway::python

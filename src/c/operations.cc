@@ -1,0 +1,213 @@
+#include <type_traits>
+
+#include "c/collective.h"
+
+using namespace fairway;
+using namespace fairway::c;
+
+static_assert(std::is_same_v<fairway_combine, CombineFunction>);
+
+namespace {
+
+// The name of a value, or "unknown".
+template <class Enum>
+const char* name_of(std::int32_t value, Enum last) {
+  return value < 0 || value > static_cast<std::int32_t>(last) ? "unknown" : to_string(static_cast<Enum>(value)).data();
+}
+
+// Converts to an enum of the C++ API, or returns an error that names the member.
+template <class Enum>
+Status take(Enum& to, std::int32_t value, Enum last, const char* member) {
+  if (value < 0 || value > static_cast<std::int32_t>(last))
+    return {ErrorCode::invalid_argument, std::string("a collective's ") + member + " has no value " +
+                                             std::to_string(value) + ": fairway_collectives.h lists them"};
+  to = static_cast<Enum>(value);
+  return {};
+}
+
+std::span<const std::size_t> ranks_of(const std::size_t* first, int size) {
+  return first == nullptr ? std::span<const std::size_t>() : std::span(first, static_cast<std::size_t>(size));
+}
+
+}  // namespace
+
+namespace fairway::c {
+
+Status read_collective(const fairway_collective* caller, int size, Collective& out) {
+  fairway_collective in;
+  fairway_collective_init(&in);
+  if (Status status = read_struct(caller, in); !status) return status;
+  if (Status status = take(out.kind, in.kind, CollectiveKind::all_to_allv, "kind"); !status) return status;
+  if (Status status = take(out.type, in.type, DataType::f8e5m2, "type"); !status) return status;
+  if (Status status = take(out.reduction, in.reduction, Reduction::custom, "reduction"); !status) return status;
+  if (Status status = take(out.algorithm, in.algorithm, Algorithm::dissemination, "algorithm"); !status) return status;
+  out.input = in.input;
+  out.output = in.output;
+  out.count = in.count;
+  out.root = in.root;
+  out.send = {ranks_of(in.send_counts, size), ranks_of(in.send_offsets, size)};
+  out.receive = {ranks_of(in.receive_counts, size), ranks_of(in.receive_offsets, size)};
+  out.timeout = timeout_of(in.timeout_us);
+  out.reproducible = in.reproducible != 0;
+  out.custom = {in.combine, in.combine_context, in.element_bytes};
+  return {};
+}
+
+}  // namespace fairway::c
+
+extern "C" {
+
+FAIRWAY_API size_t fairway_type_size(int32_t type) {
+  return type < 0 || type > FAIRWAY_F8E5M2 ? 0 : size_of(static_cast<DataType>(type));
+}
+FAIRWAY_API const char* fairway_type_name(int32_t type) {
+  return name_of(type, DataType::f8e5m2);
+}
+FAIRWAY_API const char* fairway_reduction_name(int32_t reduction) {
+  return name_of(reduction, Reduction::custom);
+}
+FAIRWAY_API const char* fairway_collective_name(int32_t kind) {
+  return name_of(kind, CollectiveKind::all_to_allv);
+}
+FAIRWAY_API const char* fairway_algorithm_name(int32_t algorithm) {
+  return name_of(algorithm, Algorithm::dissemination);
+}
+
+FAIRWAY_API void fairway_collective_init(fairway_collective* out) {
+  const Collective defaults;
+  *out = {};
+  out->struct_size = sizeof *out;
+  out->kind = static_cast<int32_t>(defaults.kind);
+  out->type = static_cast<int32_t>(defaults.type);
+  out->reduction = static_cast<int32_t>(defaults.reduction);
+  out->algorithm = static_cast<int32_t>(defaults.algorithm);
+}
+
+FAIRWAY_API fairway_code fairway_communicator_run(fairway_communicator* communicator, const fairway_collective* given,
+                                                  fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        Collective call;
+        if (Status status = read_collective(given, group.size(), call); !status) return status;
+        return group.run(call);
+      },
+      given);
+}
+FAIRWAY_API fairway_code fairway_communicator_run_all(fairway_communicator* communicator,
+                                                      const fairway_collective* given, size_t count,
+                                                      fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) -> Status {
+    if (count == 0) return {};
+    if (given == nullptr)
+      return {ErrorCode::invalid_argument, "there is a count of collectives but their array is null"};
+    const std::size_t size = given->struct_size;
+    const auto* next = reinterpret_cast<const unsigned char*>(given);
+    std::vector<Collective> calls;
+    for (std::size_t i = 0; i < count; ++i, next += size) {
+      const auto* const one = reinterpret_cast<const fairway_collective*>(next);
+      if (one->struct_size != size)
+        return {ErrorCode::invalid_argument, "the collectives of one call have different struct_size"};
+      Collective call;
+      if (Status status = read_collective(one, group.size(), call); !status)
+        return status.with_context("collective " + std::to_string(i));
+      calls.push_back(call);
+    }
+    return group.run_all(calls);
+  });
+}
+FAIRWAY_API fairway_code fairway_communicator_start(fairway_communicator* communicator, const fairway_collective* given,
+                                                    uint64_t* operation, fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        *operation = 0;
+        Collective call;
+        if (Status status = read_collective(given, group.size(), call); !status) return status;
+        const auto started = group.start(call);
+        if (started) *operation = started->number;
+        return started.status();
+      },
+      given, operation);
+}
+FAIRWAY_API int32_t fairway_communicator_test(fairway_communicator* communicator, uint64_t operation) {
+  if (communicator == nullptr || communicator->engine->closed) return 1;
+  try {
+    return communicator->communicator.test(OperationId{operation}) ? 1 : 0;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+FAIRWAY_API fairway_code fairway_communicator_wait(fairway_communicator* communicator, uint64_t operation,
+                                                   fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) { return group.wait(OperationId{operation}); });
+}
+FAIRWAY_API fairway_code fairway_communicator_chosen(const fairway_communicator* communicator,
+                                                     const fairway_collective* given, int32_t* algorithm,
+                                                     fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](const Communicator& group) -> Status {
+        Collective call;
+        if (Status status = read_collective(given, group.size(), call); !status) return status;
+        *algorithm = static_cast<int32_t>(group.chosen(call));
+        return {};
+      },
+      given, algorithm);
+}
+
+FAIRWAY_API fairway_code fairway_communicator_send(fairway_communicator* communicator, const void* data,
+                                                   size_t size_bytes, int32_t to, uint32_t tag, int64_t timeout_us,
+                                                   fairway_error** error) {
+  return with_group(communicator, error,
+                    [&](Communicator& group) { return group.send(data, size_bytes, to, tag, timeout_of(timeout_us)); });
+}
+FAIRWAY_API fairway_code fairway_communicator_receive(fairway_communicator* communicator, void* data, size_t size_bytes,
+                                                      int32_t from, uint32_t tag, size_t* received, int64_t timeout_us,
+                                                      fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) {
+    return group.receive(data, size_bytes, from, tag, received, timeout_of(timeout_us));
+  });
+}
+
+FAIRWAY_API fairway_code fairway_communicator_start_send(fairway_communicator* communicator, const void* data,
+                                                         size_t size_bytes, int32_t to, uint32_t tag,
+                                                         int64_t timeout_us, uint64_t* message, fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        *message = 0;
+        const auto started = group.start_send(data, size_bytes, to, tag, timeout_of(timeout_us));
+        if (started) *message = started->number;
+        return started.status();
+      },
+      message);
+}
+FAIRWAY_API fairway_code fairway_communicator_start_receive(fairway_communicator* communicator, void* data,
+                                                            size_t size_bytes, int32_t from, uint32_t tag,
+                                                            int64_t timeout_us, uint64_t* message,
+                                                            fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        *message = 0;
+        const auto started = group.start_receive(data, size_bytes, from, tag, timeout_of(timeout_us));
+        if (started) *message = started->number;
+        return started.status();
+      },
+      message);
+}
+FAIRWAY_API int32_t fairway_communicator_test_message(fairway_communicator* communicator, uint64_t message) {
+  if (communicator == nullptr || communicator->engine->closed) return 1;
+  try {
+    return communicator->communicator.test(MessageId{message}) ? 1 : 0;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+FAIRWAY_API fairway_code fairway_communicator_wait_message(fairway_communicator* communicator, uint64_t message,
+                                                           size_t* received, fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) { return group.wait(MessageId{message}, received); });
+}
+
+}  // extern "C"

@@ -1,0 +1,58 @@
+#include "collectives/blame.h"
+
+#include <cstddef>
+
+#include <fmt/format.h>
+
+namespace fairway::collectives {
+namespace {
+
+std::string never_entered(const Observed& rank) {
+  return rank.operation == 0 ? std::string("never entered it, nor any before")
+                             : fmt::format("never entered it; it was last in operation {}", rank.operation);
+}
+
+}  // namespace
+
+Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& names, int self,
+            std::uint64_t operation) {
+  // The surest first: who is gone, who never came, who says nothing, who stands still.
+  struct Reason {
+    bool (*is)(const Observed&, std::uint64_t);
+    std::string (*text)(const Observed&);
+  };
+  static constexpr Reason kReasons[] = {
+      {[](const Observed& rank, std::uint64_t) { return rank.gone; },
+       [](const Observed&) { return std::string("is gone"); }},
+      // One that moves is in an earlier operation, and waits there for the one that does not.
+      {[](const Observed& rank, std::uint64_t entered) {
+         return rank.answers && rank.operation < entered && !rank.moves;
+       },
+       never_entered},
+      {[](const Observed& rank, std::uint64_t entered) { return rank.answers && rank.operation < entered; },
+       never_entered},
+      {[](const Observed& rank, std::uint64_t) { return !rank.answers; },
+       [](const Observed&) { return std::string("does not answer"); }},
+      {[](const Observed& rank, std::uint64_t) { return !rank.moves; },
+       [](const Observed&) {
+         return std::string("entered it, and does nothing: it is frozen, or its caller is away");
+       }},
+  };
+  for (const Reason& reason : kReasons) {
+    Blame found;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      if (static_cast<int>(i) == self || !reason.is(ranks[i], operation)) continue;
+      if (found.rank < 0) found.rank = static_cast<int>(i);
+      found.text += fmt::format("{}{} {}", found.text.empty() ? "" : ", ", names[i], reason.text(ranks[i]));
+    }
+    if (found.rank >= 0) return found;
+  }
+  Blame nobody;
+  nobody.text = "every rank is in it and works: it takes longer than its timeout";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (static_cast<int>(i) != self && ranks[i].waits_for >= 0)
+      nobody.text += fmt::format(", {} waits for rank {}", names[i], ranks[i].waits_for);
+  return nobody;
+}
+
+}  // namespace fairway::collectives

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// Who is at fault when an operation's deadline passes. Pure.
+namespace fairway::collectives {
+
+// What is known of a rank.
+struct Observed {
+  bool answers = false;         // its words could be read
+  bool gone = false;            // its engine is, or it left
+  std::uint64_t operation = 0;  // the newest that it has entered
+  bool moves = false;           // its steps grew between two looks
+  int waits_for = -1;
+};
+
+struct Blame {
+  int rank = -1;  // -1: nobody alone
+  std::string text;
+};
+
+// `names`: of the ranks, as errors show them.
+[[nodiscard]] Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& names, int self,
+                          std::uint64_t operation);
+
+}  // namespace fairway::collectives

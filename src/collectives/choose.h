@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "fairway/collectives.h"
+
+// Which algorithm an operation takes. Pure, so that every rank comes to the same answer without asking.
+namespace fairway::collectives {
+
+// What moving costs, in nanoseconds. Constants, not measurements: every rank must have the same.
+struct Costs {
+  double round = 0;    // from a rank's message to the other rank's next step
+  double message = 0;  // a rank's time for a message, sent and received
+  double byte = 0;     // moved: into the message, to the peer, out of it
+  double combine = 0;  // a byte combined
+  // Into one rank no more long messages come at once than from so many others: with more ranks, rings.
+  int most_flows = 16;
+  std::uint64_t long_block = 64U << 10;  // bytes: longer ones are long messages
+};
+inline constexpr Costs kSameHost{900, 900, 0.28, 0.08};
+// The same, and every rank has mapped every other's memory. A byte combined costs what a byte copied out does.
+inline constexpr Costs kMapped{400, 120, 0.12, 0.006};
+inline constexpr Costs kNetwork{20000, 4000, 0.9, 0.08, 4};
+
+// The algorithms of a kind, never `automatic`; `ordered`: those that combine in the order of ranks.
+[[nodiscard]] std::span<const Algorithm> algorithms_of(CollectiveKind kind, bool ordered = false);
+
+// Expected nanoseconds. `bytes`: count times the element, as in Collective; `piece`: the longest message.
+[[nodiscard]] double cost_of(CollectiveKind kind, Algorithm algorithm, int size, std::uint64_t bytes,
+                             std::uint64_t piece, const Costs& costs);
+// The cheapest; of those within a thousandth of each other the first of algorithms_of().
+[[nodiscard]] Algorithm choose(CollectiveKind kind, int size, std::uint64_t bytes, std::uint64_t piece,
+                               const Costs& costs, bool ordered = false);
+
+}  // namespace fairway::collectives

@@ -1,0 +1,90 @@
+#include <utility>
+
+#include "fairway/collectives.h"
+
+#include "collectives/state.h"
+
+namespace fairway {
+
+Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const {
+  return state_->rank();
+}
+int Communicator::size() const {
+  return state_->size();
+}
+Result<OperationId> Communicator::start(const Collective& operation) {
+  return state_->start(operation);
+}
+bool Communicator::test(OperationId operation) {
+  return state_->test(operation);
+}
+Status Communicator::wait(OperationId operation) {
+  return state_->wait(operation);
+}
+Status Communicator::run(const Collective& operation) {
+  return state_->run(operation);
+}
+Status Communicator::use_gpu(int gpu) {
+  return state_->gpu.use_gpu(gpu).with_context("use_gpu");
+}
+Status Communicator::stream_run(const Collective& operation, void* stream) {
+  return state_->gpu.run(operation, stream);
+}
+Status Communicator::stream_status() {
+  return state_->gpu.status();
+}
+std::shared_ptr<Engine> Communicator::engine() const {
+  if (state_->family->engine) return state_->family->engine;
+  return {std::shared_ptr<Engine>(), &state_->engine};  // the caller's
+}
+std::string Communicator::address(int rank) const {
+  if (rank < 0 || rank >= size()) return {};
+  return state_->lanes.members()[static_cast<std::size_t>(rank)].address;
+}
+void Communicator::abort() {
+  state_->abort();
+}
+const CollectiveFailure& Communicator::failure() const {
+  if (state_->aborted) (void)state_->check_open();
+  return state_->failure;
+}
+Algorithm Communicator::chosen(const Collective& operation) const {
+  return state_->chosen(operation);
+}
+
+using collectives::Messages;
+
+Result<MessageId> Communicator::start_send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag,
+                                           Timeout timeout) {
+  if (state_->aborted) return state_->check_open().with_context("send");
+  return state_->messages.start(
+      {Messages::Way::send, const_cast<void*>(data), size_bytes, to, tag, state_->timeout_of(timeout)});
+}
+Result<MessageId> Communicator::start_receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag,
+                                              Timeout timeout) {
+  if (state_->aborted) return state_->check_open().with_context("receive");
+  return state_->messages.start({Messages::Way::receive, data, size_bytes, from, tag, state_->timeout_of(timeout)});
+}
+bool Communicator::test(MessageId message) {
+  return state_->messages.test(message);
+}
+Status Communicator::wait(MessageId message, std::size_t* received) {
+  return state_->messages.wait(message, received);
+}
+
+Status Communicator::send(const void* data, std::size_t size_bytes, int to, std::uint32_t tag, Timeout timeout) {
+  const auto id = start_send(data, size_bytes, to, tag, timeout);
+  return id ? wait(*id) : id.status();
+}
+Status Communicator::receive(void* data, std::size_t size_bytes, int from, std::uint32_t tag, std::size_t* received,
+                             Timeout timeout) {
+  const auto id = start_receive(data, size_bytes, from, tag, timeout);
+  return id ? wait(*id, received) : id.status();
+}
+
+}  // namespace fairway

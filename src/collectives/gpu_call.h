@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/gpu_exchange.h"
+
+// What a kernel is given, and what lies in a rank's scratch memory. Fixed layout: the host writes it, kernels of the
+// same build read it.
+namespace fairway::collectives::gpu {
+
+// How the bytes of an operation travel.
+enum class Way : std::uint8_t {
+  units,     // 8 bytes and a flag at a time
+  pieces,    // places full of bytes, then a flag
+  two_shot,  // all_reduce: each rank combines a part, by pieces, then sends it to all, by pieces
+};
+
+// What a kernel does, of the collectives that move bytes or combine elements.
+enum class Work : std::uint8_t {
+  nothing,         // barrier
+  to_all,          // all_gather: the input goes to all
+  to_each,         // all_to_all: block i of the input goes to rank i
+  from_root,       // broadcast
+  reduce_to_all,   // all_reduce
+  reduce_to_each,  // reduce_scatter
+};
+
+enum class Combine : std::uint8_t { sum, product, min, max, average };
+
+// Why an operation failed on the GPU.
+enum class Cause : std::uint32_t { none, late, mismatch, told, gone, stopped };
+
+// In memory of the host that kernels reach: the first failure of this rank. `state` is written last.
+struct Report {
+  std::uint32_t state;  // 1: there is one
+  Cause cause;
+  std::uint32_t peer;     // the rank that is at fault
+  std::uint32_t by;       // told: the rank that says so
+  std::uint32_t waits;    // of Waits
+  std::uint32_t code;     // gone: an ErrorCode; told: the other rank's cause
+  std::uint32_t place;    // (stream, graph)
+  std::uint32_t call;     // which of that place's operations
+  std::uint32_t round;    // from 1
+  std::uint32_t entered;  // late: whether the peer has entered it
+  std::uint32_t kind;     // CollectiveKind
+  std::uint64_t number;   // of the operation, as the host started it, or captured it
+};
+
+// ---- a rank's scratch memory ----
+
+struct ScratchHead {
+  std::uint32_t failed;  // an operation has: later ones end at once. This GPU's own
+  std::uint32_t unused;
+  std::uint64_t told[kMostRanks];  // by other ranks: why they gave up. See told_word()
+};
+inline constexpr std::uint64_t kScratchHead = 4096;
+
+inline constexpr unsigned kUnitChannels = 8, kPieceChannels = 32;
+
+// Of a (stream, graph): its place among all.
+struct PlaceHead {
+  std::uint32_t calls;  // operations that have ended. This and the next three: this GPU's own
+  std::uint32_t ended_blocks;
+  std::uint32_t unit_rounds[kUnitChannels];
+  std::uint32_t piece_rounds[kPieceChannels];
+  std::uint64_t entered[kMostRanks];  // by other ranks: see entered_word()
+};
+inline constexpr std::uint64_t kPlaceHead = 512;
+static_assert(sizeof(PlaceHead) <= kPlaceHead && sizeof(ScratchHead) <= kScratchHead);
+
+FAIRWAY_IN_KERNELS std::uint64_t entered_word(std::uint32_t call, std::uint64_t digest) {
+  return (digest >> 32) << 32 | call;
+}
+// cause (4 bits), rank at fault (4), waits (4), place (12), call (32); of a failure never 0.
+FAIRWAY_IN_KERNELS std::uint64_t told_word(Cause cause, unsigned peer, Waits waits, unsigned place,
+                                           std::uint32_t call) {
+  return static_cast<std::uint64_t>(cause) << 60 | static_cast<std::uint64_t>(peer) << 56 |
+         static_cast<std::uint64_t>(waits) << 52 | static_cast<std::uint64_t>(place) << 32 | call;
+}
+
+// A kernel's argument.
+struct Call {
+  unsigned char* scratch[kMostRanks];      // of each rank, as this GPU reaches it
+  const std::uint32_t* ended[kMostRanks];  // Mapping::ended of each; the own one is null
+  const unsigned char* input;
+  unsigned char* output;
+  std::uint64_t count;  // elements of a block
+  std::uint64_t digest;
+  std::uint64_t nanoseconds;  // until its deadline, from the kernel's start on
+  std::uint64_t number;
+  Report* report;
+  const std::uint32_t* stop;  // not 0: the communicator was aborted
+  std::uint64_t place_at;     // PlaceHead
+  std::uint64_t units_at;     // by channel, parity and sending rank
+  std::uint64_t flags_at;     // by channel and sending rank
+  std::uint64_t pieces_at;    // as units
+  std::uint32_t units;        // of 16 bytes, in each
+  std::uint32_t piece_bytes;  // of each; a multiple of 16
+  std::uint32_t place;        // its number
+  std::uint32_t rank, size, root;
+  std::uint32_t blocks;  // of the kernel; 0: it does nothing
+  std::uint32_t kind;    // CollectiveKind
+  Work work;
+  Way way;
+  Combine combine;
+};
+
+}  // namespace fairway::collectives::gpu

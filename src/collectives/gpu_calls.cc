@@ -1,0 +1,150 @@
+#include "collectives/gpu_calls.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "collectives/state.h"
+
+namespace fairway::collectives {
+namespace {
+
+constexpr Timeout kLookAround{10'000};  // how long a rank enqueues before it looks around
+
+// What a rank tells the others of its attempt.
+struct Attempt {
+  std::int32_t code = 0;
+  char text[252] = {};
+};
+
+std::uint64_t digest_of_call(const Collective& call) {
+  Header header;
+  header.count = call.count;
+  header.root = call.root;
+  header.kind = call.kind;
+  header.type = call.type;
+  header.reduction = call.reduction;
+  header.algorithm = call.algorithm;
+  return digest_of(header);
+}
+
+std::string call_name(const gpu::Report& report) {
+  return std::string(to_string(static_cast<CollectiveKind>(report.kind)));
+}
+
+ErrorCode code_of(gpu::Cause cause) {
+  switch (cause) {
+    case gpu::Cause::mismatch: return ErrorCode::invalid_argument;
+    case gpu::Cause::gone: return ErrorCode::peer_dead;
+    case gpu::Cause::stopped: return ErrorCode::cancelled;
+    case gpu::Cause::none:
+    case gpu::Cause::late:
+    case gpu::Cause::told: break;
+  }
+  return ErrorCode::deadline_exceeded;
+}
+
+}  // namespace
+
+// Every rank says how it went. The first that failed, if any did.
+Status GpuCalls::agree(const Status& own) {
+  Attempt mine;
+  mine.code = static_cast<std::int32_t>(own.code());
+  const std::string text = own.message();
+  std::memcpy(mine.text, text.data(), std::min(text.size(), sizeof mine.text - 1));
+  std::vector<Attempt> all(static_cast<std::size_t>(size()));
+  const Collective gather{
+      .kind = CollectiveKind::all_gather, .input = &mine, .output = all.data(), .count = sizeof(Attempt)};
+  if (Status status = parts_.group.run(gather); !status) return status;
+  if (!own) return own;
+  for (int other = 0; other < size(); ++other) {
+    const Attempt& one = all[static_cast<std::size_t>(other)];
+    if (one.code != 0) return Status(static_cast<ErrorCode>(one.code), one.text).with_context(name_of(other));
+  }
+  return {};
+}
+
+Status GpuCalls::use_gpu(int number) {
+  if (Status status = parts_.group.may_start(); !status) return status;
+  if (on_gpus_ && on_gpus_->device() == number) return {};
+  const std::string name = fmt::format("collectives/{}/gpu{}", parts_.options.name, attempts_++);
+  Status own;
+  std::unique_ptr<GpuGroup> made;
+  if (on_gpus_) {
+    own = {ErrorCode::invalid_argument, fmt::format("this rank uses GPU {} already", on_gpus_->device())};
+  } else if (auto opened = GpuGroup::open(parts_.engine, number, rank(), size(), name); opened) {
+    made = std::move(*opened);
+  } else {
+    own = opened.status();
+  }
+  if (Status status = agree(own); !status) return status;
+  own = made->meet(parts_.lanes.members(), name, after(Clock::now(), parts_.options.timeout));
+  if (Status status = agree(own); !status) return status;
+  on_gpus_ = std::move(made);
+  stop_.store(on_gpus_->stop_word(), std::memory_order_release);
+  return {};
+}
+
+Status GpuCalls::run(const Collective& call, void* stream) {
+  if (Status open = parts_.group.may_start(); !open) return open;
+  if (on_gpus_ && on_gpus_->failure()) return status();
+  if (const Time now = coarse_now(); now - looked_ >= kLookAround) {  // others' alarms
+    looked_ = now;
+    if (Status heard = parts_.group.heard(); !heard) return heard;
+  }
+  if (!on_gpus_) return {ErrorCode::invalid_argument, "call use_gpu() first, on every rank"};
+  const auto refused = [&](const Status& why) { return why.with_context(to_string(call.kind)); };
+  Collective asked = call;
+  asked.algorithm = Algorithm::automatic;  // check() knows those of hosts
+  if (Status status = check(asked, rank(), size()); !status) return refused(status);
+  const bool combining = call.kind == CollectiveKind::all_reduce || call.kind == CollectiveKind::reduce_scatter;
+  if (combining && (call.reduction == Reduction::custom || size_of(call.type) == 0 || call.type > DataType::f64))
+    return refused({ErrorCode::unsupported, "on GPUs: i8 to u64, f16, bf16, f32 and f64, and no custom reduction"});
+  if (call.algorithm != Algorithm::automatic &&
+      (call.kind != CollectiveKind::all_reduce ||
+       (call.algorithm != Algorithm::one_shot && call.algorithm != Algorithm::direct)))
+    return refused({ErrorCode::invalid_argument, "algorithm: on GPUs all_reduce has one_shot and direct, others none"});
+  if (call.count != 0 && call.kind != CollectiveKind::barrier) {
+    const bool sends = call.kind != CollectiveKind::broadcast || rank() == call.root;
+    if (Status status = sends ? on_gpus_->check_memory(call.input, "input") : Status(); !status) return refused(status);
+    if (Status status = on_gpus_->check_memory(call.output, "output"); !status) return refused(status);
+  }
+  const Timeout timeout = call.timeout.count() == 0 ? parts_.options.timeout : call.timeout;
+  if (Status status = on_gpus_->launch(call, digest_of_call(call), parts_.started + 1, timeout, stream); !status)
+    return refused(status);
+  ++parts_.started;
+  return {};
+}
+
+Status GpuCalls::status() {
+  const auto report = on_gpus_ ? on_gpus_->failure() : std::nullopt;
+  if (!report || report->cause == gpu::Cause::stopped) return parts_.group.heard();
+  CollectiveFailure why;
+  why.rank = static_cast<int>(report->peer);
+  why.operation = report->number;
+  why.phase = fmt::format("round {}", report->round);
+  const auto cause = report->cause == gpu::Cause::told ? static_cast<gpu::Cause>(report->code) : report->cause;
+  const std::string peer = name_of(why.rank);
+  std::string text;
+  switch (report->cause) {
+    case gpu::Cause::mismatch: text = fmt::format("{} has called something else", peer); break;
+    case gpu::Cause::gone: text = fmt::format("{} is gone", peer); break;
+    case gpu::Cause::told:
+      text = fmt::format("{} gave up because of {}", name_of(static_cast<int>(report->by)), peer);
+      break;
+    default:
+      text = report->entered != 0 ? fmt::format("the timeout passed: {} has entered it and come no further", peer)
+                                  : fmt::format("the timeout passed: {} never entered it", peer);
+  }
+  text = fmt::format("operation {} ({}, number {} on its stream), {}: {}", why.operation, call_name(*report),
+                     report->call, why.phase, text);
+  why.status = Status(code_of(cause), text).with_peer(peer);
+  return parts_.group.give_up(std::move(why));
+}
+
+void GpuCalls::stop() {
+  if (std::uint32_t* const word = stop_.load(std::memory_order_acquire); word != nullptr) tell(*word, 1);
+}
+
+}  // namespace fairway::collectives

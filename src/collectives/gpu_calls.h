@@ -1,0 +1,60 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "fairway/collectives.h"
+
+#include "collectives/clock.h"
+#include "collectives/gpu_group.h"
+#include "collectives/lanes.h"
+
+namespace fairway::collectives {
+
+// A communicator's operations on CUDA streams: its GPUs meet, operations are enqueued, and failures come back. One
+// thread at a time; stop() is for any.
+class GpuCalls {
+ public:
+  // The communicator.
+  class Group {
+   public:
+    virtual Status run(const Collective& call) = 0;     // on host memory
+    virtual Status may_start() = 0;                     // else why it has ended, or the engine has
+    virtual Status heard() = 0;                         // the same, once alarms of other ranks were looked at
+    virtual Status give_up(CollectiveFailure why) = 0;  // ends it and tells the others; returns how it has ended
+
+   protected:
+    ~Group() = default;
+  };
+  struct Parts {  // outlive this
+    Group& group;
+    Engine& engine;
+    const Lanes& lanes;
+    const CommunicatorOptions& options;
+    std::uint64_t& started;  // operations of the communicator, those here included
+  };
+  explicit GpuCalls(const Parts& parts) : parts_(parts) {}
+
+  // As the calls of Communicator.
+  Status use_gpu(int number);
+  Status run(const Collective& call, void* stream);
+  Status status();
+  void stop();  // kernels that wait end soon, and later ones at once
+
+ private:
+  Status agree(const Status& own);
+  [[nodiscard]] int rank() const { return parts_.lanes.rank(); }
+  [[nodiscard]] int size() const { return parts_.lanes.size(); }
+  [[nodiscard]] const std::string& name_of(int member) const {
+    return parts_.lanes.members()[static_cast<std::size_t>(member)].name;
+  }
+
+  const Parts parts_;
+  std::unique_ptr<GpuGroup> on_gpus_;          // null: use_gpu() was not called
+  std::atomic<std::uint32_t*> stop_{nullptr};  // its word
+  std::uint32_t attempts_ = 0;                 // calls of use_gpu()
+  Time looked_ = {};
+};
+
+}  // namespace fairway::collectives

@@ -1,0 +1,258 @@
+#include "collectives/gpu_group.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "collectives/gpu_kernels.h"
+#include "collectives/lanes.h"
+#include "sys/cuda_memory.h"
+
+namespace fairway::collectives {
+namespace {
+
+using sys::CurrentContext;
+using sys::cuda::Context;
+using sys::cuda::kCaptureActive;
+using sys::cuda::kHostMapped;
+using sys::cuda::kHostPortable;
+using sys::cuda::kStreamNonBlocking;
+using sys::cuda::Stream;
+
+// In the order of DataType, behind the one that moves bytes.
+constexpr std::array<const char*, 13> kKernelNames{"move", "i8",  "u8",  "i16",  "u16", "i32", "u32",
+                                                   "i64",  "u64", "f16", "bf16", "f32", "f64"};
+constexpr Timeout kLeaving{1'000'000};
+
+gpu::Combine combine_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::product: return gpu::Combine::product;
+    case Reduction::min: return gpu::Combine::min;
+    case Reduction::max: return gpu::Combine::max;
+    case Reduction::average: return gpu::Combine::average;
+    case Reduction::sum:
+    case Reduction::custom: break;
+  }
+  return gpu::Combine::sum;
+}
+
+bool combines(gpu::Work work) {
+  return work == gpu::Work::reduce_to_all || work == gpu::Work::reduce_to_each;
+}
+
+}  // namespace
+
+GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size)
+    : engine_(engine),
+      driver_(std::move(driver)),
+      gpu_(device),
+      rank_(rank),
+      size_(size),
+      layout_(gpu::layout_of(size)),
+      places_(layout_),
+      mappings_(static_cast<std::size_t>(size)) {}
+
+GpuGroup::~GpuGroup() {
+  const sys::CudaDriver& cu = *driver_;
+  bool is_free = true;
+  if (engine_.is_open()) {
+    for (const Mapping& mapping : mappings_)
+      if (mapping.id) (void)engine_.unmap(mapping.id);
+    // Ranks that have not left yet may still write here.
+    if (region_.id) is_free = engine_.deregister(region_, kLeaving).is_ok();
+  }
+  if (context_ == nullptr) return;
+  {
+    const CurrentContext current(cu, context_);
+    if (module_ != nullptr) cu->cuModuleUnload(module_);
+    if (scratch_ != 0 && is_free) cu->cuMemFree_v2(scratch_);
+    if (host_ != nullptr) cu->cuMemFreeHost(host_);
+  }
+  cu->cuDevicePrimaryCtxRelease_v2(gpu_);
+}
+
+Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int rank, int size,
+                                                 const std::string& name) {
+  if (size > static_cast<int>(gpu::kMostRanks))
+    return Status(ErrorCode::unsupported,
+                  fmt::format("{} ranks: at most {} of one host use each other's GPUs", size, gpu::kMostRanks));
+  if (gpu::group_kernels() == nullptr)
+    return Status(ErrorCode::unsupported, "this build has no kernels for collectives: build it with nvcc");
+  auto driver = sys::CudaDriver::open();
+  if (!driver) return driver.status();
+  if (device < 0 || device >= (*driver)->devices())
+    return Status(ErrorCode::invalid_argument,
+                  fmt::format("this process has no GPU {}: it sees {}", device, (*driver)->devices()));
+  std::unique_ptr<GpuGroup> group(new GpuGroup(engine, std::move(*driver), device, rank, size));
+  if (Status status = group->prepare(name); !status) return status;
+  return group;
+}
+
+Status GpuGroup::prepare(const std::string& name) {
+  const sys::CudaDriver& cu = *driver_;
+  Context context = nullptr;
+  if (Status status = cu.check(cu->cuDevicePrimaryCtxRetain(&context, gpu_), "the GPU's context"); !status)
+    return status;
+  context_ = context;
+  const CurrentContext current(cu, context_);
+  void* host = nullptr;
+  Status status = cu.check(cu->cuMemHostAlloc(&host, sizeof(HostWords), kHostPortable | kHostMapped), "pinning memory");
+  if (!status) return status;
+  std::memset(host, 0, sizeof(HostWords));
+  host_ = static_cast<HostWords*>(host);
+  status = cu.check(cu->cuMemAlloc_v2(&scratch_, layout_.bytes), "allocating scratch memory");
+  if (status) status = cu.check(cu->cuMemsetD8_v2(scratch_, 0, layout_.bytes), "clearing scratch memory");
+  if (status) status = cu.check(cu->cuCtxSynchronize(), "clearing scratch memory");
+  if (status) status = load_kernels();
+  if (!status) return status;
+  auto region = engine_.register_memory(reinterpret_cast<void*>(scratch_), layout_.bytes, Access::write);
+  if (!region) return region.status().with_context("registering scratch memory");
+  region_ = *region;
+  return engine_.publish(name, region_);
+}
+
+// Each is run once, doing nothing, so that no later launch has to load code, for which the driver may wait for running
+// kernels.
+Status GpuGroup::load_kernels() {
+  const sys::CudaDriver& cu = *driver_;
+  Status status = cu.check(cu->cuModuleLoadData(&module_, gpu::group_kernels()), "loading the kernels for collectives");
+  Stream stream = nullptr;
+  if (status) status = cu.check(cu->cuStreamCreateWithPriority(&stream, kStreamNonBlocking, 0), "making a stream");
+  gpu::Call nothing = {};
+  void* arguments[] = {&nothing};
+  for (std::size_t i = 0; i < kKernels && status; ++i) {
+    const std::string name = fmt::format("fairway_group_{}", kKernelNames[i]);
+    status = cu.check(cu->cuModuleGetFunction(&kernels_[i], module_, name.c_str()), "finding a kernel");
+    if (status)
+      status = cu.check(cu->cuLaunchKernel(kernels_[i], 1, 1, 1, 32, 1, 1, 0, stream, arguments, nullptr),
+                        "starting a kernel");
+  }
+  if (stream == nullptr) return status;
+  if (status) status = cu.check(cu->cuStreamSynchronize(stream), "running the kernels for collectives");
+  cu->cuStreamDestroy_v2(stream);
+  return status;
+}
+
+Status GpuGroup::meet(const std::vector<Member>& members, const std::string& name, Time deadline) {
+  for (std::size_t rank = 0; rank < members.size(); ++rank) {
+    if (static_cast<int>(rank) == rank_) continue;
+    const auto remote = engine_.lookup(members[rank].peer, name, until(deadline));
+    const auto mapping = remote ? engine_.map(*remote, gpu_, until(deadline)) : Result<Mapping>(remote.status());
+    if (!mapping) return mapping.status().with_context(members[rank].name);
+    mappings_[rank] = *mapping;
+    if (mapping->size_bytes < layout_.bytes)
+      return {ErrorCode::protocol_error, fmt::format("{} has scratch memory of another layout", members[rank].name)};
+  }
+  return {};
+}
+
+Result<gpu::Source> GpuGroup::source_of(void* stream) const {
+  if (stream == nullptr)
+    return Status(ErrorCode::invalid_argument, "stream: the default stream cannot be used: create one");
+  const sys::CudaDriver& cu = *driver_;
+  const auto handle = static_cast<Stream>(stream);
+  Context context = nullptr;
+  if (Status status = cu.check(cu->cuStreamGetCtx(handle, &context), "the stream's context"); !status) return status;
+  if (context != context_)
+    return Status(
+        ErrorCode::invalid_argument,
+        fmt::format("stream: it is not of GPU {}, which this rank uses, or not of its primary context", gpu_));
+  gpu::Source source;
+  unsigned long long number = 0, capture = 0;
+  int capturing = 0;
+  const CurrentContext current(cu, context_);
+  if (cu->cuStreamGetId == nullptr || cu->cuStreamGetCaptureInfo_v2 == nullptr)
+    return Status(ErrorCode::unsupported, "this driver does not tell streams apart: a newer one is needed");
+  Status status = cu.check(cu->cuStreamGetId(handle, &number), "the stream's number");
+  if (status)
+    status = cu.check(cu->cuStreamGetCaptureInfo_v2(handle, &capturing, &capture, nullptr, nullptr, nullptr),
+                      "whether the stream captures");
+  if (!status) return status;
+  if (capturing > kCaptureActive) return Status(ErrorCode::invalid_argument, "stream: its capture has failed");
+  source.stream = number;
+  source.capture = capturing == kCaptureActive ? capture : 0;
+  return source;
+}
+
+Status GpuGroup::check_memory(const void* address, const char* name) const {
+  // One attribute, not sys::look_at(), which searches adjacent mappings with many calls of the driver.
+  unsigned type = 0;
+  int wanted = sys::cuda::kMemoryType;
+  void* answer = &type;
+  const int code =
+      (*driver_)->cuPointerGetAttributes(1, &wanted, &answer, reinterpret_cast<sys::cuda::Address>(address));
+  if (code != sys::cuda::kSuccess || type == 0)
+    return {ErrorCode::invalid_argument, fmt::format("{}: it is not memory that a GPU can access", name)};
+  return {};
+}
+
+Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
+                        void* stream) {
+  gpu::Work work = {};
+  if (!gpu::work_of(call.kind, work)) return {ErrorCode::unsupported, "it does not run on GPUs"};
+  const auto source = source_of(stream);
+  if (!source) return source.status();
+  const int place = places_.place_of(*source);
+  if (place < 0)
+    return {ErrorCode::resource_exhausted,
+            fmt::format("a communicator serves {} streams and captures: make another one by split()",
+                        gpu::Layout::kPlaces)};
+  const std::uint64_t block_bytes = work == gpu::Work::nothing ? 0 : call.count * size_of(call.type);
+  const gpu::Route route =
+      gpu::route_of(layout_, places_, static_cast<std::uint32_t>(place), work, block_bytes, call.algorithm);
+
+  gpu::Call made = {};
+  for (std::size_t rank = 0; rank < mappings_.size(); ++rank) {
+    const bool own = static_cast<int>(rank) == rank_;
+    made.scratch[rank] =
+        own ? reinterpret_cast<unsigned char*>(scratch_) : reinterpret_cast<unsigned char*>(mappings_[rank].address);
+    made.ended[rank] = mappings_[rank].ended;
+  }
+  made.input = static_cast<const unsigned char*>(call.input);
+  made.output = static_cast<unsigned char*>(call.output);
+  made.count = combines(work) ? call.count : block_bytes;
+  made.digest = digest;
+  constexpr std::int64_t kMostUs = std::int64_t{1} << 50;
+  made.nanoseconds = static_cast<std::uint64_t>(std::clamp<std::int64_t>(timeout.count(), 0, kMostUs)) * 1000;
+  made.number = number;
+  made.report = &host_->report;
+  made.stop = &host_->stop;
+  made.place_at = gpu::Layout::place_at(static_cast<std::uint32_t>(place));
+  made.units_at = layout_.units_at + static_cast<std::uint64_t>(place) * layout_.units_stride;
+  made.units = layout_.units;
+  if (route.area >= 0) {
+    const gpu::Layout::Area& area = layout_.areas[static_cast<std::size_t>(route.area)];
+    made.flags_at = area.flags_at;
+    made.pieces_at = area.pieces_at;
+    made.piece_bytes = area.piece_bytes;
+  }
+  made.place = static_cast<std::uint32_t>(place);
+  made.rank = static_cast<std::uint32_t>(rank_);
+  made.size = static_cast<std::uint32_t>(size_);
+  made.root = static_cast<std::uint32_t>(call.root);
+  made.blocks = route.blocks;
+  made.kind = static_cast<std::uint32_t>(call.kind);
+  made.work = work;
+  made.way = route.way;
+  made.combine = combine_of(call.reduction);
+
+  const std::size_t kernel = combines(work) ? static_cast<std::size_t>(call.type) + 1 : 0;
+  const std::uint64_t unit = route.way == gpu::Way::units ? 8 : 16;
+  const std::uint64_t wanted = (block_bytes / route.blocks / unit + 31) / 32 * 32;
+  const auto threads = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 32, 512));
+  void* arguments[] = {&made};
+  const sys::CudaDriver& cu = *driver_;
+  const CurrentContext current(cu, context_);
+  return cu.check(cu->cuLaunchKernel(kernels_[kernel], route.blocks, 1, 1, threads, 1, 1, 0,
+                                     static_cast<Stream>(stream), arguments, nullptr),
+                  "starting a kernel");
+}
+
+std::optional<gpu::Report> GpuGroup::failure() const {
+  if (std::atomic_ref(host_->report.state).load(std::memory_order_acquire) == 0) return {};
+  return host_->report;
+}
+
+}  // namespace fairway::collectives

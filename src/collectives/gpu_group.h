@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fairway/collectives.h"
+
+#include "collectives/clock.h"
+#include "collectives/gpu_call.h"
+#include "collectives/gpu_plan.h"
+#include "sys/cuda.h"
+
+namespace fairway::collectives {
+
+struct Member;
+
+// A rank's GPU in a communicator: its scratch memory, which the other ranks' kernels write to, theirs as mapped here,
+// and the kernels. Owner: a communicator. A resource: no kernel of it runs any more when it is destroyed.
+class GpuGroup {
+ public:
+  ~GpuGroup();
+  GpuGroup(const GpuGroup&) = delete;
+  GpuGroup& operator=(const GpuGroup&) = delete;
+
+  // Makes this rank's part, and publishes its scratch memory as `name`.
+  static Result<std::unique_ptr<GpuGroup>> open(Engine& engine, int device, int rank, int size,
+                                                const std::string& name);
+  // Maps the others' scratch memory, which they have published. The error names the rank.
+  Status meet(const std::vector<Member>& members, const std::string& name, Time deadline);
+
+  [[nodiscard]] int device() const { return gpu_; }  // as CUDA numbers it here
+  // An error: it is not a stream of this GPU.
+  Result<gpu::Source> source_of(void* stream) const;
+  // Enqueues `call`, as check() has accepted it.
+  Status launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout, void* stream);
+  // Whether kernels can access that.
+  Status check_memory(const void* address, const char* name) const;
+  // The first failure of this rank's kernels.
+  [[nodiscard]] std::optional<gpu::Report> failure() const;
+  // Kernels that wait end soon after it is not 0. Any thread; lives as long as this.
+  [[nodiscard]] std::uint32_t* stop_word() { return &host_->stop; }
+
+ private:
+  struct HostWords {  // pinned
+    gpu::Report report;
+    alignas(128) std::uint32_t stop;
+  };
+  static constexpr std::size_t kKernels = 13;
+
+  GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size);
+  Status prepare(const std::string& name);
+  Status load_kernels();
+
+  Engine& engine_;
+  const std::shared_ptr<const sys::CudaDriver> driver_;
+  const int gpu_, rank_, size_;
+  const gpu::Layout layout_;
+  gpu::Places places_;
+  sys::cuda::Context context_ = nullptr;
+  sys::cuda::Address scratch_ = 0;
+  HostWords* host_ = nullptr;
+  Region region_;
+  std::vector<Mapping> mappings_;  // by rank
+  sys::cuda::Module module_ = nullptr;
+  std::array<sys::cuda::Function, kKernels> kernels_ = {};
+};
+
+}  // namespace fairway::collectives

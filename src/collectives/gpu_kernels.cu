@@ -1,0 +1,79 @@
+#include "collectives/gpu_work.h"
+
+// The kernels of collectives on GPU memory: one for what moves bytes, and one for each type that is combined.
+namespace fairway::collectives::gpu {
+namespace {
+
+struct Gpu {
+  static constexpr std::uint32_t kLooksPerQuestion = 64;
+
+  static __device__ unsigned lane() { return threadIdx.x; }
+  static __device__ unsigned lanes() { return blockDim.x; }
+  static __device__ void meet() { __syncthreads(); }
+  static __device__ bool any(bool one) { return __syncthreads_or(one) != 0; }
+
+  // Two 8-byte words, each whole; one access where the hardware has it.
+  static __device__ void store_pair(unsigned char* at, std::uint64_t a, std::uint64_t b) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(at), "l"(a), "l"(b) : "memory");
+  }
+  static __device__ void load_pair(const unsigned char* at, std::uint64_t& a, std::uint64_t& b) {
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(at) : "memory");
+  }
+  static __device__ void store(std::uint64_t* at, std::uint64_t value) {
+    asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
+  }
+  static __device__ void store(std::uint32_t* at, std::uint32_t value) {
+    asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+  }
+  static __device__ std::uint64_t load(const std::uint64_t* at) {
+    std::uint64_t value;
+    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
+  }
+  static __device__ std::uint32_t load(const std::uint32_t* at) {
+    std::uint32_t value;
+    asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+    return value;
+  }
+  static __device__ std::uint64_t load_acquire(const std::uint64_t* at) {
+    std::uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
+  }
+  static __device__ void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+  static __device__ bool take(std::uint32_t* at) { return atomicCAS(at, 0U, 1U) == 0; }
+  static __device__ std::uint32_t count(std::uint32_t* at) { return atomicAdd(at, 1U) + 1; }
+  static __device__ std::uint64_t now() {
+    std::uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
+    return time;
+  }
+  static __device__ void rest() {}
+};
+
+template <class T>
+__device__ __forceinline__ void run(const Call& call) {
+  if (blockIdx.x < call.blocks) run_block<T, Gpu>(call, blockIdx.x);
+}
+
+}  // namespace
+}  // namespace fairway::collectives::gpu
+
+#define FAIRWAY_GROUP_KERNEL(name, type)                                                                     \
+  extern "C" __global__ void __launch_bounds__(512)                                                          \
+      fairway_group_##name(const __grid_constant__ fairway::collectives::gpu::Call call) {                   \
+    fairway::collectives::gpu::run<type>(call);                                                              \
+  }
+FAIRWAY_GROUP_KERNEL(move, unsigned char)
+FAIRWAY_GROUP_KERNEL(i8, signed char)
+FAIRWAY_GROUP_KERNEL(u8, unsigned char)
+FAIRWAY_GROUP_KERNEL(i16, short)
+FAIRWAY_GROUP_KERNEL(u16, unsigned short)
+FAIRWAY_GROUP_KERNEL(i32, int)
+FAIRWAY_GROUP_KERNEL(u32, unsigned)
+FAIRWAY_GROUP_KERNEL(i64, long long)
+FAIRWAY_GROUP_KERNEL(u64, unsigned long long)
+FAIRWAY_GROUP_KERNEL(f16, fairway::collectives::gpu::Half)
+FAIRWAY_GROUP_KERNEL(bf16, fairway::collectives::gpu::Bfloat)
+FAIRWAY_GROUP_KERNEL(f32, float)
+FAIRWAY_GROUP_KERNEL(f64, double)

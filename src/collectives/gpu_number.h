@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "collectives/gpu_call.h"
+
+#if !defined(__CUDACC__)
+#include "collectives/halves.h"
+#endif
+
+// How kernels combine elements: in the order of ranks, f16 and bf16 in f32 and rounded once, integers modulo 2^bits.
+namespace fairway::collectives::gpu {
+
+struct Half {
+  std::uint16_t bits;
+};
+struct Bfloat {
+  std::uint16_t bits;
+};
+
+#if defined(__CUDACC__)
+FAIRWAY_IN_KERNELS float widen(Half value) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
+  return wide;
+}
+FAIRWAY_IN_KERNELS void narrow(float wide, Half& out) {
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(wide));
+}
+FAIRWAY_IN_KERNELS float widen(Bfloat value) {
+  return __uint_as_float(static_cast<std::uint32_t>(value.bits) << 16);
+}
+FAIRWAY_IN_KERNELS void narrow(float wide, Bfloat& out) {
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(wide));
+}
+#else
+inline float widen(Half value) {
+  return float_of_half(value.bits);
+}
+inline void narrow(float wide, Half& out) {
+  out.bits = half_of_float(wide);
+}
+inline float widen(Bfloat value) {
+  return float_of_bfloat(value.bits);
+}
+inline void narrow(float wide, Bfloat& out) {
+  out.bits = bfloat_of_float(wide);
+}
+#endif
+template <class T>
+FAIRWAY_IN_KERNELS T widen(T value) {
+  return value;
+}
+template <class T>
+FAIRWAY_IN_KERNELS void narrow(T wide, T& out) {
+  out = wide;
+}
+
+template <class T>
+using Wide = decltype(widen(T{}));
+
+// Integers wrap around; narrow ones are not promoted to int, whose overflow is undefined.
+template <class T, bool kInteger = std::is_integral<T>::value>
+struct Wraps {
+  using type = T;
+};
+template <class T>
+struct Wraps<T, true> {
+  using type = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
+};
+
+// So many bytes of elements, as they lie in memory.
+template <class T, unsigned kBytes>
+union Elements {
+  static constexpr unsigned kCount = kBytes / sizeof(T);
+  std::uint64_t words[kBytes / 8];
+  T each[kCount];
+};
+
+// The ranks' elements, combined one rank after the other.
+template <class T, unsigned kBytes>
+class Sums {
+ public:
+  using E = Elements<T, kBytes>;
+  FAIRWAY_IN_KERNELS void add(Combine how, unsigned rank, const E& next) {
+    using W = Wide<T>;
+    using U = typename Wraps<W>::type;
+    if (rank == 0) return fold(next, [](W, W b) { return b; });
+    switch (how) {
+      case Combine::product:
+        return fold(next, [](W a, W b) { return static_cast<W>(static_cast<U>(a) * static_cast<U>(b)); });
+      case Combine::min: return fold(next, [](W a, W b) { return b < a ? b : a; });
+      case Combine::max: return fold(next, [](W a, W b) { return a < b ? b : a; });
+      case Combine::sum:
+      case Combine::average: break;
+    }
+    fold(next, [](W a, W b) { return static_cast<W>(static_cast<U>(a) + static_cast<U>(b)); });
+  }
+  FAIRWAY_IN_KERNELS E end(Combine how, unsigned size) {
+    E out;
+    FAIRWAY_UNROLL
+    for (unsigned k = 0; k < E::kCount; ++k) {
+      if (how == Combine::average) sums_[k] = static_cast<Wide<T>>(sums_[k] / static_cast<Wide<T>>(size));
+      narrow(sums_[k], out.each[k]);
+    }
+    return out;
+  }
+
+ private:
+  template <class Op>
+  FAIRWAY_IN_KERNELS void fold(const E& next, Op op) {
+    FAIRWAY_UNROLL
+    for (unsigned k = 0; k < E::kCount; ++k) sums_[k] = op(sums_[k], widen(next.each[k]));
+  }
+
+  Wide<T> sums_[E::kCount] = {};
+};
+
+}  // namespace fairway::collectives::gpu

@@ -1,0 +1,325 @@
+// The operations of a communicator: started, run one after the other, collected.
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "collectives/schedule_order.h"
+#include "collectives/state.h"
+
+namespace fairway {
+
+using namespace collectives;  // NOLINT(google-build-using-namespace)
+
+namespace {
+
+constexpr std::size_t kMostOutcomes = 4096;
+constexpr Timeout kSlice{10'000};  // how long a rank waits before it looks around
+// How long a rank that has its results waits for what it sent to arrive: its caller may compute next, or end, and
+// others wait for it. No longer, because the word that it arrived may come from a rank that computes.
+constexpr Timeout kSettle{2'000};
+constexpr unsigned kEngineTurn = 64;  // operations
+
+}  // namespace
+
+Algorithm Communicator::State::chosen(const Collective& call) const {
+  if (call.algorithm != Algorithm::automatic) return call.algorithm;
+  return choose(call.kind, size(), call.count * width_of(call), piece_bytes, costs, is_ordered(call));
+}
+
+// An operation like the last one is the last one once more: nothing is chosen or laid out again.
+Result<std::unique_ptr<Running>> Communicator::State::prepare(const Collective& call) {
+  if (spare_ && spare_->has_shape_of(call)) {
+    bool again = spare_->has_memory_of(call) && call.timeout.count() >= 0;
+    if (!again) {
+      if (Status status = check(call, rank(), size()); !status) return status.with_context(to_string(call.kind));
+      again = lies_in_place(call, rank(), size()) == spare_->is_in_place();
+    }
+    if (again) {
+      spare_->again(call, started + 1);
+      return std::move(spare_);
+    }
+  }
+  if (Status status = check(call, rank(), size()); !status) return status.with_context(to_string(call.kind));
+  if (width_of(call) > piece_bytes)
+    return Status(ErrorCode::invalid_argument, fmt::format("{}: custom.element_bytes is {}, more than slot_bytes, {}",
+                                                           to_string(call.kind), width_of(call), piece_bytes));
+  const Shape shape = shape_of(call, chosen(call), rank(), size(), piece_bytes);
+  Schedule schedule;
+  if (spare_) schedule = spare_->take_schedule();
+  spare_.reset();
+  make_schedule_along(order, shape, schedule);
+  return std::make_unique<Running>(call, shape, started + 1, std::move(schedule));
+}
+
+Result<OperationId> Communicator::State::enqueue(const Collective& call) {
+  if (!engine.is_open()) return check_open();
+  if (!failure.status || aborted.load(std::memory_order_relaxed)) return hear();
+  if (queue_.size() + outcomes_.size() >= kMostOutcomes)
+    return Status(ErrorCode::resource_exhausted,
+                  fmt::format("{} operations were started and not waited for", kMostOutcomes));
+  auto made = prepare(call);
+  if (!made) return made.status();
+  queue_.push_back(std::move(*made));
+  return OperationId{++started};
+}
+
+Result<OperationId> Communicator::State::start(const Collective& call) {
+  const auto id = enqueue(call);
+  if (id && queue_.size() == 1) step(false);
+  return id;
+}
+
+// The last one in the queue, and so the last outcome.
+Status Communicator::State::run(const Collective& call) {
+  const auto id = enqueue(call);
+  if (!id) return id.status();
+  while (!queue_.empty()) step(true);
+  Status status = std::move(outcomes_.back().second);
+  outcomes_.pop_back();
+  return status;
+}
+
+bool Communicator::State::is_waiting(std::uint64_t number) const {
+  return std::any_of(queue_.begin(), queue_.end(), [number](const auto& one) { return one->number() == number; });
+}
+
+bool Communicator::State::test(OperationId id) {
+  (void)check_open();
+  if (!is_waiting(id.number)) return true;
+  (void)engine.poll({});
+  step(false);
+  return !is_waiting(id.number);
+}
+
+Status Communicator::State::wait(OperationId id) {
+  (void)check_open();
+  while (is_waiting(id.number)) step(true);
+  const auto found =
+      std::find_if(outcomes_.begin(), outcomes_.end(), [id](const auto& one) { return one.first == id.number; });
+  if (found == outcomes_.end())
+    return {ErrorCode::not_found,
+            fmt::format("operation {} was never started, or its outcome was collected before", id.number)};
+  Status status = std::move(found->second);
+  outcomes_.erase(found);
+  return status;
+}
+
+void Communicator::State::begin(Running& running) {
+  running.begun = true;
+  if (sends_in_place) running.send_in_place(engine);
+  running.enter(lanes);
+  tell(lanes.words().operation, running.number());
+  progress.entered(running.number(), running.kind());
+  if (!lanes.is_mapped()) set_deadline(running, Clock::now());
+}
+
+// What the others stored before they gave up still lies in this rank's memory: with it alone an operation would end
+// well here that has failed for them. By the other way a rank that enters waits for its own writes, and looks
+// meanwhile.
+bool Communicator::State::look_before(Running& running) {
+  const Time now = coarse_now();
+  if (now - looked_ < kSlice) return true;
+  looked_ = now;
+  (void)engine.poll({});
+  look(running, {});
+  return failure.status.is_ok();
+}
+
+void Communicator::State::set_deadline(Running& running, Time now) const {
+  running.waited = true;
+  const Timeout timeout = timeout_of(running.timeout());
+  running.deadline = after(now, timeout);
+  if (running.deadline == Time::max()) return;
+  // Before the deadline this rank reads twice what the others tell of themselves.
+  const Timeout grace = std::min<Timeout>(timeout / 4, std::chrono::milliseconds(500));
+  running.first_look = running.deadline - grace;
+  running.second_look = running.deadline - grace / 2;
+}
+
+void Communicator::State::step(bool may_wait) {
+  if (aborted.load(std::memory_order_relaxed)) return (void)hear();
+  Running& running = *queue_.front();
+  if (!running.begun) {
+    begin(running);
+    if (lanes.is_mapped() && !look_before(running)) return;
+    if (heard_ && !hear(running.number())) return;
+  }
+  Words& words = lanes.words();
+  for (;;) {
+    if (aborted.load(std::memory_order_relaxed)) return (void)hear();
+    tell(words.steps, words.steps + 1);
+    Blocked blocked;
+    if (const Fault fault = running.advance(lanes, blocked); !fault.status) return fail(running, fault);
+    if (blocked.on == Blocked::On::nothing) return finish_front(running.release(engine));
+    if (may_wait && lanes.comes_at_once(blocked)) continue;
+    const Time now = Clock::now();
+    if (!running.waited) set_deadline(running, now);  // mapped lanes: until now it has only looked at memory
+    tell(words.waits_for, blocked.peer);
+    progress.waits(blocked.peer, running.step(), running.steps());
+    if (running.has_results() && running.is_released()) {
+      if (running.settled == Time::max()) running.settled = now + kSettle;
+      if (now >= running.settled) return finish_front({});
+    }
+    if (now - looked_ >= kSlice || now >= running.deadline) {
+      looked_ = now;
+      look(running, blocked);
+      if (!failure.status) return;
+    }
+    if (!may_wait) return;
+    int peer = -1;
+    const Timeout most = running.has_results() ? kSettle : kSlice;
+    if (Status status = lanes.wait(blocked, std::min(most, std::max(until(running.deadline), Timeout{1})), peer);
+        !status)
+      return fail(running, {peer, status});
+  }
+}
+
+void Communicator::State::finish_front(const Status& status) {
+  if (queue_.front()->waited) tell(lanes.words().waits_for, -1);
+  progress.ended();
+  last_ended.store(queue_.front()->number(), std::memory_order_relaxed);
+  outcomes_.emplace_back(queue_.front()->number(), status);
+  spare_ = std::move(queue_.front());
+  spare_->free_much();
+  queue_.pop_front();
+  // Messages between mapped zones need no engine, but others do: their alarms, and what the program does.
+  if (lanes.is_mapped() && ++ended_ % kEngineTurn == 0) (void)engine.poll({});
+}
+
+Status Communicator::State::check_open() {
+  if (engine.is_open()) return aborted.load(std::memory_order_relaxed) ? hear() : Status();
+  lanes.forget();
+  const std::uint64_t number = queue_.empty() ? started : queue_.front()->number();
+  end({-1, number, "", Status(ErrorCode::closed, "the engine was closed")});  // unless it has failed before
+  return failure.status;
+}
+
+Status Communicator::State::may_start() {
+  if (Status open = check_open(); !open) return open;
+  return failure.status;
+}
+
+Status Communicator::State::give_up(CollectiveFailure why) {
+  if (!failure.status) return failure.status;
+  alarms.raise({why.rank, why.operation, why.status.code(), false, why.phase, why.status.message()});
+  end(std::move(why));
+  return failure.status;
+}
+
+// What the group ends with ends every operation that was started.
+void Communicator::State::end(CollectiveFailure why) {
+  if (!failure.status) return;
+  failure = std::move(why);
+  while (!queue_.empty()) {
+    const Status released = queue_.front()->release(engine);
+    finish_front(released ? failure.status : released.with_context(failure.status.to_string()));
+  }
+}
+
+void Communicator::State::fail(const Running& running, const Fault& fault) {
+  if (!hear(running.number())) return;  // what the peer told before may say more than that a message could not be sent
+  CollectiveFailure why;
+  why.rank = fault.rank;
+  why.operation = running.number();
+  why.phase = running.phase();
+  const std::string cause = fault.status.message();
+  const bool named = fault.rank < 0 || cause.find(name_of(fault.rank)) != std::string::npos;
+  const std::string text = fmt::format("operation {} ({}), {}: {}{}{}", why.operation, to_string(running.kind()),
+                                       why.phase, named ? "" : name_of(fault.rank), named ? "" : ": ", cause);
+  why.status = Status(fault.status.code(), text);
+  if (fault.rank >= 0) why.status = why.status.with_peer(name_of(fault.rank));
+  (void)give_up(std::move(why));
+}
+
+void Communicator::State::observe(bool first) {
+  observed_.resize(static_cast<std::size_t>(size()));
+  observed_steps_.resize(observed_.size());
+  for (int other = 0; other < size(); ++other) {
+    if (other == rank()) continue;
+    Observed& one = observed_[static_cast<std::size_t>(other)];
+    std::uint64_t& steps = observed_steps_[static_cast<std::size_t>(other)];
+    Words words;
+    Status status;
+    const bool answered = lanes.read(other, words, status) && status;
+    if (first) one = {};
+    one.gone = !alarms.gone(other);
+    if (!answered) continue;
+    if (!first) one.moves = !one.answers || words.steps != steps;
+    one.answers = true;
+    one.operation = words.operation;
+    one.waits_for = words.waits_for;
+    steps = words.steps;
+  }
+}
+
+Fault Communicator::State::deadline_fault(const Running& running) {
+  observe(false);
+  std::vector<std::string> names;
+  for (const Member& member : lanes.members()) names.push_back(member.name);
+  const Blame found = blame(observed_, names, rank(), running.number());
+  return {found.rank, {ErrorCode::deadline_exceeded, "the timeout passed: " + found.text}};
+}
+
+Status Communicator::State::hear(std::uint64_t operation) {
+  if (!failure.status) return failure.status;
+  if (aborted.load(std::memory_order_acquire)) {
+    const std::uint64_t number = queue_.empty() ? started : queue_.front()->number();
+    const std::string phase = queue_.empty() ? "" : queue_.front()->phase();
+    end({rank(), number, phase, Status(ErrorCode::cancelled, "this rank has aborted the communicator")});
+    return failure.status;
+  }
+  if (auto alarm = alarms.look(); alarm && (!heard_ || alarm->operation < heard_->operation)) heard_ = std::move(alarm);
+  if (!heard_ || heard_->operation > operation) return {};
+  Status status(heard_->code, heard_->text);
+  if (heard_->rank >= 0) status = status.with_peer(name_of(heard_->rank));
+  end({heard_->rank, heard_->operation, heard_->phase, status});
+  return failure.status;
+}
+
+// Another thread may be inside a call: it sees the word, and nothing here is its own.
+void Communicator::State::abort() {
+  if (aborted.exchange(true, std::memory_order_acq_rel) || !engine.is_open()) return;
+  gpu.stop();
+  Alarm alarm;
+  alarm.rank = rank();
+  alarm.operation = last_ended.load(std::memory_order_relaxed) + 1;
+  alarm.code = ErrorCode::cancelled;
+  alarm.aborts = true;
+  alarm.text = fmt::format("{} has aborted the communicator", name_of(rank()));
+  alarms.raise_beside(alarm);
+}
+
+void Communicator::State::look(Running& running, const Blocked& blocked) {
+  const auto ask_all = [this] {
+    for (int other = 0; other < size(); ++other)
+      if (other != rank() && alarms.gone(other)) lanes.ask(other);
+  };
+  if (!hear(running.number())) return;
+  if (parent != nullptr)
+    if (Status over = parent->hear(); !over) return fail(running, {-1, over});
+  // While the ranks join, one that misses a dead rank gives up without a word: nobody waits for it.
+  if (stop.stop_requested()) return fail(running, {-1, {ErrorCode::cancelled, "joining was stopped"}});
+  for (int other = 0; other < size() && !agreed; ++other)
+    if (const Status& why = alarms.gone(other); !why && why.code() != ErrorCode::closed)
+      return fail(running, {other, why});
+  if (const int peer = blocked.peer; blocked.waits_for_peer() && !alarms.gone(peer)) {
+    // What it sent before it went has arrived by now. A transfer to it ends by itself.
+    Blocked still;
+    if (const Fault fault = running.advance(lanes, still); !fault.status) return fail(running, fault);
+    if (still.waits_for_peer() && still.peer == peer) return fail(running, {peer, alarms.gone(peer)});
+    return;
+  }
+  const Time now = Clock::now();
+  if (now >= running.deadline) return fail(running, deadline_fault(running));
+  if (now >= running.second_look && !running.looked_twice) {
+    running.looked_twice = true;
+    observe(true);
+    ask_all();
+  } else if (now >= running.first_look && !running.looked_once) {
+    running.looked_once = true;
+    ask_all();
+  }
+  lanes.ask_rest(kSlice);
+}
+
+}  // namespace fairway

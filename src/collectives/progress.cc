@@ -1,0 +1,167 @@
+#include "collectives/progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <system_error>
+#include <tuple>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "collectives/clock.h"
+
+namespace fairway {
+namespace collectives {
+namespace {
+
+constexpr std::uint64_t kProgressMagic = 0x3130474f52505746;  // "FWPROG01"
+constexpr std::chrono::hours kKept{1};                        // what a killed process left
+
+std::string folder() {
+  return fmt::format("/dev/shm/fairway-{}", ::geteuid());
+}
+
+// Only this user may write there, or read.
+bool is_ours(const std::string& path) {
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == ::geteuid() &&
+         (found.st_mode & 077) == 0;
+}
+
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(coarse_now().time_since_epoch().count());
+}
+
+// 'R', 'S', 'T' ...; 'X': there is no such process. A process that has ended and was not waited for has ended.
+char state_of(std::uint64_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const std::size_t end = text.rfind(')');
+  if (end == std::string::npos || end + 2 >= text.size()) return 'X';
+  return text[end + 2] == 'Z' ? 'X' : text[end + 2];
+}
+
+void remove_old(const std::string& within) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(within, error)) {
+    const auto written = entry.last_write_time(error);
+    if (error || std::filesystem::file_time_type::clock::now() - written < kKept) continue;
+    if (state_of(std::strtoull(entry.path().filename().c_str(), nullptr, 10)) == 'X')
+      std::filesystem::remove(entry.path(), error);
+  }
+}
+
+std::uint64_t group_of(const std::string& name, const std::vector<Words>& words) {
+  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  const auto mix = [&hash](std::uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) hash = (hash ^ (value >> shift & 0xFF)) * 0x100000001b3;
+  };
+  for (const char c : name) mix(static_cast<unsigned char>(c));
+  for (const Words& each : words) {
+    mix(each.process);
+    mix(each.first_immediate);
+  }
+  return hash;
+}
+
+}  // namespace
+
+ProgressFile::~ProgressFile() {
+  if (path_.empty()) return;
+  ::munmap(words_, sizeof(ProgressWords));
+  ::unlink(path_.c_str());
+}
+
+void ProgressFile::open(const std::string& name, int rank, const std::vector<Words>& words) {
+  if (Clock::is_simulated()) return;
+  static std::atomic<std::uint64_t> count{0};
+  const std::string within = folder();
+  ::mkdir(within.c_str(), 0700);
+  if (!is_ours(within)) return;
+  remove_old(within);
+  std::string path = fmt::format("{}/{}-{}", within, ::getpid(), ++count);
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return;
+  void* memory = MAP_FAILED;
+  if (::posix_fallocate(file, 0, sizeof(ProgressWords)) == 0)
+    memory = ::mmap(nullptr, sizeof(ProgressWords), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  if (memory == MAP_FAILED) {
+    ::unlink(path.c_str());
+    return;
+  }
+  path_ = std::move(path);
+  words_ = new (memory) ProgressWords;
+  words_->group = group_of(name, words);
+  words_->process = static_cast<std::uint64_t>(::getpid());
+  words_->rank = rank;
+  words_->size = static_cast<std::int32_t>(words.size());
+  std::memcpy(words_->name, name.data(), std::min(name.size(), sizeof words_->name - 1));
+  words_->since.store(now_ns(), std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  words_->magic = kProgressMagic;
+}
+
+void ProgressFile::entered(std::uint64_t operation, CollectiveKind kind) {
+  words_->kind.store(static_cast<std::uint32_t>(kind), std::memory_order_relaxed);
+  words_->since.store(now_ns(), std::memory_order_relaxed);
+  words_->operation.store(operation, std::memory_order_relaxed);
+  words_->inside.store(1, std::memory_order_relaxed);
+}
+
+void ProgressFile::waits(int peer, std::size_t step, std::size_t steps) {
+  words_->waits_for.store(peer, std::memory_order_relaxed);
+  words_->step.store(static_cast<std::uint32_t>(step), std::memory_order_relaxed);
+  words_->steps.store(static_cast<std::uint32_t>(steps), std::memory_order_relaxed);
+}
+
+void ProgressFile::ended() {
+  words_->waits_for.store(-1, std::memory_order_relaxed);
+  words_->since.store(now_ns(), std::memory_order_relaxed);
+  words_->inside.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace collectives
+
+using namespace collectives;  // NOLINT(google-build-using-namespace)
+
+std::vector<RankProgress> progress_of_ranks() {
+  std::vector<RankProgress> all;
+  const std::string within = folder();
+  if (!is_ours(within)) return all;
+  std::error_code error;
+  const std::uint64_t now = now_ns();
+  for (const auto& entry : std::filesystem::directory_iterator(within, error)) {
+    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;
+    alignas(ProgressWords) std::byte bytes[sizeof(ProgressWords)];
+    const bool whole = ::pread(file, bytes, sizeof bytes, 0) == static_cast<ssize_t>(sizeof bytes);
+    ::close(file);
+    const auto* const words = reinterpret_cast<const ProgressWords*>(bytes);
+    if (!whole || words->magic != kProgressMagic || words->size < 1 || words->rank < 0 || words->rank >= words->size ||
+        words->kind > static_cast<std::uint32_t>(CollectiveKind::all_to_allv))
+      continue;
+    const char state = state_of(words->process);
+    const std::uint64_t since = words->since;
+    all.push_back({std::string(words->name, strnlen(words->name, sizeof words->name)), words->group, words->rank,
+                   words->size, words->process, state != 'X', state == 'T' || state == 't', words->operation,
+                   static_cast<CollectiveKind>(words->kind.load()), words->inside != 0, words->waits_for,
+                   fmt::format("step {} of {}", words->step.load(), words->steps.load()),
+                   now > since ? static_cast<double>(now - since) / 1e9 : 0});
+  }
+  std::sort(all.begin(), all.end(), [](const RankProgress& a, const RankProgress& b) {
+    return std::tie(a.name, a.group, a.rank) < std::tie(b.name, b.group, b.rank);
+  });
+  return all;
+}
+
+}  // namespace fairway

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fairway/collectives.h"
+
+#include "collectives/wire.h"
+
+namespace fairway::collectives {
+
+// What a rank tells the other processes of its user on this host: a file in /dev/shm, which anybody of them reads
+// without its help (`fairway who-hangs`). It says as much if the process hangs, is stopped or was killed.
+struct ProgressWords {
+  std::uint64_t magic = 0;
+  std::uint64_t group = 0;  // the same on all ranks of a communicator, and on no other
+  std::uint64_t process = 0;
+  std::int32_t rank = 0, size = 0;
+  char name[128] = {};
+  std::atomic<std::uint64_t> operation{0};  // the newest that it has entered
+  std::atomic<std::uint64_t> since{0};      // nanoseconds of the steady clock: when it entered it, or ended it
+  std::atomic<std::uint32_t> inside{0};
+  std::atomic<std::uint32_t> kind{0};
+  std::atomic<std::uint32_t> step{0}, steps{0};
+  std::atomic<std::int32_t> waits_for{-1};  // rank
+};
+
+// Owner: a communicator. A resource.
+class ProgressFile {
+ public:
+  ProgressFile() = default;
+  ~ProgressFile();
+  ProgressFile(const ProgressFile&) = delete;
+  ProgressFile& operator=(const ProgressFile&) = delete;
+
+  // Where that is not possible, it tells nothing; nor does a simulated rank, which is no process to look at. `words`:
+  // of all ranks.
+  void open(const std::string& name, int rank, const std::vector<Words>& words);
+  void entered(std::uint64_t operation, CollectiveKind kind);
+  void waits(int peer, std::size_t step, std::size_t steps);
+  void ended();
+
+ private:
+  ProgressWords own_;  // until there is a file
+  ProgressWords* words_ = &own_;
+  std::string path_;
+};
+
+}  // namespace fairway::collectives

@@ -1,0 +1,71 @@
+#include "collectives/schedule.h"
+
+#include "collectives/schedule_writer.h"
+
+namespace fairway::collectives {
+
+void make_schedule(const Shape& shape, Schedule& out) {
+  ScheduleWriter writer(shape, out);
+  switch (shape.kind) {
+    case CollectiveKind::barrier: return writer.barrier();
+    case CollectiveKind::all_reduce: return writer.all_reduce();
+    case CollectiveKind::reduce: return writer.reduce();
+    case CollectiveKind::broadcast: return writer.broadcast();
+    case CollectiveKind::all_gather: return writer.all_gather();
+    case CollectiveKind::gather: return writer.gather();
+    case CollectiveKind::scatter: return writer.scatter();
+    case CollectiveKind::reduce_scatter: return writer.reduce_scatter();
+    case CollectiveKind::all_to_all: return writer.all_to_all();
+    case CollectiveKind::all_to_allv: return writer.all_to_allv();
+  }
+}
+
+void ScheduleWriter::send(int peer, const Block& block, std::uint64_t index) {
+  if (index >= pieces(block.bytes)) return;
+  const std::uint64_t at = index * piece_;
+  add(Kind::send, peer, moved(block.place, at), {}, std::min(piece_, block.bytes - at), block.bytes, index);
+}
+
+void ScheduleWriter::receive(int peer, const Block& block, std::uint64_t index) {
+  if (index >= pieces(block.bytes)) return;
+  const std::uint64_t at = index * piece_;
+  add(Kind::receive, peer, {}, moved(block.place, at), std::min(piece_, block.bytes - at), block.bytes, index);
+}
+
+void ScheduleWriter::reduce_into(const Block& into, const Place& with, int peer, std::uint64_t index, Kind kind) {
+  if (index >= pieces(into.bytes)) return;
+  const std::uint64_t at = index * piece_;
+  add(kind, peer, moved(with, at), moved(into.place, at), std::min(piece_, into.bytes - at), into.bytes, index);
+}
+
+void ScheduleWriter::copy(Place from, Place into, std::uint64_t length) {
+  if (length != 0) add(Kind::copy, -1, from, into, length, length);
+}
+
+void ScheduleWriter::finish(Place into, std::uint64_t length) {
+  if (shape_.average && length != 0) add(Kind::finish, -1, {}, into, length, length);
+}
+
+// One piece ahead, so that the way of a piece is hidden behind the work for the one before.
+void ScheduleWriter::swap(int to, const Block& out, int from, const Block& in) {
+  ahead(
+      std::max(pieces(out.bytes), pieces(in.bytes)), [&](std::uint64_t i) { send(to, out, i); },
+      [&](std::uint64_t i) { receive(from, in, i); });
+}
+
+void ScheduleWriter::swap_reduce(int to, const Block& out, int from, const Block& in, const Place& with) {
+  ahead(
+      std::max(pieces(out.bytes), pieces(in.bytes)), [&](std::uint64_t i) { send(to, out, i); },
+      [&](std::uint64_t i) { reduce_into(in, with, from, i); });
+}
+
+// Hensgen, Finkel, Manber: "Two algorithms for barrier synchronization", 1988.
+void ScheduleWriter::barrier(int direction) {
+  const Block nothing{own_output(), 0};
+  for (int distance = 1; distance < size(); distance *= 2) {
+    send(wrap(rank() + direction * distance), nothing, 0);
+    receive(wrap(rank() - direction * distance), nothing, 0);
+  }
+}
+
+}  // namespace fairway::collectives

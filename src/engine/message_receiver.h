@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/message_memory.h"
+#include "engine/peer_context.h"
+#include "engine/unexpected_messages.h"
+#include "engine/waiting_receives.h"
+
+namespace fairway::engine {
+
+// This side's receives from one peer, and the peer's messages for them: matched per tag, in the order of submission.
+// Where a window costs little, the peer is told ahead of the first receive of a tag (told_receives.h); if that ends
+// before its message is here, the message waits for another one, as if it had only been announced. Owner: the peer's
+// worker.
+class MessageReceiver {
+ public:
+  // `unexpected_limit`: bytes that this side keeps of unexpected messages.
+  MessageReceiver(PeerContext& peer, MessageMemory& memory, std::uint32_t unexpected_limit)
+      : peer_(peer), memory_(memory), receives_(peer.table()), messages_(unexpected_limit) {}
+  void greeted(std::size_t record_payload) { eager_limit_ = record_payload; }
+
+  // ---- transfers: as MessageMatcher's ----
+  void push(std::uint32_t slot) { receives_.push(slot); }
+  void start(std::uint32_t slot);
+  bool remove(std::uint32_t slot) { return receives_.remove(slot); }
+  [[nodiscard]] bool has_work() const { return !ended_tags_.empty(); }
+  void go_on();  // those behind a receive that ended early
+  void stop(std::uint32_t slot);
+  void window_closed(std::uint32_t slot);
+  void ended(Rendezvous& rendezvous);
+
+  // ---- records ----
+  void on_send_eager(const record::SendEager& send);
+  void on_send_announce(const record::SendAnnounce& send);
+  void on_send_direct(std::uint32_t number, const record::SendDirect& send, bool came);
+  void on_send_armed(std::uint32_t number, const record::SendArmed& send, bool came);
+  void on_send_written(const record::SendWritten& written);
+  void on_send_abort(const record::SendAbort& abort);
+  bool on_bytes(std::uint32_t number);
+
+ private:
+  struct Ending {  // a matched receive whose bytes are on the way
+    std::uint32_t number = 0;
+    TransferId receiver;
+  };
+
+  Transfer* matched_receive(TransferId id);
+  Transfer* told_receive(TransferId id);
+  bool charge(const UnexpectedMessage& message);  // false: beyond the limit, a violation
+  void keep(const record::SendEager& send);       // until its receive is there
+  void arrived(std::uint32_t sequence, UnexpectedMessage message);
+  void match_tag(std::uint64_t tag);
+  // `payload`: of an eager one.
+  void match(std::uint32_t slot, const UnexpectedMessage& message, std::span<const std::byte> payload);
+  bool match_direct(std::uint32_t slot, const UnexpectedMessage& message);
+  void expect_bytes(std::uint32_t slot, std::uint32_t number, bool came);
+  void tell_ahead(std::uint64_t tag);
+  void withdraw(Transfer& receive);
+  void receive_done(std::uint32_t slot, const Status& status);
+  void tell_sender(Transfer& receive, ErrorCode code);
+  void send_ended(std::uint32_t slot, ErrorCode code);
+
+  PeerContext& peer_;
+  MessageMemory& memory_;
+  std::size_t eager_limit_ = 0;
+  WaitingReceives receives_;
+  UnexpectedMessages messages_;
+  std::vector<Ending> endings_;            // bounded by the receives
+  std::vector<std::uint64_t> ended_tags_;  // of receives that ended early, until go_on()
+  std::vector<std::uint64_t> taken_tags_;  // of what arrived() takes, for tell_ahead()
+};
+
+}  // namespace fairway::engine

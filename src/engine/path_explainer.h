@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fairway/explain.h"
+
+#include "engine/link_rates.h"
+#include "engine/routes.h"
+#include "engine/staging_client.h"
+
+namespace fairway::engine {
+
+// Fills in what Engine::explain() says about the links to a peer. Owner: the peer's worker.
+class PathExplainer {
+ public:
+  struct Parts : LinksAndRegions {
+    Routes& routes;
+    LinkRates& rates;
+    StagingPool& pool;
+    StagingClient& staging;
+  };
+  PathExplainer(PeerContext& peer, const Parts& parts) : peer_(peer), parts_(parts) {}
+
+  // Of a planned request: its links, and what it goes through.
+  Method plan(Explanation& out, const Request& request);
+  // `used`: a bit for each link that was. `chosen`: the route that is planned; `request`: what it is for.
+  void links(Explanation& out, const Route* chosen, std::uint64_t used, const TransferEnds& ends,
+             const Request* request = nullptr);
+
+ private:
+  [[nodiscard]] std::string why_without(const Request& request, std::size_t link);
+  Route as_staged(const Request& request, const Route& route, TransferEnds& ends);
+  void path(Explanation& out, const Route& route, const Request& request);  // through each transport taken
+
+  PeerContext& peer_;
+  const Parts parts_;
+};
+
+}  // namespace fairway::engine

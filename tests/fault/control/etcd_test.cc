@@ -1,0 +1,241 @@
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "fault/control/store.h"
+
+namespace fairway::control {
+namespace {
+
+// A process of the system's etcd, alone in its cluster, with its data in a folder of its own.
+class EtcdServer {
+ public:
+  static bool available() { return std::system("command -v etcd > /dev/null 2>&1") == 0; }  // NOLINT(cert-env33-c)
+  EtcdServer() {
+    plain_listen(port_).reset();
+    plain_listen(peer_port_).reset();
+    char folder[] = "/tmp/fairway-etcd-XXXXXX";
+    data_ = ::mkdtemp(folder);
+    start();
+  }
+  ~EtcdServer() {
+    kill();
+    std::filesystem::remove_all(data_);
+  }
+  EtcdServer(const EtcdServer&) = delete;
+  EtcdServer& operator=(const EtcdServer&) = delete;
+
+  void start() {
+    const std::string clients = "http://127.0.0.1:" + std::to_string(port_);
+    const std::string peers = "http://127.0.0.1:" + std::to_string(peer_port_);
+    const std::string cluster = "default=" + peers;
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const int null = ::open("/dev/null", O_RDWR);
+      ::dup2(null, 1);
+      ::dup2(null, 2);
+      ::setenv("ETCD_UNSUPPORTED_ARCH", "arm64", 0);
+      ::execlp("etcd", "etcd", "--data-dir", data_.c_str(), "--listen-client-urls", clients.c_str(),
+               "--advertise-client-urls", clients.c_str(), "--listen-peer-urls", peers.c_str(),
+               "--initial-advertise-peer-urls", peers.c_str(), "--initial-cluster", cluster.c_str(), "--bcrypt-cost",
+               "4", static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    for (int i = 0; i < 1000 && post("/v3/kv/range", R"({"key":"YQ=="})").find("header") == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+  void forget_everything() const {
+    for (const auto& each : std::filesystem::directory_iterator(data_)) std::filesystem::remove_all(each);
+  }
+  std::string post(const std::string& path, const std::string& body, const std::string& header = "") const {
+    auto socket = plain_connect(port_);
+    if (!socket) return {};
+    const std::string text = "POST " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + header +
+                             "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+    ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    std::string answer;
+    char bytes[4096];
+    for (ssize_t got = 0; (got = ::recv(socket.get(), bytes, sizeof bytes, 0)) > 0;)
+      answer.append(bytes, static_cast<std::size_t>(got));
+    return answer;
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string url() const { return "etcd://" + address() + "/job7/"; }
+
+ private:
+  std::uint16_t port_ = 0, peer_port_ = 0;
+  std::string data_;
+  pid_t pid_ = -1;
+};
+
+struct Etcd : testing::Test {
+  void SetUp() override {
+    if (!EtcdServer::available()) GTEST_SKIP() << "etcd is not installed";
+    LiveEngine probe(named("probe", "etcd://127.0.0.1:1"));
+    if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
+    server.emplace();
+  }
+  std::optional<EtcdServer> server;
+};
+
+TEST_F(Etcd, EnginesFindEachOtherThroughIt) {
+  LiveEngine a(named("a", server->url()));
+  LiveEngine b(named("b", server->url()));
+  const auto address = a.resolve("b");
+  ASSERT_TRUE(address.is_ok()) << address.status().to_string();
+  EXPECT_EQ(address.value(), b.address());
+  EXPECT_TRUE(a.connect(address.value()).is_ok());
+  EXPECT_EQ(a.resolve("nobody", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+  LiveEngine elsewhere(named("c", "etcd://" + server->address() + "/job8/"));
+  EXPECT_EQ(elsewhere.resolve("b", 200 * kMillisecond).status().code(), ErrorCode::not_found) << "another prefix";
+}
+
+TEST_F(Etcd, ARestartedEngineTakesItsNameAndAClosedOneGivesItBack) {
+  LiveEngine a(named("a", server->url()));
+  auto old = std::make_unique<LiveEngine>(named("b", server->url()));
+  ASSERT_TRUE(a.resolve("b").is_ok());
+  LiveEngine young(named("b", server->url()));
+  ASSERT_TRUE(young.until([](const auto& seen) { return !seen.publications.empty(); }, kSecond));
+  EXPECT_EQ(a.resolve("b").value(), young.address());
+  old.reset();
+  EXPECT_EQ(a.resolve("b").value(), young.address()) << "the earlier one took the name away";
+  young.control().close();
+  EXPECT_EQ(a.resolve("b", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+}
+
+// It takes until the first renewal of the record.
+TEST_F(Etcd, AnEarlierEngineIsToldThatItsNameIsAnothers) {
+  LiveEngine old(named("b", server->url()));
+  ASSERT_TRUE(old.until([](const auto& seen) { return !seen.publications.empty(); }, kSecond));
+  LiveEngine young(named("b", server->url()));
+  ASSERT_TRUE(old.until([](const auto& seen) { return seen.publications.size() == 2; }, 10 * kSecond));
+  EXPECT_EQ(old.seen().publications.back().code(), ErrorCode::already_exists);
+  EXPECT_EQ(young.resolve("b").value(), young.address());
+}
+
+TEST_F(Etcd, ARecordExpiresTenSecondsAfterItsEngineIsGone) {
+  LiveEngine b(named("b", server->url()));
+  ASSERT_TRUE(b.until([](const auto& seen) { return !seen.publications.empty(); }, kSecond));
+  const std::string record = server->post("/v3/kv/range", R"({"key":"am9iNy9i"})");  // job7/b
+  const auto at = record.find(R"("lease":")");
+  ASSERT_NE(at, std::string::npos) << record;
+  const std::string lease = record.substr(at + 9, record.find('"', at + 9) - at - 9);
+  const std::string left = server->post("/v3/lease/timetolive", R"({"ID":")" + lease + R"("})");
+  EXPECT_NE(left.find(R"("grantedTTL":"10")"), std::string::npos) << left;
+}
+
+TEST_F(Etcd, KilledAndRestartedEmptyItIsFilledAgainAndSessionsDoNotCare) {
+  LiveEngine a(named("a", server->url()));
+  LiveEngine b(named("b", server->url()));
+  const auto session = a.connect(a.resolve("b").value());
+  ASSERT_TRUE(session.is_ok());
+  server->kill();
+  const auto during = a.resolve("b", 500 * kMillisecond);
+  EXPECT_EQ(during.status().code(), ErrorCode::unreachable) << during.status().to_string();
+  ASSERT_TRUE(a.send(session.value(), "during the outage").is_ok());
+  EXPECT_TRUE(b.until([](const auto& seen) { return seen.messages.size() == 1; }, kSecond));
+  server->forget_everything();
+  server->start();
+  const auto after = a.resolve("b", 10 * kSecond);
+  ASSERT_TRUE(after.is_ok()) << after.status().to_string();
+  EXPECT_EQ(after.value(), b.address());
+  EXPECT_TRUE(a.seen().down.empty() && b.seen().down.empty());
+}
+
+TEST_F(Etcd, AMemberThatIsDownIsLeftForTheNext) {
+  const std::string both = "etcd://127.0.0.1:1," + server->address() + "/job7/";
+  LiveEngine a(named("a", both));
+  LiveEngine b(named("b", both));
+  const auto address = a.resolve("b", 5 * kSecond);
+  ASSERT_TRUE(address.is_ok()) << address.status().to_string();
+  EXPECT_EQ(address.value(), b.address());
+}
+
+TEST_F(Etcd, UserAndPasswordAreAskedFor) {
+  for (const auto& [path, body] :
+       {std::pair("/v3/auth/user/add", R"({"name":"root","password":"r"})"),
+        std::pair("/v3/auth/user/grant", R"({"user":"root","role":"root"})"), std::pair("/v3/auth/enable", "{}")})
+    ASSERT_NE(server->post(path, body).find("200 OK"), std::string::npos) << server->post(path, body);
+  const auto as = [&](const std::string& who) { return "etcd://" + who + server->address() + "/job7/"; };
+  LiveEngine a(named("a", as("root:r@")));
+  LiveEngine b(named("b", as("root:r@")));
+  const auto address = a.resolve("b");
+  ASSERT_TRUE(address.is_ok()) << address.status().to_string();
+  EXPECT_EQ(address.value(), b.address());
+  for (const char* const wrong : {"root:w@", "nobody:r@", ""}) {
+    LiveEngine refused(named("c", as(wrong)));
+    const auto got = refused.resolve("b", kSecond);
+    EXPECT_EQ(got.status().code(), ErrorCode::unreachable) << wrong << got.status().to_string();
+    EXPECT_NE(got.status().message().find("refused"), std::string::npos) << got.status().to_string();
+  }
+}
+
+TEST_F(Etcd, AForgedRecordIsRefusedWithAReason) {
+  LiveEngine a(named("a", server->url()));
+  ASSERT_NE(server->post("/v3/kv/put", R"({"key":"am9iNy9j","value":")" + std::string(120, 'Z') + "\"}").find("200 OK"),
+            std::string::npos);  // job7/c
+  const auto forged = a.resolve("c");
+  EXPECT_EQ(forged.status().code(), ErrorCode::authentication_failed) << forged.status().to_string();
+  EXPECT_NE(forged.status().message().find("not signed"), std::string::npos);
+}
+
+TEST(EtcdUrl, EachMemberNeedsAHostAndAPort) {
+  LiveEngine probe(named("probe", "etcd://127.0.0.1:1"));
+  if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
+  for (const char* const wrong : {"etcd://", "etcd://host", "etcd://host:", "etcd://:2379", "etcd://a:1,",
+                                  "etcd://a:1,,b:2", "etcd://user:password@", "etcd:///prefix"}) {
+    LiveEngine engine(named("a", wrong));
+    EXPECT_EQ(engine.open_status.code(), ErrorCode::invalid_argument) << wrong;
+    EXPECT_NE(engine.open_status.message().find("host:port"), std::string::npos) << engine.open_status.to_string();
+    EXPECT_EQ(engine.open_status.message().find("password@:"), std::string::npos) << engine.open_status.to_string();
+  }
+}
+
+// Whatever the server at the store's address replies, a request must end with an error and without other effects.
+TEST(EtcdLies, AreRefusedWithoutHarm) {
+  LiveEngine probe(named("probe", "etcd://127.0.0.1:1"));
+  if (probe.open_status.code() == ErrorCode::unsupported) GTEST_SKIP() << probe.open_status.message();
+  const auto ok = [](const std::string& body) {
+    return "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  };
+  const std::string lies[] = {"-ERR no\r\n",
+                              "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{",
+                              "HTTP/1.1 400 no\r\n\r\n",
+                              ok("{}"),
+                              ok("[]"),
+                              ok("nonsense"),
+                              ok("{\"header\":{},\"kvs\":[{\"value\":\"%%%\"}]}"),
+                              ok("{\"header\":{},\"kvs\":[{\"value\":3}]}"),
+                              ok("{\"header\":{},\"kvs\":[]}"),
+                              ok("{\"header\":{},\"kvs\":3,\"ID\":\"x\"}"),
+                              ok("{\"header\":{},\"ID\":7}"),
+                              ok("{\"header\":{}}") + ok("{\"header\":{}}"),
+                              ok(std::string(70000, '[')),
+                              ok(std::string(60000, '[')),
+                              "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
+                              "HTTP/1.1 101 x\r\nUpgrade: y\r\n\r\n",
+                              "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}",
+                              "HTTP/1.1 500 no\r\nContent-Length: 2\r\n\r\n{}",
+                              "HTTP/1.1 401 no\r\nContent-Length: 11\r\n\r\n{\"code\":16}"};
+  for (const std::string& lie : lies) {
+    const Liar liar(lie);
+    LiveEngine engine(named("a", "etcd://" + liar.address()));
+    EXPECT_FALSE(engine.resolve("b", 150 * kMillisecond).is_ok()) << lie.substr(0, 100);
+  }
+}
+
+}  // namespace
+}  // namespace fairway::control

@@ -1,0 +1,179 @@
+#include <array>
+
+#include <gtest/gtest.h>
+
+#include "sim/group.h"
+
+// Ranks of a simulated communicator that die, freeze or come late: every other one gets an error that names them, in
+// time, and the rest goes on.
+namespace fairway::sim {
+namespace {
+
+constexpr int kRanks = 64;
+constexpr std::chrono::milliseconds kTimeout{500};  // of an operation
+constexpr Time kBegins = kMillisecond;              // of the fault, after the start of the operations
+constexpr int kFaulty = 17;
+
+struct Outcome {
+  CollectiveFailure failure;
+  Time ended = 0;  // since the start of the operations
+  bool goes_on = false;
+  std::uint64_t sum = 0;  // of the ranks that go on, by them
+  std::string why;
+};
+
+class SimulatedFault : public testing::Test {
+ protected:
+  void SetUp() override {
+    GroupOptions options;
+    options.ranks = kRanks;
+    options.timeout = kTimeout;
+    options.peer_timeout = peer_timeout_;
+    options.max_transfers = max_transfers_;
+    group_ = std::make_unique<Group>(options);
+    const Status joined = group_->join();
+    ASSERT_TRUE(joined) << joined.to_string();
+    begun_ = group_->simulation().now();
+  }
+
+  Status all_reduce(Communicator& communicator, std::uint64_t mine, std::uint64_t& sum) {
+    Collective call;
+    call.kind = CollectiveKind::all_reduce;
+    call.type = DataType::u64;
+    call.count = 1;
+    call.input = &mine;
+    call.output = &sum;
+    return communicator.run(call);
+  }
+
+  // Operations until one fails.
+  void operate(Group::Rank& rank) {
+    std::uint64_t sum = 0;
+    while (all_reduce(*rank.communicator, 1, sum))
+      if (sum != kRanks) ADD_FAILURE() << "rank " << rank.number << " got " << sum;
+    Outcome& mine = outcome(rank.number);
+    mine.failure = rank.communicator->failure();
+    mine.ended = group_->simulation().now() - begun_;
+  }
+
+  void go_on(Group::Rank& rank, std::vector<int> without = {}) {
+    Outcome& mine = outcome(rank.number);
+    auto made = rank.communicator->shrink(without);
+    mine.why = made.status().to_string();
+    if (!made) return;
+    const Status status = all_reduce(*made, static_cast<std::uint64_t>(rank.number), mine.sum);
+    mine.why = status.to_string();
+    mine.goes_on = status.is_ok();
+  }
+
+  void expect_named(const Outcome& one, int rank, Time bound) {
+    EXPECT_FALSE(one.failure.status);
+    EXPECT_EQ(one.failure.rank, kFaulty) << rank << ": " << one.failure.status.to_string();
+    EXPECT_NE(one.failure.status.to_string().find("rank " + std::to_string(kFaulty)), std::string::npos)
+        << rank << ": " << one.failure.status.to_string();
+    EXPECT_LE(one.ended, kBegins + bound) << "rank " << rank;
+  }
+
+  void expect_the_others_go_on() {
+    std::uint64_t sum = 0;
+    for (int rank = 0; rank < kRanks; ++rank) sum += rank == kFaulty ? 0 : static_cast<std::uint64_t>(rank);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == kFaulty) continue;
+      EXPECT_TRUE(outcome(rank).goes_on) << rank << ": " << outcome(rank).why;
+      EXPECT_EQ(outcome(rank).sum, sum) << rank;
+    }
+  }
+
+  Outcome& outcome(int rank) { return outcomes_[static_cast<std::size_t>(rank)]; }
+
+  std::chrono::milliseconds peer_timeout_{60'000};
+  std::uint32_t max_transfers_ = 0;
+  std::array<Outcome, kRanks> outcomes_;
+  Time begun_ = 0;
+  std::unique_ptr<Group> group_;  // ends first: a dead rank's program ends with it
+};
+
+TEST_F(SimulatedFault, ARankThatDiesIsNamedToAllOthersAndTheyGoOn) {
+  group_->simulation().in(
+      kBegins, [](void* group, std::uint64_t, std::uint64_t) { static_cast<Group*>(group)->kill(kFaulty); },
+      group_.get());
+  ASSERT_TRUE(group_->run([&](Group::Rank& rank) {
+    operate(rank);
+    go_on(rank);
+  }));
+  // Their engines notice it by its port, which refuses connections; then the others know within 10 ms.
+  for (int rank = 0; rank < kRanks; ++rank)
+    if (rank != kFaulty) expect_named(outcome(rank), rank, 100 * kMillisecond);
+  expect_the_others_go_on();
+}
+
+// With the least room in the engines that a communicator is content with: alarms go out a few at a time, and so do the
+// questions how far the others are.
+class SimulatedFaultWithLittleRoom : public SimulatedFault {
+ protected:
+  SimulatedFaultWithLittleRoom() { max_transfers_ = kRanks - 1 + 8; }
+};
+
+TEST_F(SimulatedFaultWithLittleRoom, ARankThatFreezesIsNamedAtTheDeadline) {
+  group_->simulation().in(
+      kBegins,
+      [](void* group, std::uint64_t, std::uint64_t) { static_cast<Group*>(group)->rank(kFaulty).host->freeze(); },
+      group_.get());
+  ASSERT_TRUE(group_->run([&](Group::Rank& rank) { operate(rank); }));
+  for (int rank = 0; rank < kRanks; ++rank)
+    if (rank != kFaulty) expect_named(outcome(rank), rank, kTimeout.count() * kMillisecond + 120 * kMillisecond);
+}
+
+TEST_F(SimulatedFaultWithLittleRoom, ARankThatAbortsIsNamedToAllOthersAtOnce) {
+  ASSERT_TRUE(group_->run([&](Group::Rank& rank) {
+    std::uint64_t sum = 0;
+    EXPECT_TRUE(all_reduce(*rank.communicator, 1, sum)) << "rank " << rank.number;
+    if (rank.number == kFaulty) rank.communicator->abort();
+    operate(rank);
+  }));
+  for (int rank = 0; rank < kRanks; ++rank)
+    if (rank != kFaulty) expect_named(outcome(rank), rank, 20 * kMillisecond);
+}
+
+TEST_F(SimulatedFault, ARankThatFreezesIsNamedAtTheDeadlineAndTheOthersGoOn) {
+  group_->simulation().in(
+      kBegins,
+      [](void* group, std::uint64_t, std::uint64_t) { static_cast<Group*>(group)->rank(kFaulty).host->freeze(); },
+      group_.get());
+  ASSERT_TRUE(group_->run([&](Group::Rank& rank) {
+    operate(rank);
+    go_on(rank, {kFaulty});
+  }));
+  for (int rank = 0; rank < kRanks; ++rank)
+    if (rank != kFaulty) expect_named(outcome(rank), rank, kTimeout.count() * kMillisecond + 120 * kMillisecond);
+  expect_the_others_go_on();
+}
+
+TEST_F(SimulatedFault, ARankThatComesLateIsNamedAndHearsThatTheOthersGaveUp) {
+  ASSERT_TRUE(group_->run([&](Group::Rank& rank) {
+    std::uint64_t sum = 0;
+    EXPECT_TRUE(all_reduce(*rank.communicator, 1, sum)) << "rank " << rank.number;
+    const Time until = begun_ + 3 * kSecond;
+    while (rank.number == kFaulty && rank.strand->pause(until)) {
+    }
+    operate(rank);
+    const Time again = begun_ + 4 * kSecond;
+    while (rank.strand->pause(again)) {
+    }
+    go_on(rank);
+  }));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank == kFaulty) continue;
+    expect_named(outcome(rank), rank, kTimeout.count() * kMillisecond + 120 * kMillisecond);
+    EXPECT_NE(outcome(rank).failure.status.to_string().find("never entered"), std::string::npos)
+        << outcome(rank).failure.status.to_string();
+  }
+  EXPECT_FALSE(outcome(kFaulty).failure.status) << "the late one";
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_TRUE(outcome(rank).goes_on) << rank << ": " << outcome(rank).why;
+    EXPECT_EQ(outcome(rank).sum, kRanks * (kRanks - 1) / 2) << rank;
+  }
+}
+
+}  // namespace
+}  // namespace fairway::sim

@@ -1,0 +1,261 @@
+#include "collectives/gpu_exchange.h"
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "model/mutants.h"
+
+// The protocol by which ranks' kernels exchange bytes: every interleaving of a few rounds, with ranks that come late
+// (whoever waits may give up at any look), and ranks that die after any of their steps.
+namespace fairway::model {
+namespace {
+
+namespace gpu = collectives::gpu;
+using gpu::Round;
+
+constexpr unsigned kRanks = 3;  // at most
+
+// The bugs to plant.
+enum class ExchangeBug { none, any_flag, one_place, half_a_unit, flag_before_data, gives_up_well, digest_unchecked };
+
+struct Trial {
+  unsigned ranks = 2;
+  unsigned rounds = 3;
+  unsigned units = 1;  // behind the digest
+  bool halves = true;  // a unit is two words, as on GPUs; else one, so that three ranks fit the model
+  unsigned looks = 1;  // before a rank gives up
+  int dies = -1;       // this rank, after so many steps:
+  unsigned steps = 0;
+  bool differ = false;  // the ranks call different things
+  ExchangeBug bug = ExchangeBug::none;
+};
+
+using UnitWord = ModelAtomics::Atomic<std::uint64_t>;
+
+// The memory of all ranks: by owner, parity, sender.
+struct UnitMemory {
+  explicit UnitMemory(const Trial& trial) {
+    for (unsigned owner = 0; owner < trial.ranks; ++owner)
+      for (unsigned from = 0; from < trial.ranks; ++from)
+        for (unsigned i = 0; from != owner && i < 2 * (trial.units + 1); ++i)
+          for (unsigned half = 0; half < (trial.halves ? 2U : 1U); ++half) words[owner][from][i][half].emplace();
+  }
+  std::optional<UnitWord> words[kRanks][kRanks][4][2];
+};
+struct PieceMemory {
+  explicit PieceMemory(const Trial& trial) {
+    for (unsigned owner = 0; owner < trial.ranks; ++owner)
+      for (unsigned from = 0; from < trial.ranks; ++from) {
+        if (from == owner) continue;
+        flags[owner][from].emplace();
+        for (auto& place : places[owner][from]) place.emplace();
+      }
+  }
+  std::optional<UnitWord> flags[kRanks][kRanks];
+  std::optional<Tracked> places[kRanks][kRanks][2];
+};
+
+class Machine {
+ public:
+  Machine(const Trial& trial, unsigned rank, UnitMemory* units, PieceMemory* pieces)
+      : trial_(trial), rank_(rank), units_(units), pieces_(pieces) {}
+
+  static unsigned lane() { return 0; }
+  static unsigned lanes() { return 1; }
+  static void meet() {}
+  static bool any(bool one) { return one; }
+  [[nodiscard]] unsigned rank() const { return rank_; }
+  [[nodiscard]] unsigned size() const { return trial_.ranks; }
+  [[nodiscard]] unsigned parity(Round round) const {
+    return trial_.bug == ExchangeBug::one_place ? 0 : gpu::place_of(round);
+  }
+
+  void store_unit(unsigned to, std::uint32_t index, Round round, std::uint64_t data) {
+    const std::uint64_t flag = static_cast<std::uint64_t>(round) << 32;
+    auto& unit = units_->words[to][rank_][parity(round) * (trial_.units + 1) + index];
+    if (trial_.halves && lives()) unit[1]->store(flag | data >> 32, std::memory_order_relaxed);
+    if (lives()) unit[0]->store(flag | (data & 0xFFFFFFFF), std::memory_order_relaxed);
+  }
+  bool load_unit(unsigned from, std::uint32_t index, Round round, std::uint64_t& data) {
+    if (!lives()) return false;
+    const auto& unit = units_->words[rank_][from][parity(round) * (trial_.units + 1) + index];
+    const std::uint64_t low = unit[0]->load(std::memory_order_relaxed);
+    const std::uint64_t high = trial_.halves ? unit[1]->load(std::memory_order_relaxed) : low >> 32 << 32;
+    data = (trial_.halves ? high << 32 : 0) | (low & 0xFFFFFFFF);
+    require(low >> 32 <= round && high >> 32 <= round, "what came was overwritten before it was read");
+    if (trial_.bug == ExchangeBug::any_flag) return low >> 32 != 0 && high >> 32 != 0;
+    return low >> 32 == round && (high >> 32 == round || trial_.bug == ExchangeBug::half_a_unit);
+  }
+  static void clear_units(Round) {}
+
+  void put(unsigned to, Round round, int value) {
+    if (lives()) pieces_->places[to][rank_][parity(round)]->set(value);
+  }
+  int piece(unsigned from, Round round) { return pieces_->places[rank_][from][parity(round)]->get(); }
+  void release() {
+    if (lives()) ModelAtomics::fence(std::memory_order_acq_rel);
+  }
+  void store_flag(unsigned to, std::uint64_t value) {
+    if (lives()) pieces_->flags[to][rank_]->store(value, std::memory_order_relaxed);
+  }
+  std::uint64_t load_flag(unsigned from) {
+    return lives() ? pieces_->flags[rank_][from]->load(std::memory_order_acquire) : 0;
+  }
+
+  bool gives_up(unsigned, gpu::Waits) { return is_dead() || ++looks_ >= trial_.looks; }
+  void mismatch(unsigned) { require(trial_.differ, "the digest of another round was taken for this one's"); }
+  void next() { looks_ = 0; }
+  [[nodiscard]] bool is_dead() const { return static_cast<int>(rank_) == trial_.dies && steps_ >= trial_.steps; }
+
+ private:
+  bool lives() {
+    if (is_dead()) return false;
+    ++steps_;
+    return true;
+  }
+  const Trial trial_;
+  const unsigned rank_;
+  UnitMemory* const units_;
+  PieceMemory* const pieces_;
+  unsigned looks_ = 0, steps_ = 0;
+};
+
+// 64 bits, both halves of which say whose and of which round they are.
+std::uint64_t data_of(unsigned rank, Round round) {
+  const std::uint64_t value = rank * 16 + round;
+  return value << 32 | value;
+}
+std::uint64_t digest_of(const Trial& trial, unsigned rank, Round round) {
+  if (trial.bug == ExchangeBug::digest_unchecked) return 1;
+  const std::uint64_t digest = data_of(trial.differ ? rank + 5 : 7, round);
+  return trial.halves ? digest : digest & 0xFFFFFFFF;
+}
+
+struct ByUnits : Program {
+  explicit ByUnits(Trial trial_in) : trial(trial_in), memory(trial) {}
+  void run(unsigned thread) override {
+    const unsigned rank = thread - 1;
+    Machine machine(trial, rank, &memory, nullptr);
+    Round round = 0;
+    for (unsigned i = 0; i < trial.rounds; ++i) {
+      round = gpu::next_round(round);
+      machine.next();
+      const auto all = [](unsigned) { return true; };
+      const auto send = [&](unsigned, std::uint32_t) { return data_of(rank, round); };
+      const auto take = [&](std::uint32_t, const std::uint64_t(&data)[gpu::kMostRanks]) {
+        for (unsigned from = 0; from < trial.ranks; ++from) {
+          const std::uint64_t want = trial.halves ? data_of(from, round) : data_of(from, round) & 0xFFFFFFFF;
+          if (from != rank) require(data[from] == want, "took something else than was sent in this round");
+        }
+      };
+      const std::uint64_t digest = digest_of(trial, rank, round);
+      const bool good = gpu::exchange_units(machine, round, digest, trial.units, true, all, send, take);
+      require(!good || !trial.differ, "calls that differ ended well");
+      if (!good) return;
+    }
+  }
+  const Trial trial;
+  UnitMemory memory;
+};
+
+struct ByPieces : Program {
+  explicit ByPieces(Trial trial_in) : trial(trial_in), memory(trial) {}
+  void run(unsigned thread) override {
+    const unsigned rank = thread - 1;
+    Machine machine(trial, rank, nullptr, &memory);
+    Round round = 0;
+    for (unsigned i = 0; i < trial.rounds; ++i) {
+      round = gpu::next_round(round);
+      machine.next();
+      const std::uint64_t digest = digest_of(trial, rank, round);
+      if (trial.bug == ExchangeBug::flag_before_data) gpu::tell_pieces(machine, round, digest);
+      for (unsigned to = 0; to < trial.ranks; ++to)
+        if (to != rank) machine.put(to, round, static_cast<int>(rank * 16 + round));
+      if (trial.bug != ExchangeBug::flag_before_data) gpu::tell_pieces(machine, round, digest);
+      const bool good =
+          gpu::wait_pieces(machine, round, digest) || (trial.bug == ExchangeBug::gives_up_well && !machine.is_dead());
+      require(!good || !trial.differ, "calls that differ ended well");
+      if (!good) return;
+      for (unsigned from = 0; from < trial.ranks; ++from)
+        if (from != rank)
+          require(machine.piece(from, round) == static_cast<int>(from * 16 + round), "took the bytes of another round");
+    }
+  }
+  const Trial trial;
+  PieceMemory memory;
+};
+
+Options options_of(const Trial& trial) {
+  return {.threads = trial.ranks, .stale_reads = 1};
+}
+template <class P>
+void expect_right(const char* name, const Trial& trial) {
+  EXPECT_EQ(explore(name, options_of(trial), maker<P>(trial)).failure, "");
+}
+template <class P>
+void expect_found(const char* name, Trial trial, ExchangeBug bug) {
+  trial.bug = bug;
+  expect_caught(options_of(trial), swapped(name), maker<P>(trial));
+}
+
+// The digest alone goes through the same places as data, and differs from round to round: so a few words suffice, and
+// the third round uses the places of the first.
+constexpr Trial kFewWords{.units = 0};
+constexpr Trial kPatient{.units = 0, .looks = 2};
+
+TEST(GpuExchangeModel, TwoRanksTakeTheUnitsOfTheirRound) {
+  expect_right<ByUnits>("units: 2 ranks", kFewWords);
+}
+TEST(GpuExchangeModel, TwoRanksThatLookTwiceToo) {
+  expect_right<ByUnits>("units: 2 ranks, two looks", kPatient);
+}
+TEST(GpuExchangeModel, UnitsBehindTheDigestToo) {
+  expect_right<ByUnits>("units: 2 ranks, digest and data", {.rounds = 2, .halves = false});
+}
+TEST(GpuExchangeModel, ThreeRanksTakeTheUnitsOfTheirRound) {
+  expect_right<ByUnits>("units: 3 ranks", {.ranks = 3, .units = 0, .halves = false});
+}
+TEST(GpuExchangeModel, TwoRanksTakeThePiecesOfTheirRound) {
+  expect_right<ByPieces>("pieces: 2 ranks, two looks", {.rounds = 4, .looks = 2});
+}
+TEST(GpuExchangeModel, ThreeRanksTakeThePiecesOfTheirRound) {
+  expect_right<ByPieces>("pieces: 3 ranks, 2 rounds", {.ranks = 3, .rounds = 2});
+}
+
+TEST(GpuExchangeModel, ARankThatDiesAfterAnyStepHarmsNoOther) {
+  for (unsigned steps = 0; steps < 12; ++steps) {
+    expect_right<ByUnits>("units: 1 of 2 dies", {.units = 0, .dies = 1, .steps = steps});
+    expect_right<ByPieces>("pieces: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
+  }
+}
+
+TEST(GpuExchangeModel, CallsThatDifferEndWellNowhere) {
+  expect_right<ByUnits>("units: 2 ranks call different things", {.rounds = 2, .units = 0, .differ = true});
+  expect_right<ByPieces>("pieces: 2 ranks call different things", {.rounds = 2, .looks = 2, .differ = true});
+}
+
+TEST(GpuExchangeModel, EachBugIsCaught) {
+  expect_found<ByUnits>("units: the flag's round is not looked at", kFewWords, ExchangeBug::any_flag);
+  expect_found<ByUnits>("units: a place is used again one round early", kFewWords, ExchangeBug::one_place);
+  expect_found<ByUnits>("units: one of a unit's two flags is looked at", kFewWords, ExchangeBug::half_a_unit);
+  expect_found<ByUnits>("units: the digest is not the call's", {.units = 0, .differ = true},
+                        ExchangeBug::digest_unchecked);
+  expect_found<ByPieces>("pieces: the flag before the data", {}, ExchangeBug::flag_before_data);
+  expect_found<ByPieces>("pieces: a place is used again one round early", {.looks = 2}, ExchangeBug::one_place);
+  expect_found<ByPieces>("pieces: who gives up goes on", {}, ExchangeBug::gives_up_well);
+  expect_found<ByPieces>("pieces: the digest is not the call's", {.differ = true}, ExchangeBug::digest_unchecked);
+}
+
+TEST(GpuExchangeModel, NeedsTheFenceAndTheAcquire) {
+  const Trial trial{.looks = 2};
+  expect_caught(options_of(trial), {"pieces: no fence before the flags", fences(std::memory_order_acq_rel), relax},
+                maker<ByPieces>(trial));
+  const auto acquires = [](const Operation& op) {
+    return op.kind == Kind::load && op.order == std::memory_order_acquire;
+  };
+  expect_caught(options_of(trial), {"pieces: flags read without acquire", acquires, relax}, maker<ByPieces>(trial));
+}
+
+}  // namespace
+}  // namespace fairway::model

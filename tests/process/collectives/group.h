@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fairway/collectives.h"
+#include "fairway/loopback.h"
+
+namespace fairway {
+
+// What every rank of a group does.
+using RankBody = std::function<void(Engine& engine, Communicator& communicator)>;
+
+struct GroupOptions {
+  int size = 2;
+  std::vector<std::string> transports = {"shm"};
+  Progress progress = Progress::caller;
+  // Ranks of a busy machine are late, not dead: no test of values ends by time.
+  std::chrono::milliseconds peer_timeout{120'000};
+  CommunicatorOptions communicator = {.timeout = std::chrono::minutes(10)};
+};
+
+// Runs `body` on so many ranks, each a thread with an engine of its own. Failures are GoogleTest's.
+void run_group(const GroupOptions& options, const RankBody& body);
+
+// The same with a process for each rank; each exits with 0 if its body was content, and `killed` may die. Every check
+// in a body is an exit.
+struct RankEnd {
+  bool well = false;  // exited with 0
+  std::string said;   // what it wrote on standard error
+};
+std::vector<RankEnd> run_processes(const GroupOptions& options,
+                                   const std::function<int(Engine& engine, Communicator& communicator)>& body);
+
+}  // namespace fairway

@@ -1,0 +1,81 @@
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "process/collectives/group.h"
+
+// Messages between two ranks of a communicator.
+namespace fairway {
+namespace {
+
+GroupOptions group(int size, const std::string& transport) {
+  GroupOptions options;
+  options.size = size;
+  options.transports = {transport};
+  return options;
+}
+
+TEST(Messages, GoByRankAndTag) {
+  run_group(group(3, "shm"), [](Engine&, Communicator& communicator) {
+    const int me = communicator.rank();
+    std::vector<int> data(20000, me);
+    if (me == 0) {
+      std::size_t received = 0;
+      for (const int from : {2, 1}) {
+        ASSERT_TRUE(communicator.receive(data.data(), data.size() * 4, from, 7, &received));
+        EXPECT_EQ(received, data.size() * 4);
+        EXPECT_EQ(data.back(), from);
+      }
+      EXPECT_TRUE(communicator.receive(nullptr, 0, 1, 8));
+      EXPECT_EQ(communicator.receive(data.data(), 4, 2, 9).code(), ErrorCode::truncated);
+    } else {
+      ASSERT_TRUE(communicator.send(data.data(), data.size() * 4, 0, 7));
+      if (me == 1) {
+        EXPECT_TRUE(communicator.send(nullptr, 0, 0, 8));
+      }
+      if (me == 2) (void)communicator.send(data.data(), 8, 0, 9);
+    }
+    EXPECT_TRUE(communicator.run({}));
+  });
+}
+
+// A halo exchange: all start to send before any receives, which blocking calls could not.
+TEST(Messages, AreStartedInGroups) {
+  for (const char* transport : {"shm", "tcp"})
+    run_group(group(4, transport), [](Engine&, Communicator& communicator) {
+      constexpr std::size_t kLong = 300'000;
+      const int me = communicator.rank(), right = (me + 1) % 4, left = (me + 3) % 4;
+      const std::vector<int> mine(kLong, me);
+      std::vector<int> from_left(kLong), from_right(kLong);
+      const auto to_right = communicator.start_send(mine.data(), kLong * 4, right, 1);
+      const auto to_left = communicator.start_send(mine.data(), 8, left, 1);
+      const auto of_right = communicator.start_receive(from_right.data(), kLong * 4, right, 1);
+      const auto of_left = communicator.start_receive(from_left.data(), kLong * 4, left, 1);
+      ASSERT_TRUE(to_right && to_left && of_right && of_left);
+      while (!communicator.test(*of_left)) std::this_thread::yield();
+      std::size_t received = 0;
+      EXPECT_TRUE(communicator.wait(*of_left, &received));
+      EXPECT_EQ(received, kLong * 4);
+      EXPECT_TRUE(communicator.wait(*of_right, &received));
+      EXPECT_EQ(received, 8U);
+      EXPECT_EQ(from_left.back(), left);
+      EXPECT_EQ(from_right[1], right);
+      EXPECT_TRUE(communicator.wait(*to_left));
+      EXPECT_TRUE(communicator.wait(*to_right));
+      EXPECT_EQ(communicator.wait(*to_right).code(), ErrorCode::not_found);
+      EXPECT_TRUE(communicator.test(*to_right)) << "it has ended";
+
+      const auto never = communicator.start_receive(from_left.data(), 8, left, 2, std::chrono::milliseconds(50));
+      ASSERT_TRUE(never);
+      EXPECT_EQ(communicator.wait(*never).code(), ErrorCode::deadline_exceeded);
+      EXPECT_EQ(communicator.start_send(mine.data(), 8, me).status().code(), ErrorCode::invalid_argument);
+      // Taken back at the end of the communicator: its memory may go.
+      EXPECT_TRUE(communicator.start_receive(from_right.data(), 8, right, 3));
+      EXPECT_TRUE(communicator.run({}));
+    });
+}
+
+}  // namespace
+}  // namespace fairway

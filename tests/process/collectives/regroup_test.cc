@@ -1,0 +1,99 @@
+#include <array>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "process/collectives/group.h"
+
+// What a rank is in while another gives up: a call before the one that failed, or the join of another communicator.
+namespace fairway {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+using std::chrono::seconds;
+
+class Regroup : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Over, Regroup, testing::Values("shm", "tcp"));
+
+// Takes part in the gather of a split, as every rank does, and in nothing behind it.
+void tell_color_only(Communicator& communicator) {
+  const std::int32_t mine[] = {0, 0};
+  std::vector<std::int32_t> all(2 * static_cast<std::size_t>(communicator.size()));
+  Collective gather;
+  gather.kind = CollectiveKind::all_gather;
+  gather.input = mine;
+  gather.output = all.data();
+  gather.count = 2;
+  gather.type = DataType::i32;
+  const Status told = communicator.run(gather);
+  EXPECT_TRUE(told) << told.to_string();
+}
+
+TEST_P(Regroup, WhoSplitsIsToldThatAnotherGaveUpBeforeItJoined) {
+  GroupOptions options;
+  options.size = 4;
+  options.transports = {GetParam()};
+  run_group(options, [](Engine&, Communicator& communicator) {
+    if (communicator.rank() == 2) {
+      tell_color_only(communicator);
+      Collective late;
+      late.timeout = std::chrono::milliseconds(100);
+      EXPECT_FALSE(communicator.run(late));
+    } else {
+      const int color = communicator.rank() == 3 ? 1 : 0;
+      const auto start = SteadyClock::now();
+      const auto made = communicator.split(color);
+      EXPECT_LT(SteadyClock::now() - start, seconds(60));  // the timeout is ten minutes
+      EXPECT_EQ(made.status().code(), color == 1 ? ErrorCode::ok : ErrorCode::deadline_exceeded);
+      EXPECT_FALSE(communicator.run({}));
+    }
+    auto left = communicator.shrink();
+    ASSERT_TRUE(left) << left.status().to_string();
+    EXPECT_EQ(left->size(), 4);
+    EXPECT_TRUE(left->run({}));
+  });
+}
+
+TEST_P(Regroup, ACallThatOthersHaveEndedIsNotEndedByTheFailureOfALaterOne) {
+  GroupOptions options;
+  options.size = 4;
+  options.transports = {GetParam()};
+  options.progress = Progress::threads;
+  run_group(options, [](Engine&, Communicator& communicator) {
+    // Rank 3 has more for rank 2 than there are slots, and goes away before it has sent all of it.
+    constexpr std::size_t kLong = 4U << 20;
+    const int rank = communicator.rank();
+    std::vector<std::size_t> out(4, 1), in(4, 1), out_at(4), in_at(4);
+    if (rank == 3) out[2] = kLong;
+    if (rank == 2) in[3] = kLong;
+    for (std::size_t i = 1; i < 4; ++i) {
+      out_at[i] = out_at[i - 1] + out[i - 1];
+      in_at[i] = in_at[i - 1] + in[i - 1];
+    }
+    const std::vector<std::byte> input(out_at[3] + out[3], std::byte{7});
+    std::vector<std::byte> output(in_at[3] + in[3]);
+    Collective call{.kind = CollectiveKind::all_to_allv, .input = input.data(), .output = output.data()};
+    call.send = {out, out_at};
+    call.receive = {in, in_at};
+    if (rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto id = communicator.start(call);
+    ASSERT_TRUE(id) << id.status().to_string();
+    if (rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const Status first = communicator.wait(*id);
+    EXPECT_TRUE(first) << "rank " << rank << ": " << first.to_string();
+    EXPECT_EQ(output.back(), std::byte{7});
+
+    std::array<float, 8> values{};
+    Collective sum{.kind = CollectiveKind::all_reduce, .input = values.data(), .output = values.data()};
+    sum.count = rank == 0 ? 7 : 8;
+    sum.type = DataType::f32;
+    const Status second = communicator.run(sum);
+    EXPECT_EQ(second.code(), ErrorCode::invalid_argument) << second.to_string();
+    EXPECT_EQ(communicator.failure().operation, id->number + 1);
+  });
+}
+
+}  // namespace
+}  // namespace fairway

@@ -1,0 +1,141 @@
+#include <thread>
+
+#include "process/gpu_collectives/gpu_rank.h"
+
+// Operations of different streams and graphs do not meet: whatever is launched how often and in whatever order.
+namespace fairway {
+namespace {
+
+using namespace std::chrono_literals;
+
+// all_reduces in place of `count` ints each, which grow by what all ranks add.
+class Sum {
+ public:
+  Sum(GpuRank& rank, std::size_t count) : rank_(rank), count_(count), place_(rank.memory(count * 4)) { reset(); }
+  void reset() {
+    std::vector<std::byte> bytes(count_ * 4);
+    for (std::size_t i = 0; i < count_; ++i) put(bytes.data(), i, DataType::i32, start(rank_.group.rank(), i));
+    rank_.fill(place_, bytes);
+  }
+  bool enqueue(GpuStream stream) {
+    Collective call{.kind = CollectiveKind::all_reduce, .count = count_, .type = DataType::i32};
+    call.input = call.output = place_;
+    return rank_.expect(rank_.group.stream_run(call, stream), "enqueuing");
+  }
+  // After so many of them: each multiplies by the number of ranks once all are equal.
+  bool is_right(int times) {
+    const auto bytes = rank_.read(place_, count_ * 4);
+    for (std::size_t i = 0; i < count_; ++i) {
+      std::uint32_t want = 0;
+      for (int rank = 0; rank < rank_.group.size(); ++rank) want += static_cast<std::uint32_t>(start(rank, i));
+      for (int k = 1; k < times; ++k) want *= static_cast<std::uint32_t>(rank_.group.size());
+      if (times == 0) want = static_cast<std::uint32_t>(start(rank_.group.rank(), i));
+      std::uint32_t got = 0;
+      std::memcpy(&got, bytes.data() + i * 4, 4);
+      if (got != want)
+        return rank_.fail("after " + std::to_string(times) + " of " + std::to_string(count_) + ": element " +
+                          std::to_string(i) + " is " + std::to_string(got) + ", not " + std::to_string(want));
+    }
+    return true;
+  }
+
+ private:
+  static int start(int rank, std::size_t at) { return rank * 3 + static_cast<int>(at % 11) + 1; }
+  GpuRank& rank_;
+  const std::size_t count_;
+  std::byte* const place_;
+};
+
+struct GpuStreams : testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuStreams, testing::Values(2, 3));
+
+TEST_P(GpuStreams, OneThatWaitsHoldsUpNoOther) {
+  run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
+    for (const std::size_t count : {std::size_t{5}, std::size_t{40'000}}) {
+      Sum first(rank, count), second(rank, count);
+      const GpuStream held = rank.stream(), other = rank.stream();
+      void* word = nullptr;
+      rank.gpus.on(rank.gpu, [&] { return rank.gpus.driver()->cuMemHostAlloc(&word, 4, 3); });
+      *static_cast<std::uint32_t*>(word) = 0;
+      if (rank.group.rank() == 0)  // its operation on `held` comes last of all
+        rank.gpus.on(rank.gpu, [&] {
+          return rank.gpus.driver()->cuStreamWaitValue32_v2(held, reinterpret_cast<sys::cuda::Address>(word), 1, 0);
+        });
+      for (int i = 0; i < 3; ++i)
+        if (!first.enqueue(held) || !second.enqueue(other)) return;
+      if (!rank.synchronize(other)) return (void)rank.fail("the context is broken");
+      if (!second.is_right(3)) return;
+      if (rank.is_idle(held)) return (void)rank.fail("did not wait for rank 0");
+      if (!rank.expect(rank.group.run({}), "a barrier of the hosts")) return;
+      std::atomic_ref(*static_cast<std::uint32_t*>(word)).store(1);
+      if (!rank.synchronize(held) || !first.is_right(3)) return (void)rank.fail("the held one");
+      if (!rank.expect(rank.group.stream_status(), "afterwards")) return;
+    }
+  });
+}
+
+// Each is launched a different number of times, on two streams at once, between operations that no graph has.
+TEST_P(GpuStreams, GraphsAreLaunchedAnyNumberOfTimes) {
+  run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
+    Sum small(rank, 7), large(rank, 30'000), other(rank, 300), loose(rank, 64);
+    const GpuStream a = rank.stream(), b = rank.stream();
+    Graphs graphs;
+    void* const both = graphs.capture(a, [&] { return small.enqueue(a) && large.enqueue(a); });
+    void* const one = graphs.capture(a, [&] { return other.enqueue(a); });
+    if (both == nullptr || one == nullptr) return (void)rank.fail("no graph");
+    if (!small.is_right(0) || !other.is_right(0)) return (void)rank.fail("a capture has run");
+    int loosely = 0;
+    for (int i = 0; i < 12; ++i) {
+      if (!graphs.launch(both, a)) return (void)rank.fail("a launch");
+      if (i % 3 == 0 && !graphs.launch(one, b)) return (void)rank.fail("a launch");
+      if (i % 4 == 1 && !loose.enqueue(a)) return;
+      loosely += i % 4 == 1;
+    }
+    if (!rank.synchronize(a) || !rank.synchronize(b)) return (void)rank.fail("the context is broken");
+    if (!small.is_right(12) || !large.is_right(12) || !other.is_right(4) || !loose.is_right(loosely)) return;
+    (void)rank.expect(rank.group.stream_status(), "afterwards");
+  });
+}
+
+TEST(GpuStream, APlaceIsForOneStreamAndThereIsAnEnd) {
+  run_gpu_ranks(2, 10min, [](GpuRank& rank) {
+    Sum sum(rank, 9);
+    for (int i = 0; i < 32; ++i)
+      if (const GpuStream stream = rank.stream(); !sum.enqueue(stream) || !rank.synchronize(stream)) return;
+    if (!sum.is_right(32)) return;
+    const Status full = rank.group.stream_run({}, rank.stream());
+    if (full.code() != ErrorCode::resource_exhausted) (void)rank.fail(full.to_string());
+  });
+}
+
+TEST(GpuStream, WhatCannotRunIsRefused) {
+  run_gpu_ranks(2, 10min, [](GpuRank& rank) {
+    const GpuStream stream = rank.stream();
+    std::byte* const place = rank.memory(64);
+    std::vector<float> ordinary(16);
+    const auto refused = [&](const Collective& call, void* on, ErrorCode code, const char* word) {
+      const Status status = rank.group.stream_run(call, on);
+      return status.code() == code && status.message().find(word) != std::string::npos ? true
+                                                                                       : rank.fail(status.to_string());
+    };
+    Collective good{.kind = CollectiveKind::all_reduce, .count = 4, .type = DataType::f32};
+    good.input = good.output = place;
+    Collective bad = good;
+    bad.input = bad.output = ordinary.data();
+    (void)refused(bad, stream, ErrorCode::invalid_argument, "input");
+    (void)refused(good, nullptr, ErrorCode::invalid_argument, "stream");
+    bad = good;
+    bad.type = DataType::f8e4m3;
+    (void)refused(bad, stream, ErrorCode::unsupported, "f16");
+    bad = good;
+    bad.algorithm = Algorithm::ring;
+    (void)refused(bad, stream, ErrorCode::invalid_argument, "algorithm");
+    bad = good;
+    bad.kind = CollectiveKind::gather;
+    (void)refused(bad, stream, ErrorCode::unsupported, "gather");
+    if (rank.expect(rank.group.stream_run(good, stream), "a good one")) (void)rank.synchronize(stream);
+  });
+}
+
+}  // namespace
+}  // namespace fairway

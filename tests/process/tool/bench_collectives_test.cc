@@ -1,0 +1,112 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "process/tool/ran.h"
+
+// `fairway bench collectives`: what it measures is right, and what stops it keeps what there is.
+namespace {
+
+using namespace ran;
+
+TEST(BenchCollectives, EveryOperationIsMeasuredAndEveryElementIsRight) {
+  const Ran ran = fairway(
+      "bench collectives --ranks 1,2,3 --operation "
+      "all_reduce,reduce,broadcast,all_gather,gather,scatter,all_to_all,reduce_scatter,barrier --size 8,100K "
+      "--turns 1 --seconds 0 --json -");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"tool\": \"fairway\""), 51u)
+      << ran.out;  // three groups, eight operations twice, a barrier
+  EXPECT_EQ(count(ran.out, "\"wrong\": 0"), 51u) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"complete\": true"), 1u) << ran.out;
+}
+
+TEST(BenchCollectives, RowsHaveTheFormOfNcclTests) {
+  const std::string picture = testing::TempDir() + "collectives.svg";
+  const Ran ran = fairway(
+      "bench collectives --ranks 2 --operation all_gather --type f64 --size 64K --via tcp --turns 1 --seconds 0 "
+      "--svg " +
+      picture);
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  std::istringstream lines(ran.out);
+  std::string head, row;
+  std::getline(lines, head);
+  std::getline(lines, row);
+  EXPECT_EQ(count(head, "#wrong"), 1u) << ran.out;
+  std::istringstream words(row);
+  std::string tool, operation, path, ranks, size, elements, type, reduction;
+  words >> tool >> operation >> path >> ranks >> size >> elements >> type >> reduction;
+  EXPECT_EQ(tool + " " + operation + " " + path + " " + ranks, "fairway all_gather tcp 2");
+  EXPECT_EQ(size + " " + elements + " " + type + " " + reduction, "65536 4096 f64 none");  // of each rank
+  std::ifstream file(picture);
+  std::ostringstream drawn;
+  drawn << file.rdbuf();
+  EXPECT_EQ(count(drawn.str(), "all_gather over tcp, 2 ranks, f64"), 1u) << drawn.str();
+  EXPECT_TRUE(drawn.str().ends_with("</svg>\n"));
+  EXPECT_NE(drawn.str().find("style=\"fill:#"), std::string::npos) << "a legend in the colours of its lines";
+  std::filesystem::remove(picture);
+}
+
+// Nothing is on PATH: what is not there is named with the package that has it.
+TEST(BenchCollectives, AbsentRivalsAreNamedWithTheirPackage) {
+  const Ran ran = fairway("bench collectives --ranks 2 --size 8 --turns 1 --seconds 0 --beside mpi", "PATH=/nowhere ");
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "not installed: openmpi (Debian's openmpi-bin and libopenmpi-dev)"), 1u) << ran.out;
+  EXPECT_EQ(count(ran.out, "not installed: mpich (Debian's mpich and libmpich-dev)"), 1u) << ran.out;
+}
+
+// Each rank is a host of its own, and nothing of them is left.
+TEST(BenchCollectives, RanksInNamespacesOfTheirOwn) {
+  const std::string command = "bench collectives --namespaces --ranks 3 --size 8,100K --turns 1 --seconds 0";
+  if (::geteuid() != 0) {
+    refuses(command, "needs root", 1);
+    GTEST_SKIP() << "network namespaces need root";
+  }
+  const Ran ran = fairway(command);
+  if (count(ran.out, "--namespaces") > 0) GTEST_SKIP() << ran.out;  // no namespaces, or no ip, here
+  ASSERT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "fairway  all_reduce     tcp   3"), 2u) << ran.out;
+  EXPECT_EQ(count(ran.out, "      0  one_shot") + count(ran.out, "      0  recursive_doubling") +
+                count(ran.out, "      0  direct") + count(ran.out, "      0  ring"),
+            2u)
+      << ran.out;  // no element is wrong
+  EXPECT_EQ(count(ran.out, "sockets among 3 ranks: "), 1u) << ran.out;
+  refuses("bench collectives --namespaces --via shm --size 8", "--via takes only", 2);
+  refuses("bench collectives --namespaces --beside mpich --size 8", "only gloo", 2);
+}
+
+TEST(BenchCollectives, NamespacesNeedRootAndSaySo) {
+  const Ran ran = fairway("bench collectives --namespaces --ranks 2 --size 8 --turns 1 --seconds 0",
+                          "setpriv --reuid 65534 --clear-groups timeout 60 ");
+  if (count(ran.out, "--namespaces") == 0) GTEST_SKIP() << ran.out;  // setpriv is not there, or may not
+  EXPECT_EQ(ran.exit, 1) << ran.out;
+  EXPECT_EQ(count(ran.out, "--namespaces needs root"), 1u) << ran.out;
+}
+
+TEST(BenchCollectives, BadWordsAreRefusedByName) {
+  refuses("bench collectives --ranks 2,65", "'65' is no number of 1 to 64", 2);
+  refuses("bench collectives --type f16", "f16", 2);
+  refuses("bench collectives --beside nccl", "nccl", 2);
+  refuses("bench collectives --ranks 2 --operation broadcast --algorithm ring --size 8 --turns 1 --seconds 0",
+          "broadcast has no ring", 1);
+}
+
+TEST(BenchCollectives, CtrlCKeepsTheRowsSoFar) {
+  const Ran ran = fairway("bench collectives --ranks 2 --seconds 2 --turns 3 --csv /dev/null --json -",
+                          "timeout -s INT --preserve-status 4 ");
+  EXPECT_EQ(ran.exit, 130) << ran.out;
+  EXPECT_EQ(count(ran.out, "\"complete\": false"), 1u) << ran.out;
+}
+
+// tests/process/collectives has ranks that hang.
+TEST(WhoHangs, SaysThatNobodyDoes) {
+  const Ran ran = fairway("who-hangs --after 100000");
+  EXPECT_EQ(ran.exit, 0) << ran.out;
+  EXPECT_EQ(count(ran.out, "none has waited for 100000 s"), 1u) << ran.out;
+}
+
+}  // namespace

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+namespace fairway::support {
+
+// A CPU in a GPU's place, for src/collectives/gpu_channel.h: a block of one lane.
+struct CpuBlock {
+  static constexpr std::uint32_t kLooksPerQuestion = 16;
+
+  static unsigned lane() { return 0; }
+  static unsigned lanes() { return 1; }
+  static void meet() {}
+  static bool any(bool one) { return one; }
+  static void store_pair(unsigned char* at, std::uint64_t a, std::uint64_t b) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(at);
+    store(words + 1, b);  // in no order
+    store(words, a);
+  }
+  static void load_pair(const unsigned char* at, std::uint64_t& a, std::uint64_t& b) {
+    const auto* const words = reinterpret_cast<const std::uint64_t*>(at);
+    a = load(words);
+    b = load(words + 1);
+  }
+  template <class T>
+  static void store(T* at, T value) {
+    std::atomic_ref(*at).store(value, std::memory_order_release);  // in place of fence(), which ThreadSanitizer ignores
+  }
+  template <class T>
+  static T load(const T* at) {
+    return std::atomic_ref(*const_cast<T*>(at)).load(std::memory_order_relaxed);
+  }
+  static std::uint64_t load_acquire(const std::uint64_t* at) {
+    return std::atomic_ref(*const_cast<std::uint64_t*>(at)).load(std::memory_order_acquire);
+  }
+  static void fence() {}
+  static bool take(std::uint32_t* at) { return std::atomic_ref(*at).exchange(1) == 0; }
+  static std::uint32_t count(std::uint32_t* at) { return std::atomic_ref(*at).fetch_add(1) + 1; }
+  static std::uint64_t now() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }
+  static void rest() { std::this_thread::yield(); }
+};
+
+}  // namespace fairway::support

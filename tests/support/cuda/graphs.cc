@@ -1,0 +1,59 @@
+#include <atomic>
+#include <memory>
+
+#include "support/cuda/stream.h"
+#include "sys/cuda.h"
+
+// Streams' numbers, captures and graphs of the stand-in driver. Fairway calls the first two; tests the others.
+namespace {
+
+constexpr int kCaptureInvalid = 901;
+
+standin::Stream& of(void* stream) {
+  return *static_cast<standin::Stream*>(stream);
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int cuStreamGetId(fairway::sys::cuda::Stream stream, unsigned long long* id) {
+  *id = of(stream).id();
+  return 0;
+}
+int cuStreamGetCaptureInfo_v2(fairway::sys::cuda::Stream stream, int* status, unsigned long long* id, void*, void*,
+                              void*) {
+  const unsigned long long number = of(stream).capture();
+  *status = number != 0 ? fairway::sys::cuda::kCaptureActive : 0;
+  if (id != nullptr) *id = number;
+  return 0;
+}
+int cuStreamBeginCapture_v2(void* stream, int) {
+  static std::atomic<unsigned long long> captures{0};
+  return of(stream).begin_capture(++captures) ? 0 : kCaptureInvalid;
+}
+int cuStreamEndCapture(void* stream, void** graph) {
+  auto captured = of(stream).end_capture();
+  *graph = captured.release();
+  return *graph != nullptr ? 0 : kCaptureInvalid;
+}
+int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  *executable = new standin::Graph(*static_cast<standin::Graph*>(graph));
+  return 0;
+}
+int cuGraphLaunch(void* executable, void* stream) {
+  if (stream == nullptr) return 1;
+  for (const auto& work : static_cast<standin::Graph*>(executable)->work) of(stream).post(work);
+  return 0;
+}
+int cuGraphExecDestroy(void* executable) {
+  delete static_cast<standin::Graph*>(executable);
+  return 0;
+}
+int cuGraphDestroy(void* graph) {
+  delete static_cast<standin::Graph*>(graph);
+  return 0;
+}
+}
+#pragma GCC visibility pop

@@ -1,0 +1,44 @@
+#include "collectives/blame.h"
+
+#include <gtest/gtest.h>
+
+namespace fairway::collectives {
+namespace {
+
+Observed in(std::uint64_t operation, bool moves, int waits_for = -1) {
+  Observed rank;
+  rank.answers = true;
+  rank.operation = operation;
+  rank.moves = moves;
+  rank.waits_for = waits_for;
+  return rank;
+}
+
+const std::vector<std::string> kNames{"rank 0", "rank 1", "rank 2", "rank 3"};
+
+TEST(Blame, ARankThatNeverCameIsNamed) {
+  const Blame found = blame({in(9, true), in(9, true), in(8, false), in(9, true)}, kNames, 0, 9);
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_EQ(found.text, "rank 2 never entered it; it was last in operation 8");
+}
+
+// Ranks that are still in the operation before, because they wait there for the one that froze.
+TEST(Blame, ThoseWhoWaitForItInTheOperationBeforeAreNot) {
+  const Blame found = blame({in(9, true), in(8, true, 2), in(8, false), in(8, true, 2)}, kNames, 0, 9);
+  EXPECT_EQ(found.rank, 2);
+  EXPECT_EQ(found.text, "rank 2 never entered it; it was last in operation 8");
+}
+
+TEST(Blame, RanksThatAreBehindAndMoveAreNamedIfNobodyElseIs) {
+  const Blame found = blame({in(9, true), in(8, true), in(9, true), in(8, true)}, kNames, 0, 9);
+  EXPECT_EQ(found.rank, 1);
+}
+
+TEST(Blame, ARankThatIsGoneIsNamedBeforeAll) {
+  std::vector<Observed> ranks{in(9, true), in(8, false), in(9, true), in(9, true)};
+  ranks[3].gone = true;
+  EXPECT_EQ(blame(ranks, kNames, 0, 9).rank, 3);
+}
+
+}  // namespace
+}  // namespace fairway::collectives

@@ -1,0 +1,180 @@
+#include "collectives/gpu_plan.h"
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "collectives/gpu_work.h"
+#include "support/cuda/cpu_block.h"
+
+namespace fairway::collectives::gpu {
+namespace {
+
+TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
+  for (int size = 1; size <= static_cast<int>(kMostRanks); ++size) {
+    const Layout layout = layout_of(size);
+    EXPECT_LT(layout.bytes, 16U << 20) << size;
+    EXPECT_GE(layout.units, 2U);
+    EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.units_at);
+    EXPECT_GE(layout.units_stride, std::uint64_t{kUnitChannels} * 2 * layout.size * layout.units * 16);
+    std::uint64_t end = layout.units_at + Layout::kPlaces * layout.units_stride;
+    for (const Layout::Area& area : layout.areas) {
+      EXPECT_GE(area.flags_at, end);
+      EXPECT_GE(area.pieces_at, area.flags_at + std::uint64_t{area.channels} * layout.size * 8);
+      EXPECT_LE(area.channels, kPieceChannels);
+      EXPECT_GE(area.piece_bytes, 1024U);
+      EXPECT_EQ(area.piece_bytes % 16, 0U);
+      EXPECT_EQ(area.pieces_at % 16, 0U);
+      end = area.pieces_at + std::uint64_t{area.channels} * 2 * layout.size * area.piece_bytes;
+    }
+    EXPECT_LE(end, layout.bytes);
+  }
+}
+
+TEST(GpuPlaces, EachStreamAndCaptureHasItsOwn) {
+  const Layout layout = layout_of(2);
+  Places places(layout);
+  EXPECT_EQ(places.place_of({7, 0}), 0);
+  EXPECT_EQ(places.place_of({7, 1}), 1);
+  EXPECT_EQ(places.place_of({8, 1}), 2);
+  EXPECT_EQ(places.place_of({7, 0}), 0);
+  EXPECT_EQ(places.area_of(0, true), 0);
+  EXPECT_EQ(places.area_of(1, false), 2) << "a narrow one";
+  EXPECT_EQ(places.area_of(0, false), 0) << "it stays";
+  EXPECT_EQ(places.area_of(2, true), 1);
+  for (std::uint32_t i = 3; i < Layout::kPlaces; ++i) EXPECT_EQ(places.place_of({100 + i, 0}), static_cast<int>(i));
+  EXPECT_EQ(places.place_of({1, 1}), -1);
+  EXPECT_EQ(places.area_of(3, true), 3) << "a narrow one where no wide one is left";
+  for (std::uint32_t i = 4; i < 10; ++i) EXPECT_EQ(places.area_of(i, false), static_cast<int>(i));
+  EXPECT_EQ(places.area_of(10, true), -1);
+}
+
+TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
+  for (const int size : {1, 2, 3, 8}) {
+    const Layout layout = layout_of(size);
+    Places places(layout);
+    const auto place = static_cast<std::uint32_t>(places.place_of({1, 0}));
+    const std::uint64_t most = kMostByUnits / static_cast<std::uint64_t>(std::max(size - 1, 1));
+    for (const Work work : {Work::reduce_to_all, Work::to_all, Work::to_each, Work::from_root, Work::reduce_to_each}) {
+      EXPECT_EQ(route_of(layout, places, place, work, 8, Algorithm::automatic).way, Way::units);
+      EXPECT_EQ(route_of(layout, places, place, work, most, Algorithm::automatic).way, Way::units);
+      const Route large = route_of(layout, places, place, work, most + 1, Algorithm::automatic);
+      EXPECT_EQ(large.way, work == Work::reduce_to_all && size > 2 ? Way::two_shot : Way::pieces);
+      EXPECT_GE(large.area, 0);
+      EXPECT_LE(large.blocks, layout.areas[static_cast<std::size_t>(large.area)].channels);
+    }
+    EXPECT_EQ(route_of(layout, places, place, Work::reduce_to_all, 8, Algorithm::direct).way, Way::two_shot);
+    EXPECT_EQ(route_of(layout, places, place, Work::reduce_to_all, 1 << 20, Algorithm::one_shot).way, Way::pieces);
+  }
+}
+
+TEST(GpuRounds, WrapAroundWithoutZeroAndInTurns) {
+  EXPECT_EQ(next_round(0), 1U);
+  EXPECT_EQ(next_round(0xFFFFFFFF), 2U);
+  EXPECT_NE(place_of(0xFFFFFFFF), place_of(next_round(0xFFFFFFFF)));
+}
+
+// Two ranks, a thread each, on memory that holds flags as they would be after a turn of all numbers.
+class TwoRanks {
+ public:
+  TwoRanks() : layout(layout_of(2)), scratch(2, std::vector<std::uint64_t>(layout.bytes / 8)) {}
+  [[nodiscard]] Call call(unsigned rank, Way way, std::uint32_t* values, std::uint64_t count) {
+    Call made = {};
+    for (unsigned i = 0; i < 2; ++i) made.scratch[i] = bytes(i);
+    made.input = reinterpret_cast<unsigned char*>(values);
+    made.output = reinterpret_cast<unsigned char*>(values);
+    made.count = count;
+    made.digest = 0x1234567812345678;
+    made.nanoseconds = 20'000'000'000;
+    made.report = &report;
+    made.stop = &stop;
+    made.place_at = Layout::place_at(0);
+    made.units_at = layout.units_at;
+    made.flags_at = layout.areas[0].flags_at;
+    made.pieces_at = layout.areas[0].pieces_at;
+    made.units = layout.units;
+    made.piece_bytes = layout.areas[0].piece_bytes;
+    made.rank = rank;
+    made.size = 2;
+    made.blocks = 1;
+    made.work = Work::reduce_to_all;
+    made.way = way;
+    return made;
+  }
+  unsigned char* bytes(unsigned rank) { return reinterpret_cast<unsigned char*>(scratch[rank].data()); }
+  PlaceHead& head(unsigned rank) { return *reinterpret_cast<PlaceHead*>(bytes(rank) + Layout::place_at(0)); }
+
+  const Layout layout;
+  std::vector<std::vector<std::uint64_t>> scratch;
+  Report report = {};
+  std::uint32_t stop = 0;
+};
+
+TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
+  constexpr std::uint64_t kCount = 100;
+  for (const Way way : {Way::units, Way::pieces, Way::two_shot}) {
+    TwoRanks ranks;
+    for (unsigned rank = 0; rank < 2; ++rank) {
+      ranks.head(rank).unit_rounds[0] = ranks.head(rank).piece_rounds[0] = 0xFFFFFFFA;
+      for (unsigned from = 0; from < 2; ++from)
+        ranks.scratch[rank][ranks.layout.areas[0].flags_at / 8 + from] = 0xFFFFFFFA;
+      // What was sent in rounds 4 and 5 of the turn before lies in every unit.
+      for (std::uint32_t i = 0; way == Way::units && i < 4 * ranks.layout.units; ++i)
+        for (unsigned half = 0; half < 2; ++half)
+          ranks.scratch[rank][ranks.layout.units_at / 8 + i * 2 + half] =
+              std::uint64_t{i < 2 * ranks.layout.units ? 4U : 5U} << 32 | 0xBAD;
+    }
+    std::vector<std::thread> threads;
+    std::vector<int> wrong(2);
+    for (unsigned rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        for (std::uint32_t turn = 0; turn < 16; ++turn) {
+          std::vector<std::uint32_t> values(kCount, rank + 1 + turn);
+          if (rank == turn % 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+          run_block<std::uint32_t, support::CpuBlock>(ranks.call(rank, way, values.data(), kCount), 0);
+          for (const std::uint32_t value : values) wrong[rank] += value != 3 + 2 * turn;
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(ranks.report.state, 0U);
+    EXPECT_EQ(wrong[0] + wrong[1], 0) << static_cast<int>(way);
+    EXPECT_EQ(ranks.head(0).calls, 16U);
+    EXPECT_LT(way == Way::units ? ranks.head(0).unit_rounds[0] : ranks.head(0).piece_rounds[0], 64U)
+        << "it has wrapped";
+  }
+}
+
+// What another rank told of its failure: in this rank's call, in an earlier one, or in a later one, before which it has
+// ended this one well.
+TEST(GpuFailureWords, OfALaterCallEndNoEarlierOne) {
+  for (const std::uint32_t call : {4U, 5U, 6U}) {
+    TwoRanks ranks;
+    ranks.head(0).calls = ranks.head(1).calls = 4;  // both are in the fifth
+    reinterpret_cast<ScratchHead*>(ranks.bytes(0))->told[1] = told_word(Cause::late, 1, Waits::units, 0, call);
+    std::vector<std::uint32_t> mine(10, 1), theirs(10, 2);
+    std::thread late([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, Way::units, theirs.data(), 10), 0);
+    });
+    run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, Way::units, mine.data(), 10), 0);
+    late.join();
+    if (call > 5) {
+      EXPECT_EQ(ranks.report.state, 0U);
+      EXPECT_EQ(mine[9], 3U);
+    } else {
+      EXPECT_EQ(ranks.report.cause, Cause::told);
+      EXPECT_EQ(ranks.report.code, static_cast<std::uint32_t>(Cause::late));
+      EXPECT_EQ(ranks.report.by, 1U);
+    }
+  }
+  TwoRanks other_place;
+  reinterpret_cast<ScratchHead*>(other_place.bytes(0))->told[1] = told_word(Cause::gone, 1, Waits::units, 7, 99);
+  std::vector<std::uint32_t> mine(10, 1);
+  run_block<std::uint32_t, support::CpuBlock>(other_place.call(0, Way::units, mine.data(), 10), 0);
+  EXPECT_EQ(other_place.report.cause, Cause::told) << "of another stream: there is no order";
+}
+
+}  // namespace
+}  // namespace fairway::collectives::gpu

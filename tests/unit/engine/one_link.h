@@ -1,0 +1,123 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/link_rates.h"
+#include "engine/outbox.h"
+#include "engine/record_sender.h"
+#include "engine/routes.h"
+#include "engine/short_path.h"
+#include "fake_peer.h"
+#include "fake_wire.h"
+
+namespace fairway::engine {
+
+// Whoever inspects the machine is the test.
+struct NoThreads final : Executor {
+  Result<std::unique_ptr<Task>> start(const TaskOptions&, Stepper&) override {
+    ++started;
+    return Status(ErrorCode::unsupported, {});
+  }
+  Result<std::unique_ptr<Signal>> make_signal() override { return Status(ErrorCode::unsupported, {}); }
+  void wait(std::atomic<std::uint32_t>&, std::uint32_t, Time) override {}
+  void wake_all(std::atomic<std::uint32_t>&) override {}
+  int started = 0;
+};
+
+// A peer with one link by a fake wire, proven: its links, routes, rates and records, without an engine. Of other wires
+// the links are still being made, until raise().
+template <class APeer>
+struct OneLinkOf : testing::Test, LinkOwner {
+  explicit OneLinkOf(std::size_t wires = 1, MachineDiscovery::Source model = nullptr)
+      : transports(make(wires)), machine(executor, std::move(model), [] {}) {
+    std::vector<std::string> names;
+    for (const auto& transport : transports) names.emplace_back(transport->name());
+    links.connect(names, transport::Role::initiator, {}, 0);
+    raise(0);
+    local = *peer.local.add(mine.data(), mine.size(), MemoryKind::host, Access::none);
+    locals.add(local, locals.register_with_all({}, {}), {}, {});
+    remote = import(1);
+  }
+  static std::vector<std::unique_ptr<transport::Transport>> make(std::size_t wires) {
+    std::vector<std::unique_ptr<transport::Transport>> made;
+    for (const char* name : {"wire", "cable"})
+      if (made.size() < wires) made.push_back(std::make_unique<FakeWire>(name));
+    return made;
+  }
+  FakeWire& wire(std::size_t i = 0) { return static_cast<FakeWire&>(*transports[i]); }
+  void raise(std::uint16_t transport) {
+    transport::Event event;
+    event.link = {0, 1};
+    event.value = 71;
+    links.on_link_up(transport, event);
+  }
+  RemoteRegionId import(std::uint32_t slot, MemoryKind kind = MemoryKind::host) {
+    Description description;
+    description.region = {slot, 1};
+    description.size_bytes = mine.size();
+    description.kind = kind;
+    description.access = Access::all;
+    Status error;
+    return remotes.import(owner, description, error);
+  }
+  Request write(std::uint64_t length, std::uint64_t offset = 0) const {
+    Request request;
+    request.peer = FakePeer::kId;
+    request.layout = Extent{{local, offset, length}, {remote, offset}};
+    return request;
+  }
+
+  void link_up(std::uint8_t) override {}
+  void link_ready(Link&) override { routes.link_changed(true); }
+  void link_lost(Link&, bool was_ready) override { routes.link_changed(was_ready); }
+  void epoch_closed(std::uint8_t, bool) override {}
+  void no_link(const std::string&) override {}
+  void tell(const LinkClosed&) override {}
+
+  APeer peer;
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+  NoThreads executor;
+  CountingRng rng;
+  transport::RegionTable bounds{8};
+  LocalRegions locals{transports, 0, peer.local};
+  RemoteRegions remotes{transports, bounds};
+  ScratchMemory scratch{locals, 4, kMaxLinks* kScratchBytes};
+  SliceTable slices{64, 8};
+  RegionOwner owner{FakePeer::kId, 1, 0};
+  MachineDiscovery machine;
+  GpuRates gpus{machine};
+  std::vector<std::uint32_t> untaken;
+  std::function<void(std::uint32_t)> on_untaken = [this](std::uint32_t token) { untaken.push_back(token); };
+  Outbox outbox{transports, [this](std::uint32_t token) { on_untaken(token); }};
+  LinkSet links{
+      peer,
+      *this,
+      {transports, locals, remotes, scratch, slices, rng, owner, PeerClock(false, peer.time), kSecond, false}};
+  const LinksAndRegions reached{transports, locals, remotes, links, owner};
+  Routes routes{peer, reached};
+  std::vector<std::string> slow;  // what users are told of links that are
+  LinkRates rates{peer,
+                  {reached, machine, gpus, [this](const Link&, const std::string& detail) { slow.push_back(detail); }}};
+  struct StillClock final : Clock {
+    Time now() override { return ++time; }
+    std::uint64_t unix_ns() override { return 0; }
+    Time time = 0;
+  } clock;
+  ShortPath short_path{peer, {reached, routes, clock}};
+  RecordSender records{peer, {peer.pool, slices, outbox, links, routes, transports}};
+  std::vector<std::byte> mine = std::vector<std::byte>(1 << 20, std::byte{4});
+  RegionId local;
+  RemoteRegionId remote;
+};
+
+using OneLink = OneLinkOf<FakePeer>;
+struct TwoWires : OneLink {  // the cable's link is not up yet
+  TwoWires() : OneLink(2) {}
+};
+
+}  // namespace fairway::engine

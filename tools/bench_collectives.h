@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fairway/collectives.h"
+
+#include "bench_peers.h"
+#include "other_process.h"
+#include "sys/network_namespace.h"
+
+// `fairway bench collectives`: groups of processes of this machine, in the form of nccl-tests.
+//   bench_collectives         the command: which rows, in which turns
+//   bench_collectives_rank    a rank's process, and the group of them
+//   bench_collectives_network a network namespace for each rank, and the rate of its sockets
+//   bench_collectives_values  what ranks put in and must get out
+//   bench_collectives_rivals  Gloo and MPI, by programs that this one writes and runs
+//   bench_collectives_report  tables, JSON, CSV, SVG
+namespace fairway::tool::bench {
+
+// One thing to measure. `bytes` is the whole buffer, as nccl-tests counts it: the output of all_gather and gather, the
+// input of reduce_scatter and scatter, either of all_to_all, everything else's buffer.
+struct CollectiveWork {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  DataType type = DataType::f32;
+  Reduction reduction = Reduction::sum;
+  Algorithm algorithm = Algorithm::automatic;
+  std::uint64_t bytes = 0;
+  int ranks = 2;
+
+  [[nodiscard]] bool combines() const;
+  [[nodiscard]] std::uint64_t count() const;  // Collective::count; at least one
+  // As the buffer is, in whole elements.
+  [[nodiscard]] std::uint64_t whole() const;
+  [[nodiscard]] double bus_factor() const;  // bus bandwidth / algorithm bandwidth
+};
+
+struct CollectiveRow {
+  CollectiveWork work;
+  std::string tool = "fairway", version, path;
+  std::uint64_t rounds = 0;
+  std::string algorithm;    // that was taken
+  double us = 0;            // median over turns of: a loop of rounds, at the slowest rank, divided by the rounds
+  bool namespaces = false;  // each rank has a network namespace of its own
+  double bound_us = 0;      // what moving and combining takes at the least; 0: unknown
+  std::uint64_t wrong = 0;
+  Ratio ratio = {};  // a rival's time / ours
+  std::string busy;
+  [[nodiscard]] double algorithm_bandwidth() const {
+    return us == 0 ? 0 : static_cast<double>(work.whole()) / us * 1e6;
+  }
+  [[nodiscard]] double bus_bandwidth() const { return algorithm_bandwidth() * work.bus_factor(); }
+};
+
+// ---- values ----
+// The memory of one rank for that work: filled, and compared afterwards.
+class CollectiveMemory {
+ public:
+  CollectiveMemory(const CollectiveWork& work, int rank);
+  [[nodiscard]] const Collective& call() const { return call_; }
+  [[nodiscard]] std::uint64_t wrong() const;  // elements
+
+ private:
+  const CollectiveWork work_;
+  const int rank_;
+  std::vector<std::byte> input_, output_;
+  Collective call_;
+};
+const std::vector<std::string>& collective_types();  // that are measured
+// The value of that name; invalid_argument names those there are.
+Result<CollectiveKind> kind_of(const std::string& name);
+Result<DataType> type_of(const std::string& name);
+Result<Reduction> reduction_of(const std::string& name);
+Result<Algorithm> algorithm_of(const std::string& name);
+
+// ---- ranks ----
+struct Timed {
+  double us = 0;  // of a round
+  std::uint64_t wrong = 0;
+  std::string algorithm;
+};
+// A network namespace for each rank, joined by veth pairs and a bridge, which is in one more: nothing of it is seen
+// outside, and it goes with its owner and the ranks. A resource.
+class RankNetwork {
+ public:
+  static std::string why_not();  // empty: it can be tried here
+  static Result<std::unique_ptr<RankNetwork>> make(int ranks);
+  [[nodiscard]] const sys::NetworkNamespace& of(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] std::string address(int rank) const;
+  [[nodiscard]] std::string interface() const;  // the same name in each
+  [[nodiscard]] std::string files() const;      // "/proc/1/fd/7:/proc/1/fd/8": of each rank, while this lives
+  // Bytes per second that two processes move in both directions together over one pair of sockets; 0 with one rank.
+  [[nodiscard]] Result<double> socket_rate() const;
+
+ private:
+  RankNetwork() = default;
+  sys::NetworkNamespace hub_;
+  std::vector<sys::NetworkNamespace> ranks_;
+};
+// The least that the bytes take at that rate; 0: unknown.
+double network_bound_us(const CollectiveWork& work, double socket_rate, unsigned cores);
+
+// So many processes of this program. A resource.
+class RankGroup {
+ public:
+  // `network`: where they run; null: here.
+  static Result<std::unique_ptr<RankGroup>> start(int ranks, const std::string& path, const RankNetwork* network);
+  Result<Timed> run(const CollectiveWork& work, std::uint64_t rounds);
+  [[nodiscard]] double join_ms() const { return join_ms_; }
+
+ private:
+  std::vector<std::unique_ptr<OtherProcess>> ranks_;
+  double join_ms_ = 0;
+};
+// In such a process; until standard input ends. `listen`: its address in a network; empty: loopback.
+Status be_rank(int rank, int ranks, const std::string& path, const std::string& listen);
+
+// ---- what it can take at the least ----
+// Rates of this machine, measured when the command starts, bytes per second.
+struct MachineRates {
+  double copy = 0;
+  unsigned cores = 1;
+};
+MachineRates measure_rates();
+// Through memory, if every rank could read every other's: 0 with other paths.
+double bound_us(const CollectiveWork& work, const std::string& path, const MachineRates& rates);
+
+// ---- rivals ----
+struct CollectiveRival {
+  std::string tool;     // "gloo", "openmpi", "mpich"
+  std::string package;  // Debian's, which are needed
+  std::string why_not;  // empty: it can be run
+};
+// `wanted`: gloo, mpi (both kinds of it), openmpi, mpich.
+std::vector<CollectiveRival> collective_rivals(const std::vector<std::string>& wanted);
+[[nodiscard]] bool rival_does(const CollectiveRival& rival, const CollectiveWork& work);
+// Microseconds of a round of each, in one run of the rival's program; all have the same kind, type and ranks.
+Result<std::vector<double>> run_collective_rival(const CollectiveRival& rival, const std::vector<CollectiveWork>& works,
+                                                 double seconds, const RankNetwork* network);
+
+// ---- report ----
+std::string collective_head();
+std::string collective_line(const CollectiveRow& row);
+// `sockets`: the rate between two namespaces for each number of ranks.
+std::string collective_end(const std::vector<CollectiveRival>& rivals, const MachineRates& rates,
+                           const std::vector<std::pair<int, double>>& sockets);
+std::string collective_json(const std::vector<CollectiveRow>& rows, bool complete);
+std::string collective_csv(const std::vector<CollectiveRow>& rows);
+std::string collective_svg(const std::vector<CollectiveRow>& rows);
+
+}  // namespace fairway::tool::bench
+
+namespace CLI {
+class App;
+}
+namespace fairway::tool {
+class Tool;
+void add_bench_collectives(Tool& tool, CLI::App& bench);
+}  // namespace fairway::tool

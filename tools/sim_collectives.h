@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "command.h"
+
+namespace fairway::tool {
+
+struct SimCollectives {
+  std::vector<int> ranks;
+  std::uint64_t most_bytes = 2U << 20;
+  std::vector<std::string> only;    // of sim::names_of_calls(); empty: all
+  std::uint32_t slot_bytes = 4096;  // the longest message
+  bool trace = false;               // print every event
+};
+
+// Every collective with each of its algorithms on so many simulated ranks, beside what the formulas say.
+Exit simulate_collectives(Tool& tool, const SimCollectives& wanted);
+
+}  // namespace fairway::tool

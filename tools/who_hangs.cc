@@ -1,0 +1,75 @@
+// fairway who-hangs: which rank keeps the others waiting.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "fairway/collectives.h"
+
+#include "command.h"
+#include "interrupt.h"
+#include "words.h"
+
+namespace fairway::tool {
+namespace {
+
+struct WhoHangsOptions {
+  double after = 1, watch = 0;
+  bool all = false;
+};
+
+std::string line_of(const RankProgress& rank) {
+  const std::string where =
+      rank.operation == 0 ? std::string("has entered no operation")
+      : rank.inside
+          ? fmt::format("is in {} {}, {}, for {:.1f} s", to_string(rank.kind), rank.operation, rank.phase, rank.seconds)
+          : fmt::format("ended {} {} {:.1f} s ago", to_string(rank.kind), rank.operation, rank.seconds);
+  return fmt::format("\"{}\" rank {} of {}, process {}: {}{}{}\n", rank.name, rank.rank, rank.size, rank.process, where,
+                     rank.inside && rank.waits_for >= 0 ? fmt::format(", waits for rank {}", rank.waits_for) : "",
+                     !rank.lives    ? "; the process is gone"
+                     : rank.stopped ? "; the process is stopped"
+                                    : "");
+}
+
+Exit run_who_hangs(Tool& tool, const WhoHangsOptions& options) {
+  const Interrupt interrupt;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(options.watch);
+  for (;;) {
+    const auto ranks = progress_of_ranks();
+    const auto verdicts = who_hangs(ranks, options.after);
+    std::string text;
+    if (options.all)
+      for (const RankProgress& rank : ranks) text += line_of(rank);
+    for (const std::string& verdict : verdicts) text += verdict + "\n";
+    const bool over = !verdicts.empty() || std::chrono::steady_clock::now() >= end || Interrupt::came();
+    if (over) {
+      if (verdicts.empty())
+        text += fmt::format("{} ranks of collectives here, none has waited for {:g} s\n",
+                            std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.lives; }),
+                            options.after);
+      const Exit printed = tool.print(text);
+      return Interrupt::came() ? Exit::interrupted : verdicts.empty() ? printed : Exit::failed;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace
+
+void add_who_hangs(Tool& tool) {
+  CLI::App& command = tool.add(Group::insight, "who-hangs", "Say which rank keeps the others of a collective waiting");
+  const auto options = std::make_shared<WhoHangsOptions>();
+  command.add_option("--after", options->after, "Seconds that a rank must have waited")
+      ->check(number_in(0.0, 1e6))
+      ->capture_default_str();
+  command.add_option("--watch", options->watch, "Repeat for so many seconds, until a rank hangs")
+      ->check(number_in(0.0, 1e6));
+  command.add_flag("--all", options->all, "Print where every rank is, too");
+  command.footer(
+      "It reads what your ranks on this host publish in /dev/shm, and does not disturb them. Exit 1: a rank hangs.");
+  tool.on_run(command, [&tool, options] { return run_who_hangs(tool, *options); });
+}
+
+}  // namespace fairway::tool
