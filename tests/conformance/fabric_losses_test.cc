@@ -8,17 +8,19 @@
 namespace fairway::conformance {
 namespace {
 
+constexpr std::size_t kLong = 200;  // bytes of a message; the transport's own words are shorter
+
 TEST(FabricLosses, EndTheLinkWithTheNextFrame) {
   const auto world = make_fabric_world({"tcp"});
   if (!world) GTEST_SKIP() << "no libfabric";
   ASSERT_TRUE(world->connect());
   const UpLink link = world->a().wait_links(1).front();
-  Buffer bytes(64);
+  Buffer bytes(256);
   std::array<Slice, 3> slices;
-  for (std::uint32_t i = 0; i < slices.size(); ++i) slices[i] = message(link, i, bytes, 8, false);
+  for (std::uint32_t i = 0; i < slices.size(); ++i) slices[i] = message(link, i, bytes, kLong, false);
   ASSERT_TRUE(world->a().post_all({&slices[0], 1}));
   ASSERT_EQ(world->a().wait_token(0).event.kind, EventKind::done);  // the provider has connected, and takes at once
-  shim_lose(1);
+  shim_lose(1, kLong);
   ASSERT_TRUE(world->a().post_all({&slices[1], 1}));
   static_cast<void>(world->a().post({&slices[2], 1}));  // taken, unless the loss was asked for by then
   ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
@@ -39,9 +41,9 @@ TEST(FabricLosses, OfItsEndMakeNoMessageOfAFrameNorAnEndOfItsSlice) {
     if (!world) GTEST_SKIP() << "no libfabric";
     ASSERT_TRUE(world->connect());
     const UpLink link = world->a().wait_links(1).front();
-    Buffer bytes(64);
-    const Slice made = message(link, 1, bytes, 8, false);
-    shim_lengthen(1);
+    Buffer bytes(256);
+    const Slice made = message(link, 1, bytes, kLong, false);
+    shim_lengthen(1, kLong);
     ASSERT_TRUE(world->a().post_all({&made, 1}));
     ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
       return std::any_of(log.begin(), log.end(), [](const Seen& seen) {
@@ -59,11 +61,11 @@ TEST(FabricLosses, AreMissedThoughNoFrameFollows) {
     if (!world) GTEST_SKIP() << "no libfabric";
     ASSERT_TRUE(world->connect());
     const UpLink link = world->a().wait_links(1).front();
-    Buffer near(64), far(64);
+    Buffer near(256), far(256);
     const Memory local = world->a().remember(near, Access::none), remote = world->b().remember(far, Access::write);
-    Slice made = message(link, 1, near, 8, false);
+    Slice made = message(link, 1, near, kLong, false);
     if (op == Op::write_immediate) made = slice(op, link, 1, local, 0, world->a().import(remote), 0, 8);
-    shim_lose(1);
+    shim_lose(1, op == Op::message ? kLong : 0);
     ASSERT_TRUE(world->a().post_all({&made, 1}));
     ASSERT_TRUE(world->b().wait([](const std::vector<Seen>& log) {
       return std::any_of(log.begin(), log.end(),

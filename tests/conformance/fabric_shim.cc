@@ -24,6 +24,7 @@ struct Shim {
   std::uint64_t swaps = 0, storms = 0, sends = 0;
   std::uint64_t loses = 0, losses = 0;      // so many of the next arrivals, and so many so far
   std::uint64_t lengthens = 0;              // so many of the next arrivals
+  std::size_t least_bytes = 0;              // of frames that are lost or longer
   std::uint64_t forgets = 0;                // so many of the next operations' ends
   std::map<fid*, fid*> bound;               // regions, and to which end
   std::map<fid*, const fi_ops*> closed_by;  // of ends and bound regions: whose own these are
@@ -53,13 +54,14 @@ ssize_t read_queue(fid_cq* queue, fi_cq_data_entry* into, std::size_t count) {
   if (the.setting.seed == 0) {
     const ssize_t got = the.real.read_queue(queue, into, count);
     for (ssize_t i = 0; i < got && the.lengthens != 0; ++i)
-      if ((into[i].flags & FI_RECV) != 0) {
+      if ((into[i].flags & FI_RECV) != 0 && into[i].len >= the.least_bytes) {
         into[i].len += 8;
         --the.lengthens;
       }
     if (got <= 0 || (the.loses == 0 && the.forgets == 0)) return got;
     const auto lost = [&](const fi_cq_data_entry& each) {
       const bool arrival = (each.flags & FI_RECV) != 0;
+      if (arrival && each.len < the.least_bytes) return false;
       std::uint64_t& left = arrival ? the.loses : the.forgets;
       if (left == 0 || (!arrival && each.op_context == nullptr)) return false;
       --left;
@@ -175,6 +177,7 @@ std::shared_ptr<const Calls> shim_calls(const ShimSetting& setting) {
   the.chance = setting.seed;
   the.broken.clear();
   the.loses = the.lengthens = the.forgets = 0;
+  the.least_bytes = 0;
   the.held.clear();
   auto calls = std::make_shared<Calls>(the.real);
   calls->getinfo = &getinfo;
@@ -213,13 +216,15 @@ bool shim_break(std::uint64_t link_name) {
   return true;
 }
 
-void shim_lose(std::uint64_t arrivals) {
+void shim_lose(std::uint64_t arrivals, std::size_t least_bytes) {
   const std::lock_guard lock(shim().mutex);
+  shim().least_bytes = least_bytes;
   shim().loses = arrivals;
 }
 
-void shim_lengthen(std::uint64_t arrivals) {
+void shim_lengthen(std::uint64_t arrivals, std::size_t least_bytes) {
   const std::lock_guard lock(shim().mutex);
+  shim().least_bytes = least_bytes;
   shim().lengthens = arrivals;
 }
 

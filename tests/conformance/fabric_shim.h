@@ -26,10 +26,12 @@ struct ShimSetting {
 std::shared_ptr<const transport::fabric::Calls> shim_calls(const ShimSetting& setting);
 // The initiator's end of the link of that name: nothing of it is heard any more.
 bool shim_break(std::uint64_t link_name);
-// So many of the next frames that arrive anywhere are heard of by nobody, though their senders hear that they arrived.
-void shim_lose(std::uint64_t arrivals);
+// So many of the next frames that arrive anywhere are heard of by nobody, though their senders hear that they arrived;
+// of frames of that length on, since the transport's own short words may come at any time.
+void shim_lose(std::uint64_t arrivals, std::size_t least_bytes = 0);
 std::uint64_t shim_losses();
-void shim_lengthen(std::uint64_t arrivals);   // so many of the next frames are longer than they were sent
+// So many of the next frames, of that length on, are longer than they were sent.
+void shim_lengthen(std::uint64_t arrivals, std::size_t least_bytes = 0);
 void shim_forget(std::uint64_t completions);  // so many of the next operations' ends are told to nobody
 std::uint64_t shim_forgets();                 // how many that still is for
 std::uint64_t shim_swaps();                   // completions told in another order than they came
