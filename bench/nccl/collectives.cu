@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,9 +22,10 @@
 #include "cuda_check.cuh"
 #include "fairway/collectives.h"
 #include "library.h"
+#include "nccl_best.cuh"
 
-// Collectives on GPU memory in CUDA graphs and launched one by one, in turns with NCCL in the same run, in the form of
-// nccl-tests (docs/collectives.md).
+// Collectives on GPU memory in CUDA graphs and launched one by one, in turns with each way of NCCL (nccl_best.cuh) in the
+// same run, in the form of nccl-tests (docs/collectives.md). NCCL's column is its fastest way, which the last one names.
 //   collectives [--ranks N] [--operations all_reduce,...] [--from 8] [--to 1G] [--type f32|bf16] [--algorithm NAME]
 //               [--turns 3] [--alone] [--json FILE]
 // A process for each rank, with GPU rank modulo their number. --alone: without NCCL. Every value of each row is
@@ -59,8 +61,12 @@ class Rank {
     CUDA_CHECK(cudaSetDevice(gpu_));
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     const std::size_t room = options.to + 4096;
-    CUDA_CHECK(cudaMalloc(&input_, room));
-    CUDA_CHECK(cudaMalloc(&output_, room));
+    for (unsigned char** buffer : {&input_, &output_}) {
+      if (options.alone || nccl::library().ncclMemAlloc == nullptr)
+        CUDA_CHECK(cudaMalloc(buffer, room));
+      else
+        NCCL_CHECK(nccl::library().ncclMemAlloc(reinterpret_cast<void**>(buffer), room));
+    }
     CUDA_CHECK(cudaHostAlloc(&wrong_, sizeof *wrong_, cudaHostAllocPortable | cudaHostAllocMapped));
     fairway::EngineOptions wanted;
     wanted.name = "rank" + std::to_string(rank);
@@ -78,9 +84,13 @@ class Rank {
     renew();
     if (rank == 0) std::printf("# use_gpu took %.1f ms\n", us_since(begin) / 1e3);
     if (!options.alone) {
-      if (rank == 0) NCCL_CHECK(nccl::library().ncclGetUniqueId(&shared.id));
-      meet();
-      NCCL_CHECK(nccl::library().ncclCommInitRank(&comm_, options.ranks, shared.id, rank));
+      nccl_ = std::make_unique<nccl::Ways>(options.ranks, rank, [&](nccl::UniqueId& id) {
+        if (rank == 0) shared.id = id;
+        meet();
+        id = shared.id;
+        meet();
+      });
+      nccl_->use(input_, output_, room);
       int version = 0;
       NCCL_CHECK(nccl::library().ncclGetVersion(&version));
       if (rank == 0) std::printf("# beside NCCL %d\n", version);
@@ -100,7 +110,7 @@ class Rank {
     for (int kind = 0; kind < 5; ++kind) {
       if (("," + options_.operations + ",").find("," + std::string(kNames[kind]) + ",") == std::string::npos) continue;
       if (rank_ == 0)
-        std::printf("\n# %s\n# %12s %12s %6s %9s %10s %8s %8s %7s %10s %8s %8s %6s\n", kNames[kind], "size", "count",
+        std::printf("\n# %s\n# %12s %12s %6s %9s %10s %8s %8s %7s %10s %8s %8s %6s  NCCL's way\n", kNames[kind], "size", "count",
                     "type", "how", "time (us)", "algbw", "busbw", "#wrong", "NCCL (us)", "busbw", "#wrong", "ratio");
       renew();
       for (std::size_t bytes = options_.from; bytes <= options_.to; bytes *= bytes < 4096 ? 8 : 4)
@@ -135,24 +145,9 @@ class Rank {
     if (kind == 0 && options_.algorithm == "direct") call.algorithm = fairway::Algorithm::direct;
     FAIRWAY_CHECK(used_->stream_run(call, stream_));
   }
-  void theirs(int kind, std::size_t block) {
-    const nccl::Library& n = nccl::library();
+  void theirs(int way, int kind, std::size_t block) {
     const nccl::Type type = width() == 2 ? nccl::bfloat16 : nccl::float32;
-    switch (kind) {
-      case 0: NCCL_CHECK(n.ncclAllReduce(input_, output_, block, type, nccl::sum, comm_, stream_)); break;
-      case 1: NCCL_CHECK(n.ncclAllGather(input_, output_, block, type, comm_, stream_)); break;
-      case 2: NCCL_CHECK(n.ncclReduceScatter(input_, output_, block, type, nccl::sum, comm_, stream_)); break;
-      case 3:
-        NCCL_CHECK(n.ncclGroupStart());
-        for (int i = 0; i < options_.ranks; ++i) {
-          const std::size_t at = static_cast<std::size_t>(i) * block * width();
-          NCCL_CHECK(n.ncclSend(input_ + at, block, type, i, comm_, stream_));
-          NCCL_CHECK(n.ncclRecv(output_ + at, block, type, i, comm_, stream_));
-        }
-        NCCL_CHECK(n.ncclGroupEnd());
-        break;
-      default: NCCL_CHECK(n.ncclBroadcast(input_, output_, block, type, 0, comm_, stream_)); break;
-    }
+    nccl_->run(way, kind, input_, output_, block, type, width(), stream_);
   }
 
   // A communicator serves 32 captures, of which each row makes one: so there is another for each operation.
@@ -227,56 +222,68 @@ class Rank {
     return shared_.wrong.load() - before;
   }
 
+  static double median(std::vector<double>& all) {
+    std::sort(all.begin(), all.end());
+    return all.empty() ? 0 : all[all.size() / 2];
+  }
+  struct Side {  // Fairway, or a way of NCCL
+    std::function<void()> enqueue;
+    const char* name = "fairway";
+    cudaGraphExec_t graph = nullptr;
+    std::vector<double> us = {};
+    std::uint64_t wrong = 0;
+  };
+
   void row(int kind, const char* name, std::size_t bytes, bool in_graph) {
     const auto ranks = static_cast<std::size_t>(options_.ranks);
     const bool split = kind >= 1 && kind <= 3;  // the size is that of all blocks
     const std::size_t block = bytes / width() / (split ? ranks : 1);
     if (block == 0) return;
     const int many = bytes <= (1U << 20) ? 50 : bytes <= (64U << 20) ? 10 : 3;
-    std::vector<double> us, nccl_us;
-    std::uint64_t bad = 0, nccl_bad = 0;
-    const auto our = [&] { ours(kind, block); };
-    const auto their = [&] { theirs(kind, block); };
-    cudaGraphExec_t graph = nullptr, nccl_graph = nullptr;
-    if (in_graph) graph = capture(many, our);
-    if (!options_.alone) {
-      their();
+    std::vector<Side> sides(1);
+    sides[0].enqueue = [=, this] { ours(kind, block); };
+    for (int way = 0; nccl_ != nullptr && way < nccl_->count(); ++way) {
+      sides.push_back({[=, this] { theirs(way, kind, block); }, nccl_->name(way)});
+      theirs(way, kind, block);
       CUDA_CHECK(cudaStreamSynchronize(stream_));
-      if (in_graph) nccl_graph = capture(many, their);
     }
-    for (int turn = 0; turn < options_.turns; ++turn) {
-      poison(kind, block);
-      us.push_back(time(graph, many, our));
-      FAIRWAY_CHECK(used_->stream_status());
-      bad += wrong(kind, block);
-      if (options_.alone) continue;
-      poison(kind, block);
-      nccl_us.push_back(time(nccl_graph, many, their));
-      nccl_bad += wrong(kind, block);
-    }
-    if (graph != nullptr) CUDA_CHECK(cudaGraphExecDestroy(graph));
-    if (nccl_graph != nullptr) CUDA_CHECK(cudaGraphExecDestroy(nccl_graph));
-    std::sort(us.begin(), us.end());
-    std::sort(nccl_us.begin(), nccl_us.end());
+    for (Side& side : sides)
+      if (in_graph) side.graph = capture(many, side.enqueue);
+    for (int turn = 0; turn < options_.turns; ++turn)
+      for (Side& side : sides) {
+        poison(kind, block);
+        side.us.push_back(time(side.graph, many, side.enqueue));
+        if (&side == &sides[0]) FAIRWAY_CHECK(used_->stream_status());
+        side.wrong += wrong(kind, block);
+      }
+    for (Side& side : sides)
+      if (side.graph != nullptr) CUDA_CHECK(cudaGraphExecDestroy(side.graph));
     if (rank_ != 0) return;
     const double all = static_cast<double>(block * width() * (split ? ranks : 1));
     const double n = static_cast<double>(ranks);
     const double factor = kind == 0 ? 2 * (n - 1) / n : kind == 4 ? 1 : (n - 1) / n;
-    const double time = us[us.size() / 2], nccl_time = nccl_us.empty() ? 0 : nccl_us[nccl_us.size() / 2];
+    const double us = median(sides[0].us);
     std::printf("  %12.0f %12zu %6s %9s %10.2f %8.2f %8.2f %7llu", all, block, options_.type.c_str(),
-                in_graph ? "graph" : "launched", time, all / time / 1e3, all / time / 1e3 * factor,
-                static_cast<unsigned long long>(bad));
-    if (nccl_time > 0)
-      std::printf(" %10.2f %8.2f %8llu %6.2f", nccl_time, all / nccl_time / 1e3 * factor,
-                  static_cast<unsigned long long>(nccl_bad), nccl_time / time);
+                in_graph ? "graph" : "launched", us, all / us / 1e3, all / us / 1e3 * factor,
+                static_cast<unsigned long long>(sides[0].wrong));
+    Side* best = nullptr;
+    double best_us = 0;
+    for (std::size_t i = 1; i < sides.size(); ++i)
+      if (const double one = median(sides[i].us); best == nullptr || one < best_us) best = &sides[i], best_us = one;
+    if (best != nullptr)
+      std::printf(" %10.2f %8.2f %8llu %6.2f  %s", best_us, all / best_us / 1e3 * factor,
+                  static_cast<unsigned long long>(best->wrong), best_us / us, best->name);
     std::printf("\n");
     std::fflush(stdout);
     if (json_ == nullptr) return;
     std::fprintf(json_,
                  "{\"operation\": \"%s\", \"ranks\": %zu, \"bytes\": %.0f, \"type\": \"%s\", \"how\": \"%s\", "
-                 "\"algorithm\": \"%s\", \"us\": %.3f, \"busbw\": %.2f, \"wrong\": %llu, \"nccl_us\": %.3f}\n",
-                 name, ranks, all, options_.type.c_str(), in_graph ? "graph" : "launched", options_.algorithm.c_str(),
-                 time, all / time / 1e3 * factor, static_cast<unsigned long long>(bad), nccl_time);
+                 "\"algorithm\": \"%s\", \"us\": {",
+                 name, ranks, all, options_.type.c_str(), in_graph ? "graph" : "launched", options_.algorithm.c_str());
+    for (std::size_t i = 0; i < sides.size(); ++i)
+      std::fprintf(json_, "%s\"%s\": %.3f", i == 0 ? "" : ", ", sides[i].name, median(sides[i].us));
+    std::fprintf(json_, "}, \"busbw\": %.2f, \"wrong\": %llu}\n", all / us / 1e3 * factor,
+                 static_cast<unsigned long long>(sides[0].wrong));
     std::fflush(json_);
   }
 
@@ -289,7 +296,7 @@ class Rank {
   unsigned long long* wrong_ = nullptr;
   std::unique_ptr<fairway::Engine> engine_;
   std::unique_ptr<fairway::Communicator> group_, used_;
-  nccl::Comm comm_ = nullptr;
+  std::unique_ptr<nccl::Ways> nccl_;  // null: --alone
   std::FILE* json_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 #include <dlfcn.h>
@@ -36,6 +37,23 @@ enum Type : int {
 inline constexpr int kTypes = 12;
 enum Reduction : int { sum, product, maximum, minimum };
 inline constexpr int kInProgress = 7;
+inline constexpr int kSymmetricWindow = 1;
+
+// How many SMs operations may take: zero lets the copy engines move what they can (from 2.28 on).
+enum class Policy : int { automatic = 0, zero = 2 };
+
+// ncclConfig_t as 2.28 has it; members that nobody has set are INT_MIN or null.
+struct Config {
+  static constexpr int kUnset = std::numeric_limits<int>::min();
+  std::size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef, version = 22800;
+  int blocking = kUnset, cga_cluster_size = kUnset, min_ctas = kUnset, max_ctas = kUnset;
+  const char* net_name = nullptr;
+  int split_share = kUnset, traffic_class = kUnset;
+  const char* comm_name = nullptr;
+  int collnet_enable = kUnset, cta_policy = kUnset, shrink_share = kUnset, nvls_ctas = kUnset;
+  int channels_per_net_peer = kUnset, nvlink_centric = kUnset;
+};
 
 struct Library {
   int (*ncclGetVersion)(int*);
@@ -56,6 +74,11 @@ struct Library {
   int (*ncclRecv)(void*, std::size_t, Type, int peer, Comm, Stream);
   int (*ncclGroupStart)();
   int (*ncclGroupEnd)();
+  // From 2.28 on; null before.
+  int (*ncclMemAlloc)(void**, std::size_t);
+  int (*ncclCommInitRankConfig)(Comm*, int, UniqueId, int, Config*);
+  int (*ncclCommWindowRegister)(Comm, void*, std::size_t, void** window, int flags);
+  int (*ncclAlltoAll)(const void*, void*, std::size_t, Type, Comm, Stream);
 };
 
 // Loads NCCL_LIBRARY, or libnccl.so.2 from the loader's path. Prints the reason and exits when there is none.
@@ -92,6 +115,12 @@ inline const Library& library() {
     FIND(ncclGroupStart)
     FIND(ncclGroupEnd)
 #undef FIND
+#define LOOK_FOR(name) made.name = reinterpret_cast<decltype(made.name)>(::dlsym(handle, #name));
+    LOOK_FOR(ncclMemAlloc)
+    LOOK_FOR(ncclCommInitRankConfig)
+    LOOK_FOR(ncclCommWindowRegister)
+    LOOK_FOR(ncclAlltoAll)
+#undef LOOK_FOR
     return made;
   }();
   return opened;
