@@ -55,19 +55,35 @@ struct ScratchHead {
 };
 inline constexpr std::uint64_t kScratchHead = 4096;
 
-inline constexpr unsigned kUnitChannels = 8, kPieceChannels = 32;
+inline constexpr unsigned kUnitChannels = 64, kPieceChannels = 128, kThreads = 256;  // of a block, at most
 
-// Of a (stream, graph): its place among all.
+// Of a (stream, graph): its place among all. It has units for itself.
 struct PlaceHead {
   std::uint32_t calls;  // operations that have ended. This and the next three: this GPU's own
   std::uint32_t ended_blocks;
+  std::uint32_t grants;  // operations so far that were to have the area
   std::uint32_t unit_rounds[kUnitChannels];
-  std::uint32_t piece_rounds[kPieceChannels];
+  std::uint64_t grant;                // by rank 0: see grant_word()
   std::uint64_t entered[kMostRanks];  // by other ranks: see entered_word()
 };
 inline constexpr std::uint64_t kPlaceHead = 512;
 static_assert(sizeof(PlaceHead) <= kPlaceHead && sizeof(ScratchHead) <= kScratchHead);
 
+// Of the area: much memory, for one operation at a time. Rank 0 says which has it.
+struct AreaHead {
+  std::uint32_t taken;             // rank 0's: an operation that it has not ended has the area
+  std::uint32_t owner;             // rank 0's: the place of the last that had it, plus 1
+  std::uint32_t uses;              // operations that have ended here
+  std::uint64_t done[kMostRanks];  // rank 0's: `uses` of each other rank
+  std::uint32_t piece_rounds[kPieceChannels];
+};
+inline constexpr std::uint64_t kAreaHead = 1024;
+static_assert(sizeof(AreaHead) <= kAreaHead);
+
+// Whether the place's operation number `nth` that was to have the area has it.
+FAIRWAY_IN_KERNELS std::uint64_t grant_word(std::uint32_t nth, bool has) {
+  return static_cast<std::uint64_t>(nth) << 32 | (has ? 1 : 0);
+}
 FAIRWAY_IN_KERNELS std::uint64_t entered_word(std::uint32_t call, std::uint64_t digest) {
   return (digest >> 32) << 32 | call;
 }
@@ -77,6 +93,18 @@ FAIRWAY_IN_KERNELS std::uint64_t told_word(Cause cause, unsigned peer, Waits wai
   return static_cast<std::uint64_t>(cause) << 60 | static_cast<std::uint64_t>(peer) << 56 |
          static_cast<std::uint64_t>(waits) << 52 | static_cast<std::uint64_t>(place) << 32 | call;
 }
+
+// Where units lie: by channel, parity and sending rank, `count` of 16 bytes for each.
+struct Units {
+  std::uint64_t at;
+  std::uint32_t count;
+};
+struct Area {
+  std::uint64_t head_at;      // AreaHead
+  std::uint64_t flags_at;     // of pieces: by channel and sending rank
+  std::uint64_t pieces_at;    // as units
+  std::uint32_t piece_bytes;  // of each; a multiple of 16
+};
 
 // A kernel's argument.
 struct Call {
@@ -91,17 +119,15 @@ struct Call {
   Report* report;
   const std::uint32_t* stop;  // not 0: the communicator was aborted
   std::uint64_t place_at;     // PlaceHead
-  std::uint64_t units_at;     // by channel, parity and sending rank
-  std::uint64_t flags_at;     // by channel and sending rank
-  std::uint64_t pieces_at;    // as units
-  std::uint32_t units;        // of 16 bytes, in each
-  std::uint32_t piece_bytes;  // of each; a multiple of 16
-  std::uint32_t place;        // its number
+  Units units;
+  Area area;
+  std::uint32_t place;  // its number
   std::uint32_t rank, size, root;
-  std::uint32_t blocks;  // of the kernel; 0: it does nothing
-  std::uint32_t kind;    // CollectiveKind
+  std::uint32_t blocks;      // of the kernel; 0: it does nothing
+  std::uint32_t wants_area;  // 0: units do
+  std::uint32_t kind;        // CollectiveKind
   Work work;
-  Way way;
+  Way way;  // with the area; without it, by units
   Combine combine;
 };
 

@@ -12,16 +12,21 @@ namespace fairway::collectives::gpu {
 //   store_pair(address, a, b), load_pair(address, a&, b&): two 8-byte words, each whole, in no order
 //   store(word, value), load(word): whole, in no order; load_acquire(word)
 //   fence(): what the block wrote before the last meet() comes before what this lane stores from here on
-//   take(word): 0 to 1, by one lane of the GPU alone; count(word): adds one, and returns the sum
+//   take(word): 0 to 1, by one lane of the GPU alone; count(word): adds one, and returns the sum. What each counter did
+//   before comes before what the last one does from there on
 //   now(): nanoseconds; rest(): between looks
 template <class H>
 class Channel {
  public:
+  // What it reads is on its way at once; nothing waits for it yet.
   FAIRWAY_IN_KERNELS Channel(const Call& call, unsigned block)
-      : call_(call), block_(block), deadline_(H::now() + call.nanoseconds) {
-    number_ = H::load(&place(call.rank)->calls) + 1;
-    digest_ = call.digest;
-    parity_bytes_ = static_cast<std::uint64_t>(call.size) * call.units * 16;
+      : call_(call), block_(block), failed_(H::load(&head(call.rank)->failed)) {
+    const PlaceHead* const own = place(call.rank);
+    number_ = H::load(&own->calls) + 1;
+    if (block < kUnitChannels) unit_round_ = H::load(&own->unit_rounds[block]);
+    if (call.wants_area == 0) return;
+    grant_ = H::load(&own->grants) + 1;
+    deadline_ = H::now() + call.nanoseconds;
   }
 
   FAIRWAY_IN_KERNELS unsigned lane() const { return H::lane(); }
@@ -34,43 +39,61 @@ class Channel {
   FAIRWAY_IN_KERNELS unsigned block() const { return block_; }
 
   // ---- beginning and end ----
-  // Tells the others that this rank is in the call. False: an earlier one has failed.
+  // Tells the others that this rank is in the call, and gets the area if it is free. False: an earlier call has
+  // failed, or this one gives up.
   FAIRWAY_IN_KERNELS bool enter() {
-    const bool failed = H::load(&head(rank())->failed) != 0;
-    if (!failed && block_ == 0)
+    if (failed_ == 0 && block_ == 0)
       for (unsigned to = lane(); to < size(); to += lanes())
-        if (to != rank()) H::store(&place(to)->entered[rank()], entered_word(number_, digest_));
-    return !any(failed);
+        if (to != rank()) H::store(&place(to)->entered[rank()], entered_word(number_, call_.digest));
+    bool good = failed_ == 0;
+    if (good && call_.wants_area != 0) good = gets_area();
+    return !any(!good);
   }
-  FAIRWAY_IN_KERNELS Round unit_round() const { return H::load(&place(rank())->unit_rounds[block_]); }
-  FAIRWAY_IN_KERNELS Round piece_round() const { return H::load(&place(rank())->piece_rounds[block_]); }
-  // The block has ended, after that round. The last block's end is the call's.
-  FAIRWAY_IN_KERNELS void leave(Way way, Round round) {
-    H::meet();
+  [[nodiscard]] FAIRWAY_IN_KERNELS bool has_area() const { return has_area_; }
+  FAIRWAY_IN_KERNELS Round unit_round() const { return unit_round_; }
+  FAIRWAY_IN_KERNELS Round piece_round() const { return H::load(&area_head(rank())->piece_rounds[block_]); }
+  FAIRWAY_IN_KERNELS void keep_unit_round(Round round) {
+    if (lane() == 0) H::store(&place(rank())->unit_rounds[block_], round);
+  }
+  FAIRWAY_IN_KERNELS void keep_piece_round(Round round) {
+    if (lane() == 0) H::store(&area_head(rank())->piece_rounds[block_], round);
+  }
+  // The block has ended. The last block's end is the call's.
+  FAIRWAY_IN_KERNELS void leave() {
+    if (call_.wants_area != 0) meet();  // nothing of the area is read any more
     if (lane() != 0) return;
     PlaceHead* const own = place(rank());
-    H::store(way == Way::units ? &own->unit_rounds[block_] : &own->piece_rounds[block_], round);
-    if (H::count(&own->ended_blocks) != call_.blocks) return;
-    H::store(&own->ended_blocks, std::uint32_t{0});
+    if (call_.blocks > 1) {
+      if (H::count(&own->ended_blocks) != call_.blocks) return;
+      H::store(&own->ended_blocks, std::uint32_t{0});
+    }
     H::store(&own->calls, number_);
+    if (call_.wants_area == 0) return;
+    H::store(&own->grants, grant_);
+    if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();
   }
   // In which round the block is, for errors.
   FAIRWAY_IN_KERNELS void in_round(std::uint32_t nth) { nth_ = nth; }
 
   // ---- units ----
+  // The second flag has the call in it, too.
   FAIRWAY_IN_KERNELS void store_unit(unsigned to, std::uint32_t index, Round round, std::uint64_t data) {
-    const std::uint64_t flag = static_cast<std::uint64_t>(round) << 32;
-    H::store_pair(units(to, rank(), round) + index * 16ULL, flag | (data & 0xFFFFFFFF), flag | data >> 32);
+    H::store_pair(unit(to, rank(), round) + index * 16ULL,
+                  static_cast<std::uint64_t>(round) << 32 | (data & 0xFFFFFFFF),
+                  static_cast<std::uint64_t>(second_flag(round)) << 32 | data >> 32);
   }
   FAIRWAY_IN_KERNELS bool load_unit(unsigned from, std::uint32_t index, Round round, std::uint64_t& data) const {
     std::uint64_t low = 0, high = 0;
-    H::load_pair(units(rank(), from, round) + index * 16ULL, low, high);
+    H::load_pair(unit(rank(), from, round) + index * 16ULL, low, high);
     data = high << 32 | (low & 0xFFFFFFFF);
-    return low >> 32 == round && high >> 32 == round;
+    return low >> 32 == round && high >> 32 == second_flag(round);
   }
-  FAIRWAY_APART void clear_units(Round round) {
-    unsigned char* const begin = units(rank(), 0, round);
-    for (std::uint64_t at = lane() * 16ULL; at < parity_bytes_; at += lanes() * 16ULL) H::store_pair(begin + at, 0, 0);
+  FAIRWAY_IN_KERNELS void clear_units(Round round) {
+    for (unsigned from = 0; from < size(); ++from) {
+      if (from == rank()) continue;
+      unsigned char* const begin = unit(rank(), from, round);
+      for (std::uint32_t i = lane(); i < call_.units.count; i += lanes()) H::store_pair(begin + i * 16ULL, 0, 0);
+    }
   }
 
   // ---- pieces ----
@@ -79,19 +102,19 @@ class Channel {
   FAIRWAY_IN_KERNELS std::uint64_t load_flag(unsigned from) const { return H::load_acquire(flag(rank(), from)); }
   // The place at `owner` for what `from` sends it.
   FAIRWAY_IN_KERNELS unsigned char* pieces(unsigned owner, unsigned from, Round round) const {
-    return call_.scratch[owner] + call_.pieces_at +
-           ((block_ * 2ULL + gpu::place_of(round)) * size() + from) * call_.piece_bytes;
+    return call_.scratch[owner] + call_.area.pieces_at +
+           nth_place(owner, from, piece_place_of(round), kPiecePlaces) * call_.area.piece_bytes;
   }
 
   // ---- giving up ----
-  FAIRWAY_APART void mismatch(unsigned from) { fail(Cause::mismatch, from, Waits::start, {}); }
-  FAIRWAY_APART bool gives_up(unsigned from, Waits waits) {
+  FAIRWAY_IN_KERNELS void mismatch(unsigned from) { fail(Cause::mismatch, from, Waits::start, {}); }
+  FAIRWAY_IN_KERNELS bool gives_up(unsigned from, Waits waits) {
     H::rest();
     if (++looks_ % kLooksPerQuestion != 0) return false;
     if (H::load(&head(rank())->failed) != 0) return true;
     const std::uint64_t theirs = H::load(&place(rank())->entered[from]);
     const bool entered = static_cast<std::uint32_t>(theirs) == number_;
-    if (entered && theirs != entered_word(number_, digest_)) return fail(Cause::mismatch, from, waits, {});
+    if (entered && theirs != entered_word(number_, call_.digest)) return fail(Cause::mismatch, from, waits, {});
     for (unsigned by = 0; by < size(); ++by) {
       const std::uint64_t told = H::load(&head(rank())->told[by]);
       // A rank that failed in a later call of this place has ended this one well, and so will this rank.
@@ -99,7 +122,9 @@ class Channel {
       return fail(Cause::told, static_cast<unsigned>(told >> 56 & 15), static_cast<Waits>(told >> 52 & 15),
                   {by, static_cast<std::uint32_t>(told >> 60)});
     }
-    if (H::now() >= deadline_) return fail(Cause::late, from, waits, {rank(), 0, entered});
+    const std::uint64_t now = H::now();  // reading it takes a while: not within a short call that goes well
+    if (deadline_ == 0) deadline_ = now + call_.nanoseconds;
+    if (now >= deadline_) return fail(Cause::late, from, waits, {rank(), 0, entered});
     // Words of the host's memory: each look takes a microsecond.
     if (looks_ % (kLooksPerQuestion * kQuestionsPerHost) != 0) return false;
     if (H::load(call_.stop) != 0) return fail(Cause::stopped, rank(), waits, {});
@@ -124,41 +149,104 @@ class Channel {
   FAIRWAY_IN_KERNELS PlaceHead* place(unsigned owner) const {
     return reinterpret_cast<PlaceHead*>(call_.scratch[owner] + call_.place_at);
   }
-  FAIRWAY_IN_KERNELS unsigned char* units(unsigned owner, unsigned from, Round round) const {
-    return call_.scratch[owner] + call_.units_at +
-           ((block_ * 2ULL + gpu::place_of(round)) * size() + from) * call_.units * 16;
+  FAIRWAY_IN_KERNELS AreaHead* area_head(unsigned owner) const {
+    return reinterpret_cast<AreaHead*>(call_.scratch[owner] + call_.area.head_at);
+  }
+  // Among those of a kind: place `place` of `places` of this channel and that sender. An owner has none for itself.
+  FAIRWAY_IN_KERNELS std::uint64_t nth_place(unsigned owner, unsigned from, unsigned place, unsigned places) const {
+    return (std::uint64_t{block_} * places + place) * (size() - 1) + (from < owner ? from : from - 1);
+  }
+  FAIRWAY_IN_KERNELS unsigned char* unit(unsigned owner, unsigned from, Round round) const {
+    return call_.scratch[owner] + call_.units.at +
+           nth_place(owner, from, unit_place_of(round), kUnitPlaces) * call_.units.count * 16;
+  }
+  FAIRWAY_IN_KERNELS std::uint32_t second_flag(Round round) const {
+    return round + static_cast<std::uint32_t>(call_.digest >> 32);
   }
   FAIRWAY_IN_KERNELS std::uint64_t* flag(unsigned owner, unsigned from) const {
-    return reinterpret_cast<std::uint64_t*>(call_.scratch[owner] + call_.flags_at) + block_ * size() + from;
+    return reinterpret_cast<std::uint64_t*>(call_.scratch[owner] + call_.area.flags_at) + block_ * size() + from;
   }
+
+  // ---- the area ----
+  // Rank 0 tells all ranks, itself too, whether the call has the area. False: gives up.
+  FAIRWAY_IN_KERNELS bool gets_area() {
+    std::uint64_t word = 0;
+    bool good = true;
+    if (lane() == 0) {
+      if (rank() == 0 && block_ == 0) {
+        word = grant_word(grant_, takes_area(good));
+        H::fence();
+        for (unsigned to = 0; good && to < size(); ++to) H::store(&place(to)->grant, word);
+      }
+      const auto is_there = [&] { return static_cast<std::uint32_t>(word >> 32) == grant_; };
+      while (good && !is_there()) {
+        word = H::load_acquire(&place(rank())->grant);
+        good = is_there() || !gives_up(0, Waits::start);
+      }
+    }
+    has_area_ = any(good && (word & 1) != 0);  // so all lanes hear of it
+    return good;
+  }
+  // Of rank 0. If a call that it has not ended has the area, nobody waits for it: another rank's GPU may run that one
+  // only after this one. A call that it has ended is one that all ranks have entered, so they will be done with it.
+  // What the same place has had needs no wait: its rounds go on. False: it is taken, or `good` became false.
+  FAIRWAY_IN_KERNELS bool takes_area(bool& good) {
+    AreaHead* const area = area_head(0);
+    if (!H::take(&area->taken)) return false;
+    if (H::load(&area->owner) == call_.place + 1) return true;
+    const std::uint32_t uses = H::load(&area->uses);
+    for (unsigned other = 1; other < size(); ++other)
+      while (good && H::load_acquire(&area->done[other]) != uses) good = !gives_up(other, Waits::start);
+    H::store(&area->owner, call_.place + 1);
+    return good;
+  }
+  FAIRWAY_IN_KERNELS void give_area_back() {
+    AreaHead* const own = area_head(rank());
+    const std::uint32_t uses = H::load(&own->uses) + 1;
+    H::store(&own->uses, uses);
+    H::fence();
+    if (rank() == 0)
+      H::store(&own->taken, std::uint32_t{0});
+    else
+      H::store(&area_head(0)->done[rank()], std::uint64_t{uses});
+  }
+
   // The first lane of the GPU that fails reports it, and tells the other ranks. Always true.
-  FAIRWAY_APART bool fail(Cause cause, unsigned peer, Waits waits, const Detail& detail) {
-    if (!H::take(&head(rank())->failed)) return true;
-    Report& report = *call_.report;
+  FAIRWAY_IN_KERNELS bool fail(Cause cause, unsigned peer, Waits waits, const Detail& detail) {
+    return report(call_, number_, nth_, cause, peer, waits, detail);
+  }
+  // Takes no channel, which is in registers.
+  FAIRWAY_APART static bool report(const Call& call, std::uint32_t number, std::uint32_t nth, Cause cause,
+                                   unsigned peer, Waits waits, Detail detail) {
+    auto* const own = reinterpret_cast<ScratchHead*>(call.scratch[call.rank]);
+    if (!H::take(&own->failed)) return true;
+    Report& report = *call.report;
     H::store(reinterpret_cast<std::uint32_t*>(&report.cause), static_cast<std::uint32_t>(cause));
     H::store(&report.peer, static_cast<std::uint32_t>(peer));
     H::store(&report.by, static_cast<std::uint32_t>(detail.by));
     H::store(&report.waits, static_cast<std::uint32_t>(waits));
     H::store(&report.code, detail.code);
-    H::store(&report.place, call_.place);
-    H::store(&report.call, number_);
-    H::store(&report.round, nth_);
+    H::store(&report.place, call.place);
+    H::store(&report.call, number);
+    H::store(&report.round, nth);
     H::store(&report.entered, static_cast<std::uint32_t>(detail.entered));
-    H::store(&report.kind, call_.kind);
-    H::store(&report.number, call_.number);
+    H::store(&report.kind, call.kind);
+    H::store(&report.number, call.number);
     H::fence();
     H::store(&report.state, std::uint32_t{1});
-    const std::uint64_t word = told_word(cause, peer, waits, call_.place, number_);
-    for (unsigned to = 0; to < size() && cause != Cause::told; ++to)
-      if (to != rank()) H::store(&head(to)->told[rank()], word);
+    const std::uint64_t word = told_word(cause, peer, waits, call.place, number);
+    for (unsigned to = 0; to < call.size && cause != Cause::told; ++to)
+      if (to != call.rank) H::store(&reinterpret_cast<ScratchHead*>(call.scratch[to])->told[call.rank], word);
     return true;
   }
 
   const Call& call_;
   const unsigned block_;
-  const std::uint64_t deadline_;
-  std::uint64_t digest_ = 0, parity_bytes_ = 0;
-  std::uint32_t number_ = 0, nth_ = 1, looks_ = 0;
+  const std::uint32_t failed_;
+  std::uint64_t deadline_ = 0;  // 0: of a short call, from when it first asks
+  Round unit_round_ = 0;
+  std::uint32_t number_ = 0, grant_ = 0, nth_ = 1, looks_ = 0;
+  bool has_area_ = false;
 };
 
 }  // namespace fairway::collectives::gpu

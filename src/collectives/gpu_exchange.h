@@ -7,9 +7,10 @@
 // by `Machine` how memory is accessed. docs/collectives.md has the picture.
 //
 // A channel is one block of each rank's kernel. In a round every rank sends to every other, be it only the word that
-// says so, and waits for every other. Rounds of a channel are numbered; places for arriving bytes are two, used in
-// turn. So the bytes of round s may overwrite those of round s - 2: who is in round s has heard of everybody's round s
-// - 1, and everybody began that after it had read what came in round s - 2.
+// says so, and waits for every other. Rounds of a channel are numbered; places for arriving bytes are used in turn. By
+// units there are two: the bytes of round s may overwrite those of round s - 2, since who is in round s has heard of
+// everybody's round s - 1, and everybody began that after it had read what came in round s - 2. By pieces: see
+// exchange_pieces().
 namespace fairway::collectives::gpu {
 
 #if defined(__CUDACC__)
@@ -28,12 +29,18 @@ inline constexpr unsigned kMostRanks = 8;
 
 using Round = std::uint32_t;  // from 1; 0 is memory that nobody has written
 
-// When the numbers wrap around, 0 is left out, and 1 with it, so that even and odd still take turns.
+// Places for the units and the pieces of a sender. Rounds take them in turn.
+inline constexpr unsigned kUnitPlaces = 2, kPiecePlaces = 4;
+
+// When the numbers wrap around, the first four are left out, so that places are still taken in turn.
 FAIRWAY_IN_KERNELS Round next_round(Round last) {
-  return last == 0xFFFFFFFF ? 2 : last + 1;
+  return last == 0xFFFFFFFF ? 4 : last + 1;
 }
-FAIRWAY_IN_KERNELS unsigned place_of(Round round) {
-  return round & 1;
+FAIRWAY_IN_KERNELS unsigned unit_place_of(Round round) {
+  return round % kUnitPlaces;
+}
+FAIRWAY_IN_KERNELS unsigned piece_place_of(Round round) {
+  return round % kPiecePlaces;
 }
 // A flag that was written so many rounds ago could be taken for the one that comes next once the numbers have wrapped
 // around. So each place is cleared in one of 2^30 rounds, after its bytes were read: nobody writes there before round
@@ -45,78 +52,61 @@ FAIRWAY_IN_KERNELS bool clears_place(Round round) {
 // What a rank waits for, in errors.
 enum class Waits : std::uint32_t { start = 0, units = 1, pieces = 2 };
 
-// ---- by units: 8 bytes and the flag that says that they are there, in one place, so no fence is needed ----
+// ---- by units: 8 bytes and two flags that say that they are there, in one place, so no fence is needed ----
 //
 // Machine, for a group of lanes that call everything together:
 //   lane(), lanes(); rank(), size(); meet(): all lanes; any(bool): meet(), and whether it is true on any
 //   store_unit(to, index, round, data): unit `index` of that rank's place for what comes from this one
-//   load_unit(from, index, round, data&): false: it has not come from that rank
+//   load_unit(from, index, round, data&): false: it has not come from that rank, or belongs to another call
 //   clear_units(round): of this rank's own places of that parity
 //   gives_up(from, Waits): between looks; true: no longer waits for that rank. Then the operation has failed here
 //   mismatch(from): that rank has called something else
 
-// Unit 0 has the call's digest, for every rank; the others follow. False: gives up.
-template <class Machine>
-FAIRWAY_IN_KERNELS void send_digest(Machine& machine, Round round, std::uint64_t digest) {
-  for (unsigned to = machine.lane(); to < machine.size(); to += machine.lanes())
-    if (to != machine.rank()) machine.store_unit(to, 0, round, digest);
-}
 template <class Machine>
 FAIRWAY_IN_KERNELS bool wait_unit(Machine& machine, Round round, unsigned from, std::uint32_t index, Waits waits,
                                   std::uint64_t& data) {
-  while (!machine.load_unit(from, index, round, data))
+  do {  // it has been looked for once
     if (machine.gives_up(from, waits)) return false;
+  } while (!machine.load_unit(from, index, round, data));
   return true;
 }
-template <class Machine>
-FAIRWAY_IN_KERNELS bool wait_digests(Machine& machine, Round round, std::uint64_t digest) {
-  bool good = true;
-  for (unsigned from = machine.lane(); from < machine.size(); from += machine.lanes()) {
-    if (from == machine.rank()) continue;
-    std::uint64_t theirs = 0;
-    if (!wait_unit(machine, round, from, 0, Waits::start, theirs)) {
-      good = false;
-    } else if (theirs != digest) {
-      machine.mismatch(from);
-      good = false;
-    }
-  }
-  return good;
-}
 
-// A round. sends(rank): whether it has units for the others. send(to, i): unit i for that rank; `same`: the same for
-// all. take(i, data of each rank but this one, by rank) is called for each unit once all of them are there. False: it
-// has failed, and nothing is promised of what was taken.
-template <class Machine, class Sends, class Send, class Take>
-FAIRWAY_IN_KERNELS bool exchange_units(Machine& machine, Round round, std::uint64_t digest, std::uint32_t units,
-                                       bool same, Sends sends, Send send, Take take) {
-  send_digest(machine, round, digest);
+// A round. sends(rank): whether it has units for the others; who has none sends an empty one. send(to, i): unit i for
+// that rank; `same`: the same for all. meanwhile(): while they are on their way. take(i, data of each rank but this
+// one, by rank) is called for each unit once all of them are there. False: it has failed, and nothing is promised of
+// what was taken.
+template <class Machine, class Sends, class Send, class Meanwhile, class Take>
+FAIRWAY_IN_KERNELS bool exchange_units(Machine& machine, Round round, std::uint32_t units, bool same, Sends sends,
+                                       Send send, Meanwhile meanwhile, Take take) {
   const unsigned size = machine.size(), rank = machine.rank();
+  const std::uint32_t mine = sends(rank) ? units : 0;
   FAIRWAY_NOT_UNROLLED
-  for (std::uint32_t i = machine.lane(); sends(rank) && i < units; i += machine.lanes()) {
+  for (std::uint32_t i = machine.lane(); i < mine || i == 0; i += machine.lanes()) {
     std::uint64_t data = 0;
     FAIRWAY_NOT_UNROLLED
     for (unsigned k = 1; k < size; ++k) {  // each begins with another, so that not all send to one
       const unsigned to = rank + k < size ? rank + k : rank + k - size;
-      if (k == 1 || !same) data = send(to, i);
-      machine.store_unit(to, i + 1, round, data);
+      if (i < mine && (k == 1 || !same)) data = send(to, i);
+      machine.store_unit(to, i, round, data);
     }
   }
+  meanwhile();
   if (!same) machine.meet();  // in place, what is taken lies where another lane's was sent from
-  bool good = wait_digests(machine, round, digest);
+  bool good = true;
   FAIRWAY_NOT_UNROLLED
-  for (std::uint32_t i = machine.lane(); good && i < units; i += machine.lanes()) {
+  for (std::uint32_t i = machine.lane(); good && (i < units || i == 0); i += machine.lanes()) {
     std::uint64_t data[kMostRanks] = {};
     bool has[kMostRanks];
     FAIRWAY_UNROLL
     for (unsigned from = 0; from < kMostRanks; ++from) {  // all at once, which mostly suffices
-      has[from] = from >= size || from == rank || !sends(from);
-      if (!has[from]) has[from] = machine.load_unit(from, i + 1, round, data[from]);
+      has[from] = from >= size || from == rank || (i != 0 && !sends(from));
+      if (!has[from]) has[from] = machine.load_unit(from, i, round, data[from]);
     }
     FAIRWAY_UNROLL
     for (unsigned from = 0; from < kMostRanks; ++from)
-      if (good && !has[from]) good = wait_unit(machine, round, from, i + 1, Waits::units, data[from]);
-    if (good) take(i, data);
+      if (good && !has[from])
+        good = wait_unit(machine, round, from, i, i == 0 ? Waits::start : Waits::units, data[from]);
+    if (good && i < units) take(i, data);
   }
   if (machine.any(!good)) return false;
   if (clears_place(round)) {
@@ -128,6 +118,7 @@ FAIRWAY_IN_KERNELS bool exchange_units(Machine& machine, Round round, std::uint6
 
 // ---- by pieces: bytes of any kind in a place, then a flag of each sender ----
 //
+//   in_round(nth): which round comes, for errors
 //   release(): what all lanes have written before the last meet() comes before the flags
 //   store_flag(to, value), load_flag(from): in no order, and acquiring
 
@@ -169,6 +160,37 @@ FAIRWAY_IN_KERNELS bool wait_pieces(Machine& machine, Round round, std::uint64_t
     }
   }
   return !machine.any(!good);
+}
+
+// So many rounds, from the one after `round` on, which ends as the last. send(nth, round): puts this rank's bytes into
+// the others' places; take(nth, round): reads those of the others. `ahead`: so many rounds are on their way while one
+// is taken, at most half the places: who is heard of in round s has taken round s - ahead, so round s + ahead may use
+// the place of round s + ahead - kPiecePlaces. False: it has failed.
+template <class Machine, class Send, class Take>
+FAIRWAY_IN_KERNELS bool exchange_pieces(Machine& machine, Round& round, std::uint64_t digest, std::uint32_t rounds,
+                                        std::uint32_t ahead, Send send, Take take) {
+  Round to = round;
+  std::uint32_t sent = 0;
+  FAIRWAY_NOT_UNROLLED
+  for (; sent < ahead && sent < rounds; ++sent) {
+    to = next_round(to);
+    send(sent, to);
+    tell_pieces(machine, to, digest);
+  }
+  FAIRWAY_NOT_UNROLLED
+  for (std::uint32_t nth = 0; nth < rounds; ++nth) {
+    machine.in_round(nth + 1);
+    round = next_round(round);
+    if (!wait_pieces(machine, round, digest)) return false;
+    const bool has_more = sent < rounds;
+    if (has_more) {
+      to = next_round(to);
+      send(sent++, to);
+    }
+    take(nth, round);
+    if (has_more) tell_pieces(machine, to, digest);
+  }
+  return true;
 }
 
 }  // namespace fairway::collectives::gpu

@@ -51,7 +51,6 @@ GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver
       rank_(rank),
       size_(size),
       layout_(gpu::layout_of(size)),
-      places_(layout_),
       mappings_(static_cast<std::size_t>(size)) {}
 
 GpuGroup::~GpuGroup() {
@@ -165,14 +164,17 @@ Result<gpu::Source> GpuGroup::source_of(void* stream) const {
   const CurrentContext current(cu, context_);
   if (cu->cuStreamGetId == nullptr || cu->cuStreamGetCaptureInfo_v2 == nullptr)
     return Status(ErrorCode::unsupported, "this driver does not tell streams apart: a newer one is needed");
-  Status status = cu.check(cu->cuStreamGetId(handle, &number), "the stream's number");
-  if (status)
-    status = cu.check(cu->cuStreamGetCaptureInfo_v2(handle, &capturing, &capture, nullptr, nullptr, nullptr),
-                      "whether the stream captures");
+  Status status = cu.check(cu->cuStreamGetCaptureInfo_v2(handle, &capturing, &capture, nullptr, nullptr, nullptr),
+                           "whether the stream captures");
   if (!status) return status;
   if (capturing > kCaptureActive) return Status(ErrorCode::invalid_argument, "stream: its capture has failed");
+  if (capturing == kCaptureActive) {  // the driver gives no number then; the handle stays as long as the capture
+    source.stream = reinterpret_cast<std::uintptr_t>(stream);
+    source.capture = capture;
+    return source;
+  }
+  if (status = cu.check(cu->cuStreamGetId(handle, &number), "the stream's number"); !status) return status;
   source.stream = number;
-  source.capture = capturing == kCaptureActive ? capture : 0;
   return source;
 }
 
@@ -200,8 +202,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
             fmt::format("a communicator serves {} streams and captures: make another one by split()",
                         gpu::Layout::kPlaces)};
   const std::uint64_t block_bytes = work == gpu::Work::nothing ? 0 : call.count * size_of(call.type);
-  const gpu::Route route =
-      gpu::route_of(layout_, places_, static_cast<std::uint32_t>(place), work, block_bytes, call.algorithm);
+  const gpu::Route route = gpu::route_of(size_, work, block_bytes, call.algorithm);
 
   gpu::Call made = {};
   for (std::size_t rank = 0; rank < mappings_.size(); ++rank) {
@@ -220,28 +221,22 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.report = &host_->report;
   made.stop = &host_->stop;
   made.place_at = gpu::Layout::place_at(static_cast<std::uint32_t>(place));
-  made.units_at = layout_.units_at + static_cast<std::uint64_t>(place) * layout_.units_stride;
-  made.units = layout_.units;
-  if (route.area >= 0) {
-    const gpu::Layout::Area& area = layout_.areas[static_cast<std::size_t>(route.area)];
-    made.flags_at = area.flags_at;
-    made.pieces_at = area.pieces_at;
-    made.piece_bytes = area.piece_bytes;
-  }
+  made.units = layout_.units_of(static_cast<std::uint32_t>(place));
+  made.area = layout_.area;
   made.place = static_cast<std::uint32_t>(place);
   made.rank = static_cast<std::uint32_t>(rank_);
   made.size = static_cast<std::uint32_t>(size_);
   made.root = static_cast<std::uint32_t>(call.root);
   made.blocks = route.blocks;
+  made.wants_area = route.wants_area ? 1 : 0;
   made.kind = static_cast<std::uint32_t>(call.kind);
   made.work = work;
   made.way = route.way;
   made.combine = combine_of(call.reduction);
 
   const std::size_t kernel = combines(work) ? static_cast<std::size_t>(call.type) + 1 : 0;
-  const std::uint64_t unit = route.way == gpu::Way::units ? 8 : 16;
-  const std::uint64_t wanted = (block_bytes / route.blocks / unit + 31) / 32 * 32;
-  const auto threads = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 32, 512));
+  const std::uint64_t wanted = (block_bytes / route.blocks / (route.wants_area ? 16 : 8) + 31) / 32 * 32;
+  const auto threads = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 32, gpu::kThreads));
   void* arguments[] = {&made};
   const sys::CudaDriver& cu = *driver_;
   const CurrentContext current(cu, context_);

@@ -42,7 +42,11 @@ struct Gpu {
   }
   static __device__ void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
   static __device__ bool take(std::uint32_t* at) { return atomicCAS(at, 0U, 1U) == 0; }
-  static __device__ std::uint32_t count(std::uint32_t* at) { return atomicAdd(at, 1U) + 1; }
+  static __device__ std::uint32_t count(std::uint32_t* at) {
+    std::uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");
+    return before + 1;
+  }
   static __device__ std::uint64_t now() {
     std::uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
@@ -60,7 +64,7 @@ __device__ __forceinline__ void run(const Call& call) {
 }  // namespace fairway::collectives::gpu
 
 #define FAIRWAY_GROUP_KERNEL(name, type)                                                                     \
-  extern "C" __global__ void __launch_bounds__(512)                                                          \
+  extern "C" __global__ void __launch_bounds__(fairway::collectives::gpu::kThreads, 2)                                                         \
       fairway_group_##name(const __grid_constant__ fairway::collectives::gpu::Call call) {                   \
     fairway::collectives::gpu::run<type>(call);                                                              \
   }

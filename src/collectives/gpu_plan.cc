@@ -5,16 +5,20 @@
 namespace fairway::collectives::gpu {
 namespace {
 
-constexpr std::uint64_t kUnitsBytes = 6U << 20, kWideBytes = 2560U << 10, kNarrowBytes = 384U << 10;
-constexpr std::uint32_t kNarrowChannels = 16;
+constexpr std::uint64_t kUnitsBytes = 6U << 20, kPiecesBytes = 8U << 20;
 constexpr std::uint64_t kLine = 128;
-constexpr std::uint64_t kMuch = 1U << 20;  // from here on a wide area is worth having
 
 // What a block of a kernel does at the least, so that few bytes do not take many blocks.
-constexpr std::uint64_t kUnitsOfBlock = 256, kBytesOfBlock = 16U << 10;
+constexpr std::uint64_t kUnitsOfBlock = 96, kBytesOfBlock = 8U << 10;
 
 std::uint64_t lines(std::uint64_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
+}
+std::uint64_t line_of_each(std::uint64_t bytes, std::uint64_t parts) {
+  return bytes / parts / kLine * kLine;
+}
+std::uint32_t blocks_of(std::uint64_t all, std::uint64_t of_each, std::uint32_t most) {
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((all + of_each - 1) / of_each, 1, most));
 }
 
 }  // namespace
@@ -22,65 +26,37 @@ std::uint64_t lines(std::uint64_t bytes) {
 Layout layout_of(int size) {
   Layout layout;
   layout.size = static_cast<std::uint32_t>(size);
-  layout.units_at = Layout::place_at(Layout::kPlaces);
-  const std::uint64_t each = kUnitsBytes / (Layout::kPlaces * kUnitChannels * 2 * layout.size) / kLine * kLine;
-  layout.units = static_cast<std::uint32_t>(each / 16);
-  layout.units_stride = each * kUnitChannels * 2 * layout.size;
-  std::uint64_t at = layout.units_at + Layout::kPlaces * layout.units_stride;
-  for (std::uint32_t i = 0; i < Layout::kWideAreas + Layout::kNarrowAreas; ++i) {
-    const bool wide = i < Layout::kWideAreas;
-    Layout::Area area;
-    area.channels = wide ? kPieceChannels : kNarrowChannels;
-    area.flags_at = at;
-    area.pieces_at = at + lines(std::uint64_t{area.channels} * layout.size * sizeof(std::uint64_t));
-    const std::uint64_t places = std::uint64_t{area.channels} * 2 * layout.size;
-    area.piece_bytes = static_cast<std::uint32_t>((wide ? kWideBytes : kNarrowBytes) / places / kLine * kLine);
-    at = area.pieces_at + places * area.piece_bytes;
-    layout.areas.push_back(area);
-  }
-  layout.bytes = at;
+  const std::uint64_t others = std::max(size - 1, 1);
+  const std::uint64_t units = kUnitChannels * kUnitPlaces * others, pieces = kPieceChannels * kPiecePlaces * others;
+  const std::uint64_t unit_bytes = line_of_each(kUnitsBytes / Layout::kPlaces, units);
+  layout.units = {Layout::place_at(Layout::kPlaces), static_cast<std::uint32_t>(unit_bytes / 16)};
+  layout.units_stride = units * unit_bytes;
+  Area& area = layout.area;
+  area.head_at = layout.units.at + Layout::kPlaces * layout.units_stride;
+  area.flags_at = area.head_at + kAreaHead;
+  area.pieces_at = lines(area.flags_at + std::uint64_t{kPieceChannels} * layout.size * sizeof(std::uint64_t));
+  area.piece_bytes = static_cast<std::uint32_t>(line_of_each(kPiecesBytes, pieces));
+  layout.bytes = area.pieces_at + pieces * area.piece_bytes;
   return layout;
 }
 
 int Places::place_of(const Source& source) {
-  const auto found = std::find_if(taken_.begin(), taken_.end(), [&](const Taken& one) { return one.source == source; });
+  const auto found = std::find(taken_.begin(), taken_.end(), source);
   if (found != taken_.end()) return static_cast<int>(found - taken_.begin());
   if (taken_.size() == Layout::kPlaces) return -1;
-  taken_.push_back({source});
+  taken_.push_back(source);
   return static_cast<int>(taken_.size()) - 1;
 }
 
-int Places::take(std::uint32_t& taken, std::uint32_t of, std::uint32_t first) {
-  return taken < of ? static_cast<int>(first + taken++) : -1;
-}
-
-int Places::area_of(std::uint32_t place, bool wide) {
-  int& area = taken_[place].area;
-  if (area < 0 && wide) area = take(wide_, Layout::kWideAreas, 0);
-  if (area < 0) area = take(narrow_, Layout::kNarrowAreas, Layout::kWideAreas);
-  return area;
-}
-
-Route route_of(const Layout& layout, Places& places, std::uint32_t place, Work work, std::uint64_t block_bytes,
-               Algorithm asked) {
-  Route route;
-  const std::uint64_t sent = block_bytes * std::max<std::uint32_t>(layout.size - 1, 1);
-  const bool two_shot =
-      work == Work::reduce_to_all && (asked == Algorithm::direct || (asked == Algorithm::automatic && layout.size > 2));
-  if (sent > kMostByUnits || (asked == Algorithm::direct && work == Work::reduce_to_all))
-    route.area = places.area_of(place, sent >= kMuch);
-  if (route.area < 0) {
-    const std::uint64_t units = (block_bytes + 7) / 8;
-    route.blocks = static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>((units + kUnitsOfBlock - 1) / kUnitsOfBlock, 1, kUnitChannels));
-    return route;
+Route route_of(int size, Work work, std::uint64_t block_bytes, Algorithm asked) {
+  const std::uint64_t sent = block_bytes * static_cast<std::uint64_t>(std::max(size - 1, 1));
+  const bool reduces_to_all = work == Work::reduce_to_all;
+  const bool two_shot = reduces_to_all && (asked == Algorithm::direct || (asked == Algorithm::automatic && size > 2));
+  if (sent > kMostByUnits || (asked == Algorithm::direct && reduces_to_all)) {
+    const std::uint64_t moved = two_shot ? 2 * block_bytes : sent;
+    return {two_shot ? Way::two_shot : Way::pieces, true, blocks_of(moved, kBytesOfBlock, kPieceChannels)};
   }
-  route.way = two_shot ? Way::two_shot : Way::pieces;
-  const std::uint32_t channels = layout.areas[static_cast<std::size_t>(route.area)].channels;
-  const std::uint64_t moved = two_shot ? 2 * block_bytes : sent;
-  route.blocks =
-      static_cast<std::uint32_t>(std::clamp<std::uint64_t>((moved + kBytesOfBlock - 1) / kBytesOfBlock, 1, channels));
-  return route;
+  return {Way::units, false, blocks_of((block_bytes + 7) / 8, kUnitsOfBlock, kUnitChannels)};
 }
 
 bool work_of(CollectiveKind kind, Work& out) {

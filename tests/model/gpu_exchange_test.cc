@@ -17,13 +17,14 @@ using gpu::Round;
 constexpr unsigned kRanks = 3;  // at most
 
 // The bugs to plant.
-enum class ExchangeBug { none, any_flag, one_place, half_a_unit, flag_before_data, gives_up_well, digest_unchecked };
+enum class ExchangeBug { none, any_flag, few_places, half_a_unit, flag_before_data, gives_up_well, digest_unchecked };
 
 struct Trial {
   unsigned ranks = 2;
   unsigned rounds = 3;
-  unsigned units = 1;  // behind the digest
+  unsigned units = 1;
   bool halves = true;  // a unit is two words, as on GPUs; else one, so that three ranks fit the model
+  unsigned ahead = 1;  // by pieces: see exchange_pieces()
   unsigned looks = 1;  // before a rank gives up
   int dies = -1;       // this rank, after so many steps:
   unsigned steps = 0;
@@ -38,7 +39,7 @@ struct UnitMemory {
   explicit UnitMemory(const Trial& trial) {
     for (unsigned owner = 0; owner < trial.ranks; ++owner)
       for (unsigned from = 0; from < trial.ranks; ++from)
-        for (unsigned i = 0; from != owner && i < 2 * (trial.units + 1); ++i)
+        for (unsigned i = 0; from != owner && i < 2 * trial.units; ++i)
           for (unsigned half = 0; half < (trial.halves ? 2U : 1U); ++half) words[owner][from][i][half].emplace();
   }
   std::optional<UnitWord> words[kRanks][kRanks][4][2];
@@ -53,7 +54,7 @@ struct PieceMemory {
       }
   }
   std::optional<UnitWord> flags[kRanks][kRanks];
-  std::optional<Tracked> places[kRanks][kRanks][2];
+  std::optional<Tracked> places[kRanks][kRanks][gpu::kPiecePlaces];
 };
 
 class Machine {
@@ -67,32 +68,41 @@ class Machine {
   static bool any(bool one) { return one; }
   [[nodiscard]] unsigned rank() const { return rank_; }
   [[nodiscard]] unsigned size() const { return trial_.ranks; }
-  [[nodiscard]] unsigned parity(Round round) const {
-    return trial_.bug == ExchangeBug::one_place ? 0 : gpu::place_of(round);
+  [[nodiscard]] unsigned unit_place(Round round) const {
+    return trial_.bug == ExchangeBug::few_places ? 0 : gpu::unit_place_of(round);
+  }
+  [[nodiscard]] unsigned piece_place(Round round) const {
+    return trial_.bug == ExchangeBug::few_places ? round % 2 : gpu::piece_place_of(round);
+  }
+  // The second flag has the call in it, or the one word's flag where a unit has but one.
+  [[nodiscard]] std::uint64_t flag(Round round, bool second) const {
+    const bool digests = second == trial_.halves && trial_.bug != ExchangeBug::digest_unchecked;
+    return static_cast<std::uint64_t>(round + (digests && trial_.differ ? 100 + rank_ * 100 : 0)) << 32;
   }
 
   void store_unit(unsigned to, std::uint32_t index, Round round, std::uint64_t data) {
-    const std::uint64_t flag = static_cast<std::uint64_t>(round) << 32;
-    auto& unit = units_->words[to][rank_][parity(round) * (trial_.units + 1) + index];
-    if (trial_.halves && lives()) unit[1]->store(flag | data >> 32, std::memory_order_relaxed);
-    if (lives()) unit[0]->store(flag | (data & 0xFFFFFFFF), std::memory_order_relaxed);
+    auto& unit = units_->words[to][rank_][unit_place(round) * trial_.units + index];
+    if (trial_.halves && lives()) unit[1]->store(flag(round, true) | data >> 32, std::memory_order_relaxed);
+    if (lives()) unit[0]->store(flag(round, false) | (data & 0xFFFFFFFF), std::memory_order_relaxed);
   }
   bool load_unit(unsigned from, std::uint32_t index, Round round, std::uint64_t& data) {
     if (!lives()) return false;
-    const auto& unit = units_->words[rank_][from][parity(round) * (trial_.units + 1) + index];
+    const auto& unit = units_->words[rank_][from][unit_place(round) * trial_.units + index];
     const std::uint64_t low = unit[0]->load(std::memory_order_relaxed);
-    const std::uint64_t high = trial_.halves ? unit[1]->load(std::memory_order_relaxed) : low >> 32 << 32;
+    const std::uint64_t high = trial_.halves ? unit[1]->load(std::memory_order_relaxed) : 0;
     data = (trial_.halves ? high << 32 : 0) | (low & 0xFFFFFFFF);
-    require(low >> 32 <= round && high >> 32 <= round, "what came was overwritten before it was read");
-    if (trial_.bug == ExchangeBug::any_flag) return low >> 32 != 0 && high >> 32 != 0;
-    return low >> 32 == round && (high >> 32 == round || trial_.bug == ExchangeBug::half_a_unit);
+    require(trial_.differ || (low >> 32 <= round && high >> 32 <= round),
+            "what came was overwritten before it was read");
+    if (trial_.bug == ExchangeBug::any_flag) return low != 0 && (high != 0 || !trial_.halves);
+    const bool first = low >> 32 == flag(round, false) >> 32;
+    return first && (!trial_.halves || trial_.bug == ExchangeBug::half_a_unit || high >> 32 == flag(round, true) >> 32);
   }
   static void clear_units(Round) {}
 
   void put(unsigned to, Round round, int value) {
-    if (lives()) pieces_->places[to][rank_][parity(round)]->set(value);
+    if (lives()) pieces_->places[to][rank_][piece_place(round)]->set(value);
   }
-  int piece(unsigned from, Round round) { return pieces_->places[rank_][from][parity(round)]->get(); }
+  int piece(unsigned from, Round round) { return pieces_->places[rank_][from][piece_place(round)]->get(); }
   void release() {
     if (lives()) ModelAtomics::fence(std::memory_order_acq_rel);
   }
@@ -105,7 +115,7 @@ class Machine {
 
   bool gives_up(unsigned, gpu::Waits) { return is_dead() || ++looks_ >= trial_.looks; }
   void mismatch(unsigned) { require(trial_.differ, "the digest of another round was taken for this one's"); }
-  void next() { looks_ = 0; }
+  void in_round(unsigned) { looks_ = 0; }
   [[nodiscard]] bool is_dead() const { return static_cast<int>(rank_) == trial_.dies && steps_ >= trial_.steps; }
 
  private:
@@ -126,10 +136,9 @@ std::uint64_t data_of(unsigned rank, Round round) {
   const std::uint64_t value = rank * 16 + round;
   return value << 32 | value;
 }
-std::uint64_t digest_of(const Trial& trial, unsigned rank, Round round) {
-  if (trial.bug == ExchangeBug::digest_unchecked) return 1;
-  const std::uint64_t digest = data_of(trial.differ ? rank + 5 : 7, round);
-  return trial.halves ? digest : digest & 0xFFFFFFFF;
+std::uint64_t digest_of(const Trial& trial, unsigned rank) {
+  const std::uint64_t value = trial.differ && trial.bug != ExchangeBug::digest_unchecked ? rank + 5 : 7;
+  return value << 32;
 }
 
 struct ByUnits : Program {
@@ -140,7 +149,7 @@ struct ByUnits : Program {
     Round round = 0;
     for (unsigned i = 0; i < trial.rounds; ++i) {
       round = gpu::next_round(round);
-      machine.next();
+      machine.in_round(i + 1);
       const auto all = [](unsigned) { return true; };
       const auto send = [&](unsigned, std::uint32_t) { return data_of(rank, round); };
       const auto take = [&](std::uint32_t, const std::uint64_t(&data)[gpu::kMostRanks]) {
@@ -149,8 +158,8 @@ struct ByUnits : Program {
           if (from != rank) require(data[from] == want, "took something else than was sent in this round");
         }
       };
-      const std::uint64_t digest = digest_of(trial, rank, round);
-      const bool good = gpu::exchange_units(machine, round, digest, trial.units, true, all, send, take);
+      const bool good = gpu::exchange_units(
+          machine, round, trial.units, true, all, send, [] {}, take);
       require(!good || !trial.differ, "calls that differ ended well");
       if (!good) return;
     }
@@ -165,22 +174,22 @@ struct ByPieces : Program {
     const unsigned rank = thread - 1;
     Machine machine(trial, rank, nullptr, &memory);
     Round round = 0;
-    for (unsigned i = 0; i < trial.rounds; ++i) {
-      round = gpu::next_round(round);
-      machine.next();
-      const std::uint64_t digest = digest_of(trial, rank, round);
-      if (trial.bug == ExchangeBug::flag_before_data) gpu::tell_pieces(machine, round, digest);
+    const std::uint64_t digest = digest_of(trial, rank);
+    const auto value = [](unsigned of, Round in) { return static_cast<int>(of * 16 + in); };
+    const auto send = [&](unsigned, Round to_round) {
+      if (trial.bug == ExchangeBug::flag_before_data) gpu::tell_pieces(machine, to_round, digest);
       for (unsigned to = 0; to < trial.ranks; ++to)
-        if (to != rank) machine.put(to, round, static_cast<int>(rank * 16 + round));
-      if (trial.bug != ExchangeBug::flag_before_data) gpu::tell_pieces(machine, round, digest);
-      const bool good =
-          gpu::wait_pieces(machine, round, digest) || (trial.bug == ExchangeBug::gives_up_well && !machine.is_dead());
-      require(!good || !trial.differ, "calls that differ ended well");
-      if (!good) return;
+        if (to != rank) machine.put(to, to_round, value(rank, to_round));
+    };
+    const auto take = [&](unsigned, Round from_round) {
       for (unsigned from = 0; from < trial.ranks; ++from)
         if (from != rank)
-          require(machine.piece(from, round) == static_cast<int>(from * 16 + round), "took the bytes of another round");
-    }
+          require(machine.is_dead() || machine.piece(from, from_round) == value(from, from_round),
+                  "took the bytes of another round");
+    };
+    const bool good = gpu::exchange_pieces(machine, round, digest, trial.rounds, trial.ahead, send, take);
+    require(!good || !trial.differ, "calls that differ ended well");
+    if (!good && trial.bug == ExchangeBug::gives_up_well && !machine.is_dead()) take(0, round);
   }
   const Trial trial;
   PieceMemory memory;
@@ -199,25 +208,26 @@ void expect_found(const char* name, Trial trial, ExchangeBug bug) {
   expect_caught(options_of(trial), swapped(name), maker<P>(trial));
 }
 
-// The digest alone goes through the same places as data, and differs from round to round: so a few words suffice, and
-// the third round uses the places of the first.
-constexpr Trial kFewWords{.units = 0};
-constexpr Trial kPatient{.units = 0, .looks = 2};
+// The third round uses the places of the first.
+constexpr Trial kPatient{.looks = 2};
 
 TEST(GpuExchangeModel, TwoRanksTakeTheUnitsOfTheirRound) {
-  expect_right<ByUnits>("units: 2 ranks", kFewWords);
+  expect_right<ByUnits>("units: 2 ranks", {});
 }
 TEST(GpuExchangeModel, TwoRanksThatLookTwiceToo) {
   expect_right<ByUnits>("units: 2 ranks, two looks", kPatient);
 }
-TEST(GpuExchangeModel, UnitsBehindTheDigestToo) {
-  expect_right<ByUnits>("units: 2 ranks, digest and data", {.rounds = 2, .halves = false});
+TEST(GpuExchangeModel, SeveralUnitsToo) {
+  expect_right<ByUnits>("units: 2 ranks, two units", {.rounds = 2, .units = 2, .halves = false});
 }
 TEST(GpuExchangeModel, ThreeRanksTakeTheUnitsOfTheirRound) {
-  expect_right<ByUnits>("units: 3 ranks", {.ranks = 3, .units = 0, .halves = false});
+  expect_right<ByUnits>("units: 3 ranks", {.ranks = 3, .halves = false});
 }
 TEST(GpuExchangeModel, TwoRanksTakeThePiecesOfTheirRound) {
   expect_right<ByPieces>("pieces: 2 ranks, two looks", {.rounds = 4, .looks = 2});
+}
+TEST(GpuExchangeModel, TwoRanksThatSendAheadToo) {
+  expect_right<ByPieces>("pieces: 2 ranks, two ahead", {.rounds = 5, .ahead = 2});
 }
 TEST(GpuExchangeModel, ThreeRanksTakeThePiecesOfTheirRound) {
   expect_right<ByPieces>("pieces: 3 ranks, 2 rounds", {.ranks = 3, .rounds = 2});
@@ -225,24 +235,23 @@ TEST(GpuExchangeModel, ThreeRanksTakeThePiecesOfTheirRound) {
 
 TEST(GpuExchangeModel, ARankThatDiesAfterAnyStepHarmsNoOther) {
   for (unsigned steps = 0; steps < 12; ++steps) {
-    expect_right<ByUnits>("units: 1 of 2 dies", {.units = 0, .dies = 1, .steps = steps});
+    expect_right<ByUnits>("units: 1 of 2 dies", {.dies = 1, .steps = steps});
     expect_right<ByPieces>("pieces: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
   }
 }
 
 TEST(GpuExchangeModel, CallsThatDifferEndWellNowhere) {
-  expect_right<ByUnits>("units: 2 ranks call different things", {.rounds = 2, .units = 0, .differ = true});
+  expect_right<ByUnits>("units: 2 ranks call different things", {.rounds = 2, .differ = true});
   expect_right<ByPieces>("pieces: 2 ranks call different things", {.rounds = 2, .looks = 2, .differ = true});
 }
 
 TEST(GpuExchangeModel, EachBugIsCaught) {
-  expect_found<ByUnits>("units: the flag's round is not looked at", kFewWords, ExchangeBug::any_flag);
-  expect_found<ByUnits>("units: a place is used again one round early", kFewWords, ExchangeBug::one_place);
-  expect_found<ByUnits>("units: one of a unit's two flags is looked at", kFewWords, ExchangeBug::half_a_unit);
-  expect_found<ByUnits>("units: the digest is not the call's", {.units = 0, .differ = true},
-                        ExchangeBug::digest_unchecked);
+  expect_found<ByUnits>("units: the flag's round is not looked at", {}, ExchangeBug::any_flag);
+  expect_found<ByUnits>("units: a place is used again one round early", {}, ExchangeBug::few_places);
+  expect_found<ByUnits>("units: one of a unit's two flags is looked at", {}, ExchangeBug::half_a_unit);
+  expect_found<ByUnits>("units: the digest is not the call's", {.differ = true}, ExchangeBug::digest_unchecked);
   expect_found<ByPieces>("pieces: the flag before the data", {}, ExchangeBug::flag_before_data);
-  expect_found<ByPieces>("pieces: a place is used again one round early", {.looks = 2}, ExchangeBug::one_place);
+  expect_found<ByPieces>("pieces: places are used again early", {.rounds = 4, .ahead = 2}, ExchangeBug::few_places);
   expect_found<ByPieces>("pieces: who gives up goes on", {}, ExchangeBug::gives_up_well);
   expect_found<ByPieces>("pieces: the digest is not the call's", {.differ = true}, ExchangeBug::digest_unchecked);
 }

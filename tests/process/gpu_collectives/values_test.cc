@@ -125,14 +125,14 @@ TEST_P(GpuValues, OfSizesAroundEachSwitch) {
     Tries tries(rank);
     const gpu::Layout layout = gpu::layout_of(static_cast<int>(size));
     const std::size_t by_units = gpu::kMostByUnits / std::max<std::size_t>(size - 1, 1);
-    const std::size_t unit_round = (layout.units - 1) * 8;
-    const std::size_t piece = layout.areas[0].piece_bytes;
+    const std::size_t unit_round = layout.units.count * 8;
+    const std::size_t piece = layout.area.piece_bytes;
     const std::size_t most = (std::size_t{1} << 20) + 24;
     for (const DataType type : {DataType::f32, DataType::bf16, DataType::u8}) {
       const std::size_t width = size_of(type);
       for (const std::size_t bytes :
-           {std::size_t{0}, width, std::size_t{8}, std::size_t{16}, std::size_t{2048}, unit_round, 8 * unit_round,
-            by_units, piece * size, piece * gpu::kPieceChannels, most})
+           {std::size_t{0}, width, std::size_t{8}, std::size_t{16}, std::size_t{2048}, unit_round,
+            gpu::kUnitChannels * unit_round, by_units, piece * size, piece * gpu::kPieceChannels, most})
         for (const std::size_t more : {std::size_t{0}, width}) {
           if (bytes == most && type != DataType::f32) continue;  // takes long
           Try one;

@@ -7,7 +7,7 @@
 // Streams' numbers, captures and graphs of the stand-in driver. Fairway calls the first two; tests the others.
 namespace {
 
-constexpr int kCaptureInvalid = 901;
+constexpr int kCaptureUnsupported = 900, kCaptureInvalid = 901;
 
 standin::Stream& of(void* stream) {
   return *static_cast<standin::Stream*>(stream);
@@ -19,6 +19,7 @@ standin::Stream& of(void* stream) {
 extern "C" {
 
 int cuStreamGetId(fairway::sys::cuda::Stream stream, unsigned long long* id) {
+  if (of(stream).capture() != 0) return kCaptureUnsupported;  // as driver 580 answers
   *id = of(stream).id();
   return 0;
 }

@@ -1,5 +1,6 @@
 #include "collectives/gpu_plan.h"
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -15,65 +16,58 @@ namespace {
 TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
   for (int size = 1; size <= static_cast<int>(kMostRanks); ++size) {
     const Layout layout = layout_of(size);
+    const std::uint64_t others = std::max(size - 1, 1);
     EXPECT_LT(layout.bytes, 16U << 20) << size;
-    EXPECT_GE(layout.units, 2U);
-    EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.units_at);
-    EXPECT_GE(layout.units_stride, std::uint64_t{kUnitChannels} * 2 * layout.size * layout.units * 16);
-    std::uint64_t end = layout.units_at + Layout::kPlaces * layout.units_stride;
-    for (const Layout::Area& area : layout.areas) {
-      EXPECT_GE(area.flags_at, end);
-      EXPECT_GE(area.pieces_at, area.flags_at + std::uint64_t{area.channels} * layout.size * 8);
-      EXPECT_LE(area.channels, kPieceChannels);
-      EXPECT_GE(area.piece_bytes, 1024U);
-      EXPECT_EQ(area.piece_bytes % 16, 0U);
-      EXPECT_EQ(area.pieces_at % 16, 0U);
-      end = area.pieces_at + std::uint64_t{area.channels} * 2 * layout.size * area.piece_bytes;
-    }
-    EXPECT_LE(end, layout.bytes);
+    EXPECT_GE(layout.units.count, 2U);
+    EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.units.at);
+    EXPECT_GE(layout.units_stride, kUnitChannels * kUnitPlaces * others * layout.units.count * 16);
+    EXPECT_EQ(layout.units_of(3).at, layout.units.at + 3 * layout.units_stride);
+    const Area& area = layout.area;
+    EXPECT_GE(area.head_at, layout.units_of(Layout::kPlaces).at);
+    EXPECT_GE(area.flags_at, area.head_at + sizeof(AreaHead));
+    EXPECT_GE(area.pieces_at, area.flags_at + std::uint64_t{kPieceChannels} * layout.size * 8);
+    EXPECT_GE(area.piece_bytes, 1024U);
+    EXPECT_EQ(area.piece_bytes % 16, 0U);
+    EXPECT_EQ(area.pieces_at % 16, 0U);
+    EXPECT_LE(area.pieces_at + kPieceChannels * kPiecePlaces * others * area.piece_bytes, layout.bytes);
   }
 }
 
 TEST(GpuPlaces, EachStreamAndCaptureHasItsOwn) {
-  const Layout layout = layout_of(2);
-  Places places(layout);
+  Places places;
   EXPECT_EQ(places.place_of({7, 0}), 0);
   EXPECT_EQ(places.place_of({7, 1}), 1);
   EXPECT_EQ(places.place_of({8, 1}), 2);
   EXPECT_EQ(places.place_of({7, 0}), 0);
-  EXPECT_EQ(places.area_of(0, true), 0);
-  EXPECT_EQ(places.area_of(1, false), 2) << "a narrow one";
-  EXPECT_EQ(places.area_of(0, false), 0) << "it stays";
-  EXPECT_EQ(places.area_of(2, true), 1);
   for (std::uint32_t i = 3; i < Layout::kPlaces; ++i) EXPECT_EQ(places.place_of({100 + i, 0}), static_cast<int>(i));
   EXPECT_EQ(places.place_of({1, 1}), -1);
-  EXPECT_EQ(places.area_of(3, true), 3) << "a narrow one where no wide one is left";
-  for (std::uint32_t i = 4; i < 10; ++i) EXPECT_EQ(places.area_of(i, false), static_cast<int>(i));
-  EXPECT_EQ(places.area_of(10, true), -1);
 }
 
 TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
   for (const int size : {1, 2, 3, 8}) {
-    const Layout layout = layout_of(size);
-    Places places(layout);
-    const auto place = static_cast<std::uint32_t>(places.place_of({1, 0}));
     const std::uint64_t most = kMostByUnits / static_cast<std::uint64_t>(std::max(size - 1, 1));
     for (const Work work : {Work::reduce_to_all, Work::to_all, Work::to_each, Work::from_root, Work::reduce_to_each}) {
-      EXPECT_EQ(route_of(layout, places, place, work, 8, Algorithm::automatic).way, Way::units);
-      EXPECT_EQ(route_of(layout, places, place, work, most, Algorithm::automatic).way, Way::units);
-      const Route large = route_of(layout, places, place, work, most + 1, Algorithm::automatic);
+      for (const std::uint64_t bytes : {std::uint64_t{8}, most}) {
+        const Route few = route_of(size, work, bytes, Algorithm::automatic);
+        EXPECT_EQ(few.way, Way::units);
+        EXPECT_FALSE(few.wants_area);
+        EXPECT_LE(few.blocks, kUnitChannels);
+      }
+      const Route large = route_of(size, work, most + 1, Algorithm::automatic);
       EXPECT_EQ(large.way, work == Work::reduce_to_all && size > 2 ? Way::two_shot : Way::pieces);
-      EXPECT_GE(large.area, 0);
-      EXPECT_LE(large.blocks, layout.areas[static_cast<std::size_t>(large.area)].channels);
+      EXPECT_TRUE(large.wants_area);
+      EXPECT_EQ(route_of(size, work, 1U << 30, Algorithm::automatic).blocks, kPieceChannels);
     }
-    EXPECT_EQ(route_of(layout, places, place, Work::reduce_to_all, 8, Algorithm::direct).way, Way::two_shot);
-    EXPECT_EQ(route_of(layout, places, place, Work::reduce_to_all, 1 << 20, Algorithm::one_shot).way, Way::pieces);
+    EXPECT_EQ(route_of(size, Work::reduce_to_all, 8, Algorithm::direct).way, Way::two_shot);
+    EXPECT_EQ(route_of(size, Work::reduce_to_all, 1 << 20, Algorithm::one_shot).way, Way::pieces);
   }
 }
 
 TEST(GpuRounds, WrapAroundWithoutZeroAndInTurns) {
   EXPECT_EQ(next_round(0), 1U);
-  EXPECT_EQ(next_round(0xFFFFFFFF), 2U);
-  EXPECT_NE(place_of(0xFFFFFFFF), place_of(next_round(0xFFFFFFFF)));
+  EXPECT_EQ(next_round(0xFFFFFFFF), 4U);
+  EXPECT_EQ(unit_place_of(next_round(0xFFFFFFFF)), (unit_place_of(0xFFFFFFFF) + 1) % kUnitPlaces);
+  EXPECT_EQ(piece_place_of(next_round(0xFFFFFFFF)), (piece_place_of(0xFFFFFFFF) + 1) % kPiecePlaces);
 }
 
 // Two ranks, a thread each, on memory that holds flags as they would be after a turn of all numbers.
@@ -91,11 +85,9 @@ class TwoRanks {
     made.report = &report;
     made.stop = &stop;
     made.place_at = Layout::place_at(0);
-    made.units_at = layout.units_at;
-    made.flags_at = layout.areas[0].flags_at;
-    made.pieces_at = layout.areas[0].pieces_at;
     made.units = layout.units;
-    made.piece_bytes = layout.areas[0].piece_bytes;
+    made.area = layout.area;
+    made.wants_area = way != Way::units ? 1 : 0;
     made.rank = rank;
     made.size = 2;
     made.blocks = 1;
@@ -105,6 +97,7 @@ class TwoRanks {
   }
   unsigned char* bytes(unsigned rank) { return reinterpret_cast<unsigned char*>(scratch[rank].data()); }
   PlaceHead& head(unsigned rank) { return *reinterpret_cast<PlaceHead*>(bytes(rank) + Layout::place_at(0)); }
+  AreaHead& area(unsigned rank) { return *reinterpret_cast<AreaHead*>(bytes(rank) + layout.area.head_at); }
 
   const Layout layout;
   std::vector<std::vector<std::uint64_t>> scratch;
@@ -117,14 +110,16 @@ TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
   for (const Way way : {Way::units, Way::pieces, Way::two_shot}) {
     TwoRanks ranks;
     for (unsigned rank = 0; rank < 2; ++rank) {
-      ranks.head(rank).unit_rounds[0] = ranks.head(rank).piece_rounds[0] = 0xFFFFFFFA;
-      for (unsigned from = 0; from < 2; ++from)
-        ranks.scratch[rank][ranks.layout.areas[0].flags_at / 8 + from] = 0xFFFFFFFA;
+      ranks.head(rank).unit_rounds[0] = ranks.area(rank).piece_rounds[0] = 0xFFFFFFFA;
+      for (unsigned from = 0; from < 2; ++from) ranks.scratch[rank][ranks.layout.area.flags_at / 8 + from] = 0xFFFFFFFA;
       // What was sent in rounds 4 and 5 of the turn before lies in every unit.
-      for (std::uint32_t i = 0; way == Way::units && i < 4 * ranks.layout.units; ++i)
-        for (unsigned half = 0; half < 2; ++half)
-          ranks.scratch[rank][ranks.layout.units_at / 8 + i * 2 + half] =
-              std::uint64_t{i < 2 * ranks.layout.units ? 4U : 5U} << 32 | 0xBAD;
+      const std::uint32_t count = ranks.layout.units.count;
+      for (std::uint32_t i = 0; way == Way::units && i < 2 * count; ++i)
+        for (unsigned half = 0; half < 2; ++half) {
+          const std::uint32_t round = i < count ? 4 : 5;
+          ranks.scratch[rank][ranks.layout.units.at / 8 + i * 2 + half] =
+              std::uint64_t{half == 0 ? round : round + 0x12345678} << 32 | 0xBAD;
+        }
     }
     std::vector<std::thread> threads;
     std::vector<int> wrong(2);
@@ -141,9 +136,55 @@ TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
     EXPECT_EQ(ranks.report.state, 0U);
     EXPECT_EQ(wrong[0] + wrong[1], 0) << static_cast<int>(way);
     EXPECT_EQ(ranks.head(0).calls, 16U);
-    EXPECT_LT(way == Way::units ? ranks.head(0).unit_rounds[0] : ranks.head(0).piece_rounds[0], 64U)
+    EXPECT_LT(way == Way::units ? ranks.head(0).unit_rounds[0] : ranks.area(0).piece_rounds[0], 64U)
         << "it has wrapped";
   }
+}
+
+// Who has the area, of two places whose calls come in another order on each rank. Every value is right whichever way a
+// call goes, and the one that finds it taken does not wait for it.
+TEST(GpuArea, OneThatFindsItTakenGoesByUnits) {
+  constexpr std::uint64_t kCount = 5000;
+  TwoRanks ranks;
+  ranks.area(0).taken = 1;  // by a call that this rank has not ended
+  std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
+  std::thread other(
+      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, Way::pieces, theirs.data(), kCount), 0); });
+  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, Way::pieces, mine.data(), kCount), 0);
+  other.join();
+  EXPECT_EQ(ranks.report.state, 0U);
+  EXPECT_EQ(mine.front() + mine.back() + theirs.back(), 9U);
+  EXPECT_NE(ranks.head(0).unit_rounds[0], 0U);
+  EXPECT_EQ(ranks.area(0).piece_rounds[0] + ranks.area(1).piece_rounds[0], 0U);
+  EXPECT_EQ(ranks.area(0).taken, 1U) << "it is not this call's to give back";
+  EXPECT_EQ(ranks.area(0).uses, 0U);
+}
+
+TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
+  constexpr std::uint64_t kCount = 5000;
+  TwoRanks ranks;
+  ranks.area(0).owner = 8;  // place 7, whose call rank 0 has ended and rank 1 has not
+  ranks.area(0).uses = 5;
+  ranks.area(0).done[1] = 4;
+  ranks.area(1).uses = 4;
+  std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
+  std::thread other(
+      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, Way::pieces, theirs.data(), kCount), 0); });
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(std::atomic_ref(ranks.head(1).grant).load(), 0U) << "it has the area while another call reads there";
+    std::atomic_ref(ranks.area(1).uses).store(5);
+    std::atomic_ref(ranks.area(0).done[1]).store(5);
+  });
+  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, Way::pieces, mine.data(), kCount), 0);
+  other.join();
+  late.join();
+  EXPECT_EQ(mine.back() + theirs.back(), 6U);
+  EXPECT_NE(ranks.area(0).piece_rounds[0], 0U);
+  EXPECT_EQ(ranks.area(0).taken, 0U);
+  EXPECT_EQ(ranks.area(0).owner, 1U);
+  EXPECT_EQ(ranks.area(0).uses, 6U);
+  EXPECT_EQ(ranks.area(0).done[1], 6U);
 }
 
 // What another rank told of its failure: in this rank's call, in an earlier one, or in a later one, before which it has
