@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Scattered pages from one process's GPU memory to another's: time and rate beside torch's own gather and scatter, which
-one process does on one GPU. Needs torch with a GPU and the fairway module.
+"""Scattered pages from one process's GPU memory to another's, on the last GPU that there is: time and rate beside torch's
+own gather and scatter on one GPU, and beside one copy of as many bytes to that last GPU. Needs torch with a GPU and the
+fairway module.
 
   python3 bench/gpu_pages.py [pages]     the largest count (50000)
 """
@@ -45,10 +46,11 @@ def main():
     remote = engine.connect(owner.stdout.readline().strip(), timeout=60).lookup("memory", timeout=60)
     source = torch.randint(0, 255, (most * PAGE_BYTES,), dtype=torch.uint8, device="cuda:0")
     beside = torch.zeros_like(source)
+    far = torch.zeros_like(source, device=f"cuda:{torch.cuda.device_count() - 1}")
     order = numpy.random.default_rng(1)
     local, there = order.permutation(most), order.permutation(most)
     print(f"{torch.cuda.get_device_name(0)} x {torch.cuda.device_count()}; medians of {TURNS} turns")
-    print(f"{'page':>8} {'count':>8} {'ms':>9} {'GB/s':>8} {'torch ms':>9} {'GB/s':>8}")
+    print(f"{'page':>8} {'count':>8} {'ms':>9} {'GB/s':>8} {'torch ms':>9} {'GB/s':>8} {'copy ms':>9} {'GB/s':>8}")
     for page in (4096, PAGE_BYTES):
         for count in sorted({min(1000, most), min(10000, most), most}):
             rows, to = (flat[: most * page].view(most, page).view(torch.int64) for flat in (source, beside))
@@ -61,10 +63,14 @@ def main():
                 to[second] = rows[first]
                 torch.cuda.synchronize()
 
-            pairs = [(timed(ours), timed(torchs)) for _ in range(TURNS)]
-            one, other = (statistics.median(column) for column in zip(*pairs))
+            def copied():
+                far[: page * count].copy_(source[: page * count])
+                torch.cuda.synchronize(far.device)
+
+            turns = [(timed(ours), timed(torchs), timed(copied)) for _ in range(TURNS)]
+            medians = (statistics.median(column) for column in zip(*turns))
             gigabytes = page * count / 1e9
-            print(f"{page:8} {count:8} {one * 1e3:9.3f} {gigabytes / one:8.1f} {other * 1e3:9.3f} {gigabytes / other:8.1f}", flush=True)
+            print(f"{page:8} {count:8} " + " ".join(f"{one * 1e3:9.3f} {gigabytes / one:8.1f}" for one in medians), flush=True)
     engine.close()
     owner.stdin.close()
     owner.wait(60)

@@ -72,25 +72,31 @@ class GpuRank {
 // What tests call of the driver and Fairway does not.
 class Graphs {
  public:
-  Graphs() : library_(::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_LOCAL)) {}
+  explicit Graphs(GpuRank& rank)
+      : rank_(rank), library_(::dlopen(std::getenv("FAIRWAY_CUDA_DRIVER"), RTLD_NOW | RTLD_LOCAL)) {}
   // What `enqueue` puts into the stream.
   void* capture(GpuStream stream, const std::function<bool()>& enqueue) {
-    void *graph = nullptr, *made = nullptr;
-    if (find<int(void*, int)>("cuStreamBeginCapture_v2")(stream, 2) != 0) return nullptr;
-    const bool good = enqueue();
-    if (find<int(void*, void**)>("cuStreamEndCapture")(stream, &graph) != 0 || !good) return nullptr;
-    if (find<int(void**, void*, unsigned long long)>("cuGraphInstantiateWithFlags")(&made, graph, 0) != 0)
-      return nullptr;
-    find<int(void*)>("cuGraphDestroy")(graph);
-    return made;
+    return rank_.gpus.on(rank_.gpu, [&]() -> void* {
+      void *graph = nullptr, *made = nullptr;
+      if (find<int(void*, int)>("cuStreamBeginCapture_v2")(stream, 2) != 0) return nullptr;
+      const bool good = enqueue();
+      if (find<int(void*, void**)>("cuStreamEndCapture")(stream, &graph) != 0 || !good) return nullptr;
+      if (find<int(void**, void*, unsigned long long)>("cuGraphInstantiateWithFlags")(&made, graph, 0) != 0)
+        return nullptr;
+      find<int(void*)>("cuGraphDestroy")(graph);
+      return made;
+    });
   }
-  bool launch(void* graph, GpuStream stream) { return find<int(void*, void*)>("cuGraphLaunch")(graph, stream) == 0; }
+  bool launch(void* graph, GpuStream stream) {
+    return rank_.gpus.on(rank_.gpu, [&] { return find<int(void*, void*)>("cuGraphLaunch")(graph, stream); }) == 0;
+  }
 
  private:
   template <class F>
   F* find(const char* name) {
     return reinterpret_cast<F*>(::dlsym(library_, name));
   }
+  GpuRank& rank_;
   void* library_;
 };
 

@@ -79,7 +79,7 @@ TEST_P(GpuStreams, GraphsAreLaunchedAnyNumberOfTimes) {
   run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
     Sum small(rank, 7), large(rank, 30'000), other(rank, 300), loose(rank, 64);
     const GpuStream a = rank.stream(), b = rank.stream();
-    Graphs graphs;
+    Graphs graphs(rank);
     void* const both = graphs.capture(a, [&] { return small.enqueue(a) && large.enqueue(a); });
     void* const one = graphs.capture(a, [&] { return other.enqueue(a); });
     if (both == nullptr || one == nullptr) return (void)rank.fail("no graph");

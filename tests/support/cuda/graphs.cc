@@ -7,7 +7,7 @@
 // Streams' numbers, captures and graphs of the stand-in driver. Fairway calls the first two; tests the others.
 namespace {
 
-constexpr int kCaptureUnsupported = 900, kCaptureInvalid = 901;
+constexpr int kInvalidContext = 201, kCaptureUnsupported = 900, kCaptureInvalid = 901;
 
 standin::Stream& of(void* stream) {
   return *static_cast<standin::Stream*>(stream);
@@ -17,6 +17,8 @@ standin::Stream& of(void* stream) {
 
 #pragma GCC visibility push(default)
 extern "C" {
+
+int cuCtxSynchronize();  // driver.cc
 
 int cuStreamGetId(fairway::sys::cuda::Stream stream, unsigned long long* id) {
   if (of(stream).capture() != 0) return kCaptureUnsupported;  // as driver 580 answers
@@ -40,6 +42,7 @@ int cuStreamEndCapture(void* stream, void** graph) {
   return *graph != nullptr ? 0 : kCaptureInvalid;
 }
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
+  if (cuCtxSynchronize() != 0) return kInvalidContext;  // it is for the current context
   *executable = new standin::Graph(*static_cast<standin::Graph*>(graph));
   return 0;
 }
