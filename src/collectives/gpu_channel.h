@@ -45,9 +45,8 @@ class Channel {
     if (failed_ == 0 && block_ == 0)
       for (unsigned to = lane(); to < size(); to += lanes())
         if (to != rank()) H::store(&place(to)->entered[rank()], entered_word(number_, call_.digest));
-    bool good = failed_ == 0;
-    if (good && call_.wants_area != 0) good = gets_area();
-    return !any(!good);
+    if (any(failed_ != 0)) return false;  // not every lane need have seen it
+    return call_.wants_area == 0 || !any(!gets_area());
   }
   [[nodiscard]] FAIRWAY_IN_KERNELS bool has_area() const { return has_area_; }
   FAIRWAY_IN_KERNELS Round unit_round() const { return unit_round_; }
@@ -168,7 +167,7 @@ class Channel {
   }
 
   // ---- the area ----
-  // Rank 0 tells all ranks, itself too, whether the call has the area. False: gives up.
+  // Rank 0 tells all ranks, itself too, whether the call has the area. By all lanes; false on any: gives up.
   FAIRWAY_IN_KERNELS bool gets_area() {
     std::uint64_t word = 0;
     bool good = true;
