@@ -7,7 +7,7 @@
 // Streams' numbers, captures and graphs of the stand-in driver. Fairway calls the first two; tests the others.
 namespace {
 
-constexpr int kInvalidContext = 201, kCaptureUnsupported = 900, kCaptureInvalid = 901;
+constexpr int kNoContextForGraph = 201, kCaptureUnsupported = 900, kCaptureInvalid = 901;
 
 standin::Stream& of(void* stream) {
   return *static_cast<standin::Stream*>(stream);
@@ -42,7 +42,7 @@ int cuStreamEndCapture(void* stream, void** graph) {
   return *graph != nullptr ? 0 : kCaptureInvalid;
 }
 int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-  if (cuCtxSynchronize() != 0) return kInvalidContext;  // it is for the current context
+  if (cuCtxSynchronize() != 0) return kNoContextForGraph;  // it is for the current context
   *executable = new standin::Graph(*static_cast<standin::Graph*>(graph));
   return 0;
 }
