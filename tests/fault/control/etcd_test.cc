@@ -92,28 +92,15 @@ struct Etcd : testing::Test {
 };
 
 TEST_F(Etcd, EnginesFindEachOtherThroughIt) {
-  LiveEngine a(named("a", server->url()));
+  expect_engines_find_each_other(server->url());
   LiveEngine b(named("b", server->url()));
-  const auto address = a.resolve("b");
-  ASSERT_TRUE(address.is_ok()) << address.status().to_string();
-  EXPECT_EQ(address.value(), b.address());
-  EXPECT_TRUE(a.connect(address.value()).is_ok());
-  EXPECT_EQ(a.resolve("nobody", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+  ASSERT_TRUE(b.until([](const auto& seen) { return !seen.publications.empty(); }, kSecond));
   LiveEngine elsewhere(named("c", "etcd://" + server->address() + "/job8/"));
   EXPECT_EQ(elsewhere.resolve("b", 200 * kMillisecond).status().code(), ErrorCode::not_found) << "another prefix";
 }
 
 TEST_F(Etcd, ARestartedEngineTakesItsNameAndAClosedOneGivesItBack) {
-  LiveEngine a(named("a", server->url()));
-  auto old = std::make_unique<LiveEngine>(named("b", server->url()));
-  ASSERT_TRUE(a.resolve("b").is_ok());
-  LiveEngine young(named("b", server->url()));
-  ASSERT_TRUE(young.until([](const auto& seen) { return !seen.publications.empty(); }, kSecond));
-  EXPECT_EQ(a.resolve("b").value(), young.address());
-  old.reset();
-  EXPECT_EQ(a.resolve("b").value(), young.address()) << "the earlier one took the name away";
-  young.control().close();
-  EXPECT_EQ(a.resolve("b", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+  expect_a_name_is_its_last_engines_until_that_closes(server->url());
 }
 
 // It takes until the first renewal of the record.
@@ -138,21 +125,12 @@ TEST_F(Etcd, ARecordExpiresTenSecondsAfterItsEngineIsGone) {
 }
 
 TEST_F(Etcd, KilledAndRestartedEmptyItIsFilledAgainAndSessionsDoNotCare) {
-  LiveEngine a(named("a", server->url()));
-  LiveEngine b(named("b", server->url()));
-  const auto session = a.connect(a.resolve("b").value());
-  ASSERT_TRUE(session.is_ok());
-  server->kill();
-  const auto during = a.resolve("b", 500 * kMillisecond);
-  EXPECT_EQ(during.status().code(), ErrorCode::unreachable) << during.status().to_string();
-  ASSERT_TRUE(a.send(session.value(), "during the outage").is_ok());
-  EXPECT_TRUE(b.until([](const auto& seen) { return seen.messages.size() == 1; }, kSecond));
-  server->forget_everything();
-  server->start();
-  const auto after = a.resolve("b", 10 * kSecond);
-  ASSERT_TRUE(after.is_ok()) << after.status().to_string();
-  EXPECT_EQ(after.value(), b.address());
-  EXPECT_TRUE(a.seen().down.empty() && b.seen().down.empty());
+  expect_sessions_outlive_a_restart(
+      server->url(), [&] { server->kill(); },
+      [&] {
+        server->forget_everything();
+        server->start();
+      });
 }
 
 TEST_F(Etcd, AMemberThatIsDownIsLeftForTheNext) {

@@ -50,4 +50,48 @@ class Liar {
   std::thread thread_;
 };
 
+// ---- what holds of every store of names; `url`: of one that runs ----
+
+inline void expect_engines_find_each_other(const std::string& url) {
+  LiveEngine a(named("a", url));
+  LiveEngine b(named("b", url));
+  const auto address = a.resolve("b");
+  ASSERT_TRUE(address.is_ok()) << address.status().to_string();
+  EXPECT_EQ(address.value(), b.address());
+  EXPECT_TRUE(a.connect(address.value()).is_ok());
+  EXPECT_EQ(a.resolve("nobody", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+}
+
+inline void expect_a_name_is_its_last_engines_until_that_closes(const std::string& url) {
+  LiveEngine a(named("a", url));
+  auto old = std::make_unique<LiveEngine>(named("b", url));
+  ASSERT_TRUE(a.resolve("b").is_ok());
+  LiveEngine young(named("b", url));
+  ASSERT_TRUE(young.until([](const auto& seen) { return !seen.publications.empty(); }, kSecond));
+  EXPECT_EQ(a.resolve("b").value(), young.address());
+  old.reset();
+  EXPECT_EQ(a.resolve("b").value(), young.address()) << "the earlier one took the name away";
+  young.control().close();
+  EXPECT_EQ(a.resolve("b", 200 * kMillisecond).status().code(), ErrorCode::not_found);
+}
+
+// `kill`, `restart`: the server, which may come back empty.
+template <class Kill, class Restart>
+void expect_sessions_outlive_a_restart(const std::string& url, Kill kill, Restart restart) {
+  LiveEngine a(named("a", url));
+  LiveEngine b(named("b", url));
+  const auto session = a.connect(a.resolve("b").value());
+  ASSERT_TRUE(session.is_ok());
+  kill();
+  const auto during = a.resolve("b", 500 * kMillisecond);
+  EXPECT_EQ(during.status().code(), ErrorCode::unreachable) << during.status().to_string();
+  ASSERT_TRUE(a.send(session.value(), "during the outage").is_ok());
+  EXPECT_TRUE(b.until([](const auto& seen) { return seen.messages.size() == 1; }, kSecond));
+  restart();
+  const auto after = a.resolve("b", 10 * kSecond);
+  ASSERT_TRUE(after.is_ok()) << after.status().to_string();
+  EXPECT_EQ(after.value(), b.address());
+  EXPECT_TRUE(a.seen().down.empty() && b.seen().down.empty());
+}
+
 }  // namespace fairway::control
