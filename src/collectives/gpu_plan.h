@@ -52,7 +52,8 @@ struct Route {
 };
 Route route_of(int size, Work work, std::uint64_t block_bytes, Algorithm asked);
 
-// Of more bytes to all other ranks together, pieces are sent (docs/collectives.md has the measurement).
+// Of more bytes to all other ranks together, pieces are sent. Chosen from a few runs on two H100, not searched for
+// (docs/collectives.md).
 inline constexpr std::uint64_t kMostByUnits = 96U << 10;
 
 // Whether that collective can run on a GPU, and what kernels then do.

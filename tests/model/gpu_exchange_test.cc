@@ -25,6 +25,7 @@ struct Trial {
   unsigned units = 1;
   bool halves = true;  // a unit is two words, as on GPUs; else one, so that three ranks fit the model
   unsigned ahead = 1;  // by pieces: see exchange_pieces()
+  unsigned calls = 1;  // by pieces: one after the other, of so many rounds each
   unsigned looks = 1;  // before a rank gives up
   int dies = -1;       // this rank, after so many steps:
   unsigned steps = 0;
@@ -187,9 +188,12 @@ struct ByPieces : Program {
           require(machine.is_dead() || machine.piece(from, from_round) == value(from, from_round),
                   "took the bytes of another round");
     };
-    const bool good = gpu::exchange_pieces(machine, round, digest, trial.rounds, trial.ahead, send, take);
-    require(!good || !trial.differ, "calls that differ ended well");
-    if (!good && trial.bug == ExchangeBug::gives_up_well && !machine.is_dead()) take(0, round);
+    for (unsigned call = 0; call < trial.calls; ++call) {
+      const bool good = gpu::exchange_pieces(machine, round, digest, trial.rounds, trial.ahead, send, take);
+      require(!good || !trial.differ, "calls that differ ended well");
+      if (!good && trial.bug == ExchangeBug::gives_up_well && !machine.is_dead()) take(0, round);
+      if (!good) return;
+    }
   }
   const Trial trial;
   PieceMemory memory;
@@ -228,6 +232,10 @@ TEST(GpuExchangeModel, TwoRanksTakeThePiecesOfTheirRound) {
 }
 TEST(GpuExchangeModel, TwoRanksThatSendAheadToo) {
   expect_right<ByPieces>("pieces: 2 ranks, two ahead", {.rounds = 5, .ahead = 2});
+}
+// The next call sends ahead at once, while another rank may still be in the last one.
+TEST(GpuExchangeModel, CallsOneAfterTheOtherToo) {
+  expect_right<ByPieces>("pieces: 2 ranks, 3 calls of 2 rounds", {.rounds = 2, .ahead = 2, .calls = 3});
 }
 TEST(GpuExchangeModel, ThreeRanksTakeThePiecesOfTheirRound) {
   expect_right<ByPieces>("pieces: 3 ranks, 2 rounds", {.ranks = 3, .rounds = 2});
