@@ -17,7 +17,7 @@
 
 #include "fairway/fairway.h"
 
-#include "../../need.h"
+#include "need.h"
 
 // What the projects beside this folder share: one process for each rank, all on this host, which learn each other's
 // addresses through a page of shared memory. In a job a launcher and a directory do this (EngineOptions::directory).
