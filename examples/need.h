@@ -6,7 +6,7 @@
 
 #include "fairway/fairway.h"
 
-// What the programs here do about an error: print it and end. 04_a_peer_dies.cc does more.
+// What the programs of the tutorial do about an error: print it and end. 04_a_peer_dies.cc does more.
 inline void need(const fairway::Status& status) {
   if (status) return;
   std::fprintf(stderr, "%s\n", status.to_string().c_str());

@@ -17,11 +17,20 @@
 
 #include "fairway/fairway.h"
 
-#include "need.h"
-
 // What the projects beside this folder share: one process for each rank, all on this host, which learn each other's
 // addresses through a page of shared memory. In a job a launcher and a directory do this (EngineOptions::directory).
 
+// Takes the value out of a Result, or prints the error and ends this process.
+inline void need(const fairway::Status& status) {
+  if (status) return;
+  std::fprintf(stderr, "%s\n", status.to_string().c_str());
+  std::quick_exit(1);
+}
+template <class T>
+T need(fairway::Result<T> result) {
+  need(result.status());
+  return *std::move(result);
+}
 inline void need(bool good, const char* what) {
   if (!good) std::fprintf(stderr, "%s\n", what), std::quick_exit(1);
 }
