@@ -16,14 +16,15 @@ std::string never_entered(const Observed& rank) {
 
 Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& names, int self,
             std::uint64_t operation) {
-  // The surest first: who is gone, who never came, who says nothing, who stands still.
+  const auto is_gone = [](const Observed&) { return std::string("is gone"); };
+  // The surest first: who left before it, who never came, who is gone, who says nothing, who stands still. One that was
+  // in it and is gone has most likely met its own deadline a moment ago, and gone home: it is not why nobody came on.
   struct Reason {
     bool (*is)(const Observed&, std::uint64_t);
     std::string (*text)(const Observed&);
   };
-  static constexpr Reason kReasons[] = {
-      {[](const Observed& rank, std::uint64_t) { return rank.gone; },
-       [](const Observed&) { return std::string("is gone"); }},
+  const Reason reasons[] = {
+      {[](const Observed& rank, std::uint64_t entered) { return rank.gone && rank.operation < entered; }, is_gone},
       // One that moves is in an earlier operation, and waits there for the one that does not.
       {[](const Observed& rank, std::uint64_t entered) {
          return rank.answers && rank.operation < entered && !rank.moves;
@@ -31,6 +32,7 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
        never_entered},
       {[](const Observed& rank, std::uint64_t entered) { return rank.answers && rank.operation < entered; },
        never_entered},
+      {[](const Observed& rank, std::uint64_t) { return rank.gone; }, is_gone},
       {[](const Observed& rank, std::uint64_t) { return !rank.answers; },
        [](const Observed&) { return std::string("does not answer"); }},
       {[](const Observed& rank, std::uint64_t) { return !rank.moves; },
@@ -38,7 +40,7 @@ Blame blame(const std::vector<Observed>& ranks, const std::vector<std::string>& 
          return std::string("entered it, and does nothing: it is frozen, or its caller is away");
        }},
   };
-  for (const Reason& reason : kReasons) {
+  for (const Reason& reason : reasons) {
     Blame found;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       if (static_cast<int>(i) == self || !reason.is(ranks[i], operation)) continue;

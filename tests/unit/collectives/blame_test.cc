@@ -34,10 +34,21 @@ TEST(Blame, RanksThatAreBehindAndMoveAreNamedIfNobodyElseIs) {
   EXPECT_EQ(found.rank, 1);
 }
 
-TEST(Blame, ARankThatIsGoneIsNamedBeforeAll) {
-  std::vector<Observed> ranks{in(9, true), in(8, false), in(9, true), in(9, true)};
+TEST(Blame, ARankThatIsGoneWithoutHavingEnteredIsNamedBeforeAll) {
+  std::vector<Observed> ranks{in(9, true), in(8, false), in(9, true), in(8, true)};
   ranks[3].gone = true;
   EXPECT_EQ(blame(ranks, kNames, 0, 9).rank, 3);
+}
+
+// It has met its own deadline, a moment before this rank.
+TEST(Blame, ARankThatWasInItAndIsGoneIsNotWhyAnotherNeverCame) {
+  std::vector<Observed> ranks{in(9, true), in(8, false), in(9, true), in(9, true)};
+  ranks[3].gone = true;
+  const Blame found = blame(ranks, kNames, 0, 9);
+  EXPECT_EQ(found.rank, 1);
+  EXPECT_EQ(found.text, "rank 1 never entered it; it was last in operation 8");
+  ranks[1] = in(9, true);
+  EXPECT_EQ(blame(ranks, kNames, 0, 9).rank, 3) << "if nobody else is to blame";
 }
 
 }  // namespace
