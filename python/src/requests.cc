@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "notify.h"
@@ -158,35 +159,50 @@ std::span<const std::uint64_t> index_of(py::handle given, Pins& pins, const char
   return pins.indexes.emplace_back(std::move(copy));
 }
 
+[[noreturn]] void refuse_index(std::span<const std::uint64_t> index, std::uint64_t last, std::uint64_t size,
+                               const char* side) {
+  const auto bad = std::find_if(index.begin(), index.end(), [&](std::uint64_t page) { return page > last; });
+  const auto value = static_cast<std::int64_t>(*bad);  // of unsigned ones: those beyond 2^63 read as negative
+  raise(ErrorCode::out_of_range,
+        std::string(side) + "[" + std::to_string(bad - index.begin()) + "] is " + std::to_string(value) +
+            (value < 0 ? ", which is negative"
+                       : ": that page ends beyond the region's " + std::to_string(size) + " bytes"));
+}
+
+[[noreturn]] void refuse_overlap(std::uint64_t page, const char* side) {
+  raise(ErrorCode::invalid_argument, std::string(side) + " names page " + std::to_string(page) +
+                                         " in more than one place: it would be written twice");
+}
+
+// Nothing moves before this has ended: no branch for each page.
 void check_indexes(std::span<const std::uint64_t> index, std::uint64_t unit, std::uint64_t page, std::uint64_t size,
                    const char* side, bool written) {
   if (page == 0 || unit == 0) raise(ErrorCode::invalid_argument, "page_bytes and units are at least 1");
-  const std::uint64_t last = size < page ? 0 : (size - page) / unit;
-  for (std::size_t i = 0; i < index.size(); ++i) {
-    if (index[i] <= last && size >= page) continue;
-    const auto value = static_cast<std::int64_t>(index[i]);  // of unsigned ones: those beyond 2^63 read as negative
-    raise(ErrorCode::out_of_range,
-          std::string(side) + "[" + std::to_string(i) + "] is " + std::to_string(value) +
-              (value < 0 ? ", which is negative"
-                         : ": that page ends beyond the region's " + std::to_string(size) + " bytes"));
-  }
+  if (size < page)
+    raise(ErrorCode::out_of_range, std::string(side) + ": the region's " + std::to_string(size) +
+                                       " bytes are less than a page of " + std::to_string(page));
+  const std::uint64_t last = (size - page) / unit;
+  bool outside = false;
+  for (const std::uint64_t one : index) outside |= one > last;
+  if (outside) refuse_index(index, last, size, side);
   if (!written || index.size() < 2) return;
-  const auto overlap = [&](std::uint64_t at) {
-    raise(ErrorCode::invalid_argument, std::string(side) + " names page " + std::to_string(at) +
-                                           " in more than one place: it would be written twice");
-  };
   if (unit >= page && last < std::max<std::uint64_t>(1 << 16, 64 * index.size())) {
-    std::vector<bool> seen(last + 1);
-    for (const std::uint64_t page_number : index) {
-      if (seen[page_number]) overlap(page_number);
-      seen[page_number] = true;
+    std::vector<std::uint64_t> named(last / 64 + 1);  // a bit for each page
+    for (const std::uint64_t one : index) named[one / 64] |= std::uint64_t{1} << one % 64;
+    std::size_t pages = 0;
+    for (const std::uint64_t word : named) pages += static_cast<std::size_t>(std::popcount(word));
+    if (pages == index.size()) return;
+    std::fill(named.begin(), named.end(), 0);
+    for (const std::uint64_t one : index) {
+      const std::uint64_t bit = std::uint64_t{1} << one % 64;
+      if ((named[one / 64] & bit) != 0) refuse_overlap(one, side);
+      named[one / 64] |= bit;
     }
-    return;
   }
   std::vector<std::uint64_t> sorted(index.begin(), index.end());
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t i = 1; i < sorted.size(); ++i)
-    if ((sorted[i] - sorted[i - 1]) * unit < page) overlap(sorted[i]);
+    if ((sorted[i] - sorted[i - 1]) * unit < page) refuse_overlap(sorted[i], side);
 }
 
 }  // namespace
