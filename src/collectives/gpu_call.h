@@ -10,9 +10,8 @@ namespace fairway::collectives::gpu {
 
 // How the bytes of an operation travel.
 enum class Way : std::uint8_t {
-  units,     // 8 bytes and a flag at a time
-  pieces,    // places full of bytes, then a flag
-  two_shot,  // all_reduce: each rank combines a part, by pieces, then sends it to all, by pieces
+  one_shot,  // every rank sends what it has for another to that one
+  two_shot,  // all_reduce: each rank combines a part, then sends it to all
 };
 
 // What a kernel does, of the collectives that move bytes or combine elements.
@@ -55,14 +54,20 @@ struct ScratchHead {
 };
 inline constexpr std::uint64_t kScratchHead = 4096;
 
-inline constexpr unsigned kUnitChannels = 64, kPieceChannels = 128, kThreads = 256;  // of a block, at most
+inline constexpr unsigned kUnitChannels = 64, kPieceChannels = 128, kThreads = 256,  // of a block, at most
+    kMostWarps = kThreads / 32;
 
-// Of a (stream, graph): its place among all. It has units for itself.
+// A row of lines is what a warp writes or reads in one access: of each line's eight lanes seven have 16 bytes, and the
+// last 8 bytes and the flag.
+inline constexpr unsigned kRowLanes = 32, kRowMemory = kRowLanes * 16, kRowBytes = kRowMemory / 128 * 120;
+
+// Of a (stream, graph): its place among all. It has units and lines for itself.
 struct PlaceHead {
   std::uint32_t calls;  // operations that have ended. This and the next three: this GPU's own
   std::uint32_t ended_blocks;
   std::uint32_t grants;  // operations so far that were to have the area
   std::uint32_t unit_rounds[kUnitChannels];
+  std::uint64_t line_round;           // this GPU's own, too
   std::uint64_t grant;                // by rank 0: see grant_word()
   std::uint64_t entered[kMostRanks];  // by other ranks: see entered_word()
 };
@@ -75,6 +80,7 @@ struct AreaHead {
   std::uint32_t owner;             // rank 0's: the place of the last that had it, plus 1
   std::uint32_t uses;              // operations that have ended here
   std::uint64_t done[kMostRanks];  // rank 0's: `uses` of each other rank
+  std::uint64_t line_round;
   std::uint32_t piece_rounds[kPieceChannels];
 };
 inline constexpr std::uint64_t kAreaHead = 1024;
@@ -106,6 +112,15 @@ struct Area {
   std::uint32_t piece_bytes;  // of each; a multiple of 16
 };
 
+// Where lines lie: by place, channel, row and sending rank, 512 bytes for each row of four lines. A channel is a warp.
+struct Lines {
+  std::uint64_t at;
+  std::uint32_t place_bytes;    // of each of the two
+  std::uint32_t blocks, warps;  // of the kernel, and of each block
+  std::uint32_t rows;           // of a warp in a round, at most
+  std::uint32_t rounds;
+};
+
 // A kernel's argument.
 struct Call {
   unsigned char* scratch[kMostRanks];      // of each rank, as this GPU reaches it
@@ -121,7 +136,8 @@ struct Call {
   std::uint64_t place_at;     // PlaceHead
   Units units;
   Area area;
-  std::uint32_t place;  // its number
+  Lines lines, area_lines;  // rounds 0: none, the bytes go by units, or by pieces in the area
+  std::uint32_t place;      // its number
   std::uint32_t rank, size, root;
   std::uint32_t blocks;      // of the kernel; 0: it does nothing
   std::uint32_t wants_area;  // 0: units do

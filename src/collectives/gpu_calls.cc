@@ -1,6 +1,7 @@
 #include "collectives/gpu_calls.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -65,6 +66,28 @@ Status GpuCalls::agree(const Status& own) {
   return {};
 }
 
+// Every rank says which GPU it has, then whether lines stay whole to all of theirs.
+Status GpuCalls::agree_on_lines(GpuGroup& made) {
+  using BusId = std::array<char, 32>;
+  BusId mine = {};
+  const std::string id = made.bus_id();
+  std::copy_n(id.begin(), std::min(id.size(), mine.size() - 1), mine.begin());
+  std::vector<BusId> ids(static_cast<std::size_t>(size()));
+  Collective gather{.kind = CollectiveKind::all_gather, .input = &mine, .output = ids.data(), .count = sizeof mine};
+  if (Status status = parts_.group.run(gather); !status) return status;
+  bool good = true;
+  for (std::size_t other = 0; other < ids.size(); ++other)
+    if (static_cast<int>(other) != rank()) good = good && made.keeps_lines(ids[other].data());
+  const std::uint8_t own = good ? 1 : 0;
+  std::vector<std::uint8_t> all(ids.size());
+  gather.input = &own;
+  gather.output = all.data();
+  gather.count = 1;
+  if (Status status = parts_.group.run(gather); !status) return status;
+  made.go_by_lines(std::all_of(all.begin(), all.end(), [](std::uint8_t each) { return each != 0; }));
+  return {};
+}
+
 Status GpuCalls::use_gpu(int number) {
   if (Status status = parts_.group.may_start(); !status) return status;
   if (on_gpus_ && on_gpus_->device() == number) return {};
@@ -81,6 +104,7 @@ Status GpuCalls::use_gpu(int number) {
   if (Status status = agree(own); !status) return status;
   own = made->meet(parts_.lanes.members(), name, after(Clock::now(), parts_.options.timeout));
   if (Status status = agree(own); !status) return status;
+  if (Status status = agree_on_lines(*made); !status) return status;
   on_gpus_ = std::move(made);
   stop_.store(on_gpus_->stop_word(), std::memory_order_release);
   return {};

@@ -15,6 +15,7 @@ namespace fairway::collectives::gpu {
 //   take(word): 0 to 1, by one lane of the GPU alone; count(word): adds one, and returns the sum. What each counter did
 //   before comes before what the last one does from there on
 //   now(): nanoseconds; rest(): between looks
+//   rows of lines: see gpu_lines.h
 template <class H>
 class Channel {
  public:
@@ -24,6 +25,7 @@ class Channel {
     const PlaceHead* const own = place(call.rank);
     number_ = H::load(&own->calls) + 1;
     if (block < kUnitChannels) unit_round_ = H::load(&own->unit_rounds[block]);
+    line_round_ = H::load(&own->line_round);
     if (call.wants_area == 0) return;
     grant_ = H::load(&own->grants) + 1;
     deadline_ = H::now() + call.nanoseconds;
@@ -67,6 +69,9 @@ class Channel {
       H::store(&own->ended_blocks, std::uint32_t{0});
     }
     H::store(&own->calls, number_);
+    if (lines().rounds != 0)
+      H::store(has_area_ ? &area_head(rank())->line_round : &own->line_round,
+               line_round() + lines().rounds * (call_.way == Way::two_shot ? 2 : 1));
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);
     if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();
@@ -93,6 +98,18 @@ class Channel {
       unsigned char* const begin = unit(rank(), from, round);
       for (std::uint32_t i = lane(); i < call_.units.count; i += lanes()) H::store_pair(begin + i * 16ULL, 0, 0);
     }
+  }
+
+  // ---- lines ----
+  [[nodiscard]] FAIRWAY_IN_KERNELS const Lines& lines() const { return has_area_ ? call_.area_lines : call_.lines; }
+  FAIRWAY_IN_KERNELS LineRound line_round() const {
+    return has_area_ ? H::load(&area_head(rank())->line_round) : line_round_;
+  }
+  // The row at `owner` for what `from` sends it.
+  FAIRWAY_IN_KERNELS unsigned char* row(unsigned owner, unsigned from, LineRound round, std::uint32_t index) const {
+    const Lines& all = lines();
+    return call_.scratch[owner] + all.at + line_place_of(round) * std::uint64_t{all.place_bytes} +
+           (index * (size() - 1) + (from < owner ? from : from - 1)) * std::uint64_t{kRowMemory};
   }
 
   // ---- pieces ----
@@ -244,6 +261,7 @@ class Channel {
   const std::uint32_t failed_;
   std::uint64_t deadline_ = 0;  // 0: of a short call, from when it first asks
   Round unit_round_ = 0;
+  LineRound line_round_ = 0;
   std::uint32_t number_ = 0, grant_ = 0, nth_ = 1, looks_ = 0;
   bool has_area_ = false;
 };

@@ -27,7 +27,8 @@ namespace fairway::collectives::gpu {
 
 inline constexpr unsigned kMostRanks = 8;
 
-using Round = std::uint32_t;  // from 1; 0 is memory that nobody has written
+using Round = std::uint32_t;      // from 1; 0 is memory that nobody has written
+using LineRound = std::uint64_t;  // the same, of lines: of 48 bits, which last for years
 
 // Places for the units and the pieces of a sender. Rounds take them in turn.
 inline constexpr unsigned kUnitPlaces = 2, kPiecePlaces = 4;
@@ -50,7 +51,7 @@ FAIRWAY_IN_KERNELS bool clears_place(Round round) {
 }
 
 // What a rank waits for, in errors.
-enum class Waits : std::uint32_t { start = 0, units = 1, pieces = 2 };
+enum class Waits : std::uint32_t { start = 0, units = 1, pieces = 2, lines = 3 };
 
 // ---- by units: 8 bytes and two flags that say that they are there, in one place, so no fence is needed ----
 //
@@ -112,6 +113,34 @@ FAIRWAY_IN_KERNELS bool exchange_units(Machine& machine, Round round, std::uint3
   if (clears_place(round)) {
     machine.clear_units(round);
     machine.meet();
+  }
+  return true;
+}
+
+// ---- by lines: 120 bytes and a flag, which the hardware writes and reads as one; so no fence is needed ----
+//
+// A channel is one warp of each rank's kernel. Every rank sends at least one line to every other in each round. There
+// are two places, as for units. Calls use them one after the other, with other channels and at other offsets: who takes
+// part in a call has ended the call before, and in the first round of a call the place is used in which nobody reads
+// any more.
+
+FAIRWAY_IN_KERNELS unsigned line_place_of(LineRound round) {
+  return static_cast<unsigned>(round % 2);
+}
+FAIRWAY_IN_KERNELS std::uint64_t line_flag_of(LineRound round, std::uint64_t digest) {
+  return round << 16 | digest >> 48;
+}
+
+// So many rounds, after `round`. send(nth, round): this rank's lines for the others; take(nth, round): waits for
+// theirs. False: it has failed.
+template <class Machine, class Send, class Take>
+FAIRWAY_IN_KERNELS bool exchange_lines(Machine& machine, LineRound round, std::uint32_t rounds, Send send, Take take) {
+  FAIRWAY_NOT_UNROLLED
+  for (std::uint32_t nth = 0; nth < rounds; ++nth) {
+    machine.in_round(nth + 1);
+    ++round;
+    send(nth, round);
+    if (!take(nth, round)) return false;
   }
   return true;
 }

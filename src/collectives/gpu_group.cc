@@ -1,6 +1,7 @@
 #include "collectives/gpu_group.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -134,6 +135,28 @@ Status GpuGroup::load_kernels() {
   return status;
 }
 
+std::string GpuGroup::bus_id() const {
+  std::array<char, 32> id = {};
+  return (*driver_)->cuDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()), gpu_) == sys::cuda::kSuccess
+             ? id.data()
+             : "";
+}
+
+bool GpuGroup::keeps_lines(const std::string& bus_id) const {
+  const sys::CudaDriver& cu = *driver_;
+  for (int other = 0; other < cu.devices(); ++other) {
+    std::array<char, 32> id = {};
+    if (cu->cuDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()), other) != sys::cuda::kSuccess ||
+        bus_id != id.data())
+      continue;
+    int native = 0;  // atomics: NVLink has them, PCIe has not
+    return other != gpu_ &&
+           cu->cuDeviceGetP2PAttribute(&native, sys::cuda::kPeerAtomics, gpu_, other) == sys::cuda::kSuccess &&
+           native != 0;
+  }
+  return false;
+}
+
 Status GpuGroup::meet(const std::vector<Member>& members, const std::string& name, Time deadline) {
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     if (static_cast<int>(rank) == rank_) continue;
@@ -202,7 +225,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
             fmt::format("a communicator serves {} streams and captures: make another one by split()",
                         gpu::Layout::kPlaces)};
   const std::uint64_t block_bytes = work == gpu::Work::nothing ? 0 : call.count * size_of(call.type);
-  const gpu::Route route = gpu::route_of(size_, work, block_bytes, call.algorithm);
+  const gpu::Route route = gpu::route_of(layout_, work, block_bytes, call.algorithm, by_lines_);
 
   gpu::Call made = {};
   for (std::size_t rank = 0; rank < mappings_.size(); ++rank) {
@@ -221,8 +244,11 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.report = &host_->report;
   made.stop = &host_->stop;
   made.place_at = gpu::Layout::place_at(static_cast<std::uint32_t>(place));
-  made.units = layout_.units_of(static_cast<std::uint32_t>(place));
+  made.units = {layout_.own_of(static_cast<std::uint32_t>(place)), layout_.unit_count};
   made.area = layout_.area;
+  made.lines = route.lines;
+  made.lines.at = made.units.at;
+  made.area_lines = route.area_lines;
   made.place = static_cast<std::uint32_t>(place);
   made.rank = static_cast<std::uint32_t>(rank_);
   made.size = static_cast<std::uint32_t>(size_);
@@ -235,12 +261,10 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.combine = combine_of(call.reduction);
 
   const std::size_t kernel = combines(work) ? static_cast<std::size_t>(call.type) + 1 : 0;
-  const std::uint64_t wanted = (block_bytes / route.blocks / (route.wants_area ? 16 : 8) + 31) / 32 * 32;
-  const auto threads = static_cast<unsigned>(std::clamp<std::uint64_t>(wanted, 32, gpu::kThreads));
   void* arguments[] = {&made};
   const sys::CudaDriver& cu = *driver_;
   const CurrentContext current(cu, context_);
-  return cu.check(cu->cuLaunchKernel(kernels_[kernel], route.blocks, 1, 1, threads, 1, 1, 0,
+  return cu.check(cu->cuLaunchKernel(kernels_[kernel], route.blocks, 1, 1, route.threads, 1, 1, 0,
                                      static_cast<Stream>(stream), arguments, nullptr),
                   "starting a kernel");
 }

@@ -33,6 +33,13 @@ class GpuGroup {
   Status meet(const std::vector<Member>& members, const std::string& name, Time deadline);
 
   [[nodiscard]] int device() const { return gpu_; }  // as CUDA numbers it here
+  // Its name for all processes of the host.
+  [[nodiscard]] std::string bus_id() const;
+  // Whether what this GPU's kernels write into that one's memory arrives in whole lines: by NVLink, and not if it is
+  // this one, where a line is seen torn now and then.
+  [[nodiscard]] bool keeps_lines(const std::string& bus_id) const;
+  // All ranks do. Before the first launch.
+  void go_by_lines(bool all_keep_lines) { by_lines_ = all_keep_lines; }
   // An error: it is not a stream of this GPU.
   Result<gpu::Source> source_of(void* stream) const;
   // Enqueues `call`, as check() has accepted it.
@@ -60,6 +67,7 @@ class GpuGroup {
   const int gpu_, rank_, size_;
   const gpu::Layout layout_;
   gpu::Places places_;
+  bool by_lines_ = false;
   sys::cuda::Context context_ = nullptr;
   sys::cuda::Address scratch_ = 0;
   HostWords* host_ = nullptr;

@@ -53,6 +53,21 @@ struct Gpu {
     return time;
   }
   static __device__ void rest() {}
+
+  static constexpr unsigned kLanesHere = 1;
+  static __device__ unsigned row_lane(unsigned) { return threadIdx.x % 32; }
+  static __device__ bool all_of_row(bool one) { return __all_sync(~0U, one) != 0; }
+  // One access of the warp for each line.
+  static __device__ void store_row(unsigned char* at, const std::uint64_t (&words)[1][2]) {
+    store_pair(at + threadIdx.x % 32 * 16, words[0][0], words[0][1]);
+  }
+  static __device__ void load_row(const unsigned char* at, std::uint64_t (&words)[1][2]) {
+    load_pair(at + threadIdx.x % 32 * 16, words[0][0], words[0][1]);
+  }
+  template <class One>
+  static __device__ void each_warp(unsigned count, One one) {
+    if (threadIdx.x / 32 < count) one(threadIdx.x / 32);
+  }
 };
 
 template <class T>

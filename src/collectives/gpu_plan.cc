@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "collectives/gpu_bytes.h"
+
 namespace fairway::collectives::gpu {
 namespace {
 
-constexpr std::uint64_t kUnitsBytes = 6U << 20, kPiecesBytes = 8U << 20;
+constexpr std::uint64_t kOwnBytes = 240U << 10;  // of a place, for lines or units
+constexpr std::uint64_t kAreaBytes = 8U << 20;   // for lines or pieces
 constexpr std::uint64_t kLine = 128;
 
 // What a block of a kernel does at the least, so that few bytes do not take many blocks.
@@ -28,15 +31,16 @@ Layout layout_of(int size) {
   layout.size = static_cast<std::uint32_t>(size);
   const std::uint64_t others = std::max(size - 1, 1);
   const std::uint64_t units = kUnitChannels * kUnitPlaces * others, pieces = kPieceChannels * kPiecePlaces * others;
-  const std::uint64_t unit_bytes = line_of_each(kUnitsBytes / Layout::kPlaces, units);
-  layout.units = {Layout::place_at(Layout::kPlaces), static_cast<std::uint32_t>(unit_bytes / 16)};
-  layout.units_stride = units * unit_bytes;
+  const std::uint64_t unit_bytes = line_of_each(kOwnBytes, units);
+  layout.own_at = Layout::place_at(Layout::kPlaces);
+  layout.unit_count = static_cast<std::uint32_t>(unit_bytes / 16);
+  layout.own_bytes = kOwnBytes;
   Area& area = layout.area;
-  area.head_at = layout.units.at + Layout::kPlaces * layout.units_stride;
+  area.head_at = layout.own_at + Layout::kPlaces * layout.own_bytes;
   area.flags_at = area.head_at + kAreaHead;
   area.pieces_at = lines(area.flags_at + std::uint64_t{kPieceChannels} * layout.size * sizeof(std::uint64_t));
-  area.piece_bytes = static_cast<std::uint32_t>(line_of_each(kPiecesBytes, pieces));
-  layout.bytes = area.pieces_at + pieces * area.piece_bytes;
+  area.piece_bytes = static_cast<std::uint32_t>(line_of_each(kAreaBytes, pieces));
+  layout.bytes = area.pieces_at + kAreaBytes;
   return layout;
 }
 
@@ -48,15 +52,85 @@ int Places::place_of(const Source& source) {
   return static_cast<int>(taken_.size()) - 1;
 }
 
-Route route_of(int size, Work work, std::uint64_t block_bytes, Algorithm asked) {
+namespace {
+
+// How so many rows go through a place that has room for `room`: in as few rounds as can be, with as many blocks as
+// there are, of at least four warps.
+Lines lines_of(std::uint64_t rows, std::uint64_t room, std::uint64_t most_blocks) {
+  constexpr std::uint64_t kMostRows = 8, kFewWarps = 4;
+  const auto up = [](std::uint64_t all, std::uint64_t each) { return (all + each - 1) / each; };
+  rows = std::max<std::uint64_t>(rows, 1);
+  const std::uint64_t at_once = std::min(rows, room);
+  std::uint64_t each = std::min(up(at_once, most_blocks * kMostWarps), kMostRows);
+  const std::uint64_t channels = at_once / each;
+  std::uint64_t blocks = 0, warps = 0, rounds = ~std::uint64_t{0};
+  for (std::uint64_t with = std::min(channels, kFewWarps); with <= std::min<std::uint64_t>(channels, kMostWarps);
+       ++with) {
+    const std::uint64_t fit = room / each / with;  // blocks
+    const std::uint64_t on = std::min({most_blocks, up(channels, with), fit});
+    const std::uint64_t needs = up(rows, on * with * each);
+    if (needs >= rounds) continue;
+    blocks = on;
+    warps = with;
+    rounds = needs;
+  }
+  each = up(rows, blocks * warps * rounds);
+  Lines lines = {};
+  lines.blocks = static_cast<std::uint32_t>(blocks);
+  lines.warps = static_cast<std::uint32_t>(warps);
+  lines.rows = static_cast<std::uint32_t>(each);
+  lines.rounds = static_cast<std::uint32_t>(rounds);
+  return lines;
+}
+
+Route route_by_lines(const Layout& layout, bool two_shot, std::uint64_t block_bytes) {
+  const std::uint64_t others = std::max<std::uint32_t>(layout.size, 2) - 1;
+  const std::uint64_t bytes = two_shot ? two_shot_part(block_bytes, layout.size) : block_bytes;
+  const auto of = [&](std::uint64_t memory, std::uint32_t most_blocks) {
+    const std::uint64_t place = memory / 2 / kRowMemory;  // rows of one of the two
+    Lines lines = lines_of((bytes + kRowBytes - 1) / kRowBytes, place / others, most_blocks);
+    lines.place_bytes = static_cast<std::uint32_t>(place * kRowMemory);
+    return lines;
+  };
+  Route route;
+  route.way = two_shot ? Way::two_shot : Way::one_shot;
+  route.lines = of(layout.own_bytes, kUnitChannels);
+  route.blocks = route.lines.blocks;
+  std::uint32_t warps = route.lines.warps;
+  route.wants_area = bytes * others > kMostByOwnLines;
+  if (route.wants_area) {
+    route.area_lines = of(kAreaBytes, kPieceChannels);
+    route.area_lines.at = layout.area.pieces_at;
+    route.blocks = std::max(route.blocks, route.area_lines.blocks);
+    warps = std::max(warps, route.area_lines.warps);
+  }
+  route.threads = warps * kRowLanes;
+  return route;
+}
+
+}  // namespace
+
+Route route_of(const Layout& layout, Work work, std::uint64_t block_bytes, Algorithm asked, bool by_lines) {
+  const int size = static_cast<int>(layout.size);
   const std::uint64_t sent = block_bytes * static_cast<std::uint64_t>(std::max(size - 1, 1));
   const bool reduces_to_all = work == Work::reduce_to_all;
   const bool two_shot = reduces_to_all && (asked == Algorithm::direct || (asked == Algorithm::automatic && size > 2));
+  if (by_lines)
+    return route_by_lines(layout, two_shot && (asked == Algorithm::direct || sent > kMostByOwnLines), block_bytes);
+  const auto threads = [&](std::uint32_t blocks, std::uint64_t each) {
+    const std::uint64_t wanted = (block_bytes / blocks / each + 31) / 32 * 32;
+    return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(wanted, 32, kThreads));
+  };
+  Route route;
   if (sent > kMostByUnits || (asked == Algorithm::direct && reduces_to_all)) {
     const std::uint64_t moved = two_shot ? 2 * block_bytes : sent;
-    return {two_shot ? Way::two_shot : Way::pieces, true, blocks_of(moved, kBytesOfBlock, kPieceChannels)};
+    route = {two_shot ? Way::two_shot : Way::one_shot, true, blocks_of(moved, kBytesOfBlock, kPieceChannels)};
+    route.threads = threads(route.blocks, 16);
+    return route;
   }
-  return {Way::units, false, blocks_of((block_bytes + 7) / 8, kUnitsOfBlock, kUnitChannels)};
+  route.blocks = blocks_of((block_bytes + 7) / 8, kUnitsOfBlock, kUnitChannels);
+  route.threads = threads(route.blocks, 8);
+  return route;
 }
 
 bool work_of(CollectiveKind kind, Work& out) {

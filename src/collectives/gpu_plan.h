@@ -15,14 +15,14 @@ namespace fairway::collectives::gpu {
 struct Layout {
   static constexpr std::uint32_t kPlaces = 32;
 
-  std::uint32_t size = 1;  // ranks
-  Units units = {};        // of the first place
-  std::uint64_t units_stride = 0;
-  Area area = {};
+  std::uint32_t size = 1;                   // ranks
+  std::uint64_t own_at = 0, own_bytes = 0;  // what each place has for itself, for lines or units: of the first
+  std::uint32_t unit_count = 0;
+  Area area = {};  // for pieces, or for lines
   std::uint64_t bytes = 0;
 
   [[nodiscard]] static std::uint64_t place_at(std::uint32_t place) { return kScratchHead + place * kPlaceHead; }
-  [[nodiscard]] Units units_of(std::uint32_t place) const { return {units.at + place * units_stride, units.count}; }
+  [[nodiscard]] std::uint64_t own_of(std::uint32_t place) const { return own_at + place * own_bytes; }
 };
 Layout layout_of(int size);
 
@@ -46,15 +46,19 @@ class Places {
 
 // How the bytes go. `block_bytes`: of Collective::count elements.
 struct Route {
-  Way way = Way::units;
+  Way way = Way::one_shot;
   bool wants_area = false;
   std::uint32_t blocks = 1;
+  std::uint32_t threads = 32;  // of a block
+  Lines lines = {};            // without the area; `at` is left out
+  Lines area_lines = {};
 };
-Route route_of(int size, Work work, std::uint64_t block_bytes, Algorithm asked);
+// `by_lines`: all ranks reach each other by links that keep lines whole.
+Route route_of(const Layout& layout, Work work, std::uint64_t block_bytes, Algorithm asked, bool by_lines);
 
-// Of more bytes to all other ranks together, pieces are sent. Chosen from a few runs on two H100, not searched for
-// (docs/collectives.md).
-inline constexpr std::uint64_t kMostByUnits = 96U << 10;
+// Of more bytes to all other ranks together, pieces are sent; where there are lines: lines, and the area is used for
+// them. Chosen from a few runs on two GPUs, not searched for (docs/collectives.md).
+inline constexpr std::uint64_t kMostByUnits = 96U << 10, kMostByOwnLines = 160U << 10;
 
 // Whether that collective can run on a GPU, and what kernels then do.
 bool work_of(CollectiveKind kind, Work& out);

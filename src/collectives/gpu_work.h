@@ -1,61 +1,12 @@
 #pragma once
 
+#include "collectives/gpu_bytes.h"
 #include "collectives/gpu_channel.h"
+#include "collectives/gpu_lines.h"
 #include "collectives/gpu_number.h"
 
 // What a block of a collective's kernel does. docs/collectives.md has it as a table.
 namespace fairway::collectives::gpu {
-
-// ---- bytes of the caller's memory, at any alignment ----
-
-template <unsigned kBytes>
-struct alignas(kBytes) Whole {  // one access
-  std::uint64_t words[kBytes / 8];
-};
-template <unsigned kBytes>
-FAIRWAY_IN_KERNELS bool is_wide(const void* at, std::uint64_t left) {
-  return left >= kBytes && reinterpret_cast<std::uintptr_t>(at) % kBytes == 0;
-}
-FAIRWAY_APART void load_odd(const unsigned char* at, unsigned bytes, std::uint64_t* words) {
-  unsigned i = 0;
-  FAIRWAY_NOT_UNROLLED
-  for (; i + 4 <= bytes && is_wide<4>(at, 4); i += 4)
-    words[i / 8] |= static_cast<std::uint64_t>(*reinterpret_cast<const std::uint32_t*>(at + i)) << (i % 8 * 8);
-  FAIRWAY_NOT_UNROLLED
-  for (; i < bytes; ++i) words[i / 8] |= static_cast<std::uint64_t>(at[i]) << (i % 8 * 8);
-}
-FAIRWAY_APART void store_odd(unsigned char* at, unsigned bytes, const std::uint64_t* words) {
-  unsigned i = 0;
-  FAIRWAY_NOT_UNROLLED
-  for (; i + 4 <= bytes && is_wide<4>(at, 4); i += 4)
-    *reinterpret_cast<std::uint32_t*>(at + i) = static_cast<std::uint32_t>(words[i / 8] >> (i % 8 * 8));
-  FAIRWAY_NOT_UNROLLED
-  for (; i < bytes; ++i) at[i] = static_cast<unsigned char>(words[i / 8] >> (i % 8 * 8));
-}
-// `left`: bytes that there are.
-template <class T, unsigned kBytes>
-FAIRWAY_IN_KERNELS void load_bytes(const unsigned char* at, std::uint64_t left, Elements<T, kBytes>& out) {
-  if (is_wide<kBytes>(at, left)) {
-    const auto whole = *reinterpret_cast<const Whole<kBytes>*>(at);
-    FAIRWAY_UNROLL
-    for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = whole.words[i];
-    return;
-  }
-  std::uint64_t words[kBytes / 8] = {};
-  load_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes, words);
-  FAIRWAY_UNROLL
-  for (unsigned i = 0; i < kBytes / 8; ++i) out.words[i] = words[i];
-}
-template <class T, unsigned kBytes>
-FAIRWAY_IN_KERNELS void store_bytes(unsigned char* at, std::uint64_t left, const Elements<T, kBytes>& from) {
-  Whole<kBytes> whole;
-  FAIRWAY_UNROLL
-  for (unsigned i = 0; i < kBytes / 8; ++i) whole.words[i] = from.words[i];
-  if (is_wide<kBytes>(at, left))
-    *reinterpret_cast<Whole<kBytes>*>(at) = whole;
-  else
-    store_odd(at, left < kBytes ? static_cast<unsigned>(left) : kBytes, whole.words);
-}
 
 using Bytes8 = Elements<unsigned char, 8>;
 
@@ -92,26 +43,6 @@ FAIRWAY_IN_KERNELS void copy_bytes(const C& channel, unsigned char* to, const un
       });
 }
 
-// ---- who sends what to whom ----
-
-FAIRWAY_IN_KERNELS bool reduces(Work work) {
-  return work == Work::reduce_to_all || work == Work::reduce_to_each;
-}
-// Block `to` of the input goes to rank `to`; else all of it goes to all.
-FAIRWAY_IN_KERNELS bool is_to_each(Work work) {
-  return work == Work::to_each || work == Work::reduce_to_each;
-}
-// Whether `from` sends bytes to others.
-FAIRWAY_IN_KERNELS bool sends(const Call& call, unsigned from) {
-  return call.work != Work::nothing && (call.work != Work::from_root || from == call.root);
-}
-FAIRWAY_IN_KERNELS const unsigned char* input_for(const Call& call, unsigned to, std::uint64_t block_bytes) {
-  return call.input + (is_to_each(call.work) ? to * block_bytes : 0);
-}
-FAIRWAY_IN_KERNELS unsigned char* output_from(const Call& call, unsigned from, std::uint64_t block_bytes) {
-  return call.output + (call.work == Work::to_all || call.work == Work::to_each ? from * block_bytes : 0);
-}
-
 // What this rank has for itself: [begin, begin + bytes) of a block.
 template <class C>
 FAIRWAY_IN_KERNELS void keep_own(const C& channel, std::uint64_t block_bytes, std::uint64_t begin,
@@ -127,10 +58,6 @@ FAIRWAY_IN_KERNELS void keep_own(const C& channel, std::uint64_t block_bytes, st
 FAIRWAY_IN_KERNELS std::uint64_t part_of(std::uint64_t all, unsigned part, unsigned parts) {
   return all / parts * part + all % parts * part / parts;
 }
-FAIRWAY_IN_KERNELS std::uint64_t at_most(std::uint64_t a, std::uint64_t b) {
-  return a < b ? a : b;
-}
-
 // ---- by units ----
 
 template <class T, class C>
@@ -287,7 +214,7 @@ FAIRWAY_IN_KERNELS void take_pieces(C& channel, Round round, std::uint64_t block
 // second.
 struct Part {
   FAIRWAY_IN_KERNELS Part(const Step& step, unsigned rank, unsigned size) {
-    const std::uint64_t part = ((step.bytes + size - 1) / size + 15) / 16 * 16;
+    const std::uint64_t part = two_shot_part(step.bytes, size);
     const std::uint64_t first = at_most(step.bytes, rank * part);
     begin = step.begin + first;
     bytes = at_most(step.bytes, first + part) - first;
@@ -369,7 +296,9 @@ FAIRWAY_IN_KERNELS void run_block(const Call& call, unsigned block) {
   Channel<H> channel(call, block);
   if (!channel.enter()) return;
   const std::uint64_t block_bytes = call.work == Work::nothing ? 0 : call.count * sizeof(T);
-  if (channel.has_area())
+  if (channel.lines().rounds != 0)
+    run_lines<T>(channel, block_bytes);
+  else if (channel.has_area())
     run_pieces<T>(channel, block_bytes);
   else
     run_units<T>(channel, block_bytes, call.blocks < kUnitChannels ? call.blocks : kUnitChannels);

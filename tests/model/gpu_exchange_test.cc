@@ -17,7 +17,17 @@ using gpu::Round;
 constexpr unsigned kRanks = 3;  // at most
 
 // The bugs to plant.
-enum class ExchangeBug { none, any_flag, few_places, half_a_unit, flag_before_data, gives_up_well, digest_unchecked };
+enum class ExchangeBug {
+  none,
+  any_flag,
+  few_places,
+  half_a_unit,
+  flag_before_data,
+  gives_up_well,
+  digest_unchecked,
+  same_place_again,  // lines: a call begins with the place with which the last one ended
+  nothing_sent,      // lines: who has no bytes sends no line
+};
 
 struct Trial {
   unsigned ranks = 2;
@@ -25,7 +35,7 @@ struct Trial {
   unsigned units = 1;
   bool halves = true;  // a unit is two words, as on GPUs; else one, so that three ranks fit the model
   unsigned ahead = 1;  // by pieces: see exchange_pieces()
-  unsigned calls = 1;  // by pieces: one after the other, of so many rounds each
+  unsigned calls = 1;  // one after the other, of so many rounds each
   unsigned looks = 1;  // before a rank gives up
   int dies = -1;       // this rank, after so many steps:
   unsigned steps = 0;
@@ -56,6 +66,17 @@ struct PieceMemory {
   }
   std::optional<UnitWord> flags[kRanks][kRanks];
   std::optional<Tracked> places[kRanks][kRanks][gpu::kPiecePlaces];
+};
+
+// By owner, place, channel, sender. A line is one word: the hardware writes and reads it as one.
+struct LineMemory {
+  static constexpr unsigned kChannels = 2;
+  explicit LineMemory(const Trial& trial) {
+    for (unsigned owner = 0; owner < trial.ranks; ++owner)
+      for (unsigned from = 0; from < trial.ranks; ++from)
+        for (unsigned i = 0; from != owner && i < 2 * kChannels; ++i) words[owner][from][i].emplace();
+  }
+  std::optional<UnitWord> words[kRanks][kRanks][2 * kChannels];
 };
 
 class Machine {
@@ -132,6 +153,42 @@ class Machine {
   unsigned looks_ = 0, steps_ = 0;
 };
 
+class LineMachine {
+ public:
+  LineMachine(const Trial& trial, unsigned rank, LineMemory& lines) : trial_(trial), rank_(rank), lines_(lines) {}
+
+  void store(unsigned to, unsigned channel, gpu::LineRound round, std::uint64_t value) {
+    if (lives()) at(to, rank_, channel, round).store(round << 16 | value, std::memory_order_relaxed);
+  }
+  // False: it gives up.
+  bool load(unsigned from, unsigned channel, gpu::LineRound round, std::uint64_t& value) {
+    for (unsigned look = 0; look < trial_.looks && lives(); ++look) {
+      const std::uint64_t line = at(rank_, from, channel, round).load(std::memory_order_relaxed);
+      require(line >> 16 <= round, "what came was overwritten before it was read");
+      value = line & 0xFFFF;
+      if (line >> 16 == round || (trial_.bug == ExchangeBug::any_flag && line != 0)) return true;
+    }
+    return false;
+  }
+  static void in_round(unsigned) {}
+  [[nodiscard]] bool is_dead() const { return static_cast<int>(rank_) == trial_.dies && steps_ >= trial_.steps; }
+
+ private:
+  UnitWord& at(unsigned owner, unsigned from, unsigned channel, gpu::LineRound round) {
+    const unsigned place = trial_.bug == ExchangeBug::few_places ? 0 : gpu::line_place_of(round);
+    return *lines_.words[owner][from][place * LineMemory::kChannels + channel];
+  }
+  bool lives() {
+    if (is_dead()) return false;
+    ++steps_;
+    return true;
+  }
+  const Trial trial_;
+  const unsigned rank_;
+  LineMemory& lines_;
+  unsigned steps_ = 0;
+};
+
 // 64 bits, both halves of which say whose and of which round they are.
 std::uint64_t data_of(unsigned rank, Round round) {
   const std::uint64_t value = rank * 16 + round;
@@ -199,6 +256,45 @@ struct ByPieces : Program {
   PieceMemory memory;
 };
 
+// The channels of a call are warps; the model runs one after the other, as they share nothing. With `trial.rounds` 2 a
+// call in two rounds by one channel is followed by one in one round by two, and so on.
+struct ByLines : Program {
+  explicit ByLines(Trial trial_in) : trial(trial_in), memory(trial) {}
+  void run(unsigned thread) override {
+    const unsigned rank = thread - 1;
+    LineMachine machine(trial, rank, memory);
+    gpu::LineRound ended = 0;
+    for (unsigned call = 0; call < trial.calls; ++call) {
+      const std::uint32_t rounds = call % 2 == 0 ? trial.rounds : 1;
+      const unsigned channels = call % 2 == 0 ? 1 : LineMemory::kChannels;
+      for (unsigned channel = 0; channel < channels; ++channel) {
+        const auto value = [&](unsigned of, gpu::LineRound in) { return (of * 4 + channel) * 16 + in; };
+        const auto sends = [&](std::uint32_t nth) {  // rank 1 has bytes in the first round only
+          return trial.bug != ExchangeBug::nothing_sent || rank == 0 || nth == 0;
+        };
+        const auto send = [&](std::uint32_t nth, gpu::LineRound round) {
+          for (unsigned to = 0; to < trial.ranks; ++to)
+            if (to != rank && sends(nth)) machine.store(to, channel, round, value(rank, round));
+        };
+        const auto take = [&](std::uint32_t nth, gpu::LineRound round) {
+          for (unsigned from = 0; from < trial.ranks; ++from) {
+            if (from == rank || (trial.bug == ExchangeBug::nothing_sent && from != 0 && nth != 0)) continue;
+            std::uint64_t came = 0;
+            if (!machine.load(from, channel, round, came)) return false;
+            require(came == value(from, round), "took something else than was sent in this round");
+          }
+          return true;
+        };
+        const gpu::LineRound from = ended + (trial.bug == ExchangeBug::same_place_again && call != 0 ? 1 : 0);
+        if (!gpu::exchange_lines(machine, from, rounds, send, take)) return;
+      }
+      ended += rounds + (trial.bug == ExchangeBug::same_place_again && call != 0 ? 1 : 0);
+    }
+  }
+  const Trial trial;
+  LineMemory memory;
+};
+
 Options options_of(const Trial& trial) {
   return {.threads = trial.ranks, .stale_reads = 1};
 }
@@ -241,10 +337,21 @@ TEST(GpuExchangeModel, ThreeRanksTakeThePiecesOfTheirRound) {
   expect_right<ByPieces>("pieces: 3 ranks, 2 rounds", {.ranks = 3, .rounds = 2});
 }
 
+TEST(GpuExchangeModel, TwoRanksTakeTheLinesOfTheirRound) {
+  expect_right<ByLines>("lines: 2 ranks, 4 rounds", {.rounds = 4, .looks = 2});
+}
+TEST(GpuExchangeModel, CallsByOtherChannelsToo) {
+  expect_right<ByLines>("lines: 2 ranks, calls of 2, 1 and 2 rounds", {.rounds = 2, .calls = 3, .looks = 2});
+}
+TEST(GpuExchangeModel, ThreeRanksTakeTheLinesOfTheirRound) {
+  expect_right<ByLines>("lines: 3 ranks, 2 rounds", {.ranks = 3, .rounds = 2});
+}
+
 TEST(GpuExchangeModel, ARankThatDiesAfterAnyStepHarmsNoOther) {
   for (unsigned steps = 0; steps < 12; ++steps) {
     expect_right<ByUnits>("units: 1 of 2 dies", {.dies = 1, .steps = steps});
     expect_right<ByPieces>("pieces: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
+    expect_right<ByLines>("lines: 1 of 2 dies", {.looks = 2, .dies = 1, .steps = steps});
   }
 }
 
@@ -258,6 +365,11 @@ TEST(GpuExchangeModel, EachBugIsCaught) {
   expect_found<ByUnits>("units: a place is used again one round early", {}, ExchangeBug::few_places);
   expect_found<ByUnits>("units: one of a unit's two flags is looked at", {}, ExchangeBug::half_a_unit);
   expect_found<ByUnits>("units: the digest is not the call's", {.differ = true}, ExchangeBug::digest_unchecked);
+  expect_found<ByLines>("lines: the flag's round is not looked at", {}, ExchangeBug::any_flag);
+  expect_found<ByLines>("lines: a place is used again one round early", {.looks = 2}, ExchangeBug::few_places);
+  expect_found<ByLines>("lines: a call begins with the last one's place", {.rounds = 1, .calls = 2, .looks = 2},
+                        ExchangeBug::same_place_again);
+  expect_found<ByLines>("lines: who has no bytes sends no line", {.rounds = 4, .looks = 2}, ExchangeBug::nothing_sent);
   expect_found<ByPieces>("pieces: the flag before the data", {}, ExchangeBug::flag_before_data);
   expect_found<ByPieces>("pieces: places are used again early", {.rounds = 4, .ahead = 2}, ExchangeBug::few_places);
   expect_found<ByPieces>("pieces: who gives up goes on", {}, ExchangeBug::gives_up_well);

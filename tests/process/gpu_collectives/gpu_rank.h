@@ -104,7 +104,7 @@ class Graphs {
 inline void run_gpu_ranks(int size, std::chrono::milliseconds timeout, const std::function<void(GpuRank&)>& body,
                           int dies = -1) {
   ::setenv("FAIRWAY_CUDA_DRIVER", FAIRWAY_STANDIN_CUDA, 0);
-  ::setenv("FAIRWAY_STANDIN_DEVICES", "4", 0);
+  ::setenv("FAIRWAY_STANDIN_DEVICES", "8", 0);
   GroupOptions options;
   options.size = size;
   options.transports = {"shm", "cuda"};

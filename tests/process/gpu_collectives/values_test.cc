@@ -1,3 +1,6 @@
+#include <cstdlib>
+#include <initializer_list>
+
 #include "collectives/gpu_plan.h"
 #include "process/gpu_collectives/gpu_rank.h"
 
@@ -103,8 +106,43 @@ class Tries {
   std::byte* places_[2] = {};
 };
 
+// Of so many ranks; as many as there can be.
 struct GpuValues : testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, GpuValues, testing::Range(1, 9));  // as many as there can be
+INSTANTIATE_TEST_SUITE_P(Ranks, GpuValues, testing::Range(1, 9));
+
+// As between GPUs that PCIe connects, where lines may be torn. Of the stand-in driver alone.
+struct WithoutNvlink {
+  WithoutNvlink() { ::setenv("FAIRWAY_STANDIN_NO_NVLINK", "1", 1); }
+  ~WithoutNvlink() { ::unsetenv("FAIRWAY_STANDIN_NO_NVLINK"); }
+};
+
+void try_sizes(GpuRank& rank, std::size_t ranks, std::initializer_list<std::size_t> sizes) {
+  Tries tries(rank);
+  const std::size_t most = (std::size_t{1} << 20) + 24;
+  for (const DataType type : {DataType::f32, DataType::bf16, DataType::u8}) {
+    const std::size_t width = size_of(type);
+    for (const std::size_t bytes : sizes)
+      for (const std::size_t more : {std::size_t{0}, width}) {
+        const bool is_long = bytes > most / 2;
+        if (is_long && type != DataType::f32) continue;
+        Try one;
+        one.type = type;
+        one.count = (bytes + more) / width;
+        for (const CollectiveKind kind : kKinds) {
+          one.kind = kind;
+          if (is_long && ranks > 3 && kind != CollectiveKind::all_reduce) continue;
+          one.algorithm = Algorithm::automatic;
+          one.in_place = more != 0;
+          if (!tries.run(one)) return;
+          if (kind != CollectiveKind::all_reduce) continue;
+          one.algorithm = Algorithm::one_shot;
+          if (!tries.run(one)) return;
+          one.algorithm = Algorithm::direct;
+          if (!tries.run(one)) return;
+        }
+      }
+  }
+}
 
 TEST_P(GpuValues, OfEveryKindTypeAndReduction) {
   run_gpu_ranks(GetParam(), 10min, [](GpuRank& rank) {
@@ -119,55 +157,48 @@ TEST_P(GpuValues, OfEveryKindTypeAndReduction) {
   });
 }
 
-TEST_P(GpuValues, OfSizesAroundEachSwitch) {
+TEST_P(GpuValues, OfSizesAroundEachSwitchByLines) {
   const auto size = static_cast<std::size_t>(GetParam());
   run_gpu_ranks(GetParam(), 10min, [size](GpuRank& rank) {
-    Tries tries(rank);
     const gpu::Layout layout = gpu::layout_of(static_cast<int>(size));
-    const std::size_t by_units = gpu::kMostByUnits / std::max<std::size_t>(size - 1, 1);
-    const std::size_t unit_round = layout.units.count * 8;
-    const std::size_t piece = layout.area.piece_bytes;
-    const std::size_t most = (std::size_t{1} << 20) + 24;
-    for (const DataType type : {DataType::f32, DataType::bf16, DataType::u8}) {
-      const std::size_t width = size_of(type);
-      for (const std::size_t bytes :
-           {std::size_t{0}, width, std::size_t{8}, std::size_t{16}, std::size_t{2048}, unit_round,
-            gpu::kUnitChannels * unit_round, by_units, piece * size, piece * gpu::kPieceChannels, most})
-        for (const std::size_t more : {std::size_t{0}, width}) {
-          if (bytes == most && type != DataType::f32) continue;  // takes long
-          Try one;
-          one.type = type;
-          one.count = (bytes + more) / width;
-          for (const CollectiveKind kind : kKinds) {
-            one.kind = kind;
-            if (bytes == most && size > 3 && kind != CollectiveKind::all_reduce) continue;
-            one.algorithm = Algorithm::automatic;
-            one.in_place = more != 0;
-            if (!tries.run(one)) return;
-            if (kind != CollectiveKind::all_reduce) continue;
-            one.algorithm = Algorithm::one_shot;
-            if (!tries.run(one)) return;
-            one.algorithm = Algorithm::direct;
-            if (!tries.run(one)) return;
-          }
-        }
-    }
+    const std::size_t others = std::max<std::size_t>(size - 1, 1), row = gpu::kRowBytes;
+    try_sizes(rank, size,
+              {0, 8, 112, row, 4 * row, 5 * row, layout.own_bytes / 2 / gpu::kRowMemory / others * row,
+               gpu::kMostByOwnLines / others, gpu::kMostByOwnLines / others * size, std::size_t{1} << 20});
   });
 }
 
-TEST(GpuValue, OfMemoryOutOfAlignment) {
-  run_gpu_ranks(3, 10min, [](GpuRank& rank) {
-    Tries tries(rank);
-    for (const CollectiveKind kind : kKinds)
-      for (const std::size_t count : {std::size_t{3}, std::size_t{1001}, std::size_t{50'001}})
-        for (const std::size_t off : {std::size_t{4}, std::size_t{12}, std::size_t{1}}) {
-          Try one;
-          one.kind = kind;
-          one.count = count;
-          one.off = off;
-          if (!tries.run(one)) return;
-        }
+TEST_P(GpuValues, OfSizesAroundEachSwitchByUnitsAndPieces) {
+  const auto size = static_cast<std::size_t>(GetParam());
+  const WithoutNvlink without;
+  run_gpu_ranks(GetParam(), 10min, [size](GpuRank& rank) {
+    const gpu::Layout layout = gpu::layout_of(static_cast<int>(size));
+    const std::size_t others = std::max<std::size_t>(size - 1, 1), unit_round = layout.unit_count * 8;
+    const std::size_t piece = layout.area.piece_bytes;
+    try_sizes(rank, size,
+              {0, 8, 16, 2048, unit_round, gpu::kUnitChannels * unit_round, gpu::kMostByUnits / others, piece * size,
+               std::size_t{1} << 20});
   });
+}
+
+void try_odd_places(GpuRank& rank) {
+  Tries tries(rank);
+  for (const CollectiveKind kind : kKinds)
+    for (const std::size_t count : {std::size_t{3}, std::size_t{1001}, std::size_t{50'001}})
+      for (const std::size_t off : {std::size_t{4}, std::size_t{12}, std::size_t{1}}) {
+        Try one;
+        one.kind = kind;
+        one.count = count;
+        one.off = off;
+        if (!tries.run(one)) return;
+      }
+}
+TEST(GpuValue, OfMemoryOutOfAlignment) {
+  run_gpu_ranks(3, 10min, try_odd_places);
+}
+TEST(GpuValue, OfMemoryOutOfAlignmentWithoutNvlink) {
+  const WithoutNvlink without;
+  run_gpu_ranks(3, 10min, try_odd_places);
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "collectives/gpu_call.h"
+
 namespace fairway::support {
 
 // A CPU in a GPU's place, for src/collectives/gpu_channel.h: a block of one lane.
@@ -43,6 +45,23 @@ struct CpuBlock {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
   static void rest() { std::this_thread::yield(); }
+
+  static constexpr unsigned kLanesHere = collectives::gpu::kRowLanes;
+  static unsigned row_lane(unsigned i) { return i; }
+  static bool all_of_row(bool one) { return one; }
+  // A line's last word is its flag: written last, read first.
+  static void store_row(unsigned char* at, const std::uint64_t (&words)[kLanesHere][2]) {
+    auto* const to = reinterpret_cast<std::uint64_t*>(at);
+    for (unsigned i = 0; i < 2 * kLanesHere; ++i) store(to + i, words[i / 2][i % 2]);
+  }
+  static void load_row(const unsigned char* at, std::uint64_t (&words)[kLanesHere][2]) {
+    const auto* const from = reinterpret_cast<const std::uint64_t*>(at);
+    for (unsigned i = 2 * kLanesHere; i-- > 0;) words[i / 2][i % 2] = load_acquire(from + i);
+  }
+  template <class One>
+  static void each_warp(unsigned count, One one) {
+    for (unsigned warp = 0; warp < count; ++warp) one(warp);
+  }
 };
 
 }  // namespace fairway::support

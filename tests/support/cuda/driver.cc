@@ -186,7 +186,7 @@ int cuDeviceCanAccessPeer(int* can, Device, Device) {
   return kSuccess;
 }
 int cuDeviceGetP2PAttribute(int* value, int attribute, Device, Device) {
-  *value = 1;
+  *value = std::getenv("FAIRWAY_STANDIN_NO_NVLINK") == nullptr ? 1 : 0;
   return attribute == kPeerAtomics ? kSuccess : kInvalidValue;
 }
 int cuDevicePrimaryCtxRetain(Context* context, Device device) {

@@ -18,12 +18,14 @@ TEST(GpuLayout, NothingOverlapsAndAllIsBelow16MiB) {
     const Layout layout = layout_of(size);
     const std::uint64_t others = std::max(size - 1, 1);
     EXPECT_LT(layout.bytes, 16U << 20) << size;
-    EXPECT_GE(layout.units.count, 2U);
-    EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.units.at);
-    EXPECT_GE(layout.units_stride, kUnitChannels * kUnitPlaces * others * layout.units.count * 16);
-    EXPECT_EQ(layout.units_of(3).at, layout.units.at + 3 * layout.units_stride);
+    EXPECT_GE(layout.unit_count, 2U);
+    EXPECT_EQ(Layout::place_at(Layout::kPlaces), layout.own_at);
+    EXPECT_GE(layout.own_bytes, kUnitChannels * kUnitPlaces * others * layout.unit_count * 16);
+    EXPECT_EQ(layout.own_of(3), layout.own_at + 3 * layout.own_bytes);
+    EXPECT_EQ(layout.own_at % 128 + layout.own_bytes % 128, 0U) << "a line is one access";
     const Area& area = layout.area;
-    EXPECT_GE(area.head_at, layout.units_of(Layout::kPlaces).at);
+    EXPECT_GE(area.head_at, layout.own_of(Layout::kPlaces));
+    EXPECT_EQ(area.pieces_at % 128, 0U);
     EXPECT_GE(area.flags_at, area.head_at + sizeof(AreaHead));
     EXPECT_GE(area.pieces_at, area.flags_at + std::uint64_t{kPieceChannels} * layout.size * 8);
     EXPECT_GE(area.piece_bytes, 1024U);
@@ -45,21 +47,56 @@ TEST(GpuPlaces, EachStreamAndCaptureHasItsOwn) {
 
 TEST(GpuRoute, FewBytesGoByUnitsManyByPieces) {
   for (const int size : {1, 2, 3, 8}) {
+    const Layout layout = layout_of(size);
+    const auto route = [&](Work work, std::uint64_t bytes, Algorithm asked = Algorithm::automatic) {
+      return route_of(layout, work, bytes, asked, false);
+    };
     const std::uint64_t most = kMostByUnits / static_cast<std::uint64_t>(std::max(size - 1, 1));
     for (const Work work : {Work::reduce_to_all, Work::to_all, Work::to_each, Work::from_root, Work::reduce_to_each}) {
       for (const std::uint64_t bytes : {std::uint64_t{8}, most}) {
-        const Route few = route_of(size, work, bytes, Algorithm::automatic);
-        EXPECT_EQ(few.way, Way::units);
+        const Route few = route(work, bytes);
         EXPECT_FALSE(few.wants_area);
         EXPECT_LE(few.blocks, kUnitChannels);
+        EXPECT_EQ(few.lines.rounds, 0U);
       }
-      const Route large = route_of(size, work, most + 1, Algorithm::automatic);
-      EXPECT_EQ(large.way, work == Work::reduce_to_all && size > 2 ? Way::two_shot : Way::pieces);
+      const Route large = route(work, most + 1);
+      EXPECT_EQ(large.way, work == Work::reduce_to_all && size > 2 ? Way::two_shot : Way::one_shot);
       EXPECT_TRUE(large.wants_area);
-      EXPECT_EQ(route_of(size, work, 1U << 30, Algorithm::automatic).blocks, kPieceChannels);
+      EXPECT_EQ(large.area_lines.rounds, 0U);
+      EXPECT_EQ(route(work, 1U << 30).blocks, kPieceChannels);
     }
-    EXPECT_EQ(route_of(size, Work::reduce_to_all, 8, Algorithm::direct).way, Way::two_shot);
-    EXPECT_EQ(route_of(size, Work::reduce_to_all, 1 << 20, Algorithm::one_shot).way, Way::pieces);
+    EXPECT_EQ(route(Work::reduce_to_all, 8, Algorithm::direct).way, Way::two_shot);
+    EXPECT_EQ(route(Work::reduce_to_all, 1 << 20, Algorithm::one_shot).way, Way::one_shot);
+  }
+}
+
+// Every byte has a row, and every row a place.
+TEST(GpuRoute, LinesHaveRoomForAllBytes) {
+  for (const int size : {1, 2, 3, 5, 8}) {
+    const Layout layout = layout_of(size);
+    const std::uint64_t others = static_cast<std::uint64_t>(std::max(size - 1, 1));
+    for (const Work work : {Work::nothing, Work::reduce_to_all, Work::to_each}) {
+      for (std::uint64_t bytes = work == Work::nothing ? 0 : 1; bytes <= 1ULL << 33; bytes = bytes * 3 + 7) {
+        const Route route = route_of(layout, work, bytes, Algorithm::automatic, true);
+        const std::uint64_t moved = route.way == Way::two_shot ? two_shot_part(bytes, layout.size) : bytes;
+        EXPECT_EQ(route.wants_area, route.area_lines.rounds != 0);
+        EXPECT_EQ(route.way == Way::two_shot,
+                  size > 2 && work == Work::reduce_to_all && bytes * others > kMostByOwnLines);
+        for (const Lines& lines : {route.lines, route.area_lines}) {
+          if (lines.rounds == 0) continue;
+          const std::uint64_t rows = std::uint64_t{lines.blocks} * lines.warps * lines.rows;
+          EXPECT_GE(rows * lines.rounds * kRowBytes, moved) << size << " ranks, " << bytes << " bytes";
+          EXPECT_LE(rows * others * kRowMemory, lines.place_bytes);
+          EXPECT_LE(lines.blocks, route.blocks);
+          EXPECT_LE(lines.warps * kRowLanes, route.threads);
+          EXPECT_LE(route.threads, kThreads);
+          EXPECT_LE(route.blocks, kPieceChannels);
+        }
+        EXPECT_LE(2 * std::uint64_t{route.lines.place_bytes}, layout.own_bytes);
+        EXPECT_LE(layout.area.pieces_at + 2 * std::uint64_t{route.area_lines.place_bytes}, layout.bytes);
+        if (bytes == 0) break;
+      }
+    }
   }
 }
 
@@ -70,11 +107,13 @@ TEST(GpuRounds, WrapAroundWithoutZeroAndInTurns) {
   EXPECT_EQ(piece_place_of(next_round(0xFFFFFFFF)), (piece_place_of(0xFFFFFFFF) + 1) % kPiecePlaces);
 }
 
+enum class By { units, pieces, two_shot, lines, area_lines, two_shot_lines };
+
 // Two ranks, a thread each, on memory that holds flags as they would be after a turn of all numbers.
 class TwoRanks {
  public:
   TwoRanks() : layout(layout_of(2)), scratch(2, std::vector<std::uint64_t>(layout.bytes / 8)) {}
-  [[nodiscard]] Call call(unsigned rank, Way way, std::uint32_t* values, std::uint64_t count) {
+  [[nodiscard]] Call call(unsigned rank, By by, std::uint32_t* values, std::uint64_t count) {
     Call made = {};
     for (unsigned i = 0; i < 2; ++i) made.scratch[i] = bytes(i);
     made.input = reinterpret_cast<unsigned char*>(values);
@@ -85,14 +124,21 @@ class TwoRanks {
     made.report = &report;
     made.stop = &stop;
     made.place_at = Layout::place_at(0);
-    made.units = layout.units;
+    made.units = {layout.own_at, layout.unit_count};
     made.area = layout.area;
-    made.wants_area = way != Way::units ? 1 : 0;
+    made.wants_area = by == By::units || by == By::lines ? 0 : 1;
     made.rank = rank;
     made.size = 2;
     made.blocks = 1;
     made.work = Work::reduce_to_all;
-    made.way = way;
+    made.way = by == By::two_shot || by == By::two_shot_lines ? Way::two_shot : Way::one_shot;
+    if (by == By::units || by == By::pieces || by == By::two_shot) return made;
+    const Route route = route_of(layout, Work::reduce_to_all, count * sizeof *values,
+                                 by == By::two_shot_lines ? Algorithm::direct : Algorithm::one_shot, true);
+    made.lines = made.area_lines = route.lines;
+    made.blocks = route.blocks;
+    made.lines.at = layout.own_at;
+    made.area_lines.at = layout.area.pieces_at;
     return made;
   }
   unsigned char* bytes(unsigned rank) { return reinterpret_cast<unsigned char*>(scratch[rank].data()); }
@@ -107,17 +153,17 @@ class TwoRanks {
 
 TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
   constexpr std::uint64_t kCount = 100;
-  for (const Way way : {Way::units, Way::pieces, Way::two_shot}) {
+  for (const By by : {By::units, By::pieces, By::two_shot}) {
     TwoRanks ranks;
     for (unsigned rank = 0; rank < 2; ++rank) {
       ranks.head(rank).unit_rounds[0] = ranks.area(rank).piece_rounds[0] = 0xFFFFFFFA;
       for (unsigned from = 0; from < 2; ++from) ranks.scratch[rank][ranks.layout.area.flags_at / 8 + from] = 0xFFFFFFFA;
       // What was sent in rounds 4 and 5 of the turn before lies in every unit.
-      const std::uint32_t count = ranks.layout.units.count;
-      for (std::uint32_t i = 0; way == Way::units && i < 2 * count; ++i)
+      const std::uint32_t count = ranks.layout.unit_count;
+      for (std::uint32_t i = 0; by == By::units && i < 2 * count; ++i)
         for (unsigned half = 0; half < 2; ++half) {
           const std::uint32_t round = i < count ? 4 : 5;
-          ranks.scratch[rank][ranks.layout.units.at / 8 + i * 2 + half] =
+          ranks.scratch[rank][ranks.layout.own_at / 8 + i * 2 + half] =
               std::uint64_t{half == 0 ? round : round + 0x12345678} << 32 | 0xBAD;
         }
     }
@@ -128,16 +174,44 @@ TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
         for (std::uint32_t turn = 0; turn < 16; ++turn) {
           std::vector<std::uint32_t> values(kCount, rank + 1 + turn);
           if (rank == turn % 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-          run_block<std::uint32_t, support::CpuBlock>(ranks.call(rank, way, values.data(), kCount), 0);
+          run_block<std::uint32_t, support::CpuBlock>(ranks.call(rank, by, values.data(), kCount), 0);
           for (const std::uint32_t value : values) wrong[rank] += value != 3 + 2 * turn;
         }
       });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(ranks.report.state, 0U);
-    EXPECT_EQ(wrong[0] + wrong[1], 0) << static_cast<int>(way);
+    EXPECT_EQ(wrong[0] + wrong[1], 0) << static_cast<int>(by);
     EXPECT_EQ(ranks.head(0).calls, 16U);
-    EXPECT_LT(way == Way::units ? ranks.head(0).unit_rounds[0] : ranks.area(0).piece_rounds[0], 64U)
-        << "it has wrapped";
+    EXPECT_LT(by == By::units ? ranks.head(0).unit_rounds[0] : ranks.area(0).piece_rounds[0], 64U) << "it has wrapped";
+  }
+}
+
+// Calls of other sizes use other rows of the places, one after the other.
+TEST(GpuRounds, ValuesAreRightByLines) {
+  for (const By by : {By::lines, By::area_lines, By::two_shot_lines}) {
+    TwoRanks ranks;
+    std::vector<std::thread> threads;
+    std::vector<std::uint64_t> wrong(2);
+    for (unsigned rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        for (std::uint32_t turn = 0; turn < 24; ++turn) {
+          const std::uint64_t count = turn % 4 == 0 ? 1 : turn % 4 == 1 ? 70'001 : turn % 4 == 2 ? 119 : 121;
+          std::vector<std::uint32_t> values(count);
+          for (std::uint64_t i = 0; i < count; ++i) values[i] = static_cast<std::uint32_t>(i * (rank + 1) + turn);
+          if (rank == turn % 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          const Call call = ranks.call(rank, by, values.data(), count);
+          for (unsigned block = 0; block < call.blocks; ++block)
+            run_block<std::uint32_t, support::CpuBlock>(call, block);
+          for (std::uint64_t i = 0; i < count; ++i)
+            wrong[rank] += values[i] != static_cast<std::uint32_t>(3 * i + 2 * turn);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(ranks.report.state, 0U) << static_cast<int>(by);
+    EXPECT_EQ(wrong[0] + wrong[1], 0U) << static_cast<int>(by);
+    const std::uint64_t rounds = by == By::lines ? ranks.head(0).line_round : ranks.area(0).line_round;
+    EXPECT_GE(rounds, 24U);
+    EXPECT_EQ(rounds, by == By::lines ? ranks.head(1).line_round : ranks.area(1).line_round);
   }
 }
 
@@ -149,8 +223,8 @@ TEST(GpuArea, OneThatFindsItTakenGoesByUnits) {
   ranks.area(0).taken = 1;  // by a call that this rank has not ended
   std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
   std::thread other(
-      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, Way::pieces, theirs.data(), kCount), 0); });
-  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, Way::pieces, mine.data(), kCount), 0);
+      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
+  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, By::pieces, mine.data(), kCount), 0);
   other.join();
   EXPECT_EQ(ranks.report.state, 0U);
   EXPECT_EQ(mine.front() + mine.back() + theirs.back(), 9U);
@@ -169,14 +243,14 @@ TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
   ranks.area(1).uses = 4;
   std::vector<std::uint32_t> mine(kCount, 1), theirs(kCount, 2);
   std::thread other(
-      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, Way::pieces, theirs.data(), kCount), 0); });
+      [&] { run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::pieces, theirs.data(), kCount), 0); });
   std::thread late([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     EXPECT_EQ(std::atomic_ref(ranks.head(1).grant).load(), 0U) << "it has the area while another call reads there";
     std::atomic_ref(ranks.area(1).uses).store(5);
     std::atomic_ref(ranks.area(0).done[1]).store(5);
   });
-  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, Way::pieces, mine.data(), kCount), 0);
+  run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, By::pieces, mine.data(), kCount), 0);
   other.join();
   late.join();
   EXPECT_EQ(mine.back() + theirs.back(), 6U);
@@ -197,9 +271,9 @@ TEST(GpuFailureWords, OfALaterCallEndNoEarlierOne) {
     std::vector<std::uint32_t> mine(10, 1), theirs(10, 2);
     std::thread late([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, Way::units, theirs.data(), 10), 0);
+      run_block<std::uint32_t, support::CpuBlock>(ranks.call(1, By::units, theirs.data(), 10), 0);
     });
-    run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, Way::units, mine.data(), 10), 0);
+    run_block<std::uint32_t, support::CpuBlock>(ranks.call(0, By::units, mine.data(), 10), 0);
     late.join();
     if (call > 5) {
       EXPECT_EQ(ranks.report.state, 0U);
@@ -213,7 +287,7 @@ TEST(GpuFailureWords, OfALaterCallEndNoEarlierOne) {
   TwoRanks other_place;
   reinterpret_cast<ScratchHead*>(other_place.bytes(0))->told[1] = told_word(Cause::gone, 1, Waits::units, 7, 99);
   std::vector<std::uint32_t> mine(10, 1);
-  run_block<std::uint32_t, support::CpuBlock>(other_place.call(0, Way::units, mine.data(), 10), 0);
+  run_block<std::uint32_t, support::CpuBlock>(other_place.call(0, By::units, mine.data(), 10), 0);
   EXPECT_EQ(other_place.report.cause, Cause::told) << "of another stream: there is no order";
 }
 
