@@ -175,6 +175,8 @@ typedef struct {
   uint8_t lives, stopped, inside;
   const char* phase;
   double seconds;
+  int32_t stream; /* -1: on host memory */
+  uint64_t call;
 } fairway_rank_progress;
 typedef struct {
   size_t struct_size;
