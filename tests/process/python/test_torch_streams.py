@@ -149,6 +149,34 @@ class TorchStreams(unittest.TestCase):
             killed=(1,),
         )
 
+    def test_shrink_makes_a_default_group_that_uses_its_gpus_again(self):
+        self.run_ranks(
+            """
+            from fairway.torch import gpu_path
+            default = dist.distributed_c10d._get_default_group
+            def summed():
+                default().gpu = GpuSide(default().communicator, cuda)
+                expect("not decided" in gpu_path(), gpu_path())
+                x = T([1.0])
+                default().allreduce([x], options()).wait()
+                default().barrier(options()).wait()
+                expect(gpu_path() == f"GPU {rank}: kernels on a stream of the group", gpu_path())
+                return x.numpy()[0]
+            fairway.torch.init_process_group(datetime.timedelta(seconds=600), transports=["shm", "cuda"])
+            expect(summed() == 3)
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            old = default()
+            fails(RuntimeError, "rank 1", lambda: old.allreduce([T([1.0])], options()).wait(datetime.timedelta(seconds=60)))
+            fairway.torch.shrink()
+            expect(summed() == 2 and dist.get_world_size() == 2)
+            fails(fairway.Error, "closed", lambda: old.gpu.all_reduce([T([1.0])], "sum", None))
+            dist.destroy_process_group()
+            """,
+            3,
+            killed=(1,),
+        )
+
     def test_a_rank_that_is_late_is_named_at_the_groups_timeout(self):
         self.run_ranks(
             """
