@@ -192,7 +192,7 @@ class TorchGpus(unittest.TestCase):
             torch.manual_seed(1); wanted = losses(made(), slice(None))
             torch.manual_seed(1); sharded = losses(FullyShardedDataParallel(made(), device_id=rank, use_orig_params=True), slice(rank, None, size))
             apart = max(abs(a - b) for a, b in zip(wanted, sharded))
-            expect(apart < 1e-4, apart, wanted, sharded)
+            expect(apart < 1e-3, apart, wanted, sharded)
             kernels()
             dist.destroy_process_group()
             print(f"8 steps of FullyShardedDataParallel: losses differ by {apart:.1e} at most")
