@@ -184,7 +184,8 @@ class Communicator:
         Afterwards barrier, all_reduce, broadcast, all_gather, reduce_scatter and all_to_all take stream=, a stream of that GPU
         (torch's, CuPy's, or a cudaStream_t; not the default one), and arrays that the GPU reaches. Such a call enqueues one
         kernel and gives the array at once, also while the stream captures a graph; the host does not wait, and `wait` means
-        nothing. Keep the arrays until the stream has come past. The timeout begins when the GPU does.
+        nothing. Keep the arrays until the stream has come past, and let the streams end before close(). The timeout begins
+        when the GPU does.
         Takes 14 MiB of the GPU. Raises Unsupported, at every rank, if one of them cannot; the communicator goes on without GPUs.
         """
         self._group.use_gpu(gpu)

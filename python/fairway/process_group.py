@@ -331,6 +331,8 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def abort(self):
         """Ends everything at once; the other ranks see this one leave."""
         if self.communicator is not None:  # shrink() has taken it
+            self.communicator._group.abort()
+            self.gpu.drain(10)  # kernels end soon, and use the communicator's memory until then
             self.communicator.abort()
 
     def shutdown(self):

@@ -211,11 +211,11 @@ class GpuSide:
             made.set_result(result)
         return made
 
-    def drain(self):
-        """Returns once no kernel of the group runs: each ends at its deadline at the latest."""
+    def drain(self, seconds=None):
+        """Returns once no kernel of the group runs, each of which ends at its deadline at the latest, or after so long."""
         try:
             if self._last is not None:
-                self.wait(self._last)
+                self.wait(self._last, seconds)
         except errors.Error:
             pass  # who waited for the work has heard of it
 

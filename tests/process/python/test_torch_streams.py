@@ -177,6 +177,25 @@ class TorchStreams(unittest.TestCase):
             killed=(1,),
         )
 
+    def test_abort_ends_a_kernel_that_waits(self):
+        self.run_ranks(
+            """
+            group = begin(600.0)
+            x = T([1.0])
+            group.allreduce([x], options()).wait()
+            group.barrier(options()).wait()
+            if rank == 0:
+                work = group.allreduce([x], options())
+                time.sleep(0.1)
+                expect(not work.is_completed())
+                group.abort()
+                expect(work.is_completed())
+            else:
+                fails(fairway.Error, "has aborted", lambda: group.communicator.barrier())
+            """,
+            2,
+        )
+
     def test_a_rank_that_is_late_is_named_at_the_groups_timeout(self):
         self.run_ranks(
             """
