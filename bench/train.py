@@ -1,10 +1,12 @@
-"""A small language model trained by DistributedDataParallel on the CPU, over backends of torch.distributed in turns.
+"""A small language model trained by DistributedDataParallel on CPUs or GPUs, over backends of torch.distributed in turns.
 
     PYTHONPATH=build/dev/python python3 bench/train.py [--backends fairway,gloo] [--ranks 4] [--steps 40] [--rounds 5] [--json]
+    PYTHONPATH=build/dev/python python3 bench/train.py --gpus [--ranks 2] [--width 512] [--layers 6]   # beside NCCL, a GPU each
     PYTHONPATH=build/dev/python python3 bench/train.py --kill 2       # rank 2 is killed half-way; the rest go on by shrink
 
 The text is this repository's documents, a token a byte. Every rank has one thread. Prints steps per second of each backend, the ratio
-of each round's pair, and the losses, which are the same for all backends but for the order of floating-point sums.
+of each round's pair, and the losses, which are the same for all backends but for the order of floating-point sums. The backend
+"staged" is fairway with GPU tensors copied through the host.
 """
 
 import argparse
@@ -18,21 +20,21 @@ import subprocess
 import sys
 import time
 
-WIDTH, LAYERS, LENGTH, BATCH, RATE = 128, 2, 64, 8, 0.02  # a larger rate makes a difference of rounding grow with each step
+LENGTH, BATCH, RATE = 64, 8, 0.02  # a larger rate makes a difference of rounding grow with each step
 
 
-def model(torch):
+def model(torch, width, layers):
     class Bytes(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.tokens, self.places = torch.nn.Embedding(256, WIDTH), torch.nn.Embedding(LENGTH, WIDTH)
-            layer = torch.nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True)
-            self.layers = torch.nn.TransformerEncoder(layer, LAYERS)
-            self.out = torch.nn.Linear(WIDTH, 256)
+            self.tokens, self.places = torch.nn.Embedding(256, width), torch.nn.Embedding(LENGTH, width)
+            layer = torch.nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
+            self.layers = torch.nn.TransformerEncoder(layer, layers)
+            self.out = torch.nn.Linear(width, 256)
             self.register_buffer("mask", torch.triu(torch.full((LENGTH, LENGTH), float("-inf")), 1))
 
         def forward(self, text):
-            seen = self.tokens(text) + self.places(torch.arange(LENGTH))
+            seen = self.tokens(text) + self.places(torch.arange(LENGTH, device=text.device))
             return self.out(self.layers(seen, self.mask))
 
     torch.manual_seed(1)
@@ -47,7 +49,7 @@ def text(torch):
 def step(torch, trained, optimizer, data, number, rank, size):
     places = torch.Generator().manual_seed(number)
     starts = torch.randint(0, len(data) - LENGTH - 1, (BATCH * size,), generator=places)[rank::size]
-    batch = torch.stack([data[start : start + LENGTH + 1] for start in starts])
+    batch = torch.stack([data[start : start + LENGTH + 1] for start in starts]).to(next(trained.parameters()).device)
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(trained(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
     loss.backward()
@@ -60,15 +62,22 @@ def worker(arguments):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    if arguments.backends == "fairway":
+    if arguments.gpus:
+        torch.cuda.set_device(int(os.environ["RANK"]))
+    if arguments.backends == "staged":
+        os.environ["FAIRWAY_TORCH_STAGE"] = "1"
+    if arguments.backends in ("fairway", "staged"):
         import fairway.torch
-    dist.init_process_group(arguments.backends)
+    dist.init_process_group("fairway" if arguments.backends == "staged" else arguments.backends)
     rank, wrap = dist.get_rank(), torch.nn.parallel.DistributedDataParallel
-    data, trained = text(torch), wrap(model(torch))
+    made = model(torch, arguments.width, arguments.layers)
+    data, trained = text(torch), wrap(made.cuda() if arguments.gpus else made)
     optimizer = torch.optim.SGD(trained.parameters(), lr=RATE)
     losses, number, recovery = [], 0, None
     for _ in range(3 if arguments.kill is None else 0):
         step(torch, trained, optimizer, data, 10**6, rank, dist.get_world_size())
+    if arguments.gpus:
+        torch.cuda.synchronize()
     began = time.perf_counter()
     while number < arguments.steps:
         if rank == arguments.kill and number == arguments.steps // 2 and recovery is None:
@@ -86,11 +95,15 @@ def worker(arguments):
             optimizer = torch.optim.SGD(trained.parameters(), lr=RATE)
             recovery = {"seconds": time.perf_counter() - failed, "rank": why.rank, "operation": why.operation, "said": str(error)[:200]}
             continue
-        losses.append(loss.item() / dist.get_world_size())
+        losses.append(loss / dist.get_world_size())
         number += 1
+    if arguments.gpus:
+        torch.cuda.synchronize()
     seconds = time.perf_counter() - began
     if dist.get_rank() == 0:
-        print(json.dumps({"rate": arguments.steps / seconds, "losses": losses, "ranks": dist.get_world_size(), "recovery": recovery}), flush=True)
+        how = fairway.torch.gpu_path() if arguments.gpus and arguments.backends in ("fairway", "staged") else ""
+        losses = [loss.item() for loss in losses]
+        print(json.dumps({"rate": arguments.steps / seconds, "losses": losses, "how": how, "ranks": dist.get_world_size(), "recovery": recovery}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -102,6 +115,7 @@ def run(backend, arguments):
         port = found.getsockname()[1]
     base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(arguments.ranks), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--worker", "--backends", backend, "--steps", str(arguments.steps)]
+    command += ["--width", str(arguments.width), "--layers", str(arguments.layers), *["--gpus"] * arguments.gpus]
     if arguments.kill is not None:
         command += ["--kill", str(arguments.kill)]
     processes = [
@@ -120,14 +134,19 @@ def run(backend, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--backends", default="fairway,gloo")
-    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--backends", help="fairway, staged, gloo, nccl; default: fairway,gloo, on GPUs fairway,nccl")
+    parser.add_argument("--gpus", action="store_true", help="a GPU for each rank")
+    parser.add_argument("--ranks", type=int, help="default: 4, on GPUs 2")
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kill", type=int)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    arguments.backends = arguments.backends or ("fairway,nccl" if arguments.gpus else "fairway,gloo")
+    arguments.ranks = arguments.ranks or (2 if arguments.gpus else 4)
     if arguments.worker:
         return worker(arguments)
     if arguments.kill is not None:
@@ -144,6 +163,8 @@ def main():
     for backend in backends:
         rates = [report["rate"] for report in reports[backend]]
         losses = reports[backend][0]["losses"]
+        if how := reports[backend][0]["how"]:
+            print(f"{backend:8} {how}")
         print(f"{backend:8} {statistics.median(rates):7.2f} steps/s ({min(rates):.2f} to {max(rates):.2f}), loss {losses[0]:.4f} to {losses[-1]:.4f}")
         if recovery := reports[backend][0]["recovery"]:
             print(f"         rank {recovery['rank']} was lost; {reports[backend][0]['ranks']} ranks went on after {recovery['seconds']:.2f} s")

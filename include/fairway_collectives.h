@@ -137,6 +137,12 @@ fairway_code fairway_communicator_wait(fairway_communicator*, uint64_t operation
 fairway_code fairway_communicator_chosen(const fairway_communicator*, const fairway_collective*, int32_t* algorithm,
                                          fairway_error**);
 
+/* ---- GPU memory, as fairway::Communicator has it: use_gpu is collective ---- */
+fairway_code fairway_communicator_use_gpu(fairway_communicator*, int32_t gpu, fairway_error**);
+fairway_code fairway_communicator_stream_run(fairway_communicator*, const fairway_collective*, void* stream,
+                                             fairway_error**); /* a cudaStream_t */
+fairway_code fairway_communicator_stream_status(fairway_communicator*, fairway_error**);
+
 /* ---- messages between two ranks; a timeout of 0: the communicator's ---- */
 fairway_code fairway_communicator_send(fairway_communicator*, const void* data, size_t size_bytes, int32_t to,
                                        uint32_t tag, int64_t timeout_us, fairway_error**);
@@ -175,6 +181,8 @@ typedef struct {
   uint8_t lives, stopped, inside;
   const char* phase;
   double seconds;
+  int32_t stream; /* -1: on host memory */
+  uint64_t call;
 } fairway_rank_progress;
 typedef struct {
   size_t struct_size;

@@ -20,13 +20,21 @@ struct WhoHangsOptions {
   bool all = false;
 };
 
+std::string on_host(const RankProgress& rank) {
+  if (rank.operation == 0) return "has entered no operation";
+  return rank.inside ? fmt::format("is in {} {}, {}, for {:.1f} s", to_string(rank.kind), rank.operation, rank.phase,
+                                   rank.seconds)
+                     : fmt::format("ended {} {} {:.1f} s ago", to_string(rank.kind), rank.operation, rank.seconds);
+}
+
+std::string on_stream(const RankProgress& rank) {
+  return fmt::format("{} {} {} on stream {}{}", rank.inside ? "is in" : "has entered", to_string(rank.kind),
+                     rank.operation, rank.stream, rank.inside ? fmt::format(", for {:.1f} s", rank.seconds) : "");
+}
+
 std::string line_of(const RankProgress& rank) {
-  const std::string where =
-      rank.operation == 0 ? std::string("has entered no operation")
-      : rank.inside
-          ? fmt::format("is in {} {}, {}, for {:.1f} s", to_string(rank.kind), rank.operation, rank.phase, rank.seconds)
-          : fmt::format("ended {} {} {:.1f} s ago", to_string(rank.kind), rank.operation, rank.seconds);
-  return fmt::format("\"{}\" rank {} of {}, process {}: {}{}{}\n", rank.name, rank.rank, rank.size, rank.process, where,
+  return fmt::format("\"{}\" rank {} of {}, process {}: {}{}{}\n", rank.name, rank.rank, rank.size, rank.process,
+                     rank.stream < 0 ? on_host(rank) : on_stream(rank),
                      rank.inside && rank.waits_for >= 0 ? fmt::format(", waits for rank {}", rank.waits_for) : "",
                      !rank.lives    ? "; the process is gone"
                      : rank.stopped ? "; the process is stopped"
@@ -46,9 +54,10 @@ Exit run_who_hangs(Tool& tool, const WhoHangsOptions& options) {
     const bool over = !verdicts.empty() || std::chrono::steady_clock::now() >= end || Interrupt::came();
     if (over) {
       if (verdicts.empty())
-        text += fmt::format("{} ranks of collectives here, none has waited for {:g} s\n",
-                            std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.lives; }),
-                            options.after);
+        text += fmt::format(
+            "{} ranks of collectives here, none has waited for {:g} s\n",
+            std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.lives && rank.stream < 0; }),
+            options.after);
       const Exit printed = tool.print(text);
       return Interrupt::came() ? Exit::interrupted : verdicts.empty() ? printed : Exit::failed;
     }

@@ -208,7 +208,9 @@ class FAIRWAY_API Communicator {
   // a failure, operations that wait end soon, and later ones at once; the memory of any is undefined then. Let the
   // streams end before the communicator does, and launch no graph after it.
   Status stream_run(const Collective& operation, void* stream);
-  // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended.
+  // Ok, or how an operation on a stream has failed, as far as this rank knows: look once the stream has ended. With
+  // Progress::caller, look now and then while it runs, too: kernels end soon after a rank has died, once the engine
+  // knows.
   Status stream_status();
 
   // Messages between two ranks, apart from the collectives: matched by (rank, tag), in order. The memory is borrowed
@@ -271,8 +273,11 @@ struct RankProgress {
   int waits_for = -1;   // rank
   std::string phase;    // "step 3 of 8"
   double seconds = 0;   // since it entered it, or ended it
+  int stream = -1;      // -1: on host memory. Else of a stream or capture, numbered as they were first used, on which
+  std::uint64_t call = 0;  // kernels tell which operation they entered, and after a millisecond for whom they wait
 };
-// Of all ranks of this user on this host, ordered by communicator and rank. Any process may ask; no rank is disturbed.
+// Of all ranks of this user on this host, and of each stream that they used, ordered by communicator, stream and rank.
+// Any process may ask; no rank is disturbed.
 FAIRWAY_API std::vector<RankProgress> progress_of_ranks();
 // For each communicator in which a rank has waited for so long: who is at fault. "rank 2 never entered all_reduce
 // 1841".

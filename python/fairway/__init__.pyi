@@ -283,9 +283,17 @@ class Communicator:
     def failure(self) -> Error | None: ...
     @property
     def closed(self) -> bool: ...
-    def barrier(self, *, timeout: float | None = None, wait: bool = True) -> Any: ...
+    def barrier(self, *, timeout: float | None = None, wait: bool = True, stream: Any = None) -> Any: ...
     def all_reduce(
-        self, array: Array, out: Array | None = None, op: _Op = "sum", *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True
+        self,
+        array: Array,
+        out: Array | None = None,
+        op: _Op = "sum",
+        *,
+        algorithm: _Algorithm = "automatic",
+        timeout: float | None = None,
+        wait: bool = True,
+        stream: Any = None,
     ) -> Any: ...
     def reduce(
         self,
@@ -299,18 +307,40 @@ class Communicator:
         wait: bool = True,
     ) -> Any: ...
     def broadcast(
-        self, array: Array, root: int = 0, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True
+        self, array: Array, root: int = 0, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True, stream: Any = None
     ) -> Any: ...
     def all_gather(
-        self, array: Array, out: Array | None = None, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True
+        self,
+        array: Array,
+        out: Array | None = None,
+        *,
+        algorithm: _Algorithm = "automatic",
+        timeout: float | None = None,
+        wait: bool = True,
+        stream: Any = None,
     ) -> Any: ...
     def gather(self, array: Array, out: Array | None = None, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def scatter(self, array: Array | None, out: Array, root: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def reduce_scatter(
-        self, array: Array, out: Array | None = None, op: _Op = "sum", *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True
+        self,
+        array: Array,
+        out: Array | None = None,
+        op: _Op = "sum",
+        *,
+        algorithm: _Algorithm = "automatic",
+        timeout: float | None = None,
+        wait: bool = True,
+        stream: Any = None,
     ) -> Any: ...
     def all_to_all(
-        self, array: Array, out: Array | None = None, *, algorithm: _Algorithm = "automatic", timeout: float | None = None, wait: bool = True
+        self,
+        array: Array,
+        out: Array | None = None,
+        *,
+        algorithm: _Algorithm = "automatic",
+        timeout: float | None = None,
+        wait: bool = True,
+        stream: Any = None,
     ) -> Any: ...
     def all_to_allv(
         self,
@@ -324,6 +354,8 @@ class Communicator:
         timeout: float | None = None,
         wait: bool = True,
     ) -> Any: ...
+    def use_gpu(self, gpu: int) -> None: ...
+    def stream_status(self) -> None: ...
     def send(self, array: Array, to: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def receive(self, array: Array, source: int, tag: int = 0, *, timeout: float | None = None, wait: bool = True) -> Any: ...
     def split(self, color: int, key: int = 0) -> Communicator | None: ...

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from . import errors
+from .process_group_gpu import GpuSide, StreamWork
 from .process_group_work import FairwayWork, Message, as_runtime_error
 
 _REDUCTIONS = (
@@ -84,6 +85,7 @@ class FairwayProcessGroup(dist.ProcessGroup):
         self._sequence = 0
         self._batch = None
         self._names = ["", ""]
+        self.gpu = GpuSide(communicator, torch.cuda)
 
     def getBackendName(self):
         return "fairway"
@@ -95,8 +97,13 @@ class FairwayProcessGroup(dist.ProcessGroup):
         return "fairway"
 
     def _work(self, operations, result, finish=None):
+        return self._keep(FairwayWork(self, operations, result, finish))
+
+    def _stream_work(self, ran, result, on_host=False):
+        return self._keep(StreamWork(self, self.gpu, ran, result, on_host))
+
+    def _keep(self, work):
         self._sequence += 1
-        work = FairwayWork(self, operations, result, finish)
         self._kept[id(work)] = work
         if self._batch is not None:
             self._batch.append(work)
@@ -113,6 +120,11 @@ class FairwayProcessGroup(dist.ProcessGroup):
             options["timeout"] = seconds.total_seconds()
         return getattr(self.communicator, what)(*arguments, wait=False, **options)
 
+    def _on_gpu(self, tensors, what):
+        for tensor in tensors:
+            _check(tensor, what)
+        return self.gpu.takes(tensors)
+
     # ---- all ranks ----
 
     def allreduce(self, tensors, opts=None, op=None):
@@ -121,12 +133,16 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def allreduce_coalesced(self, tensors, opts=None, op=None):
         given = op if op is not None else dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
         limit = getattr(opts, "timeout", None)
+        if self._on_gpu(tensors, "all_reduce"):
+            return self._stream_work(self.gpu.all_reduce(tensors, _reduction(given, tensors[0]), limit), list(tensors))
         hosts = [_host(tensor, "all_reduce") for tensor in tensors]
         operations = [self._call("all_reduce", host, op=_reduction(given, host), limit=limit) for host in hosts]
         return self._work(operations, list(tensors), lambda: [_copy(tensor, host) for tensor, host in zip(tensors, hosts)])
 
     def broadcast(self, tensors, opts=None, root=None):
         source = opts.rootRank if root is None else root
+        if self._on_gpu(tensors, "broadcast"):
+            return self._stream_work(self.gpu.broadcast(tensors, source, getattr(opts, "timeout", None)), list(tensors))
         hosts = [_host(tensor, "broadcast") for tensor in tensors]
         operations = [self._call("broadcast", host, source, limit=getattr(opts, "timeout", None)) for host in hosts]
         mine = self.rank() == source
@@ -140,7 +156,10 @@ class FairwayProcessGroup(dist.ProcessGroup):
         return self._work([operation], [tensor], (lambda: _copy(tensor, host)) if at else None)
 
     def barrier(self, opts=None):
-        return self._work([self._call("barrier", limit=getattr(opts, "timeout", None))], [])
+        limit = getattr(opts, "timeout", None)
+        if self.gpu.device is not None:  # behind what the GPU has to do, as the program knows it of NCCL
+            return self._stream_work(self.gpu.barrier(limit), [], on_host=True)
+        return self._work([self._call("barrier", limit=limit)], [])
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
         """A barrier; the error names the rank that did not come. (One rank: `wait_all_ranks` makes no difference.)"""
@@ -154,12 +173,7 @@ class FairwayProcessGroup(dist.ProcessGroup):
 
     # ---- blocks ----
 
-    def _gathered(self, kind, outputs, tensor, limit, root=None):
-        """all_gather or gather of one tensor into a list with one for each rank (None: not here)."""
-        host = _host(tensor, kind)
-        more = {} if root is None else {"root": root}
-        if outputs is None:
-            return self._call(kind, host, limit=limit, **more), [], None
+    def _check_parts(self, kind, outputs, tensor):
         if len(outputs) != self.size():
             raise errors._of("invalid_argument", f"{kind}: {len(outputs)} output tensors, one for each of {self.size()} ranks are needed")
         for rank, output in enumerate(outputs):
@@ -168,6 +182,14 @@ class FairwayProcessGroup(dist.ProcessGroup):
                     "invalid_argument",
                     f"{kind}: the output for rank {rank} is {output.numel()} of {output.dtype}, the input {tensor.numel()} of {tensor.dtype}",
                 )
+
+    def _gathered(self, kind, outputs, tensor, limit, root=None):
+        """all_gather or gather of one tensor into a list with one for each rank (None: not here)."""
+        host = _host(tensor, kind)
+        more = {} if root is None else {"root": root}
+        if outputs is None:
+            return self._call(kind, host, limit=limit, **more), [], None
+        self._check_parts(kind, outputs, tensor)
         flat = _joined(outputs)
         into = torch.empty(self.size() * host.numel(), dtype=host.dtype) if flat is None else flat
         operation = self._call(kind, host, into, limit=limit, **more)
@@ -176,7 +198,11 @@ class FairwayProcessGroup(dist.ProcessGroup):
         return operation, outputs, lambda: [_copy(output, part) for output, part in zip(outputs, into.chunk(self.size()) if host.numel() else [])]
 
     def allgather(self, output_tensors, input_tensors, opts=None):
-        operation, outputs, finish = self._gathered("all_gather", _single(output_tensors, "all_gather"), _single(input_tensors, "all_gather"), getattr(opts, "timeout", None))
+        outputs, tensor, limit = _single(output_tensors, "all_gather"), _single(input_tensors, "all_gather"), getattr(opts, "timeout", None)
+        if self._on_gpu([tensor, *outputs], "all_gather"):
+            self._check_parts("all_gather", outputs, tensor)
+            return self._stream_work(self.gpu.all_gather_parts(outputs, tensor, limit), [outputs])
+        operation, outputs, finish = self._gathered("all_gather", outputs, tensor, limit)
         return self._work([operation], [outputs], finish)
 
     def allgather_coalesced(self, output_lists, input_list, opts=None):
@@ -185,6 +211,8 @@ class FairwayProcessGroup(dist.ProcessGroup):
         return self._work([part[0] for part in parts], output_lists, lambda: [part[2]() for part in parts if part[2]])
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        if self._on_gpu([*inputs, *outputs], "all_gather"):
+            return self._stream_work(self.gpu.all_gather(outputs, inputs, getattr(opts, "timeout", None)), list(outputs))
         into = [_empty_host(output, "all_gather") for output in outputs]
         limit = getattr(opts, "timeout", None)
         operations = [self._call("all_gather", _host(tensor, "all_gather"), out, limit=limit) for tensor, out in zip(inputs, into)]
@@ -213,6 +241,9 @@ class FairwayProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         given = dist.ReduceOp.SUM if opts is None else opts.reduceOp
+        if self._on_gpu([*inputs, *outputs], "reduce_scatter"):
+            ran = self.gpu.reduce_scatter(outputs, inputs, _reduction(given, outputs[0]), getattr(opts, "timeout", None))
+            return self._stream_work(ran, list(outputs))
         into = [_empty_host(output, "reduce_scatter") for output in outputs]
         operations = []
         for tensor, out in zip(inputs, into):
@@ -228,11 +259,14 @@ class FairwayProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter(self, output_tensors, input_tensors, opts=None):
         blocks = _single(input_tensors, "reduce_scatter")
-        flat = torch.cat([_host(block, "reduce_scatter").reshape(-1) for block in blocks])
+        here = (lambda block: block.detach()) if self._on_gpu(blocks, "reduce_scatter") else (lambda block: _host(block, "reduce_scatter"))
+        flat = torch.cat([here(block).reshape(-1) for block in blocks])
         return self.reduce_scatter_tensor_coalesced([_single(output_tensors, "reduce_scatter")], [flat], opts)
 
     def alltoall_base(self, output, input, output_split_sizes=(), input_split_sizes=(), opts=None):
         limit = getattr(opts, "timeout", None)
+        if not output_split_sizes and not input_split_sizes and input.numel() == output.numel() and self._on_gpu([input, output], "all_to_all"):
+            return self._stream_work(self.gpu.all_to_all(output, input, limit), [output])
         out, host = _empty_host(output, "all_to_all"), _host(input, "all_to_all")
         if not output_split_sizes and not input_split_sizes and host.numel() == out.numel():
             operation = self._call("all_to_all", host, out, limit=limit)
@@ -297,10 +331,13 @@ class FairwayProcessGroup(dist.ProcessGroup):
     def abort(self):
         """Ends everything at once; the other ranks see this one leave."""
         if self.communicator is not None:  # shrink() has taken it
+            self.communicator._group.abort()
+            self.gpu.drain(10)  # kernels end soon, and use the communicator's memory until then
             self.communicator.abort()
 
     def shutdown(self):
         if self.communicator is not None:
+            self.gpu.drain()
             self.communicator.close()
 
     # PyTorch 2.x has names of groups in the backends that C++ groups are made of.

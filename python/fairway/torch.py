@@ -5,8 +5,9 @@
 
     fairway.torch.init_process_group()                     # or by whatever launcher there is: mpirun, srun, Kubernetes
 
-Tensors of the CPU travel from where they are. Tensors of a GPU are copied to the host and back. After a rank has died, shrink()
-makes the default group of those that live.
+Tensors of the CPU travel from where they are. Tensors of GPUs of up to 8 ranks of one host, a GPU each, go from GPU to GPU where the
+collective can; others are copied to the host and back (docs/torch.md). After a rank has died, shrink() makes the default group of
+those that live.
 """
 
 import datetime
@@ -22,7 +23,7 @@ import torch.distributed as dist
 from . import Communicator, Engine, errors, launch
 from .process_group import FairwayProcessGroup
 
-__all__ = ["communicator", "init_process_group", "monitored_barrier", "shrink"]
+__all__ = ["communicator", "gpu_path", "init_process_group", "monitored_barrier", "shrink"]
 
 _ready = None  # a communicator that the next default group is made of
 
@@ -73,6 +74,14 @@ def _register():
 def communicator(group=None):
     """The fairway.Communicator behind a process group (None: the default one)."""
     return _group(group).communicator
+
+
+def gpu_path(group=None):
+    """How collectives of GPU tensors of a group (None: the default one) travel, in words; its ranks decide that at the first one."""
+    side = _group(group).gpu
+    if side.device is not None:
+        return f"GPU {side.device}: kernels on a stream of the group"
+    return f"through the host: {side.reason}" if side.reason else "not decided yet: there was no collective of GPU tensors"
 
 
 def _group(group):
@@ -128,7 +137,10 @@ def shrink(without=(), timeout=datetime.timedelta(minutes=30)):
     made._owns_engine = True
     old.communicator = None  # what PyTorch ends now is not the engine
     dist.destroy_process_group()
-    _install(made, timeout)
+    _install(made, timeout)  # afterwards no rank needs the old one
+    if old.gpu.device is not None:
+        old.gpu.drain()
+        made._parent._group.close()  # its memory of the GPU; the engine is the new one's
 
 
 _register()

@@ -59,12 +59,14 @@ struct PyView {
   View view;
 };
 
-// (address, bytes, name of the elements' type or '', bytes of one, shape, read-only, what keeps the memory)
-py::tuple look_at(py::handle object, const std::string& name, bool written) {
+// (address, bytes, name of the elements' type or '', bytes of one, shape, what keeps the memory)
+py::tuple look_at(py::handle object, const std::string& name, bool written, bool for_stream) {
   View view = view_of(object, true);
-  if (view.on_gpu)
-    raise(ErrorCode::unsupported, name + " is the memory of GPU " + std::to_string(view.gpu) +
-                                      ": collectives take host memory. Copy it to the host first, and back");
+  if (view.on_gpu && !for_stream)
+    raise(ErrorCode::unsupported,
+          name +
+              " is the memory of a GPU: give stream=, once all ranks have called use_gpu(), or copy it to the host "
+              "first, and back");
   if (!runs_of(view.shape).outer.empty() && view.shape.total_bytes() != 0)
     raise(ErrorCode::invalid_argument, name +
                                            " is not contiguous: pass a copy that is (numpy.ascontiguousarray, "
@@ -77,6 +79,30 @@ py::tuple look_at(py::handle object, const std::string& name, bool written) {
   return py::make_tuple(address, bytes, elements.first, item, counts, PyView{std::move(view)});
 }
 
+Collective call_of(const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
+                   const std::string& type, const std::string& op, int root, const std::string& algorithm,
+                   std::optional<double> timeout) {
+  Collective call;
+  call.kind = choice<CollectiveKind>(kind, "kind", kKinds);
+  call.input = reinterpret_cast<const void*>(input);
+  call.output = reinterpret_cast<void*>(output);
+  call.count = count;
+  call.type = choice<DataType>(type, "type", kTypes);
+  call.reduction = choice<Reduction>(op, "op", kReductions);
+  call.root = root;
+  call.algorithm = choice<Algorithm>(algorithm, "algorithm", kAlgorithms);
+  if (timeout) call.timeout = std::max(timeout_of(timeout), Timeout{1});
+  return call;
+}
+
+// `stream`: a cudaStream_t.
+void stream_run(Group& group, const std::string& kind, std::uintptr_t input, std::uintptr_t output, std::size_t count,
+                const std::string& type, const std::string& op, int root, const std::string& algorithm,
+                std::optional<double> timeout, std::uintptr_t stream) {
+  const Collective call = call_of(kind, input, output, count, type, op, root, algorithm, timeout);
+  group.in_turn([=](Communicator& c) { return c.stream_run(call, reinterpret_cast<void*>(stream)); }, true);
+}
+
 PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, std::uintptr_t input,
                   std::uintptr_t output, std::size_t count, const std::string& type, const std::string& op, int root,
                   const std::string& algorithm, std::optional<double> timeout, py::object keep, py::object result,
@@ -86,17 +112,9 @@ PyOperation start(const std::shared_ptr<Group>& group, const std::string& kind, 
   job->blocks = {std::move(send_counts), std::move(send_offsets), std::move(receive_counts),
                  std::move(receive_offsets)};
   Collective& call = job->call;
-  call.kind = choice<CollectiveKind>(kind, "kind", kKinds);
-  call.input = reinterpret_cast<const void*>(input);
-  call.output = reinterpret_cast<void*>(output);
-  call.count = count;
-  call.type = choice<DataType>(type, "type", kTypes);
-  call.reduction = choice<Reduction>(op, "op", kReductions);
-  call.root = root;
-  call.algorithm = choice<Algorithm>(algorithm, "algorithm", kAlgorithms);
+  call = call_of(kind, input, output, count, type, op, root, algorithm, timeout);
   call.send = {job->blocks[0], job->blocks[1]};
   call.receive = {job->blocks[2], job->blocks[3]};
-  if (timeout) call.timeout = std::max(timeout_of(timeout), Timeout{1});
   job->keep = std::move(keep);
   job->result = std::move(result);
   group->start(job, soon);
@@ -156,6 +174,13 @@ void bind_collectives(py::module_& module) {
            [](Group& g, const std::vector<int>& without) {
              return g.regroup([=](Communicator& c) { return c.shrink(without); });
            })
+      .def("use_gpu",
+           [](Group& g, int gpu) {
+             g.in_turn([=](Communicator& c) { return c.use_gpu(gpu); }, false);
+             g.watch_streams();
+           })
+      .def("stream_run", &stream_run)
+      .def("stream_status", [](Group& g) { g.in_turn([](Communicator& c) { return c.stream_status(); }, true); })
       .def_property_readonly("addresses", &Group::addresses)
       .def("abort", &Group::abort)
       .def("close", &Group::close)

@@ -178,7 +178,14 @@ void Group::add_callback(const std::shared_ptr<Job>& job, py::object callback) {
 void Group::work() {
   Lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return !running_ && (stop_ || !queue_.empty()); });
+    const auto has_work = [this] { return !running_ && (stop_ || !queue_.empty()); };
+    if (!watches_) {
+      wake_.wait(lock, [&] { return watches_ || has_work(); });
+    } else if (!wake_.wait_for(lock, kWatch, has_work)) {
+      look_at_streams(lock);
+      continue;
+    }
+    if (!has_work()) continue;  // it watches from now on
     if (queue_.empty()) return;
     const Job& first = *queue_.front();
     const auto ready = first.queued + kGrace;

@@ -60,6 +60,12 @@ class Group : public std::enable_shared_from_this<Group> {
   void add_callback(const std::shared_ptr<Job>& job, py::object callback);
   // A communicator made of this one, by split() or shrink(); null where this rank is in none.
   std::shared_ptr<Group> regroup(std::function<Result<Communicator>(Communicator&)> how);
+  // A call that comes in its turn, once what was started before has ended; on this thread at once, if nothing waits and
+  // the call is short. Raises what it ends with.
+  void in_turn(std::function<Status(Communicator&)> call, bool is_short);
+  // From now on the group's thread looks at operations on streams now and then, so that kernels do not wait for a rank
+  // that has died.
+  void watch_streams();
   void abort();
   void close();
   [[nodiscard]] bool closed();
@@ -79,6 +85,8 @@ class Group : public std::enable_shared_from_this<Group> {
   void end_front(Lock& lock);
   void reap();  // callbacks of jobs that have ended, and the end of what they kept
   void reap_as_worker();
+  void look_at_streams(Lock& lock);
+  static constexpr auto kWatch = std::chrono::milliseconds(20);  // how often
 
   const std::shared_ptr<Session> session_;
   std::optional<Communicator> communicator_;  // used by whoever set `running_`
@@ -99,6 +107,7 @@ class Group : public std::enable_shared_from_this<Group> {
   CollectiveFailure failure_;
   bool running_ = false;
   bool stop_ = false;
+  bool watches_ = false;     // streams
   bool ended_once_ = false;  // with the interpreter's lock
 };
 

@@ -156,6 +156,26 @@ FAIRWAY_API fairway_code fairway_communicator_chosen(const fairway_communicator*
       given, algorithm);
 }
 
+FAIRWAY_API fairway_code fairway_communicator_use_gpu(fairway_communicator* communicator, int32_t gpu,
+                                                      fairway_error** error) {
+  return with_group(communicator, error, [&](Communicator& group) { return group.use_gpu(gpu); });
+}
+FAIRWAY_API fairway_code fairway_communicator_stream_run(fairway_communicator* communicator,
+                                                         const fairway_collective* given, void* stream,
+                                                         fairway_error** error) {
+  return with_group(
+      communicator, error,
+      [&](Communicator& group) -> Status {
+        Collective call;
+        if (Status status = read_collective(given, group.size(), call); !status) return status;
+        return group.stream_run(call, stream);
+      },
+      given);
+}
+FAIRWAY_API fairway_code fairway_communicator_stream_status(fairway_communicator* communicator, fairway_error** error) {
+  return with_group(communicator, error, [](Communicator& group) { return group.stream_status(); });
+}
+
 FAIRWAY_API fairway_code fairway_communicator_send(fairway_communicator* communicator, const void* data,
                                                    size_t size_bytes, int32_t to, uint32_t tag, int64_t timeout_us,
                                                    fairway_error** error) {

@@ -42,7 +42,9 @@ fairway_rank_progress progress_of(const RankProgress& rank) {
           static_cast<uint8_t>(rank.stopped),
           static_cast<uint8_t>(rank.inside),
           rank.phase.c_str(),
-          rank.seconds};
+          rank.seconds,
+          rank.stream,
+          rank.call};
 }
 
 }  // namespace

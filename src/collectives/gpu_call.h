@@ -45,6 +45,22 @@ struct Report {
   std::uint64_t number;   // of the operation, as the host started it, or captured it
 };
 
+// What a kernel tells other processes of its place, in a page of the rank's ProgressFile: they read it without
+// anybody's help. Nothing is told of an operation's end, for which the end of the kernel would have to wait.
+struct alignas(32) Told {
+  std::uint64_t entered;      // told_entered(): the newest operation that it is in, or was
+  std::uint64_t number;       // of it
+  std::uint64_t waits;        // told_waits(); 0: for nobody, or not for long
+  std::uint64_t nanoseconds;  // it has waited so long
+};
+// call (32 bits): which of the place's operations.
+FAIRWAY_IN_KERNELS std::uint64_t told_entered(std::uint32_t call, std::uint32_t kind) {
+  return static_cast<std::uint64_t>(kind) << 32 | call;
+}
+FAIRWAY_IN_KERNELS std::uint64_t told_waits(std::uint32_t call, unsigned rank) {
+  return static_cast<std::uint64_t>(rank + 1) << 32 | call;
+}
+
 // ---- a rank's scratch memory ----
 
 struct ScratchHead {
@@ -133,7 +149,8 @@ struct Call {
   std::uint64_t number;
   Report* report;
   const std::uint32_t* stop;  // not 0: the communicator was aborted
-  std::uint64_t place_at;     // PlaceHead
+  Told* told;
+  std::uint64_t place_at;  // PlaceHead
   Units units;
   Area area;
   Lines lines, area_lines;  // rounds 0: none, the bytes go by units, or by pieces in the area

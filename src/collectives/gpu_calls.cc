@@ -96,7 +96,8 @@ Status GpuCalls::use_gpu(int number) {
   std::unique_ptr<GpuGroup> made;
   if (on_gpus_) {
     own = {ErrorCode::invalid_argument, fmt::format("this rank uses GPU {} already", on_gpus_->device())};
-  } else if (auto opened = GpuGroup::open(parts_.engine, number, rank(), size(), name); opened) {
+  } else if (auto opened = GpuGroup::open(parts_.engine, number, rank(), size(), name, parts_.progress.told());
+             opened) {
     made = std::move(*opened);
   } else {
     own = opened.status();

@@ -9,6 +9,7 @@
 #include "collectives/clock.h"
 #include "collectives/gpu_group.h"
 #include "collectives/lanes.h"
+#include "collectives/progress.h"
 
 namespace fairway::collectives {
 
@@ -33,6 +34,7 @@ class GpuCalls {
     const Lanes& lanes;
     const CommunicatorOptions& options;
     std::uint64_t& started;  // operations of the communicator, those here included
+    ProgressFile& progress;
   };
   explicit GpuCalls(const Parts& parts) : parts_(parts) {}
 

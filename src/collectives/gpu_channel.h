@@ -44,9 +44,12 @@ class Channel {
   // Tells the others that this rank is in the call, and gets the area if it is free. False: an earlier call has
   // failed, or this one gives up.
   FAIRWAY_IN_KERNELS bool enter() {
-    if (failed_ == 0 && block_ == 0)
+    if (failed_ == 0 && block_ == 0) {
       for (unsigned to = lane(); to < size(); to += lanes())
         if (to != rank()) H::store(&place(to)->entered[rank()], entered_word(number_, call_.digest));
+      // By a lane that fences nothing, where there is one.
+      if (lane() == lanes() - 1) tell(&call_.told->entered, told_entered(number_, call_.kind), call_.number);
+    }
     if (any(failed_ != 0)) return false;  // not every lane need have seen it
     return call_.wants_area == 0 || !any(!gets_area());
   }
@@ -62,6 +65,7 @@ class Channel {
   // The block has ended. The last block's end is the call's.
   FAIRWAY_IN_KERNELS void leave() {
     if (call_.wants_area != 0) meet();  // nothing of the area is read any more
+    if (block_ == 0 && looks_ >= kLooksPerQuestion * kQuestionsPerHost) tell(&call_.told->waits, 0, 0);
     if (lane() != 0) return;
     PlaceHead* const own = place(rank());
     if (call_.blocks > 1) {
@@ -143,6 +147,7 @@ class Channel {
     if (now >= deadline_) return fail(Cause::late, from, waits, {rank(), 0, entered});
     // Words of the host's memory: each look takes a microsecond.
     if (looks_ % (kLooksPerQuestion * kQuestionsPerHost) != 0) return false;
+    if (block_ == 0) tell(&call_.told->waits, told_waits(number_, from), call_.nanoseconds - (deadline_ - now));
     if (H::load(call_.stop) != 0) return fail(Cause::stopped, rank(), waits, {});
     const std::uint32_t* const ended = call_.ended[from];
     const std::uint32_t code = ended == nullptr ? 0 : H::load(ended);
@@ -158,6 +163,10 @@ class Channel {
     bool entered = false;
   };
 
+  // Into memory of the host: nobody waits until it is there.
+  FAIRWAY_IN_KERNELS static void tell(std::uint64_t* at, std::uint64_t first, std::uint64_t second) {
+    H::store_pair(reinterpret_cast<unsigned char*>(at), first, second);
+  }
   FAIRWAY_IN_KERNELS static unsigned place_in(std::uint64_t told) { return static_cast<unsigned>(told >> 32 & 0xFFF); }
   FAIRWAY_IN_KERNELS ScratchHead* head(unsigned owner) const {
     return reinterpret_cast<ScratchHead*>(call_.scratch[owner]);

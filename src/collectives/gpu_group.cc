@@ -9,6 +9,7 @@
 
 #include "collectives/gpu_kernels.h"
 #include "collectives/lanes.h"
+#include "collectives/progress.h"
 #include "sys/cuda_memory.h"
 
 namespace fairway::collectives {
@@ -45,13 +46,15 @@ bool combines(gpu::Work work) {
 
 }  // namespace
 
-GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size)
+GpuGroup::GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
+                   gpu::Told* told)
     : engine_(engine),
       driver_(std::move(driver)),
       gpu_(device),
       rank_(rank),
       size_(size),
       layout_(gpu::layout_of(size)),
+      told_(told),
       mappings_(static_cast<std::size_t>(size)) {}
 
 GpuGroup::~GpuGroup() {
@@ -68,13 +71,14 @@ GpuGroup::~GpuGroup() {
     const CurrentContext current(cu, context_);
     if (module_ != nullptr) cu->cuModuleUnload(module_);
     if (scratch_ != 0 && is_free) cu->cuMemFree_v2(scratch_);
+    if (told_is_pinned_) cu->cuMemHostUnregister(told_);
     if (host_ != nullptr) cu->cuMemFreeHost(host_);
   }
   cu->cuDevicePrimaryCtxRelease_v2(gpu_);
 }
 
 Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int rank, int size,
-                                                 const std::string& name) {
+                                                 const std::string& name, gpu::Told* told) {
   if (size > static_cast<int>(gpu::kMostRanks))
     return Status(ErrorCode::unsupported,
                   fmt::format("{} ranks: at most {} of one host use each other's GPUs", size, gpu::kMostRanks));
@@ -85,7 +89,7 @@ Result<std::unique_ptr<GpuGroup>> GpuGroup::open(Engine& engine, int device, int
   if (device < 0 || device >= (*driver)->devices())
     return Status(ErrorCode::invalid_argument,
                   fmt::format("this process has no GPU {}: it sees {}", device, (*driver)->devices()));
-  std::unique_ptr<GpuGroup> group(new GpuGroup(engine, std::move(*driver), device, rank, size));
+  std::unique_ptr<GpuGroup> group(new GpuGroup(engine, std::move(*driver), device, rank, size, told));
   if (Status status = group->prepare(name); !status) return status;
   return group;
 }
@@ -102,6 +106,10 @@ Status GpuGroup::prepare(const std::string& name) {
   if (!status) return status;
   std::memset(host, 0, sizeof(HostWords));
   host_ = static_cast<HostWords*>(host);
+  if (told_ != nullptr)
+    told_is_pinned_ =
+        cu->cuMemHostRegister_v2(told_, ProgressFile::kToldBytes, kHostPortable | kHostMapped) == sys::cuda::kSuccess;
+  if (!told_is_pinned_) told_ = host_->told;
   status = cu.check(cu->cuMemAlloc_v2(&scratch_, layout_.bytes), "allocating scratch memory");
   if (status) status = cu.check(cu->cuMemsetD8_v2(scratch_, 0, layout_.bytes), "clearing scratch memory");
   if (status) status = cu.check(cu->cuCtxSynchronize(), "clearing scratch memory");
@@ -243,6 +251,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.number = number;
   made.report = &host_->report;
   made.stop = &host_->stop;
+  made.told = told_ + place;
   made.place_at = gpu::Layout::place_at(static_cast<std::uint32_t>(place));
   made.units = {layout_.own_of(static_cast<std::uint32_t>(place)), layout_.unit_count};
   made.area = layout_.area;

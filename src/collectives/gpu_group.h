@@ -27,8 +27,9 @@ class GpuGroup {
   GpuGroup& operator=(const GpuGroup&) = delete;
 
   // Makes this rank's part, and publishes its scratch memory as `name`.
-  static Result<std::unique_ptr<GpuGroup>> open(Engine& engine, int device, int rank, int size,
-                                                const std::string& name);
+  // `told`: of ProgressFile::told(), outlives this; null: nobody is told how far kernels are.
+  static Result<std::unique_ptr<GpuGroup>> open(Engine& engine, int device, int rank, int size, const std::string& name,
+                                                gpu::Told* told);
   // Maps the others' scratch memory, which they have published. The error names the rank.
   Status meet(const std::vector<Member>& members, const std::string& name, Time deadline);
 
@@ -55,10 +56,12 @@ class GpuGroup {
   struct HostWords {  // pinned
     gpu::Report report;
     alignas(128) std::uint32_t stop;
+    alignas(128) gpu::Told told[gpu::Layout::kPlaces];  // where there is no file
   };
   static constexpr std::size_t kKernels = 13;
 
-  GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size);
+  GpuGroup(Engine& engine, std::shared_ptr<const sys::CudaDriver> driver, int device, int rank, int size,
+           gpu::Told* told);
   Status prepare(const std::string& name);
   Status load_kernels();
 
@@ -71,6 +74,8 @@ class GpuGroup {
   sys::cuda::Context context_ = nullptr;
   sys::cuda::Address scratch_ = 0;
   HostWords* host_ = nullptr;
+  gpu::Told* told_;              // of each place
+  bool told_is_pinned_ = false;  // it is the file's
   Region region_;
   std::vector<Mapping> mappings_;  // by rank
   sys::cuda::Module module_ = nullptr;

@@ -199,6 +199,13 @@ Status Communicator::State::may_start() {
   return failure.status;
 }
 
+// A program that enqueues on streams may wait in no other call for long: here its engine has its turn, which hears of
+// ranks that are gone and ends the mappings that kernels look at.
+Status Communicator::State::heard() {
+  (void)engine.poll({});
+  return hear();
+}
+
 Status Communicator::State::give_up(CollectiveFailure why) {
   if (!failure.status) return failure.status;
   alarms.raise({why.rank, why.operation, why.status.code(), false, why.phase, why.status.message()});

@@ -22,7 +22,7 @@ namespace fairway {
 namespace collectives {
 namespace {
 
-constexpr std::uint64_t kProgressMagic = 0x3130474f52505746;  // "FWPROG01"
+constexpr std::uint64_t kProgressMagic = 0x3230474f52505746;  // "FWPROG02"
 constexpr std::chrono::hours kKept{1};                        // what a killed process left
 
 std::string folder() {
@@ -77,7 +77,7 @@ std::uint64_t group_of(const std::string& name, const std::vector<Words>& words)
 
 ProgressFile::~ProgressFile() {
   if (path_.empty()) return;
-  ::munmap(words_, sizeof(ProgressWords));
+  ::munmap(pages_, sizeof(ProgressPages));
   ::unlink(path_.c_str());
 }
 
@@ -92,15 +92,16 @@ void ProgressFile::open(const std::string& name, int rank, const std::vector<Wor
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return;
   void* memory = MAP_FAILED;
-  if (::posix_fallocate(file, 0, sizeof(ProgressWords)) == 0)
-    memory = ::mmap(nullptr, sizeof(ProgressWords), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (::posix_fallocate(file, 0, sizeof(ProgressPages)) == 0)
+    memory = ::mmap(nullptr, sizeof(ProgressPages), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ::close(file);
   if (memory == MAP_FAILED) {
     ::unlink(path.c_str());
     return;
   }
   path_ = std::move(path);
-  words_ = new (memory) ProgressWords;
+  pages_ = new (memory) ProgressPages;
+  words_ = &pages_->words;
   words_->group = group_of(name, words);
   words_->process = static_cast<std::uint64_t>(::getpid());
   words_->rank = rank;
@@ -134,6 +135,31 @@ void ProgressFile::ended() {
 
 using namespace collectives;  // NOLINT(google-build-using-namespace)
 
+namespace {
+
+// Of the streams that the rank has used, each beside `host`, which is what it says of itself.
+void add_streams(const RankProgress& host, const gpu::Told* told, std::vector<RankProgress>& all) {
+  for (int place = 0; place < static_cast<int>(gpu::Layout::kPlaces); ++place) {
+    const gpu::Told& one = told[place];
+    const auto call = static_cast<std::uint32_t>(one.entered);
+    const std::uint64_t kind = one.entered >> 32, peer = one.waits >> 32;
+    if (one.entered == 0 || kind > static_cast<std::uint64_t>(CollectiveKind::all_to_allv)) continue;
+    RankProgress of = host;
+    of.stream = place;
+    of.call = call;
+    of.operation = one.number;
+    of.kind = static_cast<CollectiveKind>(kind);
+    of.inside =
+        peer != 0 && peer <= static_cast<std::uint64_t>(host.size) && static_cast<std::uint32_t>(one.waits) == call;
+    of.waits_for = of.inside ? static_cast<int>(peer) - 1 : -1;
+    of.phase = "";
+    of.seconds = of.inside ? static_cast<double>(one.nanoseconds) / 1e9 : 0;
+    all.push_back(std::move(of));
+  }
+}
+
+}  // namespace
+
 std::vector<RankProgress> progress_of_ranks() {
   std::vector<RankProgress> all;
   const std::string within = folder();
@@ -143,10 +169,11 @@ std::vector<RankProgress> progress_of_ranks() {
   for (const auto& entry : std::filesystem::directory_iterator(within, error)) {
     const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) continue;
-    alignas(ProgressWords) std::byte bytes[sizeof(ProgressWords)];
+    alignas(ProgressPages) std::byte bytes[sizeof(ProgressPages)];
     const bool whole = ::pread(file, bytes, sizeof bytes, 0) == static_cast<ssize_t>(sizeof bytes);
     ::close(file);
-    const auto* const words = reinterpret_cast<const ProgressWords*>(bytes);
+    const auto* const pages = reinterpret_cast<const ProgressPages*>(bytes);
+    const auto* const words = &pages->words;
     if (!whole || words->magic != kProgressMagic || words->size < 1 || words->rank < 0 || words->rank >= words->size ||
         words->kind > static_cast<std::uint32_t>(CollectiveKind::all_to_allv))
       continue;
@@ -157,9 +184,10 @@ std::vector<RankProgress> progress_of_ranks() {
                    static_cast<CollectiveKind>(words->kind.load()), words->inside != 0, words->waits_for,
                    fmt::format("step {} of {}", words->step.load(), words->steps.load()),
                    now > since ? static_cast<double>(now - since) / 1e9 : 0});
+    add_streams(RankProgress(all.back()), pages->told, all);
   }
   std::sort(all.begin(), all.end(), [](const RankProgress& a, const RankProgress& b) {
-    return std::tie(a.name, a.group, a.rank) < std::tie(b.name, b.group, b.rank);
+    return std::tie(a.name, a.group, a.stream, a.rank) < std::tie(b.name, b.group, b.stream, b.rank);
   });
   return all;
 }

@@ -7,6 +7,7 @@
 
 #include "fairway/collectives.h"
 
+#include "collectives/gpu_plan.h"
 #include "collectives/wire.h"
 
 namespace fairway::collectives {
@@ -27,6 +28,14 @@ struct ProgressWords {
   std::atomic<std::int32_t> waits_for{-1};  // rank
 };
 
+// The file: the words, and in a page of its own what kernels store into themselves.
+struct ProgressPages {
+  static constexpr std::size_t kPage = 4096;
+
+  alignas(kPage) ProgressWords words;
+  alignas(kPage) gpu::Told told[gpu::Layout::kPlaces];
+};
+
 // Owner: a communicator. A resource.
 class ProgressFile {
  public:
@@ -34,6 +43,7 @@ class ProgressFile {
   ~ProgressFile();
   ProgressFile(const ProgressFile&) = delete;
   ProgressFile& operator=(const ProgressFile&) = delete;
+  static constexpr std::size_t kToldBytes = ProgressPages::kPage;
 
   // Where that is not possible, it tells nothing; nor does a simulated rank, which is no process to look at. `words`:
   // of all ranks.
@@ -41,10 +51,13 @@ class ProgressFile {
   void entered(std::uint64_t operation, CollectiveKind kind);
   void waits(int peer, std::size_t step, std::size_t steps);
   void ended();
+  // Of kToldBytes, for places of streams and captures; null where there is no file.
+  [[nodiscard]] gpu::Told* told() { return pages_ == nullptr ? nullptr : pages_->told; }
 
  private:
   ProgressWords own_;  // until there is a file
   ProgressWords* words_ = &own_;
+  ProgressPages* pages_ = nullptr;  // mapped
   std::string path_;
 };
 

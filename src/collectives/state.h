@@ -92,11 +92,11 @@ struct Communicator::State final : private collectives::GpuCalls::Group {
   std::stop_token stop;                      // the same
   std::atomic<std::uint64_t> last_ended{0};  // operation; abort() reads it
   CollectiveFailure failure;
-  collectives::GpuCalls gpu{{*this, engine, lanes, options, started}};  // operations on streams
+  collectives::GpuCalls gpu{{*this, engine, lanes, options, started, progress}};  // operations on streams
 
  private:
   Status may_start() override;
-  Status heard() override { return hear(); }
+  Status heard() override;
   Status give_up(CollectiveFailure why) override;
   Result<OperationId> enqueue(const Collective& call);
   Result<std::unique_ptr<collectives::Running>> prepare(const Collective& call);

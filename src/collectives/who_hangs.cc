@@ -56,13 +56,54 @@ std::string verdict(std::span<const RankProgress> ranks, double patience) {
   return text;
 }
 
+// Where a rank is that has not come to `front`, a call on a stream. `on_stream`: null, it never was there.
+std::string reason_on_stream(const RankProgress& host, const RankProgress* on_stream, const RankProgress& front) {
+  if (!host.lives) return fmt::format("is gone (process {})", host.process);
+  if (on_stream != nullptr && static_cast<std::int32_t>(on_stream->call - front.call) >= 0) return {};
+  std::string text = fmt::format("never entered {} on stream {}: ", call_of(front), front.stream);
+  text +=
+      on_stream == nullptr ? "it was in none there before" : fmt::format("its last there is {}", call_of(*on_stream));
+  if (host.inside) text += fmt::format("; its host has been in {} for {}", call_of(host), seconds(host.seconds));
+  if (host.stopped) text += fmt::format("; its process {} is stopped", host.process);
+  return text;
+}
+
+// Of one stream; `hosts`: what the ranks tell of themselves. Both in the order of ranks.
+std::string verdict_on_stream(std::span<const RankProgress> hosts, std::span<const RankProgress> ranks,
+                              double patience) {
+  const RankProgress* front = nullptr;
+  for (const RankProgress& rank : ranks)
+    if (rank.lives && rank.inside && (front == nullptr || static_cast<std::int32_t>(rank.call - front->call) > 0))
+      front = &rank;
+  if (front == nullptr || front->seconds < patience) return {};
+  std::string causes, waits;
+  for (const RankProgress& host : hosts) {
+    const auto found =
+        std::find_if(ranks.begin(), ranks.end(), [&host](const auto& one) { return one.rank == host.rank; });
+    const RankProgress* const on_stream = found == ranks.end() ? nullptr : &*found;
+    if (const std::string why = reason_on_stream(host, on_stream, *front); !why.empty())
+      causes += fmt::format("{}rank {} {}", causes.empty() ? "" : "; ", host.rank, why);
+    else if (on_stream->inside)
+      waits += fmt::format("; rank {} waits for rank {}", host.rank, on_stream->waits_for);
+  }
+  if (causes.empty())
+    causes = fmt::format("every rank here has entered {} on stream {}{}", call_of(*front), front->stream, waits);
+  return fmt::format("\"{}\": {}; rank {} has waited in it for {}", front->name, causes, front->rank,
+                     seconds(front->seconds));
+}
+
 }  // namespace
 
 std::vector<std::string> who_hangs(const std::vector<RankProgress>& ranks, double patience_seconds) {
   std::vector<std::string> all;
+  std::span<const RankProgress> hosts;  // of the communicator
   for (std::size_t from = 0, to = 0; from < ranks.size(); from = to) {
-    while (to < ranks.size() && ranks[to].group == ranks[from].group) ++to;
-    std::string text = verdict(std::span(ranks).subspan(from, to - from), patience_seconds);
+    while (to < ranks.size() && ranks[to].group == ranks[from].group && ranks[to].stream == ranks[from].stream) ++to;
+    const auto part = std::span(ranks).subspan(from, to - from);
+    const bool of_host = part.front().stream < 0;
+    if (of_host || (!hosts.empty() && hosts.front().group != part.front().group))
+      hosts = of_host ? part : std::span<const RankProgress>();
+    std::string text = of_host ? verdict(part, patience_seconds) : verdict_on_stream(hosts, part, patience_seconds);
     if (!text.empty()) all.push_back(std::move(text));
   }
   return all;

@@ -318,6 +318,8 @@ MUTANTS = [
            "if (to != call.rank) H::store(&reinterpret_cast<ScratchHead*>(call.scratch[to])->told[call.rank], word);",
            "(void)word;",
            "process_gpu_collectives@GpuFailure.OneThat*"),
+    Mutant("an operation on a stream that has ended is told as waiting", "src/collectives/gpu_channel.h",
+           "tell(&call_.told->waits, 0, 0);", "(void)0;", "unit_collectives@GpuTold.*"),
     # Small operations that their caller does.
     Mutant("the short path skips the epoch check", AT_ONCE,
            "AtOnce HostTransport::move_now(const SmallMove& move) {\n  Link* link = find(move.link);",

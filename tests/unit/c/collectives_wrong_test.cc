@@ -46,6 +46,9 @@ TEST(CGroupWrong, NullNeverCrashes) {
   refused(fairway_communicator_start_receive(nullptr, nullptr, 0, 0, 0, 0, &operation, &error));
   refused(fairway_communicator_wait_message(nullptr, 1, nullptr, &error));
   EXPECT_EQ(1, fairway_communicator_test_message(nullptr, 1));
+  refused(fairway_communicator_use_gpu(nullptr, 0, &error));
+  refused(fairway_communicator_stream_run(nullptr, &barrier, nullptr, &error));
+  refused(fairway_communicator_stream_status(nullptr, &error));
   refused(fairway_exchange_addresses(nullptr, 0, 1, "a", 0, &addresses, &error));
   refused(fairway_exchange_addresses("/tmp", 0, 1, nullptr, 0, &addresses, &error));
   refused(fairway_exchange_addresses("/tmp", 0, 1, "a", 0, nullptr, &error));
@@ -55,6 +58,7 @@ TEST(CGroupWrong, NullNeverCrashes) {
     refused(fairway_communicator_run(group.get(), nullptr, &error));
     refused(fairway_communicator_run_all(group.get(), nullptr, 2, &error));
     refused(fairway_communicator_start(group.get(), &barrier, nullptr, &error));
+    refused(fairway_communicator_stream_run(group.get(), nullptr, nullptr, &error));
     refused(fairway_communicator_start_send(group.get(), nullptr, 0, 0, 0, 0, nullptr, &error));
     refused(fairway_communicator_split(group.get(), 0, 0, nullptr, &error));
     refused(fairway_communicator_shrink(group.get(), nullptr, 1, &made, &error));

@@ -123,6 +123,7 @@ class TwoRanks {
     made.nanoseconds = 20'000'000'000;
     made.report = &report;
     made.stop = &stop;
+    made.told = &told[rank];
     made.place_at = Layout::place_at(0);
     made.units = {layout.own_at, layout.unit_count};
     made.area = layout.area;
@@ -149,6 +150,7 @@ class TwoRanks {
   std::vector<std::vector<std::uint64_t>> scratch;
   Report report = {};
   std::uint32_t stop = 0;
+  Told told[2] = {};
 };
 
 TEST(GpuRounds, ValuesAreRightWhileTheNumbersWrapAround) {
@@ -259,6 +261,34 @@ TEST(GpuArea, AnotherPlaceWaitsUntilAllAreDoneWithIt) {
   EXPECT_EQ(ranks.area(0).owner, 1U);
   EXPECT_EQ(ranks.area(0).uses, 6U);
   EXPECT_EQ(ranks.area(0).done[1], 6U);
+}
+
+// Of each way, a call that waits says so and for whom, and no longer once it has ended.
+TEST(GpuTold, WhereACallIsAndForWhomItWaits) {
+  for (const Way way : {Way::units, Way::pieces}) {
+    TwoRanks ranks;
+    for (std::uint32_t turn = 1; turn < 4; ++turn) {
+      std::vector<std::uint32_t> mine(5000, 1), theirs(5000, 2);
+      std::thread late([&] {
+        const auto waits = [&] { return std::atomic_ref(ranks.told[0].waits).load(); };
+        while (waits() != told_waits(turn, 1)) std::this_thread::yield();
+        EXPECT_EQ(std::atomic_ref(ranks.told[0].entered).load(), told_entered(turn, 3));
+        EXPECT_EQ(std::atomic_ref(ranks.told[0].number).load(), 100U + turn);
+        EXPECT_EQ(std::atomic_ref(ranks.told[1].entered).load(), turn == 1 ? 0U : told_entered(turn - 1, 3));
+        const auto so_far = std::atomic_ref(ranks.told[0].nanoseconds).load();
+        while (std::atomic_ref(ranks.told[0].nanoseconds).load() <= so_far) std::this_thread::yield();
+        Call call = ranks.call(1, way, theirs.data(), 5000);
+        call.kind = 3, call.number = 100 + turn;
+        run_block<std::uint32_t, support::CpuBlock>(call, 0);
+      });
+      Call call = ranks.call(0, way, mine.data(), 5000);
+      call.kind = 3, call.number = 100 + turn;
+      run_block<std::uint32_t, support::CpuBlock>(call, 0);
+      late.join();
+      EXPECT_EQ(ranks.told[0].waits, 0U);
+      EXPECT_EQ(mine[4999], 3U);
+    }
+  }
 }
 
 // What another rank told of its failure: in this rank's call, in an earlier one, or in a later one, before which it has

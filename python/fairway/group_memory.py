@@ -1,0 +1,63 @@
+"""The memory of a collective's arguments, and what its elements are; fairway.Communicator uses it."""
+
+import sys
+
+from . import errors
+from ._fairway import _look_at
+
+_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
+_COMPLEX = {"complex64": "float32", "complex128": "float64"}
+_OPS = ("sum", "product", "min", "max", "average")
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+
+
+class _Memory:
+    """An argument's memory, and what its elements are."""
+
+    __slots__ = ("address", "nbytes", "type", "item", "shape", "keep")
+
+    def __init__(self, array, name, written=False, stream=None):
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(array, torch.Tensor):
+            self._tensor(array, name, torch, stream)
+        else:
+            self.address, self.nbytes, self.type, self.item, self.shape, self.keep = _look_at(array, name, written, stream is not None)
+
+    def _tensor(self, tensor, name, torch, stream):
+        if tensor.device.type != "cpu" and (stream is None or tensor.device.type != "cuda"):
+            raise errors._of(
+                "unsupported", f"{name} is on {tensor.device}: give stream=, once all ranks have called use_gpu(), or copy it to the host first, and back"
+            )
+        if tensor.layout != torch.strided or not tensor.is_contiguous():
+            raise errors._of("invalid_argument", f"{name} is not contiguous: pass a copy that is (tensor.contiguous())")
+        self.address, self.item, self.shape = tensor.data_ptr(), tensor.element_size(), list(tensor.shape)
+        self.nbytes, self.type, self.keep = tensor.numel() * self.item, str(tensor.dtype)[6:], tensor
+
+    def elements(self, kind, op, name):
+        """What the collective calls an element, and how many of those the memory has."""
+        combined = kind in _REDUCING
+        if self.type in _TYPES:
+            return self.type, self.nbytes // self.item
+        if self.type in _COMPLEX and (not combined or op in ("sum", "average")):
+            return _COMPLEX[self.type], 2 * self.nbytes // self.item
+        if self.type == "bool" and (not combined or op in ("min", "max", "product")):
+            return "uint8", self.nbytes
+        if combined:
+            what = f"elements of dtype {self.type}" if self.type else f"elements of {self.item} bytes of no known dtype"
+            raise errors._of("invalid_argument", f"{name}: {what} have no {op}; those of {', '.join(_TYPES)} do")
+        return "uint8", self.nbytes
+
+
+def _made(like, shape, stream=None, name="out"):
+    """An array as `like`, of another shape; on a GPU it belongs to the stream."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(like, torch.Tensor):
+        if stream is None:
+            return torch.empty(shape, dtype=like.dtype)
+        if isinstance(stream, torch.cuda.Stream):
+            with torch.cuda.stream(stream):
+                return torch.empty(shape, dtype=like.dtype, device=like.device)
+        raise errors._of("invalid_argument", f"{name} is needed: a new tensor is made for torch's streams, not for a {type(stream).__name__}")
+    if numpy is not None and isinstance(like, numpy.ndarray):
+        return numpy.empty(shape, like.dtype)
+    raise errors._of("invalid_argument", f"{name} is needed: of a {type(like).__name__} no new one can be made")

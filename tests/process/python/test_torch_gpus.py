@@ -1,0 +1,246 @@
+"""The backend "fairway" on GPU tensors of real GPUs, one for each rank; skipped where there are fewer than two.
+
+    PYTHONPATH=build/release/python python3 tests/process/python/test_torch_gpus.py
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import unittest
+
+import ranks
+
+PRELUDE = """
+import datetime, gc, os, signal, sys, time, warnings
+import torch, torch.distributed as dist
+import fairway, fairway.torch
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+warnings.filterwarnings("error", message="fairway: ")  # that collectives go through the host
+torch.cuda.set_device(rank)
+def begin(seconds=60, backend="fairway"):
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=seconds))
+def expect(condition, *what):
+    if not condition:
+        raise AssertionError(repr(what))
+def same(a, b):
+    expect(torch.equal(a, b.to(a.device, a.dtype)), a, b)
+def kernels():
+    path = fairway.torch.gpu_path()
+    expect(path.startswith(f"GPU {rank}: kernels"), path)
+"""
+
+
+def gpus():
+    """How many torch sees; asked of another process, since one that has used CUDA must not fork."""
+    if importlib.util.find_spec("torch") is None:
+        return 0
+    return int(subprocess.run([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"], capture_output=True, text=True).stdout or 0)
+
+
+GPUS = gpus()
+
+
+@unittest.skipIf(GPUS < 2, f"torch sees {GPUS} GPUs here, and two are needed")
+class TorchGpus(unittest.TestCase):
+    def ranks(self, script, **options):
+        size = min(GPUS, int(os.environ.get("RANKS", "8")))
+        port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ranks.free_port())}
+        said = ranks.run(self, script, size, port, prelude=PRELUDE, timeout=180, **options)
+        print("\n" + said[0].strip(), end=" ", flush=True)
+
+    def test_every_collective(self):
+        self.ranks("""
+            begin()
+            makes = lambda other, shape, dtype: (torch.arange(torch.Size(shape).numel(), device="cuda") % 13 + other).reshape(shape).to(dtype)
+            checked = 0
+            for shape in ((1,), (3, 5), (size, 1000), (size, 300_007), (size * 4, 250_000)):
+                for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+                    every = [makes(other, shape, dtype) for other in range(size)]
+                    whole = torch.stack([one.double() for one in every])
+                    reduced = {"SUM": whole.sum(0), "MAX": whole.amax(0), "MIN": whole.amin(0)}
+                    if dtype.is_floating_point:
+                        reduced["AVG"] = whole.mean(0)
+                    for op, wanted in reduced.items():
+                        if dtype in (torch.int8, torch.uint8) and op == "SUM":
+                            wanted = wanted.long()
+                        if op == "AVG":
+                            wanted = (whole.sum(0).float() if dtype != torch.float64 else whole.sum(0)) / size
+                        x = every[rank].clone(); dist.all_reduce(x, getattr(dist.ReduceOp, op)); same(x, wanted)
+                        if shape[0] % size == 0:
+                            out = torch.empty([shape[0] // size, *shape[1:]], dtype=dtype, device="cuda")
+                            dist.reduce_scatter_tensor(out, every[rank], getattr(dist.ReduceOp, op))
+                            same(out, wanted.chunk(size)[rank])
+                            out.zero_(); dist.reduce_scatter(out, list(every[rank].chunk(size)), getattr(dist.ReduceOp, op)); same(out, wanted.chunk(size)[rank])
+                    x = every[rank].clone(); dist.broadcast(x, 1); same(x, every[1])
+                    out = torch.empty([size * shape[0], *shape[1:]], dtype=dtype, device="cuda")
+                    dist.all_gather_into_tensor(out, every[rank]); same(out, torch.cat(every))
+                    parts = [torch.empty_like(x) for _ in range(size)]
+                    dist.all_gather(parts, every[rank])
+                    for other in range(size): same(parts[other], every[other])
+                    if shape[0] % size == 0:
+                        out = torch.empty_like(every[rank]); dist.all_to_all_single(out, every[rank])
+                        same(out, torch.cat([one.chunk(size)[rank] for one in every]))
+                    checked += 1
+            # Views that are not contiguous, complex numbers, truths, nothing at all, several at once.
+            x = torch.full((3, 4), float(rank), device="cuda").t()[:, 1:]; dist.all_reduce(x); same(x, torch.full((4, 2), float(sum(range(size)))))
+            x = torch.tensor([1 + 1j], device="cuda"); dist.all_reduce(x); same(x, size * torch.tensor([1 + 1j]))
+            x = torch.tensor([1 + 1j], device="cuda").conj(); dist.all_reduce(x); same(x.resolve_conj(), size * torch.tensor([1 - 1j]))
+            x = torch.tensor([rank == 1, True], device="cuda"); dist.all_reduce(x, dist.ReduceOp.BAND); same(x, torch.tensor([False, True]))
+            x = torch.empty(0, device="cuda"); dist.all_reduce(x)
+            works = [dist.all_reduce(torch.ones(1 << 20, device="cuda"), async_op=True) for _ in range(50)]
+            for work in works: work.wait(); expect(work.result()[0][0].item() == size)
+            kernels()
+            # What still goes through the host.
+            x = torch.full((5,), float(rank), device="cuda"); dist.reduce(x, 0)
+            if rank == 0: same(x, torch.full((5,), float(sum(range(size)))))
+            x = torch.full((size + 1,), float(rank), device="cuda")
+            sent = [2 if other == 0 else 1 for other in range(size)]
+            got = [2 if rank == 0 else 1] * size
+            out = torch.empty(sum(got), device="cuda"); dist.all_to_all_single(out, x, got, sent)
+            same(out, torch.cat([torch.full((got[other],), float(other)) for other in range(size)]))
+            dist.barrier()
+            dist.destroy_process_group()
+            print(f"{checked} shapes and types by {size} GPUs: right")
+        """)
+
+    def test_streams_memory_and_futures(self):
+        self.ranks("""
+            begin()
+            dist.all_reduce(torch.ones(1, device="cuda"))
+            # What was computed before is what is summed; memory that is freed early is given to nobody before.
+            for number in range(200):
+                big = torch.full((1 << 20,), float(number + rank), device="cuda")
+                for _ in range(3): big = big * 1.0
+                work = dist.all_reduce(big, async_op=True)
+                result = big.view(-1)[:4]
+                expected = sum(float(number + other) for other in range(size))
+                work.wait()
+                copied = result.clone()
+                del big, result, work
+                junk = torch.full((1 << 20,), -1.0, device="cuda")
+                expect((copied == expected).all().item(), number, copied, expected)
+            x = torch.full((1 << 22,), float(rank), device="cuda")
+            work = dist.all_reduce(x, async_op=True)
+            told = work.get_future().then(lambda f: f.value()[0] * 2)
+            expect((told.wait() == 2.0 * sum(range(size))).all().item())
+            other = torch.cuda.Stream()
+            with torch.cuda.stream(other):
+                y = torch.ones(1000, device="cuda"); dist.all_reduce(y); expect((y == size).all().item())
+            torch.cuda._sleep(int(2e9)); dist.barrier()
+            expect(torch.cuda.current_stream().query(), "a barrier ends behind what the GPU has to do")
+            dist.destroy_process_group()
+            print("streams, freed memory, futures, barrier: right")
+        """)
+
+    def test_a_graph_is_captured_and_launched(self):
+        self.ranks("""
+            begin()
+            x, out = torch.zeros(5000, device="cuda"), torch.zeros(5000 * size, device="cuda")
+            dist.all_reduce(x); dist.all_gather_into_tensor(out, x)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                y = x + rank
+                dist.all_reduce(y)
+                dist.all_gather_into_tensor(out, y * 1)
+                z = out.sum()
+            for number in range(20):
+                x.fill_(float(number))
+                graph.replay()
+                wanted = sum(number + other for other in range(size))
+                same(y, torch.full((5000,), float(wanted)))
+                expect(z.item() == float(torch.full((5000 * size,), float(wanted), device="cuda").sum()), number, z.item())
+                dist.all_reduce(torch.ones(3, device="cuda"))  # between, no graph
+            torch.cuda.synchronize()
+            kernels()
+            dist.destroy_process_group()
+            print("a graph of two collectives, launched 20 times: right")
+        """)
+
+    def test_distributed_data_parallel_loses_as_without(self):
+        self.ranks("""
+            begin()
+            made = lambda: torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8)).cuda()
+            torch.manual_seed(1); alone = made()
+            torch.manual_seed(1); net = torch.nn.parallel.DistributedDataParallel(made(), device_ids=[rank], bucket_cap_mb=0.1)
+            one, all_ = torch.optim.SGD(alone.parameters(), lr=0.1), torch.optim.SGD(net.parameters(), lr=0.1)
+            apart = 0.0
+            for i in range(30):
+                data = torch.randn(8 * size, 64, generator=torch.Generator().manual_seed(i)).cuda()
+                all_.zero_grad(); loss = net(data[rank::size]).pow(2).mean(); loss.backward(); all_.step()
+                one.zero_grad(); wanted = alone(data).pow(2).mean(); wanted.backward(); one.step()
+                mean = loss.detach().clone(); dist.all_reduce(mean, dist.ReduceOp.AVG)
+                apart = max(apart, (mean - wanted).abs().item())
+            expect(apart < 1e-4, apart)
+            kernels()
+            dist.destroy_process_group()
+            print(f"30 steps of DistributedDataParallel: losses differ by {apart:.1e} at most")
+        """)
+
+    def test_fully_sharded_data_parallel_loses_as_without(self):
+        self.ranks("""
+            from torch.distributed.fsdp import FullyShardedDataParallel
+            begin()
+            made = lambda: torch.nn.Sequential(*(layer for _ in range(3) for layer in (torch.nn.Linear(64, 64), torch.nn.ReLU())), torch.nn.Linear(64, 8)).cuda()
+            def losses(net, part):
+                optimizer, seen = torch.optim.Adam(net.parameters(), lr=1e-2), []
+                for i in range(8):
+                    data = torch.randn(8 * size, 64, generator=torch.Generator().manual_seed(i)).cuda()
+                    optimizer.zero_grad(); loss = net(data[part]).pow(2).mean(); loss.backward(); optimizer.step()
+                    mean = loss.detach().clone(); dist.all_reduce(mean, dist.ReduceOp.AVG); seen.append(mean.item())
+                return seen
+            torch.manual_seed(1); wanted = losses(made(), slice(None))
+            torch.manual_seed(1); sharded = losses(FullyShardedDataParallel(made(), device_id=rank, use_orig_params=True), slice(rank, None, size))
+            apart = max(abs(a - b) for a, b in zip(wanted, sharded))
+            expect(apart < 1e-3, apart, wanted, sharded)
+            kernels()
+            dist.destroy_process_group()
+            print(f"8 steps of FullyShardedDataParallel: losses differ by {apart:.1e} at most")
+        """)
+
+    def test_a_rank_that_dies_is_named_and_the_rest_go_on(self):
+        self.ranks(
+            """
+            begin(seconds=120)
+            x = torch.ones(1000, device="cuda")
+            dist.all_reduce(x); dist.barrier()
+            if rank == 1: os.kill(os.getpid(), signal.SIGKILL)
+            began = time.monotonic()
+            try:
+                for _ in range(100_000):
+                    dist.all_reduce(x); torch.cuda.current_stream().synchronize()
+                expect(False, "no error")
+            except fairway.Error as error:
+                expect(error.rank == 1 and isinstance(error, RuntimeError), error)
+            took = time.monotonic() - began
+            expect(took < 30, took)
+            fairway.torch.shrink()
+            y = torch.ones(1000, device="cuda"); dist.all_reduce(y); dist.barrier()
+            expect((y == size - 1).all().item() and dist.get_world_size() == size - 1)
+            if size > 2: expect(fairway.torch.gpu_path().startswith("GPU"), fairway.torch.gpu_path())
+            dist.destroy_process_group()
+            print(f"a dead rank was named after {took:.2f} s, and {size - 1} went on")
+            """,
+            killed=(1,),
+        )
+
+    def test_a_late_rank_is_named_at_the_timeout(self):
+        self.ranks("""
+            begin()
+            late = dist.new_group(timeout=datetime.timedelta(seconds=3))
+            x = torch.ones(1000, device="cuda")
+            dist.all_reduce(x, group=late); dist.barrier(group=late)
+            if rank == 1: time.sleep(6)
+            try:
+                work = dist.all_reduce(x, group=late, async_op=True)
+                work.wait(datetime.timedelta(seconds=60))
+                expect(False, "no error")
+            except fairway.Error as error:
+                expect(error.rank == 1, error)
+            expect(torch.ones(3, device="cuda").sum().item() == 3)  # the GPU can be used
+            print("a late rank was named")
+        """)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
