@@ -9,6 +9,7 @@
 #include "collectives/clock.h"
 #include "collectives/gpu_group.h"
 #include "collectives/lanes.h"
+#include "collectives/nccl_calls.h"
 
 namespace fairway::collectives {
 
@@ -37,13 +38,21 @@ class GpuCalls {
   explicit GpuCalls(const Parts& parts) : parts_(parts) {}
 
   // As the calls of Communicator.
-  Status use_gpu(int number);
+  Status use_gpu(int number, const GpuOptions& options);
   Status run(const Collective& call, void* stream);
   Status status();
+  [[nodiscard]] std::string explain(const Collective& call, bool captured) const;
+  // Null: use_gpu() was not called.
+  [[nodiscard]] const GpuGroup* on_gpus() const { return on_gpus_.get(); }
+  [[nodiscard]] const NcclCalls* by_nccl() const { return by_nccl_.get(); }
+  // Collective: every rank says how it went. The first that failed, if any did.
+  Status agree(const Status& own);
   void stop();  // kernels that wait end soon, and later ones at once
 
  private:
-  Status agree(const Status& own);
+  Status open_nccl(const GpuGroup& on, const GpuOptions& options);
+  Status launch(const Collective& call, Timeout timeout, void* stream);
+  Status give_up(const NcclFailure& failure);
   [[nodiscard]] int rank() const { return parts_.lanes.rank(); }
   [[nodiscard]] int size() const { return parts_.lanes.size(); }
   [[nodiscard]] const std::string& name_of(int member) const {
@@ -52,6 +61,7 @@ class GpuCalls {
 
   const Parts parts_;
   std::unique_ptr<GpuGroup> on_gpus_;          // null: use_gpu() was not called
+  std::unique_ptr<NcclCalls> by_nccl_;         // with it
   std::atomic<std::uint32_t*> stop_{nullptr};  // its word
   std::uint32_t attempts_ = 0;                 // calls of use_gpu()
   Time looked_ = {};

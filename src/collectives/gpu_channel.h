@@ -67,6 +67,8 @@ class Channel {
       H::store(&own->ended_blocks, std::uint32_t{0});
     }
     H::store(&own->calls, number_);
+    if (call_.marks != nullptr)
+      H::store(call_.marks, mark_word(number_, call_.work != Work::mark, call_.number, call_.kind));
     if (call_.wants_area == 0) return;
     H::store(&own->grants, grant_);
     if (has_area() && H::load(&head(rank())->failed) == 0) give_area_back();

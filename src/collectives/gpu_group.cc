@@ -191,9 +191,10 @@ Status GpuGroup::check_memory(const void* address, const char* name) const {
 }
 
 Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint64_t number, Timeout timeout,
-                        void* stream) {
+                        void* stream, Part part) {
   gpu::Work work = {};
   if (!gpu::work_of(call.kind, work)) return {ErrorCode::unsupported, "it does not run on GPUs"};
+  if (part != Part::whole) work = part == Part::entry ? gpu::Work::nothing : gpu::Work::mark;
   const auto source = source_of(stream);
   if (!source) return source.status();
   const int place = places_.place_of(*source);
@@ -201,7 +202,8 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
     return {ErrorCode::resource_exhausted,
             fmt::format("a communicator serves {} streams and captures: make another one by split()",
                         gpu::Layout::kPlaces)};
-  const std::uint64_t block_bytes = work == gpu::Work::nothing ? 0 : call.count * size_of(call.type);
+  const bool moves = part == Part::whole && work != gpu::Work::nothing;
+  const std::uint64_t block_bytes = moves ? call.count * size_of(call.type) : 0;
   const gpu::Route route = gpu::route_of(size_, work, block_bytes, call.algorithm);
 
   gpu::Call made = {};
@@ -220,6 +222,7 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   made.number = number;
   made.report = &host_->report;
   made.stop = &host_->stop;
+  made.marks = part == Part::whole ? nullptr : &host_->marks[place];
   made.place_at = gpu::Layout::place_at(static_cast<std::uint32_t>(place));
   made.units = layout_.units_of(static_cast<std::uint32_t>(place));
   made.area = layout_.area;
@@ -243,6 +246,16 @@ Status GpuGroup::launch(const Collective& call, std::uint64_t digest, std::uint6
   return cu.check(cu->cuLaunchKernel(kernels_[kernel], route.blocks, 1, 1, threads, 1, 1, 0,
                                      static_cast<Stream>(stream), arguments, nullptr),
                   "starting a kernel");
+}
+
+GpuGroup::Watched GpuGroup::watched() const {
+  Watched out{&host_->report, &host_->stop, host_->marks};
+  for (std::size_t rank = 0; rank < mappings_.size(); ++rank) {
+    const bool own = static_cast<int>(rank) == rank_;
+    out.ended[rank] = mappings_[rank].ended;
+    out.scratch[rank] = own ? scratch_ : reinterpret_cast<sys::cuda::Address>(mappings_[rank].address);
+  }
+  return out;
 }
 
 std::optional<gpu::Report> GpuGroup::failure() const {

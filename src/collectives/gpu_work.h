@@ -371,7 +371,7 @@ FAIRWAY_IN_KERNELS void run_block(const Call& call, unsigned block) {
   const std::uint64_t block_bytes = call.work == Work::nothing ? 0 : call.count * sizeof(T);
   if (channel.has_area())
     run_pieces<T>(channel, block_bytes);
-  else
+  else if (call.work != Work::mark)
     run_units<T>(channel, block_bytes, call.blocks < kUnitChannels ? call.blocks : kUnitChannels);
   channel.leave();
 }
