@@ -18,8 +18,8 @@ using namespace collectives;  // NOLINT(google-build-using-namespace)
 
 namespace {
 
-constexpr std::array kKinds{CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
-                            CollectiveKind::all_to_all, CollectiveKind::broadcast};
+constexpr std::array kMeasured{CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
+                               CollectiveKind::all_to_all, CollectiveKind::broadcast};
 constexpr std::array<std::size_t, 9> kSizes{512,      8U << 10,  64U << 10, 256U << 10, 1U << 20,
                                             4U << 20, 16U << 20, 64U << 20, 256U << 20};
 constexpr int kTurns = 7;
@@ -160,7 +160,7 @@ double us_of(const Side& side) {
 template <class Row>
 Status measure_all(Bench& bench, std::vector<Side>& sides, std::size_t most, Row row) {
   std::size_t captures = kCaptures;
-  for (const CollectiveKind kind : kKinds)
+  for (const CollectiveKind kind : kMeasured)
     for (const std::size_t bytes : kSizes) {
       if (bytes > most) continue;
       if (++captures > kCaptures) {

@@ -28,7 +28,7 @@ std::string driver_release() {
   return {};
 }
 
-std::string host_name() {
+std::string this_host() {
   char name[256] = {};
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
@@ -115,7 +115,7 @@ Status NcclCalls::compare(const Ranks& ranks, const std::vector<Offer>& offers) 
   const std::string release = driver_release();
   key_ = fmt::format("Fairway {}; NCCL {}; driver {}CUDA {}.{}; host {}; {} ranks: {}", FAIRWAY_VERSION,
                      nccl::version_text(offers[0].version), release.empty() ? "" : release + " ",
-                     offers[0].driver / 1000, offers[0].driver % 1000 / 10, host_name(), ranks.size, gpus);
+                     offers[0].driver / 1000, offers[0].driver % 1000 / 10, this_host(), ranks.size, gpus);
   path_ = options_.table;
   if (path_.empty())
     if (const auto usual = way_file_path(key_); usual) path_ = *usual;

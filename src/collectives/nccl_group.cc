@@ -12,7 +12,7 @@ namespace fairway::collectives {
 namespace {
 
 constexpr std::chrono::microseconds kBetweenLooks{50};
-constexpr Timeout kLeaving{1'000'000};
+constexpr Timeout kOthersLeave{1'000'000};
 constexpr std::size_t kWarmBytes = 4U << 20;
 
 constexpr int kNoType = -1;
@@ -79,7 +79,7 @@ NcclGroup::~NcclGroup() {
   const std::lock_guard lock(mutex_);
   if (comm_ == nullptr) return;
   const sys::CurrentContext current(*driver_, context_);
-  const Time deadline = after(Clock::now(), kLeaving);
+  const Time deadline = after(Clock::now(), kOthersLeave);
   int result = (*library_)->ncclCommFinalize(comm_);
   while (result == nccl::kInProgress && Clock::now() < deadline) {
     std::this_thread::sleep_for(kBetweenLooks);

@@ -16,13 +16,6 @@ constexpr Timeout kNotable{20'000};  // inside: from then on it is asked why
 constexpr Timeout kLeft{200'000};
 constexpr std::chrono::seconds kEnd{2};
 
-struct HeadWords {  // as gpu::ScratchHead
-  std::uint32_t failed, unused;
-  std::uint64_t told[gpu::kMostRanks];
-};
-static_assert(sizeof(HeadWords) == sizeof(gpu::ScratchHead) &&
-              offsetof(HeadWords, told) == offsetof(gpu::ScratchHead, told));
-
 template <class T>
 T look(const T* word) {
   return std::atomic_ref(*const_cast<T*>(word)).load(std::memory_order_acquire);
@@ -51,8 +44,9 @@ class NcclWatch::Thread {
     const sys::CurrentContext current(cu, context_);
     void* memory = nullptr;
     Status status = cu.check(
-        cu->cuMemHostAlloc(&memory, sizeof(HeadWords), sys::cuda::kHostPortable | sys::cuda::kHostMapped), "pinning");
-    head_ = static_cast<HeadWords*>(memory);
+        cu->cuMemHostAlloc(&memory, sizeof(gpu::ScratchHead), sys::cuda::kHostPortable | sys::cuda::kHostMapped),
+        "pinning");
+    head_ = static_cast<gpu::ScratchHead*>(memory);
     if (!status) return status;
     return cu.check(cu->cuStreamCreateWithPriority(&stream_, sys::cuda::kStreamNonBlocking, 0), "making a stream");
   }
@@ -166,7 +160,8 @@ class NcclWatch::Thread {
     const sys::CudaDriver& cu = *driver_;
     const sys::CurrentContext current(cu, context_);
     const auto head = reinterpret_cast<sys::cuda::Address>(head_);
-    if (cu->cuMemcpyAsync(head, words_.scratch[static_cast<std::size_t>(rank_)], sizeof(HeadWords), stream_) != 0 ||
+    if (cu->cuMemcpyAsync(head, words_.scratch[static_cast<std::size_t>(rank_)], sizeof(gpu::ScratchHead), stream_) !=
+            0 ||
         cu->cuStreamSynchronize(stream_) != 0)
       return {};
     for (int by = 0; by < size_; ++by) {
@@ -199,8 +194,9 @@ class NcclWatch::Thread {
       if (to == rank_)
         cu->cuMemcpyAsync(head, from, sizeof head_->failed, stream_);
       else if (found.cause != gpu::Cause::told)
-        cu->cuMemcpyAsync(head + offsetof(HeadWords, told) + static_cast<std::size_t>(rank_) * sizeof(std::uint64_t),
-                          from + offsetof(HeadWords, told), sizeof(std::uint64_t), stream_);
+        cu->cuMemcpyAsync(
+            head + offsetof(gpu::ScratchHead, told) + static_cast<std::size_t>(rank_) * sizeof(std::uint64_t),
+            from + offsetof(gpu::ScratchHead, told), sizeof(std::uint64_t), stream_);
     }
     cu->cuStreamSynchronize(stream_);
   }
@@ -214,7 +210,7 @@ class NcclWatch::Thread {
   std::array<Inside, gpu::Layout::kPlaces> inside_ = {};
   std::uint32_t place_ = 0, call_ = 0;  // of what has failed
   sys::cuda::Stream stream_ = nullptr;
-  HeadWords* head_ = nullptr;  // pinned
+  gpu::ScratchHead* head_ = nullptr;  // pinned
 
   mutable std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr off_t kMostBytes = 256 << 10;
 
-std::string system_text() {
+std::string text_of_errno() {
   return std::error_code(errno, std::generic_category()).message();
 }
 
@@ -43,7 +43,7 @@ Result<std::string> way_file_path(const std::string& key) {
 
 Result<std::string> read_way_file(const std::string& path) {
   const sys::Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return Status(ErrorCode::not_found, fmt::format("{}: {}", path, system_text()));
+  if (!file) return Status(ErrorCode::not_found, fmt::format("{}: {}", path, text_of_errno()));
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
     return Status(ErrorCode::not_found, fmt::format("{}: it is no file", path));
@@ -66,7 +66,7 @@ Result<std::string> read_way_file(const std::string& path) {
 
 Status write_way_file(const std::string& path, const std::string& text) {
   const auto failed = [&](const char* what) {
-    return Status(ErrorCode::system_error, fmt::format("{} {}: {}", what, path, system_text()));
+    return Status(ErrorCode::system_error, fmt::format("{} {}: {}", what, path, text_of_errno()));
   };
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);

@@ -10,13 +10,28 @@
 
 #include "process/gpu_collectives/gpu_rank.h"
 
-// Ranks whose operations on streams may go by NCCL, the stand-in one.
+// Ranks whose operations on streams may go by NCCL: the stand-in one, or on a machine with GPUs
+// (FAIRWAY_CUDA_DRIVER=libcuda.so.1) the library that FAIRWAY_TEST_NCCL names. What needs the stand-in's help is
+// skipped there, and there are as many ranks as GPUs: NCCL refuses two of them on one.
 namespace fairway {
+
+inline bool is_standin() {
+  return std::getenv("FAIRWAY_TEST_NCCL") == nullptr;
+}
+inline std::string nccl_library() {
+  return is_standin() ? FAIRWAY_STANDIN_NCCL : std::getenv("FAIRWAY_TEST_NCCL");
+}
+// 3, where that can be.
+inline int some_ranks() {
+  return is_standin() ? 3 : 2;
+}
+#define FAIRWAY_NEEDS_STANDIN() \
+  if (!is_standin()) GTEST_SKIP() << "the stand-in NCCL does on demand what this needs"
 
 struct NcclCase {
   int size = 2;
   std::chrono::milliseconds timeout{600'000};
-  GpuOptions options = {.nccl = NcclUse::always, .nccl_library = FAIRWAY_STANDIN_NCCL};
+  GpuOptions options = {.nccl = NcclUse::always, .nccl_library = nccl_library()};
   Progress progress = Progress::caller;
   std::vector<std::pair<std::string, std::string>> environment = {};
   int dies = -1;
@@ -25,11 +40,12 @@ struct NcclCase {
 // A function of the stand-in, for tests.
 template <class F>
 F* standin_nccl(const char* name) {
-  static void* const library = ::dlopen(FAIRWAY_STANDIN_NCCL, RTLD_NOW | RTLD_LOCAL);
+  static void* const library = ::dlopen(nccl_library().c_str(), RTLD_NOW | RTLD_LOCAL);
   return reinterpret_cast<F*>(::dlsym(library, name));
 }
-// Operations that this process has given to it.
+// Operations that this process has given to it. Of a real one nobody counts them.
 inline long nccl_operations() {
+  if (!is_standin()) return 0;
   return standin_nccl<long()>("fairway_standin_nccl_operations")();
 }
 

@@ -27,8 +27,8 @@ bool moves(GpuRank& rank, Collective call, bool by_nccl) {
   const GpuStream stream = rank.stream();
   if (!rank.expect(rank.group.stream_run(call, stream), what.c_str())) return false;
   if (!rank.synchronize(stream) || !rank.expect(rank.group.stream_status(), what.c_str())) return false;
-  if ((nccl_operations() > before) != by_nccl) return rank.fail(what + " went the other way");
-  if ((rank.group.explain_stream(call).find("by NCCL 2.28.9") != std::string::npos) != by_nccl)
+  if (is_standin() && (nccl_operations() > before) != by_nccl) return rank.fail(what + " went the other way");
+  if ((rank.group.explain_stream(call).find("by NCCL 2.") != std::string::npos) != by_nccl)
     return rank.fail(rank.group.explain_stream(call));
   const auto seen = rank.read(output, out * block);
   for (std::size_t b = 0; b < out && call.kind != CollectiveKind::barrier; ++b)
@@ -44,7 +44,7 @@ bool moves(GpuRank& rank, Collective call, bool by_nccl) {
 }
 
 TEST(NcclWay, EveryKindIsRight) {
-  for (const int size : {2, 3})
+  for (int size = 2; size <= some_ranks(); ++size)
     for (const bool guarded : {true, false}) {
       NcclCase one;
       one.size = size;
@@ -95,6 +95,7 @@ TEST(NcclWay, StreamsAndGraphsAreMixed) {
 
 // So a loaded library is used without a word, and none is searched for.
 TEST(NcclWay, TheProcesssOwnLibraryIsFound) {
+  FAIRWAY_NEEDS_STANDIN();
   NcclCase one;
   one.options.nccl_library.clear();
   run_ranks(one, [&](GpuRank& rank) {
@@ -134,6 +135,7 @@ void refused(NcclCase one, const std::string& rank_0, const std::string& others,
 }
 
 TEST(NcclRefused, AWrongLibraryIsNamedOnEveryRank) {
+  FAIRWAY_NEEDS_STANDIN();
   NcclCase old;
   old.environment = {{"FAIRWAY_STANDIN_NCCL_VERSION", "21403"}};
   refused(old, "is version 2.14.3", "is version 2.14.3");
@@ -153,6 +155,7 @@ TEST(NcclRefused, OptionsThatDifferAre) {
 }
 
 TEST(NcclRefused, WhatOneRankCannotNobodyDoes) {
+  FAIRWAY_NEEDS_STANDIN();
   for (const char* fails : {"ncclGetUniqueId", "ncclCommInitRankConfig:1", "ncclBroadcast:1"}) {
     NcclCase one;
     one.timeout = 1s;

@@ -253,7 +253,7 @@ int ncclCommGetAsyncError(Comm comm, int* state) {
   for (int other = 0; other < one.ranks; ++other) all = all && one.board->arrived[other] > 0;
   if (all) ::unlink(one.file.c_str());
   *state = !all || (one.not_yet > 0 && one.not_yet-- > 0) ? kInProgress : kSuccess;
-  if (fails("ncclCommGetAsyncError", of(comm).rank) && operations > 12) *state = kUnhandled;
+  if (fails("ncclCommGetAsyncError", of(comm).rank) && operations > 11) *state = kUnhandled;
   return kSuccess;
 }
 int ncclCommFinalize(Comm comm) {
